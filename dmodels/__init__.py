@@ -1,0 +1,35 @@
+"""dmodels: how many GPUs, of which kind, split how, routed how, and how sure is the answer.
+
+Names are resolved on first use (PEP 562), so that importing dmodels imports neither JAX nor anything else heavy,
+and never changes the caller's `jax.config`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+#: Public name -> module that defines it.
+_HOME = {
+    "GPU": "core.hardware",
+    "Parallel": "core.hardware",
+    "SLO": "core.hardware",
+    "Model": "core.model",
+    "Flag": "core.flags",
+    "parse": "core.units",
+    "stack": "core.records",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dmodels' has no attribute {name!r}")
+    return getattr(import_module(f"dmodels.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,19 @@
+"""The `dmodels` command. Each sub-command is parse -> one library call -> render, in a file of its own.
+
+A command's module is imported when the command is called, so `dmodels --help` stays fast. Exit codes: 0 an answer,
+1 no feasible answer, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import sys
+
+#: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`.
+COMMANDS: dict[str, str] = {}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; the console script exits with the returned code."""
+    from .app import run
+
+    return run(sys.argv[1:] if argv is None else argv)

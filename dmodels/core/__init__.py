@@ -1,0 +1,1 @@
+"""Units, flags, records, numerical habits: what every other floor stands on."""

@@ -1,0 +1,48 @@
+"""The machine: one GPU, how GPUs are put together into an instance, and the fabric between instances."""
+
+from __future__ import annotations
+
+from .records import Real, Record, quantity
+
+
+class GPU(Record):
+    """One accelerator. Peaks are dense (no sparsity); 0 means "has none". Links count one direction, per GPU."""
+
+    memory_bytes: Real = quantity()  # as the driver reports it
+    hbm_bytes_per_s: Real = quantity()
+    peak_flop_per_s: Real = quantity()  # BF16/FP16
+    peak_fp8_flop_per_s: Real = quantity(0.0)
+    peak_fp4_flop_per_s: Real = quantity(0.0)
+    nvlink_bytes_per_s_oneway: Real = quantity(0.0)  # scale-up link (NVLink, Infinity Fabric; PCIe where there is none)
+    nic_bytes_per_s_per_gpu_oneway: Real = quantity(0.0)  # scale-out
+    gpus_per_node: Real = quantity(8.0)  # GPUs in one scale-up domain
+    tdp_w: Real = quantity(0.0)
+    price_usd_per_hour: Real = quantity(0.0)  # one GPU, one hour
+
+
+class Parallel(Record):
+    """How one instance is laid over GPUs, written `tp8pp1dp1ep8`. It occupies tp * pp * dp GPUs.
+
+    tp splits heads and FFNs, pp splits layers, dp replicates attention (each rank has its own KV pool and its own
+    requests) while experts stay spread over all tp * dp GPUs of a stage; ep of these hold whole experts, the
+    remaining factor tp * dp / ep splits each expert.
+    """
+
+    tp: Real = quantity(1.0)
+    pp: Real = quantity(1.0)
+    dp: Real = quantity(1.0)
+    ep: Real = quantity(1.0)
+
+    @property
+    def gpus(self) -> Real:
+        """GPUs of one instance."""
+        return self.tp * self.pp * self.dp
+
+
+class SLO(Record):
+    """Promises to keep: a bound in seconds on a percentile of TTFT, TPOT and E2E. inf: no promise."""
+
+    ttft_s: Real = quantity(float("inf"))
+    tpot_s: Real = quantity(float("inf"))
+    e2e_s: Real = quantity(float("inf"))
+    percentile: Real = quantity(0.99)  # of requests that must meet each bound

@@ -1,0 +1,25 @@
+"""Numerical habits in one place: quotients that do not poison gradients, and finiteness that cannot be missed."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+
+def safe_divide(numerator, denominator, otherwise=jnp.inf):
+    """numerator / denominator where denominator > 0, else `otherwise`, with finite gradients on both sides.
+
+    A single `where` around the quotient gives NaN gradients at denominator = 0, because the untaken branch is
+    differentiated too; here the untaken branch divides by 1.
+    """
+    positive = denominator > 0
+    return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
+
+
+def all_finite(x):
+    """True if every element is finite. jax 0.10 on the CPU drops NaN in `max`/`min` of large arrays; a sum keeps it."""
+    return jnp.isfinite(jnp.sum(jnp.where(jnp.isfinite(x), 0.0, jnp.nan)))
+
+
+def ceil_div(a, b):
+    """Blocks of size b that hold a: ceil(a / b), exact for whole numbers below 2**53."""
+    return jnp.ceil(a / b)

@@ -1,0 +1,22 @@
+"""What every solver returns: an answer, and the evidence with which someone who distrusts the solver can check it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+
+
+class Solution(eqx.Module):
+    """Arrays only, so that it passes through `jit` and `vmap`.
+
+    value        the answer: a record, or a mapping of arrays
+    certificate  arrays from which the answer can be checked without this code (duals and gap, residuals, ...)
+    flags        int32 mask of `core.flags.Flag`, one per problem; 0 is a certified answer
+    steps        iterations that were used, one per problem
+    """
+
+    value: Any
+    certificate: dict[str, Any]
+    flags: Any
+    steps: Any

@@ -60,7 +60,8 @@ def _command(name: str, argv: list[str]) -> int:
 
     usage_error = typer.BadParameter.__base__  # typer's own click or the installed one, by version
     module = import_module(f"dmodels.cli.{name.replace('-', '_')}")
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+    help_names = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=help_names)
     app.command(name, help=module.__doc__)(module.command)
     try:
         return typer.main.get_command(app).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0

@@ -37,7 +37,8 @@ def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
     """One JSON document: what was asked, what came out, and the version that answered."""
     from dmodels import __version__
 
-    return json.dumps({"dmodels": __version__, "command": command, "inputs": plain(inputs), "result": plain(result)}, indent=2)
+    document = {"dmodels": __version__, "command": command, "inputs": plain(inputs), "result": plain(result)}
+    return json.dumps(document, indent=2)
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

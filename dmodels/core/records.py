@@ -39,7 +39,7 @@ def quantity(default: Any = dataclasses.MISSING) -> Any:
 
 
 class Record(eqx.Module):
-    """Base of all records. Leaves broadcast against each other: a catalogue is a record whose leaves have shape (n,)."""
+    """Base of all records. Leaves broadcast; a catalogue is a record whose leaves have shape (n,)."""
 
     def __getitem__(self: T, index) -> T:
         """The record at `index` of a batched record."""

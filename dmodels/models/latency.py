@@ -1,0 +1,141 @@
+r"""How long one forward step takes: a roofline by component, with a few named efficiencies.
+
+A step costs, per pipeline stage, the sum of: dense matrices, routed experts, attention over the cache, collectives,
+and launch and host overheads. Each of the first three is a roofline of its own: max(bytes / HBM rate, FLOPs / peak),
+joined by a smooth maximum. The efficiencies are calibrated against measured serving points (`dmodels.fit.silicon`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.records import Real, Record, quantity
+
+from . import latency_terms as terms
+
+
+class Efficiency(Record):
+    """What silicon and software leave of the peaks. Fractions lie in (0, 1.2], times are in microseconds."""
+
+    hbm_frac: Real = quantity(0.75)  # of HBM bandwidth, when weights are read
+    kv_frac: Real = quantity(0.6)  # of HBM bandwidth, when the KV cache is read
+    flop_frac: Real = quantity(0.6)  # of the dense peak, in matrix products
+    attention_flop_frac: Real = quantity(0.4)  # of the 16-bit peak, in attention
+    link_frac: Real = quantity(0.5)  # of the link's one-way rate, in collectives
+    hop_us: Real = quantity(3.0)  # latency of a collective per doubling of its ranks
+    layer_us: Real = quantity(15.0)  # kernel launches and tails, per layer and step
+    step_us: Real = quantity(800.0)  # scheduler, sampler and host, per step
+    request_us: Real = quantity(8.0)  # sampler and host, per request in the step
+    expert_imbalance: Real = quantity(1.2)  # busiest GPU's expert work over the mean's, for expert parallelism
+    prompt_ms: Real = quantity(20.0)  # tokenizer, HTTP and scheduling before a prompt's first step
+
+
+class Step(NamedTuple):
+    """Seconds of one forward step by component; their sum is the step."""
+
+    matrix_s: Real  # attention projections, dense FFNs, shared experts, output head
+    expert_s: Real
+    attention_s: Real
+    collective_s: Real
+    overhead_s: Real
+
+    @property
+    def total_s(self) -> Real:
+        """The whole step."""
+        return self.matrix_s + self.expert_s + self.attention_s + self.collective_s + self.overhead_s
+
+
+def iteration_s(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real,
+                prefill_tokens: Real = 0.0, prefill_context_tokens: Real = 0.0,
+                efficiency: Efficiency | None = None) -> Real:  # fmt: skip
+    """Seconds of one forward step of one instance.
+
+    decode_count            requests that decode one token each, over the whole instance (all dp ranks)
+    context_tokens          their mean context
+    prefill_tokens          new prompt tokens of one prompt in the same step (chunked prefill)
+    prefill_context_tokens  tokens of that prompt already in the cache
+    """
+    attended = prefill_context_tokens + prefill_tokens / 2.0
+    return step(model, gpu, parallel, decode_count, context_tokens, prefill_tokens, attended, efficiency).total_s
+
+
+def decode_step_s(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real,
+                  efficiency: Efficiency | None = None) -> Real:  # fmt: skip
+    """Seconds of one step in which `decode_count` requests of mean context `context_tokens` each gain a token."""
+    return step(model, gpu, parallel, decode_count, context_tokens, 0.0, 0.0, efficiency).total_s
+
+
+def prefill_s(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, efficiency: Efficiency | None = None) -> Real:
+    """Seconds to prefill one prompt of `tokens` tokens alone, from an empty cache, on one instance.
+
+    A prompt lives on one rank of attention data parallelism, so the other dp - 1 ranks idle: the instance prefills
+    dp prompts in this time.
+    """
+    alone = parallel.dp * jnp.asarray(tokens)
+    return step(model, gpu, parallel, 0.0, 0.0, alone, jnp.asarray(tokens) / 2.0, efficiency).total_s
+
+
+def step(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real, prefill_tokens: Real,
+         attended_tokens: Real, efficiency: Efficiency | None = None) -> Step:  # fmt: skip
+    """The components of one forward step; `attended_tokens` is the mean that a new prompt token attends to.
+
+    With pipeline stages the tokens in flight are spread over the stages, and a token's step passes all of them.
+    """
+    e = Efficiency() if efficiency is None else efficiency
+    tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
+    decode = decode_count / pp
+    prefill = prefill_tokens / pp
+    tokens = decode + prefill
+    rank = tokens / dp
+    hbm = gpu.hbm_bytes_per_s * e.hbm_frac
+
+    def matrix(params, dtype_bytes, rows):
+        flop = 2.0 * params / tp * rows / (terms.peak_flop_per_s(gpu, dtype_bytes) * e.flop_frac)
+        return _smooth_max(params * dtype_bytes / tp / hbm, flop)
+
+    body = matrix(model.attention_params, model.attention_dtype_bytes, rank)
+    body = body + matrix(model.dense_params, model.dense_dtype_bytes, rank)
+    head = matrix(model.head_params, model.embedding_dtype_bytes, decode / dp)
+
+    gpus = tp * dp
+    experts = model.n_moe_layers * model.expert_params / gpus
+    hit = experts * model.n_experts * terms.expert_hit_frac(model, tokens) * model.expert_dtype_bytes / hbm
+    expert_peak = terms.peak_flop_per_s(gpu, model.expert_dtype_bytes) * e.flop_frac
+    expert_flop = 2.0 * experts * model.n_active_experts * tokens / expert_peak
+    skew = 1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep)
+    expert = _smooth_max(hit, expert_flop) * skew
+
+    peak16 = gpu.peak_flop_per_s * e.attention_flop_frac
+    read = decode / dp * terms.kv_read_bytes(model, context_tokens, tp) / (gpu.hbm_bytes_per_s * e.kv_frac)
+    multiply = decode / dp * terms.decode_attention_flop(model, context_tokens, tp) / peak16
+    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp) / peak16
+    attention = _smooth_max(read, multiply) + fresh
+
+    overhead = model.n_layers * e.layer_us + pp * e.step_us + e.request_us * decode_count / dp
+    return Step(body + head, expert, attention, _collective_s(model, gpu, parallel, rank, tokens, e), overhead * 1e-6)
+
+
+def _collective_s(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, tokens: Real, e: Efficiency) -> Real:
+    """All-reduces of tensor parallelism (attention, and FFN without dp) and the exchange of tokens between experts."""
+    tp, dp = parallel.tp, parallel.dp
+    gpus = tp * dp
+    within = gpus <= gpu.gpus_per_node
+    link = jnp.where(within, gpu.nvlink_bytes_per_s_oneway, gpu.nic_bytes_per_s_per_gpu_oneway)
+    link = jnp.where(link > 0, link, 16e9) * e.link_frac  # no link named: PCIe 4 x8
+    reduces = model.n_layers * jnp.where(dp > 1, 1.0, 2.0)
+    reduce = terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp) / link + jnp.log2(tp) * e.hop_us * 1e-6
+    exchange = terms.expert_exchange_bytes(model, tokens, parallel) / link + 2.0 * jnp.log2(gpus) * e.hop_us * 1e-6
+    return reduces * reduce + jnp.where(dp > 1, model.n_moe_layers * exchange, 0.0)
+
+
+def _smooth_max(a: Real, b: Real) -> Real:
+    """(a^4 + b^4)^(1/4): the larger of two times, up to 19 % more where they are equal; exact zeros stay zero.
+
+    The overlap of memory and compute is never perfect; a sharp maximum would also stop gradients.
+    """
+    top = jnp.maximum(jnp.maximum(a, b), 1e-30)
+    return top * ((a / top) ** 4 + (b / top) ** 4) ** 0.25

@@ -1,0 +1,105 @@
+r"""What one forward step moves, computes and sends on one GPU: bytes, FLOPs and messages, before any efficiency.
+
+Symbols: `tokens` all tokens that pass the layers in the step, `decode_count` those of them that decode (one per
+request), both over the whole instance. With attention data parallelism (`dp`) a rank sees 1/dp of them; experts see
+all. Tensor parallelism divides heads and matrices by `tp`; pipeline stages divide layers by `pp`.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real
+
+
+def peak_flop_per_s(gpu: GPU, dtype_bytes: Real) -> Real:
+    """Dense peak of the narrowest tensor-core type that stores a parameter in `dtype_bytes`.
+
+    4-bit weights on a GPU without FP4 units, and 8-bit weights on one without FP8, are widened to 16 bits before the
+    multiplication (W4A16), so they run at the 16-bit peak.
+    """
+    fp8 = jnp.where(gpu.peak_fp8_flop_per_s > 0, gpu.peak_fp8_flop_per_s, gpu.peak_flop_per_s)
+    fp4 = jnp.where(gpu.peak_fp4_flop_per_s > 0, gpu.peak_fp4_flop_per_s, gpu.peak_flop_per_s)
+    return jnp.where(dtype_bytes > 1.5, gpu.peak_flop_per_s, jnp.where(dtype_bytes > 0.75, fp8, fp4))
+
+
+def expert_hit_frac(model: Model, tokens: Real) -> Real:
+    r"""Expected share of the routed experts of a layer that `tokens` tokens touch.
+
+    $1 - (1 - k/E)^T$ for T tokens that each pick k of E experts at random (an upper bound when routing is correlated).
+
+    >>> round(float(expert_hit_frac(Model(61, n_experts=256, n_active_experts=8), 16.0)), 4)
+    0.3983
+    """
+    missed = 1.0 - jnp.minimum(safe_divide(model.n_active_experts, model.n_experts, 0.0), 1.0 - 1e-9)
+    return 1.0 - missed**tokens
+
+
+def kv_read_bytes(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:
+    """Cache bytes that one decode step of one sequence reads on each GPU: what it attends to, over all layers.
+
+    Heads are split over `tp` until one is left per GPU; the MLA latent is the same on every rank; a sliding layer
+    reads its window, a sparse MLA layer its top-k and the whole index, a linear layer reads and writes its state.
+
+    >>> float(kv_read_bytes(Model(80, 8, 128), 1000.0, 8.0))
+    40960000.0
+    """
+    heads = jnp.maximum(model.n_kv_heads / tp, 1.0)
+    sliding_heads = jnp.maximum(model.sliding_kv_heads / tp, 1.0)
+    full = 2.0 * model.n_full_layers * heads * model.head_dim * context_tokens
+    window = jnp.minimum(context_tokens, model.sliding_window_tokens)
+    sliding = 2.0 * model.n_sliding_layers * sliding_heads * model.sliding_head_dim * window
+    latent = model.n_mla_layers * (model.kv_lora_rank + model.qk_rope_head_dim) * _attended(model, context_tokens)
+    index = model.n_mla_layers * model.index_bytes_per_token * context_tokens
+    state = 2.0 * model.n_linear_layers * model.linear_state_bytes / tp
+    return (full + sliding + latent) * model.kv_dtype_bytes + index + state
+
+
+def decode_attention_flop(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:
+    """FLOPs of the attention of one new token over `context_tokens`, per GPU; MLA in its absorbed form.
+
+    4 d_h per query head and attended token (QK and PV); MLA: 2 (2 rank + rope) per head and attended token, 2,176 for
+    DeepSeek-V3, which at 576 bytes a token makes it compute-bound as soon as a GPU holds most of the 128 heads.
+    """
+    q_heads = model.n_q_heads / tp
+    window = jnp.minimum(context_tokens, model.sliding_window_tokens)
+    sliding_dim = jnp.where(model.sliding_head_dim > 0, model.sliding_head_dim, model.head_dim)
+    full = 4.0 * model.n_full_layers * model.head_dim * context_tokens
+    sliding = 4.0 * model.n_sliding_layers * sliding_dim * window
+    latent = 2.0 * (2.0 * model.kv_lora_rank + model.qk_rope_head_dim) * _attended(model, context_tokens)
+    return q_heads * (full + sliding + model.n_mla_layers * latent)
+
+
+def prefill_attention_flop(model: Model, attended_tokens: Real, tp: Real = 1.0) -> Real:
+    """FLOPs of the attention of one prompt token over `attended_tokens` earlier ones, per GPU; MLA unabsorbed."""
+    q_heads = model.n_q_heads / tp
+    window = jnp.minimum(attended_tokens, model.sliding_window_tokens)
+    sliding_dim = jnp.where(model.sliding_head_dim > 0, model.sliding_head_dim, model.head_dim)
+    full = 4.0 * model.n_full_layers * model.head_dim * attended_tokens
+    sliding = 4.0 * model.n_sliding_layers * sliding_dim * window
+    per_head = 2.0 * (model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim)
+    return q_heads * (full + sliding + model.n_mla_layers * per_head * _attended(model, attended_tokens))
+
+
+def all_reduce_bytes(hidden_size: Real, tokens: Real, ranks: Real) -> Real:
+    """Bytes each GPU sends in one 16-bit all-reduce of the hidden states: 2 (r-1)/r of the message."""
+    return 2.0 * (ranks - 1.0) / ranks * 2.0 * hidden_size * tokens
+
+
+def expert_exchange_bytes(model: Model, tokens: Real, parallel: Parallel) -> Real:
+    """Bytes each GPU sends to dispatch its tokens to their experts (8 bits) and to combine the results (16 bits).
+
+    A token goes to at most min(k, ep) GPUs, and stays where it is with probability 1/ep.
+    """
+    ranks = parallel.tp * parallel.dp
+    copies = jnp.minimum(model.n_active_experts, parallel.ep) * (1.0 - 1.0 / ranks)
+    return 3.0 * model.hidden_size * tokens / ranks * copies
+
+
+def _attended(model: Model, context_tokens: Real) -> Real:
+    """Tokens that a MLA layer attends to: all, or the indexer's top-k."""
+    sparse = jnp.minimum(context_tokens, model.index_topk_tokens)
+    return jnp.where(model.index_topk_tokens > 0, sparse, context_tokens)

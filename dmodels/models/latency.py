@@ -31,6 +31,7 @@ class Efficiency(Record):
     step_us: Real = quantity(800.0)  # scheduler, sampler and host, per step
     request_us: Real = quantity(8.0)  # sampler and host, per request in the step
     expert_imbalance: Real = quantity(1.2)  # busiest GPU's expert work over the mean's, for expert parallelism
+    burst_frac: Real = quantity(0.08)  # of the requests in flight, those whose prompts are ahead of a new one
     prompt_ms: Real = quantity(20.0)  # tokenizer, HTTP and scheduling before a prompt's first step
 
 

@@ -1,0 +1,127 @@
+"""Waiting lines against exact recursions, textbook values, and a simulation of random variables."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.models import queueing
+
+
+def inverse_erlang_b_by_recursion(servers: int, load: float) -> float:
+    """1/B(c) = 1 + (c / a) / B(c - 1), 1/B(0) = 1: the textbook recursion, all terms positive."""
+    inverse = np.float64(1.0)
+    for c in range(1, servers + 1):
+        inverse = 1.0 + c / load * inverse if inverse < 1e300 else inverse
+    return inverse
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2, 7, 40, 300, 5000])
+def test_erlang_b_equals_its_recursion(servers):
+    load = max(servers, 1) * np.array([0.01, 0.3, 0.7, 0.95, 1.0, 1.2, 10.0])
+    expected = np.array([inverse_erlang_b_by_recursion(servers, a) for a in load])
+    keep = expected < 1e290
+    got = np.asarray(queueing.inverse_erlang_b(float(servers), load))
+    np.testing.assert_allclose(got[keep], expected[keep], rtol=2e-10)
+    assert np.all(got[~keep] > 1e280)
+
+
+def test_one_hundred_thousand_servers():
+    """C from the recursion for B, and its limit 1/(1 + b Phi(b)/phi(b)) at c = a + b sqrt(a) (Halfin and Whitt)."""
+    from scipy.stats import norm
+
+    load, b = 1e5, 0.5
+    servers = round(load + b * load**0.5)
+    loss = 1.0
+    for c in range(1, servers + 1):
+        loss = load * loss / (c + load * loss)
+    expected = servers * loss / (servers - load * (1 - loss))
+    assert float(queueing.erlang_c(float(servers), load)) == pytest.approx(expected, rel=1e-9)
+    assert expected == pytest.approx(1 / (1 + b * norm.cdf(b) / norm.pdf(b)), rel=0.01)
+
+
+@given(servers=st.floats(1.0, 1e5), utilisation=st.floats(0.0, 1.5))
+def test_erlang_c_is_a_probability_and_grows_with_load(servers, utilisation):
+    load = servers * utilisation
+    c, more = queueing.erlang_c(servers, jnp.array([load, load + 1e-3 * servers]))
+    assert 0.0 <= c <= more <= 1.0
+    assert c == 1.0 or utilisation < 1.0
+
+
+def test_erlang_c_gradient_is_that_of_finite_differences():
+    slope = jax.grad(queueing.erlang_c, 1)(100.0, 95.0)
+    steps = (queueing.erlang_c(100.0, 95.001) - queueing.erlang_c(100.0, 94.999)) / 0.002
+    assert float(slope) == pytest.approx(float(steps), rel=1e-6)
+
+
+def test_known_waits():
+    assert float(queueing.wait_mean_s(0.5, 1.0)) == pytest.approx(1.0)  # M/M/1: rho/(mu - lambda)
+    assert float(queueing.wait_mean_s(0.5, 1.0, service_scv=0.0)) == pytest.approx(0.5)  # M/D/1: half of it
+    assert float(queueing.wait_mean_s(1.0, 1.0, servers=2.0)) == pytest.approx(1 / 3)  # M/M/2 at rho = 1/2
+    assert float(queueing.wait_mean_s(0.0, 1.0)) == 0.0
+    assert np.isinf(queueing.wait_mean_s(1.0, 1.0))
+    assert np.isinf(queueing.wait_mean_s(3.0, 1.0))
+
+
+wait_and_slope = jax.jit(jax.value_and_grad(queueing.wait_mean_s))
+
+
+@given(arrival=st.floats(0.0, 2.0), service=st.floats(0.0, 2.0), servers=st.integers(1, 64))
+def test_waits_are_never_nan_or_negative(arrival, service, servers):
+    wait, slope = wait_and_slope(arrival, service, float(servers))
+    assert float(wait) >= 0.0
+    assert not np.isnan(slope)
+
+
+def test_quantile_of_wait_plus_prefill_agrees_with_drawn_samples():
+    rng = np.random.default_rng(5)
+    levels = np.array([0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0])
+    n = 400_000
+    cases = [(0.01, 0.9, 1.0, 0.99), (1.0, 0.3, 0.01, 0.95), (0.5, 0.5, 0.5, 0.5), (5.0, 1.0, 1.0, 0.999)]
+    for theta, p_wait, spread, q in cases:
+        edges = np.sort(rng.exponential(spread, len(levels)))
+        got = float(queueing.sum_quantile_s(q, p_wait, p_wait * theta, edges, levels))
+        part = np.interp(rng.uniform(size=n), levels, edges)
+        wait = rng.exponential(theta, n) * (rng.uniform(size=n) < p_wait)
+        assert abs(np.mean(part + wait > got) - (1 - q)) < 4.5 * np.sqrt(q * (1 - q) / n)
+
+
+@given(q=st.floats(0.01, 0.9999), p_wait=st.floats(0, 1), theta=st.floats(0, 100), equal=st.booleans())
+def test_the_quantile_lies_between_its_parts(q, p_wait, theta, equal):
+    edges = np.full(5, 0.3) if equal else np.array([0.0, 0.1, 0.1, 0.4, 2.0])
+    levels = np.array([0.0, 0.3, 0.5, 0.9, 1.0])
+    got = float(queueing.sum_quantile_s(q, p_wait, p_wait * theta, edges, levels))
+    alone = np.interp(q, levels, edges)
+    assert got >= alone - 1e-6
+    assert got <= edges[-1] + theta * max(0.0, np.log(max(p_wait, 1e-300) / (1 - q))) + 1e-6
+
+
+def test_an_unstable_queue_has_an_infinite_quantile():
+    assert np.isinf(queueing.sum_quantile_s(0.99, 1.0, jnp.inf, np.array([0.0, 1.0]), np.array([0.0, 1.0])))
+
+
+@pytest.mark.parametrize(
+    ("clients", "think", "service"), [(1, 1.0, 1.0), (2, 1.0, 1.0), (30, 33.0, 0.33), (200, 33.0, 0.33)]
+)
+def test_closed_loop_equals_mean_value_analysis(clients, think, service):
+    queue = 0.0
+    for n in range(1, clients + 1):
+        response = service * (1 + queue)
+        rate = n / (think + response)
+        queue = rate * response
+    assert float(queueing.closed_loop_rps(float(clients), think, service)) == pytest.approx(rate, rel=1e-9)
+    assert float(queueing.closed_loop_response_s(float(clients), think, service)) == pytest.approx(response, rel=1e-6)
+
+
+def test_the_knee_is_where_the_asymptotes_meet():
+    assert float(queueing.closed_loop_knee(35.0, 1 / 3)) == pytest.approx(106.0)
+
+
+@given(x=st.floats(0.0, 1600.0))
+def test_fluid_occupancy_solves_its_fixed_point(x):
+    n = float(queueing.fluid_occupancy(x, 1.0, 0.008, 0.00065))
+    assert np.isinf(n) if x * 0.00065 >= 1 else n == pytest.approx(x * (0.008 + 0.00065 * n), rel=1e-9)

@@ -18,7 +18,10 @@ _HOME = {
     "SLO": "core.hardware",
     "Model": "core.model",
     "Flag": "core.flags",
+    "Trace": "models.trace",
+    "Workload": "core.workload",
     "parse": "core.units",
+    "read_trace": "models.trace",
     "stack": "core.records",
 }
 

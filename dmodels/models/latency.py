@@ -139,4 +139,4 @@ def _smooth_max(a: Real, b: Real) -> Real:
     The overlap of memory and compute is never perfect; a sharp maximum would also stop gradients.
     """
     top = jnp.maximum(jnp.maximum(a, b), 1e-30)
-    return top * ((a / top) ** 4 + (b / top) ** 4) ** 0.25
+    return top * jnp.maximum((a / top) ** 4 + (b / top) ** 4, 1.0) ** 0.25  # at least 1, or 0/0 in the gradient at 0

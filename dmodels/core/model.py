@@ -35,9 +35,11 @@ class Model(Record):
     qk_rope_head_dim: Real = quantity(0.0)
     index_bytes_per_token: Real = quantity(0.0)  # sparse-attention indexer, per MLA layer (DeepSeek V3.2: 132)
     index_topk_tokens: Real = quantity(0.0)  # tokens a sparse MLA layer attends to; 0: all
+    latent_bytes_per_token: Real = quantity(0.0)  # per MLA layer, if not (rank + rope) * kv_dtype_bytes (V3.2 in FP8: 656)
     # layers with a constant state per sequence, and layers with none
     n_linear_layers: Real = quantity(0.0)
     linear_state_bytes: Real = quantity(0.0)  # per sequence and layer, all heads, over all TP ranks
+    n_linear_heads: Real = quantity(0.0)  # heads of that state, spread over TP ranks; 0: it splits evenly
     n_cacheless_layers: Real = quantity(0.0)
 
     # compute
@@ -45,9 +47,12 @@ class Model(Record):
     n_q_heads: Real = quantity(0.0)
     qk_nope_head_dim: Real = quantity(0.0)  # MLA prefill
     v_head_dim: Real = quantity(0.0)  # MLA prefill
+    ffn_size: Real = quantity(0.0)  # inner width of the widest feed-forward block that a token passes
+    vocab_size: Real = quantity(0.0)
 
     # parameters, counted; attention includes linear mixers and norms
     attention_params: Real = quantity(0.0)
+    replicated_params: Real = quantity(0.0)  # of these, whole on every TP rank (norms, MLA down-projections, indexer)
     dense_params: Real = quantity(0.0)  # dense FFNs, shared experts, routers: touched by every token
     expert_params: Real = quantity(0.0)  # one routed expert of one layer
     n_experts: Real = quantity(0.0)  # routed experts of a MoE layer

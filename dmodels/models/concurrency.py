@@ -1,0 +1,157 @@
+"""How many sequences run at once: for one context length, and for a distribution of lengths."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real, Record, quantity
+
+from .kv import kv_bytes_per_token, kv_reserved_bytes, stage
+from .weights import activation_bytes, kv_budget_bytes, runtime_bytes, weight_bytes_per_gpu
+
+
+class Slots(eqx.Module):
+    """Sequences that fit in one instance, and where the memory of its fullest GPU goes."""
+
+    slots_count: Real  # of the whole instance: every attention rank's
+    kv_bytes_per_token: Real  # per GPU, of a long sequence
+    sequence_bytes: Real  # per GPU, reserved for one sequence
+    budget_bytes: Real  # per GPU, for KV; negative: what is missing
+    free_bytes: Real  # per GPU, of the budget left when all slots are taken
+    weight_bytes: Real  # per GPU
+    activation_bytes: Real  # per GPU
+    runtime_bytes: Real  # per GPU
+    gpus: Real  # of the instance
+    flags: Real
+
+
+def concurrent_sequences(
+    model: Model,
+    gpu: GPU,
+    context_tokens,
+    tp=1,
+    pp=1,
+    dp=1,
+    ep=1,
+    utilization=0.9,
+    block_tokens=16,
+    batched_tokens=8192,
+    max_sequences=256,
+) -> Slots:
+    """Sequences of `context_tokens` tokens that one instance of tp * pp * dp GPUs holds at once.
+
+    floor(budget / reserved) per attention rank, times dp. `max_sequences` sizes the logits buffer only; it is no cap.
+    Flags: NO_FIT below one sequence; OUT_OF_DOMAIN for lengths or degrees that are not positive, and for tp that
+    does not divide the query heads; EXTRAPOLATED beyond the context of the model's config.
+    """
+    parallel = Parallel(tp, pp, dp, ep)
+    part = stage(model, parallel.pp)
+    sequence = kv_reserved_bytes(part, context_tokens, parallel.tp, block_tokens, batched_tokens)
+    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences)
+    slots = sequences_that_fit(budget, sequence)
+    bad = out_of_domain(model, parallel) | (context_tokens * jnp.ones_like(parallel.tp) < 1)
+    beyond = (model.max_context_tokens > 0) & (context_tokens > model.max_context_tokens)
+    flags = (
+        flag_where(slots < 1, Flag.NO_FIT)
+        | flag_where(bad, Flag.OUT_OF_DOMAIN)
+        | flag_where(beyond, Flag.EXTRAPOLATED)
+        | flag_nonfinite(budget, sequence, slots)
+    )
+    return Slots(
+        slots_count=slots * parallel.dp,
+        kv_bytes_per_token=kv_bytes_per_token(part, parallel.tp),
+        sequence_bytes=sequence,
+        budget_bytes=budget,
+        free_bytes=budget - slots * sequence,
+        weight_bytes=weight_bytes_per_gpu(model, parallel).total_bytes,
+        activation_bytes=activation_bytes(model, parallel.tp, batched_tokens, max_sequences),
+        runtime_bytes=runtime_bytes(parallel),
+        gpus=parallel.gpus,
+        flags=flags,
+    )
+
+
+def sequences_that_fit(budget_bytes, sequence_bytes) -> Real:
+    """floor(budget / bytes per sequence), 0 where the budget is negative.
+
+    >>> int(sequences_that_fit(133.4e9, 48_128 * 8192.0))
+    338
+    """
+    return jnp.floor(jnp.maximum(safe_divide(budget_bytes, sequence_bytes, otherwise=0.0), 0.0))
+
+
+def out_of_domain(model: Model, p: Parallel) -> Real:
+    """True where no engine runs the layout: a degree below 1 or broken, or query heads that tp does not divide."""
+    bad = (p.tp < 1) | (p.pp < 1) | (p.dp < 1) | (p.ep < 1)
+    for degree in (p.tp, p.pp, p.dp, p.ep):
+        bad = bad | (degree != jnp.floor(degree))
+    uneven = (model.n_q_heads > 0) & (jnp.mod(model.n_q_heads, jnp.maximum(p.tp, 1.0)) != 0)
+    return bad | uneven | (p.pp > model.n_layers) | (p.ep > p.tp * p.dp)
+
+
+class Footprint(Record):
+    """KV bytes per GPU of one sequence seen at a random instant: mean, standard deviation, and the largest."""
+
+    mean_bytes: Real = quantity()
+    sd_bytes: Real = quantity()
+    max_bytes: Real = quantity()
+
+
+def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, block_tokens=16, batched_tokens=8192):
+    r"""The footprint of a running sequence under a joint distribution of lengths, given by atoms on the last axis.
+
+    A request that decodes o tokens is resident for o iterations, so a random instant sees it with weight
+    proportional to $w\,o$ (length bias) and, within it, at a uniform point of its decode: $i + u\,o$ tokens,
+    $u \sim U(0, 1)$. Moments over u by 8-point Gauss-Legendre, exact up to one block where the reserved bytes grow
+    linearly with the tokens. Time in prefill is not counted.
+    """
+    i, o = jnp.asarray(input_tokens, float), jnp.asarray(output_tokens, float)
+    w = jnp.ones_like(o) if weights is None else jnp.asarray(weights, float)
+    seen = w * o / jnp.sum(w * o, axis=-1, keepdims=True)
+    nodes, mass = np.polynomial.legendre.leggauss(8)
+    at = jnp.stack([i + 0.5 * (1.0 + float(x)) * o for x in nodes])
+    held = kv_reserved_bytes(model, at, tp, block_tokens, batched_tokens)
+    mass = jnp.asarray(mass / 2).reshape((-1,) + (1,) * o.ndim)
+    mean = jnp.sum(mass * seen * held, axis=(0, -1))
+    second = jnp.sum(mass * seen * (held - mean[..., None]) ** 2, axis=(0, -1))
+    ends = kv_reserved_bytes(model, i + o, tp, block_tokens, batched_tokens)
+    largest = jnp.max(jnp.where(seen > 0, ends, 0.0), axis=-1)
+    return Footprint(mean, jnp.sqrt(second), largest)
+
+
+def occupancy_bytes(sequences, one: Footprint, probability=0.99) -> Real:
+    """KV bytes per GPU that `sequences` independent running sequences stay below with `probability` (normal)."""
+    return sequences * one.mean_bytes + ndtri(probability) * jnp.sqrt(sequences) * one.sd_bytes
+
+
+def sequences_by_normal(budget_bytes, one: Footprint, probability=0.99) -> Real:
+    r"""Independent running sequences whose total stays within the budget with `probability`, by the normal law.
+
+    The largest n with $n m + z \sqrt{n}\, s \le B$. The central limit theorem makes it right for large n; the error
+    in probability is at most $0.47\, E|X - m|^3 / (s^3 \sqrt{n})$ (Berry-Esseen).
+    """
+    z, m = ndtri(probability), one.mean_bytes
+    b = jnp.maximum(budget_bytes, 0.0)
+    root = (-z * one.sd_bytes + jnp.sqrt((z * one.sd_bytes) ** 2 + 4.0 * m * b)) / (2.0 * m)
+    return jnp.floor(root**2)
+
+
+def sequences_by_bernstein(budget_bytes, one: Footprint, probability=0.99) -> Real:
+    r"""As above, but guaranteed at every n by Bernstein's inequality, hence fewer.
+
+    $P(S \ge n m + t) \le \exp(-t^2 / (2 n s^2 + \tfrac23 c t))$ with $c = \max - m$. The largest n with
+    $n m + a + \sqrt{a^2 + 2 n s^2 l} \le B$, $l = -\ln(1 - p)$, $a = c\,l/3$.
+    """
+    m, tail = one.mean_bytes, -jnp.log1p(-probability)
+    a = (one.max_bytes - m) * tail / 3.0
+    room = jnp.maximum(budget_bytes - 2.0 * a, 0.0)  # B - 2a < 0: not even n = 0 passes
+    half = m * (room + a) + one.sd_bytes**2 * tail
+    n = (half - jnp.sqrt(jnp.maximum(half**2 - m**2 * room * (room + 2.0 * a), 0.0))) / m**2
+    return jnp.floor(n)

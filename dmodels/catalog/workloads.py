@@ -1,0 +1,87 @@
+"""Bundled workloads: quantile tables of public traces and the CDFs of total tokens that papers print.
+
+Each is a CSV file in `data/workloads` whose `#` lines say where it comes from and carry single numbers,
+`# key = value`. A table of `input_tokens,output_tokens,weight_frac` is a support; one of `upper_tokens,cumulative_frac` a CDF.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from dmodels.core.errors import unknown
+from dmodels.core.lengths import TotalsCdf
+from dmodels.core.workload import Workload
+
+_FOLDER = files("dmodels.catalog").joinpath("data", "workloads")
+
+
+@cache
+def workload_names() -> tuple[str, ...]:
+    """Names of the bundled workloads, in alphabetical order."""
+    stems = (entry.name.removesuffix(".csv") for entry in _FOLDER.iterdir() if entry.name.endswith(".csv"))
+    return tuple(sorted(stem for stem in stems if "." not in stem))
+
+
+def workload(name: str, rate_rps: float | None = None, prefix_hits: bool = False) -> Workload:
+    """The bundled workload `name`, at its own arrival rate unless another is given.
+
+    `prefix_hits=True` counts as cached what an unlimited prefix cache held when the trace was replayed; the default
+    counts nothing as cached, and that is also all that a workload without prefix data can say.
+
+    >>> bool(workload("azure-conv").mean_input_tokens > 1000)
+    True
+    """
+    columns, facts, _ = _table(_key(name))
+    if "upper_tokens" in columns:
+        found = Workload.from_cdf(_cdf(columns, facts), rate_rps=facts["rate_rps"])
+    else:
+        weight = columns["weight_frac"]
+        cached = columns.get("cached_tokens", 0.0) if prefix_hits else 0.0
+        found = Workload(columns["input_tokens"], columns["output_tokens"], weight / weight.sum(), cached,
+                         facts["rate_rps"], facts["arrival_cv"])  # fmt: skip
+    return found if rate_rps is None else found.at_rate(rate_rps)
+
+
+def totals_cdf(name: str) -> TotalsCdf:
+    """The CDF of total tokens of a workload that is given by one: "azure-paper", "lmsys-paper", "lmsys"."""
+    columns, facts, _ = _table(_key(name))
+    if "upper_tokens" not in columns:
+        raise unknown("CDF", name, [n for n in workload_names() if "upper_tokens" in _table(n)[0]])
+    return _cdf(columns, facts)
+
+
+def workload_source(name: str) -> str:
+    """Where a bundled workload comes from, in one line."""
+    return _table(_key(name))[2]
+
+
+def prefix_cache_sizes(name: str = "mooncake") -> dict[str, np.ndarray]:
+    """Share of input tokens found in a shared prefix cache, by its size in blocks (least recently used out)."""
+    return _table(f"{_key(name)}.prefix_cache")[0]
+
+
+def _key(name: str) -> str:
+    key = name.strip().lower().replace("_", "-")
+    if key not in workload_names():
+        raise unknown("workload", name, workload_names())
+    return key
+
+
+def _cdf(columns: dict[str, np.ndarray], facts: dict[str, float]) -> TotalsCdf:
+    return TotalsCdf(columns["upper_tokens"], columns["cumulative_frac"], facts["share_mean_frac"],
+                     facts["share_std_frac"])  # fmt: skip
+
+
+@cache
+def _table(stem: str) -> tuple[dict[str, np.ndarray], dict[str, float], str]:
+    """(columns, single numbers, source) of one file."""
+    lines = _FOLDER.joinpath(f"{stem}.csv").read_text(encoding="utf-8").splitlines()
+    notes = [line[1:].strip() for line in lines if line.startswith("#")]
+    head, *rows = [line.split(",") for line in lines if line and not line.startswith("#")]
+    facts = {key: float(value) for key, eq, value in (note.partition(" = ") for note in notes) if eq and " " not in key}
+    numbers = np.array(rows, dtype=np.float64)
+    numbers.flags.writeable = False
+    return dict(zip(head, numbers.T, strict=True)), facts, notes[0]

@@ -2,7 +2,8 @@ r"""How long one forward step takes: a roofline by component, with a few named e
 
 A step costs, per pipeline stage, the sum of: dense matrices, routed experts, attention over the cache, collectives,
 and launch and host overheads. Each of the first three is a roofline of its own: max(bytes / HBM rate, FLOPs / peak),
-joined by a smooth maximum. The efficiencies are calibrated against measured serving points (`dmodels.fit.silicon`).
+joined by a smooth maximum. The efficiencies are calibrated against measured serving points (`dmodels.fit.silicon`);
+the defaults are the calibration's values over all GPUs and backends.
 """
 
 from __future__ import annotations
@@ -21,18 +22,23 @@ from . import latency_terms as terms
 class Efficiency(Record):
     """What silicon and software leave of the peaks. Fractions lie in (0, 1.2], times are in microseconds."""
 
-    hbm_frac: Real = quantity(0.75)  # of HBM bandwidth, when weights are read
+    hbm_frac: Real = quantity(0.80)  # of HBM bandwidth, when weights are read
     kv_frac: Real = quantity(0.6)  # of HBM bandwidth, when the KV cache is read
-    flop_frac: Real = quantity(0.6)  # of the dense peak, in matrix products
-    attention_flop_frac: Real = quantity(0.4)  # of the 16-bit peak, in attention
-    link_frac: Real = quantity(0.5)  # of the link's one-way rate, in collectives
-    hop_us: Real = quantity(3.0)  # latency of a collective per doubling of its ranks
-    layer_us: Real = quantity(15.0)  # kernel launches and tails, per layer and step
-    step_us: Real = quantity(800.0)  # scheduler, sampler and host, per step
-    request_us: Real = quantity(8.0)  # sampler and host, per request in the step
+    flop_frac: Real = quantity(0.5)  # of the dense peak, in matrix products
+    attention_flop_frac: Real = quantity(0.5)  # of the 16-bit peak, in attention
+    link_frac: Real = quantity(0.4)  # of the link's one-way rate, in collectives
+    hop_us: Real = quantity(3.0)  # latency of a collective, per doubling of its ranks
+    layer_us: Real = quantity(30.0)  # kernel launches and tails, per layer and step
+    moe_layer_us: Real = quantity(30.0)  # the same, more for a layer with routed experts
+    request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
     expert_imbalance: Real = quantity(1.2)  # busiest GPU's expert work over the mean's, for expert parallelism
+    prefill_layer_us: Real = quantity(200.0)  # launches without a captured graph, per layer of a step with a prompt
+    acceptance_frac: Real = quantity(0.7)  # of drafted tokens, those accepted (speculative decoding)
+    # how prompts wait in a server (models.latency_serving)
     burst_frac: Real = quantity(0.08)  # of the requests in flight, those whose prompts are ahead of a new one
-    prompt_ms: Real = quantity(20.0)  # tokenizer, HTTP and scheduling before a prompt's first step
+    prompt_ms: Real = quantity(30.0)  # tokenizer, HTTP and scheduling before a prompt's first step
+    dp_wait_steps: Real = quantity(10.0)  # steps a prompt waits for the other ranks of attention data parallelism
+    slot_wait_count: Real = quantity(0.01)  # requests that wait for a slot although the cache has room
 
 
 class Step(NamedTuple):
@@ -73,22 +79,23 @@ def decode_step_s(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real
 def prefill_s(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, efficiency: Efficiency | None = None) -> Real:
     """Seconds to prefill one prompt of `tokens` tokens alone, from an empty cache, on one instance.
 
-    A prompt lives on one rank of attention data parallelism, so the other dp - 1 ranks idle: the instance prefills
-    dp prompts in this time.
+    A prompt lives on one rank of attention data parallelism, so the instance prefills dp prompts in this time.
     """
-    alone = parallel.dp * jnp.asarray(tokens)
-    return step(model, gpu, parallel, 0.0, 0.0, alone, jnp.asarray(tokens) / 2.0, efficiency).total_s
+    return step(model, gpu, parallel, 0.0, 0.0, parallel.dp * tokens, tokens / 2.0, efficiency).total_s
 
 
 def step(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real, prefill_tokens: Real,
-         attended_tokens: Real, efficiency: Efficiency | None = None) -> Step:  # fmt: skip
-    """The components of one forward step; `attended_tokens` is the mean that a new prompt token attends to.
+         attended_tokens: Real, efficiency: Efficiency | None = None, draft_tokens: Real = 0.0) -> Step:  # fmt: skip
+    """The components of one forward step.
+
+    attended_tokens  mean number of tokens that a new prompt token attends to (half the prompt, for a whole prompt)
+    draft_tokens     drafted tokens that the step verifies per request, beside the one it would produce anyway
 
     With pipeline stages the tokens in flight are spread over the stages, and a token's step passes all of them.
     """
     e = Efficiency() if efficiency is None else efficiency
     tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
-    decode = decode_count / pp
+    decode = decode_count / pp * (1.0 + draft_tokens)
     prefill = prefill_tokens / pp
     tokens = decode + prefill
     rank = tokens / dp
@@ -111,13 +118,28 @@ def step(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context
     expert = _smooth_max(hit, expert_flop) * skew
 
     peak16 = gpu.peak_flop_per_s * e.attention_flop_frac
-    read = decode / dp * terms.kv_read_bytes(model, context_tokens, tp) / (gpu.hbm_bytes_per_s * e.kv_frac)
+    sequences = decode_count / pp / dp
+    read = sequences * terms.kv_read_bytes(model, context_tokens, tp) / (gpu.hbm_bytes_per_s * e.kv_frac)
     multiply = decode / dp * terms.decode_attention_flop(model, context_tokens, tp) / peak16
     fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp) / peak16
     attention = _smooth_max(read, multiply) + fresh
 
-    overhead = model.n_layers * e.layer_us + pp * e.step_us + e.request_us * decode_count / dp
+    launches = model.n_layers * e.layer_us + model.n_moe_layers * e.moe_layer_us
+    launches = launches + model.n_layers * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
+    overhead = launches + e.request_us * decode_count / dp
     return Step(body + head, expert, attention, _collective_s(model, gpu, parallel, rank, tokens, e), overhead * 1e-6)
+
+
+def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
+    r"""Expected tokens that a verification step yields per request, $1 + a + \dots + a^k$.
+
+    Each of k drafted tokens is accepted with probability a while all before it were; arXiv:2211.17192, Eq. (1).
+
+    >>> round(float(tokens_per_step(3.0, 0.7)), 3)
+    2.533
+    """
+    a = jnp.minimum(acceptance_frac, 1.0 - 1e-9)
+    return (1.0 - a ** (draft_tokens + 1.0)) / (1.0 - a)
 
 
 def _collective_s(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, tokens: Real, e: Efficiency) -> Real:

@@ -1,14 +1,14 @@
-r"""A closed loop of `concurrency` clients on one instance with in-flight batching: TTFT and TPOT from one steady state.
+r"""A closed loop of `concurrency` clients with in-flight batching: TTFT and TPOT from one steady state.
 
-Each client sends the next prompt when its last answer is complete. Of the C requests, n decode; each step adds a token
-to all of them, so per step n/osl requests finish and as many prompts enter. A step that also carries a prompt takes
-t(n, isl) instead of t(n, 0):
+Each client sends the next prompt when its last answer is complete. Of the C requests n decode, and each step adds a
+token to all of them, so per step n/osl requests finish and as many prompts enter. A step that carries a prompt (one
+per rank of attention data parallelism) takes t(n, isl) instead of t(n, 0):
 
-    TPOT = t(n, 0) + n/osl (t(n, isl) - t(n, 0)),      n (osl TPOT + TTFT') = C osl TPOT,     n <= n_max,
+    TPOT = t(n, 0) + n/(osl dp) (t(n, isl) - t(n, 0)),      n (osl TPOT + F) = min(C, n_max) osl TPOT,
 
-with n_max what the KV cache holds, and TTFT' what a request spends before it decodes. TTFT is the prompt's own step,
-half a step of waiting for it to begin, the prompts ahead (clients that started together stay together for a while:
-`burst_frac` of them), and (C/n_max - 1) osl TPOT where the cache is full.
+with n_max the requests that the KV cache holds and F what a request spends between its admission and its first token:
+the host, the prompt's own step, half a step until it begins, and the prompts ahead of it (clients that started together
+stay together for a while: `burst_frac` of them). Beyond n_max requests wait for the cache: (C/n_max - 1) osl TPOT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
 
 from . import latency_terms as terms
-from .latency import Efficiency, step
+from .latency import Efficiency, step, tokens_per_step
+
+#: Rounds of the fixed point for n. It contracts by about F / (osl TPOT + F) a round, a small part of a request's life.
+ROUNDS = 4
 
 
 class Serving(NamedTuple):
@@ -32,9 +35,9 @@ class Serving(NamedTuple):
 
     ttft_s: Real  # mean time to first token
     tpot_s: Real  # mean time per output token after the first
-    decode_count: Real  # requests that decode at a time
-    resident_max_count: Real  # requests that the KV cache holds
-    tokens_per_s: Real  # output tokens per second of the instance
+    decode_count: Real  # requests that decode at a time, per decode instance
+    resident_max_count: Real  # requests that the KV cache of a decode instance holds
+    tokens_per_s: Real  # output tokens per second, all instances
     flags: Real
 
 
@@ -53,34 +56,84 @@ def resident_max_count(model: Model, gpu: GPU, parallel: Parallel, isl: Real, os
 
 
 def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, concurrency: Real,
-          efficiency: Efficiency | None = None) -> Serving:  # fmt: skip
+          efficiency: Efficiency | None = None, draft_tokens: Real = 0.0) -> Serving:  # fmt: skip
     """TTFT and TPOT of `concurrency` clients with prompts of `isl` and answers of `osl` tokens (means) on one instance.
 
-    Six rounds of the fixed point are carried out always: the map contracts fast (TTFT is a small part of a request's
-    life), the result is differentiable, and a batch costs the same for every point.
+    The fixed point takes a fixed number of rounds, so the result is differentiable and every point costs the same.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
     slots = resident_max_count(model, gpu, parallel, isl, osl)
     most = jnp.minimum(concurrency, jnp.maximum(slots, 1.0))
+    gain = tokens_per_step(draft_tokens, e.acceptance_frac)
+    alone_of, mixed_of = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
 
     def times(decoding):
-        alone = step(model, gpu, parallel, decoding, context, 0.0, 0.0, e).total_s
-        mixed = step(model, gpu, parallel, decoding, context, isl, isl / 2.0, e).total_s
-        return alone, mixed, alone + decoding / osl * (mixed - alone)
+        alone, mixed = alone_of(decoding), mixed_of(decoding)
+        return alone, mixed, alone / gain + decoding / osl / parallel.dp * (mixed - alone)
 
-    def ttft(alone, mixed):
-        ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) * (mixed - alone)
-        return e.prompt_ms * 1e-3 + mixed + 0.5 * alone + ahead
-
-    def once(decoding):
-        alone, mixed, tpot = times(decoding)
-        return most * osl * tpot / (osl * tpot + ttft(alone, mixed))
+    def admitted_s(alone, mixed):
+        ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) / parallel.dp * (mixed - alone)
+        ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
+        return e.prompt_ms * 1e-3 + mixed + 0.5 * alone + ahead + ranks
 
     decoding = most
-    for _ in range(6):
-        decoding = once(decoding)
+    for _ in range(ROUNDS):
+        alone, mixed, tpot = times(decoding)
+        decoding = most * osl * tpot / (osl * tpot + admitted_s(alone, mixed))
     alone, mixed, tpot = times(decoding)
-    first = ttft(alone, mixed) + jnp.maximum(concurrency / most - 1.0, 0.0) * osl * tpot
+    waiting = jnp.maximum(concurrency / most - 1.0, 0.0) + e.slot_wait_count / most
+    first = admitted_s(alone, mixed) + waiting * osl * tpot
     flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
     return Serving(first, tpot, decoding, slots, decoding / tpot, flags)
+
+
+def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_instances: Real, decode: Parallel,
+                        decode_instances: Real, isl: Real, osl: Real, concurrency: Real,
+                        efficiency: Efficiency | None = None, draft_tokens: Real = 0.0) -> Serving:  # fmt: skip
+    r"""TTFT and TPOT of a closed loop over separate prefill and decode instances, rate-matched.
+
+    Prompts queue for the prefill instances (service S, m = instances x dp at a time), the cache moves to a decode
+    instance over the network, and the answer is decoded in Z = osl TPOT(n). With Schweitzer's approximation the
+    residence at prefill is R = S (1 + Q/m), Q = C R/(R + Z), and the smaller of that and the bound X <= m/S rules:
+    where prefill is slower, TTFT = C S/m - Z, and the decoders idle.
+    """
+    e = Efficiency() if efficiency is None else efficiency
+    context = isl + osl / 2.0
+    gain = tokens_per_step(draft_tokens, e.acceptance_frac)
+    slots = resident_max_count(model, gpu, decode, isl, osl)
+    servers = prefill_instances * prefill.dp
+    alone_of, _ = _steps(model, gpu, decode, context, isl, e, draft_tokens)
+    _, prompt_of = _steps(model, gpu, prefill, context, isl, e, 0.0)
+    service = prompt_of(0.0)
+    transfer = terms.kv_read_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
+    fixed = e.prompt_ms * 1e-3 + transfer
+
+    each = concurrency / decode_instances
+    most = jnp.minimum(each, jnp.maximum(slots, 1.0))
+    decoding = most
+    for _ in range(ROUNDS):
+        tpot = alone_of(decoding) / gain
+        life = osl * tpot + fixed
+        # R = S (1 + C R / (m (R + Z))): a quadratic in R
+        b = life - service - service * concurrency / servers
+        residence = 0.5 * (-b + jnp.sqrt(b**2 + 4.0 * service * life))
+        decoding = most * osl * tpot / (life + residence)
+    tpot = alone_of(decoding) / gain
+    waiting = jnp.maximum(each / most - 1.0, 0.0)
+    ahead = e.burst_frac * jnp.maximum(concurrency / servers - 1.0, 0.0) * service
+    first = fixed + residence + ahead + (1.0 + waiting * osl) * tpot
+    flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
+    return Serving(first, tpot, decoding, slots, decode_instances * decoding / tpot, flags)
+
+
+def _steps(model, gpu, parallel, context, isl, e, draft_tokens):
+    """t(n, 0) and t(n, isl): a step of n decoding requests, without and with one new prompt on every dp rank."""
+
+    def alone(decoding):
+        return step(model, gpu, parallel, decoding, context, 0.0, 0.0, e, draft_tokens).total_s
+
+    def mixed(decoding):
+        return step(model, gpu, parallel, decoding, context, parallel.dp * isl, isl / 2.0, e, draft_tokens).total_s
+
+    return alone, mixed

@@ -1,0 +1,152 @@
+r"""One instance under open load, in steady state: occupancy, TTFT and TPOT percentiles, in closed form.
+
+An instance runs forward steps. With n requests decoding, a step takes $t_0(n)$, and each prompt that enters makes
+some step longer by $K(n)$ (its roofline step with and without the prompt). At x requests a second
+
+$$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[O]\,\bar t,$$
+
+(Little's law; the token-budget paper's fluid $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). A request waits
+for a slot (M/G/N, N the sequences that memory and the batch limit allow) and for the prompts ahead of its own (M/G/1),
+then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits with exponential
+tails. `dmodels.sim` measures the error of these formulas.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.hardware import GPU, SLO, Parallel
+from dmodels.core.model import Model
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real, Record, quantity
+
+from .latency import Efficiency, step
+from .queueing import erlang_c, sum_quantile_s, wait_mean_s
+from .requests import LEVELS, Requests
+
+
+class Engine(Record):
+    """How the serving engine batches: vLLM's `max_num_seqs` and `max_num_batched_tokens`."""
+
+    max_num_seqs_count: Real = quantity(256.0)
+    max_num_batched_tokens: Real = quantity(8192.0)
+
+
+class Operating(NamedTuple):
+    """The steady state of one instance of a pool."""
+
+    decode_count: Real  # requests that decode at a time
+    slots_count: Real  # requests that may
+    prefill_busy_frac: Real  # of the time that goes to prompts
+    wait_s: Real  # mean wait for a slot and for earlier prompts
+    ttft_s: Real  # at the SLO's percentile
+    ttft_mean_s: Real
+    tpot_s: Real  # at the SLO's percentile
+    tpot_mean_s: Real
+    e2e_s: Real  # at the SLO's percentile
+    tokens_per_s: Real  # output tokens of the instance
+    flags: Real
+
+
+#: Spread of the occupancy that one request averages over its life, against that of a moment: in M/G/inf the
+#: correlation decays like e^{-t/S}, so the variance of an average over S is 2/e of the variance at a moment.
+_LIFE_SPREAD = (2.0 / 2.718281828459045) ** 0.5
+
+
+def operate(model: Model, gpu: GPU, parallel: Parallel, requests: Requests, arrival_rps: Real, slots_count: Real,
+            slo: SLO | None = None, engine: Engine | None = None, efficiency: Efficiency | None = None,
+            slowdown: Real = 1.0, transfer_s_per_token: Real = 0.0) -> Operating:  # fmt: skip
+    """Steady state of an instance that `arrival_rps` requests a second reach, with memory for `slots_count` of them.
+
+    slowdown              factor on every step time: 1 for the calibrated model, its interval's ends for the error bar
+    transfer_s_per_token  KV transfer of a prompt token to another worker, part of TTFT (prefill/decode split)
+
+    `requests` with output_tokens 0 makes a prefill worker, with prefill_tokens 0 a decode worker.
+    Flags: OVERLOAD where there is no steady state, NO_FIT where no request fits, SLO_MISS.
+    """
+    slo = SLO() if slo is None else slo
+    engine = Engine() if engine is None else engine
+    e = Efficiency() if efficiency is None else efficiency
+    x = arrival_rps
+    prompt = requests.prefill_tokens
+    attended = safe_divide(requests.prefill_square, 2.0 * prompt, 0.0) + (requests.input_tokens - prompt) / 2.0
+
+    def times(n):
+        alone = step(model, gpu, parallel, n, requests.context_tokens, 0.0, 0.0, e).total_s
+        mixed = step(model, gpu, parallel, n, requests.context_tokens, prompt, attended, e).total_s
+        return slowdown * alone, slowdown * (mixed - alone)
+
+    fits = jnp.asarray(slots_count) >= 1.0
+    slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * parallel.dp), 1.0)
+    n, overload = _occupancy(times, x, requests.output_tokens, slots)
+    alone, extra = times(n)
+    busy = x * extra
+    mean_step = safe_divide(alone, 1.0 - busy)
+
+    # Prompts in a backlog share steps, `max_num_batched_tokens` to a step.
+    chunks = prompt / engine.max_num_batched_tokens
+    one_prompt = extra + alone * chunks
+    square = safe_divide(requests.prefill_square, prompt**2, 1.0)
+    prefill_busy = x * one_prompt
+    prefill_wait = 0.5 * x * one_prompt**2 * square * safe_divide(1.0, 1.0 - prefill_busy)
+    service = requests.output_tokens * mean_step + alone + one_prompt
+    slot_load = x * service
+    slot_wait = wait_mean_s(x, service, slots, requests.output_scv)
+    waits = 1.0 - (1.0 - erlang_c(slots, slot_load)) * (1.0 - jnp.minimum(prefill_busy, 1.0))
+    wait = slot_wait + prefill_wait
+    overload = overload | (prefill_busy >= 1.0) | (slot_load >= slots)
+
+    per_token = safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token
+    fixed = 1e-3 * e.prompt_ms * slowdown + 1.5 * mean_step  # half a step until the next one begins, and that one
+    own = fixed[..., None] + per_token[..., None] * requests.prefill_edge_tokens
+    q = slo.percentile
+    ttft = sum_quantile_s(q, waits, wait, own, LEVELS)
+    ttft_mean = wait + fixed + per_token * prompt
+
+    z = jax.scipy.special.ndtri(q)
+    crowded = jnp.minimum(slots, n + z * _LIFE_SPREAD * jnp.sqrt(n))
+    alone_crowded, extra_crowded = times(crowded)
+    crowding = safe_divide(alone_crowded, 1.0 - x * extra_crowded) - mean_step
+    stalls = x * mean_step * one_prompt**2 * square * requests.gap_inverse
+    tpot = mean_step + jnp.sqrt(jnp.where(overload, 1.0, crowding**2 + z**2 * stalls + 1e-30))
+    lives = ttft_mean[..., None] - wait[..., None] + mean_step[..., None] * requests.output_edge_tokens
+    e2e = sum_quantile_s(q, waits, wait, lives, LEVELS)
+
+    worst = jnp.where(overload, jnp.inf, 0.0)
+    ttft, tpot, e2e = ttft + worst, tpot + worst, e2e + worst
+    missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
+    flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
+    flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
+    tokens = x * requests.output_tokens
+    return Operating(n, slots, busy, wait + worst, ttft, ttft_mean + worst, tpot, mean_step + worst, e2e, tokens, flags)
+
+
+def _occupancy(times, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
+    r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
+
+    The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
+    interval, leave a relative error under 1e-3 even at the kinks of a roofline; a Newton step from the frozen root removes it and carries the
+    derivatives (implicit function theorem: a bare iteration would lose them).
+    """
+
+    def residual(n):
+        alone, extra = times(n)
+        return n * (1.0 - x * extra) - x * output_tokens * alone
+
+    old = jnp.zeros_like(slots + x * output_tokens)
+    alone, extra = times(old)
+    f_old = -x * output_tokens * alone
+    new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
+    none = residual(slots + old) < 0
+    for _ in range(4):
+        f_new = residual(new)
+        step_back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
+        old, f_old, new = new, f_new, jnp.clip(new - step_back, 0.0, slots)
+    root = jax.lax.stop_gradient(jnp.where(none, slots, new))
+    f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
+    polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
+    return jnp.where(none, slots, jnp.clip(polished, 0.0, slots)), none

@@ -1,0 +1,80 @@
+"""What one pool of instances sees of a workload: the few numbers on which its steady state depends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmodels.core.records import Real, Record, quantity
+from dmodels.core.workload import Workload
+
+#: Levels at which prompt and answer lengths are tabulated; dense where SLO percentiles lie.
+LEVELS = np.array([0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0])
+
+
+class Requests(Record):
+    """Requests that go to one pool, summed up; `requests_between` makes it from a workload.
+
+
+    share_frac            of all requests of the workload that come here
+    prefill_tokens        mean prompt tokens to compute (prefix hits taken off)
+    prefill_square        mean of their square, in tokens^2
+    output_tokens         mean tokens generated
+    output_scv            squared coefficient of variation of the output
+    gap_inverse           mean of 1/(output - 1) over requests with two tokens or more: how few gaps an answer averages
+    context_tokens        mean context of a request at a random moment of its decoding (longer answers count more)
+    prefill_edge_tokens   (..., 11) quantiles of the prompt at `LEVELS`
+    output_edge_tokens    (..., 11) quantiles of the output at `LEVELS`
+    longest_tokens        longest total
+    """
+
+    share_frac: Real = quantity()
+    input_tokens: Real = quantity()
+    prefill_tokens: Real = quantity()
+    prefill_square: Real = quantity()
+    output_tokens: Real = quantity()
+    output_scv: Real = quantity()
+    gap_inverse: Real = quantity()
+    context_tokens: Real = quantity()
+    prefill_edge_tokens: Real = quantity()
+    output_edge_tokens: Real = quantity()
+    longest_tokens: Real = quantity()
+
+
+def requests_between(workload: Workload, low_tokens: float = 0.0, high_tokens: float = np.inf) -> Requests:
+    """The requests of a workload whose total lies in (low, high], by exact sums over its support (on the host)."""
+    inputs, outputs = np.asarray(workload.input_tokens), np.asarray(workload.output_tokens)
+    prefill = inputs - np.broadcast_to(workload.cached_tokens, inputs.shape)
+    total = inputs + outputs
+    here = (total > low_tokens) & (total <= high_tokens) & (np.asarray(workload.weight_frac) > 0)
+    if not here.any():
+        nothing = np.zeros(len(LEVELS))
+        return Requests(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, nothing, nothing, 0.0)
+    weight = np.asarray(workload.weight_frac)[here]
+    share = weight.sum()
+    weight = weight / share
+    inputs, outputs, prefill, total = inputs[here], outputs[here], prefill[here], total[here]
+    output = weight @ outputs
+    decoding = max(output, 1e-300)
+    gaps = np.maximum(outputs - 1.0, 0.0)
+    several = weight * (gaps >= 1.0)
+    return Requests(
+        share_frac=share,
+        input_tokens=weight @ inputs,
+        prefill_tokens=weight @ prefill,
+        prefill_square=weight @ prefill**2,
+        output_tokens=output,
+        output_scv=max(weight @ outputs**2 / decoding**2 - 1.0, 0.0),
+        gap_inverse=several @ (1.0 / np.maximum(gaps, 1.0)) / max(several.sum(), 1e-300),
+        context_tokens=weight @ (outputs * (inputs + outputs / 2.0)) / decoding,
+        prefill_edge_tokens=_quantiles(prefill, weight),
+        output_edge_tokens=_quantiles(outputs, weight),
+        longest_tokens=total.max(),
+    )
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Weighted quantiles at `LEVELS`, the smallest and the largest value at 0 and 1."""
+    order = np.argsort(values, kind="stable")
+    values, cumulative = values[order], np.cumsum(weight[order])
+    index = np.searchsorted(cumulative, LEVELS * cumulative[-1] * (1 - 1e-12), side="left")
+    return values[np.minimum(index, len(values) - 1)]

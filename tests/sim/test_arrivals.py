@@ -1,0 +1,131 @@
+"""Arrival processes: rates, burstiness, determinism, and keys that are used once."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.core.errors import InputError
+from dmodels.core.lengths import TotalsCdf, iterations_by_total, partial_iterations
+from dmodels.core.workload import Workload
+from dmodels.sim import arrivals, lengths
+
+KEY = jax.random.key(17)
+PROCESSES = {
+    "poisson": lambda key: arrivals.poisson(key, 5.0, 4000),
+    "gamma": lambda key: arrivals.gamma(key, 5.0, 2.0, 4000),
+    "markov": lambda key: arrivals.markov_modulated(key, [1.0, 20.0], [9.0, 3.0], 4000),
+}
+
+
+@pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
+def test_same_key_same_bits_other_key_other_times(process):
+    np.testing.assert_array_equal(process(KEY), process(KEY))
+    assert not np.array_equal(process(KEY), process(jax.random.key(18)))
+
+
+@pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
+def test_times_are_float64_and_in_order_whatever_the_caller_configured(process):
+    with jax.enable_x64(False):
+        times = process(KEY)
+    assert times.dtype == np.float64 and (np.diff(times) >= 0).all() and times[0] >= 0
+    np.testing.assert_array_equal(times, process(KEY))
+
+
+@pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
+def test_no_key_is_used_twice(process):
+    with jax.debug_key_reuse(True):
+        process(jax.random.key(3))
+
+
+def test_the_key_check_sees_reuse():
+    with jax.debug_key_reuse(True), pytest.raises(jax.errors.KeyReuseError):
+        key = jax.random.key(0)
+        arrivals.poisson(key, 1.0, 8)
+        arrivals.poisson(key, 1.0, 8)
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 3.0])
+def test_gamma_gaps_have_the_rate_and_the_variation_asked_for(cv):
+    gaps = np.diff(arrivals.gamma(KEY, 4.0, cv, 60_000))
+    stderr = cv / 4.0 / np.sqrt(gaps.size)
+    assert abs(gaps.mean() - 0.25) <= 4 * stderr + 1e-12
+    np.testing.assert_allclose(gaps.std() / gaps.mean(), cv, rtol=0.05, atol=1e-9)
+
+
+def test_markov_modulated_rate_and_overdispersion():
+    """Long-run rate (1 x 9 + 20 x 3)/12; counts over windows far more dispersed than Poisson's 1."""
+    times = arrivals.markov_modulated(KEY, [1.0, 20.0], [9.0, 3.0], 400_000)
+    windows = np.histogram(times, np.arange(0, times[-1], 60.0))[0]
+    stderr = windows.std() / np.sqrt(windows.size)
+    assert abs(windows.mean() - 60 * 69 / 12) < 5 * stderr
+    assert windows.var() / windows.mean() > 10
+
+
+def test_one_state_is_poisson():
+    gaps = np.diff(arrivals.markov_modulated(KEY, [3.0], [5.0], 100_000))
+    np.testing.assert_allclose([gaps.mean() * 3, gaps.std() / gaps.mean()], 1.0, rtol=0.02)
+
+
+def test_a_profile_counts_arrivals_where_its_rate_is():
+    unit = arrivals.poisson(KEY, 1.0, 30_000)
+    times = arrivals.in_profile(unit, [0.0, 100.0, 110.0, 150.0], [5.0, 200.0, 0.0, 10.0])
+    counts = np.histogram(times, [0.0, 100.0, 110.0, 150.0, 250.0])[0]
+    assert counts[2] == 0
+    for count, mean in zip(counts[[0, 1, 3]], (500, 2000, 1000), strict=True):
+        assert abs(count - mean) < 5 * np.sqrt(mean)
+
+
+@given(rate=st.floats(1e-3, 1e5), start=st.floats(-1e6, 1e6))
+def test_replay_rescales_every_gap_by_one_factor(rate, start):
+    trace = np.array([0.0, 0.1, 0.1, 3.0, 3.5, 9.0])
+    times = arrivals.replay(start + trace, rate, count=12)
+    gaps = np.diff(trace)
+    np.testing.assert_allclose(np.diff(times[:6]) / np.diff(times)[-1], gaps / gaps[-1], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(times[6] * rate, 6, rtol=1e-9)  # one period: six requests at the rate
+    np.testing.assert_allclose(np.diff(times[6:]), np.diff(times[:6]), rtol=1e-6, atol=1e-9 / rate)
+
+
+def test_replay_at_its_own_rate_is_the_trace():
+    np.testing.assert_allclose(arrivals.replay([5.0, 6.0, 8.5]), [0.0, 1.0, 3.5])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: arrivals.poisson(KEY, -1.0, 5),
+        lambda: arrivals.poisson(KEY, np.nan, 5),
+        lambda: arrivals.gamma(KEY, 1.0, -0.1, 5),
+        lambda: arrivals.markov_modulated(KEY, [0.0, 0.0], [1.0, 1.0], 5),
+        lambda: arrivals.markov_modulated(KEY, [1.0], [1.0, 1.0], 5),
+        lambda: arrivals.in_profile([1.0], [1.0], [1.0]),
+        lambda: arrivals.replay([1.0]),
+        lambda: arrivals.replay([2.0, 1.0, 3.0]),
+    ],
+)
+def test_bad_input_is_refused(call):
+    with pytest.raises(InputError):
+        call()
+
+
+def test_draws_follow_the_support_and_keep_its_means():
+    workload = Workload([100.0, 2000.5], [10.25, 300.0], [0.8, 0.2], cached_tokens=[20.0, 0.0])
+    drawn = lengths.draw(KEY, workload, 200_000)
+    for column, mean in zip(drawn, (workload.mean_input_tokens, workload.mean_output_tokens, 16.0), strict=True):
+        assert abs(column.mean() - mean) < 5 * column.std() / np.sqrt(column.size)
+    assert (drawn.cached_tokens <= drawn.input_tokens).all()
+
+
+def test_draws_from_a_cdf_have_its_exact_moments():
+    """Sampled iterations against sums over whole numbers, which use no sampling."""
+    cdf = TotalsCdf([512, 2048, 8192], [0.5, 0.9, 1.0], share_mean_frac=0.1, share_std_frac=0.05)
+    drawn = lengths.draw_totals(KEY, cdf, 400_000)
+    iterations = -(-drawn.input_tokens // 512) + drawn.output_tokens
+    exact = float(partial_iterations(cdf, np.inf))
+    assert abs(iterations.mean() - exact) < 4 * iterations.std() / np.sqrt(iterations.size)
+    total = drawn.input_tokens + drawn.output_tokens
+    assert total.max() <= 8192 and abs((total <= 2048).mean() - 0.9) < 0.003
+    assert iterations_by_total(cdf).size == 8192

@@ -8,12 +8,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-#: Public name -> module of this package that defines it.
+#: Public name -> module of this package that defines it (which must be called otherwise than the name).
 _HOME = {
+    "variational_equilibria": "variational",
+    "variational_equilibrium": "variational",
     "Solution": "solution",
     "assign": "assignment",
-    "congestion_transport": "transport",
-    "transport": "transport",
+    "congestion_transport": "transportation",
+    "transport": "transportation",
 }
 
 __all__ = [*_HOME]

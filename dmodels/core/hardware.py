@@ -39,6 +39,13 @@ class Parallel(Record):
         return self.tp * self.pp * self.dp
 
 
+class Fabric(Record):
+    """A network between instances: what one link carries in one direction, and a small message's latency."""
+
+    bytes_per_s_oneway: Real = quantity()
+    latency_s: Real = quantity(0.0)
+
+
 class SLO(Record):
     """Promises to keep: a bound in seconds on a percentile of TTFT, TPOT and E2E. inf: no promise."""
 

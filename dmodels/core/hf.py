@@ -65,7 +65,8 @@ def read_config(config: str | PathLike | Mapping) -> dict[str, float]:
     shape = _shape(f, family)
     layers = read_layers(f, family)
     quantization = read_quantization(Fields({**_quantization_of(raw), **_quantization_of(text)}, where=where))
-    return {k: float(v) for k, v in (_cache(shape, layers, quantization) | _weights(shape, layers, quantization)).items()}
+    fields = _cache(shape, layers, quantization) | _weights(shape, layers, quantization)
+    return {name: float(value) for name, value in fields.items()}
 
 
 def _load(config: str | PathLike | Mapping) -> tuple[Mapping[str, Any], str]:

@@ -35,7 +35,7 @@ class Model(Record):
     qk_rope_head_dim: Real = quantity(0.0)
     index_bytes_per_token: Real = quantity(0.0)  # sparse-attention indexer, per MLA layer (DeepSeek V3.2: 132)
     index_topk_tokens: Real = quantity(0.0)  # tokens a sparse MLA layer attends to; 0: all
-    latent_bytes_per_token: Real = quantity(0.0)  # per MLA layer, if not (rank + rope) * kv_dtype_bytes (V3.2 in FP8: 656)
+    latent_bytes_per_token: Real = quantity(0.0)  # per MLA layer; 0: (rank + rope) * kv_dtype_bytes
     # layers with a constant state per sequence, and layers with none
     n_linear_layers: Real = quantity(0.0)
     linear_state_bytes: Real = quantity(0.0)  # per sequence and layer, all heads, over all TP ranks

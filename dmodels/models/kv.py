@@ -79,7 +79,8 @@ def state_bytes(model: Model, tp=1) -> Real:
 def mla_layer_bytes(model: Model) -> Real:
     """Bytes per token of one MLA layer, the same on every rank: DeepSeek-V3 in BF16 (512 + 64) * 2 = 1,152."""
     plain = (model.kv_lora_rank + model.qk_rope_head_dim) * model.kv_dtype_bytes
-    return jnp.where(model.latent_bytes_per_token > 0, model.latent_bytes_per_token, plain) + model.index_bytes_per_token
+    latent = jnp.where(model.latent_bytes_per_token > 0, model.latent_bytes_per_token, plain)
+    return latent + model.index_bytes_per_token
 
 
 def stage(model: Model, pp=1) -> Model:

@@ -17,8 +17,9 @@ SPARSE_MLA_FP8_BYTES = 656.0
 def with_weight_dtype(model: Model, dtype: str) -> Model:
     """`model` with all its matrices but embedding and head in another format.
 
-    "bf16", "fp8", "fp8_block", "int8", "int4", "fp4" or "mxfp4". Scales are counted: NVFP4 is 0.5 + 1/16 bytes per weight. Embedding and head stay in BF16, as in the published
-    checkpoints. Norms, routers and biases are so few that they are counted with the matrices (error below 0.3 %).
+    "bf16", "fp8", "fp8_block", "int8", "int4", "fp4" (NVFP4) or "mxfp4"; scales are counted, so NVFP4 takes
+    0.5 + 1/16 bytes per weight. Embedding and head stay in BF16, as in the published checkpoints. Norms, routers and
+    biases are so few that they are counted with the matrices (below 0.3 % of any model here).
     """
     size = FORMAT_BYTES.get(dtype)
     if size is None:

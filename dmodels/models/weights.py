@@ -85,7 +85,7 @@ def activation_bytes(model: Model, tp=1, batched_tokens=8192, sequences=256) -> 
 
 
 def runtime_bytes(parallel: Parallel, context_bytes=0.5 * GIB, communicator_bytes=1.0 * GIB) -> Real:
-    """Memory of the driver's context and, with several GPUs, of the communicators. Assumed: 0.5 and 1 GiB, +-0.7 GiB."""
+    """The driver's context and, with several GPUs, the communicators. Assumed: 0.5 and 1 GiB, together +-0.7 GiB."""
     return context_bytes + jnp.where(parallel.gpus > 1, communicator_bytes, 0.0)
 
 

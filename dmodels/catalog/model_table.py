@@ -1,0 +1,64 @@
+"""Models: one file per model under data/models, holding the fields of its config.json that matter here."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .tables import DATA, find, index
+
+if TYPE_CHECKING:
+    from dmodels.core.model import Model
+
+
+def models() -> dict[str, dict[str, Any]]:
+    """Name -> Hugging Face id, aliases, source and remark of every model."""
+    shown = ("hf_id", "aliases", "source", "note")
+    return {name: {k: entry[k] for k in shown if k in entry} for name, entry in _shipped().items()}
+
+
+def model(name: str | Path) -> Model:
+    """A model by its catalogue name, its Hugging Face id, or the path of a config.json or of its folder."""
+    from dmodels.core.model import Model
+
+    return Model.from_hf(model_config(name))
+
+
+def model_config(name: str | Path) -> dict[str, Any] | Path:
+    """The config of a model of the catalogue, or the path, where `name` is one."""
+    if isinstance(name, Path) or (isinstance(name, str) and _is_path(name)):
+        return Path(name)
+    known = index({n: _spellings(entry) for n, entry in _shipped().items()})
+    return _resolved(find("model", name, known))
+
+
+def model_name(name: str | Path) -> str:
+    """What to call a model in tables: its catalogue name, or the folder or file that it was read from."""
+    config = model_config(name)
+    if isinstance(config, Path):
+        return config.parent.name if config.name == "config.json" and config.parent.name else config.name
+    return find("model", str(name), index({n: _spellings(entry) for n, entry in _shipped().items()}))
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith(".json") or name.startswith((".", "~", "/")) or Path(name).exists()
+
+
+def _spellings(entry: dict[str, Any]) -> list[str]:
+    ids = [entry["hf_id"], *entry.get("aliases", ())]
+    return ids + [i.rsplit("/", 1)[-1] for i in ids]
+
+
+def _resolved(name: str) -> dict[str, Any]:
+    """The config of an entry over that of its base (a fine-tune, or a quantised variant of the same shape)."""
+    entry = _shipped()[name]
+    base = _resolved(entry["base"]) if "base" in entry else {}
+    return base | entry["config"]
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> dict[str, dict[str, Any]]:
+    found = {f.name.removesuffix(".json"): f for f in (DATA / "models").iterdir() if f.name.endswith(".json")}
+    return {name: json.loads(found[name].read_text(encoding="utf-8")) for name in sorted(found)}

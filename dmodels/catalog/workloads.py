@@ -1,7 +1,7 @@
 """Bundled workloads: quantile tables of public traces and the CDFs of total tokens that papers print.
 
 Each is a CSV file in `data/workloads` whose `#` lines say where it comes from and carry single numbers,
-`# key = value`. A table of `input_tokens,output_tokens,weight_frac` is a support; one of `upper_tokens,cumulative_frac` a CDF.
+`# key = value`. Columns `input_tokens,output_tokens,weight_frac` are a support, `upper_tokens,cumulative_frac` a CDF.
 """
 
 from __future__ import annotations

@@ -1,0 +1,330 @@
+r"""Branch and prune over load vectors: which loads can a pure Nash equilibrium have, and what can it cost?
+
+A box lo <= n <= hi of load vectors is cut by necessary conditions of an equilibrium:
+
+* an arc (group g, worker j) can carry requests only if $f_j(n_j) + c_{gj} \le f_k(n_k + 1) + c_{gk}$ for all k, for
+  some loads in the box;
+* a load is possible only if some group may sit there at that load, and if those who surely sit elsewhere do not want
+  to come;
+* Hall's condition on the possible arcs: the requests that can only go to a set of workers fit there, and the workers
+  that only a set of groups can reach are filled by them.
+
+What survives is bounded (what any equilibrium in the box costs) and split. A single load vector is settled by two
+small transportation problems on its arcs, because equal loads can hide different costs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from .routing_kernels import flow_at_loads
+
+_JIT = {"nogil": True, "cache": True}
+
+
+@njit(**_JIT)
+def _range_min(row, first, last, monotone):
+    """Least f over loads first..last (at least one load)."""
+    if monotone:
+        return row[first - 1]
+    least = np.inf
+    for n in range(first, last + 1):
+        least = min(least, row[n - 1])
+    return least
+
+
+@njit(**_JIT)
+def _range_max(row, first, last, monotone):
+    if monotone:
+        return row[last - 1]
+    most = -np.inf
+    for n in range(first, last + 1):
+        most = max(most, row[n - 1])
+    return most
+
+
+@njit(**_JIT)
+def _arcs(f, c, lo, hi, monotone, tol, arc, here, after, reach):
+    """Possible arcs of the box. here[j]: least f_j in it; after[k]: most a newcomer pays; reach[g, j]: cap on f_j."""
+    groups, workers = c.shape
+    total = f.shape[1]
+    for j in range(workers):
+        here[j] = _range_min(f[j], max(lo[j], 1), max(hi[j], 1), monotone)
+        after[j] = _range_max(f[j], min(lo[j] + 1, total), min(hi[j] + 1, total), monotone)
+    for g in range(groups):
+        first, second, at = np.inf, np.inf, -1
+        for k in range(workers):
+            v = after[k] + c[g, k]
+            if at < 0 or v < first:
+                first, second, at = v, first, k
+            elif v < second:
+                second = v
+        for j in range(workers):
+            reach[g, j] = (second if j == at else first) - c[g, j]
+            arc[g, j] = hi[j] > 0 and here[j] <= reach[g, j] + tol
+
+
+@njit(**_JIT)
+def _hall(q, lo, hi, arc, by_group):
+    """Tighten lo and hi by Hall's condition over all subsets of the shorter side; False if nothing is left."""
+    groups, workers = arc.shape
+    side = groups if by_group else workers
+    reached = np.zeros(groups, np.int64)  # each group's workers, as a set of bits
+    for g in range(groups):
+        for j in range(workers):
+            if arc[g, j]:
+                reached[g] |= 1 << j
+    for mask in range(1, 1 << side):
+        # supply that can only go to `inner`, with inner = its workers; workers that only this supply can fill
+        need, room, fill, have = 0, 0, 0, 0
+        inner, outer = 0, 0  # worker sets: neighbours of the mask's groups; workers reached by no other group
+        if by_group:
+            others = 0
+            for g in range(groups):
+                if mask >> g & 1:
+                    inner |= reached[g]
+                else:
+                    others |= reached[g]
+            outer = ((1 << workers) - 1) & ~others
+            for g in range(groups):
+                if mask >> g & 1:
+                    need += q[g]
+            have = need
+        else:
+            inner = outer = mask
+            for g in range(groups):
+                if reached[g] & ~mask == 0:
+                    need += q[g]
+                if reached[g] & mask:
+                    have += q[g]
+        for j in range(workers):
+            if inner >> j & 1:
+                room += hi[j]
+            if outer >> j & 1:
+                fill += lo[j]
+        if need > room or fill > have:
+            return False
+        for j in range(workers):
+            if inner >> j & 1:
+                lo[j] = max(lo[j], need - (room - hi[j]))
+            if outer >> j & 1:
+                hi[j] = min(hi[j], have - (fill - lo[j]))
+            if lo[j] > hi[j]:
+                return False
+    return True
+
+
+@njit(**_JIT)
+def tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach):
+    """Shrink the box to a fixed point of the necessary conditions; False if it holds no equilibrium."""
+    groups, workers = c.shape
+    total = 0
+    for g in range(groups):
+        total += q[g]
+    while True:
+        before = 0
+        low, high = 0, 0
+        for j in range(workers):
+            before += hi[j] - lo[j]
+            low += lo[j]
+            high += hi[j]
+        if low > total or high < total:
+            return False
+        for j in range(workers):
+            lo[j] = max(lo[j], total - (high - hi[j]))
+            hi[j] = min(hi[j], total - (low - lo[j]))
+            if lo[j] > hi[j]:
+                return False
+        _arcs(f, c, lo, hi, monotone, tol, arc, here, after, reach)
+        for g in range(groups):
+            some = False
+            for j in range(workers):
+                some |= arc[g, j]
+            if not some:
+                return False
+        for j in range(workers):
+            # somebody must be willing to sit at load hi (or lo)
+            cap, reachable = -np.inf, 0
+            for g in range(groups):
+                if arc[g, j]:
+                    cap = max(cap, reach[g, j])
+                    reachable += q[g]
+            hi[j] = min(hi[j], reachable)
+            while hi[j] >= max(lo[j], 1) and f[j, hi[j] - 1] > cap + tol:
+                hi[j] -= 1
+            if lo[j] >= 1:
+                while lo[j] <= hi[j] and f[j, lo[j] - 1] > cap + tol:
+                    lo[j] += 1
+            if lo[j] > hi[j]:
+                return False
+        for k in range(workers):
+            # those who surely sit elsewhere must not want to come
+            floor = -np.inf
+            for j in range(workers):
+                if j != k and lo[j] >= 1:
+                    least = np.inf
+                    for g in range(groups):
+                        if arc[g, j]:
+                            least = min(least, here[j] + c[g, j] - c[g, k])
+                    floor = max(floor, least)
+            for g in range(groups):
+                if not arc[g, k] or q[g] > hi[k]:
+                    least = np.inf
+                    for j in range(workers):
+                        if j != k and arc[g, j]:
+                            least = min(least, here[j] + c[g, j] - c[g, k])
+                    floor = max(floor, least)
+            while lo[k] <= hi[k] and lo[k] < total and f[k, lo[k]] < floor - tol:
+                lo[k] += 1
+            while hi[k] >= lo[k] and hi[k] < total and f[k, hi[k]] < floor - tol:
+                hi[k] -= 1
+            if lo[k] > hi[k]:
+                return False
+        if subsets and not _hall(q, lo, hi, arc, by_group):
+            return False
+        now = 0
+        for j in range(workers):
+            now += hi[j] - lo[j]
+        if now == before:
+            return True
+
+
+@njit(**_JIT)
+def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
+    """(least, most) that any equilibrium in a tightened box can cost."""
+    groups, workers = c.shape
+    total = 0
+    for g in range(groups):
+        total += q[g]
+    # what each request pays: at least the cheapest possible place, at most what it would pay as a newcomer elsewhere
+    low, high, own_low, own_high = 0.0, 0.0, 0.0, 0.0
+    for g in range(groups):
+        least, most, private_low, private_high = np.inf, -np.inf, np.inf, -np.inf
+        for j in range(workers):
+            if arc[g, j]:
+                least = min(least, here[j] + c[g, j])
+                dear = _range_max(f[j], max(lo[j], 1), hi[j], monotone)
+                most = max(most, min(dear, reach[g, j]) + c[g, j])
+                private_low = min(private_low, c[g, j])
+                private_high = max(private_high, c[g, j])
+        low += q[g] * least
+        high += q[g] * most
+        own_low += q[g] * private_low
+        own_high += q[g] * private_high
+    for j in range(workers):
+        if hi[j] > 0 and f[j, hi[j] - 1] == np.inf:
+            return low, high
+    # what the loads cost at least and at most, with their sum fixed
+    slack = total
+    base_low, base_high = 0.0, 0.0
+    for j in range(workers):
+        slack -= lo[j]
+    room = hi - lo
+    chord, excess = np.zeros(workers), np.zeros(workers)
+    for j in range(workers):
+        g_lo = lo[j] * f[j, lo[j] - 1] if lo[j] > 0 else 0.0
+        g_hi = hi[j] * f[j, hi[j] - 1] if hi[j] > 0 else 0.0
+        base_low += g_lo
+        base_high += g_lo
+        if room[j] > 0:
+            chord[j] = (g_hi - g_lo) / room[j]
+            if not convex:
+                for n in range(lo[j] + 1, hi[j]):
+                    excess[j] = max(excess[j], n * f[j, n - 1] - g_lo - chord[j] * (n - lo[j]))
+        base_high += excess[j]
+    left = slack
+    used = np.zeros(workers, np.bool_)
+    while left > 0:  # the dearest chords first: an upper bound of a convex sum
+        pick = -1
+        for j in range(workers):
+            if not used[j] and room[j] > 0 and (pick < 0 or chord[j] > chord[pick]):
+                pick = j
+        if pick < 0:
+            break
+        used[pick] = True
+        take = min(left, room[pick])
+        base_high += take * chord[pick]
+        left -= take
+    if convex:
+        n = lo.copy()
+        for _ in range(slack):  # the cheapest next slots: exact for convex g
+            pick, least = -1, np.inf
+            for j in range(workers):
+                if n[j] < hi[j]:
+                    step = (n[j] + 1) * f[j, n[j]] - (n[j] * f[j, n[j] - 1] if n[j] > 0 else 0.0)
+                    if pick < 0 or step < least:
+                        pick, least = j, step
+            n[pick] += 1
+            base_low += least
+    else:
+        base_low = 0.0
+        for j in range(workers):
+            least = np.inf
+            for n_j in range(lo[j], hi[j] + 1):
+                least = min(least, n_j * f[j, n_j - 1] if n_j > 0 else 0.0)
+            base_low += least
+    return max(low, base_low + own_low), min(high, base_high + own_high)
+
+
+@njit(**_JIT)
+def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, max_boxes):
+    """Least and greatest cost of all pure equilibria, from costs `best`, `worst` of known ones.
+
+    Returns (best, worst, best_low, worst_high, best_x, worst_x, boxes): the costs found, with their flows where they
+    improve on the given ones (else all -1), and bounds on what unexplored boxes hold (equal to them when complete).
+    """
+    groups, workers = c.shape
+    total = 0
+    for g in range(groups):
+        total += q[g]
+    subsets = min(groups, workers) <= 8
+    by_group = groups <= workers
+    depth = 2 + workers * (2 + int(np.ceil(np.log2(total + 1.0))))
+    stack_lo = np.zeros((depth, workers), np.int64)
+    stack_hi = np.zeros((depth, workers), np.int64)
+    stack_hi[0, :] = total
+    size, boxes = 1, 0
+    best_x = np.full((groups, workers), -1, np.int64)
+    worst_x = best_x.copy()
+    best_low, worst_high = best, worst
+    arc = np.zeros((groups, workers), np.bool_)
+    reach = np.zeros((groups, workers))
+    here, after = np.zeros(workers), np.zeros(workers)
+    while size > 0:
+        size -= 1
+        lo, hi = stack_lo[size].copy(), stack_hi[size].copy()
+        boxes += 1
+        if not tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach):
+            continue
+        low, high = bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach)
+        if low >= best - tol and high <= worst + tol:
+            continue
+        wide = 0
+        for j in range(workers):
+            if hi[j] - lo[j] > hi[wide] - lo[wide]:
+                wide = j
+        if hi[wide] == lo[wide]:
+            load_cost = 0.0
+            for j in range(workers):
+                if lo[j] > 0:
+                    load_cost += lo[j] * f[j, lo[j] - 1]
+            feasible, private, x = flow_at_loads(c, arc, q, lo, 1.0)
+            if feasible:
+                if load_cost + private < best - tol:
+                    best, best_x = load_cost + private, x
+                if high > worst + tol:
+                    _, private, x = flow_at_loads(c, arc, q, lo, -1.0)
+                    if load_cost + private > worst + tol:
+                        worst, worst_x = load_cost + private, x
+            continue
+        if boxes >= max_boxes:
+            best_low, worst_high = min(best_low, low), max(worst_high, high)
+            continue
+        middle = (lo[wide] + hi[wide]) // 2
+        stack_lo[size], stack_hi[size] = lo, hi
+        stack_hi[size, wide] = middle
+        stack_lo[size + 1], stack_hi[size + 1] = lo, hi
+        stack_lo[size + 1, wide] = middle + 1
+        size += 2
+    return best, worst, min(best_low, best), max(worst_high, worst), best_x, worst_x, boxes

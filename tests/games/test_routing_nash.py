@@ -1,0 +1,121 @@
+"""Exact equilibria: branch and prune against all m^n profiles, in exact integers, ties included."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dmodels.core.flags import Flag
+from dmodels.games import routing
+from dmodels.games.routing import RoutingGame
+from dmodels.models.curves import LatencyCurve, affine
+
+
+def every_profile(f, c):
+    """(profiles, cost, is_nash) of all m^n profiles by the definition, in exact integers."""
+    n, m = c.shape
+    profiles = np.array(list(itertools.product(range(m), repeat=n)))
+    loads = (profiles[:, :, None] == np.arange(m)).sum(1)
+    rows = np.arange(n)
+    here = f[profiles, np.take_along_axis(loads, profiles, 1) - 1] + c[rows, profiles]
+    stay = np.ones(len(profiles), bool)
+    for k in range(m):
+        there = f[k, np.minimum(loads[:, k], n - 1)][:, None] + c[None, :, k]
+        stay &= ((profiles == k) | (here <= there)).all(1)
+    return profiles, here.sum(1), stay
+
+
+def random_game(rng, kind, most_requests=6):
+    """Integer latencies and miss costs: kinds are nondecreasing, arbitrary, and flat with many ties."""
+    n, m = int(rng.integers(1, most_requests + 1)), int(rng.integers(1, 5))
+    f = rng.integers(0, 3 if kind == "ties" else 9, (m, n))
+    if kind != "arbitrary":
+        f = np.sort(f, axis=1)
+    c = rng.integers(0, 2 if kind == "ties" else 7, (n, m))
+    return f, c
+
+
+def as_game(f, c):
+    """The same game: omega times (1 - overlap) is the integer miss cost to rounding."""
+    omega = max(1, c.max())
+    return RoutingGame(f.astype(float), 1.0 - c / omega, omega)
+
+
+def check(rng, kind, count, most_requests):
+    for _ in range(count):
+        f, c = random_game(rng, kind, most_requests)
+        _, cost, nash = every_profile(f, c)
+        assert nash.any()  # the exact potential says so, for every f and every overlap
+        s = routing.nash_range(as_game(f, c))
+        assert int(s.flags) == 0 and bool(s.certificate["complete"])
+        np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [cost[nash].min(), cost[nash].max()], atol=1e-9)
+        assert s.certificate["gain_s"] <= 1e-9  # both are equilibria by the definition
+        for flow, said in ((s.value.best_flow, s.value.best_s), (s.value.worst_flow, s.value.worst_s)):
+            at = routing.worker_of_each(flow)
+            np.testing.assert_allclose(routing.social_cost_s(as_game(f, c), at), said, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])
+def test_best_and_worst_equilibrium_equal_brute_force(kind):
+    check(np.random.default_rng(0), kind, 150, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])
+def test_best_and_worst_equilibrium_equal_brute_force_in_thousands_of_games(kind):
+    check(np.random.default_rng(1), kind, 2000, 7)
+    check(np.random.default_rng(2), kind, 60, 8)
+
+
+def test_groups_are_as_good_as_their_requests():
+    """A group with a count is the same game as its requests one by one; also a group of size 0 changes nothing."""
+    rng = np.random.default_rng(3)
+    for _ in range(30):
+        f, c = np.sort(rng.integers(0, 9, (3, 7)), axis=1), rng.integers(0, 7, (2, 3))
+        counts = np.array([3, 4, 0])
+        rows = np.vstack([c, [[9, 0, 9]]])
+        omega = 10.0
+        grouped = routing.nash_range(RoutingGame(f.astype(float), 1 - rows / omega, omega, counts))
+        single = routing.nash_range(RoutingGame(f.astype(float), 1 - np.repeat(rows, counts, axis=0) / omega, omega))
+        np.testing.assert_allclose(grouped.value[:4], single.value[:4], atol=1e-9)
+        assert (grouped.value.worst_flow.sum(-1) == counts).all()
+
+
+def test_equal_loads_hide_different_costs():
+    """Two requests, each at home: cost 2. Swapped: 2 + 2 omega, and still nobody moves while omega <= f(2) - f(1)."""
+    game = RoutingGame(affine([1.0, 1.0], 0.0), np.eye(2), 0.75)
+    s = routing.nash_range(game)
+    np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [2.0, 3.5])
+
+
+def test_the_box_budget_still_bounds_every_equilibrium():
+    rng = np.random.default_rng(4)
+    game = RoutingGame(affine([1.0, 0.7, 1.3], [0.0, 2.0, 1.0]), rng.uniform(size=(5, 3)), 9.0, [12, 7, 9, 4, 8])
+    exact, cut = routing.nash_range(game), routing.nash_range(game, max_boxes=1)
+    assert int(exact.flags) == 0 and int(cut.flags) == Flag.NOT_CONVERGED
+    assert cut.value.best_floor_s <= exact.value.best_s <= cut.value.best_s
+    assert cut.value.worst_s <= exact.value.worst_s <= cut.value.worst_ceiling_s
+    assert cut.certificate["gain_s"] <= 1e-9
+
+
+def test_a_batch_is_its_games_one_by_one():
+    rng = np.random.default_rng(5)
+    overlap, omega = rng.uniform(size=(6, 4, 3)), rng.uniform(0, 3, 6)
+    curve = affine(rng.uniform(0.5, 2, (6, 3)), 0.0)
+    together = routing.nash_range(RoutingGame(curve, overlap, omega))
+    for b in range(6):
+        alone = routing.nash_range(RoutingGame(curve[b], overlap[b], omega[b]))
+        np.testing.assert_array_equal(together.value.worst_s[b], alone.value.worst_s)
+        np.testing.assert_array_equal(together.value.best_s[b], alone.value.best_s)
+
+
+def test_more_requests_than_room_is_an_overload():
+    s = routing.nash_range(RoutingGame(LatencyCurve(0.1, 0.0, 1.0, [3.0, 3.0]), np.ones((6, 2)), 1.0))
+    assert int(s.flags) & Flag.OVERLOAD and np.isinf(s.value.worst_s)
+
+
+def test_with_room_no_equilibrium_touches_a_pole():
+    s = routing.nash_range(RoutingGame(LatencyCurve(0.1, 0.0, 1.0, [3.0, 4.0]), np.ones((5, 2)), 1.0))
+    assert int(s.flags) == 0 and np.isfinite(s.value.worst_s)

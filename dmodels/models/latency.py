@@ -22,22 +22,22 @@ from . import latency_terms as terms
 class Efficiency(Record):
     """What silicon and software leave of the peaks. Fractions lie in (0, 1.2], times are in microseconds."""
 
-    hbm_frac: Real = quantity(0.80)  # of HBM bandwidth, when weights are read
-    kv_frac: Real = quantity(0.6)  # of HBM bandwidth, when the KV cache is read
-    flop_frac: Real = quantity(0.5)  # of the dense peak, in matrix products
-    attention_flop_frac: Real = quantity(0.5)  # of the 16-bit peak, in attention
-    link_frac: Real = quantity(0.4)  # of the link's one-way rate, in collectives
-    hop_us: Real = quantity(3.0)  # latency of a collective, per doubling of its ranks
-    layer_us: Real = quantity(30.0)  # kernel launches and tails, per layer and step
-    moe_layer_us: Real = quantity(30.0)  # the same, more for a layer with routed experts
+    hbm_frac: Real = quantity(0.9)  # of HBM bandwidth, when weights are read
+    kv_frac: Real = quantity(0.58)  # of HBM bandwidth, when the KV cache is read
+    flop_frac: Real = quantity(0.48)  # of the dense peak, in matrix products
+    attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in attention
+    link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
+    hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
+    layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer and step
+    moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
     request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
-    expert_imbalance: Real = quantity(1.2)  # busiest GPU's expert work over the mean's, for expert parallelism
+    expert_imbalance: Real = quantity(1.1)  # busiest GPU's expert work over the mean's, for expert parallelism
     prefill_layer_us: Real = quantity(200.0)  # launches without a captured graph, per layer of a step with a prompt
-    acceptance_frac: Real = quantity(0.7)  # of drafted tokens, those accepted (speculative decoding)
+    acceptance_frac: Real = quantity(0.55)  # of drafted tokens, those accepted (speculative decoding)
     # how prompts wait in a server (models.latency_serving)
-    burst_frac: Real = quantity(0.08)  # of the requests in flight, those whose prompts are ahead of a new one
-    prompt_ms: Real = quantity(30.0)  # tokenizer, HTTP and scheduling before a prompt's first step
-    dp_wait_steps: Real = quantity(10.0)  # steps a prompt waits for the other ranks of attention data parallelism
+    burst_frac: Real = quantity(0.11)  # of the requests in flight, those whose prompts are ahead of a new one
+    prompt_ms: Real = quantity(55.0)  # tokenizer, HTTP and scheduling before a prompt's first step
+    dp_wait_steps: Real = quantity(40.0)  # steps a prompt waits for the other ranks of attention data parallelism
     slot_wait_count: Real = quantity(0.01)  # requests that wait for a slot although the cache has room
 
 

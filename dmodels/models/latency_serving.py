@@ -96,13 +96,13 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
     Prompts queue for the prefill instances (service S, m = instances x dp at a time), the cache moves to a decode
     instance over the network, and the answer is decoded in Z = osl TPOT(n). With Schweitzer's approximation the
     residence at prefill is R = S (1 + Q/m), Q = C R/(R + Z), and the smaller of that and the bound X <= m/S rules:
-    where prefill is slower, TTFT = C S/m - Z, and the decoders idle.
+    where prefill is slower, TTFT = C S/m - Z, and the decoders idle. `prefill_instances` of 0 means rate-matched: as
+    many as keep up with the decoders.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
     slots = resident_max_count(model, gpu, decode, isl, osl)
-    servers = prefill_instances * prefill.dp
     alone_of, _ = _steps(model, gpu, decode, context, isl, e, draft_tokens)
     _, prompt_of = _steps(model, gpu, prefill, context, isl, e, 0.0)
     service = prompt_of(0.0)
@@ -111,6 +111,8 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
 
     each = concurrency / decode_instances
     most = jnp.minimum(each, jnp.maximum(slots, 1.0))
+    matched = jnp.maximum(concurrency * service / (osl * alone_of(most) / gain + fixed), prefill.dp)
+    servers = jnp.where(prefill_instances > 0, prefill_instances * prefill.dp, matched)
     decoding = most
     for _ in range(ROUNDS):
         tpot = alone_of(decoding) / gain

@@ -15,6 +15,7 @@ from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
 
+from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from .memory import kv_bytes_per_token
 from .network_choice import ObliviousLoss, oblivious_loss
 from .staleness import (
@@ -53,24 +54,6 @@ __all__ = [
     "transfer_time_s",
     "worst_stale_regret_s",
 ]
-
-#: Where the paper caps its counter of transfers in flight: "roughly the NIC's saturated flow count".
-MAX_IN_FLIGHT = 16.0
-
-
-class BatchingCurve(NamedTuple):
-    """Time of one decode iteration with n sequences, base + slope n. Default: the fit that NetKV's TBTs imply."""
-
-    base_s: Real = 12.48e-3
-    slope_s: Real = 0.115e-3
-    max_batch: Real = 64.0
-
-    def iteration_s(self, batch: Real) -> Real:
-        return self.base_s + self.slope_s * batch
-
-
-NETKV_CURVE = BatchingCurve()
-
 
 class PostPrefill(NamedTuple):
     """TTFT minus prefill, and its parts. `flags` says why a candidate is no candidate."""

@@ -1,0 +1,113 @@
+"""The scoring loops of decode-instance selection, compiled: one request against one pool, and many against many.
+
+They repeat `models.transfer` number for number (a test holds them together), because a router and a flow simulator
+need the answer in fractions of a microsecond, one request at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+ROUND_ROBIN, LOAD, CACHE, CACHE_LOAD, TOPO, STATIC, FULL = range(7)
+
+#: Weight of the load that only breaks ties of the cache-aware policy.
+_TIE = 1e-6
+
+
+@njit(nogil=True, cache=True)
+def candidate_cost(
+    policy, kv_bytes, hit_frac, queued, batch, bandwidth, latency, congestion, in_flight, to_rate, to_count,
+    base_s, slope_s, max_batch, max_in_flight, cache_weight,
+):  # fmt: skip
+    """What a policy minimises, for one candidate. Seconds for LOAD and the NetKV family, a score for the cache ones."""
+    iteration = base_s + slope_s * batch
+    if policy == CACHE or policy == CACHE_LOAD:
+        weight = 1.0 - _TIE if policy == CACHE else cache_weight
+        return weight * (1.0 - hit_frac) + (1.0 - weight) * (queued + batch) / max_batch
+    blocked = max(queued - max(max_batch - batch, 0.0), 0.0)
+    serve = blocked * iteration + base_s + slope_s * min(batch + 1.0, max_batch)
+    if policy == LOAD:
+        return serve
+    rate = bandwidth
+    if policy == FULL:
+        rate *= max(1.0 - congestion, 0.0)
+    if policy != TOPO:
+        rate /= min(in_flight, max_in_flight) + 1.0
+        rate = min(rate, to_rate / (to_count + 1.0))
+    payload = kv_bytes * (1.0 - hit_frac)
+    if payload == 0.0:
+        return serve + latency
+    return serve + latency + payload / rate if rate > 0.0 else np.inf
+
+
+@njit(nogil=True, cache=True)
+def choose_one(
+    policy, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier, bandwidth, latency, congestion,
+    in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, start,
+):  # fmt: skip
+    """(index, cost) of the cheapest candidate with room, the first from `start` among equals; (-1, inf) if none."""
+    count = hit_frac.shape[0]
+    best, least = -1, np.inf
+    for step in range(count):
+        j = start + step
+        if j >= count:
+            j -= count
+        if kv_bytes * (1.0 - hit_frac[j]) + reserve_bytes > free_bytes[j]:
+            continue
+        if policy == ROUND_ROBIN:
+            return j, 0.0
+        t = tier[j]
+        cost = candidate_cost(
+            policy, kv_bytes, hit_frac[j], queued[j], batch[j], bandwidth[t], latency[t], congestion[t], in_flight[t],
+            to_rate, to_count[j], base_s, slope_s, max_batch, max_in_flight, cache_weight,
+        )  # fmt: skip
+        if cost < least:
+            best, least = j, cost
+    return best, least
+
+
+@njit(nogil=True, cache=True)
+def choose_many(
+    policy, source, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier_map, bandwidth, latency,
+    congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,
+):  # fmt: skip
+    """`choose_one` for each request on its own row of the state; a state with one row is shared by all."""
+    for r in range(source.shape[0]):
+        h = r if hit_frac.shape[0] > 1 else 0
+        s = r if queued.shape[0] > 1 else 0
+        start = r % hit_frac.shape[1] if policy == ROUND_ROBIN else 0
+        index[r], cost[r] = choose_one(
+            policy, kv_bytes[r], hit_frac[h], free_bytes[s], reserve_bytes, queued[s], batch[s], tier_map[source[r]],
+            bandwidth, latency, congestion, in_flight[source[r]], to_rate, to_count[s], base_s, slope_s, max_batch,
+            max_in_flight, cache_weight, start,
+        )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def dispatch_many(
+    policy, source, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier_map, bandwidth, latency,
+    congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,
+):  # fmt: skip
+    """Algorithm 1 request after request, each seeing what the earlier ones took; the state arrays are updated."""
+    count = hit_frac.shape[1]
+    turn = 0
+    for r in range(source.shape[0]):
+        p = source[r]
+        h = r if hit_frac.shape[0] > 1 else 0
+        index[r], cost[r] = choose_one(
+            policy, kv_bytes[r], hit_frac[h], free_bytes, reserve_bytes, queued, batch, tier_map[p], bandwidth,
+            latency, congestion, in_flight[p], to_rate, to_count, base_s, slope_s, max_batch, max_in_flight,
+            cache_weight, turn if policy == ROUND_ROBIN else 0,
+        )  # fmt: skip
+        j = index[r]
+        if j < 0:
+            continue
+        turn = (j + 1) % count
+        free_bytes[j] -= kv_bytes[r] * (1.0 - hit_frac[h, j])
+        in_flight[p, tier_map[p, j]] += 1.0
+        to_count[j] += 1.0
+        if batch[j] < max_batch:
+            batch[j] += 1.0
+        else:
+            queued[j] += 1.0

@@ -1,0 +1,191 @@
+"""Selection: three implementations agree, no policy picks an instance without room, bad input says what is wrong."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.control import congestion as cg
+from dmodels.control import netkv_router as router
+from dmodels.control.netkv import Choice, Oracle, Policy, Pool, choose, costs, dispatch, oracle_problems
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+
+GBIT = 1e9 / 8
+RATES = np.array([450e9, 50 * GBIT, 25 * GBIT, 12.5 * GBIT])
+LATENCY = np.array([1e-6, 5e-6, 10e-6, 20e-6])
+
+
+def random_case(seed, n=16, decode=12, prefill=4):
+    rng = np.random.default_rng(seed)
+    oracle = Oracle(rng.integers(0, 4, (prefill, decode)), RATES, LATENCY, rng.uniform(0, 0.95, 4))
+    count = lambda most: rng.integers(0, most, (n, decode)).astype(float)
+    pool = Pool(rng.choice([0.0, 1e9, 1e10, 1e12], (n, decode)), count(4), count(65), count(5))
+    hits = rng.choice([0.0, 0.5, 1.0], (n, decode)) * rng.uniform(0, 1, (n, decode))
+    return oracle, rng.integers(0, prefill, n), rng.uniform(0, 2e10, n), hits, pool, rng.integers(0, 20, (prefill, 4))
+
+
+@given(seed=st.integers(0, 10_000), policy=st.sampled_from(list(Policy)), reserve=st.sampled_from([0.0, 1e9]))
+def test_no_policy_picks_an_instance_without_room(seed, policy, reserve):
+    oracle, source, kv, hits, pool, flying = random_case(seed)
+    choice = choose(policy, oracle, source, kv, hits, pool, in_flight=flying, reserve_bytes=reserve)
+    needs = kv[:, None] * (1 - hits) + reserve
+    room = needs <= pool.free_bytes
+    taken = choice.index >= 0
+    assert (taken == room.any(1)).all()  # reachable: every tier has bandwidth
+    assert room[np.flatnonzero(taken), choice.index[taken]].all()
+    assert ((choice.flags[~taken] & int(Flag.INFEASIBLE)) > 0).all() and (choice.flags[taken] == 0).all()
+
+
+def test_compiled_plain_and_jax_scorers_agree():
+    worst = 0.0
+    score = jax.jit(lambda *a: costs(*a).total_s)
+    for seed in range(40):
+        oracle, source, kv, hits, pool, flying = random_case(seed, n=4)
+        choice = choose(Policy.NETKV_FULL, oracle, source, kv, hits, pool, in_flight=flying)
+        tiers = [router.Tier(*map(float, t)) for t in zip(RATES, LATENCY, oracle.congestion, strict=True)]
+        for r in range(4):
+            row = Pool(*(x[r] for x in pool))
+            total = np.asarray(score(oracle, source[r], kv[r] * (1 - hits[r]), row, flying[source[r]]))
+            room = kv[r] * (1 - hits[r]) <= row.free_bytes
+            flights = router.InFlight()
+            flights.counts.update({("p", t): int(flying[source[r], t]) for t in range(4)})
+            candidates = [
+                router.Candidate(j, int(oracle.tier_map[source[r], j]), hits[r, j] * 4096, row.free_bytes[j],
+                                 row.queued[j], row.batch[j])
+                for j in range(12)
+            ]  # fmt: skip
+            plain = router.score(kv[r], 4096, "p", candidates, tiers, flights)
+            np.testing.assert_allclose([plain[j] for j in range(12)], total, rtol=1e-12)
+            if room.any():
+                j = choice.index[r]
+                assert total[j] == pytest.approx(total[room].min(), rel=1e-12)
+                assert choice.cost[r] == pytest.approx(total[j], rel=1e-12)
+                worst = max(worst, router.select(kv[r], 4096, "p", candidates, tiers, flights).cost_s / total[j] - 1)
+    assert worst < 1e-9
+
+
+def test_the_ladder_uses_one_more_signal_at_each_rung():
+    """Two candidates on tiers 2 and 3. Each rung flips on its own signal and on none above it."""
+    pool = Pool(np.full(2, 1e12), np.zeros(2), np.zeros(2))
+    idle = Oracle(np.array([[2, 3]]), RATES, np.zeros(4), np.zeros(4))
+    busy = idle._replace(congestion=np.array([0, 0, 0.8, 0.0]))
+    pick = lambda policy, oracle, flying, hits=(0.0, 0.0): int(
+        choose(policy, oracle, 0, 1e10, np.array(hits), pool, in_flight=np.array([flying])).index[0]
+    )
+    none, two = [0, 0, 0, 0], [0, 0, 2, 0]
+    assert [pick(p, busy, two) for p in (Policy.NETKV_TOPO, Policy.NETKV_STATIC, Policy.NETKV_FULL)] == [0, 1, 1]
+    assert [pick(p, busy, none) for p in (Policy.NETKV_TOPO, Policy.NETKV_STATIC, Policy.NETKV_FULL)] == [0, 0, 1]
+    assert pick(Policy.CACHE, idle, none, (0.0, 0.1)) == 1 == pick(Policy.CACHE_LOAD, idle, none, (0.0, 0.1))
+    assert pick(Policy.NETKV_TOPO, idle, none, (0.0, 0.1)) == 0
+    loaded = pool._replace(batch=np.array([9.0, 1.0]))
+    assert int(choose(Policy.LOAD, idle, 0, 1e10, 0.0, loaded).index[0]) == 1
+
+
+def test_a_burst_spreads_by_the_integer_rule_of_equation_4():
+    """Six equal transfers from one source over tiers of 2:1: shares (n+1)/B equalise, so 4 near and 2 far."""
+    oracle = Oracle(np.array([[2, 2, 3, 3]]), RATES, np.zeros(4), np.zeros(4))
+    pool = Pool(np.full(4, 1e15), np.zeros(4), np.zeros(4))
+    choice, after, flying = dispatch(Policy.NETKV_STATIC, oracle, np.zeros(6, int), np.full(6, 1e11), 0.0, pool)
+    assert flying[0].tolist() == [0, 0, 4, 2]
+    assert after.batch.sum() == 6 and after.free_bytes.sum() == 4e15 - 6e11
+    assert [i.payload_bytes for i in choice.intents] == [1e11] * 6
+    assert pool.batch.sum() == 0  # inputs stay as they are
+
+
+def test_round_robin_takes_turns_and_skips_the_full():
+    oracle = Oracle(np.array([[3, 3, 3]]), RATES, LATENCY, np.zeros(4))
+    pool = Pool(np.array([1e12, 0.0, 1e12]), np.zeros(3), np.zeros(3))
+    choice, *_ = dispatch(Policy.ROUND_ROBIN, oracle, np.zeros(4, int), np.full(4, 1e9), 0.0, pool)
+    assert choice.index.tolist() == [0, 2, 0, 2]
+
+
+def test_the_destination_term_avoids_incast():
+    oracle = Oracle(np.array([[2, 2]]), RATES, LATENCY, np.zeros(4))
+    pool = Pool(np.full(2, 1e12), np.zeros(2), np.zeros(2), np.array([3.0, 0.0]))
+    assert choose(Policy.NETKV_FULL, oracle, 0, 1e10, 0.0, pool).index[0] == 0
+    aware = choose(Policy.NETKV_FULL, oracle, 0, 1e10, 0.0, pool, destination_bytes_per_s=RATES[2])
+    assert aware.index[0] == 1
+
+
+def test_faults_of_an_oracle_are_sentences():
+    bad = Oracle(np.array([[1, 2, 3]]), np.array([1e9, 0.0, 1e9, 1e9]), LATENCY, np.array([0, 0, 1.0, -0.1]))
+    found = oracle_problems(bad)
+    assert len(found) == 3 and "disconnected" in found[0] and "congestion 1" in found[1] and "-0.1" in found[2]
+    assert not oracle_problems(Oracle(np.array([[2]]), RATES, LATENCY, np.zeros(4)))
+    assert oracle_problems(Oracle(np.zeros((1, 0), int), RATES, LATENCY, np.zeros(4)))
+
+
+def test_dead_tiers_are_infeasible_and_flagged():
+    pool = Pool(np.full(1, 1e12), np.zeros(1), np.zeros(1))
+    for congestion, rate in ((1.0, RATES), (0.0, np.zeros(4))):
+        oracle = Oracle(np.array([[3]]), rate, LATENCY, np.full(4, congestion))
+        choice: Choice = choose(Policy.NETKV_FULL, oracle, 0, 1e9, 0.0, pool)
+        assert choice.index[0] == -1 and choice.flags[0] & Flag.INFEASIBLE and math.isinf(choice.cost[0])
+    huge = choose(Policy.LOAD, oracle, 0, 1e13, 0.0, pool)
+    assert huge.flags[0] & Flag.NO_FIT
+
+
+def test_empty_pools_and_wrong_shapes_raise_one_line():
+    pool = Pool(np.ones(2), np.ones(2), np.ones(2))
+    with pytest.raises(InputError, match="at least one decode"):
+        choose(Policy.LOAD, Oracle(np.zeros((1, 0), int), RATES, LATENCY, np.zeros(4)), 0, 1.0, 0.0, pool)
+    oracle = Oracle(np.array([[2, 3]]), RATES, LATENCY, np.zeros(4))
+    with pytest.raises(InputError, match="source: instance 1"):
+        choose(Policy.LOAD, oracle, 1, 1.0, 0.0, pool)
+    with pytest.raises(InputError, match="queued"):
+        choose(Policy.LOAD, oracle, 0, 1.0, 0.0, pool._replace(queued=np.ones(3)))
+
+
+def test_the_plain_router_counts_and_explains():
+    tiers = [router.Tier(r) for r in RATES]
+    flying = router.InFlight()
+    near = router.Candidate("near", 2, free_bytes=1e10)
+    assert router.select(1e9, 100, "p", [near], tiers, flying).name == "near" and flying.of("p", 2) == 1
+    flying.finish("p", 2)
+    with pytest.raises(ValueError, match="finished twice"):
+        flying.finish("p", 2)
+    assert "empty" in router.select(1e9, 100, "p", [], tiers, flying).reason
+    assert "1e+11 B" in router.select(1e11, 100, "p", [near], tiers, flying).reason
+    dead = [router.Tier(0.0)] * 4
+    assert "bandwidth" in router.select(1e9, 100, "p", [near], dead, flying).reason
+    for _ in range(40):
+        flying.start("p", 3)
+    assert flying.of("p", 3) == 16
+
+
+def test_autoregression_forecasts_better_than_the_last_reading():
+    rng = np.random.default_rng(0)
+    x = np.empty(6000)
+    x[0] = 0.0
+    for t in range(1, len(x)):
+        x[t] = 0.7 * x[t - 1] + rng.normal(0, 0.05)
+    x = np.clip(0.4 + x, 0, 0.99)
+
+    def step(state, reading):
+        state = cg.ar1_update(state, reading, 0.01)
+        return state, (cg.ar1_forecast(state, 5.0), cg.ar1_coefficient(state))
+
+    _, (forecast, phi) = jax.lax.scan(step, cg.ar1_init(x[0]), x)
+    forecast, late = np.asarray(forecast), slice(1000, len(x) - 5)
+    error = lambda f: np.sqrt(np.mean((f - x[1005:]) ** 2))
+    assert error(forecast[late]) < 0.8 * error(x[late])
+    assert np.asarray(phi)[-1] == pytest.approx(0.7, abs=0.1)
+
+
+def test_smoothing_cuts_white_noise_to_its_known_share():
+    x = np.random.default_rng(1).normal(0.5, 0.05, 20_000)
+    step = lambda s, r: ((n := cg.smoothing_update(s, r, 0.2)), cg.smoothing_forecast(n))
+    _, level = jax.lax.scan(step, cg.smoothing_init(x[0]), x)
+    assert np.asarray(level)[100:].var() == pytest.approx(0.05**2 * 0.2 / 1.8, rel=0.1)
+
+
+def test_the_plain_router_imports_no_jax():
+    import subprocess
+    import sys
+
+    code = "import sys, dmodels.control.netkv_router; assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

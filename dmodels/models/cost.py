@@ -1,0 +1,77 @@
+"""What a fleet costs. An instance is tp * pp * dp GPUs; prices are per GPU and hour, so instances never meet prices.
+
+One of the papers sells 60 TP=2 instances as 60 GPUs and reports half the money (arXiv:2604.09613, Section 4.2);
+`fleet_cost` therefore takes both counts and gives both back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real
+from dmodels.core.units import HOURS_PER_YEAR, SECONDS_PER_HOUR
+
+
+class FleetCost(NamedTuple):
+    """A fleet, decomposed: gpus = instances * gpus_per_instance, always."""
+
+    fleet_instances: Real
+    gpus_per_instance: Real
+    fleet_gpus: Real
+    usd_per_hour: Real
+    usd_per_year: Real
+
+
+class TokenPrices(NamedTuple):
+    """What a million tokens cost, under the attribution of `token_prices`."""
+
+    input_usd_per_mtoken: Real
+    output_usd_per_mtoken: Real
+    blended_usd_per_mtoken: Real  # all dollars over all tokens, input and output alike
+    prefill_frac: Real  # share of the dollars that goes to input
+
+
+def fleet_cost(fleet_instances, gpus_per_instance, price_usd_per_hour) -> FleetCost:
+    """Dollars of `fleet_instances`, each of `gpus_per_instance` GPUs at `price_usd_per_hour` a GPU. A year is 8,760 h.
+
+    >>> round(fleet_cost(60, 2, 2.21).usd_per_year / 1e6, 2)  # printed as 1.2
+    2.32
+    """
+    gpus = fleet_instances * gpus_per_instance
+    hourly = gpus * price_usd_per_hour
+    return FleetCost(fleet_instances, gpus_per_instance, gpus, hourly, hourly * HOURS_PER_YEAR)
+
+
+def usd_per_mtoken(usd_per_hour, tokens_per_s) -> Real:
+    """Dollars per million tokens at a steady rate. 3.60 $/h at 1,000 token/s is 1 $/M. Infinite at rate 0.
+
+    >>> round(float(usd_per_mtoken(3.6, 1000.0)), 9)
+    1.0
+    """
+    return safe_divide(usd_per_hour / SECONDS_PER_HOUR * 1e6, tokens_per_s)
+
+
+def token_prices(usd_per_hour, rate_rps, input_tokens, output_tokens, prefill_s, decode_s) -> TokenPrices:
+    r"""Input and output prices that together earn exactly what the fleet costs.
+
+    Dollars are attributed by work: `prefill_s` and `decode_s` are the instance-seconds that a mean request takes in each
+    phase, and idle time is shared in the same proportion. With p = prefill_s / (prefill_s + decode_s),
+
+        input price  = p     * usd_per_hour / (rate_rps * input_tokens)
+        output price = (1-p) * usd_per_hour / (rate_rps * output_tokens)
+
+    `input_tokens` counts the whole prompt, as bills do, while `prefill_s` holds only what was computed, so prefix hits
+    make input cheaper.
+
+    >>> p = token_prices(3.6, 1.0, 1000.0, 1000.0, 0.2, 0.8)
+    >>> [round(float(x), 6) for x in p]
+    [0.2, 0.8, 0.5, 0.2]
+    """
+    prefill_frac = safe_divide(prefill_s, prefill_s + decode_s, 0.0)
+    return TokenPrices(
+        usd_per_mtoken(prefill_frac * usd_per_hour, rate_rps * input_tokens),
+        usd_per_mtoken((1.0 - prefill_frac) * usd_per_hour, rate_rps * output_tokens),
+        usd_per_mtoken(usd_per_hour, rate_rps * (input_tokens + output_tokens)),
+        prefill_frac,
+    )

@@ -51,12 +51,13 @@ def concurrent_sequences(
     Flags: NO_FIT below one sequence; OUT_OF_DOMAIN for lengths or degrees that are not positive, and for tp that
     does not divide the query heads; EXTRAPOLATED beyond the context of the model's config.
     """
-    parallel = Parallel(tp, pp, dp, ep)
+    asked = Parallel(tp, pp, dp, ep)
+    parallel = Parallel(*(jnp.maximum(degree, 1.0) for degree in (asked.tp, asked.pp, asked.dp, asked.ep)))
     part = stage(model, parallel.pp)
     sequence = kv_reserved_bytes(part, context_tokens, parallel.tp, block_tokens, batched_tokens)
     budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences)
     slots = sequences_that_fit(budget, sequence)
-    bad = out_of_domain(model, parallel) | (context_tokens * jnp.ones_like(parallel.tp) < 1)
+    bad = out_of_domain(model, asked) | (context_tokens * jnp.ones_like(parallel.tp) < 1)
     beyond = (model.max_context_tokens > 0) & (context_tokens > model.max_context_tokens)
     flags = (
         flag_where(slots < 1, Flag.NO_FIT)
@@ -97,15 +98,16 @@ def out_of_domain(model: Model, p: Parallel) -> Real:
 
 
 class Footprint(Record):
-    """KV bytes per GPU of one sequence seen at a random instant: mean, standard deviation, and the largest."""
+    """KV bytes per GPU of one sequence seen at a random instant: its moments, and the largest."""
 
     mean_bytes: Real = quantity()
     sd_bytes: Real = quantity()
     max_bytes: Real = quantity()
+    skewness: Real = quantity(0.0)  # third central moment over sd cubed
 
 
 def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, block_tokens=16, batched_tokens=8192):
-    r"""The footprint of a running sequence under a joint distribution of lengths, given by atoms on the last axis.
+    r"""The footprint of a running sequence under a joint distribution of lengths: atoms of shape (k,), one model.
 
     A request that decodes o tokens is resident for o iterations, so a random instant sees it with weight
     proportional to $w\,o$ (length bias) and, within it, at a uniform point of its decode: $i + u\,o$ tokens,
@@ -114,37 +116,47 @@ def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, blo
     """
     i, o = jnp.asarray(input_tokens, float), jnp.asarray(output_tokens, float)
     w = jnp.ones_like(o) if weights is None else jnp.asarray(weights, float)
-    seen = w * o / jnp.sum(w * o, axis=-1, keepdims=True)
+    seen = w * o / jnp.sum(w * o)
     nodes, mass = np.polynomial.legendre.leggauss(8)
-    at = jnp.stack([i + 0.5 * (1.0 + float(x)) * o for x in nodes])
+    at = i[None] + 0.5 * (1.0 + nodes[:, None]) * o[None]
     held = kv_reserved_bytes(model, at, tp, block_tokens, batched_tokens)
-    mass = jnp.asarray(mass / 2).reshape((-1,) + (1,) * o.ndim)
-    mean = jnp.sum(mass * seen * held, axis=(0, -1))
-    second = jnp.sum(mass * seen * (held - mean[..., None]) ** 2, axis=(0, -1))
+    weight = 0.5 * mass[:, None] * seen[None]
+    mean = jnp.sum(weight * held)
+    variance = jnp.sum(weight * (held - mean) ** 2)
+    skewness = safe_divide(jnp.sum(weight * (held - mean) ** 3), variance**1.5, otherwise=0.0)
     ends = kv_reserved_bytes(model, i + o, tp, block_tokens, batched_tokens)
-    largest = jnp.max(jnp.where(seen > 0, ends, 0.0), axis=-1)
-    return Footprint(mean, jnp.sqrt(second), largest)
+    largest = jnp.max(jnp.where(seen > 0, ends, 0.0))
+    return Footprint(mean, jnp.sqrt(variance), largest, skewness)
 
 
 def occupancy_bytes(sequences, one: Footprint, probability=0.99) -> Real:
-    """KV bytes per GPU that `sequences` independent running sequences stay below with `probability` (normal)."""
-    return sequences * one.mean_bytes + ndtri(probability) * jnp.sqrt(sequences) * one.sd_bytes
+    r"""KV bytes per GPU that `sequences` independent running sequences stay below with `probability`.
+
+    $n m + z s \sqrt{n} + \tfrac16 (z^2 - 1)\, \gamma s$: the normal quantile and its first Cornish-Fisher correction
+    for the skewness $\gamma$ of one footprint; the next terms are of order $s/\sqrt{n}$. An approximation for many
+    sequences (tens); at few, `sequences_by_bernstein` is safe.
+    """
+    z = ndtri(probability)
+    return sequences * one.mean_bytes + z * jnp.sqrt(sequences) * one.sd_bytes + _skew_bytes(z, one)
 
 
 def sequences_by_normal(budget_bytes, one: Footprint, probability=0.99) -> Real:
-    r"""Independent running sequences whose total stays within the budget with `probability`, by the normal law.
+    """Independent running sequences whose total stays within the budget with `probability` (of at least 0.5).
 
-    The largest n with $n m + z \sqrt{n}\, s \le B$. The central limit theorem makes it right for large n; the error
-    in probability is at most $0.47\, E|X - m|^3 / (s^3 \sqrt{n})$ (Berry-Esseen).
+    The largest n with `occupancy_bytes(n, one, probability)` <= budget: a quadratic in the square root of n.
     """
     z, m = ndtri(probability), one.mean_bytes
-    b = jnp.maximum(budget_bytes, 0.0)
+    b = jnp.maximum(budget_bytes - _skew_bytes(z, one), 0.0)
     root = (-z * one.sd_bytes + jnp.sqrt((z * one.sd_bytes) ** 2 + 4.0 * m * b)) / (2.0 * m)
     return jnp.floor(root**2)
 
 
+def _skew_bytes(z, one: Footprint) -> Real:
+    return (z**2 - 1.0) / 6.0 * one.skewness * one.sd_bytes
+
+
 def sequences_by_bernstein(budget_bytes, one: Footprint, probability=0.99) -> Real:
-    r"""As above, but guaranteed at every n by Bernstein's inequality, hence fewer.
+    r"""As `sequences_by_normal`, but guaranteed at every n by Bernstein's inequality, hence fewer.
 
     $P(S \ge n m + t) \le \exp(-t^2 / (2 n s^2 + \tfrac23 c t))$ with $c = \max - m$. The largest n with
     $n m + a + \sqrt{a^2 + 2 n s^2 l} \le B$, $l = -\ln(1 - p)$, $a = c\,l/3$.

@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 
 #: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

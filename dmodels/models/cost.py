@@ -55,8 +55,8 @@ def usd_per_mtoken(usd_per_hour, tokens_per_s) -> Real:
 def token_prices(usd_per_hour, rate_rps, input_tokens, output_tokens, prefill_s, decode_s) -> TokenPrices:
     r"""Input and output prices that together earn exactly what the fleet costs.
 
-    Dollars are attributed by work: `prefill_s` and `decode_s` are the instance-seconds that a mean request takes in each
-    phase, and idle time is shared in the same proportion. With p = prefill_s / (prefill_s + decode_s),
+    Dollars are attributed by work: `prefill_s` and `decode_s` are the instance-seconds that a mean request takes in
+    each phase, and idle time is shared in the same proportion. With p = prefill_s / (prefill_s + decode_s),
 
         input price  = p     * usd_per_hour / (rate_rps * input_tokens)
         output price = (1-p) * usd_per_hour / (rate_rps * output_tokens)

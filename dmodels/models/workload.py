@@ -55,6 +55,7 @@ class LengthClass(Record):
     prefill_tokens: Real = quantity()  # input less prefix hits
     output_tokens: Real = quantity()
     iterations_count: Real = quantity()  # ceil(prefill / chunk) + output
+    held_tokens: Real = quantity()  # KV tokens of a running sequence, mean over its iterations (prompt held at once)
     # conditional second moments: E[x^2], and E[prefill * output]
     input_square: Real = quantity()
     prefill_square: Real = quantity()
@@ -122,7 +123,7 @@ def between(workload: Workload, low_tokens, high_tokens, chunk_tokens: float = C
         "request_frac": np.ones_like(output), "input_tokens": w.input_tokens, "prefill_tokens": prefill,
         "output_tokens": output, "iterations_count": work, "input_square": w.input_tokens**2,
         "prefill_square": prefill**2, "output_square": output**2, "prefill_output": prefill * output,
-        "iterations_square": work**2,
+        "iterations_square": work**2, "held_tokens": w.input_tokens * work + output**2 / 2,
     }  # fmt: skip
     order = np.argsort(w.total_tokens, kind="stable")
     total = w.total_tokens[order]
@@ -135,6 +136,8 @@ def between(workload: Workload, low_tokens, high_tokens, chunk_tokens: float = C
     mass = found.pop("request_frac")
     mass = np.where(last > first, np.minimum(mass, 1.0), 0.0)
     means = {name: np.where(mass > 0, value / np.where(mass > 0, mass, 1.0), 0.0) for name, value in found.items()}
+    work_mean = means["iterations_count"]
+    means["held_tokens"] = means["held_tokens"] / np.where(work_mean > 0, work_mean, 1.0)
     everything = summed[list(values).index("iterations_count"), -1]
     work_frac = mass * means["iterations_count"] / everything if everything > 0 else mass
     quantiles = {}

@@ -139,7 +139,7 @@ def test_random_bytes_never_get_past_the_reader(file, tail, head, repair):
 
 
 nasty = st.sampled_from(["", ",", '"', "\n", "\r", "\x00", "1e999", "-1", "NaN", "9" * 5000, "{", "}", "[" * 3000,
-                         "null", "true", "²", "١", "1_0", "0x1", "2023-02-30 00:00:00", '{"a":1}', "\u2028"])  # fmt: skip
+                         "null", "true", "²", "١", "0x1", "2023-02-30 00:00:00", '{"a":1}', "\u2028"])  # fmt: skip
 
 
 @fuzz

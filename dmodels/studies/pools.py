@@ -1,0 +1,152 @@
+"""One pool or several, for a workload: what each threshold saves, by the paper's formula and exactly, and why."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
+from dmodels.models import pooling
+from dmodels.models.cost import fleet_cost
+from dmodels.models.pooling import Engine, Headroom, Savings, Thresholds
+from dmodels.models.workload import LengthClass, split, whole
+
+
+class PoolStudy(NamedTuple):
+    """Arrays have one entry per threshold; `best` one entry per number of pools, from two on."""
+
+    context_tokens: float  # of the single pool, and of the last pool of every split
+    rate_rps: float
+    slots_single: float
+    everything: LengthClass
+    threshold_tokens: np.ndarray
+    short: LengthClass
+    slots_short: np.ndarray
+    savings: Savings  # whole instances, headroom
+    law_frac: np.ndarray  # exact, without ceilings and with equal headroom
+    paged_frac: np.ndarray  # the same law if KV pages are given out on demand, at mean occupancy
+    best: tuple[Thresholds, ...]
+    usd_per_year: np.ndarray  # of the split fleet; nan without a price
+    single_usd_per_year: float
+    reasons: tuple[str, ...]
+
+
+@float64
+def pool_study(
+    workload: Workload,
+    threshold_tokens: Any = None,
+    rate_rps: float | None = None,
+    context_tokens: float | None = None,
+    engine: Engine | None = None,
+    headroom: Headroom | None = None,
+    pools_count: int = 3,
+    gpus_per_instance: float = 1.0,
+    price_usd_per_hour: float = float("nan"),
+) -> PoolStudy:
+    """Sizes the single pool and every two-pool split, and finds the best thresholds of up to `pools_count` pools.
+
+    `context_tokens` defaults to the smallest power of two that holds the longest request; thresholds default to the
+    powers of two from 1,024 below it. Instances are those of `engine` (default: the paper's A100 pair).
+    """
+    engine = Engine() if engine is None else engine
+    headroom = Headroom() if headroom is None else headroom
+    every = whole(workload)
+    longest = float(every.max_total_tokens)
+    context = 2.0 ** np.ceil(np.log2(longest)) if context_tokens is None else float(context_tokens)
+    if not context >= longest * (1 - 1e-9):
+        raise InputError(f"context_tokens = {context:g}: accepted is at least {longest:,.0f}, the longest request")
+    rate = float(workload.rate_rps) if rate_rps is None else float(rate_rps)
+    if not (np.isfinite(rate) and rate > 0):
+        raise InputError(f"rate_rps = {rate:g}: accepted are positive rates")
+    if pools_count < 2:
+        raise InputError(f"pools_count = {pools_count}: accepted are whole numbers from 2")
+    single = float(pooling.slots_count(context, engine))
+    if single < 1:
+        held = float(engine.blocks_count * engine.block_tokens)
+        raise InputError(f"context_tokens = {context:g}: accepted is at most {held:g}, what an instance holds")
+    thresholds = _thresholds(threshold_tokens, context)
+    short, long = split(workload, thresholds)
+    slots = np.asarray(pooling.slots_count(thresholds, engine))
+    saved = pooling.split_savings(
+        short.request_frac, short.work_frac, every.iterations_count, slots, single, rate, engine, headroom
+    )
+    saved = Savings(*(np.asarray(x) for x in saved))
+    law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
+    best = tuple(pooling.best_thresholds(workload, k, context, engine) for k in range(2, pools_count + 1))
+    price = float(price_usd_per_hour)
+    study = PoolStudy(
+        context,
+        rate,
+        single,
+        every,
+        thresholds,
+        short,
+        slots,
+        saved,
+        law,
+        _paged(every, short, long, engine),
+        best,
+        fleet_cost(saved.dual_instances_count, gpus_per_instance, price).usd_per_year,
+        float(fleet_cost(float(saved.homo_instances_count), gpus_per_instance, price).usd_per_year),
+        (),
+    )
+    return study._replace(reasons=tuple(_reasons(study, engine, headroom)))
+
+
+def _thresholds(given: Any, context: float) -> np.ndarray:
+    if given is None:
+        return 2.0 ** np.arange(10, np.ceil(np.log2(context))) if context > 1024 else np.array([context / 2])
+    values = np.unique(np.atleast_1d(np.asarray(given, np.float64)))
+    if not (np.isfinite(values).all() and (values >= 1).all() and (values <= context).all()):
+        raise InputError(f"threshold_tokens = {values.tolist()}: accepted are 1 to {context:g}, the context")
+    return values
+
+
+def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: Engine) -> np.ndarray:
+    """The law with as many sequences per instance as their mean pages allow, instead of C_max reserved for each.
+
+    Never positive: work at mean holding h costs W h / K + H until the cap binds, which is convex in h, and the whole's
+    h is the work-weighted mean of the parts' (Jensen).
+    """
+    kv_tokens = float(engine.blocks_count * engine.block_tokens)
+
+    def price(part: LengthClass):
+        held = np.where(part.held_tokens > 0, part.held_tokens, 1.0)
+        return pooling.slot_s(jnp.clip(jnp.asarray(kv_tokens / held), 1.0, engine.max_sequences_count), engine)
+
+    cost = short.work_frac * price(short) + (1.0 - short.work_frac) * price(long)
+    return np.round(np.asarray(1.0 - cost / price(every)), 12) + 0.0  # no -0.0 from rounding
+
+
+def _reasons(s: PoolStudy, engine: Engine, headroom: Headroom) -> list[str]:
+    """Sentences that a planner can check against the table."""
+    top = int(np.lexsort((s.law_frac, s.savings.realized_frac))[-1])  # of equal fleets the one with less work
+    name = f"{s.threshold_tokens[top]:,.0f}"
+    share = 1.0 - float(pooling.slot_s(s.slots_short[top], engine) / pooling.slot_s(s.slots_single, engine))
+    lines = [
+        f"Of these thresholds {name} saves most: {float(s.short.request_frac[top]):.1%} of the requests but "
+        f"{float(s.short.work_frac[top]):.1%} of the work are short, and work in {s.slots_short[top]:.0f} slots costs "
+        f"{share:.1%} less than in {s.slots_single:.0f}.",
+        f"The paper's formula says {float(s.savings.ideal_frac[top]):.1%}: it counts requests, and it assumes "
+        "that the long pool is as fast as the single one was.",
+    ]
+    unequal = float(pooling.work_savings(0.0, 1.0, 1.0, engine, headroom))
+    if abs(unequal) > 1e-12:
+        lines.append(
+            f"Headroom of {float(headroom.single):g} for one pool against {float(headroom.long):g} for the "
+            f"long one alone makes {unequal:.1%}, whatever the traffic."
+        )
+    if s.savings.realized_frac[top] <= 0:
+        lines.append("No threshold here saves an instance; keep one pool.")
+    elif not bool(pooling.ceiling_is_safe(s.law_frac[top], float(s.savings.homo_instances_count))):
+        lines.append("In so small a fleet whole instances decide; a split pays reliably once it saves one or more.")
+    lines.append(
+        f"All this counts slots that reserve the whole context. With pages given out on demand a running "
+        f"sequence holds {float(s.everything.held_tokens):,.0f} tokens on average, and at {name} the split saves "
+        f"{float(s.paged_frac[top]):.1%}."
+    )
+    return lines

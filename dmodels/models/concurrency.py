@@ -107,7 +107,7 @@ class Footprint(Record):
 
 
 def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, block_tokens=16, batched_tokens=8192):
-    r"""The footprint of a running sequence under a joint distribution of lengths: atoms of shape (k,), one model.
+    r"""The footprint of a running sequence under a joint distribution of lengths, given by atoms on the last axis.
 
     A request that decodes o tokens is resident for o iterations, so a random instant sees it with weight
     proportional to $w\,o$ (length bias) and, within it, at a uniform point of its decode: $i + u\,o$ tokens,
@@ -116,16 +116,18 @@ def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, blo
     """
     i, o = jnp.asarray(input_tokens, float), jnp.asarray(output_tokens, float)
     w = jnp.ones_like(o) if weights is None else jnp.asarray(weights, float)
-    seen = w * o / jnp.sum(w * o)
+    seen = w * o / jnp.sum(w * o, axis=-1, keepdims=True)
     nodes, mass = np.polynomial.legendre.leggauss(8)
-    at = i[None] + 0.5 * (1.0 + nodes[:, None]) * o[None]
-    held = kv_reserved_bytes(model, at, tp, block_tokens, batched_tokens)
-    weight = 0.5 * mass[:, None] * seen[None]
-    mean = jnp.sum(weight * held)
-    variance = jnp.sum(weight * (held - mean) ** 2)
-    skewness = safe_divide(jnp.sum(weight * (held - mean) ** 3), variance**1.5, otherwise=0.0)
+    at = [i + 0.5 * (1.0 + float(node)) * o for node in nodes]
+    held = jnp.stack([kv_reserved_bytes(model, tokens, tp, block_tokens, batched_tokens) for tokens in at])
+    weight = 0.5 * mass.reshape((8,) + (1,) * seen.ndim) * seen[None]
+    mean = jnp.sum(weight * held, axis=(0, -1))
+    away = held - mean[None, ..., None]
+    variance = jnp.sum(weight * away**2, axis=(0, -1))
+    third = jnp.sum(weight * away**3, axis=(0, -1))
+    skewness = safe_divide(third, variance**1.5, otherwise=0.0)
     ends = kv_reserved_bytes(model, i + o, tp, block_tokens, batched_tokens)
-    largest = jnp.max(jnp.where(seen > 0, ends, 0.0))
+    largest = jnp.max(jnp.where(seen > 0, ends, 0.0), axis=-1)
     return Footprint(mean, jnp.sqrt(variance), largest, skewness)
 
 

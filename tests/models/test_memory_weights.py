@@ -121,7 +121,7 @@ def test_both_engines_budgets_split_the_same_memory():
 
 
 def test_the_papers_two_a100s_have_a_few_gigabytes_left():
-    """arXiv:2604.09613 puts 16 sequences of 64K (343.6 GB) on two A100-80GB; with 141 GB of weights 3 to 13 GB are left."""
+    """arXiv:2604.09613 puts 16 sequences of 64K (343.6 GB) on two A100-80GB; 3 to 13 GB are left beside the weights."""
     m = Model(80, 8, 128, weight_bytes=141e9)
     left = 2 * float(kv_budget_bytes(m, GPU(80e9, 2e12, 312e12), Parallel(tp=2), utilization=0.95))
     assert 0 < left < 13e9 < 16 * 65_536 * 327_680

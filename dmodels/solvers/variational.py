@@ -20,6 +20,7 @@ import numpy as np
 
 from ..core.records import Real, Record, float64, quantity
 from . import variational_certificate as evidence
+from .blocks import in_blocks
 from .small_linear import solve as linear_solve
 from .solution import Solution
 from .variational_certificate import explain
@@ -66,6 +67,7 @@ def variational_equilibrium(
     tolerance: float = 1e-10,
     samples: int = 32,
     max_steps: int = 200,
+    unroll: bool = False,
 ) -> Solution:
     """The variational equilibrium of a game, with evidence.
 
@@ -83,6 +85,7 @@ def variational_equilibrium(
     params       if given, every function is called as f(x, params); the result is differentiable in params
     samples      points at which monotonicity and deviations are tested; 0 to save their time
     tolerance    of the KKT residual, relative to 1 + |F(x)|
+    unroll       write linear systems of up to 6 unknowns out: for large batches (slower to compile, faster to run)
 
     Returns a `Solution`: `value.x`, `value.multipliers`; `certificate.kkt_residual` and the rest of
     `variational_certificate.certify`; flags INFEASIBLE, NOT_CONVERGED, NOT_UNIQUE (strict monotonicity not shown),
@@ -106,6 +109,7 @@ def variational_equilibrium(
         private=private,
         weights=weights,
         params=params,
+        unroll=unroll,
     )
     start = _default_start(problem) if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
     return _host(_compiled(problem, start, tolerance, samples, max_steps))
@@ -118,7 +122,9 @@ def variational_equilibria(*args, params, batch_size: int = 512, **kwargs) -> So
     Blocks of 256 to 1024 games run several times faster on a CPU than one large `vmap`. Compiled once per call site:
     keep the functions in variables and call again with new params for speed.
     """
-    return _host(_mapped(_Call(args, tuple(sorted(kwargs.items()))), params, batch_size))
+    call = _Call(args, tuple(sorted(kwargs.items())))
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    return _host(_mapped(call, params, batch_size))
 
 
 class _Call(eqx.Module):
@@ -128,13 +134,12 @@ class _Call(eqx.Module):
     kwargs: tuple
 
     def __call__(self, params):
-        return variational_equilibrium(*self.args, params=params, **dict(self.kwargs))
+        return variational_equilibrium(*self.args, params=params, unroll=True, **dict(self.kwargs))
 
 
 @eqx.filter_jit
 def _mapped(call, params, batch_size):
-    size = min(int(batch_size), jax.tree.leaves(params)[0].shape[0])
-    return jax.lax.map(call, jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params), batch_size=size)
+    return in_blocks(call, params, batch_size)
 
 
 @eqx.filter_jit

@@ -1,0 +1,54 @@
+"""Every number of the token-budget paper: the computed column is what the code gives, and the verdict is right."""
+
+import csv
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import pytest
+
+from .printed import computed
+
+VERDICTS = {"follows", "does not follow", "simulated", "measured", "input", "unprinted", "at least"}
+
+
+def rows():
+    for path in sorted(Path(__file__).parent.glob("*.csv")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("# arXiv:2604.09613v1")
+        yield from csv.DictReader(lines[1:])
+
+
+ROWS = list(rows())
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return computed()
+
+
+def rounds_to(number: float, printed: str) -> bool:
+    """True if `number` rounds to the printed text at the printed precision (2.9E+2 is a printed "about 290")."""
+    shown = Decimal(printed)
+    return Decimal(repr(number)).quantize(Decimal((0, (1,), shown.as_tuple().exponent)), ROUND_HALF_UP) == shown
+
+
+def test_ids_are_unique_and_verdicts_known():
+    ids = [row["id"] for row in ROWS]
+    assert len(set(ids)) == len(ids) > 80 and {row["verdict"] for row in ROWS} <= VERDICTS
+
+
+def test_every_computed_number_is_listed(numbers):
+    assert set(numbers) <= {row["id"] for row in ROWS}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_the_row_says_what_the_code_gives(row, numbers):
+    number = numbers.get(row["id"])
+    if number is not None:
+        assert float(row["computed"]) == pytest.approx(number, rel=1e-5)
+    if row["verdict"] == "follows":
+        assert number is not None and rounds_to(number, row["printed"])
+    elif row["verdict"] == "does not follow":
+        assert number is not None and not rounds_to(number, row["printed"]) and row["arithmetic"]
+    elif row["verdict"] == "at least":
+        assert number > float(row["printed"])

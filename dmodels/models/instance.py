@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, SLO, Parallel
@@ -57,33 +58,124 @@ class Operating(NamedTuple):
 _LIFE_SPREAD = (2.0 / 2.718281828459045) ** 0.5
 
 
-def operate(model: Model, gpu: GPU, parallel: Parallel, requests: Requests, arrival_rps: Real, slots_count: Real,
-            slo: SLO | None = None, engine: Engine | None = None, efficiency: Efficiency | None = None,
-            slowdown: Real = 1.0, transfer_s_per_token: Real = 0.0) -> Operating:  # fmt: skip
+class StepTable(Record):
+    """Step times of an instance at a ladder of decode counts, linear in between.
+
+    With 40 rungs, geometric above 8, it follows the roofline within 1 % (0.1 % but for its knee) and a point of a
+    sweep costs a few dozen operations, whatever the roofline costs. Rungs lie on the last axis.
+    """
+
+    decode_count: Real = quantity()  # (..., k) increasing from 0
+    alone_s: Real = quantity()  # (..., k) a step without prompts
+    extra_s: Real = quantity()  # (..., k) what a mean prompt adds to a step
+    arrival_rps: Real = quantity()  # (..., k) the arrivals that keep so many decoding: n / (E[O] t_0 + n K)
+
+    def times(self, n: Real) -> tuple[Real, Real]:
+        """(t_0, K) at n requests decoding."""
+        return _piecewise_linear(n, self.decode_count, self.alone_s, self.extra_s)
+
+    def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
+        """Requests that decode at x arrivals a second, and whether `slots` are too few for them."""
+        (most,) = _piecewise_linear(slots, self.decode_count, self.arrival_rps)
+        (n,) = _piecewise_linear(x, self.arrival_rps, self.decode_count)
+        decodes = output_tokens > 0
+        return jnp.where(decodes, jnp.minimum(n, slots), 0.0), decodes & (x > most)
+
+
+def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]:
+    """The lines through (knots, heights), for each of `heights`: a sum of clipped ramps, without any search.
+
+    Beyond the last knot the last line goes on. A scan, because XLA fuses the unrolled sum into far slower code.
+    """
+    widths = jnp.diff(knots, axis=-1)
+    slopes = tuple(safe_divide(jnp.diff(height, axis=-1), widths, 0.0) for height in heights)
+    ends = jnp.concatenate([widths[..., :-1], jnp.full_like(widths[..., -1:], jnp.inf)], -1)
+    rungs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), (knots[..., :-1], ends, slopes))
+
+    def climb(found, rung):
+        knot, width, slope = rung
+        run = jnp.clip(at - knot, 0.0, width)
+        return tuple(f + run * s for f, s in zip(found, slope, strict=True)), None
+
+    ground = tuple(height[..., 0] + jnp.zeros_like(at + knots[..., 0]) for height in heights)
+    return jax.lax.scan(climb, ground, rungs)[0]
+
+
+class Roofline(NamedTuple):
+    """The step times themselves: the exact counterpart of a `StepTable`, for single points and derivatives."""
+
+    model: Model
+    gpu: GPU
+    parallel: Parallel
+    requests: Requests
+    efficiency: Efficiency
+
+    def times(self, n: Real) -> tuple[Real, Real]:
+        """(t_0, K) at n requests decoding."""
+        r = self.requests
+        cached = r.input_tokens - r.prefill_tokens
+        attended = safe_divide(r.prefill_square, 2.0 * r.prefill_tokens, 0.0) + cached
+        place = (self.model, self.gpu, self.parallel)
+        alone = step(*place, n, r.context_tokens, 0.0, 0.0, self.efficiency).total_s
+        return alone, step(*place, n, r.context_tokens, r.prefill_tokens, attended, self.efficiency).total_s - alone
+
+    def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
+        r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
+
+        The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
+        interval, leave a relative error under 1e-3 even at the kinks of a roofline; a Newton step from the frozen root
+        removes it and carries the derivatives (implicit function theorem: a bare iteration would lose them).
+        """
+
+        def residual(n):  # negative where more requests arrive than leave
+            alone, extra = self.times(n)
+            return n * (1.0 - x * extra) - x * output_tokens * alone
+
+        old = jnp.zeros_like(slots + x * output_tokens)
+        alone, extra = self.times(old)
+        f_old = -x * output_tokens * alone
+        new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
+        none = residual(slots + old) < 0
+        for _ in range(4):
+            f_new = residual(new)
+            back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
+            old, f_old, new = new, f_new, jnp.clip(new - back, 0.0, slots)
+        root = jax.lax.stop_gradient(jnp.where(none, slots, new))
+        f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
+        polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
+        return jnp.where(none, slots, jnp.clip(polished, 0.0, slots)), none
+
+    def table(self, most_count: float = 8192.0) -> StepTable:
+        """The step times at a ladder of decode counts up to `most_count`; a new last axis."""
+        rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, most_count, 32)])
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], self)
+        n = rungs + 0.0 * wide.requests.context_tokens
+        alone, extra = wide.times(n)
+        return StepTable(n, alone, extra, n / (wide.requests.output_tokens * alone + n * extra + 1e-300))
+
+
+def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
+            slo: SLO | None = None, engine: Engine | None = None, prompt_s: Real = 0.0,
+            transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0) -> Operating:  # fmt: skip
     """Steady state of an instance that `arrival_rps` requests a second reach, with memory for `slots_count` of them.
 
-    slowdown              factor on every step time: 1 for the calibrated model, its interval's ends for the error bar
+    prompt_s              host time of a prompt before its first step (tokenizer, scheduling)
     transfer_s_per_token  KV transfer of a prompt token to another worker, part of TTFT (prefill/decode split)
+    slowdown              factor on every time: 1 for the calibrated model, its interval's ends for the error bar
+    dp                    ranks of attention data parallelism, each with its own batch limit
 
     `requests` with output_tokens 0 makes a prefill worker, with prefill_tokens 0 a decode worker.
     Flags: OVERLOAD where there is no steady state, NO_FIT where no request fits, SLO_MISS.
     """
     slo = SLO() if slo is None else slo
     engine = Engine() if engine is None else engine
-    e = Efficiency() if efficiency is None else efficiency
-    x = arrival_rps
+    x = arrival_rps * slowdown  # all times scale together, so load is what is slowed down
     prompt = requests.prefill_tokens
-    attended = safe_divide(requests.prefill_square, 2.0 * prompt, 0.0) + (requests.input_tokens - prompt) / 2.0
-
-    def times(n):
-        alone = step(model, gpu, parallel, n, requests.context_tokens, 0.0, 0.0, e).total_s
-        mixed = step(model, gpu, parallel, n, requests.context_tokens, prompt, attended, e).total_s
-        return slowdown * alone, slowdown * (mixed - alone)
 
     fits = jnp.asarray(slots_count) >= 1.0
-    slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * parallel.dp), 1.0)
-    n, overload = _occupancy(times, x, requests.output_tokens, slots)
-    alone, extra = times(n)
+    slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
+    n, overload = steps.occupancy(x, requests.output_tokens, slots)
+    alone, extra = steps.times(n)
     busy = x * extra
     mean_step = safe_divide(alone, 1.0 - busy)
 
@@ -100,8 +192,8 @@ def operate(model: Model, gpu: GPU, parallel: Parallel, requests: Requests, arri
     wait = slot_wait + prefill_wait
     overload = overload | (prefill_busy >= 1.0) | (slot_load >= slots)
 
-    per_token = safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token
-    fixed = 1e-3 * e.prompt_ms * slowdown + 1.5 * mean_step  # half a step until the next one begins, and that one
+    per_token = safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
+    fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins, and that one
     own = fixed[..., None] + per_token[..., None] * requests.prefill_edge_tokens
     q = slo.percentile
     ttft = sum_quantile_s(q, waits, wait, own, LEVELS)
@@ -109,7 +201,7 @@ def operate(model: Model, gpu: GPU, parallel: Parallel, requests: Requests, arri
 
     z = jax.scipy.special.ndtri(q)
     crowded = jnp.minimum(slots, n + z * _LIFE_SPREAD * jnp.sqrt(n))
-    alone_crowded, extra_crowded = times(crowded)
+    alone_crowded, extra_crowded = steps.times(crowded)
     crowding = safe_divide(alone_crowded, 1.0 - x * extra_crowded) - mean_step
     stalls = x * mean_step * one_prompt**2 * square * requests.gap_inverse
     tpot = mean_step + jnp.sqrt(jnp.where(overload, 1.0, crowding**2 + z**2 * stalls + 1e-30))
@@ -117,36 +209,10 @@ def operate(model: Model, gpu: GPU, parallel: Parallel, requests: Requests, arri
     e2e = sum_quantile_s(q, waits, wait, lives, LEVELS)
 
     worst = jnp.where(overload, jnp.inf, 0.0)
-    ttft, tpot, e2e = ttft + worst, tpot + worst, e2e + worst
+    ttft, tpot, e2e = (slowdown * (time + worst) for time in (ttft, tpot, e2e))
+    ttft_mean, mean_step, wait = (slowdown * (time + worst) for time in (ttft_mean, mean_step, wait))
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
-    tokens = x * requests.output_tokens
-    return Operating(n, slots, busy, wait + worst, ttft, ttft_mean + worst, tpot, mean_step + worst, e2e, tokens, flags)
-
-
-def _occupancy(times, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
-    r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
-
-    The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
-    interval, leave a relative error under 1e-3 even at the kinks of a roofline; a Newton step from the frozen root removes it and carries the
-    derivatives (implicit function theorem: a bare iteration would lose them).
-    """
-
-    def residual(n):
-        alone, extra = times(n)
-        return n * (1.0 - x * extra) - x * output_tokens * alone
-
-    old = jnp.zeros_like(slots + x * output_tokens)
-    alone, extra = times(old)
-    f_old = -x * output_tokens * alone
-    new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
-    none = residual(slots + old) < 0
-    for _ in range(4):
-        f_new = residual(new)
-        step_back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
-        old, f_old, new = new, f_new, jnp.clip(new - step_back, 0.0, slots)
-    root = jax.lax.stop_gradient(jnp.where(none, slots, new))
-    f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
-    polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
-    return jnp.where(none, slots, jnp.clip(polished, 0.0, slots)), none
+    tokens = arrival_rps * requests.output_tokens
+    return Operating(n, slots, busy, wait, ttft, ttft_mean, tpot, mean_step, e2e, tokens, flags)

@@ -107,34 +107,35 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     $p_k + \theta\ln(S_k/(1-q))$, inside interval j Newton solves $a - b u + c\,e^{-u/\theta} = 1 - q$ from the side
     on which it converges monotonically. Exact for this W and P; inf where the wait is infinite.
     """
-    k = edges_s.shape[-1]
     target = 1.0 - q
     finite = jnp.isfinite(mean_s)
     theta = safe_divide(jnp.where(finite, mean_s, 0.0), wait_probability, 0.0)
     theta = jnp.maximum(theta, 1e-9 * edges_s[..., -1] + 1e-12)
     target, theta, p_wait = jnp.broadcast_arrays(target, theta, jnp.asarray(wait_probability, float))
     below = jnp.zeros_like(theta)  # S_j
-    answer = edges_s[..., 0] + jnp.zeros_like(theta)
-    for j in range(k - 1):
-        gap = edges_s[..., j + 1] - edges_s[..., j]
+    start, gap, head, slope, curve = below, below, below, below + 1.0, below  # of the interval that holds the answer
+    for j in range(edges_s.shape[-1] - 1):
+        width = edges_s[..., j + 1] - edges_s[..., j]
         mass = levels[j + 1] - levels[j]
-        wide = gap > 1e-9 * theta
-        decay = jnp.exp(-gap / theta)
-        share = jnp.where(wide, (1.0 - decay) / jnp.where(wide, gap / theta, 1.0), 1.0)  # of the waits, past the edge
-        after = below * decay + mass * p_wait * share
+        wide = width > 1e-9 * theta
+        ratio = jnp.where(wide, width, theta) / theta
+        decay = jnp.exp(-width / theta)
+        after = below * decay + mass * p_wait * jnp.where(wide, (1.0 - decay) / ratio, 1.0)  # waits that pass the edge
         inside = ((1.0 - levels[j]) + below > target) & ((1.0 - levels[j + 1]) + after <= target)
-        slope = mass / jnp.where(wide, gap, 1.0)
-        curve = below - mass * p_wait / jnp.where(wide, gap / theta, 1.0)
-        offset = 1.0 - levels[j] + below - curve
-        u = jnp.where(curve >= 0, 0.0, gap)
-        for _ in range(8):
-            bend = curve * jnp.exp(-u / theta)
-            u = jnp.clip(u + (offset - slope * u + bend - target) / (slope + bend / theta + 1e-300), 0.0, gap)
-        answer = jnp.where(inside, jnp.where(wide, edges_s[..., j] + u, edges_s[..., j + 1]), answer)
+        bend = below - mass * p_wait / ratio
+        start = jnp.where(inside, jnp.where(wide, edges_s[..., j], edges_s[..., j + 1]), start)
+        gap = jnp.where(inside, jnp.where(wide, width, 0.0), gap)
+        head = jnp.where(inside, 1.0 - levels[j] + below - bend, head)
+        slope = jnp.where(inside & wide, mass / (ratio * theta), slope)
+        curve = jnp.where(inside, bend, curve)
         below = after
+    u = jnp.where(curve >= 0, 0.0, gap)
+    for _ in range(8):
+        bend = curve * jnp.exp(-u / theta)
+        u = jnp.clip(u + (head - slope * u + bend - target) / (slope + bend / theta + 1e-300), 0.0, gap)
     beyond = below > target
     tail = theta * jnp.log(jnp.where(beyond, below, 1.0) / jnp.where(beyond, target, 1.0))
-    answer = jnp.where(beyond, edges_s[..., -1] + tail, answer)
+    answer = jnp.where(beyond, edges_s[..., -1] + tail, start + u)
     return jnp.where(finite, answer, jnp.inf)
 
 

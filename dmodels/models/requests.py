@@ -7,6 +7,8 @@ import numpy as np
 from dmodels.core.records import Real, Record, quantity
 from dmodels.core.workload import Workload
 
+from .workload import quantile
+
 #: Levels at which prompt and answer lengths are tabulated; dense where SLO percentiles lie.
 LEVELS = np.array([0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0])
 
@@ -66,15 +68,7 @@ def requests_between(workload: Workload, low_tokens: float = 0.0, high_tokens: f
         output_scv=max(weight @ outputs**2 / decoding**2 - 1.0, 0.0),
         gap_inverse=several @ (1.0 / np.maximum(gaps, 1.0)) / max(several.sum(), 1e-300),
         context_tokens=weight @ (outputs * (inputs + outputs / 2.0)) / decoding,
-        prefill_edge_tokens=_quantiles(prefill, weight),
-        output_edge_tokens=_quantiles(outputs, weight),
+        prefill_edge_tokens=quantile(prefill, weight, LEVELS),
+        output_edge_tokens=quantile(outputs, weight, LEVELS),
         longest_tokens=total.max(),
     )
-
-
-def _quantiles(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Weighted quantiles at `LEVELS`, the smallest and the largest value at 0 and 1."""
-    order = np.argsort(values, kind="stable")
-    values, cumulative = values[order], np.cumsum(weight[order])
-    index = np.searchsorted(cumulative, LEVELS * cumulative[-1] * (1 - 1e-12), side="left")
-    return values[np.minimum(index, len(values) - 1)]

@@ -1,0 +1,102 @@
+"""Points of a plan, in batch: a cell (layout, stage) with a number of instances.
+
+Cells are processed in blocks of a fixed size, so memory is bounded and new numbers never recompile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.flags import Flag, flag_where
+from dmodels.core.records import Real
+from dmodels.models.instance import Engine, Operating, operate
+
+from .designs import Cells
+
+#: Cells of one compiled block.
+BLOCK = 512
+#: Instances are searched up to 2**_BITS.
+_BITS = 22
+
+
+class Smallest(NamedTuple):
+    """Per cell, on the host: the fewest instances that keep up, and the fewest that also meet the SLO (inf: none)."""
+
+    stable_instances: np.ndarray
+    instances: np.ndarray
+
+
+def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engine: Engine) -> Operating:
+    """The steady state of each cell's pool when `instances` of it share the stage's requests evenly.
+
+    `instances` (cells, r) broadcasts against the cells' leaves (cells, 1). Pure; compose it under jit, vmap and grad.
+    """
+    arrival = rate_rps * cells.requests.share_frac / instances
+    point = operate(cells.steps, cells.requests, arrival, cells.slots_count, cells.slo, engine, cells.prompt_s,
+                    cells.transfer_s_per_token, slowdown, cells.dp)  # fmt: skip
+    unfit = flag_where(cells.longest_bytes > cells.budget_bytes, Flag.NO_FIT)
+    return point._replace(flags=point.flags | unfit)
+
+
+def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
+    """`evaluate` over all cells in blocks; `instances` (cells, r). Host arrays (cells, r)."""
+    parts = [_evaluate(block, padded, rate_rps, slow, engine)
+             for block, padded, slow in _blocks(cells, instances, _slowdown(cells, slowdown))]  # fmt: skip
+    return _joined(parts, len(instances))
+
+
+def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0) -> Smallest:
+    """The exact smallest pools, by bisection over whole instances: adding one never makes a pool slower.
+
+    `slowdown` is one factor, or one per cell.
+    """
+    parts = [_fewest(block, rate_rps, slow, engine) for block, slow in _blocks(cells, _slowdown(cells, slowdown))]
+    n = len(cells.slots_count)
+    stable, kept = (np.concatenate([np.asarray(part[i])[:, 0] for part in parts])[:n] for i in range(2))
+    none = 2.0**_BITS
+    return Smallest(np.where(stable > none, np.inf, stable), np.where(kept > none, np.inf, kept))
+
+
+@jax.jit
+def _evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engine: Engine) -> Operating:
+    return evaluate(cells, instances, rate_rps, slowdown, engine)
+
+
+@jax.jit
+def _fewest(cells: Cells, rate_rps: Real, slowdown: Real, engine: Engine) -> tuple[Real, Real]:
+    """Binary descent: `not_yet` is the largest number found wanting so far, bit by bit."""
+    blocking = jnp.stack([jnp.int32(int(Flag.OVERLOAD)), jnp.int32(0x7FFFFFFF)])
+
+    def bit(i, not_yet):
+        trial = not_yet + 2.0 ** (_BITS - 1 - i)
+        flags = evaluate(cells, trial, rate_rps, slowdown, engine).flags
+        wanting = (flags & blocking[None]) != 0
+        return jnp.where(wanting, trial, not_yet)
+
+    n = cells.slots_count.shape[0]
+    not_yet = jax.lax.fori_loop(0, _BITS, bit, jnp.zeros((n, 2)))
+    last = evaluate(cells, jnp.full((n, 1), 2.0**_BITS), rate_rps, slowdown, engine).flags
+    never = jnp.concatenate([last & blocking[0], last], 1) != 0
+    answer = jnp.where(never, jnp.inf, not_yet + 1.0)
+    return answer[:, :1], answer[:, 1:]
+
+
+def _slowdown(cells: Cells, slowdown) -> np.ndarray:
+    return np.broadcast_to(np.asarray(slowdown, np.float64).reshape(-1, 1), (len(cells.slots_count), 1))
+
+
+def _blocks(*trees):
+    """The trees cut along their first axis into blocks of `BLOCK` rows, the last one filled up with its last row."""
+    n = len(jax.tree.leaves(trees[0])[0])
+    for start in range(0, n, BLOCK):
+        rows = np.minimum(np.arange(start, start + BLOCK), n - 1)
+        yield tuple(jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], tree) for tree in trees)
+
+
+def _joined(parts: list[Operating], n: int) -> Operating:
+    columns = zip(*parts, strict=True)
+    return Operating(*(np.concatenate([np.asarray(block) for block in column])[:n] for column in columns))

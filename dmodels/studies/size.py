@@ -1,0 +1,196 @@
+"""What fits on one instance: where the memory of its GPUs goes, the sequences it holds, and the way out if none."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.flags import Flag, usable
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.records import float64, stack
+from dmodels.core.workload import Workload
+from dmodels.models.memory import (
+    Slots,
+    WeightBytes,
+    concurrent_sequences,
+    footprint,
+    kv_reserved_bytes,
+    sequences_by_bernstein,
+    sequences_by_normal,
+    stage,
+    weight_bytes_per_gpu,
+    with_kv_dtype,
+    with_weight_dtype,
+)
+
+#: Longest context that is looked for where the model's config states none.
+LONGEST_TOKENS = 2**22
+
+
+class Mixed(NamedTuple):
+    """Sequences of a workload's lengths per instance."""
+
+    mean_bytes: float  # KV per GPU of a running sequence, seen at a random moment
+    slots_count: int  # that stay within the budget with the asked probability (normal law, corrected for skewness)
+    certain_count: int  # the same, guaranteed by Bernstein's inequality
+    probability: float
+
+
+class Fix(NamedTuple):
+    """One change that makes it fit."""
+
+    change: str
+    slots_count: int
+
+
+class Size(NamedTuple):
+    """The answer of `size`."""
+
+    slots: Slots
+    weights: WeightBytes
+    longest_context_tokens: int  # longest single sequence that fits; 0: none
+    binds: str  # what sets the limit, in words
+    have_bytes: float  # usable memory of a GPU
+    need_bytes: float  # of it, with one sequence
+    mixed: Mixed | None
+    fixes: tuple[Fix, ...]  # where nothing fits: each alone would do, the least of each kind
+
+    @property
+    def fits(self) -> bool:
+        """At least one sequence fits, on a layout that engines run."""
+        return bool(usable(int(self.slots.flags)))
+
+
+class _Try(NamedTuple):
+    model: Model
+    gpu: GPU
+    parallel: Parallel
+    context_tokens: float
+
+
+@float64
+def size(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    context_tokens: float,
+    workload: Workload | None = None,
+    utilization: float = 0.9,
+    block_tokens: int = 16,
+    batched_tokens: int = 8192,
+    probability: float = 0.99,
+) -> Size:
+    """Size one instance for sequences of `context_tokens` tokens, and for a workload's mix of lengths.
+
+    Llama-3.1-70B in BF16 on 8 x H100 at 8,192 tokens: 168 sequences of 320 MiB per GPU.
+    """
+    asked = _Try(model, gpu, parallel, float(context_tokens))
+    options = (float(utilization), float(block_tokens), float(batched_tokens))
+    changes = _changes(asked)
+    everything = [asked, *(change for _, change in changes)]
+    batch = stack(*everything)
+    slots = jax.tree.map(np.asarray, _slots(batch, *options))
+    first = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(everything),))[0], slots)
+    longest = _longest(asked, float(first.budget_bytes), *options[1:])
+    fixes: dict[str, Fix] = {}
+    if not int(first.flags) & Flag.OUT_OF_DOMAIN and 0 < longest < context_tokens:
+        fixes["context"] = Fix(f"a context of {longest:,} tokens", 1)
+    for (text, _), count, flags in zip(changes, slots.slots_count[1:], slots.flags[1:], strict=True):
+        if usable(int(flags)):
+            fixes.setdefault(text.split()[0], Fix(text, int(count)))
+    mixed = None if workload is None else _mixed(asked, workload, float(first.budget_bytes), probability, *options[1:])
+    weights = jax.tree.map(np.asarray, weight_bytes_per_gpu(model, parallel))
+    unusable = not usable(int(first.flags))
+    return Size(
+        slots=first,
+        weights=weights,
+        longest_context_tokens=longest,
+        binds=_binds(first, float(context_tokens)),
+        have_bytes=utilization * float(gpu.memory_bytes),
+        need_bytes=utilization * float(gpu.memory_bytes) - float(first.budget_bytes) + float(first.sequence_bytes),
+        mixed=mixed,
+        fixes=tuple(fixes.values()) if unusable else (),
+    )
+
+
+@jax.jit
+def _slots(batch: _Try, utilization, block_tokens, batched_tokens) -> Slots:
+    p = batch.parallel
+    return concurrent_sequences(
+        batch.model,
+        batch.gpu,
+        batch.context_tokens,
+        p.tp,
+        p.pp,
+        p.dp,
+        p.ep,
+        utilization=utilization,
+        block_tokens=block_tokens,
+        batched_tokens=batched_tokens,
+    )
+
+
+def _changes(asked: _Try) -> list[tuple[str, _Try]]:
+    """Single changes, the mildest first: KV in FP8, more tensor parallelism, weights in FP8 and FP4, more stages."""
+    model, _, p, _ = asked
+    found = []
+    if float(model.kv_dtype_bytes) > 1:
+        found.append(("KV cache in FP8", asked._replace(model=with_kv_dtype(model, "fp8"))))
+    for degree in (2, 4, 8, 16, 32, 64):
+        if degree > float(p.tp):
+            found.append((f"tp = {degree}", asked._replace(parallel=p.replace(tp=degree))))
+    if float(model.params_count) > 0:
+        stored = float(jnp.maximum(model.dense_dtype_bytes, model.expert_dtype_bytes))
+        for dtype, limit in (("fp8", 1.1), ("fp4", 0.6)):
+            if stored > limit:
+                text = f"weights in {dtype.upper()}"
+                found.append((text, asked._replace(model=with_weight_dtype(model, dtype))))
+    for degree in (2, 4, 8):
+        if degree > float(p.pp):
+            found.append((f"pp = {degree}", asked._replace(parallel=p.replace(pp=degree))))
+    return found
+
+
+def _longest(asked: _Try, budget_bytes: float, block_tokens: float, batched_tokens: float) -> int:
+    """Tokens of the longest single sequence that fits, in whole blocks, at most the model's own limit."""
+    limit = float(asked.model.max_context_tokens) or LONGEST_TOKENS
+    contexts = block_tokens * np.arange(1.0, limit // block_tokens + 1)
+    part = stage(asked.model, asked.parallel.pp)
+    held = kv_reserved_bytes(part, contexts, asked.parallel.tp, block_tokens, batched_tokens)
+    fits = int(np.searchsorted(np.asarray(held), budget_bytes, side="right"))  # held never falls
+    return int(contexts[fits - 1]) if fits else 0
+
+
+def _mixed(asked, workload: Workload, budget_bytes: float, probability, block_tokens, batched_tokens) -> Mixed:
+    part = stage(asked.model, asked.parallel.pp)
+    one = footprint(
+        part,
+        workload.input_tokens,
+        workload.output_tokens,
+        workload.weight_frac,
+        asked.parallel.tp,
+        block_tokens,
+        batched_tokens,
+    )
+    ranks = float(asked.parallel.dp)
+    return Mixed(
+        mean_bytes=float(one.mean_bytes),
+        slots_count=int(ranks * float(sequences_by_normal(budget_bytes, one, probability))),
+        certain_count=int(ranks * float(sequences_by_bernstein(budget_bytes, one, probability))),
+        probability=float(probability),
+    )
+
+
+def _binds(slots: Slots, context_tokens: float) -> str:
+    flags = int(slots.flags)
+    if flags & Flag.OUT_OF_DOMAIN:
+        return "no engine runs the layout: tp must divide the query heads, pp not exceed the layers, ep not tp * dp"
+    if float(slots.budget_bytes) <= 0:
+        return "weights, activations and runtime alone exceed the usable memory"
+    if flags & Flag.NO_FIT:
+        return f"the KV cache of one sequence of {context_tokens:,.0f} tokens exceeds what the weights leave"
+    return "memory for the KV cache"

@@ -115,10 +115,10 @@ class Profile(NamedTuple):
 def _flat(a: np.ndarray, core: int, batch: tuple[int, ...]) -> np.ndarray:
     """One leading batch axis; of length 1 where the array does not vary over the batch."""
     lead = a.shape[: a.ndim - core]
-    if all(size == 1 for size in lead):
-        return np.ascontiguousarray(a.reshape(1, *a.shape[a.ndim - core :]))
-    full = np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :]))
-    return np.ascontiguousarray(full.reshape(-1, *a.shape[a.ndim - core :]))
+    shape = a.shape[a.ndim - core :]
+    full = a if all(size == 1 for size in lead) else np.broadcast_to(a, (*batch, *shape))
+    out = np.ascontiguousarray(full.reshape(-1, *shape))
+    return out if out.flags.writeable else out.copy()  # one kind of array is one compilation
 
 
 def flow(game: RoutingGame, assignment) -> np.ndarray:
@@ -213,11 +213,21 @@ def best_response(game: RoutingGame, start=None, max_steps: int = 1_000_000) -> 
     return best_response_many(game, start, max_steps)
 
 
+def greedy_arrival(game: RoutingGame) -> Profile:
+    """Requests arrive one after another, in order, each to the worker that is cheapest then (the first of equals).
+
+    Without cache terms and with nondecreasing latencies this is an equilibrium; with them it need not be one.
+    """
+    from .routing_batch import greedy_many
+
+    return greedy_many(game)
+
+
 def optimum(game: RoutingGame) -> Solution:
     """The assignment with the least social cost, certified: a convex min-cost flow (the paper says NP-hard).
 
     `value` is a `Profile`; `certificate["bound_s"]` is a lower bound from duality, equal to the cost where every
-    k f_j(k) is convex. Where one is not, its convex hull gives the bound and the flag NOT_UNIQUE says to look at both.
+    k f_j(k) is convex. Where one is not, its convex hull gives the bound, and NOT_CONVERGED says that a gap is left.
     """
     from .routing_optimum import optimum_many
 

@@ -173,6 +173,13 @@ def best_response_many(game: RoutingGame, start, max_steps: int) -> Solution:
     return Solution(value, {"gain_s": flow_gain_s(game, value.flow)}, flags, steps.reshape(a.batch))
 
 
+def greedy_many(game: RoutingGame) -> Profile:
+    """See `routing.greedy_arrival`."""
+    a = game.arrays()
+    x = [greedy(a.f[b % len(a.f)], a.cost[b % len(a.cost)], a.counts[b % len(a.counts)]) for b in range(a.size)]
+    return profile(game, np.array(x).reshape(*a.batch, game.groups_count, game.workers_count))
+
+
 def profile(game: RoutingGame, flows: np.ndarray) -> Profile:
     """A flow with its assignment, cost and potential."""
     each = [worker_of_each(x) for x in flows.reshape(-1, *flows.shape[-2:])]

@@ -1,0 +1,108 @@
+r"""The price of anarchy of routing games as a certified interval.
+
+Price of anarchy = cost of the worst pure equilibrium / least cost; price of stability = best equilibrium / least cost.
+Numerator: equilibria that were found (each can be checked by `routing.gain_s`) and bounds on all of them. Denominator:
+a placement that was found and its bound by duality. So lower <= true <= upper always; the two are equal where the
+search was complete and k f(k) is convex, which is the usual case.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dmodels.core.flags import Flag
+
+from .anarchy_bounds import AFFINE_ATOMIC, singleton_price
+from .anarchy_index import poa_index
+from .routing import RoutingGame, nash_range, sums
+from .routing_optimum import optimum_flows
+
+__all__ = ["PAPER_FORM", "PriceOfAnarchy", "poa_index", "price_of_anarchy"]
+
+#: Why a ratio in the paper's form is no price of anarchy.
+PAPER_FORM = (
+    "in the form f - omega o the social cost can vanish or turn negative, and a ratio changes when a constant is "
+    "added to every cost; the equilibria are the same, the ratio means nothing"
+)
+
+
+class PriceOfAnarchy(NamedTuple):
+    """Interval(s), one per game. All costs in seconds summed over the requests, miss form unless asked otherwise."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    certified: np.ndarray  # the interval holds the true value
+    exact: np.ndarray  # lower == upper to 1e-9
+    stability_lower: np.ndarray
+    stability_upper: np.ndarray
+    worst_s: np.ndarray
+    best_s: np.ndarray
+    optimum_s: np.ndarray
+    optimum_bound_s: np.ndarray
+    flags: np.ndarray
+    boxes: np.ndarray  # boxes of load vectors that the search looked at
+
+
+def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bool = False) -> PriceOfAnarchy:
+    r"""Price of anarchy and of stability of each game in a batch, over pure Nash equilibria.
+
+    `max_boxes=1` only tightens bounds and runs best responses: fast (thousands of games a second) and rarely exact.
+    With `paper_form=True` the costs are f - omega o, the flag OUT_OF_DOMAIN is up, and `PAPER_FORM` says why.
+
+    Two workers f = n and f = 2, two requests (Pigou's pair): worst equilibrium 4, optimum 3.
+
+    >>> from dmodels.models.curves import affine
+    >>> p = price_of_anarchy(RoutingGame(affine([1.0, 0.0], [0.0, 2.0]), np.zeros((2, 2))))
+    >>> round(float(p.lower), 6), round(float(p.upper), 6)
+    (1.333333, 1.333333)
+    """
+    a = game.arrays()
+    nash = nash_range(game, max_boxes)
+    flows, bound = optimum_flows(a)
+    bound = bound.reshape(a.batch)
+    found = np.minimum(sums(game, flows.reshape(*a.batch, *flows.shape[1:]))[0], nash.value.best_s)
+    floor, ceiling = nash.value.best_floor_s, nash.value.worst_ceiling_s
+    ceiling = np.minimum(ceiling, np.maximum(nash.value.worst_s, _theorem(game, a) * found))
+    costs = [nash.value.worst_s, ceiling, floor, nash.value.best_s, found, bound]
+    flags = nash.flags.copy()
+    if paper_form:
+        shift = np.asarray(game.omega) * np.broadcast_to(a.counts.sum(-1), a.size).reshape(a.batch)
+        costs = [cost - shift for cost in costs]
+        flags = flags | np.int32(Flag.OUT_OF_DOMAIN)
+    worst, ceiling, floor, best, found, bound = costs
+    overlap = np.asarray(game.overlap)
+    if overlap.min() < 0 or overlap.max() > 1:
+        flags = flags | np.int32(Flag.OUT_OF_DOMAIN)
+    lower, upper = _ratio(worst, found), _ratio(ceiling, bound)
+    slack = 1e-9 * np.abs(upper)
+    certified = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper + slack)
+    return PriceOfAnarchy(lower, np.maximum(upper, lower), certified, certified & (upper - lower <= slack),
+                          _ratio(floor, found), _ratio(best, bound), worst, best, found, bound, flags,
+                          nash.steps)  # fmt: skip
+
+
+def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """cost / least; 1 where both are 0; NaN where the least is negative or infinite and there is nothing to compare."""
+    positive = (least > 0) & np.isfinite(least)
+    return np.where(positive, cost / np.where(positive, least, 1.0), np.where((least == 0) & (cost == 0), 1.0, np.nan))
+
+
+def _theorem(game: RoutingGame, a) -> np.ndarray:
+    """What theory allows a worst equilibrium to cost, in multiples of the optimum; inf where no theorem applies.
+
+    5/2 for affine latencies with any overlaps (a miss is a private constant resource); 1/(1 - beta) without cache
+    terms.
+    """
+    with np.errstate(invalid="ignore"):
+        rises = np.diff(a.f, axis=-1)
+        straight = (np.abs(np.diff(rises, axis=-1)) <= 1e-12 * np.abs(a.f[..., 2:])).all((-2, -1))
+    affine = straight & np.isfinite(a.f).all((-2, -1)) & (rises >= 0).all((-2, -1)) & (a.f[..., 0] >= 0).all(-1)
+    if a.f.shape[-1] > 1:  # a line with a negative intercept is not an affine latency
+        affine &= (2.0 * a.f[..., 0] - a.f[..., 1] >= -1e-12 * a.f[..., 1]).all(-1)
+    limit = np.broadcast_to(np.where(affine, AFFINE_ATOMIC, np.inf), a.size)
+    plain = np.broadcast_to((a.cost == 0).all((-2, -1)), a.size)
+    if plain.any():
+        limit = np.where(plain, np.minimum(limit, np.broadcast_to(singleton_price(a.f), a.size)), limit)
+    return limit.reshape(a.batch)

@@ -1,0 +1,150 @@
+"""The price of anarchy: intervals hold the truth, theorems hold in the shipped code, closed forms have known values."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.core.flags import Flag
+from dmodels.games import anarchy_bounds as bounds
+from dmodels.games.anarchy import PAPER_FORM, price_of_anarchy
+from dmodels.games.routing import RoutingGame
+from dmodels.models.curves import LatencyCurve, affine, latency_table
+
+from .test_routing_nash import as_game, every_profile, random_game
+
+seeds = st.integers(0, 2**31)
+
+
+@pytest.mark.parametrize("max_boxes", [1, 200_000])
+@pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])
+def test_the_interval_holds_the_price_of_brute_force(kind, max_boxes):
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        f, c = random_game(rng, kind, 6)
+        _, cost, nash = every_profile(f, c)
+        if cost.min() == 0:
+            continue
+        anarchy, stability = cost[nash].max() / cost.min(), cost[nash].min() / cost.min()
+        p = price_of_anarchy(as_game(f, c), max_boxes)
+        assert p.certified
+        assert p.lower <= anarchy + 1e-9 and anarchy <= p.upper + 1e-9
+        assert p.stability_lower <= stability + 1e-9 and stability <= p.stability_upper + 1e-9
+        if p.exact:
+            np.testing.assert_allclose(p.lower, anarchy, rtol=1e-8)
+        if max_boxes > 1 and kind == "nondecreasing" and (np.diff(np.arange(1, f.shape[1] + 1) * f, n=2) >= 0).all():
+            assert p.exact or f[:, 0].max() * 2 > f[:, min(1, f.shape[1] - 1)].max()  # g(0) = 0 is part of convexity
+
+
+def test_pigou_pair():
+    p = price_of_anarchy(RoutingGame(affine([1.0, 0.0], [0.0, 2.0]), np.zeros((2, 2))))
+    assert p.exact and float(p.lower) == pytest.approx(4 / 3) and float(p.stability_lower) == pytest.approx(1.0)
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_affine_latencies_never_exceed_five_halves(seed):
+    """For every omega and all overlaps in the miss form (a miss is a private resource)."""
+    rng = np.random.default_rng(seed)
+    batch, n, m = 8, 5, 3
+    game = RoutingGame(
+        affine(rng.integers(0, 9, (batch, m)) / 4, rng.integers(0, 9, (batch, m)) / 4),
+        rng.integers(0, 5, (batch, n, m)) / 4, rng.integers(0, 40, batch) / 4,
+    )  # fmt: skip
+    assert (price_of_anarchy(game).upper <= 2.5 + 1e-9).all()
+
+
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_without_cache_terms_the_singleton_bound_holds(seed):
+    rng = np.random.default_rng(seed)
+    f = np.sort(rng.integers(1, 20, (8, 3, 6)), axis=-1).astype(float)
+    p = price_of_anarchy(RoutingGame(f, np.zeros((6, 3))))
+    assert (p.lower <= bounds.singleton_price(f) * (1 + 1e-9)).all()
+
+
+def test_affine_singletons_reach_four_thirds_and_no_more():
+    assert bounds.singleton_price(np.array([[1.0, 2.0], [2.0, 2.0]])) == pytest.approx(4 / 3)
+    rng = np.random.default_rng(0)
+    f = rng.uniform(0, 5, (50, 3, 1)) * np.arange(1.0, 8.0) + rng.uniform(0, 5, (50, 3, 1))
+    assert (bounds.singleton_price(f) <= 4 / 3 + 1e-12).all()
+
+
+@settings(max_examples=20)
+@given(seed=seeds, each=st.integers(1, 3), m=st.integers(2, 3), load_slope=st.integers(1, 8))
+def test_identical_workers_with_caches(seed, each, m, load_slope):
+    """PoA <= 1 + omega / f(N/m) where m divides N (NEW-1), for any overlaps and any omega."""
+    rng = np.random.default_rng(seed)
+    omega = float(rng.integers(0, 20))
+    f = affine(np.full(m, float(load_slope)), 1.0)
+    p = price_of_anarchy(RoutingGame(f, rng.integers(0, 5, (each * m, m)) / 4, omega))
+    assert p.upper <= bounds.identical_workers_price(load_slope * each + 1.0, omega) + 1e-9
+
+
+@pytest.mark.parametrize("m", [2, 3, 4])
+def test_identical_workers_bound_is_attained_by_shifted_homes(m):
+    """Each request at home costs f, at its neighbour's home f + omega, and nobody moves for omega <= f(n+1) - f(n)."""
+    p = price_of_anarchy(RoutingGame(affine(np.ones(m), 2.0), np.eye(m), 1.0))
+    assert p.exact and float(p.lower) == pytest.approx(1 + 1.0 / 3.0)
+
+
+def test_identical_singular_workers_have_price_one_at_every_load():
+    """Proposition 4(ii) says that the price grows at saturation; without cache terms it is 1 up to the last slot."""
+    curve = LatencyCurve(*(np.full(2, v) for v in (0.005, 0.02, 0.01, 21.0, 2.0)))
+    for n in range(1, 41):
+        p = price_of_anarchy(RoutingGame(curve, np.zeros((1, 2)), 0.0, [float(n)]))
+        assert p.exact and float(p.lower) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_latency_steps_break_it():
+    """f = 0 for two requests, then 1 (an "HBM wall"), six requests on two identical workers: 3/2."""
+    p = price_of_anarchy(RoutingGame(np.array([[0.0, 0, 1, 1, 1, 1]] * 2), np.zeros((6, 2))))
+    assert float(p.lower) == pytest.approx(1.5) and float(p.upper) >= 1.5
+
+
+def test_the_price_falls_as_latency_grows():
+    """With the paper's constants and m = 2: 1.083 at C = 64 and about 1.043 at C = 126, nothing like 7.5 or 18.7."""
+    f = latency_table(LatencyCurve(0.005, 0.02, 0.01, 64.0, 2.0), 63)
+    assert bounds.identical_workers_price(f[31], 0.015) == pytest.approx(1.083, abs=5e-4)
+    assert bounds.identical_workers_price(f[62], 0.015) == pytest.approx(1.043, abs=5e-4)
+
+
+def test_paper_form_is_flagged_and_diverges():
+    """Two requests, home overlaps, f = n: 1/(1 - omega), which goes to infinity at omega = 1 and is negative beyond."""
+    for omega in (0.5, 0.75):
+        p = price_of_anarchy(RoutingGame(affine([1.0, 1.0], 0.0), np.eye(2), omega), paper_form=True)
+        assert float(p.lower) == pytest.approx(1 / (1 - omega)) and int(p.flags) & Flag.OUT_OF_DOMAIN
+    p = price_of_anarchy(RoutingGame(affine([1.0, 1.0], 0.0), np.eye(2), 2.0), paper_form=True)
+    assert np.isnan(p.lower) and not p.certified and "negative" in PAPER_FORM
+
+
+def test_polynomial_prices():
+    """Aland et al. 2006: 5/2 and 9.583, 41.54, 267.6; weighted (3 + sqrt 5)/2; nonatomic 4/3, 1.626, 1.896."""
+    assert bounds.polynomial_atomic(1) == 2.5
+    assert bounds.polynomial_atomic(2) == pytest.approx(float(Fraction(115, 12)))
+    assert [round(bounds.polynomial_atomic(d), 1) for d in (3, 4)] == [41.5, 267.6]
+    assert bounds.polynomial_weighted(1) == pytest.approx(bounds.AFFINE_WEIGHTED)
+    assert [round(bounds.polynomial_nonatomic(d), 3) for d in (1, 2, 3)] == [1.333, 1.626, 1.896]
+    for d, log_ratio in ((16, -10.6), (32, -28.6), (64, -70), (128, -162)):  # far below the d^d that is quoted
+        assert np.log(bounds.polynomial_atomic(d)) - d * np.log(d) == pytest.approx(log_ratio, abs=0.5)
+
+
+def test_softmax_regret_is_the_worst_case():
+    """max over costs of sum p c - min c, by search: equal dear alternatives are worst."""
+    for m, known in ((2, 0.279), (3, 0.463), (5, 0.718)):
+        worst = 0.0
+        for u in np.linspace(0.5, 3.0, 4001):
+            c = np.array([0.0] + [u] * (m - 1))
+            p = np.exp(-c)
+            worst = max(worst, float(c @ p / p.sum()))
+        assert float(bounds.softmax_regret(1.0, m)) == pytest.approx(worst, abs=1e-6)
+        assert worst == pytest.approx(known, abs=1e-3)
+    rng = np.random.default_rng(0)
+    c = rng.exponential(2.0, (20_000, 5))
+    p = np.exp(-c / 0.7)
+    regret = (c * p).sum(1) / p.sum(1) - c.min(1)
+    assert regret.max() <= float(bounds.softmax_regret(0.7, 5))

@@ -1,0 +1,344 @@
+r"""The prefill/decode game: who gets how many of G GPUs.
+
+Two players share the budget $G_P + G_D \le G$. Prefill minimises its TTFT violation rate $V_T(G_P)$, decode its ITL
+violation rate $V_I(G_D, G_P)$, which also depends on how well prefill feeds it. Each wants every GPU, so every split
+of the full budget is a generalised equilibrium; the *variational* one gives both the same multiplier, that is equal
+weighted marginals
+
+$$ w_P V_T'(G_P) = w_D\, \partial V_I / \partial G_D \quad\text{at } G_D = G - G_P, \tag{5} $$
+
+or lies in a corner, where (5) has no solution. With $g(x) = w_P V_T'(x) - w_D V_{I,D}(G-x, x)$: g = 0 inside, x = 0 and
+g(0) >= 0, or x = G and g(G) <= 0. It is unique if $w_P V_T'' + w_D(V_{DD} - V_{DP}) > 0$ along the budget; the paper's
+Proposition 1 leaves out V_DP and is false without this. The weights are Rosen's: the equilibrium depends on them,
+that is, on what one violation of each kind costs.
+
+[1] The Price of Anarchy in Disaggregated Inference, sections 4.1 and 5.2, Definition 1, Proposition 1, Remark 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..core.flags import Flag, flag_nonfinite, flag_where
+from ..core.records import Real, Record, float64, quantity
+from ..solvers.blocks import in_blocks
+from ..solvers.bracket import chandrupatla, polished, sign_changes
+from ..solvers.interval import Roots, Unsupported, all_roots
+from ..solvers.solution import Solution
+
+GRID = 64  # cells of the sign scan
+MOST = 8  # equilibria that one game reports
+BLOCK = 1024  # games solved together
+
+
+class Game(Record):
+    """Two violation rates and a budget. Leaves broadcast: a game with leaves of shape (n,) is n games.
+
+    prefill(prefill_gpus) and decode(decode_gpus, prefill_gpus) are records with parameters as leaves (games.violation,
+    games.queueing), or plain functions without parameters.
+    """
+
+    prefill: Callable
+    decode: Callable
+    budget_gpus: Real = quantity()
+    prefill_weight: Real = quantity(1.0)  # cost of one TTFT violation, in any unit common to both
+    decode_weight: Real = quantity(1.0)
+    prefill_worker_gpus: Real = quantity(1.0)  # GPUs of one worker, for whole-worker splits
+    decode_worker_gpus: Real = quantity(1.0)
+
+    @property
+    def convex(self) -> bool:
+        """The families themselves prove uniqueness: both convex, and no cross term in decode's marginal."""
+        return bool(getattr(self.prefill, "convex", False) and getattr(self.decode, "convex", False))
+
+    def ttft(self, x: Real) -> Real:
+        """Weighted TTFT violation rate with x prefill GPUs."""
+        return self.prefill_weight * self.prefill(x)
+
+    def itl(self, x: Real) -> Real:
+        """Weighted ITL violation rate with x prefill GPUs and the rest for decode."""
+        return self.decode_weight * self.decode(self.budget_gpus - x, x)
+
+    def cost(self, x: Real) -> Real:
+        """Social cost: both weighted violation rates."""
+        return self.ttft(x) + self.itl(x)
+
+    def marginals(self, x: Real) -> tuple[Real, Real]:
+        """(what one more GPU saves prefill, what one more GPU saves decode), each in its owner's own variable."""
+        x = jnp.asarray(x, float)
+        saved_prefill = -jax.grad(self.ttft)(x)
+        own = jax.grad(lambda d: self.decode_weight * self.decode(d, x))
+        return saved_prefill, -own(self.budget_gpus - x)
+
+    def difference(self, x: Real) -> Real:
+        """g(x): decode's marginal saving less prefill's; negative where prefill should have more."""
+        prefill, decode = self.marginals(x)
+        return decode - prefill
+
+    def balance(self, x: Real) -> Real:
+        """Same sign and zeros as g, better behaved: the logarithm of the ratio of the two savings.
+
+        For exponential families it is linear in x, whatever the orders of magnitude of the savings.
+        """
+        prefill, decode = self.marginals(x)
+        both = (prefill > 1e-280) & (decode > 1e-280)
+        ratio = jnp.log(jnp.where(both, decode, 1.0)) - jnp.log(jnp.where(both, prefill, 1.0))
+        size = jnp.abs(prefill) + jnp.abs(decode)
+        share = 1e3 * (decode - prefill) / jnp.where(size > 0, size, 1.0)
+        return jnp.where(both, ratio, share)
+
+
+class Split(Record):
+    """A division of the budget and what it costs."""
+
+    prefill_gpus: Real = quantity()
+    decode_gpus: Real = quantity()
+    ttft_violation_frac: Real = quantity()
+    itl_violation_frac: Real = quantity()
+    cost: Real = quantity()  # weighted sum of the two
+    multiplier: Real = quantity()  # what one more GPU in the budget saves its receiver
+
+
+@float64
+def equilibrium(game: Game) -> Solution:
+    """The variational equilibrium of each game, its corners included; Proposition 1 and Eq. (5) of [1], repaired.
+
+    Where the families prove uniqueness (convex, no cross term) one bracketed root is the answer. Otherwise g is scanned
+    on a grid, all equilibria found are in certificate["equilibria_gpus"] (padded with NaN) and the stable one with the
+    least social cost is the value; the flag NOT_UNIQUE is raised unless the uniqueness condition held at every grid
+    point and one was found. For a single game the list is proved by interval arithmetic where the formulas allow it
+    (certificate["proved"]). Flags INFEASIBLE: the budget does not hold one worker of each kind; OUT_OF_DOMAIN: negative
+    or flat marginals (both rates constant: any split is an equilibrium).
+
+    Closed form (exponential families with rates a, b): x = clip((bG + ln(a/b))/(a + b), 0, G).
+
+    >>> from dmodels.games.violation import Alone, Exponential
+    >>> round(float(equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), 8)).value.prefill_gpus), 6)
+    4.361468
+    """
+    unique = game.convex
+    found = _batched(_unique if unique else _scanned, game)
+    if game_shape(game) or _traced(found):
+        return found
+    return found if unique else _with_proof(game, found)
+
+
+@float64
+def social_optimum(game: Game) -> Solution:
+    r"""The split with the least weighted sum of violation rates: $S(x) = w_P V_T(x) + w_D V_I(G-x, x)$.
+
+    Inside, $w_P V_T' + w_D \partial V_I/\partial G_P = w_D \partial V_I/\partial G_D$ (Remark 1 of [1]): prefill also
+    counts what it does for decode. Every optimum has at least as many prefill GPUs as the smallest equilibrium.
+    Global: all stationary points that a scan of S' brackets, and both ends, are compared.
+    certificate: "slope" S'(x) (with the sign that a corner needs), "gap" to the best grid point (never positive).
+    """
+    return _batched(_optimum, game)
+
+
+def game_shape(game: Game) -> tuple[int, ...]:
+    """Common shape of the leaves: () for one game."""
+    return np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(eqx.filter(game, eqx.is_array_like))))
+
+
+@eqx.filter_jit
+def _solve_batch(solve: Callable, game: Game) -> Solution:
+    arrays, rest = eqx.partition(game, eqx.is_array_like)
+    shape = np.broadcast_shapes(*(jnp.shape(leaf) for leaf in jax.tree.leaves(arrays)))
+    count = int(np.prod(shape))
+    flat = jax.tree.map(lambda leaf: jnp.reshape(jnp.broadcast_to(jnp.asarray(leaf, float), shape), (count,)), arrays)
+    out = in_blocks(lambda one: solve(eqx.combine(one, rest)), flat, BLOCK)
+    return jax.tree.map(lambda leaf: jnp.reshape(leaf, (*shape, *leaf.shape[1:])), out)
+
+
+def _batched(solve: Callable, game: Game) -> Solution:
+    out = _solve_batch(solve, game)
+    return out if _traced(out) else jax.tree.map(np.asarray, out)
+
+
+def _traced(tree: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def _held(game: Game) -> Game:
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, game)
+
+
+def _split(game: Game, x: Real) -> Split:
+    """The record at x: `x` and the budget may be live in what is differentiated."""
+    prefill, decode = game.marginals(x)
+    y = game.budget_gpus - x
+    at_top = x >= game.budget_gpus
+    saved = jnp.where(at_top, prefill, jnp.where(x <= 0.0, decode, jnp.maximum(prefill, decode)))
+    return Split(x, y, game.prefill(x), game.decode(y, x), game.cost(x), saved)
+
+
+def _trouble(game: Game):
+    """Flags of the game itself."""
+    total = game.budget_gpus
+    small = total < game.prefill_worker_gpus + game.decode_worker_gpus
+    weights = (game.prefill_weight >= 0) & (game.decode_weight >= 0)
+    return flag_where(~(total >= 0) | ~weights, Flag.OUT_OF_DOMAIN) | flag_where(small, Flag.INFEASIBLE)
+
+
+def _unique(game: Game) -> Solution:
+    """One root or a corner; for games whose families prove that g increases."""
+    held = _held(game)
+    total = jnp.maximum(held.budget_gpus, 0.0)
+    zero = jnp.zeros_like(total)
+    low, high = held.balance(zero), held.balance(total)
+    inside = (low < 0.0) & (high > 0.0)
+    corner = jnp.where(low >= 0.0, zero, total)
+    root = chandrupatla(
+        held.balance,
+        jnp.where(inside, zero, 0.5 * total),
+        jnp.where(inside, total, 0.5 * total),
+        jnp.where(inside, low, 0.0),
+        jnp.where(inside, high, 0.0),
+    )
+    value, slope = jax.value_and_grad(held.balance)(root)
+    # one Newton step cleans the last digits and carries the derivative in the game's parameters
+    root = root - jnp.where(jnp.abs(slope) > 0, value / jnp.where(slope == 0, 1.0, slope), 0.0)
+    root = jnp.clip(root, 0.0, total)
+    x = jnp.where(inside, polished(game.balance, root, slope), jnp.where(low >= 0.0, 0.0, game.budget_gpus))
+    x = jnp.where(total > 0, x, 0.0)
+    at = jnp.where(inside, root, corner)
+    prefill, decode = held.marginals(at)
+    certificate = {
+        "marginal_prefill": prefill,
+        "marginal_decode": decode,
+        "kkt_residual": _residual(at, decode - prefill, total),
+        "equilibria_count": jnp.ones_like(total),
+    }
+    flags = _trouble(held) | flag_nonfinite(x, prefill, decode)
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    return Solution(_split(game, x), certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
+
+
+def _residual(x, difference, total):
+    """Natural residual of the equilibrium: |g| inside, and at a corner only the part with the wrong sign."""
+    push = jnp.where(x <= 0.0, jnp.minimum(difference, 0.0), difference)
+    return jnp.abs(jnp.where(x >= total, jnp.maximum(push, 0.0), push))
+
+
+def _roots(function, total, most: int):
+    """Up to `most` roots of function on (0, total), with NaN where there are fewer; also the grid and its values."""
+    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
+    values = jax.vmap(function)(grid)
+    left, there = sign_changes(values, most)
+    a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
+    a, b = jnp.where(there, a, 0.5 * total), jnp.where(there, b, 0.5 * total)
+    root = chandrupatla(jax.vmap(function), a, b, jnp.where(there, fa, 0.0), jnp.where(there, fb, 0.0))
+    return jnp.where(there, root, jnp.nan), grid, values
+
+
+def _scanned(game: Game) -> Solution:
+    """All equilibria that a sign scan brackets; the stable one with the least social cost."""
+    held = _held(game)
+    total = jnp.maximum(held.budget_gpus, 0.0)
+    roots, grid, values = _roots(held.balance, total, MOST)
+    # a corner counts only if it is one and no bracketed root stands for it already
+    at_zero = jnp.where((values[0] >= 0.0), 0.0, jnp.nan)
+    at_total = jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)
+    corners = jnp.stack([at_zero, at_total])
+    near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)
+    points = jnp.sort(jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)]))
+    real = jnp.isfinite(points)
+    safe = jnp.where(real, points, 0.5 * total)
+    slope = jax.vmap(jax.grad(held.balance))(safe)
+    inner = (safe > 0.0) & (safe < total)
+    stable = real & (~inner | (slope > 0.0))
+    costs = jax.vmap(held.cost)(safe)
+    rank = jnp.where(stable, costs, jnp.where(real, 1e6 + costs, jnp.inf))
+    best = jnp.argmin(rank)
+    root, any_found = safe[best], jnp.any(real)
+    root_slope = jnp.where(inner[best], slope[best], 0.0)
+    moved = polished(game.balance, root, root_slope)
+    x = jnp.where(inner[best], moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus))
+    prefill, decode = held.marginals(root)
+    bend = jax.vmap(jax.grad(held.difference))(grid)
+    flat = jnp.all(jnp.abs(values) <= 0.0)
+    count = jnp.sum(real)
+    certificate = {
+        "marginal_prefill": prefill,
+        "marginal_decode": decode,
+        "kkt_residual": _residual(root, decode - prefill, total),
+        "equilibria_gpus": points,
+        "stable": stable,
+        "equilibria_count": count * 1.0,
+        "least_slope": jnp.min(bend),  # of g over the grid: positive if the uniqueness condition holds there
+        "proved": jnp.zeros(()),
+    }
+    wrong_way = jnp.any(jax.vmap(held.marginals)(grid)[0] < 0) | jnp.any(jax.vmap(held.marginals)(grid)[1] < 0)
+    flags = (
+        _trouble(held)
+        | flag_where(~any_found, Flag.NOT_CONVERGED)
+        | flag_where((count > 1) | ~(jnp.min(bend) > 0.0), Flag.NOT_UNIQUE)
+        | flag_where(flat | wrong_way, Flag.OUT_OF_DOMAIN)
+        | flag_nonfinite(jnp.sum(values), prefill, decode)
+    )
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    return Solution(_split(game, x), certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+
+
+def _optimum(game: Game) -> Solution:
+    """Least cost over stationary points, ends and grid."""
+    held = _held(game)
+    total = jnp.maximum(held.budget_gpus, 0.0)
+    slope_of = jax.grad(held.cost)
+    roots, grid, _ = _roots(slope_of, total, MOST)
+    points = jnp.concatenate([roots, grid])
+    real = jnp.isfinite(points)
+    safe = jnp.where(real, points, 0.0)
+    costs = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf)
+    best = jnp.argmin(costs)
+    root = safe[best]
+    inner = (root > 0.0) & (root < total)
+    bend = jax.grad(slope_of)(root)
+    moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
+    x = jnp.where(inner, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus))
+    slope = slope_of(root)
+    at_corner = jnp.where(root <= 0.0, jnp.minimum(slope, 0.0), jnp.where(root >= total, jnp.maximum(slope, 0.0), slope))
+    certificate = {"slope": jnp.abs(at_corner), "gap": costs[best] - jnp.min(costs[MOST:])}
+    flags = _trouble(held) | flag_nonfinite(costs[best], slope)
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    return Solution(_split(game, x), certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+
+
+@float64
+def equilibria(game: Game) -> Roots:
+    """Every interior equilibrium of one game, proved complete by interval arithmetic; raises `Unsupported` where the
+    violation rates use operations that have no interval form."""
+    return all_roots(game.difference, 0.0, float(game.budget_gpus))
+
+
+def _with_proof(game: Game, found: Solution) -> Solution:
+    """The scan's answer with interval evidence: NOT_UNIQUE is withdrawn where one equilibrium is proved to be all."""
+    try:
+        roots = equilibria(game)
+    except Unsupported:
+        return found
+    total = float(game.budget_gpus)
+    ends = [float(game.difference(jnp.asarray(e, jnp.float64))) for e in (0.0, total)]
+    corners = [e for e, held in ((0.0, ends[0] >= 0), (total, ends[1] <= 0)) if held]
+    corners = [e for e in corners if not np.any(np.abs(roots.roots - e) <= 1e-9 * total)]
+    points = np.sort(np.concatenate([roots.roots, corners]))
+    complete = roots.complete and len(points) <= MOST + 2
+    if not complete:
+        return found
+    listed = np.concatenate([points, np.full(MOST + 2 - len(points), np.nan)])
+    seen = found.certificate["equilibria_gpus"]
+    agree = np.allclose(np.sort(seen[np.isfinite(seen)]), points, atol=1e-6 * total) if len(points) else False
+    certificate = dict(found.certificate, equilibria_gpus=listed, proved=np.asarray(float(agree)))
+    certificate["equilibria_count"] = np.asarray(float(len(points)))
+    flags = found.flags
+    if agree and len(points) == 1:
+        flags = np.asarray(int(flags) & ~int(Flag.NOT_UNIQUE), np.int32)
+    elif not agree:
+        flags = np.asarray(int(flags) | int(Flag.NOT_UNIQUE), np.int32)
+    return Solution(found.value, certificate, flags, found.steps)

@@ -1,0 +1,251 @@
+"""All roots of a function of one variable, proved: interval arithmetic over the function's own operations.
+
+The function is traced once; its operations are then carried out on intervals, each result widened by rounding. An
+enclosure of f over a cell that excludes 0 proves that the cell holds no root; an enclosure of f' that excludes 0 proves
+that it holds at most one. Cells that neither settles are halved. (R. E. Moore, Methods and Applications of Interval
+Analysis, 1979.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Roots(NamedTuple):
+    """roots: sorted; each lies within rounding of a true root. doubtful: (k, 2) cells in which nothing was proved."""
+
+    roots: np.ndarray
+    doubtful: np.ndarray
+
+    @property
+    def complete(self) -> bool:
+        """The list is proved to hold every root, each exactly once."""
+        return len(self.doubtful) == 0
+
+
+class Unsupported(NotImplementedError):
+    """An operation that has no interval form here; the function can be solved, but its roots are not proved."""
+
+
+def all_roots(
+    function: Callable, low: float, high: float, cells: int = 64, rounds: int = 40, most: int = 20_000
+) -> Roots:
+    """Every root of a smooth scalar `function` (written with jax.numpy) in [low, high]. Raises `Unsupported`.
+
+    >>> import jax.numpy as jnp
+    >>> all_roots(lambda x: (x - 0.25) * (x - 0.5) * (x - 0.75), 0.0, 1.0).roots.tolist()
+    [0.25, 0.5, 0.75]
+    """
+    with jax.enable_x64(True):
+        value, slope = enclosure(function), enclosure(jax.grad(function))
+    edges = np.linspace(low, high, cells + 1)
+    a, b = edges[:-1], edges[1:]
+    roots: list[float] = []
+    doubtful = []
+    for _ in range(rounds):
+        if not len(a):
+            break
+        lo, hi = value(a, b)
+        keep = ~((lo > 0) | (hi < 0))
+        a, b = a[keep], b[keep]
+        lo, hi = slope(a, b)
+        monotone = (lo > 0) | (hi < 0)
+        roots += _monotone_roots(value, a[monotone], b[monotone])
+        a, b = a[~monotone], b[~monotone]
+        narrow = b - a <= 1e-12 * (high - low)
+        doubtful += list(zip(a[narrow], b[narrow], strict=True))
+        a, b = a[~narrow], b[~narrow]
+        middle = 0.5 * (a + b)
+        a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
+        if len(a) > most:
+            break
+    doubtful += list(zip(a, b, strict=True))
+    found: list[float] = []
+    for root in sorted(roots):  # a root on an edge is found from both sides
+        if not found or root - found[-1] > 4e-14 * max(abs(high), abs(low)):
+            found.append(root)
+    return Roots(np.array(found), np.reshape(np.array(doubtful, float), (-1, 2)))
+
+
+def _monotone_roots(value, a, b) -> list[float]:
+    """Roots in cells on which the function is monotone, by bisection on the midpoints of point enclosures."""
+
+    def at(x):
+        lo, hi = value(x, x)
+        middle = 0.5 * (lo + hi)
+        return np.where((lo <= 0) & (hi >= 0), 0.0, middle)
+
+    if not len(a):
+        return []
+    fa, fb = at(a), at(b)
+    has = (fa == 0) | (fb == 0) | (np.sign(fa) != np.sign(fb))
+    a, b, fa, fb = a[has], b[has], fa[has], fb[has]
+    a, b = np.where((fb == 0) & (fa != 0), b, a), np.where(fa == 0, a, b)
+    for _ in range(70):
+        middle = 0.5 * (a + b)
+        fm = at(middle)
+        left = np.sign(fm) != np.sign(fa)
+        a, b = np.where(left & (fm != 0), a, middle), np.where(left | (fm == 0), middle, b)
+        fa = np.where(left, fa, fm)
+    return [float(v) for v in 0.5 * (a + b)]
+
+
+def enclosure(function: Callable) -> Callable:
+    """(low, high) -> bounds on `function` over each cell [low, high]; arrays of cells at once."""
+    closed = jax.make_jaxpr(function)(jnp.zeros((), jnp.float64))
+
+    def bounds(low, high):
+        low, high = np.asarray(low, float), np.asarray(high, float)
+        with np.errstate(all="ignore"):
+            (out,) = _run(closed.jaxpr, closed.consts, [(low, high)])
+        lo, hi = (np.broadcast_to(side, low.shape).astype(float) for side in out)
+        broken = ~(lo <= hi)  # NaN anywhere: nothing is known
+        return np.where(broken, -np.inf, lo), np.where(broken, np.inf, hi)
+
+    return bounds
+
+
+def _run(jaxpr, consts, args):
+    env = {}
+
+    def read(v):
+        if hasattr(v, "val"):
+            value = np.asarray(v.val)
+            _scalar(value.shape)
+            return value, value
+        return env[v]
+
+    def write(variables, values):
+        for v, value in zip(variables, values, strict=True):
+            env[v] = value
+
+    for v, const in zip(jaxpr.constvars, consts, strict=True):
+        value = np.asarray(const)
+        _scalar(value.shape)
+        env[v] = (value, value)
+    write(jaxpr.invars, args)
+    for eqn in jaxpr.eqns:
+        inputs = [read(v) for v in eqn.invars]
+        inner = next((eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params), None)
+        if inner is not None:
+            closed = inner if hasattr(inner, "jaxpr") else None
+            body, held = (closed.jaxpr, closed.consts) if closed else (inner, ())
+            if len(body.invars) != len(inputs):
+                raise Unsupported(f"interval arithmetic: {eqn.primitive.name} is not supported")
+            write(eqn.outvars, _run(body, held, inputs))
+            continue
+        for v in eqn.outvars:
+            _scalar(v.aval.shape)
+        rule = _RULES.get(eqn.primitive.name)
+        if rule is None:
+            raise Unsupported(f"interval arithmetic: {eqn.primitive.name} is not supported")
+        out = rule(eqn.params, *inputs)
+        write(eqn.outvars, [out])
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _scalar(shape):
+    if shape not in ((), (1,)):
+        raise Unsupported("interval arithmetic: only scalar operations are supported")
+
+
+def _wide(lo, hi, ulps: int = 1):
+    for _ in range(ulps):
+        lo, hi = np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf)
+    return lo, hi
+
+
+def _increasing(f, ulps=2):
+    return lambda _, x: _wide(f(x[0]), f(x[1]), ulps)
+
+
+def _mul(_, x, y):
+    products = [np.where((p == 0) | (q == 0), 0.0, p * q) for p in x for q in y]
+    return _wide(np.minimum.reduce(products), np.maximum.reduce(products))
+
+
+def _div(_, x, y):
+    crosses = (y[0] <= 0) & (y[1] >= 0)
+    inverse = np.where(crosses, -np.inf, 1.0 / y[1]), np.where(crosses, np.inf, 1.0 / y[0])
+    return _mul(_, x, _wide(*inverse))
+
+
+def _integer_pow(params, x):
+    n = params["y"]
+    if n < 0:
+        return _div(None, (1.0, 1.0), _integer_pow({"y": -n}, x))
+    a, b = x[0] ** n, x[1] ** n
+    if n % 2:
+        return _wide(a, b, n)
+    lo = np.where((x[0] <= 0) & (x[1] >= 0), 0.0, np.minimum(a, b))
+    lo, hi = _wide(lo, np.maximum(a, b), n)
+    return np.maximum(lo, 0.0), hi
+
+
+def _pow(_, x, y):
+    if not np.all(np.asarray(x[0]) > 0):
+        return np.nan, np.nan
+    corners = [p**q for p in x for q in y]
+    return _wide(np.minimum.reduce(corners), np.maximum.reduce(corners), 4)
+
+
+def _abs(_, x):
+    a, b = np.abs(x[0]), np.abs(x[1])
+    return np.where((x[0] <= 0) & (x[1] >= 0), 0.0, np.minimum(a, b)), np.maximum(a, b)
+
+
+def _select(_, which, *cases):
+    """Booleans are intervals of 0 and 1: certain, or both cases joined."""
+    lo, hi = np.asarray(which[0], float), np.asarray(which[1], float)
+    (a, b), (c, d) = cases
+    out_lo = np.where(lo == 1, c, np.where(hi == 0, a, np.minimum(a, c)))
+    out_hi = np.where(lo == 1, d, np.where(hi == 0, b, np.maximum(b, d)))
+    return out_lo, out_hi
+
+
+def _compare(sure, possible):
+    return lambda _, x, y: (sure(x, y).astype(float), possible(x, y).astype(float))
+
+
+_SAME = lambda _, x: x
+_RULES = {
+    "add": lambda _, x, y: _wide(x[0] + y[0], x[1] + y[1]),
+    "add_any": lambda _, x, y: _wide(x[0] + y[0], x[1] + y[1]),
+    "sub": lambda _, x, y: _wide(x[0] - y[1], x[1] - y[0]),
+    "neg": lambda _, x: (-x[1], -x[0]),
+    "mul": _mul,
+    "div": _div,
+    "integer_pow": _integer_pow,
+    "square": lambda _, x: _integer_pow({"y": 2}, x),
+    "pow": _pow,
+    "exp": lambda _, x: (np.maximum(np.nextafter(np.exp(x[0]), -np.inf), 0.0), _wide(0.0, np.exp(x[1]), 2)[1]),
+    "exp2": _increasing(np.exp2),
+    "log": _increasing(np.log),
+    "log1p": _increasing(np.log1p),
+    "expm1": _increasing(np.expm1),
+    "tanh": _increasing(np.tanh, 4),
+    "logistic": _increasing(lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)), 8),
+    "sqrt": _increasing(np.sqrt),
+    "abs": _abs,
+    "max": lambda _, x, y: (np.maximum(x[0], y[0]), np.maximum(x[1], y[1])),
+    "min": lambda _, x, y: (np.minimum(x[0], y[0]), np.minimum(x[1], y[1])),
+    "gt": _compare(lambda x, y: x[0] > y[1], lambda x, y: x[1] > y[0]),
+    "ge": _compare(lambda x, y: x[0] >= y[1], lambda x, y: x[1] >= y[0]),
+    "lt": _compare(lambda x, y: x[1] < y[0], lambda x, y: x[0] < y[1]),
+    "le": _compare(lambda x, y: x[1] <= y[0], lambda x, y: x[0] <= y[1]),
+    "and": lambda _, x, y: (np.minimum(x[0], y[0]), np.minimum(x[1], y[1])),
+    "or": lambda _, x, y: (np.maximum(x[0], y[0]), np.maximum(x[1], y[1])),
+    "select_n": _select,
+    "convert_element_type": _SAME,
+    "broadcast_in_dim": _SAME,
+    "reshape": _SAME,
+    "squeeze": _SAME,
+    "copy": _SAME,
+    "copy_p": _SAME,
+    "stop_gradient": _SAME,
+}

@@ -1,0 +1,268 @@
+"""Compiled loops of the assignment solver: shortest augmenting paths over rows, vectorised along columns.
+
+One problem has n <= m: rows are matched, columns may stay free. The method is Jonker and Volgenant's (Computing 38,
+1987): column reduction where n = m, augmenting row reduction, then one shortest augmenting path per row that is left.
+It departs from their code in how a path grows. Instead of a list of open columns, which needs gathers, every step
+sweeps the whole contiguous row twice (relax and take the least, then find where it is): both sweeps compile to vector
+code. A column that is closed has its dual set to -big in a working copy, so its distance is +big without a branch.
+
+Arithmetic is float64 for floating costs (float32 costs are widened as they are read) and int64 for integers.
+`big` stands for "forbidden": inf, or 2**61; what reaches `limit` counts as forbidden. The kernels allow the compiler
+to assume that no NaN occurs, so `bad_entries` (which does not) must have cleared a problem before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_FAST = {"nnan", "nsz", "contract"}
+
+
+@njit(nogil=True, cache=True)
+def bad_entries(c, lowest):
+    """How many entries are NaN, or not above `lowest` (-inf)."""
+    count = 0
+    n, m = c.shape
+    for i in range(n):
+        row = c[i]
+        for j in range(m):
+            count += 0 if row[j] > lowest else 1
+    return count
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _least(row, v, m, big, prio):
+    """Least of row - v, the column where it is (a free one if there is a tie), and the second least."""
+    least = big
+    for j in range(m):
+        r = row[j] - v[j]
+        least = r if r < least else least
+    where = 2 * m
+    for j in range(m):
+        p = prio[j] if row[j] - v[j] == least else 2 * m
+        where = p if p < where else where
+    j1 = where if where < m else where - m
+    second = big
+    if j1 < m:
+        for j in range(j1):
+            r = row[j] - v[j]
+            second = r if r < second else second
+        for j in range(j1 + 1, m):
+            r = row[j] - v[j]
+            second = r if r < second else second
+    return least, j1, second
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _column_reduction(c, x, y, v, prio, limit):
+    """Square problems: each dual is its column's least cost; a row takes the last column whose least it holds."""
+    n, m = c.shape
+    for j in range(m):
+        v[j] = c[0, j]
+        y[j] = 0
+    for i in range(1, n):
+        row = c[i]
+        for j in range(m):
+            r = v[j] + (row[j] - row[j])
+            r = row[j]
+            less = r < v[j]
+            v[j] = r if less else v[j]
+            y[j] = i if less else y[j]
+    for j in range(m - 1, -1, -1):
+        i = y[j]
+        y[j] = -1
+        if v[j] >= limit:
+            v[j] = 0
+        elif x[i] < 0:
+            x[i] = j
+            y[j] = i
+            prio[j] = j + m
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
+    """One pass of augmenting row reduction over the free rows; returns how many are still free."""
+    m = v.shape[0]
+    budget = 4 * c.shape[0] + 16  # near-ties can make two rows outbid each other for long; paths settle them faster
+    k = 0
+    left = 0
+    while k < n_free:
+        i = free[k]
+        k += 1
+        least, j, second = _least(c[i], v, m, big, prio)
+        if least >= limit or second >= limit or budget == 0:
+            free[left] = i
+            left += 1
+            continue
+        budget -= 1
+        lowered = v[j] - (second - least)
+        lowers = lowered < v[j]
+        owner = y[j]
+        if owner >= 0 and not lowers:  # a tie between taken columns: a path has to settle it
+            free[left] = i
+            left += 1
+            continue
+        v[j] = lowered
+        x[i] = j
+        y[j] = i
+        prio[j] = j + m
+        if owner >= 0:
+            x[owner] = -1
+            k -= 1
+            free[k] = owner
+    return left
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _relax(row, w, key, pred, m, h, floor, i, big):
+    """Distances through row i: key = min(key, row - w - h), but never below `floor`; returns the least key."""
+    least = big
+    for j in range(m):
+        r = row[j] - w[j] - h
+        r = r if r > floor else floor
+        old = key[j]
+        less = r < old
+        now = r if less else old
+        key[j] = now
+        pred[j] = i if less else pred[j]
+        least = now if now < least else least
+    return least
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _find(key, prio, m, least):
+    """The column whose key is the least; among equals a free one, then the lowest. Taken columns come back + m."""
+    where = 2 * m
+    for j in range(m):
+        p = prio[j] if key[j] == least else 2 * m
+        where = p if p < where else where
+    return where
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
+    """Match row `start` along a shortest path. Returns (path steps, -1), or (steps, size of the stuck tree)."""
+    m = v.shape[0]
+    row = c[start]
+    least = big
+    for j in range(m):
+        r = row[j] - v[j]
+        key[j] = r
+        w[j] = v[j]
+        pred[j] = start
+        least = r if r < least else least
+    size = 0
+    while True:
+        if least >= limit:
+            return size, size
+        j = _find(key, prio, m, least)
+        if j < m:
+            break
+        j -= m
+        closed[size] = j
+        dist[size] = least
+        size += 1
+        key[j] = big
+        w[j] = -2 * big  # so that no distance through a forbidden or a closed column falls below big
+        i = y[j]
+        least = _relax(c[i], w, key, pred, m, c[i, j] - v[j] - least, least, i, big)
+    for s in range(size):
+        v[closed[s]] += dist[s] - least
+    prio[j] = j + m
+    i = -1
+    while i != start:
+        i = pred[j]
+        y[j] = i
+        j, x[i] = x[i], j
+    return size + 1, -1
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def match(c, x, u, v, y, prio, free, w, key, pred, closed, dist, big, limit):
+    """Solve one problem of shape n <= m: x[i] is row i's column, v the column duals. Returns (steps, feasible).
+
+    Where nothing is feasible, x is -1 and (u, v) is a Farkas ray: u = 1 on a set of rows, v = -1 on all columns
+    that these rows may use, and there are fewer of these columns than rows.
+    """
+    n, m = c.shape
+    for i in range(n):
+        x[i] = -1
+    for j in range(m):
+        y[j] = -1
+        v[j] = 0
+        prio[j] = j
+    if n == m:
+        _column_reduction(c, x, y, v, prio, limit)
+    n_free = 0
+    for i in range(n):
+        if x[i] < 0:
+            free[n_free] = i
+            n_free += 1
+    steps = 0
+    for _ in range(2):
+        if n_free > 0:
+            steps += n_free
+            n_free = _row_reduction(c, x, y, v, prio, free, n_free, big, limit)
+    for f in range(n_free):
+        more, stuck = _augment(c, free[f], x, y, v, prio, w, key, pred, closed, dist, big, limit)
+        steps += more
+        if stuck >= 0:
+            for i in range(n):
+                u[i] = 0
+            for j in range(m):
+                v[j] = 0
+            u[free[f]] = 1
+            for s in range(stuck):
+                v[closed[s]] = -1
+                u[y[closed[s]]] = 1
+            for i in range(n):
+                x[i] = -1
+            return steps, False
+    return steps, True
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def row_duals(c, v, u, big):
+    """u_i = min_j c_ij - v_j: the largest row duals that are feasible with v."""
+    n, m = c.shape
+    for i in range(n):
+        row = c[i]
+        least = big
+        for j in range(m):
+            r = row[j] - v[j]
+            least = r if r < least else least
+        u[i] = least
+
+
+@njit(nogil=True, cache=True)
+def match_many(c, first, last, lowest, big, limit, x, u, v, cost, gap, reduced, state, steps):
+    """Solve problems first..last of c (B, n, m), n <= m. state: 0 solved, 1 infeasible, 2 bad entries."""
+    n, m = c.shape[1:]
+    y = np.empty(m, np.int64)
+    prio = np.empty(m, np.int64)
+    free = np.empty(n, np.int64)
+    pred = np.empty(m, np.int64)
+    closed = np.empty(m, np.int64)
+    w = np.empty(m, c.dtype)
+    key = np.empty(m, c.dtype)
+    dist = np.empty(m, c.dtype)
+    for b in range(first, last):
+        if bad_entries(c[b], lowest) > 0:
+            state[b] = 2
+            continue
+        steps[b], feasible = match(c[b], x[b], u[b], v[b], y, prio, free, w, key, pred, closed, dist, big, limit)
+        if not feasible:
+            state[b] = 1
+            continue
+        row_duals(c[b], v[b], u[b], big)
+        for i in range(n):
+            j = x[b, i]
+            cost[b] += c[b, i, j]
+            slack = (c[b, i, j] - v[b, j]) - u[b, i]
+            gap[b] += slack
+        for j in range(m):
+            if n < m and -v[b, j] < reduced[b]:
+                reduced[b] = -v[b, j]
+            if y[j] < 0:
+                gap[b] -= v[b, j]

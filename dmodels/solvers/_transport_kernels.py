@@ -1,0 +1,438 @@
+"""Compiled loop of the transportation solver: rows contracted, shortest paths on the graph of the m columns.
+
+Rows ship their whole supply to columns; column j takes it in segments k of width a_jk at a price p_jk per unit,
+nondecreasing in k (one segment of price 0 and the capacity's width; or one unit per congestion slot). With column
+prices lambda given, every row ships to argmin_j c_ij + lambda_j and every column opens what is cheaper than lambda_j.
+That pair is dual feasible but unbalanced; successive shortest paths (Ahuja, Magnanti, Orlin, *Network Flows*, 1993,
+section 9.7) move the imbalance at least cost. A path visits columns only: the edge j -> k costs the least c_ik - c_ij
+over rows i that ship to j, held in a heap per ordered pair, and the market (node m) opens or closes segments. So one
+path costs O(m^2), and a row that moves costs O(m log n): the matrix with a column per slot is never made.
+
+A heap keeps rows that have left; they are dropped when they come to the top. The heaps of a column are built when a
+path first leaves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True)
+def _sift_down(keys, rows, start, size, at):
+    key, row = keys[start + at], rows[start + at]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and keys[start + child + 1] < keys[start + child]:
+            child += 1
+        if keys[start + child] >= key:
+            break
+        keys[start + at], rows[start + at] = keys[start + child], rows[start + child]
+        at = child
+    keys[start + at], rows[start + at] = key, row
+
+
+@njit(nogil=True, cache=True)
+def _sift_up(keys, rows, start, at, key, row):
+    while at > 0:
+        parent = (at - 1) // 2
+        if keys[start + parent] <= key:
+            break
+        keys[start + at], rows[start + at] = keys[start + parent], rows[start + parent]
+        at = parent
+    keys[start + at], rows[start + at] = key, row
+
+
+@njit(nogil=True, cache=True)
+def _settle(c, x, keys, rows, off, room, size, best, who, j, k):
+    """Drop rows from the heap j -> k until the top still ships to j; note the edge's cost and row."""
+    start = off[j] + k * room[j]
+    left = size[j, k]
+    while left > 0 and x[rows[start], j] <= 0:
+        left -= 1
+        if left > 0:
+            keys[start], rows[start] = keys[start + left], rows[start + left]
+            _sift_down(keys, rows, start, left, 0)
+    size[j, k] = left
+    if left > 0:
+        best[j, k] = keys[start]
+        who[j, k] = rows[start]
+    else:
+        best[j, k] = np.inf
+        who[j, k] = -1
+
+
+@njit(nogil=True, cache=True)
+def _build(c, x, keys, rows, off, room, size, best, who, j, members, count, end):
+    """Heaps of column j over `members[:count]`, at the end of the arena. Returns (keys, rows, new end)."""
+    m = c.shape[1]
+    room[j] = count + count // 2 + 16
+    off[j] = end
+    end += m * room[j]
+    if end > keys.shape[0]:
+        more_keys = np.empty(2 * end, np.float64)
+        more_rows = np.empty(2 * end, np.int32)
+        more_keys[: off[j]] = keys[: off[j]]
+        more_rows[: off[j]] = rows[: off[j]]
+        keys, rows = more_keys, more_rows
+    for k in range(m):
+        best[j, k] = np.inf
+        who[j, k] = -1
+        size[j, k] = 0
+        if k == j:
+            continue
+        start = off[j] + k * room[j]
+        left = 0
+        for s in range(count):
+            i = members[s]
+            if c[i, k] < np.inf:
+                keys[start + left] = c[i, k] - c[i, j]
+                rows[start + left] = i
+                left += 1
+        for at in range(left // 2 - 1, -1, -1):
+            _sift_down(keys, rows, start, left, at)
+        size[j, k] = left
+        if left > 0:
+            best[j, k] = keys[start]
+            who[j, k] = rows[start]
+    return keys, rows, end
+
+
+@njit(nogil=True, cache=True)
+def _members(x, j, members):
+    count = 0
+    for i in range(x.shape[0]):
+        if x[i, j] > 0:
+            members[count] = i
+            count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _enter(c, x, keys, rows, off, room, size, best, who, j, i, members, end):
+    """Row i begins to ship to column j, whose heaps exist. Returns (keys, rows, end of the arena)."""
+    m = c.shape[1]
+    full = False
+    for k in range(m):
+        full = full or size[j, k] >= room[j]
+    if full:
+        return _build(c, x, keys, rows, off, room, size, best, who, j, members, _members(x, j, members), end)
+    for k in range(m):
+        if k != j and c[i, k] < np.inf:
+            start = off[j] + k * room[j]
+            key = c[i, k] - c[i, j]
+            _sift_up(keys, rows, start, size[j, k], key, i)
+            size[j, k] += 1
+            if key < best[j, k]:
+                best[j, k] = key
+                who[j, k] = i
+    return keys, rows, end
+
+
+@njit(nogil=True, cache=True)
+def _cheapest(c, price, i):
+    least = np.inf
+    where = -1
+    for j in range(c.shape[1]):
+        r = c[i, j] + price[j]
+        if r < least:
+            least = r
+            where = j
+    return where
+
+
+@njit(nogil=True, cache=True)
+def _open(price, width, seg, used, j):
+    """Price and room of the next units of column j (inf, 0 where it is full)."""
+    slots = price.shape[1]
+    while seg[j] < slots and used[j] >= width[j, seg[j]]:
+        seg[j] += 1
+        used[j] = 0
+    if seg[j] >= slots or price[j, seg[j]] == np.inf:
+        return np.inf, 0.0
+    return price[j, seg[j]], width[j, seg[j]] - used[j]
+
+
+@njit(nogil=True, cache=True)
+def _last(price, width, seg, used, j):
+    """Segment, price and amount of the units that column j opened last (segment -1 where it has none)."""
+    if seg[j] < price.shape[1] and used[j] > 0:
+        return seg[j], price[j, seg[j]], used[j]
+    k = seg[j] - 1
+    while k >= 0 and width[j, k] <= 0:
+        k -= 1
+    if k < 0:
+        return -1, -np.inf, 0.0
+    return k, price[j, k], width[j, k]
+
+
+@njit(nogil=True, cache=True)
+def solve(c, supply, price, width, lam, x, u, keys, rows, tol):
+    """Least-cost shipment. `lam` (m + 1; the last entry is the market's) holds starting prices and returns the final.
+
+    Fills x (n, m) and the row duals u. Returns (paths, feasible, keys, rows); the last two are the arena, to be used
+    again. Where nothing is feasible, u and -lam[:m] are a Farkas ray: u = 1 on rows that can only use columns with
+    lam = 1, and these columns have less room than the rows' supply.
+    """
+    n, m = c.shape
+    off = np.zeros(m, np.int64)
+    room = np.zeros(m, np.int64)
+    size = np.zeros((m, m), np.int64)
+    best = np.empty((m, m))
+    who = np.empty((m, m), np.int32)
+    built = np.zeros(m, np.bool_)
+    seg = np.zeros(m, np.int64)
+    used = np.zeros(m)
+    over = np.zeros(m + 1)  # what a node has too much of (> 0) or too little (< 0)
+    dist = np.empty(m + 1)
+    done = np.empty(m + 1, np.bool_)
+    pred = np.empty(m + 1, np.int64)
+    members = np.empty(n, np.int32)
+    end = 0
+
+    x[:] = 0
+    for i in range(n):
+        if supply[i] <= 0:
+            continue
+        j = _cheapest(c, lam, i)
+        if j < 0:
+            u[:] = 0
+            lam[:] = 0
+            u[i] = 1
+            return 0, False, keys, rows
+        x[i, j] = supply[i]
+        over[j] += supply[i]
+    for j in range(m):
+        load = over[j]
+        while True:
+            p, more = _open(price, width, seg, used, j)
+            if more <= 0 or p > lam[j] or (p == lam[j] and over[j] <= 0):
+                break
+            if p == lam[j] and more > over[j]:
+                more = over[j]
+            if more == np.inf:
+                more = max(over[j], 0.0)
+                if more == 0:
+                    break
+            used[j] += more
+            over[j] -= more
+        over[m] += load - over[j]
+    over[m] -= supply.sum()
+
+    paths = 0
+    while True:
+        for j in range(m + 1):
+            dist[j] = 0.0 if over[j] > tol else np.inf
+            done[j] = False
+            pred[j] = -1
+        goal = -1
+        while True:
+            at = -1
+            for j in range(m + 1):
+                if not done[j] and (at < 0 or dist[j] < dist[at]):
+                    at = j
+            if at < 0 or dist[at] == np.inf:
+                break
+            if over[at] < -tol:
+                goal = at
+                break
+            done[at] = True
+            d = dist[at]
+            if at == m:
+                for k in range(m):
+                    if not done[k]:
+                        s, p, amount = _last(price, width, seg, used, k)
+                        r = d + max(lam[k] - p - lam[m], 0.0)
+                        if s >= 0 and r < dist[k]:
+                            dist[k] = r
+                            pred[k] = m
+                continue
+            if not built[at]:
+                count = _members(x, at, members)
+                keys, rows, end = _build(c, x, keys, rows, off, room, size, best, who, at, members, count, end)
+                built[at] = True
+            for k in range(m):
+                if not done[k]:
+                    r = d + max(best[at, k] + lam[k] - lam[at], 0.0)
+                    if r < dist[k]:
+                        dist[k] = r
+                        pred[k] = at
+            if not done[m]:
+                p, more = _open(price, width, seg, used, at)
+                r = d + max(p + lam[m] - lam[at], 0.0)
+                if more > 0 and r < dist[m]:
+                    dist[m] = r
+                    pred[m] = at
+        if goal < 0:
+            break
+        reach = dist[goal]
+        for j in range(m + 1):
+            if done[j]:
+                lam[j] += reach - dist[j]
+
+        amount = -over[goal]
+        k = goal
+        while pred[k] >= 0:
+            j = pred[k]
+            if j == m:
+                amount = min(amount, _last(price, width, seg, used, k)[2])
+            elif k == m:
+                amount = min(amount, _open(price, width, seg, used, j)[1])
+            else:
+                amount = min(amount, x[who[j, k], j])
+            k = j
+        amount = min(amount, over[k])
+        over[k] -= amount
+        over[goal] += amount
+        paths += 1
+
+        k = goal
+        while pred[k] >= 0:
+            j = pred[k]
+            if j == m:
+                s, p, had = _last(price, width, seg, used, k)
+                seg[k] = s
+                used[k] = had - amount
+            elif k == m:
+                _open(price, width, seg, used, j)
+                used[j] += amount
+            else:
+                i = who[j, k]
+                fresh = x[i, k] <= 0
+                x[i, j] -= amount
+                x[i, k] += amount
+                if x[i, j] <= 0:
+                    x[i, j] = 0
+                    for other in range(m):
+                        if who[j, other] == i:
+                            _settle(c, x, keys, rows, off, room, size, best, who, j, other)
+                if fresh and built[k]:
+                    keys, rows, end = _enter(c, x, keys, rows, off, room, size, best, who, k, i, members, end)
+            k = j
+
+    stuck = False
+    for j in range(m):
+        stuck = stuck or over[j] > tol
+    if stuck:
+        u[:] = 0
+        lam[:] = 0
+        for j in range(m):
+            if done[j]:
+                lam[j] = 1
+                for i in range(n):
+                    if x[i, j] > 0:
+                        u[i] = 1
+        return paths, False, keys, rows
+
+    for j in range(m):
+        lam[j] -= lam[m]
+        last = _last(price, width, seg, used, j)
+        if last[0] >= 0:
+            lam[j] = max(lam[j], last[1])
+        lam[j] = min(lam[j], _open(price, width, seg, used, j)[0])
+    lam[m] = 0
+    for i in range(n):
+        least = np.inf
+        for j in range(m):
+            least = min(least, c[i, j] + lam[j])
+        u[i] = least if least < np.inf else 0.0  # a row without supply may have nowhere to go
+    return paths, True, keys, rows
+
+
+@njit(nogil=True, cache=True)
+def _greedy_prices(c, supply, price, width, lam):
+    """Starting prices for rising segments: rows choose in turn at the price of the column's next unit."""
+    n, m = c.shape
+    seg = np.zeros(m, np.int64)
+    used = np.zeros(m)
+    for j in range(m):
+        lam[j] = _open(price, width, seg, used, j)[0]
+    for i in range(n):
+        j = _cheapest(c, lam, i)
+        if j >= 0:
+            used[j] += supply[i]
+            lam[j] = _open(price, width, seg, used, j)[0]
+    for j in range(m):
+        last = _last(price, width, seg, used, j)
+        lam[j] = last[1] if last[0] >= 0 else 0.0
+    lam[m] = 0
+
+
+@njit(nogil=True, cache=True)
+def _at(array, b):
+    """Problem b of a batch, or the only one where all problems share it."""
+    return array[b] if array.shape[0] > 1 else array[0]
+
+
+@njit(nogil=True, cache=True)
+def _bill(c, x, price, width, load, lam, u):
+    """Cost of the shipment, and its gap to the dual bound, each by compensated summation."""
+    n, m = c.shape
+    total = 0.0
+    lost = 0.0
+    gap = 0.0
+    for i in range(n):
+        for j in range(m):
+            if x[i, j] > 0:
+                term = c[i, j] * x[i, j]
+                more = total + term
+                lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
+                total = more
+                gap += (c[i, j] + lam[j] - u[i]) * x[i, j]
+    for j in range(m):
+        left = load[j]
+        for k in range(price.shape[1]):
+            part = min(left, width[j, k])
+            if part > 0:
+                total += price[j, k] * part
+                gap += max(price[j, k] - lam[j], 0.0) * part
+                left -= part
+            spare = width[j, k] - part
+            if spare > 0 and lam[j] > price[j, k]:
+                gap += (lam[j] - price[j, k]) * spare
+    return total + lost, gap
+
+
+@njit(nogil=True, cache=True)
+def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v, load, cost, gap, state, steps):
+    """Solve problems first..last. Arrays of leading size 1 are shared by all problems.
+
+    `columns` (B, n) is filled where its size is not 0, else `flow` (B, n, m). state: 0 solved, 1 infeasible.
+    """
+    n, m = c.shape[1:]
+    x = np.empty((n, m))
+    lam = np.empty(m + 1)
+    keys = np.empty(0, np.float64)
+    rows = np.empty(0, np.int32)
+    for b in range(first, last):
+        if state[b] != 0:
+            continue
+        cb, sb, pb, wb = _at(c, b), _at(supply, b), _at(price, b), _at(width, b)
+        lam[:] = 0
+        if greedy:
+            _greedy_prices(cb, sb, pb, wb, lam)
+        total = 0.0
+        whole = True
+        for i in range(n):
+            total += sb[i]
+            whole = whole and sb[i] == np.floor(sb[i])
+        for j in range(m):
+            whole = whole and wb[j, 0] == np.floor(wb[j, 0])
+        tol = 0.0 if whole else 1e-14 * total
+        steps[b], feasible, keys, rows = solve(cb, sb, pb, wb, lam, x, u[b], keys, rows, tol)
+        for j in range(m):
+            v[b, j] = 0.0 - lam[j]
+        if not feasible:
+            state[b] = 1
+            continue
+        for i in range(n):
+            for j in range(m):
+                if x[i, j] > 0:
+                    load[b, j] += x[i, j]
+                    if columns.size > 0:
+                        columns[b, i] = j
+                    else:
+                        flow[b, i, j] = x[i, j]
+        cost[b], gap[b] = _bill(cb, x, pb, wb, load[b], lam, u[b])

@@ -1,0 +1,184 @@
+"""Linear assignment, exact and certified, for batches: the least-cost matching of rows to columns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+
+from ._threads import share
+from .solution import Solution
+
+#: Backends that a caller can force. None chooses: compiled loops on a CPU, the kernel on a GPU, XLA elsewhere.
+BACKENDS = ("cpu", "pallas", "xla")
+
+#: A duality gap above this share of the sum of the magnitudes in the balance is no proof of optimality.
+GAP_RTOL = 1e-9
+
+#: What the compiled loop reports of a problem -> flag.
+_SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _TOO_LARGE = range(5)
+_FLAGS = np.array([0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, Flag.OUT_OF_DOMAIN], np.int32)
+
+#: Integers: what stands for "forbidden", from where on a sum counts as that, and the largest cost accepted.
+_FORBIDDEN, _LIMIT, _LARGEST_WHOLE = 2**61, 2**60, 2**58
+
+
+class Matching(NamedTuple):
+    """Which column each row takes (-1: none), and what that costs in total."""
+
+    columns: Any  # (..., n), whole
+    cost: Any  # (...,)
+
+
+def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solution:
+    r"""The matching of rows to columns of least total cost: min over x of sum_i c[i, x_i], columns used at most once.
+
+    `cost` is (..., n, m). min(n, m) pairs are matched; where n > m the other rows get column -1. Leading axes are a
+    batch of independent problems. Whole costs are solved in exact integer arithmetic where float64 would round.
+    An entry of +inf is forbidden (-inf where `maximize`).
+
+    Returns a `Solution` with
+
+    value         `columns` (..., n), `cost` (...,)
+    certificate   `row_duals` u (..., n), `column_duals` v (..., m), `gap`, `reduced`: linear-programming duals.
+                  u_i + v_j <= c_ij for all pairs, and the duals of the larger side are <= 0, so that
+                  sum u + sum v is a lower bound on every matching's cost; `gap` is how far the cost is above it, and
+                  `reduced` the least slack of all these constraints. (For `maximize`, all inequalities turn round.)
+    flags         per problem: INFEASIBLE (columns -1, cost inf, and the duals are a Farkas ray: u_i + v_j <= 0 on
+                  all pairs that are allowed while sum u + sum v > 0), NONFINITE (a NaN, or -inf among costs to
+                  minimise), NOT_CONVERGED (rounding left a gap that proves nothing), OUT_OF_DOMAIN (an integer
+                  above 2**58)
+    steps         rows scanned
+
+    NumPy arrays in, NumPy arrays out, in float64 (int64 for integers) whatever `jax.config` says. Inside `jit` and
+    `vmap` it yields traced arrays of the cost's own precision. Its derivative with respect to `cost` is the matching
+    (the envelope theorem; where the optimum is not unique, one subgradient); columns and certificate are constants.
+
+    Source: R. Jonker and A. Volgenant, Computing 38 (1987) 325-340; D. F. Crouse, IEEE TAES 52 (2016) 1679-1696.
+
+    >>> from dmodels.solvers import assign
+    >>> s = assign([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
+    >>> s.value.columns.tolist(), int(s.value.cost), int(s.certificate["gap"])
+    ([1, 0, 2], 5, 0)
+    """
+    if backend is not None and backend not in BACKENDS:
+        raise InputError(f"backend {backend!r} is unknown; accepted are {', '.join(BACKENDS)} or None")
+    given = cost
+    if not isinstance(cost, jax.Array):
+        cost = np.asarray(cost)
+    if cost.ndim < 2:
+        raise InputError(f"cost has shape {cost.shape}; accepted is (..., rows, columns)")
+    if not (np.issubdtype(cost.dtype, np.integer) or jnp.issubdtype(cost.dtype, jnp.floating) or cost.dtype == bool):
+        raise InputError(f"cost has dtype {cost.dtype}; accepted are real numbers")
+    traced = isinstance(cost, jax.core.Tracer)
+    if not traced and backend in (None, "cpu") and (not isinstance(given, jax.Array) or _on_cpu(given)):
+        return _solution(*solve_host(np.asarray(cost), maximize))
+    from .assignment_traced import assign_traced
+
+    if isinstance(given, jax.Array):
+        return _solution(*assign_traced(cost, maximize, backend))
+    with jax.enable_x64(True):  # a host array, and a device backend by wish
+        return jax.tree.map(np.asarray, _solution(*assign_traced(jnp.asarray(cost), maximize, backend)))
+
+
+def _on_cpu(array: jax.Array) -> bool:
+    return all(device.platform == "cpu" for device in array.devices())
+
+
+def _solution(columns, cost, u, v, gap, reduced, flags, steps) -> Solution:
+    certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
+    return Solution(Matching(columns, cost), certificate, flags, steps)
+
+
+def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ...]:
+    """columns, cost, row duals, column duals, gap, least reduced cost, flags, steps; all on the host."""
+    batch, (n, m) = cost.shape[:-2], cost.shape[-2:]
+    count = int(np.prod(batch))
+    whole = not jnp.issubdtype(cost.dtype, jnp.floating)
+    c = np.asarray(cost, np.float64).reshape((count, n, m))
+    size = np.abs(c).max((1, 2), initial=0.0) if whole else np.zeros(count)
+    in_integers = not _fits_float(size.max(initial=0.0), n + m)
+    if in_integers:
+        c = np.where((size > _LARGEST_WHOLE)[:, None, None], 0, cost.reshape(c.shape)).astype(np.int64)
+    if maximize:
+        c = -c
+    if n > m:
+        c = c.swapaxes(1, 2)
+    answer = _solve_wide(np.ascontiguousarray(c))
+    if not whole:
+        _refine_whole(c, answer)
+    columns, total, u, v, gap, reduced, state, steps = answer
+    state[size > _LARGEST_WHOLE] = _TOO_LARGE
+    columns[state == _TOO_LARGE] = -1
+    balance = np.abs(total) + np.abs(u).sum(-1, dtype=np.float64) + np.abs(v).sum(-1, dtype=np.float64)
+    state[(state == _SOLVED) & (np.abs(gap) > GAP_RTOL * balance)] = _UNSURE
+    if n > m:
+        u, v, columns = v, u, _inverse(columns, n)
+    if maximize:
+        total, u, v = -total, -u, -v
+    if whole and not in_integers:
+        total, u, v, gap, reduced = (a.astype(np.int64) for a in (total, u, v, gap, reduced))
+    return (columns.reshape((*batch, n)), total.reshape(batch), u.reshape((*batch, n)), v.reshape((*batch, m)),
+            gap.reshape(batch), reduced.reshape(batch), _FLAGS[state].reshape(batch), steps.reshape(batch))  # fmt: skip
+
+
+def _fits_float(largest: float, size: int) -> bool:
+    """Whole costs up to `largest` keep every intermediate sum below 2**53: duals are sums of at most n + m costs."""
+    return largest * 2 * (size + 1) < 2.0**53
+
+
+def _inverse(rows: np.ndarray, n: int) -> np.ndarray:
+    """From the row of each column to the column of each row, -1 where a row has none."""
+    columns = np.full((rows.shape[0], n), -1, np.int64)
+    b, j = np.nonzero(rows >= 0)
+    columns[b, rows[b, j]] = j
+    return columns
+
+
+def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The compiled loop over problems with n <= m, in the arithmetic of c's dtype (float64 or int64)."""
+    from . import _lap_kernels as kernels
+
+    count, n, m = c.shape
+    integers = c.dtype == np.int64
+    lowest, big, limit = (-_FORBIDDEN, _FORBIDDEN, _LIMIT) if integers else (-np.inf, np.inf, np.inf)
+    x = np.full((count, n), -1, np.int64)
+    u, v = np.zeros((count, n), c.dtype), np.zeros((count, m), c.dtype)
+    total, gap, reduced = (np.zeros(count, c.dtype) for _ in range(3))
+    state, steps = np.zeros(count, np.int64), np.zeros(count, np.int64)
+
+    def loop(first: int, last: int) -> None:
+        kernels.match_many(c, first, last, lowest, big, limit, x, u, v, total, gap, reduced, state, steps)
+
+    share(loop, count, 2e-9 * count * n * m)
+    if integers:  # a sum that ran over 2**60 may have been taken for forbidden, or wrapped: then nothing is proved
+        largest = np.maximum(np.abs(u).max(-1, initial=0), np.abs(v).max(-1, initial=0))
+        state[(largest >= _LIMIT) | (state == _INFEASIBLE)] = _UNSURE
+    elif state.any():
+        total[state == _INFEASIBLE], gap[state == _INFEASIBLE] = np.inf, np.inf
+        for array in (total, gap, reduced, u, v):
+            array[state == _BAD_ENTRIES] = np.nan
+    return x, total, u, v, gap, reduced, state, steps
+
+
+def _refine_whole(c: np.ndarray, answer: tuple[np.ndarray, ...]) -> None:
+    """Solve again in integers the problems whose floating costs are whole, but too large for float64 sums."""
+    _, _, u, v, _, _, state, _ = answer
+    n, m = c.shape[1:]
+    if not n or not m:
+        return
+    size = np.maximum(np.abs(u).max(-1), np.abs(v).max(-1))
+    for b in np.flatnonzero((state == _SOLVED) & (size >= 2.0**53 / (2 * (n + m + 1)))):
+        allowed = np.isfinite(c[b])
+        largest = np.abs(c[b][allowed]).max()
+        if largest > 2.0**53 or (c[b][allowed] != np.floor(c[b][allowed])).any():
+            continue
+        exact = _solve_wide(np.where(allowed, c[b], float(_FORBIDDEN)).astype(np.int64)[None])
+        if exact[6][0] == _SOLVED:
+            for ours, better in zip(answer, exact, strict=True):
+                ours[b] = better[0]

@@ -29,7 +29,7 @@ def model(name: str | Path) -> Model:
 def model_config(name: str | Path) -> dict[str, Any] | Path:
     """The config of a model of the catalogue, or the path, where `name` is one."""
     if isinstance(name, Path) or (isinstance(name, str) and _is_path(name)):
-        return Path(name)
+        return Path(name).expanduser()
     known = index({n: _spellings(entry) for n, entry in _shipped().items()})
     return _resolved(find("model", name, known))
 
@@ -43,7 +43,7 @@ def model_name(name: str | Path) -> str:
 
 
 def _is_path(name: str) -> bool:
-    return name.endswith(".json") or name.startswith((".", "~", "/")) or Path(name).exists()
+    return name.endswith(".json") or name.startswith((".", "~", "/")) or (len(name) < 200 and Path(name).exists())
 
 
 def _spellings(entry: dict[str, Any]) -> list[str]:

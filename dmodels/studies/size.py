@@ -21,6 +21,7 @@ from dmodels.models.memory import (
     kv_reserved_bytes,
     sequences_by_bernstein,
     sequences_by_normal,
+    sequences_that_fit,
     stage,
     weight_bytes_per_gpu,
     with_kv_dtype,
@@ -98,7 +99,11 @@ def size(
     longest = _longest(asked, float(first.budget_bytes), *options[1:])
     fixes: dict[str, Fix] = {}
     if not int(first.flags) & Flag.OUT_OF_DOMAIN and 0 < longest < context_tokens:
-        fixes["context"] = Fix(f"a context of {longest:,} tokens", 1)
+        shorter = kv_reserved_bytes(stage(model, parallel.pp), float(longest), parallel.tp, *options[1:])
+        ranks = float(parallel.dp)
+        fixes["context"] = Fix(
+            f"a context of {longest:,} tokens", int(ranks * float(sequences_that_fit(first.budget_bytes, shorter)))
+        )
     for (text, _), count, flags in zip(changes, slots.slots_count[1:], slots.flags[1:], strict=True):
         if usable(int(flags)):
             fixes.setdefault(text.split()[0], Fix(text, int(count)))

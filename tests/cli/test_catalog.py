@@ -1,0 +1,49 @@
+"""`dmodels catalog`: lists and single entries, as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dmodels import catalog
+from dmodels.cli import main
+
+
+def run(capsys, *argv):
+    code = main(["catalog", *argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("what", ["gpus", "models", "fabrics"])
+def test_lists_show_every_entry(capsys, what):
+    code, out, _ = run(capsys, what)
+    assert code == 0
+    for name in getattr(catalog, what)():
+        assert name in out
+    code, out, _ = run(capsys, what, "--json")
+    assert set(json.loads(out)["result"][what]) == set(getattr(catalog, what)())
+
+
+def test_one_gpu_and_one_model(capsys):
+    code, out, _ = run(capsys, "H200-SXM", "--json")
+    assert code == 0 and json.loads(out)["result"]["hbm_bytes_per_s"] == 4.8e12
+    code, out, _ = run(capsys, "openai/gpt-oss-120b", "--json")
+    assert code == 0 and json.loads(out)["result"]["params_count"] == 116_829_156_672
+    code, out, _ = run(capsys, "deepseek-v3")
+    assert code == 0 and "671,026,419,200" in out and "70,272" in out
+
+
+def test_unknown_names_and_files_are_bad_input(capsys):
+    code, out, err = run(capsys, "h10000")
+    assert (code, out) == (2, "") and "h100_sxm" in err
+    code, out, err = run(capsys, "gpus", "--gpu-file", "none.csv")
+    assert (code, out) == (2, "") and "none.csv" in err
+
+
+def test_a_users_file_is_listed(capsys, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[h100_sxm]\nprice_usd_per_hour = 1.23\n")
+    code, out, _ = run(capsys, "h100", "--gpu-file", str(path), "--json")
+    assert code == 0 and json.loads(out)["result"]["price_usd_per_hour"] == 1.23

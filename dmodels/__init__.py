@@ -14,12 +14,16 @@ __version__ = "0.1.0"
 #: Public name -> module that defines it.
 _HOME = {
     "GPU": "core.hardware",
-    "Parallel": "core.hardware",
     "SLO": "core.hardware",
-    "Model": "core.model",
+    "Fabric": "core.hardware",
     "Flag": "core.flags",
+    "Model": "core.model",
+    "Parallel": "core.hardware",
     "Trace": "models.trace",
     "Workload": "core.workload",
+    "concurrent_sequences": "models.memory",
+    "kv_bytes": "models.memory",
+    "kv_bytes_per_token": "models.memory",
     "parse": "core.units",
     "read_trace": "models.trace",
     "stack": "core.records",

@@ -25,6 +25,7 @@ from dmodels.core.lengths import partial_iterations, partial_moments
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
 from dmodels.models.pooling import PAPER_HEADROOM, Engine, Headroom
+from dmodels.models.queueing import fluid_occupancy
 
 THRESHOLDS = np.array([1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0])
 SINGLE_CONTEXT = 65536.0
@@ -131,7 +132,7 @@ def _latency() -> dict[str, float]:
     for name, iterations_per_s, instances in (("single", RATE_RPS * mean, fleets["azure_homo"]),
                                               ("short", RATE_RPS * mean * work[3], fleets["azure_short"])):  # fmt: skip
         x = iterations_per_s / instances
-        n = x * float(engine.base_s) / (1 - x * float(engine.per_sequence_s))
+        n = fluid_occupancy(x, 1.0, engine.base_s, engine.per_sequence_s)
         out[f"tpot_{name}_ms"] = 1e3 * float(pooling.iteration_s(n, engine))
     return out
 

@@ -1,0 +1,40 @@
+r"""TB-5. Qwen3-235B-A22B on MI300X, TP = 8: 23.5 KB of KV per token and GPU, 676 sequences of 8K, 169 of 32K (4.7).
+
+**Verdict: conditional** on FP8 KV. The arithmetic follows Eq. (1) divided by 8, which is half a KV head per GPU in
+BF16 (1). Four heads over eight GPUs are replicated, so BF16 needs 47 KiB and holds 338 and 84 (2); FP8 with replication
+is exactly 23.5 KiB again. The dollars follow from the node counts, which the text does not derive.
+"""
+
+from dmodels.catalog import model
+from dmodels.models.memory import kv_bytes_per_token
+from dmodels.models.pooling import kv_sequence_bytes, sequences_count
+from proofs.claim import TOKEN_BUDGET, Claim, Verdict
+
+CLAIM = Claim(
+    id="TB-5",
+    source=TOKEN_BUDGET,
+    where="Section 4.7",
+    says="Qwen3-235B at TP = 8 needs 23.5 KB of KV per token and GPU and fits 676 sequences of 8K or 169 of 32K",
+    verdict=Verdict.CONDITIONAL,
+    needs=("the KV cache is FP8: in BF16 the four KV heads are replicated on eight GPUs",),
+    error="a factor 2 in BF16: 338 and 84 sequences",
+    means="TP beyond the number of KV heads does not make the cache smaller.",
+)
+ROOM = 133.4e9
+
+
+def _slots(per_token: float) -> list[float]:
+    return [float(sequences_count(ROOM, 1.0, 0.0, per_token * c)) for c in (8192, 32768)]
+
+
+def test_equation_1_over_eight_is_half_a_head():  # 1
+    token = kv_sequence_bytes(94, 4, 128, 2, 1, tp=8)
+    assert token == 24_064 == 23.5 * 1024 and _slots(token) == [676, 169]
+
+
+def test_replicated_heads_halve_the_sequences():  # 2
+    qwen = model("qwen3-235b-a22b")
+    bf16 = float(kv_bytes_per_token(qwen.replace(kv_dtype_bytes=2.0), 8.0))
+    assert bf16 == 48_128 and _slots(bf16) == [338, 84]
+    fp8 = float(kv_bytes_per_token(qwen.replace(kv_dtype_bytes=1.0), 8.0))
+    assert fp8 == 24_064 and _slots(fp8) == [676, 169]

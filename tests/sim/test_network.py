@@ -1,0 +1,347 @@
+"""The flow simulator against what it does not contain: an LP for fairness, a loop of iterations, a dict for the LRU."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.control.netkv import Policy
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.models.transfer import shared_transfer_s
+from dmodels.sim.network import (
+    Arrivals,
+    Cluster,
+    fabric_problems,
+    fat_tree,
+    fat_tree_of_radix,
+    max_min_rates,
+    netkv_cluster,
+    simulate,
+    simulate_many,
+    summary,
+)
+from dmodels.sim.network_flows import HOPS, finish, next_end, no_flows, refill, start
+
+BYTES = 327680.0
+
+
+def lexicographic_lp(capacity, paths):
+    """Max-min by a chain of LPs: raise the least rate, fix the flows that cannot exceed it, repeat."""
+    import cvxpy as cp
+
+    flows = len(paths)
+    uses = np.array([[k in path for path in paths] for k in range(len(capacity))], float)
+    fixed = {}
+    while len(fixed) < flows:
+        rate, level = cp.Variable(flows, nonneg=True), cp.Variable()
+        free = [f for f in range(flows) if f not in fixed]
+        rules = [uses @ rate <= capacity, rate[free] >= level]
+        rules += [rate[f] == value for f, value in fixed.items()]
+        cp.Problem(cp.Maximize(level), rules).solve(solver=cp.HIGHS)
+        least = float(level.value)
+        for f in free:
+            others = [rate[g] >= least - 1e-9 for g in free]
+            best = cp.Problem(cp.Maximize(rate[f]), [*rules[:1], *rules[2:], *others]).solve(solver=cp.HIGHS)
+            if best < least + 1e-6:
+                fixed[f] = least
+    return np.array([fixed[f] for f in range(flows)])
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 1000))
+def test_water_filling_is_the_lexicographic_lp(seed):
+    rng = np.random.default_rng(seed)
+    links, flows = rng.integers(2, 6), rng.integers(2, 6)
+    capacity = rng.uniform(0.5, 4.0, links).round(2)
+    paths = [rng.choice(links, rng.integers(1, links), replace=False) for _ in range(flows)]
+    table = np.full((flows, links), -1)
+    for f, path in enumerate(paths):
+        table[f, : len(path)] = path
+    np.testing.assert_allclose(max_min_rates(capacity, table), lexicographic_lp(capacity, paths), atol=1e-6)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_every_flow_has_a_full_link_on_which_none_is_faster(seed):
+    """The certificate of max-min fairness, on a batch of random problems; no link carries more than it can."""
+    rng = np.random.default_rng(seed)
+    capacity, path = rng.uniform(0, 3, (8, 12)), rng.integers(-1, 12, (8, 20, 4))
+    path[:, :, 0] = rng.integers(0, 12, (8, 20))
+    rate = max_min_rates(capacity, path)
+    for b in range(8):
+        uses = np.array([[(path[b, f] == k).any() for k in range(12)] for f in range(20)])
+        # a link that a flow names twice counts twice: such paths are not simple, drop them from the check
+        simple = all(len(set(p[p >= 0])) == (p >= 0).sum() for p in path[b])
+        load = (uses * rate[b][:, None]).sum(0)
+        if not simple:
+            assert (load <= capacity[b] + 1e-9).all()
+            continue
+        full = load >= capacity[b] - 1e-9
+        fastest = np.where(uses, rate[b][:, None], 0).max(0)
+        bottleneck = uses & full & (rate[b][:, None] >= fastest - 1e-9)
+        assert (load <= capacity[b] + 1e-9).all() and bottleneck.any(1).all()
+
+
+@given(seed=st.integers(0, 10_000))
+def test_refilling_one_component_equals_filling_everything(seed):
+    """Flows come and go; after each change the incremental rates are those of a fill from scratch, and bytes add up."""
+    rng = np.random.default_rng(seed)
+    capacity = rng.uniform(1, 5, 30)
+    s, sent, path, now = no_flows(40, capacity), np.zeros(40), {}, 0.0
+    size = rng.uniform(1, 10, 40)
+    for f in range(40):
+        while (end := next_end(s)) < now + 0.3:
+            done = [g for g in path if s.ends_s[g] <= end + 1e-12]
+            for g in done:
+                finish(s, g)
+                del path[g]
+            refill(s, end)
+        now += 0.3
+        hops = rng.integers(1, 4)
+        path[f] = rng.choice(30, hops, replace=False)
+        s.path[f, :hops], s.hops[f] = path[f], hops
+        start(s, f, size[f], now)
+        refill(s, now)
+        table = np.full((len(path), HOPS), -1)
+        for row, links in enumerate(path.values()):
+            table[row, : len(links)] = links
+        np.testing.assert_allclose(s.rate[list(path)], max_min_rates(capacity, table), rtol=1e-12)
+        sent[f] = hops
+    while np.isfinite(end := next_end(s)):
+        for g in [g for g in path if s.ends_s[g] <= end + 1e-12]:
+            finish(s, g)
+            del path[g]
+        refill(s, end)
+    assert not path
+    assert s.carried_bytes.sum() == pytest.approx((sent * size).sum(), rel=1e-9)
+
+
+def requests(at, tokens=8192.0, output=10.0, prefill=0.0, pool=12, **more):
+    at = np.asarray(at, float)
+    full = lambda x: np.broadcast_to(np.asarray(x, float), at.shape).copy()
+    hit = None if "block_ids" in more else np.zeros((len(at), pool))
+    return Arrivals(at, full(prefill), full(tokens), full(output), **({"hit_frac": hit} | more))
+
+
+def test_a_single_flow_has_its_tiers_bandwidth():
+    cluster = netkv_cluster()._replace(shards=1)
+    for decode, tier in ((4, 2), (8, 3)):
+        run = simulate(cluster._replace(decode=np.array([decode])), requests([0.0], pool=1), Policy.ROUND_ROBIN)
+        rate = 8192 * BYTES / (run.transfer_s[0] - cluster.fabric.tier_latency_s[tier])
+        assert run.tier[0] == tier
+        assert rate == pytest.approx(cluster.fabric.tier_bytes_per_s[tier], rel=1e-9)
+    same = Cluster(cluster.fabric, np.array([0]), np.array([1]), shards=1)  # the other instance of the server
+    rate = 8192 * BYTES / (simulate(same, requests([0.0], pool=1), Policy.LOAD).transfer_s[0] - 1e-6)
+    assert rate == pytest.approx(450e9, rel=1e-9)
+
+
+def one_link_cluster(**options):
+    """Everything between two pods crosses one uplink."""
+    fabric = fat_tree(racks_per_pod=1, servers_per_rack=4, instances_per_server=1, pod_uplinks=1, rack_uplinks=1,
+                      tier_bytes_per_s=(1e12, 1e12, 1e12, 1e9), **options)  # fmt: skip
+    return Cluster(fabric, np.arange(4), np.arange(4, 8), shards=1)
+
+
+def test_n_flows_on_a_link_get_one_nth_each():
+    for n in (2, 3, 8):
+        run = simulate(one_link_cluster(), requests(np.zeros(n), pool=4), Policy.ROUND_ROBIN)
+        np.testing.assert_allclose(run.transfer_s - 20e-6, n * 8192 * BYTES / 1e9, rtol=1e-9)
+
+
+@given(sizes=st.lists(st.floats(100, 1e5), min_size=2, max_size=7))
+def test_reallocation_is_exact_processor_sharing(sizes):
+    run = simulate(one_link_cluster(), requests(np.zeros(len(sizes)), np.array(sizes), pool=4), Policy.ROUND_ROBIN)
+    sizes = np.array(sizes) * BYTES
+    exact = [float(shared_transfer_s(s, np.delete(sizes, i), 1e9)) for i, s in enumerate(sizes)]
+    np.testing.assert_allclose(run.transfer_s - 20e-6, exact, rtol=1e-9)
+
+
+def busy(seed, n=200, rate=8.0, pool=12, **more):
+    rng = np.random.default_rng(seed)
+    tokens = np.round(rng.lognormal(9.2, 1.0, n).clip(16, 131072))
+    at = np.cumsum(rng.exponential(1 / rate, n))
+    hit = np.where(rng.random((n, pool)) < 0.2, rng.uniform(0, 1, (n, pool)), 0.0)
+    return requests(at, tokens, np.round(rng.exponential(300, n)) + 1, 0.05 + 68e-6 * tokens, hit_frac=hit, **more)
+
+
+@pytest.fixture(scope="module")
+def busy_runs():
+    cluster = netkv_cluster()
+    background = np.random.default_rng(0).uniform(0, 0.5, (40, 4))
+    return cluster, simulate_many(
+        {"cluster": cluster, "arrivals": busy(seed), "policy": policy, "seed": seed, "background": background}
+        for seed in range(3)
+        for policy in Policy
+    )
+
+
+def test_bytes_are_conserved_and_no_time_is_negative(busy_runs):
+    cluster, runs = busy_runs
+    hops = np.array([1, 2, 4, 6])
+    for run in runs:
+        done = run.choice >= 0
+        assert done.all() and (run.flags == 0).all()
+        assert run.carried_bytes.sum() == pytest.approx((run.payload_bytes * hops[run.tier]).sum(), rel=1e-9)
+        assert run.stuck_bytes == 0
+        assert (run.transfer_s > 0).all()
+        assert (run.ttft_s >= run.transfer_s).all() and (run.e2e_s >= run.ttft_s - 1e-9).all()
+        best = run.payload_bytes / (4 * cluster.fabric.tier_bytes_per_s[run.tier])
+        assert (run.transfer_s >= best).all()
+
+
+def test_decoding_matches_a_loop_over_iterations(busy_runs):
+    """Landings and choices as given, count every iteration of every instance one by one."""
+    cluster, runs = busy_runs
+    curve = cluster.curve
+    for run, seed in ((runs[0], 0), (runs[6], 0), (runs[13], 1)):
+        arrivals = busy(seed)
+        landed = run.transfer_s + arrivals.arrival_s + arrivals.prefill_s
+        for j in range(12):
+            mine = [r for r in np.argsort(landed, kind="stable") if run.choice[r] == j]
+            active, now = {}, 0.0
+            while mine or active:
+                if not active:
+                    now = max(now, landed[mine[0]])
+                fresh = []
+                while mine and landed[mine[0]] <= now + 1e-9 and len(active) < curve.max_batch:
+                    fresh.append(mine[0])
+                    active[mine.pop(0)] = 0
+                now += curve.base_s + curve.slope_s * len(active)
+                for r in fresh:
+                    assert run.ttft_s[r] == pytest.approx(now - arrivals.arrival_s[r], abs=1e-7)
+                for r in list(active):
+                    active[r] += 1
+                    if active[r] >= arrivals.output_tokens[r]:
+                        assert run.e2e_s[r] == pytest.approx(now - arrivals.arrival_s[r], abs=1e-7)
+                        del active[r]
+
+
+def test_prefix_caches_are_least_recently_used():
+    """One instance, one request at a time: hits equal those of an ordered dict with the same eviction order."""
+    rng = np.random.default_rng(3)
+    n, room = 300, 12
+    chains = [list(range(100 * c, 100 * c + rng.integers(2, 7))) for c in range(12)]
+    lists = [chains[rng.zipf(1.5) % 12] for _ in range(n)]
+    starts = np.concatenate([[0], np.cumsum([len(b) for b in lists])])
+    tokens = np.array([512.0 * len(b) for b in lists])
+    cluster = Cluster(fat_tree(), np.array([0]), np.array([4]), kv_memory_bytes=BYTES * (512 * room + 1),
+                      reserve_tokens=0.0)  # fmt: skip
+    arrivals = requests(100.0 * np.arange(n), tokens, 1.0, block_ids=np.concatenate(lists), block_starts=starts)
+    run = simulate(cluster, arrivals, Policy.CACHE)
+    memory, expected = OrderedDict(), []
+    for blocks in lists:
+        hit = 0
+        while hit < len(blocks) and blocks[hit] in memory:
+            hit += 1
+        expected.append(hit / len(blocks))
+        kept = [b for b in memory if b not in blocks[:hit]]
+        while len(kept) + len(blocks) > room:
+            del memory[kept.pop(0)]
+        later = [b for b in blocks[hit:] if b in memory]  # evicted tails leave no holes in a chain
+        assert not later
+        for b in reversed(blocks):
+            memory[b] = True
+            memory.move_to_end(b)
+    np.testing.assert_allclose(run.hit_frac, expected)
+    assert 0.1 < run.hit_frac.mean() < 0.95
+
+
+def test_memory_is_never_overbooked():
+    """Bytes held between choice and end, per instance, from the outside."""
+    cluster = netkv_cluster()._replace(kv_memory_bytes=40e9)
+    arrivals = busy(5, 300, 20.0)
+    for policy in Policy:
+        run = simulate(cluster, arrivals, policy)
+        tokens = arrivals.input_tokens * (1 - run.hit_frac) + arrivals.output_tokens
+        ready = arrivals.arrival_s + arrivals.prefill_s
+        for j in range(12):
+            mine = np.flatnonzero(run.choice == j)
+            times = np.concatenate([ready[mine], arrivals.arrival_s[mine] + run.e2e_s[mine]])
+            change = np.concatenate([tokens[mine], -tokens[mine]]) * BYTES
+            held = np.cumsum(change[np.lexsort((change, times))])
+            assert held.max(initial=0) <= 40e9
+        rejected = run.choice < 0
+        assert rejected.any() and (run.flags[rejected] == Flag.NO_FIT).all() and np.isnan(run.ttft_s[rejected]).all()
+
+
+def test_background_takes_its_share_and_moves_in_steps():
+    steps = np.array([[0.0, 0, 0, 0.0], [0, 0, 0, 0.5]])
+    size = 8192 * BYTES / 1e9  # 2.68 s alone
+    half = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=steps[1])
+    assert half.transfer_s[0] - 20e-6 == pytest.approx(2 * size, rel=1e-9)
+    moved = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=steps, background_step_s=2.0)
+    assert moved.transfer_s[0] - 20e-6 == pytest.approx(2.0 + 2 * (size - 2.0), rel=1e-9)
+    links = np.zeros((1, len(one_link_cluster().fabric.link_bytes_per_s)))
+    links[0, one_link_cluster().fabric.first[5]] = 0.75  # one uplink of one pod
+    slow = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=links)
+    assert slow.transfer_s[0] - 20e-6 == pytest.approx(4 * size, rel=1e-9)
+
+
+def test_a_stale_oracle_is_read_at_its_last_refresh():
+    """Tier 2 is full at first and idle from 1 s on; refreshed every 5 s, the scheduler believes it full until 5 s."""
+    cluster = netkv_cluster()
+    background = np.array([[0, 0, 0.98, 0.0], [0, 0, 0.0, 0.0]])
+    late = lambda at, refresh: simulate(
+        cluster, requests([at]), Policy.NETKV_FULL, background=background, refresh_s=refresh
+    ).tier[0]
+    assert [late(0.5, 1.0), late(4.0, 1.0), late(4.0, 5.0), late(5.5, 5.0)] == [3, 2, 3, 2]
+
+
+def test_a_radix_k_tree_has_its_known_counts_and_full_bisection():
+    tree = fat_tree_of_radix(8, 1e9)
+    assert tree.instances == 8**3 // 4
+    assert [int((tree.link_tier == kind).sum()) for kind in (1, 2, 3)] == [256, 256, 256]
+    thin = fat_tree_of_radix(8, 1e9, rack_oversubscription=2, pod_oversubscription=4)
+    assert thin.parallel.tolist() == [1, 1, 2, 2]
+    with pytest.raises(InputError, match="radix: 7"):
+        fat_tree_of_radix(7, 1e9)
+
+
+def test_aligned_paths_come_down_through_the_spine_they_went_up():
+    tree = fat_tree_of_radix(4, 1e9)._replace(tier_latency_s=np.zeros(4))
+    cluster = Cluster(tree, np.array([0]), np.array([12]), shards=1)
+    run = simulate(cluster, requests([0.0], pool=1), Policy.LOAD, seed=5)
+    used = np.flatnonzero(run.carried_bytes)
+    first = tree.first
+    assert len(used) == 6 and run.tier[0] == 3
+    spine_up = [k - first[5] - tree.pod[0] * 4 for k in used if first[5] <= k < first[6]]
+    spine_down = [k - first[6] - tree.pod[12] * 4 for k in used if first[6] <= k < first[7]]
+    assert spine_up == spine_down
+
+
+def test_bad_fabrics_and_requests_are_flags_and_sentences():
+    dead = Cluster(fat_tree(tier_bytes_per_s=(450e9, 6e9, 3e9, 0.0)), np.arange(4), np.arange(8, 16))
+    assert "disconnected" in fabric_problems(dead.fabric)[0]
+    run = simulate(dead, requests([0.0, 1.0], pool=8), Policy.ROUND_ROBIN, until_s=100.0)
+    assert (run.flags == Flag.INFEASIBLE).all() and run.stuck_bytes == pytest.approx(2 * 8192 * BYTES)
+    assert summary(run)["served_frac"] == 0.0 and summary(run)["slo_frac"] == 0.0
+    netkv = simulate(dead, requests([0.0], pool=8), Policy.NETKV_FULL)
+    assert netkv.choice[0] == -1  # a network-aware scheduler does not start what cannot end
+    full = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=1.0, until_s=9.0)
+    assert full.stuck_bytes > 0 and np.isnan(full.ttft_s[0])
+    huge = simulate(netkv_cluster(), requests([0.0], 1e7), Policy.LOAD)
+    assert huge.flags[0] & Flag.NO_FIT and "the largest request needs" in huge.problems[0]
+    with pytest.raises(InputError, match="the pool is empty"):
+        simulate(netkv_cluster()._replace(decode=np.zeros(0, int)), requests([0.0], pool=0), Policy.LOAD)
+    with pytest.raises(InputError, match="both pools"):
+        simulate(netkv_cluster()._replace(decode=np.arange(3, 15)), requests([0.0]), Policy.LOAD)
+    with pytest.raises(InputError, match=r"background: 1\.2"):
+        simulate(netkv_cluster(), requests([0.0]), Policy.LOAD, background=1.2)
+    with pytest.raises(InputError, match="input_tokens: nan"):
+        simulate(netkv_cluster(), requests([0.0], np.nan), Policy.LOAD)
+
+
+def test_serial_prefill_queues_and_parallel_prefill_does_not():
+    arrivals = requests(np.zeros(8), prefill=1.0)  # 4 prefill instances, two requests each
+    serial = simulate(netkv_cluster(), arrivals, Policy.LOAD, serial_prefill=True)
+    assert (np.sort(np.floor(serial.ttft_s)) == [1, 1, 1, 1, 2, 2, 2, 2]).all()
+    assert (np.floor(simulate(netkv_cluster(), arrivals, Policy.LOAD).ttft_s) == 1).all()
+
+
+def test_one_seed_hashes_alike_under_all_policies_and_seeds_differ():
+    args = (netkv_cluster(), busy(1))
+    same = [simulate(*args, Policy.ROUND_ROBIN, seed=2).transfer_s for _ in range(2)]
+    np.testing.assert_array_equal(*same)
+    assert (simulate(*args, Policy.ROUND_ROBIN, seed=3).transfer_s != same[0]).any()

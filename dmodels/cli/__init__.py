@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "size": "what fits on one instance: memory by component, sequences at once, what binds",
     "catalog": "GPUs, models and fabrics, with source and date",
     "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",
+    "poa": "the anarchy paper's index over a router's log, its regime, and what drives it",
 }
 
 

@@ -1,0 +1,49 @@
+"""Figures of the routing game: PoA-hat over time, and maps over (omega, tau) like Figure 6 of the anarchy paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
+    """PoA-hat of each window (log scale) against its end, coloured by regime. Returns the axes."""
+    from matplotlib.figure import Figure
+
+    ax = ax or Figure(figsize=(7, 3.5), layout="constrained").add_subplot()
+    start_s, poa_hat, regime = (np.asarray(a) for a in (start_s, poa_hat, regime))
+    ax.plot(start_s, poa_hat, color="0.7", linewidth=1, zorder=1)
+    for code, name, colour in ((0, "below", "tab:blue"), (1, "transition", "tab:orange"), (2, "saturated", "tab:red")):
+        at = regime == code
+        if at.any():
+            ax.scatter(start_s[at], poa_hat[at], s=14, color=colour, label=name, zorder=2)
+    ax.set(xlabel="end of window [s]", ylabel="PoA-hat, Eq. (12)", yscale="log")
+    ax.legend(title="regime", frameon=False)
+    return ax
+
+
+def tau_omega_map(values, tau, omega, title: str, ax: Any = None, limits: tuple[float, float] | None = None) -> Any:
+    """One map: rows tau, columns omega, each cell with its number, the least in bold. Returns the axes."""
+    from matplotlib.figure import Figure
+
+    ax = ax or Figure(figsize=(4, 3.4), layout="constrained").add_subplot()
+    values = np.asarray(values, float)
+    low, high = limits or (np.nanmin(values), np.nanmax(values))
+    image = ax.imshow(values, cmap="YlOrRd", vmin=low, vmax=max(high, low * (1 + 1e-9) + 1e-12), aspect="auto")
+    best = np.unravel_index(np.nanargmin(values), values.shape)
+    for (i, j), value in np.ndenumerate(values):
+        dark = (value - low) > 0.6 * max(high - low, 1e-300)
+        weight = "bold" if (i, j) == best else "normal"
+        ax.text(j, i, f"{value:.3g}", ha="center", va="center", color="white" if dark else "black", weight=weight,
+                fontsize=8)  # fmt: skip
+    ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega", ylabel="tau", title=title)
+    ax.set_xticklabels([f"{v:g}" for v in omega])
+    ax.set_yticklabels([f"{v:g}" for v in tau])
+    ax.figure.colorbar(image, ax=ax)
+    return ax
+
+
+def save(ax: Any, path: Any) -> None:
+    """Write the figure of `ax`; the suffix picks the format."""
+    ax.figure.savefig(path, dpi=150)

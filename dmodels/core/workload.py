@@ -27,9 +27,15 @@ class Workload(Record):
     input_tokens: Real = quantity()  # (..., k)
     output_tokens: Real = quantity()  # (..., k)
     weight_frac: Real = quantity()  # (..., k), sums to 1 over k
-    cached_tokens: Real = quantity(0.0)  # (..., k) or (): part of the input that needs no prefill
+    cached_tokens: Real = quantity(0.0)  # (..., k) part of the input that needs no prefill; one number stands for all
     rate_rps: Real = quantity(1.0)  # (...)
     arrival_cv: Real = quantity(1.0)  # (...) coefficient of variation of the gaps between arrivals; Poisson: 1
+
+    def __post_init__(self):
+        if np.ndim(self.cached_tokens) == 0:  # spread over the support, so that batches stack, index and map
+            inputs = self.input_tokens
+            inputs = inputs if hasattr(inputs, "dtype") else np.asarray(inputs, np.float64)
+            self.cached_tokens = self.cached_tokens + 0.0 * inputs
 
     def __check_init__(self):
         leaves = (self.input_tokens, self.output_tokens, self.weight_frac, self.cached_tokens)
@@ -83,7 +89,7 @@ class Workload(Record):
     @property
     def prefix_hit_frac(self) -> Real:
         """Share of all input tokens that need no prefill."""
-        return self.mean(self.cached_tokens + 0.0 * self.input_tokens) / self.mean_input_tokens
+        return self.mean(self.cached_tokens) / self.mean_input_tokens
 
     def at_rate(self, rate_rps) -> Workload:
         """The same requests arriving `rate_rps` times a second (rescaled in time, so burstiness is kept)."""

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from dmodels.catalog import totals_cdf, workload, workload_names, workload_source
 from dmodels.core.errors import InputError
 from dmodels.core.lengths import TotalsCdf, iterations_by_total, partial_iterations, partial_moments, probabilities
+from dmodels.core.records import stack
 from dmodels.core.workload import Workload
 from dmodels.models.trace import read_trace
 from dmodels.models.workload import between, compress, condition, iterations, quantile, split, whole
@@ -163,6 +164,12 @@ def test_the_catalogue_names_its_sources():
 def test_mooncakes_prefix_hits_are_separate():
     assert float(workload("mooncake").prefix_hit_frac) == 0
     assert float(workload("mooncake", prefix_hits=True).prefix_hit_frac) == pytest.approx(0.3736, abs=1e-4)
+
+
+def test_workloads_stack_index_and_map():
+    both = stack(Workload.fixed(1000, 200), Workload([10.0], [5.0], [1.0], 4.0, 3.0))
+    assert both.prefill_tokens.shape == (2, 1) and both[1].prefill_tokens.tolist() == [6.0]
+    assert jax.vmap(lambda w: w.prefix_hit_frac)(both).tolist() == [0.0, 0.4]
 
 
 def test_rate_changes_and_lengths_do_not():

@@ -24,7 +24,7 @@ def command(
     capacity: Annotated[float, typer.Option(help="C_j, places on each worker")] = 64.0,
     calibrate: Annotated[bool, typer.Option(help="fit a, b and the cache weight to the log")] = False,
     load_aware: Annotated[bool, typer.Option(help="let the optimum move the loads")] = False,
-    baseline_s: Annotated[float | None, typer.Option(help="TTFT P99 of the idle system, s")] = None,
+    baseline: Annotated[str | None, typer.Option(help='TTFT P99 of the idle system, like "55 ms"')] = None,
     limit: Annotated[int, typer.Option(help="bad rows to show")] = 20,
     plot: Annotated[Path | None, typer.Option(help="write PoA-hat over time to this file")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
@@ -33,10 +33,12 @@ def command(
     """Parse, analyse, show."""
     from dmodels.core.errors import InputError
     from dmodels.core.flags import describe
+    from dmodels.core.units import parse
     from dmodels.studies.router_log import analyse
 
     from .render import as_json, print_table
 
+    baseline_s = None if baseline is None else parse(baseline, "s")
     if show_python:
         call = f"analyse({str(log)!r}, window={window}, step={step}, workers={worker}, limit={limit}, "
         call += f"capacity={capacity}, calibrate={calibrate}, load_aware={load_aware}, baseline_s={baseline_s})"

@@ -1,0 +1,98 @@
+"""`dmodels poa LOG`: a log with faults is read, counted and shown; the JSON holds the library's numbers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dmodels.cli import main
+from dmodels.games.anarchy_index import poa_index
+
+
+def rows(n=200, workers=3, seed=0):
+    rng = np.random.default_rng(seed)
+    arrival = np.cumsum(rng.exponential(0.05, n))
+    latency = 2.0 + rng.exponential(0.5, n)
+    return [{"id": f"r{i}", "arrival": float(arrival[i]), "completion": float(arrival[i] + latency[i]),
+             "worker": f"decode-{rng.integers(workers)}", "latency": float(latency[i]), "ttft": 0.1,
+             "overlap": rng.uniform(size=workers).tolist()} for i in range(n)]  # fmt: skip
+
+
+def write(path, records):
+    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in records), encoding="utf-8")
+    return str(path)
+
+
+def test_json_holds_the_librarys_numbers(tmp_path, capsys):
+    records = rows()
+    assert main(["poa", write(tmp_path / "log.jsonl", records), "--window", "100", "--step", "100", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    records.sort(key=lambda r: r["completion"])
+    worker = [int(r["worker"][-1]) for r in records[:100]]
+    index = poa_index([r["latency"] for r in records[:100]], worker, [r["overlap"] for r in records[:100]])
+    first = result["windows"][0]
+    assert first["poa_hat"] == pytest.approx(float(index.poa_hat)) and len(result["windows"]) == 2
+    assert first["routing"] * first["constant"] * first["queueing"] == pytest.approx(first["poa_hat"])
+    assert first["driver"] == "constant" and first["regime"] == "below"
+    assert result["log"]["rows"] == result["log"]["kept"] == 200
+
+
+def test_bad_rows_are_counted_by_kind_and_shown_up_to_the_limit(tmp_path, capsys):
+    good = rows(60)
+    bad = [
+        {**good[0], "id": "late", "completion": good[0]["arrival"] - 1},
+        good[1],
+        {**good[2], "id": "w", "worker": "nowhere"},
+        {**good[3], "id": "skew", "latency": 400.0},
+        {**good[4], "id": "nan", "arrival": "NaN"},
+        {k: v for k, v in good[5].items() if k != "worker"},
+        '{"id": "cut',
+        "[1, 2]",
+        {**good[6], "id": "o", "overlap": [2.0, 0, 0]},
+        {**good[7], "id": "far", "arrival": good[59]["arrival"] + 500, "completion": good[59]["arrival"] + 502},
+    ]
+    args = ["poa", write(tmp_path / "log.jsonl", good + bad), "--window", "30", "--limit", "4", "--json"]
+    for j in range(3):
+        args += ["--worker", f"decode-{j}"]
+    assert main(args) == 0
+    log = json.loads(capsys.readouterr().out)["result"]["log"]
+    assert log["problems"] == {
+        "completion before arrival": 1, "duplicated id": 1, "unknown worker": 1, "clock skew": 1, "bad number": 2,
+        "missing field": 1, "unreadable": 2, "gap": 1,
+    }  # fmt: skip
+    assert log["rows"] == 70 and log["kept"] == 62 and len(log["reports"]) == 4
+    assert log["reports"][0].startswith("row 61: completion")
+
+
+def test_the_table_goes_to_stdout_and_reports_to_stderr(tmp_path, capsys):
+    assert main(["poa", write(tmp_path / "log.jsonl", [*rows(50), "rubbish"]), "--window", "25"]) == 0
+    seen = capsys.readouterr()
+    assert "PoA-hat" in seen.out and "row 51" in seen.err and "row 51" not in seen.out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("", "none of 0 rows"), ("rubbish\n{}\n", "none of 2 rows"), ('{"id": 1}', "no arrival")]
+)
+def test_a_log_without_a_usable_row_is_one_line_and_exit_code_2(tmp_path, capsys, text, says):
+    path = tmp_path / "log.jsonl"
+    path.write_text(text)
+    assert main(["poa", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+def test_a_missing_file_and_a_bad_window_are_one_line(tmp_path, capsys):
+    assert main(["poa", str(tmp_path / "none.jsonl")]) == 2
+    assert main(["poa", write(tmp_path / "log.jsonl", rows(5)), "--window", "0"]) == 2
+    assert "window 0" in capsys.readouterr().err
+
+
+def test_plot_and_python(tmp_path, capsys):
+    path = write(tmp_path / "log.jsonl", rows(60))
+    assert main(["poa", path, "--window", "20", "--plot", str(tmp_path / "poa.png"), "--calibrate"]) == 0
+    assert (tmp_path / "poa.png").stat().st_size > 5000
+    capsys.readouterr()
+    assert main(["poa", path, "--show-python"]) == 0
+    assert "analyse(" in capsys.readouterr().out

@@ -1,0 +1,91 @@
+"""Request logs in three formats say the same; nonsense is counted, never fatal."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.core.errors import TraceError
+from dmodels.games.anarchy_log import log_from_rows, read_log
+from dmodels.games.anarchy_windows import driver, windows
+
+ROWS = [{"id": f"r{i}", "arrival": i * 0.1, "completion": i * 0.1 + 1.0, "worker": f"w{i % 2}", "overlap": 0.25}
+        for i in range(40)]  # fmt: skip
+
+
+def test_three_formats_are_one_log(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    with (tmp_path / "a.csv").open("w", newline="") as out:
+        table = csv.DictWriter(out, ROWS[0])
+        table.writeheader()
+        table.writerows(ROWS)
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    logs = [read_log(tmp_path / name) for name in ("a.jsonl", "a.csv", "a.parquet")]
+    for log in logs:
+        assert log.ids == logs[0].ids and log.workers == ("w0", "w1") and not log.problems
+        np.testing.assert_array_equal(log.latency_s, logs[0].latency_s)
+        np.testing.assert_array_equal(log.overlap, logs[0].overlap)
+
+
+def test_prefixes_are_replayed_in_order_of_arrival():
+    """Worker a saw x y; a request x y z then finds two of three blocks there and none on b."""
+    rows = [{"arrival": 0, "completion": 2, "worker": "a", "prefix": ["x", "y"]},
+            {"arrival": 1, "completion": 3, "worker": "b", "prefix": ["x", "y", "z"]},
+            {"arrival": 2, "completion": 4, "worker": "b", "prefix": "x y q"}]  # fmt: skip
+    log = log_from_rows(iter(rows))
+    np.testing.assert_allclose(log.overlap, [[0, 0], [2 / 3, 0], [2 / 3, 2 / 3]])
+    assert "never evict" in log.notices[0]
+
+
+def test_worker_objects_and_other_names():
+    rows = [{"request_id": 7, "start": "1.5", "e2e": 2, "decode_worker_id": 3, "overlaps": {"3": 0.5, "9": 1.0}}]
+    log = log_from_rows(iter(rows), workers=[1, 3])
+    assert log.ids == ("7",) and log.completion_s.tolist() == [3.5] and log.overlap.tolist() == [[0.0, 0.5]]
+
+
+values = st.one_of(
+    st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=8), st.lists(st.floats(), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.floats(), max_size=2), st.just("1e400"), st.just(10**400),
+)  # fmt: skip
+fields = st.sampled_from(["id", "arrival", "completion", "worker", "latency", "ttft", "overlap", "prefix", "x"])
+
+
+@settings(max_examples=150)
+@given(st.lists(st.one_of(st.dictionaries(fields, values, max_size=8), st.text(max_size=10), values), max_size=8))
+def test_no_row_crashes_the_reader(junk):
+    """Every row is used or counted."""
+    log = log_from_rows(iter([*junk, ROWS[0]]), limit=3)
+    dropped = log.rows_count - len(log)
+    kept_but_counted = {"gap", "clock skew", "overlap of another length"}
+    assert dropped == sum(n for kind, n in log.problems.items() if kind not in kept_but_counted)
+    assert len(log.reports) <= 3 and np.isfinite(log.latency_s).all() and (log.latency_s >= 0).all()
+
+
+@settings(max_examples=60)
+@given(data=st.binary(max_size=300), suffix=st.sampled_from([".csv", ".jsonl", ".parquet", ".log"]))
+def test_no_bytes_crash_the_reader(data, suffix, tmp_path_factory):
+    path = tmp_path_factory.mktemp("log") / f"log{suffix}"
+    path.write_bytes(data)
+    try:
+        read_log(path)
+    except TraceError as error:
+        assert "\n" not in str(error)
+
+
+def test_windows_multiply_to_the_index_and_name_the_driver():
+    rng = np.random.default_rng(0)
+    rows = [{"id": i, "arrival": float(i), "completion": i + (1.0 if i < 300 else 40.0) + rng.uniform(0, 0.01),
+             "worker": int(rng.integers(3))} for i in range(600)]  # fmt: skip
+    log = log_from_rows(iter(rows))
+    w = windows(log, size=100, step=50)
+    np.testing.assert_allclose(w.routing * w.constant * w.queueing, w.index.poa_hat, rtol=1e-12)
+    assert driver(w)[0] == "constant" and driver(w)[-1] == "queue"
+    assert w.end_s[0] == log.completion_s[99] and (np.diff(w.end_s) >= 0).all()

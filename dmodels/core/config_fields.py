@@ -19,6 +19,11 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "num_experts_per_tok": ("top_k_experts", "num_experts_per_token", "moe_top_k", "moe_topk", "experts_per_token"),
     "max_position_embeddings": ("n_positions", "max_sequence_length", "seq_length", "model_max_length"),
     "dtype": ("torch_dtype",),
+    "mamba_num_heads": ("mamba_n_heads",),
+    "mamba_head_dim": ("mamba_d_head",),
+    "ssm_state_size": ("mamba_d_state",),
+    "n_groups": ("mamba_n_groups",),
+    "conv_kernel": ("mamba_d_conv",),
 }
 
 #: Far above any model, far below where products of counts stop being whole in float64.

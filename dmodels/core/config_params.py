@@ -12,6 +12,9 @@ from typing import NamedTuple
 from .config_fields import Fields
 from .config_layers import Layer
 
+#: Families whose feed-forward blocks have no gate: up and down only.
+UNGATED = ("phi", "gpt2", "gpt_bigcode", "gpt_neox", "falcon", "bloom", "starcoder2", "nemotron", "nemotron_h")
+
 
 class Part(NamedTuple):
     """Parameters that are stored together. `module` is relative to the layer; vectors are never quantised."""
@@ -208,8 +211,7 @@ def _dense(s: Shape, layer: Layer) -> list[Part]:
 
 def _matrices(s: Shape) -> int:
     """Matrices of a feed-forward block: gate, up and down, or up and down only."""
-    plain = s.family in ("phi", "gpt2", "starcoder2", "nemotron", "nemotron_h")
-    return 2 if plain or s.f.text("mlp_hidden_act") == "relu2" else 3
+    return 2 if s.family in UNGATED or s.f.text("mlp_hidden_act") == "relu2" else 3
 
 
 def expert_width(s: Shape) -> int:

@@ -32,6 +32,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gpt2": {"tie_word_embeddings": True},
     "gpt_oss": {"sliding_window_pattern": 2},
     "starcoder2": {"tie_word_embeddings": True},
+    "llama4": {"sliding_window_pattern": 4, "attention_chunk_size": 8192},
     "qwen3_next": {"full_attention_interval": 4},
     "qwen3_5": {"full_attention_interval": 4},
     "deepseek_v32": {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128},
@@ -43,8 +44,20 @@ DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float32": 2.0, "half": 2.0, "au
                "float8_e4m3fn": 1.0, "float8_e5m2": 1.0}  # fmt: skip
 STATE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float32": 4.0}
 
-#: FP8 MLA of the V3.2 kind: 512 FP8 numbers, a float32 scale per 128 of them, 64 rotary numbers in BF16.
+#: The indexer of sparse MLA keeps an FP8 key per token, and one float32 scale for it.
 INDEX_SCALE_BYTES = 4
+#: Fields of designs that the layer kinds here do not describe; reading past them would give wrong numbers.
+NOT_DESCRIBED = {
+    "block_configs": "layers of different shapes",
+    "compress_ratios": "compressed attention",
+    "linear_attn_config": "Kimi delta attention",
+    "attn_layer_period": "Jamba's Mamba-1 layers",
+    "attn_layer_indices": "Bamba's layer list",
+    "mamba_d_ssm": "attention and state space in one layer",
+    "ssm_cfg": "Mamba-1 layers",
+    "cross_attention_layers": "cross-attention layers",
+    "use_cla": "cross-layer attention",
+}
 
 
 def read_config(config: str | PathLike | Mapping) -> dict[str, float]:
@@ -60,8 +73,9 @@ def read_config(config: str | PathLike | Mapping) -> dict[str, float]:
     f = Fields(text, _defaults(family), where)
     if f.raw("is_encoder_decoder") is True:
         raise f.wrong("is_encoder_decoder", True, "a decoder-only model (false)")
-    if f.raw("block_configs") is not None:
-        raise ConfigError(f"{where}: block_configs is there; only models whose layers have one shape are accepted")
+    for name, what in NOT_DESCRIBED.items():
+        if f.raw(name):
+            raise f.wrong(name, f.raw(name), f"none ({what}: not modelled)")
     shape = _shape(f, family)
     layers = read_layers(f, family)
     quantization = read_quantization(Fields({**_quantization_of(raw), **_quantization_of(text)}, where=where))
@@ -123,7 +137,8 @@ def _defaults(family: str) -> dict[str, Any]:
 
 def _shape(f: Fields, family: str) -> Shape:
     hidden, heads = f.count("hidden_size"), f.count("num_attention_heads")
-    kv_heads = f.count("num_key_value_heads", heads)
+    one_kv_head = f.flag("multi_query", False) and not f.flag("new_decoder_architecture", False)
+    kv_heads = 1 if one_kv_head else f.count("num_key_value_heads", heads)
     if kv_heads > heads:
         raise f.wrong("num_key_value_heads", kv_heads, f"at most num_attention_heads = {heads}")
     if f.raw("head_dim") is None and not f.raw("kv_lora_rank") and hidden % heads:
@@ -132,7 +147,7 @@ def _shape(f: Fields, family: str) -> Shape:
     width = f.raw("intermediate_size")
     if width is None and f.raw("num_experts") and f.raw("moe_intermediate_size") is not None:
         intermediate = f.count("moe_intermediate_size")  # every layer is a mixture of experts
-    elif width is None and family == "gpt2":
+    elif width is None and family in ("gpt2", "gpt_bigcode", "falcon", "bloom"):
         intermediate = 4 * hidden
     else:
         intermediate = f.count("intermediate_size")
@@ -219,6 +234,11 @@ def _weights(s: Shape, layers: list[Layer], quantization: Quantization | None) -
     if active > experts:
         raise f.wrong("num_experts_per_tok", active, f"at most the number of experts, {experts},")
     tied = f.flag("tie_word_embeddings", False)
+    per_layer = f.count("hidden_size_per_layer_input", 0, least=0)  # Gemma 3n and 4: an embedding for each layer,
+    ports = (3 * per_layer + 1) * s.hidden * len(layers) if per_layer else 0  # its projections, gates and norms
+    params["dense"] += ports
+    stored["dense"] += ports * base
+    tables = per_layer * len(layers) * f.count("vocab_size_per_layer_input", vocab)
     head_bias = vocab if s.family in ("phi", "phimoe") else 0
     return {
         "attention_params": params["attention"],
@@ -228,7 +248,7 @@ def _weights(s: Shape, layers: list[Layer], quantization: Quantization | None) -
         "n_experts": experts,
         "n_active_experts": active,
         "n_moe_layers": n_moe,
-        "embedding_params": 0 if tied else vocab * s.hidden,
+        "embedding_params": tables + (0 if tied else vocab * s.hidden),
         "head_params": vocab * s.hidden + head_bias,
         "attention_dtype_bytes": _mean(stored, params, "attention", base),
         "dense_dtype_bytes": _mean(stored, params, "dense", base),

@@ -48,6 +48,8 @@ PUBLISHED = {
     "gemma-2-9b": 9_241_705_984,
     "gemma-2-27b": 27_227_128_320,
     "nemotron-3-nano-30b-a3b": 31_577_940_288,
+    "nemotron-h-8b": 8_100_852_736,
+    "llama-4-scout": 107_769_861_120,
     "phi-4": 14_659_507_200,
 }
 
@@ -72,6 +74,7 @@ def test_parameters_are_those_of_the_published_checkpoint(name, params):
         ("nemotron-4-340b", 341e9, 336e9),
         ("gemma-4-26b-a4b", 25.2e9, 3.8e9),
         ("glm-5", 744e9, 40e9),
+        ("llama-4-maverick", 400e9, 17e9),
     ],
 )
 def test_total_and_active_parameters_are_those_of_the_model_card(name, total, active):
@@ -197,6 +200,8 @@ def test_gpt_oss_quantises_its_experts_only():
         ({"torch_dtype": "int3"}, ["torch_dtype", "'int3'", "bfloat16"]),
         ({"kv_lora_rank": 512}, ["qk_rope_head_dim", "missing"]),
         ({"is_encoder_decoder": True}, ["is_encoder_decoder"]),
+        ({"compress_ratios": [0, 4]}, ["compress_ratios", "not modelled"]),
+        ({"block_configs": [{}]}, ["block_configs", "not modelled"]),
     ],
 )
 def test_what_is_wrong_is_named_in_one_line(change, words):

@@ -1,0 +1,55 @@
+"""The joint optimum of a burst equals brute force, and the greedy never beats it."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dmodels.control.netkv import Oracle, Policy, Pool, dispatch
+from dmodels.control.netkv_joint import burst_cost_s, joint_assignment
+from dmodels.core.flags import Flag
+
+RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])
+
+
+def case(seed, requests=4, decode=4):
+    rng = np.random.default_rng(seed)
+    oracle = Oracle(rng.integers(1, 4, (2, decode)), RATES, np.full(4, 1e-5), rng.uniform(0, 0.8, 4))
+    queued, batch = rng.integers(0, 3, decode), rng.integers(50, 65, decode)
+    pool = Pool(np.full(decode, 1e12), queued.astype(float), batch.astype(float))
+    hits = np.where(rng.random((requests, decode)) < 0.4, rng.uniform(0, 1, (requests, decode)), 0.0)
+    return oracle, 1, rng.uniform(1e8, 1e10, requests), hits, pool, rng.integers(0, 4, (2, 4)).astype(float)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_joint_assignment_is_the_brute_force_optimum(seed):
+    oracle, source, kv, hits, pool, flying = case(seed)
+    solution = joint_assignment(oracle, source, kv, hits, pool, in_flight=flying)
+    every = [burst_cost_s(oracle, source, kv, hits, pool, i, in_flight=flying) for i in product(range(4), repeat=4)]
+    assert solution.value.cost_s == pytest.approx(min(every), rel=1e-9)
+    own = burst_cost_s(oracle, source, kv, hits, pool, solution.value.index, in_flight=flying)
+    assert own == pytest.approx(min(every), rel=1e-9)
+    assert solution.flags == 0 and abs(solution.certificate["gap"]) <= 1e-9 * own
+    assert solution.certificate["bounds"].min() == pytest.approx(own)
+
+
+def test_the_greedy_never_beats_it_and_sometimes_loses():
+    excess = []
+    for seed in range(20):
+        oracle, source, kv, hits, pool, flying = case(seed, requests=8, decode=6)
+        best = joint_assignment(oracle, source, kv, hits, pool, in_flight=flying).value.cost_s
+        greedy, *_ = dispatch(Policy.NETKV_FULL, oracle, np.full(8, source), kv, hits, pool, in_flight=flying)
+        cost = burst_cost_s(oracle, source, kv, hits, pool, greedy.index, in_flight=flying)
+        excess.append(cost / best - 1)
+    assert min(excess) >= -1e-9 and max(excess) > 0.01
+
+
+def test_no_bandwidth_or_no_room_is_infeasible_and_an_overfull_instance_is_flagged():
+    oracle, source, kv, hits, pool, _ = case(0)
+    dead = oracle._replace(tier_bandwidth_bytes_per_s=np.zeros(4))
+    assert joint_assignment(dead, source, kv, hits, pool).flags & Flag.INFEASIBLE
+    tight = pool._replace(free_bytes=np.zeros(4))
+    assert joint_assignment(oracle, source, kv, 0.0, tight).flags & Flag.INFEASIBLE
+    one = Oracle(np.array([[2]]), RATES, np.zeros(4), np.zeros(4))
+    small = Pool(np.full(1, 1.5e9), np.zeros(1), np.zeros(1))
+    assert joint_assignment(one, 0, np.full(2, 1e9), 0.0, small).flags & Flag.OVERLOAD

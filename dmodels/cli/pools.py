@@ -146,7 +146,13 @@ def _result(study) -> dict:
         "fleet_instances": float(study.savings.homo_instances_count),
         "fleet_usd_per_year": study.single_usd_per_year,
     }
-    return {"single": single, "thresholds": _rows(study), "best": _best(study), "reasons": study.reasons}
+    return {
+        "single": single,
+        "thresholds": _rows(study),
+        "best": _best(study),
+        "forgiving_tokens": study.forgiving_tokens,
+        "reasons": study.reasons,
+    }
 
 
 def _show(study, name: str, gpus: int) -> None:

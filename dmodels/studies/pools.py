@@ -13,7 +13,7 @@ from dmodels.core.workload import Workload
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
 from dmodels.models.pooling import Engine, Headroom, Savings, Thresholds
-from dmodels.models.workload import LengthClass, split, whole
+from dmodels.models.workload import LengthClass, between, split, whole
 
 
 class PoolStudy(NamedTuple):
@@ -30,6 +30,7 @@ class PoolStudy(NamedTuple):
     law_frac: np.ndarray  # exact, without ceilings and with equal headroom
     paged_frac: np.ndarray  # the same law if KV pages are given out on demand, at mean occupancy
     best: tuple[Thresholds, ...]
+    forgiving_tokens: tuple[float, float]  # thresholds around the best that keep 80 % of what it saves
     usd_per_year: np.ndarray  # of the split fleet; nan without a price
     single_usd_per_year: float
     reasons: tuple[str, ...]
@@ -77,6 +78,7 @@ def pool_study(
     saved = Savings(*(np.asarray(x) for x in saved))
     law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
     best = tuple(pooling.best_thresholds(workload, k, context, engine) for k in range(2, pools_count + 1))
+    forgiving = _forgiving(workload, context, float(best[0].threshold_tokens[0]), engine)
     price = float(price_usd_per_hour)
     study = PoolStudy(
         context,
@@ -90,6 +92,7 @@ def pool_study(
         law,
         _paged(every, short, long, engine),
         best,
+        forgiving,
         fleet_cost(saved.dual_instances_count, gpus_per_instance, price).usd_per_year,
         float(fleet_cost(float(saved.homo_instances_count), gpus_per_instance, price).usd_per_year),
         (),
@@ -122,18 +125,38 @@ def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: En
     return np.round(np.asarray(1.0 - cost / price(every)), 12) + 0.0  # no -0.0 from rounding
 
 
+def _forgiving(workload: Workload, context: float, best: float, engine: Engine, kept_frac: float = 0.8):
+    """The widest run of thresholds around the best one, on a grid of 2 %, whose exact saving is `kept_frac` of its."""
+    grid = np.unique(np.append(np.round(np.geomspace(min(64.0, context), context, 350)), best))
+    work = between(workload, -np.inf, grid).work_frac
+    saved = np.asarray(
+        pooling.work_savings(work, pooling.slots_count(grid, engine), pooling.slots_count(context, engine), engine)
+    )
+    at = int(np.searchsorted(grid, best))
+    good = saved >= kept_frac * saved[at]
+    low = at - int(np.argmin(np.append(good[: at + 1][::-1], False))) + 1
+    high = at + int(np.argmin(np.append(good[at:], False))) - 1
+    return float(grid[low]), float(grid[high])
+
+
 def _reasons(s: PoolStudy, engine: Engine, headroom: Headroom) -> list[str]:
     """Sentences that a planner can check against the table."""
     top = int(np.lexsort((s.law_frac, s.savings.realized_frac))[-1])  # of equal fleets the one with less work
     name = f"{s.threshold_tokens[top]:,.0f}"
     share = 1.0 - float(pooling.slot_s(s.slots_short[top], engine) / pooling.slot_s(s.slots_single, engine))
     lines = [
-        f"Of these thresholds {name} saves most: {float(s.short.request_frac[top]):.1%} of the requests but "
-        f"{float(s.short.work_frac[top]):.1%} of the work are short, and work in {s.slots_short[top]:.0f} slots costs "
+        f"Of these thresholds {name} is best: below it are {float(s.short.request_frac[top]):.1%} of the requests and "
+        f"{float(s.short.work_frac[top]):.1%} of the work, and work in {s.slots_short[top]:.0f} slots costs "
         f"{share:.1%} less than in {s.slots_single:.0f}.",
-        f"The paper's formula says {float(s.savings.ideal_frac[top]):.1%}: it counts requests, and it assumes "
-        "that the long pool is as fast as the single one was.",
+        f"Eq. (7) of the paper says {float(s.savings.ideal_frac[top]):.1%}: it counts requests, and takes the long "
+        "pool to be as fast as the single one was.",
     ]
+    low, high = s.forgiving_tokens
+    if s.best[0].saved_frac > 0:
+        lines.append(
+            f"Any threshold from {low:,.0f} to {high:,.0f} keeps 80 % of what the best one, "
+            f"{s.best[0].threshold_tokens[0]:,.0f}, saves."
+        )
     unequal = float(pooling.work_savings(0.0, 1.0, 1.0, engine, headroom))
     if abs(unequal) > 1e-12:
         lines.append(
@@ -146,7 +169,7 @@ def _reasons(s: PoolStudy, engine: Engine, headroom: Headroom) -> list[str]:
         lines.append("In so small a fleet whole instances decide; a split pays reliably once it saves one or more.")
     lines.append(
         f"All this counts slots that reserve the whole context. With pages given out on demand a running "
-        f"sequence holds {float(s.everything.held_tokens):,.0f} tokens on average, and at {name} the split saves "
-        f"{float(s.paged_frac[top]):.1%}."
+        f"sequence holds {float(s.everything.held_tokens):,.0f} tokens on average, and the split at {name} "
+        + (f"costs {-s.paged_frac[top]:.1%} more." if s.paged_frac[top] < -5e-4 else "saves nothing.")
     )
     return lines

@@ -1,0 +1,42 @@
+"""The pool study: whole fleets from a workload, the forgiving range, and limits that no threshold passes."""
+
+import numpy as np
+import pytest
+
+from dmodels.catalog import workload
+from dmodels.core.workload import Workload
+from dmodels.models import pooling
+from dmodels.models.workload import split
+from dmodels.studies.pools import pool_study
+
+
+def test_the_forgiving_range_keeps_four_fifths_and_its_neighbours_do_not():
+    w = workload("azure-paper")
+    study = pool_study(w, pools_count=2)
+    low, high = study.forgiving_tokens
+    best = study.best[0].saved_frac
+
+    def saved(threshold):
+        work, engine = split(w, threshold).short.work_frac, pooling.Engine()
+        return float(pooling.work_savings(work, pooling.slots_count(threshold, engine), 16.0, engine))
+
+    assert low < study.best[0].threshold_tokens[0] < high
+    assert min(saved(low), saved(high)) >= 0.8 * best > max(saved(low / 1.05), saved(high * 1.05))
+
+
+def test_one_length_leaves_nothing_to_split():
+    study = pool_study(Workload.fixed(1000, 200, 500.0), context_tokens=4096)
+    assert study.best[0].saved_frac == 0 and (study.law_frac == 0).all()
+    assert any("keep one pool" in reason for reason in study.reasons)
+
+
+def test_dollars_count_gpus_not_instances():
+    study = pool_study(workload("azure-paper"), [8192], headroom=pooling.Headroom(**pooling.PAPER_HEADROOM),
+                       gpus_per_instance=2, price_usd_per_hour=2.21)  # fmt: skip
+    assert study.single_usd_per_year - study.usd_per_year[0] == pytest.approx(60 * 2 * 2.21 * 8760)
+
+
+def test_more_traffic_needs_a_proportional_fleet():
+    small, large = (pool_study(workload("mooncake"), [8192, 32768], rate_rps=r).savings for r in (1e3, 1e6))
+    ratio = large.dual_instances_count / small.dual_instances_count
+    assert (np.abs(ratio - 1000) < 10).all()  # whole instances: up to 2 in a few hundred

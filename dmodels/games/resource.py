@@ -35,6 +35,7 @@ from ..solvers.solution import Solution
 GRID = 64  # cells of the sign scan
 MOST = 8  # equilibria that one game reports
 BLOCK = 1024  # games solved together
+ALIKE = 1e-6  # violation rates closer than this are the same to anyone who measures them
 
 
 class Game(Record):
@@ -86,12 +87,16 @@ class Game(Record):
 
         For exponential families it is linear in x, whatever the orders of magnitude of the savings.
         """
-        prefill, decode = self.marginals(x)
-        both = (prefill > 1e-280) & (decode > 1e-280)
-        ratio = jnp.log(jnp.where(both, decode, 1.0)) - jnp.log(jnp.where(both, prefill, 1.0))
-        size = jnp.abs(prefill) + jnp.abs(decode)
-        share = 1e3 * (decode - prefill) / jnp.where(size > 0, size, 1.0)
-        return jnp.where(both, ratio, share)
+        return _balance(*self.marginals(x))
+
+
+def _balance(prefill: Real, decode: Real) -> Real:
+    """log(decode / prefill) where both savings are positive, else 1000 (decode - prefill) / (|decode| + |prefill|)."""
+    both = (prefill > 1e-280) & (decode > 1e-280)
+    ratio = jnp.log(jnp.where(both, decode, 1.0)) - jnp.log(jnp.where(both, prefill, 1.0))
+    size = jnp.abs(prefill) + jnp.abs(decode)
+    share = 1e3 * (decode - prefill) / jnp.where(size > 0, size, 1.0)
+    return jnp.where(both, ratio, share)
 
 
 class Split(Record):
@@ -226,43 +231,43 @@ def _residual(x, difference, total):
     return jnp.abs(jnp.where(x >= total, jnp.maximum(push, 0.0), push))
 
 
-def _roots(function, total, most: int):
-    """Up to `most` roots of function on (0, total), with NaN where there are fewer; also the grid and its values."""
-    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
-    values = jax.vmap(function)(grid)
-    left, there = sign_changes(values, most)
+def _roots(function, grid, values):
+    """Up to `MOST` roots of `function` between grid points, NaN where there are fewer."""
+    middle = 0.5 * grid[-1]
+    left, there = sign_changes(values, MOST)
     a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
-    a, b = jnp.where(there, a, 0.5 * total), jnp.where(there, b, 0.5 * total)
+    a, b = jnp.where(there, a, middle), jnp.where(there, b, middle)
     root = chandrupatla(jax.vmap(function), a, b, jnp.where(there, fa, 0.0), jnp.where(there, fb, 0.0))
-    return jnp.where(there, root, jnp.nan), grid, values
+    return jnp.where(there, root, jnp.nan)
 
 
 def _scanned(game: Game) -> Solution:
     """All equilibria that a sign scan brackets; the stable one with the least social cost."""
     held = _held(game)
     total = jnp.maximum(held.budget_gpus, 0.0)
-    roots, grid, values = _roots(held.balance, total, MOST)
-    # a corner counts only if it is one and no bracketed root stands for it already
-    at_zero = jnp.where((values[0] >= 0.0), 0.0, jnp.nan)
-    at_total = jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)
-    corners = jnp.stack([at_zero, at_total])
-    near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)
+    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
+    prefill_saved, decode_saved = jax.vmap(held.marginals)(grid)
+    values, grid_costs = _balance(prefill_saved, decode_saved), jax.vmap(held.cost)(grid)
+    roots = _roots(held.balance, grid, values)
+    corners = jnp.stack(
+        [jnp.where(values[0] >= 0.0, 0.0, jnp.nan), jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)]
+    )
+    near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)  # a root on the corner itself
     points = jnp.sort(jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)]))
     real = jnp.isfinite(points)
     safe = jnp.where(real, points, 0.5 * total)
     slope = jax.vmap(jax.grad(held.balance))(safe)
     inner = (safe > 0.0) & (safe < total)
     stable = real & (~inner | (slope > 0.0))
-    costs = jax.vmap(held.cost)(safe)
-    rank = jnp.where(stable, costs, jnp.where(real, 1e6 + costs, jnp.inf))
+    rank = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf) + jnp.where(stable, 0.0, 1e6)
     best = jnp.argmin(rank)
-    root, any_found = safe[best], jnp.any(real)
-    root_slope = jnp.where(inner[best], slope[best], 0.0)
-    moved = polished(game.balance, root, root_slope)
-    x = jnp.where(inner[best], moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus))
+    root, at_low = safe[best], safe[best] <= 0.0
+    inside = inner[best]
+    moved = polished(game.balance, root, jnp.where(inside, slope[best], 0.0))
+    split = _split(game, jnp.where(inside, moved, jnp.where(at_low, 0.0, game.budget_gpus)))
     prefill, decode = held.marginals(root)
-    bend = jax.vmap(jax.grad(held.difference))(grid)
-    flat = jnp.all(jnp.abs(values) <= 0.0)
+    bend = jnp.diff(decode_saved - prefill_saved)  # of g over each cell: positive where the uniqueness condition holds
+    alike = grid_costs <= jax.lax.stop_gradient(split.cost) + ALIKE
     count = jnp.sum(real)
     certificate = {
         "marginal_prefill": prefill,
@@ -271,43 +276,43 @@ def _scanned(game: Game) -> Solution:
         "equilibria_gpus": points,
         "stable": stable,
         "equilibria_count": count * 1.0,
-        "least_slope": jnp.min(bend),  # of g over the grid: positive if the uniqueness condition holds there
+        "least_slope": jnp.min(bend) / jnp.where(total > 0, total / GRID, 1.0),
+        "alike_low_gpus": jnp.min(jnp.where(alike, grid, root)),  # splits that cost the same to within ALIKE
+        "alike_high_gpus": jnp.max(jnp.where(alike, grid, root)),
         "proved": jnp.zeros(()),
     }
-    wrong_way = jnp.any(jax.vmap(held.marginals)(grid)[0] < 0) | jnp.any(jax.vmap(held.marginals)(grid)[1] < 0)
+    rising = jnp.any(prefill_saved < 0.0) | jnp.any(decode_saved < 0.0)
+    flat = jnp.all(prefill_saved == 0.0) & jnp.all(decode_saved == 0.0)
     flags = (
         _trouble(held)
-        | flag_where(~any_found, Flag.NOT_CONVERGED)
+        | flag_where(~jnp.any(real), Flag.NOT_CONVERGED)
         | flag_where((count > 1) | ~(jnp.min(bend) > 0.0), Flag.NOT_UNIQUE)
-        | flag_where(flat | wrong_way, Flag.OUT_OF_DOMAIN)
+        | flag_where(flat | rising, Flag.OUT_OF_DOMAIN)
         | flag_nonfinite(jnp.sum(values), prefill, decode)
     )
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(_split(game, x), certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
 
 
 def _optimum(game: Game) -> Solution:
     """Least cost over stationary points, ends and grid."""
     held = _held(game)
     total = jnp.maximum(held.budget_gpus, 0.0)
+    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
     slope_of = jax.grad(held.cost)
-    roots, grid, _ = _roots(slope_of, total, MOST)
-    points = jnp.concatenate([roots, grid])
+    points = jnp.concatenate([_roots(slope_of, grid, jax.vmap(slope_of)(grid)), grid])
     real = jnp.isfinite(points)
-    safe = jnp.where(real, points, 0.0)
-    costs = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf)
+    costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
     best = jnp.argmin(costs)
-    root = safe[best]
-    inner = (root > 0.0) & (root < total)
-    bend = jax.grad(slope_of)(root)
+    root = jnp.where(real, points, 0.0)[best]
+    inside = (root > 0.0) & (root < total)
+    slope, bend = jax.value_and_grad(slope_of)(root)
     moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
-    x = jnp.where(inner, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus))
-    slope = slope_of(root)
-    at_corner = jnp.where(root <= 0.0, jnp.minimum(slope, 0.0), jnp.where(root >= total, jnp.maximum(slope, 0.0), slope))
-    certificate = {"slope": jnp.abs(at_corner), "gap": costs[best] - jnp.min(costs[MOST:])}
+    split = _split(game, jnp.where(inside, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus)))
+    certificate = {"slope": _residual(root, slope, total), "gap": costs[best] - jnp.min(costs[MOST:])}
     flags = _trouble(held) | flag_nonfinite(costs[best], slope)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(_split(game, x), certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
 
 
 @float64
@@ -342,3 +347,41 @@ def _with_proof(game: Game, found: Solution) -> Solution:
     elif not agree:
         flags = np.asarray(int(flags) | int(Flag.NOT_UNIQUE), np.int32)
     return Solution(found.value, certificate, flags, found.steps)
+
+
+def explain(game: Game, found: Solution) -> list[str]:
+    """One sentence for each thing that the flags of one game's equilibrium say; empty where all is well."""
+    mask, c, said = int(found.flags), found.certificate, []
+    if mask & Flag.INFEASIBLE:
+        said.append(
+            f"The budget of {float(game.budget_gpus):g} GPUs does not hold one prefill worker of "
+            f"{float(game.prefill_worker_gpus):g} and one decode worker of {float(game.decode_worker_gpus):g}."
+        )
+    if mask & Flag.OUT_OF_DOMAIN:
+        said.append(
+            "A violation rate rises with its owner's GPUs, or neither depends on them, or a budget or weight is "
+            "negative: the game's assumptions do not hold."
+        )
+    if mask & Flag.NONFINITE:
+        said.append("A violation rate is not a finite number somewhere on the budget line.")
+    if mask & Flag.NOT_CONVERGED:
+        said.append("No equilibrium was bracketed on the budget line.")
+    if mask & Flag.NOT_UNIQUE:
+        count = int(c["equilibria_count"])
+        listed = ", ".join(f"{x:.4g}" for x in np.asarray(c["equilibria_gpus"]) if np.isfinite(x))
+        if count > 1:
+            said.append(
+                f"The violation curves are not convex along the budget, and {count} equilibria were found, at "
+                f"{listed} prefill GPUs; the stable one with the least cost is reported."
+            )
+        else:
+            said.append(
+                "The violation curves are not convex along the budget: uniqueness of the equilibrium is not guaranteed, "
+                "though only one was found."
+            )
+    if "alike_low_gpus" in c and float(found.value.multiplier) < ALIKE and not mask & Flag.INFEASIBLE:
+        said.append(
+            f"One more GPU would not change either rate measurably: every split from {float(c['alike_low_gpus']):.4g} to "
+            f"{float(c['alike_high_gpus']):.4g} prefill GPUs costs the same to within {ALIKE:g}."
+        )
+    return said

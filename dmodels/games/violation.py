@@ -35,7 +35,7 @@ class Power(Record):
 
 
 class Logistic(Record):
-    """V(G) = scale / (1 + exp((G - middle) / width)): near 1 when overloaded, near 0 when not. Concave below `middle`."""
+    """V(G) = scale / (1 + exp((G - middle) / width)): near scale when overloaded, then falling. Not convex."""
 
     middle_gpus: Real = quantity()
     width_gpus: Real = quantity()

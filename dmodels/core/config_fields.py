@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from .errors import ConfigError
@@ -56,7 +57,7 @@ class Fields:
         if value is None and default is not None:
             return default
         most = LARGEST.get(name, 2**24)
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
         if not whole or isinstance(value, bool) or not least <= value <= most:
             raise self.wrong(name, value, f"a whole number from {least} to {most}")
         return int(value)

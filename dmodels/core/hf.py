@@ -85,10 +85,14 @@ def read_config(config: str | PathLike | Mapping) -> dict[str, float]:
 
 def _load(config: str | PathLike | Mapping) -> tuple[Mapping[str, Any], str]:
     """The parsed object and a name for it in messages."""
+    if hasattr(config, "to_dict"):  # a configuration object of transformers
+        config = config.to_dict()
     if isinstance(config, Mapping):
         return config, "config"
+    if not isinstance(config, str | PathLike):
+        raise ConfigError(f"config is {config!r:.60}; a path, or the mapping that a config.json holds, is accepted")
     path = Path(config)
-    if path.is_dir():
+    if len(path.name) < 256 and path.is_dir():
         path = path / "config.json"
     parsed = _json(path)
     beside = path.with_name("hf_quant_config.json")  # where Model Optimizer writes the formats

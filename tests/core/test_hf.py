@@ -224,6 +224,20 @@ def test_files_that_are_no_config(tmp_path, content):
         read_config(path)
 
 
+@pytest.mark.parametrize("thing", [None, 3, [1], b"x", "x" * 5000, "\0"])
+def test_what_is_neither_path_nor_mapping(thing):
+    with pytest.raises(ConfigError):
+        read_config(thing)
+
+
+def test_a_configuration_object_is_read_as_its_mapping():
+    class Config:
+        def to_dict(self):
+            return LLAMA
+
+    assert read_config(Config()) == read_config(LLAMA)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="nowhere"):
         read_config(tmp_path / "nowhere" / "config.json")

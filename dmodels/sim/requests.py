@@ -41,7 +41,7 @@ class Served(NamedTuple):
     first_token_s: np.ndarray
     end_s: np.ndarray
     output_tokens: np.ndarray
-    preemptions: np.ndarray | None = None  # (n,) where memory is limited
+    restarts: np.ndarray | None = None  # (n,) times that work was lost, to preemption or to a failure
     instance: np.ndarray | None = None  # (n,) where there is a fleet
 
     @property

@@ -1,0 +1,308 @@
+"""A fleet of continuous-batching instances behind a router: pools, policies, spillover, failures, drains.
+
+Exact, request by request. Policies that look at loads couple all instances at every arrival, which no array operation
+expresses; so this is one compiled loop over arrivals, completions and fleet events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.records import float64
+
+from . import fleet_state as fs
+from . import laws, virtual_time
+from .batching import check_instance, work
+from .compiled import kernel
+from .requests import Prefill, Requests, Served
+from .routing import Policy, choose, choose_pool
+
+
+class Pool(NamedTuple):
+    """Instances of one kind. A request whose tokens exceed `max_tokens` is not routed here."""
+
+    instances: int
+    slots: int
+    law: Any
+    max_tokens: float = np.inf
+    chunk_tokens: int = 512
+    prefill: Prefill = Prefill.OWN
+    emits: bool = False
+
+
+class Change(IntEnum):
+    """What can happen to an instance. DOWN loses all work: its requests are routed anew and start over. DRAIN lets it
+    finish what it has, and takes nothing new. SLOW multiplies its iteration times by the event's value."""
+
+    DOWN = 0
+    UP = 1
+    SLOW = 2
+    DRAIN = 3
+    OPEN = 4
+
+
+class Event(NamedTuple):
+    """At `time_s`, `change` happens to `instance` (counted over all pools)."""
+
+    time_s: float
+    change: Change
+    instance: int
+    value: float = 1.0
+
+
+class Prefixes(NamedTuple):
+    """Shared prefixes: the id of each request's (-1: none), its tokens, and how many an instance remembers (LRU)."""
+
+    ids: Any
+    tokens: Any
+    remembered: int
+
+
+def simulate(
+    arrival_s: Any,
+    input_tokens: Any,
+    output_tokens: Any,
+    pools: Pool | Sequence[Pool],
+    policy: Policy = Policy.JSQ,
+    *,
+    key: jax.Array | None = None,
+    cached_tokens: Any = 0,
+    route_tokens: Any = None,
+    spill_queue: float = np.inf,
+    events: Sequence[Event] = (),
+    prefixes: Prefixes | None = None,
+    cache_weight: float = 1.0,
+) -> Served:
+    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools in order.
+
+    Pools are tried in order: a request goes to the first whose `max_tokens` holds its `route_tokens` (what the router
+    believes the total is; the true total unless given), or spills to a later one while more than `spill_queue`
+    requests an instance wait there. Requests that no pool holds, or that turn out longer than the pool they were sent
+    to, are refused: their times are NaN and their instance is -1. RANDOM and POWER_OF_TWO need a `key`.
+    """
+    run = start(arrival_s, input_tokens, output_tokens, pools, policy, key=key, cached_tokens=cached_tokens,
+                route_tokens=route_tokens, spill_queue=spill_queue, events=events, prefixes=prefixes,
+                cache_weight=cache_weight)  # fmt: skip
+    if run.alone:
+        return _independent(run)
+    advance(run, np.inf)
+    return answers(run)
+
+
+class Run(NamedTuple):
+    """A simulation that can be advanced in steps; between steps the fleet's state may be read."""
+
+    fleet: fs.Fleet
+    events: tuple[np.ndarray, ...]
+    policy: int
+    cache_weight: float
+    spill_queue: float
+    alone: bool  # routing looks at no load, so that instances do not influence each other
+
+
+def start(
+    arrival_s, input_tokens, output_tokens, pools, policy=Policy.JSQ, *, key=None, cached_tokens=0, route_tokens=None,
+    spill_queue=np.inf, events=(), prefixes=None, cache_weight=1.0,
+) -> Run:  # fmt: skip
+    """The fleet before the first arrival; arguments as in `simulate`."""
+    pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
+    requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)
+    n = requests.arrival_s.size
+    if n >= 1 << virtual_time.ID_BITS:
+        raise InputError(f"arrival_s: {n} requests in one call; accepted: fewer than 2**28")
+    rows = np.zeros(n, fs.REQUEST)
+    rows["arrival"], rows["prompt"], rows["output"], rows["cached"] = requests
+    rows["route_tokens"] = rows["prompt"] + rows["output"] if route_tokens is None else route_tokens
+    rows["prefix"] = rows["after"] = rows["instance"] = -1
+    rows["admitted"] = rows["first"] = rows["end"] = np.nan
+    if prefixes is not None:
+        rows["prefix"], rows["prefix_tokens"] = prefixes.ids, prefixes.tokens
+        if prefixes.remembered < 1 or (rows["prefix_tokens"] > rows["prompt"]).any():
+            raise InputError("prefixes: accepted are tokens within the input, and at least one remembered prefix")
+    if policy in (Policy.RANDOM, Policy.POWER_OF_TWO):
+        if key is None:
+            raise InputError(f"key: missing; accepted: a jax.random.key, for policy {Policy(policy).name}")
+        rows["draw"], rows["draw2"] = _draws(key, n)
+    records, times = _pools(pools)
+    fleet = _fresh(records, times, rows, 1 if prefixes is None else int(prefixes.remembered))
+    alone = len(pools) == 1 and not events and prefixes is None and policy in (Policy.ROUND_ROBIN, Policy.RANDOM)
+    happening = _events(events, len(fleet.instances))
+    return Run(fleet, happening, int(policy), float(cache_weight), float(spill_queue), alone)
+
+
+def advance(run: Run, until_s: float) -> None:
+    """Run everything that happens up to `until_s`, in place."""
+    _advance(run.fleet, *run.events, run.policy, run.cache_weight, run.spill_queue, until_s)
+
+
+def answers(run: Run) -> Served:
+    """What is known so far; NaN for what has not happened yet."""
+    rows = run.fleet.requests
+    column = lambda name: rows[name].copy()
+    return Served(column("arrival"), column("admitted"), column("first"), column("end"), column("output"),
+                  column("retries"), column("instance"))  # fmt: skip
+
+
+@kernel
+def _advance(f, event_time, event_kind, event_instance, event_value, policy, weight, spill, until):
+    n = f.requests.size
+    while True:
+        i, e = f.place[0], f.place[1]
+        next_arrival = f.requests[i].arrival if i < n else np.inf
+        next_event = event_time[e] if e < event_time.size else np.inf
+        now = min(next_arrival, next_event)
+        if now > until or now == np.inf:
+            fs.run_until(f, until)
+            return
+        fs.run_until(f, now)
+        if next_event <= next_arrival:
+            f.place[1] += 1
+            _happen(f, policy, weight, spill, now, event_kind[e], event_instance[e], event_value[e])
+        else:
+            f.place[0] += 1
+            _route(f, policy, weight, spill, i, now)
+
+
+@kernel
+def _route(f, policy, weight, spill, i, now):
+    p = choose_pool(f, i, spill)
+    if p < 0:
+        return
+    j = choose(f, policy, weight, p, i)
+    while j < 0 and p + 1 < f.pools.size:  # nobody is there: a later pool's context is at least as long
+        p += 1
+        j = choose(f, policy, weight, p, i)
+    request = f.requests[i]
+    if j < 0:
+        if f.place[2] < 0:
+            f.place[2] = i
+        else:
+            f.requests[f.place[3]].after = i
+        f.place[3] = i
+        request.after = -1
+    elif request.prompt + request.output <= f.pools[p].limit:  # else refused: longer than the router believed
+        fs.remember(f, j, i)
+        fs.enter(f, j, i, now)
+
+
+@kernel
+def _happen(f, policy, weight, spill, now, kind, j, value):
+    here = f.instances[j]
+    if kind == 0 and here.up:
+        lost = np.empty(here.in_flight + here.waiting, np.int64)
+        for k in range(here.in_flight):
+            lost[k] = f.lines[j, 0, k] & fs.ID_MASK
+        i = here.head
+        for k in range(here.in_flight, lost.size):
+            lost[k] = i
+            i = f.requests[i].after
+        f.pools[here.pool].backlog -= here.waiting
+        here.in_flight = here.waiting = here.pending = here.up = here.open = here.prefill_v = 0
+        f.kept[j] = -1
+        fs.note_next(f, j)
+        lost.sort()
+        for i in lost:
+            request = f.requests[i]
+            request.admitted = request.first = np.nan
+            request.instance = -1
+            request.retries += 1
+            request.hits = 0
+            _route(f, policy, weight, spill, i, now)
+    elif kind == 2:
+        fs.to_boundary(f, j, now)
+        here.slow = value
+        fs.note_next(f, j)
+    elif kind == 3:
+        here.open = 0
+    elif kind == 1 or (kind == 4 and here.up):
+        here.up = here.open = 1
+        i = f.place[2]
+        f.place[2:] = -1
+        while i >= 0:
+            following = f.requests[i].after
+            _route(f, policy, weight, spill, i, now)
+            i = following
+
+
+def _pools(pools: Sequence[Pool]) -> tuple[np.ndarray, np.ndarray]:
+    """POOL records and iteration times by pool."""
+    if not pools:
+        raise InputError("pools: none; accepted: at least one Pool")
+    for pool in pools:
+        check_instance(pool.slots, pool.chunk_tokens)
+        if pool.instances != int(pool.instances) or pool.instances < 1:
+            raise InputError(f"instances = {pool.instances}; accepted: whole numbers from 1")
+        if isinstance(pool.law, laws.TokenLaw):
+            raise InputError("law: a fleet needs t(n); accepted: LinearLaw, an array, or a function of n")
+    contexts = [float(pool.max_tokens) for pool in pools]
+    if not contexts[0] > 0 or contexts != sorted(contexts):
+        raise InputError(f"max_tokens {contexts}: accepted are positive contexts that do not fall from pool to pool")
+    records = np.zeros(len(pools), fs.POOL)
+    times = np.zeros((len(pools), max(int(pool.slots) for pool in pools) + 1))
+    for k, pool in enumerate(pools):
+        begin = records[k - 1]["start"] + records[k - 1]["size"] if k else 0
+        records[k] = (begin, pool.instances, pool.slots, pool.chunk_tokens, int(pool.prefill), 0 if pool.emits else 1,
+                      pool.max_tokens, 0, 0)  # fmt: skip
+        times[k, : int(pool.slots) + 1] = laws.table(pool.law, int(pool.slots))
+    return records, times
+
+
+def _fresh(pools: np.ndarray, times: np.ndarray, rows: np.ndarray, remembered: int) -> fs.Fleet:
+    """An empty fleet, everything up."""
+    m, most = int(pools["size"].sum()), times.shape[1] - 1
+    instances = np.zeros(m, fs.INSTANCE)
+    instances["pool"] = np.repeat(np.arange(pools.size), pools["size"])
+    instances["slow"] = instances["up"] = instances["open"] = 1
+    leaves = 1 << max(1, (m - 1).bit_length())
+    return fs.Fleet(pools, times, instances, np.zeros((m, 3, most), np.int64), np.full(2 * leaves, np.inf), rows,
+                    np.full((m, remembered, 2), -1), np.array([0, 0, -1, -1]))  # fmt: skip
+
+
+def _events(events: Sequence[Event], instances: int) -> tuple[np.ndarray, ...]:
+    for event in events:
+        if not 0 <= event.instance < instances or not np.isfinite(event.time_s):
+            raise InputError(f"events: {event}; accepted: instances 0..{instances - 1} at finite times")
+        if event.change == Change.SLOW and not (np.isfinite(event.value) and event.value > 0):
+            raise InputError(f"events: {event}; accepted: a positive factor on iteration times")
+    ordered = sorted(events, key=lambda event: event.time_s)
+    return (
+        np.array([e.time_s for e in ordered], np.float64), np.array([int(e.change) for e in ordered], np.int64),
+        np.array([e.instance for e in ordered], np.int64), np.array([e.value for e in ordered], np.float64),
+    )  # fmt: skip
+
+
+@float64
+def _draws(key: jax.Array, n: int) -> np.ndarray:
+    return np.asarray(jax.random.uniform(key, (2, n), float))
+
+
+def _independent(run: Run) -> Served:
+    """Instances that do not influence each other, one at a time; the answers are those of `advance`."""
+    rows, pool, size = run.fleet.requests, run.fleet.pools[0], len(run.fleet.instances)
+    routed = rows["route_tokens"] <= pool["limit"]
+    if run.policy == Policy.ROUND_ROBIN:
+        decided = (np.cumsum(routed) - 1) % size
+    else:
+        decided = np.minimum(size - 1, (rows["draw"] * size).astype(np.int64))
+    decided[~routed | (rows["prompt"] + rows["output"] > pool["limit"])] = -1
+    columns = tuple(np.ascontiguousarray(rows[name]) for name in ("arrival", "prompt", "output", "cached"))
+    todo = work(Requests(*columns), Prefill(pool["mode"]), int(pool["chunk"]))
+    times = [np.full(rows.size, np.nan) for _ in range(3)]
+    order = np.argsort(decided, kind="stable")
+    edges = np.searchsorted(decided[order], np.arange(size + 1))
+    for j in range(size):
+        mine = order[edges[j] : edges[j + 1]]
+        out = [np.empty(mine.size) for _ in range(3)]
+        virtual_time.run(
+            columns[0][mine], todo[mine], columns[2][mine], run.fleet.times[0], int(pool["mode"]), int(pool["chunk"]),
+            int(pool["late"]), virtual_time.idle(int(pool["slots"])), 0, True, *out,
+        )  # fmt: skip
+        for whole, part in zip(times, out, strict=True):
+            whole[mine] = part
+    return Served(columns[0], *times, columns[2], np.zeros(rows.size, np.int64), decided)

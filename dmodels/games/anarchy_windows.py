@@ -61,12 +61,13 @@ def windows(
     signal = log.ttft_s if np.isfinite(log.ttft_s).all() else log.latency_s
     p99 = np.quantile(np.lib.stride_tricks.sliding_window_view(signal, size)[starts], 0.99, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        constant, queueing = base / model, mean / base
+        constant, queueing = np.where(np.isfinite(model), base / model, np.nan), mean / base
     return Windows(log.completion_s[starts], log.completion_s[starts + size - 1], index, p99, index.routing, constant,
                    queueing)  # fmt: skip
 
 
-def driver(w: Windows) -> list[str]:
-    """The largest of each window's three factors: "routing", "constant" or "queue"."""
-    factors = np.abs(np.log(np.maximum(np.stack([w.routing, w.constant, w.queueing], -1), 1e-300)))
-    return [("routing", "constant", "queue")[k] for k in np.where(np.isfinite(factors), factors, -1.0).argmax(-1)]
+def driver(w: Windows, plateau: float = 1.25) -> list[str]:
+    """What each window's index says: "constant" while load and routing add less than `plateau`, else the larger one."""
+    rise = np.stack([np.nan_to_num(w.routing, nan=1.0), np.nan_to_num(w.queueing, nan=1.0)], -1)
+    flat = rise.prod(-1) < plateau
+    return ["constant" if f else ("routing", "queue")[k] for f, k in zip(flat, rise.argmax(-1), strict=True)]

@@ -19,6 +19,8 @@ def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
         if at.any():
             ax.scatter(start_s[at], poa_hat[at], s=14, color=colour, label=name, zorder=2)
     ax.set(xlabel="end of window [s]", ylabel="PoA-hat, Eq. (12)", yscale="log")
+    for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        axis("{x:g}")
     ax.legend(title="regime", frameon=False)
     return ax
 

@@ -1,4 +1,4 @@
-"""What is in the catalogue: `gpus`, `models`, `fabrics`, or one GPU or model by name, with source and date."""
+"""What is in the catalogue: `gpus`, `models`, `fabrics`, `workloads`, or one GPU or model by name, with sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import render
 
 
 def command(
-    what: Annotated[str, typer.Argument(help="gpus, models, fabrics, or a name (or the path of a config.json)")] = "",
+    what: Annotated[str, typer.Argument(help="gpus, models, fabrics, workloads, a name, or a config.json")] = "",
     gpu_file: Annotated[str | None, typer.Option(help="your own GPUs and prices: CSV, TOML, JSON or YAML")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
@@ -24,6 +24,7 @@ def command(
         "gpus": (lambda: catalog.gpus(gpu_file), "catalog.gpus()", _gpus),
         "models": (_sized_models, "{name: catalog.model(name) for name in catalog.models()}", _models),
         "fabrics": (catalog.fabrics, "catalog.fabrics()", _fabrics),
+        "workloads": (_workload_facts, "{n: catalog.workload(n) for n in catalog.workload_names()}", _workloads),
     }
     if what in lists or not what:
         chosen = [what] if what else ["gpus", "models"]
@@ -96,6 +97,26 @@ def _fabrics(table: dict[str, dict[str, Any]]) -> None:
         for name, f in table.items()
     ]
     render.print_table("Fabrics", ["fabric", "GB/s one way", "latency us", "per", "source", "date"], rows)
+
+
+def _workloads(table: dict[str, dict[str, Any]]) -> None:
+    rows = [[n, f["mean_input_tokens"], f["mean_output_tokens"], f["rate_rps"], f["source"]] for n, f in table.items()]
+    render.print_table("Workloads", ["workload", "mean input tokens", "mean output", "req/s", "source"], rows)
+
+
+def _workload_facts() -> dict[str, dict[str, Any]]:
+    from dmodels import catalog
+
+    found = {}
+    for name in catalog.workload_names():
+        traffic = catalog.workload(name)
+        found[name] = {
+            "mean_input_tokens": float((traffic.weight_frac * traffic.input_tokens).sum()),
+            "mean_output_tokens": float((traffic.weight_frac * traffic.output_tokens).sum()),
+            "rate_rps": float(traffic.rate_rps),
+            "source": catalog.workload_source(name),
+        }
+    return found
 
 
 def _sized_models() -> dict[str, dict[str, Any]]:

@@ -26,6 +26,14 @@ def test_lists_show_every_entry(capsys, what):
     assert set(json.loads(out)["result"][what]) == set(getattr(catalog, what)())
 
 
+def test_workloads_are_listed_with_their_means(capsys):
+    code, out, _ = run(capsys, "workloads", "--json")
+    found = json.loads(out)["result"]["workloads"]
+    assert code == 0 and set(found) == set(catalog.workload_names())
+    assert all(w["mean_input_tokens"] > 10 and w["mean_output_tokens"] > 5 and w["source"] for w in found.values())
+    assert run(capsys, "workloads")[0] == 0
+
+
 def test_one_gpu_and_one_model(capsys):
     code, out, _ = run(capsys, "H200-SXM", "--json")
     assert code == 0 and json.loads(out)["result"]["hbm_bytes_per_s"] == 4.8e12

@@ -63,6 +63,24 @@ def test_out_of_domain_is_flagged_not_answered():
     assert flags(context_tokens=200_000) & Flag.EXTRAPOLATED
 
 
+any_number = st.floats() | st.sampled_from([0.0, 1.0, -1.0, 8.0, 1e308])
+
+
+@given(context=any_number, tp=any_number, pp=any_number, dp=any_number, ep=any_number, memory=any_number)
+def test_a_number_that_is_not_finite_is_never_unflagged(context, tp, pp, dp, ep, memory):
+    s = _slots(GPU(memory, 3e12, 1e15), context, tp, pp, dp, ep)
+    flags = np.asarray(s.flags)
+    for name in ("slots_count", "sequence_bytes", "budget_bytes", "weight_bytes", "free_bytes"):
+        value = np.broadcast_to(np.asarray(getattr(s, name)), flags.shape)
+        assert np.all(np.isfinite(value) | (flags != 0)), name
+    assert np.all((np.asarray(s.slots_count) >= 0) | (flags != 0))
+
+
+@jax.jit
+def _slots(g, *layout):
+    return concurrent_sequences(CATALOGUE, g, *layout)
+
+
 def test_each_attention_rank_has_a_pool_of_its_own():
     m, g = model("deepseek-v3"), gpu("h200")
     split = concurrent_sequences(m, g, 8192, tp=8, ep=8)

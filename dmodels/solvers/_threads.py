@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
+import numpy as np
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 #: Below this much work (seconds, a rough estimate) waking a second thread costs more than it brings.
@@ -44,3 +46,10 @@ def share(loop: Callable[[int, int], None], count: int, work_s: float) -> None:
     work()
     for other in others:
         other.result()
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """A read-only view. Arrays from JAX are read-only and others are not: one kind spares a second compilation."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

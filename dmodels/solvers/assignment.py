@@ -11,7 +11,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 
-from ._threads import share
+from ._threads import frozen, share
 from .solution import Solution
 
 #: Backends that a caller can force. None chooses: compiled loops on a CPU, the kernel on a GPU, XLA elsewhere.
@@ -145,6 +145,7 @@ def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
     from . import _lap_kernels as kernels
 
     count, n, m = c.shape
+    c = frozen(c)
     integers = c.dtype == np.int64
     lowest, big, limit = (-_FORBIDDEN, _FORBIDDEN, _LIMIT) if integers else (-np.inf, np.inf, np.inf)
     x = np.full((count, n), -1, np.int64)

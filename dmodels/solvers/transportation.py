@@ -11,7 +11,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 
-from ._threads import share
+from ._threads import frozen, share
 from .solution import Solution
 
 #: Marginals may fall by this share of the column's largest before the congestion counts as not convex: they are
@@ -159,7 +159,11 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
     n, m = cost.shape[-2:]
     split = supply is not None
     supply = np.ones(n) if supply is None else supply
-    batch = np.broadcast_shapes(cost.shape[:-2], supply.shape[:-1], price.shape[:-2], width.shape[:-2])
+    batches = (cost.shape[:-2], supply.shape[:-1], price.shape[:-2], width.shape[:-2])
+    try:
+        batch = np.broadcast_shapes(*batches)
+    except ValueError:
+        raise InputError(f"leading axes {', '.join(map(str, batches[:3]))} do not broadcast") from None
     count = int(np.prod(batch))
     flags = np.zeros(count, np.int32)
     wrong = (np.isnan(cost) | (cost == -np.inf)).any((-1, -2))[..., None]
@@ -203,8 +207,8 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
 def _batched(array: np.ndarray, batch: tuple[int, ...], axes: int) -> np.ndarray:
     """`array` as (problems or 1, ...): problems that share it are not given a copy each."""
     core = array.shape[array.ndim - axes :]
-    if int(np.prod(array.shape[: array.ndim - axes])) == 1:
-        return np.ascontiguousarray(array.reshape((1, *core)))
-    return np.ascontiguousarray(np.broadcast_to(array, (*batch, *core))).reshape((-1, *core))
+    shared = int(np.prod(array.shape[: array.ndim - axes])) == 1
+    array = array.reshape((1, *core)) if shared else np.broadcast_to(array, (*batch, *core)).reshape((-1, *core))
+    return frozen(np.ascontiguousarray(array))
 
 

@@ -1,0 +1,281 @@
+"""`transport` and `congestion_transport`: the replicated matrix, linear programmes and networks say the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment, linprog
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.solvers import assign, congestion_transport, transport
+
+
+def slots_optimum(cost, marginal):
+    """SciPy's optimum on the matrix with a column per slot, or None: the definition of the problem."""
+    n = len(cost)
+    slots = (cost[:, :, None] + marginal[None, :, :]).reshape(n, -1)
+    if slots.shape[1] < n:
+        return None
+    try:
+        rows, columns = linear_sum_assignment(slots)
+    except ValueError:
+        return None
+    return slots[rows, columns].sum()
+
+
+def scale_of(*arrays):
+    return 1e-12 * sum(np.abs(a[np.isfinite(a)]).sum() for a in arrays) + 1e-300
+
+
+def check_units(cost, marginal, solution, b=()):
+    """One placement against the slots' optimum; its duals against the definition of the bound."""
+    n, m = cost.shape
+    u, v = solution.certificate["row_duals"][b], solution.certificate["column_duals"][b]
+    columns, total = solution.value.columns[b], solution.value.cost[b]
+    allowed, scale = np.isfinite(cost), scale_of(cost, marginal)
+    best = slots_optimum(cost, marginal)
+    if best is None:
+        room = np.isfinite(marginal).sum(-1)
+        assert solution.flags[b] == Flag.INFEASIBLE and np.isposinf(total) and (columns == -1).all()
+        assert u.sum() + v @ room > 0 and (v <= 0).all() and (u[:, None] + v[None, :])[allowed].max(initial=0) <= 0
+        return
+    loads = np.bincount(columns, minlength=m)
+    mine = cost[np.arange(n), columns].sum() + sum(marginal[j, : loads[j]].sum() for j in range(m))
+    assert solution.flags[b] == 0
+    np.testing.assert_array_equal(solution.value.loads[b], loads)
+    assert abs(mine - best) <= scale and abs(total - best) <= scale
+    assert ((cost - u[:, None] - v[None, :])[allowed] >= -scale).all()
+    bound = u.sum() + np.minimum(marginal + v[:, None], 0).sum()
+    assert abs(mine - bound) <= scale and abs(solution.certificate["gap"][b]) <= scale
+
+
+COSTS = {
+    "uniform": lambda rng, shape: rng.random(shape),
+    "ties": lambda rng, shape: rng.integers(0, 3, shape).astype(float),
+    "same rows": lambda rng, shape: np.take(rng.random((2, shape[1])), rng.integers(0, 2, shape[0]), axis=0),
+    "one favourite": lambda rng, shape: rng.random(shape) + 3 * np.arange(shape[1])[None, :],
+    "constant": lambda rng, shape: np.full(shape, -2.5),
+    "signed huge": lambda rng, shape: 1e200 * rng.normal(size=shape),
+    "tiny": lambda rng, shape: 1e-200 * rng.normal(size=shape),
+    "forbidden": lambda rng, shape: np.where(rng.random(shape) < 0.4, np.inf, rng.random(shape)),
+    "staircase": lambda rng, shape: np.where(
+        np.abs(np.arange(shape[0])[:, None] * shape[1] // shape[0] - np.arange(shape[1])[None, :]) > 1,
+        np.inf,
+        rng.random(shape),
+    ),
+}
+MARGINALS = {
+    "free": lambda rng, m, k: np.zeros((m, k)),
+    "linear": lambda rng, m, k: np.broadcast_to(rng.random((m, 1)) * np.arange(1, 2 * k, 2)[None, :], (m, k)).copy(),
+    "uniform": lambda rng, m, k: np.sort(rng.random((m, k)), axis=-1),
+    "steps": lambda rng, m, k: np.sort(rng.integers(-2, 3, (m, k)), axis=-1).astype(float),
+    "pole": lambda rng, m, k: np.where(np.arange(k)[None, :] < rng.integers(0, k + 1, (m, 1)),
+                                       1 / (k + 1.0 - np.arange(k)[None, :]), np.inf),
+}  # fmt: skip
+
+
+def trial(kind: str, congestion: str, seed: int, problems: int) -> None:
+    rng = np.random.default_rng([seed, *kind.encode(), *congestion.encode()])
+    for _ in range(problems):
+        n, m, k = rng.integers(1, 25), rng.integers(1, 7), rng.integers(1, 12)
+        cost, marginal = COSTS[kind](rng, (n, m)), MARGINALS[congestion](rng, m, k)
+        if "huge" in kind or "tiny" in kind:
+            marginal = marginal * np.abs(cost).max()
+        check_units(cost, marginal, congestion_transport(cost, marginal))
+        capacity = np.isfinite(marginal).sum(-1) if congestion == "pole" else rng.integers(0, 2 * n // m + 2, m)
+        slots = np.where(np.arange(capacity.max(initial=0))[None, :] < capacity[:, None], 0.0, np.inf)
+        check_units(cost, slots, transport(cost, capacity))
+
+
+@pytest.mark.parametrize("congestion", MARGINALS)
+@pytest.mark.parametrize("kind", COSTS)
+def test_placements_are_the_hungarians_on_slots(kind, congestion):
+    trial(kind, congestion, seed=0, problems=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("congestion", MARGINALS)
+@pytest.mark.parametrize("kind", COSTS)
+def test_placements_are_the_hungarians_on_slots_at_length(kind, congestion, seed):
+    trial(kind, congestion, seed, problems=100)
+
+
+@given(st.data(), st.integers(1, 7), st.integers(1, 4), st.integers(0, 5))
+def test_any_small_placement(data, n, m, k):
+    entry = st.floats(-100, 100) | st.sampled_from([np.inf, 0.0, 1.0])
+    cost = np.reshape(data.draw(st.lists(entry, min_size=n * m, max_size=n * m)), (n, m))
+    slots = np.reshape(data.draw(st.lists(entry, min_size=m * k, max_size=m * k)), (m, k))
+    marginal = np.sort(slots, axis=-1)
+    check_units(cost, marginal, congestion_transport(cost, marginal))
+
+
+def linear_programme(cost, capacity, supply):
+    """HiGHS on the transportation problem itself; None where it is infeasible."""
+    n, m = cost.shape
+    allowed = np.isfinite(cost).ravel()
+    limits = np.where(np.isinf(capacity), 1e9, capacity)
+    found = linprog(
+        np.where(allowed, cost.ravel(), 0),
+        A_eq=np.kron(np.eye(n), np.ones((1, m))), b_eq=supply,
+        A_ub=np.kron(np.ones((1, n)), np.eye(m)), b_ub=limits,
+        bounds=[(0, None if a else 0) for a in allowed],
+    )  # fmt: skip
+    assert found.status in (0, 2)
+    return found.fun if found.status == 0 else None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("kind", COSTS)
+def test_shipments_are_the_linear_programmes(kind, whole):
+    rng = np.random.default_rng([*kind.encode(), whole])
+    for _ in range(8):
+        n, m = rng.integers(1, 12), rng.integers(1, 6)
+        cost = COSTS[kind](rng, (n, m))
+        size = np.abs(cost[np.isfinite(cost)]).max(initial=0) or 1.0
+        cost = cost / size  # HiGHS has absolute tolerances
+        supply, capacity = rng.integers(0, 9, n) * 1.0, rng.integers(0, 1 + 12 * n // m, m) * 1.0
+        if not whole:
+            supply, capacity = supply * 0.37, capacity * 0.61
+        if rng.random() < 0.2:
+            capacity[0] = np.inf
+        best = linear_programme(cost, capacity, supply)
+        solution = transport(cost, capacity, supply)
+        u, v = solution.certificate["row_duals"], solution.certificate["column_duals"]
+        bound = supply @ u + sum(c * d for c, d in zip(capacity, v, strict=True) if d != 0)
+        if best is None:
+            assert solution.flags == Flag.INFEASIBLE and bound > 0
+            assert (u[:, None] + v[None, :])[np.isfinite(cost)].max(initial=0) <= 0
+            continue
+        flow, tol = solution.value.flow, 1e-12 * (1 + supply.sum())
+        assert solution.flags == 0 and (flow >= 0).all() and (flow[np.isinf(cost)] == 0).all()
+        np.testing.assert_allclose(flow.sum(1), supply, atol=tol)
+        assert (flow.sum(0) <= capacity + tol).all()
+        assert not whole or (flow == np.round(flow)).all()
+        assert solution.value.cost == pytest.approx(best, abs=1e-7 * (1 + supply.sum()))
+        assert solution.value.cost == pytest.approx(bound, abs=10 * tol)
+        assert (cost - u[:, None] - v[None, :] >= -tol).all() and (v <= 0).all()
+
+
+def test_identical_rows_collapse_to_supplies():
+    """Prefix groups: 4 groups of identical rows cost as much as their 200 rows one by one."""
+    rng = np.random.default_rng(5)
+    group, capacity = rng.random((4, 6)), np.full(6, 40)
+    sizes = np.array([17, 83, 60, 40])
+    grouped = transport(group, capacity, sizes)
+    single = transport(np.repeat(group, sizes, axis=0), capacity)
+    assert grouped.value.cost == pytest.approx(float(single.value.cost), rel=1e-12)
+    np.testing.assert_array_equal(grouped.value.flow.sum(1), sizes)
+
+
+def test_many_rows_few_columns_agree_with_the_assignment_solver():
+    rng = np.random.default_rng(6)
+    cost = rng.random((3, 512, 5)) + np.arange(5)[None, None, :]
+    capacity = np.array([64, 100, 128, 128, 100])
+    solution = transport(cost, capacity)
+    hungarian = assign(np.repeat(cost, capacity, axis=2))
+    np.testing.assert_allclose(solution.value.cost, hungarian.value.cost, rtol=1e-12)
+    assert (solution.flags == 0).all()
+
+
+def test_large_problem_is_proved_by_its_duals():
+    rng = np.random.default_rng(7)
+    n, m = 20_000, 16
+    cost = rng.random((n, m)) + np.linspace(0, 1, m)[None, :]
+    capacity = np.full(m, n // m)
+    solution = transport(cost, capacity)
+    u, v = solution.certificate["row_duals"], solution.certificate["column_duals"]
+    assert (cost - u[:, None] - v[None, :]).min() >= -1e-12 and v.max() <= 0
+    assert np.bincount(solution.value.columns, minlength=m).tolist() == capacity.tolist()
+    assert cost[np.arange(n), solution.value.columns].sum() == pytest.approx(u.sum() + v @ capacity, rel=1e-12)
+
+
+def test_batches_broadcast():
+    rng = np.random.default_rng(8)
+    cost, capacity = rng.random((4, 1, 6, 3)), rng.integers(2, 5, (5, 3))
+    solution = transport(cost, capacity)
+    assert solution.value.columns.shape == (4, 5, 6) and solution.value.loads.shape == (4, 5, 3)
+    for a in range(4):
+        for b in range(5):
+            assert solution.value.cost[a, b] == transport(cost[a, 0], capacity[b]).value.cost
+    marginal = np.sort(rng.random((5, 3, 6)), axis=-1)
+    assert congestion_transport(cost, marginal).value.cost.shape == (4, 5)
+    assert congestion_transport(cost, marginal[0]).value.cost.shape == (4, 1)
+    assert transport(cost, capacity[0], np.ones((4, 7, 6))).value.flow.shape == (4, 7, 6, 3)
+    with pytest.raises(InputError, match="do not broadcast"):
+        transport(cost, capacity[0], np.ones((7, 1, 6)))
+
+
+def test_bad_problems_are_flagged_one_by_one():
+    cost = np.ones((6, 3, 2))
+    cost[1, 0, 0], cost[2, 0, 0] = np.nan, -np.inf
+    capacity = np.full((6, 2), 2.0)
+    capacity[3, 0], capacity[4, 1], capacity[5] = -1, np.nan, 1
+    solution = transport(cost, capacity)
+    bad = [0, Flag.NONFINITE, Flag.NONFINITE, Flag.OUT_OF_DOMAIN, Flag.NONFINITE, Flag.INFEASIBLE]
+    assert solution.flags.tolist() == bad
+    assert (solution.value.columns[1:] == -1).all()
+    assert np.isfinite(solution.value.cost).tolist() == [True] + [False] * 5
+    supply = np.ones((3, 3))
+    supply[1, 0], supply[2, 1] = -1, np.inf
+    assert transport(np.ones((3, 2)), [4, 4], supply).flags.tolist() == [0, Flag.OUT_OF_DOMAIN, Flag.NONFINITE]
+
+
+def test_congestion_that_is_not_convex_is_flagged():
+    rising, falling = [[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]], [[1.0, 2.0, 1.5], [1.0, 1.0, 1.0]]
+    solution = congestion_transport(np.zeros((2, 3, 2)), np.array([rising, falling]))
+    assert solution.flags.tolist() == [0, Flag.OUT_OF_DOMAIN] and np.isnan(solution.value.cost[1])
+    after_inf = congestion_transport(np.zeros((3, 2)), [[1.0, np.inf, 2.0], [1.0, 1.0, 1.0]])
+    assert after_inf.flags == Flag.OUT_OF_DOMAIN
+    assert congestion_transport(np.zeros((3, 2)), [[1.0, np.nan, 2.0], [1.0, 1.0, 1.0]]).flags & Flag.NONFINITE
+
+
+def test_rounding_of_differences_is_not_mistaken_for_nonconvexity():
+    """g(k) = 0.1 k has constant increments up to rounding, which sometimes falls."""
+    marginal = np.diff(0.1 * np.arange(300.0))[None, :].repeat(2, axis=0)
+    assert (np.diff(marginal) < 0).any()
+    solution = congestion_transport(np.random.default_rng(0).random((40, 2)), marginal)
+    assert solution.flags == 0 and solution.certificate["gap"] < 1e-12
+
+
+def test_pigou_like_split():
+    """Ten rows, a constant-cost column (10 each) and one with total cost k**2: marginals 2k - 1 reach 10 at k = 5."""
+    marginal = np.stack([np.full(10, 10.0), 2 * np.arange(1, 11) - 1.0])
+    solution = congestion_transport(np.zeros((10, 2)), marginal)
+    assert solution.value.loads.tolist() == [5, 5] and solution.value.cost == 75
+
+
+@pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.parametrize("m", [0, 2])
+def test_empty_problems(n, m):
+    solution = transport(np.zeros((n, m)), np.full(m, 5))
+    assert solution.flags == (Flag.INFEASIBLE if n and not m else 0)
+    assert solution.value.columns.shape == (n,) and (solution.value.cost == 0 or n)
+    assert congestion_transport(np.zeros((n, m)), np.zeros((m, 0))).flags == (Flag.INFEASIBLE if n else 0)
+
+
+def test_a_row_that_is_one_unit_cannot_be_split():
+    solution = transport(np.zeros((3, 2)), [1.7, 1.9])
+    assert solution.flags == Flag.INFEASIBLE
+    assert transport(np.zeros((3, 2)), [1.7, 1.9], np.ones(3)).flags == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: transport(np.zeros((3, 2)), [1, 1, 1]), "capacity has 3 entries"),
+        (lambda: transport(np.zeros((3, 2)), [1, 1], [1, 1]), "supply has 2 entries"),
+        (lambda: transport(np.zeros(3), [1]), "cost has shape"),
+        (lambda: transport(np.zeros((3, 1)), 4), "capacity has shape"),
+        (lambda: congestion_transport(np.zeros((3, 2)), np.zeros((3, 4))), "marginal has 3 rows"),
+        (lambda: congestion_transport(np.zeros((3, 2)), np.zeros(2)), "marginal has shape"),
+        (lambda: transport(np.array([["a"]]), [1]), "cost has dtype"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, says):
+    with pytest.raises(InputError, match=says) as error:
+        call()
+    assert "\n" not in str(error.value)

@@ -268,14 +268,14 @@ def _scanned(game: Game) -> Solution:
     prefill, decode = held.marginals(root)
     bend = jnp.diff(decode_saved - prefill_saved)  # of g over each cell: positive where the uniqueness condition holds
     alike = grid_costs <= jax.lax.stop_gradient(split.cost) + ALIKE
-    count = jnp.sum(real)
+    count = jnp.sum(jnp.where(real, 1.0, 0.0))
     certificate = {
         "marginal_prefill": prefill,
         "marginal_decode": decode,
         "kkt_residual": _residual(root, decode - prefill, total),
         "equilibria_gpus": points,
         "stable": stable,
-        "equilibria_count": count * 1.0,
+        "equilibria_count": count,
         "least_slope": jnp.min(bend) / jnp.where(total > 0, total / GRID, 1.0),
         "alike_low_gpus": jnp.min(jnp.where(alike, grid, root)),  # splits that cost the same to within ALIKE
         "alike_high_gpus": jnp.max(jnp.where(alike, grid, root)),
@@ -376,12 +376,13 @@ def explain(game: Game, found: Solution) -> list[str]:
             )
         else:
             said.append(
-                "The violation curves are not convex along the budget: uniqueness of the equilibrium is not guaranteed, "
+                "The violation curves are not convex along the budget: the equilibrium need not be unique, "
                 "though only one was found."
             )
     if "alike_low_gpus" in c and float(found.value.multiplier) < ALIKE and not mask & Flag.INFEASIBLE:
         said.append(
-            f"One more GPU would not change either rate measurably: every split from {float(c['alike_low_gpus']):.4g} to "
-            f"{float(c['alike_high_gpus']):.4g} prefill GPUs costs the same to within {ALIKE:g}."
+            "One more GPU would not change either rate measurably: every split from "
+            f"{float(c['alike_low_gpus']):.4g} to {float(c['alike_high_gpus']):.4g} prefill GPUs costs the same "
+            f"to within {ALIKE:g}."
         )
     return said

@@ -1,0 +1,162 @@
+"""The prefill/decode game: closed forms, brute force, several equilibria, corners, optimum, whole workers."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dmodels.core.flags import Flag
+from dmodels.games.resource import Game, equilibria, equilibrium, explain, social_optimum
+from dmodels.games.resource_integer import integer_split
+from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
+
+
+class Three(eqx.Module):
+    """The counterexample to "unique" (propositions, 000-P1b): V_T and V_I convex in their owner's GPUs, G = 1."""
+
+    @staticmethod
+    def prefill(x):
+        return ((1 - x) ** 2 + 5 * (1 - x)) / 64
+
+    @staticmethod
+    def decode(d, p):
+        kappa = 4 + 2 * (1 - 2 * p) + 4 * (p - 0.25) * (p - 0.5) * (p - 0.75)
+        return ((1 - d) ** 2 + (1 - d) + (1 - d) * kappa) / 64
+
+
+def grid_equilibrium(prefill_slope, decode_slope, budget, points=2001):
+    """Where V_T'(x) - V_D'(G - x) changes sign on a fine grid (one change expected), or the corner."""
+    x = np.linspace(0.0, 1.0, points) * budget[:, None]
+    g = prefill_slope(x) - decode_slope(budget[:, None] - x)
+    k = np.argmax(g >= 0, axis=1)
+    low = np.take_along_axis(x, np.maximum(k - 1, 0)[:, None], 1)[:, 0]
+    high = np.take_along_axis(x, k[:, None], 1)[:, 0]
+    none = ~(g >= 0).any(axis=1)
+    return np.where(none, budget, low), np.where(none, budget, high)
+
+
+def test_exponential_families_have_the_closed_form_with_its_corners():
+    rng = np.random.default_rng(1)
+    a, b, total = rng.uniform(0.02, 3, 10_000), rng.uniform(0.02, 3, 10_000), rng.uniform(2, 100, 10_000)
+    found = equilibrium(Game(Exponential(a), Alone(Exponential(b)), total))
+    exact = np.clip((b * total + np.log(a / b)) / (a + b), 0.0, total)
+    np.testing.assert_allclose(found.value.prefill_gpus, exact, rtol=1e-12, atol=1e-10)
+    assert (exact == 0).any() and (exact == total).any()
+    assert found.certificate["kkt_residual"].max() < 1e-14 and not found.flags.any()
+
+
+def test_ten_thousand_games_against_a_grid():
+    rng = np.random.default_rng(2)
+    n = 10_000
+    rate, knee, order = rng.uniform(0.05, 2, n), rng.uniform(0.5, 20, n), rng.uniform(0.5, 4, n)
+    total, weight = rng.uniform(2, 64, n), rng.uniform(0.2, 5, n)
+    game = Game(Power(knee, order), Alone(Exponential(rate)), total, prefill_weight=weight)
+    found = equilibrium(game)
+    col = lambda v: v[:, None]
+    low, high = grid_equilibrium(
+        lambda x: -col(weight * order / knee) * (1 + x / col(knee)) ** (-col(order) - 1),
+        lambda d: -col(rate) * np.exp(-col(rate) * d),
+        total,
+    )
+    x = found.value.prefill_gpus
+    assert np.all((low - 1e-9 <= x) & (x <= high + 1e-9))
+    assert found.certificate["kkt_residual"].max() < 1e-13
+
+
+def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
+    three = Three()
+    game = Game(three.prefill, three.decode, 1.0, prefill_worker_gpus=0.125, decode_worker_gpus=0.125)
+    found = equilibrium(game)
+    np.testing.assert_allclose(found.certificate["equilibria_gpus"][:3], [0.25, 0.5, 0.75], atol=1e-12)
+    assert found.certificate["equilibria_count"] == 3 and found.certificate["proved"] == 1
+    assert found.flags == Flag.NOT_UNIQUE
+    assert found.certificate["stable"][:3].tolist() == [True, False, True]  # the middle one repels a small move
+    assert "3 equilibria" in explain(game, found)[0]
+    roots = equilibria(game)
+    assert roots.complete and len(roots.roots) == 3
+
+
+def test_a_corner_where_equation_5_has_no_solution():
+    game = Game(lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0,
+                prefill_worker_gpus=0.1, decode_worker_gpus=0.1)  # fmt: skip
+    found = equilibrium(game)
+    assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
+    assert found.certificate["marginal_prefill"] == 0.5 and found.certificate["marginal_decode"] == 0.25
+    assert found.flags == 0  # the scan found g increasing, the interval proof found no other root
+
+
+def test_rosens_weights_move_the_equilibrium():
+    game = Game(Exponential(0.3), Alone(Exponential(0.3)), 10.0)
+    even, dear = (equilibrium(game.replace(prefill_weight=w)).value.prefill_gpus for w in (1.0, 4.0))
+    assert even == pytest.approx(5.0) and dear == pytest.approx(5.0 + np.log(4) / 0.6)
+
+
+def test_optimum_against_brute_force_and_never_below_the_smallest_equilibrium():
+    rng = np.random.default_rng(3)
+    n = 500
+    u = lambda low, high: rng.uniform(low, high, n)
+    game = Game(
+        Logistic(u(2, 20), u(0.5, 3)), Multiplied(Exponential(u(0.05, 1)), Power(u(1, 10), u(0.5, 2))), u(4, 40)
+    )
+    best, selfish = social_optimum(game), equilibrium(game)
+    x = np.linspace(0, 1, 4001) * game.budget_gpus[:, None]
+    wide = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (n,))[:, None], game)
+    brute = np.asarray(wide.cost(x)).min(axis=1)
+    assert np.all(best.value.cost <= brute + 1e-12)
+    np.testing.assert_allclose(best.value.cost, brute, atol=2e-3)
+    smallest = np.nanmin(selfish.certificate["equilibria_gpus"], axis=1)
+    assert np.all(best.value.prefill_gpus >= smallest - 1e-9)  # Remark 1, in the form that is true
+    assert np.all(selfish.value.cost >= best.value.cost - 1e-12)
+    assert ((selfish.flags & Flag.NOT_UNIQUE) > 0).any()
+
+
+def test_starvation_moves_the_optimum_and_not_the_equilibrium():
+    plain = Game(Exponential(0.4), Alone(Exponential(0.2)), 16.0)
+    starved = plain.replace(decode=Starved(Exponential(0.2), Exponential(0.5, 0.3)))
+    assert equilibrium(plain).value.prefill_gpus == equilibrium(starved).value.prefill_gpus
+    assert social_optimum(starved).value.prefill_gpus > social_optimum(plain).value.prefill_gpus + 0.1
+    assert social_optimum(plain).value.prefill_gpus == pytest.approx(equilibrium(plain).value.prefill_gpus, abs=1e-9)
+
+
+def test_derivatives_of_the_split_match_finite_differences():
+    def split(v):
+        return equilibrium(Game(Power(v[0], v[1]), Alone(Exponential(v[2])), v[3], v[4])).value.prefill_gpus
+
+    def optimum(v):
+        game = Game(Power(v[0], v[1]), Starved(Exponential(v[2]), Power(v[1], v[0])), v[3], v[4])
+        return social_optimum(game).value.prefill_gpus
+
+    at = jnp.array([3.0, 1.5, 0.5, 9.0, 0.8])
+    for function in (split, optimum):
+        backward = jax.grad(function)(at)
+        steps = 1e-5 * jnp.eye(5)
+        central = np.array([(function(at + e) - function(at - e)) / 2e-5 for e in steps])
+        np.testing.assert_allclose(backward, central, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(jax.jacfwd(function)(at), backward, rtol=1e-10, atol=1e-13)
+
+
+def test_whole_workers_against_enumeration():
+    game = Game(Power(4.0, 2.0), Alone(Power(6.0, 2.0)), 64.0, prefill_worker_gpus=4.0, decode_worker_gpus=8.0)
+    found = integer_split(game)
+    options = [(p, (64 - 4 * p) // 8) for p in range(1, 17) if (64 - 4 * p) // 8 >= 1]
+    costs = [(1 + 4 * p / 4) ** -2 + (1 + 8 * d / 6) ** -2 for p, d in options]
+    assert (found.value.prefill_instances, found.value.decode_instances) == options[int(np.argmin(costs))]
+    assert found.value.cost == pytest.approx(min(costs)) and found.certificate["integrality_gap"] >= 0
+    assert found.certificate["swap_stable"].any()
+
+
+def test_trouble_has_a_flag_and_a_sentence():
+    tight = Game(Exponential(0.3), Alone(Exponential(0.5)), 3.0, prefill_worker_gpus=2.0, decode_worker_gpus=2.0)
+    found = equilibrium(tight)
+    assert found.flags & Flag.INFEASIBLE and "does not hold one prefill worker" in explain(tight, found)[0]
+    assert integer_split(tight).flags & Flag.INFEASIBLE
+    wavy = Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 9.0)  # together they need 12
+    found = equilibrium(wavy)
+    assert found.flags & Flag.NOT_UNIQUE and "not convex" in explain(wavy, found)[0]
+    rising = Game(lambda x: 0.1 * x, lambda d, p: 1 / (1 + d), 4.0)
+    found = equilibrium(rising)
+    assert found.flags & Flag.OUT_OF_DOMAIN and "rises" in explain(rising, found)[0]
+    assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN

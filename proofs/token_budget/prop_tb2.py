@@ -9,12 +9,18 @@ no gain from batching, 1, 10 and 100 erlang need 3, 16 and 115 servers together,
 import math
 from fractions import Fraction
 
+import numpy as np
 import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.pooling import break_even_rho_long, multiplexing_break_even_load, routed_savings, savings
-from dmodels.models.queueing import erlang_c
+from dmodels.models.pooling import (
+    break_even_rho_long,
+    multiplexed_savings,
+    multiplexing_break_even_load,
+    routed_savings,
+    savings,
+)
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(
@@ -59,8 +65,8 @@ def _servers(load: float, wait: float = 0.1) -> int:
 
 def test_two_queues_need_two_margins():  # 3
     assert [(_servers(r), 2 * _servers(r / 2)) for r in (1.0, 10.0, 100.0)] == [(3, 4), (16, 18), (115, 122)]
-    for r in (1.0, 10.0, 100.0):  # and the shipped Erlang C agrees with the recursion
-        assert float(erlang_c(float(_servers(r)), r)) <= 0.1 < float(erlang_c(_servers(r) - 1.0, r))
+    split = multiplexed_savings(0.5, 1.0, [1.0, 10.0, 100.0])  # and the shipped code agrees with the recursion
+    np.testing.assert_allclose(split, [1 - 4 / 3, 1 - 18 / 16, 1 - 122 / 115])
 
 
 def test_the_break_even_load_is_that_of_square_root_staffing():  # 3

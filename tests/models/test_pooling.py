@@ -80,6 +80,30 @@ def test_a_split_that_saves_one_whole_instance_never_costs_more(alpha, rho, load
         assert float(s.dual_instances_count) <= float(s.homo_instances_count)
 
 
+def _servers(load, wait):
+    """The textbook recursion of Erlang B, one server after another."""
+    blocking, n = 1.0, 0
+    while True:
+        n += 1
+        blocking = load * blocking / (n + load * blocking)
+        if n > load and blocking * n / (n - load * (1 - blocking)) <= wait * (1 + 1e-9):
+            return n
+
+
+def test_staffing_is_that_of_the_textbook_recursion():
+    loads, waits = np.meshgrid([0.01, 0.5, 1.0, 3.3, 20.0, 100.0, 334.0, 2000.0], [0.3, 0.1, 1e-3, 1e-6])
+    expected = [[_servers(a, p) for a, p in zip(*row, strict=True)] for row in zip(loads, waits, strict=True)]
+    assert np.asarray(pooling.servers_count(loads, waits)).tolist() == expected
+    assert float(pooling.servers_count(0.0, 0.1)) == 0
+
+
+def test_two_queues_lose_small_and_win_large():
+    """phi and r of the Azure trace: no gain below about a hundred servers, 34 of 361 servers at 334 erlang."""
+    load = np.array([2.0, 5.0, 20.0, 334.0])
+    won = np.asarray(pooling.multiplexed_savings(0.329, 1.614, load) * pooling.servers_count(load, 0.1))
+    assert (won[:3] < 0).all() and won[3] == pytest.approx(34)
+
+
 def test_bad_rates_are_flagged_not_hidden():
     alpha, single, long = np.array([[0.5, 1.5, 0.5, 0.5], [1.0, 1.0, 0.0, 1.0], [1.0, 1.0, 1.0, 0.0]])
     s = savings(alpha, single, 2.0, long, 10.0)

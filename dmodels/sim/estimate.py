@@ -71,6 +71,7 @@ def mean_of(replications: Any, confidence: float = 0.95) -> Estimate:
         raise InputError(f"replications: {x.size}; accepted: at least two")
     value = float(x.mean())
     reach = _student(x.size - 1, confidence) * float(x.std(ddof=1)) / np.sqrt(x.size)
+    reach = float(reach)
     return Estimate(value, value - reach, value + reach, x.size, 0 if np.isfinite(value) else int(Flag.NONFINITE))
 
 

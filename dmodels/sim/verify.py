@@ -1,0 +1,167 @@
+"""A fleet measured by simulation, to stand beside what closed forms say of it.
+
+Nothing here knows a queueing formula: pools, an iteration law, a workload and a router go in, estimates with confidence
+intervals come out. Runs are independent replications; each drops its warm-up by MSER-5, and at its end the requests
+that saw a fleet running dry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.core.workload import Workload
+
+from . import arrivals, estimate, fleet, laws, lengths
+from .estimate import Estimate
+from .fleet import Policy, Pool
+from .requests import Served
+
+
+def measure(
+    workload: Workload,
+    pools: Pool | Sequence[Pool],
+    key: jax.Array,
+    policy: Policy = Policy.JSQ,
+    *,
+    percentile: float = 0.99,
+    spill_queue: float = np.inf,
+    count: int | None = None,
+    target_frac: float = 0.05,
+    at_least: int = 5,
+    at_most: int = 40,
+    confidence: float = 0.95,
+) -> list[dict[str, Estimate]]:
+    """Estimates for each pool of a fleet that serves `workload` at its rate (all pools together) and burstiness.
+
+    Metrics are those of `summary`. Replications of `count` requests (by default long enough for forty mean service
+    times) run until every half-width is at most `target_frac` of its value, or `at_most` have run: NOT_CONVERGED. A
+    fleet that cannot keep up shows OVERLOAD, since its waits grow with the length of the run.
+    """
+    pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
+    rate = float(workload.rate_rps)
+    if not rate > 0:
+        raise InputError(f"rate_rps = {rate:g}; accepted: rates above 0")
+    count = _enough(workload, pools) if count is None else int(count)
+    overloaded = np.zeros(len(pools), int)
+
+    def run(key):
+        key_arrivals, key_lengths, key_router = jax.random.split(key, 3)
+        cv = float(workload.arrival_cv)
+        when = arrivals.poisson(key_arrivals, rate, count) if cv == 1 else arrivals.gamma(key_arrivals, rate, cv, count)
+        long = lengths.draw(key_lengths, workload, count)
+        served = fleet.simulate(when, long.input_tokens, long.output_tokens, pools, policy, key=key_router,
+                                cached_tokens=long.cached_tokens, spill_queue=spill_queue)  # fmt: skip
+        found, edge = {}, 0
+        for p, pool in enumerate(pools):
+            mine = (served.instance >= edge) & (served.instance < edge + pool.instances)
+            edge += pool.instances
+            part = Served(*(None if column is None else column[mine] for column in served))
+            kept, growing = steady(part)
+            overloaded[p] += growing
+            values = summary(Served(*(None if c is None else c[kept] for c in part)), pool.instances, percentile)
+            found |= {(p, name): value for name, value in values.items()}
+        return found
+
+    found = estimate.replicate(run, key, target_frac, at_least, at_most, confidence)
+    result = []
+    for p in range(len(pools)):
+        runs = next(e.samples for (pool, _), e in found.items() if pool == p)
+        bad = int(Flag.OVERLOAD) if overloaded[p] > runs / 2 else 0
+        result.append({name: e._replace(flags=e.flags | bad) for (pool, name), e in found.items() if pool == p})
+    return result
+
+
+def summary(served: Served, instances: int, percentile: float = 0.99) -> dict[str, float]:
+    """Metrics of one run: means and percentiles of TTFT, TPOT, E2E and waiting in seconds, the share that waits longer
+    than a microsecond, requests in flight per instance (by Little's law on the run), and the rate served."""
+    tag = f"p{100 * percentile:g}"
+    span = float(served.arrival_s[-1] - served.arrival_s[0]) if served.arrival_s.size > 1 else np.nan
+    found = {}
+    for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s"):
+        values = getattr(served, name)
+        values = values[np.isfinite(values)]
+        stem = name[:-2]
+        found[f"{stem}_mean_s"] = float(values.mean()) if values.size else np.nan
+        found[f"{stem}_{tag}_s"] = float(np.quantile(values, percentile)) if values.size else np.nan
+    if not np.isfinite(found["tpot_mean_s"]):  # every answer is one token long
+        del found["tpot_mean_s"], found[f"tpot_{tag}_s"]
+    found["in_flight_count"] = float((served.end_s - served.admitted_s).sum() / span / instances)
+    found["served_rps"] = (served.arrival_s.size - 1) / span
+    return found
+
+
+def steady(served: Served) -> tuple[np.ndarray, bool]:
+    """(requests of the steady part, whether waits still grew when the arrivals ended).
+
+    From MSER-5's warm-up of the end-to-end times, up to the last arrival less the longest end-to-end time but 1 in a
+    1,000: what arrived later was served by a fleet to which nothing more came.
+    """
+    e2e = served.e2e_s
+    if e2e.size < 200:
+        raise InputError(f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count")
+    begin, unsettled = estimate.warmup_count(e2e)
+    horizon = served.arrival_s[-1] - np.quantile(e2e, 0.999)
+    end = int(np.searchsorted(served.arrival_s, horizon))
+    first, second, third = (part.mean() for part in np.array_split(served.wait_s, 3))
+    service = float((served.end_s - served.admitted_s).mean())
+    grows = bool(unsettled and third > 1.3 * second > 1.69 * first and third > service / 2)  # 1 : 3 : 5 without end
+    if end - begin < e2e.size // 4:  # the run is dominated by its ends
+        return np.arange(begin, e2e.size), grows
+    return np.arange(begin, end), grows
+
+
+class Row(NamedTuple):
+    """One prediction beside its measurement."""
+
+    metric: str
+    predicted: float
+    measured: Estimate
+    error_frac: float  # predicted / measured - 1
+    agrees: bool  # within the interval
+
+
+def against(predicted: Mapping[str, float], measured: Mapping[str, Estimate]) -> list[Row]:
+    """Predictions beside measurements of the same name, in the order of the predictions."""
+    rows = []
+    for name, value in predicted.items():
+        if name not in measured:
+            raise InputError(f"{name!r} is not measured; accepted: {', '.join(measured)}")
+        e = measured[name]
+        error = float(value) / e.value - 1.0 if e.value else np.nan
+        rows.append(Row(name, float(value), e, error, e.holds(float(value))))
+    return rows
+
+
+def _enough(workload: Workload, pools: Sequence[Pool]) -> int:
+    """Requests for forty mean service times of the slowest pool, between 20 and 400 thousand."""
+    longest = 0.0
+    for pool in pools:
+        total = np.asarray(workload.total_tokens)
+        fits = (total <= pool.max_tokens) & (np.asarray(workload.weight_frac) > 0)
+        if not fits.any():
+            raise InputError(f"max_tokens = {pool.max_tokens:g}: no request of the workload fits this pool")
+        chunks = np.ceil((workload.input_tokens - workload.cached_tokens)[fits] / pool.chunk_tokens)
+        iterations = np.average(chunks + workload.output_tokens[fits], weights=workload.weight_frac[fits])
+        longest = max(longest, iterations * float(laws.table(pool.law, pool.slots)[-1]))
+    return int(np.clip(40 * longest * float(workload.rate_rps), 20_000, 400_000))
+
+
+def trace_metrics(served: Served, instances: int, percentile: float = 0.99, batches: int = 20) -> dict[str, Any]:
+    """Metrics of one long run, such as a trace that cannot be replicated, with intervals from batches."""
+    kept, growing = steady(served)
+    tag = f"p{100 * percentile:g}"
+    found = {}
+    for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s"):
+        values = getattr(served, name)[kept]
+        values = values[np.isfinite(values)]
+        if values.size >= 2 * batches:
+            found[f"{name[:-2]}_mean_s"] = estimate.batch_means(values, batches)
+            found[f"{name[:-2]}_{tag}_s"] = estimate.batch_quantile(values, percentile, batches)
+    bad = int(Flag.OVERLOAD) if growing else 0
+    return {name: e._replace(flags=e.flags | bad) for name, e in found.items()}

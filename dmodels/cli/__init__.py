@@ -10,6 +10,7 @@ import sys
 
 #: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`.
 COMMANDS: dict[str, str] = {
+    "plan": "what to deploy for a model, a traffic trace and SLOs: GPUs, cost, limits, alternatives",
     "size": "what fits on one instance: memory by component, sequences at once, what binds",
     "catalog": "GPUs, models and fabrics, with source and date",
     "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",

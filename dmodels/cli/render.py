@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dmodels.report.text import cell
+
 
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it: arrays as lists, whole floats as ints, NaN and infinities as null."""
@@ -55,18 +57,6 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) 
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, soft_wrap=False, markup=False).print(table)
-
-
-def cell(value: Any) -> str:
-    """A table cell: four significant digits, thousands separated, whole numbers whole."""
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        if not math.isfinite(number):
-            return "-" if math.isnan(number) else "inf"
-        if number.is_integer() or abs(number) >= 10_000:
-            return f"{number:,.0f}"
-        return f"{number:.4g}"
-    return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
 
 
 def write_text(path: str | Path, text: str) -> Path:

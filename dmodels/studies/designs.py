@@ -120,14 +120,19 @@ def schemes(thresholds_tokens: list[float], split: bool) -> tuple[list[Stage], l
     return stages, found
 
 
-def cells(instances: Instances, workload: Workload, stages: list[Stage], slo: SLO, engine: Engine) -> Cells:
-    """Sum up each stage's requests, size each layout's memory for them, tabulate its steps, and pair all with all."""
+def cells(
+    instances: Instances, workload: Workload, small: Workload, stages: list[Stage], slo: SLO, engine: Engine
+) -> Cells:
+    """Sum up each stage's requests, size each layout's memory for them, tabulate its steps, and pair all with all.
+
+    `small` is the same workload compressed to a few hundred support points, on which the memory footprint is taken.
+    """
     requests = stack(*[_requests(workload, stage) for stage in stages])
     percentile = 1.0 - (1.0 - float(slo.percentile)) * np.array([stage.percentile_share for stage in stages])
     share = np.array([stage.ttft_share for stage in stages])
     tpot = np.array([np.inf if stage.role == "prefill" else float(slo.tpot_s) for stage in stages])
     promised = SLO(slo.ttft_s * share, tpot, np.broadcast_to(slo.e2e_s, share.shape), percentile)
-    lengths = [_support(workload, stage) for stage in stages]
+    lengths = [_support(small, stage) for stage in stages]
     inputs, outputs, weights = (np.stack(column) for column in zip(*lengths, strict=True))
     prefill = np.array([float(stage.role == "prefill") for stage in stages])
     memory, steps = _size(instances, requests, inputs, outputs, weights, float(engine.max_num_batched_tokens))

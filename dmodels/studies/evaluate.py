@@ -5,6 +5,8 @@ Cells are processed in blocks of a fixed size, so memory is bounded and new numb
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -12,13 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
-from dmodels.core.records import Real
+from dmodels.core.records import Real, float64
 from dmodels.models.instance import Engine, Operating, operate
 
 from .designs import Cells
 
 #: Cells of one compiled block.
 BLOCK = 512
+#: Numbers of instances per cell of one compiled block.
+COLUMNS = 64
 #: Instances are searched up to 2**_BITS.
 _BITS = 22
 
@@ -44,9 +48,11 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
     """`evaluate` over all cells in blocks; `instances` (cells, r). Host arrays (cells, r)."""
-    parts = [_evaluate(block, padded, rate_rps, slow, engine)
-             for block, padded, slow in _blocks(cells, instances, _slowdown(cells, slowdown))]  # fmt: skip
-    return _joined(parts, len(instances))
+    work = _blocks(cells, _wide(instances), _slowdown(cells, slowdown))
+    parts = _parallel(lambda block: _evaluate(block[0], block[1], rate_rps, block[2], engine), work)
+    n, r = instances.shape
+    columns = zip(*parts, strict=True)
+    return Operating(*(np.concatenate([np.asarray(block) for block in column])[:n, :r] for column in columns))
 
 
 def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0) -> Smallest:
@@ -54,7 +60,8 @@ def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0
 
     `slowdown` is one factor, or one per cell.
     """
-    parts = [_fewest(block, rate_rps, slow, engine) for block, slow in _blocks(cells, _slowdown(cells, slowdown))]
+    work = _blocks(cells, _slowdown(cells, slowdown))
+    parts = _parallel(lambda block: _fewest(block[0], rate_rps, block[1], engine), work)
     n = len(cells.slots_count)
     stable, kept = (np.concatenate([np.asarray(part[i])[:, 0] for part in parts])[:n] for i in range(2))
     none = 2.0**_BITS
@@ -68,20 +75,15 @@ def _evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, eng
 
 @jax.jit
 def _fewest(cells: Cells, rate_rps: Real, slowdown: Real, engine: Engine) -> tuple[Real, Real]:
-    """Binary descent: `not_yet` is the largest number found wanting so far, bit by bit."""
-    blocking = jnp.stack([jnp.int32(int(Flag.OVERLOAD)), jnp.int32(0x7FFFFFFF)])
+    """Binary descent, bit by bit: `wanting` is the largest number found wanting so far. 2**_BITS is tried first."""
+    blocking = np.array([[int(Flag.OVERLOAD), 0x7FFFFFFF]], np.int32)
 
-    def bit(i, not_yet):
-        trial = not_yet + 2.0 ** (_BITS - 1 - i)
+    def bit(i, wanting):
+        trial = wanting + 2.0 ** (_BITS - i)
         flags = evaluate(cells, trial, rate_rps, slowdown, engine).flags
-        wanting = (flags & blocking[None]) != 0
-        return jnp.where(wanting, trial, not_yet)
+        return jnp.where((flags & blocking) != 0, trial, wanting)
 
-    n = cells.slots_count.shape[0]
-    not_yet = jax.lax.fori_loop(0, _BITS, bit, jnp.zeros((n, 2)))
-    last = evaluate(cells, jnp.full((n, 1), 2.0**_BITS), rate_rps, slowdown, engine).flags
-    never = jnp.concatenate([last & blocking[0], last], 1) != 0
-    answer = jnp.where(never, jnp.inf, not_yet + 1.0)
+    answer = jax.lax.fori_loop(0, _BITS + 1, bit, jnp.zeros((cells.slots_count.shape[0], 2))) + 1.0
     return answer[:, :1], answer[:, 1:]
 
 
@@ -97,6 +99,13 @@ def _blocks(*trees):
         yield tuple(jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], tree) for tree in trees)
 
 
-def _joined(parts: list[Operating], n: int) -> Operating:
-    columns = zip(*parts, strict=True)
-    return Operating(*(np.concatenate([np.asarray(block) for block in column])[:n] for column in columns))
+def _wide(instances: np.ndarray) -> np.ndarray:
+    """Columns filled up to a multiple of `COLUMNS` with the last one, so that few shapes are ever compiled."""
+    r = instances.shape[1]
+    return np.pad(instances, ((0, 0), (0, -r % COLUMNS)), mode="edge")
+
+
+def _parallel(function, work) -> list:
+    """One thread per core: a compiled block runs outside the interpreter lock, and on one core."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(float64(function), work))

@@ -1,0 +1,185 @@
+"""A capacity plan: what to deploy, how many GPUs, at what cost, what limits it, and how sure the answer is.
+
+Without options it plans a bundled conversation workload for Llama 3.1 70B at 20 req/s.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dmodels.core.errors import InputError
+from dmodels.core.units import parse
+
+from . import render
+
+
+def command(
+    model: Annotated[
+        str, typer.Option(help="catalogue name, Hugging Face id, or a local config.json")
+    ] = "llama-3.1-70b",
+    gpu: Annotated[str, typer.Option(help="GPU types to choose from, like h100_sxm,h200_sxm")] = "h100_sxm,h200_sxm",
+    trace: Annotated[str | None, typer.Option(help="traffic: a trace (Azure, Mooncake, BurstGPT or plain)")] = None,
+    workload: Annotated[str, typer.Option(help="traffic: a bundled workload, if no trace is given")] = "azure-conv",
+    isl: Annotated[float | None, typer.Option(help="traffic: fixed input tokens (with --osl)")] = None,
+    osl: Annotated[float | None, typer.Option(help="traffic: fixed output tokens (with --isl)")] = None,
+    rate: Annotated[str | None, typer.Option(help='arrivals, like "200 req/s"; default: the traffic\'s own')] = None,
+    ttft: Annotated[str, typer.Option("--ttft", "--ttft-p99", help="bound on time to first token")] = "2 s",
+    tpot: Annotated[str, typer.Option("--tpot", "--tpot-p99", help="bound on time per output token")] = "80 ms",
+    e2e: Annotated[str | None, typer.Option("--e2e", "--e2e-p99", help="bound on the whole request")] = None,
+    percentile: Annotated[float, typer.Option(help="share of requests that must meet each bound")] = 0.99,
+    tp: Annotated[str, typer.Option(help="tensor-parallel degrees to try")] = "1,2,4,8",
+    pp: Annotated[str, typer.Option(help="pipeline-parallel degrees to try")] = "1,2",
+    weights: Annotated[
+        str, typer.Option(help="weight precisions to try: as-published, bf16, fp8, fp4")
+    ] = "as-published",
+    kv: Annotated[str, typer.Option(help="KV precisions to try: as-published, bf16, fp8")] = "as-published",
+    thresholds: Annotated[str | None, typer.Option(help="two-pool thresholds to try, in total tokens")] = None,
+    split: Annotated[bool, typer.Option(help="also try prefill/decode splits")] = True,
+    prefix_hits: Annotated[bool, typer.Option(help="take prefix-cache hits of the trace off the prompts")] = False,
+    repair: Annotated[bool, typer.Option(help="mend the trace: sort it, drop unreadable and empty requests")] = False,
+    max_gpus: Annotated[float, typer.Option(help="GPUs that there are, per pool")] = float("inf"),
+    max_num_seqs: Annotated[float, typer.Option(help="the engine's limit on requests in a batch")] = 256,
+    max_num_batched_tokens: Annotated[float, typer.Option(help="the engine's limit on tokens in a step")] = 8192,
+    backend: Annotated[str, typer.Option(help="engine whose measured speeds apply: vllm, sglang, trtllm")] = "vllm",
+    gpu_file: Annotated[str | None, typer.Option(help="your own GPUs or prices (CSV or TOML)")] = None,
+    sensitivity: Annotated[bool, typer.Option(help="also vary one input at a time")] = True,
+    out: Annotated[Path | None, typer.Option(help="write the report, one HTML page, to this file")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+) -> int:
+    degrees = {"tp": _degrees("tp", tp), "pp": _degrees("pp", pp)}
+    limits = None if thresholds is None else tuple(_number("thresholds", x) for x in thresholds.split(","))
+    names = [name.strip() for name in gpu.split(",") if name.strip()]
+    precisions = {"weights": _precisions(weights), "kv": _precisions(kv)}
+    bounds = (parse(ttft, "s"), parse(tpot, "s"), float("inf") if e2e is None else parse(e2e, "s"))
+    rate_rps = None if rate is None else parse(rate, "req/s")
+    for name, value in (
+        ("max-num-seqs", max_num_seqs),
+        ("max-num-batched-tokens", max_num_batched_tokens),
+        ("max-gpus", max_gpus),
+    ):
+        if not value >= 1:
+            raise InputError(f"--{name} {value:g}: accepted are numbers from 1")
+    if (isl is None) != (osl is None):
+        raise InputError("--isl and --osl: give both or neither")
+    options = {
+        **degrees,
+        **precisions,
+        "thresholds_tokens": limits,
+        "split": split,
+        "backend": backend,
+        "max_gpus": max_gpus,
+    }
+    if show_python:
+        print(_python(model, names, trace, workload, isl, osl, rate_rps, bounds, percentile, options, gpu_file, repair))
+        return 0
+
+    from dmodels.core.hardware import SLO
+    from dmodels.models.instance import Engine
+    from dmodels.report import plan_tables
+    from dmodels.studies.plan import plan, question
+    from dmodels.studies.sensitivity import sensitivity as vary
+
+    traffic, name, notices = _traffic(trace, workload, isl, osl, rate_rps, prefix_hits, repair)
+    for notice in notices:
+        print(f"dmodels: {notice}", file=sys.stderr)
+    asked = question(model, names, traffic, SLO(*bounds, percentile), gpu_file=gpu_file, workload_name=name,
+                     engine=Engine(max_num_seqs, max_num_batched_tokens), **options)  # fmt: skip
+    answer = plan(asked)
+    changes = vary(answer) if sensitivity and answer.best is not None else []
+    if json:
+        print(render.as_json("plan", plan_tables.inputs(answer), plan_tables.result(answer, changes)))
+    else:
+        _print(answer, changes)
+    if out is not None:
+        from dmodels.report.plan_page import plan_page
+
+        again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
+        render.write_text(out, plan_page(answer, changes, again))
+        print(f"report: {out}", file=sys.stderr)
+    return 0 if answer.best is not None else 1
+
+
+def _traffic(trace, workload, isl, osl, rate_rps, prefix_hits, repair):
+    """(workload, its name, what the reader wants to be known)."""
+    from dmodels.core.workload import Workload
+
+    if isl is not None:
+        if trace is not None:
+            raise InputError("--trace and --isl: give one of them")
+        if rate_rps is None:
+            raise InputError("--rate is missing: fixed lengths have no rate of their own")
+        return Workload.fixed(isl, osl, rate_rps), f"ISL {isl:g} / OSL {osl:g}", []
+    if trace is not None:
+        from dmodels.models.trace import read_trace, with_prefix_hits
+
+        read = read_trace(trace, repair=repair)
+        read = with_prefix_hits(read) if prefix_hits else read
+        found = Workload.from_trace(read, rate_rps)
+        found = found if prefix_hits else found.replace(cached_tokens=0.0)
+        return found, Path(trace).name, read.notices
+    from dmodels.catalog import workload as bundled
+
+    return bundled(workload, rate_rps, prefix_hits), workload, []
+
+
+def _print(answer, changes) -> None:
+    from dmodels.report import plan_tables
+
+    for sentence in plan_tables.sentences(answer):
+        print(sentence)
+    print()
+    if answer.best is not None:
+        render.print_table(*plan_tables.pools_table(answer))
+        render.print_table(*plan_tables.alternatives_table(answer))
+        if changes:
+            render.print_table(*plan_tables.sensitivity_table(answer, changes))
+        for pool in answer.best.pools:
+            print(f"# {pool.stage.name}: {pool.instances} instances")
+            print(pool.command(answer.question.model_name, answer.question.engine))
+        print(f"# rate headroom {answer.headroom_frac:.1%}; {answer.points_count:,} points evaluated")
+    if answer.rejections:
+        title, head, rows = plan_tables.rejections_table(answer.rejections)
+        render.print_table(title, head, rows[:8])
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--{field} {text.strip()!r}: accepted are numbers separated by commas") from None
+
+
+def _degrees(field: str, text: str) -> tuple[int, ...]:
+    numbers = [_number(field, part) for part in text.split(",")]
+    if not all(n >= 1 and n == int(n) for n in numbers):
+        raise InputError(f"--{field} {text!r}: accepted are whole numbers from 1, separated by commas")
+    return tuple(int(n) for n in numbers)
+
+
+def _precisions(text: str) -> tuple[str, ...]:
+    return tuple(
+        part.strip().replace("-", " ") if part.strip() == "as-published" else part.strip() for part in text.split(",")
+    )
+
+
+def _python(model, names, trace, workload, isl, osl, rate_rps, bounds, percentile, options, gpu_file, repair) -> str:
+    if isl is not None:
+        traffic = f"Workload.fixed({isl!r}, {osl!r}, {rate_rps!r})"
+    elif trace is not None:
+        traffic = f"Workload.from_trace(read_trace({trace!r}, repair={repair}), {rate_rps!r})"
+    else:
+        traffic = f"catalog.workload({workload!r}, {rate_rps!r})"
+    slo = ", ".join('float("inf")' if x == float("inf") else repr(x) for x in (*bounds, percentile))
+    given = ", ".join(f"{k}={v!r}" for k, v in options.items() if v != float("inf"))
+    return "\n".join([
+        "from dmodels import SLO, catalog", "from dmodels.core.workload import Workload",
+        "from dmodels.models.trace import read_trace", "from dmodels.studies.plan import plan, question", "",
+        f"asked = question({model!r}, {names!r}, {traffic}, SLO({slo}), gpu_file={gpu_file!r}, {given})",
+        "answer = plan(asked)",
+    ])  # fmt: skip

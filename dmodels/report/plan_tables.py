@@ -1,0 +1,175 @@
+"""The words and tables of a plan, for terminal, page and JSON alike."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dmodels.models.cost import usd_per_mtoken
+from dmodels.studies.deployment import Deployment
+from dmodels.studies.plan import Plan
+from dmodels.studies.rejections import Rejection
+from dmodels.studies.sensitivity import Change
+
+Table = tuple[str, list[str], list[list[Any]]]
+
+
+def sentences(answer: Plan) -> list[str]:
+    """The answer in at most four sentences: what to deploy, against what, how sure, what it leaves."""
+    asked = answer.question
+    load = f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}"
+    if answer.best is None:
+        nearest = answer.rejections[0]
+        return [
+            f"Nothing among {len(answer.priced.layouts)} layouts serves {load} within the SLOs.",
+            f"The nearest is {nearest.layout}: {nearest.binding} binds ({nearest.have} there, {nearest.need} needed); "
+            f"smallest fix: {nearest.fix}.",
+        ]
+    best, base = answer.best, answer.baseline
+    said = [
+        f"Deploy {best.decomposition()} as {best.name} for {load}: ${best.usd_per_hour:,.2f}/h, "
+        f"${best.usd_per_year / 1e6:,.2f} M/year."
+    ]
+    if base is not None and base is not best:
+        saved = 1.0 - best.usd_per_hour / base.usd_per_hour
+        said.append(
+            f"The cheapest single pool takes {base.decomposition()} at ${base.usd_per_hour:,.2f}/h; this saves {saved:.1%}."
+        )
+    said.append(
+        f"With step times anywhere in their 80 % interval the fleet is {best.gpus_low:,.0f} to "
+        f"{_count(best.gpus_high)} GPUs ({answer.calibration.provenance})."
+    )
+    alike = [d for d in answer.indistinguishable() if d.kind != best.kind]
+    if alike:
+        said.append(
+            "Within that error it cannot be told from " + " or ".join(f"{d.name} ({d.gpus} GPUs)" for d in alike) + "."
+        )
+    return said
+
+
+def pools_table(answer: Plan) -> Table:
+    """The recommended pools."""
+    p = f"P{100 * float(answer.question.slo.percentile):g}"
+    head = ["pool", "requests", "instances", "layout", "GPUs", "USD/h", f"TTFT {p} [ms]", f"TPOT {p} [ms]",
+            "in flight", "slots", "one instance less breaks"]  # fmt: skip
+    rows = [
+        [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, x.usd_per_hour,
+         _ms(x.ttft_s), _ms(x.tpot_s) if x.stage.role != "prefill" else "-", round(x.decode_count, 1),
+         math.floor(x.slots_count), x.binding]
+        for x in answer.best.pools
+    ]  # fmt: skip
+    return "Recommended pools (in flight and slots: requests per instance)", head, rows
+
+
+def alternatives_table(answer: Plan) -> Table:
+    """The best of each kind and of each GPU type, with what each serves for the money."""
+    p = f"P{100 * float(answer.question.slo.percentile):g}"
+    head = ["alternative", "GPUs", "80 % interval", "USD/h", "M USD/year", "USD/Mtoken out", f"TTFT {p} [ms]",
+            f"TPOT {p} [ms]", "pools"]  # fmt: skip
+    rows, seen = [], set()
+    named = [(d.name, d) for d in answer.kinds] + [
+        (f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu
+    ]
+    for name, d in named:
+        if (d.name, d.decomposition()) not in seen:
+            seen.add((d.name, d.decomposition()))
+            rows.append(_alternative(name, d))
+    return "Alternatives, the best of each kind and of each GPU type", head, rows
+
+
+def rejections_table(found: tuple[Rejection, ...]) -> Table:
+    """Why layouts fell, nearest misses first."""
+    head = ["layout", "binds", "have", "need", "smallest fix"]
+    rows = [[str(r.layout), r.binding, r.have, r.need, r.fix] for r in found]
+    return "Layouts that cannot serve all requests from one pool", head, rows
+
+
+def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
+    """What another input would have cost."""
+    base = answer.best.usd_per_hour
+    rows = [
+        [c.what, f"x {c.factor:g}", c.usd_per_hour, f"{c.usd_per_hour / base - 1:+.1%}" if np.isfinite(c.usd_per_hour) else "infeasible", c.name]
+        for c in changes
+    ]  # fmt: skip
+    return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
+
+
+def rests_on(answer: Plan) -> Table:
+    """What each number rests on."""
+    rows = [
+        ["memory: weights, KV per token, blocks", "exact", "from the model's config"],
+        ["memory: activations, runtime", "assumed", "factor 2 on 1 to 3 GiB"],
+        ["sequences in memory", "approximate", "P99 of occupancy, normal law with skewness"],
+        ["step times", answer.calibration.provenance, "80 % interval in the table above"],
+        ["waiting, percentiles", "approximate", "Poisson arrivals per instance; Allen-Cunneen; exponential tails"],
+        ["lengths and their joint distribution", "measured", answer.question.workload_name],
+        ["prices", "list prices", "catalogue or the file given; see `dmodels catalog gpus`"],
+    ]
+    return "What the numbers rest on", ["number", "provenance", "how"], rows
+
+
+def inputs(answer: Plan) -> dict[str, Any]:
+    """Everything that was asked, units in the keys."""
+    asked, slo, w = answer.question, answer.question.slo, answer.question.workload
+    return {
+        "model": asked.model_name, "gpus": list(asked.gpus), "workload": asked.workload_name,
+        "rate_rps": asked.rate_rps, "mean_input_tokens": float(w.mean_input_tokens),
+        "mean_output_tokens": float(w.mean_output_tokens), "prefix_hit_frac": float(w.prefix_hit_frac),
+        "slo_ttft_ms": _ms(slo.ttft_s), "slo_tpot_ms": _ms(slo.tpot_s), "slo_e2e_ms": _ms(slo.e2e_s),
+        "slo_percentile": float(slo.percentile), "tp": list(asked.tp), "pp": list(asked.pp),
+        "weights": list(asked.weights), "kv": list(asked.kv), "backend": asked.backend,
+        "max_num_seqs_count": float(asked.engine.max_num_seqs_count),
+        "max_num_batched_tokens": float(asked.engine.max_num_batched_tokens),
+        "price_usd_per_hour": {name: float(gpu.price_usd_per_hour) for name, gpu in asked.gpus.items()},
+    }  # fmt: skip
+
+
+def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
+    """The answer as plain data, units in the keys."""
+    return {
+        "feasible": answer.best is not None,
+        "summary": sentences(answer),
+        "recommended": answer.best and _plain(answer, answer.best),
+        "alternatives": [_plain(answer, d) for d in answer.kinds],
+        "by_gpu": [_plain(answer, d) for d in answer.by_gpu],
+        "two_pools_usd_per_hour_by_threshold_tokens": dict(answer.by_threshold),
+        "rejections": [{"layout": str(r.layout), "binding": r.binding, "have": r.have, "need": r.need, "fix": r.fix}
+                       for r in answer.rejections],
+        "sensitivity": [vars(c) for c in changes],
+        "rate_headroom_frac": answer.headroom_frac, "survives_loss_of_an_instance": answer.survives_loss,
+        "points_count": answer.points_count, "latency_provenance": answer.calibration.provenance,
+    }  # fmt: skip
+
+
+def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
+    pools = [
+        {"name": x.stage.name, "role": x.stage.role, "layout": x.layout.parallel, "gpu": x.layout.gpu,
+         "weights": x.layout.weights, "kv": x.layout.kv, "pool_instances": x.instances,
+         "gpus_per_instance": x.layout.gpus, "pool_gpus": x.gpus, "usd_per_hour": x.usd_per_hour,
+         "request_share_frac": x.request_share_frac, "max_model_len_tokens": x.max_model_len(),
+         "ttft_ms": _ms(x.ttft_s), "tpot_ms": _ms(x.tpot_s), "e2e_ms": _ms(x.e2e_s), "decode_count": x.decode_count,
+         "slots_count": x.slots_count, "binding": x.binding,
+         "command": x.command(answer.question.model_name, answer.question.engine)}
+        for x in d.pools
+    ]  # fmt: skip
+    return {
+        "kind": d.kind, "name": d.name, "fleet_gpus": d.gpus, "gpus_low": d.gpus_low, "gpus_high": d.gpus_high,
+        "usd_per_hour": d.usd_per_hour, "usd_per_year": d.usd_per_year, "ttft_ms": _ms(d.ttft_s),
+        "tpot_ms": _ms(d.tpot_s), "e2e_ms": _ms(d.e2e_s), "router": d.router(), "pools": pools,
+    }  # fmt: skip
+
+
+def _alternative(name: str, d: Deployment) -> list[Any]:
+    per_mtoken = float(usd_per_mtoken(d.usd_per_hour, d.tokens_per_s))
+    return [name, d.gpus, f"{d.gpus_low:,.0f} to {_count(d.gpus_high)}", d.usd_per_hour, d.usd_per_year / 1e6, per_mtoken,
+            _ms(d.ttft_s), _ms(d.tpot_s), d.decomposition().partition(" = ")[2]]  # fmt: skip
+
+
+def _ms(seconds) -> float:
+    return float(f"{1e3 * float(seconds):.4g}")
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if math.isfinite(number) else "no number of"

@@ -1,0 +1,132 @@
+"""What a plan recommends, down to the command lines: pools of instances, with what each costs and how it will run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmodels.models.cost import fleet_cost
+from dmodels.models.instance import Engine
+
+from .designs import Layout, Stage
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal instances behind one queue: `instances` x `layout.gpus` GPUs."""
+
+    stage: Stage
+    layout: Layout
+    instances: int
+    price_usd_per_hour: float  # of one GPU
+    request_share_frac: float
+    longest_tokens: float
+    ttft_s: float  # at the SLO's percentile, of this stage
+    ttft_mean_s: float
+    tpot_s: float
+    tpot_mean_s: float
+    e2e_s: float
+    decode_count: float  # requests that decode at a time, per instance
+    slots_count: float  # requests that fit, per instance
+    tokens_per_s: float  # output tokens, whole pool
+    binding: str  # what one instance less would break
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the pool."""
+        return self.instances * self.layout.gpus
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of the pool."""
+        return float(fleet_cost(self.instances, self.layout.gpus, self.price_usd_per_hour).usd_per_hour)
+
+    def max_model_len(self) -> int:
+        """The context to configure: the stage's threshold, or the longest request rounded up to 1,024 tokens."""
+        top = self.stage.high_tokens
+        return int(top if math.isfinite(top) else 1024 * math.ceil(self.longest_tokens / 1024))
+
+    def command(self, model: str, engine: Engine) -> str:
+        """The `vllm serve` line of one instance."""
+        x = self.layout
+        parts = [f"vllm serve {model}", f"--tensor-parallel-size {x.tp}"]
+        parts += [f"--pipeline-parallel-size {x.pp}"] * (x.pp > 1)
+        parts += [f"--data-parallel-size {x.dp}"] * (x.dp > 1)
+        parts += ["--enable-expert-parallel"] * (x.ep > 1)
+        parts += [f"--quantization {x.weights}"] * (x.weights in ("fp8", "fp4"))
+        parts += [f"--kv-cache-dtype {x.kv}"] * (x.kv == "fp8")
+        seqs = min(float(engine.max_num_seqs_count), max(self.slots_count / x.dp, 1.0))
+        parts += [f"--max-model-len {self.max_model_len()}", f"--max-num-seqs {int(seqs)}"]
+        parts += [f"--max-num-batched-tokens {int(engine.max_num_batched_tokens)}", "--gpu-memory-utilization 0.90"]
+        role = {"prefill": "kv_producer", "decode": "kv_consumer"}.get(self.stage.role)
+        if role:
+            parts.append(f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\'')
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Pools that together serve every request."""
+
+    kind: str
+    name: str
+    pools: tuple[Pool, ...]
+    gpus_low: float  # GPUs if steps were as fast, and as slow, as the calibration's 80 % interval allows; inf: none
+    gpus_high: float
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools."""
+        return sum(pool.gpus for pool in self.pools)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Price of all pools."""
+        return sum(pool.usd_per_hour for pool in self.pools)
+
+    @property
+    def usd_per_year(self) -> float:
+        """The same for 8,760 hours."""
+        return sum(
+            float(fleet_cost(p.instances, p.layout.gpus, p.price_usd_per_hour).usd_per_year) for p in self.pools
+        )
+
+    @property
+    def ttft_s(self) -> float:
+        """TTFT that the SLO's percentile of requests meets: the worst pool's; over a split's two stages, the sum."""
+        return self._over_pools("ttft_s")
+
+    @property
+    def e2e_s(self) -> float:
+        """The same of the whole request."""
+        return self._over_pools("e2e_s")
+
+    @property
+    def tpot_s(self) -> float:
+        """TPOT that the SLO's percentile of requests meets: the worst pool's."""
+        return max(pool.tpot_s for pool in self.pools if pool.stage.role != "prefill")
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens a second of all pools."""
+        return sum(pool.tokens_per_s for pool in self.pools)
+
+    def decomposition(self) -> str:
+        """Where the GPUs come from: '24 GPUs = 3 instances x 8 (tp8pp1dp1ep8)'."""
+        parts = [
+            f"{p.instances} x {p.layout.gpus} {p.layout.gpu} ({p.layout.parallel}, {p.stage.name})" for p in self.pools
+        ]
+        return f"{self.gpus} GPUs = " + " + ".join(parts)
+
+    def router(self) -> dict[str, float | str]:
+        """Parameters of the router that sends requests to the pools."""
+        if self.kind == "two pools":
+            threshold = self.pools[0].stage.high_tokens
+            return {"policy": "token budget", "threshold_tokens": threshold, "spill_when_queue_exceeds_s": 0.1}
+        return {"policy": "least requests in flight"}
+
+    def _over_pools(self, field: str) -> float:
+        values = [getattr(pool, field) for pool in self.pools]
+        return float(np.sum(values) if self.kind == "prefill/decode split" else np.max(values))

@@ -1,0 +1,294 @@
+"""The main job: from a model, a workload and SLOs to what to deploy, what limits it, and how sure that is.
+
+Every layout x stage x number of instances is a point; all points are evaluated in one batch (`studies.evaluate`). A
+scheme (one pool, two pools at a threshold, a prefill/decode split) costs the sum of its stages' cheapest pools, and the
+smallest pool of a stage is found exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from dmodels import catalog
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.core.hardware import GPU, SLO
+from dmodels.core.model import Model
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
+from dmodels.design.select import pareto_mask
+from dmodels.models.instance import Engine
+from dmodels.models.workload import compress
+
+from .calibration import Calibration, calibrated
+from .deployment import Deployment, Pool
+from .designs import Cells, Layout, Scheme, Stage, cells, schemes
+from .evaluate import fewest_instances, sweep_instances
+from .layouts import AS_PUBLISHED, chosen_gpus, instances, layouts
+from .rejections import Rejection, rejections
+
+#: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
+_THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
+#: Support points to which a workload is compressed for the memory footprint and for sensitivities.
+SUPPORT = (40, 6)
+#: Loads of the sweep behind the pictures, as multiples of the fewest instances that keep up.
+_SWEEP = 64
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: everything that the answer depends on, with the defaults next to their use."""
+
+    model_name: str
+    model: Model
+    gpus: dict[str, GPU]
+    workload: Workload  # its rate is the rate to serve
+    slo: SLO
+    workload_name: str = "workload"
+    tp: tuple[int, ...] = (1, 2, 4, 8)
+    pp: tuple[int, ...] = (1, 2)
+    weights: tuple[str, ...] = (AS_PUBLISHED,)
+    kv: tuple[str, ...] = (AS_PUBLISHED,)
+    thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold
+    split: bool = True
+    engine: Engine = field(default_factory=Engine)
+    backend: str = "vllm"
+    max_gpus: float = np.inf
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second to serve."""
+        return float(self.workload.rate_rps)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Every cell's smallest pool and its price; the arrays have a row per layout and a column per stage."""
+
+    question: Question
+    layouts: list[Layout]
+    stages: list[Stage]
+    schemes: list[Scheme]
+    cells: Cells
+    calibration: Calibration
+    instances: np.ndarray
+    stable_instances: np.ndarray
+
+    @property
+    def prices_usd_per_hour(self) -> np.ndarray:
+        """Price of one instance of each layout."""
+        return np.array([float(self.question.gpus[x.gpu].price_usd_per_hour) * x.gpus for x in self.layouts])
+
+    @property
+    def costs_usd_per_hour(self) -> np.ndarray:
+        """Price of each cell's smallest pool; inf where there is none."""
+        gpus = self.instances * np.array([[x.gpus] for x in self.layouts])
+        cost = self.instances * self.prices_usd_per_hour[:, None]
+        return np.where(gpus <= self.question.max_gpus, cost, np.inf)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer. `best` is None where nothing meets the SLOs; `rejections` then says why and what would."""
+
+    question: Question
+    best: Deployment | None
+    kinds: tuple[Deployment, ...]  # the best of each kind, cheapest first
+    by_gpu: tuple[Deployment, ...]  # the best on each GPU type alone, cheapest first
+    by_threshold: tuple[tuple[float, float], ...]  # (threshold, USD/h) of two pools; inf: infeasible
+    rejections: tuple[Rejection, ...]
+    headroom_frac: float  # how much the rate may grow before an SLO breaks
+    survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
+    sweep: dict[str, np.ndarray]  # the one-pool points: what the pictures show
+    points_count: int
+    calibration: Calibration
+    priced: Priced
+
+    @property
+    def baseline(self) -> Deployment | None:
+        """The homogeneous fleet: one pool."""
+        return next((d for d in self.kinds if d.kind == "one pool"), None)
+
+    def indistinguishable(self) -> list[Deployment]:
+        """Alternatives whose cost interval overlaps the best's: the model cannot tell which is cheaper."""
+        if self.best is None:
+            return []
+        top = self.best.usd_per_hour * self.best.gpus_high / self.best.gpus
+        others = [d for d in (*self.kinds, *self.by_gpu) if d.name != self.best.name or d.gpus != self.best.gpus]
+        return [d for d in others if d.usd_per_hour * d.gpus_low / d.gpus <= top]
+
+
+def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SLO, *, rate_rps: float | None = None,
+             gpu_file: str | None = None, **options) -> Question:  # fmt: skip
+    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
+    if rate_rps is not None:
+        workload = workload.at_rate(rate_rps)
+    if not (np.isfinite(workload.rate_rps) and float(workload.rate_rps) > 0):
+        raise InputError(f"rate {float(workload.rate_rps):g} req/s: accepted are positive numbers")
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        if not float(getattr(slo, name)) > 0:
+            raise InputError(f"slo {name} = {float(getattr(slo, name)):g} s: accepted are positive times")
+    if not 0.5 <= float(slo.percentile) < 1:
+        raise InputError(f"percentile {float(slo.percentile):g}: accepted are shares from 0.5 to below 1, like 0.99")
+    if not float(np.max(workload.output_tokens)) > 0:
+        raise InputError("workload: no request generates a token; accepted are traces with output lengths")
+    record = catalog.model(model)
+    return Question(catalog.model_name(model), record, chosen_gpus(gpus, gpu_file), workload, slo, **options)
+
+
+@float64
+def plan(asked: Question) -> Plan:
+    """Answer a question. Deterministic; infeasible is an answer (`best` is None)."""
+    priced = price(asked)
+    costs = priced.costs_usd_per_hour
+    ranked = cheapest(priced, costs)
+    kinds = _first_of_each(ranked, lambda scheme: scheme.kind)
+    deployments = tuple(_deployment(priced, scheme, rows) for scheme, rows, _ in kinds)
+    by_gpu = []
+    for name in asked.gpus:
+        own = np.array([x.gpu == name for x in priced.layouts])
+        found = cheapest(priced, np.where(own[:, None], costs, np.inf))
+        by_gpu += [_deployment(priced, *found[0][:2])] if found else []
+    best = deployments[0] if deployments else None
+    threshold_costs = []
+    for scheme in priced.schemes:
+        if scheme.kind == "two pools":
+            total = float(sum(costs[:, s].min() for s in scheme.stages))
+            threshold_costs.append((priced.stages[scheme.stages[0]].high_tokens, total))
+    sweep, points = _picture(priced)
+    headroom, survives = _margins(priced, *kinds[0][:2]) if kinds else (0.0, False)
+    return Plan(asked, best, deployments, tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)), tuple(threshold_costs),
+                tuple(rejections(priced)), headroom, survives, sweep, points, priced.calibration, priced)  # fmt: skip
+
+
+def price(asked: Question) -> Priced:
+    """Size every cell's smallest pool."""
+    small = compress(asked.workload, *SUPPORT) if asked.workload.input_tokens.shape[-1] > 600 else asked.workload
+    found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
+    calibration = calibrated(asked.model_name, asked.model, found, asked.backend)
+    records = instances(asked.model, asked.gpus, found, calibration.efficiency)
+    stages, ways = schemes(_thresholds(asked), asked.split)
+    batch = cells(records, asked.workload, small, stages, asked.slo, asked.engine)
+    fewest = fewest_instances(batch, asked.rate_rps, asked.engine)
+    shape = (len(found), len(stages))
+    return Priced(asked, found, stages, ways, batch, calibration, fewest.instances.reshape(shape),
+                  fewest.stable_instances.reshape(shape))  # fmt: skip
+
+
+def _thresholds(asked: Question) -> list[float]:
+    total = np.asarray(asked.workload.total_tokens)[np.asarray(asked.workload.weight_frac) > 0]
+    wanted = _THRESHOLDS if asked.thresholds_tokens is None else asked.thresholds_tokens
+    kept = [float(t) for t in wanted if (total <= t).any() and (total > t).any()]
+    if asked.thresholds_tokens and not kept:
+        low, high = total.min(), total.max()
+        raise InputError(f"threshold {wanted[0]:g} tokens: leaves a pool empty; accepted are {low:g} to below {high:g}")
+    return kept
+
+
+def cheapest(priced: Priced, costs: np.ndarray) -> list[tuple[Scheme, tuple[int, ...], float]]:
+    """(scheme, a layout row per stage, USD/h) of all feasible schemes, cheapest first; ties go to fewer pools."""
+    rows = np.argmin(np.where(np.isnan(costs), np.inf, costs), axis=0)
+    least = costs[rows, np.arange(costs.shape[1])]
+    found = [(s, tuple(int(rows[i]) for i in s.stages), float(sum(least[i] for i in s.stages))) for s in priced.schemes]
+    return sorted((f for f in found if np.isfinite(f[2])), key=lambda f: (f[2], len(f[1])))
+
+
+def _first_of_each(ranked, key) -> list:
+    seen: dict = {}
+    for entry in ranked:
+        seen.setdefault(key(entry[0]), entry)
+    return list(seen.values())
+
+
+def _deployment(priced: Priced, scheme: Scheme, rows: tuple[int, ...]) -> Deployment:
+    places = list(zip(rows, scheme.stages, strict=True))
+    low, high = (sum(_gpus_at(priced, *place, end) for place in places) for end in (0, 1))
+    return Deployment(scheme.kind, scheme.name, tuple(_pool(priced, *place) for place in places), low, high)
+
+
+def _pool(priced: Priced, row: int, stage: int) -> Pool:
+    one = _cell(priced, row, stage)
+    count = priced.instances[row, stage]
+    asked, layout = priced.question, priced.layouts[row]
+    at = sweep_instances(one, np.array([[count, max(count - 1.0, 0.5)]]), asked.rate_rps, asked.engine)
+    now = {name: float(value[0, 0]) for name, value in at._asdict().items() if name != "flags"}
+    requests = one.requests
+    return Pool(
+        priced.stages[stage], layout, int(count), float(asked.gpus[layout.gpu].price_usd_per_hour),
+        float(requests.share_frac[0, 0]), float(requests.longest_tokens[0, 0]), now["ttft_s"], now["ttft_mean_s"],
+        now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
+        now["tokens_per_s"] * count, _binding(one, at, count),
+    )  # fmt: skip
+
+
+def _binding(one: Cells, at, count: float) -> str:
+    """What breaks first with one instance less, in a planner's words."""
+    flags = int(at.flags[0, 1])
+    if flags == 0:
+        return "nothing: one instance is the least" if count == 1 else "the GPU budget"
+    if flags & Flag.OVERLOAD:
+        return "throughput"
+    broken = [name for name, bound, value in (
+        ("TTFT", one.slo.ttft_s, at.ttft_s), ("TPOT", one.slo.tpot_s, at.tpot_s), ("E2E", one.slo.e2e_s, at.e2e_s),
+    ) if float(value[0, 1]) > float(bound[0, 0])]  # fmt: skip
+    return " and ".join(broken) or "memory"
+
+
+def _gpus_at(priced: Priced, row: int, stage: int, end: int) -> float:
+    """GPUs of the pool if all steps took the low (0) or high (1) end of the calibration's 80 % interval."""
+    asked, layout = priced.question, priced.layouts[row]
+    slowdown = priced.calibration.interval80(layout)[end]
+    fewest = fewest_instances(_cell(priced, row, stage), asked.rate_rps, asked.engine, slowdown)
+    return float(fewest.instances[0]) * layout.gpus
+
+
+def _cell(priced: Priced, row: int, stage: int) -> Cells:
+    import jax
+
+    at = row * len(priced.stages) + stage
+    return jax.tree.map(lambda leaf: leaf[at : at + 1], priced.cells)
+
+
+def _margins(priced: Priced, scheme: Scheme, rows: tuple[int, ...]) -> tuple[float, bool]:
+    """(growth of the rate that is still served within the SLOs, whether every pool may lose an instance)."""
+    growth = np.linspace(1.0, 3.0, 1 + 32 * 7)
+    room, survives = np.inf, True
+    for row, stage in zip(rows, scheme.stages, strict=True):
+        count = priced.instances[row, stage]
+        asked = priced.question
+        loads = np.concatenate([count / growth, [max(count - 1.0, 0.01)]])
+        flags = sweep_instances(_cell(priced, row, stage), loads[None], asked.rate_rps, asked.engine).flags[0]
+        broken = np.flatnonzero(flags[:-1])
+        room = min(room, growth[broken[0] - 1] - 1.0 if broken.size and broken[0] > 0 else growth[-1] - 1.0)
+        survives &= flags[-1] == 0 and count > 1
+    return float(room), bool(survives)
+
+
+def _picture(priced: Priced) -> tuple[dict[str, np.ndarray], int]:
+    """All cells over 64 loads each; of these the one-pool points, layouts by loads, with the Pareto fronts marked."""
+    asked, k = priced.question, len(priced.stages)
+    stable = priced.stable_instances.reshape(-1, 1)
+    counts = np.ceil(np.where(np.isfinite(stable), stable, 1.0) * np.geomspace(1.0, 12.0, _SWEEP))
+    point = sweep_instances(priced.cells, counts, asked.rate_rps, asked.engine)
+    first = np.arange(0, len(counts), k)
+    gpus = np.array([[x.gpus] for x in priced.layouts], float)
+    usable = np.isfinite(stable[first]) & ((point.flags[first] & int(Flag.NO_FIT | Flag.OVERLOAD)) == 0)
+    sweep = {
+        "instances": counts[first], "gpus": counts[first] * gpus,
+        "usd_per_hour": counts[first] * priced.prices_usd_per_hour[:, None],
+        "ttft_s": point.ttft_s[first], "tpot_s": point.tpot_s[first], "flags": point.flags[first], "usable": usable,
+        "user_tokens_per_s": 1.0 / point.tpot_mean_s[first],
+        "gpu_tokens_per_s": point.tokens_per_s[first] / gpus,
+        "load_frac": stable[first] / counts[first],
+    }  # fmt: skip
+    hide = np.where(usable, 0.0, np.inf).ravel()
+    pair = np.stack([hide - sweep["user_tokens_per_s"].ravel(), hide - sweep["gpu_tokens_per_s"].ravel()], 1)
+    cost = np.stack([hide + sweep["usd_per_hour"].ravel(), hide + sweep["ttft_s"].ravel()], 1)
+    sweep["throughput_front"] = pareto_mask(pair).reshape(usable.shape) & usable
+    sweep["cost_front"] = pareto_mask(cost).reshape(usable.shape) & usable
+    searched = 22 * 2 * len(counts)
+    return sweep, int(counts.size + searched)

@@ -13,10 +13,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from .config_ffn import expert_width
 from .config_fields import Fields
 from .config_layers import Layer, read_layers, window
-from .config_params import Part, Shape, expert_width, layer_parts, linear_sizes, norm_params
+from .config_params import layer_parts, norm_params
 from .config_quant import Quantization, read_quantization
+from .config_shape import Part, Shape, linear_sizes
 from .errors import ConfigError
 
 #: What the families' configuration classes assume where a config.json is silent.

@@ -34,16 +34,25 @@ def assign_traced(cost, maximize: bool, backend: str | None) -> tuple:
     fixed = jax.lax.stop_gradient(cost)
     if backend is None and all(d.platform == "cpu" for d in jax.devices()):
         backend = "cpu"
-    if backend is not None:
+    if 0 in cost.shape[-2:]:
+        found = _nothing_to_match(fixed)
+    elif backend is not None:
         found = _ENGINES[backend](fixed, maximize)
     else:
         found = jax.lax.platform_dependent(
             fixed, cpu=partial(_on_host, maximize=maximize), cuda=partial(_on_gpu, maximize=maximize),
             default=partial(_in_xla, maximize=maximize))  # fmt: skip
     columns, total, *rest = found
-    if jnp.issubdtype(cost.dtype, jnp.floating):
+    if jnp.issubdtype(cost.dtype, jnp.floating) and cost.shape[-1]:
         total = priced(cost, columns, total)
     return columns, total, *rest
+
+
+def _nothing_to_match(cost) -> tuple:
+    batch, (n, m) = cost.shape[:-2], cost.shape[-2:]
+    zero, none = jnp.zeros(batch, cost.dtype), jnp.zeros(batch, jnp.int32)
+    u, v = jnp.zeros((*batch, n), cost.dtype), jnp.zeros((*batch, m), cost.dtype)
+    return jnp.full((*batch, n), -1, jnp.int32), zero, u, v, zero, zero, none, none
 
 
 def _on_host(cost, maximize: bool) -> tuple:
@@ -86,20 +95,15 @@ def _on_device(match, cost, maximize: bool) -> tuple:
     c = (-cost if maximize else cost).reshape((-1, n, m))
     bad = jnp.any(~(c > -jnp.inf), axis=(1, 2))
     c = jnp.where(bad[:, None, None], 0, c)
-    if not n:
-        columns, steps = jnp.zeros((len(c), 0), jnp.int32), jnp.zeros((len(c),), jnp.int32)
-        ray, v, feasible = c[:, :, 0] if m else c[:, 0], jnp.zeros((len(c), m), c.dtype), jnp.ones((len(c),), bool)
-    else:
-        columns, ray, v, feasible, steps = match(c)
-    row = jnp.min(c - v[:, None, :], axis=-1, initial=jnp.inf) if m else ray
-    u = jnp.where(feasible[:, None], row, ray)
-    at = jnp.maximum(columns, 0)[..., None]
-    chosen = jnp.take_along_axis(c, at, axis=-1)[..., 0] if n else ray
-    slack = chosen - jnp.take_along_axis(v, at[..., 0], axis=-1) - u if n else ray
-    matched = jnp.sum(jax.nn.one_hot(columns, m, axis=-1, dtype=c.dtype), axis=-2)
+    columns, ray, v, feasible, steps = match(c)
+    u = jnp.where(feasible[:, None], jnp.min(c - v[:, None, :], axis=-1), ray)
+    at = jnp.maximum(columns, 0)
+    chosen = jnp.take_along_axis(c, at[..., None], axis=-1)[..., 0]
+    slack = chosen - jnp.take_along_axis(v, at, axis=-1) - u
+    taken = jnp.sum(jax.nn.one_hot(columns, m, axis=-1, dtype=c.dtype), axis=-2)
     total = jnp.where(feasible, jnp.sum(chosen, axis=-1), jnp.inf)
-    gap = jnp.where(feasible, jnp.sum(slack, axis=-1) - jnp.sum(v * (1 - matched), axis=-1), jnp.inf)
-    reduced = jnp.minimum(-jnp.max(v, axis=-1, initial=-jnp.inf), 0) if n < m else jnp.zeros_like(gap)
+    gap = jnp.where(feasible, jnp.sum(slack, axis=-1) - jnp.sum(v * (1 - taken), axis=-1), jnp.inf)
+    reduced = jnp.minimum(-jnp.max(v, axis=-1), 0) if n < m else jnp.zeros_like(gap)
     balance = jnp.abs(total) + jnp.sum(jnp.abs(u), axis=-1) + jnp.sum(jnp.abs(v), axis=-1)
     rtol = max(GAP_RTOL, 32.0 * float(jnp.finfo(c.dtype).eps))
     flags = flag_where(bad, Flag.NONFINITE) | flag_where(~bad & ~feasible, Flag.INFEASIBLE)

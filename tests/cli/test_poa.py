@@ -14,7 +14,7 @@ from dmodels.games.anarchy_index import poa_index
 def rows(n=200, workers=3, seed=0):
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(0.05, n))
-    latency = 2.0 + rng.exponential(0.5, n)
+    latency = 2.0 + rng.exponential(0.05, n)
     return [{"id": f"r{i}", "arrival": float(arrival[i]), "completion": float(arrival[i] + latency[i]),
              "worker": f"decode-{rng.integers(workers)}", "latency": float(latency[i]), "ttft": 0.1,
              "overlap": rng.uniform(size=workers).tolist()} for i in range(n)]  # fmt: skip

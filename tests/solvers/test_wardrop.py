@@ -51,8 +51,8 @@ def test_optimum_agrees_with_a_strangers():
     s = jax.jit(lambda r: wardrop(marginal(latency), r, c))(r)
     cost = jnp.sum(s.value["loads"] * latency(s.value["loads"]), axis=-1)
     assert not s.flags.any() and float(s.certificate["excess"].max()) < 1e-9
+    all_of = jax.jit(latency)
     for b in range(3):
-        all_of = jax.jit(latency)
         one = lambda x, b=b: float(np.sum(x * np.asarray(all_of(np.broadcast_to(x, (20, 4))))[b]))
         start = np.asarray(c[b] * r[b] / jnp.sum(c[b]))
         answer = minimize(one, start, constraints={"type": "eq", "fun": lambda x, b=b: x.sum() - float(r[b])},

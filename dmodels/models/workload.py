@@ -17,7 +17,8 @@ from dmodels.core.lengths import TotalsCdf, partial_iterations, partial_moments
 from dmodels.core.records import Real, Record, quantity
 from dmodels.core.workload import Workload
 
-from .trace import Trace, burstiness, prefix_hits, read_trace
+from .burstiness import burstiness
+from .trace import Trace, prefix_hits, read_trace
 
 __all__ = [
     "LengthClass",

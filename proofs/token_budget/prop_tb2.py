@@ -14,13 +14,8 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.pooling import (
-    break_even_rho_long,
-    multiplexed_savings,
-    multiplexing_break_even_load,
-    routed_savings,
-    savings,
-)
+from dmodels.models.multiplexing import multiplexed_savings, multiplexing_break_even_load
+from dmodels.models.pooling import break_even_rho_long, routed_savings, savings
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(

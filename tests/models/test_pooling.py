@@ -13,7 +13,7 @@ from dmodels.catalog import workload
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
-from dmodels.models import pooling
+from dmodels.models import multiplexing, pooling
 from dmodels.models.pooling import Engine, Headroom, best_thresholds, savings, split_savings
 from dmodels.models.workload import split, whole
 from dmodels.solvers import breakpoints
@@ -93,14 +93,14 @@ def _servers(load, wait):
 def test_staffing_is_that_of_the_textbook_recursion():
     loads, waits = np.meshgrid([0.01, 0.5, 1.0, 3.3, 20.0, 100.0, 334.0, 2000.0], [0.3, 0.1, 1e-3, 1e-6])
     expected = [[_servers(a, p) for a, p in zip(*row, strict=True)] for row in zip(loads, waits, strict=True)]
-    assert np.asarray(pooling.servers_count(loads, waits)).tolist() == expected
-    assert float(pooling.servers_count(0.0, 0.1)) == 0
+    assert np.asarray(multiplexing.servers_count(loads, waits)).tolist() == expected
+    assert float(multiplexing.servers_count(0.0, 0.1)) == 0
 
 
 def test_two_queues_lose_small_and_win_large():
     """phi and r of the Azure trace: no gain below about a hundred servers, 34 of 361 servers at 334 erlang."""
     load = np.array([2.0, 5.0, 20.0, 334.0])
-    won = np.asarray(pooling.multiplexed_savings(0.329, 1.614, load) * pooling.servers_count(load, 0.1))
+    won = np.asarray(multiplexing.multiplexed_savings(0.329, 1.614, load) * multiplexing.servers_count(load, 0.1))
     assert (won[:3] < 0).all() and won[3] == pytest.approx(34)
 
 

@@ -99,7 +99,7 @@ def _drop_unserved(where: str, layout: Layout, rows: _Rows, notices: list[str], 
         k = int(np.argmax(empty))
         name, value = (layout.input, rows.input[k]) if rows.input[k] == 0 else (layout.output, rows.output[k])
         raise TraceError(f"{where}: line {rows.line[k]}: {name} = {value:.0f}; accepted: at least 1 token, "
-                         f"or repair to drop such requests ({empty.sum()} here)")  # fmt: skip
+                         f"or --repair (repair=True) to drop such requests ({empty.sum()} here)")  # fmt: skip
     if failed.any():
         notices.append(f"dropped {counted(failed.sum(), 'failed request')} (0 response tokens)")
     if empty.any():
@@ -123,7 +123,7 @@ def _in_order(where: str, layout: Layout, rows: _Rows, notices: list[str], repai
     line = rows.line[np.argmax(back) + 1]
     if not repair:
         raise TraceError(f"{where}: line {line}: {layout.time} goes back in time ({back.sum()} such lines); "
-                         "accepted: arrivals in order, or repair to sort them")  # fmt: skip
+                         "accepted: arrivals in order, or --repair (repair=True) to sort them")  # fmt: skip
     notices.append(f"sorted by time: {counted(back.sum(), 'line')} went back in time, the first is line {line}")
     return rows.take(np.argsort(rows.time, kind="stable")), notices
 

@@ -40,6 +40,7 @@ LAYOUTS = (
 
 
 def decode(where: str, raw: bytes) -> str:
+    """The text in a file's bytes, unpacked where they are gzip; a byte order mark is dropped."""
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
@@ -83,7 +84,7 @@ def _csv_table(where: str, lines: list[str], first: int, repair: bool):
         what = "the last line is cut off: " if last else ""
         problem = f"line {line}: {what}{len(row)} of {len(names)} fields"
         if not repair:
-            raise TraceError(f"{where}: {problem}; accepted: {len(names)} fields, or repair to drop such lines")
+            raise TraceError(f"{where}: {problem}; accepted: {len(names)} fields, or --repair (repair=True)")
         notices.append(f"dropped {counted(len(wrong), 'line')} with missing or extra fields, the first: {problem}")
         bad = set(wrong)
         rows = [row for k, row in enumerate(rows) if k not in bad]
@@ -114,7 +115,7 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
             cut = "the last line is cut off: " if [i for i, _ in bad] == numbers[-1:] and good else ""
             problem = f"line {bad[0][0]}: {cut}{short(bad[0][1])} is not a JSON object"
             if not repair or not good:
-                raise TraceError(f"{where}: {problem}; accepted: an object per line, or repair to drop such lines")
+                raise TraceError(f"{where}: {problem}; accepted: an object per line, or --repair (repair=True)")
             notices.append(f"dropped {counted(len(bad), 'line')} that are not JSON objects, the first: {problem}")
         numbers, rows = [i for i, _ in good], [row for _, row in good]
     layout = _layout(where, list(rows[0]), numbers[0])

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from dmodels.core.errors import InputError
-from dmodels.core.flags import describe
 from dmodels.core.units import GIB
 
 from . import render
@@ -77,6 +76,8 @@ def _check(**counts: int) -> None:
 
 
 def _result(answer) -> dict:
+    from dmodels.core.flags import describe
+
     s, w = answer.slots, answer.weights
     return {
         "fits": answer.fits,
@@ -145,6 +146,8 @@ def _show(inputs: dict, answer) -> None:
         print(f"{m.slots_count:,} running sequences of {inputs['workload']} fit with {m.probability:.0%} probability")
         print(f"  {mean:,.1f} MiB per GPU each on average; normal law with skewness ({m.certain_count:,} by Bernstein)")
     if int(s.flags):
+        from dmodels.core.flags import describe
+
         print(f"  note: {describe(int(s.flags))} (the config's context is shorter)")
 
 

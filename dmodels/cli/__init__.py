@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "plan": "what to deploy for a model, a traffic trace and SLOs: GPUs, cost, limits, alternatives",
     "size": "what fits on one instance: memory by component, sequences at once, what binds",
     "catalog": "GPUs, models and fabrics, with source and date",
+    "simulate": "a fleet request by request: TTFT, TPOT, waiting, with confidence intervals; traces replayed",
     "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",
     "poa": "the anarchy paper's index over a router's log, its regime, and what drives it",
 }

@@ -8,7 +8,7 @@ that saw a fleet running dry.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -152,7 +152,7 @@ def _enough(workload: Workload, pools: Sequence[Pool]) -> int:
     return int(np.clip(40 * longest * float(workload.rate_rps), 20_000, 400_000))
 
 
-def trace_metrics(served: Served, instances: int, percentile: float = 0.99, batches: int = 20) -> dict[str, Any]:
+def trace_metrics(served: Served, percentile: float = 0.99, batches: int = 20) -> dict[str, Estimate]:
     """Metrics of one long run, such as a trace that cannot be replicated, with intervals from batches."""
     kept, growing = steady(served)
     tag = f"p{100 * percentile:g}"

@@ -1,0 +1,66 @@
+"""The command `dmodels simulate`: a table, JSON with inputs, one line for bad input, 1 for a fleet that drowns."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dmodels.cli import main
+
+FAST = ["simulate", "--rate", "20 req/s", "--instances", "8", "--requests", "3000", "--precision", "0.5"]
+
+
+def test_json_carries_inputs_units_and_intervals(capsys):
+    assert main([*FAST, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["rate_rps"] == 20 and document["inputs"]["seed"] == 0
+    ttft = document["result"]["all"]["ttft_mean_s"]
+    assert ttft["low"] < ttft["value"] < ttft["high"] and ttft["samples"] >= 5
+
+
+def test_the_table_names_pools_and_metrics(capsys):
+    assert main([*FAST, "--short-instances", "3"]) == 0
+    table = capsys.readouterr().out
+    assert all(word in table for word in ("short", "long", "tpot_p99_s", "95% low"))
+
+
+def test_a_drowning_fleet_exits_with_one(capsys):
+    assert main([*FAST, "--rate", "60 req/s", "--requests", "20000"]) == 1
+    assert "waits keep growing" in capsys.readouterr().out
+
+
+def test_a_trace_is_replayed(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    columns = np.cumsum(rng.exponential(0.2, 2000)), rng.integers(10, 900, 2000), rng.integers(5, 90, 2000)
+    file = tmp_path / "trace.csv"
+    file.write_text("time_s,input_tokens,output_tokens\n" + "\n".join(f"{a},{b},{c}" for a, b, c in zip(*columns, strict=True)))
+    assert main(["simulate", "--trace", str(file), "--rate", "10 req/s", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["rate_rps"] == pytest.approx(10, rel=0.01)
+    assert document["result"]["all"]["ttft_p99_s"]["value"] > 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--short-instances", "2"]])
+def test_show_python_prints_a_call_that_runs_and_agrees(flags, capsys):
+    assert main([*FAST, *flags, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["result"]
+    assert main([*FAST, *flags, "--show-python"]) == 0
+    code = capsys.readouterr().out
+    exec(compile(code, "shown", "exec"), {})
+    value = next(iter(shown.values()))["ttft_mean_s"]["value"]
+    assert f"{value:.10g}"[:9] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--policy", "best"], ["--prefill", "none"], ["--iteration", "8"], ["--iteration", "8,1"], ["--rate", "5"],
+     ["--percentile", "99"], ["--requests", "10"], ["--instances", "0"], ["--trace", "/nowhere.csv"],
+     ["--short-instances", "-1"], ["--slots", "0"], ["--workload", "nothing"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_bad_input_is_one_line_and_two(flags, capsys):
+    assert main(["simulate", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("dmodels: ") and error.count("\n") == 1

@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "a fleet request by request: TTFT, TPOT, waiting, with confidence intervals; traces replayed",
     "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",
     "poa": "the anarchy paper's index over a router's log, its regime, and what drives it",
+    "route": "routing as a game: price of anarchy, certified, and what simple policies cost",
 }
 
 

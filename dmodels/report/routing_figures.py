@@ -25,25 +25,38 @@ def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
     return ax
 
 
-def tau_omega_map(values, tau, omega, title: str, ax: Any = None, limits: tuple[float, float] | None = None) -> Any:
-    """One map: rows tau, columns omega, each cell with its number, the least in bold. Returns the axes."""
+def tau_omega_map(values, tau, omega, title: str, ax: Any = None, most: bool = False) -> Any:
+    """One map: rows tau, columns omega, each cell with its number, the least (or `most`) in bold. Returns the axes."""
     from matplotlib.figure import Figure
 
     ax = ax or Figure(figsize=(4, 3.4), layout="constrained").add_subplot()
     values = np.asarray(values, float)
-    low, high = limits or (np.nanmin(values), np.nanmax(values))
+    low, high = np.nanmin(values), np.nanmax(values)
     image = ax.imshow(values, cmap="YlOrRd", vmin=low, vmax=max(high, low * (1 + 1e-9) + 1e-12), aspect="auto")
-    best = np.unravel_index(np.nanargmin(values), values.shape)
+    best = np.unravel_index(np.nanargmax(values) if most else np.nanargmin(values), values.shape)
     for (i, j), value in np.ndenumerate(values):
         dark = (value - low) > 0.6 * max(high - low, 1e-300)
         weight = "bold" if (i, j) == best else "normal"
-        ax.text(j, i, f"{value:.3g}", ha="center", va="center", color="white" if dark else "black", weight=weight,
+        ax.text(j, i, f"{value:.4g}", ha="center", va="center", color="white" if dark else "black", weight=weight,
                 fontsize=8)  # fmt: skip
     ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega", ylabel="tau", title=title)
     ax.set_xticklabels([f"{v:g}" for v in omega])
     ax.set_yticklabels([f"{v:g}" for v in tau])
     ax.figure.colorbar(image, ax=ax)
     return ax
+
+
+def router_maps(maps, title: str = "") -> Any:
+    """The four maps of a `studies.router_map.RouterMap` in one figure. Returns it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 7), layout="constrained")
+    panels = (("price of anarchy of the law", maps.poa), ("TTFT P99 [s]", maps.ttft_p99_s),
+              ("ITL P99 [ms]", maps.itl_p99_s * 1e3), ("throughput [requests/s]", maps.throughput_rps))  # fmt: skip
+    for ax, (name, values) in zip(figure.subplots(2, 2).flat, panels, strict=True):
+        tau_omega_map(values, maps.tau, maps.omega, name, ax, most=values is maps.throughput_rps)
+    figure.suptitle(title)
+    return figure
 
 
 def save(ax: Any, path: Any) -> None:

@@ -99,8 +99,9 @@ def test_logit_equilibrium_with_groups_matches_enumeration():
 def test_static_policies_against_the_optimum(m, n):
     """Section 9.2: "all policies within 0.3 to 10 % of the Hungarian optimal" with its constants and 5 prefixes.
 
-    So it is (random up to 12 %) where every worker has cached every prefix; where each prefix has one home, round robin,
-    random and power of two are up to half dearer than the optimum, and only the cache-aware policies stay near it.
+    So it is (random up to 12 %) where every worker has cached every prefix; where each prefix has one home, round
+    robin, random and power of two are up to half dearer than the optimum, and only the cache-aware policies stay near
+    it.
     """
     rng = np.random.default_rng(2)
     curve = LatencyCurve(*(np.full(m, v) for v in (0.005, 0.02, 0.01, 64.0, 2.0)))

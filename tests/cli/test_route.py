@@ -1,0 +1,50 @@
+"""`dmodels route`: the library's interval, units per worker, overload as an answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dmodels.cli import main
+
+
+def run(capsys, *args):
+    code = main(["route", *args, "--runs", "5"])
+    return code, capsys.readouterr()
+
+
+def test_pigou_pair(capsys):
+    """Two requests, f = n and f = 2, no misses: 4/3."""
+    code, seen = run(capsys, "--requests", "2", "--prefixes", "1", "--a", "1 s,0 s", "--b", "0 s,2 s", "--d", "0 s",
+                     "--omega", "0 s", "--json")  # fmt: skip
+    result = json.loads(seen.out)["result"]
+    assert code == 0 and result["lower"] == pytest.approx(4 / 3) and result["exact"] and result["certified"]
+
+
+def test_table_and_python(capsys):
+    code, seen = run(capsys)
+    assert code == 0 and "worst equilibrium" in seen.out and "power of two" in seen.out
+    code, seen = run(capsys, "--show-python")
+    scope = {}
+    exec(seen.out.replace("price_of_anarchy(Rout", "answer = price_of_anarchy(Rout"), scope)
+    assert bool(scope["answer"].exact)
+
+
+def test_overload_is_no_feasible_answer(capsys):
+    code, seen = run(capsys, "--requests", "200", "--json")
+    assert code == 1 and "capacity" in json.loads(seen.out)["result"]["flags"]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--a", "5"], "'5'"),
+        (["--b", "1 s,2 s,3 s"], "b has 3 values"),
+        (["--workers", "0"], "workers 0"),
+        (["--saturation", "x"], "saturation"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, args, says):
+    code, seen = run(capsys, *args)
+    assert code == 2 and says in seen.err and seen.err.count("\n") == 1

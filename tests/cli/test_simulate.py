@@ -35,7 +35,8 @@ def test_a_trace_is_replayed(tmp_path, capsys):
     rng = np.random.default_rng(0)
     columns = np.cumsum(rng.exponential(0.2, 2000)), rng.integers(10, 900, 2000), rng.integers(5, 90, 2000)
     file = tmp_path / "trace.csv"
-    file.write_text("time_s,input_tokens,output_tokens\n" + "\n".join(f"{a},{b},{c}" for a, b, c in zip(*columns, strict=True)))
+    rows = [f"{a},{b},{c}" for a, b, c in zip(*columns, strict=True)]
+    file.write_text("\n".join(["time_s,input_tokens,output_tokens", *rows]))
     assert main(["simulate", "--trace", str(file), "--rate", "10 req/s", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["inputs"]["rate_rps"] == pytest.approx(10, rel=0.01)

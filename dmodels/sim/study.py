@@ -1,0 +1,220 @@
+"""Very long runs of one instance in bounded memory: 10^8 requests, with progress, interruptible, resumable.
+
+Requests are drawn, served and counted chunk by chunk; what is in flight is carried over, and times are counted from
+the chunk's start so that they keep their digits. Counts go into histograms of constant relative width. Each chunk is
+also one batch of the confidence intervals; the first chunk is dropped as warm-up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
+
+from . import estimate, laws, lengths, virtual_time
+from .batching import check_instance, work
+from .compiled import kernel
+from .requests import Prefill, Requests
+
+METRICS = ("ttft_s", "tpot_s", "e2e_s", "wait_s")
+#: A histogram bin is 2**-8 of an octave's start wide: a quantile is known to 0.2 %. Bins span 2**-20 s to 2**20 s.
+_SHIFT, _LOW, _BINS = 44, (1023 - 20) << 8, 40 << 8
+
+
+class Study(NamedTuple):
+    """What is known after some chunks: arrays only, so that it can be written down and read again."""
+
+    done: np.ndarray  # (): chunks finished
+    clock: np.ndarray  # (5,): tau_s, v, prefill_v, in flight, pending
+    lines: np.ndarray  # (3, slots): keys, first_v, first_id
+    carried: np.ndarray  # (4, k): arrival, admitted, first token, output of the requests in flight
+    last_s: np.ndarray  # (): last arrival, in the chunk's time
+    counts: np.ndarray  # (4, bins): requests by metric, warm-up left out
+    batches: np.ndarray  # (chunks, 8): mean and percentile of each metric, per chunk
+
+
+def run(
+    workload: Workload,
+    law: Any,
+    slots: int,
+    key: jax.Array,
+    count: int,
+    *,
+    chunk: int = 1 << 20,
+    percentile: float = 0.99,
+    chunk_tokens: int = 512,
+    prefill: Prefill = Prefill.OWN,
+    emits: bool = False,
+    checkpoint: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, estimate.Estimate]:
+    """Mean and percentile of TTFT, TPOT, E2E and waiting over `count` requests, rounded up to whole chunks, at least 3.
+
+    `progress(done, count)` is called after each chunk. With a `checkpoint` the study is written there after each
+    chunk, whole or not at all; a later call with the same arguments continues where it stopped and gives the same
+    bits as one that was never interrupted.
+    """
+    check_instance(slots, chunk_tokens)
+    if chunk < 1000 or chunk >= 1 << (virtual_time.ID_BITS - 1) or count < 1:
+        raise InputError(f"count = {count}, chunk = {chunk}; accepted: a positive count in chunks of 1000 to 2**27")
+    times = laws.table(law, slots)
+    chunks = max(3, -(-count // chunk))
+    asked = _fingerprint(workload, times, jax.random.key_data(key), chunk, percentile, chunk_tokens, prefill, emits)
+    study = _read(checkpoint, asked, slots)
+    for c in range(int(study.done), chunks):
+        study = _chunk(study, workload, times, jax.random.fold_in(key, c), chunk, percentile, chunk_tokens, prefill,
+                       0 if emits else 1)  # fmt: skip
+        if checkpoint is not None:
+            _write(checkpoint, asked, study)
+        if progress is not None:
+            progress(min(count, (c + 1) * chunk), count)
+    return _estimates(study, percentile)
+
+
+def _chunk(study: Study, workload, times, key, chunk, percentile, chunk_tokens, prefill, late) -> Study:
+    key_gaps, key_lengths = jax.random.split(key)
+    arrival = float(study.last_s) + np.cumsum(_gaps(key_gaps, float(workload.arrival_cv), chunk)) / workload.rate_rps
+    drawn = lengths.draw(key_lengths, workload, chunk)
+    todo = work(Requests(arrival, *drawn), prefill, chunk_tokens)
+    old = study.carried.shape[1]
+    join = lambda first, second: np.concatenate([first, second])
+    arrival = join(study.carried[0], arrival)
+    output = join(study.carried[3].astype(np.int64), drawn.output_tokens)
+    todo = join(np.ones(old, np.int64), todo)  # not read: these are in flight
+    admitted, first = (join(study.carried[k], np.full(chunk, np.nan)) for k in (1, 2))
+    end = np.full(old + chunk, np.nan)
+    keys, first_v, first_id = (line.copy() for line in study.lines)
+    tau, v, prefill_v, in_flight, pending = study.clock
+    clock = virtual_time.Clock(float(tau), *(int(x) for x in (v, prefill_v)), keys, first_v, first_id,
+                               *(int(x) for x in (in_flight, pending)))  # fmt: skip
+    tau, v, prefill_v, in_flight, pending = virtual_time.run(
+        arrival, todo, output, times, int(prefill), chunk_tokens, late, clock, old, False, admitted, first, end
+    )
+    # carry what is in flight: number it anew from 0, and start seconds and virtual time from here
+    mask = (1 << virtual_time.ID_BITS) - 1
+    going = np.sort(keys[:in_flight] & mask)
+    keys[:in_flight] = ((keys[:in_flight] >> virtual_time.ID_BITS) - v << virtual_time.ID_BITS) + np.searchsorted(
+        going, keys[:in_flight] & mask
+    )
+    first_v[:pending] -= v
+    first_id[:pending] = np.searchsorted(going, first_id[:pending])
+    origin = arrival[-1]
+    carried = np.stack([arrival[going] - origin, admitted[going] - origin, first[going] - origin,
+                        output[going].astype(np.float64)])  # fmt: skip
+    prefill_v -= v * (chunk_tokens if prefill == Prefill.PACKED else 1)
+    counts = np.zeros_like(study.counts)
+    sums = np.zeros(4)
+    _count(arrival, admitted, first, end, output, counts, sums)
+    with np.errstate(invalid="ignore"):
+        means = sums / counts.sum(1)
+    row = np.concatenate([means, [_quantile(c, percentile) for c in counts]])
+    kept = study.counts + counts if study.done > 0 else study.counts
+    clock = np.array([tau - origin, 0.0, prefill_v, in_flight, pending])
+    lines = np.stack([keys, first_v, first_id])
+    return Study(study.done + 1, clock, lines, carried, np.array(0.0), kept, np.concatenate([study.batches, row[None]]))
+
+
+@float64
+def _gaps(key: jax.Array, cv: float, count: int) -> np.ndarray:
+    """Gaps of mean 1."""
+    if cv == 1:
+        return np.asarray(jax.random.exponential(key, (count,), float))
+    shape = 1.0 / max(cv, 1e-6) ** 2
+    return np.asarray(jax.random.gamma(key, shape, (count,), float)) / shape
+
+
+@kernel
+def _count(arrival, admitted, first, end, output, counts, sums):
+    """Histograms of the metrics of finished requests. The bits of a float64 are its logarithm, nearly."""
+    value = np.empty(1)
+    bits = value.view(np.int64)
+    for i in range(arrival.size):
+        if np.isnan(end[i]):
+            continue
+        for k in range(4):
+            if k == 0:
+                value[0] = first[i] - arrival[i]
+            elif k == 1:
+                if output[i] < 2:
+                    continue
+                value[0] = (end[i] - first[i]) / (output[i] - 1)
+            elif k == 2:
+                value[0] = end[i] - arrival[i]
+            else:
+                value[0] = max(0.0, admitted[i] - arrival[i])
+            sums[k] += value[0]
+            counts[k, min(max((bits[0] >> _SHIFT) - _LOW, 0), counts.shape[1] - 1)] += 1
+
+
+def _quantile(counts: np.ndarray, q: float) -> float:
+    """Middle of the bin that holds the quantile; 0 where it is the bin of everything below a microsecond."""
+    total = counts.sum()
+    if total == 0:
+        return np.nan
+    k = int(np.searchsorted(np.cumsum(counts), q * total))
+    if k == 0:
+        return 0.0
+    edges = (np.array([k, k + 1], np.int64) + _LOW << _SHIFT).view(np.float64)
+    return float(edges.mean())
+
+
+def _estimates(study: Study, percentile: float) -> dict[str, estimate.Estimate]:
+    found = {}
+    for k, name in enumerate(METRICS):
+        for column, tag, value in (
+            (k, "mean", None), (4 + k, f"p{100 * percentile:g}", _quantile(study.counts[k], percentile))
+        ):  # fmt: skip
+            batches = study.batches[1:, column]
+            if np.isnan(batches).all():
+                continue
+            e = estimate.mean_of(batches)
+            centre = e.value if value is None else value
+            found[f"{name[:-2]}_{tag}_s"] = e._replace(value=centre, low=centre - e.half_width,
+                                                       high=centre + e.half_width)  # fmt: skip
+    return found
+
+
+def _fingerprint(workload: Workload, *rest: Any) -> str:
+    digest = hashlib.sha256()
+    for part in (*jax.tree.leaves(workload), *rest):
+        digest.update(np.ascontiguousarray(np.asarray(part, np.float64)).tobytes())
+    return digest.hexdigest()
+
+
+def _read(checkpoint, asked: str, slots: int) -> Study:
+    if checkpoint is None or not Path(checkpoint).exists():
+        return Study(np.array(0), np.zeros(5), np.zeros((3, slots), np.int64), np.zeros((4, 0)), np.array(0.0),
+                     np.zeros((4, _BINS), np.int64), np.zeros((0, 8)))  # fmt: skip
+    try:
+        with np.load(checkpoint, allow_pickle=False) as file:
+            if str(file["asked"]) != asked:
+                raise InputError(f"checkpoint {checkpoint}: belongs to a study with other arguments; accepted: its own")
+            return Study(*(file[name] for name in Study._fields))
+    except (KeyError, ValueError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"checkpoint {checkpoint}: not a checkpoint of a study") from error
+
+
+def _write(checkpoint, asked: str, study: Study) -> None:
+    """Whole or not at all: a temporary file beside it, then a rename."""
+    path = Path(checkpoint)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, asked=np.array(asked), **study._asdict())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

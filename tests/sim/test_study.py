@@ -1,0 +1,72 @@
+"""Long studies: the same answers as in one piece, resumable to the bit, in bounded memory."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.core.workload import Workload
+from dmodels.sim import batching, lengths, study
+from dmodels.sim.laws import LinearLaw
+from dmodels.sim.requests import Prefill
+
+LAW = LinearLaw(8e-3, 0.65e-3)
+WORK = Workload([100.0, 3000.0, 900.0], [30.0, 200.0, 1.0], [0.6, 0.3, 0.1], rate_rps=10.0)
+KEY = jax.random.key(9)
+
+
+@pytest.mark.parametrize("prefill", list(Prefill), ids=lambda p: p.name)
+def test_chunks_give_what_one_run_gives(prefill):
+    chunk, chunks = 2000, 5
+    found = study.run(WORK, LAW, 12, KEY, chunk * chunks, chunk=chunk, prefill=prefill)
+    pieces = [jax.random.split(jax.random.fold_in(KEY, c)) for c in range(chunks)]
+    arrival = np.cumsum(np.concatenate([study._gaps(gaps, 1.0, chunk) for gaps, _ in pieces])) / 10.0
+    drawn = [np.concatenate(column) for column in zip(*(lengths.draw(k, WORK, chunk) for _, k in pieces), strict=True)]
+    whole = batching.simulate(arrival, drawn[0], drawn[1], LAW, 12, prefill=prefill)
+    # a request belongs to the chunk in which it ends, at most a few dozen of 10,000 in a later one
+    for name in study.METRICS:
+        values = getattr(whole, name)[chunk:]
+        assert abs(found[f"{name[:-2]}_mean_s"].value / np.nanmean(values) - 1) < 0.02
+        np.testing.assert_allclose(found[f"{name[:-2]}_p99_s"].value, np.nanquantile(values, 0.99), rtol=0.03)
+
+
+def test_an_interrupted_study_resumes_to_the_bit(tmp_path):
+    file = tmp_path / "deep" / "study.npz"
+    arguments = {"workload": WORK, "law": LAW, "slots": 8, "key": KEY, "count": 9000, "chunk": 1500}
+
+    def stop(done, count):
+        if done >= 4500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(**arguments, checkpoint=file, progress=stop)
+    seen = []
+    resumed = study.run(**arguments, checkpoint=file, progress=lambda done, count: seen.append(done))
+    assert seen == [6000, 7500, 9000]  # nothing is done twice
+    assert resumed == study.run(**arguments)
+    assert [p.name for p in file.parent.iterdir()] == ["study.npz"]
+
+
+def test_a_checkpoint_of_another_study_is_refused(tmp_path):
+    file = tmp_path / "study.npz"
+    study.run(WORK, LAW, 8, KEY, 3000, chunk=1000, checkpoint=file)
+    with pytest.raises(InputError, match="other arguments"):
+        study.run(WORK, LAW, 9, KEY, 3000, chunk=1000, checkpoint=file)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="not a checkpoint"):
+        study.run(WORK, LAW, 8, KEY, 3000, chunk=1000, checkpoint=file)
+
+
+def test_an_md1_study_covers_pollaczek_khinchine():
+    work = Workload.fixed(1, 999, rate_rps=0.7)
+    found = study.run(work, [1e-3], 1, KEY, 2_000_000, chunk=100_000)
+    wide = 2.1 * found["wait_mean_s"].half_width  # 20 batches: 95 % to 99.9 %
+    assert abs(found["wait_mean_s"].value - 0.7 / 0.6) < wide + 1e-3
+    np.testing.assert_allclose(found["e2e_mean_s"].value, found["wait_mean_s"].value + 1.0, rtol=1e-6)
+
+
+def test_no_key_is_used_twice():
+    with jax.debug_key_reuse(True):
+        study.run(WORK, LAW, 8, jax.random.key(1), 3000, chunk=1000)

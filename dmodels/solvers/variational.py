@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.flags import Flag
 from ..core.records import Real, Record, float64, quantity
 from . import variational_certificate as evidence
 from .blocks import in_blocks
@@ -39,7 +40,8 @@ from .variational_problem import Problem, read
 
 __all__ = ["Equilibrium", "explain", "variational_equilibria", "variational_equilibrium"]
 
-STAGES = 4  # interior point twice (rough, tight), a second start, extragradient
+#: Interior point to a rough gap, to a tight one, from a second start, and extragradient (no gap).
+GAPS = (1e-5, 1e-12, 1e-9, 1.0)
 
 
 class Equilibrium(Record):
@@ -112,7 +114,14 @@ def variational_equilibrium(
         unroll=unroll,
     )
     start = _default_start(problem) if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
-    return _host(_compiled(problem, start, tolerance, samples, max_steps))
+    args = (start, tolerance, samples, max_steps)
+    if _traced(problem, start):
+        return _solve(problem, *args)
+    # from plain Python: most games need no fallback, so its code is compiled only for those that do
+    found = _compiled(problem, *args, fallback=False)
+    if not _traced(found) and int(found.flags) & int(Flag.NOT_CONVERGED | Flag.NONFINITE):
+        found = _compiled(problem, *args)
+    return _host(found)
 
 
 @float64
@@ -143,18 +152,19 @@ def _mapped(call, params, batch_size):
 
 
 @eqx.filter_jit
-def _compiled(problem: Problem, x0, tolerance, samples, max_steps) -> Solution:
-    return _solve(problem, x0, tolerance, samples, max_steps)
+def _compiled(problem: Problem, x0, tolerance, samples, max_steps, fallback=True) -> Solution:
+    return _solve(problem, x0, tolerance, samples, max_steps, fallback)
 
 
-def _solve(problem: Problem, x0, tolerance, samples: int, max_steps: int) -> Solution:
+def _solve(problem: Problem, x0, tolerance, samples: int, max_steps: int, fallback: bool = True) -> Solution:
     held = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
-    (x, lam, nu), steps = jax.lax.stop_gradient(_stages(held, jax.lax.stop_gradient(x0), tolerance, max_steps))
+    method = _stages if fallback else _first_stage
+    (x, lam, nu), steps = jax.lax.stop_gradient(method(held, jax.lax.stop_gradient(x0), tolerance, max_steps))
     certificate = evidence.certify(held, x, lam, nu, samples)
-    rough = tolerance * (1.0 + norm(held.pseudogradient(x)))
-    # a lane that converged starts at zero violation and takes no step
-    spare = jnp.where(certificate.kkt_residual <= rough, 0, 200)
-    violation, _ = least_violation(held, x, spare)
+    violation = certificate.feasibility
+    if fallback:  # a lane that converged starts at no violation to speak of and takes no step
+        rough = tolerance * (1.0 + norm(held.pseudogradient(x)))
+        violation, _ = least_violation(held, x, jnp.where(certificate.kkt_residual <= rough, 0, 200))
     certificate["least_violation"] = violation
     flags = evidence.flags(held, certificate, x, violation, tolerance)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
@@ -171,11 +181,19 @@ def _solve(problem: Problem, x0, tolerance, samples: int, max_steps: int) -> Sol
     return Solution(value, certificate, flags, steps)
 
 
+def _first_stage(problem: Problem, x0, tolerance, max_steps: int):
+    """Interior point and finish, once."""
+    inner, steps = interior(problem, interior_start(problem, x0), GAPS[0], max_steps)
+    goal = tolerance * (1.0 + norm(problem.pseudogradient(inner.x)))
+    best, _, polish = finish(problem, inner, goal, 10)
+    return best, steps + polish
+
+
 def _stages(problem: Problem, x0, tolerance, max_steps: int):
     """Rough interior point and finish; where that fails, tighter, from elsewhere, and by extragradient."""
     start = interior_start(problem, x0)
     elsewhere = interior_start(problem, evidence.around(problem, x0, 1)[0], 10.0)
-    gaps = jnp.asarray([1e-5, 1e-12, 1e-9, 1e-9])
+    gaps = jnp.asarray(GAPS)
 
     def stage(carry):
         k, point, best, best_error, _, steps = carry
@@ -190,7 +208,7 @@ def _stages(problem: Problem, x0, tolerance, max_steps: int):
 
     def failing(carry):
         k, _, _, best_error, goal, _ = carry
-        return (k < STAGES) & ~(best_error <= goal)
+        return (k < len(GAPS)) & ~(best_error <= goal)
 
     first = (jnp.clip(start.x, problem.lower, problem.upper), start.lam, start.nu)
     state = (jnp.int32(0), start, first, jnp.asarray(jnp.inf), jnp.asarray(0.0), jnp.int32(0))
@@ -222,9 +240,10 @@ def _default_start(problem: Problem):
     return jnp.where(low & high, 0.5 * (problem.lower + problem.upper), lone)
 
 
+def _traced(*trees) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
 def _host(tree):
     """NumPy arrays for a caller in plain Python; traced values as they are."""
-    leaves = jax.tree.leaves(tree)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        return tree
-    return jax.tree.map(np.asarray, tree)
+    return tree if _traced(tree) else jax.tree.map(np.asarray, tree)

@@ -160,27 +160,27 @@ def _deviation(problem, x, samples: int):
         return jnp.zeros(())
     targets = around(problem, x, samples)
     shares = jnp.asarray(2.0 ** -np.arange(0, 12, 2))  # the feasible set is convex: shorten until inside
-    tries = x + shares[:, None, None] * (targets - x)[None]
+    tries = x[None, None] + shares[:, None, None] * (targets - x[None])[None]
     tries = jnp.reshape(tries, (-1, x.shape[0]))
-    owners = problem.owners(problem.inequalities)
-    owners_e = problem.owners(problem.equalities)
+    masks = np.stack([problem.own(i) for i in range(len(problem.blocks))])
+    faces, faces_e = (
+        np.any(problem.owners(pieces)[None] & masks[:, None], axis=2)
+        for pieces in (problem.inequalities, problem.equalities)
+    )
     here = problem.pseudogradient(x)
     base = problem.cost_values(x) if problem.costs is not None else None
-    best = jnp.zeros(())
-    for player in range(len(problem.blocks)):
-        mask = problem.own(player)
-        faces, faces_e = np.any(owners & mask, axis=1), np.any(owners_e & mask, axis=1)
 
-        def gain(y, player=player, mask=mask, faces=faces, faces_e=faces_e):
-            moved = jnp.where(mask, y, x)
-            g = problem.constraints(moved, problem.inequalities)[0]
-            e = problem.constraints(moved, problem.equalities)[0]
-            allowed = jnp.all(jnp.where(faces, g, 0.0) <= 1e-9) & jnp.all(jnp.abs(jnp.where(faces_e, e, 0.0)) <= 1e-9)
-            if problem.costs is None:
-                value = jnp.sum(jnp.where(mask, here * (x - moved), 0.0))
-            else:
-                value = base[player] - jnp.reshape(problem.call(problem.costs[player], moved), ())
-            return jnp.where(allowed & jnp.isfinite(value), value, 0.0)
+    def gain(y, mask, faced, faced_e):
+        moved = jnp.where(mask, y, x)
+        g = problem.constraints(moved, problem.inequalities)[0]
+        e = problem.constraints(moved, problem.equalities)[0]
+        allowed = jnp.all(jnp.where(faced, g, 0.0) <= 1e-9) & jnp.all(jnp.abs(jnp.where(faced_e, e, 0.0)) <= 1e-9)
+        linear = jnp.sum(jnp.where(mask, here * (x - moved), 0.0))
+        gains = linear[None] if base is None else base - problem.cost_values(moved)
+        return jnp.where(allowed & jnp.isfinite(gains), gains, 0.0)
 
-        best = jnp.maximum(best, jnp.max(jax.vmap(gain)(tries)))
-    return best
+    over_players = jax.vmap(gain, in_axes=(None, 0, 0, 0))
+    gains = jax.vmap(lambda y: over_players(y, masks, faces, faces_e))(tries)  # (tries, mover, whose cost)
+    if base is not None:
+        gains = jnp.diagonal(gains, axis1=1, axis2=2)  # one code path for all movers; only the mover's own gain counts
+    return jnp.max(gains, initial=0.0)

@@ -91,7 +91,8 @@ def interior(problem, start: Point, gap, max_steps):
     lower, upper = problem.lower, problem.upper
     frozen = fixed(problem)
     has_low, has_high = jnp.isfinite(lower) & ~frozen, jnp.isfinite(upper) & ~frozen
-    count = jnp.maximum(jnp.sum(has_low) + jnp.sum(has_high) + start.lam.shape[0], 1)
+    ones = jnp.concatenate([jnp.where(has_low, 1.0, 0.0), jnp.where(has_high, 1.0, 0.0), jnp.ones_like(start.lam)])
+    count = jnp.maximum(jnp.sum(ones), 1.0)
 
     def room(x):
         return jnp.where(has_low, x - lower, 1.0), jnp.where(has_high, upper - x, 1.0)
@@ -212,14 +213,19 @@ def active_system(problem, s: System, x, lam, active: Active):
     return jnp.concatenate([rows, jnp.where(active.tight, s.g, lam), s.e])
 
 
-def active_jacobian(s: System, active: Active):
-    """Derivative of `active_system` in (x, lam, nu)."""
+def active_jacobian(s: System, active: Active, proximal: float = 0.0):
+    """Derivative of `active_system` in (x, lam, nu).
+
+    `proximal`, relative to the jacobian, keeps Newton defined where the map is flat or active constraints depend on
+    each other; it turns quadratic convergence into linear with that (tiny) factor.
+    """
     n, m, p = s.r.shape[0], s.g.shape[0], s.e.shape[0]
     bound = (active.low | active.high)[:, None]
-    first = jnp.where(bound, jnp.eye(n, n + m + p), jnp.concatenate([s.h, s.jg_own.T, s.je_own.T], axis=1))
+    flat = s.h + proximal * jnp.max(jnp.abs(s.h), initial=0.0) * jnp.eye(n)
+    first = jnp.where(bound, jnp.eye(n, n + m + p), jnp.concatenate([flat, s.jg_own.T, s.je_own.T], axis=1))
     if m + p == 0:
         return first
-    tiny = 1e-13 * jnp.eye(m)  # keeps dependent active constraints solvable
+    tiny = (1e-13 + 1e-2 * proximal) * jnp.eye(m)
     tight = jnp.concatenate([s.jg, -tiny, jnp.zeros((m, p))], axis=1)
     slack = jnp.concatenate([jnp.zeros((m, n)), jnp.eye(m), jnp.zeros((m, p))], axis=1)
     second = jnp.where(active.tight[:, None], tight, slack)
@@ -245,7 +251,7 @@ def finish(problem, point: Point, tolerance, max_steps):
 
     def step(carry):
         (x, lam, nu), s, active, best, best_error, steps = carry
-        change = solve(active_jacobian(s, active), active_system(problem, s, x, lam, active), problem.unroll)
+        change = solve(active_jacobian(s, active, 1e-10), active_system(problem, s, x, lam, active), problem.unroll)
         n, m = x.shape[0], lam.shape[0]
         x = jnp.clip(x - change[:n], problem.lower, problem.upper)
         lam, nu = jnp.maximum(lam - change[n : n + m], 0.0), nu - change[n + m :]

@@ -1,4 +1,4 @@
-"""Variational equilibria: published games, strangers' answers, derivatives, and what happens when there is no answer."""
+"""Variational equilibria: published games, strangers' answers, derivatives, and games without an answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ INF = np.inf
 def test_harker():
     found = variational_equilibrium(known.HARKER, ([[1, 1]], [15]), (0, 10))
     np.testing.assert_allclose(found.value.x, [5, 9], atol=1e-10)
-    assert found.certificate.kkt_residual < 1e-10 and found.certificate["profitable_deviation"] == 0 and found.flags == 0
+    assert found.certificate.kkt_residual < 1e-10 and found.flags == 0
+    assert found.certificate["profitable_deviation"] == 0
 
 
 def test_river_basin_and_rosens_weights():
@@ -62,7 +63,7 @@ def test_electricity_market_of_three_players_with_six_generators():
 
 
 AFFINE = {  # name: (M, q, A, b, lower, upper, equilibrium); two variables and one constraint, compiled once
-    "FK A.11 (Facchinei, Fischer, Piccialli 2007)": ([[2, 0], [0, 2]], [-2, -1], [[1, 1]], [1], -INF, INF, [0.75, 0.25]),
+    "FK A.11 (Facchinei et al. 2007)": ([[2, 0], [0, 2]], [-2, -1], [[1, 1]], [1], -INF, INF, [0.75, 0.25]),
     "FK A.12 duopoly": ([[2, 1], [1, 2]], [-16, -16], [[1, 1]], [100], -10, 10, [16 / 3, 16 / 3]),
     "Rosen 1965, degenerate multiplier": ([[1, -1], [1, 2]], [0, 0], [[-1, -1]], [-1], 0, INF, [1, 0]),
     "Cournot, slack capacity": ([[2, 1], [1, 2]], [-9, -9], [[1, 1]], [7], 0, INF, [3, 3]),
@@ -185,7 +186,7 @@ def test_equalities_and_fixed_variables():
 def test_an_empty_feasible_set_is_flagged_and_said():
     found = variational_equilibrium(([[2, 0], [0, 2]], [-2, -1]), ([[1, 1], [-1, -1]], [1, -2]))
     assert found.flags & Flag.INFEASIBLE
-    assert found.certificate["least_violation"] == pytest.approx(np.sqrt(0.5), abs=1e-3)  # halfway between the two lines
+    assert found.certificate["least_violation"] == pytest.approx(np.sqrt(0.5), abs=1e-3)  # midway
     assert "cannot be met" in explain(found)[0]
 
 

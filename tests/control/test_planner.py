@@ -1,0 +1,129 @@
+"""Planners: the stability limit against eigenvalues, the limit cycle against simulation, invariants, and bursts."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dmodels.control.planner import anarchy_driven, best_response, planner, reactive, sla_target
+from dmodels.control.planner_loop import Pools, run, score
+from dmodels.control.planner_stability import limit, measured_cycle, radius, relay_cycle, simulate
+
+LEAKS, DELAYS = (0.0, 0.3, 0.5, 0.8, 0.95), (0, 1, 2, 3)
+POOLS = Pools(prefill_rps=2.0, decode_rps=1.0)  # of 24 workers at 14 req/s: 7 to 8 prefill, 14 to 16 decode
+
+
+@pytest.mark.parametrize("delay", DELAYS)
+def test_the_stability_limit_is_where_a_mode_leaves_the_unit_circle(delay):
+    for leak in LEAKS:
+        edge = limit(leak, delay)
+        assert radius(edge.gain, leak, delay) == pytest.approx(1.0, abs=1e-9)
+        assert radius(0.99 * edge.gain, leak, delay) < 1.0 < radius(1.01 * edge.gain, leak, delay)
+    assert limit(0.5, 0).gain == 0.5  # 1 - a
+    assert limit(0.0, 0).period_s == pytest.approx(180.0)  # cos w = 1/2: six intervals
+
+
+def test_at_saturation_every_gain_oscillates():
+    assert limit(1.0).gain == 0.0
+    assert all(radius(gain, 1.0, delay) > 1.0 for gain in (1e-4, 0.1, 1.0) for delay in DELAYS)
+    x, _ = simulate(0.05, 1.0, 1.0, steps=400)
+    assert np.abs(x[-40:]).max() > 2 * np.abs(x[:40]).max()
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_the_limit_cycle_of_one_worker_at_a_time(leak):
+    for delay in DELAYS:
+        predicted = relay_cycle(1.0, leak, delay)
+        seen = measured_cycle(*simulate(None, 1.0, leak, delay))
+        assert seen.period_s == pytest.approx(predicted.period_s, rel=0.2)
+        assert seen.split_instances == pytest.approx(predicted.split_instances, rel=0.2, abs=1.0)
+        assert seen.signal_s == pytest.approx(predicted.signal_s, rel=0.3, abs=1.0)
+
+
+def cost(prefill, total, rate):
+    """Convex, decreasing in each pool's own workers: the fourth powers of the utilisations."""
+    return (rate / 2.0 / prefill) ** 4 + (rate / (total - prefill)) ** 4
+
+
+def split_by_enumeration(total, rate):
+    n = jnp.arange(1.0, 24.0)
+    return n[jnp.argmin(jax.vmap(lambda k: cost(k, total, rate))(n))]
+
+
+def walk(pressure, start, rate, total=24.0, steps=60, **options):
+    control = planner(pressure, grace=0.0, **options)
+    return np.asarray(run(control, POOLS, jnp.full(steps, rate), start, total).prefill_instances)
+
+
+def test_the_repaired_planner_stops_at_a_split_that_no_swap_improves():
+    for start in (2.0, 12.0, 22.0):
+        end = walk(best_response(cost), start, 14.0)[-20:]
+        assert np.ptp(end) == 0
+        here = cost(end[-1], 24.0, 14.0)
+        assert here <= min(cost(end[-1] + 1, 24.0, 14.0), cost(end[-1] - 1, 24.0, 14.0))
+        assert end[-1] == split_by_enumeration(24.0, 14.0)
+
+
+def test_giving_the_next_worker_to_the_larger_gain_cycles():
+    # V = 1/(n + 1) for both pools, three workers: 1, 2, 1, 2, ... (propositions, 000-PL)
+    gain = lambda n: 1.0 / (n + 1.0) - 1.0 / (n + 2.0)
+
+    def greedy(prefill, total, seen):
+        return jnp.where(gain(prefill) > gain(total - prefill), 1.0, -1.0)
+
+    seen = walk(greedy, 1.0, 0.1, total=3.0, steps=8)
+    assert seen.tolist() == [1, 2, 1, 2, 1, 2, 1, 2]
+    potential = lambda prefill, total, rate: 1.0 / (prefill + 1.0) + 1.0 / (total - prefill + 1.0)
+    assert np.ptp(walk(best_response(potential), 1.0, 0.1, total=3.0, steps=8)) == 0
+
+
+def test_delay_makes_the_reactive_planner_swing_wider():
+    rate = 15.7  # 98 % of what 24 workers can serve: queues empty slowly, the loop is close to saturation
+    swing = [np.ptp(walk(reactive(), 6.0, rate, steps=400, delay=d)[200:]) for d in (0, 3)]
+    assert swing[1] > swing[0] and swing[1] >= 4
+
+
+def test_grace_and_bounds_hold_on_any_course():
+    rng = np.random.default_rng(0)
+    rate = jnp.asarray(rng.uniform(0, 40, 200))
+    course = run(planner(reactive(), delay=1, least=2.0), POOLS, rate, 8.0, 24.0)
+    n = np.asarray(course.prefill_instances)
+    assert n.min() >= 2 and n.max() <= 22 and np.abs(np.diff(n)).max() <= 1
+    down = np.flatnonzero(np.diff(n) < 0)  # decode was given a worker: nothing moves for three intervals
+    assert all((np.diff(n)[k + 1 : k + 3] == 0).all() for k in down)
+    assert np.all(np.asarray(course.ttft_violation_frac) <= 1)
+
+
+def burst(steps=80):
+    """Calm, then 1.75 times the rate for ten minutes, then calm."""
+    rate = np.full(steps, 8.0)
+    rate[20:40] = 14.0
+    return jnp.asarray(rate)
+
+
+def test_planners_scored_on_a_burst():
+    rate = burst()
+    wanted = {
+        "one": planner(reactive(), delay=1),
+        "sla": planner(sla_target(2.0, 1.0), step=24.0, grace=0.0),
+        "anarchy": planner(anarchy_driven(cost, split_by_enumeration), step=24.0, grace=0.0),
+    }
+    scores = {name: score(run(p, POOLS, rate, 4.0, 24.0), rate) for name, p in wanted.items()}
+    late = {name: float(s.violation_frac) for name, s in scores.items()}
+    assert late["sla"] < 0.5 * late["one"] and late["anarchy"] < 0.5 * late["one"]
+    assert float(scores["sla"].recovery_s) < float(scores["one"].recovery_s)
+    still = run(planner(reactive(), step=0.0), POOLS, rate, 8.0, 24.0)  # the right split from the start
+    assert float(score(still, rate).violation_frac) == 0.0
+    low = score(run(wanted["sla"], POOLS, rate, 4.0, 24.0, forecast=1.3), rate)
+    assert float(low.violation_frac) == pytest.approx(late["sla"])  # a ratio: a common forecast error cancels
+
+
+def test_work_is_conserved():
+    rate = burst()
+    course = run(planner(reactive(), step=0.0), POOLS, rate, 6.0, 24.0)
+    left = np.asarray(course.prefill_wait_s) * 2.0 * 6.0
+    served = 30.0 * np.asarray(rate) - np.diff(left, prepend=0.0)
+    assert served.max() <= 30.0 * 2.0 * 6.0 + 1e-9  # capacity
+    assert served.sum() + left[-1] == pytest.approx(30.0 * float(rate.sum()))

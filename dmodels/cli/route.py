@@ -76,8 +76,9 @@ price_of_anarchy(RoutingGame(curve, overlap, {omega_s}, counts))""")
     overlap = np.eye(workers)[np.arange(prefixes) % workers]
     game = RoutingGame(LatencyCurve(a_s, b_s, d_s, n_sat, [beta] * workers), overlap, omega_s, counts)
     price = price_of_anarchy(game)
+    a = game.arrays()
     rng, least = np.random.default_rng(seed), float(price.optimum_s)
-    costs = {name: sums(game, policy_flows(game, name, rng, runs, tau=tau))[0] for name in POLICIES}
+    costs = {name: sums(a, policy_flows(game, name, rng, runs, tau=tau))[0] for name in POLICIES}
     ratio = {name: cost / least if np.isfinite(least) else cost * np.nan for name, cost in costs.items()}
     if json:
         inputs = {"requests": requests, "workers": workers, "prefixes": prefixes, "a_s": a_s, "b_s": b_s, "d_s": d_s,

@@ -16,7 +16,8 @@ from dmodels.core.flags import Flag
 
 from .anarchy_bounds import AFFINE_ATOMIC, singleton_price
 from .anarchy_index import poa_index
-from .routing import RoutingGame, nash_range, sums
+from .routing import Arrays, RoutingGame, sums
+from .routing_batch import range_flags, search
 from .routing_optimum import optimum_flows
 
 __all__ = ["PAPER_FORM", "PriceOfAnarchy", "poa_index", "price_of_anarchy"]
@@ -59,14 +60,15 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     (1.333333, 1.333333)
     """
     a = game.arrays()
-    nash = nash_range(game, max_boxes)
+    nash, boxes = search(a, max_boxes)
+    flags = range_flags(nash)
     flows, bound = optimum_flows(a)
     bound = bound.reshape(a.batch)
-    found = np.minimum(sums(game, flows.reshape(*a.batch, *flows.shape[1:]))[0], nash.value.best_s)
-    floor, ceiling = nash.value.best_floor_s, nash.value.worst_ceiling_s
-    ceiling = np.minimum(ceiling, np.maximum(nash.value.worst_s, _theorem(game, a) * found))
-    costs = [nash.value.worst_s, ceiling, floor, nash.value.best_s, found, bound]
-    flags = nash.flags.copy()
+    found = np.minimum(sums(a, flows.reshape(*a.batch, *flows.shape[1:]))[0], nash.best_s)
+    ceiling = nash.worst_ceiling_s
+    if (ceiling > nash.worst_s).any():
+        ceiling = np.minimum(ceiling, np.maximum(nash.worst_s, _theorem(a) * found))
+    costs = [nash.worst_s, ceiling, nash.best_floor_s, nash.best_s, found, bound]
     if paper_form:
         shift = np.asarray(game.omega) * np.broadcast_to(a.counts.sum(-1), a.size).reshape(a.batch)
         costs = [cost - shift for cost in costs]
@@ -80,7 +82,7 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     certified = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper + slack)
     return PriceOfAnarchy(lower, np.maximum(upper, lower), certified, certified & (upper - lower <= slack),
                           _ratio(floor, found), _ratio(best, bound), worst, best, found, bound, flags,
-                          nash.steps)  # fmt: skip
+                          boxes)  # fmt: skip
 
 
 def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
@@ -89,7 +91,7 @@ def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
     return np.where(positive, cost / np.where(positive, least, 1.0), np.where((least == 0) & (cost == 0), 1.0, np.nan))
 
 
-def _theorem(game: RoutingGame, a) -> np.ndarray:
+def _theorem(a: Arrays) -> np.ndarray:
     """What theory allows a worst equilibrium to cost, in multiples of the optimum; inf where no theorem applies.
 
     5/2 for affine latencies with any overlaps (a miss is a private constant resource); 1/(1 - beta) without cache

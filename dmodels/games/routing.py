@@ -148,9 +148,9 @@ def worker_of_each(flows: np.ndarray) -> np.ndarray:
     return np.repeat(workers, flows.reshape(-1))
 
 
-def sums(game: RoutingGame, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sums(a: Arrays, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(social cost, potential) of flows (..., G, m), miss form."""
-    f, cost, _ = game.arrays().shaped()
+    f, cost, _ = a.shaped()
     loads = x.sum(-2)
     f = np.broadcast_to(f, (*loads.shape, f.shape[-1]))
     last = np.maximum(loads, 1)[..., None] - 1
@@ -162,7 +162,7 @@ def sums(game: RoutingGame, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def social_cost_s(game: RoutingGame, assignment) -> np.ndarray:
     """Sum of all requests' costs, miss form. Two requests on one worker with f(n) = n and omega = 0: 4."""
-    return sums(game, flow(game, assignment))[0]
+    return sums(game.arrays(), flow(game, assignment))[0]
 
 
 def paper_cost_s(game: RoutingGame, assignment) -> np.ndarray:
@@ -178,18 +178,18 @@ def potential(game: RoutingGame, assignment) -> np.ndarray:
     >>> float(potential(RoutingGame([[1.0, 2.0], [1.0, 2.0]], np.zeros((2, 2))), [0, 0]))
     3.0
     """
-    return sums(game, flow(game, assignment))[1]
+    return sums(game.arrays(), flow(game, assignment))[1]
 
 
 def gain_s(game: RoutingGame, assignment) -> np.ndarray:
     """The most that one request saves by moving alone; not above 0 (or rounding) exactly at pure Nash equilibria."""
-    return flow_gain_s(game, flow(game, assignment))
+    return flow_gain_s(game.arrays(), flow(game, assignment))
 
 
-def flow_gain_s(game: RoutingGame, x: np.ndarray) -> np.ndarray:
+def flow_gain_s(a: Arrays, x: np.ndarray) -> np.ndarray:
     """`gain_s` of flows (..., G, m)."""
-    f, cost, _ = game.arrays().shaped()
-    loads, m = x.sum(-2), game.workers_count
+    f, cost, _ = a.shaped()
+    loads, m = x.sum(-2), x.shape[-1]
     f = np.broadcast_to(f, (*loads.shape, f.shape[-1]))
     at = np.take_along_axis(f, np.maximum(loads, 1)[..., None] - 1, -1)[..., 0]
     full = np.minimum(loads, f.shape[-1] - 1)  # a worker that has everybody gets no newcomer

@@ -11,7 +11,7 @@ from dmodels.core.flags import Flag
 from dmodels.solvers._threads import share
 from dmodels.solvers.solution import Solution
 
-from .routing import Profile, RoutingGame, flow, flow_gain_s, overload_flag, sums, worker_of_each
+from .routing import Arrays, Profile, RoutingGame, flow, flow_gain_s, overload_flag, sums, worker_of_each
 from .routing_boxes import enumerate_nash
 from .routing_kernels import best_response, greedy, social_cost
 
@@ -41,7 +41,12 @@ def merge(c, q):
         if q[g] == 0:
             continue
         for k in range(kept):
-            if (c[g] == c[first[k]]).all():
+            same = True
+            for j in range(c.shape[1]):
+                if c[g, j] != c[first[k], j]:
+                    same = False
+                    break
+            if same:
                 into[g] = k
                 break
         if into[g] < 0:
@@ -134,20 +139,30 @@ def ranges(f, c, q, max_boxes, max_steps, first, last, cost, flows, boxes):
         boxes[b] = out[6]
 
 
-def nash_range_many(game: RoutingGame, max_boxes: int) -> Solution:
-    """See `routing.nash_range`."""
-    a = game.arrays()
+def search(a: Arrays, max_boxes: int) -> tuple[NashRange, np.ndarray]:
+    """The range of each game in the batch, and the boxes looked at."""
     size, (groups, workers) = a.size, a.cost.shape[1:]
     cost, boxes = np.empty((size, 4)), np.empty(size, np.int64)
     flows = np.empty((size, 2, groups, workers), np.int64)
     share(lambda i, j: ranges(a.f, a.cost, a.counts, max_boxes, 10**9, i, j, cost, flows, boxes), size, size * 2e-5)
     best, worst, floor, ceiling = (cost[:, i].reshape(a.batch) for i in range(4))
     best_flow, worst_flow = (flows[:, i].reshape(*a.batch, groups, workers) for i in range(2))
-    complete = (floor >= best) & (ceiling <= worst)
-    flags = np.where(complete, 0, int(Flag.NOT_CONVERGED)).astype(np.int32) | overload_flag(worst)
-    value = NashRange(best, worst, floor, ceiling, best_flow, worst_flow)
-    evidence = {"complete": complete, "gain_s": np.maximum(*(flow_gain_s(game, x) for x in (best_flow, worst_flow)))}
-    return Solution(value, evidence, flags, boxes.reshape(a.batch))
+    return NashRange(best, worst, floor, ceiling, best_flow, worst_flow), boxes.reshape(a.batch)
+
+
+def range_flags(r: NashRange) -> np.ndarray:
+    """NOT_CONVERGED where the search was cut short, OVERLOAD where equilibria cost infinity."""
+    complete = (r.best_floor_s >= r.best_s) & (r.worst_ceiling_s <= r.worst_s)
+    return np.where(complete, 0, int(Flag.NOT_CONVERGED)).astype(np.int32) | overload_flag(r.worst_s)
+
+
+def nash_range_many(game: RoutingGame, max_boxes: int) -> Solution:
+    """See `routing.nash_range`."""
+    a = game.arrays()
+    value, boxes = search(a, max_boxes)
+    flags = range_flags(value)
+    gain = np.maximum(flow_gain_s(a, value.best_flow), flow_gain_s(a, value.worst_flow))
+    return Solution(value, {"complete": (flags & int(Flag.NOT_CONVERGED)) == 0, "gain_s": gain}, flags, boxes)
 
 
 @njit(**_JIT)
@@ -168,21 +183,21 @@ def best_response_many(game: RoutingGame, start, max_steps: int) -> Solution:
     steps, done = np.empty(a.size, np.int64), np.empty(a.size, bool)
     share(lambda i, j: _responses(a.f, a.cost, a.counts, flat, start is None, max_steps, i, j, steps, done),
           a.size, a.size * 2e-5)  # fmt: skip
-    value = profile(game, flat.reshape(shape))
+    value = profile(a, flat.reshape(shape))
     flags = np.where(done.reshape(a.batch), 0, int(Flag.NOT_CONVERGED)).astype(np.int32) | overload_flag(value.cost_s)
-    return Solution(value, {"gain_s": flow_gain_s(game, value.flow)}, flags, steps.reshape(a.batch))
+    return Solution(value, {"gain_s": flow_gain_s(a, value.flow)}, flags, steps.reshape(a.batch))
 
 
 def greedy_many(game: RoutingGame) -> Profile:
     """See `routing.greedy_arrival`."""
     a = game.arrays()
     x = [greedy(a.f[b % len(a.f)], a.cost[b % len(a.cost)], a.counts[b % len(a.counts)]) for b in range(a.size)]
-    return profile(game, np.array(x).reshape(*a.batch, game.groups_count, game.workers_count))
+    return profile(a, np.array(x).reshape(*a.batch, game.groups_count, game.workers_count))
 
 
-def profile(game: RoutingGame, flows: np.ndarray) -> Profile:
+def profile(a: Arrays, flows: np.ndarray) -> Profile:
     """A flow with its assignment, cost and potential."""
     each = [worker_of_each(x) for x in flows.reshape(-1, *flows.shape[-2:])]
     longest = max(map(len, each))
     padded = np.array([np.pad(e, (0, longest - len(e)), constant_values=-1) for e in each])
-    return Profile(flows, padded.reshape(*flows.shape[:-2], longest), *sums(game, flows))
+    return Profile(flows, padded.reshape(*flows.shape[:-2], longest), *sums(a, flows))

@@ -268,6 +268,38 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
 
 
 @njit(**_JIT)
+def ceilings(f, c, total):
+    """Greatest load of each worker in any equilibrium, for nondecreasing f.
+
+    Fill the total + 1 cheapest slots, the last at latency L. In any profile some worker k has fewer requests than slots
+    filled there, so a newcomer pays at most L on it, and f_j(n_j) <= L + max over g of c_gk - c_gj elsewhere.
+    """
+    groups, workers = c.shape
+    n = np.zeros(workers, np.int64)
+    level = 0.0
+    for _ in range(total + 1):
+        pick = 0
+        for j in range(workers):
+            if n[j] < total and (n[pick] == total or f[j, n[j]] < f[pick, n[pick]]):
+                pick = j
+        if n[pick] == total:
+            break
+        level = max(level, f[pick, n[pick]])
+        n[pick] += 1
+    hi = np.empty(workers, np.int64)
+    for j in range(workers):
+        spread = 0.0
+        for g in range(groups):
+            for k in range(workers):
+                spread = max(spread, c[g, k] - c[g, j])
+        room = 0
+        while room < total and f[j, room] < np.inf and f[j, room] <= (level + spread) * (1.0 + 1e-9):
+            room += 1
+        hi[j] = room
+    return hi
+
+
+@njit(**_JIT)
 def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, max_boxes):
     """Least and greatest cost of all pure equilibria, from costs `best`, `worst` of known ones.
 
@@ -284,6 +316,10 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, max_boxes):
     stack_lo = np.zeros((depth, workers), np.int64)
     stack_hi = np.zeros((depth, workers), np.int64)
     stack_hi[0, :] = total
+    if monotone:
+        top = ceilings(f, c, total)
+        if top.sum() >= total:  # with room for all, nobody stays at an infinite latency
+            stack_hi[0, :] = top
     size, boxes = 1, 0
     best_x = np.full((groups, workers), -1, np.int64)
     worst_x = best_x.copy()

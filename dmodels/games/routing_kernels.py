@@ -42,17 +42,23 @@ def best_move(f, c, x, n, tol):
     """The move with the largest gain above `tol`: (gain, group, from, to); the first of equals; gain 0 if none."""
     best, where, whence, to = 0.0, -1, -1, -1
     groups, workers = x.shape
+    if workers < 2:
+        return best, where, whence, to
     for g in range(groups):
+        first, second, at, next_at = np.inf, np.inf, -1, -1  # the two cheapest places for a newcomer of the group
+        for k in range(workers):
+            there = f[k, min(n[k], f.shape[1] - 1)] + c[g, k]
+            if at < 0 or there < first:
+                second, next_at = first, at
+                first, at = there, k
+            elif next_at < 0 or there < second:
+                second, next_at = there, k
         for j in range(workers):
-            if x[g, j] == 0:
-                continue
-            here = f[j, n[j] - 1] + c[g, j]
-            for k in range(workers):
-                if k == j:
-                    continue
-                there = f[k, n[k]] + c[g, k]
+            if x[g, j] > 0:
+                here = f[j, n[j] - 1] + c[g, j]
+                there = second if j == at else first
                 if here > there + tol and here - there > best:
-                    best, where, whence, to = here - there, g, j, k
+                    best, where, whence, to = here - there, g, j, next_at if j == at else at
     return best, where, whence, to
 
 

@@ -95,7 +95,7 @@ def optimum_many(game: RoutingGame) -> Solution:
     """See `routing.optimum`."""
     a = game.arrays()
     flows, bound = optimum_flows(a)
-    value = profile(game, flows.reshape(*a.batch, *flows.shape[1:]))
+    value = profile(a, flows.reshape(*a.batch, *flows.shape[1:]))
     finite = np.isfinite(value.cost_s)
     gap = np.where(finite, np.where(finite, value.cost_s, 0.0) - np.where(finite, bound.reshape(a.batch), 0.0), np.inf)
     loose = finite & (gap > 1e-9 * np.abs(value.cost_s))

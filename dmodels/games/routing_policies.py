@@ -104,6 +104,7 @@ def policy_flows(
 
 def counterfactuals(game: RoutingGame, rng: np.random.Generator, runs: int = 200) -> dict[str, np.ndarray]:
     """Social cost of every policy over the certified optimum, (runs,) each. 1 is optimal."""
-    flows, _ = optimum_flows(game.arrays())
-    least = float(sums(game, flows[0])[0])
-    return {name: sums(game, policy_flows(game, name, rng, runs))[0] / least for name in POLICIES}
+    a = game.arrays()
+    flows, _ = optimum_flows(a)
+    least = float(sums(a, flows[0])[0])
+    return {name: sums(a, policy_flows(game, name, rng, runs))[0] / least for name in POLICIES}

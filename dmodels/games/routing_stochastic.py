@@ -50,7 +50,7 @@ def gibbs_profiles(game: RoutingGame, tau: float) -> tuple[np.ndarray, np.ndarra
     group = np.repeat(np.arange(len(counts)), counts)
     x = np.zeros((len(profiles), len(counts), m), np.int64)
     np.add.at(x, (np.arange(len(profiles))[:, None], group, profiles), 1)
-    phi = sums(game, x)[1]
+    phi = sums(game.arrays(), x)[1]
     with np.errstate(invalid="ignore"):
         weight = np.exp(-(phi - phi.min()) / tau)
     return profiles, weight / weight.sum()

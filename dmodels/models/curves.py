@@ -53,7 +53,9 @@ def latency_table(curve: LatencyCurve | TableCurve, n_max: int) -> np.ndarray:
     n = np.arange(1.0, n_max + 1.0)
     room = n_sat - n
     with np.errstate(over="ignore"):  # n_sat = inf without a singular term gives d / inf = 0, as it should
-        value = a * n + b + d / np.where(room > 0, room, 1.0) ** beta
+        value = a * n + b
+        if np.any(d):
+            value = value + d / np.where(room > 0, room, 1.0) ** beta
     return np.where(room > 0, value, np.inf)
 
 

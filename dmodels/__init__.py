@@ -21,12 +21,16 @@ _HOME = {
     "Parallel": "core.hardware",
     "Trace": "models.trace",
     "Workload": "core.workload",
+    "choice": "design.space",
     "concurrent_sequences": "models.memory",
+    "grid": "design.space",
     "kv_bytes": "models.memory",
     "kv_bytes_per_token": "models.memory",
     "parse": "core.units",
     "read_trace": "models.trace",
     "stack": "core.records",
+    "sweep": "design.space",
+    "zipped": "design.space",
 }
 
 __all__ = ["__version__", *_HOME]

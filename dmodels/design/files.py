@@ -1,0 +1,113 @@
+"""Labelled results on disk: NetCDF, Zarr, Parquet, CSV; a file is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+
+#: Rows of a table that are in memory at a time.
+_ROWS = 2**18
+
+
+def write(ds, path: str | Path) -> Path:
+    """Write a Dataset as its file name says: .nc, .zarr, .parquet (a row per point) or .csv.
+
+    It is written beside the target and renamed, so readers never see half a file.
+    """
+    path = Path(path)
+    make = writer(path)
+    folder = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=f".{path.name}."))
+    try:
+        half = folder / path.name
+        make(ds, half)
+        if path.is_dir():  # a Zarr folder cannot be replaced in one step: set the old one aside first
+            path.rename(folder / "old")
+        os.replace(half, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return path
+
+
+def read(path: str | Path):
+    """A Dataset that `write` wrote as .nc or .zarr."""
+    import xarray as xr
+
+    path = Path(path)
+    if path.suffix == ".zarr":
+        return xr.open_zarr(path, chunks=None)
+    if path.suffix == ".nc":
+        return xr.open_dataset(path, engine="h5netcdf")
+    raise InputError(f"{path.name!r}: accepted are .nc and .zarr")
+
+
+def writer(path: Path) -> Callable:
+    """The writer of a file name."""
+    try:
+        return _WRITERS[path.suffix]
+    except KeyError:
+        raise InputError(f"out = {str(path)!r}: suffix {path.suffix!r}; accepted are {', '.join(_WRITERS)}") from None
+
+
+def tables(ds, rows: int = _ROWS) -> Iterator[dict[str, np.ndarray]]:
+    """The points of a Dataset as columns, coordinates first, at most `rows` points at a time."""
+    dims = list(ds.sizes)
+    sizes = [ds.sizes[dim] for dim in dims]
+    wide = [name for name, var in ds.data_vars.items() if set(var.dims) - set(ds.flags.dims if "flags" in ds else dims)]
+    if wide:
+        raise InputError(f"outputs {', '.join(wide)} hold several numbers per point; accepted in a table is one")
+    total = int(np.prod(sizes, dtype=object))
+    broadcast = {str(name): _along(var, dims, sizes) for name, var in {**ds.coords, **ds.data_vars}.items()}
+    for start in range(0, total, rows):
+        index = np.unravel_index(np.arange(start, min(start + rows, total)), sizes) if sizes else ()
+        yield {name: np.atleast_1d(values[index]) for name, values in broadcast.items()}
+
+
+def _along(var, dims: list, sizes: list[int]) -> np.ndarray:
+    """A view of a variable over all dimensions."""
+    have = [dim for dim in dims if dim in var.dims]
+    values = np.asarray(var.transpose(*have).values)
+    shape = [size if dim in have else 1 for dim, size in zip(dims, sizes, strict=True)]
+    return np.broadcast_to(values.reshape(shape), sizes)
+
+
+def _netcdf(ds, path: Path) -> None:
+    ds.to_netcdf(path, engine="h5netcdf")
+
+
+def _zarr(ds, path: Path) -> None:
+    ds.to_zarr(path, mode="w", consolidated=False)
+
+
+def _parquet(ds, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    out = None
+    try:
+        for part in tables(ds):
+            table = pa.table(part)
+            if out is None:
+                facts = {key: str(value) for key, value in ds.attrs.items()}
+                units = {f"units of {name}": ds[name].attrs["units"] for name in part if "units" in ds[name].attrs}
+                out = pq.ParquetWriter(path, table.schema.with_metadata(facts | units))
+            out.write_table(table.replace_schema_metadata(out.schema.metadata))
+    finally:
+        if out is not None:
+            out.close()
+
+
+def _csv(ds, path: Path) -> None:
+    import pandas as pd
+
+    for place, part in enumerate(tables(ds)):
+        pd.DataFrame(part).to_csv(path, mode="a", header=place == 0, index=False)
+
+
+_WRITERS: dict[str, Callable] = {".nc": _netcdf, ".zarr": _zarr, ".parquet": _parquet, ".csv": _csv}

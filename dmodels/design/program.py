@@ -1,0 +1,272 @@
+"""A formula over a space as one compiled program that evaluates blocks of fixed shape.
+
+A block is `rows` x `columns` points: the longest axis of the space lies along the columns and the product of all other
+axes along the rows, as two nested maps. What depends on the rows alone is so computed once per row, not once per point.
+The axes' values are data, filled up to powers of two: new numbers never recompile, nor do a few more of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.errors import InputError, unknown
+from dmodels.core.flags import WARNINGS, Flag
+from dmodels.core.records import float64
+
+from .axes import Axis
+
+
+class Layout(NamedTuple):
+    """What the compiled program depends on, besides the formula and the shapes of its data. Hashable."""
+
+    rows: int  # of a block
+    columns: int
+    long_axis: int  # the axis along the columns
+    outputs: tuple[str, ...] | None  # those to keep; None: all
+    fixed: tuple[tuple[str, Any], ...]  # arguments that are no data: functions, text, switches
+    bare: str  # name of an output that has none
+
+
+class Program(NamedTuple):
+    """A formula, what is fixed, and the data of its axes. Ships to other processes as it is."""
+
+    function: Callable
+    layout: Layout
+    tables: tuple[dict[str, Any], ...]  # per axis: argument -> values, filled up along their leading axis
+    constants: dict[str, Any]
+    sizes: tuple[int, ...]  # of the axes, in the caller's order
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns) of the whole space."""
+        columns = self.sizes[self.layout.long_axis] if self.sizes else 1
+        return int(np.prod(self.sizes, dtype=object)) // columns, columns
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """How many blocks cover the rows, and the columns."""
+        rows, columns = self.shape
+        return -(-rows // self.layout.rows), -(-columns // self.layout.columns)
+
+    @property
+    def blocks_count(self) -> int:
+        """Blocks of the whole space."""
+        return self.grid[0] * self.grid[1]
+
+    def window(self, block: int) -> tuple[slice, slice]:
+        """The rows and columns of the space that a block covers."""
+        down, across = divmod(block, self.grid[1])
+        rows, columns = self.shape
+        top, left = down * self.layout.rows, across * self.layout.columns
+        return (
+            slice(top, min(top + self.layout.rows, rows)),
+            slice(left, min(left + self.layout.columns, columns)),
+        )
+
+
+def program(function: Callable, axes: Mapping[str, Axis], constants: Mapping[str, Any],
+            outputs: tuple[str, ...] | None, block_points: int) -> Program:  # fmt: skip
+    """Check the arguments against the formula's signature and lay the space out in blocks."""
+    fixed: dict[str, Any] = {}
+    bare = getattr(function, "__name__", "value")
+    while isinstance(function, partial):
+        if function.args:
+            raise InputError("a partial with positional arguments; accepted are keywords")
+        fixed = {**function.keywords, **fixed}
+        function = function.func
+        bare = getattr(function, "__name__", "value")
+    given = [column for axis in axes.values() for column in axis.columns]
+    _check_names(bare, function, given, [*constants, *fixed])
+    data = {}
+    for name, value in constants.items():
+        if isinstance(value, bool | str | None) or (callable(value) and not dataclasses.is_dataclass(value)):
+            fixed[name] = value
+        else:
+            data[name] = _as_data(name, value)
+    for name in [name for name, value in fixed.items() if not _hashable(value)]:
+        data[name] = _as_data(name, fixed.pop(name))
+    sizes = tuple(axis.size for axis in axes.values())
+    long_axis = max(range(len(sizes)), key=lambda i: (sizes[i], i)) if sizes else 0
+    columns = min(64, _power(sizes[long_axis])) if sizes else 1
+    points = int(np.prod(sizes, dtype=object))
+    rows = min(max(1, block_points // columns), _power(points // sizes[long_axis] if sizes else 1))
+    tables = tuple({name: _filled(value) for name, value in axis.columns.items()} for axis in axes.values())
+    layout = Layout(rows, columns, long_axis, outputs, tuple(sorted(fixed.items())), bare)
+    return Program(function, layout, tables, data, sizes)
+
+
+@float64
+def shapes(asked: Program) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a block's outputs: (rows, columns, ...)."""
+    return block.eval_shape(asked.function, asked.layout, *arguments(asked, 0))
+
+
+@float64
+def evaluate(asked: Program, number: int) -> dict[str, np.ndarray]:
+    """The outputs of one block on the host, cut to the part that lies in the space."""
+    return cut(asked, number, block(asked.function, asked.layout, *arguments(asked, number)))
+
+
+def cut(asked: Program, number: int, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The part of a block's outputs that lies in the space."""
+    down, across = asked.window(number)
+    high, wide = down.stop - down.start, across.stop - across.start
+    return {name: np.asarray(value)[:high, :wide] for name, value in outputs.items()}
+
+
+def arguments(asked: Program, number: int) -> tuple:
+    """The data of one block: corner, sizes, tables and constants."""
+    down, across = asked.window(number)
+    corner = np.array([down.start, across.start], np.int64)
+    return corner, np.array(asked.sizes, np.int64), asked.tables, asked.constants
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def block(function, layout: Layout, corner, sizes, tables, constants) -> dict[str, Any]:
+    """All outputs of the formula over one block, name -> (rows, columns, ...), flags among them."""
+    rows = corner[0] + jnp.arange(layout.rows, dtype=jnp.int64)
+    columns = corner[1] + jnp.arange(layout.columns, dtype=jnp.int64)
+    outer, inner = {}, {}
+    stride = jnp.int64(1)
+    for place in reversed(range(len(tables))):
+        size = sizes[place]
+        if place == layout.long_axis:
+            inner = _at(tables[place], jnp.minimum(columns, size - 1))
+            continue
+        outer |= _at(tables[place], (rows // stride) % size)
+        stride = stride * size
+
+    def point(down, across):
+        values = nested({**dict(layout.fixed), **constants, **down, **across})
+        return kept(flagged(named(function(**values), layout.bare)), layout)
+
+    by_columns = jax.vmap(point, (None, 0), axis_size=layout.columns)
+    return jax.vmap(by_columns, (0, None), axis_size=layout.rows)(outer, inner)
+
+
+def nested(values: dict[str, Any]) -> dict[str, Any]:
+    """`{"gpu": record, "gpu.tdp_w": 700}` with the dotted values put into the records."""
+    whole = {name: value for name, value in values.items() if "." not in name}
+    for name, value in values.items():
+        if "." in name:
+            record, _, field = name.partition(".")
+            whole[record] = _replaced(whole[record], field, value)
+    return whole
+
+
+def named(result: Any, bare: str) -> dict[str, Any]:
+    """A formula's result as a flat mapping; names of nested fields are joined by `_`, a solution's `value` is dropped.
+
+    >>> named({"value": {"cost": 1.0}, "steps": 3}, "f")
+    {'cost': 1.0, 'steps': 3}
+    """
+    if hasattr(result, "_asdict"):
+        result = result._asdict()
+    elif dataclasses.is_dataclass(result):
+        result = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    if not isinstance(result, Mapping):
+        if isinstance(result, tuple | list):
+            result = {f"{bare}_{i}".lstrip("_"): part for i, part in enumerate(result)}
+        else:
+            return {bare: result}
+    flat: dict[str, Any] = {}
+    for name, value in result.items():
+        for inner, leaf in named(value, "").items():
+            full = str(name) if not inner else inner if name == "value" else f"{name}_{inner}"
+            if full in flat:
+                raise InputError(f"the formula returns {full!r} twice; accepted are distinct names")
+            flat[full if full != "value" else bare or "value"] = leaf
+    return flat
+
+
+def flagged(outputs: dict[str, Any]) -> dict[str, Any]:
+    """The outputs with `flags`: no value that is not finite goes unflagged."""
+    outputs = {name: jnp.asarray(value) for name, value in outputs.items() if value is not None}
+    flags = outputs.pop("flags", jnp.int32(0)).astype(jnp.int32)
+    bad = jnp.zeros((), bool)
+    for value in outputs.values():
+        if jnp.issubdtype(value.dtype, jnp.floating):
+            bad = bad | ~jnp.all(jnp.isfinite(value))
+    unsaid = (flags & ~jnp.int32(int(WARNINGS))) == 0
+    flags = flags | jnp.where(unsaid & bad, jnp.int32(int(Flag.NONFINITE)), jnp.int32(0))
+    return {**outputs, "flags": flags}
+
+
+def kept(outputs: dict[str, Any], layout: Layout) -> dict[str, Any]:
+    """Those outputs that are asked for, and the flags."""
+    if layout.outputs is None:
+        return outputs
+    for name in layout.outputs:
+        if name not in outputs:
+            raise unknown("output", name, outputs)
+    return {name: outputs[name] for name in dict.fromkeys((*layout.outputs, "flags"))}
+
+
+def _at(table: dict[str, Any], index) -> dict[str, Any]:
+    return {name: jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], value) for name, value in table.items()}
+
+
+def _replaced(record, field: str, value):
+    head, _, rest = field.partition(".")
+    return dataclasses.replace(record, **{head: _replaced(getattr(record, head), rest, value) if rest else value})
+
+
+def _check_names(bare: str, function: Callable, varied: list[str], constant: list[str]) -> None:
+    """Misspelt, doubled and missing arguments fail at once, each with the names that are accepted."""
+    parameters = inspect.signature(function).parameters
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    known = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    names = [*varied, *constant]
+    for name in names:
+        root = name.partition(".")[0]
+        if root not in known and not anything:
+            raise InputError(f"{bare} has no argument {[name]}; {unknown('argument', name, known)}")
+        if names.count(name) > 1:
+            raise InputError(f"argument {name!r} is given twice; accepted is one axis or one value")
+    missing = [n for n in known if parameters[n].default is inspect.Parameter.empty and n not in names]
+    if missing:
+        raise InputError(f"{bare} lacks {missing}; accepted are axes or values for {', '.join(known)}")
+    for name in names:
+        if "." in name and name.partition(".")[0] not in names:
+            raise InputError(f"axis {name!r}: {name.partition('.')[0]!r} is not given; accepted is a record for it")
+
+
+def _as_data(name: str, value: Any) -> Any:
+    """Numbers as float64 arrays, records as they are."""
+    if isinstance(value, int | float | np.generic):
+        return np.float64(value)
+    leaves = jax.tree.leaves(value)
+    if not leaves or not all(isinstance(leaf, np.ndarray | np.generic | jax.Array | int | float) for leaf in leaves):
+        raise InputError(f"{name} = {value!r}: accepted are numbers, records, functions and text")
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if isinstance(leaf, int | float) else leaf, value)
+
+
+def _filled(value: Any) -> Any:
+    """Values along an axis, filled up to a power of two with the last one."""
+
+    def fill(leaf):
+        leaf = np.asarray(leaf)
+        more = _power(len(leaf)) - len(leaf)
+        return np.concatenate([leaf, np.repeat(leaf[-1:], more, axis=0)]) if more else leaf
+
+    return jax.tree.map(fill, value)
+
+
+def _power(count: int) -> int:
+    return 1 << max(0, int(count) - 1).bit_length()
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

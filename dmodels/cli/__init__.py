@@ -14,9 +14,13 @@ COMMANDS: dict[str, str] = {
     "size": "what fits on one instance: memory by component, sequences at once, what binds",
     "catalog": "GPUs, models and fabrics, with source and date",
     "simulate": "a fleet request by request: TTFT, TPOT, waiting, with confidence intervals; traces replayed",
+    "transfer": "KV transfer: its share of TTFT, which policy and which fabric upgrade pay, stale telemetry",
     "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",
+    "split": "GPUs for prefill and for decode: the selfish split, the best one, whole workers, planners",
     "poa": "the anarchy paper's index over a router's log, its regime, and what drives it",
     "route": "routing as a game: price of anarchy, certified, and what simple policies cost",
+    "predict": "TTFT and TPOT of serving rows, with 80 % and 95 % intervals",
+    "fit": "refit the efficiencies on measured rows, with the error before and after",
 }
 
 

@@ -1,0 +1,62 @@
+"""Refit the efficiencies on measured serving rows, and report the error before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    rows: Annotated[Path, typer.Argument(help="CSV with the layout and silicon_ttft_ms and silicon_tpot_ms")],
+    out: Annotated[Path | None, typer.Option(help="Write the calibration here (JSON), for `dmodels predict`")] = None,
+    steps: Annotated[int, typer.Option(help="Levenberg-Marquardt steps at most", min=1)] = 15,
+    json: Annotated[bool, typer.Option("--json", help="JSON with the inputs")] = False,
+    show_python: Annotated[bool, typer.Option("--show-python", help="Print the library call instead")] = False,
+) -> int:
+    import sys
+
+    if show_python:
+        print("from dmodels.fit.refit import refit\n")
+        print(f"print(refit({str(rows)!r}, max_steps={steps}).after)")
+        return 0
+    from dmodels.fit.calibration import dump
+    from dmodels.fit.refit import refit
+
+    from .render import as_json, print_table, write_text
+
+    found = refit(rows, max_steps=steps)
+    if out is not None:
+        write_text(out, dump(found.effects, {"rows": rows.name, "count": len(found.rows)}))
+    head = ["latency", "rows", "median before", "after", "after, held out", "P90 before", "after", "after, held out"]
+    lines = []
+    for metric in ("ttft", "tpot"):
+        b, a, h = found.before[metric], found.after[metric], found.held_out[metric]
+        lines.append([metric, b.count, *(f"{100 * x:.1f} %" for x in (b.median, a.median, h.median)),
+                      *(f"{100 * x:.1f} %" for x in (b.p90, a.p90, h.p90))])  # fmt: skip
+    if json:
+        result = {
+            "errors": {name: _plain(getattr(found, name)) for name in ("before", "after", "held_out")},
+            "efficiencies": found.table,
+            "outliers": [o._asdict() for o in found.outliers],
+            "rejected": [{"id": r.id, "line": r.line, "reason": r.reason} for r in found.rejected],
+        }
+        print(as_json("fit", {"rows": str(rows), "steps": steps}, result))
+    else:
+        print_table("Absolute error", head, lines)
+        names = [name for name in found.table[0] if name not in ("gpu", "backend", "precision")]
+        cells = [[c["gpu"], c["backend"], c["precision"], *(round(c[n], 3) for n in names)] for c in found.table]
+        print_table("Efficiencies after the fit", ["GPU", "backend", "precision", *names], cells)
+        if found.outliers:
+            head = ["row", "latency", "measured [ms]", "against [ms]", "why"]
+            print_table("Outliers (kept, with little weight)", head, [list(o) for o in found.outliers[:20]])
+    for r in found.rejected:
+        print(f"skipped {r.id}{f' (line {r.line})' if r.line else ''}: {r.reason}", file=sys.stderr)
+    used, skipped, odd = len(found.rows), len(found.rejected), len(found.outliers)
+    print(f"{used} rows used, {skipped} skipped, {odd} outliers", file=sys.stderr)
+    return 0
+
+
+def _plain(errors) -> dict:
+    return {metric: e._asdict() for metric, e in errors.items()}

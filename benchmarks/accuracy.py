@@ -1,0 +1,187 @@
+"""How accurate the latency model is on measured serving points that it did not see.
+
+    python -m benchmarks.accuracy                 # everything: calibration, four protocols, intervals, tables, figures
+    python -m benchmarks.accuracy --only pair     # one protocol (its predictions are kept in out/accuracy)
+    python -m benchmarks.accuracy --report        # tables, intervals and figures from the predictions in out/accuracy
+
+The calibration (dmodels/fit/data/calibration.json) and the intervals (intervals.json) that ship are what this writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.registry import record as write_down
+from dmodels.fit import calibration, conformal
+from dmodels.fit.points import family, to_points
+from dmodels.fit.predict import errors, noise_floor, outliers, repeats
+from dmodels.fit.protocols import PROTOCOLS, held_out, measurement
+from dmodels.fit.rows import Row, read_rows
+from dmodels.fit.silicon import fit
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = ROOT.parent / "shared" / "data" / "silicon_fit.csv"
+KEPT = ROOT / "out" / "accuracy"
+DATA = ROOT / "dmodels" / "fit" / "data"
+NOVELTY = {"random": "known", "pair": "pair", "model": "model"}
+#: The limits that the model is meant to meet: median TTFT, median TPOT; P90 within 2.5 medians.
+LIMITS = {"random": (0.20, 0.10), "pair": (0.25, 0.14), "model": (0.35, 0.20)}
+STEPS_FULL, STEPS_FOLD = 14, 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=("full", *PROTOCOLS))
+    parser.add_argument("--report", action="store_true")
+    chosen = parser.parse_args()
+    KEPT.mkdir(parents=True, exist_ok=True)
+    points, table = to_points(read_rows(ROWS))
+    rows = table.rows
+    if not chosen.report and chosen.only in (None, "full"):
+        effects = fit(points, rows, max_steps=STEPS_FULL)
+        provenance = {"rows": f"{ROWS.name}: {len(rows)} measured points, {len(table.rejected)} rejected",
+                      "source": "ai-dynamo/aiconfigurator, InferenceX and internal runs, Apache-2.0",
+                      "made_by": "benchmarks/accuracy.py"}  # fmt: skip
+        (DATA / "calibration.json").write_text(calibration.dump(effects, provenance))
+    for protocol in PROTOCOLS:
+        if not chosen.report and chosen.only in (None, protocol):
+            start = calibration.read(DATA / "calibration.json")
+            np.save(KEPT / f"{protocol}.npy", held_out(points, rows, protocol, start=start, max_steps=STEPS_FOLD))
+    if chosen.report or chosen.only is None:
+        report(rows, {p: np.load(KEPT / f"{p}.npy") for p in PROTOCOLS})
+
+
+def report(rows: list[Row], predicted: dict[str, np.ndarray]) -> None:
+    """Tables, intervals and figures from held-out predictions."""
+    measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
+    write_intervals(rows, measured, predicted)
+    records = []
+    for protocol, log in predicted.items():
+        show(f"{protocol}: all", rows, measured, log)
+        cover = coverage(rows, measured, log, protocol)
+        print(f"    coverage of 80 % and 95 %: TTFT {cover[0, 0]:.3f} {cover[0, 1]:.3f}, "
+              f"TPOT {cover[1, 0]:.3f} {cover[1, 1]:.3f}")  # fmt: skip
+        record = {"protocol": protocol, "rows": len(rows), "coverage": cover.tolist()}
+        for j, metric in enumerate(("ttft", "tpot")):
+            record[metric] = errors(np.exp(log[:, j]), np.exp(measured[:, j]))._asdict()
+        records.append(record)
+    write_down("accuracy", records)
+    for name, of in BY.items():
+        print(f"\nby {name} (random folds)")
+        for value in sorted({of(row) for row in rows}):
+            show(f"  {value}", rows, measured, predicted["random"], np.array([of(row) == value for row in rows]))
+    noise(rows, measured, predicted["random"])
+    figures(rows, measured, predicted["random"])
+
+
+BY: dict[str, Callable[[Row], str]] = {
+    "mode and layout": lambda r: f"{r.mode}, layout {'stated' if r.stated else 'assumed'}",
+    "model": lambda r: r.model_path,
+    "GPU": lambda r: r.system,
+    "backend": lambda r: r.backend,
+    "precision": lambda r: r.precision or "bf16",
+}
+
+
+def show(name: str, rows, measured, log, mask=None) -> None:
+    """One line: count, and median, mean and P90 of both errors."""
+    mask = np.ones(len(rows), bool) if mask is None else mask
+    parts = []
+    for j in range(2):
+        e = errors(np.exp(log[mask, j]), np.exp(measured[mask, j]))
+        parts.append(f"{100 * e.median:6.1f} {100 * e.mean:7.1f} {100 * e.p90:7.1f}")
+    print(f"{name:<44}{mask.sum():6d}   TTFT {parts[0]}   TPOT {parts[1]}")
+
+
+def kinds(row: Row, novelty: str) -> list[str]:
+    return conformal.group_names(novelty, row.system, row.backend, row.mode, row.stated)
+
+
+def write_intervals(rows, measured, predicted) -> None:
+    """Quantiles of the held-out errors, by how new a row is."""
+    e, groups = [], []
+    for protocol, novelty in NOVELTY.items():
+        e.append(measured - predicted[protocol])
+        groups += [kinds(row, novelty) for row in rows]
+    pairs = {(family(row.model_path), row.system) for row in rows}
+    made = f"held-out errors of {ROWS.name} under random folds, pairs left out and models left out"
+    found = conformal.calibrate(np.concatenate(e), groups, pairs, made)
+    (DATA / "intervals.json").write_text(found.to_json())
+
+
+def coverage(rows, measured, log, protocol: str) -> np.ndarray:
+    """(metric, level) share of rows inside the intervals that the other rows' errors give, in ten folds."""
+    novelty = NOVELTY.get(protocol, "pair")
+    e = measured - log
+    keys = [measurement(row) for row in rows]
+    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    part = np.random.default_rng(1).permutation(len(place))[[place[key] for key in keys]] % 10
+    groups = [kinds(row, novelty) for row in rows]
+    inside = np.zeros((len(rows), 2, 2))
+    for k in range(10):
+        train = np.flatnonzero(part != k)
+        found = conformal.calibrate(e[train], [groups[i] for i in train], []).groups
+        for i in np.flatnonzero(part == k):
+            bounds = next(found[name] for name in groups[i] if name in found)
+            for j, metric in enumerate(conformal.METRICS):
+                for m, level in enumerate(conformal.LEVELS):
+                    low, high = bounds[metric][level]
+                    inside[i, j, m] = low <= e[i, j] <= high
+    return inside.mean(axis=0)
+
+
+def noise(rows, measured, log) -> None:
+    """What repetitions of one configuration say about the best any model can do, and the rows that stand out."""
+    floor = noise_floor(rows)
+    again = repeats(rows)
+    members = sum(len(group) for group in again)
+    print(f"\n{len(again)} configurations with repeated, distinct measurements ({members} rows); "
+          "error of their own geometric mean:")  # fmt: skip
+    for metric, e in floor.items():
+        print(f"    {metric.upper()} median {100 * e.median:.1f} %, mean {100 * e.mean:.1f} %, P90 {100 * e.p90:.1f} %")
+    odd = outliers(rows, log)
+    print(f"{len(odd)} outliers (TTFT {sum(o.metric == 'ttft' for o in odd)}); the first of each reason:")
+    for reason in dict.fromkeys(o.reason for o in odd):
+        for o in [o for o in odd if o.reason == reason][:6]:
+            print(f"    {o.id}: {o.metric} {o.measured_ms:.4g} ms against {o.other_ms:.4g} ms, {reason}")
+
+
+def figures(rows, measured, log) -> None:
+    """Predicted against measured, and residuals by concurrent clients."""
+    from matplotlib.figure import Figure
+
+    folder = ROOT / "benchmarks" / "figures"
+    folder.mkdir(exist_ok=True)
+    kind = np.array([BY["mode and layout"](row) for row in rows])
+    clients = np.array([row.concurrency for row in rows])
+    colours = ("tab:green", "tab:blue", "tab:orange", "tab:red")
+    for name, draw in (("accuracy", _scatter), ("accuracy_residuals", _residuals)):
+        figure = Figure(figsize=(10, 4.6), layout="constrained")
+        for j, (ax, metric) in enumerate(zip(figure.subplots(1, 2), ("TTFT", "TPOT"), strict=True)):
+            for value, colour in zip(sorted(set(kind), reverse=True), colours, strict=False):
+                of = kind == value
+                draw(ax, metric, measured[of, j], log[of, j], clients[of], value, colour)
+            ax.legend(fontsize=8, loc="upper left")
+        figure.savefig(folder / f"{name}.png", dpi=130)
+
+
+def _scatter(ax, metric, measured, log, _, label, colour) -> None:
+    ax.loglog(np.exp(measured) * 1e3, np.exp(log) * 1e3, ".", ms=3, alpha=0.5, color=colour, label=label)
+    ends = np.array([*ax.get_xlim()])
+    ax.plot(ends, ends, "k-", lw=0.6)
+    ax.set(xlabel=f"measured {metric} [ms]", ylabel=f"predicted {metric}, random folds [ms]", xlim=ends)
+
+
+def _residuals(ax, metric, measured, log, clients, label, colour) -> None:
+    spread = np.random.default_rng(0).uniform(0.93, 1.07, len(clients))
+    ax.loglog(clients * spread, np.exp(measured - log), ".", ms=3, alpha=0.5, color=colour, label=label)
+    ax.axhline(1.0, color="k", lw=0.6)
+    ax.set(xlabel="concurrent clients", ylabel=f"measured / predicted {metric}")
+
+
+if __name__ == "__main__":
+    main()

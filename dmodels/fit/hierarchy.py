@@ -1,0 +1,131 @@
+r"""Efficiencies as sums of effects: global, GPU generation, GPU, backend, precision, their combinations, architecture.
+
+Each efficiency is a link function of $u = u_0 + \sum_{l} \beta_l$ over the levels l that a row belongs to, and each
+$\beta$ is pulled to zero with a standard deviation of its own (`deviation`). A (GPU, backend, precision) never seen
+so keeps what its GPU, its backend and its precision are known for, and a GPU never seen what its generation is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.models.latency import Efficiency
+
+from .points import family
+from .rows import Row
+
+NAMES = tuple(Efficiency.__dataclass_fields__)
+#: Links: fractions of a peak in (0, 1.2), shares in (0, 1), ratios above 1; all else is positive.
+OF_PEAK = ("hbm_frac", "kv_frac", "flop_frac", "attention_flop_frac", "link_frac")
+SHARES = ("acceptance_frac", "routing_spread_frac")
+RATIOS = ("expert_imbalance",)
+
+#: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).
+DEVIATION = {"all": 1.0, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "generation+backend": 0.15,
+             "gpu+backend": 0.15, "precision": 0.15, "gpu+backend+precision": 0.2}  # fmt: skip
+#: Properties of models or of the method, not of a machine: one value for all (and one per architecture).
+SHARED = ("acceptance_frac", "expert_imbalance", "routing_spread_frac")
+#: What depends on the architecture's kernels, and on how prompts reach them.
+SPECIAL = {
+    ("family", "layer_us"): 0.3,
+    ("family", "moe_layer_us"): 0.3,
+    ("family", "prefill_layer_us"): 0.3,
+    ("family", "prompt_ms"): 0.3,
+    ("family", "routing_spread_frac"): 0.5,
+    ("family+backend", "layer_us"): 0.2,
+    ("family+backend", "moe_layer_us"): 0.2,
+    ("family+backend", "prefill_layer_us"): 0.4,
+    ("family+backend", "prompt_ms"): 0.4,
+    ("mode", "prompt_ms"): 0.5,
+    ("mode", "prefill_layer_us"): 0.5,
+    ("mode", "layer_us"): 0.2,
+    ("mode", "burst_frac"): 0.5,
+    # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
+    ("mode+gpu+backend", "prompt_ms"): 0.8,
+    ("mode+gpu+backend", "burst_frac"): 0.4,
+    ("mode+gpu+backend", "prefill_layer_us"): 0.3,
+    ("mode+gpu+backend", "layer_us"): 0.3,
+    ("gpu+backend+precision", "slot_wait_count"): 1.5,
+}
+
+
+def generation(system: str) -> str:
+    """The GPU generation, which shares tensor-core types and kernels: by the narrowest type with a unit of its own."""
+    from dmodels import catalog
+
+    gpu = catalog.gpu(system)
+    return "fp4" if gpu.peak_fp4_flop_per_s > 0 else "fp8" if gpu.peak_fp8_flop_per_s > 0 else "bf16"
+
+
+def levels(system: str, backend: str, precision: str, architecture: str, mode: str) -> tuple[str, ...]:
+    """Names of the effects that add up for a row: "gpu=h200_sxm", "gpu+backend=h200_sxm+vllm", ..."""
+    gen = generation(system)
+    return (
+        "all",
+        f"generation={gen}",
+        f"gpu={system}",
+        f"backend={backend}",
+        f"generation+backend={gen}+{backend}",
+        f"gpu+backend={system}+{backend}",
+        f"precision={precision}",
+        f"gpu+backend+precision={system}+{backend}+{precision}",
+        f"family={architecture}",
+        f"family+backend={architecture}+{backend}",
+        f"mode={mode}",
+        f"mode+gpu+backend={mode}+{system}+{backend}",
+    )
+
+
+def row_levels(row: Row) -> tuple[str, ...]:
+    """The effects of a row. 16-bit rows leave their precision empty.
+
+    Rows whose layout is assumed form a mode of their own, so that wrong assumptions do not bend the others' effects.
+    """
+    separate = row.prefill != row.decode or row.mode == "disagg"
+    mode = "assumed" if not row.stated else "disagg" if separate else "agg"
+    return levels(row.system, row.backend, row.precision or "bf16", family(row.model_path), mode)
+
+
+def deviation(level: str, name: str) -> float:
+    """Standard deviation of an effect of one level on one efficiency; 0: the level has no such effect."""
+    kind = level.split("=", 1)[0]
+    if (kind, name) in SPECIAL:
+        return SPECIAL[kind, name]
+    if name in SHARED and kind != "all":
+        return 0.0
+    return DEVIATION.get(kind, 0.0)
+
+
+def deviations(known: Sequence[str]) -> np.ndarray:
+    """(levels, efficiencies) table of `deviation`."""
+    return np.array([[deviation(level, name) for name in NAMES] for level in known])
+
+
+def origin() -> np.ndarray:
+    """u_0: the defaults of `Efficiency`, through the inverse links."""
+    default = Efficiency()
+    return np.array([_inverse(name, float(getattr(default, name))) for name in NAMES])
+
+
+def efficiency(u: jax.Array) -> Efficiency:
+    """Efficiencies of u (..., names)."""
+    return Efficiency(**{name: _link(name, u[..., i]) for i, name in enumerate(NAMES)})
+
+
+def _link(name: str, u):
+    if name in OF_PEAK:
+        return 1.2 * jax.nn.sigmoid(u)
+    if name in SHARES:
+        return jax.nn.sigmoid(u)
+    return 1.0 + jnp.exp(u) if name in RATIOS else jnp.exp(u)
+
+
+def _inverse(name: str, value: float) -> float:
+    if name in OF_PEAK or name in SHARES:
+        share = value / (1.2 if name in OF_PEAK else 1.0)
+        return float(np.log(share / (1.0 - share)))
+    return float(np.log(value - 1.0 if name in RATIOS else value))

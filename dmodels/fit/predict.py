@@ -1,0 +1,138 @@
+"""Predictions of serving rows with their intervals, errors against measurements, and rows that look wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .calibration import calibration, quantiles
+from .points import to_points
+from .rows import Rejected, Row, Table, read_rows
+from .silicon import Effects, predict_log
+
+COLUMNS = ("id", "ttft_ms", "tpot_ms", "ttft_lo80_ms", "ttft_hi80_ms", "ttft_lo95_ms", "ttft_hi95_ms",
+           "tpot_lo80_ms", "tpot_hi80_ms", "tpot_lo95_ms", "tpot_hi95_ms")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One record of `COLUMNS` per usable row, the rows themselves, and the rejected ones."""
+
+    values: list[dict[str, float | str]]
+    rows: list[Row]
+    rejected: list[Rejected]
+
+
+class Errors(NamedTuple):
+    """Absolute percentage errors (as fractions) over rows."""
+
+    count: int
+    median: float
+    mean: float
+    p90: float
+
+
+class Outlier(NamedTuple):
+    """A row that disagrees with its repetitions or with any plausible model."""
+
+    id: str
+    metric: str
+    measured_ms: float
+    other_ms: float
+    reason: str
+
+
+def predict_file(path: str | Path, effects: Effects | None = None) -> Predictions:
+    """Predictions of the rows of a CSV; measured columns are not needed and not used."""
+    return predict(read_rows(path, measured=False), effects)
+
+
+def predict(table: Table, effects: Effects | None = None) -> Predictions:
+    """Predictions of rows, each with the interval of its kind."""
+    points, kept = to_points(table)
+    centre = np.exp(predict_log(points, kept.rows, effects or calibration())) * 1e3
+    values = []
+    for row, (ttft, tpot) in zip(kept.rows, centre.tolist(), strict=True):
+        record: dict[str, float | str] = {"id": row.id, "ttft_ms": ttft, "tpot_ms": tpot}
+        spread = quantiles().multipliers(row.system, row.backend, row.model_path, row.mode, row.stated)
+        for metric, value in (("ttft", ttft), ("tpot", tpot)):
+            for level, (low, high) in spread[metric].items():
+                record[f"{metric}_lo{level}_ms"] = value * low
+                record[f"{metric}_hi{level}_ms"] = value * high
+        values.append(record)
+    return Predictions(values, kept.rows, kept.rejected)
+
+
+def to_csv(predictions: Predictions) -> str:
+    """CSV with `COLUMNS`, six significant digits."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for record in predictions.values:
+        writer.writerow(v if isinstance(v := record[c], str) else f"{v:.6g}" for c in COLUMNS)
+    return out.getvalue()
+
+
+def errors(predicted: np.ndarray, measured: np.ndarray) -> Errors:
+    """Errors of predictions in the units of the measurements."""
+    ape = np.abs(np.asarray(predicted) / np.asarray(measured) - 1.0)
+    if ape.size == 0:
+        return Errors(0, np.nan, np.nan, np.nan)
+    return Errors(ape.size, float(np.median(ape)), float(np.mean(ape)), float(np.percentile(ape, 90)))
+
+
+def configuration(row: Row) -> tuple:
+    """What a row says it ran: rows that agree in all of this should agree in their latencies."""
+    return (row.model_path, row.system, row.backend, row.precision, row.mode, row.isl, row.osl, row.concurrency,
+            row.decode, row.prefill, row.draft_tokens, row.stream_interval)  # fmt: skip
+
+
+def repeats(rows: Sequence[Row]) -> list[list[int]]:
+    """Indices of rows of one configuration with distinct measurements (copies of one measurement count once)."""
+    groups: dict[tuple, dict[tuple, int]] = defaultdict(dict)
+    for i, row in enumerate(rows):
+        groups[configuration(row)].setdefault((f"{row.ttft_s:.6g}", f"{row.tpot_s:.6g}"), i)
+    return [list(g.values()) for g in groups.values() if len(g) > 1]
+
+
+def noise_floor(rows: Sequence[Row]) -> dict[str, Errors]:
+    """Errors of predicting each repeated measurement by the geometric mean of its repetitions: no model that sees the
+    same columns can do better on those rows by more than the difference between mean and best constant."""
+    log = np.log([[row.ttft_s, row.tpot_s] for row in rows])
+    found = {}
+    for j, metric in enumerate(("ttft", "tpot")):
+        predicted, measured = [], []
+        for group in repeats(rows):
+            predicted += [float(np.exp(log[group, j].mean()))] * len(group)
+            measured += np.exp(log[group, j]).tolist()
+        found[metric] = errors(np.array(predicted), np.array(measured))
+    return found
+
+
+def outliers(rows: Sequence[Row], predicted_log: np.ndarray, factor: float = 3.0) -> list[Outlier]:
+    """Rows off by more than `factor` from the median of their repetitions, or from the prediction."""
+    log = np.log([[row.ttft_s, row.tpot_s] for row in rows])
+    found, limit = [], np.log(factor)
+    for j, metric in enumerate(("ttft", "tpot")):
+        said = set()
+        for group in repeats(rows):
+            middle = np.median(log[group, j])
+            for i in group:
+                if abs(log[i, j] - middle) > limit / 2:
+                    said.add(i)
+                    found.append(_outlier(rows[i], metric, log[i, j], middle, "disagrees with its repetitions"))
+        for i in np.flatnonzero(np.abs(log[:, j] - predicted_log[:, j]) > limit):
+            if i not in said:
+                found.append(_outlier(rows[i], metric, log[i, j], predicted_log[i, j], "far from any calibrated value"))
+    return found
+
+
+def _outlier(row: Row, metric: str, measured: float, other: float, reason: str) -> Outlier:
+    return Outlier(row.id, metric, float(np.exp(measured)) * 1e3, float(np.exp(other)) * 1e3, reason)

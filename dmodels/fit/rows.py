@@ -1,0 +1,142 @@
+"""Measured serving points: a CSV with the columns of a benchmark export, read row by row; bad rows are named.
+
+The measured columns (`silicon_ttft_ms`, `silicon_tpot_ms`) may be missing: then the rows are questions, not data.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dmodels.core.errors import InputError
+
+from .layouts import Layout, layouts, whole
+from .runs import settings
+
+NEEDED = ("id", "model_path", "system", "backend", "isl", "osl")
+MODES = ("agg", "disagg")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One serving point: what ran where, under how many concurrent clients, and what was measured (NaN: nothing)."""
+
+    id: str
+    model_path: str
+    system: str
+    backend: str
+    precision: str
+    gemm_dtype: str  # of dense matrices, "" for 16 bits
+    moe_dtype: str  # of routed experts
+    mode: str  # "agg" or "disagg"
+    isl: float
+    osl: float
+    concurrency: float  # clients of the whole deployment that the layouts describe
+    decode: Layout
+    prefill: Layout  # the decode layout again, where one instance does both
+    stated: bool  # the row states the whole layout; otherwise parts are assumed
+    draft_tokens: float  # drafted per step (speculative decoding)
+    stream_interval: float  # tokens per message to the client
+    source: str = ""
+    ttft_s: float = math.nan
+    tpot_s: float = math.nan
+
+    @property
+    def measured(self) -> bool:
+        """Both latencies are there."""
+        return math.isfinite(self.ttft_s) and math.isfinite(self.tpot_s)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that is not used, and why."""
+
+    id: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a file that can be used, and those that cannot."""
+
+    rows: list[Row] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+
+
+def read_rows(path: str | Path, measured: bool = True) -> Table:
+    """The rows of a CSV. With `measured`, a row without both latencies is rejected; otherwise they are optional."""
+    table = Table()
+    for line, raw in _records(Path(path), measured):
+        name = (raw.get("id") or "").strip() or f"line {line}"
+        try:
+            table.rows.append(parse_row(raw, measured))
+        except InputError as error:
+            table.rejected.append(Rejected(name, line, str(error)))
+    return table
+
+
+def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
+    """One row. Raises `InputError` with the column, its value and what is accepted."""
+    cell = {key: (value or "").strip() for key, value in raw.items() if isinstance(key, str)}
+    for column in NEEDED:
+        if not cell.get(column):
+            raise InputError(f"{column} is missing")
+    mode = cell.get("mode") or "agg"
+    if mode not in MODES:
+        raise InputError(f"mode is {mode!r}; accepted are {', '.join(MODES)}")
+    decode, prefill, concurrency, stated = layouts(cell, mode)
+    return Row(
+        id=cell["id"],
+        model_path=cell["model_path"],
+        system=cell["system"],
+        backend=cell["backend"],
+        precision=cell.get("precision", ""),
+        gemm_dtype=cell.get("gemm_quant_mode", ""),
+        moe_dtype=cell.get("moe_quant_mode", "") or cell.get("gemm_quant_mode", ""),
+        mode=mode,
+        isl=whole(cell, "isl"),
+        osl=whole(cell, "osl"),
+        concurrency=concurrency,
+        decode=decode,
+        prefill=prefill,
+        stated=stated,
+        **settings(cell, mode)._asdict(),
+        source=cell.get("silicon_data_source", ""),
+        ttft_s=_latency_s(cell, "silicon_ttft_ms", measured),
+        tpot_s=_latency_s(cell, "silicon_tpot_ms", measured),
+    )
+
+
+def _latency_s(cell: Mapping[str, str], column: str, needed: bool) -> float:
+    text = cell.get(column, "")
+    if not text and not needed:
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value) and value > 0:
+        return value * 1e-3
+    if needed:
+        raise InputError(f"{column} is {text!r}; a positive number of milliseconds is accepted")
+    return math.nan
+
+
+def _records(path: Path, measured: bool) -> Iterator[tuple[int, dict[str, str]]]:
+    needed = NEEDED + (("silicon_ttft_ms", "silicon_tpot_ms") if measured else ())
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path.name}: not a text file in UTF-8") from None
+    reader = csv.DictReader(text.splitlines())
+    try:
+        missing = [column for column in needed if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(f"{path.name}: no column {missing[0]!r}; needed are {', '.join(needed)}")
+        yield from ((reader.line_num, row) for row in reader)
+    except csv.Error as error:
+        raise InputError(f"{path.name}, line {reader.line_num}: {error}") from None

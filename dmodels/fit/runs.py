@@ -1,0 +1,53 @@
+"""Settings of benchmark runs that no column states: speculative decoding, and how many tokens go out at a time.
+
+data/runs.csv lists the runs by what the columns do say. Speculation (multi-token prediction) was told from pairs of
+rows that agree in every column but differ in TPOT by a factor of about two; the stream interval from rows whose TTFT
+is 16 to 20 TPOT longer than their neighbours'. Where runs with and without speculation share all columns, the more
+frequent kind is assumed, and the error is the data's own: `predict.noise_floor`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+KEYS = ("backend", "mode", "system", "precision", "isl", "osl")
+
+
+class Settings(NamedTuple):
+    """What a run was set to."""
+
+    draft_tokens: float = 0.0  # drafted per step; 0: no speculation
+    stream_interval: float = 1.0  # tokens per message to the client
+
+
+def settings(cell: Mapping[str, str], mode: str) -> Settings:
+    """The settings of the run that a row belongs to."""
+    source, model = cell.get("silicon_data_source", ""), cell.get("model_path", "").lower()
+    known = {**cell, "mode": mode}
+    for run in _runs():
+        if not re.search(run["model"], model) or any(run[key] and run[key] != known.get(key, "") for key in KEYS):
+            continue
+        if run["tp_size"] and not re.fullmatch(run["tp_size"], _gpus(cell)):
+            continue
+        if run["date"] in source and re.search(run["image"], source):
+            # the db-dump export left speculative runs out
+            draft = 0.0 if source.startswith("db-dump") else float(run["draft_tokens"])
+            return Settings(draft, float(run["stream_interval"]))
+    return Settings()
+
+
+def _gpus(cell: Mapping[str, str]) -> str:
+    """GPUs of an instance in either spelling of the exports (see `layouts`)."""
+    moe = cell.get("moe_tp_size", "")
+    return moe if moe not in ("", "0", "1") else cell.get("tp_size", "")
+
+
+@lru_cache(maxsize=1)
+def _runs() -> list[dict[str, str]]:
+    text = files("dmodels.fit").joinpath("data/runs.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))

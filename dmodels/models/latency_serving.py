@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
@@ -77,15 +78,17 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
         ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
         return e.prompt_ms * 1e-3 + mixed + 0.5 * alone + ahead + ranks
 
-    decoding = most
-    for _ in range(ROUNDS):
+    def once(_, decoding):
         alone, mixed, tpot = times(decoding)
-        decoding = most * osl * tpot / (osl * tpot + admitted_s(alone, mixed))
+        return most * osl * tpot / (osl * tpot + admitted_s(alone, mixed))
+
+    decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
     alone, mixed, tpot = times(decoding)
     waiting = jnp.maximum(concurrency / most - 1.0, 0.0) + e.slot_wait_count / most
     first = admitted_s(alone, mixed) + waiting * osl * tpot
+    tokens_per_s = concurrency * osl / (first + osl * tpot)  # Little's law
     flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
-    return Serving(first, tpot, decoding, slots, decoding / tpot, flags)
+    return Serving(first, tpot, tokens_per_s * tpot, slots, tokens_per_s, flags)
 
 
 def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_instances: Real, decode: Parallel,
@@ -113,15 +116,19 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
     most = jnp.minimum(each, jnp.maximum(slots, 1.0))
     matched = jnp.maximum(concurrency * service / (osl * alone_of(most) / gain + fixed), prefill.dp)
     servers = jnp.where(prefill_instances > 0, prefill_instances * prefill.dp, matched)
-    decoding = most
-    for _ in range(ROUNDS):
+
+    def times(decoding):
         tpot = alone_of(decoding) / gain
         life = osl * tpot + fixed
-        # R = S (1 + C R / (m (R + Z))): a quadratic in R
-        b = life - service - service * concurrency / servers
-        residence = 0.5 * (-b + jnp.sqrt(b**2 + 4.0 * service * life))
-        decoding = most * osl * tpot / (life + residence)
-    tpot = alone_of(decoding) / gain
+        b = life - service - service * concurrency / servers  # R = S (1 + C R / (m (R + Z))): a quadratic in R
+        return tpot, life, 0.5 * (-b + jnp.sqrt(b**2 + 4.0 * service * life))
+
+    def once(_, decoding):
+        tpot, life, residence = times(decoding)
+        return most * osl * tpot / (life + residence)
+
+    decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
+    tpot, _, residence = times(decoding)
     waiting = jnp.maximum(each / most - 1.0, 0.0)
     ahead = e.burst_frac * jnp.maximum(concurrency / servers - 1.0, 0.0) * service
     first = fixed + residence + ahead + (1.0 + waiting * osl) * tpot

@@ -1,0 +1,103 @@
+"""The closed loop: Little's law holds, the cache bounds what decodes, and the slower side rules the rate."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import GPU, Flag, Model, Parallel
+from dmodels.models.latency import Efficiency, prefill_s
+from dmodels.models.latency_serving import resident_max_count, serve, serve_disaggregated
+
+H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
+LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
+                  dense_params=80 * 3 * 8192 * 28672, head_params=8192 * 128256,
+                  embedding_params=8192 * 128256)  # fmt: skip
+
+FP8 = LLAMA_70B.replace(attention_dtype_bytes=1.0, dense_dtype_bytes=1.0, kv_dtype_bytes=1.0)
+PATIENT = Efficiency(slot_wait_count=1e-9)
+
+
+@jax.jit
+def _serve(tp, isl, osl, clients):
+    return serve(FP8, H200, Parallel(tp), isl, osl, clients, PATIENT)
+
+
+@given(tp=st.sampled_from([1.0, 2.0, 8.0]), isl=st.floats(16, 30_000), osl=st.floats(2, 8000),
+       clients=st.floats(1, 4000))  # fmt: skip
+def test_clients_are_those_decoding_and_those_waiting(tp, isl, osl, clients):
+    """Little's law: C = X (TTFT + osl TPOT), with X = decoding / (osl TPOT)."""
+    s = _serve(tp, isl, osl, clients)
+    rate = s.decode_count / (osl * s.tpot_s)
+    assert rate * (s.ttft_s + osl * s.tpot_s) == pytest.approx(clients, rel=1e-9)
+    assert s.decode_count <= min(clients, max(float(s.resident_max_count), 1.0)) * (1 + 1e-9)
+    assert s.tokens_per_s == pytest.approx(float(s.decode_count / s.tpot_s))
+
+
+@given(clients=st.floats(1, 500), more=st.floats(1.0, 4.0), isl=st.floats(100, 9000))
+def test_more_clients_or_longer_prompts_never_make_it_faster(clients, more, isl):
+    one = _serve(2.0, isl, 500.0, clients)
+    two, longer = _serve(2.0, isl, 500.0, clients * more), _serve(2.0, isl * more, 500.0, clients)
+    assert two.tpot_s >= one.tpot_s * (1 - 1e-9) and two.ttft_s >= one.ttft_s * (1 - 1e-9)
+    assert longer.ttft_s >= one.ttft_s * (1 - 1e-9)
+
+
+def test_one_client_sees_its_own_prefill_and_nothing_else():
+    s = serve(FP8, H200, Parallel(), 8192.0, 1000.0, 1.0, PATIENT.replace(prompt_ms=0.0))
+    own = prefill_s(FP8, H200, Parallel(), 8192.0, PATIENT)
+    assert own <= s.ttft_s <= own * 1.1
+
+
+def test_what_does_not_fit_waits():
+    """141 GB hold 70 GB of weights and 50 requests of 8K: 128 clients wait for (128/50 - 1) answers."""
+    slots = float(resident_max_count(FP8, H200, Parallel(), 7373.0, 922.0))
+    assert 40 < slots < 60
+    s = _serve(1.0, 7373.0, 922.0, 128.0)
+    assert s.ttft_s == pytest.approx((128 / slots - 1) * 922 * float(s.tpot_s), rel=0.1)
+    assert _serve(1.0, 7373.0, 922.0, 256.0).tpot_s == pytest.approx(float(s.tpot_s))
+
+
+def test_a_model_that_does_not_fit_is_flagged():
+    assert int(serve(LLAMA_70B, H200, Parallel(), 1000.0, 1000.0, 4.0).flags) & Flag.NO_FIT
+
+
+def test_too_few_prefill_instances_rule_the_rate():
+    def rate(prefills):
+        s = serve_disaggregated(FP8, H200, Parallel(), prefills, Parallel(2.0), 8.0, 8000.0, 100.0, 512.0)
+        return float(s.tokens_per_s), s
+
+    service = float(prefill_s(FP8, H200, Parallel(), 8000.0))
+    few, s = rate(1.0)
+    assert few / 100.0 == pytest.approx(1.0 / service, rel=0.02)  # one server, always busy
+    assert rate(4.0)[0] == pytest.approx(4 * few, rel=0.05)
+    assert s.ttft_s > 100 * service
+
+
+def test_zero_prefill_instances_mean_enough_of_them():
+    enough = serve_disaggregated(FP8, H200, Parallel(), 0.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
+    many = serve_disaggregated(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
+    assert 0.75 * many.tokens_per_s < enough.tokens_per_s <= many.tokens_per_s
+
+
+def test_speculation_pays_at_low_load():
+    alone = serve(FP8, H200, Parallel(8.0), 1000.0, 1000.0, 4.0)
+    drafted = serve(FP8, H200, Parallel(8.0), 1000.0, 1000.0, 4.0, draft_tokens=3.0)
+    assert drafted.tpot_s < 0.75 * alone.tpot_s
+
+
+def test_gradient_of_the_fixed_point_agrees_with_finite_differences():
+    def f(clients):
+        s = serve(FP8, H200, Parallel(2.0), 2000.0, 300.0, clients)
+        return jnp.log(s.ttft_s) + jnp.log(s.tpot_s)
+
+    got, h = jax.grad(f)(40.0), 1e-4
+    assert got == pytest.approx(float((f(40.0 + h) - f(40.0 - h)) / (2 * h)), rel=1e-5)
+
+
+def test_batches_broadcast():
+    s = serve(FP8, H200, Parallel(jnp.array([1.0, 8.0])), 1000.0, 200.0, jnp.array([8.0, 8.0]))
+    assert s.ttft_s.shape == (2,) and np.all(np.diff(s.tpot_s) < 0)

@@ -14,9 +14,25 @@ to assume that no NaN occurs, so `bad_entries` (which does not) must have cleare
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 
 _FAST = {"nnan", "nsz", "contract"}
+
+
+@intrinsic
+def _lesser(typing, a, b):
+    """The lesser of two numbers of one type. LLVM makes vector code of a loop that reduces by this (a select that may
+    ignore NaN and the sign of 0), but not of one that reduces by numba's `min` or by a conditional expression."""
+
+    def generate(context, builder, signature, arguments):
+        x, y = arguments
+        if isinstance(signature.return_type, types.Float):
+            less = builder.fcmp_ordered("<", x, y, flags=("nnan", "nsz"))
+            return builder.select(less, x, y, flags=("nnan", "nsz"))
+        return builder.select(builder.icmp_signed("<", x, y), x, y)
+
+    return (a(a, b), generate) if a == b else None
 
 
 @njit(nogil=True, cache=True)
@@ -25,32 +41,24 @@ def bad_entries(c, lowest):
     count = 0
     n, m = c.shape
     for i in range(n):
-        row = c[i]
         for j in range(m):
-            count += 0 if row[j] > lowest else 1
+            count += 0 if c[i, j] > lowest else 1
     return count
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _least(row, v, m, big, prio):
-    """Least of row - v, the column where it is (a free one if there is a tie), and the second least."""
+@njit(forceinline=True, nogil=True, cache=True, fastmath=_FAST)
+def _least(c, i, v, m, big, prio):
+    """Least of c[i] - v, the column where it is (a free one if there is a tie), and the second least."""
     least = big
     for j in range(m):
-        r = row[j] - v[j]
-        least = r if r < least else least
+        least = _lesser(c[i, j] - v[j], least)
     where = 2 * m
     for j in range(m):
-        p = prio[j] if row[j] - v[j] == least else 2 * m
-        where = p if p < where else where
+        where = _lesser(prio[j] if c[i, j] - v[j] == least else 2 * m, where)
     j1 = where if where < m else where - m
     second = big
-    if j1 < m:
-        for j in range(j1):
-            r = row[j] - v[j]
-            second = r if r < second else second
-        for j in range(j1 + 1, m):
-            r = row[j] - v[j]
-            second = r if r < second else second
+    for j in range(m):
+        second = _lesser(big if j == j1 else c[i, j] - v[j], second)
     return least, j1, second
 
 
@@ -62,13 +70,10 @@ def _column_reduction(c, x, y, v, prio, limit):
         v[j] = c[0, j]
         y[j] = 0
     for i in range(1, n):
-        row = c[i]
         for j in range(m):
-            r = v[j] + (row[j] - row[j])
-            r = row[j]
-            less = r < v[j]
-            v[j] = r if less else v[j]
-            y[j] = i if less else y[j]
+            r, old = c[i, j], v[j]
+            v[j] = _lesser(r, old)
+            y[j] = i if r < old else y[j]
     for j in range(m - 1, -1, -1):
         i = y[j]
         y[j] = -1
@@ -82,15 +87,15 @@ def _column_reduction(c, x, y, v, prio, limit):
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
-    """One pass of augmenting row reduction over the free rows; returns how many are still free."""
+    """Augmenting row reduction: free rows outbid owners, a bounded number of times; returns how many stay free."""
     m = v.shape[0]
-    budget = 4 * c.shape[0] + 16  # near-ties can make two rows outbid each other for long; paths settle them faster
+    budget = 4 * n_free + 4  # the last few rows outbid each other for long: from here on paths are cheaper
     k = 0
     left = 0
     while k < n_free:
         i = free[k]
         k += 1
-        least, j, second = _least(c[i], v, m, big, prio)
+        least, j, second = _least(c, i, v, m, big, prio)
         if least >= limit or second >= limit or budget == 0:
             free[left] = i
             left += 1
@@ -114,29 +119,27 @@ def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
     return left
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _relax(row, w, key, pred, m, h, floor, i, big):
-    """Distances through row i: key = min(key, row - w - h), but never below `floor`; returns the least key."""
+@njit(forceinline=True, nogil=True, cache=True, fastmath=_FAST)
+def _relax(c, i, w, key, pred, m, h, floor, big):
+    """Distances through row i: key = min(key, c[i] - w - h), but never below `floor`; returns the least key."""
     least = big
     for j in range(m):
-        r = row[j] - w[j] - h
+        r = c[i, j] - w[j] - h
         r = r if r > floor else floor
         old = key[j]
-        less = r < old
-        now = r if less else old
+        now = _lesser(r, old)
         key[j] = now
-        pred[j] = i if less else pred[j]
-        least = now if now < least else least
+        pred[j] = i if r < old else pred[j]
+        least = _lesser(now, least)
     return least
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(forceinline=True, nogil=True, cache=True, fastmath=_FAST)
 def _find(key, prio, m, least):
     """The column whose key is the least; among equals a free one, then the lowest. Taken columns come back + m."""
     where = 2 * m
     for j in range(m):
-        p = prio[j] if key[j] == least else 2 * m
-        where = p if p < where else where
+        where = _lesser(prio[j] if key[j] == least else 2 * m, where)
     return where
 
 
@@ -144,14 +147,13 @@ def _find(key, prio, m, least):
 def _augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
     """Match row `start` along a shortest path. Returns (path steps, -1), or (steps, size of the stuck tree)."""
     m = v.shape[0]
-    row = c[start]
     least = big
     for j in range(m):
-        r = row[j] - v[j]
+        r = c[start, j] - v[j]
         key[j] = r
         w[j] = v[j]
         pred[j] = start
-        least = r if r < least else least
+        least = _lesser(r, least)
     size = 0
     while True:
         if least >= limit:
@@ -166,7 +168,7 @@ def _augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
         key[j] = big
         w[j] = -2 * big  # so that no distance through a forbidden or a closed column falls below big
         i = y[j]
-        least = _relax(c[i], w, key, pred, m, c[i, j] - v[j] - least, least, i, big)
+        least = _relax(c, i, w, key, pred, m, c[i, j] - v[j] - least, least, big)
     for s in range(size):
         v[closed[s]] += dist[s] - least
     prio[j] = j + m
@@ -200,10 +202,9 @@ def match(c, x, u, v, y, prio, free, w, key, pred, closed, dist, big, limit):
             free[n_free] = i
             n_free += 1
     steps = 0
-    for _ in range(2):
-        if n_free > 0:
-            steps += n_free
-            n_free = _row_reduction(c, x, y, v, prio, free, n_free, big, limit)
+    if n_free > 0:
+        steps += n_free
+        n_free = _row_reduction(c, x, y, v, prio, free, n_free, big, limit)
     for f in range(n_free):
         more, stuck = _augment(c, free[f], x, y, v, prio, w, key, pred, closed, dist, big, limit)
         steps += more
@@ -227,17 +228,19 @@ def row_duals(c, v, u, big):
     """u_i = min_j c_ij - v_j: the largest row duals that are feasible with v."""
     n, m = c.shape
     for i in range(n):
-        row = c[i]
         least = big
         for j in range(m):
-            r = row[j] - v[j]
-            least = r if r < least else least
+            least = _lesser(c[i, j] - v[j], least)
         u[i] = least
 
 
 @njit(nogil=True, cache=True)
-def match_many(c, first, last, lowest, big, limit, x, u, v, cost, gap, reduced, state, steps):
-    """Solve problems first..last of c (B, n, m), n <= m. state: 0 solved, 1 infeasible, 2 bad entries."""
+def match_many(c, first, last, lowest, big, limit, rtol, x, u, v, cost, gap, reduced, largest, state, steps):
+    """Solve problems first..last of c (B, n, m), n <= m, and certify them.
+
+    state: 0 solved, 1 infeasible, 2 bad entries, 3 solved, but the gap is above `rtol` of the terms it is the balance
+    of. `largest` is the largest magnitude among the duals.
+    """
     n, m = c.shape[1:]
     y = np.empty(m, np.int64)
     prio = np.empty(m, np.int64)
@@ -256,13 +259,21 @@ def match_many(c, first, last, lowest, big, limit, x, u, v, cost, gap, reduced, 
             state[b] = 1
             continue
         row_duals(c[b], v[b], u[b], big)
+        balance = 0.0
+        peak = 0.0
         for i in range(n):
-            j = x[b, i]
-            cost[b] += c[b, i, j]
-            slack = (c[b, i, j] - v[b, j]) - u[b, i]
-            gap[b] += slack
+            chosen = c[b, i, x[b, i]]
+            cost[b] += chosen
+            gap[b] += (chosen - v[b, x[b, i]]) - u[b, i]
+            balance += abs(float(chosen)) + abs(float(u[b, i]))
+            peak = max(peak, abs(float(u[b, i])))
         for j in range(m):
             if n < m and -v[b, j] < reduced[b]:
                 reduced[b] = -v[b, j]
             if y[j] < 0:
                 gap[b] -= v[b, j]
+            balance += abs(float(v[b, j]))
+            peak = max(peak, abs(float(v[b, j])))
+        largest[b] = peak
+        if abs(float(gap[b])) > rtol * balance:
+            state[b] = 3

@@ -112,11 +112,10 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     answer = _solve_wide(np.ascontiguousarray(c))
     if not whole:
         _refine_whole(c, answer)
-    columns, total, u, v, gap, reduced, state, steps = answer
-    state[size > _LARGEST_WHOLE] = _TOO_LARGE
-    columns[state == _TOO_LARGE] = -1
-    balance = np.abs(total) + np.abs(u).sum(-1, dtype=np.float64) + np.abs(v).sum(-1, dtype=np.float64)
-    state[(state == _SOLVED) & (np.abs(gap) > GAP_RTOL * balance)] = _UNSURE
+    columns, total, u, v, gap, reduced, _, state, steps = answer
+    if in_integers:
+        state[size > _LARGEST_WHOLE] = _TOO_LARGE
+        columns[state == _TOO_LARGE] = -1
     if n > m:
         u, v, columns = v, u, _inverse(columns, n)
     if maximize:
@@ -151,35 +150,32 @@ def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
     x = np.full((count, n), -1, np.int64)
     u, v = np.zeros((count, n), c.dtype), np.zeros((count, m), c.dtype)
     total, gap, reduced = (np.zeros(count, c.dtype) for _ in range(3))
-    state, steps = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    largest, state, steps = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
+
+    found = (x, u, v, total, gap, reduced, largest, state, steps)
 
     def loop(first: int, last: int) -> None:
-        kernels.match_many(c, first, last, lowest, big, limit, x, u, v, total, gap, reduced, state, steps)
+        kernels.match_many(c, first, last, lowest, big, limit, GAP_RTOL, *found)
 
-    share(loop, count, 2e-9 * count * n * m)
+    share(loop, count, count * (3e-7 + 3e-9 * n * m))
     if integers:  # a sum that ran over 2**60 may have been taken for forbidden, or wrapped: then nothing is proved
-        largest = np.maximum(np.abs(u).max(-1, initial=0), np.abs(v).max(-1, initial=0))
         state[(largest >= _LIMIT) | (state == _INFEASIBLE)] = _UNSURE
     elif state.any():
         total[state == _INFEASIBLE], gap[state == _INFEASIBLE] = np.inf, np.inf
         for array in (total, gap, reduced, u, v):
             array[state == _BAD_ENTRIES] = np.nan
-    return x, total, u, v, gap, reduced, state, steps
+    return x, total, u, v, gap, reduced, largest, state, steps
 
 
 def _refine_whole(c: np.ndarray, answer: tuple[np.ndarray, ...]) -> None:
     """Solve again in integers the problems whose floating costs are whole, but too large for float64 sums."""
-    _, _, u, v, _, _, state, _ = answer
     n, m = c.shape[1:]
-    if not n or not m:
-        return
-    size = np.maximum(np.abs(u).max(-1), np.abs(v).max(-1))
-    for b in np.flatnonzero((state == _SOLVED) & (size >= 2.0**53 / (2 * (n + m + 1)))):
+    largest, state = answer[6:8]
+    for b in np.flatnonzero((state != _BAD_ENTRIES) & (largest >= 2.0**53 / (2 * (n + m + 1)))):
         allowed = np.isfinite(c[b])
-        largest = np.abs(c[b][allowed]).max()
-        if largest > 2.0**53 or (c[b][allowed] != np.floor(c[b][allowed])).any():
+        if np.abs(c[b][allowed]).max() > 2.0**53 or (c[b][allowed] != np.floor(c[b][allowed])).any():
             continue
         exact = _solve_wide(np.where(allowed, c[b], float(_FORBIDDEN)).astype(np.int64)[None])
-        if exact[6][0] == _SOLVED:
+        if exact[7][0] == _SOLVED:
             for ours, better in zip(answer, exact, strict=True):
                 ours[b] = better[0]

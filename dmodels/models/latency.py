@@ -31,6 +31,7 @@ class Efficiency(Record):
     layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer and step
     moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
     request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
+    routing_spread_frac: Real = quantity(0.8)  # independence of the experts that tokens of one step choose
     expert_imbalance: Real = quantity(1.1)  # busiest GPU's expert work over the mean's, for expert parallelism
     prefill_layer_us: Real = quantity(200.0)  # launches without a captured graph, per layer of a step with a prompt
     acceptance_frac: Real = quantity(0.55)  # of drafted tokens, those accepted (speculative decoding)
@@ -111,7 +112,8 @@ def step(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context
 
     gpus = tp * dp
     experts = model.n_moe_layers * model.expert_params / gpus
-    hit = experts * model.n_experts * terms.expert_hit_frac(model, tokens) * model.expert_dtype_bytes / hbm
+    touched = model.n_experts * terms.expert_hit_frac(model, tokens, e.routing_spread_frac)
+    hit = experts * touched * model.expert_dtype_bytes / hbm
     expert_peak = terms.peak_flop_per_s(gpu, model.expert_dtype_bytes) * e.flop_frac
     expert_flop = 2.0 * experts * model.n_active_experts * tokens / expert_peak
     skew = 1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep)

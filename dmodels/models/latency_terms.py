@@ -26,16 +26,17 @@ def peak_flop_per_s(gpu: GPU, dtype_bytes: Real) -> Real:
     return jnp.where(dtype_bytes > 1.5, gpu.peak_flop_per_s, jnp.where(dtype_bytes > 0.75, fp8, fp4))
 
 
-def expert_hit_frac(model: Model, tokens: Real) -> Real:
+def expert_hit_frac(model: Model, tokens: Real, spread_frac: Real = 1.0) -> Real:
     r"""Expected share of the routed experts of a layer that `tokens` tokens touch.
 
-    $1 - (1 - k/E)^T$ for T tokens that each pick k of E experts at random (an upper bound when routing is correlated).
+    $1 - (1 - k/E)^T$ for T tokens that each pick k of E experts at random. Real routers favour some experts for a
+    given text, so that T tokens touch as many as 1 + (T - 1) `spread_frac` independent ones.
 
     >>> round(float(expert_hit_frac(Model(61, n_experts=256, n_active_experts=8), 16.0)), 4)
     0.3983
     """
     missed = 1.0 - jnp.minimum(safe_divide(model.n_active_experts, model.n_experts, 0.0), 1.0 - 1e-9)
-    return 1.0 - missed**tokens
+    return 1.0 - missed ** (jnp.minimum(tokens, 1.0) + jnp.maximum(tokens - 1.0, 0.0) * spread_frac)
 
 
 def kv_read_bytes(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:
@@ -52,10 +53,12 @@ def kv_read_bytes(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:
     full = 2.0 * model.n_full_layers * heads * model.head_dim * context_tokens
     window = jnp.minimum(context_tokens, model.sliding_window_tokens)
     sliding = 2.0 * model.n_sliding_layers * sliding_heads * model.sliding_head_dim * window
-    latent = model.n_mla_layers * (model.kv_lora_rank + model.qk_rope_head_dim) * _attended(model, context_tokens)
+    plain = (model.kv_lora_rank + model.qk_rope_head_dim) * model.kv_dtype_bytes
+    per_token = jnp.where(model.latent_bytes_per_token > 0, model.latent_bytes_per_token, plain)
+    latent = model.n_mla_layers * per_token * _attended(model, context_tokens)
     index = model.n_mla_layers * model.index_bytes_per_token * context_tokens
     state = 2.0 * model.n_linear_layers * model.linear_state_bytes / tp
-    return (full + sliding + latent) * model.kv_dtype_bytes + index + state
+    return (full + sliding) * model.kv_dtype_bytes + latent + index + state
 
 
 def decode_attention_flop(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:

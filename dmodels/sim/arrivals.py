@@ -21,7 +21,7 @@ from dmodels.core.records import float64
 def poisson(key: jax.Array, rate_rps: float, count: int) -> np.ndarray:
     """(count,) arrival times of a Poisson process: independent exponential gaps."""
     _positive("rate_rps", rate_rps)
-    return np.asarray(jnp.cumsum(jax.random.exponential(key, (count,), float))) / rate_rps
+    return _summed(jax.random.exponential(key, (count,), float)) / rate_rps
 
 
 @float64
@@ -34,7 +34,7 @@ def gamma(key: jax.Array, rate_rps: float, cv: float, count: int) -> np.ndarray:
         return deterministic(rate_rps, count)
     shape = 1.0 / cv**2
     gaps = jax.random.gamma(key, shape, (count,), float) / shape
-    return np.asarray(jnp.cumsum(gaps)) / rate_rps
+    return _summed(gaps) / rate_rps
 
 
 def deterministic(rate_rps: float, count: int) -> np.ndarray:
@@ -108,6 +108,11 @@ def replay(times_s: Any, rate_rps: float | None = None, count: int | None = None
         return times
     place = np.arange(count)
     return times[place % times.size] + period * (place // times.size)
+
+
+def _summed(gaps: jax.Array) -> np.ndarray:
+    """Running sums in order, on the host: XLA's parallel sums round so that a time can come before its predecessor."""
+    return np.cumsum(np.asarray(gaps))
 
 
 def _positive(name: str, value: float) -> None:

@@ -124,6 +124,8 @@ def simulate(
     `background` is the share of capacity that other traffic takes: a number (all links but NVLink), (4,) by kind of
     link, (S, 4) in steps of `background_step_s`, or (S, L) by link. The oracle reports its mean by tier every
     `refresh_s` unless `readings` (R, 4), one row per refresh, says otherwise (a forecast, a noisy or a wrong oracle).
+    `destination_aware` adds the destination's NIC, shared by what is already on its way there, to Eq. (4).
+    `sees_inbound`: whether a decision counts those requests as part of the batch they are going to join.
     `serial_prefill` queues requests at their prefill instance; without it prefill is a pure delay.
     """
     fabric = cluster.fabric
@@ -143,17 +145,18 @@ def simulate(
         ready[order], source[order], np.asarray(arrivals.input_tokens, np.float64)[order],
         np.asarray(arrivals.output_tokens, np.float64)[order], hit, blocks, starts,
     )  # fmt: skip
-    nic = float(fabric.tier_bytes_per_s[1]) * int(fabric.parallel[1])
+    rates = advertised_bytes_per_s(cluster)
     rules = Rules(
         int(policy), int(seed), int(cluster.shards), float(cluster.kv_bytes_per_token),
         float(cluster.kv_memory_bytes / cluster.kv_bytes_per_token), float(cluster.reserve_tokens),
         float(cluster.block_tokens), float(cluster.curve.base_s), float(cluster.curve.slope_s),
-        int(cluster.curve.max_batch), float(cache_weight), float(max_in_flight), nic if destination_aware else np.inf,
+        int(cluster.curve.max_batch), float(cache_weight), float(max_in_flight),
+        float(rates[1]) if destination_aware else np.inf,
         float(refresh_s), float(background_step_s), bool(sees_inbound), float(until_s),
     )  # fmt: skip
     out, carried, stuck, events = run(
         fabric, np.asarray(cluster.prefill, np.int64), np.asarray(cluster.decode, np.int64), jobs, rules,
-        advertised_bytes_per_s(cluster), level, np.ascontiguousarray(readings, np.float64),
+        rates, level, np.ascontiguousarray(readings, np.float64),
     )  # fmt: skip
     back = np.empty_like(order)
     back[order] = np.arange(count)

@@ -124,8 +124,8 @@ def transfer_share(
             ttft, hidden = compute[i] + send[i] + step, compute[i] + shown[i] + step
             rows.append({
                 "context_tokens": tokens, "tier": int(t), "prefill_s": compute[i], "transfer_s": send[i],
-                "ttft_s": ttft, "share_frac": send[i] / ttft, "pipelined_ttft_s": hidden,
-                "pipelined_share_frac": shown[i] / hidden,
+                "ttft_s": ttft, "share_frac": 1.0 - (compute[i] + step) / ttft, "pipelined_ttft_s": hidden,
+                "pipelined_share_frac": 1.0 - (compute[i] + step) / hidden,
             })  # fmt: skip
     return rows
 
@@ -174,7 +174,7 @@ def stale_telemetry(
     std: float = 0.05,
     correlation_time_s: float = 60.0,
     near_hit_frac: float = 0.0,
-    far_hit_frac: Any = (0.0, 0.25, 0.5),
+    far_hit_frac: Any = (0.0, 0.3, 0.6),
     fixed_s: float = 0.0,
 ) -> list[dict[str, float]]:
     """How wrong and how old telemetry may be for each pair of neighbouring tiers: Proposition 2 against the true cost.
@@ -185,7 +185,7 @@ def stale_telemetry(
     rates, level = advertised_bytes_per_s(cluster), np.broadcast_to(np.asarray(congestion, float), (4,))
     tiers = _tiers(cluster)
     rows = []
-    for fast, slow in pairwise(tiers):
+    for fast, slow in pairwise(tiers[rates[tiers] > 0]):
         for hit in np.atleast_1d(far_hit_frac):
             idle = kv_bytes * (1 - near_hit_frac) / rates[fast], kv_bytes * (1 - hit) / rates[slow]
             by_rate = float(law.tier_staleness_tolerance(rates[fast] / rates[slow], level[fast], level[slow]))

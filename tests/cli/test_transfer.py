@@ -1,0 +1,94 @@
+"""`dmodels transfer`: a scenario in, tables, JSON and a figure out; bad scenarios are one line and exit code 2."""
+
+import json
+
+import pytest
+
+from dmodels.cli import main
+
+SMALL = """
+[simulation]
+runs = 2
+contexts = [4096, 65536]
+[traffic]
+rate = "4 req/s"
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    def write(text=SMALL):
+        path = tmp_path / "scenario.toml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_json_holds_inputs_and_all_five_answers(scenario, capsys):
+    assert main(["transfer", scenario(), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["traffic"]["rate"] == 4 and document["inputs"]["fabric"]["tiers"][3] == 12.5e9 / 8
+    result = document["result"]
+    assert result["kv_bytes_per_token"] == 327680
+    share = {(r["context_tokens"], r["tier"]): r for r in result["share"]}
+    assert share[65536, 3]["transfer_s"] == pytest.approx(65536 * 327680 / (4 * 12.5e9 / 8), rel=1e-4)
+    assert len(result["policies"]) == 7 and all(r["served_frac"] == 1 for r in result["policies"])
+    by_name = {r["policy"]: r for r in result["policies"]}
+    assert by_name["NETKV_FULL"]["transfer_mean_s"] < by_name["CACHE_LOAD"]["transfer_mean_s"]
+    saved = {r["upgrade"]: r["ttft_saved_frac"] for r in result["upgrades"]}
+    assert saved["as it is"] == 0 and saved["pod uplinks x2 speed"] > saved["rack uplinks x2 speed"] > 0
+    assert result["staleness"][0]["bandwidth_tolerance"] == pytest.approx(1 / 3)  # 2:1, idle
+    assert result["oblivious_choice"][0]["ratio_limit"] == pytest.approx(1.0)  # half a hit across a 2:1 gap
+
+
+def test_tables_and_a_figure(scenario, capsys, tmp_path):
+    figure = tmp_path / "sheet.png"
+    assert main(["transfer", scenario(), "--out", str(figure)]) == 0
+    out = capsys.readouterr().out
+    for words in ("Share of TTFT", "Policies on the same requests", "Which upgrade pays", "How stale telemetry may be"):
+        assert words in out
+    assert figure.read_bytes()[:4] == b"\x89PNG" and figure.stat().st_size > 20_000
+
+
+def test_a_dead_tier_is_a_sentence_and_exit_code_1(scenario, capsys):
+    text = SMALL + '[fabric]\ntiers = ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "0 Gbit/s"]\n'
+    assert main(["transfer", scenario(text)]) == 1
+    assert "pod uplinks have no bandwidth" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[fabric\n", "not TOML"),
+        ('[fabric]\ntiers = ["1 GB/s", "1 GB/s"]', "fabric.tiers"),
+        ('[fabric]\nnic = "50 Gb"', "unit 'Gb' is not one of"),
+        ("[fabric]\nnic = 50", "has no unit"),
+        ("[fabric]\npods = 0", "fabric.pods 0:"),
+        ("[fabric]\nspeed = 1", "fabric.speed"),
+        ("[pools]\nprefill_instances = 16", "one instance at least must decode"),
+        ("[telemetry]\nbackground = 1.0", "telemetry.background"),
+        ("[traffic]\nmin_tokens = 9\nmax_tokens = 5", "min_tokens 9 is above max_tokens 5"),
+        ("[traffic]\nmin_tokens = 5e7\nmax_tokens = 6e7", "accepted: bounds that some prompt"),
+        ('[model]\nname = "llama-99"', "'llama-99' is unknown"),
+        ('[traffic]\nworkload = "nothing"', "'nothing'"),
+    ],
+)
+def test_bad_scenarios_are_one_line_and_exit_code_2(scenario, capsys, text, says):
+    assert main(["transfer", scenario(text)]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_missing_files_and_wrong_endings(scenario, capsys, tmp_path):
+    assert main(["transfer", str(tmp_path / "none.toml")]) == 2
+    assert main(["transfer", scenario(), "--out", str(tmp_path / "a.txt")]) == 2
+    assert ".png" in capsys.readouterr().err
+
+
+def test_show_python_prints_what_runs(scenario, capsys):
+    path = scenario()
+    assert main(["transfer", path, "--show-python"]) == 0
+    space = {}
+    exec(capsys.readouterr().out, space)
+    assert space["answer"]["kv_bytes_per_token"] == 327680

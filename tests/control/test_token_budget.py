@@ -1,0 +1,183 @@
+"""Token-budget dispatch: Algorithm 1's rules, its invariants for any stream, and the plain-Python router beside it."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.control import token_budget as tb
+from dmodels.control import token_budget_bounds as bounds
+from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.core.errors import InputError
+
+PAPER = tb.settings()
+PADDED = tb.settings(gamma=0.0, miss_frac=0.05, step=0.1)
+TWO = tb.pools([8192], [8192, 65536], 64)
+THREE = tb.pools([2000, 8000], [4096, 8192, 65536], [4, 8, 16])
+
+anything = st.one_of(st.floats(), st.sampled_from([0.0, -1.0, math.inf, math.nan, 1e308, 5e-324]), st.floats(1, 1e5))
+
+
+@jax.jit
+def scan_updates(params, category, prompt_bytes, prompt_tokens):
+    def step(state, x):
+        new = tb.update(state, *x, params)
+        return new, (tb.conservative_ratio(state, params)[x[0]], state.quantile[x[0]])
+
+    return jax.lax.scan(step, tb.init(3, params), (category, prompt_bytes, prompt_tokens))
+
+
+@jax.jit
+def route_all(state, params, category, prompt_bytes, output, queued, where):
+    each = lambda c, b, o, q: tb.route(state, c, b, o, q, where, params)
+    return jax.vmap(each)(category, prompt_bytes, output, queued)
+
+
+def test_the_failure_that_construction_does_not_exclude():
+    """32,000 bytes of Chinese at the cold ratio 4, 100 tokens of output: estimated 8,100 and admitted, true 16,100."""
+    sent = tb.route(tb.init(1), jnp.int32(0), 32000.0, 100.0, jnp.zeros(2), TWO, PAPER)
+    assert (int(sent.pool), float(sent.total_tokens), bool(sent.fits)) == (0, 8100.0, True)
+    assert 32000 / 2.0 + 100 == 16100 > 8192
+    safe = tb.settings(cold_ratio=1.0)  # a byte-level token holds at least a byte
+    sent = tb.route(tb.init(1, safe), jnp.int32(0), 32000.0, 100.0, jnp.zeros(2), TWO, safe)
+    assert int(sent.pool) == 1
+
+
+def test_one_response_by_hand():
+    """c: 4 -> 3.95 on an observation of 3; sigma: 0.05 |3 - 3.95|; the standard deviation of 4 and 3 is sqrt(1/2)."""
+    state = tb.update(tb.init(1), jnp.int32(0), 300.0, 100.0, PAPER)
+    assert float(state.ratio[0]) == pytest.approx(3.95)
+    assert float(state.spread[0]) == pytest.approx(0.05 * 0.95)
+    assert float(tb.deviation(state)[0]) == pytest.approx(math.sqrt(0.5))
+    assert float(tb.conservative_ratio(state, PAPER)[0]) == pytest.approx(3.95 - 0.0475)
+
+
+def test_averages_are_those_of_their_weights():
+    """The recursions against the weighted mean and variance over all observations, cold start included."""
+    rng = np.random.default_rng(0)
+    c = rng.lognormal(1.3, 0.2, 40)
+    state, _ = scan_updates(PAPER, jnp.zeros(40, jnp.int32), jnp.asarray(1000.0 * c), jnp.full(40, 1000.0))
+    weights = np.concatenate([[0.95**40], 0.05 * 0.95 ** np.arange(39, -1, -1.0)])
+    values = np.concatenate([[4.0], c])
+    mean = weights @ values
+    assert float(state.ratio[0]) == pytest.approx(mean, rel=1e-12)
+    unbiased = weights @ (values - mean) ** 2 / (1 - weights @ weights)
+    assert float(tb.deviation(state)[0]) == pytest.approx(math.sqrt(unbiased), rel=1e-10)
+    assert float(state.count[0]) == 40 and float(state.count[1]) == 0
+
+
+@settings(max_examples=80)
+@given(stream=st.lists(st.tuples(st.integers(0, 2), anything, anything), min_size=20, max_size=20))
+@pytest.mark.parametrize("params", [PAPER, PADDED], ids=["paper", "padded"])
+def test_the_state_stays_finite_for_any_stream(params, stream):
+    category, prompt_bytes, prompt_tokens = (jnp.array(x) for x in zip(*stream, strict=True))
+    state, _ = scan_updates(params, category.astype(jnp.int32), prompt_bytes, prompt_tokens)
+    assert all(np.isfinite(leaf).all() for leaf in state)
+    ratio = np.asarray(tb.conservative_ratio(state, params))
+    assert ((ratio >= tb.LOW) & (ratio <= tb.HIGH)).all()
+
+
+@settings(max_examples=40)
+@given(pieces=st.lists(st.tuples(st.floats(1.0, 6.0), st.floats(0, 0.6)), min_size=4, max_size=4), seed=st.integers(0, 9))
+def test_padding_bounds_under_estimates_for_every_stream(pieces, seed):
+    """Ratios that drift and jump within [0.5, 12]: the share of prompts with more tokens than bytes/c* stays near
+    5 %."""
+    rng = np.random.default_rng(seed)
+    c = np.concatenate([np.clip(mean * rng.lognormal(0, s, 500), 0.5, 12.0) for mean, s in pieces])
+    tokens = np.full(c.size, 1000.0)
+    _, (used, quantile) = scan_updates(PADDED, jnp.zeros(c.size, jnp.int32), jnp.asarray(c * tokens), jnp.asarray(tokens))
+    missed, below = c < np.asarray(used) * (1 - 1e-12), c < np.asarray(quantile)
+    slack = float(bounds.quantile_slack(c.size, 0.5, 12.0, 0.1))
+    assert abs(below.mean() - 0.05) <= slack and missed.mean() <= 0.05 + slack
+
+
+def test_the_paper_rule_has_no_such_bound():
+    """One prompt in five at 1 byte per token, the others at 4.5: c* settles above 1, so every fifth is under-estimated."""
+    c = np.tile([4.5, 4.5, 4.5, 4.5, 1.0], 400)
+    tokens = jnp.full(c.size, 1000.0)
+    for params, least, most in ((PAPER, 0.19, 0.21), (PADDED, 0.0, 0.06)):
+        _, (used, _) = scan_updates(params, jnp.zeros(c.size, jnp.int32), jnp.asarray(c) * tokens, tokens)
+        assert least <= (c < np.asarray(used) * (1 - 1e-12))[200:].mean() <= most
+
+
+sizes = st.one_of(st.floats(1, 4e5), st.sampled_from([8000.0, 32768.0, 16384.0]))
+
+
+@settings(max_examples=60)
+@given(
+    requests=st.lists(st.tuples(sizes, st.floats(0, 9000), st.lists(st.integers(0, 30), min_size=3, max_size=3)),
+                      min_size=16, max_size=16),
+    ratio=st.floats(0.02, 40),
+)  # fmt: skip
+def test_where_requests_go(requests, ratio):
+    state = tb.init(1)._replace(ratio=jnp.array([ratio]))
+    prompt_bytes, output, queued = (jnp.asarray(np.array(x, float)) for x in zip(*requests, strict=True))
+    sent = route_all(state, PAPER, jnp.zeros(16, jnp.int32), prompt_bytes, output, queued, THREE)
+    thresholds, contexts, spill = (np.asarray(x) for x in THREE)
+    for i in range(16):
+        pool, total, waiting = int(sent.pool[i]), float(sent.total_tokens[i]), np.asarray(queued[i])
+        homes = [p for p in range(3) if total <= min(thresholds[p], contexts[p])]
+        home = homes[0] if homes else 2
+        assert bool(sent.fits[i]) == (total <= contexts[pool])
+        if pool != home:  # a spill: home is overloaded, the other is not and holds the request
+            assert waiting[home] > spill[home] and waiting[pool] <= spill[pool] and total <= contexts[pool]
+        else:  # no spill: home has room, or nobody else could take it
+            others = [p for p in range(3) if waiting[p] <= spill[p] and total <= contexts[p]]
+            assert waiting[home] <= spill[home] or not others
+        assert total >= float(prompt_bytes[i]) / ratio + float(output[i]) - 1e-6
+
+
+@settings(max_examples=40)
+@given(
+    stream=st.lists(st.tuples(st.integers(0, 2), sizes, st.floats(1, 1e5), st.integers(0, 9000),
+                              st.lists(st.integers(0, 30), min_size=3, max_size=3)), min_size=25, max_size=25),
+    params=st.sampled_from([PAPER, PADDED, tb.settings(gamma=0.0, sigmas=2.0, cold_ratio=1.0)]),
+)  # fmt: skip
+def test_the_live_router_decides_as_the_pure_functions(stream, params):
+    router, state = TokenBudgetRouter(THREE, params), tb.init(3, params)
+    for category, prompt_bytes, prompt_tokens, output, queued in stream:
+        c, waiting = jnp.int32(category), jnp.array(queued, float)
+        pure = ROUTE(state, c, prompt_bytes, float(output), waiting, THREE, params)
+        live = router.route(category, prompt_bytes, output, queued)
+        assert (live.pool, live.total_tokens, live.fits) == (int(pure.pool), float(pure.total_tokens), bool(pure.fits))
+        router.on_response(category, prompt_bytes, prompt_tokens)
+        state = UPDATE(state, c, prompt_bytes, prompt_tokens, params)
+    for category, known in router.categories.items():
+        assert known.ratio == pytest.approx(float(state.ratio[category]), rel=1e-12)
+
+
+ROUTE, UPDATE = jax.jit(tb.route), jax.jit(tb.update)
+
+
+def test_gains_map_over_one_stream():
+    """vmap over gamma: more padding, never a shorter total."""
+    rng = np.random.default_rng(1)
+    tokens = jnp.full(200, 500.0)
+    seen = jnp.asarray(rng.lognormal(1.2, 0.3, 200)) * tokens
+    gammas = jnp.array([0.0, 1.0, 2.0, 4.0])
+    mapped = PAPER._replace(gamma=gammas)
+    axes = tb.Settings(None, 0, None, None, None, None, None)
+    state, _ = jax.vmap(scan_updates, in_axes=(axes, None, None, None))(mapped, jnp.zeros(200, jnp.int32), seen, tokens)
+    ratio = jax.vmap(tb.conservative_ratio, in_axes=(0, axes))(state, mapped)[:, 0]
+    assert (np.diff(ratio) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: tb.settings(beta=1.0), "beta"),
+        (lambda: tb.settings(miss_frac=0.0), "miss_frac"),
+        (lambda: tb.settings(cold_ratio=0.0), "cold_ratio"),
+        (lambda: tb.pools([9000], [8192, 65536]), "thresholds_tokens"),
+        (lambda: tb.pools([1, 2, 3, 4], [8192, 65536]), "thresholds_tokens"),
+    ],
+)
+def test_mistakes_name_the_field(call, word):
+    with pytest.raises(InputError, match=word):
+        call()

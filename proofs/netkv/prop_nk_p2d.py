@@ -1,0 +1,42 @@
+r"""NK-P2d. "The composite cost is at least as well ranked under stale congestion as the bandwidth term alone."
+
+**Verdict: refuted.** R = 2, c = 1/2 on both tiers, payloads 2 and 1/2, bandwidths 2 and 1, $D_j - D_i$ = 1.01: the
+order of bandwidths tolerates 1/6, while the cost order is already inverted by an error of 1/100 (1, exact). Queue and
+cache terms are "unaffected by staleness", and that is why: they bring two costs close that differ in bandwidth. Two
+candidates on the *same* tier, whose bandwidths can never invert, flip too (2). The right tolerance is NEW-8."""
+
+from fractions import Fraction as F
+
+import pytest
+
+from dmodels.models.transfer import cost_staleness_tolerance, same_tier_tolerance, tier_staleness_tolerance
+from proofs.claim import NETKV, Claim, Verdict
+
+CLAIM = Claim(
+    id="NK-P2d",
+    source=NETKV,
+    where="Section V-D, last paragraph",
+    says="the composite cost is at least as well ranked under staleness as the bandwidth term alone",
+    verdict=Verdict.REFUTED,
+    error="no bound: the tolerance goes to 0 as two costs approach each other",
+    means="Judge telemetry by the margin between the two best costs, not by the ratio of tier bandwidths.",
+)
+
+
+def costs(error):
+    """The two costs as read when i's tier is overstated and j's understated by `error`."""
+    return F(1) / (F(1, 2) - error), F(1, 2) / (F(1, 2) + error) + F(101, 100)
+
+
+def test_inverted_by_a_hundredth_where_bandwidths_tolerate_a_sixth():  # 1
+    assert costs(F(0)) == (2, F(201, 100)) and costs(F(0))[0] < costs(F(0))[1]
+    assert costs(F(1, 100))[0] > costs(F(1, 100))[1]
+    assert float(tier_staleness_tolerance(2.0, 0.5, 0.5)) == pytest.approx(1 / 6)
+    assert 0 < float(cost_staleness_tolerance(1.0, 0.5, 0.5, 0.5, 0.0, 1.01)) < 0.01
+
+
+def test_one_tier_two_candidates():  # 2: A = 1 and 2/5, D = 0 and 1, u = 4/5; tie at u = 3/5
+    u = F(4, 5)
+    gap = lambda u: (F(2, 5) / u + 1) - 1 / u
+    assert gap(u) > 0 and gap(F(3, 5)) == 0 and gap(F(59, 100)) < 0
+    assert float(same_tier_tolerance(1.0, 0.4, 0.2, 0.0, 1.0)) == pytest.approx(0.2)

@@ -1,0 +1,68 @@
+r"""NEW-14, NEW-15. Charging marginal cost makes the optimum an equilibrium; affine latencies stay below 5/2 with
+caches.
+
+**Verdict: proved.** The game with latencies $g_j(k) - g_j(k-1)$, $g = k f$, has the social cost as its exact potential
+(telescoping, 1), so every optimum is an equilibrium (2); without cache terms every equilibrium is then optimal (3),
+with them swaps may remain. NEW-15: in the miss form a cache miss is a private resource of constant latency, so affine
+games are affine congestion games for every omega, and 5/2 holds (4).
+"""
+
+import itertools
+
+import numpy as np
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.games import routing
+from dmodels.games.anarchy import price_of_anarchy
+from dmodels.games.routing import RoutingGame
+from dmodels.games.routing_optimum import marginal_cost_game
+from dmodels.models.curves import affine
+from proofs.claim import DMODELS, Claim, Verdict
+
+CLAIM = Claim(
+    id="NEW-14",
+    source=DMODELS,
+    where="games.routing_optimum.marginal_cost_game",
+    says="Under marginal-cost routing the social optimum is an equilibrium; without caches every equilibrium is "
+    "optimal", verdict=Verdict.PROVED,
+    needs=("k f(k) convex, for the second part",),
+    means="Route by what a request costs all others too (latency plus load times slope) instead of by its own latency.",
+)
+
+
+def test_marginals_telescope():  # 1
+    f = sp.Function("f")
+    n = sp.Integer(6)
+    total = sum(k * f(k) - (k - 1) * f(k - 1) for k in range(1, n + 1))
+    assert sp.expand(total - n * f(n)) == 0
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**31))
+def test_optima_are_equilibria_of_the_tolled_game(seed):  # 2
+    rng = np.random.default_rng(seed)
+    game = RoutingGame(np.sort(rng.integers(0, 9, (3, 5)), axis=1).astype(float), rng.uniform(size=(5, 3)), 3.0)
+    profiles = np.array(list(itertools.product(range(3), repeat=5)))
+    best = profiles[int(routing.social_cost_s(game, profiles).argmin())]
+    assert float(routing.gain_s(marginal_cost_game(game), best)) <= 1e-9
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**31))
+def test_without_caches_every_tolled_equilibrium_is_optimal(seed):  # 3: convex g
+    rng = np.random.default_rng(seed)
+    game = RoutingGame(affine(rng.uniform(0, 2, 3), rng.uniform(0, 5, 3)), np.zeros((7, 3)))
+    end = routing.best_response(marginal_cost_game(game), rng.integers(0, 3, 7)).value.assignment
+    least = float(routing.optimum(game).value.cost_s)
+    assert float(routing.social_cost_s(game, end)) <= least * (1 + 1e-9)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**31))
+def test_affine_games_with_caches_stay_below_five_halves(seed):  # 4
+    rng = np.random.default_rng(seed)
+    curve = affine(rng.uniform(0, 2, (6, 3)), rng.uniform(0, 1, (6, 3)))
+    p = price_of_anarchy(RoutingGame(curve, rng.uniform(size=(6, 6, 3)), rng.uniform(0, 20, 6)))
+    assert p.certified.all() and (p.upper <= 2.5 + 1e-9).all()

@@ -141,7 +141,7 @@ def _print(answer, changes) -> None:
             render.print_table(*plan_tables.sensitivity_table(answer, changes))
         for pool in answer.best.pools:
             print(f"# {pool.stage.name}: {pool.instances} instances")
-            print(pool.command(answer.question.model_name, answer.question.engine))
+            print(pool.command(answer.question.served_name, answer.question.engine))
         print(f"# rate headroom {answer.headroom_frac:.1%}; {answer.points_count:,} points evaluated")
     if answer.rejections:
         title, head, rows = plan_tables.rejections_table(answer.rejections)

@@ -69,6 +69,7 @@ class StepTable(Record):
     alone_s: Real = quantity()  # (..., k) a step without prompts
     extra_s: Real = quantity()  # (..., k) what a mean prompt adds to a step
     arrival_rps: Real = quantity()  # (..., k) the arrivals that keep so many decoding: n / (E[O] t_0 + n K)
+    mean_step_s: Real = quantity()  # (..., k) then: t_0 + n K / E[O]
 
     def times(self, n: Real) -> tuple[Real, Real]:
         """(t_0, K) at n requests decoding."""
@@ -77,9 +78,15 @@ class StepTable(Record):
     def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
         """Requests that decode at x arrivals a second, and whether `slots` are too few for them."""
         (most,) = _piecewise_linear(slots, self.decode_count, self.arrival_rps)
-        (n,) = _piecewise_linear(x, self.arrival_rps, self.decode_count)
-        decodes = output_tokens > 0
-        return jnp.where(decodes, jnp.minimum(n, slots), 0.0), decodes & (x > most)
+        (mean_step,) = _piecewise_linear(x, self.arrival_rps, self.mean_step_s)
+        return jnp.minimum(x * output_tokens * mean_step, slots), (output_tokens > 0) & (x > most)
+
+
+def step_table(decode_count: Real, alone_s: Real, extra_s: Real, output_tokens: Real) -> StepTable:
+    """A `StepTable` of measured or computed step times at a ladder of decode counts (last axis, from 0)."""
+    n = decode_count
+    arrivals = n / (output_tokens * alone_s + n * extra_s + 1e-300)
+    return StepTable(n, alone_s, extra_s, arrivals, alone_s + n * extra_s * safe_divide(1.0, output_tokens, 0.0))
 
 
 def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]:
@@ -136,10 +143,14 @@ class Roofline(NamedTuple):
         f_old = -x * output_tokens * alone
         new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
         none = residual(slots + old) < 0
-        for _ in range(4):
+
+        def secant(_, pair):
+            old, f_old, new = pair
             f_new = residual(new)
             back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
-            old, f_old, new = new, f_new, jnp.clip(new - back, 0.0, slots)
+            return new, f_new, jnp.clip(new - back, 0.0, slots)
+
+        _, _, new = jax.lax.fori_loop(0, 4, secant, (old, f_old, new))
         root = jax.lax.stop_gradient(jnp.where(none, slots, new))
         f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
         polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
@@ -149,9 +160,9 @@ class Roofline(NamedTuple):
         """The step times at a ladder of decode counts up to `most_count`; a new last axis."""
         rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, most_count, 32)])
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], self)
-        n = rungs + 0.0 * wide.requests.context_tokens
-        alone, extra = wide.times(n)
-        return StepTable(n, alone, extra, n / (wide.requests.output_tokens * alone + n * extra + 1e-300))
+        wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
+        n = wanted + 0.0 * wide.requests.context_tokens
+        return step_table(n, *wide.times(n), wide.requests.output_tokens)
 
 
 def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
@@ -196,7 +207,6 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins, and that one
     own = fixed[..., None] + per_token[..., None] * requests.prefill_edge_tokens
     q = slo.percentile
-    ttft = sum_quantile_s(q, waits, wait, own, LEVELS)
     ttft_mean = wait + fixed + per_token * prompt
 
     z = jax.scipy.special.ndtri(q)
@@ -206,7 +216,7 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     stalls = x * mean_step * one_prompt**2 * square * requests.gap_inverse
     tpot = mean_step + jnp.sqrt(jnp.where(overload, 1.0, crowding**2 + z**2 * stalls + 1e-30))
     lives = ttft_mean[..., None] - wait[..., None] + mean_step[..., None] * requests.output_edge_tokens
-    e2e = sum_quantile_s(q, waits, wait, lives, LEVELS)
+    ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
 
     worst = jnp.where(overload, jnp.inf, 0.0)
     ttft, tpot, e2e = (slowdown * (time + worst) for time in (ttft, tpot, e2e))
@@ -215,4 +225,4 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
     tokens = arrival_rps * requests.output_tokens
-    return Operating(n, slots, busy, wait, ttft, ttft_mean, tpot, mean_step, e2e, tokens, flags)
+    return Operating(n, slots + 0.0 * n, busy, wait, ttft, ttft_mean, tpot, mean_step, e2e, tokens, flags)

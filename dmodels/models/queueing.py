@@ -6,6 +6,7 @@ stable region waiting is infinite, with a finite gradient on the stable side.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -129,10 +130,12 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
         slope = jnp.where(inside & wide, mass / (ratio * theta), slope)
         curve = jnp.where(inside, bend, curve)
         below = after
-    u = jnp.where(curve >= 0, 0.0, gap)
-    for _ in range(8):
+
+    def newton(_, u):
         bend = curve * jnp.exp(-u / theta)
-        u = jnp.clip(u + (head - slope * u + bend - target) / (slope + bend / theta + 1e-300), 0.0, gap)
+        return jnp.clip(u + (head - slope * u + bend - target) / (slope + bend / theta + 1e-300), 0.0, gap)
+
+    u = jax.lax.fori_loop(0, 8, newton, jnp.where(curve >= 0, 0.0, gap))
     beyond = below > target
     tail = theta * jnp.log(jnp.where(beyond, below, 1.0) / jnp.where(beyond, target, 1.0))
     answer = jnp.where(beyond, edges_s[..., -1] + tail, start + u)

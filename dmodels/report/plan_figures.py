@@ -60,7 +60,8 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     if best is not None:
         axes.plot(best.ttft_s, best.usd_per_hour, "*", color="black", markersize=12, label="recommended")
     axes.set(xlabel=f"TTFT, P{100 * float(asked.slo.percentile):g} [s]", ylabel="cost [USD/h]", yscale="log")
-    axes.set_xlim(0, None)
+    lowest = np.nanmin(np.where(sweep["usable"], sweep["usd_per_hour"], np.nan))
+    axes.set(xlim=(0, None), ylim=(0.7 * min(lowest, best.usd_per_hour if best else np.inf), 12.0 * lowest))
     axes.legend(frameon=False, fontsize="small")
 
 
@@ -92,7 +93,8 @@ def threshold_curve(answer: Plan, axes: Axes) -> None:
     axes.plot(points[known, 0], points[known, 1], "o-", color=COLOURS[0], markersize=4, label="two pools")
     if answer.baseline is not None:
         axes.axhline(answer.baseline.usd_per_hour, color=COLOURS[1], linestyle="--", label="one pool")
-    axes.set(xlabel="threshold on total tokens [token]", ylabel="cost [USD/h]", xscale="log", ylim=(0, None))
+    axes.set(xlabel="threshold on total tokens [token]", ylabel="cost [USD/h]", xscale="log")
+    axes.margins(y=0.4)
     axes.legend(frameon=False, fontsize="small")
 
 
@@ -119,7 +121,8 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
     axes.axvline(base, color="0.2", linewidth=1)
     axes.set_yticks(range(len(ordered)), [name for name, _ in ordered])
     axes.set(xlabel="cost of the cheapest plan [USD/h]")
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    axes.set_xlim(min([*finite, base]) - 0.35 * (edge - min([*finite, base])), None)
+    axes.legend(frameon=False, fontsize="small", loc="lower left")
 
 
 def _rows_by_gpu(answer: Plan) -> dict[str, np.ndarray]:

@@ -42,7 +42,7 @@ def _deployed(answer: Plan) -> list[str]:
     best, asked = answer.best, answer.question
     commands = []
     for pool in best.pools:
-        commands += [f"# {pool.stage.name}: {pool.instances} instances", pool.command(asked.model_name, asked.engine)]
+        commands += [f"# {pool.stage.name}: {pool.instances} instances", pool.command(asked.served_name, asked.engine)]
     router = ", ".join(f"{key} = {value}" for key, value in best.router().items())
     return [
         html.section(
@@ -82,6 +82,6 @@ def _margins(answer: Plan) -> list[str]:
     if answer.survives_loss:
         loss = "Each pool may lose one instance and still meet the SLOs."
     else:
-        loss = "Losing one instance breaks an SLO: it is the smallest fleet. Add a spare to each pool, or plan a higher rate."
+        loss = "Losing one instance breaks an SLO: this is the smallest fleet. Add a spare to each pool."
     burst = "Arrivals are taken as Poisson at each instance; plan the rate of the busiest minutes, not the day's mean."
     return [room, loss, burst]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from dmodels.models.cost import usd_per_mtoken
 from dmodels.studies.deployment import Deployment
 from dmodels.studies.plan import Plan
@@ -35,7 +33,8 @@ def sentences(answer: Plan) -> list[str]:
     if base is not None and base is not best:
         saved = 1.0 - best.usd_per_hour / base.usd_per_hour
         said.append(
-            f"The cheapest single pool takes {base.decomposition()} at ${base.usd_per_hour:,.2f}/h; this saves {saved:.1%}."
+            f"The cheapest single pool takes {base.decomposition()} at ${base.usd_per_hour:,.2f}/h; "
+            f"this saves {saved:.1%}."
         )
     said.append(
         f"With step times anywhere in their 80 % interval the fleet is {best.gpus_low:,.0f} to "
@@ -88,11 +87,7 @@ def rejections_table(found: tuple[Rejection, ...]) -> Table:
 
 def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
     """What another input would have cost."""
-    base = answer.best.usd_per_hour
-    rows = [
-        [c.what, f"x {c.factor:g}", c.usd_per_hour, f"{c.usd_per_hour / base - 1:+.1%}" if np.isfinite(c.usd_per_hour) else "infeasible", c.name]
-        for c in changes
-    ]  # fmt: skip
+    rows = [[c.what, f"x {c.factor:g}", c.usd_per_hour, _against(c, answer.best.usd_per_hour), c.name] for c in changes]
     return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
 
 
@@ -151,7 +146,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
          "request_share_frac": x.request_share_frac, "max_model_len_tokens": x.max_model_len(),
          "ttft_ms": _ms(x.ttft_s), "tpot_ms": _ms(x.tpot_s), "e2e_ms": _ms(x.e2e_s), "decode_count": x.decode_count,
          "slots_count": x.slots_count, "binding": x.binding,
-         "command": x.command(answer.question.model_name, answer.question.engine)}
+         "command": x.command(answer.question.served_name, answer.question.engine)}
         for x in d.pools
     ]  # fmt: skip
     return {
@@ -163,8 +158,13 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
 
 def _alternative(name: str, d: Deployment) -> list[Any]:
     per_mtoken = float(usd_per_mtoken(d.usd_per_hour, d.tokens_per_s))
-    return [name, d.gpus, f"{d.gpus_low:,.0f} to {_count(d.gpus_high)}", d.usd_per_hour, d.usd_per_year / 1e6, per_mtoken,
-            _ms(d.ttft_s), _ms(d.tpot_s), d.decomposition().partition(" = ")[2]]  # fmt: skip
+    interval, pools = f"{d.gpus_low:,.0f} to {_count(d.gpus_high)}", d.decomposition().partition(" = ")[2]
+    money = [d.usd_per_hour, d.usd_per_year / 1e6, per_mtoken]
+    return [name, d.gpus, interval, *money, _ms(d.ttft_s), _ms(d.tpot_s), pools]
+
+
+def _against(change: Change, base: float) -> str:
+    return f"{change.usd_per_hour / base - 1:+.1%}" if math.isfinite(change.usd_per_hour) else "infeasible"
 
 
 def _ms(seconds) -> float:

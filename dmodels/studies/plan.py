@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.design.select import pareto_mask
-from dmodels.models.instance import Engine
+from dmodels.models.instance import Engine, Operating
 from dmodels.models.workload import compress
 
 from .calibration import Calibration, calibrated
@@ -37,6 +38,8 @@ _THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
 SUPPORT = (40, 6)
 #: Loads of the sweep behind the pictures, as multiples of the fewest instances that keep up.
 _SWEEP = 64
+#: Growth of the rate that the headroom is looked for in.
+_GROWTH = np.linspace(1.0, 2.22, 62)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Question:
     engine: Engine = field(default_factory=Engine)
     backend: str = "vllm"
     max_gpus: float = np.inf
+    served_name: str = ""  # what the engine is told to serve: the Hugging Face id where there is one
 
     @property
     def rate_rps(self) -> float:
@@ -77,6 +81,10 @@ class Priced:
     calibration: Calibration
     instances: np.ndarray
     stable_instances: np.ndarray
+
+    def cell(self, row: int, stage: int) -> int:
+        """Place of a (layout, stage) pair among the cells."""
+        return row * len(self.stages) + stage
 
     @property
     def prices_usd_per_hour(self) -> np.ndarray:
@@ -136,8 +144,9 @@ def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SL
         raise InputError(f"percentile {float(slo.percentile):g}: accepted are shares from 0.5 to below 1, like 0.99")
     if not float(np.max(workload.output_tokens)) > 0:
         raise InputError("workload: no request generates a token; accepted are traces with output lengths")
-    record = catalog.model(model)
-    return Question(catalog.model_name(model), record, chosen_gpus(gpus, gpu_file), workload, slo, **options)
+    name, record = catalog.model_name(model), catalog.model(model)
+    served = catalog.models().get(name, {}).get("hf_id", str(model))
+    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
 
 
 @float64
@@ -145,14 +154,15 @@ def plan(asked: Question) -> Plan:
     """Answer a question. Deterministic; infeasible is an answer (`best` is None)."""
     priced = price(asked)
     costs = priced.costs_usd_per_hour
+    sized = _sized(priced)
     ranked = cheapest(priced, costs)
     kinds = _first_of_each(ranked, lambda scheme: scheme.kind)
-    deployments = tuple(_deployment(priced, scheme, rows) for scheme, rows, _ in kinds)
+    deployments = tuple(_deployment(sized, scheme, rows) for scheme, rows, _ in kinds)
     by_gpu = []
     for name in asked.gpus:
         own = np.array([x.gpu == name for x in priced.layouts])
         found = cheapest(priced, np.where(own[:, None], costs, np.inf))
-        by_gpu += [_deployment(priced, *found[0][:2])] if found else []
+        by_gpu += [_deployment(sized, *found[0][:2])] if found else []
     best = deployments[0] if deployments else None
     threshold_costs = []
     for scheme in priced.schemes:
@@ -160,7 +170,7 @@ def plan(asked: Question) -> Plan:
             total = float(sum(costs[:, s].min() for s in scheme.stages))
             threshold_costs.append((priced.stages[scheme.stages[0]].high_tokens, total))
     sweep, points = _picture(priced)
-    headroom, survives = _margins(priced, *kinds[0][:2]) if kinds else (0.0, False)
+    headroom, survives = _margins(sized, *kinds[0][:2]) if kinds else (0.0, False)
     return Plan(asked, best, deployments, tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)), tuple(threshold_costs),
                 tuple(rejections(priced)), headroom, survives, sweep, points, priced.calibration, priced)  # fmt: skip
 
@@ -204,67 +214,75 @@ def _first_of_each(ranked, key) -> list:
     return list(seen.values())
 
 
-def _deployment(priced: Priced, scheme: Scheme, rows: tuple[int, ...]) -> Deployment:
+class _Sized(NamedTuple):
+    """Every cell's smallest pool looked at from all sides, in one batch."""
+
+    priced: Priced
+    at: Operating  # (cells, 2 + growths): as sized, with one instance less, and with the rate grown by `_GROWTH`
+    low_instances: np.ndarray  # (cells,) with step times at the low end of their 80 % interval
+    high_instances: np.ndarray
+
+
+def _sized(priced: Priced) -> _Sized:
+    asked, k = priced.question, len(priced.stages)
+    count = np.where(np.isfinite(priced.instances), priced.instances, 1.0).reshape(-1, 1)
+    at = sweep_instances(
+        priced.cells,
+        np.concatenate([count, np.maximum(count - 1.0, 0.5), count / _GROWTH], 1),
+        asked.rate_rps,
+        asked.engine,
+    )
+    ends = np.array([priced.calibration.interval80(x) for x in priced.layouts])
+    low, high = (
+        fewest_instances(priced.cells, asked.rate_rps, asked.engine, np.repeat(end, k)).instances for end in ends.T
+    )
+    return _Sized(priced, at, low, high)
+
+
+def _deployment(sized: _Sized, scheme: Scheme, rows: tuple[int, ...]) -> Deployment:
     places = list(zip(rows, scheme.stages, strict=True))
-    low, high = (sum(_gpus_at(priced, *place, end) for place in places) for end in (0, 1))
-    return Deployment(scheme.kind, scheme.name, tuple(_pool(priced, *place) for place in places), low, high)
+    low, high = (
+        sum(float(end[sized.priced.cell(*place)]) * sized.priced.layouts[place[0]].gpus for place in places)
+        for end in (sized.low_instances, sized.high_instances)
+    )
+    return Deployment(scheme.kind, scheme.name, tuple(_pool(sized, *place) for place in places), low, high)
 
 
-def _pool(priced: Priced, row: int, stage: int) -> Pool:
-    one = _cell(priced, row, stage)
-    count = priced.instances[row, stage]
-    asked, layout = priced.question, priced.layouts[row]
-    at = sweep_instances(one, np.array([[count, max(count - 1.0, 0.5)]]), asked.rate_rps, asked.engine)
-    now = {name: float(value[0, 0]) for name, value in at._asdict().items() if name != "flags"}
-    requests = one.requests
+def _pool(sized: _Sized, row: int, stage: int) -> Pool:
+    priced = sized.priced
+    cell, count = priced.cell(row, stage), int(priced.instances[row, stage])
+    now = {name: float(value[cell, 0]) for name, value in sized.at._asdict().items()}
+    requests, layout = priced.cells.requests, priced.layouts[row]
     return Pool(
-        priced.stages[stage], layout, int(count), float(asked.gpus[layout.gpu].price_usd_per_hour),
-        float(requests.share_frac[0, 0]), float(requests.longest_tokens[0, 0]), now["ttft_s"], now["ttft_mean_s"],
-        now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
-        now["tokens_per_s"] * count, _binding(one, at, count),
+        priced.stages[stage], layout, count, float(priced.question.gpus[layout.gpu].price_usd_per_hour),
+        float(requests.share_frac[cell, 0]), float(requests.longest_tokens[cell, 0]), now["ttft_s"],
+        now["ttft_mean_s"], now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
+        now["tokens_per_s"] * count, _binding(sized, cell, count),
     )  # fmt: skip
 
 
-def _binding(one: Cells, at, count: float) -> str:
+def _binding(sized: _Sized, cell: int, count: int) -> str:
     """What breaks first with one instance less, in a planner's words."""
-    flags = int(at.flags[0, 1])
-    if flags == 0:
-        return "nothing: one instance is the least" if count == 1 else "the GPU budget"
+    at, slo = sized.at, sized.priced.cells.slo
+    flags = int(at.flags[cell, 1])
+    if flags == 0 or count == 1:
+        return "all of it: one instance is the least"
     if flags & Flag.OVERLOAD:
         return "throughput"
     broken = [name for name, bound, value in (
-        ("TTFT", one.slo.ttft_s, at.ttft_s), ("TPOT", one.slo.tpot_s, at.tpot_s), ("E2E", one.slo.e2e_s, at.e2e_s),
-    ) if float(value[0, 1]) > float(bound[0, 0])]  # fmt: skip
+        ("TTFT", slo.ttft_s, at.ttft_s), ("TPOT", slo.tpot_s, at.tpot_s), ("E2E", slo.e2e_s, at.e2e_s),
+    ) if float(value[cell, 1]) > float(bound[cell, 0])]  # fmt: skip
     return " and ".join(broken) or "memory"
 
 
-def _gpus_at(priced: Priced, row: int, stage: int, end: int) -> float:
-    """GPUs of the pool if all steps took the low (0) or high (1) end of the calibration's 80 % interval."""
-    asked, layout = priced.question, priced.layouts[row]
-    slowdown = priced.calibration.interval80(layout)[end]
-    fewest = fewest_instances(_cell(priced, row, stage), asked.rate_rps, asked.engine, slowdown)
-    return float(fewest.instances[0]) * layout.gpus
-
-
-def _cell(priced: Priced, row: int, stage: int) -> Cells:
-    import jax
-
-    at = row * len(priced.stages) + stage
-    return jax.tree.map(lambda leaf: leaf[at : at + 1], priced.cells)
-
-
-def _margins(priced: Priced, scheme: Scheme, rows: tuple[int, ...]) -> tuple[float, bool]:
+def _margins(sized: _Sized, scheme: Scheme, rows: tuple[int, ...]) -> tuple[float, bool]:
     """(growth of the rate that is still served within the SLOs, whether every pool may lose an instance)."""
-    growth = np.linspace(1.0, 3.0, 1 + 32 * 7)
     room, survives = np.inf, True
     for row, stage in zip(rows, scheme.stages, strict=True):
-        count = priced.instances[row, stage]
-        asked = priced.question
-        loads = np.concatenate([count / growth, [max(count - 1.0, 0.01)]])
-        flags = sweep_instances(_cell(priced, row, stage), loads[None], asked.rate_rps, asked.engine).flags[0]
-        broken = np.flatnonzero(flags[:-1])
-        room = min(room, growth[broken[0] - 1] - 1.0 if broken.size and broken[0] > 0 else growth[-1] - 1.0)
-        survives &= flags[-1] == 0 and count > 1
+        flags = sized.at.flags[sized.priced.cell(row, stage)]
+        broken = np.flatnonzero(flags[2:])
+        room = min(room, _GROWTH[broken[0] - 1] - 1.0 if broken.size else _GROWTH[-1] - 1.0)
+        survives &= flags[1] == 0 and sized.priced.instances[row, stage] > 1
     return float(room), bool(survives)
 
 
@@ -290,5 +308,4 @@ def _picture(priced: Priced) -> tuple[dict[str, np.ndarray], int]:
     cost = np.stack([hide + sweep["usd_per_hour"].ravel(), hide + sweep["ttft_s"].ravel()], 1)
     sweep["throughput_front"] = pareto_mask(pair).reshape(usable.shape) & usable
     sweep["cost_front"] = pareto_mask(cost).reshape(usable.shape) & usable
-    searched = 22 * 2 * len(counts)
-    return sweep, int(counts.size + searched)
+    return sweep, int(counts.size)

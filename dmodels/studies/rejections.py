@@ -64,8 +64,8 @@ def _why(priced: Priced, row: int, idle, i: int) -> Rejection:
         ("E2E", idle.e2e_s, float(asked.slo.e2e_s)))]  # fmt: skip
     excess, name, value, bound = max(misses)
     if excess > 1:
-        fix = f"a {name} SLO of {_rounded_up_ms(value):,.0f} ms, or more GPUs per instance"
-        have, need = f"{1e3 * value:,.0f} ms", f"{1e3 * bound:,.0f} ms"
+        fix = f"a {name} SLO of {_rounded_up_ms(value):g} ms, or more GPUs per instance"
+        have, need = f"{1e3 * value:,.4g} ms", f"at most {1e3 * bound:,.4g} ms"
         return Rejection(layout, f"{name} without load", have, need, fix, excess)
     need = priced.instances[row, 0] * layout.gpus
     return Rejection(layout, "GPU budget", f"{asked.max_gpus:,.0f} GPUs", f"{need:,.0f} GPUs",

@@ -1,0 +1,144 @@
+"""The prefill/decode split of a fleet: the selfish one, the best one, whole workers, and how planners would find it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..control.planner import anarchy_driven, best_response, planner, reactive, sla_target
+from ..control.planner_loop import Course, Pools, Score, run, score
+from ..core.hardware import GPU, SLO, Parallel
+from ..core.model import Model
+from ..core.records import float64
+from ..core.workload import Workload
+from ..games.queueing import serving_game
+from ..games.resource import Game, equilibrium, explain, social_optimum
+from ..games.resource_integer import integer_split
+from ..solvers.solution import Solution
+
+CALM, BURST, AFTER = 20, 20, 60  # intervals of 30 s in the burst that planners are scored on
+
+
+class Split(NamedTuple):
+    """The whole answer. Curves are over `prefill_gpus`; courses over planning intervals."""
+
+    game: Game
+    equilibrium: Solution
+    optimum: Solution
+    whole: Solution
+    loss_frac: float  # cost of the equilibrium over the optimum's, less 1; nan where the optimum is free
+    slope_gpus_per_rps: float  # how the optimum moves with the arrival rate
+    notes: list[str]
+    prefill_gpus: np.ndarray
+    ttft_frac: np.ndarray
+    itl_frac: np.ndarray
+    saved_prefill: np.ndarray
+    saved_decode: np.ndarray
+    arrival_rps: np.ndarray
+    courses: dict[str, Course]
+    scores: dict[str, Score]
+
+
+@float64
+def split(
+    model: Model,
+    gpu: GPU,
+    workload: Workload,
+    slo: SLO,
+    budget_gpus: float,
+    prefill: Parallel,
+    decode: Parallel,
+    burst: float = 1.5,
+) -> Split:
+    """The split of `budget_gpus` between prefill and decode workers at the workload's rate, with its planners.
+
+    `burst`: how many times higher the arrival rate of the ten minutes is on which planners are scored.
+    """
+    game = serving_game(model, gpu, workload, slo, budget_gpus, prefill, decode)
+    selfish, whole = equilibrium(game), integer_split(game)
+    best, slope = jax.tree.map(np.asarray, _optimum(game))
+    x = np.linspace(0.0, budget_gpus, 241)
+    ttft, itl, saved_prefill, saved_decode = (np.asarray(v) for v in _curves(game, jnp.asarray(x)))
+    cost = float(best.value.cost)
+    loss = float(selfish.value.cost) / cost - 1.0 if cost > 1e-9 else np.nan
+    notes = explain(game, selfish)
+    courses, scores, rate = {}, {}, np.zeros(0)
+    if float(prefill.gpus) != float(decode.gpus):
+        notes.append("Prefill and decode workers differ in GPUs, so no worker can change pools: planners are not run.")
+    elif int(whole.flags) == 0:
+        rate = float(workload.rate_rps) * np.r_[np.ones(CALM), np.full(BURST, burst), np.ones(AFTER)]
+        courses, scores = _planners(game, whole, rate)
+    slope = float(slope) if int(best.flags) == 0 else np.nan
+    return Split(game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode,
+                 rate, courses, scores)  # fmt: skip
+
+
+def at_rate(game: Game, arrival_rps) -> Game:
+    """The same game at another arrival rate."""
+    return game.replace(
+        prefill=game.prefill.replace(arrival_rps=arrival_rps), decode=game.decode.replace(arrival_rps=arrival_rps)
+    )
+
+
+@jax.jit
+def _curves(game: Game, x):
+    """Both violation rates and both marginal savings at x (k,)."""
+    saved = jax.vmap(game.marginals)(x)
+    return (jax.vmap(game.prefill)(x), jax.vmap(lambda v: game.decode(game.budget_gpus - v, v))(x), *saved)
+
+
+@jax.jit
+def _optimum(game: Game):
+    """(the social optimum, d(its prefill GPUs)/d(arrival rate)), the derivative by the implicit function."""
+
+    def prefill_gpus(rate):
+        found = social_optimum(at_rate(game, rate))
+        return found.value.prefill_gpus, found
+
+    slope, found = jax.grad(prefill_gpus, has_aux=True)(jnp.asarray(game.prefill.arrival_rps))
+    return found, slope
+
+
+def _planners(game: Game, whole: Solution, rate):
+    """(courses, scores) of four planners, from the whole split at the calm rate."""
+    worker = float(game.prefill_worker_gpus)
+    total = float(whole.value.prefill_instances + whole.value.decode_instances)
+    d = game.decode
+    most = float(min((d.tpot_slo_s - d.step_base_s) / d.step_slope_s, d.slots_count))
+    pools = Pools(
+        prefill_rps=float(d.prefill_rps_per_gpu) * worker,
+        decode_rps=most / ((float(d.step_base_s) + float(d.step_slope_s) * most) * float(d.output_tokens)),
+        ttft_wait_slo_s=float(game.prefill.ttft_slo_s),
+        decode_wait_slo_s=float(game.prefill.ttft_slo_s),
+    )
+    counts = jnp.arange(1.0, total)
+
+    def cost(prefill, of, arrival_rps):
+        there = at_rate(game, arrival_rps)
+        used = there.replace(budget_gpus=of * worker)
+        return used.cost(prefill * worker)
+
+    def target(of, arrival_rps):
+        costs = jax.vmap(lambda n: cost(n, of, arrival_rps))(counts)
+        alike = costs <= jnp.min(costs) + 1e-6
+        middle = jnp.sum(jnp.where(alike, counts, 0.0)) / jnp.sum(jnp.where(alike, 1.0, 0.0))
+        return jnp.round(middle)
+
+    kinds = {
+        "one at a time": planner(reactive(), delay=1),
+        "best response": planner(best_response(cost)),
+        "price-driven": planner(anarchy_driven(cost, target), step=total, grace=0.0),
+        "SLA target": planner(sla_target(pools.prefill_rps, pools.decode_rps), step=total, grace=0.0),
+    }
+    start = float(whole.value.prefill_instances)
+
+    @jax.jit
+    def all_courses(rates):
+        runs = {name: run(kind, pools, rates, start, total) for name, kind in kinds.items()}
+        return runs, {name: score(course, rates) for name, course in runs.items()}
+
+    courses, scores = all_courses(jnp.asarray(rate))
+    return jax.tree.map(np.asarray, (courses, scores))

@@ -1,0 +1,137 @@
+"""One instance under load: Little's law, monotony, the papers' fluid limit, scaling, derivatives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import GPU, SLO, Model, Parallel
+from dmodels.core.flags import Flag
+from dmodels.core.workload import Workload
+from dmodels.models.instance import Roofline, operate, step_table
+from dmodels.models.latency import Efficiency
+from dmodels.models.queueing import fluid_occupancy
+from dmodels.models.requests import LEVELS, requests_between
+
+H100 = GPU(79.18 * 2**30, 3.35e12, 989e12, 1979e12, 0.0, 450e9, 50e9)
+LLAMA_70B = Model(
+    80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=1.2e10, dense_params=5.64e10, head_params=1.05e9,
+    embedding_params=1.05e9,
+)  # fmt: skip
+RNG = np.random.default_rng(7)
+CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
+REQUESTS = requests_between(CHAT)
+TP8 = Roofline(LLAMA_70B, H100, Parallel(8.0), REQUESTS, Efficiency())
+PROMISE = SLO(2.0, 0.08)
+
+exact = jax.jit(lambda x, slots=300.0, slowdown=1.0: operate(TP8, REQUESTS, x, slots, PROMISE, slowdown=slowdown))
+
+
+def test_occupancy_obeys_littles_law():
+    x = np.linspace(0.05, 8.0, 40)
+    at = jax.vmap(exact)(jnp.asarray(x))
+    served = np.asarray(at.flags) & Flag.OVERLOAD == 0
+    assert served.sum() > 30
+    expected = x * float(REQUESTS.output_tokens) * np.asarray(at.tpot_mean_s)
+    np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=2e-3)
+
+
+def test_the_table_follows_the_roofline():
+    table = TP8.table()
+    x = jnp.linspace(0.05, 8.0, 40)
+    at = jax.vmap(lambda x: operate(table, REQUESTS, x, 300.0, PROMISE))(x)
+    truth = jax.vmap(exact)(x)
+    for name in ("ttft_s", "tpot_s", "e2e_s", "decode_count"):
+        np.testing.assert_allclose(getattr(at, name), getattr(truth, name), rtol=0.01, err_msg=name)
+
+
+def test_linear_steps_give_the_papers_fluid_occupancy():
+    """arXiv:2604.09613, Eq. (9): W = 8 ms, H = 0.65 ms; n = W x / (1 - H x) at x iterations a second."""
+    n = np.concatenate([np.arange(64.0), np.geomspace(64, 1e5, 200)])
+    alone = 0.008 + 0.00065 * n
+    steps = step_table(n, alone, 0.0 * n, jnp.array([290.0]))
+    x = jnp.array([0.1, 1.0, 3.0, 4.5])
+    got, none = steps.occupancy(x, 290.0, 1e5)
+    np.testing.assert_allclose(got, fluid_occupancy(x, 290.0, 0.008, 0.00065), rtol=0.002)
+    assert not none.any()
+
+
+def test_more_load_is_never_faster():
+    x = jnp.linspace(0.01, 40.0, 200)
+    at = jax.vmap(exact)(x)
+    for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s", "decode_count"):
+        value = np.asarray(getattr(at, name))
+        finite = value[np.isfinite(value)]
+        assert np.all(np.diff(finite) >= -1e-6 * finite[1:]), name
+        assert np.isfinite(value).tolist() == sorted(np.isfinite(value).tolist(), reverse=True), name
+
+
+@given(x=st.floats(0.0, 100.0), slots=st.floats(0.0, 1e5), slowdown=st.floats(0.1, 10.0))
+def test_what_is_not_flagged_is_finite(x, slots, slowdown):
+    at = exact(x, slots, slowdown)
+    if int(at.flags) & (Flag.OVERLOAD | Flag.NO_FIT) == 0:
+        assert all(np.isfinite(v) and float(v) >= 0 for v in at)
+    assert (slots < 1) == bool(int(at.flags) & Flag.NO_FIT)
+
+
+def test_twice_as_slow_at_half_the_load_takes_twice_as_long():
+    fast, slow = exact(4.0), exact(2.0, slowdown=2.0)
+    assert float(slow.ttft_s) == pytest.approx(2 * float(fast.ttft_s), rel=1e-9)
+    assert float(slow.tpot_s) == pytest.approx(2 * float(fast.tpot_s), rel=1e-9)
+    assert float(slow.decode_count) == pytest.approx(float(fast.decode_count), rel=1e-9)
+
+
+def test_derivatives_are_those_of_finite_differences():
+    """With respect to rate, HBM bandwidth and output length, of TTFT, TPOT, E2E and occupancy."""
+
+    def values(at):
+        rate, bandwidth, outputs = at
+        requests = REQUESTS.replace(output_tokens=outputs)
+        gpu = H100.replace(hbm_bytes_per_s=bandwidth)
+        found = operate(Roofline(LLAMA_70B, gpu, Parallel(8.0), requests, Efficiency()), requests, rate, 300.0, PROMISE)
+        return jnp.stack([found.ttft_s, found.tpot_s, found.e2e_s, found.decode_count])
+
+    at = jnp.array([3.0, 3.35e12, float(REQUESTS.output_tokens)])
+    slopes = jax.jit(jax.jacfwd(values))(at)
+    plain = jax.jit(values)
+    steps = 1e-4 * at
+    for i in range(3):
+        step = steps.at[i].get() * jnp.eye(3)[i]
+        expected = (plain(at + step) - plain(at - step)) / (2 * steps[i])
+        np.testing.assert_allclose(slopes[:, i], expected, rtol=1e-3)
+    assert slopes[1, 1] < 0 < slopes[1, 2]  # bandwidth makes tokens faster, longer answers make them slower
+    backwards = jax.jit(jax.grad(lambda at: values(at)[0]))(at)
+    np.testing.assert_allclose(backwards, slopes[0], rtol=1e-6)
+
+
+def test_request_sums_by_hand():
+    two = Workload([100.0, 300.0], [11.0, 1.0], [0.75, 0.25], cached_tokens=[50.0, 0.0])
+    r = requests_between(two)
+    assert float(r.prefill_tokens) == 0.75 * 50 + 0.25 * 300
+    assert float(r.prefill_square) == 0.75 * 50**2 + 0.25 * 300**2
+    assert float(r.output_tokens) == 0.75 * 11 + 0.25
+    assert float(r.gap_inverse) == pytest.approx(0.1)  # only the first has gaps, ten of them
+    assert float(r.context_tokens) == pytest.approx((0.75 * 11 * 105.5 + 0.25 * 300.5) / 8.5)
+    assert r.prefill_edge_tokens[[0, -1]].tolist() == [50.0, 300.0]
+    assert float(r.longest_tokens) == 301.0
+    assert r.prefill_edge_tokens[LEVELS == 0.75].tolist() == [50.0]
+
+
+def test_thresholds_part_the_requests():
+    short, long = requests_between(CHAT, 0, 1024), requests_between(CHAT, 1024)
+    assert float(short.share_frac + long.share_frac) == pytest.approx(1.0)
+    whole = short.share_frac * short.output_tokens + long.share_frac * long.output_tokens
+    assert float(whole) == pytest.approx(float(REQUESTS.output_tokens))
+    assert float(short.longest_tokens) <= 1024 < float(long.longest_tokens)
+
+
+def test_an_empty_class_asks_for_nothing():
+    none = requests_between(CHAT, 1e9)
+    at = operate(Roofline(LLAMA_70B, H100, Parallel(8.0), none, Efficiency()), none, 0.0, 300.0)
+    assert float(none.share_frac) == 0.0
+    assert int(at.flags) == 0
+    assert float(at.tokens_per_s) == 0.0

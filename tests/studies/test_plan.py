@@ -1,0 +1,183 @@
+"""The plan against brute force, its own monotony, and what a planner would do with its advice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels import SLO, catalog
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
+from dmodels.studies.evaluate import sweep_instances
+from dmodels.studies.plan import plan, question
+from dmodels.studies.sensitivity import sensitivity
+
+CHAT = catalog.workload("azure-conv", 20.0)
+
+
+def asked(**changes):
+    options = {"tp": (2, 4, 8), "pp": (1,), "thresholds_tokens": (1024.0, 4096.0)} | changes
+    model, gpus = options.pop("model", "llama-3.1-70b"), options.pop("gpus", ["h100", "h200"])
+    return question(model, gpus, options.pop("workload", CHAT), options.pop("slo", SLO(2.0, 0.08)), **options)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return plan(asked())
+
+
+def test_the_smallest_pool_is_the_smallest(answer):
+    """Every number of instances from 1 on, tried one by one."""
+    priced = answer.priced
+    counts = np.arange(1.0, 65.0)[None] + 0.0 * priced.cells.slots_count
+    with_flags = float64(sweep_instances)(priced.cells, counts, priced.question.rate_rps, priced.question.engine).flags
+    ok = with_flags == 0
+    expected = np.where(ok.any(1), 1 + ok.argmax(1), np.inf)
+    reach = priced.instances.ravel() <= 64
+    np.testing.assert_array_equal(priced.instances.ravel()[reach], expected[reach])
+    assert np.all(ok == np.maximum.accumulate(ok, axis=1)), "one more instance broke an SLO"
+
+
+def test_the_best_is_the_cheapest_of_all_combinations(answer):
+    costs = answer.priced.costs_usd_per_hour
+    by_hand = [sum(costs[:, s].min() for s in scheme.stages) for scheme in answer.priced.schemes]
+    assert answer.best.usd_per_hour == pytest.approx(min(by_hand))
+    assert [d.usd_per_hour for d in answer.kinds] == sorted(d.usd_per_hour for d in answer.kinds)
+
+
+def test_gpus_and_dollars_decompose(answer):
+    for d in (*answer.kinds, *answer.by_gpu):
+        assert d.gpus == sum(p.instances * p.layout.tp * p.layout.pp * p.layout.dp for p in d.pools)
+        price = {"h100_sxm": 2.69, "h200_sxm": 3.59}
+        assert d.usd_per_hour == pytest.approx(sum(p.gpus * price[p.layout.gpu] for p in d.pools))
+        assert d.usd_per_year == pytest.approx(8760 * d.usd_per_hour)
+        assert d.ttft_s <= 2.0 and d.tpot_s <= 0.08
+        assert d.gpus_low <= d.gpus <= d.gpus_high
+
+
+def test_every_request_is_served_once(answer):
+    for d in answer.kinds:
+        shares = [p.request_share_frac for p in d.pools]
+        assert (min(shares) if d.kind == "prefill/decode split" else sum(shares)) == pytest.approx(1.0)
+
+
+def test_output_tokens_add_up_to_the_offered_load(answer):
+    offered = 20.0 * float(CHAT.mean_output_tokens)
+    for d in answer.kinds:
+        assert d.tokens_per_s == pytest.approx(offered, rel=1e-6)
+
+
+def test_more_load_costs_more_and_looser_slos_less(answer):
+    base = answer.best.usd_per_hour
+    assert plan(asked(workload=CHAT.at_rate(40.0))).best.usd_per_hour > base
+    assert plan(asked(slo=SLO(4.0, 0.16))).best.usd_per_hour <= base
+    assert plan(asked(slo=SLO(2.0, 0.08, percentile=0.9))).best.usd_per_hour <= base
+
+
+def test_the_same_question_has_the_same_answer(answer):
+    again = plan(asked())
+    assert again.best == answer.best
+    assert again.rejections == answer.rejections
+
+
+def test_an_impossible_slo_says_which_and_its_fix_works():
+    strict = plan(asked(slo=SLO(2.0, 0.002), split=False))
+    assert strict.best is None
+    nearest = strict.rejections[0]
+    assert nearest.binding == "TPOT without load"
+    fixed_ms = float(nearest.fix.split(" ms")[0].split()[-1].replace(",", ""))
+    relaxed = plan(asked(slo=SLO(2.0, fixed_ms / 1e3), split=False))
+    assert relaxed.best is not None
+
+
+def test_a_model_that_fits_nowhere_says_how_much_is_missing():
+    too_small = plan(asked(model="llama-3.1-405b", gpus=["l4"], split=False))
+    assert too_small.best is None
+    assert {r.binding for r in too_small.rejections} == {"memory for weights"}
+    assert all(r.have.endswith("per GPU") and "GiB" in r.need for r in too_small.rejections)
+
+
+def test_a_gpu_budget_binds():
+    base = plan(asked()).best
+    short = plan(asked(max_gpus=2.0, gpus=["h100"], tp=(4,), split=False))
+    assert short.best is None
+    assert short.rejections[0].binding == "GPU budget"
+    assert plan(asked(max_gpus=float(base.gpus))).best is not None
+
+
+def test_pools_lose_an_instance_only_where_it_shows(answer):
+    """With one instance less than planned, the cell that binds is flagged."""
+    priced = answer.priced
+    scheme = next(s for s in priced.schemes if s.name == answer.best.name)
+    for pool, stage in zip(answer.best.pools, scheme.stages, strict=True):
+        row = priced.layouts.index(pool.layout)
+        assert priced.instances[row, stage] == pool.instances
+        if pool.instances > 1:
+            assert pool.binding in {"throughput", "TTFT", "TPOT", "TTFT and TPOT", "memory"}
+
+
+def test_headroom_is_room(answer):
+    grown = plan(asked(workload=CHAT.at_rate(20.0 * (1.0 + answer.headroom_frac))))
+    assert grown.best.gpus <= answer.best.gpus
+
+
+def test_sensitivity_moves_the_right_way(answer):
+    found = {(c.what, c.factor): c.usd_per_hour for c in sensitivity(answer)}
+    base = answer.best.usd_per_hour
+    assert found["request rate", 0.8] <= base <= found["request rate", 1.2]
+    assert found["output length", 0.8] <= found["output length", 1.2]
+    assert found["input length", 0.8] <= found["input length", 1.2]
+    assert found["TTFT SLO", 2.0] <= found["TTFT SLO", 0.5]
+    assert found["price of h100_sxm", 1.2] <= 1.2 * base + 1e-9
+
+
+def test_prefix_hits_never_cost_more():
+    slow = SLO(60.0, 0.2)
+    cold, warm = (
+        plan(asked(workload=catalog.workload("mooncake", 5.0, prefix_hits=hits), slo=slow, split=False))
+        for hits in (False, True)
+    )
+    assert warm.best.usd_per_hour <= cold.best.usd_per_hour
+
+
+def test_fp8_weights_and_cache_are_asked_for_where_units_are():
+    both = asked(gpus=["a100", "h100"], weights=("as published", "fp8"), kv=("as published", "fp8"))
+    layouts = plan(both).priced.layouts
+    assert not any(x.gpu.startswith("a100") and "fp8" in (x.weights, x.kv) for x in layouts)
+    assert any(x.gpu == "h100_sxm" and x.weights == "fp8" for x in layouts)
+
+
+def test_mixtures_of_experts_and_latent_attention_get_their_layouts():
+    moe = plan(asked(model="deepseek-v3", gpus=["h200"], tp=(8,), workload=CHAT.at_rate(5.0), slo=SLO(5.0, 0.2)))
+    shapes = {x.parallel for x in moe.priced.layouts}
+    assert {"tp8pp1dp1ep1", "tp8pp1dp1ep8", "tp1pp1dp8ep8"} <= shapes
+    assert moe.best is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rate_rps": -1.0}, "rate_rps"),
+        ({"rate_rps": float("nan")}, "rate_rps"),
+        ({"rate_rps": 0.0}, "rate 0 req/s"),
+        ({"slo": SLO(-1.0, 0.08)}, "ttft_s"),
+        ({"slo": SLO(2.0, 0.08, percentile=1.0)}, "percentile 1"),
+        ({"gpus": ["h1000"]}, "nearest"),
+        ({"gpus": []}, "none named"),
+        ({"model": "lama-70b"}, "nearest"),
+        ({"thresholds_tokens": (1.0,)}, "leaves a pool empty"),
+        ({"tp": (3,)}, "does not divide"),
+        ({"workload": Workload([10.0], [0.0], [1.0])}, "no request generates"),
+    ],
+)
+def test_bad_questions_are_one_line(changes, says):
+    with pytest.raises(InputError) as caught:
+        plan(asked(**changes))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_overload_is_flagged_not_hidden(answer):
+    flags = answer.sweep["flags"]
+    assert np.isfinite(answer.sweep["ttft_s"][(flags & int(Flag.OVERLOAD)) == 0]).all()

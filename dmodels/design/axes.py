@@ -48,13 +48,24 @@ class Grid:
 class Choice:
     """Named alternatives for one argument: records of one kind, or numbers."""
 
-    options: dict[str, Any]
+    names: tuple[str, ...]
+    records: Any  # a list of records or numbers, or one batched record with a leading axis
 
     def axis(self, name: str) -> Axis:
         """The axis of argument `name`; its coordinate is the alternatives' names."""
-        if not self.options:
+        if not self.names:
             raise InputError(f"axis {name!r} is empty; accepted is at least one alternative")
-        return Axis({name: _stacked(name, list(self.options.values()))}, {name: _text(list(self.options))})
+        twice = [option for option in self.names if self.names.count(option) > 1] if len(self.names) < 1000 else []
+        if twice:
+            raise InputError(f"axis {name!r} holds {twice[0]!r} twice; accepted are distinct names")
+        values = _stacked(name, self.records) if isinstance(self.records, list) else self.records
+        for leaf in jax.tree.leaves(values):
+            if np.shape(leaf)[:1] != (len(self.names),):
+                raise InputError(
+                    f"axis {name!r}: {len(self.names)} names for leaves of shape {np.shape(leaf)}; accepted is "
+                    f"a leading axis of {len(self.names)}"
+                )
+        return Axis({name: values}, {name: np.array(self.names, dtype=f"<U{max(map(len, self.names))}")})
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +108,16 @@ def grid(*values) -> Grid:
     return Grid(tuple(flat))
 
 
-def choice(options: Mapping[str, Any]) -> Choice:
-    """Named alternatives for one argument: `choice({"A100": a100, "H100": h100})`."""
+def choice(options: Any, names: Sequence[str] | None = None) -> Choice:
+    """Named alternatives for one argument: `choice({"A100": a100, "H100": h100})`, or a batched record and names."""
+    if names is not None:
+        return Choice(tuple(map(str, names)), options)
     if not isinstance(options, Mapping):
-        raise InputError(f"choice of {type(options).__name__}: accepted is a mapping from names to records or numbers")
-    return Choice({str(name): value for name, value in options.items()})
+        raise InputError(
+            f"choice of {type(options).__name__}: accepted is a mapping from names to records or numbers, "
+            "or a batched record with names"
+        )
+    return Choice(tuple(map(str, options)), list(options.values()))
 
 
 def zipped(table: Mapping[str, Sequence] | Sequence[Mapping]) -> Zipped:
@@ -160,7 +176,3 @@ def _stacked(name: str, records: list) -> Any:
         raise InputError(
             f"axis {name!r}: leaves of shapes {' and '.join(shapes)}; accepted are shapes that broadcast"
         ) from None
-
-
-def _text(names: list[str]) -> np.ndarray:
-    return np.array(names, dtype=f"<U{max(map(len, names))}")

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import lru_cache
+from itertools import islice
 
 import jax
 import numpy as np
@@ -69,7 +70,7 @@ def by_cluster(asked: Program, todo: Sequence[int], client, block_group: int = 4
     def submit(group):
         return client.submit(_group, sent, group, pure=False, retries=3)
 
-    first = [submit(group) for group, _ in zip(waiting, range(4 * threads), strict=False)]
+    first = [submit(group) for group in islice(waiting, 4 * threads)]
     flow = as_completed(first)
     for future in flow:
         yield from future.result()
@@ -86,7 +87,7 @@ def _group(asked: Program, numbers: Sequence[int]) -> list[tuple[int, dict[str, 
 def _pooled(submit: Callable, todo: Sequence[int], ahead: int) -> Done:
     """At most `ahead` futures at a time, in the order in which they finish."""
     waiting = iter(todo)
-    running = {submit(number): number for number, _ in zip(waiting, range(ahead), strict=False)}
+    running = {submit(number): number for number in islice(waiting, ahead)}
     try:
         while running:
             finished, _ = wait(running, return_when=FIRST_COMPLETED)

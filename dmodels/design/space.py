@@ -86,6 +86,8 @@ def sweep(function: Callable, /, *, outputs: Sequence[str] | None = None, out: s
         for number, found in done:
             store.put(number, found)
             tick()
+    if lost := store.todo():
+        raise RuntimeError(f"{len(lost)} of {asked.blocks_count} blocks were not evaluated, like block {lost[0]}")
     ds = _dataset(function, axes, asked, store, arguments)
     if path is not None and folder is not None:
         from .files import write

@@ -43,7 +43,7 @@ def precopy(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, stop_byte
     (3.0, 0.1111, 0.0001)
     """
     q = dirty_per_s / link_bytes_per_s
-    converges = (q < 1.0) & (link_bytes_per_s > 0)
+    converges = jnp.asarray((q < 1.0) & (link_bytes_per_s > 0))
     small = jnp.clip(jnp.where(converges, q, 0.5), 1e-300, 1.0 - 1e-12)
     shrink = jnp.log(jnp.maximum(kv_bytes, 1e-300) / stop_bytes)
     rounds = jnp.maximum(jnp.ceil(shrink / -jnp.log(small) - 1e-9), 0.0)

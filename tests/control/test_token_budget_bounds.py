@@ -68,7 +68,7 @@ def test_miss_bounds_hold_and_the_general_one_is_tight():
 
 
 def test_sigmas_for_covers_the_noise_of_the_average():
-    """Padding by k sigma below an average that is itself noisy: misses stay under delta, for the worst two-point law."""
+    """Padding by k sigma below an average that is itself noisy: misses stay under delta, for a two-point law too."""
     delta = 0.1
     k = float(bounds.sigmas_for(delta))
     p = 1 / (1 + k**2 * (1 + BETA) / 2)

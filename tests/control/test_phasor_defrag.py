@@ -1,0 +1,100 @@
+"""De-fragmentation as bin packing: greedy against the integer programme, the programme against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.control import phasor_defrag as defrag
+from dmodels.core.flags import Flag
+
+CAPACITY = 12.0
+GREEDY = jax.jit(defrag.greedy, static_argnames="moves")
+sequences = st.lists(st.lists(st.integers(0, 6), min_size=2, max_size=2), min_size=3, max_size=3)
+
+
+def padded(rows):
+    """Three workers with room for six sequences each."""
+    return np.array([row + [0] * 4 for row in rows], float)
+
+
+def fit(blocks, k):
+    return int(((CAPACITY - blocks.sum(1)) // k).sum())
+
+
+def enumerated(blocks, k):
+    """(most requests, fewest blocks moved for it) over all placements."""
+    home, slot = np.nonzero(blocks)
+    size, best = blocks[home, slot], (-1, 0.0)
+    for place in itertools.product(range(3), repeat=size.size):
+        used = np.bincount(np.array(place, int), size, 3) if size.size else np.zeros(3)
+        if (used <= CAPACITY).all():
+            count, moved = ((CAPACITY - used) // k).sum(), size[np.array(place, int) != home].sum()
+            best = max(best, (count, -moved))
+    return int(best[0]), -best[1]
+
+
+@settings(max_examples=30)
+@given(rows=sequences, k=st.integers(2, 11))
+def test_optimum_is_the_best_of_all_placements(rows, k):
+    blocks = padded(rows)
+    got = defrag.optimum(blocks, CAPACITY, float(k))
+    count, moved = enumerated(blocks, k)
+    assert (got.value["fit_count"], got.value["moved_blocks"]) == (count, moved)
+    assert got.value["fit_count"] <= got.certificate["upper_count"] and got.flags == 0
+
+
+@settings(max_examples=60)
+@given(rows=sequences, k=st.integers(2, 11))
+def test_greedy_never_hurts_and_its_moves_are_what_it_says(rows, k):
+    blocks = padded(rows)
+    after, moves = GREEDY(jnp.asarray(blocks), jnp.full(3, CAPACITY), float(k), moves=6)
+    after = np.asarray(after)
+    assert sorted(after[after > 0]) == sorted(blocks[blocks > 0]) and (after.sum(1) <= CAPACITY).all()
+    assert fit(after, k) == fit(blocks, k) + int(np.asarray(moves.gain_count).sum()) >= fit(blocks, k)
+    replayed = jnp.asarray(blocks)
+    for i in range(6):
+        replayed = defrag.apply(replayed, jax.tree.map(lambda x, i=i: x[i], moves))
+    np.testing.assert_array_equal(replayed, after)
+
+
+def test_greedy_finds_most_of_what_there_is_to_win():
+    """Over random fleets: at least nine tenths of the requests that moving can win."""
+    rng = np.random.default_rng(0)
+    won = possible = 0
+    for _ in range(60):
+        blocks = padded(rng.integers(0, 7, (3, 2)).tolist())
+        k = int(rng.integers(3, 11))
+        start = fit(blocks, k)
+        after, _ = GREEDY(jnp.asarray(blocks), jnp.full(3, CAPACITY), float(k), moves=6)
+        won += fit(np.asarray(after), k) - start
+        possible += int(defrag.optimum(blocks, CAPACITY, float(k)).value["fit_count"]) - start
+    assert possible > 10 and won >= 0.9 * possible
+
+
+def test_two_small_moves_make_room_for_a_large_request():
+    """Free 4, 4, 4 and a request of 8: one sequence of 4 moves. With 2 + 2 on each worker two sequences move."""
+    one = padded([[4, 4], [4, 4], [4, 4]])
+    best = defrag.optimum(one, CAPACITY, 8.0).value
+    assert (best["fit_count"], best["moved_blocks"]) == (1.0, 4.0)
+    after, moves = GREEDY(jnp.asarray(one), jnp.full(3, CAPACITY), 8.0, moves=6)
+    assert fit(np.asarray(after), 8) == 1 and float(moves.blocks.sum()) == 4.0
+    two = np.array([[2, 2, 2, 2, 0, 0], [2, 2, 2, 2, 0, 0], [2, 2, 2, 2, 0, 0]], float)
+    after, moves = GREEDY(jnp.asarray(two), jnp.full(3, CAPACITY), 8.0, moves=6)
+    assert fit(np.asarray(after), 8) == 1 and float(moves.blocks.sum()) == 4.0
+
+
+def test_trigger_and_wanted():
+    blocks = jnp.asarray(padded([[6, 5], [6, 5], [2, 2]]))
+    on = defrag.triggered(blocks, CAPACITY, 4.0, defrag.Settings())
+    assert np.asarray(on).tolist() == [True, True, False]  # 1 of 12 free and stranded; 8 free, none stranded
+    assert not np.asarray(defrag.triggered(blocks, CAPACITY, 1.0, defrag.Settings())).any()
+    _, moves = GREEDY(blocks, jnp.full(3, CAPACITY), 4.0, moves=6, wanted_count=2.0)
+    assert (np.asarray(moves.worker) == -1).all()  # two requests of 4 fit already
+    full = np.full((2, 2), 20.0)
+    assert defrag.optimum(full, CAPACITY, 4.0).flags == Flag.INFEASIBLE  # they never fitted

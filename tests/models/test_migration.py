@@ -1,0 +1,91 @@
+"""Pre-copy against a round-by-round simulation; downtime, convergence, contention and break-even."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.core.flags import Flag
+from dmodels.models import migration as mig
+
+
+def by_rounds(volume, link, dirty, stop):
+    """(rounds, total, downtime, sent): copy, and copy what became dirty meanwhile, until little is left."""
+    rounds, total, sent, left = 0, 0.0, 0.0, volume
+    while left > stop:
+        seconds = left / link
+        total, sent, rounds = total + seconds, sent + left, rounds + 1
+        left = dirty * seconds
+    return rounds, total + left / link, left / link, sent + left
+
+
+@settings(max_examples=80)
+@given(volume=st.floats(1e6, 1e11), link=st.floats(1e8, 1e12), q=st.floats(1e-6, 0.95), stop=st.floats(1e3, 1e6))
+def test_rounds_are_a_geometric_series(volume, link, q, stop):
+    rounds, total, downtime, sent = by_rounds(volume, link, q * link, stop)
+    got = mig.precopy(volume, link, q * link, stop)
+    near_edge = abs(np.log(stop / volume) / np.log(q) - round(np.log(stop / volume) / np.log(q))) < 1e-6
+    if not near_edge:
+        assert float(got.rounds_count) == rounds
+        np.testing.assert_allclose([got.total_s, got.downtime_s, got.sent_bytes], [total, downtime, sent], rtol=1e-6)
+    assert float(got.downtime_s) <= stop / link * (1 + 1e-6)
+    assert float(got.total_s) <= volume / (link - q * link) * (1 + 1e-9)
+    assert float(got.sent_bytes) == pytest.approx(float(got.total_s) * link)
+
+
+def test_downtime_forgets_the_length_only_with_a_threshold():
+    sizes = jnp.array([1e8, 1e9, 1e10])
+    stop = mig.precopy(sizes, 1e10, 1e8, 1e6)
+    assert (np.asarray(stop.downtime_s) <= 1e-4).all()
+    fixed = mig.precopy_rounds(sizes, 1e10, 1e8, 2.0)
+    np.testing.assert_allclose(np.asarray(fixed.downtime_s) / np.asarray(sizes), 1e-4 / 1e10)  # in proportion
+
+
+@pytest.mark.parametrize("q", [0.5, 1.0, 1.5])
+def test_convergence_needs_the_link_to_outrun_the_writer(q):
+    got = mig.precopy(1e9, 1e9, q * 1e9, 1e6)
+    assert bool(got.flags & Flag.OVERLOAD) == (q >= 1) and np.isfinite(got.total_s) == (q < 1)
+    rounds = mig.precopy_rounds(1e9, 1e9, q * 1e9, 3.0)
+    assert float(rounds.sent_bytes) == pytest.approx(1e9 * (1 + q + q**2 + q**3))
+
+
+def test_qwen_over_nvlink_needs_one_round():
+    """57,344 B a token: 2,048 tokens are 117 MB; at 50 ms a token and 150 GB/s the second copy is under a kilobyte."""
+    dirty = mig.dirty_bytes_per_s(57344.0, 0.05)
+    got = mig.precopy(2048 * 57344.0, 150e9, dirty, 57344.0)
+    assert float(got.rounds_count) == 1.0 and float(got.downtime_s) < 1e-8
+
+
+def test_how_many_may_share_a_link():
+    assert float(mig.most_concurrent(1e9, 3e8)) == 3.0
+    assert float(mig.most_concurrent(9e8, 3e8)) == 2.0  # exactly as fast as three writers: the third never converges
+    assert float(mig.shared_link_bytes_per_s(1e9, 4e8, 2.0)) == 3e8
+    assert float(mig.shared_link_bytes_per_s(1e9, 2e9, 2.0)) == 0.0
+
+
+def test_sharing_a_link_costs_serving_one_plus_k():
+    """Processor sharing with k permanent customers, from the birth-death chain: E[n]/lambda over its value at k = 0."""
+    n = np.arange(4000)
+    for k, rho in ((1, 0.3), (2, 0.7), (3, 0.5)):
+        ratio = np.concatenate([[1.0], np.cumprod(rho * (n[1:] + k) / n[1:])])
+        mean = (n * ratio).sum() / ratio.sum()
+        assert mean * (1 - rho) / rho == pytest.approx(float(mig.serving_slowdown(k)), rel=1e-9)
+
+
+@settings(max_examples=80)
+@given(kappa=st.floats(0.01, 10), beta=st.floats(0, 5), alpha=st.one_of(st.just(0.0), st.floats(1e-4, 1)),
+       base=st.floats(0, 3), fixed=st.floats(0, 3))  # fmt: skip
+def test_break_even_is_where_moving_starts_to_win(kappa, beta, alpha, base, fixed):
+    at = float(mig.break_even_tokens(kappa, 1.0, beta, alpha, base, fixed))
+    move = lambda l: fixed + kappa * l
+    compute = lambda l: base + beta * l + alpha * l * l
+    if np.isfinite(at):
+        beyond = at * (1 + 1e-6) + np.array([1e-3, 1.0, 100.0])
+        assert (compute(beyond) - move(beyond) >= -1e-6 * (1 + move(beyond))).all()
+        if at > 0:
+            assert compute(at) == pytest.approx(move(at), rel=1e-6, abs=1e-6)
+    else:
+        assert compute(1e9) <= move(1e9) * (1 + 1e-9)

@@ -18,13 +18,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dmodels.core.records import float64
 
-from .program import Layout, Program, arguments, block, cut, evaluate
+from .program import Layout, Program, arguments, block, compiled, cut, evaluate
 
 Done = Iterator[tuple[int, dict[str, np.ndarray]]]
 
 
 def by_threads(asked: Program, todo: Sequence[int], threads: int | None = None) -> Done:
     """Blocks on the default device; a compiled block runs outside the interpreter lock, on one core."""
+    compiled(asked)
     count = min(threads or os.cpu_count() or 1, max(1, len(todo)))
     with ThreadPoolExecutor(count) as pool:
         yield from _pooled(lambda number: pool.submit(evaluate, asked, number), todo, 2 * count)

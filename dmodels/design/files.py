@@ -82,7 +82,7 @@ def _netcdf(ds, path: Path) -> None:
 
 
 def _zarr(ds, path: Path) -> None:
-    ds.to_zarr(path, mode="w", consolidated=False)
+    ds.to_zarr(path, mode="w", zarr_format=2)  # format 3 has no settled type for text
 
 
 def _parquet(ds, path: Path) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -104,15 +105,44 @@ def program(function: Callable, axes: Mapping[str, Axis], constants: Mapping[str
 
 
 @float64
-def shapes(asked: Program) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types of a block's outputs: (rows, columns, ...)."""
-    return block.eval_shape(asked.function, asked.layout, *arguments(asked, 0))
+def lowered(asked: Program) -> jax.stages.Lowered:
+    """The program before compilation; its `out_info` has the shapes (rows, columns, ...) of a block's outputs."""
+    return _lowered(asked.function, asked.layout, *_described(asked))
 
 
 @float64
 def evaluate(asked: Program, number: int) -> dict[str, np.ndarray]:
     """The outputs of one block on the host, cut to the part that lies in the space."""
-    return cut(asked, number, block(asked.function, asked.layout, *arguments(asked, number)))
+    return cut(asked, number, compiled(asked)(*arguments(asked, number)))
+
+
+@float64
+def compiled(asked: Program) -> Callable:
+    """The program, compiled once per formula, layout and shapes.
+
+    It is called directly: jit's own cache is told apart by thread-local settings, so each thread would trace again.
+    """
+    with _COMPILING:
+        return _compiled(asked.function, asked.layout, *_described(asked))
+
+
+def _described(asked: Program) -> tuple:
+    leaves, tree = jax.tree.flatten(arguments(asked, 0))
+    return tree, tuple((np.shape(leaf), np.result_type(leaf)) for leaf in leaves)
+
+
+@lru_cache(maxsize=128)
+def _lowered(function, layout: Layout, tree, leaves: tuple) -> jax.stages.Lowered:
+    described = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    return block.lower(function, layout, *described)
+
+
+@lru_cache(maxsize=128)
+def _compiled(function, layout: Layout, tree, leaves: tuple) -> Callable:
+    return _lowered(function, layout, tree, leaves).compile()
+
+
+_COMPILING = Lock()
 
 
 def cut(asked: Program, number: int, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

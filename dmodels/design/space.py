@@ -24,12 +24,11 @@ import numpy as np
 from dmodels import __version__
 from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS
-from dmodels.core.records import float64
 from dmodels.core.units import unit_of
 
 from .axes import Axis, Choice, Grid, Zipped, choice, grid, zipped
 from .distribute import by_cluster, by_devices, by_threads
-from .program import Program, arguments, block, evaluate, program, shapes
+from .program import Program, evaluate, lowered, program
 from .store import Store, in_memory, on_disk
 
 __all__ = ["blocks", "choice", "grid", "sweep", "zipped"]
@@ -66,7 +65,7 @@ def sweep(function: Callable, /, *, outputs: Sequence[str] | None = None, out: s
     ([2.5, 5.0, 10.0], 'USD/h')
     """
     axes, asked = _asked(function, arguments, outputs, block_points)
-    like = shapes(asked)
+    like = lowered(asked).out_info
     size = sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[2:], dtype=object)) for leaf in like.values())
     total = size * int(np.prod(asked.sizes, dtype=object))
     if out is None and total > memory_bytes:
@@ -138,8 +137,8 @@ def _dataset(function: Callable, axes: Mapping[str, Axis], asked: Program, store
     variables = {}
     for name, array in store.arrays.items():
         extra = [f"{name}_{i}" for i in range(array.ndim - 2)]
-        shape = [axes[axis].size for axis in internal]
-        whole = xr.Variable([*internal, *extra], array.reshape(*shape, *array.shape[2:]))
+        shape = (*(axes[axis].size for axis in internal), *array.shape[2:])
+        whole = xr.Variable([*internal, *extra], array.reshape(shape))
         variables[name] = whole.transpose(*names, *extra)
         variables[name].attrs = _attributes(name)
     coordinates = {
@@ -192,10 +191,9 @@ def _told(value: Any) -> Any:
     return array.tolist()
 
 
-@float64
 def _fingerprint(asked: Program) -> str:
-    """What a result depends on: the lowered program, the data, and the versions that compile it."""
-    text = block.lower(asked.function, asked.layout, *arguments(asked, 0)).as_text()
+    """What a result depends on: the lowered program, the data, and the version that compiles it."""
+    text = lowered(asked).as_text()
     digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", text).encode())
     digest.update(f"{jax.__version__} {asked.sizes} {asked.layout[:4]}".encode())
     for leaf in jax.tree.leaves((asked.tables, asked.constants)):

@@ -17,6 +17,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+#: From so many rows on, prices are first found on samples of the rows.
+SAMPLE_FROM = 64
+
 
 @njit(nogil=True, cache=True)
 def _sift_down(keys, rows, start, size, at):
@@ -137,10 +140,17 @@ def _cheapest(c, price, i):
     where = -1
     for j in range(c.shape[1]):
         r = c[i, j] + price[j]
-        if r < least:
-            least = r
-            where = j
+        less = r < least
+        least = r if less else least
+        where = j if less else where
     return where
+
+
+@njit(nogil=True, cache=True)
+def _choose(c, lam, choice):
+    """Every row's cheapest column at these prices, -1 where all are forbidden."""
+    for i in range(c.shape[0]):
+        choice[i] = _cheapest(c, lam, i)
 
 
 @njit(nogil=True, cache=True)
@@ -169,8 +179,9 @@ def _last(price, width, seg, used, j):
 
 
 @njit(nogil=True, cache=True)
-def solve(c, supply, price, width, lam, x, u, keys, rows, tol):
-    """Least-cost shipment. `lam` (m + 1; the last entry is the market's) holds starting prices and returns the final.
+def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
+    """Least-cost shipment. `lam` (m + 1; the last entry is the market's) holds starting prices and returns the final
+    ones; `choice` is every row's cheapest column at the start.
 
     Fills x (n, m) and the row duals u. Returns (paths, feasible, keys, rows); the last two are the arena, to be used
     again. Where nothing is feasible, u and -lam[:m] are a Farkas ray: u = 1 on rows that can only use columns with
@@ -196,7 +207,7 @@ def solve(c, supply, price, width, lam, x, u, keys, rows, tol):
     for i in range(n):
         if supply[i] <= 0:
             continue
-        j = _cheapest(c, lam, i)
+        j = choice[i]
         if j < 0:
             u[:] = 0
             lam[:] = 0
@@ -361,26 +372,92 @@ def _greedy_prices(c, supply, price, width, lam):
 
 
 @njit(nogil=True, cache=True)
+def _overflow(choice, supply, price, width, lam):
+    """Supply that finds no place if every row ships to its choice."""
+    m = price.shape[0]
+    over = np.zeros(m)
+    for i in range(choice.shape[0]):
+        if choice[i] >= 0:
+            over[choice[i]] += supply[i]
+    total = 0.0
+    for j in range(m):
+        for k in range(price.shape[1]):
+            if price[j, k] > lam[j]:
+                break
+            over[j] -= width[j, k]
+        total += max(over[j], 0.0)
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _sampled_prices(c, supply, price, width, lam, keys, rows):
+    """Starting prices where places are contended: the optimal ones of ever larger samples of the rows.
+
+    Prices from a sample of n / 4 rows leave an imbalance of the order of sqrt(n), where a blind start leaves one of
+    the order of n, so that most paths are found in small problems. Returns (paths, keys, rows).
+    """
+    n, m = c.shape
+    total = supply.sum()
+    paths = 0
+    stride = 4
+    while n // (4 * stride) >= 8:
+        stride *= 4
+    guess = np.zeros(m + 1)
+    while stride > 1:
+        count = (n + stride - 1) // stride
+        few = np.empty((count, m))
+        part = np.empty(count)
+        for i in range(count):
+            few[i] = c[i * stride]
+            part[i] = supply[i * stride]
+        if price.shape[1] == 1:
+            room, fee = np.ceil(width * (part.sum() / total)), price
+        else:  # one place stands for `stride` places
+            slots = (price.shape[1] + stride - 1) // stride
+            room, fee = np.ones((m, slots)), np.empty((m, slots))
+            for j in range(m):
+                for k in range(slots):
+                    fee[j, k] = price[j, k * stride]
+        x, u, choice = np.empty((count, m)), np.empty(count), np.empty(count, np.int32)
+        _choose(few, guess, choice)
+        more, feasible, keys, rows = solve(few, part, fee, room, guess, choice, x, u, keys, rows, 1e-14 * total)
+        paths += more
+        if not feasible:
+            guess[:] = 0
+        stride //= 4
+    lam[:] = guess
+    return paths, keys, rows
+
+
+@njit(nogil=True, cache=True)
 def _at(array, b):
     """Problem b of a batch, or the only one where all problems share it."""
     return array[b] if array.shape[0] > 1 else array[0]
 
 
 @njit(nogil=True, cache=True)
-def _bill(c, x, price, width, load, lam, u):
-    """Cost of the shipment, and its gap to the dual bound, each by compensated summation."""
+def _bill(c, x, price, width, lam, u, columns, flow, load):
+    """Write down who ships where; return the cost (by compensated summation) and its gap to the dual bound."""
     n, m = c.shape
     total = 0.0
     lost = 0.0
     gap = 0.0
     for i in range(n):
         for j in range(m):
-            if x[i, j] > 0:
-                term = c[i, j] * x[i, j]
+            amount = x[i, j]
+            if amount > 0:
+                load[j] += amount
+                if columns.size > 0:
+                    columns[i] = j
+                else:
+                    flow[i, j] = amount
+                term = c[i, j] * amount
                 more = total + term
                 lost += (total - more) + term if abs(total) >= abs(term) else (term - more) + total
                 total = more
-                gap += (c[i, j] + lam[j] - u[i]) * x[i, j]
+                gap += (c[i, j] + lam[j] - u[i]) * amount
+                if columns.size > 0:
+                    break
     for j in range(m):
         left = load[j]
         for k in range(price.shape[1]):
@@ -404,13 +481,16 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
     n, m = c.shape[1:]
     x = np.empty((n, m))
     lam = np.empty(m + 1)
+    choice = np.empty(n, np.int32)
     keys = np.empty(0, np.float64)
     rows = np.empty(0, np.int32)
+    no_columns, no_flow = np.empty(0, np.int64), np.empty((0, 0))
     for b in range(first, last):
         if state[b] != 0:
             continue
         cb, sb, pb, wb = _at(c, b), _at(supply, b), _at(price, b), _at(width, b)
         lam[:] = 0
+        more = 0
         if greedy:
             _greedy_prices(cb, sb, pb, wb, lam)
         total = 0.0
@@ -421,18 +501,16 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
         for j in range(m):
             whole = whole and wb[j, 0] == np.floor(wb[j, 0])
         tol = 0.0 if whole else 1e-14 * total
-        steps[b], feasible, keys, rows = solve(cb, sb, pb, wb, lam, x, u[b], keys, rows, tol)
+        _choose(cb, lam, choice)
+        if n >= SAMPLE_FROM and _overflow(choice, sb, pb, wb, lam) > total / 8:
+            more, keys, rows = _sampled_prices(cb, sb, pb, wb, lam, keys, rows)
+            _choose(cb, lam, choice)
+        steps[b], feasible, keys, rows = solve(cb, sb, pb, wb, lam, choice, x, u[b], keys, rows, tol)
+        steps[b] += more
         for j in range(m):
             v[b, j] = 0.0 - lam[j]
         if not feasible:
             state[b] = 1
             continue
-        for i in range(n):
-            for j in range(m):
-                if x[i, j] > 0:
-                    load[b, j] += x[i, j]
-                    if columns.size > 0:
-                        columns[b, i] = j
-                    else:
-                        flow[b, i, j] = x[i, j]
-        cost[b], gap[b] = _bill(cb, x, pb, wb, load[b], lam, u[b])
+        columns_b, flow_b = (columns[b], no_flow) if columns.size > 0 else (no_columns, flow[b])
+        cost[b], gap[b] = _bill(cb, x, pb, wb, lam, u[b], columns_b, flow_b, load[b])

@@ -29,7 +29,7 @@ from dmodels.core.units import unit_of
 from .axes import Axis, Choice, Grid, Zipped, choice, grid, zipped
 from .distribute import by_cluster, by_devices, by_threads
 from .program import Program, evaluate, lowered, program
-from .store import Store, in_memory, on_disk
+from .store import Store, agree, in_memory, on_disk
 
 __all__ = ["blocks", "choice", "grid", "sweep", "zipped"]
 
@@ -73,7 +73,13 @@ def sweep(function: Callable, /, *, outputs: Sequence[str] | None = None, out: s
     if client is not None and devices is not None:
         raise InputError("client and devices: accepted is one of them")
     path = None if out is None else _writable(out)
-    store, folder = (in_memory(asked, like), None) if path is None else _resumable(path, asked, like)
+    together = devices is not None and jax.process_count() > 1
+    store, folder = in_memory(asked, like), None
+    if path is not None and not (together and jax.process_index() > 0):  # of several processes the first one writes
+        folder = path.with_name(path.name + ".parts")
+        store = on_disk(folder, asked, like, _fingerprint(asked))
+    if together:
+        agree(store)
     todo = store.todo()
     if client is not None:
         done = by_cluster(asked, todo, client)
@@ -199,14 +205,6 @@ def _fingerprint(asked: Program) -> str:
     for leaf in jax.tree.leaves((asked.tables, asked.constants)):
         digest.update(np.ascontiguousarray(leaf).tobytes())
     return digest.hexdigest()
-
-
-def _resumable(path: Path, asked: Program, like) -> tuple[Store, Path | None]:
-    """A store beside the file to be written. Of several processes only the first keeps one."""
-    if jax.process_index() > 0:
-        return in_memory(asked, like), None
-    folder = path.with_name(path.name + ".parts")
-    return on_disk(folder, asked, like, _fingerprint(asked)), folder
 
 
 def _writable(out: str | Path) -> Path:

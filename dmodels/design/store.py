@@ -12,9 +12,11 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.records import float64
 
 from .program import Program
 
@@ -69,3 +71,18 @@ def on_disk(folder: Path, asked: Program, shapes: Mapping, fingerprint: str) -> 
     half.write_text(json.dumps({"fingerprint": fingerprint, "outputs": list(shapes)}), encoding="utf-8")
     half.replace(manifest)
     return Store(asked, arrays, done)
+
+
+@float64
+def agree(store: Store) -> None:
+    """Let all processes go on from the blocks that the first one found finished."""
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    done = np.asarray(broadcast_one_to_all(np.asarray(store.done)))
+    if not done.any():
+        return
+    for array in store.arrays.values():
+        first = np.asarray(broadcast_one_to_all(np.asarray(array)))
+        if jax.process_index() > 0:
+            array[...] = first
+    store.done[...] = done

@@ -33,6 +33,15 @@ LIMITS = {"random": (0.20, 0.10), "pair": (0.25, 0.14), "model": (0.35, 0.20)}
 STEPS_FULL, STEPS_FOLD = 14, 3
 
 
+LINES: list[str] = []
+
+
+def say(line: str = "") -> None:
+    """Print a line and keep it for the report file."""
+    print(line)
+    LINES.append(line)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=("full", *PROTOCOLS))
@@ -63,7 +72,7 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray]) -> None:
     for protocol, log in predicted.items():
         show(f"{protocol}: all", rows, measured, log)
         cover = coverage(rows, measured, log, protocol)
-        print(f"    coverage of 80 % and 95 %: TTFT {cover[0, 0]:.3f} {cover[0, 1]:.3f}, "
+        say(f"    coverage of 80 % and 95 %: TTFT {cover[0, 0]:.3f} {cover[0, 1]:.3f}, "
               f"TPOT {cover[1, 0]:.3f} {cover[1, 1]:.3f}")  # fmt: skip
         record = {"protocol": protocol, "rows": len(rows), "coverage": cover.tolist()}
         for j, metric in enumerate(("ttft", "tpot")):
@@ -71,11 +80,15 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray]) -> None:
         records.append(record)
     write_down("accuracy", records)
     for name, of in BY.items():
-        print(f"\nby {name} (random folds)")
+        say(f"\nby {name} (random folds)")
         for value in sorted({of(row) for row in rows}):
             show(f"  {value}", rows, measured, predicted["random"], np.array([of(row) == value for row in rows]))
     noise(rows, measured, predicted["random"])
+    parameters(rows)
     figures(rows, measured, predicted["random"])
+    head = "Errors in per cent on measured serving points that the calibration did not see: median, mean, P90."
+    text = "\n".join([head, f"Made by benchmarks/accuracy.py from {ROWS.name}.", "", *LINES, ""])
+    (ROOT / "benchmarks" / "results" / "accuracy.txt").write_text(text)
 
 
 BY: dict[str, Callable[[Row], str]] = {
@@ -94,7 +107,7 @@ def show(name: str, rows, measured, log, mask=None) -> None:
     for j in range(2):
         e = errors(np.exp(log[mask, j]), np.exp(measured[mask, j]))
         parts.append(f"{100 * e.median:6.1f} {100 * e.mean:7.1f} {100 * e.p90:7.1f}")
-    print(f"{name:<44}{mask.sum():6d}   TTFT {parts[0]}   TPOT {parts[1]}")
+    say(f"{name:<44}{mask.sum():6d}   TTFT {parts[0]}   TPOT {parts[1]}")
 
 
 def kinds(row: Row, novelty: str) -> list[str]:
@@ -139,15 +152,27 @@ def noise(rows, measured, log) -> None:
     floor = noise_floor(rows)
     again = repeats(rows)
     members = sum(len(group) for group in again)
-    print(f"\n{len(again)} configurations with repeated, distinct measurements ({members} rows); "
+    say(f"\n{len(again)} configurations with repeated, distinct measurements ({members} rows); "
           "error of their own geometric mean:")  # fmt: skip
     for metric, e in floor.items():
-        print(f"    {metric.upper()} median {100 * e.median:.1f} %, mean {100 * e.mean:.1f} %, P90 {100 * e.p90:.1f} %")
+        say(f"    {metric.upper()} median {100 * e.median:.1f} %, mean {100 * e.mean:.1f} %, P90 {100 * e.p90:.1f} %")
     odd = outliers(rows, log)
-    print(f"{len(odd)} outliers (TTFT {sum(o.metric == 'ttft' for o in odd)}); the first of each reason:")
+    say(f"{len(odd)} outliers (TTFT {sum(o.metric == 'ttft' for o in odd)}); the first of each reason:")
     for reason in dict.fromkeys(o.reason for o in odd):
         for o in [o for o in odd if o.reason == reason][:6]:
-            print(f"    {o.id}: {o.metric} {o.measured_ms:.4g} ms against {o.other_ms:.4g} ms, {reason}")
+            say(f"    {o.id}: {o.metric} {o.measured_ms:.4g} ms against {o.other_ms:.4g} ms, {reason}")
+
+
+def parameters(rows) -> None:
+    """Every efficiency of every measured cell; fractions of a peak, microseconds, milliseconds, counts by the name."""
+    cells = list(dict.fromkeys((row.system, row.backend, row.precision or "bf16") for row in rows))
+    table = calibration.table(calibration.read(DATA / "calibration.json"), sorted(cells))
+    names = [name for name in table[0] if name not in ("gpu", "backend", "precision")]
+    say("\nefficiencies by GPU, backend and precision, architectures' own effects left out")
+    say(" " * 28 + " ".join(f"{name.replace('attention', 'att'):>13.13}" for name in names))
+    for cell in table:
+        label = f"{cell['gpu']} {cell['backend']} {cell['precision']}"
+        say(f"{label:<28}" + " ".join(f"{cell[name]:13.3g}" for name in names))
 
 
 def figures(rows, measured, log) -> None:

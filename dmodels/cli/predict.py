@@ -19,7 +19,7 @@ def command(
 
     if show_python:
         print("from dmodels.fit.predict import predict_file, to_csv\n")
-        print(f"print(to_csv(predict_file({str(rows)!r})))")
+        print(f"print(to_csv(predict_file({str(rows)!r})), end='')")
         return 0
     from dmodels.fit.calibration import read
     from dmodels.fit.predict import predict_file, to_csv

@@ -18,9 +18,12 @@ from dmodels.models.latency_serving import resident_max_count
 from .rows import Rejected, Row, Table
 
 #: Names of number formats in the rows -> those of the catalogue.
-FORMATS = {"": "bf16", "bf16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4",
-           "fp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "int4": "int4", "int4_wo": "int4", "int8": "int8",
-           "int8_wo": "int8"}  # fmt: skip
+FORMATS = {
+    "": "bf16", "none": "bf16", "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
+    "fp8": "fp8", "fp8_static": "fp8", "fp8_ootb": "fp8", "fp8_block": "fp8_block",
+    "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4",
+    "int4": "int4", "int4_wo": "int4", "w4afp8": "int4", "int8": "int8", "int8_wo": "int8", "sq": "int8",
+}  # fmt: skip
 #: Mean of request lengths over the nominal one: the benchmark draws them evenly between 0.8 and 1.
 LENGTH_FRAC = 0.9
 #: What ids of fine-tunes and quantised copies carry behind the name of the model.

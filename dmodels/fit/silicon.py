@@ -150,7 +150,7 @@ def _residuals(z, data):
     halves, paths, scale, active, measured, weight, origin = data
     beta = jnp.zeros(scale.size).at[active].set(z).reshape(scale.shape) * scale
     predicted = _rowwise(origin + beta[paths].sum(axis=1), halves)
-    r = (measured - predicted) / jnp.asarray(SIGMA)
+    r = (measured - predicted) / jnp.asarray([SIGMA])
     t = jnp.maximum((r / ROBUST) ** 2, 1e-12)
     return weight[:, None] * r * jnp.sqrt(jnp.log1p(t) / t), z
 

@@ -1,0 +1,98 @@
+"""`dmodels predict` and `dmodels fit`: rows in, latencies with intervals out; what is bad is named and counted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from dmodels.cli import main
+
+HEAD = ("id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
+        "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms")  # fmt: skip
+
+
+def line(name="a", model="meta-llama/Llama-3.1-8B-Instruct", system="h200_sxm", batch=16, tp=1, ttft="", tpot=""):
+    return f"{name},{model},{system},vllm,fp8,agg,1024,512,fp8,fp8,{batch},{tp},1,1,1,1,{ttft},{tpot}"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def of(*lines):
+        path = tmp_path / "rows.csv"
+        path.write_text("\n".join([HEAD, *lines]) + "\n")
+        return str(path)
+
+    return of
+
+
+def run(capsys, *argv):
+    code = main(list(argv))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_predictions_are_a_csv_of_nested_intervals(capsys, write, tmp_path):
+    path, out_path = write(line(), line("b", tp=2)), tmp_path / "out.csv"
+    code, out, err = run(capsys, "predict", path, "--out", str(out_path))
+    assert code == 0 and out == "" and "2 rows predicted, 0 skipped" in err
+    rows = list(csv.DictReader(io.StringIO(out_path.read_text())))
+    assert [row["id"] for row in rows] == ["a", "b"]
+    for row in rows:
+        for metric in ("ttft", "tpot"):
+            names = (f"{metric}_lo95_ms", f"{metric}_lo80_ms", f"{metric}_ms", f"{metric}_hi80_ms", f"{metric}_hi95_ms")
+            values = [float(row[name]) for name in names]
+            assert values == sorted(values) and values[0] > 0
+    assert float(rows[1]["tpot_ms"]) < float(rows[0]["tpot_ms"])  # two GPUs are faster than one
+
+
+def test_bad_rows_are_named_and_counted(capsys, write):
+    path = write(line(), line("b", model="no/such"), line("c", system="abacus"), line("d", batch=0))
+    code, out, err = run(capsys, "predict", path)
+    assert code == 0 and len(out.splitlines()) == 2
+    assert "1 rows predicted, 3 skipped" in err
+    for name, word in (("b", "model"), ("c", "GPU"), ("d", "batch_size")):
+        assert any(said.startswith(f"skipped {name}") and word in said for said in err.splitlines())
+
+
+def test_json_carries_inputs_and_rejections(capsys, write):
+    code, out, _ = run(capsys, "predict", write(line(), line("b", batch="x")), "--json")
+    document = json.loads(out)
+    assert code == 0 and document["command"] == "predict"
+    assert document["result"]["rejected"][0]["id"] == "b" and len(document["result"]["predictions"]) == 1
+
+
+def test_files_that_hold_no_rows_are_bad_input(capsys, write, tmp_path):
+    (tmp_path / "empty.csv").write_text("")
+    assert run(capsys, "predict", str(tmp_path / "empty.csv"))[0] == 2
+    assert run(capsys, "predict", str(tmp_path / "missing.csv"))[0] == 2
+    code, _, err = run(capsys, "predict", write(line(model="no/such")))
+    assert code == 2 and "no row can be used" in err
+
+
+def test_the_printed_call_runs(capsys, write):
+    path = write(line())
+    _, code_text, _ = run(capsys, "predict", path, "--show-python")
+    exec(compile(code_text, "shown", "exec"), {})
+    shown = capsys.readouterr().out
+    assert shown == run(capsys, "predict", path)[1]
+
+
+@pytest.mark.slow
+def test_a_refit_lowers_the_error_and_its_calibration_predicts(capsys, write, tmp_path):
+    loads = [line(f"r{b}{t}", batch=b, tp=t) for b in (1, 4, 16, 64) for t in (1, 2, 4)]
+    _, out, _ = run(capsys, "predict", write(*loads))
+    told = {row["id"]: row for row in csv.DictReader(io.StringIO(out))}
+    slow = [line(f"r{b}{t}", batch=b, tp=t, ttft=2 * float(told[f"r{b}{t}"]["ttft_ms"]),
+                 tpot=1.4 * float(told[f"r{b}{t}"]["tpot_ms"])) for b in (1, 4, 16, 64) for t in (1, 2, 4)]  # fmt: skip
+    path, calibration = write(*slow, line("bad", ttft="-1", tpot="1")), tmp_path / "mine.json"
+    code, out, err = run(capsys, "fit", path, "--out", str(calibration), "--json")
+    result = json.loads(out)["result"]
+    assert code == 0 and "12 rows used, 1 skipped" in err
+    for metric in ("ttft", "tpot"):
+        assert result["errors"]["after"][metric]["median"] < 0.3 * result["errors"]["before"][metric]["median"]
+    _, out, _ = run(capsys, "predict", path, "--calibration", str(calibration))
+    now = float(next(csv.DictReader(io.StringIO(out)))["tpot_ms"])
+    assert now == pytest.approx(1.4 * float(told["r11"]["tpot_ms"]), rel=0.1)

@@ -1,0 +1,57 @@
+"""Intervals cover what they say, whatever the distribution of the errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.fit.conformal import Quantiles, bounds, calibrate, group_names
+
+
+@pytest.mark.parametrize("level", [0.80, 0.95])
+@pytest.mark.parametrize("draw", ["standard_normal", "standard_exponential", "standard_cauchy"])
+def test_a_new_error_falls_inside_as_often_as_stated(level, draw):
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(2000):
+        sample = getattr(rng, draw)(100)
+        low, high = bounds(sample[:99], level)
+        inside.append(low <= sample[99] <= high)
+    error = math.sqrt(level * (1 - level) / len(inside))
+    assert abs(np.mean(inside) - level) < 4 * error + 1 / 99
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=300))
+def test_the_wider_level_contains_the_narrower(errors):
+    low95, high95 = bounds(np.array(errors), 0.95)
+    low80, high80 = bounds(np.array(errors), 0.80)
+    assert min(errors) <= low95 <= low80 <= high80 <= high95 <= max(errors)
+
+
+def test_small_groups_leave_the_answer_to_wider_ones():
+    rng = np.random.default_rng(1)
+    errors = rng.normal(0, 0.1, (300, 2))
+    errors[:20] *= 50  # a small noisy group must not be believed on its own
+    groups = [group_names("known", "h200_sxm" if i >= 20 else "b200_sxm", "vllm", "agg", True) for i in range(300)]
+    found = calibrate(errors, groups, [("llama", "h200_sxm"), ("llama", "b200_sxm")])
+    assert "known/agg/stated/h200_sxm/vllm" in found.groups
+    assert "known/agg/stated/b200_sxm/vllm" not in found.groups
+    spread = found.multipliers("b200_sxm", "vllm", "meta-llama/Llama-3.1-8B", "agg")
+    assert spread["tpot"]["80"].low < 1 < spread["tpot"]["80"].high
+
+
+def test_novelty_is_the_pair_then_the_family():
+    q = Quantiles({"all": {}}, frozenset({("llama", "h200_sxm")}))
+    assert q.novelty("h200_sxm", "meta-llama/Llama-3.1-70B") == "known"
+    assert q.novelty("b200_sxm", "meta-llama/Llama-3.1-70B") == "pair"
+    assert q.novelty("h200_sxm", "openai/gpt-oss-120b") == "model"
+    assert q.novelty("h200_sxm", "no/such-model") == "model"
+
+
+def test_the_file_format_is_read_as_written():
+    found = calibrate(np.arange(200.0).reshape(100, 2) / 100, [["all"]] * 100, [("llama", "h100_sxm")], "a test")
+    assert Quantiles.from_json(found.to_json()) == found

@@ -1,0 +1,84 @@
+"""Laws of load sweeps: known curves are recovered, and a pole that the data do not place is said to be unplaced."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.fit.curves import compare, curve, fit_closed_loop, fit_linear, fit_singular
+from dmodels.fit.knee import bracket, knee
+from dmodels.models.latency_laws import singular_latency_s
+from dmodels.models.queueing import closed_loop_rps
+
+LOADS = np.array([1.0, 2, 4, 8, 16, 32, 48, 56, 60, 62])
+
+
+@pytest.fixture(scope="module")
+def paper():
+    """Table 4 of the price-of-anarchy paper."""
+    path = Path(__file__).parents[2] / "proofs" / "papers" / "price_of_anarchy" / "load_sweep_340b.csv"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    rows = list(csv.DictReader(lines))
+    return {name: np.array([float(row[name]) for row in rows])
+            for name in ("concurrency", "printed_ttft_s", "printed_rps")}  # fmt: skip
+
+
+def test_a_line_is_recovered_with_its_interval():
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.02, LOADS.size))
+    found = fit_linear(LOADS, (8e-3 + 0.65e-3 * LOADS) * noise)
+    for name, true in (("w_s", 8e-3), ("h_s", 0.65e-3)):
+        low, high = found.interval(name)
+        assert low < true < high and high / low < 1.3
+    assert found.sigma == pytest.approx(0.02, rel=0.6)
+
+
+@pytest.mark.slow
+def test_a_pole_inside_the_data_is_found():
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.01, LOADS.size))
+    found = fit_singular(LOADS, (0.004 * LOADS + 0.1 + 2.0 / (64.0 - LOADS)) * noise, beta=1.0)
+    low, high = found.interval("n_sat")
+    assert low < 64.0 < high and high - low < 2.0
+    assert not found.warnings
+    value = float(singular_latency_s(32.0, curve(found)))
+    assert value == pytest.approx(0.004 * 32 + 0.1 + 2.0 / 32.0, rel=0.03)
+
+
+def test_the_papers_rows_below_the_knee_do_not_place_the_pole(paper):
+    below = paper["concurrency"] <= 96
+    found = fit_singular(paper["concurrency"][below], paper["printed_ttft_s"][below], beta=1.0)
+    assert any("not identified" in said for said in found.warnings)
+    line = fit_linear(paper["concurrency"][below], paper["printed_ttft_s"][below])
+    assert compare(found, line)[0]["law"] == "linear"
+    upto = paper["concurrency"] <= 128
+    pulled = fit_singular(paper["concurrency"][upto], paper["printed_ttft_s"][upto], beta=1.0)
+    assert 128.0 <= pulled.values["n_sat"] < 129.0  # one more point, and the pole sits on it
+    assert any("moves" in said for said in pulled.warnings)
+
+
+def test_the_papers_knee_lies_where_its_latency_jumps(paper):
+    below = paper["concurrency"] <= 96
+    found = knee(paper["concurrency"][below], paper["printed_rps"][below])
+    low, high = bracket(paper["concurrency"], paper["printed_ttft_s"])
+    assert (low, high) == (96.0, 128.0)
+    assert found.low < high and low < found.high
+    whole = knee(paper["concurrency"], paper["printed_rps"])
+    assert low < whole.clients <= high and whole.ceiling_rps == pytest.approx(18.0, rel=0.06)
+
+
+def test_a_closed_loop_is_recovered_from_its_throughput():
+    clients = np.geomspace(1.0, 512.0, 14)
+    rates = np.asarray(closed_loop_rps(clients, 6.0, 0.05))
+    found = fit_closed_loop(clients, rates)
+    assert found.values["think_s"] == pytest.approx(6.0, rel=1e-3)
+    assert found.values["service_s"] == pytest.approx(0.05, rel=1e-3)
+    assert knee(clients, rates).clients == pytest.approx(121.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1.0, -2.0, 3.0, 4.0], [1.0, np.nan, 3.0, 4.0], [1.0, 0.0, 3.0, 4.0]])
+def test_what_cannot_be_fitted_is_refused(values):
+    with pytest.raises(InputError, match="load sweep"):
+        fit_linear([1.0, 2.0, 3.0, 4.0], values)

@@ -1,0 +1,131 @@
+"""The calibration: its derivatives are those of the model, and what it learns from known machines is what they are."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dmodels.fit import hierarchy, silicon
+from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load
+from dmodels.fit.points import to_points
+from dmodels.fit.predict import errors, noise_floor, outliers, predict
+from dmodels.fit.protocols import folds, measurement
+from dmodels.fit.rows import Table, parse_row
+from dmodels.models.latency import Efficiency
+
+BASE = {"backend": "vllm", "precision": "fp8", "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "pp_size": "1",
+        "attention_dp_size": "1", "moe_tp_size": "1", "moe_ep_size": "1", "isl": "1024", "osl": "512"}  # fmt: skip
+
+
+def rows(n=12, slower=1.0, systems=("h100_sxm", "h200_sxm"), seed=0):
+    """Serving points of known machines: what the shipped calibration predicts, times `slower`."""
+    rng = np.random.default_rng(seed)
+    table = Table()
+    for i in range(n):
+        cells = BASE | {"id": f"r{i}", "model_path": ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")[i % 2],
+                        "system": systems[(i // 2) % len(systems)], "batch_size": str(int(2 ** rng.integers(1, 8))),
+                        "tp_size": str(int(2 ** rng.integers(0, 3)))}  # fmt: skip
+        table.rows.append(parse_row(cells, measured=False))
+    values = predict(table).values
+    measured = []
+    for row, value in zip(table.rows, values, strict=True):
+        measured.append(_with(row, value["ttft_ms"] * slower / 1e3, value["tpot_ms"] * slower / 1e3))
+    return Table(measured)
+
+
+def _with(row, ttft_s, tpot_s):
+    from dataclasses import replace
+
+    return replace(row, ttft_s=ttft_s, tpot_s=tpot_s)
+
+
+def test_the_rowwise_derivative_is_the_models_own():
+    points, table = to_points(rows(4))
+    halves, _ = silicon._split(points)
+    u = jnp.asarray(np.tile(hierarchy.origin(), (len(table.rows), 1)))
+    direction = jnp.asarray(np.random.default_rng(0).normal(size=u.shape))
+    _, ours = jax.jvp(lambda v: silicon._rowwise(v, halves), (u,), (direction,))
+    plus, minus = (silicon.log_latencies(halves, u + h * direction) for h in (1e-6, -1e-6))
+    np.testing.assert_allclose(ours, (plus - minus) / 2e-6, rtol=1e-5, atol=1e-7)
+
+
+def test_a_machine_that_is_half_as_fast_is_learnt():
+    points, table = to_points(rows(24, slower=1.6))
+    measured = np.array([[r.ttft_s, r.tpot_s] for r in table.rows])
+    before = silicon.predict_log(points, table.rows, calibration())
+    found = silicon.fit(points, table.rows, prior=calibration(), max_steps=12)
+    after = silicon.predict_log(points, table.rows, found)
+    for j in range(2):
+        assert errors(np.exp(before[:, j]), measured[:, j]).median == pytest.approx(1 - 1 / 1.6, abs=1e-6)
+        assert errors(np.exp(after[:, j]), measured[:, j]).median < 0.06
+    masked = silicon.fit(points, table.rows, keep=np.zeros(24), prior=calibration(), max_steps=12)
+    np.testing.assert_allclose(masked.beta, silicon._of(calibration(), masked.levels), atol=1e-6)  # nothing seen
+
+
+def test_every_measured_cell_has_plausible_efficiencies():
+    levels = [level.split("=")[1].split("+") for level in calibration().levels if level.startswith("gpu+backend+pre")]
+    assert len(levels) > 15
+    for system, backend, precision in levels:
+        e = efficiency_for(system, backend, precision)
+        for name in hierarchy.OF_PEAK:
+            assert 0.02 < getattr(e, name) <= 1.2, (system, backend, precision, name)
+        for name in (*hierarchy.SHARES, "burst_frac"):
+            assert 0.0 < getattr(e, name) < 1.0
+        for name, most in (("layer_us", 300), ("moe_layer_us", 300), ("request_us", 200), ("hop_us", 60)):
+            assert 0.0 < getattr(e, name) < most
+        assert e.expert_imbalance >= 1.0
+
+
+def test_what_was_not_measured_falls_back():
+    known = efficiency_for("h200_sxm", "vllm", "fp8")
+    assert efficiency_for("H200", "vllm", "fp8").hbm_frac == known.hbm_frac
+    unseen = efficiency_for("mi300x", "some-engine", "int3")
+    assert 0.0 < unseen.hbm_frac <= 1.2 and unseen.hbm_frac != known.hbm_frac
+    assert efficiency_for("h200_sxm", "vllm", "fp8", model="openai/gpt-oss-120b").layer_us != known.layer_us
+
+
+def test_intervals_widen_with_novelty():
+    def width(model, gpu):
+        spread = interval(gpu, "vllm", model)["tpot"]["80"]
+        assert spread.low < 1.0 < spread.high
+        return np.log(spread.high / spread.low)
+
+    known = width("meta-llama/Llama-3.1-70B", "h200_sxm")
+    assert known < width("meta-llama/Llama-3.1-70B", "gb300") < width("google/gemma-3-27b-it", "gb300") * 1.5
+
+
+def test_links_are_inverses_and_the_file_keeps_the_effects():
+    e = hierarchy.efficiency(hierarchy.origin())
+    for name in hierarchy.NAMES:
+        assert float(getattr(e, name)) == pytest.approx(float(getattr(Efficiency(), name)))
+    again = load(dump(calibration(), {}))
+    assert again.levels == calibration().levels
+    np.testing.assert_allclose(again.beta, calibration().beta, atol=1e-4)
+
+
+def test_a_cell_deviates_in_a_dozen_efficiencies_or_fewer():
+    own = [name for name in hierarchy.NAMES if hierarchy.deviation("gpu+backend+precision=x", name) > 0]
+    assert len(own) <= 14 and not set(own) & set(hierarchy.SHARED)
+
+
+def test_folds_hold_out_copies_together_and_every_row_once():
+    table = rows(40)
+    copies = table.rows + [_with(r, r.ttft_s, r.tpot_s) for r in table.rows[:10]]
+    for protocol in ("random", "pair", "model", "gpu"):
+        masks = list(folds(copies, protocol))
+        np.testing.assert_array_equal(np.sum(masks, axis=0), 1)
+    for mask in folds(copies, "random"):
+        held = {measurement(r) for r, out in zip(copies, mask, strict=True) if out}
+        assert not held & {measurement(r) for r, out in zip(copies, mask, strict=True) if not out}
+
+
+def test_noise_is_the_disagreement_of_repetitions():
+    row = rows(1).rows[0]
+    twice = [_with(row, 1.0, 0.010), _with(row, 4.0, 0.010)]
+    floor = noise_floor(twice)
+    assert floor["ttft"].median == pytest.approx((1.0 + 0.5) / 2)  # 2 s against 1 s and 4 s
+    assert floor["tpot"].count == 2 and floor["tpot"].median == pytest.approx(0.0, abs=1e-12)
+    odd = outliers([*twice, row], np.log([[1.0, 0.01], [4.0, 0.01], [row.ttft_s, row.tpot_s]]))
+    assert {o.id for o in odd} == {"r0"} and all(o.metric == "ttft" for o in odd)

@@ -1,0 +1,55 @@
+"""The birth-death chain of one batching instance: Erlang C as a special case, and the simulator as the judge."""
+
+from __future__ import annotations
+
+from math import factorial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dmodels.core.flags import Flag
+from dmodels.models.occupancy import occupancy
+from dmodels.sim import arrivals, batching, estimate
+from dmodels.sim.laws import LinearLaw
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (2, 1.0), (5, 4.0), (16, 15.0)])
+def test_a_constant_pace_is_erlang_c(servers, load):
+    last = load**servers / factorial(servers) * servers / (servers - load)
+    expected = last / (sum(load**k / factorial(k) for k in range(servers)) + last)
+    found = occupancy(load, 100.0, jnp.full(servers, 0.01))
+    np.testing.assert_allclose(found.wait_probability, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.wait_mean_s, expected / (servers - load), rtol=1e-12)
+    np.testing.assert_allclose([found.in_flight_count, found.tpot_mean_s], [load, 0.01], rtol=1e-12)
+
+
+def test_unlimited_slots_at_a_constant_pace_are_poisson():
+    np.testing.assert_allclose(occupancy(5.0, 100.0, jnp.full(400, 0.01)).in_flight_count, 5.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("slots", "load"), [(16, 0.7), (16, 0.9), (64, 0.8)])
+def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load):
+    mean, law = 300.0, LinearLaw(8e-3, 0.65e-3)
+    times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
+    rate = load * slots / (mean * times[-1])
+    output = np.random.default_rng(slots).geometric(1 / mean, 300_000)
+    served = batching.simulate(arrivals.poisson(jax.random.key(1), rate, output.size), 1, output, law, slots, emits=True)
+    found = occupancy(rate, output.mean(), jnp.asarray(times))
+    late = slice(30_000, None)
+    tpot = (served.end_s - served.admitted_s)[late].sum() / output[late].sum()
+    np.testing.assert_allclose(found.tpot_mean_s, tpot, rtol=0.012)
+    waits = estimate.batch_means(served.wait_s[late], 30, 0.999)
+    assert waits.holds(float(found.wait_mean_s), 1.5 * times[-1])  # up to an iteration goes by before any admission
+
+
+def test_overload_is_flagged_and_waits_for_ever():
+    found = occupancy(jnp.array([1.0, 30.0]), 100.0, jnp.full((2, 4), 0.02))
+    assert found.flags.tolist() == [0, int(Flag.OVERLOAD)] and jnp.isinf(found.wait_mean_s[1])
+
+
+def test_gradients_match_finite_differences():
+    times = 8e-3 + 0.65e-3 * jnp.arange(1.0, 17.0)
+    wait = lambda x: occupancy(x, 300.0, times).wait_mean_s
+    np.testing.assert_allclose(jax.grad(wait)(2.4), (wait(2.4 + 1e-6) - wait(2.4 - 1e-6)) / 2e-6, rtol=1e-5)

@@ -10,6 +10,7 @@ from typing import Any
 
 #: Public name -> module of this package that defines it (which must be called otherwise than the name).
 _HOME = {
+    "affine_equilibria": "affine",
     "variational_equilibria": "variational",
     "variational_equilibrium": "variational",
     "Solution": "solution",

@@ -42,6 +42,7 @@ class PrefillQueue(Record):
     arrival_scv: Real = quantity(1.0)
     convex: ClassVar[bool] = False
 
+    @jax.jit  # traced once, however often a solver's program mentions it
     def __call__(self, gpus: Real) -> Real:
         servers, load = gpus * self.servers_per_gpu, self.arrival_rps * self.service_s
         serves = servers > load
@@ -97,6 +98,7 @@ class DecodeBatch(Record):
         y = self.arrival_rps * share * self.output_tokens / workers
         return safe_divide(self.step_base_s * y, 1.0 - self.step_slope_s * y)
 
+    @jax.jit
     def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
         share = self.handed_over_frac(prefill_gpus)
         mean = self.occupancy_count(decode_gpus, prefill_gpus)

@@ -15,6 +15,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 
 from . import fleet
+from . import fleet_state as fs
 from .fleet import Run
 from .requests import Served
 
@@ -50,7 +51,7 @@ def window(run: Run, from_s: float, to_s: float) -> Window:
     return Window(
         from_s, to_s, int(np.sum((known["arrival"] > from_s) & (known["arrival"] <= to_s))),
         float(np.quantile(ttft, 0.99)) if ttft.size else np.nan, float(tpot.mean()) if tpot.size else np.nan,
-        instances["in_flight"].copy(), instances["waiting"].copy(), instances["open"].astype(bool),
+        instances["in_flight"].copy(), instances["waiting"].copy(), run.fleet.loads < fs.CLOSED,
     )  # fmt: skip
 
 
@@ -64,7 +65,8 @@ def take(run: Run, action: Any) -> Run:
         wanted = int(action.open_instances)
         if not 1 <= wanted <= len(instances):
             raise InputError(f"open_instances = {wanted}; accepted: 1 to {len(instances)}")
-        instances["open"] = (np.arange(len(instances)) < wanted) & (instances["up"] == 1)
+        for j in range(len(instances)):
+            fs.set_open(run.fleet, j, j < wanted)
     kinds = {"policy": int, "cache_weight": float, "spill_queue": float}
     return run._replace(alone=False, **{name: kinds[name](value) for name, value in changes.items()})
 

@@ -203,7 +203,8 @@ def _happen(f, policy, weight, spill, now, kind, j, value):
             lost[k] = i
             i = f.requests[i].after
         f.pools[here.pool].backlog -= here.waiting
-        here.in_flight = here.waiting = here.pending = here.up = here.open = here.prefill_v = 0
+        here.in_flight = here.waiting = here.pending = here.up = here.prefill_v = 0
+        f.loads[j] = fs.CLOSED
         f.kept[j] = -1
         fs.note_next(f, j)
         lost.sort()
@@ -219,9 +220,10 @@ def _happen(f, policy, weight, spill, now, kind, j, value):
         here.slow = value
         fs.note_next(f, j)
     elif kind == 3:
-        here.open = 0
+        fs.set_open(f, j, False)
     elif kind == 1 or (kind == 4 and here.up):
-        here.up = here.open = 1
+        here.up = 1
+        fs.set_open(f, j, True)
         i = f.place[2]
         f.place[2:] = -1
         while i >= 0:
@@ -258,10 +260,10 @@ def _fresh(pools: np.ndarray, times: np.ndarray, rows: np.ndarray, remembered: i
     m, most = int(pools["size"].sum()), times.shape[1] - 1
     instances = np.zeros(m, fs.INSTANCE)
     instances["pool"] = np.repeat(np.arange(pools.size), pools["size"])
-    instances["slow"] = instances["up"] = instances["open"] = 1
+    instances["slow"] = instances["up"] = 1
     leaves = 1 << max(1, (m - 1).bit_length())
     return fs.Fleet(pools, times, instances, np.zeros((m, 3, most), np.int64), np.full(2 * leaves, np.inf), rows,
-                    np.full((m, remembered, 2), -1), np.array([0, 0, -1, -1]))  # fmt: skip
+                    np.full((m, remembered, 2), -1), np.zeros(m, np.int64), np.array([0, 0, -1, -1]))  # fmt: skip
 
 
 def _events(events: Sequence[Event], instances: int) -> tuple[np.ndarray, ...]:

@@ -15,6 +15,7 @@ from .compiled import kernel
 from .virtual_time import ID_BITS, TIE_S
 
 ID_MASK = (1 << ID_BITS) - 1
+CLOSED = 1 << 40
 
 POOL = np.dtype([
     ("start", "i8"), ("size", "i8"),  # its instances
@@ -30,7 +31,7 @@ INSTANCE = np.dtype([
     ("in_flight", "i8"), ("waiting", "i8"), ("pending", "i8"),  # pending: first tokens to come
     ("head", "i8"), ("tail", "i8"),  # first and last waiting request
     ("pool", "i8"), ("slow", "f8"),  # slow: factor on iteration times
-    ("up", "i8"), ("open", "i8"),  # serves; takes new requests
+    ("up", "i8"),  # serves
 ])  # fmt: skip
 
 REQUEST = np.dtype([
@@ -53,6 +54,7 @@ class Fleet(NamedTuple):
     tree: np.ndarray  # (2 * leaves,) next completions, tree[1] the soonest
     requests: np.ndarray  # REQUEST records
     kept: np.ndarray  # (instances, prefixes remembered, 2): prefix, and the request that used it last
+    loads: np.ndarray  # (instances,) requests there, waiting and in flight; CLOSED more where no new ones are taken
     place: np.ndarray  # (4,): next request, next event, first and last request that no instance would take
 
 
@@ -149,6 +151,7 @@ def complete(f, j):
     last = f.lines[j, 0, here.in_flight - 1]
     move_on(f, j, (last >> ID_BITS) - here.v)
     here.in_flight -= 1
+    f.loads[j] -= 1
     f.requests[last & ID_MASK].end = here.tau
     if here.waiting > 0:
         i = here.head
@@ -191,6 +194,7 @@ def enter(f, j, i, now):
     """Request i joins instance j at `now` (everything up to `now` has been run)."""
     here = f.instances[j]
     pool = f.pools[here.pool]
+    f.loads[j] += 1
     if here.waiting == 0 and here.in_flight < pool.slots:
         to_boundary(f, j, now)
         admit(f, j, i)
@@ -205,6 +209,15 @@ def enter(f, j, i, now):
     here.waiting += 1
     pool.backlog += 1
     f.requests[i].instance = j
+
+
+@kernel
+def set_open(f, j, is_open):
+    """Whether instance j takes new requests; one that is down never does."""
+    if is_open and f.instances[j].up:
+        f.loads[j] &= CLOSED - 1
+    else:
+        f.loads[j] |= CLOSED
 
 
 @kernel

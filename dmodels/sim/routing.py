@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from .compiled import kernel
-from .fleet_state import recall
+from .fleet_state import CLOSED, recall
 
 
 class Policy(IntEnum):
@@ -54,7 +54,7 @@ def choose(f, policy, weight, p, i):
         for _ in range(size):
             j = low + pool.turn % size
             pool.turn += 1
-            if f.instances[j].open:
+            if f.loads[j] < CLOSED:
                 return j
         return -1
     if policy == 1 or policy == 2:
@@ -62,28 +62,31 @@ def choose(f, policy, weight, p, i):
         if policy == 1 or first < 0:
             return first
         second = _at_random(f, low, size, request.draw2)
-        return first if _load(f, first) <= _load(f, second) else second
-    best, least = -1, np.inf
-    begin = pool.turn % size
-    for k in range(size):
-        j = low + (k + begin if k + begin < size else k + begin - size)
-        if not f.instances[j].open:
-            continue
-        score = float(_load(f, j))
-        if policy == 4 and recall(f, j, request.prefix) >= 0:
-            score -= weight * request.prefix_tokens / request.prompt
-        if score < least:
-            best, least = j, score
-            if score == 0.0 and policy == 3:
-                break
+        return first if f.loads[first] <= f.loads[second] else second
+    begin = low + pool.turn % size
+    best = -1
+    if policy == 3:
+        least = np.int64(CLOSED)
+        for j in range(low, low + size):  # a plain minimum, so that it compiles to vector code
+            least = min(least, f.loads[j])
+        if least < CLOSED:
+            best = begin
+            while f.loads[best] != least:
+                best = best + 1 if best + 1 < low + size else low
+    else:
+        cheapest = np.inf
+        for k in range(size):
+            j = begin + k if begin + k < low + size else begin + k - size
+            if f.loads[j] >= CLOSED:
+                continue
+            score = float(f.loads[j])
+            if recall(f, j, request.prefix) >= 0:
+                score -= weight * request.prefix_tokens / request.prompt
+            if score < cheapest:
+                best, cheapest = j, score
     if best >= 0:
         pool.turn = best - low + 1
     return best
-
-
-@kernel
-def _load(f, j):
-    return f.instances[j].in_flight + f.instances[j].waiting
 
 
 @kernel
@@ -92,6 +95,6 @@ def _at_random(f, low, size, draw):
     first = min(size - 1, np.int64(draw * size))
     for k in range(size):
         j = low + (first + k) % size
-        if f.instances[j].open:
+        if f.loads[j] < CLOSED:
             return j
     return -1

@@ -27,6 +27,7 @@ def _priced_jvp(primals, tangents):
     return total, jnp.sum(jnp.where(columns >= 0, chosen, 0), axis=-1).astype(total.dtype)
 
 
+@partial(jax.jit, static_argnames=("maximize", "backend"))
 def assign_traced(cost, maximize: bool, backend: str | None) -> tuple:
     """columns, cost, row duals, column duals, gap, least reduced cost, flags, steps; all traced."""
     if not jnp.issubdtype(cost.dtype, jnp.floating) and (backend or cost.dtype != jnp.int64):

@@ -72,8 +72,7 @@ def check_device(cost, maximize, backend):
             assert (columns == -1).all() and np.isnan(device.value.cost[b])
 
 
-@pytest.mark.parametrize("shape", [(6, 5, 7), (6, 7, 5), (6, 6, 6)])
-@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize(("shape", "maximize"), [((6, 5, 7), False), ((6, 7, 5), True), ((6, 6, 6), False)])
 def test_plain_xla(shape, maximize):
     cost = batch(shape)
     check_device(np.where(np.isposinf(cost), -np.inf, cost) if maximize else cost, maximize, "xla")
@@ -176,3 +175,33 @@ def test_transport_in_float32_jit():
         found = jax.jit(transport)(jnp.asarray(cost), jnp.array([3.0, 2.0, 4.0]))
     assert found.value.cost.dtype == jnp.float32
     np.testing.assert_allclose(found.value.cost, transport(cost, [3, 2, 4]).value.cost, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "maximize"), [((6, 5, 7), False), ((6, 7, 5), True), ((6, 6, 6), False)])
+def test_gpu_kernel_interpreted(shape, maximize):
+    """The kernel's program, run by the interpreter on the CPU; no GPU has run these tests."""
+    cost = batch(shape)
+    check_device(np.where(np.isposinf(cost), -np.inf, cost) if maximize else cost, maximize, "pallas")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(12, 24, 24), (12, 17, 33)])
+def test_gpu_kernel_interpreted_at_length(shape):
+    rng = np.random.default_rng(9)
+    for cost in (batch(shape), rng.integers(0, 5, shape).astype(float), rng.random(shape)):
+        check_device(cost, False, "pallas")
+
+
+def test_gpu_kernel_lowers_for_cuda():
+    """It becomes Triton code for float32 and float64 without a GPU at hand (what it compiles to is not run here)."""
+    from dmodels.solvers import assignment_pallas
+
+    for dtype in (jnp.float32, jnp.float64):
+        shape = jax.ShapeDtypeStruct((4, 20, 24), dtype)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jax, "default_backend", lambda: "gpu")
+            exported = jax.export.export(
+                jax.jit(assignment_pallas.match_batch), platforms=["cuda"],
+                disabled_checks=[jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")],
+            )(shape)  # fmt: skip
+        assert "triton" in exported.mlir_module()

@@ -24,7 +24,9 @@ def _totals(batch: np.ndarray, columns) -> np.ndarray:
 
 def _classic_lap():
     root = Path(__file__).parent / ".peers" / "lap"
-    spec = importlib.util.spec_from_file_location("lap_classic", root / "__init__.py", submodule_search_locations=[str(root)])
+    spec = importlib.util.spec_from_file_location(
+        "lap_classic", root / "__init__.py", submodule_search_locations=[str(root)]
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules["lap_classic"] = module
     spec.loader.exec_module(module)
@@ -74,7 +76,9 @@ def transport_peers() -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
     if importlib.util.find_spec("lap"):
         import lap as lapx
 
-        peers["lapx, replicated"] = lambda cost, capacity: lapx.lapjv(np.repeat(cost, capacity, axis=1), extend_cost=True)[0]
+        peers["lapx, replicated"] = lambda cost, capacity: lapx.lapjv(
+            np.repeat(cost, capacity, axis=1), extend_cost=True
+        )[0]
     if importlib.util.find_spec("ot"):
         import ot
 

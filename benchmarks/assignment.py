@@ -1,0 +1,91 @@
+"""`assign` beside SciPy, lap, lapx and optax: matrices per second against n and batch size.
+
+    python -m benchmarks.assignment
+
+Uniform costs, and costs whose columns are 2 to 5 distinct ones repeated (requests to workers with capacities). Every
+solver solves every cell in one run, interleaved, and must find the same optima. Rows go to results/assignment.jsonl,
+the figure to results/assignment.png.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmodels.solvers import assign
+
+from .assignment_peers import assignment_peers
+from .registry import RESULTS, interleaved, record
+
+CELLS = [(1000, 8), (1000, 32), (200, 64), (50, 128), (10, 256), (4, 512)]
+BATCHES = [(b, 32) for b in (1, 10, 100, 1000)]
+KINDS = ("uniform", "2 distinct columns", "5 distinct columns")
+
+#: optax under vmap needs minutes beyond this n.
+OPTAX_UP_TO = 64
+
+
+def batch(kind: str, count: int, n: int) -> np.ndarray:
+    rng = np.random.default_rng(n)
+    if kind == "uniform":
+        return rng.random((count, n, n))
+    distinct = int(kind[0])
+    return np.take(rng.random((count, n, distinct)), np.arange(n) * distinct // n, axis=2)
+
+
+def cell(kind: str, count: int, n: int, peers: dict, repeats: int) -> dict[str, float]:
+    """Matrices per second of every solver on one batch; all must find the same optima."""
+    costs = batch(kind, count, n)
+    cases = {"dmodels": lambda: assign(costs).value.cost}
+    for name, solve in peers.items():
+        if name != "optax vmapped" or n <= OPTAX_UP_TO:
+            cases[name] = lambda solve=solve: solve(costs)
+    best = cases["dmodels"]()
+    for name, case in cases.items():
+        np.testing.assert_allclose(case(), best, rtol=1e-9, err_msg=name)
+    return {name: count / seconds for name, seconds in interleaved(cases, repeats).items()}
+
+
+def measure(repeats: int = 5) -> list[dict]:
+    """Every cell; prints our rate and how it compares with the fastest peer of the cell."""
+    peers = assignment_peers()
+    rows = []
+    for kind in KINDS:
+        for count, n in CELLS + (BATCHES if kind == "uniform" else []):
+            rates = cell(kind, count, n, peers, repeats)
+            rows += [{"kind": kind, "batch": count, "n": n, "solver": name, "matrices_per_second": rate}
+                     for name, rate in rates.items()]  # fmt: skip
+            ours = rates.pop("dmodels")
+            rival = max(rates, key=rates.get)
+            versus = f"{ours / rates[rival]:5.2f} x the best peer ({rival})"
+            print(f"{kind:20s} {count:5d} x {n:3d}: {ours:12,.0f} /s, {versus}", flush=True)
+    return rows
+
+
+def figure(rows: list[dict]) -> None:
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(13, 4.4), layout="constrained")
+    panels = picture.subplots(1, 3)
+    solvers = list(dict.fromkeys(r["solver"] for r in rows))
+    views = [("uniform", "n", CELLS), ("5 distinct columns", "n", CELLS), ("uniform", "batch", BATCHES)]
+    for axes, (kind, along, cells) in zip(panels, views, strict=True):
+        for k, solver in enumerate(solvers):
+            line = [r for r in rows if r["kind"] == kind and r["solver"] == solver and (r["batch"], r["n"]) in cells]
+            line = {(r["batch"], r["n"]): r["matrices_per_second"] for r in line}  # a cell may be in both lists
+            at = [cell for cell in dict.fromkeys(cells) if cell in line]
+            axes.plot([cell[along == "n"] for cell in at], [line[cell] for cell in at],
+                      "o-" if solver == "dmodels" else "s--", color=f"C{k}", label=solver, markersize=4)  # fmt: skip
+        title = f"{kind}, by n (batches as listed)" if along == "n" else f"{kind}, n = {BATCHES[0][1]}, by batch"
+        axes.set(xscale="log", yscale="log", title=title, ylabel="matrices per second",
+                 xlabel="n" if along == "n" else "problems in the batch")  # fmt: skip
+        ticks = sorted({cell[along == "n"] for cell in cells})
+        axes.set_xticks(ticks, [str(t) for t in ticks])
+        axes.minorticks_off()
+    panels[0].legend(fontsize=8)
+    picture.savefig(RESULTS / "assignment.png", dpi=120)
+
+
+if __name__ == "__main__":
+    everything = measure()
+    record("assignment", everything, "lapx", "optax")
+    figure(everything)

@@ -1,20 +1,150 @@
-"""Choosing among evaluated points: Pareto fronts."""
+"""Choosing among evaluated points: the feasible, the best with their ties, Pareto fronts, and why the others fell.
+
+All take a Dataset of `sweep`; flags are looked at first, so that a point which is no answer is never chosen.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from dmodels.core.errors import InputError, unknown
+from dmodels.core.flags import MEANINGS, WARNINGS, Flag, usable
 
-def pareto_mask(costs: np.ndarray) -> np.ndarray:
-    """True for each row of `costs` (points, 2), smaller is better, that no other row weakly dominates.
+from .pareto import pareto_mask
 
-    Of equal rows the first stays. Rows that hold inf or NaN are never on the front. O(n log n).
+__all__ = ["Explanation", "best", "explain", "feasible", "nearest_feasible", "pareto", "pareto_mask", "take"]
+
+
+def feasible(ds):
+    """True at each point without a flag, or with none but a warning (`core.flags.WARNINGS`)."""
+    if "flags" not in ds:
+        raise InputError("the dataset has no 'flags'; accepted are those that sweep returns")
+    return (ds.flags & ~int(WARNINGS)) == 0
+
+
+def pareto(ds, minimize: Sequence[str] = (), maximize: Sequence[str] = (), equals: bool = False):
+    """The feasible points that no other feasible point dominates, along a new dimension `point`.
+
+    They are ordered by the first objective, best first. `equals` keeps all points of equal objectives, else the first.
     """
-    costs = np.asarray(costs, np.float64)
-    keep = np.zeros(len(costs), bool)
-    rows = np.flatnonzero(np.isfinite(costs).all(axis=1))
-    order = rows[np.lexsort((costs[rows, 1], costs[rows, 0]))]
-    second = costs[order, 1]
-    before = np.minimum.accumulate(np.concatenate([[np.inf], second[:-1]])) if len(order) else second
-    keep[order[second < before]] = True
-    return keep
+    names = [*_names(minimize), *_names(maximize)]
+    if not names:
+        raise InputError("no objective is named; accepted are outputs to minimize=... or maximize=...")
+    signs = [1.0] * len(_names(minimize)) + [-1.0] * len(_names(maximize))
+    costs = np.stack([sign * _flat(ds, name) for sign, name in zip(signs, names, strict=True)], 1)
+    costs[~_flat_feasible(ds)] = np.inf
+    places = np.flatnonzero(pareto_mask(costs, equals))
+    return take(ds, places[np.lexsort(costs[places].T[::-1])])
+
+
+def best(ds, minimize: str | None = None, maximize: str | None = None, within_frac: float = 0.0,
+         interval: tuple[str, str] | None = None):  # fmt: skip
+    """The best feasible points along a new dimension `point`: the best one first, and all that tie with it.
+
+    within_frac  points worse by at most this share of the best value tie as well
+    interval     outputs that hold the ends of each value's interval: points whose interval reaches the best one's are
+                 kept, because the model cannot tell which is better
+
+    No point is feasible: the result has none. `explain` then says why.
+    """
+    if (minimize is None) == (maximize is None):
+        raise InputError("minimize and maximize: accepted is one of them")
+    sign = 1.0 if maximize is None else -1.0
+    value = np.where(_flat_feasible(ds), sign * _flat(ds, minimize or maximize), np.inf)
+    value = np.where(np.isnan(value), np.inf, value)
+    if not np.isfinite(value).any():
+        return take(ds, np.array([], np.int64))
+    top = int(np.argmin(value))
+    kept = value <= value[top] + within_frac * abs(value[top])
+    if interval is not None:
+        ends = np.sort(np.stack([sign * _flat(ds, name) for name in interval]), axis=0)
+        kept |= np.isfinite(value) & (ends[0] <= ends[1, top])
+    places = np.flatnonzero(kept)
+    return take(ds, places[np.argsort(value[places], kind="stable")])
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How many points fell to which flag. A point may have several; `alone` counts those that have no other."""
+
+    points_count: int
+    feasible_count: int
+    fell: dict[Flag, int]
+    alone: dict[Flag, int]
+
+    def __str__(self) -> str:
+        lines = [f"{self.feasible_count:,} of {self.points_count:,} points are feasible"]
+        for flag, count in sorted(self.fell.items(), key=lambda item: -item[1]):
+            warned = " (a warning)" if flag & WARNINGS else f", {self.alone[flag]:,} for this alone"
+            lines.append(f"{count:,}: {MEANINGS[flag]}{warned}")
+        return "\n".join(lines)
+
+
+def explain(ds) -> Explanation:
+    """Why points fell: the count of each flag, and of points that only this flag keeps from being feasible."""
+    flags = np.asarray(ds.flags.values).ravel()
+    hard = flags & ~int(WARNINGS)
+    raised = [flag for flag in MEANINGS if (flags & int(flag)).any()]
+    fell = {flag: int(((flags & int(flag)) != 0).sum()) for flag in raised}
+    alone = {flag: int((hard == int(flag)).sum()) for flag in raised}
+    return Explanation(flags.size, int(usable(flags).sum()), fell, alone)
+
+
+def nearest_feasible(ds, **point: Any):
+    """The feasible point nearest to `point` (labels along the axes): fewest axes changed, then fewest steps along them.
+
+    A Dataset without dimensions, with `changed` in its attributes; None where nothing is feasible.
+    """
+    space = ds.flags
+    at = {}
+    for name, label in point.items():
+        if name not in space.dims:
+            raise unknown("axis", name, map(str, space.dims))
+        labels = ds[name].values if name in ds.coords else np.arange(ds.sizes[name])
+        places = np.flatnonzero(labels == label)
+        if not places.size:
+            raise InputError(f"axis {name!r} has no {label!r}; accepted: {', '.join(map(str, labels[:8]))}")
+        at[name] = int(places[0])
+    if missing := [str(dim) for dim in space.dims if dim not in at and space.sizes[dim] > 1]:
+        raise InputError(f"no label for {', '.join(missing)}; accepted is one for each axis")
+    here = np.array([at.get(dim, 0) for dim in space.dims])
+    good = np.argwhere(np.asarray(feasible(ds).values))
+    if not len(good):
+        return None
+    steps = np.abs(good - here)
+    nearest = good[np.lexsort((steps.sum(1), (steps > 0).sum(1)))[0]]
+    found = ds.isel(dict(zip(space.dims, nearest, strict=True)))
+    changed = [str(dim) for dim, a, b in zip(space.dims, here, nearest, strict=True) if a != b]
+    return found.assign_attrs(changed=changed)
+
+
+def take(ds, places: np.ndarray):
+    """The points at flat places (C order over the axes of the space) along a new dimension `point`."""
+    import xarray as xr
+
+    dims = list(ds.flags.dims)
+    if not dims:
+        return ds.expand_dims("point").isel(point=np.zeros(len(places), np.int64))
+    index = np.unravel_index(np.asarray(places, np.int64), [ds.sizes[dim] for dim in dims])
+    return ds.isel({dim: xr.DataArray(part, dims="point") for dim, part in zip(dims, index, strict=True)})
+
+
+def _flat(ds, name: str) -> np.ndarray:
+    """One number per point, in C order."""
+    if name not in ds:
+        raise unknown("output", name, map(str, ds.data_vars))
+    if set(ds[name].dims) - set(ds.flags.dims):
+        raise InputError(f"{name} has dimensions {ds[name].dims}; accepted is one number per point")
+    return np.asarray(ds[name].broadcast_like(ds.flags).transpose(*ds.flags.dims).values, np.float64).ravel()
+
+
+def _flat_feasible(ds) -> np.ndarray:
+    return np.asarray(feasible(ds).values).ravel()
+
+
+def _names(given: str | Sequence[str] | Mapping) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)

@@ -177,8 +177,8 @@ def run_cluster(arrival, prompt, output, seconds, believed, blocks, role, machin
                 else:
                     lines[d, s] = i
                     s += 1
-            batch[d] = joined[d] = s
-            step_at[d] = now + base + step * s if s > 0 else np.inf
+            batch[d] = s
+            step_at[d] = np.inf  # the next step begins below, with whoever is admitted now
             if s == 0 and draining[d]:
                 role[d], draining[d] = next_role[d], False
         else:  # a control epoch
@@ -223,9 +223,6 @@ def run_cluster(arrival, prompt, output, seconds, believed, blocks, role, machin
                     joined[a] -= 1 if place < joined[a] else 0
                     lines[b, batch[b]] = i
                     batch[b] += 1
-                    if step_at[b] == np.inf:
-                        joined[b] = batch[b]
-                        step_at[b] = now + base + step * batch[b]
                     if batch[a] == 0:
                         step_at[a] = np.inf
                     used[b] += blocks[i]
@@ -283,7 +280,8 @@ def run_cluster(arrival, prompt, output, seconds, believed, blocks, role, machin
             lines[d, batch[d]] = i
             batch[d] += 1
             used[d] += blocks[i]
-            if step_at[d] == np.inf:
+        for d in range(m):
+            if batch[d] > 0 and step_at[d] == np.inf:
                 joined[d] = batch[d]
                 step_at[d] = now + base + step * batch[d]
 

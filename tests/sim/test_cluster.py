@@ -1,0 +1,114 @@
+"""The prefill/decode cluster against a central queue, a step-by-step decoder and Little's law; roles may change."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.core.errors import InputError
+from dmodels.sim.cluster import Cluster, Control, Flow, simulate
+from dmodels.sim.disaggregated import Signal
+
+STILL = Control(flow=Flow.NONE, theta_frag=0.0)
+
+
+def requests(n, seed=0, rate=20.0):
+    rng = np.random.default_rng(seed)
+    prompt = np.maximum(1, np.rint(rng.lognormal(6.5, 0.8, n)))
+    output = np.maximum(1, np.rint(rng.lognormal(4.5, 0.8, n)))
+    return np.cumsum(rng.exponential(1 / rate, n)), prompt, output, 1e-4 * prompt
+
+
+def test_freeness_with_exact_remaining_work_is_a_central_queue():
+    arrival, prompt, output, seconds = requests(3000, rate=50.0)
+    run = simulate(arrival, prompt, output, seconds, Cluster(4, 4), STILL)
+    free, first = [0.0] * 4, []
+    for a, s in zip(arrival, seconds, strict=True):
+        begin = max(heapq.heappop(free), a)
+        first.append(begin + s)
+        heapq.heappush(free, begin + s)
+    np.testing.assert_allclose(run.first_token_s, first, rtol=1e-12)
+
+
+def test_a_lone_sequence_takes_a_step_for_each_token():
+    run = simulate([1.0], [100], [11], [0.5], Cluster(1, 1, base_s=0.02, per_sequence_s=0.001), STILL)
+    assert run.first_token_s[0] == 1.5 and run.end_s[0] == pytest.approx(1.5 + 10 * 0.021)
+    assert run.tpot_s[0] == pytest.approx(0.021)
+
+
+def by_steps(ready, left, base, step, slots):
+    """One decoder, one step at a time: sequences that are ready join at the next step's start."""
+    order, now, active, end, k = np.argsort(ready, kind="stable"), 0.0, [], np.zeros(len(ready)), 0
+    left = left.copy()
+    while k < len(order) or active:
+        if not active and ready[order[k]] > now:
+            now = ready[order[k]]
+        while k < len(order) and ready[order[k]] <= now and len(active) < slots:
+            active.append(order[k])
+            k += 1
+        now += base + step * len(active)
+        for i in list(active):
+            left[i] -= 1
+            if left[i] == 0:
+                end[i] = now
+                active.remove(i)
+    return end
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1000), slots=st.integers(1, 5))
+def test_a_decoder_against_its_steps(seed, slots):
+    arrival, prompt, output, seconds = requests(60, seed, rate=4.0)
+    output = output % 40 + 2
+    run = simulate(arrival, prompt, output, seconds, Cluster(2, 1, slots=slots), STILL)
+    expected = by_steps(run.first_token_s, output.astype(int) - 1, 0.025, 0.35e-3, slots)
+    np.testing.assert_allclose(run.end_s, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("flow", list(Flow))
+@pytest.mark.parametrize("signal", list(Signal))
+def test_everyone_is_served_whatever_the_controller(flow, signal):
+    arrival, prompt, output, seconds = requests(1500, 1, rate=40.0)
+    cluster = Cluster(2, 2, 4, kv_blocks=1000.0, slots=40)
+    run = simulate(arrival, prompt, output, seconds, cluster, Control(signal, flow, epoch_s=0.1, cool_s=0.3))
+    assert np.isfinite(run.end_s).all() and (run.end_s >= run.first_token_s).all()
+    assert (run.first_token_s >= arrival + seconds * (1 - 1e-12)).all()
+    assert (run.changes > 0) == (flow != Flow.NONE)
+    assert run.stranded_frac.min() >= 0 and run.stranded_frac.max() <= 1
+
+
+def test_closed_loop_keeps_its_clients_in_flight():
+    """Little's law: in-flight requests, by the time integral, are the clients."""
+    _, prompt, output, seconds = requests(2000, 2)
+    run = simulate(np.zeros(2000), prompt, output, seconds, Cluster(3, 3), STILL, clients=50)
+    order = np.argsort(run.end_s)
+    last = run.end_s[order[-60]]  # while requests are left to come
+    overlap = np.minimum(run.end_s, last) - np.minimum(run.arrival_s, last)
+    assert overlap.sum() / last == pytest.approx(50, rel=1e-9)
+
+
+def test_moving_sequences_makes_room_for_large_ones():
+    """Small sequences spread evenly, then requests of nearly a whole decoder: with moves they wait less."""
+    rng = np.random.default_rng(3)
+    n = 400
+    large = rng.random(n) < 0.1
+    prompt, output = np.where(large, 4000, 300), np.where(large, 50, 400)
+    arrival = np.cumsum(rng.exponential(0.35, n))
+    cluster = Cluster(4, 4, kv_blocks=400.0)
+    runs = [simulate(arrival, prompt, output, 1e-5 * prompt, cluster, Control(flow=Flow.NONE, theta_frag=t))
+            for t in (0.0, 0.9)]  # fmt: skip
+    waits = [(r.end_s - r.first_token_s)[large].mean() for r in runs]
+    assert runs[0].moved_blocks == 0 and runs[1].moved_blocks > 0 and waits[1] < waits[0]
+
+
+def test_mistakes_name_the_field():
+    with pytest.raises(InputError, match="kv_blocks"):
+        simulate([0.0], [1000], [10], [0.1], Cluster(1, 1, kv_blocks=10.0), STILL)
+    with pytest.raises(InputError, match="clients"):
+        simulate([0.0], [10], [10], [0.1], Cluster(1, 1), STILL, clients=2)
+    with pytest.raises(InputError, match="epoch_s"):
+        simulate([0.0], [10], [10], [0.1], Cluster(1, 1), Control(epoch_s=0.0))

@@ -55,6 +55,10 @@ def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solut
                   above 2**58)
     steps         rows scanned
 
+    `backend` forces an engine: "cpu" (compiled loops over problems, on all cores), "pallas" (a GPU kernel, one program
+    per problem; interpreted where there is no GPU) or "xla" (plain XLA, anywhere). None takes "cpu" on a CPU, "pallas"
+    on a GPU up to 512 columns, else "xla". Where columns repeat (workers with capacities), `transport` is faster.
+
     NumPy arrays in, NumPy arrays out, in float64 (int64 for integers) whatever `jax.config` says. Inside `jit` and
     `vmap` it yields traced arrays of the cost's own precision. Its derivative with respect to `cost` is the matching
     (the envelope theorem; where the optimum is not unique, one subgradient); columns and certificate are constants.

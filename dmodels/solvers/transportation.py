@@ -39,11 +39,12 @@ class Shipment(NamedTuple):
 def transport(cost, capacity, supply=None) -> Solution:
     r"""Ship every row's supply to columns of limited capacity at least cost: min sum_ij c_ij x_ij.
 
-    subject to sum_j x_ij = s_i, sum_i x_ij <= C_j, x >= 0. `cost` is (..., n, m), `capacity` (..., m), `supply`
-    (..., n); leading axes broadcast. Without `supply` each row is one unit that goes to one column (the
-    semi-assignment problem, which a Hungarian would solve on a matrix with C_j copies of column j). With it a row is
+    subject to sum_j x_ij = s_i, sum_i x_ij <= C_j, x >= 0. `cost` is (..., n, m), `capacity` (..., m) or one
+    number, `supply` (..., n); leading axes broadcast. Without `supply` each row is one unit that goes to one column
+    (the semi-assignment problem, which a Hungarian would solve on a matrix with C_j copies of column j). With it a row is
     a group of identical units. Whole supplies and capacities give whole flows. inf in `cost` is forbidden, inf in
-    `capacity` is no limit. The columns should be few: time grows as n m log n + paths m^2.
+    `capacity` is no limit. All in float64, exact for whole costs while sums of m of them stay below 2**53. The columns
+    should be few: time grows as n m log n + paths m^2.
 
     Returns a `Solution` with
 
@@ -65,7 +66,9 @@ def transport(cost, capacity, supply=None) -> Solution:
     >>> s.value.columns.tolist(), float(s.value.cost), s.certificate["column_duals"].tolist()
     ([0, 1, 0], 6.0, [-2.0, 0.0])
     """
-    cost, capacity = _array("cost", cost, 2), _array("capacity", capacity, 1)
+    cost, capacity = _array("cost", cost, 2), _array("capacity", capacity, 0)
+    if not capacity.ndim:
+        capacity = capacity + np.zeros(cost.shape[-1], capacity.dtype)  # one capacity for all columns
     supply = None if supply is None else _array("supply", supply, 1)
     n, m = cost.shape[-2:]
     if capacity.shape[-1] != m:

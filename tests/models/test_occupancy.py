@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag
-from dmodels.models.occupancy import occupancy
+from dmodels.models.occupancy import occupancy, ttft_quantile_s
 from dmodels.sim import arrivals, batching, estimate
 from dmodels.sim.laws import LinearLaw
 
@@ -35,7 +35,8 @@ def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load
     times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
     rate = load * slots / (mean * times[-1])
     output = np.random.default_rng(slots).geometric(1 / mean, 300_000)
-    served = batching.simulate(arrivals.poisson(jax.random.key(1), rate, output.size), 1, output, law, slots, emits=True)
+    arrival = arrivals.poisson(jax.random.key(1), rate, output.size)
+    served = batching.simulate(arrival, 1, output, law, slots, emits=True)
     found = occupancy(rate, output.mean(), jnp.asarray(times))
     late = slice(30_000, None)
     tpot = (served.end_s - served.admitted_s)[late].sum() / output[late].sum()
@@ -44,12 +45,29 @@ def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load
     assert waits.holds(float(found.wait_mean_s), 1.5 * times[-1])  # up to an iteration goes by before any admission
 
 
+@pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
+def test_ttft_percentiles_against_the_simulation(load):
+    mean, slots, law = 300.0, 32, LinearLaw(8e-3, 0.65e-3)
+    times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
+    rate = load * slots / (mean * times[-1])
+    output = np.random.default_rng(3).geometric(1 / mean, 300_000)
+    served = batching.simulate(arrivals.poisson(jax.random.key(2), rate, output.size), 1, output, law, slots)
+    for q in (0.5, 0.9, 0.99):
+        measured = estimate.batch_quantile(served.ttft_s[30_000:], q, 20, 0.999)
+        found = float(ttft_quantile_s(q, rate, output.mean() + 1, jnp.asarray(times)))
+        assert measured.holds(found, 0.06 * measured.value)
+
+
 def test_overload_is_flagged_and_waits_for_ever():
     found = occupancy(jnp.array([1.0, 30.0]), 100.0, jnp.full((2, 4), 0.02))
     assert found.flags.tolist() == [0, int(Flag.OVERLOAD)] and jnp.isinf(found.wait_mean_s[1])
+    tail = ttft_quantile_s(0.99, jnp.array([1.0, 30.0]), 100.0, jnp.full((2, 4), 0.02))
+    assert jnp.isfinite(tail[0]) and jnp.isinf(tail[1])
 
 
 def test_gradients_match_finite_differences():
     times = 8e-3 + 0.65e-3 * jnp.arange(1.0, 17.0)
     wait = lambda x: occupancy(x, 300.0, times).wait_mean_s
-    np.testing.assert_allclose(jax.grad(wait)(2.4), (wait(2.4 + 1e-6) - wait(2.4 - 1e-6)) / 2e-6, rtol=1e-5)
+    tail = lambda x: ttft_quantile_s(0.99, x, 300.0, times)
+    for f in (wait, tail):
+        np.testing.assert_allclose(jax.grad(f)(2.4), (f(2.4 + 1e-6) - f(2.4 - 1e-6)) / 2e-6, rtol=1e-4)

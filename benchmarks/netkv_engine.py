@@ -1,0 +1,91 @@
+"""Which engine: max-min rates by the compiled loop or in JAX, decisions by the compiled loop, JAX or plain Python.
+
+    python -m benchmarks.netkv_engine
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.netkv_setting import table
+from benchmarks.registry import interleaved, record
+from dmodels.control import netkv_router as router
+from dmodels.control.netkv import Oracle, Policy, Pool, choose, costs
+from dmodels.sim.network import max_min_rates
+
+RATES = np.array([450e9, 25e9, 12.5e9, 6.25e9])
+
+
+def fill_in_jax(capacity, path):
+    """Progressive filling of one problem as a `while_loop`: all links at once, one bottleneck a step."""
+    uses = jnp.zeros((path.shape[0], capacity.shape[0])).at[jnp.arange(path.shape[0])[:, None], path].set(1.0)
+
+    def step(state):
+        rate, left, free = state
+        count = free @ uses
+        share = jnp.where(count > 0, left / jnp.maximum(count, 1.0), jnp.inf)
+        least = share.min()
+        frozen = free * (uses @ jnp.where(share <= least, 1.0, 0.0) > 0)
+        return rate + frozen * least, jnp.maximum(left - least * (frozen @ uses), 0.0), free - frozen
+
+    start = (jnp.zeros(path.shape[0]), capacity, jnp.ones(path.shape[0]))
+    return jax.lax.while_loop(lambda s: s[2].sum() > 0, step, start)[0]
+
+
+def filling(batch: int, flows: int, links: int) -> dict[str, float]:
+    """Problems per second of both engines on the same random problems, four links a flow."""
+    rng = np.random.default_rng(0)
+    capacity = rng.uniform(1, 4, (batch, links))
+    path = np.argsort(rng.random((batch, flows, links)), -1)[..., :4]
+    many = jax.jit(jax.vmap(fill_in_jax))
+    np.testing.assert_allclose(many(capacity, path), max_min_rates(capacity, path), rtol=1e-9)
+    took = interleaved({
+        "numba": lambda: max_min_rates(capacity, path),
+        "jax": lambda: jax.block_until_ready(many(capacity, path)),
+    })  # fmt: skip
+    return {f"{name}_per_s": batch / seconds for name, seconds in took.items()}
+
+
+def deciding(pool: int, count: int) -> dict[str, float]:
+    """Decisions per second of the three scorers over a pool of `pool` candidates."""
+    rng = np.random.default_rng(0)
+    oracle = Oracle(rng.integers(1, 4, (8, pool)), RATES, np.full(4, 1e-5), np.full(4, 0.2))
+    state = Pool(np.full(pool, 1e15), np.zeros(pool), rng.integers(0, 30, pool).astype(float))
+    source, kv, hits = rng.integers(0, 8, count), rng.uniform(1e8, 1e10, count), rng.uniform(0, 1, (count, pool))
+    best = jax.jit(jax.vmap(lambda s, k, h: costs(oracle, s, k * (1 - h), state).total_s.argmin()))
+    tiers = [router.Tier(float(r), 1e-5, 0.2) for r in RATES]
+    few = min(count, 200)
+    seen = [
+        [router.Candidate(j, int(oracle.tier_map[source[r], j]), hits[r, j] * 8192, 1e15, 0.0, float(state.batch[j]))
+         for j in range(pool)]
+        for r in range(few)
+    ]  # fmt: skip
+    one_by_one = lambda: [
+        router.select(kv[r], 8192, 0, seen[r], tiers, router.InFlight()) for r in range(few)
+    ]  # fmt: skip
+    compiled = lambda: choose(Policy.NETKV_FULL, oracle, source, kv, hits, state)
+    assert (compiled().index == np.asarray(best(source, kv, hits))).all()
+    assert [d.name for d in one_by_one()] == compiled().index[:few].tolist()
+    took = interleaved({
+        "numba": compiled, "jax": lambda: jax.block_until_ready(best(source, kv, hits)), "python": one_by_one,
+    })  # fmt: skip
+    return {f"{name}_per_s": (few if name == "python" else count) / seconds for name, seconds in took.items()}
+
+
+def main() -> None:
+    rows = []
+    with jax.enable_x64(True):
+        for batch, flows, links in ((1, 20, 40), (64, 20, 40), (1024, 20, 40), (64, 200, 200)):
+            what = f"max-min rates, {flows} flows, {links} links, batch {batch}"
+            rows.append({"what": what} | filling(batch, flows, links))
+        for pool, count in ((12, 50_000), (192, 5_000)):
+            rows.append({"what": f"decisions over {pool} candidates"} | deciding(pool, count))
+    table("Per second", ["what", "numba", "JAX", "plain Python"],
+          [[r["what"], r["numba_per_s"], r["jax_per_s"], r.get("python_per_s", "-")] for r in rows])  # fmt: skip
+    record("netkv_engine", rows)
+
+
+if __name__ == "__main__":
+    main()

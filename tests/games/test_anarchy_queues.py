@@ -1,0 +1,50 @@
+"""Parallel queues: the square-root rule, Haviv and Roughgarden's bound, stations of several servers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from dmodels.games.anarchy_bounds import pole_limit
+from dmodels.games.anarchy_queues import mm1_equilibrium, mm1_optimum, mm1_price, mmc_split
+from dmodels.models.queueing import wait_mean_s
+
+rates = st.lists(st.floats(0.1, 20), min_size=2, max_size=5)
+
+
+@given(rates, st.floats(0.01, 0.999))
+def test_splits_obey_their_principles_and_the_price_its_bound(mu, load):
+    mu = np.array(mu)
+    x, y = mm1_equilibrium(mu, load * mu.sum()), mm1_optimum(mu, load * mu.sum())
+    for split, tolled in ((x, 1 / (mu - x)), (y, mu / (mu - y) ** 2)):
+        assert split.sum() == pytest.approx(load * mu.sum()) and (split >= 0).all() and (split < mu).all()
+        used = split > 1e-9
+        assert tolled[used].max() <= tolled.min() * (1 + 1e-6)
+    assert 1 - 1e-9 <= mm1_price(mu, load * mu.sum()) <= len(mu)
+
+
+def test_near_saturation_the_price_is_the_limit():
+    mu = np.array([1.0, 4.0, 2.0])
+    assert mm1_price(mu, mu.sum() * (1 - 1e-7)) == pytest.approx(float(pole_limit(mu, np.ones(3), 1.0)), rel=1e-4)
+
+
+def test_a_batch_and_an_overload():
+    price = mm1_price(np.array([[1.0, 1.0], [9.0, 1.0]]), np.array([1.0, 20.0]))
+    assert price[0] == pytest.approx(1.0) and np.isnan(price[1])
+
+
+def test_two_stations_of_several_servers_against_a_search():
+    service, servers, total = jnp.array([1.0, 0.5]), jnp.array([4.0, 1.0]), 3.5
+    both = jax.jit(lambda r: [mmc_split(service, servers, r, optimal).value["loads"] for optimal in (False, True)])
+    x, y = both(total)
+    response = jax.jit(lambda a: service + wait_mean_s(jnp.stack([a, total - a]), service, servers))
+    at = response(x[0])
+    assert float(at[0]) == pytest.approx(float(at[1]))
+    mean = lambda a: float(response(a) @ jnp.array([a, total - a]))
+    best = minimize_scalar(mean, bounds=(1.6, 3.49), method="bounded", options={"xatol": 1e-10})
+    assert mean(float(y[0])) == pytest.approx(best.fun, rel=1e-9) and float(y[0]) == pytest.approx(best.x, abs=1e-4)

@@ -235,11 +235,12 @@ def row_duals(c, v, u, big):
 
 
 @njit(nogil=True, cache=True)
-def match_many(c, first, last, lowest, big, limit, rtol, x, u, v, cost, gap, reduced, largest, state, steps):
+def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, cost, gap, reduced, state, steps):
     """Solve problems first..last of c (B, n, m), n <= m, and certify them.
 
     state: 0 solved, 1 infeasible, 2 bad entries, 3 solved, but the gap is above `rtol` of the terms it is the balance
-    of. `largest` is the largest magnitude among the duals.
+    of, 4 solved, but some dual is so large (from `exact` on, below `whole`) that sums of whole costs may have been
+    rounded.
     """
     n, m = c.shape[1:]
     y = np.empty(m, np.int64)
@@ -274,6 +275,7 @@ def match_many(c, first, last, lowest, big, limit, rtol, x, u, v, cost, gap, red
                 gap[b] -= v[b, j]
             balance += abs(float(v[b, j]))
             peak = max(peak, abs(float(v[b, j])))
-        largest[b] = peak
         if abs(float(gap[b])) > rtol * balance:
             state[b] = 3
+        elif exact <= peak < whole:
+            state[b] = 4

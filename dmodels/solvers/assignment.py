@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +22,8 @@ BACKENDS = ("cpu", "pallas", "xla")
 GAP_RTOL = 1e-9
 
 #: What the compiled loop reports of a problem -> flag.
-_SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _TOO_LARGE = range(5)
-_FLAGS = np.array([0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, Flag.OUT_OF_DOMAIN], np.int32)
+_SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _LARGE_DUALS, _TOO_LARGE = range(6)
+_FLAGS = np.array([0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, 0, Flag.OUT_OF_DOMAIN], np.int32)
 
 #: Integers: what stands for "forbidden", from where on a sum counts as that, and the largest cost accepted.
 _FORBIDDEN, _LIMIT, _LARGEST_WHOLE = 2**61, 2**60, 2**58
@@ -77,7 +78,7 @@ def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solut
         cost = np.asarray(cost)
     if cost.ndim < 2:
         raise InputError(f"cost has shape {cost.shape}; accepted is (..., rows, columns)")
-    if not (np.issubdtype(cost.dtype, np.integer) or jnp.issubdtype(cost.dtype, jnp.floating) or cost.dtype == bool):
+    if not (cost.dtype.kind in "iub" or is_floating(cost.dtype)):
         raise InputError(f"cost has dtype {cost.dtype}; accepted are real numbers")
     traced = isinstance(cost, jax.core.Tracer)
     if not traced and backend in (None, "cpu") and (not isinstance(given, jax.Array) or _on_cpu(given)):
@@ -88,6 +89,11 @@ def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solut
         return _solution(*assign_traced(cost, maximize, backend))
     with jax.enable_x64(True):  # a host array, and a device backend by wish
         return jax.tree.map(np.asarray, _solution(*assign_traced(jnp.asarray(cost), maximize, backend)))
+
+
+def is_floating(dtype) -> bool:
+    """Also true of the 8- and 16-bit floats that NumPy alone does not know."""
+    return dtype.kind == "f" or jnp.issubdtype(dtype, jnp.floating)
 
 
 def _on_cpu(array: jax.Array) -> bool:
@@ -102,11 +108,11 @@ def _solution(columns, cost, u, v, gap, reduced, flags, steps) -> Solution:
 def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ...]:
     """columns, cost, row duals, column duals, gap, least reduced cost, flags, steps; all on the host."""
     batch, (n, m) = cost.shape[:-2], cost.shape[-2:]
-    count = int(np.prod(batch))
-    whole = not jnp.issubdtype(cost.dtype, jnp.floating)
+    count = math.prod(batch)
+    whole = not is_floating(cost.dtype)
     c = np.asarray(cost, np.float64).reshape((count, n, m))
-    size = np.abs(c).max((1, 2), initial=0.0) if whole else np.zeros(count)
-    in_integers = not _fits_float(size.max(initial=0.0), n + m)
+    size = np.abs(c).max((1, 2), initial=0.0) if whole else None
+    in_integers = whole and size.max(initial=0.0) >= _exact_below(n + m)
     if in_integers:
         c = np.where((size > _LARGEST_WHOLE)[:, None, None], 0, cost.reshape(c.shape)).astype(np.int64)
     if maximize:
@@ -114,9 +120,9 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     if n > m:
         c = c.swapaxes(1, 2)
     answer = _solve_wide(np.ascontiguousarray(c))
-    if not whole:
+    columns, total, u, v, gap, reduced, state, steps = answer
+    if not whole and state.any():
         _refine_whole(c, answer)
-    columns, total, u, v, gap, reduced, _, state, steps = answer
     if in_integers:
         state[size > _LARGEST_WHOLE] = _TOO_LARGE
         columns[state == _TOO_LARGE] = -1
@@ -130,9 +136,9 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
             gap.reshape(batch), reduced.reshape(batch), _FLAGS[state].reshape(batch), steps.reshape(batch))  # fmt: skip
 
 
-def _fits_float(largest: float, size: int) -> bool:
-    """Whole costs up to `largest` keep every intermediate sum below 2**53: duals are sums of at most n + m costs."""
-    return largest * 2 * (size + 1) < 2.0**53
+def _exact_below(size: int) -> float:
+    """Whole costs below this keep every intermediate sum below 2**53, for duals are sums of n + m costs at most."""
+    return 2.0**53 / (2 * (size + 1))
 
 
 def _inverse(rows: np.ndarray, n: int) -> np.ndarray:
@@ -154,32 +160,32 @@ def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
     x = np.full((count, n), -1, np.int64)
     u, v = np.zeros((count, n), c.dtype), np.zeros((count, m), c.dtype)
     total, gap, reduced = (np.zeros(count, c.dtype) for _ in range(3))
-    largest, state, steps = np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64)
-
-    found = (x, u, v, total, gap, reduced, largest, state, steps)
+    state, steps = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    found = (x, u, v, total, gap, reduced, state, steps)
+    exact = _exact_below(n + m)
+    doubtful = (float(_LIMIT), np.inf) if integers else (exact, 2.0**106 / exact)
 
     def loop(first: int, last: int) -> None:
-        kernels.match_many(c, first, last, lowest, big, limit, GAP_RTOL, *found)
+        kernels.match_many(c, first, last, lowest, big, limit, GAP_RTOL, *doubtful, *found)
 
     share(loop, count, count * (3e-7 + 3e-9 * n * m))
     if integers:  # a sum that ran over 2**60 may have been taken for forbidden, or wrapped: then nothing is proved
-        state[(largest >= _LIMIT) | (state == _INFEASIBLE)] = _UNSURE
+        state[state != _SOLVED] = _UNSURE
     elif state.any():
         total[state == _INFEASIBLE], gap[state == _INFEASIBLE] = np.inf, np.inf
         for array in (total, gap, reduced, u, v):
             array[state == _BAD_ENTRIES] = np.nan
-    return x, total, u, v, gap, reduced, largest, state, steps
+    return x, total, u, v, gap, reduced, state, steps
 
 
 def _refine_whole(c: np.ndarray, answer: tuple[np.ndarray, ...]) -> None:
     """Solve again in integers the problems whose floating costs are whole, but too large for float64 sums."""
-    n, m = c.shape[1:]
-    largest, state = answer[6:8]
-    for b in np.flatnonzero((state != _BAD_ENTRIES) & (largest >= 2.0**53 / (2 * (n + m + 1)))):
+    state = answer[6]
+    for b in np.flatnonzero((state == _LARGE_DUALS) | (state == _UNSURE)):
         allowed = np.isfinite(c[b])
         if np.abs(c[b][allowed]).max() > 2.0**53 or (c[b][allowed] != np.floor(c[b][allowed])).any():
             continue
         exact = _solve_wide(np.where(allowed, c[b], float(_FORBIDDEN)).astype(np.int64)[None])
-        if exact[7][0] == _SOLVED:
+        if exact[6][0] == _SOLVED:
             for ours, better in zip(answer, exact, strict=True):
                 ours[b] = better[0]

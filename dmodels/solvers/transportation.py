@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 
 from ._threads import frozen, share
+from .assignment import GAP_RTOL, is_floating
 from .solution import Solution
 
 #: Marginals may fall by this share of the column's largest before the congestion counts as not convex: they are
 #: usually differences of a total cost, and carry its rounding.
 MONOTONE_RTOL = 1e-9
-GAP_RTOL = 1e-9
 
 
 class Placement(NamedTuple):
@@ -41,8 +41,8 @@ def transport(cost, capacity, supply=None) -> Solution:
 
     subject to sum_j x_ij = s_i, sum_i x_ij <= C_j, x >= 0. `cost` is (..., n, m), `capacity` (..., m) or one
     number, `supply` (..., n); leading axes broadcast. Without `supply` each row is one unit that goes to one column
-    (the semi-assignment problem, which a Hungarian would solve on a matrix with C_j copies of column j). With it a row is
-    a group of identical units. Whole supplies and capacities give whole flows. inf in `cost` is forbidden, inf in
+    (the semi-assignment problem, which a Hungarian would solve on a matrix with C_j copies of column j). With it a row
+    is a group of identical units. Whole supplies and capacities give whole flows. inf in `cost` is forbidden, inf in
     `capacity` is no limit. All in float64, exact for whole costs while sums of m of them stay below 2**53. The columns
     should be few: time grows as n m log n + paths m^2.
 
@@ -121,7 +121,7 @@ def _array(name: str, value, axes: int):
         value = np.asarray(value)
     if value.ndim < axes:
         raise InputError(f"{name} has shape {value.shape}; accepted are at least {axes} axes")
-    if not (jnp.issubdtype(value.dtype, jnp.floating) or np.issubdtype(value.dtype, np.integer) or value.dtype == bool):
+    if not (value.dtype.kind in "iub" or is_floating(value.dtype)):
         raise InputError(f"{name} has dtype {value.dtype}; accepted are real numbers")
     return value
 
@@ -167,7 +167,7 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
         batch = np.broadcast_shapes(*batches)
     except ValueError:
         raise InputError(f"leading axes {', '.join(map(str, batches[:3]))} do not broadcast") from None
-    count = int(np.prod(batch))
+    count = math.prod(batch)
     flags = np.zeros(count, np.int32)
     wrong = (np.isnan(cost) | (cost == -np.inf)).any((-1, -2))[..., None]
     for mask, flag in [(wrong, Flag.NONFINITE), *bad]:
@@ -210,7 +210,7 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
 def _batched(array: np.ndarray, batch: tuple[int, ...], axes: int) -> np.ndarray:
     """`array` as (problems or 1, ...): problems that share it are not given a copy each."""
     core = array.shape[array.ndim - axes :]
-    shared = int(np.prod(array.shape[: array.ndim - axes])) == 1
+    shared = math.prod(array.shape[: array.ndim - axes]) == 1
     array = array.reshape((1, *core)) if shared else np.broadcast_to(array, (*batch, *core)).reshape((-1, *core))
     return frozen(np.ascontiguousarray(array))
 

@@ -119,3 +119,20 @@ def test_more_requests_than_room_is_an_overload():
 def test_with_room_no_equilibrium_touches_a_pole():
     s = routing.nash_range(RoutingGame(LatencyCurve(0.1, 0.0, 1.0, [3.0, 4.0]), np.ones((5, 2)), 1.0))
     assert int(s.flags) == 0 and np.isfinite(s.value.worst_s)
+
+
+def test_two_requests_are_a_bimatrix_game():
+    """A stranger's best-response test (nashpy) on all pure profiles of games with two requests."""
+    nashpy = pytest.importorskip("nashpy")
+    rng = np.random.default_rng(6)
+    for _ in range(40):
+        m = int(rng.integers(2, 5))
+        f, c = rng.integers(0, 9, (m, 2)), rng.integers(0, 7, (2, m))
+        j, k = np.indices((m, m))
+        same = (j == k).astype(int)
+        pay = np.stack([f[j, same] + c[0, j], f[k, same] + c[1, k]], -1)
+        bimatrix, unit = nashpy.Game(-pay[..., 0], -pay[..., 1]), np.eye(m)
+        pure = [(j, k) for j in range(m) for k in range(m) if all(bimatrix.is_best_response(unit[j], unit[k]))]
+        costs = [pay[j, k].sum() for j, k in pure]
+        s = routing.nash_range(as_game(f, c))
+        np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [min(costs), max(costs)], atol=1e-9)

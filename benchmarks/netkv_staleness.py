@@ -24,7 +24,7 @@ WANDERS = {"mild": (0.2, 0.02, 20.0), "strong": (0.4, 0.25, 5.0)}
 
 
 def background(mean: float, std: float, tau_s: float, seed: int = 0, seconds: float = 660.0) -> np.ndarray:
-    """(S, 4) of autoregressions, independent by tier, clipped to [0, 0.95]; NVLink idle. The first 600 s are history."""
+    """(S, 4) of autoregressions, independent by tier, clipped to [0, 0.95]; NVLink idle. All but 60 s is history."""
     rng = np.random.default_rng(seed)
     steps, phi = int(seconds / STEP_S), np.exp(-STEP_S / tau_s)
     x = np.empty((steps, 4))

@@ -53,6 +53,9 @@ def command(
 def _show(answer: dict) -> None:
     for sentence in answer["problems"]:
         print(f"problem: {sentence}")
+    least = min(row["served_frac"] for row in answer["policies"])
+    if least < 1:
+        print(f"note: as few as {100 * least:.3g} % of the requests are served; means are over those alone")
     render.print_table(
         "Share of TTFT: KV sent after prefill, or layer by layer; one transfer at a time",
         ["context", "tier", "prefill s", "transfer s", "share %", "layer by layer %"],
@@ -62,20 +65,24 @@ def _show(answer: dict) -> None:
             for r in answer["share"]
         ],
     )  # fmt: skip
+    percent = lambda row, *names: [100 * row[name] for name in names]
     render.print_table(
         "Policies on the same requests and the same ECMP draws",
-        ["policy", "TTFT s", "+-", "P99 s", "SLO %", "transfer s", "TBT ms", "tier 2 %", "tier 3 %", "saved %", "+- "],
+        ["policy", "served %", "SLO %", "TTFT s", "+-", "P99 s", "transfer s", "TBT ms", "tier 2 %", "tier 3 %",
+         "saved %", "+- "],
         [
-            [r["policy"], r["ttft_mean_s"], r["ttft_se_s"], r["ttft_p99_s"], 100 * r["slo_frac"], r["transfer_mean_s"],
-             1e3 * r["tbt_mean_s"], 100 * r["tier_2_frac"], 100 * r["tier_3_frac"], 100 * r["ttft_vs_first_frac"],
-             100 * r["ttft_vs_first_se_frac"]]
+            [r["policy"], *percent(r, "served_frac", "slo_frac"), r["ttft_mean_s"], r["ttft_se_s"], r["ttft_p99_s"],
+             r["transfer_mean_s"], 1e3 * r["tbt_mean_s"],
+             *percent(r, "tier_2_frac", "tier_3_frac", "ttft_vs_first_frac", "ttft_vs_first_se_frac")]
             for r in answer["policies"]
         ],
     )  # fmt: skip
     render.print_table(
-        "Which upgrade pays: each change alone", ["change", "TTFT s", "transfer s", "TTFT saved %"],
+        "Which upgrade pays: each change alone",
+        ["change", "served %", "TTFT s", "transfer s", "TTFT saved %"],
         [
-            [r["upgrade"], r["ttft_mean_s"], r["transfer_mean_s"], 100 * r["ttft_saved_frac"]]
+            [r["upgrade"], *percent(r, "served_frac"), r["ttft_mean_s"], r["transfer_mean_s"],
+             *percent(r, "ttft_saved_frac")]
             for r in answer["upgrades"]
         ],
     )  # fmt: skip

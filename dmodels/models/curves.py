@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import Real, Record, quantity, stack
 
 from .latency_laws import LatencyCurve, singular_latency_s
 
@@ -60,9 +60,11 @@ def latency_table(curve: LatencyCurve | TableCurve, n_max: int) -> np.ndarray:
 
 
 def as_curve(curve) -> LatencyCurve | TableCurve:
-    """A curve record as it is; an array (..., m, K) as a `TableCurve`."""
+    """A curve record as it is, a list of them (one per worker) stacked, an array (..., m, K) as a `TableCurve`."""
     if isinstance(curve, LatencyCurve | TableCurve):
         return curve
+    if isinstance(curve, list | tuple) and curve and all(isinstance(c, LatencyCurve) for c in curve):
+        return stack(*curve)
     table = np.asarray(curve, np.float64)
     if table.ndim < 2 or table.shape[-1] == 0:
         raise InputError(f"curve of shape {table.shape}: accepted are a LatencyCurve, a TableCurve, or a table (m, K)")

@@ -40,9 +40,9 @@ def analyse(
     log = read_log(path, workers, limit)
     cost = IndexCost(capacity=capacity)
     if calibrate:
-        cost = calibrated_cost(log.latency_s[None], log.worker[None], log.overlap[None], capacity)
         size = min(window, len(log))
-        cost = cost.replace(a_s=cost.a_s * len(log) / size)  # loads of a window, not of the whole log
+        at = np.arange(len(log) // size * size).reshape(-1, size)  # windows side by side
+        cost = calibrated_cost(log.latency_s[at], log.worker[at], log.overlap[at], capacity)
     w = windows(log, window, step, cost, load_aware)
     floor = float(np.min(w.ttft_p99_s)) if baseline_s is None else baseline_s
     params = regime.detector(max(floor, 1e-9), samples=1)

@@ -96,3 +96,11 @@ def test_plot_and_python(tmp_path, capsys):
     capsys.readouterr()
     assert main(["poa", path, "--show-python"]) == 0
     assert "analyse(" in capsys.readouterr().out
+
+
+def test_calibration_takes_the_constant_out(tmp_path, capsys):
+    path = write(tmp_path / "log.jsonl", rows(300))
+    for flag, low, high in (((), 5.0, 50.0), (("--calibrate",), 0.9, 1.2)):
+        assert main(["poa", path, "--window", "50", "--json", *flag]) == 0
+        found = [w["poa_hat"] for w in json.loads(capsys.readouterr().out)["result"]["windows"]]
+        assert low < min(found) and max(found) < high

@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "transfer": "KV transfer: its share of TTFT, which policy and which fabric upgrade pay, stale telemetry",
     "pools": "one pool or several: what each threshold on total tokens saves, by the paper and exactly",
     "split": "GPUs for prefill and for decode: the selfish split, the best one, whole workers, planners",
+    "sweep": "a design space over named axes: sized pools, to a file and a figure",
     "poa": "the anarchy paper's index over a router's log, its regime, and what drives it",
     "route": "routing as a game: price of anarchy, certified, and what simple policies cost",
     "predict": "TTFT and TPOT of serving rows, with 80 % and 95 % intervals",

@@ -48,7 +48,7 @@ class Grid:
 class Choice:
     """Named alternatives for one argument: records of one kind, or numbers."""
 
-    names: tuple[str, ...]
+    names: tuple  # of text, or of numbers
     records: Any  # a list of records or numbers, or one batched record with a leading axis
 
     def axis(self, name: str) -> Axis:
@@ -65,7 +65,10 @@ class Choice:
                     f"axis {name!r}: {len(self.names)} names for leaves of shape {np.shape(leaf)}; accepted is "
                     f"a leading axis of {len(self.names)}"
                 )
-        return Axis({name: values}, {name: np.array(self.names, dtype=f"<U{max(map(len, self.names))}")})
+        if all(isinstance(option, int | float | np.number) for option in self.names):
+            return Axis({name: values}, {name: np.array(self.names, np.float64)})
+        text = [str(option) for option in self.names]
+        return Axis({name: values}, {name: np.array(text, dtype=f"<U{max(map(len, text))}")})
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +111,16 @@ def grid(*values) -> Grid:
     return Grid(tuple(flat))
 
 
-def choice(options: Any, names: Sequence[str] | None = None) -> Choice:
+def choice(options: Any, names: Sequence[str | float] | None = None) -> Choice:
     """Named alternatives for one argument: `choice({"A100": a100, "H100": h100})`, or a batched record and names."""
     if names is not None:
-        return Choice(tuple(map(str, names)), options)
+        return Choice(tuple(names), options)
     if not isinstance(options, Mapping):
         raise InputError(
             f"choice of {type(options).__name__}: accepted is a mapping from names to records or numbers, "
             "or a batched record with names"
         )
-    return Choice(tuple(map(str, options)), list(options.values()))
+    return Choice(tuple(options), list(options.values()))
 
 
 def zipped(table: Mapping[str, Sequence] | Sequence[Mapping]) -> Zipped:

@@ -152,6 +152,11 @@ def _dataset(function: Callable, axes: Mapping[str, Axis], asked: Program, store
         for axis, part in axes.items()
         for label, values in part.labels.items()
     }
+    for name in set(variables) & set(coordinates):  # an output that repeats its axis is the axis
+        axis, values, _ = coordinates[name]
+        if variables[name].dtype.kind != values.dtype.kind or (variables[name] != xr.Variable(axis, values)).any():
+            raise InputError(f"{name!r} is an axis and another output; accepted are distinct names")
+        del variables[name]
     return xr.Dataset(variables, coordinates, _provenance(function, asked, given))
 
 
@@ -188,8 +193,8 @@ def _told(value: Any) -> Any:
         return value
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    fields = getattr(value, "__dict__", None)
-    if fields:
+    fields = value._asdict() if hasattr(value, "_asdict") else getattr(value, "__dict__", value)
+    if isinstance(fields, Mapping):
         return {name: _told(field) for name, field in fields.items()}
     array = np.asarray(value)
     if array.size > 64 or array.dtype == object:

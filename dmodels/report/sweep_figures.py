@@ -1,0 +1,143 @@
+"""Pictures of a sweep: a Pareto front, a heat map over two axes, curves along one. Each takes a Dataset of `sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dmodels.core.errors import InputError
+from dmodels.design.select import feasible, pareto_mask
+
+from .plan_figures import COLOURS
+
+
+def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: Axes | None = None) -> Axes:
+    """All feasible points in the plane of two outputs, smaller is better in both, the front drawn through.
+
+    Colour tells the values of the axis with fewest of them.
+    """
+    ax = ax or _axes()
+    if output == against:
+        raise InputError(f"pareto of {output} against itself; accepted are two outputs")
+    good = np.asarray(feasible(ds).values)
+    whole = lambda name: np.asarray(ds[name].broadcast_like(ds.flags).transpose(*ds.flags.dims).values)
+    x, y = whole(against), whole(output)
+    hue = _short_axis(ds)
+    if hue is None:
+        ax.plot(x[good], y[good], ".", color=COLOURS[0], markersize=4, alpha=0.6)
+    else:
+        along = list(ds.flags.dims).index(hue)
+        for place, value in enumerate(ds[hue].values):
+            shown = np.take(good, place, along)
+            colour = COLOURS[place % len(COLOURS)]
+            ax.plot(np.take(x, place, along)[shown], np.take(y, place, along)[shown], ".", color=colour, markersize=4,
+                    alpha=0.6, label=f"{hue} {_tell(value)}")  # fmt: skip
+    front = pareto_mask(np.stack([np.where(good, x, np.inf).ravel(), y.ravel()], 1))
+    order = np.argsort(x.ravel()[front])
+    ax.plot(x.ravel()[front][order], y.ravel()[front][order], "-", color="0.25", linewidth=1.2, label="Pareto front")
+    ax.set(xlabel=label(ds, against), ylabel=label(ds, output))
+    _scales(ax, x[good], y[good])
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def heatmap(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
+    """The best feasible `output` over the two longest axes; hatched where nothing is feasible."""
+    ax = ax or _axes()
+    names = sorted(ds.flags.dims, key=lambda name: -ds.sizes[name])[:2]
+    if len(names) < 2 or ds.sizes[names[1]] < 2:
+        raise InputError("heatmap: accepted are sweeps over two axes or more, of two values or more")
+    x, y = names
+    best = _over(ds, output, [y, x])
+    most = np.nanmax(best) / max(np.nanmin(best), 1e-300) if np.isfinite(best).any() else 1.0
+    ax.set_facecolor("0.92")
+    ax.patch.set(hatch="////", edgecolor="0.75")
+    scale = "log" if most > 30 and np.nanmin(best) > 0 else "linear"
+    drawn = ax.pcolormesh(np.arange(best.shape[1] + 1), np.arange(best.shape[0] + 1), best, cmap="viridis", norm=scale)
+    ax.figure.colorbar(drawn, ax=ax, label=label(ds, output))
+    for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
+        values = ds[name].values if name in ds.coords else np.arange(ds.sizes[name])
+        places = np.unique(np.linspace(0, len(values) - 1, min(len(values), 8)).astype(int))
+        axis.set_ticks(places + 0.5, [_tell(values[i]) for i in places])
+    ax.set(xlabel=label(ds, x), ylabel=label(ds, y))
+    ax.grid(False)
+    return ax
+
+
+def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
+    """`output` along the longest axis of numbers, a line per value of the next one; flagged points are drawn hollow.
+
+    Over further axes the best feasible value is taken.
+    """
+    ax = ax or _axes()
+    numbers = [name for name in ds.flags.dims if name in ds.coords and ds[name].dtype.kind == "f"]
+    if not numbers:
+        raise InputError("curves: accepted are sweeps with an axis of numbers")
+    x = max(numbers, key=lambda name: ds.sizes[name])
+    hue = _short_axis(ds, besides=x)
+    along = ds[x].values
+    lines = [(None, ds)] if hue is None else [(value, ds.isel({hue: i})) for i, value in enumerate(ds[hue].values)]
+    for place, (value, part) in enumerate(lines):
+        colour = COLOURS[place % len(COLOURS)]
+        good = _over(part, output, [x])
+        ax.plot(along, good, "-", marker=".", color=colour, label=None if hue is None else f"{hue} {_tell(value)}")
+        every = _over(part, output, [x], flagged=True)
+        bad = np.isnan(good) & np.isfinite(every)
+        ax.plot(along[bad], every[bad], "o", mfc="none", markersize=4, color=colour)
+    ax.plot([], [], "o", mfc="none", markersize=4, color="0.4", label="flagged")
+    ax.set(xlabel=label(ds, x), ylabel=label(ds, output))
+    _scales(ax, along, _over(ds, output, [x]))
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def label(ds, name: str) -> str:
+    """The name with its unit, as an axis shows it: `cost [USD/h]`."""
+    unit = ds[name].attrs.get("units", "") if name in ds.variables else ""
+    return f"{name} [{unit}]" if unit not in ("", "1") else name
+
+
+def save(ax: Axes, path: str | Path) -> Path:
+    """Write the figure that holds `ax`."""
+    ax.figure.savefig(path, dpi=150)
+    return Path(path)
+
+
+def _axes() -> Axes:
+    ax = Figure(figsize=(6.4, 4.2), layout="constrained").add_subplot()
+    ax.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    return ax
+
+
+def _over(ds, output: str, keep: list[str], flagged: bool = False) -> np.ndarray:
+    """The best value of `output` over all axes but `keep`; NaN where nothing is feasible."""
+    values = ds[output].broadcast_like(ds.flags)
+    most = "tokens_per_s" in output
+    worst = -np.inf if most else np.inf
+    values = values.where(np.isfinite(values), worst)
+    if not flagged:
+        values = values.where(feasible(ds), worst)
+    others = [dim for dim in ds.flags.dims if dim not in keep]
+    found = (values.max(others, skipna=False) if most else values.min(others, skipna=False)).transpose(*keep).values
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _short_axis(ds, besides: str | None = None) -> str | None:
+    """The axis that colours tell apart: of those with 2 to 8 values, the one with fewest."""
+    fits = [dim for dim in ds.flags.dims if dim != besides and dim in ds.coords and 2 <= ds.sizes[dim] <= 8]
+    return min(fits, key=lambda dim: ds.sizes[dim], default=None)
+
+
+def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    """A logarithmic axis for what spans a factor of thirty or more."""
+    for values, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
+        values = values[np.isfinite(values)]
+        if values.size and values.min() > 0 and values.max() > 30 * values.min():
+            scale("log")
+
+
+def _tell(value) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

@@ -1,0 +1,206 @@
+"""A planner's sweep: one pool sized (or, with an `instances` axis, only evaluated) at every point of named axes.
+
+Axes of two kinds meet. What makes an instance (model, GPU, parallelism, precision) or its requests (workload, lengths)
+is summed up once per combination, as the cells of a plan; numbers (rate, SLO bounds, price, instances) are data of the
+compiled formula `sized_pool`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels import catalog
+from dmodels.core.errors import InputError, unknown
+from dmodels.core.flags import Flag, flag_where
+from dmodels.core.hardware import SLO, Parallel
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real, float64
+from dmodels.core.workload import Workload
+from dmodels.design.space import choice, grid, sweep
+from dmodels.models.instance import Engine, Operating
+from dmodels.models.memory import out_of_domain
+from dmodels.models.workload import compress
+
+from .calibration import calibrated
+from .designs import Cells, Layout, Stage, cells
+from .evaluate import evaluate
+from .layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances
+
+#: Axes that make an instance or its requests -> what is taken where the axis is not given.
+BUILT = {"model": None, "gpu": None, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "weights": AS_PUBLISHED, "kv": AS_PUBLISHED,
+         "workload": None, "input_tokens": None, "output_tokens": None}  # fmt: skip
+#: Axes that are numbers of the formula.
+NUMBERS = ("rate_rps", "ttft_s", "tpot_s", "e2e_s", "percentile", "price_usd_per_hour", "slowdown", "instances")
+#: Points to which a workload is compressed, and bits of the largest number of instances.
+_SUPPORT, _BITS = (40, 6), 22
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that is no axis. `base` holds one value for each of `BUILT` and `NUMBERS`; None: not given."""
+
+    base: Mapping[str, Any]
+    workload: Workload | None = None  # a trace; else base["workload"] names a bundled one, or lengths are given
+    engine: Engine | None = None
+    backend: str = "vllm"
+    gpu_file: str | None = None
+
+
+@float64
+def sweep_designs(scenario: Scenario, axes: Mapping[str, Sequence], **options):
+    """The Dataset of `sized_pool` over `axes`: name of `BUILT` or `NUMBERS` -> values. `options` go to `sweep`."""
+    for name, values in axes.items():
+        if name not in BUILT and name not in NUMBERS:
+            raise unknown("axis", name, [*BUILT, *NUMBERS])
+        if not len(values):
+            raise InputError(f"axis {name!r} is empty; accepted is at least one value")
+    built = {name: list(values) for name, values in axes.items() if name in BUILT}
+    known = {**BUILT, **scenario.base}
+    combinations = [{**known, **dict(zip(built, row, strict=True))} for row in itertools.product(*built.values())]
+    batch, facts = _cells(scenario, combinations)
+    given: dict[str, Any] = {}
+    stride = len(combinations)
+    for name, values in axes.items():  # a place among the combinations, axis by axis
+        if name in built:
+            stride //= len(values)
+            given[name] = choice(stride * np.arange(float(len(values))), values)
+        else:
+            given[name] = grid(*values)
+    for name in BUILT:
+        given.setdefault(name, 0.0)
+    for name in NUMBERS:
+        if name not in given and known.get(name) is not None:
+            given[name] = float(known[name])
+    fixed_lengths = scenario.workload is None and known["workload"] is None and "workload" not in axes
+    if "rate_rps" not in given and fixed_lengths:
+        raise InputError("rate is missing: fixed lengths have no rate of their own")
+    engine = scenario.engine or Engine()
+    return sweep(sized_pool, batch=batch, facts=facts, engine=engine, **given, **options)
+
+
+def sized_pool(batch: Cells, facts: Mapping[str, Real], engine: Engine, model=0.0, gpu=0.0, tp=0.0, pp=0.0, dp=0.0,
+               ep=0.0, weights=0.0, kv=0.0, workload=0.0, input_tokens=0.0, output_tokens=0.0, rate_rps=0.0,
+               ttft_s=np.inf, tpot_s=np.inf, e2e_s=np.inf, percentile=0.99, price_usd_per_hour=-1.0, slowdown=1.0,
+               instances=None) -> dict[str, Real]:  # fmt: skip
+    """One pool: the fewest instances that keep the SLOs (or `instances` of them), what they cost and how they run.
+
+    Arguments from `model` to `output_tokens` are places that add up to a row of `batch`. A rate of 0 is the workload's
+    own, a negative price the catalogue's. Where no number keeps the SLOs, the fewest that keep up are shown, flagged.
+    """
+    places = (model, gpu, tp, pp, dp, ep, weights, kv, workload, input_tokens, output_tokens)
+    row = jnp.round(sum(places)).astype(jnp.int32)
+    cell, fact = jax.tree.map(lambda leaf: jnp.asarray(leaf)[row], (batch, dict(facts)))
+    cell = cell._replace(slo=SLO(ttft_s, tpot_s, e2e_s, percentile))
+    rate = jnp.where(rate_rps > 0, rate_rps, fact["rate_rps"])
+    price = jnp.where(price_usd_per_hour < 0, fact["price_usd_per_hour"], price_usd_per_hour)
+
+    at = lambda count: evaluate(cell, count, rate, slowdown, engine)
+    if instances is None:
+        instances, point = _fewest(at)
+    else:
+        point = at(instances)
+    gpus, tokens = instances * fact["gpus"], instances * point.tokens_per_s
+    cost = gpus * price
+    wrong = flag_where(fact["runs"] == 0, Flag.OUT_OF_DOMAIN)
+    wrong = wrong | flag_where(~((rate > 0) & (instances >= 1) & (slowdown > 0)), Flag.OUT_OF_DOMAIN)
+    return {
+        "instances": instances,
+        "gpus": gpus,
+        "cost_usd_per_hour": cost,
+        "cost_usd_per_mtoken": safe_divide(cost, 3600.0 * 1e-6 * tokens),
+        "ttft_s": point.ttft_s,
+        "tpot_s": point.tpot_s,
+        "e2e_s": point.e2e_s,
+        "output_tokens_per_s": tokens,
+        "user_tokens_per_s": safe_divide(1.0, point.tpot_mean_s),
+        "gpu_tokens_per_s": safe_divide(point.tokens_per_s, fact["gpus"]),
+        "decode_count": point.decode_count,
+        "slots_count": point.slots_count,
+        "flags": point.flags | wrong,
+    }
+
+
+def _fewest(at: Callable[[Real], Operating]) -> tuple[Real, Operating]:
+    """(the fewest instances without a flag, or if none has none without OVERLOAD, the state there).
+
+    Both are found bit by bit; one last round of the same loop evaluates the answer, so the formula is compiled once.
+    """
+    blocking = np.array([int(Flag.OVERLOAD), 0x7FFFFFFF], np.int32)
+    both = jax.vmap(at)
+
+    def bit(i, state):
+        wanting, _ = state
+        stable, kept = wanting + 1.0
+        answer = jnp.where(kept > 2.0**_BITS, stable, kept)
+        last = i > _BITS
+        trial = jnp.where(last, answer, wanting + 2.0 ** (_BITS - i))
+        point = both(trial)
+        return jnp.where(~last & ((point.flags & blocking) != 0), trial, wanting), point
+
+    empty = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), jax.eval_shape(both, jnp.ones(2)))
+    (stable, kept), point = jax.lax.fori_loop(0, _BITS + 2, bit, (jnp.zeros(2), empty))
+    instances = jnp.where(kept + 1.0 > 2.0**_BITS, stable, kept) + 1.0
+    return instances, jax.tree.map(lambda leaf: leaf[0], point)
+
+
+def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tuple[Cells, dict[str, np.ndarray]]:
+    """The cells of all combinations, and what else depends on them: leaves with a leading axis."""
+    engine = scenario.engine or Engine()
+    models = {name: catalog.model(name) for name in {row["model"] for row in combinations}}
+    gpus = {row["gpu"]: chosen_gpus([row["gpu"]], scenario.gpu_file) for row in combinations}  # {asked: {name: record}}
+    canonical = {asked: next(iter(found)) for asked, found in gpus.items()}
+    records = {name: record for found in gpus.values() for name, record in found.items()}
+    rows = [Layout(canonical[row["gpu"]], *(int(row[k]) for k in ("tp", "pp", "dp", "ep")), row["weights"], row["kv"])
+            for row in combinations]  # fmt: skip
+    stored = [in_precision(models[row["model"]], layout) for row, layout in zip(combinations, rows, strict=True)]
+    groups: dict[tuple, list[int]] = {}
+    for place, row in enumerate(combinations):
+        key = (row["model"], row["workload"], row["input_tokens"], row["output_tokens"])
+        groups.setdefault(key, []).append(place)
+    parts, order, rates = [], [], np.zeros(len(rows))
+    for (model, *traffic), places in groups.items():
+        layouts, own = [rows[i] for i in places], [stored[i] for i in places]
+        calibration = calibrated(catalog.model_name(model), own, layouts, scenario.backend)
+        workload = _workload(scenario, *traffic)
+        small = compress(workload, *_SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
+        batch = instances(own, records, layouts, calibration.efficiency)
+        parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine))
+        rates[places] = float(workload.rate_rps)
+        order += places
+    back = np.argsort(order)
+    joined = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf)[:, 0] for leaf in leaves])[back], *parts)
+    facts = {
+        "gpus": np.array([float(layout.gpus) for layout in rows]),
+        "price_usd_per_hour": np.array([float(records[layout.gpu].price_usd_per_hour) for layout in rows]),
+        "rate_rps": rates,
+        "runs": np.array([float(_runs(*pair, records)) for pair in zip(rows, stored, strict=True)]),
+    }
+    return joined, facts
+
+
+def _runs(layout: Layout, model, records) -> bool:
+    """Whether an engine can run the layout: within a node, degrees that divide the model, units for the precision."""
+    gpu = records[layout.gpu]
+    units = {"fp8": gpu.peak_fp8_flop_per_s, "fp4": gpu.peak_fp4_flop_per_s}
+    able = all(float(units.get(dtype[:3], 1.0)) > 0 for dtype in (layout.weights, layout.kv))
+    odd = bool(out_of_domain(model, Parallel(layout.tp, layout.pp, layout.dp, layout.ep)))
+    return able and not odd and layout.gpus <= float(gpu.gpus_per_node)
+
+
+def _workload(scenario: Scenario, name: str | None, inputs: float | None, outputs: float | None) -> Workload:
+    if (inputs is None) != (outputs is None):
+        raise InputError("input_tokens and output_tokens: accepted are both or neither")
+    if inputs is not None:
+        return Workload.fixed(float(inputs), float(outputs), float(scenario.base.get("rate_rps") or 1.0))
+    if name is not None:
+        return catalog.workload(name)
+    if scenario.workload is None:
+        raise InputError("workload is missing; accepted are a bundled one, a trace, or input_tokens with output_tokens")
+    return scenario.workload

@@ -136,3 +136,32 @@ def test_two_requests_are_a_bimatrix_game():
         costs = [pay[j, k].sum() for j, k in pure]
         s = routing.nash_range(as_game(f, c))
         np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [min(costs), max(costs)], atol=1e-9)
+
+
+def every_flow(f, c, counts):
+    """(cost, is_nash) of every way to spread groups over three workers, by the definition."""
+    splits = [[(a, b, q - a - b) for a in range(q + 1) for b in range(q + 1 - a)] for q in counts]
+    x = np.array(list(itertools.product(*splits)))
+    loads = x.sum(1)
+    at = np.take_along_axis(np.broadcast_to(f, (len(x), *f.shape)), np.maximum(loads, 1)[..., None] - 1, 2)[..., 0]
+    newcomer = np.take_along_axis(
+        np.broadcast_to(f, (len(x), *f.shape)), np.minimum(loads, f.shape[1] - 1)[..., None], 2
+    )[..., 0]
+    stay = np.ones(len(x), bool)
+    for j, k in itertools.permutations(range(3), 2):
+        leaves = (at[:, None, j] + c[:, j] > newcomer[:, None, k] + c[:, k]) & (x[:, :, j] > 0)
+        stay &= ~leaves.any(1)
+    return (loads * at).sum(1) + (x * c).sum((1, 2)), stay
+
+
+@pytest.mark.parametrize("steep", [1, 3])
+def test_larger_groups_against_all_flows(steep):
+    rng = np.random.default_rng(8 + steep)
+    for _ in range(12):
+        counts = rng.integers(1, 6, 3)
+        f = np.cumsum(rng.integers(0, 1 + steep, (3, counts.sum())), axis=1)
+        c = rng.integers(0, 9, (3, 3))
+        cost, nash = every_flow(f, c, counts)
+        s = routing.nash_range(RoutingGame(f.astype(float), 1 - c / 9.0, 9.0, counts))
+        assert int(s.flags) == 0
+        np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [cost[nash].min(), cost[nash].max()], atol=1e-9)

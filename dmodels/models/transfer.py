@@ -19,6 +19,7 @@ from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from .memory import kv_bytes_per_token
 from .network_choice import ObliviousLoss, oblivious_loss
 from .staleness import (
+    correlation_time_s,
     cost_staleness_tolerance,
     refresh_interval_s,
     same_tier_tolerance,
@@ -34,6 +35,7 @@ __all__ = [
     "BatchingCurve",
     "ObliviousLoss",
     "PostPrefill",
+    "correlation_time_s",
     "cost_staleness_tolerance",
     "effective_bandwidth_bytes_per_s",
     "effective_bytes",

@@ -23,7 +23,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.units import gbit_per_s
 from dmodels.models.batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 
-from .network_engine import Jobs, Rules, run
+from .network_engine import UNREACHABLE, Jobs, Rules, run
 from .network_fabric import Fabric, fabric_problems, fat_tree, fat_tree_of_radix
 from .network_fill import max_min_rates
 
@@ -275,7 +275,8 @@ def _blocks(arrivals: Arrivals, order: np.ndarray, pool: int) -> tuple[np.ndarra
 def _result(cluster, arrivals, ready, out, carried, stuck, events) -> Run:
     arrival = np.asarray(arrivals.arrival_s, np.float64)
     flags = np.zeros(len(arrival), np.int32)
-    flags[out.choice < 0] |= Flag.NO_FIT
+    flags[out.choice == -1] |= Flag.NO_FIT
+    flags[out.choice == UNREACHABLE] |= Flag.INFEASIBLE
     kv = np.asarray(arrivals.input_tokens) * cluster.kv_bytes_per_token
     problems = fabric_problems(cluster.fabric)
     largest = (kv + np.asarray(arrivals.output_tokens) * cluster.kv_bytes_per_token).max(initial=0.0)
@@ -287,7 +288,8 @@ def _result(cluster, arrivals, ready, out, carried, stuck, events) -> Run:
     flags[unfinished] |= Flag.INFEASIBLE if stuck > 0 and problems else Flag.OVERLOAD
     hit = out.hit_tokens / np.asarray(arrivals.input_tokens)
     return Run(
-        arrival, out.choice, out.tier, hit, out.landed_s - ready, out.first_token_s - arrival, out.step_s,
+        arrival, np.maximum(out.choice, -1), out.tier, hit, out.landed_s - ready, out.first_token_s - arrival,
+        out.step_s,
         out.finished_s - arrival, np.where(out.choice >= 0, kv * (1.0 - hit), 0.0), flags, carried, stuck, events,
         tuple(problems),
     )  # fmt: skip

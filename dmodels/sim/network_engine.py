@@ -16,6 +16,9 @@ from .compiled import kernel
 from .network_cache import hit_blocks, insert, make_room, pin, unpin
 from .network_flows import finish, mix, next_end, no_flows, refill, restate, route, settle, start
 
+#: In `Outcome.choice`: some instance had room, but no tier that leads to one has any bandwidth.
+UNREACHABLE = -2
+
 
 class Jobs(NamedTuple):
     """N requests in order of the end of their prefill."""
@@ -240,6 +243,9 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
                 turn if rules.policy == ROUND_ROBIN else mix(rules.seed, r, 0) % pool,
             )  # fmt: skip
             if j < 0:
+                for k in range(pool):
+                    if kv * (1.0 - hit[k]) + reserve <= free[k]:
+                        out.choice[r] = UNREACHABLE
                 continue
             turn = (j + 1) % pool
             t = tier[p, j]

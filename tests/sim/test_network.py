@@ -318,7 +318,7 @@ def test_bad_fabrics_and_requests_are_flags_and_sentences():
     assert (run.flags == Flag.INFEASIBLE).all() and run.stuck_bytes == pytest.approx(2 * 8192 * BYTES)
     assert summary(run)["served_frac"] == 0.0 and summary(run)["slo_frac"] == 0.0
     netkv = simulate(dead, requests([0.0], pool=8), Policy.NETKV_FULL)
-    assert netkv.choice[0] == -1  # a network-aware scheduler does not start what cannot end
+    assert netkv.choice[0] == -1 and netkv.flags[0] == Flag.INFEASIBLE  # it does not start what cannot end
     full = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=1.0, until_s=9.0)
     assert full.stuck_bytes > 0 and np.isnan(full.ttft_s[0])
     huge = simulate(netkv_cluster(), requests([0.0], 1e7), Policy.LOAD)

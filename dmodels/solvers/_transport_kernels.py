@@ -8,8 +8,7 @@ section 9.7) move the imbalance at least cost. A path visits columns only: the e
 over rows i that ship to j, held in a heap per ordered pair, and the market (node m) opens or closes segments. So one
 path costs O(m^2), and a row that moves costs O(m log n): the matrix with a column per slot is never made.
 
-A heap keeps rows that have left; they are dropped when they come to the top. The heaps of a column are built when a
-path first leaves it.
+The heaps of a column are built when a path first leaves it.
 """
 
 from __future__ import annotations
@@ -17,121 +16,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ._transport_heaps import build, enter, rows_of, settle
+
 #: From so many rows on, prices are first found on samples of the rows.
 SAMPLE_FROM = 64
-
-
-@njit(nogil=True, cache=True)
-def _sift_down(keys, rows, start, size, at):
-    key, row = keys[start + at], rows[start + at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[start + child + 1] < keys[start + child]:
-            child += 1
-        if keys[start + child] >= key:
-            break
-        keys[start + at], rows[start + at] = keys[start + child], rows[start + child]
-        at = child
-    keys[start + at], rows[start + at] = key, row
-
-
-@njit(nogil=True, cache=True)
-def _sift_up(keys, rows, start, at, key, row):
-    while at > 0:
-        parent = (at - 1) // 2
-        if keys[start + parent] <= key:
-            break
-        keys[start + at], rows[start + at] = keys[start + parent], rows[start + parent]
-        at = parent
-    keys[start + at], rows[start + at] = key, row
-
-
-@njit(nogil=True, cache=True)
-def _settle(c, x, keys, rows, off, room, size, best, who, j, k):
-    """Drop rows from the heap j -> k until the top still ships to j; note the edge's cost and row."""
-    start = off[j] + k * room[j]
-    left = size[j, k]
-    while left > 0 and x[rows[start], j] <= 0:
-        left -= 1
-        if left > 0:
-            keys[start], rows[start] = keys[start + left], rows[start + left]
-            _sift_down(keys, rows, start, left, 0)
-    size[j, k] = left
-    if left > 0:
-        best[j, k] = keys[start]
-        who[j, k] = rows[start]
-    else:
-        best[j, k] = np.inf
-        who[j, k] = -1
-
-
-@njit(nogil=True, cache=True)
-def _build(c, x, keys, rows, off, room, size, best, who, j, members, count, end):
-    """Heaps of column j over `members[:count]`, at the end of the arena. Returns (keys, rows, new end)."""
-    m = c.shape[1]
-    room[j] = count + count // 2 + 16
-    off[j] = end
-    end += m * room[j]
-    if end > keys.shape[0]:
-        more_keys = np.empty(2 * end, np.float64)
-        more_rows = np.empty(2 * end, np.int32)
-        more_keys[: off[j]] = keys[: off[j]]
-        more_rows[: off[j]] = rows[: off[j]]
-        keys, rows = more_keys, more_rows
-    for k in range(m):
-        best[j, k] = np.inf
-        who[j, k] = -1
-        size[j, k] = 0
-        if k == j:
-            continue
-        start = off[j] + k * room[j]
-        left = 0
-        for s in range(count):
-            i = members[s]
-            if c[i, k] < np.inf:
-                keys[start + left] = c[i, k] - c[i, j]
-                rows[start + left] = i
-                left += 1
-        for at in range(left // 2 - 1, -1, -1):
-            _sift_down(keys, rows, start, left, at)
-        size[j, k] = left
-        if left > 0:
-            best[j, k] = keys[start]
-            who[j, k] = rows[start]
-    return keys, rows, end
-
-
-@njit(nogil=True, cache=True)
-def _members(x, j, members):
-    count = 0
-    for i in range(x.shape[0]):
-        if x[i, j] > 0:
-            members[count] = i
-            count += 1
-    return count
-
-
-@njit(nogil=True, cache=True)
-def _enter(c, x, keys, rows, off, room, size, best, who, j, i, members, end):
-    """Row i begins to ship to column j, whose heaps exist. Returns (keys, rows, end of the arena)."""
-    m = c.shape[1]
-    full = False
-    for k in range(m):
-        full = full or size[j, k] >= room[j]
-    if full:
-        return _build(c, x, keys, rows, off, room, size, best, who, j, members, _members(x, j, members), end)
-    for k in range(m):
-        if k != j and c[i, k] < np.inf:
-            start = off[j] + k * room[j]
-            key = c[i, k] - c[i, j]
-            _sift_up(keys, rows, start, size[j, k], key, i)
-            size[j, k] += 1
-            if key < best[j, k]:
-                best[j, k] = key
-                who[j, k] = i
-    return keys, rows, end
 
 
 @njit(nogil=True, cache=True)
@@ -261,8 +149,8 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
                             pred[k] = m
                 continue
             if not built[at]:
-                count = _members(x, at, members)
-                keys, rows, end = _build(c, x, keys, rows, off, room, size, best, who, at, members, count, end)
+                count = rows_of(x, at, members)
+                keys, rows, end = build(c, x, keys, rows, off, room, size, best, who, at, members, count, end)
                 built[at] = True
             for k in range(m):
                 if not done[k]:
@@ -318,9 +206,9 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
                     x[i, j] = 0
                     for other in range(m):
                         if who[j, other] == i:
-                            _settle(c, x, keys, rows, off, room, size, best, who, j, other)
+                            settle(c, x, keys, rows, off, room, size, best, who, j, other)
                 if fresh and built[k]:
-                    keys, rows, end = _enter(c, x, keys, rows, off, room, size, best, who, k, i, members, end)
+                    keys, rows, end = enter(c, x, keys, rows, off, room, size, best, who, k, i, members, end)
             k = j
 
     stuck = False
@@ -479,6 +367,8 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
     `columns` (B, n) is filled where its size is not 0, else `flow` (B, n, m). state: 0 solved, 1 infeasible.
     """
     n, m = c.shape[1:]
+    # a copy of the problem at hand: read-only arrays would be another type, and `solve` compiled a second time
+    cb, sb, pb, wb = np.empty((n, m)), np.empty(n), np.empty(price.shape[1:]), np.empty(width.shape[1:])
     x = np.empty((n, m))
     lam = np.empty(m + 1)
     choice = np.empty(n, np.int32)
@@ -488,7 +378,7 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
     for b in range(first, last):
         if state[b] != 0:
             continue
-        cb, sb, pb, wb = _at(c, b), _at(supply, b), _at(price, b), _at(width, b)
+        cb[:], sb[:], pb[:], wb[:] = _at(c, b), _at(supply, b), _at(price, b), _at(width, b)
         lam[:] = 0
         more = 0
         if greedy:

@@ -4,7 +4,8 @@
 
 Windows of n rows and m columns with room for about n rows in all; `spread` costs are uniform, `skewed` ones make
 every row prefer the same columns, so that capacities bind. Every solver must find the same optimum. Times are
-CPU-seconds, so that our second thread brings us nothing here. Then single problems of growing n show the n log n. Rows go to results/transport.jsonl, the figure to results/transport.png.
+CPU-seconds, so that our second thread brings us nothing here. Then single problems of growing n show the n log n.
+Rows go to results/transport.jsonl, the figure to results/transport.png.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def show(rows: list[dict]) -> None:
     first = rows[0]
     print(f"n={first['n']} m={first['m']} C={first['capacity']} {'skewed' if first['skewed'] else 'spread'}")
     for r in rows:
-        print(f"  {r['solver']:32s} {1e6 * r['cpu_seconds_per_window']:12.1f} us {r['cpu_seconds_per_window'] / ours:9.2f} x")
+        seconds = r["cpu_seconds_per_window"]
+        print(f"  {r['solver']:32s} {1e6 * seconds:12.1f} us {seconds / ours:9.2f} x")
 
 
 def scaling() -> list[dict]:

@@ -127,6 +127,7 @@ def read(
 ) -> Problem:
     """The `Problem` that the arguments of `variational_equilibrium` describe. Mistakes raise `InputError`."""
     with_params = params is not None
+    params = jax.tree.map(_array, params)  # arrays, so that new numbers do not compile anew
     matrix = offset = function = None
     players: tuple[Callable, ...] | None = None
     if callable(costs):

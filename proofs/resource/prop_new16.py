@@ -23,7 +23,7 @@ CLAIM = Claim(
     where="games/resource.equilibrium",
     says="two exponential violation rates split the budget at clip((bG + ln(a/b))/(a + b), 0, G)",
     verdict=Verdict.PROVED,
-    means="With many GPUs, the pool whose violations fall more slowly gets more of them, in the ratio of the two rates.",
+    means="With many GPUs, the pool whose violations fall more slowly gets more, in the ratio of the two rates.",
 )
 
 

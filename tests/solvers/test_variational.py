@@ -43,14 +43,15 @@ def test_river_basin_and_rosens_weights():
 
 def test_oligopoly_with_a_common_limit():
     costs = [known.oligopoly(i) for i in range(5)]
-    totals = np.array(list(known.OLIGOPOLY_PRINTED), float)
     limit = lambda x, p: jnp.sum(x) - p["total"]
-    solve = lambda p: variational_equilibrium(costs, limit, (0, INF), np.full(5, 10.0), params=p, samples=4)
-    found = jax.jit(jax.vmap(solve))({"total": jnp.asarray(totals)})
-    np.testing.assert_allclose(found.value.x, list(known.OLIGOPOLY_PRINTED.values()), atol=2e-4)
-    assert np.all(found.certificate["kkt_residual"] < 1e-8) and not np.any(found.flags)
+    for total, printed in known.OLIGOPOLY_PRINTED.items():  # new numbers, same functions: compiled once
+        p = {"total": float(total)}
+        found = variational_equilibrium(costs, limit, (0, INF), np.full(5, 10.0), params=p, samples=2)
+        np.testing.assert_allclose(found.value.x, printed, atol=2e-4)
+        assert found.certificate["kkt_residual"] < 1e-8 and found.flags == 0
 
 
+@pytest.mark.slow
 def test_electricity_market_of_three_players_with_six_generators():
     costs = [known.electricity(i) for i in range(3)]
     found = variational_equilibrium(costs, None, (0, known.GENERATORS_UPPER), blocks=[1, 2, 3])
@@ -82,6 +83,7 @@ def test_two_player_games_in_closed_form(name):
     assert bool(found.flags & Flag.NOT_UNIQUE) == (name.startswith("Matching"))
 
 
+@pytest.mark.slow
 def test_internet_switching():
     # FK A.14: ten players; x_i = (N - 1)/N^2 each
     costs = [lambda x, i=i: -x[i] / jnp.sum(x) * (1.0 - jnp.sum(x)) for i in range(10)]
@@ -129,16 +131,16 @@ def random_games(count, n=6, m=3, seed=0):
 
 def test_random_monotone_games_solve_the_linear_programme_of_their_own_map():
     # x solves the variational inequality iff x minimises F(x)'y over the feasible y: HiGHS is the stranger
-    m, q, a, b = random_games(60)
-    solve = lambda m, q, a, b: variational_equilibrium((m, q), (a, b), (-1, 2))
-    found = jax.jit(jax.vmap(solve))(*map(jnp.asarray, (m, q, a, b)))
-    assert not np.any(found.flags) and np.max(found.certificate["kkt_residual"]) < 1e-10
-    for x, mi, qi, ai, bi in zip(np.asarray(found.value.x), m, q, a, b, strict=True):
+    for mi, qi, ai, bi in zip(*random_games(60), strict=True):
+        found = variational_equilibrium((mi, qi), (ai, bi), (-1, 2))
+        assert found.flags == 0 and found.certificate.kkt_residual < 1e-9
+        x = found.value.x
         f = mi @ x + qi
         best = linprog(f, A_ub=ai, b_ub=bi, bounds=(-1, 2))
         assert f @ x <= best.fun + 1e-8 * (1 + abs(best.fun))
 
 
+@pytest.mark.slow  # the batch is written out, which takes long to compile
 def test_a_curved_constraint_and_a_batch():
     # x^2 + y^2 <= p (Dreves et al. 2011 use p = 1): stationarity checked by hand
     costs = [

@@ -16,10 +16,21 @@ _TIE = 1e-6
 
 
 @njit(nogil=True, cache=True)
+def tier_pace(policy, bandwidth, congestion, in_flight, max_in_flight, pace):
+    """Seconds per byte of one more transfer on each tier, by what the policy looks at, into `pace`."""
+    for t in range(bandwidth.shape[0]):
+        rate = bandwidth[t]
+        if policy == FULL:
+            rate *= max(1.0 - congestion[t], 0.0)
+        if policy != TOPO:
+            rate /= min(in_flight[t], max_in_flight) + 1.0
+        pace[t] = 1.0 / rate if rate > 0.0 else np.inf
+
+
+@njit(nogil=True, cache=True)
 def candidate_cost(
-    policy, kv_bytes, hit_frac, queued, batch, bandwidth, latency, congestion, in_flight, to_rate, to_count,
-    base_s, slope_s, max_batch, max_in_flight, cache_weight,
-):  # fmt: skip
+    policy, kv_bytes, hit_frac, queued, batch, pace, latency, to_pace, base_s, slope_s, max_batch, cache_weight
+):
     """What a policy minimises, for one candidate. Seconds for LOAD and the NetKV family, a score for the cache ones."""
     iteration = base_s + slope_s * batch
     if policy == CACHE or policy == CACHE_LOAD:
@@ -29,26 +40,20 @@ def candidate_cost(
     serve = blocked * iteration + base_s + slope_s * min(batch + 1.0, max_batch)
     if policy == LOAD:
         return serve
-    rate = bandwidth
-    if policy == FULL:
-        rate *= max(1.0 - congestion, 0.0)
-    if policy != TOPO:
-        rate /= min(in_flight, max_in_flight) + 1.0
-        rate = min(rate, to_rate / (to_count + 1.0))
     payload = kv_bytes * (1.0 - hit_frac)
     if payload == 0.0:
         return serve + latency
-    return serve + latency + payload / rate if rate > 0.0 else np.inf
+    return serve + latency + payload * (pace if policy == TOPO else max(pace, to_pace))
 
 
 @njit(nogil=True, cache=True)
 def choose_one(
-    policy, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier, bandwidth, latency, congestion,
-    in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, start,
+    policy, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier, pace, latency, to_rate, to_count,
+    base_s, slope_s, max_batch, cache_weight, start,
 ):  # fmt: skip
     """(index, cost) of the cheapest candidate with room, the first from `start` among equals; (-1, inf) if none."""
     count = hit_frac.shape[0]
-    best, least = -1, np.inf
+    best, least, to_pace = -1, np.inf, 1.0 / to_rate
     for step in range(count):
         j = start + step
         if j >= count:
@@ -59,8 +64,8 @@ def choose_one(
             return j, 0.0
         t = tier[j]
         cost = candidate_cost(
-            policy, kv_bytes, hit_frac[j], queued[j], batch[j], bandwidth[t], latency[t], congestion[t], in_flight[t],
-            to_rate, to_count[j], base_s, slope_s, max_batch, max_in_flight, cache_weight,
+            policy, kv_bytes, hit_frac[j], queued[j], batch[j], pace[t], latency[t], (to_count[j] + 1.0) * to_pace,
+            base_s, slope_s, max_batch, cache_weight,
         )  # fmt: skip
         if cost < least:
             best, least = j, cost
@@ -73,14 +78,16 @@ def choose_many(
     congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,
 ):  # fmt: skip
     """`choose_one` for each request on its own row of the state; a state with one row is shared by all."""
+    pace = np.empty(tier_map.shape[:1] + bandwidth.shape)
+    for p in range(pace.shape[0]):
+        tier_pace(policy, bandwidth, congestion, in_flight[p], max_in_flight, pace[p])
     for r in range(source.shape[0]):
         h = r if hit_frac.shape[0] > 1 else 0
         s = r if queued.shape[0] > 1 else 0
         start = r % hit_frac.shape[1] if policy == ROUND_ROBIN else 0
         index[r], cost[r] = choose_one(
             policy, kv_bytes[r], hit_frac[h], free_bytes[s], reserve_bytes, queued[s], batch[s], tier_map[source[r]],
-            bandwidth, latency, congestion, in_flight[source[r]], to_rate, to_count[s], base_s, slope_s, max_batch,
-            max_in_flight, cache_weight, start,
+            pace[source[r]], latency, to_rate, to_count[s], base_s, slope_s, max_batch, cache_weight, start,
         )  # fmt: skip
 
 
@@ -91,14 +98,14 @@ def dispatch_many(
 ):  # fmt: skip
     """Algorithm 1 request after request, each seeing what the earlier ones took; the state arrays are updated."""
     count = hit_frac.shape[1]
-    turn = 0
+    turn, pace = 0, np.empty_like(bandwidth)
     for r in range(source.shape[0]):
         p = source[r]
         h = r if hit_frac.shape[0] > 1 else 0
+        tier_pace(policy, bandwidth, congestion, in_flight[p], max_in_flight, pace)
         index[r], cost[r] = choose_one(
-            policy, kv_bytes[r], hit_frac[h], free_bytes, reserve_bytes, queued, batch, tier_map[p], bandwidth,
-            latency, congestion, in_flight[p], to_rate, to_count, base_s, slope_s, max_batch, max_in_flight,
-            cache_weight, turn if policy == ROUND_ROBIN else 0,
+            policy, kv_bytes[r], hit_frac[h], free_bytes, reserve_bytes, queued, batch, tier_map[p], pace, latency,
+            to_rate, to_count, base_s, slope_s, max_batch, cache_weight, turn if policy == ROUND_ROBIN else 0,
         )  # fmt: skip
         j = index[r]
         if j < 0:

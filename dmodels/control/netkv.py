@@ -208,8 +208,9 @@ def _run(kernel, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, re
         raise InputError(f"in_flight: shape {counters.shape}; accepted: {(prefill, len(bandwidth))}")
     index, cost = np.empty(len(kv), np.int64), np.empty(len(kv))
     flags = np.zeros(len(kv), np.int32)
-    needs = kv * (1.0 - (hits.max(1) if len(hits) > 1 else hits.max())) + reserve_bytes
-    bad = ~(np.isfinite(kv) & (kv >= 0)) | ~((hits >= 0) & (hits <= 1)).all(1)
+    most, least = hits.max(1), hits.min(1)
+    needs = kv * (1.0 - most) + reserve_bytes
+    bad = ~(np.isfinite(kv) & (kv >= 0)) | ~((least >= 0) & (most <= 1))
     flags[bad] |= Flag.OUT_OF_DOMAIN
     used = np.unique(tier_map)
     if not ((congestion[used] >= 0) & (congestion[used] < 1)).all():

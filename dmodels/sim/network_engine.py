@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.control._netkv_kernels import ROUND_ROBIN, choose_one
+from dmodels.control._netkv_kernels import ROUND_ROBIN, choose_one, tier_pace
 
 from .compiled import kernel
 from .network_cache import hit_blocks, insert, make_room, pin, unpin
@@ -144,7 +144,7 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
             a, b = prefill[p], decode[j]
             tier[p, j] = int(fabric.server[a] != fabric.server[b])
             tier[p, j] += int(fabric.rack[a] != fabric.rack[b]) + int(fabric.pod[a] != fabric.pod[b])
-    in_flight = np.zeros((prefill.shape[0], 4))
+    in_flight, pace = np.zeros((prefill.shape[0], 4)), np.zeros(4)
     hit, free, queued, batch = np.zeros(pool), np.zeros(pool), np.zeros(pool), np.zeros(pool)
     turn, i, events, now, phase = 0, 0, 0, 0.0, 0
     flow_s = np.inf
@@ -236,10 +236,10 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
             kv = jobs.input_tokens[r] * rules.kv_bytes_per_token
             reading = readings[min(int(now / rules.refresh_s), readings.shape[0] - 1)]
             reserve = (rules.reserve_tokens + jobs.output_tokens[r]) * rules.kv_bytes_per_token
+            tier_pace(rules.policy, tier_rate, reading, in_flight[p], rules.max_in_flight, pace)
             j, _ = choose_one(
-                rules.policy, kv, hit, free, reserve, queued, batch, tier[p], tier_rate, fabric.tier_latency_s, reading,
-                in_flight[p], rules.to_rate, d.inbound, rules.base_s, rules.slope_s, float(rules.max_batch),
-                rules.max_in_flight, rules.cache_weight,
+                rules.policy, kv, hit, free, reserve, queued, batch, tier[p], pace, fabric.tier_latency_s,
+                rules.to_rate, d.inbound, rules.base_s, rules.slope_s, float(rules.max_batch), rules.cache_weight,
                 turn if rules.policy == ROUND_ROBIN else mix(rules.seed, r, 0) % pool,
             )  # fmt: skip
             if j < 0:

@@ -14,7 +14,7 @@ import typer
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import parse
 
-from . import render
+from . import render, simulate_cluster
 
 
 def command(
@@ -29,7 +29,15 @@ def command(
     spill: Annotated[float, typer.Option(help="waiting requests an instance at which short ones go long")] = float(
         "inf"
     ),
-    policy: Annotated[str, typer.Option(help="round-robin, random, power-of-two, jsq or cache-aware")] = "jsq",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="round-robin, random, power-of-two, jsq or cache-aware; with prefill instances phasor, reactive, "
+            "freeness, queue-length, token-backlog or memory"
+        ),
+    ] = "jsq",
+    prefill_instances: Annotated[int, typer.Option(help="instances that only prefill; the others only decode")] = 0,
+    standby_instances: Annotated[int, typer.Option(help="instances that phasor and reactive give to either side")] = 0,
     iteration: Annotated[str, typer.Option(help="iteration time W,H: without sequences, and more for each")] = (
         "8 ms,0.65 ms"
     ),
@@ -59,6 +67,12 @@ def command(
         raise InputError(f"--short-instances {short_instances}: accepted are whole numbers from 0")
     if requests is not None and requests < 1000:
         raise InputError(f"--requests {requests}: accepted are at least 1000, to tell warm-up from steady state")
+    if prefill_instances or standby_instances:
+        if trace or short_instances:
+            raise InputError("--prefill-instances: accepted with a bundled --workload and one pool")
+        return simulate_cluster.run(policy, workload, rate_rps, prefill_instances, instances, standby_instances, slots,
+                                    (base, step), chunk, percentile, precision, requests, seed, json,
+                                    show_python)  # fmt: skip
     names = ("round-robin", "random", "power-of-two", "jsq", "cache-aware")
     if policy not in names:
         raise unknown("policy", policy, names)

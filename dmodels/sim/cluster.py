@@ -121,6 +121,8 @@ def simulate(
                          f"{cluster.slots}; accepted: at least one of each, standby from 0")  # fmt: skip
     if not (np.isfinite(seconds).all() and (seconds > 0).all() and np.isfinite(believed).all()):
         raise InputError("prefill_s, virtual_s: accepted are finite seconds, prefill above 0")
+    if not np.isfinite(cluster.kv_blocks):
+        raise InputError(f"kv_blocks {cluster.kv_blocks}; accepted: a finite number, freeness is a share of it")
     if n and blocks.max() > cluster.kv_blocks:
         raise InputError(f"kv_blocks {cluster.kv_blocks:g}: a request needs {blocks.max():g}; accepted: at least that")
     if not (control.epoch_s > 0 and 0 < control.theta_flow < 1 and 0 <= control.theta_frag < 1):

@@ -1,0 +1,45 @@
+"""`dmodels simulate --prefill-instances`: Phasor and its baselines from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dmodels.cli import main
+
+FAST = ["simulate", "--workload", "azure-conv", "--rate", "20 req/s", "--prefill-instances", "2", "--instances", "3",
+        "--slots", "64", "--requests", "1500", "--precision", "0.9"]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["phasor", "queue-length"])
+def test_json_carries_inputs_units_and_intervals(policy, capsys):
+    assert main([*FAST, "--standby-instances", "1", "--policy", policy, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["policy"] == policy and document["inputs"]["rate_rps"] == 20
+    ttft = document["result"]["ttft_p99_s"]
+    assert 0 < ttft["low"] < ttft["high"] and ttft["samples"] >= 8
+    assert (document["result"]["role_changes_count"]["value"] > 0) == (policy == "phasor")
+
+
+def test_a_drowning_cluster_exits_with_one(capsys):
+    assert main([*FAST, "--policy", "freeness", "--rate", "400 req/s"]) == 1
+    assert "waits keep growing" in capsys.readouterr().out
+
+
+def test_the_printed_call_runs(capsys):
+    assert main([*FAST, "--policy", "phasor", "--show-python"]) == 0
+    source = capsys.readouterr().out
+    exec(compile(source, "call", "exec"), {})
+    assert float(capsys.readouterr().out) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [(["--policy", "jsq"], "policy"), (["--short-instances", "2"], "prefill-instances"),
+     (["--policy", "phasor", "--standby-instances", "-1"], "standby-instances")],
+)  # fmt: skip
+def test_bad_input_is_one_line(options, word, capsys):
+    assert main([*FAST, *options]) == 2
+    message = capsys.readouterr().err.strip()
+    assert word in message and len(message.splitlines()) == 1

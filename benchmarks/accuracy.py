@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=("full", *PROTOCOLS))
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--note", default="", help="a line to put at the head of the report file")
     chosen = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     points, table = to_points(read_rows(ROWS))
@@ -61,10 +62,10 @@ def main() -> None:
             start = calibration.read(DATA / "calibration.json")
             np.save(KEPT / f"{protocol}.npy", held_out(points, rows, protocol, start=start, max_steps=STEPS_FOLD))
     if chosen.report or chosen.only is None:
-        report(rows, {p: np.load(KEPT / f"{p}.npy") for p in PROTOCOLS})
+        report(rows, {p: np.load(KEPT / f"{p}.npy") for p in PROTOCOLS}, chosen.note)
 
 
-def report(rows: list[Row], predicted: dict[str, np.ndarray]) -> None:
+def report(rows: list[Row], predicted: dict[str, np.ndarray], note: str = "") -> None:
     """Tables, intervals and figures from held-out predictions."""
     measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
     write_intervals(rows, measured, predicted)
@@ -87,7 +88,8 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray]) -> None:
     parameters(rows)
     figures(rows, measured, predicted["random"])
     head = "Errors in per cent on measured serving points that the calibration did not see: median, mean, P90."
-    text = "\n".join([head, f"Made by benchmarks/accuracy.py from {ROWS.name}.", "", *LINES, ""])
+    made = f"Made by benchmarks/accuracy.py from {ROWS.name}. {note}".rstrip()
+    text = "\n".join([head, made, "", *LINES, ""])
     (ROOT / "benchmarks" / "results" / "accuracy.txt").write_text(text)
 
 
@@ -185,20 +187,21 @@ def figures(rows, measured, log) -> None:
     clients = np.array([row.concurrency for row in rows])
     colours = ("tab:green", "tab:blue", "tab:orange", "tab:red")
     for name, draw in (("accuracy", _scatter), ("accuracy_residuals", _residuals)):
-        figure = Figure(figsize=(10, 4.6), layout="constrained")
+        figure = Figure(figsize=(10, 5), layout="constrained")
         for j, (ax, metric) in enumerate(zip(figure.subplots(1, 2), ("TTFT", "TPOT"), strict=True)):
             for value, colour in zip(sorted(set(kind), reverse=True), colours, strict=False):
                 of = kind == value
                 draw(ax, metric, measured[of, j], log[of, j], clients[of], value, colour)
-            ax.legend(fontsize=8, loc="upper left")
+            if draw is _scatter:
+                ends = np.exp([min(measured[:, j].min(), log[:, j].min()), max(measured[:, j].max(), log[:, j].max())])
+                ax.plot(ends * 1e3, ends * 1e3, "k-", lw=0.6)
+        figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=9, markerscale=3)
         figure.savefig(folder / f"{name}.png", dpi=130)
 
 
 def _scatter(ax, metric, measured, log, _, label, colour) -> None:
     ax.loglog(np.exp(measured) * 1e3, np.exp(log) * 1e3, ".", ms=3, alpha=0.5, color=colour, label=label)
-    ends = np.array([*ax.get_xlim()])
-    ax.plot(ends, ends, "k-", lw=0.6)
-    ax.set(xlabel=f"measured {metric} [ms]", ylabel=f"predicted {metric}, random folds [ms]", xlim=ends)
+    ax.set(xlabel=f"measured {metric} [ms]", ylabel=f"predicted {metric}, random folds [ms]")
 
 
 def _residuals(ax, metric, measured, log, clients, label, colour) -> None:

@@ -26,7 +26,8 @@ RATIOS = ("expert_imbalance",)
 
 #: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).
 DEVIATION = {"all": 1.0, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "generation+backend": 0.15,
-             "gpu+backend": 0.15, "precision": 0.15, "gpu+backend+precision": 0.2}  # fmt: skip
+             "gpu+backend": 0.15, "precision": 0.05, "generation+precision": 0.2,
+             "gpu+backend+precision": 0.2}  # fmt: skip
 #: Properties of models or of the method, not of a machine: one value for all (and one per architecture).
 SHARED = ("acceptance_frac", "expert_imbalance", "routing_spread_frac")
 #: What depends on the architecture's kernels, and on how prompts reach them.
@@ -72,6 +73,7 @@ def levels(system: str, backend: str, precision: str, architecture: str, mode: s
         f"generation+backend={gen}+{backend}",
         f"gpu+backend={system}+{backend}",
         f"precision={precision}",
+        f"generation+precision={gen}+{precision}",  # a type has units of its own only from some generation on
         f"gpu+backend+precision={system}+{backend}+{precision}",
         f"family={architecture}",
         f"family+backend={architecture}+{backend}",

@@ -69,6 +69,7 @@ def test_the_papers_knee_lies_where_its_latency_jumps(paper):
     assert low < whole.clients <= high and whole.ceiling_rps == pytest.approx(18.0, rel=0.06)
 
 
+@pytest.mark.slow
 def test_a_closed_loop_is_recovered_from_its_throughput():
     clients = np.geomspace(1.0, 512.0, 14)
     rates = np.asarray(closed_loop_rps(clients, 6.0, 0.05))

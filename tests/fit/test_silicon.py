@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmodels.fit import hierarchy, silicon
-from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load
+from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load, quantiles
 from dmodels.fit.points import to_points
 from dmodels.fit.predict import errors, noise_floor, outliers, predict
 from dmodels.fit.protocols import folds, measurement
@@ -87,13 +87,14 @@ def test_what_was_not_measured_falls_back():
 
 
 def test_intervals_widen_with_novelty():
-    def width(model, gpu):
-        spread = interval(gpu, "vllm", model)["tpot"]["80"]
-        assert spread.low < 1.0 < spread.high
-        return np.log(spread.high / spread.low)
-
-    known = width("meta-llama/Llama-3.1-70B", "h200_sxm")
-    assert known < width("meta-llama/Llama-3.1-70B", "gb300") < width("google/gemma-3-27b-it", "gb300") * 1.5
+    groups = quantiles().groups
+    for metric in ("ttft", "tpot"):
+        low, high = zip(*(groups[f"{n}/agg/stated"][metric]["80"] for n in ("known", "pair")), strict=True)
+        assert high[0] - low[0] < high[1] - low[1]  # a pair never measured is less certain
+    spread = interval("h200_sxm", "vllm", "meta-llama/Llama-3.1-70B")
+    for metric in ("ttft", "tpot"):
+        inner, outer = spread[metric]["80"], spread[metric]["95"]
+        assert outer.low < inner.low < 1.0 < inner.high < outer.high
 
 
 def test_links_are_inverses_and_the_file_keeps_the_effects():

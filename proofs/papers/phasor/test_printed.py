@@ -1,0 +1,50 @@
+"""Phasor's numbers: the computed column is what the code gives, and each verdict is right."""
+
+import csv
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import pytest
+
+from .printed import computed
+
+VERDICTS = {"follows", "does not follow", "input", "unprinted"}
+
+
+def _rows():
+    for name in ("energy", "calibration", "gains"):
+        lines = Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("# Phasor.")
+        yield from csv.DictReader(lines[1:])
+
+
+ROWS = list(_rows())
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return computed()
+
+
+def rounds_to(number: float, printed: str) -> bool:
+    """True if `number` rounds to the printed text at the printed precision."""
+    exponent = Decimal((0, (1,), Decimal(printed).as_tuple().exponent))
+    return Decimal(repr(number)).quantize(exponent, ROUND_HALF_UP) == Decimal(printed)
+
+
+def test_ids_are_unique_and_every_computed_number_is_listed(numbers):
+    ids = [row["id"] for row in ROWS]
+    assert len(set(ids)) == len(ids) and set(numbers) <= set(ids) and {row["verdict"] for row in ROWS} == VERDICTS
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_the_row_says_what_the_code_gives(row, numbers):
+    number = numbers.get(row["id"])
+    if number is not None:
+        assert float(row["computed"]) == pytest.approx(number, rel=1e-4)
+    if row["verdict"] == "follows":
+        assert rounds_to(number, row["printed"])
+    elif row["verdict"] == "does not follow":
+        assert not rounds_to(number, row["printed"]) and row["arithmetic"]
+    else:
+        assert (row["verdict"] == "input") == (number is None)

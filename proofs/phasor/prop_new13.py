@@ -1,0 +1,67 @@
+r"""NEW-13. The ratio trigger theta does not exclude flapping; $\Phi_{giver} \ge y_{crit}$ does (Appendix B.5).
+
+$$y_{crit} = \frac{\theta/(n_g + 1) + 1/(n_v - 1)}{n_v/(n_v - 1) - \theta^2 n_g/(n_g + 1)}$$
+
+**Verdict: refuted** as "the smallest ratio that suppresses oscillations": y_crit rises with theta (2), and at 4 + 4
+workers, theta = 0.62, loads (3.3, 2.8) flap for ever (3). Below 0 both triggers fire at once (4). Proved here: a move
+made at $\Phi \ge y_{crit}$ is not undone at the same loads (1); a rule that lowers the larger utilisation by a margin m
+never returns to a configuration while loads stay within m/(2 - m) (5).
+"""
+
+import jax.numpy as jnp
+import sympy as sp
+
+from dmodels.control import phasor_flow as flow
+from proofs.claim import PHASOR, Claim, Verdict
+
+CLAIM = Claim(
+    id="NEW-13",
+    source=PHASOR,
+    where="Appendix B.5",
+    says="theta_flow = 0.62 is the smallest ratio that suppresses oscillating reconfigurations",
+    verdict=Verdict.REFUTED,
+    error="flapping is excluded exactly for freeness of the giving pool above y_crit (0.446 at 4 + 4)",
+    means="Before moving a worker, check that the opposite trigger would not fire; or ask for a drop in the larger "
+    "utilisation.",
+)
+
+
+def test_the_condition():  # 1
+    y, theta, g, v = sp.symbols("y theta g v", positive=True)
+    after_gain = 1 - (1 - theta * y) * g / (g + 1)  # the worst firing state is Phi_gainer = theta Phi_giver
+    after_give = 1 - (1 - y) * v / (v - 1)
+    crit = (theta / (g + 1) + 1 / (v - 1)) / (v / (v - 1) - theta**2 * g / (g + 1))
+    assert sp.simplify((after_give - theta * after_gain).subs(y, crit)) == 0
+    slope = sp.diff(after_give - theta * after_gain, y)
+    assert sp.simplify(slope - (v / (v - 1) - theta**2 * g / (g + 1))) == 0  # positive: theta < 1, so y >= crit is safe
+    numbers = {g: 4, v: 4, theta: sp.Rational(62, 100)}
+    assert abs(float(crit.subs(numbers)) - float(flow.y_crit(4.0, 4.0, 0.62))) < 1e-12
+
+
+def test_a_larger_theta_needs_more_freeness():  # 2
+    theta = jnp.linspace(0.01, 0.99, 99)
+    for g, v in ((1.0, 2.0), (4.0, 4.0), (10.0, 3.0)):
+        assert bool((jnp.diff(flow.y_crit(g, v, theta)) > 0).all())
+
+
+def test_it_flaps_below():  # 3
+    theta, load_p, load_d = sp.Rational(62, 100), sp.Rational(33, 10), sp.Rational(28, 10)
+    phi = lambda n_p, n_d: (1 - load_p / n_p, 1 - load_d / n_d)
+    p, d = phi(4, 4)
+    assert p < theta * d
+    p, d = phi(5, 3)
+    assert d < theta * p  # and back to 4 + 4
+
+
+def test_no_dead_zone_below_zero():  # 4
+    p = d = sp.Integer(-1)
+    theta = sp.Rational(62, 100)
+    assert p < theta * d and d < theta * p
+
+
+def test_descent_has_no_cycle():  # 5: one move changes V at the base loads by at most this factor
+    m, e = sp.symbols("m e", positive=True)
+    limit = m / (2 - m)
+    assert sp.simplify(((1 - m) * (1 + e) / (1 - e)).subs(e, limit) - 1) == 0
+    assert sp.simplify(sp.diff((1 + e) / (1 - e), e) - 2 / (1 - e) ** 2) == 0  # increasing: below the limit a fall
+    assert abs(float(flow.drift_limit(0.2)) - 0.2 / 1.8) < 1e-15

@@ -111,7 +111,8 @@ def figure(rows: list[dict]) -> None:
     left.set(yscale="log", ylabel="windows per CPU-second", title="Skewed costs, capacities bind")
     left.set_xticks(range(len(cells)), [f"{n} x {m} of {room}" for n, m, room in cells], rotation=30)
     left.set_xlabel("rows x columns of capacity")
-    left.legend(fontsize=7)
+    left.set_ylim(top=2e6)
+    left.legend(fontsize=7, ncols=2, loc="upper right")
     for m in sorted({m for _, m in SIZES}):
         for skewed, style in ((False, "o-"), (True, "s--")):
             line = [r for r in rows if r["what"] == "scaling" and r["m"] == m and r["skewed"] == skewed]

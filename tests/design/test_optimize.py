@@ -1,0 +1,96 @@
+"""Continuous optima against SciPy and known answers; their derivatives against solving again."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize as scipy_minimize
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.design.optimize import derivative, minimize
+from dmodels.models.queueing import erlang_c
+
+
+def hills(x, p):
+    """Rastrigin's function: a hundred local minima, the least at p["at"]."""
+    y = x - p["at"]
+    return jnp.sum(y**2 - 3.0 * jnp.cos(2 * jnp.pi * y))
+
+
+def test_many_starts_find_the_lowest_of_many_minima():
+    found = minimize(hills, [-3.0, -3.0], [3.0, 4.0], {"at": np.array([0.3, -0.7])}, starts=96)
+    np.testing.assert_allclose(found.value["x"], [0.3, -0.7], atol=1e-6)
+    assert found.flags == 0 and found.value["objective"] == pytest.approx(-6.0)
+    assert np.ptp(found.value["spread"]) > 0.5  # the starts do reach different minima
+
+
+def split_cost(x, p):
+    """Mean waits of two pools that share a rate: x = (share to the first, servers of the first)."""
+    share, servers = x[0], x[1]
+    rates = p["rate_rps"] * jnp.stack([share, 1.0 - share])
+    counts = jnp.stack([servers, p["servers_count"] - servers])
+    loads = rates / p["served_rps"]
+    waits = erlang_c(counts, loads) / jnp.maximum(counts - loads, 1e-3) / p["served_rps"]
+    return jnp.sum(rates / p["rate_rps"] * (waits + 1.0 / p["served_rps"])) + p["toll_s"] * share**2
+
+
+def roomy(x, p):
+    """Both pools at most 90 % loaded, and no more than 60 % to the first."""
+    share = x[0]
+    rates = p["rate_rps"] * jnp.stack([share, 1.0 - share])
+    counts = jnp.stack([x[1], p["servers_count"] - x[1]])
+    return jnp.concatenate([rates / p["served_rps"] / counts - 0.9, jnp.stack([share - p["most_frac"]])])
+
+
+SPLIT = {"rate_rps": 30.0, "servers_count": 20.0, "served_rps": np.array([2.5, 1.5]), "toll_s": 0.02, "most_frac": 0.6}
+BOX = ([0.05, 2.0], [0.95, 18.0])
+
+
+@pytest.fixture(scope="module")
+def split():
+    return minimize(split_cost, *BOX, SPLIT, roomy, starts=8)
+
+
+def test_a_routing_split_agrees_with_scipy(split):
+    assert split.flags == 0 and split.certificate["violation"] < 1e-5
+    cost = jax.jit(jax.value_and_grad(lambda x: split_cost(x, SPLIT)))
+    room, slope = (jax.jit(f) for f in (lambda x: -roomy(x, SPLIT), jax.jacobian(lambda x: -roomy(x, SPLIT))))
+    host = lambda f: lambda x: np.asarray(f(x))
+    told = [scipy_minimize(lambda x: [np.asarray(v) for v in cost(x)], start, jac=True, method="SLSQP",
+                           bounds=list(zip(*BOX, strict=True)),
+                           constraints={"type": "ineq", "fun": host(room), "jac": host(slope)})
+            for start in ([0.5, 9.0], [0.6, 8.0])]  # fmt: skip
+    best = min(told, key=lambda found: found.fun if found.success else np.inf)
+    assert split.value["objective"] == pytest.approx(best.fun, rel=1e-4)
+    np.testing.assert_allclose(split.value["x"], best.x, rtol=2e-2)
+
+
+def test_derivatives_of_the_answer_are_those_of_solving_again(split):
+    dx, dv = derivative(split_cost, split, *BOX, SPLIT, roomy)
+    for name, step in (("rate_rps", 0.02), ("toll_s", 1e-3), ("most_frac", 1e-3)):
+        up, down = (minimize(split_cost, *BOX, SPLIT | {name: SPLIT[name] + sign * step}, roomy, starts=8)
+                    for sign in (1, -1))  # fmt: skip
+        slope = (up.value["objective"] - down.value["objective"]) / (2 * step)
+        assert float(dv[name]) == pytest.approx(slope, rel=1e-3, abs=1e-4)
+        np.testing.assert_allclose(dx[name], (up.value["x"] - down.value["x"]) / (2 * step), rtol=2e-2, atol=1e-2)
+
+
+def test_the_shadow_price_of_a_linear_programme_is_its_dual():
+    """min -3x - 5y, x <= 4, 2y <= 12, 3x + 2y <= 18: x = 2, y = 6, duals 0, 3/2, 1 (a textbook's example)."""
+    objective = lambda x, p: -3.0 * x[0] - 5.0 * x[1]
+    limits = lambda x, p: jnp.stack([x[0] - 4.0, 2.0 * x[1] - 12.0, 3.0 * x[0] + 2.0 * x[1] - 18.0])
+    found = minimize(objective, [0.0, 0.0], [10.0, 10.0], constraints=limits, starts=4)
+    np.testing.assert_allclose(found.value["x"], [2.0, 6.0], atol=1e-4)
+    np.testing.assert_allclose(found.value["multipliers"], [0.0, 1.5, 1.0], atol=1e-3)
+
+
+def test_a_bound_may_hold_the_answer_and_no_answer_is_said():
+    at_bound = minimize(lambda x, p: (x[0] + 2.0) ** 2, [0.0], [5.0], starts=2)
+    assert at_bound.flags == 0 and at_bound.value["x"][0] == 0.0
+    none = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=lambda x, p: jnp.stack([2.0 - x[0]]), starts=2)
+    assert none.flags & Flag.INFEASIBLE
+    with pytest.raises(InputError, match="low < high"):
+        minimize(hills, [1.0], [1.0])

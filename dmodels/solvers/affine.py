@@ -96,9 +96,16 @@ def _pivot_one(m, q, a, b, low, high, x, lam, most):
     """One game; writes x and lam. State of a variable: 0 inside, -1 at its lower bound, 1 at its upper."""
     n, rows = q.shape[0], b.shape[0]
     state, tight = np.zeros(n, np.int8), np.zeros(rows, np.bool_)
+    for i in range(n):  # start from the bounds, and free what wants to leave them: small systems from the first round
+        x[i] = low[i] if np.isfinite(low[i]) else (high[i] if np.isfinite(high[i]) else 0.0)
     for i in range(n):
-        if low[i] == high[i]:
+        r = q[i]
+        for c in range(n):
+            r += m[i, c] * x[c]
+        if low[i] == high[i] or (np.isfinite(low[i]) and r >= 0.0):
             state[i] = -1
+        elif not np.isfinite(low[i]) and np.isfinite(high[i]) and r <= 0.0:
+            state[i] = 1
     index = np.empty(n + rows, np.int64)
     system, right = np.empty((n + rows, n + rows)), np.empty(n + rows)
     fewest, patience = n + rows + 1, 5

@@ -48,3 +48,16 @@ def test_the_row_says_what_the_code_gives(row, numbers):
         assert not rounds_to(number, row["printed"]) and row["arithmetic"]
     else:
         assert (row["verdict"] == "input") == (number is None)
+
+
+@pytest.mark.parametrize("name", ["table2", "table5"])
+def test_simulated_tables_carry_an_interval_and_the_verdict_that_it_gives(name):
+    lines = Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    rows = list(csv.DictReader(lines[1:]))
+    assert len(rows) >= 15
+    for row in rows:
+        printed, value, reach = (float(row[k]) for k in ("printed", "simulated", "half_width"))
+        inside = abs(value - printed) <= reach + 0.005
+        same = (printed - 1) * (value - 1) > 0 and abs(value - 1) > reach
+        expected = "within the interval" if inside else "same side of 1" if same else "does not reproduce"
+        assert row["verdict"] == expected

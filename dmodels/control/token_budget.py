@@ -21,6 +21,7 @@ from math import exp, inf, isfinite
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
@@ -103,7 +104,7 @@ def pools(thresholds_tokens, contexts_tokens, spill_count=inf) -> Pools:
             and limits == sorted(limits) and all(0 < b <= c for b, c in pairs) and min(spill) >= 0):  # fmt: skip
         raise InputError(f"thresholds_tokens {limits}, contexts_tokens {contexts}, spill_count {spill}; accepted: "
                          "increasing contexts, and a threshold within each (the last may be left out)")  # fmt: skip
-    return Pools(jnp.asarray(limits, float), jnp.asarray(contexts, float), jnp.asarray(spill, float))
+    return Pools(*(np.array(column, np.float64) for column in (limits, contexts, spill)))
 
 
 def init(categories: int, params: Settings | None = None) -> State:
@@ -182,10 +183,10 @@ def route(
 def dispatch(total: Real, queued_count: Real, where: Pools) -> Decision:
     """Lines 6 to 18 of Algorithm 1, once the total is known."""
     last = where.contexts_tokens.shape[-1] - 1
-    holds = total <= where.contexts_tokens
+    holds = jnp.asarray(total <= where.contexts_tokens)
     takes = holds & (total <= where.thresholds_tokens)
     home = jnp.where(jnp.any(takes), jnp.argmax(takes), last)
-    full = queued_count > where.spill_count
+    full = jnp.asarray(queued_count > where.spill_count)
     depth = queued_count / jnp.maximum(where.spill_count, 1.0)
     depth = jnp.where(holds & ~full, depth, inf)
     other = jnp.argmin(depth)

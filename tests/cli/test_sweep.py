@@ -1,0 +1,104 @@
+"""`dmodels sweep` end to end: the file, the figure, the numbers against the plan's own evaluation, and bad input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dmodels.cli import main
+from dmodels.design.files import read
+
+SCENARIO = """
+[model]
+name = "llama-3.1-70b"
+[gpu]
+name = "h100_sxm"
+[workload]
+input_tokens = 1000
+output_tokens = 200
+[slo]
+ttft = "2 s"
+tpot = "60 ms"
+"""
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sweep") / "scenario.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_pools_are_the_smallest_that_keep_the_slos(scenario, tmp_path, capsys):
+    """The file holds what evaluating one instance more and one less says."""
+    out = tmp_path / "sweep.nc"
+    argv = ["sweep", str(scenario), "--axis", "tp=1,4,8", "--axis", "rate=10:1000:log:4"]
+    assert main([*argv, "--out", str(out), "--plot", "curves", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["result"]["points_count"] == 12 and out.with_suffix(".png").stat().st_size > 5000
+    with read(out) as ds:
+        ds = ds.load()
+    assert ds.sizes == {"tp": 3, "rate_rps": 4} and ds.rate_rps.units == "req/s"
+    assert (ds.flags.sel(tp=1) != 0).all()  # 141 GB of weights do not fit into 80 GB
+    good = ds.sel(tp=[4, 8])
+    assert (good.flags == 0).all() and (good.tpot_s <= 0.06).all() and (good.ttft_s <= 2.0).all()
+    np.testing.assert_array_equal(good.gpus, good.instances * good.tp)
+    # the same points with one instance less miss an SLO or are overloaded
+    rates = [float(x) for x in ds.rate_rps]
+    for tp in (4, 8):
+        sized = {float(n) for n in good.instances.sel(tp=tp)}
+        counts = sorted(sized | {n - 1 for n in sized if n > 1})
+        axis = "instances=" + ",".join(f"{n:g}" for n in counts)
+        rate = "rate=" + ",".join(f"{r!r}" for r in rates)
+        again = tmp_path / f"again{tp}.nc"
+        main(["sweep", str(scenario), "--axis", f"tp={tp}", "--axis", rate, "--axis", axis, "--out", str(again)])
+        with read(again) as fixed:
+            for r in rates:
+                n = float(good.instances.sel(tp=tp, rate_rps=r))
+                at = fixed.flags.sel(tp=tp, rate_rps=r)
+                assert int(at.sel(instances=n)) == 0
+                assert n == 1 or int(at.sel(instances=n - 1)) != 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--axis", "tpp=1,2"], "tp"),
+        (["--axis", "tp="], "empty"),
+        (["--axis", "tp"], "NAME=VALUES"),
+        (["--axis", "rate=10 ms"], "rps"),
+        (["--axis", "ttft=1 s,2 req/s"], "not one of"),
+        (["--axis", "rate=10:5:log:4"], "below"),
+        (["--axis", "rate=1:5:cubic:4"], "LOW:HIGH:log:COUNT"),
+        (["--axis", "rate=0:5:log:4"], "out of range"),
+        (["--axis", "tp=1.5"], "whole"),
+        (["--axis", "tp=1", "--axis", "tp=2"], "twice"),
+        (["--axis", "rate=5,5"], "twice"),
+        (["--axis", "rate=-5"], "out of range"),
+        (["--axis", "percentile=1.2"], "shares"),
+        (["--axis", "gpu=h1000", "--axis", "rate=5"], "nearest"),
+        (["--axis", "tp=4"], "rate is missing"),
+        (["--axis", "rate=10:1e5:log:100000", "--axis", "ttft=0.01:9:lin:100000"], "GiB"),
+        (["--axis", "rate=5", "--plot", "bars", "--out", "x.nc"], "pareto"),
+        (["--axis", "rate=5", "--plot", "curves"], "--figure"),
+        (["--axis", "rate=5", "--out", "x.xlsx"], r".nc, .zarr"),
+        (["--axis", "rate=5", "--output", "cost"], "cost_usd"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(scenario, capsys, argv, says):
+    assert main(["sweep", str(scenario), *argv]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1, error
+
+
+def test_scenario_mistakes_and_no_feasible_point(scenario, tmp_path, capsys):
+    path = tmp_path / "bad.toml"
+    path.write_text(SCENARIO.replace("ttft", "tfft"))
+    assert main(["sweep", str(path), "--axis", "tp=1"]) == 2 and "ttft" in capsys.readouterr().err
+    assert main(["sweep", str(scenario), "--axis", "tp=1", "--axis", "rate=5"]) == 1
+    assert "0 of 1 points" in capsys.readouterr().out
+    assert main(["sweep", str(scenario), "--axis", "rate=5", "--show-python"]) == 0
+    compile(capsys.readouterr().out, "shown", "exec")

@@ -87,7 +87,8 @@ def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axe
         every = _over(part, output, [x], flagged=True)
         bad = np.isnan(good) & np.isfinite(every)
         ax.plot(along[bad], every[bad], "o", mfc="none", markersize=4, color=colour)
-    ax.plot([], [], "o", mfc="none", markersize=4, color="0.4", label="flagged")
+    if not bool(feasible(ds).all()):
+        ax.plot([], [], "o", mfc="none", markersize=4, color="0.4", label="flagged")
     ax.set(xlabel=label(ds, x), ylabel=label(ds, output))
     _scales(ax, along, _over(ds, output, [x]))
     ax.legend(frameon=False, fontsize="small")
@@ -141,3 +142,28 @@ def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 def _tell(value) -> str:
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def tornado(ds, output: str, ax: Axes | None = None) -> Axes:
+    """Bars from the base value to `output` at the ends of each argument's span (`one_at_a_time`), widest on top.
+
+    An end that is flagged is hatched.
+    """
+    ax = ax or _axes()
+    base = float(ds[f"base_{output}"])
+    reach = np.abs(np.nan_to_num(ds[output].values - base, posinf=0.0, neginf=0.0)).max(axis=1)
+    for y, place in enumerate(np.argsort(reach)):
+        for end, colour in zip((0, 1), COLOURS, strict=False):
+            value, bad = float(ds[output].values[place, end]), int(ds.flags.values[place, end]) != 0
+            if np.isfinite(value):
+                ax.barh(y, value - base, left=base, height=0.6, color=colour, alpha=0.9, hatch="//" if bad else "")
+    spans = zip(ds.argument.values, ds.low.values, ds.high.values, strict=True)
+    told = [f"{name}  {_tell(low)} .. {_tell(high)}" for name, low, high in spans]
+    names = [told[i] for i in np.argsort(reach)]
+    ax.set_yticks(range(len(names)), names)
+    ax.barh([0], [0], color=COLOURS[0], label="low end")
+    ax.barh([0], [0], color=COLOURS[1], label="high end")
+    ax.axvline(base, color="0.2", linewidth=1)
+    ax.set(xlabel=label(ds, output))
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return ax

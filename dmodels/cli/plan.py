@@ -33,7 +33,7 @@ def command(
     e2e: Annotated[str | None, typer.Option("--e2e", "--e2e-p99", help="bound on the whole request")] = None,
     percentile: Annotated[float, typer.Option(help="share of requests that must meet each bound")] = 0.99,
     tp: Annotated[str, typer.Option(help="tensor-parallel degrees to try")] = "1,2,4,8",
-    pp: Annotated[str, typer.Option(help="pipeline-parallel degrees to try")] = "1,2",
+    pp: Annotated[str, typer.Option(help="pipeline-parallel degrees to try; beyond 1 nothing is measured")] = "1",
     weights: Annotated[
         str, typer.Option(help="weight precisions to try: as-published, bf16, fp8, fp4")
     ] = "as-published",
@@ -48,6 +48,7 @@ def command(
     backend: Annotated[str, typer.Option(help="engine whose measured speeds apply: vllm, sglang, trtllm")] = "vllm",
     gpu_file: Annotated[str | None, typer.Option(help="your own GPUs or prices (CSV or TOML)")] = None,
     sensitivity: Annotated[bool, typer.Option(help="also vary one input at a time")] = True,
+    verify: Annotated[bool, typer.Option(help="also simulate the recommended pools, request by request")] = False,
     out: Annotated[Path | None, typer.Option(help="write the report, one HTML page, to this file")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
@@ -96,6 +97,8 @@ def command(
         print(render.as_json("plan", plan_tables.inputs(answer), plan_tables.result(answer, changes)))
     else:
         _print(answer, changes)
+    if verify and answer.best is not None:
+        _verify(answer)
     if out is not None:
         from dmodels.report.plan_page import plan_page
 
@@ -146,6 +149,22 @@ def _print(answer, changes) -> None:
     if answer.rejections:
         title, head, rows = plan_tables.rejections_table(answer.rejections)
         render.print_table(title, head, rows[:8])
+
+
+def _verify(answer) -> None:
+    """Closed form beside simulation, on stderr with `--json` so that stdout stays one document."""
+    import jax
+
+    from dmodels.studies.verify import verify
+
+    for checked in verify(answer, jax.random.key(0)):
+        rows = [
+            [r.metric, r.predicted, r.measured.value, f"{r.measured.low:.4g} to {r.measured.high:.4g}",
+             f"{r.error_frac:+.1%}"]
+            for r in checked.rows
+        ]
+        head = ["metric", "closed form", "simulated", "95 % interval", "error"]
+        render.print_table(f"{checked.pool.stage.name}: one instance, simulated", head, rows)
 
 
 def _number(field: str, text: str) -> float:

@@ -26,8 +26,9 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, quantity
 
 from .latency import Efficiency, step
-from .queueing import erlang_c, sum_quantile_s, wait_mean_s
-from .requests import LEVELS, Requests
+from .queueing import erlang_c, sum_quantile_s
+from .requests import GAP_WEIGHTS, LEVELS, Requests
+from .stalls import stalled_tpot_s
 
 
 class Engine(Record):
@@ -167,13 +168,15 @@ class Roofline(NamedTuple):
 
 def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
             slo: SLO | None = None, engine: Engine | None = None, prompt_s: Real = 0.0,
-            transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0) -> Operating:  # fmt: skip
+            transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0,
+            pp: Real = 1.0) -> Operating:  # fmt: skip
     """Steady state of an instance that `arrival_rps` requests a second reach, with memory for `slots_count` of them.
 
     prompt_s              host time of a prompt before its first step (tokenizer, scheduling)
     transfer_s_per_token  KV transfer of a prompt token to another worker, part of TTFT (prefill/decode split)
     slowdown              factor on every time: 1 for the calibrated model, its interval's ends for the error bar
     dp                    ranks of attention data parallelism, each with its own batch limit
+    pp                    pipeline stages: they fill each other's time, but one prompt passes them one after another
 
     `requests` with output_tokens 0 makes a prefill worker, with prefill_tokens 0 a decode worker.
     Flags: OVERLOAD where there is no steady state, NO_FIT where no request fits, SLO_MISS.
@@ -198,31 +201,53 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     prefill_wait = 0.5 * x * one_prompt**2 * square * safe_divide(1.0, 1.0 - prefill_busy)
     service = requests.output_tokens * mean_step + alone + one_prompt
     slot_load = x * service
-    slot_wait = wait_mean_s(x, service, slots, requests.output_scv)
-    waits = 1.0 - (1.0 - erlang_c(slots, slot_load)) * (1.0 - jnp.minimum(prefill_busy, 1.0))
+    # G/G/c by Allen and Cunneen, as `queueing.wait_mean_s`, with the wait of those that wait kept apart
+    queued = safe_divide(service * (1.0 + requests.output_scv) / 2.0, slots - slot_load)
+    full = erlang_c(slots, slot_load)
+    slot_wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
+    # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
+    cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
+    room = safe_divide(1.0, 1.0 - prefill_busy)
+    prefill_wait_square = 2.0 * prefill_wait**2 + x * one_prompt**3 * cube * room / 3.0
+    # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
+    # wait, about half is for the step under way, and what comes then is in the next one together with the prompt.
+    shared = 1.0 + 0.5 * busy
+    prefill_wait, prefill_wait_square = prefill_wait * shared, prefill_wait_square * shared**2
     wait = slot_wait + prefill_wait
+    slot_wait_square = 2.0 * slot_wait * queued
+    wait_square = slot_wait_square + prefill_wait_square + 2.0 * slot_wait * prefill_wait
+    waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
     overload = overload | (prefill_busy >= 1.0) | (slot_load >= slots)
 
-    per_token = safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
-    fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins, and that one
-    own = fixed[..., None] + per_token[..., None] * requests.prefill_edge_tokens
+    per_token = pp * safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
+    fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins (a whole one at worst), and that one
+    begins = fixed[..., None] + mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
+    own = begins + per_token[..., None] * requests.prefill_edge_tokens
     q = slo.percentile
     ttft_mean = wait + fixed + per_token * prompt
 
-    z = jax.scipy.special.ndtri(q)
-    crowded = jnp.minimum(slots, n + z * _LIFE_SPREAD * jnp.sqrt(n))
-    alone_crowded, extra_crowded = steps.times(crowded)
-    crowding = safe_divide(alone_crowded, 1.0 - x * extra_crowded) - mean_step
-    stalls = x * mean_step * one_prompt**2 * square * requests.gap_inverse
-    tpot = mean_step + jnp.sqrt(jnp.where(overload, 1.0, crowding**2 + z**2 * stalls + 1e-30))
-    lives = ttft_mean[..., None] - wait[..., None] + mean_step[..., None] * requests.output_edge_tokens
+    answered = prefill_wait + 1.5 * mean_step + one_prompt  # until the first token, once it has a slot
+    answered_variance = prefill_wait_square - prefill_wait**2 + one_prompt**2 * (square - 1.0)
+    crowded, _ = steps.times(jnp.minimum(slots, n + jnp.sqrt(n)))
+    gaps = requests.gap_tokens
+    stalls = mean_step * safe_divide(1.0, alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
+    backlog = x * extra * stalls * answered  # stalls by prompts that came before the first token, and what they beget
+    mean = (busy * mean_step)[..., None] * gaps + backlog[..., None]
+    spread = extra * square * stalls**2
+    variance = spread[..., None] * mean + ((x * extra * stalls) ** 2 * answered_variance)[..., None]
+    stalled = stalled_tpot_s(q, alone, mean, variance, gaps, GAP_WEIGHTS) - alone
+    crowding = jax.scipy.special.ndtri(q) * _LIFE_SPREAD * jnp.where(requests.output_tokens > 0, crowded - alone, 0.0)
+    tpot = alone + jnp.sqrt(stalled**2 + crowding**2 + 1e-30)  # two independent reasons
+    tpot_mean = mean_step + backlog * ((1.0 / gaps) @ GAP_WEIGHTS)
+    lives = (ttft_mean - wait + backlog)[..., None] + mean_step[..., None] * requests.output_edge_tokens
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
 
     worst = jnp.where(overload, jnp.inf, 0.0)
     ttft, tpot, e2e = (slowdown * (time + worst) for time in (ttft, tpot, e2e))
-    ttft_mean, mean_step, wait = (slowdown * (time + worst) for time in (ttft_mean, mean_step, wait))
+    ttft_mean, tpot_mean, wait = (slowdown * (time + worst) for time in (ttft_mean, tpot_mean, wait))
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
     tokens = arrival_rps * requests.output_tokens
-    return Operating(n, slots + 0.0 * n, busy, wait, ttft, ttft_mean, tpot, mean_step, e2e, tokens, flags)
+    decoding = jnp.minimum(n + jnp.where(requests.output_tokens > 0, x * backlog, 0.0), slots)
+    return Operating(decoding, slots + 0.0 * n, busy, wait, ttft, ttft_mean, tpot, tpot_mean, e2e, tokens, flags)

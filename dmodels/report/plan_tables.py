@@ -11,6 +11,8 @@ from dmodels.studies.plan import Plan
 from dmodels.studies.rejections import Rejection
 from dmodels.studies.sensitivity import Change
 
+from .text import cell
+
 Table = tuple[str, list[str], list[list[Any]]]
 
 
@@ -38,7 +40,7 @@ def sentences(answer: Plan) -> list[str]:
         )
     said.append(
         f"With step times anywhere in their 80 % interval the fleet is {best.gpus_low:,.0f} to "
-        f"{_count(best.gpus_high)} GPUs ({answer.calibration.provenance})."
+        f"{_count(best.gpus_high)} GPUs ({best.pools[0].confidence.provenance})."
     )
     alike = [d for d in answer.indistinguishable() if d.kind != best.kind]
     if alike:
@@ -55,11 +57,16 @@ def pools_table(answer: Plan) -> Table:
             "in flight", "slots", "one instance less breaks"]  # fmt: skip
     rows = [
         [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, x.usd_per_hour,
-         _ms(x.ttft_s), _ms(x.tpot_s) if x.stage.role != "prefill" else "-", round(x.decode_count, 1),
-         math.floor(x.slots_count), x.binding]
+         _ranged(x.ttft_s, x.confidence.ttft),
+         _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
+         round(x.decode_count, 1), math.floor(x.slots_count), x.binding]
         for x in answer.best.pools
     ]  # fmt: skip
-    return "Recommended pools (in flight and slots: requests per instance)", head, rows
+    return (
+        "Recommended pools; latencies with their 80 % interval; in flight and slots are requests per instance",
+        head,
+        rows,
+    )
 
 
 def alternatives_table(answer: Plan) -> Table:
@@ -97,7 +104,7 @@ def rests_on(answer: Plan) -> Table:
         ["memory: weights, KV per token, blocks", "exact", "from the model's config"],
         ["memory: activations, runtime", "assumed", "factor 2 on 1 to 3 GiB"],
         ["sequences in memory", "approximate", "P99 of occupancy, normal law with skewness"],
-        ["step times", answer.calibration.provenance, "80 % interval in the table above"],
+        ["step times", *_step_provenance(answer)],
         ["waiting, percentiles", "approximate", "Poisson arrivals per instance; Allen-Cunneen; exponential tails"],
         ["lengths and their joint distribution", "measured", answer.question.workload_name],
         ["prices", "list prices", "catalogue or the file given; see `dmodels catalog gpus`"],
@@ -134,7 +141,7 @@ def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
                        for r in answer.rejections],
         "sensitivity": [vars(c) for c in changes],
         "rate_headroom_frac": answer.headroom_frac, "survives_loss_of_an_instance": answer.survives_loss,
-        "points_count": answer.points_count, "latency_provenance": answer.calibration.provenance,
+        "points_count": answer.points_count,
     }  # fmt: skip
 
 
@@ -145,6 +152,9 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
          "gpus_per_instance": x.layout.gpus, "pool_gpus": x.gpus, "usd_per_hour": x.usd_per_hour,
          "request_share_frac": x.request_share_frac, "max_model_len_tokens": x.max_model_len(),
          "ttft_ms": _ms(x.ttft_s), "tpot_ms": _ms(x.tpot_s), "e2e_ms": _ms(x.e2e_s), "decode_count": x.decode_count,
+         "ttft_interval80_ms": [_ms(x.ttft_s * f) for f in x.confidence.ttft],
+         "tpot_interval80_ms": [_ms(x.tpot_s * f) for f in x.confidence.tpot],
+         "latency_provenance": x.confidence.provenance,
          "slots_count": x.slots_count, "binding": x.binding,
          "command": x.command(answer.question.served_name, answer.question.engine)}
         for x in d.pools
@@ -161,6 +171,19 @@ def _alternative(name: str, d: Deployment) -> list[Any]:
     interval, pools = f"{d.gpus_low:,.0f} to {_count(d.gpus_high)}", d.decomposition().partition(" = ")[2]
     money = [d.usd_per_hour, d.usd_per_year / 1e6, per_mtoken]
     return [name, d.gpus, interval, *money, _ms(d.ttft_s), _ms(d.tpot_s), pools]
+
+
+def _step_provenance(answer: Plan) -> list[str]:
+    if answer.best is None:
+        return ["calibrated", "on measured serving points; assumed for GPU types that were not measured"]
+    said = sorted({pool.confidence.provenance for pool in answer.best.pools})
+    return [said[0].partition(":")[0].partition(" ")[0], "; ".join(said) + "; 80 % intervals in the table above"]
+
+
+def _ranged(seconds: float, factors: tuple[float, float]) -> str:
+    """Milliseconds with their interval."""
+    middle, low, high = (cell(float(f"{1e3 * seconds * factor:.3g}")) for factor in (1.0, *factors))
+    return f"{middle} ({low} to {high})"
 
 
 def _against(change: Change, base: float) -> str:

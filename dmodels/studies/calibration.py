@@ -5,33 +5,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dmodels.core.errors import unknown
 from dmodels.core.model import Model
+from dmodels.fit.calibration import efficiency_for, interval, quantiles
 from dmodels.models.latency import Efficiency
 
 from .designs import Layout
 
-#: Without measured data for a layout's GPU: the interval that is assumed for its step times.
-ASSUMED_INTERVAL = (0.7, 1.4)
+#: Engines whose measured speeds the calibration holds.
+BACKENDS = ("vllm", "sglang", "trtllm")
+#: On a GPU type of which nothing was measured, and for pipeline stages: the interval that is assumed for step times, and for TTFT.
+ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5)}
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """80 % intervals of one layout's predictions, as factors on them, and what they rest on."""
+
+    tpot: tuple[float, float]
+    ttft: tuple[float, float]
+    provenance: str
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Efficiencies and 80 % intervals (factors on predicted times) of each layout, with their provenance."""
+    """Efficiencies and intervals of each layout."""
 
-    provenance: str
     efficiencies: dict[Layout, Efficiency]
-    intervals80: dict[Layout, tuple[float, float]]
+    confidences: dict[Layout, Confidence]
 
     def efficiency(self, layout: Layout) -> Efficiency:
         """Constants of one layout."""
         return self.efficiencies[layout]
 
-    def interval80(self, layout: Layout) -> tuple[float, float]:
-        """(low, high) factors on the predicted times."""
-        return self.intervals80[layout]
+
+def calibrated(model_name: str, precisions: Sequence[Model], layouts: Sequence[Layout], backend: str) -> Calibration:
+    """The shipped calibration for each layout under a serving engine; `precisions` are the layouts' models."""
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, BACKENDS)
+    measured = {system for _, system in quantiles().pairs}
+    efficiencies, confidences = {}, {}
+    for layout, model in zip(layouts, precisions, strict=True):
+        efficiencies[layout] = efficiency_for(layout.gpu, backend, _precision(model), model_name)
+        if layout.gpu in measured and layout.pp == 1:
+            found = interval(layout.gpu, backend, model_name)
+            tpot, ttft = (tuple(map(float, found[metric]["80"])) for metric in ("tpot", "ttft"))
+            confidences[layout] = Confidence(tpot, ttft, _known(model_name, layout.gpu))
+        else:
+            confidences[layout] = Confidence(**ASSUMED, provenance=f"assumed: {layout} was not measured")
+    return Calibration(efficiencies, confidences)
 
 
-def calibrated(model_name: str, model: Model, layouts: Sequence[Layout], backend: str) -> Calibration:
-    """The calibration of each layout for a serving engine."""
-    return Calibration("assumed: global constants, times within -30 % / +40 %", {x: Efficiency() for x in layouts},
-                       {x: ASSUMED_INTERVAL for x in layouts})  # fmt: skip
+def _known(model_name: str, gpu: str) -> str:
+    novelty = quantiles().novelty(gpu, model_name)
+    return {
+        "known": f"calibrated on this model and {gpu}",
+        "pair": f"calibrated on this model and on {gpu}, not on the two together",
+        "model": f"calibrated on {gpu} with other models",
+    }[novelty]
+
+
+def _precision(model: Model) -> str:
+    """The name of the precision in which most weights are stored."""
+    bytes_each = float(model.expert_dtype_bytes if float(model.n_moe_layers) > 0 else model.dense_dtype_bytes)
+    return "bf16" if bytes_each > 1.5 else "fp8" if bytes_each > 0.75 else "fp4"

@@ -10,6 +10,7 @@ import numpy as np
 from dmodels.models.cost import fleet_cost
 from dmodels.models.instance import Engine
 
+from .calibration import Confidence
 from .designs import Layout, Stage
 
 
@@ -32,6 +33,7 @@ class Pool:
     slots_count: float  # requests that fit, per instance
     tokens_per_s: float  # output tokens, whole pool
     binding: str  # what one instance less would break
+    confidence: Confidence
 
     @property
     def gpus(self) -> int:

@@ -27,7 +27,7 @@ from dmodels.models.memory import (
     sequences_by_normal,
 )
 from dmodels.models.memory import stage as pipeline_stage
-from dmodels.models.requests import Requests, requests_between
+from dmodels.models.requests import NO_GAPS, Requests, requests_between
 
 #: Share of the TTFT budget that the prefill workers of a prefill/decode split may use; decode entry gets the rest.
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
@@ -102,6 +102,7 @@ class Cells(NamedTuple):
     prompt_s: Real
     transfer_s_per_token: Real
     dp: Real
+    pp: Real
 
 
 def schemes(thresholds_tokens: list[float], split: bool) -> tuple[list[Stage], list[Scheme]]:
@@ -154,6 +155,7 @@ def cells(
         prompt_s=by_layout(1e-3 * np.asarray(instances.efficiency.prompt_ms)),
         transfer_s_per_token=flat(np.asarray(memory["transfer_s_per_token"])[:, None] * prefill),
         dp=by_layout(instances.parallel.dp),
+        pp=by_layout(instances.parallel.pp),
     )
 
 
@@ -183,10 +185,11 @@ def _requests(workload: Workload, stage: Stage) -> Requests:
     requests = requests_between(workload, stage.low_tokens, stage.high_tokens)
     if stage.role == "prefill":  # a prompt leaves when it is computed
         nothing = 0.0 * requests.output_edge_tokens
-        return requests.replace(output_tokens=0.0, output_edge_tokens=nothing, gap_inverse=0.0, output_scv=0.0)
+        return requests.replace(output_tokens=0.0, output_edge_tokens=nothing, gap_tokens=NO_GAPS, output_scv=0.0)
     if stage.role == "decode":
         return requests.replace(
-            prefill_tokens=0.0, prefill_square=0.0, prefill_edge_tokens=0.0 * requests.prefill_edge_tokens
+            prefill_tokens=0.0, prefill_square=0.0, prefill_cube=0.0,
+            prefill_edge_tokens=0.0 * requests.prefill_edge_tokens,
         )
     return requests
 

@@ -11,7 +11,6 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import stack
-from dmodels.models.latency import Efficiency
 from dmodels.models.memory import out_of_domain, with_kv_dtype, with_weight_dtype
 
 from .designs import Instances, Layout
@@ -19,9 +18,9 @@ from .designs import Instances, Layout
 AS_PUBLISHED = "as published"
 
 
-def layouts(model: Model, gpus: dict[str, GPU], tp: Iterable[int] = (1, 2, 4, 8), pp: Iterable[int] = (1, 2),
+def layouts(model: Model, gpus: dict[str, GPU], tp: Iterable[int] = (1, 2, 4, 8), pp: Iterable[int] = (1,),
             weights: Sequence[str] = (AS_PUBLISHED,), kv: Sequence[str] = (AS_PUBLISHED,)) -> list[Layout]:  # fmt: skip
-    """Layouts that an engine can run: tensor and pipeline parallel within a node, and what suits the model's kind.
+    """Layouts that an engine can run: tensor parallel within a node, pipeline stages anywhere, what suits the model.
 
     A mixture of experts is also laid out with whole experts per GPU (ep = tp); a model with latent attention, whose
     cache tensor parallelism cannot split, also with data-parallel attention (tp1 dpN epN). FP8 weights or cache are
@@ -38,7 +37,7 @@ def layouts(model: Model, gpus: dict[str, GPU], tp: Iterable[int] = (1, 2, 4, 8)
         for degrees in spread
         for w in weights
         for k in kv
-        if degrees[0] * degrees[1] * degrees[2] <= float(gpu.gpus_per_node) and _runs(gpu, w) and _runs(gpu, k)
+        if degrees[0] * degrees[2] <= float(gpu.gpus_per_node) and _runs(gpu, w) and _runs(gpu, k)
     ]
     degrees = np.array([(x.tp, x.pp, x.dp, x.ep) for x in found], float).T
     if not found:
@@ -49,14 +48,13 @@ def layouts(model: Model, gpus: dict[str, GPU], tp: Iterable[int] = (1, 2, 4, 8)
     return [layout for layout, ok in zip(found, good, strict=True) if ok]
 
 
-def instances(model: Model, gpus: dict[str, GPU], found: Sequence[Layout], efficiency) -> Instances:
+def instances(models: Sequence[Model], gpus: dict[str, GPU], found: Sequence[Layout], efficiency) -> Instances:
     """Layouts as one batched record. `efficiency(layout) -> Efficiency` gives each its calibrated constants."""
-    return stack(
-        *[
-            Instances(_precise(model, x), gpus[x.gpu], Parallel(x.tp, x.pp, x.dp, x.ep), efficiency(x))
-            for x in found
-        ]
-    )
+    rows = [
+        Instances(model, gpus[x.gpu], Parallel(x.tp, x.pp, x.dp, x.ep), efficiency(x))
+        for model, x in zip(models, found, strict=True)
+    ]
+    return stack(*rows)
 
 
 def chosen_gpus(names: Sequence[str], file: str | None = None) -> dict[str, GPU]:
@@ -67,12 +65,8 @@ def chosen_gpus(names: Sequence[str], file: str | None = None) -> dict[str, GPU]
     return {canonical: catalog.gpu(name, file) for canonical, name in facts.items()}
 
 
-def default_efficiency(_: Layout) -> Efficiency:
-    """The same constants for every layout: the global calibration."""
-    return Efficiency()
-
-
-def _precise(model: Model, layout: Layout) -> Model:
+def in_precision(model: Model, layout: Layout) -> Model:
+    """The model as the layout stores it."""
     if layout.weights != AS_PUBLISHED:
         model = with_weight_dtype(model, layout.weights)
     return model if layout.kv == AS_PUBLISHED else with_kv_dtype(model, layout.kv)

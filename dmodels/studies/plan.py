@@ -29,7 +29,7 @@ from .calibration import Calibration, calibrated
 from .deployment import Deployment, Pool
 from .designs import Cells, Layout, Scheme, Stage, cells, schemes
 from .evaluate import fewest_instances, sweep_instances
-from .layouts import AS_PUBLISHED, chosen_gpus, instances, layouts
+from .layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances, layouts
 from .rejections import Rejection, rejections
 
 #: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
@@ -53,7 +53,7 @@ class Question:
     slo: SLO
     workload_name: str = "workload"
     tp: tuple[int, ...] = (1, 2, 4, 8)
-    pp: tuple[int, ...] = (1, 2)
+    pp: tuple[int, ...] = (1,)
     weights: tuple[str, ...] = (AS_PUBLISHED,)
     kv: tuple[str, ...] = (AS_PUBLISHED,)
     thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold
@@ -179,8 +179,9 @@ def price(asked: Question) -> Priced:
     """Size every cell's smallest pool."""
     small = compress(asked.workload, *SUPPORT) if asked.workload.input_tokens.shape[-1] > 600 else asked.workload
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
-    calibration = calibrated(asked.model_name, asked.model, found, asked.backend)
-    records = instances(asked.model, asked.gpus, found, calibration.efficiency)
+    models = [in_precision(asked.model, layout) for layout in found]
+    calibration = calibrated(asked.model_name, models, found, asked.backend)
+    records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(_thresholds(asked), asked.split)
     batch = cells(records, asked.workload, small, stages, asked.slo, asked.engine)
     fewest = fewest_instances(batch, asked.rate_rps, asked.engine)
@@ -232,7 +233,7 @@ def _sized(priced: Priced) -> _Sized:
         asked.rate_rps,
         asked.engine,
     )
-    ends = np.array([priced.calibration.interval80(x) for x in priced.layouts])
+    ends = np.array([priced.calibration.confidences[x].tpot for x in priced.layouts])
     low, high = (
         fewest_instances(priced.cells, asked.rate_rps, asked.engine, np.repeat(end, k)).instances for end in ends.T
     )
@@ -257,7 +258,7 @@ def _pool(sized: _Sized, row: int, stage: int) -> Pool:
         priced.stages[stage], layout, count, float(priced.question.gpus[layout.gpu].price_usd_per_hour),
         float(requests.share_frac[cell, 0]), float(requests.longest_tokens[cell, 0]), now["ttft_s"],
         now["ttft_mean_s"], now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
-        now["tokens_per_s"] * count, _binding(sized, cell, count),
+        now["tokens_per_s"] * count, _binding(sized, cell, count), priced.calibration.confidences[layout],
     )  # fmt: skip
 
 

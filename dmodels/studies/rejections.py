@@ -16,8 +16,8 @@ from .evaluate import sweep_instances
 if TYPE_CHECKING:
     from .plan import Priced
 
-#: "Unloaded": so many instances share the rate that nobody waits.
-_MANY = 1e6
+#: "Without load": so few requests a second that none meets another.
+_IDLE_RPS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def rejections(priced: Priced) -> list[Rejection]:
     if not out.size:
         return []
     k = len(priced.stages)
-    idle = sweep_instances(_rows(priced.cells, out * k), np.full((len(out), 1), _MANY), priced.question.rate_rps,
-                           priced.question.engine)  # fmt: skip
+    one = np.ones((len(out), 1))
+    idle = sweep_instances(_rows(priced.cells, out * k), one, _IDLE_RPS, priced.question.engine)
     found = [_why(priced, row, idle, i) for i, row in enumerate(out)]
     return sorted(found, key=lambda r: r.excess)
 
@@ -68,6 +68,8 @@ def _why(priced: Priced, row: int, idle, i: int) -> Rejection:
         have, need = f"{1e3 * value:,.4g} ms", f"at most {1e3 * bound:,.4g} ms"
         return Rejection(layout, f"{name} without load", have, need, fix, excess)
     need = priced.instances[row, 0] * layout.gpus
+    if not np.isfinite(need):
+        return Rejection(layout, "rate", "4,194,304 instances", "more", "a lower rate", np.inf)
     return Rejection(layout, "GPU budget", f"{asked.max_gpus:,.0f} GPUs", f"{need:,.0f} GPUs",
                      f"{need - asked.max_gpus:,.0f} more GPUs", need / max(asked.max_gpus, 1.0))  # fmt: skip
 
@@ -81,7 +83,7 @@ def _more_gpus(priced: Priced, row: int) -> str:
         if (x.gpu, x.weights, x.kv) == (layout.gpu, layout.weights, layout.kv)
         and float(priced.cells.budget_bytes[i * k, 0]) >= float(priced.cells.longest_bytes[i * k, 0])
     ]
-    return f"{min(fits)} GPUs per instance" if fits else "a GPU with more memory"
+    return f"{min(fits)} GPUs per instance" if fits else "pipeline stages (--pp 2) or a GPU with more memory"
 
 
 def _rounded_up_ms(seconds: float) -> float:

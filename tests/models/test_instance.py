@@ -36,8 +36,12 @@ def test_occupancy_obeys_littles_law():
     at = jax.vmap(exact)(jnp.asarray(x))
     served = np.asarray(at.flags) & Flag.OVERLOAD == 0
     assert served.sum() > 30
+    """n = x E[O] t at the mean step t; stalls before an answer's second token are counted on top, so n is no less."""
+    step_s = np.asarray(at.decode_count) / (x * float(REQUESTS.output_tokens))
+    alone = np.asarray(TP8.times(at.decode_count)[0])
+    assert np.all(step_s[served] >= alone[served])
     expected = x * float(REQUESTS.output_tokens) * np.asarray(at.tpot_mean_s)
-    np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=2e-3)
+    np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=0.25)
 
 
 def test_the_table_follows_the_roofline():
@@ -114,7 +118,8 @@ def test_request_sums_by_hand():
     assert float(r.prefill_tokens) == 0.75 * 50 + 0.25 * 300
     assert float(r.prefill_square) == 0.75 * 50**2 + 0.25 * 300**2
     assert float(r.output_tokens) == 0.75 * 11 + 0.25
-    assert float(r.gap_inverse) == pytest.approx(0.1)  # only the first has gaps, ten of them
+    assert r.gap_tokens.tolist() == [10.0] * 10  # only the first has gaps
+    assert float(r.prefill_cube) == 0.75 * 50**3 + 0.25 * 300**3
     assert float(r.context_tokens) == pytest.approx((0.75 * 11 * 105.5 + 0.25 * 300.5) / 8.5)
     assert r.prefill_edge_tokens[[0, -1]].tolist() == [50.0, 300.0]
     assert float(r.longest_tokens) == 301.0

@@ -1,0 +1,106 @@
+"""A plan's closed forms beside a simulation that does not contain them.
+
+The simulator knows the iteration law t(n, tokens), the lengths and the arrivals; it knows no queueing formula. Random
+routing gives each instance Poisson arrivals of its own, which is what the formulas assume; so one instance is simulated
+exactly, iteration by iteration. A router that looks at queues does better than both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
+from dmodels.models.workload import condition
+from dmodels.sim import arrivals, batching, estimate, lengths
+from dmodels.sim.laws import TokenLaw
+from dmodels.sim.requests import Prefill, Served
+from dmodels.sim.verify import Row, against, steady
+
+from .deployment import Pool
+from .plan import Plan
+
+
+class Verified(NamedTuple):
+    """One pool: predictions beside measurements with their 95 % intervals."""
+
+    pool: Pool
+    rows: list[Row]
+
+
+class _Simulated(NamedTuple):
+    """One instance as the simulator takes it."""
+
+    workload: Workload  # at the rate of one instance
+    law: TokenLaw
+    fixed_s: float  # host time and KV transfer of a prompt, which the simulator does not have
+
+
+@float64
+def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: int = 12) -> list[Verified]:
+    """Simulate one instance of each recommended pool, in independent runs of `requests_count` requests."""
+    found = []
+    for i, pool in enumerate(answer.best.pools):
+        q = 1.0 - (1.0 - float(answer.question.slo.percentile)) * pool.stage.percentile_share
+        predicted = {"ttft_mean_s": pool.ttft_mean_s, "ttft_slo_s": pool.ttft_s, "decode_count": pool.decode_count}
+        if pool.stage.role != "prefill":
+            predicted |= {"tpot_mean_s": pool.tpot_mean_s, "tpot_slo_s": pool.tpot_s}
+        one = _simulated(answer, pool)
+
+        def run(key, one=one, pool=pool, q=q):
+            served = _serve(answer, one, pool, key, requests_count)
+            kept, _ = steady(served)
+            return _metrics(Served(*(None if x is None else x[kept] for x in served)), one.fixed_s, q)
+
+        measured = estimate.replicate(run, jax.random.fold_in(key, i), 0.05, min(6, at_most), at_most)
+        found.append(Verified(pool, against(predicted, measured)))
+    return found
+
+
+def _simulated(answer: Plan, pool: Pool) -> _Simulated:
+    asked, priced = answer.question, answer.priced
+    at = priced.cell(priced.layouts.index(pool.layout), priced.stages.index(pool.stage))
+    steps = jax.tree.map(lambda leaf: np.asarray(leaf[at, 0]), priced.cells.steps)
+    prompt = max(float(priced.cells.requests.prefill_tokens[at, 0]), 1e-9)
+    slots = int(pool.slots_count)
+
+    def seconds(n, tokens):
+        alone = np.interp(n, steps.decode_count, steps.alone_s)
+        return np.maximum(alone + np.interp(n, steps.decode_count, steps.extra_s) / prompt * (tokens - n), 1e-9)
+
+    law = TokenLaw.tabulated(seconds, slots, float(asked.engine.max_num_batched_tokens) + slots, points=2049)
+    part = condition(asked.workload, pool.stage.low_tokens, pool.stage.high_tokens)
+    part = part.at_rate(float(part.rate_rps) / pool.instances)
+    if pool.stage.role == "prefill":
+        part = part.replace(output_tokens=np.ones_like(part.output_tokens))
+    if pool.stage.role == "decode":
+        part = part.replace(cached_tokens=part.input_tokens)
+    transfer = float(priced.cells.transfer_s_per_token[at, 0]) * float(priced.cells.requests.prefill_tokens[at, 0])
+    return _Simulated(part, law, float(priced.cells.prompt_s[at, 0]) + transfer)
+
+
+def _serve(answer: Plan, one: _Simulated, pool: Pool, key: jax.Array, count: int) -> Served:
+    key_arrivals, key_lengths = jax.random.split(key)
+    when = arrivals.poisson(key_arrivals, float(one.workload.rate_rps), count)
+    long = lengths.draw(key_lengths, one.workload, count)
+    return batching.simulate(
+        when, long.input_tokens, np.maximum(long.output_tokens, 1), one.law, int(pool.slots_count),
+        chunk_tokens=int(answer.question.engine.max_num_batched_tokens), prefill=Prefill.PACKED,
+        cached_tokens=long.cached_tokens, emits=True,
+    )  # fmt: skip
+
+
+def _metrics(served: Served, fixed_s: float, percentile: float) -> dict[str, float]:
+    gaps = served.tpot_s[np.isfinite(served.tpot_s)]
+    span = float(served.arrival_s[-1] - served.arrival_s[0])
+    found = {
+        "ttft_mean_s": float(served.ttft_s.mean()) + fixed_s,
+        "ttft_slo_s": float(np.quantile(served.ttft_s, percentile)) + fixed_s,
+        "decode_count": float((served.end_s - served.first_token_s).sum()) / span,
+    }
+    if gaps.size:
+        found |= {"tpot_mean_s": float(np.average(gaps)), "tpot_slo_s": float(np.quantile(gaps, percentile))}
+    return found

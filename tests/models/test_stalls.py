@@ -1,0 +1,28 @@
+"""The TPOT of stalled answers against drawn busy periods."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.models.stalls import stalled_tpot_s
+
+
+def test_quantile_of_a_gamma_mixture_agrees_with_drawn_samples():
+    rng = np.random.default_rng(3)
+    gaps, weights = np.array([5.0, 40.0, 300.0]), np.array([0.1, 0.5, 0.4])
+    mean, shape = 0.002 * gaps, np.array([0.7, 3.0, 20.0])
+    kind = rng.choice(3, 400_000, p=weights)
+    drawn = 0.02 + rng.gamma(shape[kind], mean[kind] / shape[kind]) / gaps[kind]
+    for q in (0.5, 0.9, 0.99):
+        got = float(stalled_tpot_s(q, 0.02, mean, mean**2 / shape, gaps, weights))
+        assert got - 0.02 == pytest.approx(np.quantile(drawn, q) - 0.02, rel=0.05)
+
+
+@given(q=st.floats(0.5, 0.999), stall=st.floats(0.0, 10.0), spread=st.floats(0.0, 10.0))
+def test_stalls_never_speed_up_and_more_of_them_never_help(q, stall, spread):
+    gaps, weights = np.array([1.0, 10.0, 1e9]), np.array([0.3, 0.3, 0.4])
+    one = float(stalled_tpot_s(q, 0.02, np.full(3, stall), np.full(3, spread), gaps, weights))
+    assert np.isfinite(one) and one >= 0.02

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
+from dmodels.sim import arrivals
 from dmodels.sim.cluster import Cluster, Control, Flow, simulate
 from dmodels.sim.disaggregated import Signal
 
@@ -103,6 +105,18 @@ def test_moving_sequences_makes_room_for_large_ones():
             for t in (0.0, 0.9)]  # fmt: skip
     waits = [(r.end_s - r.first_token_s)[large].mean() for r in runs]
     assert runs[0].moved_blocks == 0 and runs[1].moved_blocks > 0 and waits[1] < waits[0]
+
+
+def test_queues_diverge_only_under_a_signal_that_cannot_see_them():
+    """Memory in use ignores what waits: one queue runs away in bursts (CV 3). Counting the queue keeps them even."""
+    _, prompt, _, seconds = requests(4000, 4)
+    arrival = arrivals.gamma(jax.random.key(0), 3.9 / seconds.mean(), 3.0, 4000)
+    skew = {}
+    for signal in (Signal.MEMORY, Signal.TOKENS, Signal.REQUESTS, Signal.WORK):
+        run = simulate(arrival, prompt, np.ones(4000), seconds, Cluster(4, 1), STILL._replace(signal=signal))
+        queue = np.sort(run.queues[:, :4].mean(axis=0))
+        skew[signal] = queue[-1] / queue[:-1].mean()
+    assert skew.pop(Signal.MEMORY) > 1.5 and max(skew.values()) < 1.2
 
 
 def test_mistakes_name_the_field():

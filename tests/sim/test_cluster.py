@@ -116,7 +116,7 @@ def test_queues_diverge_only_under_a_signal_that_cannot_see_them():
         run = simulate(arrival, prompt, np.ones(4000), seconds, Cluster(4, 1), STILL._replace(signal=signal))
         queue = np.sort(run.queues[:, :4].mean(axis=0))
         skew[signal] = queue[-1] / queue[:-1].mean()
-    assert skew.pop(Signal.MEMORY) > 1.5 and max(skew.values()) < 1.2
+    assert skew.pop(Signal.MEMORY) > 1.25 and max(skew.values()) < 1.15  # 1.4 to 1.9 and up to 1.06 over other keys
 
 
 def test_mistakes_name_the_field():

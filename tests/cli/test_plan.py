@@ -1,0 +1,155 @@
+"""`dmodels plan` as a person uses it: tables, JSON, report, exit codes, one line for bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from dmodels.cli import main
+
+SMALL = ["plan", "--tp", "4,8", "--gpu", "h100", "--thresholds", "2048", "--rate", "20 req/s"]
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """JSON document and report of one small plan."""
+    import contextlib
+    import io
+
+    out = tmp_path_factory.mktemp("plan") / "sub" / "plan.html"
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main([*SMALL, "--json", "--out", str(out)]) == 0
+    return json.loads(text.getvalue()), out
+
+
+def test_json_holds_inputs_units_and_version(planned):
+    document, _ = planned
+    assert document["command"] == "plan" and document["dmodels"]
+    assert document["inputs"]["rate_rps"] == 20
+    assert document["inputs"]["model"] == "llama-3.1-70b"
+    best = document["result"]["recommended"]
+    assert best["fleet_gpus"] == sum(p["pool_instances"] * p["gpus_per_instance"] for p in best["pools"])
+    assert best["usd_per_hour"] == pytest.approx(sum(p["usd_per_hour"] for p in best["pools"]))
+    assert best["ttft_ms"] <= 2000 and best["tpot_ms"] <= 80
+    for pool in best["pools"]:
+        low, high = pool["tpot_interval80_ms"]
+        assert low < pool["tpot_ms"] < high
+        assert pool["command"].startswith("vllm serve meta-llama/")
+
+
+def test_the_report_is_one_self_contained_page(planned):
+    _, out = planned
+    page = out.read_text(encoding="utf-8")
+    outside = re.findall(r'(?:src|href)="(?!#)[^"]*"|@import|url\((?!#)', page)
+    assert [x for x in outside if "w3.org" not in x] == []
+    assert page.count("<svg") >= 4 and page.count("</svg>") == page.count("<svg")
+    assert "<script" not in page
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    labels = re.findall(r'<svg role="img" aria-label="[^"]+"', page)
+    assert len(labels) == page.count("<svg")
+
+    class Balanced(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open = []
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in {"meta", "br", "link", "use", "path", "rect"}:
+                self.open.append(tag)
+
+        def handle_endtag(self, tag):
+            if tag not in {"use", "path", "rect"}:
+                assert self.open.pop() == tag
+
+    parser = Balanced()
+    parser.feed(page)
+    assert parser.open == []
+
+
+def test_show_python_prints_a_call_that_runs(capsys):
+    assert main([*SMALL, "--show-python"]) == 0
+    code = capsys.readouterr().out
+    scope: dict = {}
+    exec(code, scope)
+    assert scope["answer"].best is not None
+
+
+def test_an_infeasible_plan_exits_with_1_and_names_the_fix(capsys):
+    assert main([*SMALL, "--tpot", "1 ms", "--no-split", "--no-sensitivity"]) == 1
+    out = capsys.readouterr().out
+    assert "Nothing among" in out and "smallest fix: a TPOT SLO of" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--rate", "-5 req/s"], "rate_rps = -5"),
+        (["--rate", "nan req/s"], "not a number"),
+        (["--rate", "5"], "unit is missing"),
+        (["--gpu", "h1000"], "nearest are h100"),
+        (["--model", "lama"], "nearest are llama"),
+        (["--trace", "nofile.csv"], "nofile.csv: No such file"),
+        (["--isl", "5"], "give both"),
+        (["--isl", "5", "--osl", "5"], "--rate is missing"),
+        (["--tp", "0"], "whole numbers"),
+        (["--weights", "fp9"], "nearest are fp8"),
+        (["--backend", "vlm"], "nearest are vllm"),
+        (["--ttft", "-1 s"], "ttft_s"),
+        (["--percentile", "2"], "percentile 2"),
+        (["--max-num-seqs", "x"], "--max-num-seqs"),
+        (["--nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(options, says, capsys):
+    assert main(["plan", *options]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "empty"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "no usable request"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,10,5\n2023-11-16 18:1", "cut off"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,9,5\n2023-11-16 18:15:45,9,5\n", "back in time"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,0,0\n", "at least 1"),
+    ],
+)
+def test_broken_traces_are_one_line(text, says, tmp_path, capsys):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    assert main(["plan", "--trace", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["azure_2023_conv.csv", "azure_2023_code.csv", "mooncake_conversation.jsonl"])
+def test_the_raw_traces_are_planned(name, shared_data, capsys):
+    options = ["--rate", "20 req/s", "--ttft-p99", "30 s", "--tpot-p99", "80 ms", "--gpu", "h100_sxm,h200_sxm"]
+    assert main(["plan", "--trace", str(shared_data / name), "--model", "llama-3.1-70b", *options]) == 0
+    assert "Deploy" in capsys.readouterr().out
+
+
+def test_help_names_every_command_and_imports_nothing_heavy():
+    code = (
+        "import sys; from dmodels.cli import main; assert main(['--help']) == 0; "
+        "assert not {'jax', 'numpy', 'typer', 'rich'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    from dmodels.cli import COMMANDS
+
+    assert all(f"  {name}" in done.stdout for name in COMMANDS)
+
+
+def test_an_unknown_command_names_the_nearest(capsys):
+    assert main(["plam"]) == 2
+    assert "plan" in capsys.readouterr().err

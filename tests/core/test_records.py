@@ -1,0 +1,111 @@
+"""Records, flags and numerical habits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dmodels.core.flags import MEANINGS, Flag, describe, flag_nonfinite, flag_where, usable
+from dmodels.core.hardware import GPU
+from dmodels.core.numerics import all_finite, safe_divide
+from dmodels.core.records import Record, float64, quantity, stack
+
+
+class Pair(Record):
+    """Two numbers."""
+
+    a_s: float = quantity()
+    b_s: float = quantity(2.0)
+
+
+def test_leaves_are_float64_on_the_host_whatever_came_in():
+    for value in (1, 1.0, np.float32(1), [1, 2], np.arange(3), True):
+        assert Pair(value).a_s.dtype == np.float64
+
+
+def test_64k_tokens_of_llama_70b_do_not_wrap_to_zero():
+    """5 * 2**32 bytes as int32 is exactly 0."""
+    bytes_per_token, tokens = Pair(327680), 65536
+    assert float(bytes_per_token.a_s * tokens) == 5 * 2**32
+
+
+def test_records_are_frozen_pytrees():
+    pair = Pair(1.0)
+    with pytest.raises((AttributeError, TypeError)):
+        pair.a_s = 2.0
+    assert len(jax.tree.leaves(pair)) == 2
+    assert float(jax.jit(lambda p: p.a_s + p.b_s)(pair)) == 3.0
+    assert float(jax.grad(lambda p: p.a_s * p.b_s)(Pair(3.0, 4.0)).a_s) == 4.0
+
+
+def test_a_catalogue_is_a_batched_record():
+    both = stack(Pair(1.0), Pair(3.0, 4.0))
+    assert both.shape == (2,)
+    assert float(both[1].b_s) == 4.0
+    assert both.replace(a_s=[5.0, 6.0]).a_s.tolist() == [5.0, 6.0]
+
+
+def test_new_numbers_do_not_recompile():
+    @jax.jit
+    @eqx.debug.assert_max_traces(max_traces=1)
+    def total(pair):
+        return pair.a_s + pair.b_s
+
+    for i in range(4):
+        assert float(total(Pair(float(i)))) == i + 2.0
+
+
+def test_float64_is_scoped():
+    with jax.enable_x64(False):
+        assert jnp.ones(()).dtype == jnp.float32
+        assert float64(lambda: jnp.ones(()).dtype)() == jnp.float64
+        assert jnp.ones(()).dtype == jnp.float32
+
+
+def test_importing_dmodels_imports_no_jax():
+    code = "import sys, dmodels; assert 'jax' not in sys.modules, 'jax'; assert 'numpy' not in sys.modules, 'numpy'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_resolve():
+    import dmodels
+
+    for name in dmodels.__all__:
+        assert getattr(dmodels, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = dmodels.nonsense
+
+
+def test_flags_are_one_bit_each_with_a_meaning():
+    assert all(bin(flag).count("1") == 1 for flag in Flag)
+    assert set(MEANINGS) == set(Flag)
+    assert describe(Flag.NO_FIT | Flag.OVERLOAD) == "does not fit in memory; arrivals exceed capacity"
+    assert describe(0) == "ok"
+
+
+def test_flags_join_and_warnings_leave_a_point_usable():
+    mask = flag_where(jnp.array([True, False]), Flag.SLO_MISS) | flag_nonfinite(jnp.array([1.0, jnp.nan]))
+    assert mask.tolist() == [Flag.SLO_MISS, Flag.NONFINITE]
+    assert usable(np.array([0, int(Flag.EXTRAPOLATED), int(Flag.NO_FIT)])).tolist() == [True, True, False]
+
+
+def test_division_by_zero_has_a_finite_gradient():
+    assert float(safe_divide(1.0, jnp.array(0.0))) == np.inf
+    assert np.isfinite(jax.grad(lambda d: safe_divide(1.0, d, 0.0))(0.0))
+
+
+def test_a_nan_among_many_is_seen():
+    """jax 0.10 on the CPU drops NaN in max and min of large arrays."""
+    many = jnp.zeros(20_000).at[7].set(jnp.nan)
+    assert not bool(all_finite(many))
+    assert bool(all_finite(jnp.zeros(20_000)))
+
+
+def test_a_gpu_states_its_links_in_one_direction():
+    assert all("oneway" in name for name in GPU.__dataclass_fields__ if "nvlink" in name or "nic" in name)

@@ -33,6 +33,7 @@ class Claim:
     verdict  see `Verdict`
     needs    the hypotheses under which it holds (CONDITIONAL: those the source leaves out)
     error    the bound on its error, in words or numbers; "" where it is exact
+    counterexample  the smallest case that breaks it as stated, in a planner's words (REFUTED and CONDITIONAL)
     means    what it means for a planner's decision, in one or two plain sentences
     """
 
@@ -43,4 +44,5 @@ class Claim:
     verdict: Verdict
     needs: tuple[str, ...] = ()
     error: str = ""
+    counterexample: str = ""
     means: str = ""

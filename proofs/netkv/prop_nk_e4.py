@@ -26,6 +26,8 @@ CLAIM = Claim(
     says="B(1-c)/(n+1) is exact for stationary, uncorrelated external and own traffic",
     verdict=Verdict.REFUTED,
     error="too low by n(n_e+n+1)/((n_e+n)(n+1)) against n_e elastic flows; too high beyond 16 in flight",
+    counterexample="One elastic flow fills a link: the estimate leaves a new transfer nothing, fair sharing leaves "
+    "it half.",
     means="Use it to rank tiers. As a prediction it is right only for external traffic that does not give way.",
 )
 

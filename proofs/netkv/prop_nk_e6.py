@@ -19,6 +19,7 @@ CLAIM = Claim(
     says="the queueing delay is one iteration per blocked predecessor",
     verdict=Verdict.REFUTED,
     error="short by L_out/beta: a factor of 4 at 64 slots and 256 tokens, 16 at 1,024 tokens",
+    counterexample="Nine requests ahead of you at 64 full slots and 256 output tokens: 40 iterations, not 9.",
     means="Weighing a queue against a transfer needs the turnover of slots: multiply by output tokens over slots.",
 )
 

@@ -20,6 +20,8 @@ CLAIM = Claim(
     says="ignoring the network term is arbitrarily suboptimal as context length grows",
     verdict=Verdict.REFUTED,
     error="the ratio never exceeds the ratio of effective bandwidths (with no more delay at the far instance)",
+    counterexample="On a 4:1 fabric with equal hits, a wrong choice costs a factor of at most 4, at 1,000 or at "
+    "1,000,000 tokens.",
     means="The most that network-aware choice can save is the bandwidth ratio of the tiers: 2 or 4, not without bound.",
 )
 

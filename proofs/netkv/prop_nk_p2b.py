@@ -19,6 +19,8 @@ CLAIM = Claim(
     where="Section V-D, numerical interpretation",
     says="near saturation of the faster tier no staleness tolerance exists",
     verdict=Verdict.REFUTED,
+    counterexample="A 4:1 pair of tiers, the fast one 95 % full, the slow one 30 %: the slow tier is the right "
+    "choice, and stays so for readings off by up to 10 points.",
     means="A saturated fast tier is no blind spot: the slower one is then the safe choice, with a margin of its own.",
 )
 

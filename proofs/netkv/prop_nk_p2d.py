@@ -19,6 +19,8 @@ CLAIM = Claim(
     says="the composite cost is at least as well ranked under staleness as the bandwidth term alone",
     verdict=Verdict.REFUTED,
     error="no bound: the tolerance goes to 0 as two costs approach each other",
+    counterexample="Two tiers 2:1, both half full, costs of 2 s and 2.01 s: readings off by one point reverse the "
+    "choice, while the order of bandwidths would bear 16 points.",
     means="Judge telemetry by the margin between the two best costs, not by the ratio of tier bandwidths.",
 )
 

@@ -1,4 +1,4 @@
-r"""NEW-13. The ratio trigger theta does not exclude flapping; $\Phi_{giver} \ge y_{crit}$ does (Appendix B.5).
+r"""PH-B5. The ratio trigger theta does not exclude flapping; $\Phi_{giver} \ge y_{crit}$ does (Appendix B.5).
 
 $$y_{crit} = \frac{\theta/(n_g + 1) + 1/(n_v - 1)}{n_v/(n_v - 1) - \theta^2 n_g/(n_g + 1)}$$
 
@@ -15,12 +15,14 @@ from dmodels.control import phasor_flow as flow
 from proofs.claim import PHASOR, Claim, Verdict
 
 CLAIM = Claim(
-    id="NEW-13",
+    id="PH-B5",
     source=PHASOR,
     where="Appendix B.5",
     says="theta_flow = 0.62 is the smallest ratio that suppresses oscillating reconfigurations",
     verdict=Verdict.REFUTED,
     error="flapping is excluded exactly for freeness of the giving pool above y_crit (0.446 at 4 + 4)",
+    counterexample="Four prefill and four decode workers with loads 3.3 and 2.8: the rule moves a worker over and "
+    "at once back again.",
     means="Before moving a worker, check that the opposite trigger would not fire; or ask for a drop in the larger "
     "utilisation.",
 )

@@ -22,6 +22,8 @@ CLAIM = Claim(
     needs=("the link is faster than the writer, g < r (k g < r for k at once)",
            "copying stops at a threshold of bytes"),
     error="with a fixed number of rounds downtime is V q^n / r",
+    counterexample="Two rounds over a link ten times as fast as the writer: a hundred times the cache is a hundred "
+    "times the downtime.",
     means="Stop by bytes left, not by rounds; a decoder writes so slowly that one or two rounds are enough.",
 )
 

@@ -21,6 +21,8 @@ CLAIM = Claim(
     verdict=Verdict.CONDITIONAL,
     needs=("equal peaks and budgets", "loads count remaining work, not the full cost of what is in service"),
     error="unequal workers: a factor of up to their speed ratio in finish time",
+    counterexample="An idle worker and one ten times as fast with 1 unit queued: 5 units go to the idle one and end "
+    "at 5.0 instead of 0.6.",
     means="Take progress off the load, and on mixed hardware maximise freeness after the dispatch.",
 )
 

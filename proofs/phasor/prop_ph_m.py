@@ -21,6 +21,8 @@ CLAIM = Claim(
     says="de-fragmentation starts when space freeness over 32 GB falls below 0.168",
     verdict=Verdict.REFUTED,
     error="freeness stays above 0.475; the threshold needs 26.6 GB of KV on a 32 GB GPU",
+    counterexample="A 32 GB GPU with 15.2 GB of weights, its KV memory full to the last byte: freeness still reads "
+    "0.475, above the trigger at 0.168.",
     means="Measure decode freeness in blocks of the KV pool, not in gigabytes of the GPU.",
 )
 

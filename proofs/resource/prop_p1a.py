@@ -1,4 +1,4 @@
-r"""P1a. The variational equilibrium of the prefill/decode game spends the whole budget and equalises marginals.
+r"""POA-1a. The variational equilibrium of the prefill/decode game spends the whole budget and equalises marginals.
 
 With $V_T$ strictly decreasing in $G_P$ and $V_I$ in $G_D$, x = G_P is a variational equilibrium iff $G_P + G_D = G$
 and $g(x) = V_T'(x) - \partial V_I/\partial G_D(G-x, x)$ is 0, or x = 0 and g(0) >= 0, or x = G and g(G) <= 0. One
@@ -22,7 +22,7 @@ from dmodels.games.violation import Alone, Exponential
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(
-    id="000-P1a",
+    id="POA-1a",
     source=PRICE_OF_ANARCHY,
     where="Proposition 1",
     says="the variational equilibrium uses the whole budget, with equal marginals or in a corner; one exists",

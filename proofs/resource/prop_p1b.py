@@ -1,4 +1,4 @@
-r"""P1b. "The game has a unique variational equilibrium."
+r"""POA-1b. "The game has a unique variational equilibrium."
 
 $g' = V_T'' + V_{DD} - V_{DP}$. The paper's proof drops the cross term $V_{DP} = \partial^2 V_I/\partial G_D \partial
 G_P$, which nothing in its assumptions controls.
@@ -20,12 +20,14 @@ from dmodels.games.resource import Game, equilibrium
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(
-    id="000-P1b",
+    id="POA-1b",
     source=PRICE_OF_ANARCHY,
     where="Proposition 1",
     says="strictly convex decreasing violation rates make the variational equilibrium unique",
     verdict=Verdict.REFUTED,
     needs=("V_T'' + V_DD - V_DP > 0 along the budget",),
+    counterexample="Eight GPUs, where prefill can make a decode GPU less useful: the splits 2/6, 4/4 and 6/2 are "
+    "all stable.",
     means="Ask whether prefill makes a decode GPU more or less useful: if less, several splits can be stable at once.",
 )
 

@@ -1,4 +1,4 @@
-r"""P1c. "Eq. (5), equal marginals, holds at the equilibrium."
+r"""POA-1c. "Eq. (5), equal marginals, holds at the equilibrium."
 
 False in a corner. $V_T = (2-x)^2/4$, $V_I = (2-D)^2/16$, G = 1: $g = (5x-7)/8 < 0$ on [0, 1], so prefill takes all and
 (5) has no solution (1); the shipped solver returns the corner with a zero residual (2). It holds iff g(0) < 0 < g(G).
@@ -12,12 +12,14 @@ from dmodels.games.resource import Game, equilibrium
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(
-    id="000-P1c",
+    id="POA-1c",
     source=PRICE_OF_ANARCHY,
     where="Eq. (5)",
     says="at the equilibrium both marginal violation rates are equal",
     verdict=Verdict.REFUTED,
     needs=("g(0) < 0 < g(G)",),
+    counterexample="Violation rates (2 - x)^2/4 and (2 - y)^2/16, one GPU to share: prefill gains more from every "
+    "part of it and takes it all.",
     means="When one pool gains more from every GPU, it gets all; no split with equal marginals exists.",
 )
 

@@ -1,4 +1,4 @@
-r"""PL. "The planner's +-1 steps are a best response with inertia that converges to the variational equilibrium."
+r"""POA-PL. "The planner's +-1 steps are a best response with inertia that converges to the variational equilibrium."
 
 False. Every full split is a generalised equilibrium, so a literal best response never moves (1). Giving the next GPU
 to the pool that gains more from it cycles: $V = 1/(n+1)$ for both, G = 3 gives 1, 2, 1, 2, ... (2). Accepting a swap
@@ -18,12 +18,14 @@ from dmodels.control.planner import Observation, best_response, planner
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(
-    id="000-PL",
+    id="POA-PL",
     source=PRICE_OF_ANARCHY,
     where="section 4.1, connection to the Planner",
     says="the +-1 planner converges to the variational equilibrium under stationary load",
     verdict=Verdict.REFUTED,
     needs=("a swap is accepted only if the sum of both violation rates falls; then it reaches a local optimum",),
+    counterexample="Three GPUs, both rates 1/(n + 1): the next GPU is worth more to the smaller pool, so the split "
+    "swings 1, 2, 1, 2.",
     means="Let the planner move a worker only when the total of late requests falls, or it will swing for ever.",
 )
 

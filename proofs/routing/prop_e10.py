@@ -1,9 +1,11 @@
-r"""E10. The detector: after a step from L0 to L1 the EWMA of Eq. (10) passes theta in n* samples.
+r"""POA-E10. The detector: after a step from L0 to L1 the EWMA of Eq. (10) passes theta in n* samples.
 
-**Verdict: proved.** $\bar L_n = L_1 - (1-\alpha)^n (L_1 - L_0)$ (1), so $n^* = \lfloor\ln\frac{L_1-L_0}{L_1-\theta} /
-{-\ln(1-\alpha)}\rfloor + 1$ for a strict crossing, plus k - 1 with hysteresis (2). Switches of opposite direction are
-at least $\max(k, \lceil\epsilon/(\alpha R)\rceil)$ samples apart (tests/control). The 340B run (0.29 s to 28.3 s,
-theta1 = 1 s) crosses in the first sample: the 54.8 s that were measured are not the filter's delay.
+**Verdict: conditional** on a new level above the threshold and on a metric without a delay of its own.
+$\bar L_n = L_1 - (1-\alpha)^n (L_1 - L_0)$ (1), so
+$n^* = \lfloor\ln\frac{L_1-L_0}{L_1-\theta} / {-\ln(1-\alpha)}\rfloor + 1$ for a strict crossing, plus k - 1 with
+hysteresis (2). Switches of opposite direction are at least $\max(k, \lceil\epsilon/(\alpha R)\rceil)$ samples apart
+(tests/control). The 340B run (0.29 s to 28.3 s, theta1 = 1 s) crosses in the first sample: the 54.8 s that were
+measured are not the filter's delay.
 """
 
 import jax
@@ -23,6 +25,8 @@ CLAIM = Claim(
     verdict=Verdict.CONDITIONAL,
     needs=("the new level lies above the threshold", "TTFT P99 is read as it happens: its own delay adds"),
     error="detected after floor(ln((L1 - L0)/(L1 - theta)) / -ln(1 - alpha)) + k samples",
+    counterexample="At a new level below the threshold it never fires; and a P99 over finished requests shows a "
+    "jump only when they finish.",
     means="alpha = 0.3 and k = 3 react within 15 s to a real jump; if your switch takes a minute, look at the metric's "
     "path.",
 )

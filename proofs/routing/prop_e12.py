@@ -1,10 +1,13 @@
-r"""E12. "OPT(W) is an underestimate of the true optimal social cost, making PoA-hat an upper bound on the true PoA."
+r"""POA-E12. "OPT(W) is an underestimate of the optimal social cost, making PoA-hat an upper bound on the true PoA."
 
 **Verdict: refuted.** Freezing the latencies can *raise* the denominator: Pigou's pair at its worst equilibrium has
 frozen optimum 4 above the true 3, and PoA-hat = 1 < 4/3 (1). With model costs in the numerator and no binding capacity
 it is 1 at every Wardrop equilibrium (2): it measures regret. Column replication is exact, no lower bound (3). Repair:
 slots with marginal costs give the true optimum (4), `poa_index(load_aware=True)`.
 """
+
+import itertools
+from fractions import Fraction
 
 import numpy as np
 from hypothesis import given, settings
@@ -23,9 +26,28 @@ CLAIM = Claim(
     where="Eq. (12), section 6.4",
     says="PoA-hat is an upper bound on the true price of anarchy",
     verdict=Verdict.REFUTED,
+    counterexample="Two requests on a worker that slows down with load, beside an idle one at a constant 2 s: the "
+    "index says 1, the true ratio is 4/3.",
     means="A rising PoA-hat says that latency left the cost model, not that routing got worse. Watch latency itself, "
     "or the routing factor that `dmodels poa` prints beside it.",
 )
+
+
+def test_pigou_pair_in_rationals():  # 1: f_1(n) = n, f_2 = 2, both requests on worker 1
+    f = lambda j, n: Fraction(n) if j == 0 else Fraction(2)
+    cost = lambda at: sum(f(j, at.count(j)) for j in at)
+    assert f(0, 2) <= f(1, 1)  # nobody gains by leaving: an equilibrium
+    least = min(map(cost, itertools.product(range(2), repeat=2)))
+    frozen = 2 * min(f(0, 2), f(1, 0))  # every request at the cheapest of the latencies as they are
+    assert (cost((0, 0)), frozen, least) == (4, 4, 3)  # PoA-hat = 4/4 < 4/3
+
+
+def test_identical_workers_in_rationals():  # 1: f(n) = 1/(7 - n), loads (6, 2); six slots have a finite latency
+    f = lambda n: Fraction(1, 7 - n)
+    least = min(n * f(n) + (8 - n) * f(8 - n) for n in range(2, 7))
+    assert least == 8 * f(4) == Fraction(8, 3)
+    assert 6 * f(2) + 2 * f(6) == Fraction(16, 5) > least  # six columns a worker
+    assert 7 * f(2) + 1 * f(6) == Fraction(12, 5) < least  # seven: the side depends on one slot
 
 
 def test_pigou_pair_is_below_the_true_price():  # 1
@@ -34,7 +56,7 @@ def test_pigou_pair_is_below_the_true_price():  # 1
     assert float(index.optimum_s) == 4.0 and float(index.poa_hat) == 1.0
 
 
-def test_identical_singular_workers_too():  # 1: c = 7, beta = 1, loads (6, 2): frozen 16/5 above true 8/3
+def test_identical_singular_workers_too():  # 1: c = 7, beta = 1, loads (6, 2), seven columns: 12/5
     cost = IndexCost(0.0, 0.0, 1.0, 1.0, 7.0, 0.0)
     worker = [0] * 6 + [1] * 2
     frozen = poa_index(np.ones(8), worker, np.zeros((8, 2)), cost)

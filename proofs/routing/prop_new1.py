@@ -8,6 +8,7 @@ Proposition 4(2). With the paper's constants and two workers: at most 1.083 at C
 anarchy.
 """
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -32,6 +33,22 @@ CLAIM = Claim(
 )
 
 
+def test_all_small_games_in_rationals():  # two workers, two or four requests, overlaps of 0, 1/2 and 1
+    shares = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(1)], repeat=2))
+    for f, omega in itertools.product(([1, 1, 1, 1], [1, 2, 3, 4], [1, 2, 4, 8]), (Fraction(1, 2), Fraction(3))):
+        for size, homes in ((2, shares), (4, shares[2:7:2])):  # four requests: (0, 1), (1/2, 1/2), (1, 0)
+            for o in itertools.combinations_with_replacement(homes, size):
+                worst, best = Fraction(0), None
+                for at in itertools.product(range(2), repeat=size):
+                    n = [at.count(0), at.count(1)]
+                    cost = [f[n[k] - 1] + omega * (1 - o[i][k]) for i, k in enumerate(at)]
+                    total = sum(cost)
+                    best = total if best is None else min(best, total)
+                    if all(c <= f[n[1 - at[i]]] + omega * (1 - o[i][1 - at[i]]) for i, c in enumerate(cost)):
+                        worst = max(worst, total)
+                assert 0 < worst <= (1 + omega / f[size // 2 - 1]) * best
+
+
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**31), each=st.integers(1, 4), m=st.integers(2, 4))
 def test_no_equilibrium_exceeds_the_bound(seed, each, m):
@@ -48,7 +65,7 @@ def test_no_equilibrium_exceeds_the_bound(seed, each, m):
 def test_shifted_homes_attain_it():  # f(n) = n, omega = 1 = f(2) - f(1): all away from home is an equilibrium
     for m in (2, 3, 5):
         p = price_of_anarchy(RoutingGame(np.arange(1.0, m + 1) * np.ones((m, 1)), np.eye(m), 1.0))
-        assert p.exact and abs(float(p.lower) - float(1 + Fraction(1, 1))) < 1e-12
+        assert p.exact and abs(float(p.lower) - 2.0) < 1e-12
 
 
 def test_frozen_swaps_attain_it_for_every_omega_at_full_load():  # no free slot: nobody can move, whatever a miss costs

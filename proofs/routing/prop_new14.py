@@ -1,5 +1,4 @@
-r"""NEW-14, NEW-15. Charging marginal cost makes the optimum an equilibrium; affine latencies stay below 5/2 with
-caches.
+r"""NEW-14. Charging marginal cost makes the optimum an equilibrium (with NEW-15: affine latencies and caches, 5/2).
 
 **Verdict: proved.** The game with latencies $g_j(k) - g_j(k-1)$, $g = k f$, has the social cost as its exact potential
 (telescoping, 1), so every optimum is an equilibrium (2); without cache terms every equilibrium is then optimal (3),

@@ -7,6 +7,9 @@ $C(NE) \le \sum_{over} o_j f_j(n_j) + \sum_{under} o_k f_k(o_k) \le OPT + \sum_{
 \le OPT + \beta C(NE)$.
 """
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import sympy as sp
 from hypothesis import given, settings
@@ -15,15 +18,16 @@ from hypothesis import strategies as st
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.anarchy_bounds import singleton_price
 from dmodels.games.routing import RoutingGame
-from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
+from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
     id="NEW-3",
-    source=PRICE_OF_ANARCHY,
-    where="Proposition 3(1)",
-    says="Without cache terms the price of anarchy is at most 5/2 for affine latencies (atomic)",
+    source=DMODELS,
+    where="games.anarchy_bounds.singleton_price",
+    says="Without cache terms the price of anarchy is at most 1/(1 - beta), beta = max o (f(n) - f(o)) / (n f(n)) over "
+    "o < n and workers; 4/3 if affine",
     verdict=Verdict.PROVED,
-    error="loose: every request may use every worker, so 4/3 holds already",
+    needs=("nondecreasing latencies", "every request may use every worker"),
     means="Greedy load balancing over workers with linear slowdown is never more than a third above the optimum.",
 )
 
@@ -32,6 +36,18 @@ def test_affine_beta_is_a_quarter():  # o (n - o) / n^2 <= 1/4
     o, n = sp.symbols("o n", positive=True)
     share = o * (n - o) / n**2  # a (n - o) over a n + b is largest at b = 0
     assert sp.solve(sp.diff(share, o), o) == [n / 2] and share.subs(o, n / 2) == sp.Rational(1, 4)
+
+
+def test_all_small_games_in_rationals():  # three requests, two workers, every pair of nondecreasing tables
+    tables = list(itertools.combinations_with_replacement([Fraction(x) for x in (1, 2, 3, 7)], 3))
+    for f in itertools.product(tables, repeat=2):
+        beta = max(o * (t[n - 1] - t[o - 1]) / (n * t[n - 1]) for t in f for n in range(1, 4) for o in range(1, n))
+        totals = [[Fraction(0), *(n * t[n - 1] for n in range(1, 4))] for t in f]
+        cost = [totals[0][n] + totals[1][3 - n] for n in range(4)]  # n requests on worker 0
+        stable = [n for n in range(4)
+                  if (n == 0 or f[0][n - 1] <= f[1][3 - n]) and (n == 3 or f[1][2 - n] <= f[0][n])]  # fmt: skip
+        assert stable and max(cost[n] for n in stable) * (1 - beta) <= min(cost)
+        assert abs(float(singleton_price(np.array(f, float))) - float(1 / (1 - beta))) < 1e-12
 
 
 @settings(max_examples=30)

@@ -1,10 +1,13 @@
-r"""NEW-7. Softmax re-routing has the law $e^{-\Phi/\tau}/Z$; P3.3 "each (omega, tau) induces a different equilibrium".
+r"""POA-3.3. "Each (omega, tau) induces a different equilibrium on the Pareto frontier" (with NEW-7, the Gibbs law).
 
-**Verdict: P3.3 refuted.** Re-routing single requests by a softmax of their own costs is reversible with respect to
+**Verdict: refuted.** Re-routing single requests by a softmax of their own costs is reversible with respect to
 $e^{-\Phi/\tau}$, because $\Phi$ is an exact potential (1). So tau smears one landscape; $E[\Phi] \le \Phi_{min} + \tau
 N \ln m$ (2). The set of pure equilibria is piecewise constant in omega (3), and an equilibrium can be strictly worse
 for everybody than another one (4): equilibria trace no Pareto frontier.
 """
+
+import itertools
+from fractions import Fraction
 
 import numpy as np
 import sympy as sp
@@ -20,6 +23,8 @@ CLAIM = Claim(
     where="Proposition 3(3)",
     says="Each (omega, tau) induces a different equilibrium on the Pareto frontier",
     verdict=Verdict.REFUTED,
+    counterexample="Two requests, each cached on its own worker: the same two equilibria for omega = 0.1, 0.5 and "
+    "0.9, and at 0.5 one of them costs each request 3/2 instead of 1.",
     means="Most settings of omega and tau change nothing; a few change much. Sweep the thresholds, not a grid.",
 )
 
@@ -43,6 +48,17 @@ def test_the_mean_potential_is_near_the_least():  # 2
 def test_many_requests_in_product_form():
     s = gibbs_loads(RoutingGame(np.arange(1.0, 101) * np.ones((4, 1)), np.zeros((1, 4)), 0.0, [100.0]), 0.01)
     assert s.load_probability[0, 25] > 0.999  # cold: balanced
+
+
+def test_two_requests_at_home_or_swapped_in_rationals():  # 3 and 4: f = (1, 2), each request cached on its own worker
+    f = [Fraction(1), Fraction(2)]
+    cost = lambda omega, at, i: f[at.count(at[i]) - 1] + omega * (at[i] != i)
+    moved = lambda at, i: tuple(1 - k if j == i else k for j, k in enumerate(at))
+    stays = lambda omega, at, i: cost(omega, at, i) <= cost(omega, moved(at, i), i)
+    for w in (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)):
+        stable = [at for at in itertools.product(range(2), repeat=2) if stays(w, at, 0) and stays(w, at, 1)]
+        assert stable == [(0, 1), (1, 0)]  # the same two for every omega
+        assert [cost(w, (1, 0), i) - cost(w, (0, 1), i) for i in range(2)] == [w, w]  # swapped: worse for both
 
 
 def test_the_equilibria_do_not_change_with_omega():  # 3

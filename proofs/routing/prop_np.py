@@ -1,4 +1,4 @@
-r"""NP. "Finding social optima is NP-hard, though 2-approximations exist."
+r"""POA-NP. "Finding social optima is NP-hard, though 2-approximations exist."
 
 **Verdict: refuted** for the latencies of the paper. Where $k f_j(k)$ is convex, the optimum is a convex min-cost flow
 (2), and the singular curve of Eq. (9) is convex for all a, b, d >= 0 and beta > 0 (1). It *is* hard for latencies that
@@ -24,6 +24,8 @@ CLAIM = Claim(
     where="section 4.3",
     says="Finding the social optimum of the routing game is NP-hard",
     verdict=Verdict.REFUTED,
+    counterexample="Any number of requests on workers with the paper's own curve: cost is convex in load, so one "
+    "minimum-cost flow is the optimum.",
     means="The best assignment of 512 requests to 8 workers is exact and certified in a tenth of a millisecond.",
 )
 

@@ -1,4 +1,4 @@
-r"""P3.2. "For omega > 0 the routing game is not a potential game in general; existence remains open."
+r"""POA-3.2. "For omega > 0 the routing game is not a potential game in general; existence remains open."
 
 **Verdict: refuted.** For every latency (monotone or not), every overlap and every omega,
 $\Phi(\sigma) = \sum_j \sum_{k \le n_j} f_j(k) - \omega\sum_i o_{i\sigma_i}$ is an *exact* potential (1), so pure
@@ -23,6 +23,8 @@ CLAIM = Claim(
     where="Proposition 3(2)",
     says="With heterogeneous overlaps the routing game has no potential in general; existence of equilibria is open",
     verdict=Verdict.REFUTED,
+    counterexample="Three requests on three workers with any latencies and overlaps: each of the 162 possible moves "
+    "changes the mover's cost and the potential by the same amount.",
     means="Cache-aware greedy re-routing cannot cycle; an equilibrium always exists and one is found by one "
     "assignment.",
 )

@@ -1,4 +1,4 @@
-r"""P4.2. "When a worker's load approaches its pole, the price of anarchy grows without bound (omega = 0)."
+r"""POA-4.2. "When a worker's load approaches its pole, the price of anarchy grows without bound (omega = 0)."
 
 **Verdict: refuted.** (1) Identical workers: every equilibrium is optimal at every load, up to the last slot. (2)
 Workers that differ: with slack s -> 0 the Wardrop slacks are $s d_j^{1/\beta}/D$ and the optimal ones $s (c_j
@@ -29,6 +29,8 @@ CLAIM = Claim(
     where="Proposition 4(2)",
     says="The price of anarchy of routing exceeds every bound as load approaches the pole",
     verdict=Verdict.REFUTED,
+    counterexample="Three identical workers of 63 usable slots: from one request to all 189 slots full every "
+    "equilibrium is optimal.",
     means="A latency explosion at saturation is no sign of bad routing: with equal workers no router can do better. "
     "Add capacity or shed load; re-tuning the router cannot help.",
 )

@@ -6,7 +6,7 @@ slots r = 1.614, so no traffic saves more than 38.0 %, and however many slots, l
 %" and "69 %" are out of reach. Whole instances cannot turn a saving of s into a loss once s x >= 1, x = load in
 instances (4).
 
-**Verdict: proved**, for slots that are all busy and reserve the whole context (PAGED-1 says what paging does).
+**Verdict: proved**, for slots that are all busy and reserve the whole context (NEW-17 says what paging does).
 """
 
 import jax

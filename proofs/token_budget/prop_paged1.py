@@ -1,4 +1,4 @@
-r"""PAGED-1. With KV pages given out on demand a split by length saves nothing on average, and costs once the cap binds.
+r"""NEW-17. With KV pages given out on demand a split by length saves nothing on average, and costs once the cap binds.
 
 PagedAttention lets a sequence hold its own tokens, not the pool's context. If a running sequence holds h tokens on
 average, an instance runs N = min(cap, K/h) of them, and an iteration costs $\tau = \max(W h / K, W / cap) + H$, which
@@ -22,7 +22,7 @@ from dmodels.studies.pools import pool_study
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
-    id="PAGED-1",
+    id="NEW-17",
     source=DMODELS,
     where="studies/pools.PoolStudy.paged_frac",
     says="with pages on demand, a split by length needs at least as many instances as one pool, at mean occupancy",

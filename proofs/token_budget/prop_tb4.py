@@ -19,6 +19,7 @@ CLAIM = Claim(
     where="Section 1.1, Eqs. (1), (2)",
     says="an A100-80GB serving Llama-3-70B holds 16 sequences of 64K or 128 of 8K",
     verdict=Verdict.REFUTED,
+    counterexample="Two A100-80GB with Llama-3-70B in BF16: no sequence of 64K fits, and one of 8K.",
     means="The paper's fleets are sized for instances that two A100s cannot hold; size from the memory, not its table.",
 )
 

@@ -5,6 +5,8 @@ BF16 (1). Four heads over eight GPUs are replicated, so BF16 needs 47 KiB and ho
 is exactly 23.5 KiB again. The dollars follow from the node counts, which the text does not derive.
 """
 
+from fractions import Fraction
+
 from dmodels.catalog import model
 from dmodels.models.memory import kv_bytes_per_token
 from dmodels.models.pooling import kv_sequence_bytes, sequences_count
@@ -18,6 +20,8 @@ CLAIM = Claim(
     verdict=Verdict.CONDITIONAL,
     needs=("the KV cache is FP8: in BF16 the four KV heads are replicated on eight GPUs",),
     error="a factor 2 in BF16: 338 and 84 sequences",
+    counterexample="With a BF16 cache the four KV heads are copied on eight GPUs: 47 KiB a token, 338 sequences of "
+    "8K instead of 676.",
     means="TP beyond the number of KV heads does not make the cache smaller.",
 )
 ROOM = 133.4e9
@@ -25,6 +29,14 @@ ROOM = 133.4e9
 
 def _slots(per_token: float) -> list[float]:
     return [float(sequences_count(ROOM, 1.0, 0.0, per_token * c)) for c in (8192, 32768)]
+
+
+def test_bytes_and_sequences_exactly():  # 1, 2: 2 x 94 layers x heads per GPU x 128 x bytes
+    half_head, replicated = (188 * heads * 128 for heads in (Fraction(4, 8), Fraction(1)))
+    fits = lambda token, context: int(Fraction(1334 * 10**8) // (token * context))
+    assert 2 * half_head == replicated == 24_064 == Fraction(47, 2) * 1024  # BF16 by Eq. (1)/8; FP8 with copies
+    assert [fits(replicated, c) for c in (8192, 32768)] == [676, 169]
+    assert [fits(2 * replicated, c) for c in (8192, 32768)] == [338, 84]  # BF16 with copies
 
 
 def test_equation_1_over_eight_is_half_a_head():  # 1

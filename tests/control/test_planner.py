@@ -67,7 +67,7 @@ def test_the_repaired_planner_stops_at_a_split_that_no_swap_improves():
 
 
 def test_giving_the_next_worker_to_the_larger_gain_cycles():
-    # V = 1/(n + 1) for both pools, three workers: 1, 2, 1, 2, ... (propositions, 000-PL)
+    # V = 1/(n + 1) for both pools, three workers: 1, 2, 1, 2, ... (proofs, POA-PL)
     gain = lambda n: 1.0 / (n + 1.0) - 1.0 / (n + 2.0)
 
     def greedy(prefill, total, seen):

@@ -15,7 +15,7 @@ from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Po
 
 
 class Three(eqx.Module):
-    """The counterexample to "unique" (propositions, 000-P1b): V_T and V_I convex in their owner's GPUs, G = 1."""
+    """The counterexample to "unique" (proofs, POA-1b): V_T and V_I convex in their owner's GPUs, G = 1."""
 
     @staticmethod
     def prefill(x):

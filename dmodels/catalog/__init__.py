@@ -5,10 +5,13 @@
 
 from .fabric_table import fabric, fabrics
 from .gpu_table import gpu, gpu_facts, gpus, load_gpus
+from .ledger import claim, claims
 from .model_table import model, model_config, model_name, models
 from .workloads import totals_cdf, workload, workload_names, workload_source
 
 __all__ = [
+    "claim",
+    "claims",
     "fabric",
     "fabrics",
     "gpu",

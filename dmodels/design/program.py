@@ -96,9 +96,8 @@ def program(function: Callable, axes: Mapping[str, Axis], constants: Mapping[str
         data[name] = _as_data(name, fixed.pop(name))
     sizes = tuple(axis.size for axis in axes.values())
     long_axis = max(range(len(sizes)), key=lambda i: (sizes[i], i)) if sizes else 0
-    columns = min(64, _power(sizes[long_axis])) if sizes else 1
-    points = int(np.prod(sizes, dtype=object))
-    rows = min(max(1, block_points // columns), _power(points // sizes[long_axis] if sizes else 1))
+    across = sizes[long_axis] if sizes else 1
+    rows, columns = _block_shape(int(np.prod(sizes, dtype=object)) // across, across, block_points)
     tables = tuple({name: _filled(value) for name, value in axis.columns.items()} for axis in axes.values())
     layout = Layout(rows, columns, long_axis, outputs, tuple(sorted(fixed.items())), bare)
     return Program(function, layout, tables, data, sizes)
@@ -288,6 +287,17 @@ def _filled(value: Any) -> Any:
         return np.concatenate([leaf, np.repeat(leaf[-1:], more, axis=0)]) if more else leaf
 
     return jax.tree.map(fill, value)
+
+
+def _block_shape(down: int, across: int, points: int) -> tuple[int, int]:
+    """Rows and columns of a block, powers of two: 64 columns for small spaces, and for large ones what wastes least."""
+    columns = min(64, _power(across))
+    rows = min(max(1, points // columns), _power(down))
+    if down * across <= points or rows * columns < 4096:
+        return rows, columns
+    splits = [(max(1, points // c), c) for c in (32, 64, 128, 256, 512) if c <= 2 * across and points // c <= 2 * down]
+    evaluated = lambda split: -(-down // split[0]) * split[0] * (-(-across // split[1]) * split[1])
+    return min(splits, key=lambda split: (evaluated(split), abs(split[1] - 64)), default=(rows, columns))
 
 
 def _power(count: int) -> int:

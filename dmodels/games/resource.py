@@ -386,3 +386,12 @@ def explain(game: Game, found: Solution) -> list[str]:
             f"to within {ALIKE:g}."
         )
     return said
+
+
+def __getattr__(name: str):
+    """`integer_split` stands in a file of its own, which builds on this one."""
+    if name == "integer_split":
+        from .resource_integer import integer_split
+
+        return integer_split
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -48,11 +48,21 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
     """`evaluate` over all cells in blocks; `instances` (cells, r). Host arrays (cells, r)."""
-    work = _blocks(cells, _wide(instances), _slowdown(cells, slowdown))
-    parts = _parallel(lambda block: _evaluate(block[0], block[1], rate_rps, block[2], engine), work)
     n, r = instances.shape
-    columns = zip(*parts, strict=True)
-    return Operating(*(np.concatenate([np.asarray(block) for block in column])[:n, :r] for column in columns))
+    answer = [np.empty((n, r), np.int32 if name == "flags" else np.float64) for name in Operating._fields]
+
+    def fill(work):
+        start, column, (block, slow) = work
+        rows, columns = np.arange(start, start + BLOCK), np.arange(column, column + COLUMNS)
+        counts = instances[np.minimum(rows, n - 1)][:, np.minimum(columns, r - 1)]
+        point = _evaluate(block, counts, rate_rps, slow, engine)
+        for place, values in zip(answer, point, strict=True):
+            room = place[start : start + BLOCK, column : column + COLUMNS]
+            room[...] = np.asarray(values)[: room.shape[0], : room.shape[1]]
+
+    _parallel(fill, ((i * BLOCK, column, block) for i, block in enumerate(_blocks(cells, _slowdown(cells, slowdown)))
+                     for column in range(0, r, COLUMNS)))  # fmt: skip
+    return Operating(*answer)
 
 
 def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0) -> Smallest:
@@ -97,12 +107,6 @@ def _blocks(*trees):
     for start in range(0, n, BLOCK):
         rows = np.minimum(np.arange(start, start + BLOCK), n - 1)
         yield tuple(jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], tree) for tree in trees)
-
-
-def _wide(instances: np.ndarray) -> np.ndarray:
-    """Columns filled up to a multiple of `COLUMNS` with the last one, so that few shapes are ever compiled."""
-    r = instances.shape[1]
-    return np.pad(instances, ((0, 0), (0, -r % COLUMNS)), mode="edge")
 
 
 def _parallel(function, work) -> list:

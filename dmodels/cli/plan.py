@@ -1,6 +1,6 @@
 """A capacity plan: what to deploy, how many GPUs, at what cost, what limits it, and how sure the answer is.
 
-Without options it plans a bundled conversation workload for Llama 3.1 70B at 20 req/s.
+Without options it plans a bundled workload (conversations, at their own rate) for Llama 3.1 70B.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _print(answer, changes) -> None:
         if changes:
             render.print_table(*plan_tables.sensitivity_table(answer, changes))
         for pool in answer.best.pools:
-            print(f"# {pool.stage.name}: {pool.instances} instances")
+            print(f"# {pool.stage.name}: {pool.instances} x")
             print(pool.command(answer.question.served_name, answer.question.engine))
         print(f"# rate headroom {answer.headroom_frac:.1%}; {answer.points_count:,} points evaluated")
     if answer.rejections:

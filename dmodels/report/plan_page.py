@@ -42,7 +42,7 @@ def _deployed(answer: Plan) -> list[str]:
     best, asked = answer.best, answer.question
     commands = []
     for pool in best.pools:
-        commands += [f"# {pool.stage.name}: {pool.instances} instances", pool.command(asked.served_name, asked.engine)]
+        commands += [f"# {pool.stage.name}: {pool.instances} x", pool.command(asked.served_name, asked.engine)]
     router = ", ".join(f"{key} = {value}" for key, value in best.router().items())
     return [
         html.section(

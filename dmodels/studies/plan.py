@@ -126,8 +126,9 @@ class Plan:
         if self.best is None:
             return []
         top = self.best.usd_per_hour * self.best.gpus_high / self.best.gpus
-        others = [d for d in (*self.kinds, *self.by_gpu) if d.name != self.best.name or d.gpus != self.best.gpus]
-        return [d for d in others if d.usd_per_hour * d.gpus_low / d.gpus <= top]
+        others = {(d.kind, d.name, d.gpus): d for d in (*self.by_gpu, *self.kinds)}
+        others.pop((self.best.kind, self.best.name, self.best.gpus))
+        return [d for d in others.values() if d.usd_per_hour * d.gpus_low / d.gpus <= top]
 
 
 def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SLO, *, rate_rps: float | None = None,

@@ -16,6 +16,7 @@ best = answer.best
 print(best.decomposition())
 print(f"{best.usd_per_hour:.2f} USD/h, between {best.gpus_low:.0f} and {best.gpus_high:.0f} GPUs with 80 % confidence")
 for pool in best.pools:
-    print(f"{pool.stage.name}: {pool.binding} breaks first; {pool.command(answer.question.served_name, answer.question.engine)}")
+    print(f"{pool.stage.name}: {pool.binding} breaks first")
+    print(pool.command(answer.question.served_name, answer.question.engine))
 for other in answer.kinds:
     print(f"{other.name:24s} {other.gpus:4d} GPUs  {other.usd_per_hour:8.2f} USD/h")

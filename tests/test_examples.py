@@ -32,7 +32,8 @@ def test_the_readme_shows_what_the_command_prints(tmp_path):
     """The first lines of the plan in the README are those that the command prints now."""
     block = re.search(r"```console\n\$ (dmodels plan .*?)\n(.*?)```", README, re.S)
     command = shlex.split(block[1])
-    printed = run([sys.executable, "-c", "import sys; from dmodels.cli import main; sys.exit(main())", *command[1:]], tmp_path)
+    call = "import sys; from dmodels.cli import main; sys.exit(main())"
+    printed = run([sys.executable, "-c", call, *command[1:]], tmp_path)
     shown = [line for line in block[2].splitlines() if line.strip() and not line.startswith("...")]
     for line in shown:
         assert line in printed, line

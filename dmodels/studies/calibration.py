@@ -14,7 +14,7 @@ from .designs import Layout
 
 #: Engines whose measured speeds the calibration holds.
 BACKENDS = ("vllm", "sglang", "trtllm")
-#: On a GPU type of which nothing was measured, and for pipeline stages: the interval that is assumed for step times, and for TTFT.
+#: Assumed intervals of step times and TTFT: on a GPU type of which nothing was measured, and for pipeline stages.
 ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5)}
 
 

@@ -52,6 +52,8 @@ class Quantiles:
 
         from .points import family
 
+        if not model:
+            return "model"
         try:
             name = family(model)
         except InputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dmodels import catalog
 from dmodels.core.errors import unknown
 from dmodels.core.model import Model
 from dmodels.fit.calibration import efficiency_for, interval, quantiles
@@ -44,6 +45,8 @@ def calibrated(model_name: str, precisions: Sequence[Model], layouts: Sequence[L
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
     measured = {system for _, system in quantiles().pairs}
+    if model_name not in catalog.models():  # a config.json of the user's own: no architecture's effects are known
+        model_name = ""
     efficiencies, confidences = {}, {}
     for layout, model in zip(layouts, precisions, strict=True):
         efficiencies[layout] = efficiency_for(layout.gpu, backend, _precision(model), model_name)

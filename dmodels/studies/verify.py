@@ -45,9 +45,9 @@ def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: i
     found = []
     for i, pool in enumerate(answer.best.pools):
         q = 1.0 - (1.0 - float(answer.question.slo.percentile)) * pool.stage.percentile_share
-        predicted = {"ttft_mean_s": pool.ttft_mean_s, "ttft_slo_s": pool.ttft_s, "decode_count": pool.decode_count}
+        predicted = {"ttft_mean_s": pool.ttft_mean_s, "ttft_slo_s": pool.ttft_s}
         if pool.stage.role != "prefill":
-            predicted |= {"tpot_mean_s": pool.tpot_mean_s, "tpot_slo_s": pool.tpot_s}
+            predicted |= {"tpot_mean_s": pool.tpot_mean_s, "tpot_slo_s": pool.tpot_s, "decode_count": pool.decode_count}
         one = _simulated(answer, pool)
 
         def run(key, one=one, pool=pool, q=q):

@@ -81,6 +81,17 @@ def test_show_python_prints_a_call_that_runs(capsys):
     assert scope["answer"].best is not None
 
 
+def test_a_config_json_of_ones_own_is_planned(tmp_path, capsys):
+    from dmodels import catalog
+
+    config = tmp_path / "mine" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps(catalog.model_config("qwen3-32b")))
+    assert main([*SMALL, "--model", str(config), "--no-sensitivity", "--no-split"]) == 0
+    printed = capsys.readouterr().out
+    assert "with other models" in printed and f"vllm serve {config}" in printed.replace("\n", "")
+
+
 def test_an_infeasible_plan_exits_with_1_and_names_the_fix(capsys):
     assert main([*SMALL, "--tpot", "1 ms", "--no-split", "--no-sensitivity"]) == 1
     out = capsys.readouterr().out

@@ -26,7 +26,7 @@ caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; } figcaption { color: var(--soft); }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); gap: 1rem; }
 pre { background: var(--panel); padding: .8rem; overflow-x: auto; font-size: .85rem; border-radius: 6px; }
 @media print { body { max-width: none; } .pictures { grid-template-columns: 1fr 1fr; } pre { white-space: pre-wrap; } }
 """

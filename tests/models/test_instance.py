@@ -28,6 +28,7 @@ REQUESTS = requests_between(CHAT)
 TP8 = Roofline(LLAMA_70B, H100, Parallel(8.0), REQUESTS, Efficiency())
 PROMISE = SLO(2.0, 0.08)
 
+TABLE = TP8.table()
 exact = jax.jit(lambda x, slots=300.0, slowdown=1.0: operate(TP8, REQUESTS, x, slots, PROMISE, slowdown=slowdown))
 
 
@@ -45,9 +46,8 @@ def test_occupancy_obeys_littles_law():
 
 
 def test_the_table_follows_the_roofline():
-    table = TP8.table()
     x = jnp.linspace(0.05, 8.0, 40)
-    at = jax.vmap(lambda x: operate(table, REQUESTS, x, 300.0, PROMISE))(x)
+    at = jax.vmap(lambda x: operate(TABLE, REQUESTS, x, 300.0, PROMISE))(x)
     truth = jax.vmap(exact)(x)
     for name in ("ttft_s", "tpot_s", "e2e_s", "decode_count"):
         np.testing.assert_allclose(getattr(at, name), getattr(truth, name), rtol=0.01, err_msg=name)
@@ -140,3 +140,17 @@ def test_an_empty_class_asks_for_nothing():
     assert float(none.share_frac) == 0.0
     assert int(at.flags) == 0
     assert float(at.tokens_per_s) == 0.0
+
+
+def test_derivatives_of_the_cost_of_a_token():
+    """USD per million output tokens of one tp8 instance, with respect to price and rate, against finite differences."""
+    from dmodels.models.cost import usd_per_mtoken
+
+    def cost(price_usd_per_hour, rate_rps):
+        return usd_per_mtoken(8.0 * price_usd_per_hour, operate(TABLE, REQUESTS, rate_rps, 300.0).tokens_per_s)
+
+    by_price, by_rate = jax.grad(cost, (0, 1))(2.69, 3.0)
+    h = 1e-5
+    assert float(by_price) == pytest.approx(float(cost(2.69 + h, 3.0) - cost(2.69 - h, 3.0)) / (2 * h), rel=1e-6)
+    assert float(by_rate) == pytest.approx(float(cost(2.69, 3.0 + h) - cost(2.69, 3.0 - h)) / (2 * h), rel=1e-6)
+    assert float(by_rate) < 0 < float(by_price)

@@ -173,7 +173,7 @@ def post_prefill_latency(
     negative = (bytes_ < 0) | (bandwidth_bytes_per_s < 0) | (queued < 0) | (batch < 0) | (latency_s < 0)
     flags = (
         flag_where(bytes_ + reserve_bytes > free_bytes, Flag.NO_FIT)
-        | flag_where((bytes_ != 0) & ~(bandwidth_bytes_per_s > 0), Flag.INFEASIBLE)
+        | flag_where((bytes_ != 0) & jnp.logical_not(bandwidth_bytes_per_s > 0), Flag.INFEASIBLE)
         | flag_where(negative, Flag.OUT_OF_DOMAIN)
         | flag_where(jnp.isnan(transfer + queue + step), Flag.NONFINITE)
     )

@@ -32,7 +32,8 @@ def sensitivity(answer: Plan) -> list[Change]:
     asked = answer.question
     workload = asked.workload
     small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
-    compact = replace(asked, workload=small)
+    thresholds = tuple(stage.high_tokens for stage in answer.priced.stages if stage.name == "short")
+    compact = replace(asked, workload=small, thresholds_tokens=thresholds)
     found = []
     for factor in (0.8, 1.2):
         found.append(_rate(answer.priced, factor))

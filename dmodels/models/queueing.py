@@ -114,22 +114,29 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     theta = jnp.maximum(theta, 1e-9 * edges_s[..., -1] + 1e-12)
     target, theta, p_wait = jnp.broadcast_arrays(target, theta, jnp.asarray(wait_probability, float))
     below = jnp.zeros_like(theta)  # S_j
-    start, gap, head, slope, curve = below, below, below, below + 1.0, below  # of the interval that holds the answer
-    for j in range(edges_s.shape[-1] - 1):
-        width = edges_s[..., j + 1] - edges_s[..., j]
-        mass = levels[j + 1] - levels[j]
+    found = (below, below, below, below, below + 1.0, below)
+
+    def climb(state, interval):  # a scan: unrolled, it compiles far longer
+        below, start, gap, head, slope, curve = state
+        edge, width, level, upper = interval
+        mass = upper - level
         wide = width > 1e-9 * theta
         ratio = jnp.where(wide, width, theta) / theta
         decay = jnp.exp(-width / theta)
         after = below * decay + mass * p_wait * jnp.where(wide, (1.0 - decay) / ratio, 1.0)  # waits that pass the edge
-        inside = ((1.0 - levels[j]) + below > target) & ((1.0 - levels[j + 1]) + after <= target)
+        inside = ((1.0 - level) + below > target) & ((1.0 - upper) + after <= target)
         bend = below - mass * p_wait / ratio
-        start = jnp.where(inside, jnp.where(wide, edges_s[..., j], edges_s[..., j + 1]), start)
+        start = jnp.where(inside, jnp.where(wide, edge, edge + width), start)
         gap = jnp.where(inside, jnp.where(wide, width, 0.0), gap)
-        head = jnp.where(inside, 1.0 - levels[j] + below - bend, head)
+        head = jnp.where(inside, 1.0 - level + below - bend, head)
         slope = jnp.where(inside & wide, mass / (ratio * theta), slope)
-        curve = jnp.where(inside, bend, curve)
-        below = after
+        return (after, start, gap, head, slope, jnp.where(inside, bend, curve)), None
+
+    lower = jnp.moveaxis(edges_s[..., :-1], -1, 0)
+    widths = jnp.moveaxis(jnp.diff(edges_s, axis=-1), -1, 0)
+    levels = jnp.asarray(levels)
+    intervals = (lower, widths, levels[:-1], levels[1:])
+    (below, start, gap, head, slope, curve), _ = jax.lax.scan(climb, found, intervals)
 
     def newton(_, u):
         bend = curve * jnp.exp(-u / theta)

@@ -100,6 +100,17 @@ def test_the_quantile_lies_between_its_parts(q, p_wait, theta, equal):
     assert got <= edges[-1] + theta * max(0.0, np.log(max(p_wait, 1e-300) / (1 - q))) + 1e-6
 
 
+@pytest.mark.parametrize("p_wait", [0.0, 1e-12])
+def test_without_waiting_the_quantile_is_read_from_the_table(p_wait):
+    """Also exactly at its levels, where two intervals meet."""
+    levels = np.array([0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0])
+    edges = np.linspace(1.0, 2.0, len(levels)) ** 2
+    q = np.concatenate([levels[1:-1], [0.1, 0.6, 0.97, 0.9999]])
+    many = np.broadcast_to(edges, (len(q), len(edges)))
+    got = queueing.sum_quantile_s(q, np.full(len(q), p_wait), np.full(len(q), 0.1 * p_wait), many, levels)
+    np.testing.assert_allclose(got, np.interp(q, levels, edges), rtol=1e-9)
+
+
 def test_an_unstable_queue_has_an_infinite_quantile():
     assert np.isinf(queueing.sum_quantile_s(0.99, 1.0, jnp.inf, np.array([0.0, 1.0]), np.array([0.0, 1.0])))
 

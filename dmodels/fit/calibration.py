@@ -28,7 +28,8 @@ def efficiency_for(gpu_name: str, backend: str = "", precision: str = "", model:
     """Calibrated efficiencies of one GPU under one backend and precision, and of a model's architecture if given.
 
     What was not measured falls back level by level: an unknown backend or precision adds nothing, an unmeasured GPU
-    has its generation's effects. `precision` is "bf16", "fp8", "fp4" or "int4".
+    has its generation's effects, and "", a GPU that is in no catalogue, what all GPUs share. `precision` is "bf16",
+    "fp8", "fp4" or "int4".
 
     >>> 0.0 < float(efficiency_for("h200_sxm", "vllm", "fp8").hbm_frac) <= 1.2
     True
@@ -107,4 +108,4 @@ def _host(u: np.ndarray) -> Efficiency:
 def _system(gpu_name: str) -> str:
     from dmodels import catalog
 
-    return catalog.gpu_facts(gpu_name)["name"]
+    return catalog.gpu_facts(gpu_name)["name"] if gpu_name else ""

@@ -58,6 +58,8 @@ def generation(system: str) -> str:
     """The GPU generation, which shares tensor-core types and kernels: by the narrowest type with a unit of its own."""
     from dmodels import catalog
 
+    if not system:  # in no catalogue
+        return ""
     gpu = catalog.gpu(system)
     return "fp4" if gpu.peak_fp4_flop_per_s > 0 else "fp8" if gpu.peak_fp8_flop_per_s > 0 else "bf16"
 

@@ -47,9 +47,11 @@ def calibrated(model_name: str, precisions: Sequence[Model], layouts: Sequence[L
     measured = {system for _, system in quantiles().pairs}
     if model_name not in catalog.models():  # a config.json of the user's own: no architecture's effects are known
         model_name = ""
+    known_gpus = catalog.gpus()  # a GPU of the user's own file may be in no catalogue
     efficiencies, confidences = {}, {}
     for layout, model in zip(layouts, precisions, strict=True):
-        efficiencies[layout] = efficiency_for(layout.gpu, backend, _precision(model), model_name)
+        named = layout.gpu if layout.gpu in known_gpus else ""
+        efficiencies[layout] = efficiency_for(named, backend, _precision(model), model_name)
         if layout.gpu in measured and layout.pp == 1:
             found = interval(layout.gpu, backend, model_name)
             tpot, ttft = (tuple(map(float, found[metric]["80"])) for metric in ("tpot", "ttft"))

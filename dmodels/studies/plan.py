@@ -34,8 +34,10 @@ from .rejections import Rejection, rejections
 
 #: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
 _THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
-#: Support points to which a workload is compressed for the memory footprint and for sensitivities.
+#: Cells by total and by output to which a workload is compressed for the memory footprint.
 SUPPORT = (40, 6)
+#: The support is filled up to a multiple of this.
+_ROOM = 256
 #: Loads of the sweep behind the pictures, as multiples of the fewest instances that keep up.
 _SWEEP = 64
 #: Growth of the rate that the headroom is looked for in.
@@ -146,7 +148,8 @@ def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SL
     if not float(np.max(workload.output_tokens)) > 0:
         raise InputError("workload: no request generates a token; accepted are traces with output lengths")
     name, record = catalog.model_name(model), catalog.model(model)
-    served = catalog.models().get(name, {}).get("hf_id", str(model))
+    local = Path(model)  # engines are given the folder of a config.json
+    served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
     return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
 
 
@@ -178,12 +181,12 @@ def plan(asked: Question) -> Plan:
 
 def price(asked: Question) -> Priced:
     """Size every cell's smallest pool."""
-    small = compress(asked.workload, *SUPPORT) if asked.workload.input_tokens.shape[-1] > 600 else asked.workload
+    small = _padded(compressed(asked.workload))
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
     models = [in_precision(asked.model, layout) for layout in found]
     calibration = calibrated(asked.model_name, models, found, asked.backend)
     records = instances(models, asked.gpus, found, calibration.efficiency)
-    stages, ways = schemes(_thresholds(asked), asked.split)
+    stages, ways = schemes(thresholds(asked), asked.split)
     batch = cells(records, asked.workload, small, stages, asked.slo, asked.engine)
     fewest = fewest_instances(batch, asked.rate_rps, asked.engine)
     shape = (len(found), len(stages))
@@ -191,7 +194,22 @@ def price(asked: Question) -> Priced:
                   fewest.stable_instances.reshape(shape))  # fmt: skip
 
 
-def _thresholds(asked: Question) -> list[float]:
+def compressed(workload: Workload) -> Workload:
+    """The support on which memory is sized: a few hundred points."""
+    return compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
+
+
+def _padded(small: Workload) -> Workload:
+    """The support filled up with points of no weight, so that workloads of other lengths need no other program."""
+    k = small.input_tokens.shape[-1]
+    fill = lambda values: np.pad(np.broadcast_to(values, (k,)), (0, -k % _ROOM), mode="edge")
+    weight = np.pad(small.weight_frac, (0, -k % _ROOM))
+    inputs, outputs, cached = map(fill, (small.input_tokens, small.output_tokens, small.cached_tokens))
+    return small.replace(input_tokens=inputs, output_tokens=outputs, weight_frac=weight, cached_tokens=cached)
+
+
+def thresholds(asked: Question) -> list[float]:
+    """The thresholds of two pools that are tried: those asked for that leave requests on both sides."""
     total = np.asarray(asked.workload.total_tokens)[np.asarray(asked.workload.weight_frac) > 0]
     wanted = _THRESHOLDS if asked.thresholds_tokens is None else asked.thresholds_tokens
     kept = [float(t) for t in wanted if (total <= t).any() and (total > t).any()]

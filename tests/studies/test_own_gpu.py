@@ -1,0 +1,36 @@
+"""GPUs of the user's own file are planned like those of the catalogue, and are said to be unmeasured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmodels import SLO, Workload
+from dmodels.fit.calibration import efficiency_for
+from dmodels.studies.plan import plan, question
+
+OURS = """
+[our_gpu]
+memory_bytes = "79.18 GiB"
+hbm_bytes_per_s = "3.35 TB/s"
+peak_flop_per_s = "989.4 TFLOP/s"
+nvlink_bytes_per_s_oneway = "450 GB/s"
+price_usd_per_hour = 1.00
+"""
+
+
+def test_a_gpu_that_no_catalogue_has_is_planned(tmp_path):
+    file = tmp_path / "gpus.toml"
+    file.write_text(OURS)
+    asked = question("llama-3.1-8b", ["our_gpu", "h100_sxm"], Workload.fixed(1000.0, 100.0, 4.0), SLO(2.0, 0.08),
+                     gpu_file=str(file), tp=(1,), split=False)  # fmt: skip
+    best = plan(asked).best
+    assert best.pools[0].layout.gpu == "our_gpu"  # the hardware of an H100 at less than half its price
+    assert "not measured" in best.pools[0].confidence.provenance
+    low, high = best.pools[0].confidence.tpot
+    assert low < 1 < high
+
+
+def test_a_gpu_without_a_name_has_what_all_gpus_share():
+    shared = efficiency_for("", "vllm", "bf16")
+    assert np.isfinite([float(shared.hbm_frac), float(shared.flop_frac)]).all()
+    assert float(shared.hbm_frac) != float(efficiency_for("h100_sxm", "vllm", "bf16").hbm_frac)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmodels.core.records import float64
-from dmodels.models.workload import compress
 
 from .evaluate import fewest_instances
-from .plan import SUPPORT, Plan, Priced, Question, cheapest, price
+from .plan import Plan, Priced, cheapest, price
+from .rescale import with_lengths
 
 
 @dataclass(frozen=True)
@@ -25,34 +25,28 @@ class Change:
 
 @float64
 def sensitivity(answer: Plan) -> list[Change]:
-    """One input at a time, 20 % down and up (SLOs: halved and doubled), and the cheapest plan for each.
-
-    Lengths are scaled on the compressed workload, so their base is that of the same compression.
-    """
-    asked = answer.question
-    workload = asked.workload
-    small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
-    thresholds = tuple(stage.high_tokens for stage in answer.priced.stages if stage.name == "short")
-    compact = replace(asked, workload=small, thresholds_tokens=thresholds)
+    """One input at a time, 20 % down and up (SLOs: halved and doubled), and the cheapest plan for each."""
+    priced, asked = answer.priced, answer.question
     found = []
     for factor in (0.8, 1.2):
-        found.append(_rate(answer.priced, factor))
-        longer = small.replace(input_tokens=small.input_tokens * factor, cached_tokens=small.cached_tokens * factor)
-        found.append(_asked("input length", factor, replace(compact, workload=longer)))
-        more = small.replace(output_tokens=np.maximum(small.output_tokens * factor, 1.0))
-        found.append(_asked("output length", factor, replace(compact, workload=more)))
-        for name in asked.gpus:
-            found.append(_price(answer.priced, name, factor))
+        found.append(_rate(priced, factor))
+        found.append(_change("input length", factor, price(with_lengths(asked, factor, 1.0))))
+        found.append(_change("output length", factor, price(with_lengths(asked, 1.0, factor))))
+        found += [_price(priced, name, factor) for name in asked.gpus]
     for factor in (0.5, 2.0):
         for name in ("ttft_s", "tpot_s"):
             if np.isfinite(getattr(asked.slo, name)):
-                slo = asked.slo.replace(**{name: getattr(asked.slo, name) * factor})
-                found.append(_asked(f"{name[:4].upper()} SLO", factor, replace(compact, slo=slo)))
+                found.append(_bound(priced, name, factor))
     return found
 
 
-def _asked(what: str, factor: float, asked: Question) -> Change:
-    return _change(what, factor, price(asked))
+def _bound(priced: Priced, name: str, factor: float) -> Change:
+    """Every stage's part of an SLO scales with it."""
+    slo = priced.cells.slo
+    cells = priced.cells._replace(slo=slo.replace(**{name: getattr(slo, name) * factor}))
+    again = fewest_instances(cells, priced.question.rate_rps, priced.question.engine).instances
+    looser = replace(priced, cells=cells, instances=again.reshape(priced.instances.shape))
+    return _change(f"{name[:4].upper()} SLO", factor, looser)
 
 
 def _rate(priced: Priced, factor: float) -> Change:

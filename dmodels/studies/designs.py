@@ -31,6 +31,8 @@ from dmodels.models.requests import NO_GAPS, Requests, requests_between
 
 #: Share of the TTFT budget that the prefill workers of a prefill/decode split may use; decode entry gets the rest.
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
+#: Support points are filled up to a multiple of this, so that changed lengths do not compile another program.
+_ROOM = 256
 
 
 @dataclass(frozen=True)
@@ -200,4 +202,5 @@ def _support(workload: Workload, stage: Stage) -> tuple[np.ndarray, np.ndarray, 
     here = (total > stage.low_tokens) & (total <= stage.high_tokens)
     weights = np.where(here, workload.weight_frac, 0.0)
     outputs = np.ones_like(total) if stage.role == "prefill" else np.asarray(workload.output_tokens)
-    return np.asarray(workload.input_tokens), outputs, weights
+    room = (0, -len(total) % _ROOM)  # points of weight 0
+    return np.pad(np.asarray(workload.input_tokens), room), np.pad(outputs, room), np.pad(weights, room)

@@ -22,9 +22,9 @@ from .designs import Cells
 #: Cells of one compiled block.
 BLOCK = 512
 #: Numbers of instances per cell of one compiled block.
-COLUMNS = 64
-#: Instances are searched up to 2**_BITS.
-_BITS = 22
+COLUMNS = 16
+#: Instances are searched up to this.
+_MOST = 2.0**22
 
 
 class Smallest(NamedTuple):
@@ -66,16 +66,14 @@ def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine
 
 
 def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0) -> Smallest:
-    """The exact smallest pools, by bisection over whole instances: adding one never makes a pool slower.
+    """The exact smallest pools, by a search over whole instances: adding one never makes a pool slower.
 
     `slowdown` is one factor, or one per cell.
     """
     work = _blocks(cells, _slowdown(cells, slowdown))
     parts = _parallel(lambda block: _fewest(block[0], rate_rps, block[1], engine), work)
-    n = len(cells.slots_count)
-    stable, kept = (np.concatenate([np.asarray(part[i])[:, 0] for part in parts])[:n] for i in range(2))
-    none = 2.0**_BITS
-    return Smallest(np.where(stable > none, np.inf, stable), np.where(kept > none, np.inf, kept))
+    fewest = np.concatenate(parts)[: len(cells.slots_count)]
+    return Smallest(*np.where(fewest > _MOST, np.inf, fewest).T)
 
 
 @jax.jit
@@ -83,18 +81,26 @@ def _evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, eng
     return evaluate(cells, instances, rate_rps, slowdown, engine)
 
 
-@jax.jit
-def _fewest(cells: Cells, rate_rps: Real, slowdown: Real, engine: Engine) -> tuple[Real, Real]:
-    """Binary descent, bit by bit: `wanting` is the largest number found wanting so far. 2**_BITS is tried first."""
-    blocking = np.array([[int(Flag.OVERLOAD), 0x7FFFFFFF]], np.int32)
+def _fewest(cells: Cells, rate_rps: float, slowdown: Real, engine: Engine) -> np.ndarray:
+    """(cells, 2): the fewest instances that keep up and that meet the SLO too; above _MOST where there is none.
 
-    def bit(i, wanting):
-        trial = wanting + 2.0 ** (_BITS - i)
-        flags = evaluate(cells, trial, rate_rps, slowdown, engine).flags
-        return jnp.where((flags & blocking) != 0, trial, wanting)
-
-    answer = jax.lax.fori_loop(0, _BITS + 1, bit, jnp.zeros((cells.slots_count.shape[0], 2))) + 1.0
-    return answer[:, :1], answer[:, 1:]
+    Both are bracketed, too few below and enough above, and a call of the compiled program tries half its columns
+    inside each bracket: geometrically at first, because most pools are small, then evenly.
+    """
+    tries = COLUMNS // 2
+    blocking = np.array([int(Flag.OVERLOAD), 0x7FFFFFFF], np.int32)[:, None]
+    low = np.zeros((len(cells.slots_count), 2))
+    high = np.full_like(low, _MOST + 1.0)
+    trial = np.broadcast_to(np.round(np.geomspace(1.0, _MOST, tries)), (*low.shape, tries))
+    while (high - low > 1.0).any():
+        counts = trial.reshape(len(low), COLUMNS)
+        flags = np.asarray(_evaluate(cells, counts, rate_rps, slowdown, engine).flags).reshape(trial.shape)
+        wanting = (flags & blocking) != 0
+        low = np.maximum(low, np.where(wanting, trial, 0.0).max(-1))
+        high = np.minimum(high, np.where(wanting, np.inf, trial).min(-1))
+        step = (high - low)[..., None] / (tries + 1.0)
+        trial = np.maximum(np.floor(low[..., None] + step * np.arange(1.0, tries + 1.0)), 1.0)
+    return high
 
 
 def _slowdown(cells: Cells, slowdown) -> np.ndarray:

@@ -1,0 +1,128 @@
+"""Compiled loops of the placement game: reads from others, costs, and social costs of one worker's choices.
+
+`tier` (n, m) int8 is a placement (-1: not kept), `demand` (n, m), `access` (n, T), `distance` (n, n) with row i what i
+pays on top to read from j, `recompute` (m,).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_JIT = {"nogil": True, "cache": True}
+
+
+@njit(**_JIT)
+def outside(tier, access, distance, recompute, i):
+    """(m,): the least that worker i pays for each block that it does not keep itself."""
+    n, m = tier.shape
+    out = recompute.copy()
+    for j in range(n):
+        d = distance[i, j]
+        if j == i or d == np.inf:
+            continue
+        for b in range(m):
+            t = tier[j, b]
+            if t >= 0:
+                v = d + access[j, t]
+                if v < out[b]:
+                    out[b] = v
+    return out
+
+
+@njit(**_JIT)
+def costs(tier, demand, access, distance, recompute):
+    """(n,): what each worker pays."""
+    n, m = tier.shape
+    total = np.zeros(n)
+    for i in range(n):
+        out = outside(tier, access, distance, recompute, i)
+        s = 0.0
+        for b in range(m):
+            v = out[b]
+            if tier[i, b] >= 0 and access[i, tier[i, b]] < v:
+                v = access[i, tier[i, b]]
+            s += demand[i, b] * v
+        total[i] = s
+    return total
+
+
+@njit(**_JIT)
+def nearest_two(tier, access, distance, recompute):
+    """Cheapest read of each (worker, block), who serves it (-1: a prefill), and the cheapest without that server."""
+    n, m = tier.shape
+    first, second = np.empty((n, m)), np.empty((n, m))
+    server = np.full((n, m), -1, np.int16)
+    for i in range(n):
+        for b in range(m):
+            first[i, b] = recompute[b]
+            second[i, b] = recompute[b]
+        for j in range(n):
+            if distance[i, j] == np.inf:
+                continue
+            for b in range(m):
+                t = tier[j, b]
+                if t >= 0:
+                    v = distance[i, j] + access[j, t]
+                    if v < first[i, b]:
+                        second[i, b] = first[i, b]
+                        first[i, b] = v
+                        server[i, b] = j
+                    elif v < second[i, b]:
+                        second[i, b] = v
+    return first, second, server
+
+
+@njit(**_JIT)
+def renew(tier, access, distance, recompute, blocks, first, second, server):
+    """`nearest_two` again for the blocks listed."""
+    n = tier.shape[0]
+    for b in blocks:
+        for i in range(n):
+            first[i, b], second[i, b], server[i, b] = recompute[b], recompute[b], -1
+        for j in range(n):
+            t = tier[j, b]
+            if t < 0:
+                continue
+            for i in range(n):
+                v = distance[i, j] + access[j, t]
+                if v < first[i, b]:
+                    second[i, b] = first[i, b]
+                    first[i, b] = v
+                    server[i, b] = j
+                elif v < second[i, b]:
+                    second[i, b] = v
+
+
+@njit(**_JIT)
+def everybodys(demand, access, distance, first, second, server, i):
+    """(m, T + 1): what all workers pay for each block if i keeps it in tier t; the last column: if i keeps it not."""
+    n, m = demand.shape
+    tiers = access.shape[1]
+    out = np.zeros((m, tiers + 1))
+    for k in range(n):
+        d = distance[k, i]
+        for b in range(m):
+            w = demand[k, b]
+            if w == 0.0:
+                continue
+            rest = second[k, b] if server[k, b] == i else first[k, b]
+            out[b, tiers] += w * rest
+            for t in range(tiers):
+                v = d + access[i, t]
+                out[b, t] += w * (v if v < rest else rest)
+    return out
+
+
+@njit(**_JIT)
+def gains(demand, access, distance, best, b, out):
+    """out (n, T): what all workers save if one more copy of block b is put there; best (n,): what each pays now."""
+    n, tiers = access.shape
+    for j in range(n):
+        for t in range(tiers):
+            s = 0.0
+            for k in range(n):
+                v = distance[k, j] + access[j, t]
+                if v < best[k]:
+                    s += demand[k, b] * (best[k] - v)
+            out[j, t] = s

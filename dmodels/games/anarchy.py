@@ -3,7 +3,8 @@ r"""The price of anarchy of routing games as a certified interval.
 Price of anarchy = cost of the worst pure equilibrium / least cost; price of stability = best equilibrium / least cost.
 Numerator: equilibria that were found (each can be checked by `routing.gain_s`) and bounds on all of them. Denominator:
 a placement that was found and its bound by duality. So lower <= true <= upper always; the two are equal where the
-search was complete and k f(k) is convex, which is the usual case.
+search was complete and k f(k) is convex, which is the usual case. Where there is too much to search, theorems,
+smoothness (`routing_smooth`, `anarchy_smoothness`) and a linear programme (`anarchy_program`) bound what is left.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from dmodels.core.flags import Flag
 
 from .anarchy_bounds import AFFINE_ATOMIC, singleton_price
 from .anarchy_index import poa_index
+from .anarchy_program import UNKNOWNS, programme, solve_program, unknowns_count
+from .anarchy_smoothness import smooth_prices
 from .routing import Arrays, RoutingGame, sums
-from .routing_batch import range_flags, search
+from .routing_batch import NashRange, range_flags, search
 from .routing_optimum import optimum_flows
 
 __all__ = ["PAPER_FORM", "PriceOfAnarchy", "poa_index", "price_of_anarchy"]
@@ -50,6 +53,7 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     r"""Price of anarchy and of stability of each game in a batch, over pure Nash equilibria.
 
     `max_boxes=1` only tightens bounds and runs best responses: fast (thousands of games a second) and rarely exact.
+    With more, games whose search is cut short are bounded by the linear programme too, up to `UNKNOWNS` of them.
     With `paper_form=True` the costs are f - omega o, the flag OUT_OF_DOMAIN is up, and `PAPER_FORM` says why.
 
     Two workers f = n and f = 2, two requests (Pigou's pair): worst equilibrium 4, optimum 3.
@@ -61,13 +65,19 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     """
     a = game.arrays()
     nash, boxes = search(a, max_boxes)
+    if max_boxes > 1:
+        nash = _by_program(a, nash)
     flags = range_flags(nash)
     flows, bound = optimum_flows(a)
     bound = bound.reshape(a.batch)
     found = np.minimum(sums(a, flows.reshape(*a.batch, *flows.shape[1:]))[0], nash.best_s)
     ceiling = nash.worst_ceiling_s
-    if (ceiling > nash.worst_s).any():
-        ceiling = np.minimum(ceiling, np.maximum(nash.worst_s, _theorem(a) * found))
+    cut = ceiling > nash.worst_s
+    if cut.any():
+        price = _theorem(a)
+        if max_boxes > 1:
+            price = _smooth(a, np.flatnonzero(cut), price)
+        ceiling = np.where(cut, np.minimum(ceiling, np.maximum(nash.worst_s, price * found)), ceiling)
     costs = [nash.worst_s, ceiling, nash.best_floor_s, nash.best_s, found, bound]
     if paper_form:
         shift = np.asarray(game.omega) * np.broadcast_to(a.counts.sum(-1), a.size).reshape(a.batch)
@@ -91,11 +101,33 @@ def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
     return np.where(positive, cost / np.where(positive, least, 1.0), np.where((least == 0) & (cost == 0), 1.0, np.nan))
 
 
+def _by_program(a: Arrays, nash: NashRange) -> NashRange:
+    """The range with the bounds of the linear programme, where the search was cut short."""
+    floor, ceiling = nash.best_floor_s.reshape(-1).copy(), nash.worst_ceiling_s.reshape(-1).copy()
+    best, worst = nash.best_s.reshape(-1), nash.worst_s.reshape(-1)
+    for b in np.flatnonzero((floor < best) | (ceiling > worst)):
+        one = tuple(array[b % len(array)] for array in a[:3])
+        if unknowns_count(*one) <= UNKNOWNS:
+            found = solve_program(programme(*one)).value
+            floor[b] = np.clip(found["floor_s"], floor[b], best[b])
+            ceiling[b] = np.clip(found["ceiling_s"], worst[b], ceiling[b])
+    return nash._replace(best_floor_s=floor.reshape(a.batch), worst_ceiling_s=ceiling.reshape(a.batch))
+
+
+def _smooth(a: Arrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:
+    """`price` (B), lowered to what the curves' smoothness gives in the games that `cut` numbers."""
+    few = a._replace(f=a.f[cut % len(a.f)], cost=a.cost[cut % len(a.cost)], counts=a.counts[cut % len(a.counts)],
+                     batch=cut.shape)  # fmt: skip
+    out = price.reshape(-1).copy()
+    out[cut] = np.where((few.cost >= 0).all((-2, -1)), np.minimum(out[cut], smooth_prices(few)[1]), out[cut])
+    return out.reshape(price.shape)
+
+
 def _theorem(a: Arrays) -> np.ndarray:
     """What theory allows a worst equilibrium to cost, in multiples of the optimum; inf where no theorem applies.
 
-    5/2 for affine latencies with any overlaps (a miss is a private constant resource); 1/(1 - beta) without cache
-    terms.
+    5/2 for affine latencies with any overlaps in [0, 1] (a miss is a private constant resource); 1/(1 - beta) without
+    cache terms.
     """
     with np.errstate(invalid="ignore"):
         rises = np.diff(a.f, axis=-1)
@@ -104,6 +136,7 @@ def _theorem(a: Arrays) -> np.ndarray:
     if a.f.shape[-1] > 1:  # a line with a negative intercept is not an affine latency
         affine &= (2.0 * a.f[..., 0] - a.f[..., 1] >= -1e-12 * a.f[..., 1]).all(-1)
     limit = np.broadcast_to(np.where(affine, AFFINE_ATOMIC, np.inf), a.size)
+    limit = np.where(np.broadcast_to((a.cost >= 0).all((-2, -1)), a.size), limit, np.inf)
     plain = np.broadcast_to((a.cost == 0).all((-2, -1)), a.size)
     if plain.any():
         limit = np.where(plain, np.minimum(limit, np.broadcast_to(singleton_price(a.f), a.size)), limit)

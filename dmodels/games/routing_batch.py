@@ -132,7 +132,7 @@ def ranges(f, c, q, max_boxes, max_steps, first, last, cost, flows, boxes):
         low, high = social_cost(fb, groups, cheap), social_cost(fb, groups, dear)
         if low > high:
             low, high, cheap, dear = high, low, dear, cheap
-        out = enumerate_nash(fb, groups, sizes, monotone, convex, tol, low, high, max_boxes)
+        out = enumerate_nash(fb, groups, sizes, monotone, convex, tol, low, high, cheap, max_boxes)
         cost[b, 0], cost[b, 1], cost[b, 2], cost[b, 3] = out[0], out[1], out[2], out[3]
         split(out[4] if out[4][0, 0] >= 0 else cheap, qb, into, flows[b, 0])
         split(out[5] if out[5][0, 0] >= 0 else dear, qb, into, flows[b, 1])

@@ -10,7 +10,8 @@ A box lo <= n <= hi of load vectors is cut by necessary conditions of an equilib
   that only a set of groups can reach are filled by them.
 
 What survives is bounded (what any equilibrium in the box costs) and split. A single load vector is settled by two
-small transportation problems on its arcs, because equal loads can hide different costs.
+small transportation problems on its arcs, because equal loads can hide different costs. What is left when the budget
+of boxes is spent is bounded by smoothness too (`routing_smooth`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ import numpy as np
 from numba import njit
 
 from .routing_kernels import flow_at_loads
+from .routing_smooth import dearest_pay, smooth_ceiling
 
 _JIT = {"nogil": True, "cache": True}
+
+#: The s of `smooth_ceiling` that are tried; 1 is best in most boxes, 1.2 where loads can vary by half and more.
+SMOOTH = (1.0, 1.2)
 
 
 @njit(**_JIT)
@@ -300,8 +305,32 @@ def ceilings(f, c, total):
 
 
 @njit(**_JIT)
-def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, max_boxes):
+def largest_loads(f, c, total, monotone):
+    """A box to begin with: no load of an equilibrium is above these."""
+    if monotone:
+        top = ceilings(f, c, total)
+        if top.sum() >= total:  # with room for all, nobody stays at an infinite latency
+            return top
+    return np.full(f.shape[0], total)
+
+
+@njit(**_JIT)
+def root_box(f, c, q, monotone, tol):
+    """(lo, hi, arc, reach) of the tightened box of all equilibria."""
+    groups, workers = c.shape
+    lo, hi = np.zeros(workers, np.int64), largest_loads(f, c, q.sum(), monotone)
+    arc, reach = np.zeros((groups, workers), np.bool_), np.zeros((groups, workers))
+    here, after = np.zeros(workers), np.zeros(workers)
+    subsets, by_group = min(groups, workers) <= 8, groups <= workers
+    tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach)
+    return lo, hi, arc, reach
+
+
+@njit(**_JIT)
+def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxes):
     """Least and greatest cost of all pure equilibria, from costs `best`, `worst` of known ones.
+
+    `anchor` is any placement, the cheaper the better, against which dear equilibria are bounded (`routing_smooth`).
 
     Returns (best, worst, best_low, worst_high, best_x, worst_x, boxes): the costs found, with their flows where they
     improve on the given ones (else all -1), and bounds on what unexplored boxes hold (equal to them when complete).
@@ -310,16 +339,11 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, max_boxes):
     total = 0
     for g in range(groups):
         total += q[g]
-    subsets = min(groups, workers) <= 8
-    by_group = groups <= workers
+    subsets, by_group = min(groups, workers) <= 8, groups <= workers
     depth = 2 + workers * (2 + int(np.ceil(np.log2(total + 1.0))))
     stack_lo = np.zeros((depth, workers), np.int64)
     stack_hi = np.zeros((depth, workers), np.int64)
-    stack_hi[0, :] = total
-    if monotone:
-        top = ceilings(f, c, total)
-        if top.sum() >= total:  # with room for all, nobody stays at an infinite latency
-            stack_hi[0, :] = top
+    stack_hi[0, :] = largest_loads(f, c, total, monotone)
     size, boxes = 1, 0
     best_x = np.full((groups, workers), -1, np.int64)
     worst_x = best_x.copy()
@@ -355,6 +379,10 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, max_boxes):
                         worst, worst_x = load_cost + private, x
             continue
         if boxes >= max_boxes:
+            if high > worst_high:
+                most, private_low = dearest_pay(f, c, q, lo, hi, arc, reach)
+                for s in SMOOTH:
+                    high = min(high, smooth_ceiling(f, c, anchor, lo, hi, most, private_low, s) + total * tol)
             best_low, worst_high = min(best_low, low), max(worst_high, high)
             continue
         middle = (lo[wide] + hi[wide]) // 2

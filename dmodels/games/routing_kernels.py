@@ -44,21 +44,29 @@ def best_move(f, c, x, n, tol):
     groups, workers = x.shape
     if workers < 2:
         return best, where, whence, to
+    newcomer, here = np.empty(workers), np.empty(workers)
+    for k in range(workers):
+        newcomer[k] = f[k, min(n[k], f.shape[1] - 1)]
+        here[k] = f[k, max(n[k], 1) - 1]
     for g in range(groups):
-        first, second, at, next_at = np.inf, np.inf, -1, -1  # the two cheapest places for a newcomer of the group
+        least, at = np.inf, 0
         for k in range(workers):
-            there = f[k, min(n[k], f.shape[1] - 1)] + c[g, k]
-            if at < 0 or there < first:
-                second, next_at = first, at
-                first, at = there, k
-            elif next_at < 0 or there < second:
-                second, next_at = there, k
+            there = newcomer[k] + c[g, k]
+            less = there < least
+            least = there if less else least
+            at = k if less else at
         for j in range(workers):
-            if x[g, j] > 0:
-                here = f[j, n[j] - 1] + c[g, j]
-                there = second if j == at else first
-                if here > there + tol and here - there > best:
-                    best, where, whence, to = here - there, g, j, next_at if j == at else at
+            if x[g, j] == 0:
+                continue
+            there, k = least, at
+            if at == j:  # the cheapest place for anybody else is where it sits: look at the others
+                there, k = np.inf, -1
+                for other in range(workers):
+                    if other != j and (k < 0 or newcomer[other] + c[g, other] < there):
+                        there, k = newcomer[other] + c[g, other], other
+            gain = here[j] + c[g, j] - there
+            if gain > best and here[j] + c[g, j] > there + tol:
+                best, where, whence, to = gain, g, j, k
     return best, where, whence, to
 
 

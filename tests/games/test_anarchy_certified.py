@@ -1,0 +1,173 @@
+"""Certified bounds on equilibria that are not enumerated: smoothness and the linear programme, against all profiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.games import anarchy_bounds as bounds
+from dmodels.games import routing
+from dmodels.games.anarchy import price_of_anarchy
+from dmodels.games.anarchy_program import dual_bound, equilibrium_program, programme
+from dmodels.games.anarchy_smoothness import coarse_ceiling_s, smoothness
+from dmodels.games.routing import RoutingGame
+from dmodels.models.curves import LatencyCurve, affine
+
+from .test_routing_nash import as_game, every_profile, random_game
+
+KINDS = ("nondecreasing", "arbitrary", "ties")
+
+
+def coarse_range(f, c):
+    """Least and greatest cost of all coarse correlated equilibria: a linear programme over all m^n profiles."""
+    profiles, cost, _ = every_profile(f, c)
+    n, m = c.shape
+    loads = (profiles[:, :, None] == np.arange(m)).sum(1)
+    here = f[profiles, np.take_along_axis(loads, profiles, 1) - 1] + c[np.arange(n), profiles]
+    regret = [here[:, i] - np.where(profiles[:, i] == k, here[:, i], f[k, np.minimum(loads[:, k], n - 1)] + c[i, k])
+              for i in range(n) for k in range(m)]  # fmt: skip
+    one = np.ones((1, len(cost)))
+    return [sign * linprog(sign * cost, regret, np.zeros(n * m), one, [1.0]).fun for sign in (1.0, -1.0)]
+
+
+def check(rng, kind, count, most_requests):
+    """Every bound holds the truth, and no bound is implied by the price that brute force finds."""
+    for _ in range(count):
+        f, c = random_game(rng, kind, most_requests)
+        game = as_game(f, c)
+        _, cost, nash = every_profile(f, c)
+        low, high = coarse_range(f, c)
+        tol = 1e-7 * (1 + high)
+        pure, coarse = equilibrium_program(game).value, equilibrium_program(game, coarse=True).value
+        assert pure["floor_s"] <= cost[nash].min() + tol and cost[nash].max() <= pure["ceiling_s"] + tol
+        assert coarse["floor_s"] <= low + tol and high <= coarse["ceiling_s"] + tol
+        assert pure["floor_s"] >= coarse["floor_s"] - tol and pure["ceiling_s"] <= coarse["ceiling_s"] + tol
+        assert high <= coarse_ceiling_s(game) + tol
+        price = smoothness(game).price
+        assert np.isinf(price) or high <= price * cost.min() + tol
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_hold_all_pure_and_all_coarse_correlated_equilibria(kind):
+    check(np.random.default_rng(0), kind, 25, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_hold_all_equilibria_in_thousands_of_games(kind):
+    check(np.random.default_rng(1), kind, 1000, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("max_boxes", [1, 2, 5])
+def test_cut_intervals_hold_the_price_in_thousands_of_games(kind, max_boxes):
+    rng = np.random.default_rng(2)
+    for _ in range(500):
+        f, c = random_game(rng, kind, 6)
+        _, cost, nash = every_profile(f, c)
+        if cost.min() == 0:
+            continue
+        p = price_of_anarchy(as_game(f, c), max_boxes)
+        anarchy, stability = cost[nash].max() / cost.min(), cost[nash].min() / cost.min()
+        assert p.lower <= anarchy + 1e-9 and anarchy <= p.upper + 1e-9
+        assert p.stability_lower <= stability + 1e-9 and stability <= p.stability_upper + 1e-9
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4])
+def test_powers_of_the_load_have_the_exact_prices_of_aland_and_others(degree):
+    found = smoothness(RoutingGame([np.arange(1.0, 11.0) ** degree], np.zeros((10, 1))))
+    assert float(found.price) == pytest.approx(bounds.polynomial_atomic(degree), rel=1e-12)
+    assert float(found.price) == pytest.approx(float(found.lam / (1 - found.mu)))
+
+
+def test_affine_curves_are_five_halves_smooth_at_most():
+    rng = np.random.default_rng(3)
+    game = RoutingGame(affine(rng.uniform(0, 3, (40, 3)), rng.uniform(0, 3, (40, 3))), np.zeros((9, 3)))
+    price = smoothness(game).price
+    assert (price <= 2.5 + 1e-12).all() and (price >= 1.0).all() and price.min() < 2.2 < price.max()
+
+
+def test_smoothness_is_the_linear_programme_over_lambda_and_mu():
+    """min L over s >= 1, L >= s, L o f(o) >= s o f(n + 1) - (s - 1) n f(n): a stranger's optimum, flat starts too."""
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        f = np.sort(rng.integers(0, 12, (2, 6)), axis=1).astype(float)
+        n, o = np.meshgrid(np.arange(6), np.arange(1, 7), indexing="ij")
+        rows = []
+        for row in f:
+            paid, own = np.where(n > 0, n * row[np.maximum(n, 1) - 1], 0.0), o * row[o - 1]
+            rows.append(np.stack([o * row[n] - paid, -own, -paid], -1).reshape(-1, 3))
+        rows = np.concatenate(rows)
+        found = linprog([0, 1], np.vstack([rows[:, :2], [[1, -1]]]), np.append(rows[:, 2], 0.0),
+                        bounds=[(1, None), (None, None)])  # fmt: skip
+        price = float(smoothness(RoutingGame(f, np.zeros((6, 2)))).price)
+        assert (found.status == 0) == np.isfinite(price)
+        assert np.isinf(price) or price == pytest.approx(found.fun, rel=1e-9)
+
+
+def test_poles_and_falling_latencies_are_not_smooth():
+    assert np.isinf(smoothness(RoutingGame([[1.0, 1.0, np.inf]], np.zeros((3, 1)))).price)
+    assert np.isinf(smoothness(RoutingGame([[2.0, 1.0, 1.0]], np.zeros((3, 1)))).price)
+
+
+def large_game(seed, m=6, n=40):
+    """So many different requests that no enumeration ends within a few boxes."""
+    rng = np.random.default_rng(seed)
+    return RoutingGame(affine(rng.uniform(0.5, 2, m), rng.uniform(0, 4, m)), rng.uniform(size=(n, m)), 12.0)
+
+
+def test_duals_prove_the_bounds_without_the_solver():
+    """Any duals bound the programme; those returned give the bounds, and worse ones give worse bounds."""
+    game = large_game(5)
+    a = game.arrays()
+    p, s = programme(a.f[0], a.cost[0], a.counts[0]), equilibrium_program(game)
+    for sense, name in ((1.0, "floor"), (-1.0, "ceiling")):
+        above, equal = s.certificate[f"{name}_above_duals"], s.certificate[f"{name}_equal_duals"]
+        assert sense * dual_bound(p, sense, above, equal) == s.value[f"{name}_s"]
+        assert dual_bound(p, sense, 0.9 * above, 1.1 * equal) <= dual_bound(p, sense, above, equal) + 1e-9
+    assert (s.certificate["gap_s"] <= 1e-6 * s.value["ceiling_s"]).all() and int(s.flags) == 0
+
+
+def test_no_equilibrium_that_best_responses_find_is_outside():
+    game = large_game(6, 4, 16)
+    s, coarse, ceiling = equilibrium_program(game).value, equilibrium_program(game, True).value, coarse_ceiling_s(game)
+    for seed in range(30):
+        start = np.random.default_rng(seed).integers(0, 4, 16)
+        cost = float(routing.best_response(game, start).value.cost_s)
+        assert s["floor_s"] <= cost <= s["ceiling_s"] <= coarse["ceiling_s"] <= ceiling + 1e-9
+    assert s["ceiling_s"] < 1.15 * s["floor_s"]
+
+
+def test_a_cut_search_is_bounded_by_the_programme_and_never_worse_for_it():
+    game = large_game(7)
+    p, quick = price_of_anarchy(game, max_boxes=50), price_of_anarchy(game, max_boxes=1)
+    s, a = equilibrium_program(game).value, routing.optimum(game)
+    assert int(p.flags) & Flag.NOT_CONVERGED and p.certified
+    assert p.upper <= s["ceiling_s"] / a.certificate["bound_s"] + 1e-9
+    assert p.stability_lower >= s["floor_s"] / a.value.cost_s - 1e-9
+    assert quick.lower <= p.upper <= quick.upper and p.upper < 1.1
+
+
+def test_wide_boxes_are_bounded_by_smoothness():
+    """Without it the ceiling of the uncut box was 1.25 and more of the optimum."""
+    rng = np.random.default_rng(8)
+    game = RoutingGame(affine(rng.uniform(0.5, 2, 5), rng.uniform(0, 3, 5)), rng.uniform(size=(5, 5)), 8.0, [13.0] * 5)
+    p = price_of_anarchy(game, max_boxes=1)
+    assert p.lower <= price_of_anarchy(game).lower <= p.upper < 1.12
+
+
+def test_poles_within_reach_leave_no_bound_on_coarse_equilibria():
+    game = RoutingGame(LatencyCurve([0.1, 0.1], 0.0, 1.0, [3.0, 4.0]), np.ones((5, 2)), 1.0)
+    assert np.isinf(coarse_ceiling_s(game))
+    assert int(equilibrium_program(game, coarse=True).flags) == Flag.NOT_CONVERGED
+    pure = equilibrium_program(game)
+    assert int(pure.flags) == 0 and float(routing.nash_range(game).value.worst_s) <= pure.value["ceiling_s"] + 1e-9
+
+
+def test_one_game_at_a_time():
+    with pytest.raises(InputError, match="accepted is one game"):
+        equilibrium_program(RoutingGame([[1.0, 2.0]], np.zeros((3, 2, 1))))

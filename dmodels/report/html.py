@@ -1,4 +1,8 @@
-"""A self-contained HTML page: no scripts, no fonts or files from elsewhere, pictures as inline SVG."""
+"""A self-contained HTML page: no scripts, no fonts or files from elsewhere, pictures as inline SVG.
+
+Light and dark follow the reader's system; on a narrow screen each row of a table becomes a card; it prints in black on
+white without cutting rows, pictures or command lines.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +12,54 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from . import style
 from .text import cell
 
 _STYLE = """
-:root { --ink: #1b1f24; --paper: #ffffff; --soft: #57606a; --line: #d0d7de; --mark: #0b5cad; --panel: #f6f8fa; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --soft: #9da7b3; --line: #30363d;
-  --mark: #6cb6ff; --panel: #161b22; } figure svg { background: #ffffff; border-radius: 6px; } }
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --soft: #57606a; --line: #d0d7de; --mark: #0b5cad;
+  --panel: #f3f5f8; }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --soft: #9da7b3;
+  --line: #30363d; --mark: #6cb6ff; --panel: #161b22; } }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
-  max-width: 68rem; padding: 1.5rem 1rem 4rem; }
-h1 { font-size: 1.6rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
+  max-width: 72rem; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
 .answer { font-size: 1.15rem; border-left: 4px solid var(--mark); padding: .4rem 0 .4rem 1rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; min-width: 60%; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; min-width: 60%; margin: .4rem 0 1rem; }
 caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; } figcaption { color: var(--soft); }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); gap: 1rem; }
-pre { background: var(--panel); padding: .8rem; overflow-x: auto; font-size: .85rem; border-radius: 6px; }
-@media print { body { max-width: none; } .pictures { grid-template-columns: 1fr 1fr; } pre { white-space: pre-wrap; } }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+tbody th { font-weight: 600; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, th.short { white-space: nowrap; }
+figure { margin: 0; min-width: 0; } figure svg { display: block; width: 100%; height: auto; }
+figcaption { color: var(--soft); font-size: .9rem; padding-top: .3rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); gap: 2rem 1.5rem; }
+pre { background: var(--panel); padding: .8rem; font-size: .85rem; border-radius: 6px; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+a { color: var(--mark); }
+@media screen and (max-width: 44rem) {
+  table, tbody, tr, th, td, caption { display: block; min-width: 0; } thead { position: absolute; clip-path: inset(50%);
+  width: 1px; height: 1px; overflow: hidden; }
+  tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } th, td { border: 0; padding: .1rem 0; }
+  td, td.number { display: flex; gap: 1rem; justify-content: space-between; text-align: right; white-space: normal; }
+  td::before { content: attr(data-name); color: var(--soft); text-align: left; flex: none; max-width: 55%; }
+}
+@media print { @page { margin: 14mm; } h2 { break-after: avoid; }
+  body { max-width: none; padding: 0; font-size: 10.5pt; }
+  .wide { overflow: visible; } table { font-size: 8pt; min-width: 0; } th, td { padding: .15rem .35rem; }
+  tr, figure { break-inside: avoid; } .pictures { grid-template-columns: 1fr 1fr; gap: 1rem; } pre { font-size: 8pt; } }
 """
 
 
-def page(title: str, parts: Sequence[str]) -> str:
-    """The whole document."""
+def page(title: str, parts: Sequence[str], head: str = "") -> str:
+    """The whole document; `head` goes to the end of its head."""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{style.css()}{_STYLE}</style>\n{head}</head>\n"
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
     )
 
@@ -57,29 +80,48 @@ def code(lines: Sequence[str]) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table; columns of numbers align right."""
+    """A table; columns of numbers align right, the first column heads its row.
+
+    The roles repeat what the elements mean, because a row that is shown as a card loses its meaning in some browsers.
+    """
+    short = all(len(cell(row[0])) <= 14 for row in rows)
     numeric = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(head))]
     kind = [' class="number"' if right else "" for right in numeric]
-    top = "".join(f'<th scope="col"{k}>{escape(name)}</th>' for name, k in zip(head, kind, strict=True))
-    body = "\n".join(
-        "<tr>" + "".join(f"<td{k}>{escape(cell(value))}</td>" for value, k in zip(row, kind, strict=True)) + "</tr>"
-        for row in rows
+    top = "".join(
+        f'<th scope="col" role="columnheader"{k}>{escape(name)}</th>' for name, k in zip(head, kind, strict=True)
     )
+    body = "\n".join('<tr role="row">' + _row(head, row, kind, short) + "</tr>" for row in rows)
     return (
-        f'<div class="scroll"><table>\n<caption>{escape(caption)}</caption>\n<thead><tr>{top}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table></div>"
+        f'<div class="wide"><table role="table">\n<caption>{escape(caption)}</caption>\n'
+        f'<thead role="rowgroup"><tr role="row">{top}</tr></thead>\n<tbody role="rowgroup">\n{body}\n</tbody>\n'
+        "</table></div>"
     )
 
 
-def picture(made: Figure, caption: str, number: int) -> str:
-    """A figure as inline SVG, readable by screen readers; `number` keeps the ids of several figures apart."""
+def _row(head: Sequence[str], row: Sequence[Any], kind: Sequence[str], short: bool) -> str:
+    look = kind[0] or (' class="short"' if short else "")
+    first = f'<th scope="row" role="rowheader"{look}>{escape(cell(row[0]))}</th>'
+    return first + "".join(
+        f'<td role="cell" data-name="{escape(name, quote=True)}"{k}>{escape(cell(value))}</td>'
+        for name, value, k in zip(head[1:], row[1:], kind[1:], strict=True)
+    )
+
+
+def picture(made: Figure, caption: str, number: int, told: str = "") -> str:
+    """A figure as inline SVG with a caption; `told` says to screen readers what it shows (default: the caption).
+
+    `number` keeps the ids of several figures apart. Words stay words, colours are the page's variables.
+    """
     buffer = io.StringIO()
-    made.savefig(buffer, format="svg", metadata={"Date": None})
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": str(number)}):
+        made.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{number}-", svg)  # ids are unique in a file, not in a page
     svg = re.sub(r' (width|height)="[^"]*pt"', "", svg, count=2)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(caption, quote=True)}" ', 1)
+    svg = style.themed(svg.replace("'DejaVu Sans'", "'DejaVu Sans', system-ui"))
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(told or caption, quote=True)}" ', 1)
     return f"<figure>\n{svg}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 

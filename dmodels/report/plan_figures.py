@@ -1,128 +1,212 @@
-"""The pictures of a plan: throughput against speed, cost against TTFT, latency against load, what moves the answer."""
+"""The pictures of a plan: what fleets cost and yield, latency and occupancy against load, memory, what moves it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from dmodels.core.units import GIB
+from dmodels.studies.memory_use import MemoryUse
 from dmodels.studies.plan import Plan
+from dmodels.studies.risks import PoolLoad
 from dmodels.studies.sensitivity import Change
 
-#: Okabe and Ito's colours: told apart by colour-blind readers, and on white and dark paper.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#666666")
+from . import style
 
 
-def figure(draw: Callable[[Axes], None], width: float = 6.4, height: float = 3.8) -> Figure:
-    """A figure of one picture, without pyplot's global state."""
-    made = Figure(figsize=(width, height), layout="constrained")
-    axes = made.add_subplot()
-    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    draw(axes)
-    return made
+def cost_front(answer: Plan, axes: Axes) -> None:
+    """Cost against TTFT of one-pool fleets; points that miss an SLO are hollow, the others' front is drawn."""
+    sweep, asked = answer.sweep, answer.question
+    bound = float(asked.slo.ttft_s)
+    ceiling = max(4.0 * bound, 1.0) if np.isfinite(bound) else np.inf
+    best = answer.best
+    lowest = np.nanmin(np.where(sweep["usable"], sweep["usd_per_hour"], np.nan), initial=np.inf)
+    top, bottom = 12.0 * lowest, 0.7 * min(lowest, best.usd_per_hour if best else np.inf)
+    for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
+        cost, ttft = sweep["usd_per_hour"][rows], sweep["ttft_s"][rows]
+        shown = sweep["usable"][rows] & (ttft < ceiling) & (cost < top)
+        meets = shown & (sweep["flags"][rows] == 0)
+        late = shown & ~meets
+        look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
+        axes.plot(ttft[late], cost[late], markersize=2.5, mfc="none", alpha=0.35, **look)
+        axes.plot(ttft[meets], cost[meets], markersize=3.5, alpha=0.8, label=gpu, **look)
+    front = sweep["usable"] & (sweep["flags"] == 0) & sweep["cost_front"] & (sweep["usd_per_hour"] < top)
+    order = np.argsort(sweep["ttft_s"][front])
+    axes.plot(sweep["ttft_s"][front][order], sweep["usd_per_hour"][front][order], drawstyle="steps-post",
+              color=style.INK, linewidth=1.2, label="Pareto front")  # fmt: skip
+    axes.set(xlabel=f"TTFT, {_percentile(answer)} [s]", ylabel="cost [USD/h]", yscale="log")
+    style.plain(axes.yaxis)
+    right = max(1.15 * bound, 1.0e-3) if np.isfinite(bound) else None
+    axes.set(xlim=(0, right), ylim=(bottom, top))
+    if np.isfinite(bound):
+        axes.axvline(bound, color=style.SOFT, linestyle="--", linewidth=1)
+        _beside(axes, bound, "SLO", right=False)
+    if best is not None:
+        axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13)
+        axes.annotate("recommended", (best.ttft_s, best.usd_per_hour), (0, 9), textcoords="offset points", ha="center",
+                      fontsize=style.SMALL, color=style.INK, bbox=style.HALO)  # fmt: skip
+    axes.legend(loc="upper right", **style.LEGEND)
 
 
 def throughput_front(answer: Plan, axes: Axes) -> None:
     """Output tokens/s per GPU against tokens/s per user, all one-pool points, the front drawn through."""
     sweep = answer.sweep
-    for colour, (gpu, rows) in zip(COLOURS, _rows_by_gpu(answer).items(), strict=False):
+    for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         shown = sweep["usable"][rows]
         x, y = sweep["user_tokens_per_s"][rows][shown], sweep["gpu_tokens_per_s"][rows][shown]
-        axes.plot(x, y, ".", color=colour, markersize=2, alpha=0.35)
-        axes.plot([], [], "o", color=colour, markersize=4, label=gpu)
+        look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
+        axes.plot(x, y, markersize=2.5, alpha=0.45, **look)
+        axes.plot([], [], markersize=4, label=gpu, **look)
     front = sweep["throughput_front"]
     order = np.argsort(sweep["user_tokens_per_s"][front])
-    axes.plot(sweep["user_tokens_per_s"][front][order], sweep["gpu_tokens_per_s"][front][order], "-", color="0.25",
-              linewidth=1.2, label="Pareto front")  # fmt: skip
-    axes.set(xlabel="output speed of one user [token/s]", ylabel="output throughput [token/s per GPU]", ylim=(0, None))
-    axes.set_xlim(0, None)
-    axes.legend(frameon=False, fontsize="small")
+    axes.plot(sweep["user_tokens_per_s"][front][order], sweep["gpu_tokens_per_s"][front][order], "-",
+              color=style.INK, linewidth=1.2, label="Pareto front")  # fmt: skip
+    bound = float(answer.question.slo.tpot_s)
+    if np.isfinite(bound):
+        axes.axvline(1.0 / bound, color=style.SOFT, linestyle="--", linewidth=1)
+        _beside(axes, 1.0 / bound, "TPOT SLO", right=True)
+    axes.set(xlabel="output speed of one user [token/s]", ylabel="throughput [token/s per GPU]")
+    axes.set(xlim=(0, None), ylim=(0, None))
+    axes.legend(loc="upper right", **style.LEGEND)
 
 
-def cost_front(answer: Plan, axes: Axes) -> None:
-    """Cost against TTFT of one-pool fleets; points that miss an SLO are drawn faint and hollow."""
-    sweep, asked = answer.sweep, answer.question
-    ceiling = max(4.0 * float(asked.slo.ttft_s), 1.0) if np.isfinite(asked.slo.ttft_s) else np.inf
-    for colour, (gpu, rows) in zip(COLOURS, _rows_by_gpu(answer).items(), strict=False):
-        shown = sweep["usable"][rows] & (sweep["ttft_s"][rows] < ceiling)
-        meets = shown & (sweep["flags"][rows] == 0)
-        late = shown & ~meets
-        cost, ttft = sweep["usd_per_hour"][rows], sweep["ttft_s"][rows]
-        axes.plot(ttft[late], cost[late], "o", color=colour, markersize=2.5, mfc="none", alpha=0.2)
-        axes.plot(ttft[meets], cost[meets], "o", color=colour, markersize=3, alpha=0.8, label=f"{gpu}, meets all SLOs")
-    if np.isfinite(asked.slo.ttft_s):
-        axes.axvline(float(asked.slo.ttft_s), color="0.3", linestyle="--", linewidth=1, label="TTFT SLO")
-    best = answer.best
-    if best is not None:
-        axes.plot(best.ttft_s, best.usd_per_hour, "*", color="black", markersize=12, label="recommended")
-    axes.set(xlabel=f"TTFT, P{100 * float(asked.slo.percentile):g} [s]", ylabel="cost [USD/h]", yscale="log")
-    lowest = np.nanmin(np.where(sweep["usable"], sweep["usd_per_hour"], np.nan))
-    axes.set(xlim=(0, None), ylim=(0.7 * min(lowest, best.usd_per_hour if best else np.inf), 12.0 * lowest))
-    axes.legend(frameon=False, fontsize="small")
-
-
-def latency_against_load(answer: Plan, axes: Axes) -> None:
-    """TTFT and TPOT of the cheapest one-pool layout against its load, each over its SLO; the chosen point marked."""
-    layout = answer.baseline.pools[0].layout
-    row = answer.priced.layouts.index(layout)
-    sweep, slo = answer.sweep, answer.question.slo
-    shown = sweep["usable"][row]
-    load = sweep["load_frac"][row][shown]
-    chosen = answer.priced.stable_instances[row, 0] / answer.priced.instances[row, 0]
-    for colour, name, value, bound in (
-        (COLOURS[0], "TTFT", sweep["ttft_s"], float(slo.ttft_s)),
-        (COLOURS[1], "TPOT", sweep["tpot_s"], float(slo.tpot_s)),
+def latency_against_load(load: PoolLoad, axes: Axes) -> None:
+    """TTFT and TPOT of a pool, each over its SLO, from idle to saturation; the operating point and the knee marked."""
+    x, ends = load.load_frac, []
+    top = 2.0
+    for i, (name, values, bound) in enumerate(
+        (("TTFT", load.ttft_s, load.ttft_bound_s), ("TPOT", load.tpot_s, load.tpot_bound_s))
     ):
-        if np.isfinite(bound):
-            axes.plot(load, value[row][shown] / bound, "-", color=colour, label=f"{name} / SLO of {1e3 * bound:g} ms")
-    axes.axhline(1.0, color="0.3", linestyle="--", linewidth=1)
-    axes.axvline(chosen, color="0.3", linewidth=1, label=f"chosen: {chosen:.0%} of the load that saturates")
-    axes.set(xlabel=f"load of {layout}, as a share of saturation", ylabel="latency / SLO")
-    axes.set(xlim=(0, 1.02), ylim=(0, 2.5))
-    axes.legend(frameon=False, fontsize="small", loc="upper left")
+        if not np.isfinite(bound) or (name == "TPOT" and load.pool.stage.role == "prefill"):
+            continue
+        ratio = values / bound
+        axes.plot(x, ratio, color=style.colour(i), linewidth=1.8)
+        now = float(np.interp(load.operating_frac, x, ratio))
+        axes.plot([load.operating_frac], [now], style.marker(i), color=style.colour(i), markersize=7, zorder=4)
+        ends.append((min(float(ratio[-1]), top), f"{name}\nof {1e3 * bound:,.4g} ms", i))
+    axes.set(xlim=(0, 1.0), ylim=(0, top))
+    axes.axhline(1.0, color=style.SOFT, linestyle="--", linewidth=1)
+    axes.text(0.015, 1.02, "SLO", color=style.SOFT, fontsize=style.SMALL, va="bottom")
+    marks = [(load.operating_frac, "-", f"runs at {load.operating_frac:.0%}"),
+             (load.knee_frac, ":", f"knee at {load.knee_frac:.0%}")]  # fmt: skip
+    for rank, (place, kind, words) in enumerate(sorted(marks)):
+        axes.axvline(place, color=style.INK, linestyle=kind, linewidth=1.1)
+        rightwards = place < 0.25 or (rank == 1 and place < 0.76)
+        axes.annotate(words, (place, 0.93 if rank == 0 else 0.83), (4 if rightwards else -4, 0),
+                      xycoords=("data", "axes fraction"), textcoords="offset points", color=style.INK, bbox=style.HALO,
+                      ha="left" if rightwards else "right", va="center", fontsize=style.SMALL)  # fmt: skip
+    axes.set(xlabel="load [share of the rate that saturates]", ylabel="latency / SLO")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    style.name_lines(axes, ends)
+
+
+def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
+    """Requests that decode at a time on one instance against its load, and the slots that bound them."""
+    x, mean = load.load_frac, load.decode_count
+    spread = 2.33 * np.sqrt(mean)
+    limits = sorted(
+        [(use.slots_by_memory_count, "memory", 1), (use.slots_by_engine_count, "max_num_seqs", 2)], key=lambda t: t[0]
+    )
+    axes.fill_between(x, np.maximum(mean - spread, 0), mean + spread, color=style.FILL, linewidth=0)
+    axes.plot(x, mean, color=style.colour(0), linewidth=1.8)
+    now = float(np.interp(load.operating_frac, x, mean))
+    axes.plot([load.operating_frac], [now], "o", color=style.colour(0), markersize=7, zorder=4)
+    axes.annotate(f"runs with {now:.0f}", (load.operating_frac, now), (-6, 8), textcoords="offset points", ha="right",
+                  color=style.INK, bbox=style.HALO, fontsize=style.SMALL)  # fmt: skip
+    ceiling = 1.15 * max(limits[0][0], float((mean + spread).max()))
+    ends = [(float(mean[-1]), "mean\n(band: 98 %)", 0)]
+    for count, name, i in limits:
+        if count <= ceiling:
+            axes.axhline(count, color=style.colour(i), linestyle="--", linewidth=1.2)
+            ends.append((count, f"{name}:\n{count:,.0f} slots", i))
+    axes.set(xlim=(0, 1.0), ylim=(0, ceiling))
+    axes.set(xlabel="load [share of the rate that saturates]", ylabel="in flight [request per instance]")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    style.name_lines(axes, ends)
+
+
+def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
+    """One bar per pool: what fills a GPU's memory, the wide parts with their GiB."""
+    looks = {"weights": style.colour(0), "activations": style.colour(4), "runtime": style.colour(3),
+             "KV in use": style.colour(2), "KV free": "none", "left over": style.FILL}  # fmt: skip
+    whole = max(use.gpu_bytes for use in uses) / GIB
+    for y, use in enumerate(reversed(uses)):
+        left = 0.0
+        for name, size in use.parts.items():
+            width, free = max(size, 0.0) / GIB, name == "KV free"
+            edge = style.colour(2) if free else style.SOFT if name == "left over" else looks[name]
+            axes.barh(y, width, left=left, height=0.5, color=looks[name], edgecolor=edge, linewidth=0.6,
+                      hatch="///" if free else "", label=name if y == 0 else None)  # fmt: skip
+            if width > 0.05 * whole:
+                axes.annotate(f"{width:.3g}", (left + width / 2, y - 0.25), (0, -2), textcoords="offset points",
+                              ha="center", va="top", fontsize=style.SMALL, color=style.INK)  # fmt: skip
+            left += width
+    names = [f"{use.pool.stage.name}:\n{use.pool.layout.gpu}\ntp{use.pool.layout.tp}" for use in reversed(uses)]
+    axes.set_yticks(range(len(uses)), names)
+    axes.set(xlabel="memory of one GPU [GiB]", xlim=(0, 1.02 * whole), ylim=(-0.6, len(uses) - 0.5))
+    axes.grid(False, axis="y")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3, **style.LEGEND)
 
 
 def threshold_curve(answer: Plan, axes: Axes) -> None:
     """Cost of two pools against the threshold, with the one-pool fleet as the line to beat."""
     points = np.array(answer.by_threshold)
     known = np.isfinite(points[:, 1])
-    axes.plot(points[known, 0], points[known, 1], "o-", color=COLOURS[0], markersize=4, label="two pools")
-    if answer.baseline is not None:
-        axes.axhline(answer.baseline.usd_per_hour, color=COLOURS[1], linestyle="--", label="one pool")
+    axes.plot(points[known, 0], points[known, 1], "o-", color=style.colour(0), markersize=4)
     axes.set(xlabel="threshold on total tokens [token]", ylabel="cost [USD/h]", xscale="log")
-    axes.margins(y=0.4)
-    axes.legend(frameon=False, fontsize="small")
+    style.plain(axes.xaxis)
+    ends = [(points[known, 1][-1], "two pools", 0)] if known.any() else []
+    if answer.baseline is not None:
+        axes.axhline(answer.baseline.usd_per_hour, color=style.colour(1), linestyle="--")
+        ends.append((answer.baseline.usd_per_hour, "one pool", 1))
+    axes.margins(y=0.25)
+    style.name_lines(axes, ends)
 
 
 def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
-    """Cost of the cheapest plan when one input changes; widest first. An open end: nothing is feasible."""
+    """Cost of the cheapest plan when one input changes; widest first. A hatched bar: nothing is feasible then."""
     base = answer.best.usd_per_hour
     spans: dict[str, list[Change]] = {}
     for change in changes:
         spans.setdefault(change.what, []).append(change)
-
-    def reach(item):
-        return max(abs(c.usd_per_hour - base) if np.isfinite(c.usd_per_hour) else 1e12 for c in item[1])
-
-    ordered = sorted(spans.items(), key=reach)
+    ordered = sorted(spans.items(), key=lambda item: max(_reach(c, base) for c in item[1]))
     finite = [c.usd_per_hour for c in changes if np.isfinite(c.usd_per_hour)]
-    edge = max([*finite, base]) * 1.05
+    low, high = min([*finite, base]), max([*finite, base])
+    span = max(high - low, 0.1 * base)
+    edge = high + 0.15 * span
     for y, (_, pair) in enumerate(ordered):
         for change in pair:
-            colour = COLOURS[0] if change.factor < 1 else COLOURS[1]
-            end = change.usd_per_hour if np.isfinite(change.usd_per_hour) else edge
-            axes.barh(y, end - base, left=base, height=0.6, color=colour, hatch="" if end != edge else "//")
-    axes.barh([0], [0], color=COLOURS[0], label="less (x0.8; SLO x0.5)")
-    axes.barh([0], [0], color=COLOURS[1], label="more (x1.2; SLO x2)")
-    axes.axvline(base, color="0.2", linewidth=1)
-    axes.set_yticks(range(len(ordered)), [name for name, _ in ordered])
-    axes.set(xlabel="cost of the cheapest plan [USD/h]")
-    axes.set_xlim(min([*finite, base]) - 0.35 * (edge - min([*finite, base])), None)
-    axes.legend(frameon=False, fontsize="small", loc="lower left")
+            place, none = int(change.factor > 1), not np.isfinite(change.usd_per_hour)
+            end, at = edge if none else change.usd_per_hour, y + (0.18 if change.factor < 1 else -0.18)
+            axes.barh(at, end - base, left=base, height=0.34, color="none" if none else style.colour(place),
+                      hatch="///" if none else "", edgecolor=style.colour(place), linewidth=0.6)  # fmt: skip
+            if abs(end - base) > 1e-9:
+                axes.annotate(f"x{change.factor:g}" + ": infeasible" * none, (end, at), (3 if end > base else -3, 0),
+                              textcoords="offset points", va="center", ha="left" if end > base else "right",
+                              fontsize=style.SMALL - 1, color=style.writing(place))  # fmt: skip
+    axes.axvline(base, color=style.INK, linewidth=1)
+    still = [max(_reach(c, base) for c in pair) < 1e-9 * base for _, pair in ordered]
+    names = [name + "\n(no change)" * flat for (name, _), flat in zip(ordered, still, strict=True)]
+    axes.set_yticks(range(len(ordered)), names)
+    axes.set(xlabel="cost of the cheapest plan [USD/h]", xlim=(low - 0.2 * span, edge + 0.35 * span))
+    axes.grid(False, axis="y")
+
+
+def _reach(change: Change, base: float) -> float:
+    return abs(change.usd_per_hour - base) if np.isfinite(change.usd_per_hour) else 1e12
+
+
+def _beside(axes: Axes, x: float, words: str, right: bool) -> None:
+    """Words at the foot of a vertical line."""
+    axes.annotate(words, (x, 0.04), (3 if right else -3, 0), xycoords=("data", "axes fraction"), bbox=style.HALO,
+                  textcoords="offset points", ha="left" if right else "right", fontsize=style.SMALL,
+                  color=style.SOFT)  # fmt: skip
+
+
+def _percentile(answer: Plan) -> str:
+    return f"P{100 * float(answer.question.slo.percentile):g}"
 
 
 def _rows_by_gpu(answer: Plan) -> dict[str, np.ndarray]:

@@ -1,32 +1,38 @@
-"""The report of a plan: one self-contained HTML page."""
+"""The report of a plan: one self-contained HTML page that a planner can send on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from dmodels import __version__
+from dmodels.studies.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan import Plan
+from dmodels.studies.risks import PoolLoad, Risks, risks
 from dmodels.studies.sensitivity import Change
 
-from . import html, plan_figures, plan_tables
+from . import html, plan_figures, plan_tables, provenance, risk_tables, style
+from .text import cell
+
+#: (how to draw it on axes, height in inches, caption, what it shows in words)
+Drawing = tuple[Callable[[Any], None], float, str, str]
 
 
 def plan_page(answer: Plan, changes: list[Change], reproduce: str) -> str:
     """The page; `reproduce` is the command line or call that makes it again."""
     asked = answer.question
-    parts = [html.paragraph(" ".join(plan_tables.sentences(answer)), "answer")]
+    parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
     if answer.best is not None:
-        parts += _deployed(answer)
-        drawn = _pictures(answer, changes)
-        numbered = [html.picture(plan_figures.figure(d), c, i) for i, (d, c) in enumerate(drawn)]
-        parts.append(html.section("Why", html.pictures(numbered)))
-        parts.append(html.section("Alternatives", html.table(*plan_tables.alternatives_table(answer))))
-        parts.append(html.section("If an input is wrong", html.table(*plan_tables.sensitivity_table(answer, changes))))
-        parts.append(html.section("What could go wrong", *map(html.paragraph, _margins(answer))))
+        parts += _recommended(answer, changes)
     if answer.rejections:
         parts.append(html.section("What fell, and why", html.table(*plan_tables.rejections_table(answer.rejections))))
-    parts.append(html.section("What it rests on", html.table(*plan_tables.rests_on(answer))))
-    given = [[key, str(value)] for key, value in plan_tables.inputs(answer).items()]
+    parts.append(
+        html.section(
+            "What it rests on", html.table(*provenance.rests_on(answer)), html.table(*provenance.claims_table(answer))
+        )
+    )
+    given = [[key, _shown(value)] for key, value in plan_tables.inputs(answer).items()]
     parts.append(
         html.section(
             "Inputs and reproduction",
@@ -38,50 +44,119 @@ def plan_page(answer: Plan, changes: list[Change], reproduce: str) -> str:
     return html.page(f"Capacity plan: {asked.model_name}, {asked.rate_rps:,.4g} req/s", parts)
 
 
-def _deployed(answer: Plan) -> list[str]:
+def pictures(drawn: Sequence[Drawing]) -> str:
+    """Drawings side by side, as inline SVG."""
+    return html.pictures(
+        [
+            html.picture(style.figure(draw, height=height), caption, i, told)
+            for i, (draw, height, caption, told) in enumerate(drawn)
+        ]
+    )
+
+
+def fleet_drawings(answer: Plan) -> list[Drawing]:
+    """What fleets cost and yield."""
+    best = answer.best
+    star = "" if best is None else f" The star: the recommended fleet, ${best.usd_per_hour:,.2f}/h."
+    return [
+        (partial(plan_figures.cost_front, answer), 3.5,
+         f"Cost of one-pool fleets against their TTFT; hollow points miss an SLO.{star}",
+         f"Scatter plot of cost against TTFT of one-pool fleets of {', '.join(answer.question.gpus)}, with the Pareto "
+         f"front of those that meet the SLOs.{star}"),
+        (partial(plan_figures.throughput_front, answer), 3.5,
+         "What a GPU yields against what a user feels, one-pool fleets.",
+         "Scatter plot of output tokens per second and GPU against tokens per second of one user, with the Pareto "
+         "front; left of the dashed line the TPOT SLO is missed in the mean."),
+    ]  # fmt: skip
+
+
+def pool_drawings(load: PoolLoad, use: MemoryUse) -> list[Drawing]:
+    """One pool against its load."""
+    name, p = load.pool.stage.name, load.pool
+    return [
+        (partial(plan_figures.latency_against_load, load), 3.5,
+         f"Pool '{name}': latency against load. It runs at {load.operating_frac:.0%} of saturation; the knee is where "
+         "1 % more load begins to cost more than 1 % more TTFT.",
+         f"Line chart of TTFT and TPOT over their SLOs against load for the pool {name}: at the operating point, "
+         f"{load.operating_frac:.0%} of saturation, TTFT is {1e3 * p.ttft_s:,.0f} ms; the knee is at "
+         f"{load.knee_frac:.0%}."),
+        (partial(plan_figures.occupancy, load, use), 3.5,
+         f"Pool '{name}': requests in flight on one instance, and the slots that bound them.",
+         f"Line chart of requests in flight per instance of the pool {name} against load: {p.decode_count:.0f} at the "
+         f"operating point, {p.slots_count:.0f} slots."),
+    ]  # fmt: skip
+
+
+def memory_drawing(uses: Sequence[MemoryUse]) -> Drawing:
+    """Where GPU memory goes."""
+    told = "; ".join(
+        f"{use.pool.stage.name}: " + ", ".join(f"{name} {size / 2**30:.3g} GiB" for name, size in use.parts.items())
+        for use in uses
+    )
+    return (partial(plan_figures.memory_per_gpu, uses), 1.9 + 0.8 * len(uses), "Where the memory of one GPU goes.",
+            f"Stacked bars of one GPU's memory. {told}.")  # fmt: skip
+
+
+def threshold_drawing(answer: Plan) -> Drawing:
+    """Cost by threshold."""
+    told = "Cost of two pools against the threshold on total tokens, with the cost of one pool."
+    return partial(plan_figures.threshold_curve, answer), 3.5, told, f"Line chart. {told}"
+
+
+def tornado_drawing(answer: Plan, changes: list[Change]) -> Drawing:
+    """What moves the cost."""
+    worst = max(changes, key=lambda c: c.usd_per_hour)
+    return (partial(plan_figures.tornado, answer, changes), 3.9, "Cost of the cheapest plan when one input changes.",
+            f"Bar chart of the cheapest plan's cost when one input changes; the dearest: {worst.what} times "
+            f"{worst.factor:g}, {cell(worst.usd_per_hour)} USD/h.")  # fmt: skip
+
+
+def _recommended(answer: Plan, changes: list[Change]) -> list[str]:
+    found, uses = risks(answer), memory_use(answer)
+    drawn = fleet_drawings(answer)
+    for load, use in zip(found.loads, uses, strict=True):
+        drawn += pool_drawings(load, use)
+    drawn.append(memory_drawing(uses))
+    if answer.by_threshold:
+        drawn.append(threshold_drawing(answer))
+    if changes:
+        drawn.append(tornado_drawing(answer, changes))
+    made = [
+        _deployed(answer),
+        html.section("Why", pictures(drawn), html.table(*plan_tables.memory_table(uses))),
+        html.section("Alternatives", html.table(*plan_tables.alternatives_table(answer))),
+    ]
+    if changes:
+        made.append(html.section("If an input is wrong", html.table(*plan_tables.sensitivity_table(answer, changes))))
+    return [*made, _wrong(answer, found)]
+
+
+def _deployed(answer: Plan) -> str:
     best, asked = answer.best, answer.question
     commands = []
     for pool in best.pools:
         commands += [f"# {pool.stage.name}: {pool.instances} x", pool.command(asked.served_name, asked.engine)]
     router = ", ".join(f"{key} = {value}" for key, value in best.router().items())
-    return [
-        html.section(
-            "What to deploy",
-            html.table(*plan_tables.pools_table(answer)),
-            html.code([*commands, f"# router: {router}"]),
-        )
-    ]
+    return html.section(
+        "What to deploy",
+        html.table(*plan_tables.pools_table(answer)),
+        html.code([*commands, f"# router: {router}"]),
+    )
 
 
-def _pictures(answer: Plan, changes: list[Change]) -> list:
-    drawn = [
-        (
-            partial(plan_figures.cost_front, answer),
-            "Cost of one-pool fleets against their TTFT; hollow points miss an SLO.",
-        ),
-        (
-            partial(plan_figures.throughput_front, answer),
-            "What a GPU yields against what a user feels, one-pool fleets.",
-        ),
-    ]
-    if answer.baseline is not None:
-        drawn.append(
-            (partial(plan_figures.latency_against_load, answer), "Latency of the one-pool fleet against load.")
-        )
-    if answer.by_threshold:
-        drawn.append((partial(plan_figures.threshold_curve, answer), "Cost of two pools against the threshold."))
-    if changes:
-        drawn.append(
-            (partial(plan_figures.tornado, answer, changes), "Cost of the cheapest plan when one input changes.")
-        )
-    return drawn
+def _wrong(answer: Plan, found: Risks) -> str:
+    tables = [risk_tables.load_table(found), risk_tables.burst_table(answer, found)]
+    tables.append(risk_tables.loss_table(answer, found))
+    if found.stale:
+        tables.append(risk_tables.stale_table(found))
+    return html.section(
+        "What could go wrong",
+        *map(html.paragraph, risk_tables.sentences(answer, found)),
+        *(html.table(*one) for one in tables),
+    )
 
 
-def _margins(answer: Plan) -> list[str]:
-    room = f"The request rate may grow by {answer.headroom_frac:.1%} before an SLO breaks on this fleet."
-    if answer.survives_loss:
-        loss = "Each pool may lose one instance and still meet the SLOs."
-    else:
-        loss = "Losing one instance breaks an SLO: this is the smallest fleet. Add a spare to each pool."
-    burst = "Arrivals are taken as Poisson at each instance; plan the rate of the busiest minutes, not the day's mean."
-    return [room, loss, burst]
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {cell(number)}" for key, number in value.items())
+    return ", ".join(map(cell, value)) if isinstance(value, list | tuple) else cell(value)

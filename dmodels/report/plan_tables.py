@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
 from dmodels.studies.deployment import Deployment
+from dmodels.studies.memory_use import MemoryUse
 from dmodels.studies.plan import Plan
 from dmodels.studies.rejections import Rejection
 from dmodels.studies.sensitivity import Change
@@ -50,23 +53,53 @@ def sentences(answer: Plan) -> list[str]:
     return said
 
 
+def in_three_sentences(answer: Plan) -> list[str]:
+    """The same for someone who reads no tables: what to do; why this; how sure, or what would help."""
+    said = sentences(answer)
+    if answer.best is None:
+        return [said[0], *(part.rstrip(".") + "." for part in said[1].split("; smallest fix: ", 1)[:1]),
+                f"The smallest change that would help: {answer.rejections[0].fix}."]  # fmt: skip
+    best, base = answer.best, answer.baseline
+    if base is None or base is best:
+        tried = f"{len(answer.priced.layouts)} layouts in {len(answer.priced.schemes)} schemes"
+        limits = " and ".join(f"{pool.binding} ({pool.stage.name})" for pool in best.pools)
+        said.insert(1, f"It is the cheapest of {tried}; what one instance less would break: {limits}.")
+    return [said[0], said[1], " and ".join(part.rstrip(".") for part in (said[2], *map(_low, said[3:]))) + "."]
+
+
 def pools_table(answer: Plan) -> Table:
-    """The recommended pools."""
+    """The recommended pools, with their sum where there are several."""
     p = f"P{100 * float(answer.question.slo.percentile):g}"
-    head = ["pool", "requests", "instances", "layout", "GPUs", "USD/h", f"TTFT {p} [ms]", f"TPOT {p} [ms]",
-            "in flight", "slots", "one instance less breaks"]  # fmt: skip
+    head = ["pool", "requests", "instances", "layout", "GPUs", "USD/h", "USD/year", f"TTFT {p} [ms]",
+            f"TPOT {p} [ms]", "in flight", "slots", "one instance less breaks"]  # fmt: skip
     rows = [
-        [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, x.usd_per_hour,
-         _ranged(x.ttft_s, x.confidence.ttft),
+        [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, round(x.usd_per_hour, 2),
+         round(x.usd_per_year), _ranged(x.ttft_s, x.confidence.ttft),
          _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
          round(x.decode_count, 1), math.floor(x.slots_count), x.binding]
         for x in answer.best.pools
     ]  # fmt: skip
+    if len(rows) > 1:
+        best = answer.best
+        rows.append(["together", "100.0%", sum(x.instances for x in best.pools), "", best.gpus,
+                     round(best.usd_per_hour, 2), round(best.usd_per_year), f"{milliseconds(best.ttft_s):,g}",
+                     f"{milliseconds(best.tpot_s):,g}", "", "", ""])  # fmt: skip
     return (
         "Recommended pools; latencies with their 80 % interval; in flight and slots are requests per instance",
         head,
         rows,
     )
+
+
+def memory_table(uses: Sequence[MemoryUse]) -> Table:
+    """The memory of one GPU of each pool."""
+    head = ["pool", "GPU", *(f"{name} [GiB]" for name in uses[0].parts), "all [GiB]"]
+    rows = [
+        [use.pool.stage.name, use.pool.layout.gpu, *(float(f"{size / GIB:.3g}") for size in use.parts.values()),
+         float(f"{use.gpu_bytes / GIB:.4g}")]
+        for use in uses
+    ]  # fmt: skip
+    return "Memory of one GPU", head, rows
 
 
 def alternatives_table(answer: Plan) -> Table:
@@ -98,20 +131,6 @@ def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
     return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
 
 
-def rests_on(answer: Plan) -> Table:
-    """What each number rests on."""
-    rows = [
-        ["memory: weights, KV per token, blocks", "exact", "from the model's config"],
-        ["memory: activations, runtime", "assumed", "factor 2 on 1 to 3 GiB"],
-        ["sequences in memory", "approximate", "P99 of occupancy, normal law with skewness"],
-        ["step times", *_step_provenance(answer)],
-        ["waiting, percentiles", "approximate", "Poisson arrivals per instance; Allen-Cunneen; exponential tails"],
-        ["lengths and their joint distribution", "measured", answer.question.workload_name],
-        ["prices", "list prices", "catalogue or the file given; see `dmodels catalog gpus`"],
-    ]
-    return "What the numbers rest on", ["number", "provenance", "how"], rows
-
-
 def inputs(answer: Plan) -> dict[str, Any]:
     """Everything that was asked, units in the keys."""
     asked, slo, w = answer.question, answer.question.slo, answer.question.workload
@@ -119,7 +138,8 @@ def inputs(answer: Plan) -> dict[str, Any]:
         "model": asked.model_name, "gpus": list(asked.gpus), "workload": asked.workload_name,
         "rate_rps": asked.rate_rps, "mean_input_tokens": float(w.mean_input_tokens),
         "mean_output_tokens": float(w.mean_output_tokens), "prefix_hit_frac": float(w.prefix_hit_frac),
-        "slo_ttft_ms": _ms(slo.ttft_s), "slo_tpot_ms": _ms(slo.tpot_s), "slo_e2e_ms": _ms(slo.e2e_s),
+        "slo_ttft_ms": milliseconds(slo.ttft_s), "slo_tpot_ms": milliseconds(slo.tpot_s),
+        "slo_e2e_ms": milliseconds(slo.e2e_s),
         "slo_percentile": float(slo.percentile), "tp": list(asked.tp), "pp": list(asked.pp),
         "weights": list(asked.weights), "kv": list(asked.kv), "backend": asked.backend,
         "max_num_seqs_count": float(asked.engine.max_num_seqs_count),
@@ -151,9 +171,10 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
          "weights": x.layout.weights, "kv": x.layout.kv, "pool_instances": x.instances,
          "gpus_per_instance": x.layout.gpus, "pool_gpus": x.gpus, "usd_per_hour": x.usd_per_hour,
          "request_share_frac": x.request_share_frac, "max_model_len_tokens": x.max_model_len(),
-         "ttft_ms": _ms(x.ttft_s), "tpot_ms": _ms(x.tpot_s), "e2e_ms": _ms(x.e2e_s), "decode_count": x.decode_count,
-         "ttft_interval80_ms": [_ms(x.ttft_s * f) for f in x.confidence.ttft],
-         "tpot_interval80_ms": [_ms(x.tpot_s * f) for f in x.confidence.tpot],
+         "ttft_ms": milliseconds(x.ttft_s), "tpot_ms": milliseconds(x.tpot_s), "e2e_ms": milliseconds(x.e2e_s),
+         "decode_count": x.decode_count,
+         "ttft_interval80_ms": [milliseconds(x.ttft_s * f) for f in x.confidence.ttft],
+         "tpot_interval80_ms": [milliseconds(x.tpot_s * f) for f in x.confidence.tpot],
          "latency_provenance": x.confidence.provenance,
          "slots_count": x.slots_count, "binding": x.binding,
          "command": x.command(answer.question.served_name, answer.question.engine)}
@@ -161,8 +182,8 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "kind": d.kind, "name": d.name, "fleet_gpus": d.gpus, "gpus_low": d.gpus_low, "gpus_high": d.gpus_high,
-        "usd_per_hour": d.usd_per_hour, "usd_per_year": d.usd_per_year, "ttft_ms": _ms(d.ttft_s),
-        "tpot_ms": _ms(d.tpot_s), "e2e_ms": _ms(d.e2e_s), "router": d.router(), "pools": pools,
+        "usd_per_hour": d.usd_per_hour, "usd_per_year": d.usd_per_year, "ttft_ms": milliseconds(d.ttft_s),
+        "tpot_ms": milliseconds(d.tpot_s), "e2e_ms": milliseconds(d.e2e_s), "router": d.router(), "pools": pools,
     }  # fmt: skip
 
 
@@ -170,14 +191,7 @@ def _alternative(name: str, d: Deployment) -> list[Any]:
     per_mtoken = float(usd_per_mtoken(d.usd_per_hour, d.tokens_per_s))
     interval, pools = f"{d.gpus_low:,.0f} to {_count(d.gpus_high)}", d.decomposition().partition(" = ")[2]
     money = [d.usd_per_hour, d.usd_per_year / 1e6, per_mtoken]
-    return [name, d.gpus, interval, *money, _ms(d.ttft_s), _ms(d.tpot_s), pools]
-
-
-def _step_provenance(answer: Plan) -> list[str]:
-    if answer.best is None:
-        return ["calibrated", "on measured serving points; assumed for GPU types that were not measured"]
-    said = sorted({pool.confidence.provenance for pool in answer.best.pools})
-    return [said[0].partition(":")[0].partition(" ")[0], "; ".join(said) + "; 80 % intervals in the table above"]
+    return [name, d.gpus, interval, *money, milliseconds(d.ttft_s), milliseconds(d.tpot_s), pools]
 
 
 def _ranged(seconds: float, factors: tuple[float, float]) -> str:
@@ -190,8 +204,13 @@ def _against(change: Change, base: float) -> str:
     return f"{change.usd_per_hour / base - 1:+.1%}" if math.isfinite(change.usd_per_hour) else "infeasible"
 
 
-def _ms(seconds) -> float:
+def milliseconds(seconds) -> float:
+    """Milliseconds, four digits."""
     return float(f"{1e3 * float(seconds):.4g}")
+
+
+def _low(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _count(number: float) -> str:

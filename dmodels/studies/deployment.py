@@ -45,6 +45,11 @@ class Pool:
         """Price of the pool."""
         return float(fleet_cost(self.instances, self.layout.gpus, self.price_usd_per_hour).usd_per_hour)
 
+    @property
+    def usd_per_year(self) -> float:
+        """The same for 8,760 hours."""
+        return float(fleet_cost(self.instances, self.layout.gpus, self.price_usd_per_hour).usd_per_year)
+
     def max_model_len(self) -> int:
         """The context to configure: the stage's threshold, or the longest request rounded up to 1,024 tokens."""
         top = self.stage.high_tokens
@@ -91,9 +96,7 @@ class Deployment:
     @property
     def usd_per_year(self) -> float:
         """The same for 8,760 hours."""
-        return sum(
-            float(fleet_cost(p.instances, p.layout.gpus, p.price_usd_per_hour).usd_per_year) for p in self.pools
-        )
+        return sum(pool.usd_per_year for pool in self.pools)
 
     @property
     def ttft_s(self) -> float:

@@ -1,0 +1,169 @@
+"""One style for every figure: colours, type, grid, direct labels; set on each figure, never on matplotlib's globals.
+
+The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/). The first four keep 3:1 against white and
+stay apart under simulated deuteranopia, protanopia and tritanopia; words in a colour take its darker `WRITING` (4.5:1).
+On a page each colour is a CSS variable, so that a picture follows the reader's light or dark paper (`css`, `themed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+#: blue, vermilion, green, pink, orange, sky, brown, grey
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#666666")
+#: The same for words.
+WRITING = ("#00639B", "#A84600", "#00704F", "#9C4579", "#7F5800", "#1B6FA0", "#735822", "#545454")
+#: The same on dark paper, for lines and words.
+ON_DARK = ("#4AA8E8", "#FF8A3D", "#2FC79A", "#E39CC4", "#F0B93A", "#8FD0F5", "#C9A66B", "#A0A0A0")
+#: A shape for each colour, so that colour never tells alone.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+#: Words and axes; second words; grid; the soft fill behind things.
+INK, SOFT, GRID, FILL = "#1B1F24", "#57606A", "#D3D9E0", "#E8EBEF"
+_PAPER = "#FEFEFE"
+_DARK = {INK: "#E6EDF3", SOFT: "#9DA7B3", GRID: "#30363D", FILL: "#262C34", _PAPER: "#0D1117"}
+_VARIABLES = {
+    **{colour: f"--series-{i}" for i, colour in enumerate(COLOURS)},
+    **{colour: f"--writing-{i}" for i, colour in enumerate(WRITING)},
+    INK: "--fig-ink", SOFT: "--fig-soft", GRID: "--fig-grid", FILL: "--fig-fill", _PAPER: "--fig-paper",
+}  # fmt: skip
+#: Points of text in figures.
+TEXT, SMALL = 9.5, 8.5
+LEGEND: dict[str, Any] = {"fontsize": SMALL, "labelcolor": INK, "facecolor": _PAPER, "edgecolor": "none",
+                          "framealpha": 0.85, "borderpad": 0.3, "handlelength": 1.5}  # fmt: skip
+#: Ring around the operating point, and the paper behind words that stand on lines.
+HALO = {"facecolor": _PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+
+
+def figure(draw: Callable[[Axes], Any], width: float = 5.4, height: float = 3.5) -> Figure:
+    """A figure of one picture."""
+    axes = panel(width, height)
+    draw(axes)
+    return axes.figure
+
+
+def panel(width: float = 5.4, height: float = 3.5) -> Axes:
+    """One pair of axes in this style."""
+    return tidy(Figure(figsize=(width, height), layout="constrained").add_subplot())
+
+
+def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """A figure of `rows` x `columns` axes in this style; long labels in one row leave the others wide."""
+    made = Figure(figsize=(width, height), layout="constrained")
+    parts = made.subfigures(rows, 1, squeeze=False)[:, 0]
+    axes = np.array([part.subplots(1, columns, squeeze=False)[0] for part in parts])
+    for one in axes.flat:
+        tidy(one)
+    return made, axes
+
+
+def tidy(axes: Axes) -> Axes:
+    """Grid behind, two spines, our ink and type."""
+    axes.set_prop_cycle(color=COLOURS)
+    axes.grid(True, which="major", linewidth=0.6, color=GRID)
+    axes.set_axisbelow(True)
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(SOFT)
+    axes.tick_params(which="both", color=SOFT, labelcolor=INK, labelsize=SMALL)
+    for text in (axes.xaxis.label, axes.yaxis.label):
+        text.set(color=INK, fontsize=TEXT)
+    axes.title.set(color=INK, fontsize=TEXT + 1, fontweight="bold")
+    for offset in (axes.xaxis.offsetText, axes.yaxis.offsetText):
+        offset.set(color=INK, fontsize=SMALL)
+    return axes
+
+
+def colour(place: int) -> str:
+    """The colour of series number `place`."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def writing(place: int) -> str:
+    """The colour for words about series number `place`."""
+    return WRITING[place % len(WRITING)]
+
+
+def marker(place: int) -> str:
+    """The shape of series number `place`."""
+    return MARKERS[place % len(MARKERS)]
+
+
+def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float = SMALL) -> None:
+    """Write each line's name at the right edge, at the height (data) where it ends, pushed apart where they crowd.
+
+    `ends` holds (height, name, number of the series). Call it after the limits are set.
+    """
+    inside = axes.transAxes.inverted()
+    low, high = axes.get_ylim()
+    at = [axes.transData.transform((axes.get_xlim()[1], np.clip(y, *sorted((low, high))))) for y, _, _ in ends]
+    heights = np.array([inside.transform(point)[1] for point in at])
+    lines = np.array([name.count("\n") + 1 for _, name, _ in ends])
+    step = 1.25 * size / (72 * 0.8 * axes.figure.get_figheight() * axes.get_position().height)
+    for height, (_, name, place) in zip(_apart(heights, step * lines), ends, strict=True):
+        axes.annotate(name, (1.0, height), (4, 0), xycoords="axes fraction", textcoords="offset points", va="center",
+                      fontsize=size, color=writing(place))  # fmt: skip
+
+
+def _apart(wanted: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """Heights near the wanted ones, in the same order, each with its room, inside [0, 1] where that is possible.
+
+    Least squares by pooling neighbours that would overlap (isotonic regression of the shifted heights).
+    """
+    order = np.argsort(wanted, kind="stable")
+    centre = np.cumsum(room[order]) - room[order] / 2
+    blocks: list[list[float]] = []  # [sum, count]
+    for value in wanted[order] - centre:
+        blocks.append([value, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
+            total, count = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + count]
+    level = np.concatenate([np.full(int(count), total / count) for total, count in blocks])
+    placed = np.clip(level, 0.0, max(1.0 - room.sum(), 0.0)) + centre
+    answer = np.empty_like(placed)
+    answer[order] = placed
+    return answer
+
+
+def plain(axis: Any) -> None:
+    """Ticks of a logarithmic axis as plain numbers (20, 50, 100), not as powers; few enough to be read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(base=10.0, subs=(1.0, 2.0, 5.0), numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def number(value: float) -> str:
+    """A tick: 0.5, 20, 5,000.
+
+    >>> number(0.5), number(20.0), number(20_000.0)
+    ('0.5', '20', '20,000')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+
+
+def save(made: Figure, path: str | Path, dpi: float = 150) -> Path:
+    """Write a figure; the suffix picks the format."""
+    made.savefig(path, dpi=dpi)
+    return Path(path)
+
+
+def themed(svg: str) -> str:
+    """The SVG with its colours as CSS variables (with the colour itself for readers without them)."""
+    for value, name in _VARIABLES.items():
+        svg = svg.replace(value.lower(), f"var({name}, {value.lower()})")
+    return svg
+
+
+def css() -> str:
+    """The variables' values, on light and on dark paper."""
+    light = "; ".join(f"{name}: {value}" for value, name in _VARIABLES.items())
+    dark = dict(zip((*COLOURS, *WRITING), (*ON_DARK, *ON_DARK), strict=True)) | _DARK
+    shaded = "; ".join(f"{name}: {dark[value]}" for value, name in _VARIABLES.items())
+    return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {shaded} }} }}\n"

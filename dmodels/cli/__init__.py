@@ -11,6 +11,7 @@ import sys
 #: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`.
 COMMANDS: dict[str, str] = {
     "plan": "what to deploy for a model, a traffic trace and SLOs: GPUs, cost, limits, alternatives",
+    "report": "the same from a scenario file: one HTML page with pictures, risks and what the numbers rest on",
     "size": "what fits on one instance: memory by component, sequences at once, what binds",
     "catalog": "GPUs, models and fabrics, with source and date",
     "simulate": "a fleet request by request: TTFT, TPOT, waiting, with confidence intervals; traces replayed",

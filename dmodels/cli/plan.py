@@ -16,6 +16,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.units import parse
 
 from . import render
+from .plan_inputs import PlanInputs, precision
 
 
 def command(
@@ -68,33 +69,32 @@ def command(
             raise InputError(f"--{name} {value:g}: accepted are numbers from 1")
     if (isl is None) != (osl is None):
         raise InputError("--isl and --osl: give both or neither")
-    options = {
-        **degrees,
-        **precisions,
-        "thresholds_tokens": limits,
-        "split": split,
-        "backend": backend,
-        "max_gpus": max_gpus,
-    }
+    options = {**degrees, **precisions, "thresholds_tokens": limits, "split": split, "backend": backend,
+               "max_gpus": max_gpus}  # fmt: skip
+    inputs = PlanInputs(model, tuple(names), trace, workload, isl, osl, rate_rps, *bounds, percentile, prefix_hits,
+                        repair, gpu_file, {}, max_num_seqs, max_num_batched_tokens, options)  # fmt: skip
+    again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
+    return run(inputs, again, "plan", sensitivity, verify, out, json, show_python)
+
+
+def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bool, out: Path | None, json: bool,
+        show_python: bool) -> int:  # fmt: skip
+    """Answer, and show it as asked; `again` is the command line `name` that does the same."""
     if show_python:
-        print(_python(model, names, trace, workload, isl, osl, rate_rps, bounds, percentile, options, gpu_file, repair))
+        print(inputs.python())
         return 0
 
-    from dmodels.core.hardware import SLO
-    from dmodels.models.instance import Engine
     from dmodels.report import plan_tables
-    from dmodels.studies.plan import plan, question
+    from dmodels.studies.plan import plan
     from dmodels.studies.sensitivity import sensitivity as vary
 
-    traffic, name, notices = _traffic(trace, workload, isl, osl, rate_rps, prefix_hits, repair)
+    asked, notices = inputs.question()
     for notice in notices:
         print(f"dmodels: {notice}", file=sys.stderr)
-    asked = question(model, names, traffic, SLO(*bounds, percentile), gpu_file=gpu_file, workload_name=name,
-                     engine=Engine(max_num_seqs, max_num_batched_tokens), **options)  # fmt: skip
     answer = plan(asked)
     changes = vary(answer) if sensitivity and answer.best is not None else []
     if json:
-        print(render.as_json("plan", plan_tables.inputs(answer), plan_tables.result(answer, changes)))
+        print(render.as_json(name, plan_tables.inputs(answer), plan_tables.result(answer, changes)))
     else:
         _print(answer, changes)
     if verify and answer.best is not None:
@@ -102,33 +102,9 @@ def command(
     if out is not None:
         from dmodels.report.plan_page import plan_page
 
-        again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
         render.write_text(out, plan_page(answer, changes, again))
         print(f"report: {out}", file=sys.stderr)
     return 0 if answer.best is not None else 1
-
-
-def _traffic(trace, workload, isl, osl, rate_rps, prefix_hits, repair):
-    """(workload, its name, what the reader wants to be known)."""
-    from dmodels.core.workload import Workload
-
-    if isl is not None:
-        if trace is not None:
-            raise InputError("--trace and --isl: give one of them")
-        if rate_rps is None:
-            raise InputError("--rate is missing: fixed lengths have no rate of their own")
-        return Workload.fixed(isl, osl, rate_rps), f"ISL {isl:g} / OSL {osl:g}", []
-    if trace is not None:
-        from dmodels.models.trace import read_trace, with_prefix_hits
-
-        read = read_trace(trace, repair=repair)
-        read = with_prefix_hits(read) if prefix_hits else read
-        found = Workload.from_trace(read, rate_rps)
-        found = found if prefix_hits else found.replace(cached_tokens=0.0)
-        return found, Path(trace).name, read.notices
-    from dmodels.catalog import workload as bundled
-
-    return bundled(workload, rate_rps, prefix_hits), workload, []
 
 
 def _print(answer, changes) -> None:
@@ -182,23 +158,4 @@ def _degrees(field: str, text: str) -> tuple[int, ...]:
 
 
 def _precisions(text: str) -> tuple[str, ...]:
-    return tuple(
-        part.strip().replace("-", " ") if part.strip() == "as-published" else part.strip() for part in text.split(",")
-    )
-
-
-def _python(model, names, trace, workload, isl, osl, rate_rps, bounds, percentile, options, gpu_file, repair) -> str:
-    if isl is not None:
-        traffic = f"Workload.fixed({isl!r}, {osl!r}, {rate_rps!r})"
-    elif trace is not None:
-        traffic = f"Workload.from_trace(read_trace({trace!r}, repair={repair}), {rate_rps!r})"
-    else:
-        traffic = f"catalog.workload({workload!r}, {rate_rps!r})"
-    slo = ", ".join('float("inf")' if x == float("inf") else repr(x) for x in (*bounds, percentile))
-    given = ", ".join(f"{k}={v!r}" for k, v in options.items() if v != float("inf"))
-    return "\n".join([
-        "from dmodels import SLO, catalog", "from dmodels.core.workload import Workload",
-        "from dmodels.models.trace import read_trace", "from dmodels.studies.plan import plan, question", "",
-        f"asked = question({model!r}, {names!r}, {traffic}, SLO({slo}), gpu_file={gpu_file!r}, {given})",
-        "answer = plan(asked)",
-    ])  # fmt: skip
+    return tuple(map(precision, text.split(",")))

@@ -1,4 +1,4 @@
-r"""The KV placement game: each worker chooses which blocks to keep in which of its tiers, and reads the rest from others.
+r"""The KV placement game: each worker chooses which blocks to keep in which of its tiers, and reads the rest elsewhere.
 
 Worker i pays for block b, which it needs at rate $w_{ib}$,
 

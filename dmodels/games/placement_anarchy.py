@@ -55,7 +55,7 @@ class PriceOfAnarchy(NamedTuple):
     def __str__(self) -> str:
         if self.exists == 0:
             return "no pure equilibrium exists: the placement keeps changing under selfish play"
-        text = f"price of anarchy {self.lower:.4g}" if self.exact else f"price of anarchy {self.lower:.4g} to {self.upper:.4g}"
+        text = f"price of anarchy {self.lower:.4g}" + ("" if self.exact else f" to {self.upper:.4g}")
         return text if not self.flags else f"{text} ({describe(int(self.flags))})"
 
 

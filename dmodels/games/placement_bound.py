@@ -51,7 +51,8 @@ def best_bound(game: PlacementGame, target_s: float | None = None, iterations: i
     """A bound on every placement's cost from the best prices found in `iterations` subgradient steps.
 
     target_s  the cost of some placement, towards which steps are measured; by default that of `tier`
-    tier      a placement from which to take first prices (an equilibrium, say); two rounds of coordinated responses if None
+    tier      a placement from which to take first prices (an equilibrium, say); two rounds of coordinated responses
+              if None
 
     value: the bound. certificate: `prices` (n, T), from which `price_bound` gives the value again.
     """
@@ -108,7 +109,8 @@ class _Lagrangian:
         if net is None:
             n, tiers = a.access.shape
             self.read = (a.distance[:, :, None] + a.access[None]).reshape(n, n * tiers)
-            self.steps = np.sort(self.read, axis=1)[:, np.linspace(0, n * tiers - 1, min(n * tiers, ROUNDS)).astype(int)]
+            at = np.linspace(0, n * tiers - 1, min(n * tiers, ROUNDS)).astype(int)
+            self.steps = np.sort(self.read, axis=1)[:, at]
 
     def at(self, prices: np.ndarray) -> tuple[float, np.ndarray]:
         """(bound, bytes used (n, T))."""

@@ -47,7 +47,6 @@ def tree_nodes(net: Levels, access: np.ndarray) -> Nodes:
 def _node(v, q, children, first, code, f):
     """Least cost (T + 1,) of inner node v with outside state q by its best tier; the last: no copy that counts."""
     tiers = code.shape[1]
-    n = f.shape[0] - code.shape[0]
     out = np.full(tiers + 1, np.inf)
     for h in range(tiers + 1):
         inside = q if h == tiers else min(q, code[v, h])

@@ -30,6 +30,9 @@ from .placement_response import equilibrium_flag, regrets
 
 _JIT = {"nogil": True, "cache": True}
 
+#: What is known of a worker's least valuable block: its value, a lower bound on it, nothing.
+_FRESH, _RISEN, _WRONG = range(3)
+
 
 def hierarchical_equilibrium(game: PlacementGame) -> Solution:
     """A pure Nash equilibrium of a game with one limited tier on a hierarchical network, in polynomial time.
@@ -84,7 +87,7 @@ def _limited(a: Arrays) -> list[int]:
     """Limited tiers that are used at all, all in use below the fastest unlimited one."""
     everything = (a.slots >= a.demand.shape[1]).all(0)
     fastest = a.access[0, everything].min(initial=np.inf)
-    return [t for t in range(a.access.shape[1]) if not everything[t] and a.slots[:, t].any() and a.access[0, t] < fastest]
+    return [t for t in np.flatnonzero(~everything) if a.slots[:, t].any() and a.access[0, t] < fastest]
 
 
 def _tiers(a: Arrays) -> tuple[int | None, int | None]:
@@ -127,10 +130,18 @@ def _least(i, demand, hop, most, held, count, group, floor, places, number):
 
 @njit(**_JIT)
 def _touch(b, held, stale):
-    """Whoever keeps b must look at its least valuable block again."""
+    """A copy of b has gone: to those who keep b it is worth more, and their least value found earlier is a bound."""
     for k in range(held.shape[0]):
-        if held[k, b]:
-            stale[k] = True
+        if held[k, b] and stale[k] == _FRESH:
+            stale[k] = _RISEN
+
+
+@njit(**_JIT)
+def _nearer(b, taker, held, count, group, floor, lca, stale):
+    """Before `taker` takes b in: whoever keeps b and will see this copy nearer must look again."""
+    for k in range(held.shape[0]):
+        if held[k, b] and lca[k, taker] < _seen(k, b, held, count, group, floor):
+            stale[k] = _WRONG
 
 
 @njit(**_JIT)
@@ -143,7 +154,7 @@ def _raise_floors(demand, slots, hop, group, most):
     floor = np.zeros(m, np.int64)
     places = np.zeros((n, max(1, slots.max())), np.int64)
     number = np.zeros(n, np.int64)
-    least, where, stale = np.zeros(n), np.zeros(n, np.int64), np.ones(n, np.bool_)
+    least, where, stale = np.zeros(n), np.zeros(n, np.int64), np.full(n, _WRONG)
     lca = np.zeros((n, n), np.int64)
     for i in range(n):
         for k in range(n):
@@ -183,10 +194,10 @@ def _raise_floors(demand, slots, hop, group, most):
                         if v <= 0.0:
                             continue
                         if number[k] >= slots[k]:
-                            if stale[k]:
+                            if stale[k] == _WRONG or (stale[k] == _RISEN and v > least[k]):
                                 least[k], where[k] = _least(k, demand, hop, most, held, count, group, floor, places,
                                                             number)  # fmt: skip
-                                stale[k] = False
+                                stale[k] = _FRESH
                             if v <= least[k]:
                                 continue
                         taker = k
@@ -194,7 +205,7 @@ def _raise_floors(demand, slots, hop, group, most):
                     if taker < 0:
                         break
                     moves += 1
-                    _touch(what, held, stale)
+                    _nearer(what, taker, held, count, group, floor, lca, stale)
                     dropped = -1
                     if number[taker] < slots[taker]:
                         places[taker, number[taker]] = what
@@ -205,7 +216,7 @@ def _raise_floors(demand, slots, hop, group, most):
                         held[taker, dropped] = False
                         _touch(dropped, held, stale)
                     held[taker, what] = True
-                    stale[taker] = True
+                    stale[taker] = _WRONG
                     for l in range(L):
                         count[l, group[l, taker], what] += 1
                         if dropped >= 0:

@@ -7,6 +7,7 @@ equilibria that are found in polynomial time, and per-block optima are exact.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ def fat_tree(workers: int, group_workers: tuple[int, ...], level_s: tuple[float,
         raise InputError(f"{workers} workers, {len(group_workers)} groups, {len(level_s)} levels; "
                          "accepted: at least 1 worker, and one level more than groups")  # fmt: skip
     sizes = (1, *group_workers)
-    if any(small < 1 or big % small for small, big in zip(sizes[:-1], sizes[1:], strict=True)):
+    if any(small < 1 or big % small for small, big in pairwise(sizes)):
         raise InputError(f"group_workers = {group_workers}; accepted: each a multiple of the one before")
     _from_zero(level_s)
     at = np.arange(workers)
@@ -114,4 +115,6 @@ def levels(distance_s) -> Levels | None:
 def _from_zero(values) -> None:
     values = np.asarray(values, np.float64)
     if np.isnan(values).any() or (values < 0).any():
-        raise InputError(f"distances hold {np.nanmin(values):g}; accepted are numbers from 0, inf where there is no path")
+        least = np.nanmin(values) if not np.isnan(values).all() else np.nan
+        raise InputError(f"distances hold {'NaN' if np.isnan(values).any() else least}; accepted are numbers from 0, "
+                         "inf where there is no path")  # fmt: skip

@@ -218,12 +218,15 @@ def _knapsack(a: Arrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tupl
     block, tier = np.nonzero((saving > 0) & (a.size[:, None] <= a.capacity[i] * (1 + 1e-12)))
     if block.size:
         rows = np.concatenate([tier, a.access.shape[1] + block])
-        matrix = coo_array((np.concatenate([a.size[block], np.ones(block.size)]), (rows, np.tile(np.arange(block.size), 2))),
-                           shape=(a.access.shape[1] + len(unkept), block.size))  # fmt: skip
+        entries = np.concatenate([a.size[block], np.ones(block.size)])
+        at = (rows, np.tile(np.arange(block.size), 2))
+        matrix = coo_array((entries, at), shape=(a.access.shape[1] + len(unkept), block.size)).tocsr()
         room = np.concatenate([np.minimum(a.capacity[i], a.size.sum()), np.ones(len(unkept))])
         unit = saving[block, tier].max()
-        answer = milp(-saving[block, tier] / unit, integrality=np.ones(block.size), bounds=(0, 1),
-                      constraints=LinearConstraint(matrix.tocsr(), -np.inf, room), options={"mip_rel_gap": 0.0})  # fmt: skip
+        answer = milp(
+            -saving[block, tier] / unit, integrality=np.ones(block.size), bounds=(0, 1),
+            constraints=LinearConstraint(matrix, -np.inf, room), options={"mip_rel_gap": 0.0},
+        )  # fmt: skip
         taken = np.flatnonzero(answer.x > 0.5)
         row[block[taken]] = tier[taken]
     kept = np.flatnonzero(row >= 0)

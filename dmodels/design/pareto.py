@@ -12,8 +12,6 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 
-from ._pareto_kernels import covered_by_all_pairs, covered_in_plane, front_of_sorted
-
 #: Sizes below which all pairs are compared.
 _FRONT, _PAIRS = 256, 2**15
 
@@ -55,6 +53,8 @@ def pareto_mask(costs: np.ndarray, equals: bool = False) -> np.ndarray:
 
 def _front(points: np.ndarray) -> np.ndarray:
     """Places of the front of lexicographically sorted distinct points; a row is covered by earlier rows only."""
+    from ._pareto_kernels import front_of_sorted  # here, because numba takes half a second and two objectives need none
+
     if len(points) <= _FRONT:
         return np.flatnonzero(front_of_sorted(points))
     half = len(points) // 2
@@ -66,6 +66,8 @@ def _front(points: np.ndarray) -> np.ndarray:
 
 def _covered(points: np.ndarray, front: np.ndarray, first: int) -> np.ndarray:
     """True for each point that a row of `front` is at most equal to in all columns from `first` on."""
+    from ._pareto_kernels import covered_by_all_pairs, covered_in_plane
+
     if not len(points) or not len(front):
         return np.zeros(len(points), bool)
     if first == points.shape[1] - 2:

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
-import optimistix as optx
 
 from dmodels.core.records import float64
 from dmodels.models.latency_serving import serve, serve_disaggregated
@@ -54,7 +52,7 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens)
     e = hierarchy.efficiency(u[cut:])
     two = serve_disaggregated(q.model, q.gpu, q.prefill, q.prefill_instances, q.decode, q.decode_instances,
-                              q.isl, q.osl, q.concurrency, e, q.draft_tokens)  # fmt: skip
+                              q.isl, q.osl, q.concurrency, e, q.draft_tokens, q.decode_batch)  # fmt: skip
     both = ((one, p.stream_interval), (two, q.stream_interval))
     # the first message carries as many tokens as the others
     pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]
@@ -157,6 +155,9 @@ def _residuals(z, data):
 
 @partial(jax.jit, static_argnames="max_steps")
 def _minimise(z, data, max_steps):
+    import lineax as lx  # here, because every plan reads coefficients and none fits them
+    import optimistix as optx
+
     # the prior bounds the condition number, so the normal equations are safe, and several times faster than QR
     solver = optx.LevenbergMarquardt(rtol=1e-4, atol=1e-4, linear_solver=lx.Normal(lx.Cholesky()))
     found = optx.least_squares(_residuals, solver, z, args=data, max_steps=max_steps, throw=False)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_where

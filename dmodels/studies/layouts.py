@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import jax
 import numpy as np
 
 from dmodels import catalog
@@ -42,7 +43,7 @@ def layouts(model: Model, gpus: dict[str, GPU], tp: Iterable[int] = (1, 2, 4, 8)
     degrees = np.array([(x.tp, x.pp, x.dp, x.ep) for x in found], float).T
     if not found:
         raise InputError(f"gpus {', '.join(gpus)}: no layout fits a node and has units for the precisions asked for")
-    good = ~np.asarray(out_of_domain(model, Parallel(*degrees)))
+    good = ~np.asarray(jax.jit(out_of_domain)(model, Parallel(*degrees)))
     if not good.any():
         raise InputError(f"tp {sorted(set(tp))}: does not divide the model's {float(model.n_q_heads):.0f} query heads")
     return [layout for layout, ok in zip(found, good, strict=True) if ok]

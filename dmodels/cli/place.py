@@ -1,0 +1,318 @@
+"""Where KV blocks live: hit rate and latency by tier size, what to buy for a target, what sharing HBM is worth.
+
+The scenario is a TOML file with tables [model], [gpu], [parallel], [tiers.*] and, if you like, [trace], [target],
+[sharing] and [policy]. The trace is a Mooncake log: JSON lines with timestamp, input_length, output_length, hash_ids.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dmodels.core.errors import InputError
+
+from . import render
+
+#: US dollars per GiB. From memory of 2025 street prices, not from a quotation: HBM as one H100's share of its price,
+#: DRAM as DDR5 modules, SSD as data-centre NVMe. Give your own as `price` in each tier.
+PRICES = {"hbm": 375.0, "dram": 5.0, "ssd": 0.12, "remote": 0.0}
+
+
+def command(
+    scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/place.toml is one", show_default=False)],
+    trace: Annotated[Path | None, typer.Option(help="a Mooncake trace, instead of the scenario's")] = None,
+    out: Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+) -> int:
+    if out is not None and out.suffix not in (".png", ".svg", ".html"):
+        raise InputError(f"--out {out}: a name that ends in .png, .svg or .html is accepted")
+    from .scenario import read_scenario
+
+    read = read_scenario(scenario, _schema())
+    path = str(trace) if trace is not None else read.trace.file
+    if path is None:
+        raise InputError(f"{scenario}: trace.file is missing; give it there or as --trace")
+    if show_python:
+        print(_python(read, path))
+        return 0
+    answer = _answer(read, path)
+    if out is not None:
+        _draw(answer, out)
+    if json:
+        print(render.as_json("place", read.model_dump() | {"trace": {"file": path}}, _plain(answer)))
+    else:
+        _tables(answer)
+    return int(not answer.feasible)
+
+
+def _schema() -> Any:
+    from pydantic import Field, model_validator
+
+    from .scenario import Degree, ModelTable, Seconds, Table, quantity
+
+    Size = Annotated[float, quantity("B"), Field(ge=0)]
+    Speed = Annotated[float, quantity("B/s"), Field(gt=0)]
+    Wait = Annotated[float, quantity("s"), Field(ge=0)]
+    Price = Annotated[float, Field(ge=0)]
+
+    class GpuTable(Table):
+        """[gpu]: catalogue name, and the user's own GPUs and prices."""
+
+        name: str
+        file: str | None = None
+
+    class ParallelTable(Table):
+        """[parallel]: tensor parallelism of one worker."""
+
+        tp: Degree = 1
+
+    class TraceTable(Table):
+        """[trace]: a log with prefix blocks."""
+
+        file: str | None = None
+        repair: bool = False
+
+    class HbmTable(Table):
+        """[tiers.hbm]: HBM left for cached prefixes, over all workers; read at the GPUs' own rate."""
+
+        size: Size
+        price: Price = PRICES["hbm"]
+
+    class DramTable(Table):
+        """[tiers.dram]: total size; how fast one worker reads blocks from it."""
+
+        size: Size
+        bandwidth: Speed
+        latency: Wait = 20e-6
+        price: Price = PRICES["dram"]
+
+    class SsdTable(Table):
+        """[tiers.ssd]: the same for local SSD."""
+
+        size: Size
+        bandwidth: Speed
+        latency: Wait = 100e-6
+        price: Price = PRICES["ssd"]
+
+    class RemoteTable(Table):
+        """[tiers.remote]: networked storage, without a limit unless a size is given."""
+
+        size: Size = float("inf")
+        bandwidth: Speed
+        latency: Wait = 1e-3
+        price: Price = PRICES["remote"]
+
+    class TiersTable(Table):
+        """[tiers]: from fast to slow."""
+
+        hbm: HbmTable
+        dram: DramTable | None = None
+        ssd: SsdTable | None = None
+        remote: RemoteTable | None = None
+
+    class TargetTable(Table):
+        """[target]: share of block accesses that should hit, and a bound on the mean of loading plus prefill."""
+
+        hit_rate: Annotated[float, Field(ge=0, le=1)] | None = None
+        first_token: Seconds | None = None
+
+        @model_validator(mode="after")
+        def _one_needs_the_other(self):
+            if self.first_token is not None and self.hit_rate is None:
+                raise ValueError("first_token needs hit_rate beside it (0 asks for no hits)")
+            return self
+
+    class SharingTable(Table):
+        """[sharing]: workers whose HBM is pooled or not, and the rate of reads from a peer (default: the GPU's)."""
+
+        workers: Degree = 1
+        link: Speed | None = None
+
+    class PolicyTable(Table):
+        """[policy]: seconds between KVBM's decay steps."""
+
+        decay: Seconds = 60.0
+
+    class PlaceScenario(Table):
+        model: ModelTable
+        gpu: GpuTable
+        parallel: ParallelTable = ParallelTable()
+        trace: TraceTable = TraceTable()
+        tiers: TiersTable
+        target: TargetTable = TargetTable()
+        sharing: SharingTable = SharingTable()
+        policy: PolicyTable = PolicyTable()
+
+    return PlaceScenario
+
+
+def _answer(read: Any, path: str) -> Any:
+    from dmodels import Parallel, catalog
+    from dmodels.models.trace import read_trace
+    from dmodels.studies.place import place
+    from dmodels.studies.place_cost import Tier
+
+    gpu = catalog.gpu(read.gpu.name, read.gpu.file)
+    tiers = [Tier("HBM", read.tiers.hbm.size, float(gpu.hbm_bytes_per_s) * read.parallel.tp, 0.0, read.tiers.hbm.price)]
+    for name in ("dram", "ssd", "remote"):
+        tier = getattr(read.tiers, name)
+        if tier is not None:
+            label = "remote" if name == "remote" else name.upper()
+            tiers.append(Tier(label, tier.size, tier.bandwidth, tier.latency, tier.price))
+    return place(
+        read_trace(path, repair=read.trace.repair),
+        catalog.model(read.model.name),
+        gpu,
+        Parallel(tp=read.parallel.tp),
+        tiers,
+        read.target.hit_rate,
+        float("inf") if read.target.first_token is None else read.target.first_token,
+        read.sharing.workers,
+        read.sharing.link,
+        read.policy.decay,
+    )
+
+
+def _python(read: Any, path: str) -> str:
+    tiers = [f'    Tier("HBM", {read.tiers.hbm.size!r}, float(gpu.hbm_bytes_per_s) * {read.parallel.tp}, 0.0, '
+             f"{read.tiers.hbm.price!r}),"]  # fmt: skip
+    for name, tier in (("DRAM", read.tiers.dram), ("SSD", read.tiers.ssd), ("remote", read.tiers.remote)):
+        if tier is not None:
+            size = 'float("inf")' if tier.size == float("inf") else repr(tier.size)
+            tiers.append(f"    Tier({name!r}, {size}, {tier.bandwidth!r}, {tier.latency!r}, {tier.price!r}),")
+    bound = 'float("inf")' if read.target.first_token is None else repr(read.target.first_token)
+    return "\n".join(
+        [
+            "from dmodels import Parallel, catalog, read_trace",
+            "from dmodels.studies.place import place",
+            "from dmodels.studies.place_cost import Tier",
+            "",
+            f"gpu = catalog.gpu({read.gpu.name!r}, {read.gpu.file!r})",
+            "tiers = [",
+            *tiers,
+            "]",
+            f"trace = read_trace({path!r}, repair={read.trace.repair})",
+            f"answer = place(trace, catalog.model({read.model.name!r}), gpu, Parallel(tp={read.parallel.tp}), tiers,",
+            f"               target_hit_frac={read.target.hit_rate!r},",
+            f"               target_first_token_s={bound}, workers={read.sharing.workers},",
+            f"               link_bytes_per_s={read.sharing.link!r}, decay_s={read.policy.decay!r})",
+        ]
+    )
+
+
+TIERS = ["tier", "size [GiB]", "blocks", "read a block [ms]", "serves", "price [$/GiB]"]
+SIZES = ["blocks", "GiB", "LRU", "optimum", "Che, shuffled", "recomputed [TFLOP/request]", "prefill [ms]"]
+REPLAYS = ["blocks", "KVBM", "KVBM, usable", "LFU", "LFU, usable"]
+BUY = ["buy", "GiB", "price [$]", "hit rate", "first token [ms]", "saves [$/h]", "paid back [h]"]
+LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits"]
+
+
+def _tier_rows(answer: Any) -> list[list[Any]]:
+    return [
+        [row["tier"], row["size_gib"], row["blocks_count"], 1e3 * row["read_s"], row["served_frac"], row["usd_per_gib"]]
+        for row in answer.tiers
+    ]
+
+
+def _size_rows(answer: Any) -> list[list[Any]]:
+    c, gib = answer.curves, answer.tiers[0]["block_mib"] / 1024
+    return [
+        [c.blocks[i], c.blocks[i] * gib, c.lru_frac[i], c.belady_frac[i], c.shuffled_frac[i],
+         c.recomputed_flop[i] / 1e12, 1e3 * c.prefill_s[i]]
+        for i in range(0, len(c.blocks), max(len(c.blocks) // 12, 1))
+    ]  # fmt: skip
+
+
+def _replay_rows(answer: Any) -> list[list[Any]]:
+    c = answer.curves
+    return [list(row) for row in zip(c.replayed_blocks, c.kvbm_frac, c.kvbm_usable_frac, c.lfu_frac, c.lfu_usable_frac,
+                                     strict=True)]  # fmt: skip
+
+
+def _buy_rows(answer: Any) -> list[list[Any]]:
+    rows = [*([answer.mix] if answer.mix else []), *answer.purchases]
+    return [
+        [row.name, ", ".join(f"{gib:,.4g} {tier}" for tier, gib in row.added_gib.items()) or "nothing", row.usd,
+         row.hit_frac, 1e3 * row.first_token_s, row.saved_usd_per_hour, row.payback_h]
+        for row in rows
+    ]  # fmt: skip
+
+
+def _layout_rows(answer: Any) -> list[list[Any]]:
+    return [
+        [row.name, row.hit_frac, 1e3 * row.first_token_s, row.ceiling_frac, row.equal_blocks]
+        for row in answer.sharing.layouts
+    ]
+
+
+def _sections(answer: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
+    found = [("Tiers as they are", TIERS, _tier_rows(answer)), ("By cache size", SIZES, _size_rows(answer)),
+             ("Policies without a stack distance", REPLAYS, _replay_rows(answer))]  # fmt: skip
+    if answer.purchases:
+        found.append(("What to buy", BUY, _buy_rows(answer)))
+    if answer.sharing is not None:
+        found.append((f"HBM of {answer.sharing.workers} workers", LAYOUTS, _layout_rows(answer)))
+    return found
+
+
+def _summary(answer: Any) -> str:
+    limited = sum(row["served_frac"] for row in answer.tiers if row["size_gib"] != float("inf"))
+    return (
+        f"{answer.use.requests_count:,} requests, {answer.use.accesses_count:,} block accesses: {limited:.1%} hit in "
+        f"memory of limited size, mean access {1e3 * answer.access_s:.3g} ms, first token "
+        f"{1e3 * answer.first_token_s:.4g} ms (load and prefill, no queue)."
+    )
+
+
+def _tables(answer: Any) -> None:
+    print(_summary(answer))
+    for title, head, rows in _sections(answer):
+        render.print_table(title, head, rows)
+    for note in answer.notes:
+        print(note)
+    if answer.problem:
+        print(f"Infeasible: {answer.problem}.")
+
+
+def _plain(answer: Any) -> dict[str, Any]:
+    """The result as JSON holds it, units in the keys."""
+    sharing = answer.sharing
+    return {
+        "feasible": answer.feasible,
+        "problem": answer.problem,
+        "use": answer.use._asdict(),
+        "tiers": answer.tiers,
+        "access_s": answer.access_s,
+        "first_token_s": answer.first_token_s,
+        "recomputed_flop": answer.recomputed_flop,
+        "curves": answer.curves._asdict(),
+        "vary": [one._asdict() for one in answer.vary],
+        "promotion": answer.promotion._asdict(),
+        "purchases": [one._asdict() for one in answer.purchases],
+        "cheapest": None if answer.mix is None else answer.mix._asdict(),
+        "sharing": None
+        if sharing is None
+        else sharing._asdict() | {"layouts": [one._asdict() for one in sharing.layouts]},
+        "notes": answer.notes,
+    }
+
+
+def _draw(answer: Any, out: Path) -> None:
+    from dmodels.report.place_figures import figure
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix != ".html":
+        figure(answer).savefig(out, dpi=130)
+        return
+    from dmodels.report import html
+
+    parts = [html.paragraph(_summary(answer), "answer")]
+    if answer.problem:
+        parts.append(html.paragraph(f"Infeasible: {answer.problem}."))
+    parts += [html.paragraph(note) for note in answer.notes]
+    parts.append(html.picture(figure(answer), "Hit rates, latency, what evictions cost, and sharing", 1))
+    parts += [html.table(*section) for section in _sections(answer)]
+    render.write_text(out, html.page("Where KV blocks live", parts))

@@ -44,11 +44,11 @@ def plan_page(answer: Plan, changes: list[Change], reproduce: str) -> str:
     return html.page(f"Capacity plan: {asked.model_name}, {asked.rate_rps:,.4g} req/s", parts)
 
 
-def pictures(drawn: Sequence[Drawing]) -> str:
+def pictures(drawn: Sequence[Drawing], quick: bool = False) -> str:
     """Drawings side by side, as inline SVG."""
     return html.pictures(
         [
-            html.picture(style.figure(draw, height=height), caption, i, told)
+            html.picture(style.figure(draw, height=height, quick=quick), caption, i, told)
             for i, (draw, height, caption, told) in enumerate(drawn)
         ]
     )
@@ -70,21 +70,28 @@ def fleet_drawings(answer: Plan) -> list[Drawing]:
     ]  # fmt: skip
 
 
-def pool_drawings(load: PoolLoad, use: MemoryUse) -> list[Drawing]:
-    """One pool against its load."""
+def latency_drawing(load: PoolLoad) -> Drawing:
+    """One pool's latency against its load."""
     name, p = load.pool.stage.name, load.pool
-    return [
-        (partial(plan_figures.latency_against_load, load), 3.5,
-         f"Pool '{name}': latency against load. It runs at {load.operating_frac:.0%} of saturation; the knee is where "
-         "1 % more load begins to cost more than 1 % more TTFT.",
-         f"Line chart of TTFT and TPOT over their SLOs against load for the pool {name}: at the operating point, "
-         f"{load.operating_frac:.0%} of saturation, TTFT is {1e3 * p.ttft_s:,.0f} ms; the knee is at "
-         f"{load.knee_frac:.0%}."),
-        (partial(plan_figures.occupancy, load, use), 3.5,
-         f"Pool '{name}': requests in flight on one instance, and the slots that bound them.",
-         f"Line chart of requests in flight per instance of the pool {name} against load: {p.decode_count:.0f} at the "
-         f"operating point, {p.slots_count:.0f} slots."),
-    ]  # fmt: skip
+    return (
+        partial(plan_figures.latency_against_load, load), 3.5,
+        f"Pool '{name}': latency against load. It runs at {load.operating_frac:.0%} of saturation; the knee is where "
+        "1 % more load begins to cost more than 1 % more TTFT.",
+        f"Line chart of TTFT and TPOT over their SLOs against load for the pool {name}: at the operating point, "
+        f"{load.operating_frac:.0%} of saturation, TTFT is {1e3 * p.ttft_s:,.0f} ms; the knee is at "
+        f"{load.knee_frac:.0%}.",
+    )  # fmt: skip
+
+
+def occupancy_drawing(load: PoolLoad, use: MemoryUse) -> Drawing:
+    """One pool's requests in flight against its load."""
+    name, p = load.pool.stage.name, load.pool
+    return (
+        partial(plan_figures.occupancy, load, use), 3.5,
+        f"Pool '{name}': requests in flight on one instance, and the slots that bound them.",
+        f"Line chart of requests in flight per instance of the pool {name} against load: {p.decode_count:.0f} at the "
+        f"operating point, {p.slots_count:.0f} slots.",
+    )  # fmt: skip
 
 
 def memory_drawing(uses: Sequence[MemoryUse]) -> Drawing:
@@ -115,7 +122,7 @@ def _recommended(answer: Plan, changes: list[Change]) -> list[str]:
     found, uses = risks(answer), memory_use(answer)
     drawn = fleet_drawings(answer)
     for load, use in zip(found.loads, uses, strict=True):
-        drawn += pool_drawings(load, use)
+        drawn += [latency_drawing(load), occupancy_drawing(load, use)]
     drawn.append(memory_drawing(uses))
     if answer.by_threshold:
         drawn.append(threshold_drawing(answer))

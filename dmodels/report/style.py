@@ -40,9 +40,14 @@ LEGEND: dict[str, Any] = {"fontsize": SMALL, "labelcolor": INK, "facecolor": _PA
 HALO = {"facecolor": _PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
 
 
-def figure(draw: Callable[[Axes], Any], width: float = 5.4, height: float = 3.5) -> Figure:
-    """A figure of one picture."""
-    axes = panel(width, height)
+def figure(draw: Callable[[Axes], Any], width: float = 5.4, height: float = 3.5, quick: bool = False) -> Figure:
+    """A figure of one picture. `quick` leaves fixed margins instead of measuring every word, in half the time."""
+    if quick:
+        made = Figure(figsize=(width, height))
+        made.subplots_adjust(0.7 / width, 0.52 / height, 1.0 - 0.95 / width, 1.0 - 0.12 / height)
+        axes = tidy(made.add_subplot())
+    else:
+        axes = panel(width, height)
     draw(axes)
     return axes.figure
 

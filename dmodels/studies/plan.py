@@ -138,6 +138,15 @@ def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SL
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
     if rate_rps is not None:
         workload = workload.at_rate(rate_rps)
+    check(workload, slo)
+    name, record = catalog.model_name(model), catalog.model(model)
+    local = Path(model)  # engines are given the folder of a config.json
+    served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
+    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
+
+
+def check(workload: Workload, slo: SLO) -> None:
+    """What no plan can answer is an `InputError`."""
     if not (np.isfinite(workload.rate_rps) and float(workload.rate_rps) > 0):
         raise InputError(f"rate {float(workload.rate_rps):g} req/s: accepted are positive numbers")
     for name in ("ttft_s", "tpot_s", "e2e_s"):
@@ -147,10 +156,6 @@ def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SL
         raise InputError(f"percentile {float(slo.percentile):g}: accepted are shares from 0.5 to below 1, like 0.99")
     if not float(np.max(workload.output_tokens)) > 0:
         raise InputError("workload: no request generates a token; accepted are traces with output lengths")
-    name, record = catalog.model_name(model), catalog.model(model)
-    local = Path(model)  # engines are given the folder of a config.json
-    served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
-    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
 
 
 @float64
@@ -181,7 +186,7 @@ def plan(asked: Question) -> Plan:
 
 def price(asked: Question) -> Priced:
     """Size every cell's smallest pool."""
-    small = _padded(compressed(asked.workload))
+    small = compressed(asked.workload)
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
     models = [in_precision(asked.model, layout) for layout in found]
     calibration = calibrated(asked.model_name, models, found, asked.backend)
@@ -195,12 +200,9 @@ def price(asked: Question) -> Priced:
 
 
 def compressed(workload: Workload) -> Workload:
-    """The support on which memory is sized: a few hundred points."""
-    return compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
-
-
-def _padded(small: Workload) -> Workload:
-    """The support filled up with points of no weight, so that workloads of other lengths need no other program."""
+    """The support on which memory is sized: a few hundred points, filled up with points of no weight, so that a
+    workload of other lengths needs no other program."""
+    small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
     k = small.input_tokens.shape[-1]
     fill = lambda values: np.pad(np.broadcast_to(values, (k,)), (0, -k % _ROOM), mode="edge")
     weight = np.pad(small.weight_frac, (0, -k % _ROOM))

@@ -1,0 +1,47 @@
+"""A scenario file with sliders: a local page on which load, lengths, SLO, GPU and prices move the plan at once.
+
+The page is served on the loopback address only, by Starlette and uvicorn; its pictures are those of the report.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dmodels.core.errors import InputError
+
+from .plan_inputs import from_scenario
+
+
+def command(
+    scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/plan.toml is one", show_default=False)],
+    port: Annotated[int, typer.Option(help="port on 127.0.0.1; 0: any free one")] = 8765,
+) -> int:
+    try:
+        from .explore_server import LOOPBACK, application, listening, serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise InputError("dmodels explore needs Starlette and uvicorn: pip install 'dmodels[explore]'") from None
+
+    from dmodels.report.explore_page import answer_fragment
+    from dmodels.studies.explore import at_rest, turned
+    from dmodels.studies.plan import plan
+
+    asked, notices = from_scenario(scenario).question()
+    for notice in notices:
+        print(f"dmodels: {notice}", file=sys.stderr)
+    listener = listening(port)
+    print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
+    rest = at_rest(asked)
+    answer_fragment(plan(turned(asked, rest)))
+    app = application(asked, str(scenario))
+    print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
+    try:
+        serve(app, listener)
+    except KeyboardInterrupt:
+        pass
+    return 0

@@ -1,0 +1,131 @@
+"""The local server of `dmodels explore`: a Starlette application that answers this machine only."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from dmodels.core.errors import InputError
+from dmodels.report import explore_page, plan_tables
+from dmodels.report.plan_page import plan_page
+from dmodels.studies.explore import Dials, at_rest, turned
+from dmodels.studies.plan import Plan, Question, plan
+from dmodels.studies.sensitivity import sensitivity
+
+from . import render
+
+LOOPBACK = "127.0.0.1"
+#: The page needs its own script and style and nothing else from anywhere.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+def application(asked: Question, scenario: str) -> Starlette:
+    """The pages about one question. Requests that name another host are refused (a page elsewhere could send them)."""
+    turn = threading.Lock()  # one answer at a time: the machine has no more to give, and figures share settings
+
+    def answered(request: Request) -> tuple[Dials, Plan]:
+        dials = read_dials(asked, request.query_params)
+        return dials, plan(turned(asked, dials))
+
+    def whole(request: Request) -> Response:
+        with turn:
+            began = time.perf_counter()
+            try:
+                dials, answer = answered(request)
+                result, status, code = explore_page.answer_fragment(answer), "", 200
+            except InputError as error:
+                dials, result, status, code = at_rest(asked), "", str(error), 422
+            status = status or f"Answered in {1e3 * (time.perf_counter() - began):.0f} ms."
+            return HTMLResponse(explore_page.explore_page(asked, dials, result, status), code, _HEADERS)
+
+    def fragment(request: Request) -> Response:
+        with turn:
+            return HTMLResponse(explore_page.answer_fragment(answered(request)[1]), headers=_HEADERS)
+
+    def document(request: Request) -> Response:
+        with turn:
+            answer = answered(request)[1]
+            given, found = plan_tables.inputs(answer), plan_tables.result(answer, [])
+            return Response(render.as_json("explore", given, found), 200, _HEADERS, "application/json")
+
+    def report(request: Request) -> Response:
+        with turn:
+            answer = answered(request)[1]
+            changes = sensitivity(answer) if answer.best is not None else []
+            again = f"dmodels explore {scenario}  # then open /report?{request.url.query}"
+            return HTMLResponse(plan_page(answer, changes, again), headers=_HEADERS)
+
+    def script(request: Request) -> Response:
+        return Response(explore_page.script(), 200, _HEADERS, "text/javascript")
+
+    def refused(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(str(error), 422, _HEADERS)
+
+    routes = [("/", whole), ("/answer", fragment), ("/answer.json", document), ("/report", report)]
+    return Starlette(
+        routes=[*(Route(path, endpoint) for path, endpoint in routes), Route("/explore.js", script)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
+        exception_handlers={InputError: refused},
+    )
+
+
+def read_dials(asked: Question, given: Mapping[str, str]) -> Dials:
+    """The dials in an address; what it leaves out stays at rest."""
+    rest = at_rest(asked)
+    known = {"gpu", *(name for name, *_ in explore_page.FIELDS.values()), *(f"price_{name}" for name in asked.gpus)}
+    for name in given:
+        if name not in known:
+            raise InputError(f"{name} is unknown; accepted are {', '.join(sorted(known))}")
+    values: dict[str, Any] = {}
+    for field, (name, _, unit, factor) in explore_page.FIELDS.items():
+        still = getattr(rest, field)
+        values[field] = _number(name, given[name], unit) / factor if name in given else still
+        if abs(values[field] / still - 1.0) < 1e-4:  # as shown, with five digits: not turned
+            values[field] = still
+    prices = {
+        name: _number(f"price_{name}", given[f"price_{name}"], "USD/h") if f"price_{name}" in given else price
+        for name, price in rest.price_usd_per_hour.items()
+    }
+    return Dials(**values, gpu=given.get("gpu", ""), price_usd_per_hour=prices)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket on the loopback address; 0 takes any free port."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((LOOPBACK, port))
+    except (OSError, OverflowError) as error:
+        made.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"--port {port}: {reason.lower()}; --port 0 takes any free one") from None
+    return made
+
+
+def serve(app: Starlette, listener: socket.socket) -> None:
+    """Answer until interrupted."""
+    import uvicorn
+
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+
+
+def _number(name: str, text: str, unit: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name} {text!r}: accepted are numbers of {unit}") from None

@@ -52,12 +52,12 @@ class PrefillQueue(Record):
         theta = self.service_s * (self.arrival_scv + self.service_scv) / 2.0 / (safe - load)
         wait_probability = safe_divide(mean, theta, 0.0)
         sigma = jnp.sqrt(jnp.log1p(self.service_scv))
-        nodes = _NODES if jnp.ndim(mean) == 0 else np.expand_dims(_NODES, tuple(range(jnp.ndim(mean))))
+        nodes = np.expand_dims(_NODES, tuple(range(jnp.ndim(mean))))
         service = jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma**2), -1) * jnp.exp(sigma[..., None] * nodes)
         left = self.ttft_slo_s[..., None] - service
         in_time = left > 0
         tail = wait_tail(jnp.where(in_time, left, 1.0), wait_probability[..., None], mean[..., None])
-        missed = jnp.where(in_time, tail, 1.0) @ _WEIGHTS
+        missed = jnp.where(in_time, tail, 1.0) @ _WEIGHTS.astype(tail.dtype)
         return jnp.where(serves, missed, 1.0)
 
 

@@ -46,7 +46,7 @@ def inverse_erlang_b(servers: Real, load: Real) -> Real:
     nodes = np.expand_dims(1.0 + _NODES, tuple(range(np.ndim(half))))
     v = left[..., None] + half[..., None] * nodes
     exponent = power[..., None] * v - a[..., None] * jnp.expm1(v) - top[..., None]
-    integral = half * (jnp.exp(exponent) @ _WEIGHTS)
+    integral = half * (jnp.exp(exponent) @ _WEIGHTS.astype(exponent.dtype))
     return jnp.exp(jnp.minimum(jnp.log(a * integral) + top, 690.0))
 
 

@@ -136,3 +136,12 @@ def test_the_knee_is_where_the_asymptotes_meet():
 def test_fluid_occupancy_solves_its_fixed_point(x):
     n = float(queueing.fluid_occupancy(x, 1.0, 0.008, 0.00065))
     assert np.isinf(n) if x * 0.00065 >= 1 else n == pytest.approx(x * (0.008 + 0.00065 * n), rel=1e-9)
+
+
+def test_one_formula_serves_both_precisions_in_one_process():
+    """Compiled in double precision first, then called by a program in single precision: each in its own."""
+    double = jax.jit(lambda c, a: queueing.erlang_c(c, a))
+    with jax.enable_x64(True):
+        assert abs(float(double(2.0, 1.0)) - 1 / 3) < 1e-12
+    with jax.enable_x64(False):
+        assert abs(float(queueing.erlang_c(2.0, 1.0)) - 1 / 3) < 1e-6

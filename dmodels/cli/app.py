@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from dmodels import __version__
 from dmodels.core.errors import InputError, unknown
@@ -52,6 +53,18 @@ def usage() -> str:
     )
 
 
+def click_command(name: str) -> Any:
+    """The parser of one command, with its options and their help. Plain text: rich would read [model] as markup."""
+    import typer
+
+    module = import_module(f"dmodels.cli.{name.replace('-', '_')}")
+    help_names = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=help_names,
+                      rich_markup_mode=None)  # fmt: skip
+    app.command(name, help=module.__doc__)(module.command)
+    return typer.main.get_command(app)
+
+
 def _command(name: str, argv: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
@@ -59,12 +72,8 @@ def _command(name: str, argv: list[str]) -> int:
     import typer
 
     usage_error = typer.BadParameter.__base__  # typer's own click or the installed one, by version
-    module = import_module(f"dmodels.cli.{name.replace('-', '_')}")
-    help_names = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=help_names)
-    app.command(name, help=module.__doc__)(module.command)
     try:
-        return typer.main.get_command(app).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
+        return click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
     except typer.Exit as stop:
         return stop.exit_code
     except typer.Abort:

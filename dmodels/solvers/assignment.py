@@ -73,6 +73,9 @@ def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solut
     """
     if backend is not None and backend not in BACKENDS:
         raise InputError(f"backend {backend!r} is unknown; accepted are {', '.join(BACKENDS)} or None")
+    if not maximize and backend in (None, "cpu") and isinstance(cost, np.ndarray) and cost.ndim == 2:
+        if cost.dtype == np.float64 and 0 < cost.shape[0] <= cost.shape[1] and (found := _solve_one(cost)) is not None:
+            return found
     given = cost
     if not isinstance(cost, jax.Array):
         cost = np.asarray(cost)
@@ -103,6 +106,23 @@ def _on_cpu(array: jax.Array) -> bool:
 def _solution(columns, cost, u, v, gap, reduced, flags, steps) -> Solution:
     certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
     return Solution(Matching(columns, cost), certificate, flags, steps)
+
+
+def _solve_one(c: np.ndarray) -> Solution | None:
+    """One float64 problem with n <= m, without what batches need; None where there is more to do than to solve it."""
+    from . import _lap_kernels as kernels
+
+    n, m = c.shape
+    x, u, v = np.empty((1, n), np.int64), np.empty((1, n)), np.empty((1, m))
+    total, gap, reduced = np.zeros(1), np.zeros(1), np.zeros(1)
+    state, steps = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    exact = _exact_below(n + m)
+    kernels.match_many(frozen(np.ascontiguousarray(c)[None]), 0, 1, -np.inf, np.inf, np.inf, GAP_RTOL, exact,
+                       2.0**106 / exact, x, u, v, total, gap, reduced, state, steps)  # fmt: skip
+    if state[0] != _SOLVED:
+        return None
+    certificate = {"row_duals": u[0], "column_duals": v[0], "gap": gap.reshape(()), "reduced": reduced.reshape(())}
+    return Solution(Matching(x[0], total.reshape(())), certificate, np.zeros((), np.int32), steps.reshape(()))
 
 
 def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ...]:

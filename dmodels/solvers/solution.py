@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import equinox as eqx
+import jax
 
 
-class Solution(eqx.Module):
-    """Arrays only, so that it passes through `jit` and `vmap`.
+@partial(jax.tree_util.register_dataclass, data_fields=("value", "certificate", "flags", "steps"), meta_fields=())
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """Arrays only, so that it passes through `jit` and `vmap`. (No `equinox.Module`: for one small problem, making
+    one of these takes longer than solving it.)
 
     value        the answer: a record, or a mapping of arrays
     certificate  arrays from which the answer can be checked without this code (duals and gap, residuals, ...)

@@ -19,6 +19,10 @@ from .solution import Solution
 #: usually differences of a total cost, and carry its rounding.
 MONOTONE_RTOL = 1e-9
 
+#: Rows up to which, and rows per column from which, the loop for rows of one unit (`_transport_units`) takes over. Its
+#: sweeps are faster than heaps as long as starting prices are good; this bounds what bad ones can cost.
+UNITS_UP_TO, UNITS_PER_COLUMN = 16_384, 2
+
 
 class Placement(NamedTuple):
     """Which column each row goes to, how many each column gets, and what that costs in total."""
@@ -129,6 +133,50 @@ def _array(name: str, value, axes: int):
 def transport_host(cost, capacity, supply=None) -> Solution:
     """`transport` of arrays on the host."""
     capacity = np.asarray(capacity, np.float64)
+    n, m = cost.shape[-2:]
+    if supply is None and m and UNITS_PER_COLUMN * m <= n <= UNITS_UP_TO:
+        return _place(np.asarray(cost, np.float64), capacity)
+    return _transport_any(cost, capacity, supply)
+
+
+def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
+    """The semi-assignment problem by `_transport_units`, what that leaves by the general loop."""
+    from . import _transport_units as kernels
+
+    n, m = cost.shape[-2:]
+    batch = _batch_of(cost.shape[:-2], capacity.shape[:-1])
+    count = math.prod(batch)
+    arrays = _batched(cost, batch, 2), _batched(capacity, batch, 1)
+    columns, u = np.empty((count, n), np.int64), np.empty((count, n))
+    v, load = np.empty((count, m)), np.empty((count, m))
+    total, gap, balance = np.empty(count), np.empty(count), np.empty(count)
+    solved, steps = np.zeros(count, bool), np.empty(count, np.int64)
+    found = (columns, u, v, load, total, gap, balance, solved, steps)
+    share(lambda i, j: kernels.place_many(*arrays, i, j, *found), count, 3e-9 * count * n * m)
+    reduced, flags = np.zeros(count), np.zeros(count, np.int32)
+    flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
+    if not solved.all():
+        rest = np.flatnonzero(~solved)
+        s = _transport_any(*(a if len(a) == 1 else a[rest] for a in arrays), None)
+        ours = (columns, load, total, u, v, gap, reduced, flags, steps)
+        theirs = (*s.value, *s.certificate.values(), s.flags, s.steps)
+        for mine, other in zip(ours, theirs, strict=True):
+            mine[rest] = other
+    columns, u, v, load = (a.reshape((*batch, -1)) for a in (columns, u, v, load))
+    total, gap, reduced, flags, steps = (a.reshape(batch) for a in (total, gap, reduced, flags, steps))
+    certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
+    return Solution(Placement(columns, load, total), certificate, flags, steps)
+
+
+def _batch_of(*batches: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*batches)
+    except ValueError:
+        raise InputError(f"leading axes {', '.join(map(str, batches))} do not broadcast") from None
+
+
+def _transport_any(cost, capacity, supply) -> Solution:
+    """By the general loop."""
     bad = [(np.isnan(capacity), Flag.NONFINITE), (capacity < 0, Flag.OUT_OF_DOMAIN)]
     width = capacity if supply is not None else np.floor(capacity)  # a row that is one unit cannot be split
     if supply is not None:
@@ -162,11 +210,7 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
     n, m = cost.shape[-2:]
     split = supply is not None
     supply = np.ones(n) if supply is None else supply
-    batches = (cost.shape[:-2], supply.shape[:-1], price.shape[:-2], width.shape[:-2])
-    try:
-        batch = np.broadcast_shapes(*batches)
-    except ValueError:
-        raise InputError(f"leading axes {', '.join(map(str, batches[:3]))} do not broadcast") from None
+    batch = _batch_of(cost.shape[:-2], supply.shape[:-1], price.shape[:-2], width.shape[:-2])
     count = math.prod(batch)
     flags = np.zeros(count, np.int32)
     wrong = (np.isnan(cost) | (cost == -np.inf)).any((-1, -2))[..., None]

@@ -113,6 +113,43 @@ def test_any_small_placement(data, n, m, k):
     check_units(cost, marginal, congestion_transport(cost, marginal))
 
 
+@pytest.mark.parametrize("kind", COSTS)
+def test_more_rows_than_a_sample(kind):
+    """From 64 rows on prices are first found on samples; capacities that fit exactly, with room, and not at all."""
+    rng = np.random.default_rng([9, *kind.encode()])
+    for n, m in ((64, 2), (100, 6), (190, 5)):
+        for room in (-1, 0, n // 4):
+            capacity = rng.multinomial(n + room, np.full(m, 1 / m))
+            cost = COSTS[kind](rng, (n, m))
+            slots = np.where(np.arange(capacity.max())[None, :] < capacity[:, None], 0.0, np.inf)
+            check_units(cost, slots, transport(cost, capacity))
+
+
+def test_no_limit_and_no_room():
+    """inf is no limit, 0 is no room, a capacity above n is as good as none."""
+    rng = np.random.default_rng(10)
+    cost = rng.random((4, 90, 3)) + np.arange(3.0)
+    s = transport(cost, [np.inf, 0, 5])
+    assert (s.value.loads[:, 1] == 0).all() and (s.certificate["column_duals"][:, 0] == 0).all()
+    np.testing.assert_array_equal(s.value.cost, transport(cost, [1e18, 0, 5]).value.cost)
+    np.testing.assert_allclose(s.value.cost, np.minimum(cost[..., 0], cost[..., 2]).sum(1) +
+                               np.where(s.value.loads[:, 2] > 5, np.nan, 0.0), rtol=1e-12)  # fmt: skip
+    assert (s.flags == 0).all() and (s.certificate["gap"] <= 1e-12 * s.value.cost).all()
+
+
+def test_what_the_fast_loop_leaves_is_solved_by_the_other():
+    """One batch: solved, NaN, -inf, a row with nowhere to go, too little room, and a negative capacity."""
+    cost = np.random.default_rng(11).random((6, 80, 4))
+    cost[1, 7, 2], cost[2, 0, 0], cost[3, 5] = np.nan, -np.inf, np.inf
+    capacity = np.full((6, 4), 22.0)
+    capacity[4], capacity[5, 1] = 19, -1
+    s = transport(cost, capacity)
+    bad = [Flag.NONFINITE, Flag.NONFINITE, Flag.INFEASIBLE, Flag.INFEASIBLE, Flag.OUT_OF_DOMAIN]
+    assert s.flags.tolist() == [0, *bad] and (s.value.columns[1:] == -1).all()
+    assert np.isposinf(s.value.cost[3:5]).all() and np.isnan(s.value.cost[[1, 2, 5]]).all()
+    assert (s.certificate["row_duals"][3:5].sum(1) + s.certificate["column_duals"][3:5] @ [22, 22, 22, 22] > 0)[0]
+
+
 def linear_programme(cost, capacity, supply):
     """HiGHS on the transportation problem itself; None where it is infeasible."""
     n, m = cost.shape

@@ -35,6 +35,7 @@ class Claim:
     error    the bound on its error, in words or numbers; "" where it is exact
     counterexample  the smallest case that breaks it as stated, in a planner's words (REFUTED and CONDITIONAL)
     means    what it means for a planner's decision, in one or two plain sentences
+    minimal  why no smaller case breaks it, or why size does not matter; the page tests what can be tested (REFUTED)
     """
 
     id: str
@@ -46,3 +47,4 @@ class Claim:
     error: str = ""
     counterexample: str = ""
     means: str = ""
+    minimal: str = ""

@@ -119,6 +119,7 @@ def data(found: list[Page]) -> str:
             "needs": list(page.claim.needs),
             "error": page.claim.error,
             "counterexample": page.claim.counterexample,
+            "minimal": page.claim.minimal,
             "means": page.claim.means,
             "page": page.file,
         }
@@ -167,7 +168,9 @@ def _counterexamples(found: list[Page]) -> list[str]:
     """Where each claim ends and what a planner does with it."""
     lines = ["", "Where they end, and what it means for a decision:", ""]
     for page in found:
-        text = " ".join(part for part in (page.claim.counterexample, f"*{page.claim.means}*") if part)
+        claim = page.claim
+        smallest = claim.minimal and f"({claim.minimal.capitalize()}.)"
+        text = " ".join(part for part in (claim.counterexample, smallest, f"*{claim.means}*") if part)
         lines.append(f"- **{page.claim.id}** ({page.claim.verdict.name}). {text}")
     return lines
 

@@ -76,7 +76,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.claim.
 
 
 def test_there_are_pages_and_nothing_is_wrong_with_the_entries():
-    assert len(PAGES) >= 44 and problems(PAGES) == []
+    assert len(PAGES) >= 77 and problems(PAGES) == []
 
 
 def test_wrong_entries_are_seen():
@@ -108,6 +108,17 @@ def test_proofs_and_refutations_have_an_exact_argument(page):
 def _drawn(test: ast.FunctionDef) -> bool:
     """True if hypothesis draws the test's arguments: then it searches, and shows no single instance."""
     return any(isinstance(d, ast.Call) and getattr(d.func, "id", "") == "given" for d in test.decorator_list)
+
+
+@every_page
+def test_refutations_say_why_nothing_smaller_breaks_the_claim(page):
+    """`searched` has a test that lists smaller cases in exact numbers; `least` and `no size` give the reason."""
+    if page.claim.verdict is Verdict.REFUTED:
+        kind, _, reason = page.claim.minimal.partition(": ")
+        assert kind in ("searched", "least", "no size") and reason
+        if kind == "searched":
+            smaller = [test for test in names(page).tests if test.name == "test_nothing_smaller"]
+            assert smaller and not _drawn(smaller[0])
 
 
 @every_page

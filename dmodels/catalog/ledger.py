@@ -11,7 +11,7 @@ from .tables import DATA
 
 
 def claims(verdict: str = "") -> dict[str, dict[str, Any]]:
-    """Id -> source, where, says, verdict, needs, error, counterexample, means and page, of one verdict or of all.
+    """Id -> source, where, says, verdict, needs, error, counterexample, minimal, means, page; of one verdict or of all.
 
     `python -m proofs.ledger` writes the data from the pages; a test holds both together.
     """

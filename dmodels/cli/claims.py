@@ -77,6 +77,7 @@ def _show(entry: dict[str, Any], line: str) -> None:
         ("holds if", "; ".join(entry["needs"])),
         ("error", entry["error"]),
         ("breaks", entry["counterexample"]),
+        ("smallest", entry["minimal"]),
         ("decision", entry["means"]),
         ("page", entry["page"]),
         ("check", line),

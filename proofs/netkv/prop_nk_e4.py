@@ -29,6 +29,7 @@ CLAIM = Claim(
     counterexample="One elastic flow fills a link: the estimate leaves a new transfer nothing, fair sharing leaves "
     "it half.",
     means="Use it to rank tiers. As a prediction it is right only for external traffic that does not give way.",
+    minimal="least: one external flow and one new transfer",
 )
 
 

@@ -21,6 +21,7 @@ CLAIM = Claim(
     error="short by L_out/beta: a factor of 4 at 64 slots and 256 tokens, 16 at 1,024 tokens",
     counterexample="Nine requests ahead of you at 64 full slots and 256 output tokens: 40 iterations, not 9.",
     means="Weighing a queue against a transfer needs the turnover of slots: multiply by output tokens over slots.",
+    minimal="least: the gap is there with nobody ahead, 4 iterations where Eq. (6) says 0",
 )
 
 
@@ -44,3 +45,10 @@ def test_equation_6_is_short_by_the_turnover():  # 3
     step = float(NETKV_CURVE.iteration_s(64.0))
     assert round(float(slot_wait_s(9.0, 64.0, 256.0)) / step, 9) == 40.0
     assert round(float(queue_delay_s(9.0, 64.0)) / step, 9) == 9.0
+
+
+def test_nobody_ahead():
+    """The least case: a full batch and no queue. The next slot frees after L/beta iterations, not at once."""
+    assert sp.Rational(256, 64) == 4
+    step = float(NETKV_CURVE.iteration_s(64.0))
+    assert round(float(slot_wait_s(0.0, 64.0, 256.0)) / step, 9) == 4.0 and float(queue_delay_s(0.0, 64.0)) == 0.0

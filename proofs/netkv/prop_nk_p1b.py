@@ -23,6 +23,7 @@ CLAIM = Claim(
     counterexample="On a 4:1 fabric with equal hits, a wrong choice costs a factor of at most 4, at 1,000 or at "
     "1,000,000 tokens.",
     means="The most that network-aware choice can save is the bandwidth ratio of the tiers: 2 or 4, not without bound.",
+    minimal="no size: the ratio is bounded at every context length",
 )
 
 

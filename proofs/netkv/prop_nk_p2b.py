@@ -22,6 +22,7 @@ CLAIM = Claim(
     counterexample="A 4:1 pair of tiers, the fast one 95 % full, the slow one 30 %: the slow tier is the right "
     "choice, and stays so for readings off by up to 10 points.",
     means="A saturated fast tier is no blind spot: the slower one is then the safe choice, with a margin of its own.",
+    minimal="no size: one pair of tiers; the printed ratio 4:1",
 )
 
 

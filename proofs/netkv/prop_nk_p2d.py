@@ -22,6 +22,7 @@ CLAIM = Claim(
     counterexample="Two tiers 2:1, both half full, costs of 2 s and 2.01 s: readings off by one point reverse the "
     "choice, while the order of bandwidths would bear 16 points.",
     means="Judge telemetry by the margin between the two best costs, not by the ratio of tier bandwidths.",
+    minimal="least: two candidates",
 )
 
 

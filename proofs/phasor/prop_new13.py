@@ -21,10 +21,11 @@ CLAIM = Claim(
     says="theta_flow = 0.62 is the smallest ratio that suppresses oscillating reconfigurations",
     verdict=Verdict.REFUTED,
     error="flapping is excluded exactly for freeness of the giving pool above y_crit (0.446 at 4 + 4)",
-    counterexample="Four prefill and four decode workers with loads 3.3 and 2.8: the rule moves a worker over and "
-    "at once back again.",
+    counterexample="One prefill and two decode workers with loads 0.6 and 0.7, or four and four with 3.3 and 2.8: the "
+    "rule moves a worker over and at once back again.",
     means="Before moving a worker, check that the opposite trigger would not fire; or ask for a drop in the larger "
     "utilisation.",
+    minimal="searched: one prefill and two decode workers flap already; the giving pool needs two",
 )
 
 
@@ -67,3 +68,16 @@ def test_descent_has_no_cycle():  # 5: one move changes V at the base loads by a
     assert sp.simplify(((1 - m) * (1 + e) / (1 - e)).subs(e, limit) - 1) == 0
     assert sp.simplify(sp.diff((1 + e) / (1 - e), e) - 2 / (1 - e) ** 2) == 0  # increasing: below the limit a fall
     assert abs(float(flow.drift_limit(0.2)) - 0.2 / 1.8) < 1e-15
+
+
+def flaps(n_p, n_d, load_p, load_d):
+    """True if prefill takes a worker from decode, and at the same loads decode takes it back."""
+    theta, p, d = sp.Rational(62, 100), 1 - load_p / n_p, 1 - load_d / n_d
+    after_p, after_d = 1 - load_p / (n_p + 1), 1 - load_d / (n_d - 1)
+    return bool(p < theta * d) and bool(after_d < theta * after_p)
+
+
+def test_nothing_smaller():
+    """One and two workers flap at loads of 0.6 and 0.7; a pool of one has none to give, so three is the least."""
+    assert flaps(1, 2, sp.Rational(6, 10), sp.Rational(7, 10)) and flaps(4, 4, sp.Rational(33, 10), sp.Rational(28, 10))
+    assert abs(float(flow.y_crit(1.0, 2.0, 0.62)) - 1.31 / 1.8078) < 1e-12 and 1.31 / 1.8078 > 0.65  # Phi_D = 0.65

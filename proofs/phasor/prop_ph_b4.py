@@ -25,6 +25,7 @@ CLAIM = Claim(
     counterexample="Jobs of 1, 1 and 2 on two workers with room for 2 each: the rule ends 1 over budget, where all "
     "three fit.",
     means="Greedy dispatch never blocks, but under overload it is a heuristic: a factor below two, not an optimum.",
+    minimal="searched: no list of up to two jobs of 1 to 4 units breaks it, on two workers with any budget from 1 to 4",
 )
 
 
@@ -60,3 +61,15 @@ def test_largest_load_is_within_the_factor(jobs):  # 2
 def test_the_factor_is_attained():  # 3: m(m-1) jobs of 1, then one of m
     jobs = [1] * 6 + [3]
     assert max(greedy(jobs, 3)) == 5 and min(map(max, splits(jobs, 3))) == 3
+
+
+def test_nothing_smaller():
+    """One or two jobs on two workers: the rule's excess over any budget is the least possible."""
+    for count in (1, 2):
+        for jobs in itertools.product(range(1, 5), repeat=count):
+            loads = [Fraction(0)] * 2
+            for job in jobs:
+                loads[loads.index(min(loads))] += job
+            for budget in range(1, 5):
+                excess = lambda loads, budget=budget: sum(max(load - budget, 0) for load in loads)
+                assert excess(loads) == min(map(excess, splits(jobs, 2)))

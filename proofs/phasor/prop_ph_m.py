@@ -24,6 +24,7 @@ CLAIM = Claim(
     counterexample="A 32 GB GPU with 15.2 GB of weights, its KV memory full to the last byte: freeness still reads "
     "0.475, above the trigger at 0.168.",
     means="Measure decode freeness in blocks of the KV pool, not in gigabytes of the GPU.",
+    minimal="no size: one GPU, the paper's own",
 )
 
 

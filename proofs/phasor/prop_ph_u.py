@@ -23,6 +23,7 @@ CLAIM = Claim(
     counterexample="One prompt of 1,024 tokens on an idle worker: 426 ms by the formula in TFLOP, 116 ms as "
     "measured, and over the SLO of 400 ms.",
     means="Calibrate alpha and beta on your own stack, and check the fit against a latency in seconds.",
+    minimal="least: one prompt on an idle worker",
 )
 TFLOP, PEAK = PrefillCost(4.25e-5 * 1e12, 6.8e-3 * 1e12), 121e12
 

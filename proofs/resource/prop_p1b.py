@@ -29,6 +29,7 @@ CLAIM = Claim(
     counterexample="Eight GPUs, where prefill can make a decode GPU less useful: the splits 2/6, 4/4 and 6/2 are "
     "all stable.",
     means="Ask whether prefill makes a decode GPU more or less useful: if less, several splits can be stable at once.",
+    minimal="no size: the game is continuous; an eighth of the budget is the coarsest grid that holds all three splits",
 )
 
 X, D, P = sp.symbols("x D P")

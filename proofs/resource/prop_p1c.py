@@ -21,6 +21,7 @@ CLAIM = Claim(
     counterexample="Violation rates (2 - x)^2/4 and (2 - y)^2/16, one GPU to share: prefill gains more from every "
     "part of it and takes it all.",
     means="When one pool gains more from every GPU, it gets all; no split with equal marginals exists.",
+    minimal="no size: one budget shared by two pools",
 )
 
 

@@ -27,6 +27,7 @@ CLAIM = Claim(
     counterexample="Three GPUs, both rates 1/(n + 1): the next GPU is worth more to the smaller pool, so the split "
     "swings 1, 2, 1, 2.",
     means="Let the planner move a worker only when the total of late requests falls, or it will swing for ever.",
+    minimal="least: two GPUs leave one split with a GPU in each pool; three leave two, which is a cycle",
 )
 
 

@@ -30,6 +30,7 @@ CLAIM = Claim(
     "index says 1, the true ratio is 4/3.",
     means="A rising PoA-hat says that latency left the cost model, not that routing got worse. Watch latency itself, "
     "or the routing factor that `dmodels poa` prints beside it.",
+    minimal="searched: with one request the index is never below the true ratio, which is 1",
 )
 
 
@@ -100,3 +101,12 @@ def test_load_aware_is_the_games_optimum():  # 4: in the paper's form, w_c less 
     curve = LatencyCurve(*(np.full(3, v) for v in (0.005, 0.02, 0.01, 64.0, 2.0)))
     game = routing.optimum(RoutingGame(curve, overlap, 0.015))
     assert abs(float(aware.optimum_s) - (float(game.value.cost_s) - 40 * 0.015)) < 1e-9
+
+
+def test_nothing_smaller():
+    """One request: the frozen optimum takes the cheapest of f at the loads as they are, never dearer than the truth."""
+    for f in itertools.product(itertools.combinations_with_replacement(map(Fraction, (0, 1, 2, 5)), 2), repeat=2):
+        least = min(f[0][1], f[1][1])  # f(1) of each worker; f(0) is the latency that an idle worker shows
+        for j in range(2):
+            frozen = min(f[k][1] if k == j else f[k][0] for k in range(2))
+            assert frozen <= least  # so the index is at least the true ratio

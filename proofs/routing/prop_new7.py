@@ -26,6 +26,7 @@ CLAIM = Claim(
     counterexample="Two requests, each cached on its own worker: the same two equilibria for omega = 0.1, 0.5 and "
     "0.9, and at 0.5 one of them costs each request 3/2 instead of 1.",
     means="Most settings of omega and tau change nothing; a few change much. Sweep the thresholds, not a grid.",
+    minimal="searched: one request on two workers has no worse equilibrium",
 )
 
 
@@ -70,3 +71,12 @@ def test_the_equilibria_do_not_change_with_omega():  # 3
 def test_an_equilibrium_may_be_worse_for_everybody():  # 4: swapped homes, (3/2, 3/2) against (1, 1)
     r = routing.nash_range(RoutingGame(np.array([[1.0, 2.0]] * 2), np.eye(2), 0.5)).value
     assert (float(r.worst_s), float(r.best_s)) == (3.0, 2.0)
+
+
+def test_nothing_smaller():
+    """One request: whatever latencies, overlaps and omega, its equilibria all cost the same."""
+    values = [Fraction(0), Fraction(1, 2), Fraction(1)]
+    for f, o in itertools.product(itertools.product(values, repeat=2), repeat=2):
+        for omega in values:
+            cost = [f[j] + omega * (1 - o[j]) for j in range(2)]
+            assert len({cost[j] for j in range(2) if cost[j] <= cost[1 - j]}) == 1

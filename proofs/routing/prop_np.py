@@ -27,6 +27,7 @@ CLAIM = Claim(
     counterexample="Any number of requests on workers with the paper's own curve: cost is convex in load, so one "
     "minimum-cost flow is the optimum.",
     means="The best assignment of 512 requests to 8 workers is exact and certified in a tenth of a millisecond.",
+    minimal="no size: the argument covers every number of requests",
 )
 
 

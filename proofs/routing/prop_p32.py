@@ -27,6 +27,7 @@ CLAIM = Claim(
     "changes the mover's cost and the potential by the same amount.",
     means="Cache-aware greedy re-routing cannot cycle; an equilibrium always exists and one is found by one "
     "assignment.",
+    minimal="no size: the potential is exact for every size; three on three contain every kind of move",
 )
 
 

@@ -33,6 +33,7 @@ CLAIM = Claim(
     "equilibrium is optimal.",
     means="A latency explosion at saturation is no sign of bad routing: with equal workers no router can do better. "
     "Add capacity or shed load; re-tuning the router cannot help.",
+    minimal="no size: it holds for any number of identical workers; the test fills three of them slot by slot",
 )
 
 

@@ -29,6 +29,7 @@ CLAIM = Claim(
     counterexample="Two M/M/1 workers, one of them four times as fast, on the brink of saturation: selfish routing "
     "costs 10/9 of the optimum.",
     means="Steep latencies do not excuse a factor of ten: for m parallel servers selfish routing costs at most m.",
+    minimal="least: one worker has price 1 at every load (POA-N), so two are needed",
 )
 
 

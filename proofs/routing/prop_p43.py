@@ -25,6 +25,7 @@ CLAIM = Claim(
     verdict=Verdict.REFUTED,
     counterexample="Two workers, latencies x and 1: the price of anarchy peaks at load 1, where latency stops rising.",
     means="Curvature tells that a pole is near, which is reason to add capacity; it does not tell that routing is bad.",
+    minimal="least: one worker has price 1 at every load, so two are needed",
 )
 
 

@@ -6,6 +6,7 @@ $\rho_l < (1-\alpha)/(1 - \alpha/\rho)$. (3) Multiplexing: two queues need a saf
 no gain from batching, 1, 10 and 100 erlang need 3, 16 and 115 servers together, and 4, 18 and 122 in halves.
 """
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -27,6 +28,8 @@ CLAIM = Claim(
     counterexample="A load of 0.9 instances, 80 % of it short and four times as fast apart: one instance together, "
     "two apart.",
     means="Small fleets lose: keep one pool until a split saves a whole instance and each pool carries its own bursts.",
+    minimal="searched: the claim breaks at one instance already, for every share and speed-up that leaves both "
+    "pools a load",
 )
 
 
@@ -75,3 +78,10 @@ def test_the_break_even_load_is_that_of_square_root_staffing():  # 3
 
 def _staffed(load: float) -> float:
     return load + math.sqrt(load)
+
+
+def test_nothing_smaller():
+    """One instance is the least there is: at any load of at most 1 a split with work in both pools needs two."""
+    for load, alpha, rho in itertools.product((Fraction(1, 10), Fraction(9, 10), Fraction(1)), (1, 5, 9), (1, 4, 64)):
+        share = Fraction(alpha, 10)
+        assert math.ceil(load) == 1 < math.ceil(share * load / rho) + math.ceil((1 - share) * load)

@@ -21,6 +21,7 @@ CLAIM = Claim(
     verdict=Verdict.REFUTED,
     counterexample="Two A100-80GB with Llama-3-70B in BF16: no sequence of 64K fits, and one of 8K.",
     means="The paper's fleets are sized for instances that two A100s cannot hold; size from the memory, not its table.",
+    minimal="no size: the paper's own configuration",
 )
 
 

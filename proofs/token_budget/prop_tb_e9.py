@@ -27,6 +27,7 @@ CLAIM = Claim(
     counterexample="361 instances at 1,000 requests/s: 12 ms would mean 6.2 requests in flight by the timing model "
     "and 9.6 by Little's law.",
     means="A split costs more TPOT than the table says: check the SLO in steady state, not in the first seconds.",
+    minimal="no size: the paper's own fleet",
 )
 W, H = F(8, 1000), F(65, 100_000)
 

@@ -1,0 +1,58 @@
+r"""NK-CPLX. Selection costs O(|D|), and one counter per source and tier tracks self-contention, capped at 16.
+
+**Verdict: conditional.** One decision looks at each decode instance once: |D| costs and a minimum (1). The counter n in
+$B(1-c)/(n+1)$ is what Eq. (4) needs only up to its cap: with $n > 16$ transfers in flight the rate is read too high by
+$(n+1)/17$ (2), and it does not see transfers of *other* sources that meet at the destination (3), which the shipped
+formula takes as a second bound.
+"""
+
+from fractions import Fraction as F
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.models.transfer import effective_bandwidth_bytes_per_s
+from proofs.claim import NETKV, Claim, Verdict
+
+CLAIM = Claim(
+    id="NK-CPLX",
+    source=NETKV,
+    where="Sections V-B, V-C",
+    says="one selection costs O(|D|), and a counter capped at 16 per source and tier tracks self-contention",
+    verdict=Verdict.CONDITIONAL,
+    needs=("at most 16 transfers of one source on one tier", "no transfers of other sources to the same instance"),
+    error="beyond the cap the rate is read too high by (n + 1)/17",
+    counterexample="17 transfers in flight from one instance: the eighteenth is promised 1/17 of the link and gets "
+    "1/18; two sources that send to one instance each read a free link.",
+    means="Raise the cap above the largest burst of one prefill instance, and bound the rate by the destination's link "
+    "as well.",
+    minimal="least: 16 in flight is still exact: 17 is the first that the cap hides",
+)
+
+
+def test_exact_up_to_the_cap_and_not_beyond():  # 2
+    fair = lambda n: F(1, n + 1)
+    capped = lambda n: F(1, min(n, 16) + 1)
+    assert all(fair(n) == capped(n) for n in range(17)) and capped(17) / fair(17) == F(18, 17)
+    for n in (0, 1, 15, 16, 17, 40):
+        assert abs(float(effective_bandwidth_bytes_per_s(1.0, 0.0, float(n))) - float(capped(n))) < 1e-15
+
+
+@given(n=st.integers(17, 200), c=st.floats(0, 0.95))
+def test_how_much_too_high(n, c):  # 2
+    capped = float(effective_bandwidth_bytes_per_s(10.0, c, float(n)))
+    exact = float(effective_bandwidth_bytes_per_s(10.0, c, float(n), max_in_flight=np.inf))
+    np.testing.assert_allclose(capped / exact, (n + 1) / 17, rtol=1e-12)
+
+
+def test_the_destination_is_not_seen():  # 3: two sources, one receiver of the same link rate
+    alone = float(effective_bandwidth_bytes_per_s(1.0, 0.0, 0.0))
+    shared = float(effective_bandwidth_bytes_per_s(1.0, destination_bytes_per_s=1.0, destination_in_flight=1.0))
+    assert (alone, shared) == (1.0, float(F(1, 2)))
+
+
+def test_one_look_at_each_candidate():  # 1: the costs of all candidates are one expression over their axis
+    rates = effective_bandwidth_bytes_per_s(np.ones(12), np.linspace(0, 0.5, 12), np.arange(12.0))
+    one_by_one = [float(effective_bandwidth_bytes_per_s(1.0, 0.5 * i / 11, float(i))) for i in range(12)]
+    np.testing.assert_allclose(rates, one_by_one, rtol=1e-12)

@@ -42,7 +42,7 @@ def hit_rates(answer: Place, axes: Axes) -> None:
     axes.set(xlabel="cache [blocks of 512 tokens]", ylabel="block accesses that hit", title="Hit rate by policy")
     axes.set_ylim(0, 1.12 * max(answer.use.ceiling_frac, 1e-3))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, 0.92))
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, 0.88))
 
 
 def latency(answer: Place, axes: Axes) -> None:
@@ -68,7 +68,7 @@ def externality(answer: Place, axes: Axes) -> None:
     (again,) = other.plot(c.blocks, c.recomputed_flop / 1e12, "--", color=BLUE, label="computed again (right)")
     other.set(ylabel="recomputed prefill [TFLOP per request]", ylim=(0, None))
     other.spines["top"].set_visible(False)
-    axes.legend(handles=[lost, again], frameon=False, fontsize="small", loc="upper right")
+    axes.legend(handles=[lost, again], frameon=False, fontsize="small", loc="center left")
 
 
 def shared(answer: Place, axes: Axes) -> None:

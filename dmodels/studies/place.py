@@ -183,6 +183,11 @@ def _use(trace: Trace) -> Use:
                1 - once / accesses)  # fmt: skip
 
 
+def _sizes(most: float) -> np.ndarray:
+    """Sizes of a curve, in blocks, up to what holds everything."""
+    return np.unique(np.round(np.geomspace(max(most / 5_000, 1), max(most, 2), SIZES)))
+
+
 def _rate(trace: Trace) -> float:
     return trace.rate_rps if np.isfinite(trace.rate_rps) else 0.0
 
@@ -192,11 +197,11 @@ def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: fl
 
     ids, starts = trace.block_ids, trace.block_starts
     total = len(np.unique(ids))
-    sizes = np.unique(np.round(np.geomspace(1, max(total, 2), SIZES)))
+    sizes = _sizes(total)
     share = lambda d: np.searchsorted(np.sort(d), sizes, side="right") / len(d)
     uses, count = popularity(ids)
     shuffled = np.asarray(jax.jit(shuffled_hit_frac)(sizes, uses, count))
-    some = sizes[:: max(len(sizes) // REPLAYED, 1)]
+    some = np.unique(np.r_[sizes[:: max(len(sizes) // REPLAYED, 1)], sizes[-1]])
     steps = decay_steps(trace.time_s, decay_s)
     runs = [[replay(ids, starts, c, p, steps).hit for c in some] for p in (Policy.LFU, Policy.KVBM)]
     (lfu, lfu_used), (kvbm, kvbm_used) = (
@@ -224,7 +229,7 @@ def _vary(tiers, weights, state) -> list[Vary]:
     for i, tier in enumerate(tiers):
         if np.isinf(tier.size_bytes):
             continue
-        sizes = np.unique(np.round(np.concatenate([[0.0], np.geomspace(1, max(state.distinct, 2), SIZES - 1)])))
+        sizes = np.concatenate([[0.0], _sizes(state.distinct)])
         blocks = np.repeat(state.blocks[None, :], len(sizes), axis=0)
         blocks[:, i] = sizes
         at = at_sizes(state, blocks)

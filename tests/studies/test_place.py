@@ -1,0 +1,178 @@
+"""KV placement as a study: against a plain simulation of the same tiers, and answers that can be checked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels import Parallel, Trace, catalog
+from dmodels.core.errors import InputError
+from dmodels.models.latency import prefill_s
+from dmodels.models.prefix_cache import remaining_prefill_s
+from dmodels.models.stack_distance import stack_distances
+from dmodels.studies.place import place
+from dmodels.studies.place_cost import Tier
+
+GIB = 2.0**30
+LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
+BLOCK = 160 / 1024  # GiB
+
+
+def conversations(seed=0, count=40, turns=6):
+    """Conversations of growing prompts behind one system prompt, interleaved; block ids are chained prefixes."""
+    rng = np.random.default_rng(seed)
+    texts = [[(0,)] for _ in range(count)]
+    order = rng.permutation(np.repeat(np.arange(count), turns))
+    requests = []
+    for c in order:
+        texts[c] += [(c, len(texts[c]) + k) for k in range(rng.integers(1, 4))]
+        requests.append([hash(tuple(texts[c][: k + 1])) for k in range(len(texts[c]))])
+    ids = np.unique([b for r in requests for b in r], return_inverse=True)[1].reshape(-1)
+    sizes = np.array([len(r) for r in requests])
+    tokens = sizes * 512.0 - rng.integers(0, 511, len(sizes))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    return Trace("chats", np.arange(len(sizes)) * 2.0, tokens, np.full(len(sizes), 100.0), 0.0, ids, starts)
+
+
+TRACE = conversations()
+
+
+def tiers(hbm=4.0, dram=10.0, ssd=20.0, **last):
+    return [Tier("HBM", hbm * GIB, 13.4e12, 0.0, 375.0), Tier("DRAM", dram * GIB, 50e9, 2e-5, 5.0),
+            Tier("SSD", ssd * GIB, 6e9, 1e-4, 0.12), *([Tier("remote", np.inf, **last)] if last else [])]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, workers=4)
+
+
+def test_tiers_serve_what_their_stack_says_and_latency_is_a_sum_over_requests(answer):
+    distances = stack_distances(TRACE.block_ids, TRACE.block_starts)
+    blocks = np.floor(np.array([4, 10, 20]) / BLOCK)
+    tier = np.searchsorted(np.cumsum(blocks), distances)
+    read = np.array([160 * 2**20 / 13.4e12, 2e-5 + 160 * 2**20 / 50e9, 1e-4 + 160 * 2**20 / 6e9, 0.0])
+    load = np.add.reduceat(read[tier], TRACE.block_starts[:-1])
+    hits = np.add.reduceat(tier < 3, TRACE.block_starts[:-1])
+    cached = np.minimum(hits * 512.0, TRACE.input_tokens - 1)
+    compute = np.array([float(remaining_prefill_s(LLAMA, H100, TP4, n - c, c))
+                        for n, c in zip(TRACE.input_tokens[:40], cached[:40], strict=True)])  # fmt: skip
+    assert [row["served_frac"] for row in answer.tiers] == pytest.approx([(tier == k).mean() for k in range(3)])
+    assert [row["read_s"] for row in answer.tiers] == pytest.approx(read[:3])
+    few = conversations()
+    first = few.block_starts[40]
+    short = Trace("few", few.time_s[:40], few.input_tokens[:40], few.output_tokens[:40], 0.0,
+                  few.block_ids[:first], few.block_starts[:41])  # fmt: skip
+    found = place(short, LLAMA, H100, TP4, tiers())
+    assert found.first_token_s == pytest.approx((load[:40] + compute).mean(), rel=1e-9)
+
+
+def test_use_and_curves_tell_the_same_trace(answer):
+    use, c = answer.use, answer.curves
+    _, uses = np.unique(TRACE.block_ids, return_counts=True)
+    assert use.accesses_count == len(TRACE.block_ids) and use.blocks_count == len(uses)
+    assert use.ceiling_frac == pytest.approx(1 - len(uses) / len(TRACE.block_ids))
+    assert use.once_frac == pytest.approx((uses == 1).sum() / uses.sum()) and use.warm_frac == 1 - use.once_frac
+    assert c.lru_frac[-1] == c.belady_frac[-1] == pytest.approx(use.ceiling_frac) == pytest.approx(c.lfu_frac[-1])
+    assert np.all(c.belady_frac >= c.lru_frac) and np.all(np.diff(c.lru_frac) >= 0)
+    np.testing.assert_array_equal(c.usable_frac, c.lru_frac)  # identifiers are chained
+    assert np.all(c.kvbm_usable_frac <= c.kvbm_frac)
+    assert np.all(np.diff(c.recomputed_flop) <= 1e-3 * c.recomputed_flop[0]) and c.recomputed_flop[-1] == 0
+    assert np.all(np.diff(c.prefill_s) <= 1e-12)
+
+
+def test_a_purchase_meets_the_target_and_one_block_less_does_not(answer):
+    distances = stack_distances(TRACE.block_ids, TRACE.block_starts)
+    have = sum(row["blocks_count"] for row in answer.tiers)
+    ssd = next(row for row in answer.purchases if row.name == "SSD alone")
+    blocks = have + round(ssd.added_gib["SSD"] / BLOCK)
+    assert (distances <= blocks).mean() >= 0.75 > (distances <= blocks - 1).mean()
+    assert ssd.usd == pytest.approx(0.12 * ssd.added_gib["SSD"])
+    assert [row.name for row in answer.purchases] == ["SSD alone", "DRAM alone", "HBM alone"]
+    assert answer.mix.usd == pytest.approx(ssd.usd) and answer.mix.added_gib == pytest.approx(ssd.added_gib)
+    saved = ssd.saved_usd_per_hour
+    assert saved > 0 and ssd.payback_h == pytest.approx(ssd.usd / saved)
+
+
+def test_a_bound_on_latency_buys_faster_memory(answer):
+    bound = answer.mix.first_token_s * 0.9
+    found = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, target_first_token_s=bound)
+    assert found.feasible and found.mix.usd > answer.mix.usd
+    assert found.mix.first_token_s <= bound and found.mix.hit_frac >= 0.75
+    single = [row.usd for row in found.purchases if row.first_token_s <= bound]
+    assert not single or found.mix.usd <= min(single) * (1 + 1e-9)
+    impossible = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, target_first_token_s=1e-3)
+    assert not impossible.feasible and impossible.mix is None
+    assert "first uses are computed anyway" in impossible.problem
+
+
+def test_a_target_above_the_first_uses_is_infeasible_and_says_what_would_do(answer):
+    found = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.99)
+    assert not found.feasible and not found.purchases
+    share = float(found.problem.split("target.hit_rate = ")[1].split(",")[0])
+    fixed = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=share)
+    assert fixed.feasible and f"{fixed.use.ceiling_frac:.1%}" in found.problem
+
+
+def test_requests_in_turn_lose_what_a_pool_keeps(answer):
+    pool, together, turn = answer.sharing.layouts
+    assert pool.hit_frac > turn.hit_frac and pool.first_token_s < turn.first_token_s
+    assert together.ceiling_frac > turn.ceiling_frac
+    # kept together, only the system prompt is stored once per worker: at most 3 first uses more
+    assert pool.ceiling_frac - together.ceiling_frac == pytest.approx(3 / len(TRACE.block_ids))
+    assert answer.sharing.memory_factor == pytest.approx(turn.equal_blocks / pool.equal_blocks)
+    apart = [TRACE.block_ids[np.repeat(np.arange(len(TRACE)) % 4 == w, np.diff(TRACE.block_starts))] for w in range(4)]
+    first = sum(len(np.unique(part)) for part in apart)
+    assert turn.ceiling_frac == pytest.approx(1 - first / len(TRACE.block_ids))
+
+
+def test_networked_storage_computes_nothing_again():
+    far = place(TRACE, LLAMA, H100, TP4, tiers(1.0, 0.0, 0.0, read_bytes_per_s=10e9, latency_s=1e-3))
+    assert far.recomputed_flop == 0
+    assert sum(row["served_frac"] for row in far.tiers) == pytest.approx(far.use.ceiling_frac)
+    assert [one.tier for one in far.vary] == ["HBM", "DRAM", "SSD"]
+
+
+def test_no_memory_at_all_and_traces_without_reuse():
+    none = place(TRACE, LLAMA, H100, TP4, tiers(0.0, 0.0, 0.0), target_hit_frac=0.5, workers=2)
+    assert [row["served_frac"] for row in none.tiers] == [0, 0, 0] and none.sharing.layouts[0].hit_frac == 0
+    compute = np.mean([float(prefill_s(LLAMA, H100, TP4, n)) for n in TRACE.input_tokens[:1]])
+    once = Trace("once", np.zeros(1), TRACE.input_tokens[:1], np.ones(1), 0.0, np.arange(3), np.array([0, 3]))
+    found = place(once, LLAMA, H100, TP4, tiers(), target_hit_frac=0.0)
+    assert found.use.ceiling_frac == 0 and found.first_token_s == pytest.approx(compute) and found.mix.usd == 0
+    assert not place(once, LLAMA, H100, TP4, tiers(), target_hit_frac=0.1).feasible
+
+
+WRONG = {
+    "tiers: none": {"tiers": []},
+    "tiers.HBM.size_bytes = -1": {"tiers": [Tier("HBM", -1.0, 1.0)]},
+    "tiers.HBM.read_bytes_per_s = 0": {"tiers": [Tier("HBM", 1.0, 0.0)]},
+    "at most one unlimited tier": {"tiers": [Tier("a", np.inf, 1.0), Tier("b", 1.0, 1.0)]},
+    "target_hit_frac = 1.5": {"target_hit_frac": 1.5},
+    "workers = 0": {"workers": 0},
+}
+
+
+@pytest.mark.parametrize("says", WRONG)
+def test_mistakes_are_named(says):
+    with pytest.raises(InputError, match=says.replace(".", r"\.")):
+        place(TRACE, LLAMA, H100, TP4, **({"tiers": tiers()} | WRONG[says]))
+
+
+def test_a_trace_without_blocks_is_refused():
+    with pytest.raises(InputError, match="has no prefix blocks"):
+        place(Trace("x", np.zeros(1), np.ones(1), np.ones(1)), LLAMA, H100, TP4, tiers())
+
+
+@pytest.mark.slow
+def test_the_mooncake_trace(shared_data):
+    """Nearly half the accesses are to blocks used once; 36.6 % is the ceiling; requests in turn hit a third of it."""
+    from dmodels import read_trace
+
+    trace = read_trace(shared_data / "mooncake_conversation.jsonl")
+    found = place(trace, LLAMA, H100, TP4, tiers(320, 1024, 2048), target_hit_frac=0.34, workers=8)
+    assert found.use.once_frac == pytest.approx(0.4806, abs=1e-4)
+    assert found.use.ceiling_frac == pytest.approx(0.3664, abs=1e-4)
+    assert found.sharing.layouts[2].ceiling_frac == pytest.approx(0.1363, abs=1e-4)
+    assert found.feasible and found.mix.added_gib.keys() == {"SSD"}
+    assert abs(found.promotion.gain_frac) < 0.01 and found.promotion.bound_gain_frac < 0.05

@@ -1,0 +1,78 @@
+r"""Hooks of `mkdocs build`: equations as MathML, tables of the commands' options, pages from files outside docs/.
+
+Browsers draw MathML themselves, so the guide needs no script and no network. An equation that cannot be converted
+fails the build.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from pathlib import Path
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Page of the guide -> the file it is made from.
+MADE = {"claims.md": "proofs/LEDGER.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+_INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
+_BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
+_RELATIVE = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
+
+
+def on_files(files, config):
+    """Add the pages that are made from files outside docs/; their links to files become the files' names."""
+    for page, source in MADE.items():
+        path = ROOT / source
+        folder = path.parent.relative_to(ROOT)
+        text = _RELATIVE.sub(lambda m, folder=folder: _named(m[1], folder / m[2]), path.read_text(encoding="utf-8"))
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Put the options of every command where a page says `<!-- options of every command -->`."""
+    marker = "<!-- options of every command -->"
+    return markdown.replace(marker, "\n".join(_commands())) if marker in markdown else markdown
+
+
+def on_page_content(html, page, config, files):
+    """Equations from TeX to MathML."""
+    html = _BLOCK.sub(lambda m: _mathml(m[1], "block"), html)
+    return _INLINE.sub(lambda m: _mathml(m[1], "inline"), html)
+
+
+def _mathml(tex: str, display: str) -> str:
+    return convert(html.unescape(tex).strip(), display=display)
+
+
+def _named(text: str, path: Path) -> str:
+    name = path.as_posix().split("#")[0]
+    return text if text.startswith("`") else f"`{name}`" if (ROOT / name).exists() else text
+
+
+def _commands() -> list[str]:
+    sys.path.insert(0, str(ROOT))
+    from dmodels.cli import COMMANDS
+    from dmodels.cli.app import click_command
+
+    lines = []
+    for name, says in COMMANDS.items():
+        found = click_command(name)
+        lines += [f"## dmodels {name}", "", f"{says[0].upper()}{says[1:]}.", "", *_plain(found.help or ""), ""]
+        lines += ["| option | | default |", "|---|---|---|"]
+        for option in found.params:
+            if option.name == "help":
+                continue
+            flags = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
+            default = "" if option.default is None or callable(option.default) else f"`{option.default}`"
+            says = (getattr(option, "help", "") or "").replace("|", "\\|")
+            lines.append(f"| {flags} | {html.escape(says, quote=False)} | {default} |")
+        lines.append("")
+    return lines
+
+
+def _plain(text: str) -> list[str]:
+    return [html.escape(line, quote=False) for line in text.strip().splitlines()]

@@ -19,7 +19,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 
 from .placement import PlacementGame, isolated_s
-from .placement_equilibria import equilibria
+from .placement_equilibria import equilibria, profiles_count
 from .placement_response import best_response_dynamics
 
 
@@ -95,10 +95,11 @@ def paradox_search(
 class Risk(NamedTuple):
     """What more memory does to this cluster, tier by tier and worker by worker.
 
-    before_s     cost of the present equilibrium
-    after_s      (K,): cost where selfish play settles after the addition; NaN where it settles nowhere
-    worker, tier (K,): where the memory is added
+    before_s     cost of the worst equilibrium known now
+    after_s      (K,): cost of the worst equilibrium found after the addition; inf where play settles nowhere
+    worker, tier (K,): where the memory is added; worker -1: everywhere
     ceiling_s    (K,): no equilibrium afterwards costs more
+    exact        all equilibria were looked at, before and after
     """
 
     before_s: float
@@ -106,55 +107,74 @@ class Risk(NamedTuple):
     worker: np.ndarray
     tier: np.ndarray
     ceiling_s: np.ndarray
+    exact: bool
 
     @property
     def at_risk(self) -> bool:
-        """Some addition makes it dearer, or leaves no rest."""
-        return bool((~(self.after_s <= self.before_s * (1 + 1e-9))).any())
+        """Some addition can make reads dearer, or leaves no rest."""
+        return bool((self.after_s > self.before_s * (1 + 1e-9)).any())
 
     @property
     def safe(self) -> bool:
-        """Proved: after none of the additions can any equilibrium be dearer than the present one."""
-        return bool((self.ceiling_s <= self.before_s * (1 + 1e-9)).all())
+        """Proved: none of the additions makes any equilibrium dearer than the worst one known now."""
+        proved = (self.ceiling_s <= self.before_s * (1 + 1e-9)).all()
+        return bool(proved or (self.exact and not self.at_risk))
 
     def __str__(self) -> str:
-        rise = self.after_s / self.before_s - 1 if self.before_s > 0 else np.zeros_like(self.after_s)
-        if np.isnan(rise).any():
-            k = int(np.isnan(rise).argmax())
-            return f"at risk: with more memory in tier {self.tier[k]} selfish placement never settles"
-        k = int(rise.argmax())
+        k = int(self.after_s.argmax())
+        where = f"tier {self.tier[k]} of " + ("all workers" if self.worker[k] < 0 else f"worker {self.worker[k]}")
+        if np.isinf(self.after_s[k]):
+            return f"at risk: with more memory in {where} selfish placement never settles"
         if self.at_risk:
-            where = f"tier {self.tier[k]} of " + ("all workers" if self.worker[k] < 0 else f"worker {self.worker[k]}")
-            return f"at risk: more memory in {where} raises the cost of reads by {100 * rise[k]:.2g} %"
+            rise = 100 * (self.after_s[k] / self.before_s - 1) if self.before_s > 0 else np.inf
+            return f"at risk: more memory in {where} can raise the cost of reads by {rise:.2g} %"
         if self.safe:
-            return "safe: no equilibrium with more memory can be dearer than the present one"
-        most = 100 * (self.ceiling_s.max() / self.before_s - 1)
-        return f"no addition that was tried raises the cost; a rise of more than {most:.2g} % is impossible"
+            return "safe: no equilibrium with more memory is dearer than what selfish placement may cost now"
+        most = 100 * (self.ceiling_s.max() / self.before_s - 1) if self.before_s > 0 else np.inf
+        return f"no addition that was tried raises the cost; a rise above {most:.2g} % is impossible"
 
 
 def at_risk(
     game: PlacementGame, extra_bytes: float | None = None, workers: Sequence[int] | None = None, start=None,
-    all_together: bool = False,
+    together: bool = False, plays: int = 3, max_profiles: float = 2e4, rng: np.random.Generator | None = None,
 ) -> Risk:  # fmt: skip
-    """Does more memory make *this* cluster slower under selfish placement?
+    """Can more memory make *this* cluster slower under selfish placement?
 
-    Plays from `start` (by default: from empty tiers) to an equilibrium, then adds `extra_bytes` (one block by default)
-    to each tier of each of `workers` in turn, or of all of them at once, and plays on from there. What it finds is a
-    risk that is real; `safe` is a proof; between the two lies what neither shows.
+    Adds `extra_bytes` (one block by default) to each tier of each of `workers` in turn, or of all of them `together`.
+    Games of at most `max_profiles` profiles: all equilibria before and after. Larger ones: play from `start` (empty
+    tiers) to an equilibrium, and on from there with the memory added, `plays` times in different orders of turns; a
+    risk that is found is real, and `safe` is a proof (everybody alone would pay less than now).
+
+    >>> from dmodels.games.placement_networks import line
+    >>> game = PlacementGame([[0, 2], [1, 1], [1, 0]], [0.0], [[0], [1], [1]], line(3, 1.0), 4.0)
+    >>> print(at_risk(game))
+    at risk: more memory in tier 0 of worker 2 can raise the cost of reads by 67 %
     """
-    now = best_response_dynamics(game, start)
-    if now.flags:
-        raise InputError("selfish play does not settle in the present game; there is no equilibrium to compare with")
-    chosen = range(game.workers_count) if workers is None else workers
-    tiers = range(game.tiers_count)
-    kinds = [(-1, t) for t in tiers] if all_together else list(itertools.product(chosen, tiers))
-    after, ceiling = np.empty(len(kinds)), np.empty(len(kinds))
-    for k, (worker, tier) in enumerate(kinds):
-        bigger = game
+    rng = np.random.default_rng(0) if rng is None else rng
+    chosen = list(range(game.workers_count) if workers is None else workers)
+    kinds = list(itertools.product([-1] if together else chosen, range(game.tiers_count)))
+    bigger = []
+    for worker, tier in kinds:
+        grown = game
         for j in chosen if worker < 0 else [worker]:
-            bigger = more_memory(bigger, j, tier, extra_bytes)
-        s = best_response_dynamics(bigger, now.value.tier)
-        after[k] = np.nan if s.flags else s.value.social_s
-        ceiling[k] = isolated_s(bigger).sum()
+            grown = more_memory(grown, j, tier, extra_bytes)
+        bigger.append(grown)
+    exact = max(map(profiles_count, [game, *bigger])) <= max_profiles
+    if exact:
+        before, *after = (_extremes(g, max_profiles)[0] for g in [game, *bigger])
+    else:
+        now = best_response_dynamics(game, start)
+        before = np.nan if now.flags else now.value.social_s
+        after = [_worst_play(g, now.value.tier, plays, rng) for g in bigger]
+    if np.isnan(before):
+        raise InputError("selfish placement does not settle in the present game; there is nothing to compare with")
     worker, tier = np.array(kinds).T
-    return Risk(now.value.social_s, after, worker, tier, ceiling)
+    after = np.where(np.isnan(after), np.inf, after)
+    return Risk(before, after, worker, tier, np.array([isolated_s(g).sum() for g in bigger]), exact)
+
+
+def _worst_play(game: PlacementGame, tier: np.ndarray, plays: int, rng: np.random.Generator) -> float:
+    """The dearest rest that play from `tier` comes to, NaN if one play comes to none."""
+    orders = [None, *(rng.permutation(game.workers_count) for _ in range(plays - 1))]
+    ends = [best_response_dynamics(game, tier, order) for order in orders]
+    return np.nan if any(s.flags for s in ends) else max(s.value.social_s for s in ends)

@@ -301,18 +301,21 @@ def _plain(answer: Any) -> dict[str, Any]:
 
 
 def _draw(answer: Any, out: Path) -> None:
-    from dmodels.report.place_figures import figure
+    from dmodels.report import html, place_figures, style
 
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix != ".html":
-        figure(answer).savefig(out, dpi=130)
+        style.save(place_figures.figure(answer), out)
         return
-    from dmodels.report import html
 
     parts = [html.paragraph(_summary(answer), "answer")]
     if answer.problem:
         parts.append(html.paragraph(f"Infeasible: {answer.problem}."))
     parts += [html.paragraph(note) for note in answer.notes]
-    parts.append(html.picture(figure(answer), "Hit rates, latency, what evictions cost, and sharing", 1))
+    made = [
+        html.picture(style.figure(lambda axes, draw=draw: draw(answer, axes)), draw.__doc__.rstrip("."), number)
+        for number, draw in enumerate(place_figures.drawings(answer))
+    ]
+    parts.append(html.pictures(made))
     parts += [html.table(*section) for section in _sections(answer)]
     render.write_text(out, html.page("Where KV blocks live", parts))

@@ -1,90 +1,119 @@
-"""The pictures of KV placement: hit rates by size, latency by tier, what evictions cost others, and sharing."""
+"""The pictures of KV placement: hit rates by size, latency by tier, what evictions cost, thresholds, and sharing."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from dmodels.studies.place import Place
 
-BLUE, RED, GREEN, PINK, ORANGE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#666666"
+from . import style
 
-
-def figure(answer: Place) -> Figure:
-    """All pictures in one, for a PNG or a page."""
-    made = Figure(figsize=(12, 8.4), layout="constrained")
-    axes = made.subplots(2, 2)
-    hit_rates(answer, axes[0, 0])
-    latency(answer, axes[0, 1])
-    externality(answer, axes[1, 0])
-    shared(answer, axes[1, 1])
-    for one in axes.flat:
-        one.grid(True, which="major", linewidth=0.4, alpha=0.5)
-        for side in ("top", "right"):
-            one.spines[side].set_visible(False)
-    return made
+SIZE = "cache [blocks of 512 tokens]"
 
 
 def hit_rates(answer: Place, axes: Axes) -> None:
     """Hit rate of each policy by cache size, the optimum above them, and what popularities alone would say."""
     c = answer.curves
-    axes.axhline(answer.use.ceiling_frac, color=GREY, linewidth=0.8)
+    axes.axhline(answer.use.ceiling_frac, color=style.SOFT, linewidth=0.8)
     axes.annotate(f"all but first uses: {answer.use.ceiling_frac:.1%}", (c.blocks[0], answer.use.ceiling_frac), (0, 3),
-                  textcoords="offset points", fontsize="small", color=GREY)  # fmt: skip
-    axes.plot(c.blocks, c.belady_frac, color=GREY, label="optimum (knows the future)")
-    axes.plot(c.blocks, c.lru_frac, color=BLUE, linewidth=2.2, label="LRU")
-    axes.plot(c.replayed_blocks, c.kvbm_frac, "o-", color=RED, markersize=3, label="KVBM (doubling, decay)")
-    axes.plot(c.replayed_blocks, c.lfu_frac, "s-", color=GREEN, markersize=3, label="LFU")
-    axes.plot(c.blocks, c.shuffled_frac, "--", color=PINK, label="Che, trace in random order")
-    axes.set_xscale("log")
-    axes.set(xlabel="cache [blocks of 512 tokens]", ylabel="block accesses that hit", title="Hit rate by policy")
+                  textcoords="offset points", fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    axes.plot(c.blocks, c.belady_frac, color=style.INK, linewidth=1.2, label="optimum (knows the future)")
+    axes.plot(c.blocks, c.lru_frac, color=style.colour(0), linewidth=2.4, label="LRU")
+    for place, name, values in ((1, "KVBM (doubling, decay)", c.kvbm_frac), (2, "LFU", c.lfu_frac)):
+        axes.plot(c.replayed_blocks, values, marker=style.marker(place), color=style.colour(place), markersize=3.5,
+                  linewidth=1.2, label=name)  # fmt: skip
+    axes.plot(c.blocks, c.shuffled_frac, "--", color=style.colour(3), label="Che, trace in random order")
+    axes.set(xscale="log", xlabel=SIZE, ylabel="block accesses that hit", title="Hit rate by policy")
     axes.set_ylim(0, 1.12 * max(answer.use.ceiling_frac, 1e-3))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, 0.88))
+    _decades(axes)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.87), **style.LEGEND)
 
 
 def latency(answer: Place, axes: Axes) -> None:
     """Mean time to the first token as one tier grows, the others as they are."""
-    for one, row, colour in zip(answer.vary, answer.tiers, (BLUE, GREEN, RED, PINK), strict=False):
-        gib = one.bytes_ / 2**30
-        axes.plot(gib[1:], 1e3 * one.first_token_s[1:], color=colour, label=f"{one.tier} grows")
-        axes.plot(row["size_gib"], 1e3 * answer.first_token_s, "o", color=colour, markersize=6)
-    axes.set_xscale("log")
-    axes.set(xlabel="size of the tier [GiB]", ylabel="load and prefill, mean [ms]",
-             title="Time to the first token (dots: as it is; no queue)")  # fmt: skip
-    axes.legend(frameon=False, fontsize="small")
+    rows = {row["tier"]: row for row in answer.tiers}
+    for place, one in enumerate(answer.vary):
+        shown = one.bytes_ > 0
+        axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place),
+                  label=f"{one.tier} grows")  # fmt: skip
+        if rows[one.tier]["blocks_count"] > 0:
+            axes.plot(rows[one.tier]["size_gib"], 1e3 * answer.first_token_s, style.marker(place),
+                      color=style.colour(place), markersize=6)  # fmt: skip
+    axes.set(xscale="log", xlabel="size of the tier [GiB]", ylabel="load and prefill, mean [ms]",
+             title="Time to the first token (marks: as it is; no queue)")  # fmt: skip
+    _decades(axes)
+    axes.legend(loc="upper right", **style.LEGEND)
 
 
 def externality(answer: Place, axes: Axes) -> None:
-    """What a block that is never used again costs others, and what is computed again, by cache size."""
+    """GPU time that others lose for each block that is stored and never used again."""
     c = answer.curves
-    (lost,) = axes.plot(c.blocks, 1e3 * c.lost_gpu_s, color=RED, label="cost to others of a block used once")
-    axes.set_xscale("log")
-    axes.set(xlabel="cache [blocks of 512 tokens]", ylabel="GPU time per block stored [ms]",
-             title="What evictions cost", ylim=(0, None))  # fmt: skip
-    other = axes.twinx()
-    (again,) = other.plot(c.blocks, c.recomputed_flop / 1e12, "--", color=BLUE, label="computed again (right)")
-    other.set(ylabel="recomputed prefill [TFLOP per request]", ylim=(0, None))
-    other.spines["top"].set_visible(False)
-    axes.legend(handles=[lost, again], frameon=False, fontsize="small", loc="center left")
+    axes.plot(c.blocks, 1e3 * c.lost_gpu_s, color=style.colour(1))
+    axes.set(xscale="log", xlabel=SIZE, ylabel="others' GPU time per block stored [ms]", ylim=(0, None),
+             title="What storing a block used once costs others")  # fmt: skip
+    _decades(axes)
+
+
+def recomputed(answer: Place, axes: Axes) -> None:
+    """Prefill of blocks that had been computed before and were evicted."""
+    c = answer.curves
+    axes.plot(c.blocks, c.recomputed_flop / 1e12, color=style.colour(0))
+    axes.set(xscale="log", xlabel=SIZE, ylabel="TFLOP per request", ylim=(0, None),
+             title="Prefill computed again because of evictions")  # fmt: skip
+    _decades(axes)
+
+
+def promotion(answer: Place, axes: Axes) -> None:
+    """Mean access latency by the frequency that a full HBM asks for, the tiers below answering best."""
+    p = answer.promotion
+    axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0), label="lower tiers answer best")
+    axes.axhline(1e3 * p.access_s[0] * (1 - p.bound_gain_frac), color=style.SOFT, linestyle="--", linewidth=1,
+                 label="no leader does better")  # fmt: skip
+    axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="HBM as leader")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
+    axes.margins(y=0.3)
+    axes.legend(loc="upper left", **style.LEGEND)
 
 
 def shared(answer: Place, axes: Axes) -> None:
-    """One pool against caches of one's own, by total size; the thresholds of HBM where nothing is shared."""
+    """One pool against caches of one's own, by total size."""
     s = answer.sharing
-    if s is None:
-        p = answer.promotion
-        axes.plot(p.threshold, 1e3 * p.access_s, "o-", color=BLUE)
-        axes.set_xscale("log", base=2)
-        axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="HBM as leader")
-        return
-    for layout, curve, colour in zip(s.layouts, s.hit_frac, (BLUE, GREEN, RED), strict=True):
-        axes.plot(s.blocks, curve, color=colour, label=layout.name)
-    axes.axvline(max(s.size_blocks, s.blocks[0]), color=GREY, linestyle=":", label="HBM as it is")
-    axes.set_xscale("log")
-    axes.set(xlabel=f"HBM of {s.workers} workers together [blocks]", ylabel="block accesses that hit",
+    for place, (layout, curve) in enumerate(zip(s.layouts, s.hit_frac, strict=True)):
+        axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place], label=layout.name)
+    if s.size_blocks >= s.blocks[0]:
+        axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":", label="HBM as it is")
+    axes.set(xscale="log", xlabel=f"HBM of {s.workers} workers together [blocks]", ylabel="block accesses that hit",
              title="Sharing HBM", ylim=(0, 1.05 * max(np.max(s.hit_frac), 1e-3)))  # fmt: skip
+    _decades(axes)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.legend(frameon=False, fontsize="small", loc="upper left")
+    axes.legend(loc="upper left", **style.LEGEND)
+
+
+def _decades(axes: Axes) -> None:
+    """Sizes over several decades: a plain number at each."""
+    axes.xaxis.set_major_locator(LogLocator(base=10.0, numticks=12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def drawings(answer: Place) -> list[Callable[[Place, Axes], None]]:
+    """The pictures that this answer has."""
+    return [hit_rates, latency, recomputed, externality, promotion, *([shared] if answer.sharing is not None else [])]
+
+
+def figure(answer: Place) -> Figure:
+    """All pictures in one, for a PNG or SVG."""
+    drawn = drawings(answer)
+    made, axes = style.panels((len(drawn) + 1) // 2, 2, 11.5, 3.7 * ((len(drawn) + 1) // 2))
+    for draw, one in zip(drawn, axes.flat, strict=False):
+        draw(answer, one)
+    for unused in list(axes.flat)[len(drawn) :]:
+        unused.remove()
+    return made

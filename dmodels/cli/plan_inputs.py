@@ -84,25 +84,32 @@ class PlanInputs:
 
     def python(self) -> str:
         """The same as a library call."""
+        from dmodels import catalog
+
         if self.isl is not None:
             traffic = f"Workload.fixed({self.isl!r}, {self.osl!r}, {self.rate_rps!r})"
         elif self.trace is not None:
-            traffic = f"Workload.from_trace(read_trace({self.trace!r}, repair={self.repair}), {self.rate_rps!r})"
+            read = f"read_trace({self.trace!r}, repair={self.repair})"
+            read = f"with_prefix_hits({read})" if self.prefix_hits else read
+            traffic = f"Workload.from_trace({read}, {self.rate_rps!r})"
+            traffic += "" if self.prefix_hits else ".replace(cached_tokens=0.0)"
         else:
-            traffic = f"catalog.workload({self.workload!r}, {self.rate_rps!r})"
+            traffic = f"catalog.workload({self.workload!r}, {self.rate_rps!r}, {self.prefix_hits})"
         bounds = (self.ttft_s, self.tpot_s, self.e2e_s, self.percentile)
         slo = ", ".join('float("inf")' if x == float("inf") else repr(x) for x in bounds)
         given = ", ".join(f"{k}={v!r}" for k, v in self.options.items() if v != float("inf"))
         engine = f"Engine({self.max_num_seqs!r}, {self.max_num_batched_tokens!r})"
         lines = [
             "from dmodels import SLO, catalog", "from dmodels.core.workload import Workload",
-            "from dmodels.models.instance import Engine", "from dmodels.models.trace import read_trace",
+            "from dmodels.models.instance import Engine",
+            "from dmodels.models.trace import read_trace, with_prefix_hits",
             "from dmodels.studies.plan import plan, question", "",
             f"asked = question({self.model!r}, {list(self.gpus)!r}, {traffic}, SLO({slo}), "
             f"gpu_file={self.gpu_file!r}, engine={engine}, {given})",
         ]  # fmt: skip
+        names = {catalog.gpu_facts(name, self.gpu_file)["name"]: x for name, x in self.price_usd_per_hour.items()}
         lines += [f"asked.gpus[{name!r}] = asked.gpus[{name!r}].replace(price_usd_per_hour={price!r})"
-                  for name, price in self.price_usd_per_hour.items()]  # fmt: skip
+                  for name, price in names.items()]  # fmt: skip
         return "\n".join([*lines, "answer = plan(asked)"])
 
 

@@ -29,6 +29,7 @@ form { position: sticky; top: 1rem; display: grid; gap: .7rem; background: var(-
 input, select, button { accent-color: var(--mark); } :focus-visible { outline: 2px solid var(--mark); }
 #status { color: var(--soft); font-size: .9rem; min-height: 1.5em; margin: 0 0 .5rem; }
 #status.bad { color: var(--ink); border-left: 4px solid #d1242f; padding-left: .7rem; }
+#answer table { font-size: .82rem; } #answer th, #answer td { padding: .25rem .4rem; }
 #answer.old { opacity: .55; } .scripted button { display: none; }
 @media (max-width: 60rem) { .explore { grid-template-columns: minmax(0, 1fr); } form { position: static; } }
 """

@@ -44,7 +44,8 @@ a { color: var(--mark); }
   table, tbody, tr, th, td, caption { display: block; min-width: 0; } thead { position: absolute; clip-path: inset(50%);
   width: 1px; height: 1px; overflow: hidden; }
   tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } th, td { border: 0; padding: .1rem 0; }
-  td, td.number { display: flex; gap: 1rem; justify-content: space-between; text-align: right; white-space: normal; }
+  td, td.number { display: flex; gap: 1rem; justify-content: space-between; text-align: right; white-space: normal;
+  overflow-wrap: anywhere; }
   td:empty { display: none; }
   td::before { content: attr(data-name); color: var(--soft); text-align: left; flex: none; max-width: 55%; }
 }

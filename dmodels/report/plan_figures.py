@@ -64,9 +64,10 @@ def throughput_front(answer: Plan, axes: Axes) -> None:
     axes.plot(sweep["user_tokens_per_s"][front][order], sweep["gpu_tokens_per_s"][front][order], "-",
               color=style.INK, linewidth=1.2, label="Pareto front")  # fmt: skip
     bound = float(answer.question.slo.tpot_s)
-    if np.isfinite(bound):
+    fastest = np.nanmax(np.where(sweep["usable"], sweep["user_tokens_per_s"], np.nan), initial=0.0)
+    if 1.0 / bound <= 1.5 * fastest:
         axes.axvline(1.0 / bound, color=style.SOFT, linestyle="--", linewidth=1)
-        _beside(axes, 1.0 / bound, "TPOT SLO", right=True)
+        _beside(axes, 1.0 / bound, "TPOT SLO", right=1.0 / bound < 0.7 * fastest)
     axes.set(xlabel="output speed of one user [token/s]", ylabel="throughput [token/s per GPU]")
     axes.set(xlim=(0, None), ylim=(0, None))
     axes.legend(loc="upper right", **style.LEGEND)
@@ -103,8 +104,8 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
 
 
 def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
-    """Requests that decode at a time on one instance against its load, and the slots that bound them."""
-    x, mean = load.load_frac, load.decode_count
+    """Requests in flight on one instance against its load, and the slots that bound them."""
+    x, mean = load.load_frac, load.in_flight_count
     spread = 2.33 * np.sqrt(mean)
     limits = sorted(
         [(use.slots_by_memory_count, "memory", 1), (use.slots_by_engine_count, "max_num_seqs", 2)], key=lambda t: t[0]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dmodels import __version__
 from dmodels.studies.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan import Plan
@@ -86,10 +88,11 @@ def latency_drawing(load: PoolLoad) -> Drawing:
 def occupancy_drawing(load: PoolLoad, use: MemoryUse) -> Drawing:
     """One pool's requests in flight against its load."""
     name, p = load.pool.stage.name, load.pool
+    now = float(np.interp(load.operating_frac, load.load_frac, load.in_flight_count))
     return (
         partial(plan_figures.occupancy, load, use), 3.5,
         f"Pool '{name}': requests in flight on one instance, and the slots that bound them.",
-        f"Line chart of requests in flight per instance of the pool {name} against load: {p.decode_count:.0f} at the "
+        f"Line chart of requests in flight per instance of the pool {name} against load: {now:.0f} at the "
         f"operating point, {p.slots_count:.0f} slots.",
     )  # fmt: skip
 

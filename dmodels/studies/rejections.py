@@ -33,7 +33,7 @@ class Rejection:
 
 
 def rejections(priced: Priced) -> list[Rejection]:
-    """Every layout whose one-pool cell has no feasible size, nearest misses first."""
+    """Every layout whose one-pool cell has no feasible size, nearest misses first, those short of memory last."""
     out = np.flatnonzero(~np.isfinite(priced.costs_usd_per_hour[:, 0]))
     if not out.size:
         return []
@@ -41,7 +41,9 @@ def rejections(priced: Priced) -> list[Rejection]:
     one = np.ones((len(out), 1))
     idle = sweep_instances(_rows(priced.cells, out * k), one, _IDLE_RPS, priced.question.engine)
     found = [_why(priced, row, idle, i) for i, row in enumerate(out)]
-    return sorted(found, key=lambda r: r.excess)
+    # more memory leads to another layout of this list, so where all fell it is the smallest fix of none but the last
+    hopeless = all(r.binding.startswith("memory") for r in found)
+    return sorted(found, key=lambda r: (r.binding.startswith("memory") and not hopeless, r.excess))
 
 
 def _why(priced: Priced, row: int, idle, i: int) -> Rejection:

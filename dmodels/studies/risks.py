@@ -37,7 +37,7 @@ class PoolLoad:
     load_frac: np.ndarray
     ttft_s: np.ndarray  # at the percentile of the SLO
     tpot_s: np.ndarray
-    decode_count: np.ndarray  # requests that decode at a time, per instance
+    in_flight_count: np.ndarray  # per instance: requests that decode, or that a prefill worker holds (Little's law)
     operating_frac: float  # the plan's own load
     knee_frac: float  # where load / TTFT is greatest
     ttft_bound_s: float  # this pool's share of the SLO
@@ -121,8 +121,12 @@ def loads(answer: Plan) -> tuple[PoolLoad, ...]:
     top = _saturation(answer.priced, pools)
     point = _at(answer.priced, pools, top[:, None] * _LOADS)
     places = [answer.priced.stages.index(pool.stage) for pool in pools]
+    rates = [answer.question.rate_rps * pool.request_share_frac / pool.instances for pool in pools]
+    prompts = top[:, None] * _LOADS * np.array(rates)[:, None] * point.ttft_mean_s
+    prefill = np.array([[pool.stage.role == "prefill"] for pool in pools])
+    in_flight = np.where(prefill, prompts, point.decode_count)
     return tuple(
-        PoolLoad(pool, _LOADS, point.ttft_s[i], point.tpot_s[i], point.decode_count[i], 1.0 / float(top[i]),
+        PoolLoad(pool, _LOADS, point.ttft_s[i], point.tpot_s[i], in_flight[i], 1.0 / float(top[i]),
                  knee(_LOADS, point.ttft_s[i]), float(slo.ttft_s[at, 0]), float(slo.tpot_s[at, 0]))
         for i, (pool, at) in enumerate(zip(pools, places, strict=True))
     )  # fmt: skip
@@ -155,11 +159,16 @@ def _at(priced: Priced, pools: Sequence[Pool], factors: np.ndarray) -> Operating
     return Operating(*(np.asarray(leaf).reshape(count, -1)[:, :n] for leaf in point))
 
 
+def _saturated(point: Operating) -> np.ndarray:
+    """No steady state: more work than time, or a wait without end."""
+    return ((point.flags & int(Flag.OVERLOAD)) != 0) | ~np.isfinite(point.ttft_s)
+
+
 def _saturation(priced: Priced, pools: Sequence[Pool]) -> np.ndarray:
     """Factors on the rate beyond which each pool has no steady state any more, a thousandth low at most."""
     factors = np.geomspace(1.0, _MOST, 8192)
     point = _at(priced, pools, np.broadcast_to(factors, (len(pools), factors.size)))
-    over = (point.flags & int(Flag.OVERLOAD)) != 0
+    over = _saturated(point)
     return factors[np.where(over.any(1), np.maximum(np.argmax(over, 1) - 1, 0), factors.size - 1)]
 
 
@@ -167,7 +176,7 @@ def _grown(answer: Plan, found: tuple[PoolLoad, ...], point: Operating, column: 
            duration_s: float) -> Grown:  # fmt: skip
     """Column `column` of `point`: each pool at its factor on the rate."""
     ttft, tpot, drain = [], [], 0.0
-    over = (point.flags[:, column] & int(Flag.OVERLOAD)) != 0
+    over = _saturated(point)[:, column]
     for i, (load, g) in enumerate(zip(found, factors, strict=True)):
         if over[i]:
             beyond, room = g - load.growth, load.growth - 1.0

@@ -1,0 +1,93 @@
+"""The figures' style: told apart by everyone, read on light and dark paper, words that do not meet."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.report import html, style
+
+#: Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+BLIND = {
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "none": np.eye(3),
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(a: str, b: str) -> float:
+    """WCAG 2.2 contrast ratio."""
+    low, high = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (a, b))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear RGB, D65."""
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ light.clip(0, 1)
+    f = np.cbrt(np.maximum(xyz / [0.9505, 1.0, 1.089], 0.008856))
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_black_on_white_is_21_to_1():
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21.0)
+
+
+@pytest.mark.parametrize("sight", BLIND)
+@pytest.mark.parametrize("palette", [style.COLOURS[:4], style.ON_DARK[:4]], ids=["light", "dark"])
+def test_the_first_four_series_are_told_apart_by_everyone(sight, palette):
+    seen = [lab(np.array(BLIND[sight]) @ linear(colour)) for colour in palette]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 12  # 2.3 is just noticeable
+
+
+def test_lines_and_words_have_contrast_on_both_papers():
+    dark = "#0D1117"
+    assert all(contrast(colour, "#FFFFFF") >= 3 for colour in style.COLOURS[:4])
+    assert all(contrast(colour, "#FFFFFF") >= 4.5 for colour in (*style.WRITING, style.INK, style.SOFT))
+    assert all(contrast(colour, dark) >= 4.5 for colour in style.ON_DARK)
+    assert len(set(style.MARKERS)) == len(style.COLOURS)
+
+
+def test_every_colour_of_a_picture_follows_the_page():
+    def draw(axes):
+        for i in range(len(style.COLOURS)):
+            axes.plot([0, 1], [i, i], color=style.colour(i))
+        style.name_lines(axes, [(i, f"line {i}", i) for i in range(len(style.COLOURS))])
+        axes.set(xlabel="time [s]", ylabel="load [req/s]")
+
+    svg = html.picture(style.figure(draw), "caption", 0, "what it shows")
+    body = svg[svg.index("<g id") :]
+    for colour in (*style.COLOURS, *style.WRITING, style.INK):
+        assert body.count(colour.lower()) == body.count(f", {colour.lower()})")  # only as a variable's fallback
+    assert 'aria-label="what it shows"' in svg and "time [s]</text>" in svg
+    assert "width=" not in svg[: svg.index(">")]
+
+
+@given(st.lists(st.floats(-0.5, 1.5), min_size=1, max_size=7))
+def test_names_of_lines_keep_apart_and_in_order(wanted):
+    wanted, room = np.array(wanted), np.full(len(wanted), 0.1)
+    placed = style._apart(wanted, room)
+    order = np.argsort(wanted, kind="stable")
+    assert (np.diff(placed[order]) >= 0.1 - 1e-9).all()
+    assert placed.min() >= 0.05 - 1e-9 and placed.max() <= 0.95 + 1e-9
+
+
+def test_a_name_with_room_stays_where_its_line_ends():
+    assert style._apart(np.array([0.2, 0.8]), np.array([0.1, 0.1])) == pytest.approx([0.2, 0.8])
+
+
+def test_figures_leave_matplotlib_as_it_was():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    html.picture(style.figure(lambda axes: axes.plot([1, 2])), "caption", 0)
+    assert dict(matplotlib.rcParams) == before

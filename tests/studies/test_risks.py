@@ -1,0 +1,135 @@
+"""What could go wrong: knees and saturation against the formulas, bursts against fluid arithmetic, memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import SLO, catalog
+from dmodels.core.flags import Flag
+from dmodels.studies.evaluate import sweep_instances
+from dmodels.studies.explore import Dials, at_rest, turned
+from dmodels.studies.memory_use import memory_use
+from dmodels.studies.plan import plan, question
+from dmodels.studies.rescale import with_lengths
+from dmodels.studies.risks import knee, risks
+from dmodels.studies.sensitivity import sensitivity
+
+
+@pytest.fixture(scope="module")
+def answer():
+    chat = catalog.workload("azure-conv", 60.0)
+    return plan(question("llama-3.1-70b", ["h100"], chat, SLO(2.0, 0.08), tp=(4, 8), thresholds_tokens=(2048.0,)))
+
+
+@pytest.fixture(scope="module")
+def found(answer):
+    return risks(answer)
+
+
+@given(st.floats(0.5, 50.0))
+def test_the_knee_of_mm1_is_half_whatever_the_unit(service_s):
+    rho = np.linspace(0.01, 0.99, 99)
+    assert knee(rho, service_s / (1.0 - rho)) == pytest.approx(0.5)
+
+
+def test_a_fixed_share_of_latency_moves_the_knee_up():
+    rho = np.linspace(0.01, 0.99, 99)
+    assert knee(rho, 9.0 + 1.0 / (1.0 - rho)) > 0.6
+
+
+def test_pools_saturate_where_they_are_said_to(answer, found):
+    """Just below there is a steady state, just above there is none."""
+    priced = answer.priced
+    for load in found.loads:
+        place = priced.cell(priced.layouts.index(load.pool.layout), priced.stages.index(load.pool.stage))
+        counts = np.full((len(priced.cells.slots_count), 2), float(load.pool.instances))
+        counts /= load.growth * np.array([0.998, 1.004])
+        flags = sweep_instances(priced.cells, counts, answer.question.rate_rps, answer.question.engine).flags[place]
+        none = int(Flag.OVERLOAD | Flag.NONFINITE)
+        assert not flags[0] & none and flags[1] & none
+
+
+def test_the_operating_point_is_the_plans(found):
+    for load in found.loads:
+        now = np.interp(load.operating_frac, load.load_frac, load.ttft_s)
+        assert now == pytest.approx(load.pool.ttft_s, rel=0.03)  # the curve is a polygon
+        assert load.operating_frac < 1.0 and 0.0 < load.knee_frac < 1.0
+
+
+def test_latency_and_occupancy_rise_with_load(found):
+    for load in found.loads:
+        for values in (load.ttft_s, load.in_flight_count):
+            assert (np.diff(values) > -1e-9 * values[1:]).all() and values[0] > 0
+
+
+def test_a_burst_beyond_saturation_is_fluid(answer, found):
+    first = found.first
+    hard = risks(answer, 30.0, [2.0 * first.growth]).bursts[0]
+    assert hard.saturates and not hard.keeps_slo
+    worst = first.pool.ttft_s + 30.0 * (2.0 - 1.0)  # twice what it can serve: a second of queue per second
+    assert hard.ttft_s >= worst - 1e-6
+    assert hard.drain_s >= 30.0 * first.growth / (first.growth - 1.0) - 1e-6
+
+
+def test_no_burst_changes_nothing(answer):
+    same = risks(answer, 60.0, [1.0]).bursts[0]
+    assert same.keeps_slo and not same.saturates and same.drain_s == 0.0
+    assert same.ttft_s == pytest.approx(answer.best.ttft_s, rel=1e-6)
+    assert same.tpot_s == pytest.approx(answer.best.tpot_s, rel=1e-6)
+
+
+def test_losses_agree_with_the_plan(answer, found):
+    kept = all(lost.after is not None and lost.after.keeps_slo for lost in found.losses)
+    assert kept == answer.survives_loss
+    for lost in found.losses:
+        assert lost.spare_usd_per_hour == pytest.approx(lost.pool.usd_per_hour / lost.pool.instances)
+
+
+def test_faster_prompts_stand_older_readings(answer, found):
+    """The herd's room is what the SLO leaves above the mean TTFT, in prompts times their work."""
+    looser = plan(turned(answer.question, Dials(60.0, *_lengths(answer), 4.0, 0.08, "", {})))
+    assert {s.pool.stage.name for s in found.stale} <= {p.stage.name for p in answer.best.pools}
+    if looser.best.kind == answer.best.kind and looser.best.gpus == answer.best.gpus:
+        assert min(s.herd_s for s in risks(looser).stale) > min(s.herd_s for s in found.stale)
+
+
+def _lengths(answer):
+    rest = at_rest(answer.question)
+    return rest.isl_tokens, rest.osl_tokens
+
+
+def test_memory_adds_up_and_weights_are_those_of_the_model(answer):
+    for use in memory_use(answer):
+        assert sum(use.parts.values()) == pytest.approx(use.gpu_bytes)
+        assert min(use.parts.values()) >= 0
+        whole = use.weights_bytes * use.pool.layout.tp
+        assert whole == pytest.approx(141.1e9, rel=0.005)  # Llama-3.1-70B in BF16; norms are on every GPU
+
+
+def test_dials_at_rest_give_the_question_itself(answer):
+    again = turned(answer.question, at_rest(answer.question))
+    assert plan(again).best == answer.best
+
+
+def test_lengths_scale_and_thresholds_move_along(answer):
+    asked = answer.question
+    longer = with_lengths(asked, 2.0, 2.0)
+    assert float(longer.workload.mean_total_tokens) == pytest.approx(2 * float(asked.workload.mean_total_tokens))
+    assert longer.thresholds_tokens == (4096.0,)
+    extreme = with_lengths(asked, 1e-3, 10.0)
+    total = np.asarray(extreme.workload.total_tokens)
+    (limit,) = extreme.thresholds_tokens
+    assert (total <= limit).any() and (total > limit).any()
+
+
+def test_no_change_that_helps_costs_more(answer):
+    """Looser SLOs, less load and lower prices never cost more than the plan; the reverse never less."""
+    base = answer.best.usd_per_hour
+    for change in sensitivity(answer):
+        helps = (change.factor > 1) == change.what.endswith("SLO")
+        if change.what in ("input length", "output length"):
+            continue  # thresholds move along, so these are other schemes
+        assert change.usd_per_hour <= base + 1e-9 if helps else change.usd_per_hour >= base - 1e-9, change

@@ -4,7 +4,7 @@ The same successive shortest paths as in `_transport_kernels`, for the case that
 column by column, so that all passes over rows are vector code, and the cheapest row to move from column j to k is
 found again by a sweep over j's rows, which beats a heap while they stay in the cache. Spare capacity is filled with
 rows that cost nothing anywhere: then every column is exactly full at the end, and prices are lowest where spare rows
-sit. What is not solved here (bad entries, no feasible placement) keeps its state, and the general loop takes it.
+sit. What is not solved here (bad entries, no feasible placement, misleading prices) is left to the general loop.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ _FAST = {"nogil": True, "cache": True}
 
 #: Where more than 1/8 of at least so many rows find no place, prices are first found on samples of the rows.
 _SAMPLE_FROM = 64
+
+#: Row visits per row and column in sweeps, after which a problem is left to the general loop: good starting prices need
+#: a few, and no costs can make this loop quadratic.
+_SWEEPS = 30
 
 
 @njit(**_FAST)
@@ -78,6 +82,7 @@ def _sweep(ct, rows, count, j, k):
 def _settle(ct, cap, lam, choice, members, count, place, spare, best, who):
     """Move units along shortest paths until no column holds more than its capacity: (paths, whether it worked)."""
     m = lam.size
+    visits = _SWEEPS * m * choice.size
     over = np.empty(m, np.int64)
     built = np.zeros(m, np.bool_)
     done = np.empty(m, np.bool_)
@@ -93,8 +98,8 @@ def _settle(ct, cap, lam, choice, members, count, place, spare, best, who):
             dist[j] = 0.0 if over[j] > 0 else np.inf
             done[j] = False
             pred[j] = -1
-        if not begins:
-            return paths, True
+        if not begins or visits < 0:
+            return paths, not begins
         goal = -1
         while goal < 0:
             at = -1
@@ -112,6 +117,7 @@ def _settle(ct, cap, lam, choice, members, count, place, spare, best, who):
                 for k in range(m):
                     if k != at:
                         best[at, k], who[at, k] = _sweep(ct, members[at], count[at], at, k)
+                        visits -= count[at]
             for k in range(m):
                 if not done[k]:
                     edge = best[at, k]
@@ -154,6 +160,7 @@ def _settle(ct, cap, lam, choice, members, count, place, spare, best, who):
                 for other in range(m):
                     if other != j and who[j, other] == i:
                         best[j, other], who[j, other] = _sweep(ct, members[j], count[j], j, other)
+                        visits -= count[j]
                     if other != k and built[k] and ct[other, i] - ct[k, i] < best[k, other]:
                         best[k, other], who[k, other] = ct[other, i] - ct[k, i], i
             k = j

@@ -19,9 +19,8 @@ from .solution import Solution
 #: usually differences of a total cost, and carry its rounding.
 MONOTONE_RTOL = 1e-9
 
-#: Rows up to which, and rows per column from which, the loop for rows of one unit (`_transport_units`) takes over. Its
-#: sweeps are faster than heaps as long as starting prices are good; this bounds what bad ones can cost.
-UNITS_UP_TO, UNITS_PER_COLUMN = 16_384, 2
+#: Rows per column from which the loop for rows of one unit (`_transport_units`) is tried first.
+UNITS_PER_COLUMN = 2
 
 
 class Placement(NamedTuple):
@@ -134,7 +133,7 @@ def transport_host(cost, capacity, supply=None) -> Solution:
     """`transport` of arrays on the host."""
     capacity = np.asarray(capacity, np.float64)
     n, m = cost.shape[-2:]
-    if supply is None and m and UNITS_PER_COLUMN * m <= n <= UNITS_UP_TO:
+    if supply is None and m and n >= UNITS_PER_COLUMN * m:
         return _place(np.asarray(cost, np.float64), capacity)
     return _transport_any(cost, capacity, supply)
 

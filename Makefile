@@ -5,16 +5,20 @@ BIN := $(VENV)/bin
 # Worker processes for the tests: one per core, at most 4.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 
-.PHONY: help plan test test-all proofs lint bench clean
+.PHONY: help plan test test-all proofs proofs-thorough mutants docs docs-check notebooks lint clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dmodels needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-%: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
 	@touch $@
 
 plan: $(VENV)/.installed ## plan a bundled workload and write its report to out/plan.html
@@ -29,8 +33,25 @@ test-all: $(VENV)/.installed ## everything, slow property searches included
 proofs: $(VENV)/.installed ## the proofs and quick property checks of every claim
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" proofs
 
-lint: $(VENV)/.installed ## style
+proofs-thorough: $(VENV)/.installed ## twenty times as many cases per claim, from fixed seeds; prints how many
+	$(BIN)/python -m proofs --thorough
+
+mutants: $(VENV)/.installed ## change the shipped formulas one at a time and print the share that a check notices (hours)
+	$(BIN)/python -m proofs.mutants
+
+docs: $(VENV)/.installed-docs ## build the guide into out/docs; warnings and dead links fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-check: $(VENV)/.installed ## run every code block of the guide and the README
+	$(BIN)/python tools/pages.py --slow
+
+notebooks: $(VENV)/.installed-notebooks ## the notebooks of examples/notebooks, executed, into out/notebooks
+	@mkdir -p out/notebooks
+	for f in examples/notebooks/*.py; do $(BIN)/python -m jupytext --to ipynb --execute --run-path . --output out/notebooks/$$(basename $$f .py).ipynb $$f || exit 1; done
+
+lint: $(VENV)/.installed-lint ## style, and types of the public modules
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) build *.egg-info out

@@ -1,9 +1,9 @@
-"""Make the small files of `examples/data`: a slice of a trace, measured rows, and a router's log.
+"""Make the small files of `examples/data`: slices of two traces, measured rows, and a router's log.
 
     python tools/make_samples.py FOLDER
 
-FOLDER holds azure_2023_conv.csv (Azure/AzurePublicDataset, CC-BY) and silicon_fit.csv (ai-dynamo/aiconfigurator,
-InferenceX runs, Apache-2.0). The router's log comes from the simulator, not from a machine.
+FOLDER holds azure_2023_conv.csv (Azure/AzurePublicDataset, CC-BY), mooncake_conversation.jsonl (kvcache-ai/Mooncake,
+Apache-2.0) and silicon_fit.csv (ai-dynamo/aiconfigurator, InferenceX runs, Apache-2.0). The router's log comes from the simulator, not from a machine.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ def trace_slice(path: Path, start: str = "2023-11-16 18:30", end: str = "2023-11
     """The head of a trace and its requests from `start` to before `end`."""
     head, *rows = path.read_text(encoding="utf-8").splitlines()
     return "\n".join([head, *(row for row in rows if start <= row < end)]) + "\n"
+
+
+def head(path: Path, count: int = 600) -> str:
+    """The first lines of a file."""
+    return "".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:count])
 
 
 def measured(path: Path, model: str = "Qwen/Qwen3-32B", system: str = "h100_sxm") -> list[dict[str, str]]:
@@ -63,12 +68,14 @@ def router_log(count: int = 2048, workers: int = 4, groups: int = 6) -> list[lis
 
 
 def main() -> None:
-    """Write all three, after all three could be made."""
+    """Write all of them, after all could be made."""
     folder = Path(sys.argv[1])
     requests = trace_slice(folder / "azure_2023_conv.csv")
+    prefixes = head(folder / "mooncake_conversation.jsonl")
     rows = measured(folder / "silicon_fit.csv")
     log = router_log()
     (OUT / "azure_conv_5min.csv").write_text(requests, encoding="utf-8")
+    (OUT / "mooncake_head.jsonl").write_text(prefixes, encoding="utf-8")
     with open(OUT / "measured.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()

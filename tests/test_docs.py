@@ -1,0 +1,88 @@
+"""Every code block of the guide and the README runs and prints what the page shows; the guide builds clean."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tools.pages import ROOT, RUN, blocks, pages
+
+#: Pages that one process runs, one after another.
+GROUPS = {
+    "start": ["README.md", "docs/index.md", "docs/tutorial.md"],
+    "how-to": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "how-to").glob("*.md")),
+    "explanation": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "explanation").glob("*.md")),
+}
+
+
+def run(paths: list[str], *options: str) -> list[str]:
+    """Problems of pages, as a reader meets them: without the settings of the test suite."""
+    env = {key: value for key, value in os.environ.items() if key != "JAX_ENABLE_X64"}
+    command = [sys.executable, str(ROOT / "tools" / "pages.py"), "--json", *options, *(str(ROOT / p) for p in paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=env)
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_code_blocks_run_and_print_what_is_shown(group):
+    assert run(GROUPS[group]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_slow_code_blocks_too(group):
+    assert run(GROUPS[group], "--slow") == []
+
+
+def test_every_page_is_in_a_group():
+    """Pages without code aside; and no block hides from the reader of fences by being indented."""
+    grouped = {path for paths in GROUPS.values() for path in paths}
+    for page in pages():
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert not any(re.match(r"\s+```", line) for line in lines), page
+        if any(block.language in RUN for block in blocks(lines)):
+            assert str(page.relative_to(ROOT)) in grouped, page
+
+
+def test_a_wrong_line_a_failing_block_and_an_unknown_command_are_found(tmp_path):
+    """The runner itself: what it must not let through."""
+    text = "\n".join([
+        "```python", "print('three')", "1 / 0", "```", "", "```python", "print('one')", "```", "```text", "two", "```",
+        "", "```console", "$ dmodels size", "$ rm -rf x", "```",
+    ])  # fmt: skip
+    wrong = tmp_path / "wrong.md"
+    wrong.write_text(text, encoding="utf-8")
+    code = f"""
+import json
+from pathlib import Path
+from tools import pages
+pages.ROOT = Path({str(tmp_path)!r})
+(pages.ROOT / "examples").mkdir()
+print(json.dumps([str(p) for p in pages.check([Path({str(wrong)!r})])]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert [problem.split(":")[1] for problem in found] == ["1", "10", "14", "15"], found
+    assert "ZeroDivisionError" in found[0] and "two" in found[1] and "exit code 2" in found[2] and "rm" in found[3]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed")
+def test_the_guide_builds_without_warnings(tmp_path):
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=600)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr[-3000:]
+    latency = (tmp_path / "site" / "explanation" / "latency.html").read_text(encoding="utf-8")
+    assert "<math" in latency and "arithmatex" not in latency  # equations are drawn without any script
+    site = "".join(p.read_text(encoding="utf-8") for p in (tmp_path / "site").rglob("*.html"))
+    fetched = re.findall(r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href)="(https?:[^"]+)"', site)
+    assert fetched == []  # a reader without a network sees everything

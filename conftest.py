@@ -16,6 +16,7 @@ settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
 )
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
+settings.register_profile("seeded", parent=settings.get_profile("default"), derandomize=False, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 SHARED = Path(__file__).resolve().parents[1] / "shared"

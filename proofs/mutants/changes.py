@@ -157,6 +157,8 @@ class _Changes(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
             return node
+        if 0 < abs(node.value) < 1e-6:  # an allowance for rounding
+            return node
         value = node.value * 2 if 0 < abs(node.value) < 0.1 else node.value + 1
         return self._offer("constant", node, ast.Constant(value))
 

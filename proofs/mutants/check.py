@@ -7,14 +7,15 @@ the digest of the function: a function that did not change is not run again.
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import runner
@@ -22,9 +23,9 @@ from .changes import Mutant, changed, functions, mutants
 from .targets import TARGETS, WATCHED
 
 #: Seconds of tests, as first timed, that one survivor may cost.
-BUDGET_S = 30.0
+BUDGET_S = 12.0
 #: A test longer than this notices nothing that is worth the wait.
-LONGEST_S = 8.0
+LONGEST_S = 4.0
 
 
 @dataclass
@@ -36,13 +37,13 @@ class Work:
     kept: Path
     tests: dict[str, dict]
     results: dict[str, str]
+    found: dict[str, str] = field(default_factory=dict)  # results of this run
 
     @classmethod
     def open(cls, root: Path) -> Work:
         kept = root / "build" / "mutants"
         kept.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.gettempdir()) / f"dmodels-mutants-{os.getuid()}"
-        copy = place / "project"
+        place, copy = _place()
         shutil.rmtree(copy, ignore_errors=True)
         skip = shutil.ignore_patterns(".*", "__pycache__", "build", "out", "benchmarks", "*.egg-info")
         shutil.copytree(root, copy, ignore=skip)
@@ -60,14 +61,17 @@ class Work:
         return mutants(module, self.source(module))
 
     def save(self) -> None:
-        for name, what in (("tests.json", self.tests), ("results.json", self.results)):
-            (self.kept / f"{name}.new").write_text(json.dumps(what, indent=0), encoding="utf-8")
-            (self.kept / f"{name}.new").replace(self.kept / name)
+        """Add what was found to what is kept; another run may have added to it meanwhile."""
+        with (self.kept / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.results = _read(self.kept / "results.json") | self.found
+            for name, what in (("tests.json", self.tests), ("results.json", self.results)):
+                (self.kept / f"{name}.new").write_text(json.dumps(what, indent=0), encoding="utf-8")
+                (self.kept / f"{name}.new").replace(self.kept / name)
 
 
 def learn(work: Work, until: float) -> None:
     """Run every file of tests that changed since it was last run, and note which functions each test enters."""
-    runner.preload()
     present = sorted(
         path.relative_to(work.copy).as_posix()
         for folder in WATCHED
@@ -81,6 +85,7 @@ def learn(work: Work, until: float) -> None:
             continue
         if time.monotonic() > until:
             break
+        runner.preload()
         report = runner.run(work.copy, [file], _instrumented, stop=False, limit_s=300.0)
         failed = f"; FAILS: {report.failed}" if report.failed else "; too slow" if report.timed_out else ""
         print(f"{file}: {len(report.ran)} tests, {sum(report.ran.values()):.1f} s{failed}", flush=True)
@@ -94,6 +99,7 @@ def learn(work: Work, until: float) -> None:
 
 def run(work: Work, modules: Iterable[str], every: int, until: float, again: bool) -> None:
     """Run the mutants of the modules that have no result yet (or, `again`, those that survived)."""
+    runner.preload()
     killers: Counter[str] = Counter()
     for module in modules:
         for mutant in work.mutants(module)[::every]:
@@ -103,7 +109,7 @@ def run(work: Work, modules: Iterable[str], every: int, until: float, again: boo
             if time.monotonic() > until:
                 work.save()
                 return
-            work.results[mutant.key] = by = _noticed(work, mutant, killers)
+            work.results[mutant.key] = work.found[mutant.key] = by = _noticed(work, mutant, killers)
             if by:
                 killers[by] += 1
             else:
@@ -157,13 +163,21 @@ def _instrumented(path: str, source: str) -> ast.Module | None:
     return ast.fix_missing_locations(tree)
 
 
+def _place() -> tuple[Path, Path]:
+    """(folder of caches, folder of the copy): the same ones again unless another run uses them, so that caches help."""
+    for slot in range(16):
+        place = Path(tempfile.gettempdir()) / f"dmodels-mutants-{os.getuid()}" / str(slot)
+        place.mkdir(parents=True, exist_ok=True)
+        lock = os.open(place / "lock", os.O_CREAT | os.O_RDWR)  # held until this process ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return place, place / "project"
+    raise SystemExit("16 runs are under way already")
+
+
 def _read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
-
-def by_module(results: dict[str, str]) -> dict[str, list[str]]:
-    """Module -> keys of results."""
-    found = defaultdict(list)
-    for key in results:
-        found[key.split("|")[0]].append(key)
-    return found

@@ -32,9 +32,9 @@ def command(
     from .scenario import read_scenario
 
     read = read_scenario(scenario, _schema())
-    path = str(trace) if trace is not None else read.trace.file
-    if path is None:
+    if trace is None and read.trace.file is None:
         raise InputError(f"{scenario}: trace.file is missing; give it there or as --trace")
+    path = str(trace if trace is not None else scenario.parent / read.trace.file)
     if show_python:
         print(_python(read, path))
         return 0
@@ -70,7 +70,7 @@ def _schema() -> Any:
         tp: Degree = 1
 
     class TraceTable(Table):
-        """[trace]: a log with prefix blocks."""
+        """[trace]: a log with prefix blocks; the path is relative to the scenario's folder."""
 
         file: str | None = None
         repair: bool = False
@@ -204,8 +204,8 @@ def _python(read: Any, path: str) -> str:
 
 
 TIERS = ["tier", "size [GiB]", "blocks", "read a block [ms]", "serves", "price [$/GiB]"]
-SIZES = ["blocks", "GiB", "LRU", "optimum", "Che, shuffled", "recomputed [TFLOP/request]", "prefill [ms]"]
-REPLAYS = ["blocks", "KVBM", "KVBM, usable", "LFU", "LFU, usable"]
+SIZES = ["blocks", "GiB", "optimum", "LRU", "KVBM", "LFU", "Che, shuffled", "recomputed [TFLOP/request]",
+         "prefill [ms]"]  # fmt: skip
 BUY = ["buy", "GiB", "price [$]", "hit rate", "first token [ms]", "saves [$/h]", "paid back [h]"]
 LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits"]
 
@@ -218,18 +218,17 @@ def _tier_rows(answer: Any) -> list[list[Any]]:
 
 
 def _size_rows(answer: Any) -> list[list[Any]]:
+    """Usable hits, at every second size at which policies were replayed, and the largest."""
+    import numpy as np
+
     c, gib = answer.curves, answer.tiers[0]["block_mib"] / 1024
-    return [
-        [c.blocks[i], c.blocks[i] * gib, c.lru_frac[i], c.belady_frac[i], c.shuffled_frac[i],
-         c.recomputed_flop[i] / 1e12, 1e3 * c.prefill_s[i]]
-        for i in range(0, len(c.blocks), max(len(c.blocks) // 12, 1))
-    ]  # fmt: skip
-
-
-def _replay_rows(answer: Any) -> list[list[Any]]:
-    c = answer.curves
-    return [list(row) for row in zip(c.replayed_blocks, c.kvbm_frac, c.kvbm_usable_frac, c.lfu_frac, c.lfu_usable_frac,
-                                     strict=True)]  # fmt: skip
+    at = {size: k for k, size in enumerate(c.replayed_blocks)}
+    rows = []
+    for size in np.unique(np.r_[c.replayed_blocks[::2], c.replayed_blocks[-1]]):
+        i, k = int(np.searchsorted(c.blocks, size)), at[size]
+        rows.append([size, size * gib, c.belady_frac[i], c.usable_frac[i], c.kvbm_usable_frac[k], c.lfu_usable_frac[k],
+                     c.shuffled_frac[i], c.recomputed_flop[i] / 1e12, 1e3 * c.prefill_s[i]])  # fmt: skip
+    return rows
 
 
 def _buy_rows(answer: Any) -> list[list[Any]]:
@@ -249,8 +248,7 @@ def _layout_rows(answer: Any) -> list[list[Any]]:
 
 
 def _sections(answer: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
-    found = [("Tiers as they are", TIERS, _tier_rows(answer)), ("By cache size", SIZES, _size_rows(answer)),
-             ("Policies without a stack distance", REPLAYS, _replay_rows(answer))]  # fmt: skip
+    found = [("Tiers as they are", TIERS, _tier_rows(answer)), ("By cache size", SIZES, _size_rows(answer))]
     if answer.purchases:
         found.append(("What to buy", BUY, _buy_rows(answer)))
     if answer.sharing is not None:

@@ -14,13 +14,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "place.toml"
 
 WRONG = {  # what the message says: (what is replaced, by what, where the message points)
     "a unit is missing": ('size = "320 GiB"', 'size = "320"', "tiers.hbm.size"),
-    "has no unit": ('size = "1 TiB"', "size = 1", "tiers.dram.size"),
+    "has no unit": ('size = "512 GiB"', "size = 1", "tiers.dram.size"),
     "the nearest are": ("[tiers.dram]", "[tiers.ram]", "tiers.ram"),
     "is missing": ('bandwidth = "50 GB/s"', "", "tiers.dram.bandwidth"),
-    "less than or equal to 1": ("hit_rate = 0.34", "hit_rate = 34", "target.hit_rate"),
+    "less than or equal to 1": ("hit_rate = 0.15", "hit_rate = 34", "target.hit_rate"),
     "greater than or equal to 1": ("workers = 8", "workers = 0", "sharing.workers"),
     "greater than or equal to 0": ("price = 5.0", "price = -5.0", "tiers.dram.price"),
-    "first_token needs hit_rate": ("hit_rate = 0.34", 'first_token = "1 s"', "target"),
+    "first_token needs hit_rate": ("hit_rate = 0.15", 'first_token = "1 s"', "target"),
     "'h1000' is unknown": ('name = "h100_sxm"', 'name = "h1000"', "h1000"),
 }
 
@@ -39,7 +39,7 @@ def trace(tmp_path_factory) -> Path:
 def scenario(tmp_path, **changes) -> Path:
     """The example with sizes that suit a small trace, and texts replaced."""
     text = EXAMPLE.read_text()
-    for old, new in {"320 GiB": "8 GiB", "1 TiB": "8 GiB", "2 TiB": "1 GiB", "hit_rate = 0.34": "hit_rate = 0.7",
+    for old, new in {"320 GiB": "8 GiB", "512 GiB": "8 GiB", "256 GiB": "1 GiB", "hit_rate = 0.15": "hit_rate = 0.7",
                      **changes}.items():  # fmt: skip
         assert old in text
         text = text.replace(old, new, 1)
@@ -62,7 +62,9 @@ def test_a_mistake_is_one_line_with_the_path_of_the_field(says, tmp_path, capsys
 
 
 def test_a_trace_is_needed_and_must_have_blocks(tmp_path, capsys):
-    assert main(["place", str(EXAMPLE)]) == 2
+    without = tmp_path / "place.toml"
+    without.write_text(EXAMPLE.read_text().replace('file = "data/mooncake_head.jsonl"', ""))
+    assert main(["place", str(without)]) == 2
     assert "trace.file is missing; give it there or as --trace" in capsys.readouterr().err
     plain = tmp_path / "plain.csv"
     plain.write_text("time_s,input_tokens,output_tokens\n0,100,10\n1,100,10\n")
@@ -89,8 +91,15 @@ def test_the_answer_as_json_and_a_page(tmp_path, capsys, trace):
     assert text.count("<svg") == 6 and "What to buy" in text
 
 
+def test_the_example_reads_the_trace_beside_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["place", str(EXAMPLE)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("600 requests, 16,495 block accesses") and "cheapest mix" in printed
+
+
 def test_an_infeasible_target_exits_with_one_and_says_the_ceiling(tmp_path, capsys, trace):
-    changes = {"hit_rate = 0.34": "hit_rate = 0.9", "workers = 8": "workers = 1"}
+    changes = {"hit_rate = 0.15": "hit_rate = 0.9", "workers = 8": "workers = 1"}
     assert main(["place", str(scenario(tmp_path, **changes)), "--trace", str(trace)]) == 1
     printed = capsys.readouterr().out
     assert "Infeasible: no memory reaches a hit rate of 90.0%: 22.3% of the block accesses are first uses" in printed

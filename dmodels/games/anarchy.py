@@ -3,8 +3,8 @@ r"""The price of anarchy of routing games as a certified interval.
 Price of anarchy = cost of the worst pure equilibrium / least cost; price of stability = best equilibrium / least cost.
 Numerator: equilibria that were found (each can be checked by `routing.gain_s`) and bounds on all of them. Denominator:
 a placement that was found and its bound by duality. So lower <= true <= upper always; the two are equal where the
-search was complete and k f(k) is convex, which is the usual case. Where there is too much to search, theorems,
-smoothness (`routing_smooth`, `anarchy_smoothness`) and a linear programme (`anarchy_program`) bound what is left.
+search was complete and k f(k) is convex, which is the usual case. Where there is too much to search, theorems, the
+potential, smoothness (`routing_smooth`, `anarchy_smoothness`) and a linear programme (`anarchy_program`) bound it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .anarchy_program import UNKNOWNS, programme, solve_program, unknowns_count
 from .anarchy_smoothness import smooth_prices
 from .routing import Arrays, RoutingGame, sums
 from .routing_batch import NashRange, range_flags, search
-from .routing_optimum import optimum_flows
+from .routing_kernels import social_cost
+from .routing_optimum import least_potential_flow, optimum_flows
 
 __all__ = ["PAPER_FORM", "PriceOfAnarchy", "poa_index", "price_of_anarchy"]
 
@@ -53,7 +54,8 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     r"""Price of anarchy and of stability of each game in a batch, over pure Nash equilibria.
 
     `max_boxes=1` only tightens bounds and runs best responses: fast (thousands of games a second) and rarely exact.
-    With more, games whose search is cut short are bounded by the linear programme too, up to `UNKNOWNS` of them.
+    With more, games whose search is cut short are bounded by the least potential and by the linear programme too (up
+    to `UNKNOWNS` unknowns).
     With `paper_form=True` the costs are f - omega o, the flag OUT_OF_DOMAIN is up, and `PAPER_FORM` says why.
 
     Two workers f = n and f = 2, two requests (Pigou's pair): worst equilibrium 4, optimum 3.
@@ -66,7 +68,7 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     a = game.arrays()
     nash, boxes = search(a, max_boxes)
     if max_boxes > 1:
-        nash = _by_program(a, nash)
+        nash = _where_cut(a, nash)
     flags = range_flags(nash)
     flows, bound = optimum_flows(a)
     bound = bound.reshape(a.batch)
@@ -91,7 +93,7 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     slack = 1e-9 * np.abs(upper)
     certified = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper + slack)
     return PriceOfAnarchy(lower, np.maximum(upper, lower), certified, certified & (upper - lower <= slack),
-                          _ratio(floor, found), _ratio(best, bound), worst, best, found, bound, flags,
+                          np.maximum(_ratio(floor, found), 1.0), _ratio(best, bound), worst, best, found, bound, flags,
                           boxes)  # fmt: skip
 
 
@@ -101,17 +103,22 @@ def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
     return np.where(positive, cost / np.where(positive, least, 1.0), np.where((least == 0) & (cost == 0), 1.0, np.nan))
 
 
-def _by_program(a: Arrays, nash: NashRange) -> NashRange:
-    """The range with the bounds of the linear programme, where the search was cut short."""
-    floor, ceiling = nash.best_floor_s.reshape(-1).copy(), nash.worst_ceiling_s.reshape(-1).copy()
-    best, worst = nash.best_s.reshape(-1), nash.worst_s.reshape(-1)
+def _where_cut(a: Arrays, nash: NashRange) -> NashRange:
+    """The range of games whose search was cut short, with the best equilibrium that minimises the potential, and the
+    floor and the ceiling of the linear programme."""
+    best, worst, floor, ceiling = (cost.reshape(-1).copy() for cost in nash[:4])
+    best_flow = nash.best_flow.reshape(a.size, *a.cost.shape[1:]).copy()
     for b in np.flatnonzero((floor < best) | (ceiling > worst)):
         one = tuple(array[b % len(array)] for array in a[:3])
+        found = least_potential_flow(*one)
+        if found is not None and (cost := social_cost(*one[:2], found)) < best[b]:
+            best[b], best_flow[b] = cost, found
         if unknowns_count(*one) <= UNKNOWNS:
-            found = solve_program(programme(*one)).value
-            floor[b] = np.clip(found["floor_s"], floor[b], best[b])
-            ceiling[b] = np.clip(found["ceiling_s"], worst[b], ceiling[b])
-    return nash._replace(best_floor_s=floor.reshape(a.batch), worst_ceiling_s=ceiling.reshape(a.batch))
+            program = solve_program(programme(*one)).value
+            floor[b] = np.clip(program["floor_s"], floor[b], best[b])
+            ceiling[b] = np.clip(program["ceiling_s"], worst[b], ceiling[b])
+    costs = (cost.reshape(a.batch) for cost in (best, worst, np.minimum(floor, best), ceiling))
+    return NashRange(*costs, best_flow.reshape(nash.best_flow.shape), nash.worst_flow)
 
 
 def _smooth(a: Arrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:

@@ -80,6 +80,18 @@ def optimum_flows(a: Arrays) -> tuple[np.ndarray, np.ndarray]:
     return flows, bound
 
 
+def least_potential_flow(f: np.ndarray, c: np.ndarray, q: np.ndarray) -> np.ndarray | None:
+    """Flow of one game that minimises the potential, an equilibrium: Rosenthal's potential has increments f_j(k), so it
+    is a convex min-cost flow where every f is nondecreasing (None elsewhere, and where a pole leaves no room)."""
+    row = np.repeat(np.arange(len(q)), q)
+    s = congestion_transport(c[row], f[:, : row.size])
+    if s.flags:
+        return None
+    flow = np.zeros(c.shape, np.int64)
+    np.add.at(flow, (row, np.asarray(s.value.columns).astype(np.int64)), 1)
+    return flow
+
+
 def marginal_cost_game(game: RoutingGame) -> RoutingGame:
     r"""The game in which each request is charged what it costs everybody: f_j(k) becomes g_j(k) - g_j(k-1).
 

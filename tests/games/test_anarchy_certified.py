@@ -14,6 +14,7 @@ from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.anarchy_program import dual_bound, equilibrium_program, programme
 from dmodels.games.anarchy_smoothness import coarse_ceiling_s, smoothness
 from dmodels.games.routing import RoutingGame
+from dmodels.games.routing_optimum import least_potential_flow
 from dmodels.models.curves import LatencyCurve, affine
 
 from .test_routing_nash import as_game, every_profile, random_game
@@ -150,6 +151,23 @@ def test_a_cut_search_is_bounded_by_the_programme_and_never_worse_for_it():
     assert p.upper <= s["ceiling_s"] / a.certificate["bound_s"] + 1e-9
     assert p.stability_lower >= s["floor_s"] / a.value.cost_s - 1e-9
     assert quick.lower <= p.upper <= quick.upper and p.upper < 1.1
+
+
+def test_least_potential_is_an_equilibrium_of_brute_force():
+    """Its potential is the least of all m^n profiles, nobody gains, and it is never dearer than what cuts report."""
+    rng = np.random.default_rng(9)
+    for _ in range(40):
+        f, c = random_game(rng, "nondecreasing", 6)
+        game = as_game(f, c)
+        profiles, cost, nash = every_profile(f, c)
+        flow = least_potential_flow(f.astype(float), c.astype(float), np.ones(len(c), np.int64))
+        at = routing.worker_of_each(flow)
+        assert routing.potential(game, at) <= routing.potential(game, profiles).min() + 1e-9
+        assert routing.gain_s(game, at) <= 1e-9 and (profiles[nash] == at).all(1).any()
+        cut = price_of_anarchy(game, max_boxes=2)
+        assert cut.best_s <= cost[nash].max() + 1e-9 and (cost.min() == 0 or cut.stability_lower >= 1)
+    falling = np.array([[2.0, 1.0], [2.0, 1.0]])
+    assert least_potential_flow(falling, np.zeros((2, 2)), np.ones(2, np.int64)) is None
 
 
 def test_wide_boxes_are_bounded_by_smoothness():

@@ -139,3 +139,19 @@ def test_show_python_runs_to_the_same_question(tmp_path, capsys):
     exec(capsys.readouterr().out, scope)
     assert scope["asked"].rate_rps == 60.0 and float(scope["asked"].slo.tpot_s) == 0.09
     assert float(scope["asked"].gpus["h100_sxm"].price_usd_per_hour) == 2.0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser_nothing_is_clipped_or_overlaps(reported, chromium, faults, width, scheme):
+    page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_content(reported[1])
+    assert faults(page) == []
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    words = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
+    assert (paper, words) == {
+        "light": ("rgb(255, 255, 255)", "rgb(27, 31, 36)"), "dark": ("rgb(13, 17, 23)", "rgb(230, 237, 243)"),
+    }[scheme]  # fmt: skip
+    page.emulate_media(media="print", color_scheme=scheme)  # on paper it is black on white, whatever the screen
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)"
+    page.close()

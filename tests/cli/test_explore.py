@@ -1,0 +1,199 @@
+"""`dmodels explore` over loopback: with a plain client, and in a browser where there is one."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from dmodels.cli import main
+from dmodels.core.errors import InputError
+
+SCENARIO = """
+[model]
+name = "llama-3.1-70b"
+[gpu]
+name = ["h100", "h200"]
+[workload]
+name = "azure-conv"
+[traffic]
+rate = "60 req/s"
+[space]
+tp = [4, 8]
+thresholds = [2048]
+split = false
+"""
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory):
+    path = tmp_path_factory.mktemp("explore") / "small.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(scenario):
+    """The address that the command prints; afterwards it is interrupted as a person would."""
+    call = "import sys; from dmodels.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", call, "explore", str(scenario), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        said = server.stdout.readline()
+        found = re.match(r"(http://127\.0\.0\.1:\d+)/", said)
+        assert found, said + server.stderr.read()
+        yield found[1]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=30) == 0
+        assert "Traceback" not in server.stderr.read()
+
+
+def get(url: str, headers: dict | None = None, **settings) -> tuple[int, str]:
+    """(status, text)"""
+    query = "?" + urllib.parse.urlencode(settings) if settings else ""
+    request = urllib.request.Request(url + query, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def answer(address: str, **settings) -> dict:
+    status, text = get(f"{address}/answer.json", **settings)
+    assert status == 200, text
+    return json.loads(text)["result"]
+
+
+def test_the_page_has_a_dial_for_everything_and_the_answer_already(address):
+    status, page = get(address)
+    assert status == 200
+    for name in ("rate", "isl", "osl", "ttft", "tpot", "price_h100_sxm", "price_h200_sxm"):
+        assert f'<label for="{name}">' in page and f'data-for="{name}"' in page
+    assert page.count('type="range"') == 7 and '<select id="gpu"' in page
+    assert "Deploy " in page and page.count("<svg") >= 3
+    assert re.findall(r'src="([^"]*)"', page) == ["/explore.js"]
+    assert 'fetch("/answer?"' in get(f"{address}/explore.js")[1]
+
+
+def test_at_rest_it_says_what_the_report_says(address, scenario, tmp_path, capsys):
+    assert main(["report", str(scenario), "--json", "--no-sensitivity", "--out", str(tmp_path / "p.html")]) == 0
+    reported = json.loads(capsys.readouterr().out)["result"]
+    assert answer(address) == reported
+    shown = {name: float(value) for name, value in re.findall(r'name="(\w+)" value="([\d.]+)"', get(address)[1])}
+    assert answer(address, **shown) == reported  # as the form sends it, rounded for people
+
+
+def test_every_dial_moves_the_plan_the_right_way(address):
+    base = answer(address)["recommended"]["usd_per_hour"]
+    cost = lambda **settings: answer(address, **settings)["recommended"]["usd_per_hour"]
+    assert cost(rate=120) > 1.5 * base
+    assert cost(isl=2300) > base > cost(isl=600)
+    assert cost(osl=800) > base
+    assert cost(tpot=40) > base >= cost(tpot=160)
+    assert cost(ttft=1000) >= base
+    assert cost(price_h100_sxm=1.0, price_h200_sxm=1.0) < base
+    only = answer(address, gpu="h200_sxm")["recommended"]
+    assert {pool["gpu"] for pool in only["pools"]} == {"h200_sxm"} and only["usd_per_hour"] >= base
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rate": "abc"}, "rate 'abc': accepted are numbers of req/s"),
+        ({"rate": "-3"}, "rate -3 req/s: accepted are positive numbers"),
+        ({"rate": "nan"}, "rate nan req/s: accepted are positive numbers"),
+        ({"isl": "0"}, "isl 0 tokens: accepted are positive numbers"),
+        ({"tpot": "0"}, "slo tpot_s = 0 s: accepted are positive times"),
+        ({"price_h100_sxm": "-1"}, "price of h100_sxm -1 USD/h: accepted are positive numbers"),
+        ({"gpu": "h1000"}, "GPU 'h1000' is unknown; the nearest are h100_sxm, h200_sxm"),
+        ({"speed": "3"}, "speed is unknown; accepted are gpu, isl, osl"),
+    ],
+)
+def test_bad_values_are_one_line(address, settings, says):
+    status, text = get(f"{address}/answer", **settings)
+    assert status == 422 and text.startswith(says) and "\n" not in text
+    status, page = get(address, **settings)  # the page itself stays usable
+    assert status == 422 and 'type="range"' in page
+
+
+def test_infeasible_shows_what_binds(address):
+    status, text = get(f"{address}/answer", tpot=1)
+    assert status == 200 and "TPOT without load binds" in text and "smallest fix" in text
+
+
+def test_the_report_of_the_dials_is_a_page_of_its_own(address):
+    status, page = get(f"{address}/report", rate=90)
+    assert status == 200 and "What could go wrong" in page and "90 req/s" in page and "/report?rate=90" in page
+
+
+def test_it_answers_this_machine_only(address):
+    from dmodels.cli.explore_server import listening
+
+    assert get(address, headers={"Host": "elsewhere.example"})[0] == 400
+    with listening(0) as open_:
+        assert open_.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_port_in_use_is_one_line():
+    from dmodels.cli.explore_server import listening
+
+    with listening(0) as first:
+        first.listen()
+        with pytest.raises(InputError, match=r"--port \d+: .*--port 0 takes any free one"):
+            listening(first.getsockname()[1])
+    with pytest.raises(InputError, match="--port 99999"):
+        listening(99999)
+
+
+def test_turning_a_dial_compiles_nothing(scenario, caplog):
+    from dataclasses import replace
+
+    import jax
+
+    from dmodels.cli.plan_inputs import from_scenario
+    from dmodels.report.explore_page import answer_fragment
+    from dmodels.studies.explore import at_rest, turned
+    from dmodels.studies.plan import plan
+
+    asked, _ = from_scenario(scenario).question()
+    rest = at_rest(asked)
+    show = lambda **settings: answer_fragment(plan(turned(asked, replace(rest, **settings))))
+    show()
+    with jax.log_compiles():
+        for field, factor in (("rate_rps", 1.3), ("isl_tokens", 0.7), ("osl_tokens", 1.9), ("ttft_s", 0.6),
+                              ("tpot_s", 1.7)):  # fmt: skip
+            show(**{field: factor * getattr(rest, field)})
+        show(price_usd_per_hour={"h100_sxm": 1.0, "h200_sxm": 9.0})
+    assert [r.message for r in caplog.records if "Compiling" in r.message] == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_in_a_browser_the_plan_follows_the_sliders(address, chromium, faults, width, scheme):
+    page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    raised = []
+    page.on("pageerror", lambda error: raised.append(str(error)))
+    page.goto(address)
+    assert faults(page) == []
+    before = page.inner_text("#answer .answer")
+    page.locator('input[data-for="rate"]').fill("900")
+    page.locator("#answer:not(.old)").get_by_text(f"for {page.input_value('#rate')} req/s").first.wait_for()
+    assert page.inner_text("#answer .answer") != before and "Answered in" in page.inner_text("#status")
+    assert faults(page) == []
+    page.fill("#tpot", "1")
+    page.get_by_text("TPOT without load binds").first.wait_for()
+    assert faults(page) == [] and "tpot=1" in page.url
+    page.fill("#tpot", "-1")
+    page.get_by_text("slo tpot_s = -0.001 s: accepted are positive times").wait_for()
+    assert page.inner_text("#answer .answer") and faults(page) == []
+    page.fill("#tpot", "80")
+    page.select_option("#gpu", "h200_sxm")
+    page.get_by_text("h200_sxm tp").first.wait_for()
+    assert raised == []
+    page.close()

@@ -1,0 +1,51 @@
+"""A headless Chromium for the tests that look at pages; they are skipped where there is none."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+#: What a reader would see as a fault: text wider than its box, words of a picture outside it or on top of each other.
+FAULTS = """() => {
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (e.closest('svg') || e.closest('thead') || !e.clientWidth) continue;
+    if (getComputedStyle(e).display !== 'inline' && e.scrollWidth > e.clientWidth + 1)
+      found.push(`${e.tagName} is clipped: ${e.textContent.slice(0, 60)}`);
+  }
+  for (const svg of document.querySelectorAll('svg')) {
+    const frame = svg.getBoundingClientRect();
+    const words = [...svg.querySelectorAll('text')].map(t => [t.getBoundingClientRect(), t.textContent]);
+    words.forEach(([a, said], i) => {
+      if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.top < frame.top - 1 || a.bottom > frame.bottom + 1)
+        found.push(`outside the picture: ${said}`);
+      for (const [b, other] of words.slice(i + 1)) {
+        const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        if (wide > 1 && high > 2) found.push(`on each other: ${said} / ${other}`);
+      }
+    });
+  }
+  if (document.documentElement.scrollWidth > innerWidth) found.push('the page scrolls sideways');
+  return found;
+}"""
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A browser; its pages are opened with `new_page`."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def faults():
+    """faults(page): what a reader would see as broken on it."""
+    return lambda page: page.evaluate(FAULTS)

@@ -252,8 +252,10 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
     key = np.empty(m, c.dtype)
     dist = np.empty(m, c.dtype)
     for b in range(first, last):
+        cost[b], gap[b], reduced[b], state[b], steps[b] = 0, 0, 0, 0, 0
         if bad_entries(c[b], lowest) > 0:
             state[b] = 2
+            x[b], u[b], v[b] = -1, 0, 0
             continue
         steps[b], feasible = match(c[b], x[b], u[b], v[b], y, prio, free, w, key, pred, closed, dist, big, limit)
         if not feasible:

@@ -4,7 +4,7 @@
 
 Uniform costs, and costs whose columns are 2 to 5 distinct ones repeated (requests to workers with capacities). Every
 solver solves every cell in one run, interleaved, and must find the same optima. Rows go to results/assignment.jsonl,
-the figure to results/assignment.png.
+the figure to figures/assignment.png.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from dmodels.solvers import assign
 
 from .assignment_peers import assignment_peers
-from .registry import RESULTS, interleaved, record
+from .registry import FIGURES, interleaved, record
 
 CELLS = [(1000, 8), (1000, 32), (200, 64), (50, 128), (10, 256), (4, 512)]
 BATCHES = [(b, 32) for b in (1, 10, 100, 1000)]
@@ -82,7 +82,7 @@ def figure(rows: list[dict]) -> None:
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
     panels[0].legend(fontsize=8)
-    picture.savefig(RESULTS / "assignment.png", dpi=120)
+    picture.savefig(FIGURES / "assignment.png", dpi=120)
 
 
 if __name__ == "__main__":

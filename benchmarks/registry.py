@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+FIGURES = Path(__file__).parent / "figures"
 
 #: Packages whose versions are recorded where they are installed.
 PACKAGES = ("dmodels", "jax", "jaxlib", "numpy", "scipy", "numba", "equinox", "optimistix", "cvxpy")

@@ -8,7 +8,7 @@ CPU-seconds per window, so that our second thread brings us nothing here. Peers 
 measured so too ("one by one") and with all windows in one call ("batch"). The Hungarians get the matrix with a column
 per slot: square where capacities add up to n; where they exceed it, it stays rectangular, which is faster for them than
 padding it. Then single problems of growing n show the n log n. Rows go to results/transport.jsonl, the figure to
-results/transport.png.
+figures/transport.png.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from dmodels.solvers import congestion_transport, transport
 
 from .assignment_peers import transport_peers
-from .registry import RESULTS, interleaved, record
+from .registry import FIGURES, interleaved, record
 
 #: Rows, columns, capacity of each column (of all, where one number stands for them).
 WINDOWS = [(64, 2, 64), (126, 2, 64), (200, 5, 64), (512, 5, (64, 96, 112, 112, 128)), (512, 5, 103), (512, 5, 128),
@@ -119,30 +119,29 @@ def scaling() -> list[dict]:
 def figure(rows: list[dict]) -> None:
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(11, 4.6), layout="constrained")
-    left, right = picture.subplots(1, 2)
-    found = [r for r in rows if r["what"] == "windows" and r["skewed"]]
-    names = list(dict.fromkeys(r["solver"] for r in found))
-    cells = list(dict.fromkeys((r["n"], r["m"], r["capacity"]) for r in found))
-    for name in names:
-        rate = [1 / r["cpu_seconds_per_window"] for r in found if r["solver"] == name]
-        left.plot(range(len(cells)), rate, "o-" if name.startswith("dmodels") else "s--", label=name, markersize=4)
-    left.set(yscale="log", ylabel="windows per CPU-second", title="Skewed costs, capacities bind")
-    left.set_xticks(range(len(cells)), [f"{n} x {m} of {room if len(room) < 4 else 'mixed'}" for n, m, room in cells],
-                    rotation=30, ha="right")  # fmt: skip
-    left.set_xlabel("rows x columns of capacity")
-    left.set_ylim(top=2e7)
-    left.legend(fontsize=7, ncols=2, loc="upper right")
+    picture = Figure(figsize=(15, 4.8), layout="constrained")
+    *panels, right = picture.subplots(1, 3)
+    for axes, skewed in zip(panels, (False, True), strict=True):
+        found = [r for r in rows if r["what"] == "windows" and r["skewed"] == skewed]
+        cells = list(dict.fromkeys((r["n"], r["m"], r["capacity"]) for r in found))
+        for name in dict.fromkeys(r["solver"] for r in found):
+            rate = [1 / r["cpu_seconds_per_window"] for r in found if r["solver"] == name]
+            axes.plot(range(len(cells)), rate, "o-" if name.startswith("dmodels") else "s--", label=name, markersize=4)
+        axes.set(yscale="log", title="Skewed costs, capacities bind" if skewed else "Spread costs", ylim=(20, 2e6),
+                 ylabel="windows per CPU-second", xlabel="rows x columns of capacity")  # fmt: skip
+        axes.set_xticks(range(len(cells)), [f"{n} x {m} of {room if len(room) < 4 else '64 to 128'}" for n, m, room in
+                                            cells], rotation=35, ha="right", fontsize=8)  # fmt: skip
+    panels[1].legend(fontsize=7, ncols=2, loc="upper right")
     for m in sorted({m for _, m in SIZES}):
         for skewed, style in ((False, "o-"), (True, "s--")):
             line = [r for r in rows if r["what"] == "scaling" and r["m"] == m and r["skewed"] == skewed]
             label = f"m = {m}, {'skewed' if skewed else 'spread'}"
             right.plot([r["n"] for r in line], [r["cpu_seconds"] for r in line], style, label=label, markersize=4)
     n = np.array([1e3, 1e5])
-    right.plot(n, 3e-8 * n * np.log2(n), "k:", label="n log n")
+    right.plot(n, 1e-9 * n * np.log2(n), "k:", label="n log n")
     right.set(xscale="log", yscale="log", xlabel="rows n", ylabel="CPU seconds", title="One problem, one core")
     right.legend(fontsize=7, loc="upper left")
-    picture.savefig(RESULTS / "transport.png", dpi=120)
+    picture.savefig(FIGURES / "transport.png", dpi=120)
 
 
 if __name__ == "__main__":

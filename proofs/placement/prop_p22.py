@@ -34,6 +34,8 @@ CLAIM = Claim(
     where="Proposition 2(2), section 3.4",
     says="On complete graphs the price of anarchy of KV placement is 1",
     verdict=Verdict.REFUTED,
+    minimal="least: with equal demand two workers and two blocks, because one worker's own best is the optimum and a "
+    "single block is kept by everybody who has room",
     counterexample="Two GPUs on NVLink with room for one block each, both reading block 1 at rate 5 and block 2 at "
     "rate "
     "2: both keep block 1 and prefill block 2 again and again, 22 against 21; n GPUs lose up to a factor n.",

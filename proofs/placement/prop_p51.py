@@ -26,6 +26,7 @@ CLAIM = Claim(
     where="Proposition 5(1)",
     says="If all active blocks together need less than all HBM, the price of anarchy of KV placement is 1",
     verdict=Verdict.REFUTED,
+    minimal="least: one worker's own best is the optimum, so two workers; one block is enough if its reader has no room",
     counterexample="One GPU with three hot blocks and room for one, beside an idle GPU with room for three: the "
     "fleet is "
     "at 75 % and the busy GPU pays 11 where 5 would do.",
@@ -46,6 +47,11 @@ def test_eleven_fifths_at_three_quarters_of_capacity():  # 1
     for gamma in (F(20), F(2000)):  # without DRAM
         worst, _, least = extremes(rates, [F(1)], [(1,), (3,)], switch(2, F(1)), gamma)
         assert worst / least == (1 + 2 * gamma) / 5
+
+
+def test_two_workers_and_one_block_are_enough():  # the least: the reader has no room, its idle neighbour has
+    worst, _, least = extremes([[F(1)], [F(0)]], [F(1)], [(0,), (2,)], switch(2, F(1)), F(9))
+    assert (worst, least) == (9, 2)  # gamma / (alpha + d) at rho = 1/2
 
 
 def test_every_equilibrium_is_that_bad():  # 2: rho = 4/5 < 1

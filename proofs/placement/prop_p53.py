@@ -24,6 +24,7 @@ CLAIM = Claim(
     where="Proposition 5(3)",
     says="The price of anarchy of KV placement jumps as the first block is evicted",
     verdict=Verdict.REFUTED,
+    minimal="least: an eviction needs two blocks and a game two workers",
     counterexample="Two GPUs with one place each, two blocks, prefill eight times a transfer: with the second "
     "block below "
     "a fifteenth of the first one's rate, selfish and optimal placement are the same.",

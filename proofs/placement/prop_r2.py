@@ -30,6 +30,7 @@ CLAIM = Claim(
     says="On hierarchical networks the price of anarchy grows sublinearly with the workers, and nears 1 for equal "
     "demand",
     verdict=Verdict.REFUTED,
+    minimal="no size: a statement on growth; the family has a member for every number of workers",
     counterexample="n GPUs on one switch, one place each, n blocks, equal demand with one popular block, "
     "recomputation "
     "n times as dear as a transfer: all keep the popular block, and pay n/(2 - 1/n) times the optimum.",

@@ -7,7 +7,7 @@ The sources, in the order in which they count: `layers_block_type` or `hybrid_ov
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .config_fields import Fields
 
@@ -60,13 +60,14 @@ def _blocks(f: Fields, n: int) -> list[Layer] | None:
     """Nemotron-H: each layer is one mixer or one feed-forward block."""
     name = "hybrid_override_pattern" if f.raw("hybrid_override_pattern") is not None else "layers_block_type"
     if name == "hybrid_override_pattern":
-        items = list(f.text(name))
+        items: list[Any] = list(f.text(name))
         if len(items) != n:
             raise f.wrong(name, f.raw(name), f"a string of {n} letters, one per layer")
     else:
-        items = f.items(name, n)
-        if items is None:
+        found = f.items(name, n)
+        if found is None:
             return None
+        items = found
     for item in items:
         if not isinstance(item, str) or item not in BLOCKS:
             raise f.wrong(name, item, f"{', '.join(BLOCKS)}")

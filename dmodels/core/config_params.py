@@ -6,6 +6,7 @@ models' own repositories). The names decide what a quantised checkpoint leaves i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from .config_ffn import dense, mixture
@@ -13,7 +14,7 @@ from .config_layers import Layer
 from .config_mixers import attention, latent_attention, linear_attention
 from .config_shape import Part, Shape, vector
 
-MIXERS = {
+MIXERS: dict[str, Callable[[Shape], list[Part]]] = {
     "full": attention,
     "sliding": partial(attention, sliding=True),
     "mla": latent_attention,

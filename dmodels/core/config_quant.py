@@ -6,7 +6,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .config_fields import Fields
 
@@ -98,7 +98,7 @@ def _groups(q: Fields, kv: float | None) -> Quantization:
     return Quantization(_grouped(bits, w.raw("group_size"), w, zero), _ignored(q), kv)
 
 
-def _grouped(bits: int, size, q: Fields, zero: bool) -> float:
+def _grouped(bits: int, size: Any, q: Fields, zero: bool) -> float:
     """Bytes per weight of integer groups: the bits, a float16 scale, and a zero point of as many bits."""
     if bits > 16:
         raise q.wrong("bits", bits, "at most 16")

@@ -7,6 +7,7 @@ formula and solver that can leave its domain returns a mask beside its value; 0 
 from __future__ import annotations
 
 from enum import IntFlag
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +43,7 @@ MEANINGS: dict[Flag, str] = {
 WARNINGS = Flag.NOT_UNIQUE | Flag.EXTRAPOLATED
 
 
-def flag_where(condition, flag: Flag):
+def flag_where(condition: Any, flag: Flag) -> Any:
     """int32 mask: `flag` where `condition` holds, else 0. Masks join with `|`."""
     return jnp.where(condition, jnp.int32(int(flag)), jnp.int32(0))
 

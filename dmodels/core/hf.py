@@ -7,7 +7,7 @@ standard decoder if it has the standard fields. Not counted: vision and audio to
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -225,8 +225,8 @@ def _weights(s: Shape, layers: list[Layer], quantization: Quantization | None) -
     """Parameters of each component, and the mean bytes per parameter as stored."""
     f, base = s.f, _dtype_bytes(s.f)
     vocab = f.count("vocab_size")
-    params: Counter[str] = Counter(attention=norm_params(s))  # the final normalisation
-    stored: Counter[str] = Counter(attention=norm_params(s) * base)
+    params: defaultdict[str, float] = defaultdict(float, attention=norm_params(s))  # the final normalisation
+    stored: defaultdict[str, float] = defaultdict(float, attention=norm_params(s) * base)
     whole = norm_params(s)  # of attention, on every rank
     parts_of = {layer: layer_parts(s, layer) for layer in set(layers)}
     for i, layer in enumerate(layers):
@@ -271,7 +271,7 @@ def _stored_bytes(part: Part, i: int, quantization: Quantization | None, base: f
     return quantization.weight_bytes
 
 
-def _mean(stored: Counter, params: Counter, component: str, base: float) -> float:
+def _mean(stored: Mapping[str, float], params: Mapping[str, float], component: str, base: float) -> float:
     return stored[component] / params[component] if params[component] else base
 
 

@@ -56,7 +56,7 @@ class TotalsCdf(Record):
         return partial_moments(self, jnp.inf)[1]
 
 
-def partial_moments(cdf: TotalsCdf, threshold_tokens) -> tuple[Real, Real, Real]:
+def partial_moments(cdf: TotalsCdf, threshold_tokens: Real) -> tuple[Real, Real, Real]:
     r"""(P(L <= B), E[L; L <= B], E[L^2; L <= B]) for thresholds of any shape; B counts whole tokens.
 
     In a bucket lo+1..hi each integer has probability p/(hi - lo), so with c = clip(floor(B), lo, hi)
@@ -96,14 +96,14 @@ def iterations_by_total(cdf: TotalsCdf, chunk_tokens: int = 512) -> np.ndarray:
     return _mean_chunks(cdf, total, float(chunk_tokens)) + _mean_output(cdf, total)
 
 
-def partial_iterations(cdf: TotalsCdf, threshold_tokens, chunk_tokens: int = 512) -> np.ndarray:
+def partial_iterations(cdf: TotalsCdf, threshold_tokens: Real, chunk_tokens: int = 512) -> np.ndarray:
     """A(B) = E[iters; L <= B] for thresholds of any shape; A(inf) is E[iters]."""
     summed = np.concatenate([[0.0], np.cumsum(probabilities(cdf) * iterations_by_total(cdf, chunk_tokens))])
     index = np.clip(np.floor(threshold_tokens), 0, len(summed) - 1).astype(int)
     return summed[index]
 
 
-def support(cdf: TotalsCdf, cells_count: int = 24, shares_count: int = 12) -> tuple[np.ndarray, ...]:
+def support(cdf: TotalsCdf, cells_count: int = 24, shares_count: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(input_tokens, output_tokens, weight_frac) of a joint support: each bucket cut into `cells_count` ranges of
     totals, each range into `shares_count` quantile cells of the output share, each cell at its conditional mean.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,9 +20,10 @@ import numpy as np
 Real = Any
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
-def _real(value) -> Real:
+def _real(value: Any) -> Real:
     """float64 on the host; a traced or device array as it is."""
     if isinstance(value, jax.Array | jax.core.Tracer) or not isinstance(
         value, int | float | np.ndarray | np.generic | list | tuple | bool
@@ -41,7 +42,7 @@ def quantity(default: Any = dataclasses.MISSING) -> Any:
 class Record(eqx.Module):
     """Base of all records. Leaves broadcast; a catalogue is a record whose leaves have shape (n,)."""
 
-    def __getitem__(self: T, index) -> T:
+    def __getitem__(self, index: Any) -> Self:
         """The record at `index` of a batched record."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
@@ -50,7 +51,7 @@ class Record(eqx.Module):
         """The common shape of the leaves."""
         return np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(self)))
 
-    def replace(self: T, **changes) -> T:
+    def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
@@ -60,11 +61,11 @@ def stack(*records: T) -> T:
     return jax.tree.map(lambda *leaves: np.stack(np.broadcast_arrays(*leaves)), *records)
 
 
-def float64(function: Callable) -> Callable:
+def float64(function: Callable[P, T]) -> Callable[P, T]:
     """Run an entry point in float64, whatever the caller's `jax.config` says, and change nothing for the caller."""
 
     @wraps(function)
-    def scoped(*args, **kwargs):
+    def scoped(*args: P.args, **kwargs: P.kwargs) -> T:
         with jax.enable_x64(True):
             return function(*args, **kwargs)
 

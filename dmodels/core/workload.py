@@ -66,7 +66,7 @@ class Workload(Record):
         """Input tokens of each support point that must be computed."""
         return self.input_tokens - self.cached_tokens
 
-    def mean(self, values) -> Real:
+    def mean(self, values: Real) -> Real:
         """Expectation of `values` given at the support points."""
         xp = np if isinstance(values, np.ndarray) and isinstance(self.weight_frac, np.ndarray) else jnp
         return xp.sum(self.weight_frac * values, axis=-1)
@@ -91,7 +91,7 @@ class Workload(Record):
         """Share of all input tokens that need no prefill."""
         return self.mean(self.cached_tokens) / self.mean_input_tokens
 
-    def at_rate(self, rate_rps) -> Workload:
+    def at_rate(self, rate_rps: Real) -> Workload:
         """The same requests arriving `rate_rps` times a second (rescaled in time, so burstiness is kept)."""
         rate = np.asarray(rate_rps, np.float64) if isinstance(rate_rps, int | float) else rate_rps
         if isinstance(rate, np.ndarray):
@@ -134,12 +134,14 @@ class Workload(Record):
         shares_count: int = 12,
     ) -> Workload:
         """From a CDF of total tokens by buckets and the share of the total that is output (see `core.lengths`)."""
-        cdf = upper_tokens
-        if not isinstance(cdf, TotalsCdf):
+        if isinstance(upper_tokens, TotalsCdf):
+            cdf = upper_tokens
+        else:
             if cumulative_frac is None:
                 raise InputError("cumulative_frac is missing; accepted: one CDF value per bucket edge")
             cdf = TotalsCdf(list(upper_tokens), list(cumulative_frac), share_mean_frac, share_std_frac)
-        return cls(*support(cdf, cells_count, shares_count), rate_rps=rate_rps)
+        inputs, outputs, weights = support(cdf, cells_count, shares_count)
+        return cls(inputs, outputs, weights, rate_rps=rate_rps)
 
 
 def _check(name: str, value: np.ndarray, low: float) -> None:

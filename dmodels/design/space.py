@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -31,6 +31,9 @@ from .distribute import by_cluster, by_devices, by_threads
 from .program import Program, evaluate, lowered, program
 from .store import Store, agree, in_memory, on_disk
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 __all__ = ["blocks", "choice", "grid", "sweep", "zipped"]
 
 #: Points of one block: what stays in a core's cache with some twenty intermediate values per point.
@@ -42,7 +45,7 @@ MEMORY_BYTES = 4 * 2**30
 def sweep(function: Callable, /, *, outputs: Sequence[str] | None = None, out: str | Path | None = None,
           devices: Sequence | None = None, client: Any = None, threads: int | None = None,
           progress: bool | Callable[[int, int], None] | None = None, block_points: int = BLOCK_POINTS,
-          memory_bytes: float = MEMORY_BYTES, **arguments: Any):  # fmt: skip
+          memory_bytes: float = MEMORY_BYTES, **arguments: Any) -> xr.Dataset:  # fmt: skip
     """`function` at every point of a space, as an `xarray.Dataset` with one dimension per axis.
 
     Arguments of `function` are axes (`grid`, `choice`, `zipped`) or values. Numbers and records are data, so other
@@ -121,7 +124,8 @@ def blocks(function: Callable, /, *, outputs: Sequence[str] | None = None, block
         yield {"points": points} | {name: value.reshape(len(points), *value.shape[2:]) for name, value in found.items()}
 
 
-def _asked(function: Callable, given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int):
+def _asked(function: Callable, given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int
+           ) -> tuple[dict[str, Axis], Program]:  # fmt: skip
     """(axes by name, program) of a question."""
     if block_points < 1:
         raise InputError(f"block_points = {block_points}: accepted are whole numbers from 1")
@@ -134,7 +138,8 @@ def _asked(function: Callable, given: Mapping[str, Any], outputs: Sequence[str] 
     return axes, program(function, axes, constants, None if outputs is None else tuple(outputs), int(block_points))
 
 
-def _dataset(function: Callable, axes: Mapping[str, Axis], asked: Program, store: Store, given: Mapping[str, Any]):
+def _dataset(function: Callable, axes: Mapping[str, Axis], asked: Program, store: Store, given: Mapping[str, Any]
+             ) -> xr.Dataset:  # fmt: skip
     import xarray as xr
 
     names = list(axes)
@@ -165,7 +170,7 @@ def _attributes(name: str) -> dict[str, Any]:
         return {
             "long_name": "why a point is not, or not surely, an answer; 0: nothing to say",
             "flag_masks": np.array([int(flag) for flag in MEANINGS], np.int32),
-            "flag_meanings": " ".join(flag.name.lower() for flag in MEANINGS),
+            "flag_meanings": " ".join(str(flag.name).lower() for flag in MEANINGS),
         }
     unit = unit_of(name.rpartition(".")[2])
     return {"units": unit} if unit else {}
@@ -222,7 +227,7 @@ def _writable(out: str | Path) -> Path:
     return path
 
 
-def _too_large(axes: Mapping[str, Axis], like, total: int, limit: float) -> str:
+def _too_large(axes: Mapping[str, Axis], like: Any, total: int, limit: float) -> str:
     sizes = " x ".join(f"{name} {axis.size:,}" for name, axis in axes.items())
     return (
         f"the result of {sizes} points with {len(like)} outputs holds {total / 2**30:,.1f} GiB, more than "
@@ -232,11 +237,12 @@ def _too_large(axes: Mapping[str, Axis], like, total: int, limit: float) -> str:
 
 
 @contextmanager
-def _shown(progress, total: int, already: int) -> Iterator[Callable[[], None]]:
+def _shown(progress: bool | Callable[[int, int], None] | None, total: int, already: int
+           ) -> Iterator[Callable[[], object]]:  # fmt: skip
     """A function to call after each block."""
     if callable(progress):
-        count = iter(range(already + 1, total + 1))
-        yield lambda: progress(next(count), total)
+        tell, count = progress, iter(range(already + 1, total + 1))
+        yield lambda: tell(next(count), total)
         return
     if progress is None:
         progress = sys.stderr.isatty()

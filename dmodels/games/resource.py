@@ -183,7 +183,7 @@ def _split(game: Game, x: Real) -> Split:
     return Split(x, y, game.prefill(x), game.decode(y, x), game.cost(x), saved)
 
 
-def _trouble(game: Game):
+def _trouble(game: Game) -> Real:
     """Flags of the game itself."""
     total = game.budget_gpus
     small = total < game.prefill_worker_gpus + game.decode_worker_gpus
@@ -388,7 +388,7 @@ def explain(game: Game, found: Solution) -> list[str]:
     return said
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Callable:
     """`integer_split` stands in a file of its own, which builds on this one."""
     if name == "integer_split":
         from .resource_integer import integer_split

@@ -15,7 +15,7 @@ from dmodels.core.numerics import ceil_div
 from dmodels.core.records import Real
 
 
-def kv_bytes_per_token(model: Model, tp=1) -> Real:
+def kv_bytes_per_token(model: Model, tp: Real = 1) -> Real:
     r"""KV-cache bytes by which one more token of a long sequence grows the cache of each GPU.
 
     $2\, n_l \max(1, \lceil n_{kv}/\mathrm{tp} \rceil)\, d_h\, b$ over full-attention layers: heads are split over
@@ -31,7 +31,7 @@ def kv_bytes_per_token(model: Model, tp=1) -> Real:
     return model.n_full_layers * full + model.n_mla_layers * mla_layer_bytes(model)
 
 
-def kv_bytes(model: Model, tokens, tp=1) -> Real:
+def kv_bytes(model: Model, tokens: Real, tp: Real = 1) -> Real:
     """The least that a sequence of `tokens` tokens occupies on each GPU: nothing is rounded, windows are full.
 
     Full and MLA layers keep every token, sliding layers the last `sliding_window_tokens`, linear layers a state.
@@ -47,7 +47,8 @@ def kv_bytes(model: Model, tokens, tp=1) -> Real:
     )
 
 
-def kv_reserved_bytes(model: Model, tokens, tp=1, block_tokens=16, max_batched_tokens=8192) -> Real:
+def kv_reserved_bytes(model: Model, tokens: Real, tp: Real = 1, block_tokens: Real = 16,
+                      max_batched_tokens: Real = 8192) -> Real:  # fmt: skip
     r"""What vLLM reserves for a sequence of `tokens` tokens on each GPU, in blocks of B = `block_tokens`.
 
     Full layers $\lceil n/B \rceil B$ tokens; sliding layers $(\lceil \min(W - 1 + T, n)/B \rceil + 1) B$, with
@@ -69,7 +70,7 @@ def kv_reserved_bytes(model: Model, tokens, tp=1, block_tokens=16, max_batched_t
     )
 
 
-def state_bytes(model: Model, tp=1) -> Real:
+def state_bytes(model: Model, tp: Real = 1) -> Real:
     """Bytes per sequence on each GPU that linear-attention and state-space layers keep, however long it is."""
     heads = jnp.where(model.n_linear_heads > 0, model.n_linear_heads, 1.0)
     share = jnp.where(model.n_linear_heads > 0, ceil_div(heads, tp) / heads, 1.0 / (tp * jnp.ones_like(heads)))
@@ -83,7 +84,7 @@ def mla_layer_bytes(model: Model) -> Real:
     return latent + model.index_bytes_per_token
 
 
-def stage(model: Model, pp=1) -> Model:
+def stage(model: Model, pp: Real = 1) -> Model:
     """The fullest stage of `pp` pipeline stages, as a model of its own.
 
     Each kind of layer is spread evenly, and the fullest stage has ceil(n / pp) of it: exact for one kind, at most
@@ -114,14 +115,14 @@ def stage(model: Model, pp=1) -> Model:
     )
 
 
-def heads_per_gpu(n_heads, tp) -> Real:
+def heads_per_gpu(n_heads: Real, tp: Real) -> Real:
     """Heads on each GPU: split over tp, at least one (8 heads at tp = 16 are stored twice), 0 of none."""
     return jnp.where(n_heads > 0, jnp.maximum(ceil_div(n_heads, tp), 1.0), 0.0)
 
 
-def _attention_layer_bytes(n_kv_heads, head_dim, kv_dtype_bytes, tp) -> Real:
+def _attention_layer_bytes(n_kv_heads: Real, head_dim: Real, kv_dtype_bytes: Real, tp: Real) -> Real:
     return 2.0 * heads_per_gpu(n_kv_heads, tp) * head_dim * kv_dtype_bytes
 
 
-def _sliding_layer_bytes(model: Model, tp) -> Real:
+def _sliding_layer_bytes(model: Model, tp: Real) -> Real:
     return _attention_layer_bytes(model.sliding_kv_heads, model.sliding_head_dim, model.kv_dtype_bytes, tp)

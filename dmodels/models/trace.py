@@ -70,7 +70,7 @@ def read_trace(path: str | PathLike, repair: bool = False) -> Trace:
     sizes = [whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output)]
     cached = columns.get("cached_tokens") if layout.name == "plain" else None
     cached_tokens = whole_numbers(where, "cached_tokens", cached, lines) if cached is not None else np.zeros(len(lines))
-    trace = _Rows(time_s, *sizes, cached_tokens, np.asarray(lines), columns.get("hash_ids"))
+    trace = _Rows(time_s, sizes[0], sizes[1], cached_tokens, np.asarray(lines), columns.get("hash_ids"))
     trace, notices = _drop_unserved(where, layout, trace, notices, repair)
     trace, notices = _in_order(where, layout, trace, notices, repair)
     ids, starts = _blocks(where, trace)
@@ -88,10 +88,12 @@ class _Rows(NamedTuple):
 
     def take(self, index: np.ndarray) -> _Rows:
         blocks = None if self.blocks is None else [self.blocks[i] for i in index]
-        return _Rows(*(x[index] for x in self[:5]), blocks)
+        kept = (self.time[index], self.input[index], self.output[index], self.cached[index], self.line[index])
+        return _Rows(*kept, blocks)
 
 
-def _drop_unserved(where: str, layout: Layout, rows: _Rows, notices: list[str], repair: bool):
+def _drop_unserved(where: str, layout: Layout, rows: _Rows, notices: list[str], repair: bool
+                   ) -> tuple[_Rows, list[str]]:  # fmt: skip
     """Requests without input or without output: nothing was served, so there is nothing to plan for."""
     failed = (rows.output == 0) & (layout.name == "burstgpt")
     empty = ((rows.input == 0) | (rows.output == 0)) & ~failed
@@ -116,7 +118,7 @@ def _drop_unserved(where: str, layout: Layout, rows: _Rows, notices: list[str], 
     return (rows if good.size == len(rows.line) else rows.take(good)), notices
 
 
-def _in_order(where: str, layout: Layout, rows: _Rows, notices: list[str], repair: bool):
+def _in_order(where: str, layout: Layout, rows: _Rows, notices: list[str], repair: bool) -> tuple[_Rows, list[str]]:
     back = np.diff(rows.time) < 0
     if not back.any():
         return rows, notices
@@ -144,7 +146,7 @@ def prefix_hits(trace: Trace, capacity_blocks: float = float("inf"), block_token
     A request hits its leading blocks up to the first that is missing, then writes all its blocks. At least one token
     is always computed. The cache is one and global: with n instances and random routing each sees 1/n of the traffic.
     """
-    if trace.block_ids is None:
+    if trace.block_ids is None or trace.block_starts is None:
         raise InputError(f"{trace.name}: has no prefix blocks; accepted: a Mooncake trace with hash_ids")
     if not capacity_blocks >= 0:
         raise InputError(f"capacity_blocks = {capacity_blocks}: accepted are numbers from 0")

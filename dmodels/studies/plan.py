@@ -7,10 +7,10 @@ smallest pool of a stage is found exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -134,7 +134,7 @@ class Plan:
 
 
 def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SLO, *, rate_rps: float | None = None,
-             gpu_file: str | None = None, **options) -> Question:  # fmt: skip
+             gpu_file: str | None = None, **options: Any) -> Question:  # fmt: skip
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
     if rate_rps is not None:
         workload = workload.at_rate(rate_rps)
@@ -229,7 +229,7 @@ def cheapest(priced: Priced, costs: np.ndarray) -> list[tuple[Scheme, tuple[int,
     return sorted((f for f in found if np.isfinite(f[2])), key=lambda f: (f[2], len(f[1])))
 
 
-def _first_of_each(ranked, key) -> list:
+def _first_of_each(ranked: Iterable, key: Callable) -> list:
     seen: dict = {}
     for entry in ranked:
         seen.setdefault(key(entry[0]), entry)

@@ -8,7 +8,8 @@ unbounded), so frequencies do not depend on the lower tiers, and the leader's co
 The followers' best response is exact. A lower tier serves an access that missed HBM if it kept the block from when
 HBM let it go (or from its last use, where HBM did not store it). Which of these intervals k slots keep at most is
 solved for all k at once by earliest end first (`stack_distance.belady_distances`); the choices for G2 and for G2 and
-G3 together are nested, so they are best for every increasing sequence of access costs.
+G3 together are nested, so they are best for every increasing sequence of access costs. (Blocks may move down a tier,
+not up: nothing is fetched before it is asked for. Proof: proofs/placement/prop_p5_followers.py.)
 """
 
 from __future__ import annotations

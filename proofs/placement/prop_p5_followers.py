@@ -8,11 +8,12 @@ $S_{c_1 + c_2}$ from the second minimises the sum of access costs for all $\alph
 
 Proof. Earliest end is optimal for each k (Carlisle & Lloyd 1995). Nested: with k + 1 places the times at which places
 were freed are those with k places and one more; by induction over intervals, if k places accept an interval so do
-k + 1, and the one more is what the deeper choice displaces (`_stack_kernels.least_slots`). With $H_1$ served by the first tier and $H_2$ by both, the cost is
-$\gamma N - (\gamma - \alpha_2) H_2 - (\alpha_2 - \alpha_1) H_1$ (1). Since blocks do not move up, what the first tier
-serves was there all the time: $H_1 \le |S_{c_1}|$, and $H_2 \le |S_{c_1 + c_2}|$. Both bounds are met at once: the rest
-of $S_{c_1+c_2}$ takes the second tier's places and, while these are full, free ones of the first; there are enough at
-any time, only newcomers ever need them, and who waits there moves down when $S_{c_1}$ claims the place (2).
+k + 1, and the one more is what the deeper choice displaces (`_stack_kernels.least_slots`). With $H_1$ served by the
+first tier and $H_2$ by both, the cost is $\gamma N - (\gamma - \alpha_2) H_2 - (\alpha_2 - \alpha_1) H_1$ (1). Since
+blocks do not move up, what the first tier serves was there all the time: $H_1 \le |S_{c_1}|$; and $H_2 \le
+|S_{c_1 + c_2}|$. Both bounds are met at once (2): the rest of $S_{c_1+c_2}$ takes the second tier's places and, while
+these are full, free ones of the first. There are enough at any time, their number rises only with newcomers (3), and
+who waits there moves down when $S_{c_1}$ claims the place.
 
 **Verdict: proved.** The exact search in (2) is over every assignment of intervals to tiers.
 """
@@ -71,6 +72,19 @@ def test_no_assignment_is_cheaper(found, first, second, costs):  # 2
         tiers = [[iv for iv, t in zip(found, assigned, strict=True) if t == k] for k in range(3)]
         if fits(tiers[0], first) and fits(tiers[1], second):
             assert ours <= sum((alpha[t] for t in assigned), F(0))
+
+
+@given(found=intervals, first=st.integers(0, 2), second=st.integers(0, 2))
+def test_nothing_has_to_move_up(found, first, second):  # 3
+    found = sorted(((a, a + length) for a, length in found), key=lambda one: one[1])
+    least = slots(found)
+    at = lambda low, high, gap: [iv for iv, k in zip(found, least, strict=True)
+                                 if low < k <= high and iv[0] <= gap < iv[1]]  # fmt: skip
+    waiting = [max(len(at(first, first + second, gap)) - second, 0) for gap in range(11)]
+    for gap in range(11):
+        assert waiting[gap] <= first - len(at(0, first, gap))
+        new = sum(a == gap for a, _ in at(first, first + second, gap))
+        assert waiting[gap] - (waiting[gap - 1] if gap else 0) <= new
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40))

@@ -26,7 +26,8 @@ CLAIM = Claim(
     where="Proposition 5(1)",
     says="If all active blocks together need less than all HBM, the price of anarchy of KV placement is 1",
     verdict=Verdict.REFUTED,
-    minimal="least: one worker's own best is the optimum, so two workers; one block is enough if its reader has no room",
+    minimal="least: one worker's own best is the optimum, so two workers; one block is enough if its reader "
+    "has no room",
     counterexample="One GPU with three hot blocks and room for one, beside an idle GPU with room for three: the "
     "fleet is "
     "at 75 % and the busy GPU pays 11 where 5 would do.",

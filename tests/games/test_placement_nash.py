@@ -1,0 +1,131 @@
+"""Best responses, dynamics and all equilibria of placement games against brute force by the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.games.placement import PlacementGame, placement
+from dmodels.games.placement_equilibria import equilibria, profiles_count
+from dmodels.games.placement_hierarchy import hierarchical_equilibrium
+from dmodels.games.placement_networks import complete, fat_tree, two_level
+from dmodels.games.placement_response import best_response, best_response_dynamics, gains_s
+from tests.games.placement_brute import draw, truth
+
+
+def check(seed: int, count: int, sizes: bool) -> int:
+    """All of it on `count` games; how many had no equilibrium."""
+    rng = np.random.default_rng(seed)
+    without = 0
+    for _ in range(count):
+        arrays = draw(rng, sizes=sizes)
+        game, t = PlacementGame(*arrays), truth(*arrays)
+        assert profiles_count(game) == len(t.tiers)
+        s = equilibria(game)
+        assert {x.tobytes() for x in s.value.tiers} == {x.astype(np.int8).tobytes() for x in t.tiers[t.stable]}
+        assert bool(s.flags & int(Flag.INFEASIBLE)) == (not t.stable.any())
+        np.testing.assert_allclose(np.sort(s.value.social_s), np.sort(t.social[t.stable]), atol=1e-9)
+        np.testing.assert_allclose(s.value.optimum_s, t.social.min(), atol=1e-9)
+        np.testing.assert_allclose(placement(game, s.value.optimum).social_s, t.social.min(), atol=1e-9)
+        np.testing.assert_allclose(s.value.nearest_gain_s, max(t.gain.max(1).min(), 0), atol=1e-9)
+        without += not t.stable.any()
+        p = int(rng.integers(len(t.tiers)))
+        np.testing.assert_allclose(gains_s(game, t.tiers[p]), t.gain[p], atol=1e-9)
+        i = int(rng.integers(game.workers_count))
+        move = best_response(game, t.tiers[p], i)
+        after = t.tiers[p].copy()
+        after[i] = move.value
+        paid = placement(game, after).cost_s[i]
+        np.testing.assert_allclose([paid, move.certificate["gain_s"]], [t.cost[p][i] - t.gain[p][i], t.gain[p][i]],
+                                   atol=1e-9)  # fmt: skip
+        play = best_response_dynamics(game, t.tiers[p], order=rng.permutation(game.workers_count))
+        if play.flags:
+            circle = play.certificate["cycle"]
+            assert len(circle) > 1 and len({c.tobytes() for c in circle}) > 1
+            assert play.certificate["gain_s"].max() > 0
+        else:
+            assert gains_s(game, play.value.tier).max() <= 1e-9
+    return without
+
+
+@pytest.mark.parametrize("sizes", [False, True])
+def test_equilibria_and_responses_equal_brute_force(sizes):
+    check(0, 60 if sizes else 400, sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [False, True])
+def test_equilibria_and_responses_equal_brute_force_in_thousands_of_games(sizes):
+    check(1, 600 if sizes else 4000, sizes)
+
+
+@given(seed=st.integers(0, 2**31))
+def test_a_hierarchy_with_one_limited_tier_has_an_equilibrium(seed):
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    d = fat_tree(n, (2,), tuple(np.sort(rng.integers(0, 5, 2)).astype(float)))
+    room, gamma = rng.integers(0, 3, (n, 1)).astype(float), rng.integers(1, 9, m).astype(float)
+    demand = rng.integers(0, 5, (n, m)).astype(float)
+    game = PlacementGame(demand, [1.0], room, d, gamma)
+    s = hierarchical_equilibrium(game)
+    t = truth(demand, np.ones((n, 1)), room, d, gamma, np.ones(m))
+    assert t.stable.any() and s.flags == 0
+    assert s.value.tier.tobytes() in {x.astype(np.int8).tobytes() for x in t.tiers[t.stable]}
+
+
+@pytest.mark.slow
+def test_thousands_of_hierarchies():
+    rng = np.random.default_rng(3)
+    for _ in range(5000):
+        n, m = int(rng.integers(1, 9)), int(rng.integers(1, 9))
+        d = fat_tree(n, (2, 4), tuple(np.sort(rng.integers(0, 6, 3)).astype(float)))
+        order = rng.permutation(n)
+        capacity = np.stack([rng.integers(0, 5, n), np.full(n, np.inf)], 1)[:, : int(rng.integers(1, 3))]
+        access = np.sort(rng.integers(0, 4, capacity.shape[1]))
+        game = PlacementGame(rng.integers(0, 6, (n, m)), access, capacity, d[np.ix_(order, order)],
+                             rng.integers(1, 9, m))  # fmt: skip
+        assert hierarchical_equilibrium(game).flags == 0
+
+
+def test_what_the_polynomial_algorithm_does_not_take_is_said():
+    two = PlacementGame(np.ones((2, 3)), [1.0, 2.0], [1.0, 1.0], complete(2, 1.0), 5.0)
+    one = two.replace(capacity_bytes=np.array([1.0, 9.0]))
+    for game, said in (
+        (two, "2 limited tiers"),
+        (two.replace(block_bytes=np.array([1.0, 1.0, 2.0])), "block_bytes differ"),
+        (two.replace(access_s=np.array([[1.0, 2.0], [1.0, 3.0]])), "access_s differs"),
+        (one.replace(distance_s=np.array([[0.0, 1.0], [2.0, 0.0]])), "ultrametric"),
+    ):
+        with pytest.raises(InputError, match=said):
+            hierarchical_equilibrium(game)
+
+
+def test_coordinated_play_lowers_the_social_cost_and_ends():
+    rng = np.random.default_rng(5)
+    for k in range(60):
+        arrays = draw(rng, sizes=k % 4 == 0)
+        game, t = PlacementGame(*arrays), truth(*arrays)
+        p = int(rng.integers(len(t.tiers)))
+        s = best_response_dynamics(game, t.tiers[p], coordinated=True)
+        assert s.flags == 0 and t.social.min() - 1e-9 <= s.value.social_s <= t.social[p] + 1e-9
+        for i in range(game.workers_count):  # no worker can lower it alone
+            same = (np.delete(t.tiers, i, 1) == np.delete(s.value.tier, i, 0)).all((1, 2))
+            assert t.social[same].min() >= s.value.social_s - 1e-9
+
+
+def test_a_game_that_is_too_large_is_refused_with_its_size():
+    game = PlacementGame(np.ones((20, 20)), [1.0], [5.0], complete(20, 1.0), 5.0)
+    with pytest.raises(InputError, match="profiles; accepted are at most"):
+        equilibria(game)
+
+
+def test_hundreds_of_blocks_settle_at_an_equilibrium():
+    rng = np.random.default_rng(0)
+    w = rng.zipf(1.5, (16, 400)).clip(max=500) * rng.uniform(0.5, 1.0, (16, 400))
+    s = best_response_dynamics(PlacementGame(w, [0.1, 2.0], [20.0, 60.0], two_level(16, 8, 0.5, 4.0), 60.0))
+    assert s.flags == 0 and (s.certificate["gain_s"] <= 1e-12 * s.value.cost_s).all()
+    assert ((s.value.tier == 0).sum(1) <= 20).all() and ((s.value.tier == 1).sum(1) <= 60).all()

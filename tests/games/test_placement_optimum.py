@@ -1,0 +1,121 @@
+"""Optimum, bounds and prices of anarchy of placement games against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.core.errors import InputError
+from dmodels.games.placement import PlacementGame, isolated_s, placement
+from dmodels.games.placement_anarchy import price_of_anarchy
+from dmodels.games.placement_bound import best_bound, price_bound
+from dmodels.games.placement_networks import complete, fat_tree, line, two_level
+from dmodels.games.placement_optimum import greedy_optimum, social_optimum
+from dmodels.games.placement_sharing import access_s, recompute_s, value_of_sharing
+from tests.games.placement_brute import draw, truth
+
+
+def check(seed: int, count: int) -> None:
+    """Optimum, greedy, bounds and intervals of `count` games, every other one with blocks of unequal size."""
+    rng = np.random.default_rng(seed)
+    for k in range(count):
+        arrays = draw(rng, sizes=k % 2 == 1)
+        if k % 3 == 0:  # the exact inner minimum on a hierarchy
+            n = len(arrays[0])
+            d = fat_tree(n, (2,), tuple(np.sort(rng.integers(0, 6, 2)).astype(float)))
+            arrays = (arrays[0], np.tile(arrays[1][:1], (n, 1)), arrays[2], d, *arrays[4:])
+        game, t = PlacementGame(*arrays), truth(*arrays)
+        least, nothing = t.social.min(), float((arrays[0] * arrays[4]).sum())
+        slack = 1e-7 * (1 + nothing)
+        s, greedy, bound = social_optimum(game), greedy_optimum(game), best_bound(game, iterations=15)
+        np.testing.assert_allclose(placement(game, s.value.tier).social_s, least, atol=slack)
+        assert s.certificate["lp_bound_s"] - slack <= s.certificate["bound_s"] <= least + slack
+        assert s.flags == 0 and abs(s.certificate["bound_s"] - least) <= 10 * slack
+        assert placement(game, greedy.value.tier).social_s >= least - slack
+        assert greedy.value.social_s <= greedy.certificate["greedy_s"] + slack
+        assert greedy.certificate["half_s"] - slack <= greedy.certificate["bound_s"] <= least + slack
+        if k % 2 == 0:  # one size: at least half of the savings
+            assert nothing - greedy.certificate["greedy_s"] >= (nothing - least) / 2 - slack
+        assert bound.value <= least + slack
+        assert bound.value <= max(price_bound(game, bound.certificate["prices"]), 0.0) + slack
+        prices = rng.uniform(0, 5, arrays[1].shape)
+        prices[~np.isfinite(arrays[2])] = 0.0
+        assert price_bound(game, prices) <= least + slack  # any prices
+        assert price_bound(game, s.certificate["prices"]) <= least + slack
+        if k % 3 == 0:
+            assert price_bound(game, s.certificate["prices"]) >= s.certificate["lp_bound_s"] - slack
+        exact, loose = price_of_anarchy(game), price_of_anarchy(game, max_profiles=0, starts=2)
+        assert exact.exact and exact.exists == int(t.stable.any())
+        if t.stable.any() and least > 0:
+            worst, best = t.social[t.stable].max() / least, t.social[t.stable].min() / least
+            np.testing.assert_allclose([exact.lower, exact.upper], worst, rtol=1e-9)
+            np.testing.assert_allclose([exact.stability_lower, exact.stability_upper], best, rtol=1e-9)
+            assert loose.upper >= worst * (1 - 1e-7)
+            if loose.exists == 1:
+                assert loose.lower <= worst * (1 + 1e-7) and loose.stability_upper >= best * (1 - 1e-7)
+                assert loose.stability_lower <= best * (1 + 1e-9)
+        elif not t.stable.any():
+            assert np.isnan(exact.lower) and loose.exists == -1 and "no pure equilibrium" in str(exact)
+
+
+def test_optimum_bounds_and_prices_hold_the_truth():
+    check(0, 60)
+
+
+@pytest.mark.slow
+def test_optimum_bounds_and_prices_hold_the_truth_in_thousands_of_games():
+    check(1, 2000)
+
+
+def test_lagrange_bound_is_near_a_known_optimum():
+    rng = np.random.default_rng(2)
+    w = rng.zipf(1.7, (6, 30)).clip(max=60).astype(float)
+    game = PlacementGame(w, [0.1, 1.0], [3.0, 5.0], two_level(6, 3, 0.5, 2.0), 12.0)
+    exact = social_optimum(game, time_limit_s=20.0, rel_gap=1e-3)
+    found = best_bound(game, exact.value.social_s, 150)
+    low, high = float(found.value), exact.value.social_s
+    assert 0.97 * high <= low <= high + 1e-9
+    np.testing.assert_allclose(price_bound(game, found.certificate["prices"]), low, rtol=1e-12)
+
+
+def test_bounds_on_a_line_come_from_a_dual():
+    rng = np.random.default_rng(4)
+    game = PlacementGame(rng.integers(0, 9, (5, 12)), [0.5], [2.0], line(5, 1.0), 8.0)
+    exact = social_optimum(game)
+    assert 0.8 * exact.value.social_s <= best_bound(game).value <= exact.value.social_s + 1e-9
+
+
+@pytest.mark.parametrize("prices", [[[-1.0]], [[np.nan]], [1.0]])
+def test_bad_prices_are_refused(prices):
+    with pytest.raises(InputError):
+        price_bound(PlacementGame([[3.0, 1.0]], [1.0], [1.0], [[0.0]], 5.0), prices)
+
+
+def test_programmes_that_are_too_large_are_refused():
+    with pytest.raises(InputError, match="variables"):
+        social_optimum(PlacementGame(np.ones((40, 4000)), [1.0], [5.0], line(40, 1.0), 50.0))
+
+
+@given(seed=st.integers(0, 2**31))
+def test_sharing_is_ordered(seed):
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 5)), int(rng.integers(1, 8))
+    game = PlacementGame(rng.integers(0, 9, (n, m)), [0.5], [2.0], complete(n, 1.0), 8.0)
+    s = value_of_sharing(game, iterations=5)
+    assert s.bound_s <= s.coordinated.social_s + 1e-9 <= s.selfish.social_s + 2e-9
+    assert s.selfish.social_s <= s.isolated_s + 1e-9 == isolated_s(game).sum() + 1e-9
+    low, high = s.coordination_frac
+    assert 0 <= s.pooling_frac <= 1 and -1e-12 <= low <= high + 1e-12 and "pooling saves" in str(s)
+
+
+def test_block_costs_from_hardware():
+    from dmodels.catalog import gpu, model
+    from dmodels.core.hardware import Parallel
+
+    assert access_s(160 * 2**20, 25e9) == pytest.approx(6.71e-3, rel=1e-3)
+    llama, h100 = model("llama-3-70b"), gpu("h100_sxm")
+    one, two = (float(recompute_s(llama, h100, Parallel(tp=8), tokens)) for tokens in (512, 4096))
+    flops = 2 * 70e9 * 4096
+    assert 0 < one < two and two > flops / (8 * 989e12)  # never below the roofline of eight GPUs

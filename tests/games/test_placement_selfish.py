@@ -1,0 +1,115 @@
+"""Selfish caching without capacities, and the cache paradox."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.games.placement import PlacementGame
+from dmodels.games.placement_networks import complete, line, ring
+from dmodels.games.placement_paradox import at_risk, more_memory, rises
+from dmodels.games.placement_selfish import (
+    CachingGame,
+    caching_cost_s,
+    caching_equilibrium,
+    caching_range,
+    line_price_bound,
+    line_range,
+)
+
+
+def brute(game):
+    """(costs of equilibria, least cost) by the definition."""
+    n = len(game.distance_s)
+    pays = {kept: caching_cost_s(game, kept) for kept in itertools.product((False, True), repeat=n)}
+    flip = lambda kept, i: (*kept[:i], not kept[i], *kept[i + 1 :])
+    stable = [c.sum() for kept, c in pays.items() if all(not pays[flip(kept, i)][i] < c[i] for i in range(n))]
+    return stable, min(c.sum() for c in pays.values())
+
+
+def test_costs_by_hand():
+    game = CachingGame(line(3, 1.0), 5.0, [1.0, 2.0, 3.0], 7.0)
+    assert caching_cost_s(game, [True, False, False]).tolist() == [5.0, 2.0, 6.0]
+    assert caching_cost_s(game, [False] * 3).tolist() == [7.0, 14.0, 21.0]
+    assert np.isinf(caching_cost_s(game.replace(recompute_s=np.array(np.inf)), [False] * 3)).all()
+
+
+def test_ranges_equal_brute_force():
+    rng = np.random.default_rng(0)
+    for k in range(150):
+        n = int(rng.integers(1, 6))
+        d = rng.integers(0, 6, (n, n)).astype(float)
+        gamma = np.inf if k % 2 else float(rng.integers(0, 9))
+        game = CachingGame(d, rng.integers(0, 7, n), rng.integers(0, 4, n), gamma)
+        stable, least = brute(game)
+        s = caching_range(game)
+        assert s.certificate["equilibria_count"] == len(stable) and s.value.optimum_s == least
+        assert bool(s.flags & int(Flag.INFEASIBLE)) == (not stable)
+        if stable:
+            assert (s.value.best_s, s.value.worst_s) == (min(stable), max(stable))
+            assert caching_cost_s(game, s.value.worst).sum() == s.value.worst_s
+
+
+def test_prices_of_known_networks():
+    assert caching_range(CachingGame(complete(6, 1.0), 3.0)).certificate["price_of_anarchy"] == 1.0
+    star = np.full((7, 7), 2.0)
+    star[0], star[:, 0] = 1.0, 1.0
+    assert caching_range(CachingGame(star, 2.0)).certificate["price_of_anarchy"] <= 2.0  # Chun: at most 2 on a star
+    assert caching_range(CachingGame(line(10, 1.0), 9.0)).certificate["price_of_anarchy"] == pytest.approx(
+        line_range(10, 9.0).worst_s / line_range(10, 9.0).optimum_s
+    )
+    assert line_price_bound(10, 0.5) == 1.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CachingGame(np.zeros((2, 3)), 1.0),
+        lambda: CachingGame(complete(2, 1.0), -1.0),
+        lambda: CachingGame(complete(2, 1.0), 1.0, [1.0, -1.0]),
+        lambda: CachingGame(-complete(2, 1.0), 1.0),
+        lambda: CachingGame(complete(2, 1.0), 1.0, 1.0, -1.0),
+        lambda: caching_range(CachingGame(complete(25, 1.0), 1.0)),
+        lambda: caching_equilibrium(CachingGame(ring(3, 1.0, directed=True), 1.5)),
+        lambda: line_range(0, 1.0),
+        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 1),
+    ],
+)
+def test_bad_input_is_refused(make):
+    with pytest.raises(InputError):
+        make()
+
+
+def test_more_memory_adds_to_one_tier_of_one_worker():
+    game = PlacementGame(np.ones((2, 2)), [1.0, 2.0], [1.0, 3.0], complete(2, 1.0), 5.0, block_bytes=[1.0, 2.0])
+    assert more_memory(game, 1, 1).capacity_bytes.tolist() == [[1.0, 3.0], [1.0, 5.0]]
+
+
+def test_the_optimum_never_rises_and_risks_are_what_enumeration_says():
+    rng = np.random.default_rng(1)
+    for _ in range(25):
+        n, m = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+        game = PlacementGame(rng.integers(0, 5, (n, m)), [1.0], rng.integers(0, 2, (n, 1)), line(n, 1.0), 4.0)
+        found = rises(game)
+        assert all(r.optimum_s[1] <= r.optimum_s[0] + 1e-9 for r in found)
+        risk = at_risk(game)
+        assert risk.exact and risk.at_risk == any(r.paradox for r in found)
+        assert risk.safe == (not risk.at_risk)
+        assert (np.array([r.worst_s[1] for r in found]) <= risk.ceiling_s + 1e-9).all()
+
+
+def test_adding_memory_can_take_the_equilibria_away():
+    game = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [[1.0, 1.0], [1.0, 0.0]], complete(2, 2.0), 5.0)
+    risk = at_risk(game)
+    assert risk.at_risk and np.isinf(risk.after_s[risk.worker * 2 + risk.tier == 3]) and "never settles" in str(risk)
+
+
+def test_everywhere_at_once_and_large_games():
+    rng = np.random.default_rng(0)
+    game = PlacementGame(rng.zipf(1.5, (8, 40)).clip(max=99), [0.1], [5.0], complete(8, 1.0), 20.0)
+    risk = at_risk(game, extra_bytes=40.0, together=True)
+    assert not risk.exact and risk.safe and risk.worker.tolist() == [-1] and str(risk).startswith("safe")

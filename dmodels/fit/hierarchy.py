@@ -28,19 +28,37 @@ RATIOS = ("expert_imbalance",)
 DEVIATION = {"all": 1.0, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "generation+backend": 0.15,
              "gpu+backend": 0.15, "precision": 0.05, "generation+precision": 0.2,
              "gpu+backend+precision": 0.2}  # fmt: skip
-#: Properties of models or of the method, not of a machine: one value for all (and one per architecture).
-SHARED = ("acceptance_frac", "expert_imbalance", "routing_spread_frac")
-#: What depends on the architecture's kernels, and on how prompts reach them.
+#: What may differ between cells (GPU, backend, precision); every other efficiency is the same for all of them.
+CELL = ("hbm_frac", "kv_frac", "flop_frac", "attention_flop_frac", "link_frac", "hop_us", "layer_us", "moe_layer_us",
+        "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")  # fmt: skip
+#: What belongs to a backend's scheduler.
+SCHEDULER = ("ahead_count", "prefill_batch_tokens")
+#: What depends on the architecture's kernels, on a backend's release, and on how prompts reach a deployment.
 SPECIAL = {
+    ("family", "flop_frac"): 0.3,
+    ("family", "attention_flop_frac"): 0.3,
+    ("family", "kv_frac"): 0.3,
     ("family", "layer_us"): 0.3,
     ("family", "moe_layer_us"): 0.3,
     ("family", "prefill_layer_us"): 0.3,
     ("family", "prompt_ms"): 0.3,
     ("family", "routing_spread_frac"): 0.5,
+    ("family+backend", "flop_frac"): 0.3,
+    ("family+backend", "attention_flop_frac"): 0.3,
     ("family+backend", "layer_us"): 0.2,
     ("family+backend", "moe_layer_us"): 0.2,
     ("family+backend", "prefill_layer_us"): 0.4,
     ("family+backend", "prompt_ms"): 0.4,
+    ("release", "layer_us"): 0.15,
+    ("release", "moe_layer_us"): 0.2,
+    ("release", "link_frac"): 0.2,
+    ("release", "hop_us"): 0.2,
+    ("release", "request_us"): 0.2,
+    ("release", "flop_frac"): 0.1,
+    ("release", "prefill_layer_us"): 0.2,
+    ("release", "prompt_ms"): 0.25,
+    ("release", "burst_frac"): 0.2,
+    ("release", "ahead_count"): 0.25,
     ("mode", "prompt_ms"): 0.5,
     ("mode", "prefill_layer_us"): 0.5,
     ("mode", "layer_us"): 0.2,
@@ -50,7 +68,9 @@ SPECIAL = {
     ("mode+gpu+backend", "burst_frac"): 0.4,
     ("mode+gpu+backend", "prefill_layer_us"): 0.3,
     ("mode+gpu+backend", "layer_us"): 0.3,
-    ("gpu+backend+precision", "slot_wait_count"): 1.5,
+    ("run", "prompt_ms"): 0.3,
+    ("run", "burst_frac"): 0.3,
+    ("run", "ahead_count"): 0.3,
 }
 
 
@@ -64,7 +84,8 @@ def generation(system: str) -> str:
     return "fp4" if gpu.peak_fp4_flop_per_s > 0 else "fp8" if gpu.peak_fp8_flop_per_s > 0 else "bf16"
 
 
-def levels(system: str, backend: str, precision: str, architecture: str, mode: str) -> tuple[str, ...]:
+def levels(system: str, backend: str, precision: str, architecture: str, mode: str,
+           release: str = "") -> tuple[str, ...]:  # fmt: skip
     """Names of the effects that add up for a row: "gpu=h200_sxm", "gpu+backend=h200_sxm+vllm", ..."""
     gen = generation(system)
     return (
@@ -81,27 +102,28 @@ def levels(system: str, backend: str, precision: str, architecture: str, mode: s
         f"family+backend={architecture}+{backend}",
         f"mode={mode}",
         f"mode+gpu+backend={mode}+{system}+{backend}",
+        f"release={backend}+{release}" if release else "release=",
+        f"run={mode}+{system}+{backend}+{precision}+{architecture}",
     )
 
 
 def row_levels(row: Row) -> tuple[str, ...]:
-    """The effects of a row. 16-bit rows leave their precision empty.
-
-    Rows whose layout is assumed form a mode of their own, so that wrong assumptions do not bend the others' effects.
-    """
+    """The effects of a row. 16-bit rows leave their precision empty."""
     separate = row.prefill != row.decode or row.mode == "disagg"
-    mode = "assumed" if not row.stated else "disagg" if separate else "agg"
-    return levels(row.system, row.backend, row.precision or "bf16", family(row.model_path), mode)
+    mode = "disagg" if separate else "agg"
+    return levels(row.system, row.backend, row.precision or "bf16", family(row.model_path), mode, row.release)
 
 
 def deviation(level: str, name: str) -> float:
     """Standard deviation of an effect of one level on one efficiency; 0: the level has no such effect."""
-    kind = level.split("=", 1)[0]
+    kind, _, which = level.partition("=")
+    if kind == "release" and not which:
+        return 0.0
     if (kind, name) in SPECIAL:
         return SPECIAL[kind, name]
-    if name in SHARED and kind != "all":
-        return 0.0
-    return DEVIATION.get(kind, 0.0)
+    if name in CELL or kind == "all" or (kind == "backend" and name in SCHEDULER):
+        return DEVIATION.get(kind, 0.0)
+    return 0.0
 
 
 def deviations(known: Sequence[str]) -> np.ndarray:

@@ -4,8 +4,8 @@ Exports of the InferenceX runs (they say `wip=` or `db-dump`) write an instance 
 tp = moe_tp * moe_ep with moe_tp = N and moe_ep = N, so that tp = 64 is an instance of 8; the same runs appear elsewhere
 as tp = 8. With attention data parallelism they put the product into `attention_dp_size`. Rows of separate prefill and
 decode instances from the same exports state the GPUs of one instance of each kind, but neither the number of instances
-nor whether attention is data parallel: these are assumed (`stated` is False) by the rules below, which are the habits
-of those rows that state both.
+nor whether attention is data parallel: the published deployments of those runs do (`recipes`). What is not listed there
+is assumed (`stated` is False) by the rules below, which are the habits of those rows that state both.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dmodels.core.errors import InputError
+
+from .recipes import Side, candidates, recipe
 
 #: Longest scale-up domain in the data (NVL72); an "aggregated" row above a node is a sum over separate instances.
 NODE_GPUS = 8.0
@@ -30,6 +32,7 @@ class Layout(NamedTuple):
     dp: float = 1.0
     ep: float = 1.0
     instances: float = 1.0
+    batch: float = math.inf  # most requests that decode at a time, per instance or dp rank
 
     @property
     def gpus(self) -> float:
@@ -37,8 +40,18 @@ class Layout(NamedTuple):
         return self.tp * self.dp
 
 
-def layouts(cell: Mapping[str, str], mode: str) -> tuple[Layout, Layout, float, bool]:
-    """Decode layout, prefill layout, concurrent clients, and whether the row states all of it."""
+class Deployment(NamedTuple):
+    """What a row ran on."""
+
+    decode: Layout
+    prefill: Layout
+    concurrency: float  # clients
+    stated: bool  # by the row, or by the only published deployment that agrees with it
+    draft_tokens: float | None = None  # drafted per step, where the deployment says so
+
+
+def layouts(cell: Mapping[str, str], mode: str) -> Deployment:
+    """The deployment of a row."""
     if mode == "disagg":
         return _separate(cell)
     dp = max(whole(cell, "attention_dp_size", 0.0), 1.0)
@@ -48,14 +61,14 @@ def layouts(cell: Mapping[str, str], mode: str) -> tuple[Layout, Layout, float, 
     if whole(cell, "pp_size", 1.0) > 1:
         raise InputError(f"pp_size is {cell['pp_size']}; rows with pipeline stages are not supported")
     if tp > NODE_GPUS and ep == 1 and tp == moe_tp:
-        return *_sum_of_instances(tp, clients), clients, False
+        return Deployment(*_sum_of_instances(tp, clients), clients, False)
     if _is_inferencex(cell) and ep > 1 and moe_tp * ep == tp * dp:
         if moe_tp > 1:  # GPUs written as moe_tp
             tp, dp = (1.0, moe_tp) if dp > 1 else (moe_tp, 1.0)
         elif tp > 1:  # tensor-parallel attention; the dp column repeats tp
             dp = 1.0
     layout = Layout(tp, dp, min(ep, tp * dp))
-    return layout, layout, clients, True
+    return Deployment(layout, layout, clients, True)
 
 
 def whole(cell: Mapping[str, str], column: str, default: float | None = None) -> float:
@@ -78,7 +91,7 @@ def stated_concurrency(cell: Mapping[str, str]) -> float:
     return float(found[1]) if found else 0.0
 
 
-def _separate(cell: Mapping[str, str]) -> tuple[Layout, Layout, float, bool]:
+def _separate(cell: Mapping[str, str]) -> Deployment:
     prefill, decode = (_side(cell, side) for side in ("prefill", "decode"))
     batch, clients = whole(cell, "decode_batch_size", 0.0), stated_concurrency(cell)
     stated = min(prefill.instances, decode.instances) > 0
@@ -86,16 +99,26 @@ def _separate(cell: Mapping[str, str]) -> tuple[Layout, Layout, float, bool]:
     if clients < 1:
         raise InputError("concurrency is missing; state decode_batch_size, or silicon_concurrency in the data source")
     if stated:
-        return decode, prefill, clients, True
+        same = [r for r in candidates(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
+                if _layout(r.decode)._replace(batch=math.inf) == decode]  # fmt: skip
+        return Deployment(decode._replace(batch=same[0].decode.batch) if same else decode, prefill, clients, True)
+    listed, only = recipe(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
+    if listed:
+        return Deployment(_layout(listed.decode), _layout(listed.prefill), clients, only, listed.draft_tokens)
     if decode.gpus == 1 and LARGE.search(cell.get("model_path", "")):  # does not fit: the export lost the layout
         prefill = Layout(4.0)
         decode = Layout(1.0, 32.0, 32.0) if clients >= 256 else Layout(4.0)
     gpus, expert = decode.gpus, decode.gpus if decode.ep > 1 else 1.0
     prefill = Layout(1.0, prefill.gpus, prefill.gpus if prefill.ep > 1 else 1.0, 0.0)
     if (gpus >= NODE_GPUS or expert > 1) and (gpus >= 3 * NODE_GPUS or clients >= 32 * gpus):
-        return Layout(1.0, gpus, gpus, 1.0), prefill, clients, False  # wide or full: attention is replicated
+        wide = Layout(1.0, gpus, gpus, 1.0)  # or full: attention is replicated
+        return Deployment(wide, prefill, clients, False)
     several = 1.0 if cell.get("backend") == "sglang" else min(4.0, clients)
-    return Layout(gpus, 1.0, expert, several), prefill, clients, False
+    return Deployment(Layout(gpus, 1.0, expert, several), prefill, clients, False)
+
+
+def _layout(side: Side) -> Layout:
+    return Layout(side.tp, side.dp, side.ep, side.instances, side.batch)
 
 
 def _side(cell: Mapping[str, str], side: str) -> Layout:

@@ -38,6 +38,7 @@ class Points(Record):
     decode: Parallel
     prefill: Parallel
     decode_instances: Real = quantity()
+    decode_batch: Real = quantity()  # most requests that decode at a time, per instance or dp rank
     prefill_instances: Real = quantity()
     separate: Real = quantity()  # 1: prefill and decode on instances of their own
     isl: Real = quantity()
@@ -78,6 +79,7 @@ def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         decode=parallel(lambda r: r.decode),
         prefill=parallel(lambda r: r.prefill),
         decode_instances=column(lambda r: r.decode.instances),
+        decode_batch=np.minimum(column(lambda r: r.decode.batch), 1e9),
         prefill_instances=column(lambda r: r.prefill.instances),
         separate=column(lambda r: r.mode == "disagg" or r.prefill != r.decode),
         isl=LENGTH_FRAC * column(lambda r: r.isl),

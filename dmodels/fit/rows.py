@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ class Row:
     stated: bool  # the row states the whole layout; otherwise parts are assumed
     draft_tokens: float  # drafted per step (speculative decoding)
     stream_interval: float  # tokens per message to the client
+    release: str = ""  # of the backend: "0.19.0"; "" where it is not stated
     source: str = ""
     ttft_s: float = math.nan
     tpot_s: float = math.nan
@@ -88,7 +90,7 @@ def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
     mode = cell.get("mode") or "agg"
     if mode not in MODES:
         raise InputError(f"mode is {mode!r}; accepted are {', '.join(MODES)}")
-    decode, prefill, concurrency, stated = layouts(cell, mode)
+    ran, run = layouts(cell, mode), settings(cell, mode)
     return Row(
         id=cell["id"],
         model_path=cell["model_path"],
@@ -100,15 +102,27 @@ def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
         mode=mode,
         isl=whole(cell, "isl"),
         osl=whole(cell, "osl"),
-        concurrency=concurrency,
-        decode=decode,
-        prefill=prefill,
-        stated=stated,
-        **settings(cell, mode)._asdict(),
+        concurrency=ran.concurrency,
+        decode=ran.decode,
+        prefill=ran.prefill,
+        stated=ran.stated,
+        draft_tokens=run.draft_tokens if ran.draft_tokens is None else ran.draft_tokens,
+        stream_interval=run.stream_interval,
+        release=release(cell.get("backend_version", "")),
         source=cell.get("silicon_data_source", ""),
         ttft_s=_latency_s(cell, "silicon_ttft_ms", measured),
         tpot_s=_latency_s(cell, "silicon_tpot_ms", measured),
     )
+
+
+def release(version: str) -> str:
+    """A backend's version without the marks of builds and candidates.
+
+    >>> release("v0.5.8.post1"), release("1.2.0rc6.post3"), release("nightly-dev-20260402")
+    ('0.5.8', '1.2.0', '')
+    """
+    found = re.match(r"v?(\d+\.\d+(\.\d+)?)", version)
+    return found[1] if found else ""
 
 
 def _latency_s(cell: Mapping[str, str], column: str, needed: bool) -> float:

@@ -39,7 +39,9 @@ class Efficiency(Record):
     burst_frac: Real = quantity(0.11)  # of the requests in flight, those whose prompts are ahead of a new one
     prompt_ms: Real = quantity(55.0)  # tokenizer, HTTP and scheduling before a prompt's first step
     dp_wait_steps: Real = quantity(40.0)  # steps a prompt waits for the other ranks of attention data parallelism
-    slot_wait_count: Real = quantity(0.01)  # requests that wait for a slot although the cache has room
+    ahead_count: Real = quantity(1.0)  # prompts that arrive together with one at any load, apart from that burst
+    prefill_batch_tokens: Real = quantity(8192.0)  # of queued prompts that share one step
+    dispatch_spread: Real = quantity(0.5)  # of requests over instances; 1: as if each were drawn at random
 
 
 class Step(NamedTuple):

@@ -67,16 +67,18 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
     slots = resident_max_count(model, gpu, parallel, isl, osl)
     most = jnp.minimum(concurrency, jnp.maximum(slots, 1.0))
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
-    alone_of, mixed_of = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
+    alone_of, mixed_of, shared_of = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
+    ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) + e.ahead_count * (1.0 - 1.0 / jnp.maximum(most, 1.0))
+    shared, sharing = shared_of(most)
+    queue = ahead / parallel.dp * (shared - alone_of(most)) / sharing
 
     def times(decoding):
         alone, mixed = alone_of(decoding), mixed_of(decoding)
         return alone, mixed, alone / gain + decoding / osl / parallel.dp * (mixed - alone)
 
     def admitted_s(alone, mixed):
-        ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) / parallel.dp * (mixed - alone)
         ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
-        return e.prompt_ms * 1e-3 + mixed + 0.5 * alone + ahead + ranks
+        return e.prompt_ms * 1e-3 + mixed + 0.5 * alone + queue + ranks
 
     def once(_, decoding):
         alone, mixed, tpot = times(decoding)
@@ -84,7 +86,7 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
 
     decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
     alone, mixed, tpot = times(decoding)
-    waiting = jnp.maximum(concurrency / most - 1.0, 0.0) + e.slot_wait_count / most
+    waiting = _slot_wait(concurrency / parallel.dp, jnp.maximum(slots, 1.0) / parallel.dp, parallel.dp, e)
     first = admitted_s(alone, mixed) + waiting * osl * tpot
     tokens_per_s = concurrency * osl / (first + osl * tpot)  # Little's law
     flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
@@ -93,34 +95,37 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
 
 def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_instances: Real, decode: Parallel,
                         decode_instances: Real, isl: Real, osl: Real, concurrency: Real,
-                        efficiency: Efficiency | None = None, draft_tokens: Real = 0.0) -> Serving:  # fmt: skip
+                        efficiency: Efficiency | None = None, draft_tokens: Real = 0.0,
+                        decode_batch: Real = float("inf")) -> Serving:  # fmt: skip
     r"""TTFT and TPOT of a closed loop over separate prefill and decode instances, rate-matched.
 
     Prompts queue for the prefill instances (service S, m = instances x dp at a time), the cache moves to a decode
     instance over the network, and the answer is decoded in Z = osl TPOT(n). With Schweitzer's approximation the
-    residence at prefill is R = S (1 + Q/m), Q = C R/(R + Z), and the smaller of that and the bound X <= m/S rules:
-    where prefill is slower, TTFT = C S/m - Z, and the decoders idle. `prefill_instances` of 0 means rate-matched: as
-    many as keep up with the decoders.
+    residence at prefill is R = S + S' Q/m, Q = C R/(R + Z), with S' <= S the time per prompt of a full step of queued
+    prompts; where prefill is slower, R -> C S'/m - Z, and the decoders idle. `prefill_instances` of 0 means
+    rate-matched: as many as keep up with the decoders. `decode_batch` is the most requests that an instance (or each
+    of its dp ranks) is set to decode at a time; the cache may hold fewer.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
-    slots = resident_max_count(model, gpu, decode, isl, osl)
-    alone_of, _ = _steps(model, gpu, decode, context, isl, e, draft_tokens)
-    _, prompt_of = _steps(model, gpu, prefill, context, isl, e, 0.0)
-    service = prompt_of(0.0)
+    slots = jnp.minimum(resident_max_count(model, gpu, decode, isl, osl), decode_batch * decode.dp)
+    alone_of, _, _ = _steps(model, gpu, decode, context, isl, e, draft_tokens)
+    _, prompt_of, shared_of = _steps(model, gpu, prefill, context, isl, e, 0.0)
+    shared, sharing = shared_of(0.0)
+    service, queued = prompt_of(0.0), shared / sharing
     transfer = terms.kv_read_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
     fixed = e.prompt_ms * 1e-3 + transfer
 
     each = concurrency / decode_instances
     most = jnp.minimum(each, jnp.maximum(slots, 1.0))
-    matched = jnp.maximum(concurrency * service / (osl * alone_of(most) / gain + fixed), prefill.dp)
+    matched = jnp.maximum(concurrency * queued / (osl * alone_of(most) / gain + fixed), prefill.dp)
     servers = jnp.where(prefill_instances > 0, prefill_instances * prefill.dp, matched)
 
     def times(decoding):
         tpot = alone_of(decoding) / gain
         life = osl * tpot + fixed
-        b = life - service - service * concurrency / servers  # R = S (1 + C R / (m (R + Z))): a quadratic in R
+        b = life - service - queued * concurrency / servers  # R = S + S' C R / (m (R + Z)): a quadratic in R
         return tpot, life, 0.5 * (-b + jnp.sqrt(b**2 + 4.0 * service * life))
 
     def once(_, decoding):
@@ -129,20 +134,42 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
 
     decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
     tpot, _, residence = times(decoding)
-    waiting = jnp.maximum(each / most - 1.0, 0.0)
-    ahead = e.burst_frac * jnp.maximum(concurrency / servers - 1.0, 0.0) * service
-    first = fixed + residence + ahead + (1.0 + waiting * osl) * tpot
+    ahead = e.burst_frac * jnp.maximum(concurrency / servers - 1.0, 0.0) * queued
+    admitted = fixed + residence + ahead
+    elsewhere = jnp.maximum(slots, 1.0) * admitted / (osl * tpot)  # when full, those at prefill hold no slot
+    ranks = decode_instances * decode.dp
+    waiting = _slot_wait((each - elsewhere) / decode.dp, jnp.maximum(slots, 1.0) / decode.dp, ranks, e)
+    first = admitted + (1.0 + waiting * osl) * tpot
     flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
     return Serving(first, tpot, decoding, slots, decode_instances * decoding / tpot, flags)
 
 
+def _slot_wait(requests, slots, ranks, e):
+    """Wait for a slot, in decode times of an answer: E max(k - slots, 0)/slots of the k requests sent to one's rank.
+
+    A router that does not know which rank is free leaves k spread about its mean, by `dispatch_spread` of what drawing
+    a rank at random would; k is taken as normal, and a request is itself one of those that it finds (size bias).
+    """
+    variance = e.dispatch_spread**2 * (1.0 - 1.0 / ranks)
+    deviation = jnp.sqrt(variance * jnp.maximum(requests, 0.0) + 1e-12)
+    excess = (requests + variance - slots) / deviation
+    density = jnp.exp(-0.5 * jnp.minimum(excess**2, 1400.0)) / (2.0 * jnp.pi) ** 0.5
+    return deviation * (excess * jax.scipy.special.ndtr(excess) + density) / slots
+
+
 def _steps(model, gpu, parallel, context, isl, e, draft_tokens):
-    """t(n, 0) and t(n, isl): a step of n decoding requests, without and with one new prompt on every dp rank."""
+    """t(n, 0) and t(n, isl): a step of n decoding requests, without and with one new prompt on every dp rank; and
+    t(n, k isl) with k: as many prompts as share a step when they queue."""
+    sharing = jnp.maximum(e.prefill_batch_tokens / isl, 1.0)
 
     def alone(decoding):
         return step(model, gpu, parallel, decoding, context, 0.0, 0.0, e, draft_tokens).total_s
 
-    def mixed(decoding):
-        return step(model, gpu, parallel, decoding, context, parallel.dp * isl, isl / 2.0, e, draft_tokens).total_s
+    def mixed(decoding, prompts=1.0):
+        new = parallel.dp * isl * prompts
+        return step(model, gpu, parallel, decoding, context, new, isl / 2.0, e, draft_tokens).total_s
 
-    return alone, mixed
+    def shared(decoding):
+        return mixed(decoding, sharing), sharing
+
+    return alone, mixed, shared

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 import pytest
 
-from dmodels.fit import hierarchy, silicon
+from dmodels.fit import descent, hierarchy, silicon
 from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load, quantiles
 from dmodels.fit.points import to_points
 from dmodels.fit.predict import errors, noise_floor, outliers, predict
@@ -41,14 +41,42 @@ def _with(row, ttft_s, tpot_s):
     return replace(row, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
-def test_the_rowwise_derivative_is_the_models_own():
+def test_slopes_are_the_models_own_derivatives():
     points, table = to_points(rows(4))
     halves, _ = silicon._split(points)
     u = jnp.asarray(np.tile(hierarchy.origin(), (len(table.rows), 1)))
-    direction = jnp.asarray(np.random.default_rng(0).normal(size=u.shape))
-    _, ours = jax.jvp(lambda v: silicon._rowwise(v, halves), (u,), (direction,))
-    plus, minus = (silicon.log_latencies(halves, u + h * direction) for h in (1e-6, -1e-6))
-    np.testing.assert_allclose(ours, (plus - minus) / 2e-6, rtol=1e-5, atol=1e-7)
+    direction = np.random.default_rng(0).normal(size=u.shape)
+    _, slope = descent.slopes(halves, u)
+    plus, minus = (descent.log_latencies(halves, u + h * direction) for h in (1e-6, -1e-6))
+    np.testing.assert_allclose(np.einsum("nkp,np->nk", slope, direction), (plus - minus) / 2e-6, rtol=1e-5, atol=1e-7)
+
+
+def test_the_least_loss_is_the_one_that_optimistix_finds():
+    """A stranger's Levenberg-Marquardt on the same loss: no lower, and no less."""
+    points, table = to_points(rows(16, slower=1.3))
+    found = silicon.fit(points, table.rows, max_steps=40)
+    halves, order = silicon._split(points)
+    known = [table.rows[i] for i in order]
+    place = {level: i for i, level in enumerate(found.levels)}
+    paths = np.array([[place[level] for level in hierarchy.row_levels(row)] for row in known])
+    scale = hierarchy.deviations(found.levels)
+    measured = np.log([[row.ttft_s, row.tpot_s] for row in known])
+    weight = silicon._weights(known)
+
+    def residuals(z, _):
+        beta = z * scale
+        r = (measured - descent.log_latencies(halves, hierarchy.origin() + beta[paths].sum(axis=1))) / descent.SIGMA
+        t = jnp.maximum((r / descent.ROBUST) ** 2, 1e-12)
+        return jnp.sqrt(weight)[:, None] * r * jnp.sqrt(jnp.log1p(t) / t), z
+
+    def loss(z):
+        return sum(float((part**2).sum()) for part in residuals(z, None))
+
+    start = jnp.zeros(scale.shape)
+    theirs = optx.least_squares(residuals, optx.LevenbergMarquardt(1e-6, 1e-6), start, max_steps=60, throw=False).value
+    ours = loss(jnp.asarray(found.beta / np.where(scale > 0, scale, 1.0)))
+    assert ours == pytest.approx(loss(theirs), rel=0.01)
+    assert ours < 0.2 * loss(start)
 
 
 def test_a_machine_that_is_half_as_fast_is_learnt():
@@ -108,7 +136,7 @@ def test_links_are_inverses_and_the_file_keeps_the_effects():
 
 def test_a_cell_deviates_in_a_dozen_efficiencies_or_fewer():
     own = [name for name in hierarchy.NAMES if hierarchy.deviation("gpu+backend+precision=x", name) > 0]
-    assert len(own) <= 14 and not set(own) & set(hierarchy.SHARED)
+    assert tuple(own) == hierarchy.CELL and len(own) <= 12
 
 
 def test_folds_hold_out_copies_together_and_every_row_once():

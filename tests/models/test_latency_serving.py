@@ -19,7 +19,7 @@ LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=8
                   embedding_params=8192 * 128256)  # fmt: skip
 
 FP8 = LLAMA_70B.replace(attention_dtype_bytes=1.0, dense_dtype_bytes=1.0, kv_dtype_bytes=1.0)
-PATIENT = Efficiency(slot_wait_count=1e-9)
+PATIENT = Efficiency()
 
 
 @jax.jit
@@ -75,6 +75,33 @@ def test_too_few_prefill_instances_rule_the_rate():
     assert few / 100.0 == pytest.approx(1.0 / service, rel=0.02)  # one server, always busy
     assert rate(4.0)[0] == pytest.approx(4 * few, rel=0.05)
     assert s.ttft_s > 100 * service
+
+
+def test_a_decode_batch_below_the_clients_makes_the_others_wait_for_an_answer():
+    """192 clients, 4 instances set to decode 32 at a time: (192/128 - 1) answers, less what they spend at prefill."""
+
+    def run(batch, spread=1e-6):
+        return serve_disaggregated(FP8, H200, Parallel(), 8.0, Parallel(2.0), 4.0, 1000.0, 900.0, 192.0,
+                                   Efficiency(dispatch_spread=spread), decode_batch=batch)  # fmt: skip
+
+    full, free = run(32.0), run(1000.0)
+    assert full.ttft_s == pytest.approx(0.5 * 900 * float(full.tpot_s), rel=0.05)
+    assert free.ttft_s < 0.15 * full.ttft_s and full.tpot_s < free.tpot_s
+    assert run(1000.0, 0.5).ttft_s == pytest.approx(float(free.ttft_s), rel=1e-6)  # room everywhere: nobody waits
+    assert run(50.0, 1.0).ttft_s > 1.25 * run(50.0).ttft_s  # 200 slots would do, if requests were spread evenly
+
+
+def test_queued_prompts_share_steps_and_their_overhead():
+    """One prefill instance rules the rate: prompts of 500 tokens share steps of 8,000 and their launches."""
+
+    def rate(batch_tokens):
+        e = Efficiency(prefill_batch_tokens=batch_tokens, prefill_layer_us=1000.0)
+        s = serve_disaggregated(FP8, H200, Parallel(), 1.0, Parallel(2.0), 8.0, 500.0, 10.0, 4000.0, e)
+        return float(s.tokens_per_s) / 10.0
+
+    alone = float(prefill_s(FP8, H200, Parallel(), 500.0, Efficiency(prefill_layer_us=1000.0)))
+    assert rate(500.0) == pytest.approx(1.0 / alone, rel=0.02)
+    assert rate(8000.0) > 1.5 * rate(500.0)
 
 
 def test_zero_prefill_instances_mean_enough_of_them():

@@ -1,0 +1,156 @@
+r"""Levenberg-Marquardt for many rows that each feel few of many effects.
+
+A row's latencies depend on its own efficiencies only, and those on the dozen levels that the row belongs to. So JAX
+gives the derivative of every row by its efficiencies (one forward derivative per efficiency for all rows), and the
+normal equations are assembled from that as sparse matrices. The robust loss is reweighted at every step
+(iteratively reweighted least squares), and a step is taken only if it lowers the loss.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from dmodels.models.latency_serving import serve, serve_disaggregated
+
+from . import hierarchy
+from .points import Points
+
+#: Spread of log TTFT and log TPOT that a good model leaves; sets their weights against each other and the priors.
+SIGMA = np.array([0.25, 0.10])
+#: Residuals beyond c sigmas count less and less.
+ROBUST = 2.5
+#: A step that lowers the loss by less than this share ends the search.
+ENOUGH = 1e-3
+#: Longest step of one whitened effect, in its standard deviations.
+LONGEST = 3.0
+
+
+class Halves(NamedTuple):
+    """Rows by the formula that serves them: one kind of instance, or separate prefill and decode instances."""
+
+    one: Points
+    two: Points
+
+
+class Problem(NamedTuple):
+    """Measured rows, and what they depend on."""
+
+    halves: Halves
+    paths: np.ndarray  # (n, levels of a row): which effects add up
+    scale: np.ndarray  # (levels, efficiencies): standard deviation of each effect; 0: there is none
+    measured: np.ndarray  # (n, 2): log TTFT, log TPOT
+    weight: np.ndarray  # (n,)
+    origin: np.ndarray  # (n, efficiencies): u where all z are 0
+
+
+class Found(NamedTuple):
+    """Whitened effects (levels, efficiencies), the matrix of the normal equations at them, and the steps taken."""
+
+    z: np.ndarray
+    information: np.ndarray
+    steps: int
+
+    def covariance(self) -> np.ndarray:
+        """Of the effects that exist, whitened: the Laplace approximation."""
+        return np.linalg.inv(self.information)
+
+
+def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
+    """(n, 2): logarithms of TTFT and TPOT in seconds at efficiencies u (n, names), rows of `halves.one` first."""
+    p, q = halves
+    cut = p.isl.shape[0]
+    e = hierarchy.efficiency(u[:cut])
+    one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens)
+    e = hierarchy.efficiency(u[cut:])
+    two = serve_disaggregated(q.model, q.gpu, q.prefill, q.prefill_instances, q.decode, q.decode_instances,
+                              q.isl, q.osl, q.concurrency, e, q.draft_tokens, q.decode_batch)  # fmt: skip
+    both = ((one, p.stream_interval), (two, q.stream_interval))
+    # the first message carries as many tokens as the others
+    pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]
+    return jnp.log(jnp.concatenate(pairs))
+
+
+@jax.jit
+def slopes(halves: Halves, u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`log_latencies` (n, 2) and their derivatives (n, 2, names) by each row's own u."""
+    value, push = jax.linearize(lambda v: log_latencies(halves, v), u)
+    by_name = jax.lax.map(lambda e: push(jnp.broadcast_to(e, u.shape)), jnp.eye(u.shape[-1]))
+    return value, jnp.transpose(by_name, (1, 2, 0))
+
+
+def minimise(problem: Problem, z: np.ndarray, max_steps: int) -> Found:
+    """The whitened effects of least robust loss plus |z|^2, from z (levels, efficiencies). Call it with 64-bit JAX."""
+    shape, active = problem.scale.shape, problem.scale.ravel() > 0
+    design = _Design(problem, active)
+    z = z.ravel()[active]
+    value, slope = design.evaluate(z)
+    loss, damping, steps = design.loss(z, value), 1e-3, 0
+    while True:
+        information, gradient = design.normal(z, value, slope)
+        if steps >= max_steps:
+            break
+        lower = False
+        while not lower and damping < 1e6:
+            damped = information + damping * np.diag(np.diag(information))
+            step = scipy.linalg.cho_solve(scipy.linalg.cho_factor(damped, overwrite_a=True), gradient)
+            trial = z + np.clip(step, -LONGEST, LONGEST)
+            trial_value, trial_slope = design.evaluate(trial)
+            trial_loss = design.loss(trial, trial_value)
+            lower = bool(trial_loss < loss)
+            damping = damping / 4.0 if lower else max(damping, 1e-3) * 8.0
+        if not lower:
+            break
+        gained, steps = loss - trial_loss, steps + 1
+        z, value, slope, loss = trial, trial_value, trial_slope, trial_loss
+        if gained < ENOUGH * loss:
+            information, _ = design.normal(z, value, slope)
+            break
+    full = np.zeros(active.size)
+    full[active] = z
+    return Found(full.reshape(shape), information, steps)
+
+
+class _Design:
+    """Where each row's derivatives stand in the sparse Jacobian."""
+
+    def __init__(self, problem: Problem, active: np.ndarray):
+        self.problem, self.active = problem, active
+        names = problem.scale.shape[1]
+        column = np.cumsum(active) - 1
+        effect = problem.paths[:, :, None] * names + np.arange(names)  # (n, levels of a row, names)
+        self.there = active[effect]
+        self.columns = column[effect][self.there]
+        self.rows = np.broadcast_to(np.arange(len(effect))[:, None, None], effect.shape)[self.there]
+        self.scales = problem.scale.ravel()[effect]
+        self.shape = (len(effect), int(active.sum()))
+
+    def evaluate(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        p = self.problem
+        effects = np.zeros(self.active.size)
+        effects[self.active] = z
+        effects = effects.reshape(p.scale.shape) * p.scale
+        value, slope = slopes(p.halves, jnp.asarray(p.origin + effects[p.paths].sum(axis=1)))
+        return np.asarray(value), np.asarray(slope)
+
+    def loss(self, z: np.ndarray, value: np.ndarray) -> float:
+        r = (self.problem.measured - value) / SIGMA
+        return float((self.problem.weight[:, None] * ROBUST**2 * np.log1p((r / ROBUST) ** 2)).sum() + z @ z)
+
+    def normal(self, z: np.ndarray, value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """J' W J + I and J' W r - z, with the weights of the robust loss at the present residuals."""
+        r = (self.problem.measured - value) / SIGMA
+        weight = self.problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2)
+        information, gradient = np.eye(self.shape[1]), -z
+        for k in range(len(SIGMA)):
+            entries = (slope[:, k, None, :] * self.scales)[self.there] / SIGMA[k]
+            jacobian = scipy.sparse.csr_matrix((entries, (self.rows, self.columns)), shape=self.shape)
+            weighted = scipy.sparse.diags(np.sqrt(weight[:, k])) @ jacobian
+            information = information + (weighted.T @ weighted).toarray()
+            gradient = gradient + jacobian.T @ (weight[:, k] * r[:, k])
+        return information, gradient

@@ -1,25 +1,21 @@
-"""The pictures of a plan as PNG files: cost against TTFT, and latency against load.
+"""The pictures of a plan as PNG files: cost against TTFT, and latency against load with operating point and knee.
 
 Run it: python examples/04_figures_of_a_plan.py [FOLDER]
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from dmodels import SLO, catalog
-from dmodels.report import plan_figures
+from dmodels.report import plan_figures, style
 from dmodels.studies.plan import plan, question
+from dmodels.studies.risks import loads
 
 chat = catalog.workload("azure-conv", rate_rps=200.0)
 answer = plan(question("llama-3.1-70b", ["h100_sxm", "h200_sxm"], chat, SLO(2.0, 0.08)))
 
-both = Figure(figsize=(11, 4), layout="constrained")
-for axes, draw in zip(both.subplots(1, 2), (plan_figures.cost_front, plan_figures.latency_against_load), strict=True):
-    axes.grid(True, linewidth=0.4, alpha=0.5)
-    partial(draw, answer)(axes)
+both, ((left, right),) = style.panels(1, 2, 11, 4)
+plan_figures.cost_front(answer, left)
+plan_figures.latency_against_load(loads(answer)[-1], right)
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-both.savefig(folder / "plan.png", dpi=110)
-print(folder / "plan.png")
+print(style.save(both, folder / "plan.png", dpi=110))

@@ -6,30 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from . import style
+
 
 def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
     """PoA-hat of each window (log scale) against its end, coloured by regime. Returns the axes."""
-    from matplotlib.figure import Figure
-
-    ax = ax or Figure(figsize=(7, 3.5), layout="constrained").add_subplot()
+    ax = ax or style.panel(7, 3.5)
     start_s, poa_hat, regime = (np.asarray(a) for a in (start_s, poa_hat, regime))
-    ax.plot(start_s, poa_hat, color="0.7", linewidth=1, zorder=1)
-    for code, name, colour in ((0, "below", "tab:blue"), (1, "transition", "tab:orange"), (2, "saturated", "tab:red")):
+    ax.plot(start_s, poa_hat, color=style.GRID, linewidth=1, zorder=1)
+    for code, name, place in ((0, "below", 0), (1, "transition", 4), (2, "saturated", 1)):
         at = regime == code
         if at.any():
-            ax.scatter(start_s[at], poa_hat[at], s=14, color=colour, label=name, zorder=2)
-    ax.set(xlabel="end of window [s]", ylabel="PoA-hat, Eq. (12)", yscale="log")
-    for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-        axis("{x:g}")
-    ax.legend(title="regime", frameon=False)
+            ax.plot(start_s[at], poa_hat[at], style.marker(place), markersize=4, color=style.colour(place), label=name,
+                    zorder=2)  # fmt: skip
+    ax.set(xlabel="end of window [s]", ylabel="PoA-hat, Eq. (12) [1]", yscale="log")
+    known = poa_hat[np.isfinite(poa_hat) & (poa_hat > 0)]
+    style.plain(ax.yaxis, wide=known.size > 0 and known.max() > 8 * known.min())
+    ax.legend(title="regime", title_fontsize=style.SMALL, **style.LEGEND)
     return ax
 
 
 def tau_omega_map(values, tau, omega, title: str, ax: Any = None, most: bool = False) -> Any:
     """One map: rows tau, columns omega, each cell with its number, the least (or `most`) in bold. Returns the axes."""
-    from matplotlib.figure import Figure
-
-    ax = ax or Figure(figsize=(4, 3.4), layout="constrained").add_subplot()
+    ax = ax or style.panel(4.4, 3.6)
     values = np.asarray(values, float)
     low, high = np.nanmin(values), np.nanmax(values)
     image = ax.imshow(values, cmap="YlOrRd", vmin=low, vmax=max(high, low * (1 + 1e-9) + 1e-12), aspect="auto")
@@ -39,21 +38,20 @@ def tau_omega_map(values, tau, omega, title: str, ax: Any = None, most: bool = F
         weight = "bold" if (i, j) == best else "normal"
         ax.text(j, i, f"{value:.4g}", ha="center", va="center", color="white" if dark else "black", weight=weight,
                 fontsize=8)  # fmt: skip
+    ax.grid(False)
     ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega", ylabel="tau", title=title)
     ax.set_xticklabels([f"{v:g}" for v in omega])
     ax.set_yticklabels([f"{v:g}" for v in tau])
-    ax.figure.colorbar(image, ax=ax)
+    ax.figure.colorbar(image, ax=ax).ax.tick_params(labelsize=style.SMALL)
     return ax
 
 
 def router_maps(maps, title: str = "") -> Any:
     """The four maps of a `studies.router_map.RouterMap` in one figure. Returns it."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 7), layout="constrained")
-    panels = (("price of anarchy of the law", maps.poa), ("TTFT P99 [s]", maps.ttft_p99_s),
+    figure, axes = style.panels(2, 2, 9.6, 7)
+    panels = (("price of anarchy of the law [1]", maps.poa), ("TTFT P99 [s]", maps.ttft_p99_s),
               ("ITL P99 [ms]", maps.itl_p99_s * 1e3), ("throughput [requests/s]", maps.throughput_rps))  # fmt: skip
-    for ax, (name, values) in zip(figure.subplots(2, 2).flat, panels, strict=True):
+    for ax, (name, values) in zip(axes.flat, panels, strict=True):
         tau_omega_map(values, maps.tau, maps.omega, name, ax, most=values is maps.throughput_rps)
     figure.suptitle(title)
     return figure
@@ -61,4 +59,4 @@ def router_maps(maps, title: str = "") -> Any:
 
 def save(ax: Any, path: Any) -> None:
     """Write the figure of `ax`; the suffix picks the format."""
-    ax.figure.savefig(path, dpi=150)
+    style.save(ax.figure, path)

@@ -109,7 +109,7 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
     at = [axes.transData.transform((axes.get_xlim()[1], np.clip(y, *sorted((low, high))))) for y, _, _ in ends]
     heights = np.array([inside.transform(point)[1] for point in at])
     lines = np.array([name.count("\n") + 1 for _, name, _ in ends])
-    step = 1.25 * size / (72 * 0.8 * axes.figure.get_figheight() * axes.get_position().height)
+    step = 1.25 * size / (72 * axes.bbox.height / axes.get_figure(root=True).dpi)
     for height, (_, name, place) in zip(_apart(heights, step * lines), ends, strict=True):
         axes.annotate(name, (1.0, height), (4, 0), xycoords="axes fraction", textcoords="offset points", va="center",
                       fontsize=size, color=writing(place))  # fmt: skip
@@ -135,11 +135,18 @@ def _apart(wanted: np.ndarray, room: np.ndarray) -> np.ndarray:
     return answer
 
 
-def plain(axis: Any) -> None:
-    """Ticks of a logarithmic axis as plain numbers (20, 50, 100), not as powers; few enough to be read."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def plain(axis: Any, wide: bool = True) -> None:
+    """Ticks of a logarithmic axis as plain numbers (20, 50, 100), not as powers; few enough to be read.
 
-    axis.set_major_locator(LogLocator(base=10.0, subs=(1.0, 2.0, 5.0), numticks=12))
+    `wide` is for axes over a factor of eight or so; narrower ones get ticks at steps that suit them.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    if wide:
+        axis.set_major_locator(LogLocator(base=10.0, subs=(1.0, 2.0, 5.0), numticks=12))
+    else:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.set_minor_formatter(NullFormatter())
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from dmodels.core.errors import InputError
 from dmodels.design.select import feasible, pareto_mask
 
-from .plan_figures import COLOURS
+from . import style
 
 
 def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: Axes | None = None) -> Axes:
@@ -19,7 +18,7 @@ def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: A
 
     Colour tells the values of the axis with fewest of them.
     """
-    ax = ax or _axes()
+    ax = ax or style.panel(6.4, 4.2)
     if output == against:
         raise InputError(f"pareto of {output} against itself; accepted are two outputs")
     good = np.asarray(feasible(ds).values)
@@ -27,26 +26,26 @@ def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: A
     x, y = whole(against), whole(output)
     hue = _short_axis(ds)
     if hue is None:
-        ax.plot(x[good], y[good], ".", color=COLOURS[0], markersize=4, alpha=0.6)
+        ax.plot(x[good], y[good], ".", color=style.colour(0), markersize=4, alpha=0.6)
     else:
         along = list(ds.flags.dims).index(hue)
         for place, value in enumerate(ds[hue].values):
             shown = np.take(good, place, along)
-            colour = COLOURS[place % len(COLOURS)]
+            colour = style.colour(place)
             ax.plot(np.take(x, place, along)[shown], np.take(y, place, along)[shown], ".", color=colour, markersize=4,
                     alpha=0.6, label=f"{hue} {_tell(value)}")  # fmt: skip
     front = pareto_mask(np.stack([np.where(good, x, np.inf).ravel(), y.ravel()], 1))
     order = np.argsort(x.ravel()[front])
-    ax.plot(x.ravel()[front][order], y.ravel()[front][order], "-", color="0.25", linewidth=1.2, label="Pareto front")
+    ax.plot(x.ravel()[front][order], y.ravel()[front][order], "-", color=style.INK, linewidth=1.2, label="Pareto front")
     ax.set(xlabel=label(ds, against), ylabel=label(ds, output))
     _scales(ax, x[good], y[good])
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(**style.LEGEND)
     return ax
 
 
 def heatmap(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
     """The best feasible `output` over the two longest axes; hatched where nothing is feasible."""
-    ax = ax or _axes()
+    ax = ax or style.panel(6.4, 4.2)
     names = sorted(ds.flags.dims, key=lambda name: -ds.sizes[name])[:2]
     if len(names) < 2 or ds.sizes[names[1]] < 2:
         raise InputError("heatmap: accepted are sweeps over two axes or more, of two values or more")
@@ -61,7 +60,7 @@ def heatmap(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Ax
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         values = ds[name].values if name in ds.coords else np.arange(ds.sizes[name])
         places = np.unique(np.linspace(0, len(values) - 1, min(len(values), 8)).astype(int))
-        axis.set_ticks(places + 0.5, [_tell(values[i]) for i in places])
+        axis.set_ticks(places + 0.5, [_tell(values[i], 3) for i in places])
     ax.set(xlabel=label(ds, x), ylabel=label(ds, y))
     ax.grid(False)
     return ax
@@ -72,7 +71,7 @@ def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axe
 
     Over further axes the best feasible value is taken.
     """
-    ax = ax or _axes()
+    ax = ax or style.panel(6.4, 4.2)
     numbers = [name for name in ds.flags.dims if name in ds.coords and ds[name].dtype.kind == "f"]
     if not numbers:
         raise InputError("curves: accepted are sweeps with an axis of numbers")
@@ -80,18 +79,23 @@ def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axe
     hue = _short_axis(ds, besides=x)
     along = ds[x].values
     lines = [(None, ds)] if hue is None else [(value, ds.isel({hue: i})) for i, value in enumerate(ds[hue].values)]
+    ends: list[tuple[float, str, int]] = []
     for place, (value, part) in enumerate(lines):
-        colour = COLOURS[place % len(COLOURS)]
+        colour = style.colour(place)
         good = _over(part, output, [x])
-        ax.plot(along, good, "-", marker=".", color=colour, label=None if hue is None else f"{hue} {_tell(value)}")
+        ax.plot(along, good, "-", marker=".", color=colour)
         every = _over(part, output, [x], flagged=True)
         bad = np.isnan(good) & np.isfinite(every)
         ax.plot(along[bad], every[bad], "o", mfc="none", markersize=4, color=colour)
+        drawn = np.where(np.isnan(good), every, good)
+        if hue is not None and np.isfinite(drawn).any():
+            ends.append((drawn[np.isfinite(drawn)][-1], f"{hue} {_tell(value)}", place))
     if not bool(feasible(ds).all()):
-        ax.plot([], [], "o", mfc="none", markersize=4, color="0.4", label="flagged")
+        ax.plot([], [], "o", mfc="none", markersize=4, color=style.SOFT, label="flagged")
+        ax.legend(**style.LEGEND)
     ax.set(xlabel=label(ds, x), ylabel=label(ds, output))
     _scales(ax, along, _over(ds, output, [x]))
-    ax.legend(frameon=False, fontsize="small")
+    style.name_lines(ax, ends)
     return ax
 
 
@@ -103,14 +107,7 @@ def label(ds, name: str) -> str:
 
 def save(ax: Axes, path: str | Path) -> Path:
     """Write the figure that holds `ax`."""
-    ax.figure.savefig(path, dpi=150)
-    return Path(path)
-
-
-def _axes() -> Axes:
-    ax = Figure(figsize=(6.4, 4.2), layout="constrained").add_subplot()
-    ax.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    return ax
+    return style.save(ax.figure, path)
 
 
 def _over(ds, output: str, keep: list[str], flagged: bool = False) -> np.ndarray:
@@ -138,10 +135,11 @@ def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
         values = values[np.isfinite(values)]
         if values.size and values.min() > 0 and values.max() > 30 * values.min():
             scale("log")
+            style.plain(ax.xaxis if scale == ax.set_xscale else ax.yaxis)
 
 
-def _tell(value) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+def _tell(value, digits: int = 4) -> str:
+    return style.number(float(f"{value:.{digits}g}")) if isinstance(value, float | np.floating) else str(value)
 
 
 def tornado(ds, output: str, ax: Axes | None = None) -> Axes:
@@ -149,11 +147,11 @@ def tornado(ds, output: str, ax: Axes | None = None) -> Axes:
 
     An end that is flagged is hatched.
     """
-    ax = ax or _axes()
+    ax = ax or style.panel(6.4, 4.2)
     base = float(ds[f"base_{output}"])
     reach = np.abs(np.nan_to_num(ds[output].values - base, posinf=0.0, neginf=0.0)).max(axis=1)
     for y, place in enumerate(np.argsort(reach)):
-        for end, colour in zip((0, 1), COLOURS, strict=False):
+        for end, colour in zip((0, 1), style.COLOURS, strict=False):
             value, bad = float(ds[output].values[place, end]), int(ds.flags.values[place, end]) != 0
             if np.isfinite(value):
                 ax.barh(y, value - base, left=base, height=0.6, color=colour, alpha=0.9, hatch="//" if bad else "")
@@ -161,9 +159,9 @@ def tornado(ds, output: str, ax: Axes | None = None) -> Axes:
     told = [f"{name}  {_tell(low)} .. {_tell(high)}" for name, low, high in spans]
     names = [told[i] for i in np.argsort(reach)]
     ax.set_yticks(range(len(names)), names)
-    ax.barh([0], [0], color=COLOURS[0], label="low end")
-    ax.barh([0], [0], color=COLOURS[1], label="high end")
-    ax.axvline(base, color="0.2", linewidth=1)
+    ax.barh([0], [0], color=style.colour(0), label="low end")
+    ax.barh([0], [0], color=style.colour(1), label="high end")
+    ax.axvline(base, color=style.INK, linewidth=1)
     ax.set(xlabel=label(ds, output))
-    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    ax.legend(loc="lower right", **style.LEGEND)
     return ax

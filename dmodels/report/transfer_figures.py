@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from dmodels.models import transfer as law
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+from . import style
+
 TIERS = ("same server", "same rack", "same pod", "across pods")
 NAMES = {
     "ROUND_ROBIN": "round robin", "LOAD": "load", "CACHE": "cache", "CACHE_LOAD": "cache + load (CLA*)",
@@ -24,36 +25,36 @@ def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     for tier in sorted({r["tier"] for r in rows}):
         mine = [r for r in rows if r["tier"] == tier]
         x = [r["context_tokens"] for r in mine]
-        colour = COLOURS[tier]
+        colour = style.colour(tier)
         axes.plot(x, [100 * r["share_frac"] for r in mine], "o-", ms=3, color=colour, label=TIERS[tier])
         axes.plot(x, [100 * r["pipelined_share_frac"] for r in mine], "--", color=colour)
-    axes.plot([], [], "--", color="0.4", label="sent layer by layer")
+    axes.plot([], [], "--", color=style.SOFT, label="sent layer by layer")
     axes.set_xscale("log", base=2)
     ticks = [float(c) for c in dict.fromkeys(r["context_tokens"] for r in rows)]
     axes.set_xticks(ticks, [f"{c / 1024:g}K" for c in ticks])
     axes.set(xlabel="context [token]", ylabel="share of TTFT [%]",
              ylim=(0, None), title="KV transfer in TTFT, idle fabric")  # fmt: skip
-    axes.legend(frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1.0, 0.08))
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.08), **style.LEGEND)
 
 
 def policies(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     """Mean TTFT by policy, the transfer in it drawn darker, with standard errors."""
     y = np.arange(len(rows))[::-1]
-    axes.barh(y, [r["ttft_mean_s"] for r in rows], color="#9ecae1", xerr=[r["ttft_se_s"] for r in rows], label="TTFT",
+    axes.barh(y, [r["ttft_mean_s"] for r in rows], color=style.FILL, xerr=[r["ttft_se_s"] for r in rows], label="TTFT",
               error_kw={"lw": 1})  # fmt: skip
-    axes.barh(y, [r["transfer_mean_s"] for r in rows], height=0.45, color=COLOURS[0], label="transfer in it")
+    axes.barh(y, [r["transfer_mean_s"] for r in rows], height=0.45, color=style.colour(0), label="transfer in it")
     axes.set_yticks(y, [NAMES[r["policy"]] for r in rows])
     axes.set(xlabel="mean [s]", title="who decodes: policies on the same requests")
     axes.set_xlim(0, 1.35 * max(r["ttft_mean_s"] + np.nan_to_num(r["ttft_se_s"]) for r in rows))
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    axes.legend(loc="lower right", **style.LEGEND)
 
 
 def upgrades(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     """Mean TTFT saved by each change alone."""
     shown = sorted(rows[1:], key=lambda r: r["ttft_saved_frac"])
     y = np.arange(len(shown))
-    axes.barh(y, [100 * r["ttft_saved_frac"] for r in shown], color=COLOURS[2])
-    axes.axvline(0, color="0.3", lw=0.8)
+    axes.barh(y, [100 * r["ttft_saved_frac"] for r in shown], color=style.colour(2))
+    axes.axvline(0, color=style.INK, lw=0.8)
     axes.set_yticks(y, [_title(r["upgrade"]) for r in shown])
     axes.set(xlabel="mean TTFT saved [%]", title="which upgrade pays")
 
@@ -61,19 +62,20 @@ def upgrades(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
 def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -> None:
     """Tolerated error of congestion against the fixed delay that the choice must outweigh, beside Proposition 2."""
     delay = np.linspace(-2.0, 2.0, 401)  # in units of the slow tier's idle transfer
-    for colour, level in zip(COLOURS, (0.0, 0.3, 0.6), strict=False):
+    for colour, level in zip(style.COLOURS, (0.0, 0.3, 0.6), strict=False):
         free = 1.0 - level
         cost = np.asarray(law.cost_staleness_tolerance(1.0 / ratio, 1.0, level, level, 0.0, delay))
         axes.plot(delay, 100 * np.minimum(cost, free), color=colour, label=f"congestion {level:g}")
         by_rate = float(law.tier_staleness_tolerance(ratio, level, level))
         axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=1)
     drift = std * np.sqrt(2 * -np.expm1(-1.0 / correlation_time_s)) * 2.576 if correlation_time_s > 0 else std
-    axes.axhline(100 * drift, color="0.5", lw=0.8)
-    axes.annotate("drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", fontsize="x-small", color="0.4")
-    axes.plot([], [], ":", color="0.4", label="Proposition 2 (bandwidth only)")
+    axes.axhline(100 * drift, color=style.SOFT, lw=0.8)
+    axes.annotate("drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", fontsize=style.SMALL,
+                  color=style.SOFT)  # fmt: skip
+    axes.plot([], [], ":", color=style.SOFT, label="Proposition 2 (bandwidth only)")
     axes.set(xlabel="extra delay of the slow tier's instance / its idle transfer", ylabel="tolerated error [points]",
              ylim=(0, None), title=f"stale telemetry, tiers {ratio:.3g}:1")  # fmt: skip
-    axes.legend(frameon=False, fontsize="x-small")
+    axes.legend(**style.LEGEND)
 
 
 def overview(
@@ -81,13 +83,7 @@ def overview(
     ratio: float, std: float, correlation_time_s: float,
 ) -> Figure:  # fmt: skip
     """All four on one sheet."""
-    made = Figure(figsize=(12.5, 8.2), layout="constrained")
-    top, bottom = made.subfigures(2, 1)  # rows of their own, so that long labels in one do not narrow the other
-    (a, b), (c, d) = top.subplots(1, 2), bottom.subplots(1, 2)
-    for axes in (a, b, c, d):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(True, lw=0.4, alpha=0.5)
-        axes.set_axisbelow(True)
+    made, ((a, b), (c, d)) = style.panels(2, 2, 12.5, 8.2)
     share_of_ttft(shares, a)
     policies(compared, b)
     upgrades(changed, c)

@@ -81,7 +81,7 @@ def wait_mean_s(
     Exact for M/M/c and M/G/1 (Pollaczek-Khinchine); for M/G/c within a few percent at high load and an
     over-estimate of small waits at low load. inf where unstable. M/D/1 at rho = 1/2, E[S] = 1: 0.5 s.
 
-    >>> float(wait_mean_s(0.5, 1.0, service_scv=0.0))
+    >>> round(float(wait_mean_s(0.5, 1.0, service_scv=0.0)), 12)
     0.5
     """
     load = arrival_rps * service_s

@@ -72,12 +72,13 @@ class Work:
 
 def learn(work: Work, until: float) -> None:
     """Run every file of tests that changed since it was last run, and note which functions each test enters."""
-    present = sorted(
-        path.relative_to(work.copy).as_posix()
-        for folder in WATCHED
-        for pattern in ("test_*.py", "prop_*.py")
-        for path in (work.copy / folder).rglob(pattern)
-    )
+    paths = [
+        path
+        for watched in WATCHED
+        for path in ([work.copy / watched] if watched.endswith(".py") else (work.copy / watched).rglob("*.py"))
+        if path.name.startswith(("test_", "prop_"))
+    ]
+    present = [path.relative_to(work.copy).as_posix() for path in paths]
     work.tests = {file: work.tests[file] for file in present if file in work.tests}
     for file in present:
         stamp = (work.copy / file).stat().st_mtime
@@ -133,13 +134,15 @@ def _noticed(work: Work, mutant: Mutant, killers: Counter[str]) -> str:
 def _order(work: Work, function: str, killers: Counter[str]) -> list[str]:
     """Tests for a function: those that enter it, cheap ones first, then the rest of their files.
 
-    A compiled function is entered only when it is traced, so later tests of the same file use it without entering.
+    A compiled function is entered only when it is traced, so later tests of the same file use it without entering; a
+    test whose parameter is `module:function` is about it without entering.
     """
     cost: dict[str, float] = {}
     entering, beside = [], []
     for known in work.tests.values():
         cost |= known["ran"]
         inside = [name for name, entered in known["entered"].items() if function in entered and name in known["ran"]]
+        inside += [name for name in known["ran"] if f"[{function}]" in name]  # named for it: looks at its defaults
         entering += inside
         beside += [name for name in known["ran"] if inside and name not in set(inside)]
     chosen, total = [], 0.0

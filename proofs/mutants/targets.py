@@ -51,5 +51,5 @@ TARGETS = (
     "control/token_budget_bounds",
     "control/token_budget_threshold",
 )
-#: Folders whose test files are watched.
-WATCHED = ("proofs", "tests/core", "tests/models", "tests/games", "tests/control", "tests/fit", "tests/catalog")
+#: Folders and files of tests that are watched.
+WATCHED = ("tests/test_docstrings.py", "tests/core", "tests/models", "tests/games", "tests/control", "proofs")

@@ -131,7 +131,7 @@ class _Program:
         room = self._matrix(self.at, places, a.size[self.block], n * tiers)
         once = self._matrix(self.at // tiers * a.demand.shape[1] + self.block, places, np.ones(places.size),
                             n * a.demand.shape[1])  # fmt: skip
-        return cover, room, np.where(limited, a.capacity.reshape(-1), a.size.sum()), once
+        return cover, room, np.where(limited, a.capacity.reshape(-1), 2 * a.size.sum()), once
 
     def relaxed(self):
         """The linear relaxation by HiGHS."""

@@ -11,6 +11,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.games.placement import PlacementGame, placement
 from dmodels.games.placement_equilibria import equilibria, profiles_count
+from dmodels.games.placement_existence import pure_equilibrium
 from dmodels.games.placement_hierarchy import hierarchical_equilibrium
 from dmodels.games.placement_networks import complete, fat_tree, two_level
 from dmodels.games.placement_response import best_response, best_response_dynamics, gains_s
@@ -129,3 +130,22 @@ def test_hundreds_of_blocks_settle_at_an_equilibrium():
     s = best_response_dynamics(PlacementGame(w, [0.1, 2.0], [20.0, 60.0], two_level(16, 8, 0.5, 4.0), 60.0))
     assert s.flags == 0 and (s.certificate["gain_s"] <= 1e-12 * s.value.cost_s).all()
     assert ((s.value.tier == 0).sum(1) <= 20).all() and ((s.value.tier == 1).sum(1) <= 60).all()
+
+
+def test_existence_is_settled_by_theorem_by_enumeration_or_by_play():
+    none = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    s = pure_equilibrium(none)
+    assert s.certificate["exists"] == 0 and s.flags == int(Flag.INFEASIBLE) and len(s.certificate["cycle"]) > 1
+    played = pure_equilibrium(none, max_profiles=0)  # play alone proves nothing
+    assert played.certificate["exists"] == -1 and played.flags == int(Flag.NOT_CONVERGED)
+    assert played.certificate["gain_s"].max() >= s.certificate["gain_s"].max() == 1.0
+    assert played.certificate["factor"] > 1 < s.certificate["factor"]
+    by_theorem = pure_equilibrium(none.replace(capacity_bytes=np.array([1.0, 3.0])), max_profiles=0, starts=0)
+    assert by_theorem.certificate["exists"] == 1 and by_theorem.certificate["factor"] == pytest.approx(1)
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        arrays = draw(rng)
+        game, t = PlacementGame(*arrays), truth(*arrays)
+        s = pure_equilibrium(game)
+        assert s.certificate["exists"] == int(t.stable.any())
+        np.testing.assert_allclose(s.certificate["gain_s"].max(), max(t.gain.max(1).min(), 0), atol=1e-9)

@@ -15,10 +15,6 @@ from dmodels.core.errors import InputError
 
 from . import render
 
-#: US dollars per GiB. From memory of 2025 street prices, not from a quotation: HBM as one H100's share of its price,
-#: DRAM as DDR5 modules, SSD as data-centre NVMe. Give your own as `price` in each tier.
-PRICES = {"hbm": 375.0, "dram": 5.0, "ssd": 0.12, "remote": 0.0}
-
 
 def command(
     scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/place.toml is one", show_default=False)],
@@ -29,9 +25,10 @@ def command(
 ) -> int:
     if out is not None and out.suffix not in (".png", ".svg", ".html"):
         raise InputError(f"--out {out}: a name that ends in .png, .svg or .html is accepted")
+    from .place_scenario import PlaceScenario
     from .scenario import read_scenario
 
-    read = read_scenario(scenario, _schema())
+    read = read_scenario(scenario, PlaceScenario)
     if trace is None and read.trace.file is None:
         raise InputError(f"{scenario}: trace.file is missing; give it there or as --trace")
     path = str(trace if trace is not None else scenario.parent / read.trace.file)
@@ -46,107 +43,6 @@ def command(
     else:
         _tables(answer)
     return int(not answer.feasible)
-
-
-def _schema() -> Any:
-    from pydantic import Field, model_validator
-
-    from .scenario import Degree, ModelTable, Seconds, Table, quantity
-
-    Size = Annotated[float, quantity("B"), Field(ge=0)]
-    Speed = Annotated[float, quantity("B/s"), Field(gt=0)]
-    Wait = Annotated[float, quantity("s"), Field(ge=0)]
-    Price = Annotated[float, Field(ge=0)]
-
-    class GpuTable(Table):
-        """[gpu]: catalogue name, and the user's own GPUs and prices."""
-
-        name: str
-        file: str | None = None
-
-    class ParallelTable(Table):
-        """[parallel]: tensor parallelism of one worker."""
-
-        tp: Degree = 1
-
-    class TraceTable(Table):
-        """[trace]: a log with prefix blocks; the path is relative to the scenario's folder."""
-
-        file: str | None = None
-        repair: bool = False
-
-    class HbmTable(Table):
-        """[tiers.hbm]: HBM left for cached prefixes, over all workers; read at the GPUs' own rate."""
-
-        size: Size
-        price: Price = PRICES["hbm"]
-
-    class DramTable(Table):
-        """[tiers.dram]: total size; how fast one worker reads blocks from it."""
-
-        size: Size
-        bandwidth: Speed
-        latency: Wait = 20e-6
-        price: Price = PRICES["dram"]
-
-    class SsdTable(Table):
-        """[tiers.ssd]: the same for local SSD."""
-
-        size: Size
-        bandwidth: Speed
-        latency: Wait = 100e-6
-        price: Price = PRICES["ssd"]
-
-    class RemoteTable(Table):
-        """[tiers.remote]: networked storage, without a limit unless a size is given."""
-
-        size: Size = float("inf")
-        bandwidth: Speed
-        latency: Wait = 1e-3
-        price: Price = PRICES["remote"]
-
-    class TiersTable(Table):
-        """[tiers]: from fast to slow."""
-
-        hbm: HbmTable
-        dram: DramTable | None = None
-        ssd: SsdTable | None = None
-        remote: RemoteTable | None = None
-
-    class TargetTable(Table):
-        """[target]: share of block accesses that should hit, and a bound on the mean of loading plus prefill."""
-
-        hit_rate: Annotated[float, Field(ge=0, le=1)] | None = None
-        first_token: Seconds | None = None
-
-        @model_validator(mode="after")
-        def _one_needs_the_other(self):
-            if self.first_token is not None and self.hit_rate is None:
-                raise ValueError("first_token needs hit_rate beside it (0 asks for no hits)")
-            return self
-
-    class SharingTable(Table):
-        """[sharing]: workers whose HBM is pooled or not, and the rate of reads from a peer (default: the GPU's)."""
-
-        workers: Degree = 1
-        link: Speed | None = None
-
-    class PolicyTable(Table):
-        """[policy]: seconds between KVBM's decay steps."""
-
-        decay: Seconds = 60.0
-
-    class PlaceScenario(Table):
-        model: ModelTable
-        gpu: GpuTable
-        parallel: ParallelTable = ParallelTable()
-        trace: TraceTable = TraceTable()
-        tiers: TiersTable
-        target: TargetTable = TargetTable()
-        sharing: SharingTable = SharingTable()
-        policy: PolicyTable = PolicyTable()
-
-    return PlaceScenario
 
 
 def _answer(read: Any, path: str) -> Any:

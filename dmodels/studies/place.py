@@ -21,6 +21,7 @@ from ..models.stack_distance import belady_distances, stack_distances, usable
 from ..models.trace import BLOCK_TOKENS, Trace
 from .place_buy import Purchase, cheapest, purchases
 from .place_cost import PrefillBill, Tier, at_sizes, bill
+from .place_notes import beyond_ceiling, notes
 from .place_sharing import Sharing, sharing
 
 SIZES = 64  # sizes of the curves
@@ -141,7 +142,7 @@ def place(
     promotion = _promotion(trace, state, decay_s)
     bought, mix, problem = [], None, ""
     if target_hit_frac is not None:
-        problem = _problem(use, distances, weights, tiers, target_hit_frac)
+        problem = beyond_ceiling(use, state, weights, tiers, target_hit_frac)
         if not problem:
             saved = float(gpu.price_usd_per_hour) * float(parallel.gpus) * _rate(trace)
             bought = purchases(state, tiers, weights, target_hit_frac, saved)
@@ -152,7 +153,7 @@ def place(
         shared = sharing(trace, state.blocks[0], workers, weights[0] / link if link > 0 else np.inf, costs)
     found = Place(use, _rows(tiers, weights, state), state.access_s, state.first_token_s, state.recomputed_flop, curves,
                   _vary(tiers, weights, state), promotion, bought, mix, shared, problem)  # fmt: skip
-    found.notes.extend(_notes(found, tiers, state))
+    found.notes.extend(notes(found, tiers, state))
     return found
 
 
@@ -244,53 +245,3 @@ def _rows(tiers, weights, state) -> list[dict[str, Any]]:
          "usd_per_gib": tier.usd_per_gib}
         for i, tier in enumerate(tiers)
     ]  # fmt: skip
-
-
-def _problem(use: Use, distances, weights, tiers, target: float) -> str:
-    """Why no memory reaches the target, with the smallest change that would do."""
-    if target <= use.ceiling_frac:
-        return ""
-    most = distances[np.isfinite(distances)]
-    need = float(most.max()) if len(most) else 0.0
-    low = np.argmin([t.usd_per_gib if np.isfinite(t.size_bytes) else np.inf for t in tiers])
-    return (
-        f"no memory reaches a hit rate of {target:.1%}: {1 - use.ceiling_frac:.1%} of the block accesses are first "
-        f"uses, the ceiling is {use.ceiling_frac:.1%}; the smallest change is target.hit_rate = "
-        f"{np.floor(use.ceiling_frac * 1000) / 1000:g}, which {need * weights[low] / 2**30:,.0f} GiB hold"
-    )
-
-
-def _notes(found: Place, tiers, state) -> list[str]:
-    use, notes = found.use, []
-    notes.append(
-        f"{use.once_frac:.1%} of the block accesses ({use.once_blocks_frac:.1%} of the blocks) are to blocks used "
-        f"once; an unlimited cache hits {use.ceiling_frac:.1%}, and {use.warm_frac:.1%} if blocks that are reused "
-        "were there from the start."
-    )
-    curves = found.curves
-    gap = curves.lru_frac - curves.shuffled_frac
-    worst = int(np.argmax(np.abs(gap)))
-    if abs(gap[worst]) > 0.02:
-        kind = "comes back sooner" if gap[worst] > 0 else "comes back later"
-        notes.append(
-            f"Che's approximation is off by {100 * abs(gap[worst]):.1f} points at {curves.blocks[worst]:,.0f} blocks: "
-            f"what was used {kind} than its popularity says, so size by the trace, not by popularities."
-        )
-    for i, tier in enumerate(tiers):
-        if state.read_s[i] > state.miss_s and state.blocks[i] > 0:
-            notes.append(
-                f"Reading a block from {tier.name} takes {1e3 * state.read_s[i]:.3g} ms, computing it again "
-                f"{1e3 * state.miss_s:.3g} ms: recomputing is faster, {tier.name} saves GPU time but no latency."
-            )
-    p = found.promotion
-    notes.append(
-        f"HBM as leader: threshold {p.best:g} is best and takes {p.gain_frac:.2%} off the access latency of storing "
-        f"everything (KVBM's threshold, 2, takes off {p.kvbm_gain_frac:.2%}); no leader can take off more than "
-        f"{p.bound_gain_frac:.2%}."
-    )
-    top = int(np.argmax(curves.lost_hits))
-    notes.append(
-        f"Storing a block that is never used again costs others up to {curves.lost_hits[top]:.2g} hits "
-        f"({1e3 * curves.lost_gpu_s[top]:.3g} ms of prefill), at {curves.blocks[top]:,.0f} blocks."
-    )
-    return notes

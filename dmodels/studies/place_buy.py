@@ -10,7 +10,7 @@ import numpy as np
 
 from .place_cost import State, Tier, at_sizes
 
-_GRID = 24  # sizes tried per tier in a mix
+_GRID = 48  # sizes tried per tier in a mix, and again around the best
 
 
 class Purchase(NamedTuple):
@@ -52,54 +52,92 @@ def purchases(state: State, tiers: Sequence[Tier], weights: np.ndarray, target: 
 def cheapest(
     state: State, tiers: Sequence[Tier], weights: np.ndarray, target: float, first_token_s: float, saved: float
 ) -> tuple[Purchase | None, str]:
-    """(the cheapest addition, over any tiers, that meets hit rate and latency; why there is none, or "").
+    r"""(the cheapest addition, over any tiers, that meets hit rate and latency; why there is none, or "").
 
-    Without a bound on latency it is exact: the cheapest tier takes all. With one, sizes are tried on a grid of 24 per
-    tier, refined once around the best, so a cheaper mix may be missed by a grid step.
+    With the sums $S_k$ of the first k sizes and the hit curve H, loading costs $\sum_k \alpha_k (H(S_k) - H(S_{k-1}))$
+    per access, so against having all $S_L$ in the last limited tier, the others save $\sum_{k<L} (\alpha_{k+1} -
+    \alpha_k) H(S_k)$. For each total and each size of the tiers before, the size of the tier before the last follows
+    from the saving that is still missing. Totals and the sizes before are tried on 48 points, refined three times.
+    Without a bound on latency the cheapest tier takes all, exactly.
     """
     limited = np.flatnonzero(state.limited)
-    least = max(needed_blocks(state, target), state.blocks[limited].sum())
-    most = max(least, state.distinct)
-    totals = np.unique(np.round(np.linspace(least, most, _GRID)))
-    usd = np.array([tier.usd_per_gib for tier in tiers]) * weights / 2**30
-    steps = [np.unique(np.round(np.linspace(0, max(most - state.blocks[limited].sum(), 0), _GRID)))] * len(limited)
-    best = None
-    for _ in range(2):
-        added = _mixes(steps, totals - state.blocks[limited].sum())
-        blocks = np.repeat(state.blocks[None, :], len(added), axis=0)
-        blocks[:, limited] += added
-        at = at_sizes(state, blocks)
-        good = (at.hit_frac >= target - 1e-12) & (at.first_token_s <= first_token_s)
-        if not good.any():
+    have, usd = state.blocks[limited], np.array([t.usd_per_gib for t in tiers])[limited] * weights[limited] / 2**30
+    least = max(needed_blocks(state, target), have.sum())
+    most = max(least, state.distinct + have[1:].sum())
+    last = np.zeros(len(tiers))
+    last[limited[-1]] = 1.0
+
+    def base_s(totals):  # everything in the last limited tier
+        others = np.where(state.limited, 0.0, state.blocks)
+        return at_sizes(state, totals[:, None] * last[None, :] + others[None, :]).first_token_s
+
+    if np.isinf(first_token_s):
+        added = np.zeros(len(have))
+        added[np.argmin(usd)] = least - have.sum()
+        return _whole(state, tiers, weights, limited, added, saved), ""
+    quantiles = state.sorted_distances[:: max(len(state.sorted_distances) // _GRID, 1)]
+    axes = [np.unique(np.r_[c, quantiles, most]) for c in have[: max(len(have) - 2, 0)]]
+    axes.append(np.unique(np.r_[np.round(np.linspace(least, most, _GRID)), np.clip(quantiles, least, most)]))
+    best, price = None, np.inf
+    for _ in range(4):
+        points = np.array(list(product(*axes)))
+        at, where = np.unique(points[:, -1], return_inverse=True)
+        sums = _sums(state, limited, have, points, base_s(at)[where.reshape(-1)] - first_token_s)
+        with np.errstate(invalid="ignore"):  # inf - inf, where nothing saves enough
+            added = np.diff(sums, axis=1, prepend=0.0) - have[None, :]
+        good = np.isfinite(sums).all(axis=1) & (added >= 0).all(axis=1)
+        cost = np.where(good, np.where(good[:, None], added, 0.0) @ usd, np.inf)
+        k = int(np.argmin(cost))
+        if cost[k] < price:
+            best, price, centre = added[k], cost[k], points[k]
+        if best is None:
             break
-        price = added @ usd[limited]
-        k = np.flatnonzero(good)[np.lexsort((at.first_token_s[good], price[good]))[0]]
-        best = added[k]
-        width = steps[0][-1] / max(_GRID - 1, 1)
-        steps = [np.unique(np.round(np.clip(np.linspace(b - width, b + width, _GRID), 0, None))) for b in best]
-        around = best.sum() + state.blocks[limited].sum()
-        near = (most - least) / max(_GRID - 1, 1)
-        totals = np.unique(np.round(np.clip(np.linspace(around - near, around + near, _GRID), least, most)))
-        totals = np.unique(np.r_[totals, around])
-        steps = [np.unique(np.r_[step, b]) for step, b in zip(steps, best, strict=True)]
+        axes = [_around(axis, x) for axis, x in zip(axes, centre, strict=True)]
     if best is None:
-        fastest = float(at.first_token_s[at.hit_frac >= target - 1e-12].min())
+        everything = np.where(state.limited, 0.0, state.blocks)
+        everything[limited[0]] = most
+        fastest = float(at_sizes(state, np.maximum(everything, state.blocks)[None, :]).first_token_s[0])
         return None, (
-            f"no memory brings the mean time to the first token to {first_token_s:.4g} s: with every block in the "
-            f"fastest place it is {fastest:.4g} s, for first uses are computed anyway; the smallest change is "
-            f'target.first_token = "{np.ceil(fastest * 1e6) / 1e3:g} ms"'
+            f"no memory brings the mean time to the first token to {first_token_s:.4g} s: with every block in "
+            f"{tiers[limited[0]].name} it is {fastest:.4g} s, for first uses are computed anyway; the smallest change "
+            f'is target.first_token = "{np.ceil(fastest * 1e6) / 1e3:g} ms"'
         )
-    whole = np.zeros(len(tiers))
-    whole[limited] = best
-    return _purchase("cheapest mix", state, tiers, weights, whole, saved), ""
+    return _whole(state, tiers, weights, limited, best, saved), ""
 
 
-def _mixes(steps: list[np.ndarray], totals: np.ndarray) -> np.ndarray:
-    """Additions (points, tiers): all but the last tier from its own steps, the last what is left of each total."""
-    rows = np.array(list(product(*steps[:-1], totals)))
-    rest = rows[:, -1] - rows[:, :-1].sum(axis=1)
-    rows = np.concatenate([rows[:, :-1], rest[:, None]], axis=1)
-    return rows[rest >= 0]
+def _sums(state: State, limited: np.ndarray, have: np.ndarray, points: np.ndarray, late_s: np.ndarray) -> np.ndarray:
+    """Sums of the first k sizes (points, tiers): given for all but the tier before the last, which gets the least that
+    saves what is missing, `late_s` (points,); nan where nothing does."""
+    sums = np.zeros((len(points), len(have)))
+    missing = late_s * state.requests / state.accesses
+    steps = np.diff(state.read_s[limited])
+    for k in range(len(have) - 2):
+        sums[:, k] = np.maximum(points[:, k], (sums[:, k - 1] if k else 0.0) + have[k])
+        hits = np.searchsorted(state.sorted_distances, sums[:, k], side="right")
+        missing = missing - steps[k] * hits / state.accesses
+    sums[:, -1] = points[:, -1]
+    if len(have) > 1:
+        floor = (sums[:, -3] if len(have) > 2 else 0.0) + have[-2]
+        short = missing > 0
+        hits = np.ceil(missing / steps[-1] * state.accesses) if steps[-1] > 0 else np.where(short, np.inf, 0.0)
+        found = np.r_[0.0, state.sorted_distances, np.inf]
+        sums[:, -2] = np.maximum(found[np.clip(hits, 0, len(found) - 1).astype(int)], floor)
+    else:
+        sums[missing > 0] = np.nan
+    return sums
+
+
+def _around(axis: np.ndarray, x: float) -> np.ndarray:
+    """A finer axis between the neighbours of x."""
+    k = int(np.searchsorted(axis, x))
+    low, high = axis[max(k - 1, 0)], axis[min(k + 1, len(axis) - 1)]
+    return np.unique(np.r_[x, np.round(np.linspace(low, high, _GRID))])
+
+
+def _whole(state, tiers, weights, limited, added, saved) -> Purchase:
+    everywhere = np.zeros(len(tiers))
+    everywhere[limited] = added
+    return _purchase("cheapest mix", state, tiers, weights, everywhere, saved)
 
 
 def _purchase(name, state: State, tiers, weights, added, saved) -> Purchase:

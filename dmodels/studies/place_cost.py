@@ -56,7 +56,9 @@ class PrefillBill:
 
     def of_tokens(self, cached_tokens: np.ndarray) -> tuple[float, float]:
         """(seconds, FLOPs) per request, means, with `cached_tokens` (requests,) in the cache."""
-        seconds, flop = _prefill(*self._formulas, self._input - cached_tokens, cached_tokens)
+        room = (0, (1 << max(10, (self.requests_count - 1).bit_length())) - self.requests_count)
+        new, cached = np.pad(self._input - cached_tokens, room), np.pad(cached_tokens, room)
+        seconds, flop = _prefill(*self._formulas, new, cached, float(self.requests_count))
         return float(seconds), float(flop)
 
     def at(self, sizes_blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,10 +68,12 @@ class PrefillBill:
 
 
 @jax.jit
-def _prefill(model, gpu, parallel, new_tokens, cached_tokens):
+def _prefill(model, gpu, parallel, new_tokens, cached_tokens, requests_count):
+    """Means over requests; those without new tokens are padding, so that traces of any length share a programme."""
     one = jax.vmap(lambda n, c: (remaining_prefill_s(model, gpu, parallel, n, c), prefill_flop(model, n, c)))
     seconds, flop = one(new_tokens, cached_tokens)
-    return jnp.mean(seconds), jnp.mean(flop)
+    real = new_tokens > 0
+    return jnp.sum(jnp.where(real, seconds, 0.0)) / requests_count, jnp.sum(jnp.where(real, flop, 0.0)) / requests_count
 
 
 class State(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from dmodels.models.latency import prefill_s
 from dmodels.models.prefix_cache import remaining_prefill_s
 from dmodels.models.stack_distance import stack_distances
 from dmodels.studies.place import place
-from dmodels.studies.place_cost import Tier
+from dmodels.studies.place_cost import PrefillBill, Tier, at_sizes, bill
 
 GIB = 2.0**30
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
@@ -55,16 +56,11 @@ def test_tiers_serve_what_their_stack_says_and_latency_is_a_sum_over_requests(an
     load = np.add.reduceat(read[tier], TRACE.block_starts[:-1])
     hits = np.add.reduceat(tier < 3, TRACE.block_starts[:-1])
     cached = np.minimum(hits * 512.0, TRACE.input_tokens - 1)
-    compute = np.array([float(remaining_prefill_s(LLAMA, H100, TP4, n - c, c))
-                        for n, c in zip(TRACE.input_tokens[:40], cached[:40], strict=True)])  # fmt: skip
+    one = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
+    compute = np.asarray(one(TRACE.input_tokens - cached, cached))
     assert [row["served_frac"] for row in answer.tiers] == pytest.approx([(tier == k).mean() for k in range(3)])
     assert [row["read_s"] for row in answer.tiers] == pytest.approx(read[:3])
-    few = conversations()
-    first = few.block_starts[40]
-    short = Trace("few", few.time_s[:40], few.input_tokens[:40], few.output_tokens[:40], 0.0,
-                  few.block_ids[:first], few.block_starts[:41])  # fmt: skip
-    found = place(short, LLAMA, H100, TP4, tiers())
-    assert found.first_token_s == pytest.approx((load[:40] + compute).mean(), rel=1e-9)
+    assert answer.first_token_s == pytest.approx((load + compute).mean(), rel=1e-9)
 
 
 def test_use_and_curves_tell_the_same_trace(answer):
@@ -104,6 +100,32 @@ def test_a_bound_on_latency_buys_faster_memory(answer):
     impossible = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, target_first_token_s=1e-3)
     assert not impossible.feasible and impossible.mix is None
     assert "first uses are computed anyway" in impossible.problem
+
+
+def test_the_cheapest_mix_is_no_dearer_than_a_search_over_a_grid():
+    """Small tiers to start with, every mix of sizes in steps of 16 blocks, and prices that make the choice close."""
+    now = [Tier("HBM", 1.0 * GIB, 13.4e12, 0.0, 40.0), Tier("DRAM", 2.0 * GIB, 20e9, 2e-5, 5.0),
+           Tier("SSD", 5.0 * GIB, 4e9, 1e-4, 1.0)]  # fmt: skip
+    bound = 0.6 * place(TRACE, LLAMA, H100, TP4, now).first_token_s
+    found = place(TRACE, LLAMA, H100, TP4, now, target_hit_frac=0.6, target_first_token_s=bound)
+    assert found.feasible and found.mix.first_token_s <= bound and found.mix.hit_frac >= 0.6
+    state, weights = _state(now)
+    added = np.stack(np.meshgrid(*[np.arange(0, 520, 16.0)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    at = at_sizes(state, state.blocks[None, :] + added)
+    good = (at.hit_frac >= 0.6) & (at.first_token_s <= bound)
+    prices = added @ (np.array([t.usd_per_gib for t in now]) * weights / GIB)
+    assert good.any() and found.mix.usd <= prices[good].min() * (1 + 1e-9)
+    assert found.mix.usd >= 0.8 * prices[good].min()  # and the search is not blind
+
+
+def _state(now):
+    from dmodels.models.prefix_cache import block_bytes
+    from dmodels.models.stack_distance import usable
+
+    weights = np.array([float(block_bytes(LLAMA, 512.0, 4.0 if k == 0 else 1.0)) for k in range(3)])
+    distances = stack_distances(TRACE.block_ids, TRACE.block_starts)
+    costs = PrefillBill(TRACE, usable(distances, TRACE.block_starts), LLAMA, H100, TP4)
+    return bill(now, weights, distances, costs), weights
 
 
 def test_a_target_above_the_first_uses_is_infeasible_and_says_what_would_do(answer):

@@ -275,6 +275,8 @@ def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance
             if n >= _SAMPLE_FROM and 8 * crowd > n:
                 steps[b] = _sampled_prices(ct, cap, lam, choice, least, members, count, place, spare, best, who)
                 _cheapest(ct, lam, choice, least)
+            elif 2 * crowd > _SWEEPS * m * m:  # about two sweeps of n / m rows each: more than is allowed
+                continue
             _enrol(choice, members, count, place)
             _spread_spare(lam, cap, count, spare, room)
             more, worked = _settle(ct, cap, lam, choice, members, count, place, spare, best, who)

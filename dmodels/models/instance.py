@@ -54,11 +54,6 @@ class Operating(NamedTuple):
     flags: Real
 
 
-#: Spread of the occupancy that one request averages over its life, against that of a moment: in M/G/inf the
-#: correlation decays like e^{-t/S}, so the variance of an average over S is 2/e of the variance at a moment.
-_LIFE_SPREAD = (2.0 / 2.718281828459045) ** 0.5
-
-
 class StepTable(Record):
     """Step times of an instance at a ladder of decode counts, linear in between.
 
@@ -189,7 +184,12 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     fits = jnp.asarray(slots_count) >= 1.0
     slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
     n, overload = steps.occupancy(x, requests.output_tokens, slots)
-    alone, extra = steps.times(n)
+    spread_count = jnp.sqrt(n)
+    alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
+    alone, extra = alones[0], extras[0]
+    # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
+    # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
+    inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 0.05, 1.0)
     busy = x * extra
     mean_step = safe_divide(alone, 1.0 - busy)
 
@@ -201,9 +201,13 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     prefill_wait = 0.5 * x * one_prompt**2 * square * safe_divide(1.0, 1.0 - prefill_busy)
     service = requests.output_tokens * mean_step + alone + one_prompt
     slot_load = x * service
-    # G/G/c by Allen and Cunneen, as `queueing.wait_mean_s`, with the wait of those that wait kept apart
-    queued = safe_divide(service * (1.0 + requests.output_scv) / 2.0, slots - slot_load)
-    full = erlang_c(slots, slot_load)
+    # Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
+    # Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations).
+    full_busy = x * extras[2]
+    full_service = requests.output_tokens * safe_divide(alones[2], 1.0 - full_busy) + alones[2] + one_prompt
+    queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, slots - x * full_service)
+    stiff = jnp.clip(safe_divide(slots - x * full_service, slots - slot_load, 1.0), 1e-3, 1.0)
+    full = erlang_c(stiff * slots, stiff * slot_load)
     slot_wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
     cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
@@ -217,7 +221,7 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     slot_wait_square = 2.0 * slot_wait * queued
     wait_square = slot_wait_square + prefill_wait_square + 2.0 * slot_wait * prefill_wait
     waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
-    overload = overload | (prefill_busy >= 1.0) | (slot_load >= slots)
+    overload = overload | (prefill_busy >= 1.0) | (x * full_service >= slots)
 
     per_token = pp * safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
     fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins (a whole one at worst), and that one
@@ -228,18 +232,27 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
 
     answered = prefill_wait + 1.5 * mean_step + one_prompt  # until the first token, once it has a slot
     answered_variance = prefill_wait_square - prefill_wait**2 + one_prompt**2 * (square - 1.0)
-    crowded, _ = steps.times(jnp.minimum(slots, n + jnp.sqrt(n)))
     gaps = requests.gap_tokens
     stalls = mean_step * safe_divide(1.0, alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
     backlog = x * extra * stalls * answered  # stalls by prompts that came before the first token, and what they beget
     mean = (busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = extra * square * stalls**2
     variance = spread[..., None] * mean + ((x * extra * stalls) ** 2 * answered_variance)[..., None]
-    stalled = stalled_tpot_s(q, alone, mean, variance, gaps, GAP_WEIGHTS) - alone
-    crowding = jax.scipy.special.ndtri(q) * _LIFE_SPREAD * jnp.where(requests.output_tokens > 0, crowded - alone, 0.0)
-    tpot = alone + jnp.sqrt(stalled**2 + crowding**2 + 1e-30)  # two independent reasons
-    tpot_mean = mean_step + backlog * ((1.0 / gaps) @ GAP_WEIGHTS)
-    lives = (ttft_mean - wait + backlog)[..., None] + mean_step[..., None] * requests.output_edge_tokens
+    # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
+    # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
+    seen = jnp.minimum(n + 1.0 / inertia, slots)
+    crowd = jnp.minimum(seen + 2.0 * jnp.sqrt(n / inertia), slots)
+    shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
+    per_mate = jnp.where(requests.output_tokens > 0, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
+    shared_s = jnp.where(requests.output_tokens > 0, shared_s, alone)
+    mates_s = per_mate * seen  # of each step
+    lifetimes = inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
+    crowding = (gaps * (per_mate * 0.5 * (crowd - seen))[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
+    tpot = stalled_tpot_s(q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps,
+                          GAP_WEIGHTS)  # fmt: skip
+    token_s = safe_divide(shared_s, 1.0 - busy)
+    tpot_mean = token_s + backlog * ((1.0 / gaps) @ GAP_WEIGHTS)
+    lives = (ttft_mean - wait + backlog)[..., None] + token_s[..., None] * requests.output_edge_tokens
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
 
     worst = jnp.where(overload, jnp.inf, 0.0)
@@ -249,5 +262,6 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
     tokens = arrival_rps * requests.output_tokens
-    decoding = jnp.minimum(n + jnp.where(requests.output_tokens > 0, x * backlog, 0.0), slots)
+    decoding = x * (requests.output_tokens * token_s + jnp.where(requests.output_tokens > 0, backlog, 0.0))
+    decoding = jnp.minimum(decoding, slots)
     return Operating(decoding, slots + 0.0 * n, busy, wait, ttft, ttft_mean, tpot, tpot_mean, e2e, tokens, flags)

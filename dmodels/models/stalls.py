@@ -32,34 +32,32 @@ def stalled_tpot_s(q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: R
     >>> round(float(stalled_tpot_s(0.99, 0.02, *no_stalls, np.array([100.0]), np.array([1.0]))), 4)
     0.02
     """
-    k = gap_tokens.shape[-1]
     mean = jnp.maximum(stall_mean_s, 1e-9 * jnp.expand_dims(alone_s, -1))
     shape = jnp.clip(mean**2 / jnp.maximum(stall_variance, 1e-300), 1e-3, 1e6)
     root = 3.0 * jnp.sqrt(shape)
     a = root * jnp.cbrt(gap_tokens / mean)
     b = root * (1.0 - 1.0 / (9.0 * shape))
     each = jnp.maximum((b + jnp.expand_dims(ndtri(q), -1)) / a, 0.0)
-    classes = [(a[..., j], b[..., j], weights[j]) for j in range(k)]
+    low, high = jax.lax.stop_gradient((0.98 * jnp.min(each, -1), 1.02 * jnp.max(each, -1) + 1e-12))
+    classes = (jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), jnp.asarray(weights))
 
     def tail(u):  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
-        parts = [(w * _above(aj * u - bj), aj) for aj, bj, w in classes]
-        slope = sum(share * aj * (1.0 - share / w) * _steepness(aj * u - bj)
-                    for (share, aj), (_, bj, w) in zip(parts, classes, strict=True))  # fmt: skip
-        return sum(share for share, _ in parts) - (1.0 - q), slope
+        def add(sums, one):  # a scan: unrolled, it compiles far longer
+            aj, bj, w = one
+            z = aj * u - bj
+            share = w * _above(z)
+            return (sums[0] + share, sums[1] + share * aj * (1.0 - share / w) * _steepness(z)), None
 
-    def halve(_, bracket):
-        low, high = bracket
-        middle = 0.5 * (low + high)
-        over = tail(middle)[0] > 0
-        return jnp.where(over, middle, low), jnp.where(over, high, middle)
+        return jax.lax.scan(add, (0.0 * u - (1.0 - q), 0.0 * u), classes)[0]
 
-    def newton(_, u):
+    def closer(i, state):  # four halvings of the bracket, then three Newton steps
+        bottom, top, u = state
         excess, slope = tail(u)
-        return jnp.clip(u + excess / jnp.maximum(slope, 1e-12), low, high)
+        bottom, top = jnp.where(excess > 0, u, bottom), jnp.where(excess > 0, top, u)
+        newton = jnp.clip(u + excess / jnp.maximum(slope, 1e-12), low, high)
+        return bottom, top, jnp.where(i < 4, 0.5 * (bottom + top), newton)
 
-    low, high = jax.lax.stop_gradient((0.98 * jnp.min(each, -1), 1.02 * jnp.max(each, -1) + 1e-12))
-    bracket = jax.lax.fori_loop(0, 4, halve, (low, high))
-    u = jax.lax.fori_loop(0, 3, newton, jax.lax.stop_gradient(0.5 * (bracket[0] + bracket[1])))
+    _, _, u = jax.lax.fori_loop(0, 7, closer, (low, high, 0.5 * (low + high)))
     return alone_s + jnp.maximum(u, 0.0) ** 3
 
 

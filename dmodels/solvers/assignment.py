@@ -118,7 +118,7 @@ def _solve_plain(cost: np.ndarray) -> Solution:
     answer = _solve_wide(c)
     columns, total, u, v, gap, reduced, state, steps = answer
     flags = np.zeros(count, np.int32)
-    if state.any():
+    if np.count_nonzero(state):
         _refine_whole(c, answer)
         flags = _FLAGS[state]
     if len(batch) != 1:
@@ -178,7 +178,7 @@ def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
 
     count, n, m = c.shape
     c = frozen(c)
-    integers = c.dtype == np.int64
+    integers = c.dtype.kind == "i"
     lowest, big, limit = (-_FORBIDDEN, _FORBIDDEN, _LIMIT) if integers else (-np.inf, np.inf, np.inf)
     x, u, v = np.empty((count, n), np.int64), np.empty((count, n), c.dtype), np.empty((count, m), c.dtype)
     total, gap, reduced = np.empty(count, c.dtype), np.empty(count, c.dtype), np.empty(count, c.dtype)
@@ -194,7 +194,7 @@ def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
     share(loop, count, count * (3e-7 + 3e-9 * n * m))
     if integers:  # a sum that ran over 2**60 may have been taken for forbidden, or wrapped: then nothing is proved
         state[state != _SOLVED] = _UNSURE
-    elif state.any():
+    elif np.count_nonzero(state):
         total[state == _INFEASIBLE], gap[state == _INFEASIBLE] = np.inf, np.inf
         for array in (total, gap, reduced, u, v):
             array[state == _BAD_ENTRIES] = np.nan

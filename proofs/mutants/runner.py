@@ -30,6 +30,7 @@ class Report:
     failed: str = ""
     entered: dict[str, list[str]] = field(default_factory=dict)
     timed_out: bool = False
+    failures: list[str] = field(default_factory=list)
 
 
 def preload() -> None:
@@ -116,8 +117,9 @@ class _Watch:
         self.report.ran[report.nodeid] = self.report.ran.get(report.nodeid, 0.0) + report.duration
         if report.when == "teardown" and self.entered:
             self.report.entered[report.nodeid] = sorted(self.entered)
-        if report.failed and not self.report.failed:
-            self.report.failed = report.nodeid
+        if report.failed:
+            self.report.failures.append(report.nodeid)
+            self.report.failed = self.report.failed or report.nodeid
 
     def pytest_collectreport(self, report):
         if report.failed and not self.report.failed:

@@ -103,7 +103,7 @@ TIERS = ["tier", "size [GiB]", "blocks", "read a block [ms]", "serves", "price [
 SIZES = ["blocks", "GiB", "optimum", "LRU", "KVBM", "LFU", "Che, shuffled", "recomputed [TFLOP/request]",
          "prefill [ms]"]  # fmt: skip
 BUY = ["buy", "GiB", "price [$]", "hit rate", "first token [ms]", "saves [$/h]", "paid back [h]"]
-LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits"]
+LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits", "saves [$/h]"]
 
 
 def _tier_rows(answer: Any) -> list[list[Any]]:
@@ -138,7 +138,7 @@ def _buy_rows(answer: Any) -> list[list[Any]]:
 
 def _layout_rows(answer: Any) -> list[list[Any]]:
     return [
-        [row.name, row.hit_frac, 1e3 * row.first_token_s, row.ceiling_frac, row.equal_blocks]
+        [row.name, row.hit_frac, 1e3 * row.first_token_s, row.ceiling_frac, row.equal_blocks, row.saved_usd_per_hour]
         for row in answer.sharing.layouts
     ]
 

@@ -102,7 +102,7 @@ class SharingTable(Table):
 
 
 class PolicyTable(Table):
-    """[policy]: seconds between KVBM's decay steps."""
+    """[policy]: time between KVBM's decay steps (the paper names none; a minute is our choice)."""
 
     decay: Seconds = 60.0
 

@@ -91,9 +91,9 @@ def eviction_externality(time_s: Real, rate: Real, count: Real) -> Real:
 
     $E = T \frac{\sum_k n_k \lambda_k^2 e^{-\lambda_k T}}{\sum_k n_k \lambda_k e^{-\lambda_k T}}$ hits per block,
 
-    T times the hits per second that one place more would bring. It is 0 where everything fits and where nothing does,
-    continuous in between, and its largest value has no bound but the trace's: it is the externality of section 5.3 of
-    "The Price of Anarchy in Disaggregated Inference", in closed form.
+    T times the hits per second that one place more would bring: the externality of section 5.3 of "The Price of
+    Anarchy in Disaggregated Inference", in closed form. It rises from 0 with the capacity, like $\lambda_{min} T$ where
+    nearly everything fits, and is 0 where everything does (proofs/placement/prop_p5_externality.py).
 
     >>> t = jnp.array([0.5, jnp.inf])
     >>> [round(float(e), 6) for e in eviction_externality(t, jnp.array([2.0]), jnp.array([100.0]))]   # lambda T

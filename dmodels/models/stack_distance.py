@@ -72,6 +72,16 @@ def _running_max(distances: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return values[np.maximum.accumulate(rank + offset) - offset] if len(distances) else distances
 
 
+def hit_frac(distances: np.ndarray, sizes_blocks: np.ndarray) -> np.ndarray:
+    """Share of the accesses (sizes,) that hit caches of `sizes_blocks` (sizes,), by their distances; 0 of none.
+
+    >>> hit_frac(np.array([np.inf, 2.0, 1.0, np.inf]), np.array([0, 1, 2, 10])).tolist()
+    [0.0, 0.25, 0.5, 0.5]
+    """
+    found = np.sort(distances[np.isfinite(distances)])
+    return np.searchsorted(found, sizes_blocks, side="right") / max(len(distances), 1)
+
+
 def previous(blocks: np.ndarray) -> np.ndarray:
     """Index of the previous access to the same block, -1 at the first."""
     order = np.argsort(blocks, kind="stable")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ..core.errors import InputError
@@ -17,7 +18,7 @@ from ..models.eviction import Policy, decay_steps, replay, usable_hits
 from ..models.eviction_externality import lost_hits
 from ..models.hbm_leader import THRESHOLDS, best_threshold, leader
 from ..models.prefix_cache import block_bytes
-from ..models.stack_distance import belady_distances, stack_distances, usable
+from ..models.stack_distance import belady_distances, hit_frac, stack_distances, usable
 from ..models.trace import BLOCK_TOKENS, Trace
 from .place_buy import Purchase, cheapest, purchases
 from .place_cost import PrefillBill, Tier, at_sizes, bill
@@ -26,6 +27,8 @@ from .place_sharing import Sharing, sharing
 
 SIZES = 64  # sizes of the curves
 REPLAYED = 16  # of them, those at which policies without stack distances are replayed
+
+_shuffled = jax.jit(shuffled_hit_frac)
 
 
 class Use(NamedTuple):
@@ -141,16 +144,17 @@ def place(
     curves = _curves(trace, distances, costs, decay_s)
     promotion = _promotion(trace, state, decay_s)
     bought, mix, problem = [], None, ""
+    saved = float(gpu.price_usd_per_hour) * float(parallel.gpus) * _rate(trace)
     if target_hit_frac is not None:
         problem = beyond_ceiling(use, state, weights, tiers, target_hit_frac)
         if not problem:
-            saved = float(gpu.price_usd_per_hour) * float(parallel.gpus) * _rate(trace)
             bought = purchases(state, tiers, weights, target_hit_frac, saved)
             mix, problem = cheapest(state, tiers, weights, target_hit_frac, target_first_token_s, saved)
     shared = None
     if workers > 1:
         link = float(gpu.nvlink_bytes_per_s_oneway) if link_bytes_per_s is None else link_bytes_per_s
-        shared = sharing(trace, state.blocks[0], workers, weights[0] / link if link > 0 else np.inf, costs)
+        shared = sharing(trace, state.blocks[0], workers, weights[0] / link if link > 0 else np.inf, costs,
+                         saved)
     found = Place(use, _rows(tiers, weights, state), state.access_s, state.first_token_s, state.recomputed_flop, curves,
                   _vary(tiers, weights, state), promotion, bought, mix, shared, problem)  # fmt: skip
     found.notes.extend(notes(found, tiers, state))
@@ -194,14 +198,11 @@ def _rate(trace: Trace) -> float:
 
 
 def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: float) -> Curves:
-    import jax
-
     ids, starts = trace.block_ids, trace.block_starts
     total = len(np.unique(ids))
     sizes = _sizes(total)
-    share = lambda d: np.searchsorted(np.sort(d), sizes, side="right") / len(d)
     uses, count = popularity(ids)
-    shuffled = np.asarray(jax.jit(shuffled_hit_frac)(sizes, uses, count))
+    shuffled = np.asarray(_shuffled(sizes, uses, count))
     some = np.unique(np.r_[sizes[:: max(len(sizes) // REPLAYED, 1)], sizes[-1]])
     steps = decay_steps(trace.time_s, decay_s)
     runs = [[replay(ids, starts, c, p, steps).hit for c in some] for p in (Policy.LFU, Policy.KVBM)]
@@ -210,8 +211,8 @@ def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: fl
     )
     lost = lost_hits(ids, starts, sizes)
     prefill, flop = costs.at(sizes)
-    return Curves(sizes, share(distances), share(usable(distances, starts)), share(belady_distances(ids, starts)),
-                  shuffled, some, lfu, lfu_used, kvbm, kvbm_used, lost, lost * costs.block_gpu_s,
+    found = [hit_frac(d, sizes) for d in (distances, usable(distances, starts), belady_distances(ids, starts))]
+    return Curves(sizes, *found, shuffled, some, lfu, lfu_used, kvbm, kvbm_used, lost, lost * costs.block_gpu_s,
                   flop - costs.least_flop, prefill)  # fmt: skip
 
 

@@ -48,11 +48,24 @@ def notes(found: Place, tiers: Sequence[Tier], state: State) -> list[str]:
                 f"Reading a block from {tier.name} takes {1e3 * state.read_s[i]:.3g} ms, computing it again "
                 f"{1e3 * state.miss_s:.3g} ms: recomputing is faster, {tier.name} saves GPU time but no latency."
             )
+    s = found.sharing
+    if s is not None:
+        pool, together, turn = s.layouts
+        need = f"{s.memory_factor:.3g} times the HBM" if np.isfinite(s.memory_factor) else "more than any HBM gives"
+        said.append(
+            f"Sharing: a pool of the {s.workers} workers' HBM hits {pool.hit_frac:.1%}, caches of their own "
+            f"{together.hit_frac:.1%} with conversations kept together and {turn.hit_frac:.1%} with requests in turn, "
+            f"which need {need} for the pool's hits."
+        )
     p = found.promotion
+    best = (
+        f"threshold {p.best:g} is best and takes {p.gain_frac:.2%} off the access latency of storing everything"
+        if p.gain_frac > 0
+        else "storing everything is best"
+    )
     said.append(
-        f"HBM as leader: threshold {p.best:g} is best and takes {p.gain_frac:.2%} off the access latency of storing "
-        f"everything (KVBM's threshold, 2, takes off {p.kvbm_gain_frac:.2%}); no leader can take off more than "
-        f"{p.bound_gain_frac:.2%}."
+        f"HBM as leader: {best} (KVBM's threshold, 2, takes off {p.kvbm_gain_frac:.2%}); no leader can take off more "
+        f"than {p.bound_gain_frac:.2%}."
     )
     top = int(np.argmax(curves.lost_hits))
     said.append(

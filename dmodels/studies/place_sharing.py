@@ -19,6 +19,7 @@ class Layout(NamedTuple):
     first_token_s: float  # mean over requests: reads from peers plus the rest of the prefill
     ceiling_frac: float  # with unlimited memory
     equal_blocks: float  # total size at which it hits as often as the pool; inf: never
+    saved_usd_per_hour: float  # GPU time of prefill less than with requests in turn
 
 
 class Sharing(NamedTuple):
@@ -33,12 +34,16 @@ class Sharing(NamedTuple):
     memory_factor: float  # memory that spread requests on caches of their own need, over the pool's, for its hits
 
 
-def sharing(trace: Trace, size_blocks: float, workers: int, peer_s: float, costs: PrefillBill) -> Sharing:
+def sharing(
+    trace: Trace, size_blocks: float, workers: int, peer_s: float, costs: PrefillBill, saved: float
+) -> Sharing:
     """A pool of `size_blocks` against `workers` caches of an equal share each.
 
     Requests are spread in turn, or kept together: all that share their second block (the first one that differs
     between conversations; the first is the system prompt) go to one worker. A block of the pool lies at a peer with
     probability 1 - 1/workers.
+
+    saved  US dollars per hour that one second of prefill less per request spares
     """
     ids, starts = trace.block_ids, trace.block_starts
     requests = len(trace)
@@ -61,7 +66,9 @@ def sharing(trace: Trace, size_blocks: float, workers: int, peer_s: float, costs
         peers = used.sum() / requests * (1 - 1 / workers) * peer_s if k == 0 and used.any() else 0.0
         equal = order[pool_hits - 1] * parts if pool_hits else 0.0
         layouts.append(Layout(name, int(hits(size_blocks)) / len(ids), float(prefill + peers),
-                              float(np.isfinite(order).mean()), float(equal)))  # fmt: skip
+                              float(np.isfinite(order).mean()), float(equal), -float(prefill) * saved))  # fmt: skip
+    turn = layouts[-1].saved_usd_per_hour
+    layouts = [one._replace(saved_usd_per_hour=one.saved_usd_per_hour - turn) for one in layouts]
     factor = layouts[-1].equal_blocks / layouts[0].equal_blocks if pool_hits else 1.0
     return Sharing(workers, size_blocks, peer_s, layouts, sizes, np.array(curves), factor)
 

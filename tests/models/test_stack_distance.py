@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from dmodels.core.errors import InputError
-from dmodels.models.stack_distance import belady_distances, previous, stack_distances, usable
+from dmodels.models.stack_distance import belady_distances, hit_frac, previous, stack_distances, usable
 from dmodels.models.trace import BLOCK_TOKENS, prefix_hits, read_trace
 
 requests = st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=14)
@@ -118,6 +118,14 @@ def test_chained_hashes_make_both_accountings_agree(texts):
     ids, starts = flat(listed)
     for distances in (stack_distances(ids, starts), belady_distances(ids, starts)):
         np.testing.assert_array_equal(usable(distances, starts), distances)
+
+
+@given(requests)
+def test_shares_of_hits(listed):
+    ids, starts = flat(listed)
+    distances = stack_distances(ids, starts)
+    found = hit_frac(distances, np.arange(12))
+    assert found.tolist() == [sum(lru_hits(listed, c)) / max(len(ids), 1) for c in range(12)]
 
 
 def test_empty_traces_and_empty_requests():

@@ -142,6 +142,10 @@ def test_requests_in_turn_lose_what_a_pool_keeps(answer):
     assert together.ceiling_frac > turn.ceiling_frac
     # kept together, only the system prompt is stored once per worker: at most 3 first uses more
     assert pool.ceiling_frac - together.ceiling_frac == pytest.approx(3 / len(TRACE.block_ids))
+    # GPU time: prefill is first token less the reads from peers, of which there are none outside the pool
+    rate = TRACE.rate_rps * 4 * float(H100.price_usd_per_hour)
+    assert together.saved_usd_per_hour == pytest.approx((turn.first_token_s - together.first_token_s) * rate)
+    assert pool.saved_usd_per_hour > (turn.first_token_s - pool.first_token_s) * rate and turn.saved_usd_per_hour == 0
     assert answer.sharing.memory_factor == pytest.approx(turn.equal_blocks / pool.equal_blocks)
     apart = [TRACE.block_ids[np.repeat(np.arange(len(TRACE)) % 4 == w, np.diff(TRACE.block_starts))] for w in range(4)]
     first = sum(len(np.unique(part)) for part in apart)

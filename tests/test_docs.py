@@ -16,6 +16,7 @@ from tools.pages import ROOT, RUN, blocks, pages
 #: Pages that one process runs, one after another.
 GROUPS = {
     "start": ["README.md", "docs/index.md", "docs/tutorial.md"],
+    "examples": ["docs/examples.md"],
     "how-to": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "how-to").glob("*.md")),
     "explanation": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "explanation").glob("*.md")),
 }

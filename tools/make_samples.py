@@ -3,7 +3,8 @@
     python tools/make_samples.py FOLDER
 
 FOLDER holds azure_2023_conv.csv (Azure/AzurePublicDataset, CC-BY), mooncake_conversation.jsonl (kvcache-ai/Mooncake,
-Apache-2.0) and silicon_fit.csv (ai-dynamo/aiconfigurator, InferenceX runs, Apache-2.0). The router's log comes from the simulator, not from a machine.
+Apache-2.0) and silicon_fit.csv (ai-dynamo/aiconfigurator, InferenceX runs, Apache-2.0). The router's log comes from the
+simulator, not from a machine.
 """
 
 from __future__ import annotations

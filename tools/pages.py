@@ -10,8 +10,8 @@ in the place of shown lines that have changed. What the blocks may be:
 * `sh`: the same commands without the dollar, nothing shown.
 * `toml`, `json`, `csv` with `title="NAME"`: a file that the blocks after it may use. Without a title: shown only.
 
-A shown line `...` stands for any lines. A comment line before a block says how to run it: `<!-- slow -->`,
-`<!-- exit 1 -->` (the code that is expected), `<!-- shown only: WHY -->`.
+A shown line is the beginning of a printed one; `...` stands for any lines. A comment line before a block says how to run
+it: `<!-- slow -->`, `<!-- exit 1 -->` (the code that is expected), `<!-- shown only: WHY -->`.
 """
 
 from __future__ import annotations
@@ -158,15 +158,29 @@ class Page:
 
     def _compare(self, first: int, shown: list[str], printed: str) -> None:
         there = [_plain(line) for line in printed.splitlines()]
-        text = "\n".join(there)
-        for i, line in enumerate(shown):
-            if line.strip() in ("", "...") or _RULES.fullmatch(line) or _plain(line) in text:
-                continue
-            self._fail(first + i, f"shown but not printed: {line.strip()}")
-            near = difflib.get_close_matches(_plain(line), there, n=1, cutoff=0.5)
-            if near:
-                found = printed.splitlines()[there.index(near[0])].rstrip()
-                self.lines[first + i] = found
+        for at, part in _segments(shown):
+            missing = [i for i, line in enumerate(part) if not _RULES.fullmatch(line)
+                       and not any(printed_line.startswith(_plain(line)) for printed_line in there)]  # fmt: skip
+            for i in missing:
+                self._fail(first + at + i, f"shown but not printed: {part[i].strip()}")
+            if missing and there:  # what is printed now: from the line that is most like the first one, as many lines
+                start = 0 if at == 0 else max(range(len(there)), key=lambda k: _alike(there[k], _plain(part[0])))
+                found = [line.rstrip() for line in printed.splitlines()[start : start + len(part)]]
+                self.lines[first + at : first + at + len(part)] = found + [""] * (len(part) - len(found))
+
+
+def _alike(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def _segments(shown: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """(place, lines) of each run of shown lines between `...` and empty lines."""
+    start = 0
+    for i, line in enumerate([*shown, "..."]):
+        if line.strip() in ("", "..."):
+            if i > start:
+                yield start, shown[start:i]
+            start = i + 1
 
 
 def _plain(line: str) -> str:

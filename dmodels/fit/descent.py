@@ -26,9 +26,9 @@ SIGMA = np.array([0.25, 0.10])
 #: Residuals beyond c sigmas count less and less.
 ROBUST = 2.5
 #: A step that lowers the loss by less than this share ends the search.
-ENOUGH = 1e-3
+ENOUGH = 1e-4
 #: Longest step of one whitened effect, in its standard deviations.
-LONGEST = 3.0
+LONGEST = 1.0
 
 
 class Halves(NamedTuple):

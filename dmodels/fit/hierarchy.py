@@ -25,7 +25,7 @@ SHARES = ("acceptance_frac", "routing_spread_frac")
 RATIOS = ("expert_imbalance",)
 
 #: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).
-DEVIATION = {"all": 1.0, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "generation+backend": 0.15,
+DEVIATION = {"all": 0.25, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "generation+backend": 0.15,
              "gpu+backend": 0.15, "precision": 0.05, "generation+precision": 0.2,
              "gpu+backend+precision": 0.2}  # fmt: skip
 #: What may differ between cells (GPU, backend, precision); every other efficiency is the same for all of them.

@@ -50,4 +50,4 @@ TARGETS = (
     "control/token_budget_threshold",
 )
 #: Folders and files of tests that are watched.
-WATCHED = ("tests/test_docstrings.py", "tests/core", "tests/models", "tests/games", "tests/control", "proofs")
+WATCHED = ("tests/test_docstrings.py", "tests/models", "tests/control", "tests/core", "tests/games", "proofs")

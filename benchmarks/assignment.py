@@ -64,10 +64,9 @@ def measure(repeats: int = 5) -> list[dict]:
 
 
 def figure(rows: list[dict]) -> None:
-    from matplotlib.figure import Figure
+    from dmodels.report import style
 
-    picture = Figure(figsize=(13, 4.4), layout="constrained")
-    panels = picture.subplots(1, 3)
+    picture, (panels,) = style.panels(1, 3, 13, 4.4)
     solvers = list(dict.fromkeys(r["solver"] for r in rows))
     views = [("uniform", "n", CELLS), ("5 distinct columns", "n", CELLS), ("uniform", "batch", BATCHES)]
     for axes, (kind, along, cells) in zip(panels, views, strict=True):
@@ -75,16 +74,17 @@ def figure(rows: list[dict]) -> None:
             line = [r for r in rows if r["kind"] == kind and r["solver"] == solver and (r["batch"], r["n"]) in cells]
             line = {(r["batch"], r["n"]): r["matrices_per_second"] for r in line}  # a cell may be in both lists
             at = [cell for cell in dict.fromkeys(cells) if cell in line]
-            axes.plot([cell[along == "n"] for cell in at], [line[cell] for cell in at],
-                      "o-" if solver == "dmodels" else "s--", color=f"C{k}", label=solver, markersize=4)  # fmt: skip
+            kind_of_line = "o-" if solver == "dmodels" else "s--"
+            axes.plot([cell[along == "n"] for cell in at], [line[cell] for cell in at], kind_of_line,
+                      color=style.colour(k), label=solver, markersize=4)  # fmt: skip
         title = f"{kind}, by n (batches as listed)" if along == "n" else f"{kind}, n = {BATCHES[0][1]}, by batch"
-        axes.set(xscale="log", yscale="log", title=title, ylabel="matrices per second",
-                 xlabel="n" if along == "n" else "problems in the batch")  # fmt: skip
+        axes.set(xscale="log", yscale="log", title=title, ylabel="speed [matrices/s]",
+                 xlabel="n [rows]" if along == "n" else "problems in the batch [1]")  # fmt: skip
         ticks = sorted({cell[along == "n"] for cell in cells})
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
-    panels[0].legend(fontsize=8)
-    picture.savefig(FIGURES / "assignment.png", dpi=120)
+    panels[0].legend(**style.LEGEND)
+    style.save(picture, FIGURES / "assignment.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def pools_table(answer: Plan) -> Table:
         [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, round(x.usd_per_hour, 2),
          round(x.usd_per_year), _ranged(x.ttft_s, x.confidence.ttft),
          _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
-         round(x.decode_count, 1), math.floor(x.slots_count), x.binding]
+         round(x.decode_count, 1) if x.stage.role != "prefill" else "-", math.floor(x.slots_count), x.binding]
         for x in answer.best.pools
     ]  # fmt: skip
     if len(rows) > 1:
@@ -175,7 +175,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
          "decode_count": x.decode_count,
          "ttft_interval80_ms": [milliseconds(x.ttft_s * f) for f in x.confidence.ttft],
          "tpot_interval80_ms": [milliseconds(x.tpot_s * f) for f in x.confidence.tpot],
-         "latency_provenance": x.confidence.provenance,
+         "latency_provenance": x.confidence.provenance, "load_frac": x.load_frac, "extrapolated": list(x.extrapolated),
          "slots_count": x.slots_count, "binding": x.binding,
          "command": x.command(answer.question.served_name, answer.question.engine)}
         for x in d.pools

@@ -78,7 +78,7 @@ def best_bound(game: PlacementGame, target_s: float | None = None, iterations: i
         if since >= 4:  # no progress: shorter steps, from the best prices
             step, since, prices = step / 2, 0, best_prices
             value, used = lagrangian.at(prices)
-        slope = np.where(limited, used - np.where(limited, a.capacity, 0.0), 0.0)
+        slope = np.where(limited, used - np.where(limited, lagrangian.room, 0.0), 0.0)
         slope = np.where((prices <= 0) & (slope < 0), 0.0, slope)
         norm = float((slope * slope).sum())
         if norm == 0.0 or target_s - best <= 1e-9 * abs(target_s) or step < 1e-3:
@@ -104,6 +104,7 @@ class _Lagrangian:
 
     def __init__(self, a: Arrays):
         self.a = a
+        self.room = a.slots * a.size[0] if a.alike else a.capacity  # whole blocks only
         net = levels(a.distance) if (a.access == a.access[0]).all() else None
         self.nodes = None if net is None else tree_nodes(net, a.access[0])
         if net is None:
@@ -128,5 +129,5 @@ class _Lagrangian:
                 a.size, value, flat,
             )  # fmt: skip
         share(loop, m, 1e-7 * m * a.access.size)
-        paid = prices * np.where(prices > 0, a.capacity, 0.0)
+        paid = prices * np.where(prices > 0, self.room, 0.0)
         return float(value.sum() - paid.sum()), np.tensordot(a.size, used.astype(float), axes=(0, 0))

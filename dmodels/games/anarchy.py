@@ -17,14 +17,15 @@ from dmodels.core.flags import Flag
 
 from .anarchy_bounds import AFFINE_ATOMIC, singleton_price
 from .anarchy_index import poa_index
-from .anarchy_program import UNKNOWNS, programme, solve_program, unknowns_count
-from .anarchy_smoothness import smooth_prices
+from .anarchy_program import UNKNOWNS, equilibrium_program, programme, solve_program, unknowns_count
+from .anarchy_smoothness import coarse_ceiling_s, smooth_prices, smoothness
 from .routing import Arrays, RoutingGame, sums
 from .routing_batch import NashRange, range_flags, search
 from .routing_kernels import social_cost
 from .routing_optimum import least_potential_flow, optimum_flows
 
-__all__ = ["PAPER_FORM", "PriceOfAnarchy", "poa_index", "price_of_anarchy"]
+__all__ = ["PAPER_FORM", "PriceOfAnarchy", "coarse_ceiling_s", "equilibrium_program", "poa_index", "price_of_anarchy",
+           "smoothness"]  # fmt: skip
 
 #: Why a ratio in the paper's form is no price of anarchy.
 PAPER_FORM = (

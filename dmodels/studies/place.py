@@ -39,7 +39,7 @@ class Use(NamedTuple):
     blocks_count: int
     once_frac: float  # of the accesses, those to blocks that are used once
     once_blocks_frac: float  # of the blocks, those used once
-    ceiling_frac: float  # hits of an unlimited cache: all but first uses
+    ceiling_frac: float  # hits of an unlimited cache: all but the requests that use a block first
     warm_frac: float  # the same if blocks that are reused were there from the start: 1 - once_frac
 
 
@@ -140,7 +140,7 @@ def place(
                         for i in range(len(tiers))])  # fmt: skip
     costs = PrefillBill(trace, usable(distances, starts), model, gpu, parallel)
     state = bill(tiers, weights, distances, costs)
-    use = _use(trace)
+    use = _use(trace, distances)
     curves = _curves(trace, distances, costs, decay_s)
     promotion = _promotion(trace, state, decay_s)
     bought, mix, problem = [], None, ""
@@ -180,12 +180,12 @@ def _check(tiers, target, latency, workers) -> None:
         raise InputError(f"workers = {workers}: accepted are whole numbers from 1")
 
 
-def _use(trace: Trace) -> Use:
+def _use(trace: Trace, distances: np.ndarray) -> Use:
     uses, count = popularity(trace.block_ids)
     accesses, blocks = float(uses @ count), float(count.sum())
     once = float(count[uses == 1].sum())
-    return Use(len(trace), int(accesses), int(blocks), once / accesses, once / blocks, 1 - blocks / accesses,
-               1 - once / accesses)  # fmt: skip
+    return Use(len(trace), int(accesses), int(blocks), once / accesses, once / blocks,
+               float(np.isfinite(distances).mean()), 1 - once / accesses)  # fmt: skip
 
 
 def _sizes(most: float) -> np.ndarray:

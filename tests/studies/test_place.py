@@ -169,6 +169,12 @@ def test_no_memory_at_all_and_traces_without_reuse():
     assert not place(once, LLAMA, H100, TP4, tiers(), target_hit_frac=0.1).feasible
 
 
+def test_a_block_twice_in_its_first_request_is_no_hit():
+    twice = Trace("twice", np.zeros(2), np.full(2, 1_500.0), np.ones(2), 0.0, np.array([7, 7, 8]), np.array([0, 2, 3]))
+    found = place(twice, LLAMA, H100, TP4, tiers(), target_hit_frac=0.1)
+    assert found.use.ceiling_frac == 0 and not found.feasible and found.use.accesses_count == 3
+
+
 WRONG = {
     "tiers: none": {"tiers": []},
     "tiers.HBM.size_bytes = -1": {"tiers": [Tier("HBM", -1.0, 1.0)]},

@@ -10,8 +10,8 @@ in the place of shown lines that have changed. What the blocks may be:
 * `sh`: the same commands without the dollar, nothing shown.
 * `toml`, `json`, `csv` with `title="NAME"`: a file that the blocks after it may use. Without a title: shown only.
 
-A shown line is the beginning of a printed one; `...` stands for any lines. A comment line before a block says how to run
-it: `<!-- slow -->`, `<!-- exit 1 -->` (the code that is expected), `<!-- shown only: WHY -->`.
+A shown line is the beginning of a printed one; `...` stands for any lines. A comment line before a block says how to
+run it: `<!-- slow -->`, `<!-- exit 1 -->` (the code that is expected), `<!-- shown only: WHY -->`.
 """
 
 from __future__ import annotations

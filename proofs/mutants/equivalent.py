@@ -13,6 +13,8 @@ SAME: tuple[tuple[str, str, str, str, str], ...] = (
     ("models/curves", "affine", "line.b_s + zero", "line.b_s - zero", "adds a zero for its shape"),
     ("models/curves", "affine", "1.0", "2.0", "the exponent of a singular term whose numerator is 0"),
     ("models/migration", "precopy_rounds", "rounds + 0.0 * sent", "rounds - 0.0 * sent", "adds a zero for its shape"),
+    ("models/migration", "precopy", "1.0", "2.0", "the upper end of a clip, beyond all that converges"),
+    ("models/multiplexing", "servers_count", "middle > load", "middle >= load", "at equality everybody waits anyway"),
     ("models/staleness", "cost_staleness_tolerance", "margin >= 0", "margin > 0", "at a tie both branches are 0"),
     ("models/staleness", "correlation_time_s", "lag_one > 0", "lag_one >= 0", "-step/ln 0 is 0, as the other branch"),
     ("models/transfer", "post_prefill_latency", "transfer + queue + step", "transfer + queue - step",

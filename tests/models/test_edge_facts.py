@@ -11,6 +11,7 @@ import pytest
 from dmodels.core.flags import Flag
 from dmodels.core.model import Model
 from dmodels.models import freeness, kv, migration, network_choice, pooling, staleness, transfer_paths
+from dmodels.models.multiplexing import servers_count
 from dmodels.models.router import choice_probabilities, choose
 
 
@@ -153,6 +154,11 @@ def test_one_nic_for_all_is_one_sender():
     assert (float(each), float(sender), float(receiver)) == (2.5, 10.0, 10.0)
     replicas = transfer_paths.fan_out_time_s(1e10, 1e12, 1e12, 1e9, 4.0, 16.0, 8.0)  # 16 ranks for 8 heads: twice it
     assert float(replicas) == pytest.approx(2e10 / 16e9)
+
+
+def test_one_server_is_enough_for_a_twentieth_of_its_load():
+    """M/M/1: an arrival waits with the probability that the server is busy, so one is enough up to the allowance."""
+    assert [float(servers_count(load, 0.1)) for load in (0.0, 0.05, 0.0999, 0.11)] == [0.0, 1.0, 1.0, 2.0]
 
 
 def test_draws_follow_the_levels_of_the_probabilities():

@@ -141,12 +141,14 @@ def _share_points(cdf: TotalsCdf, count: int) -> np.ndarray:
     a, b = (low - mean) / std, (high - mean) / std
     inner = np.clip(cut, a, b)
 
-    def density(z):
-        return np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-
-    middle = mean * np.diff(ndtr(inner)) - std * np.diff(density(inner))
+    middle = mean * np.diff(ndtr(inner)) - std * np.diff(_density(inner))
     atoms = low * np.diff(ndtr(np.minimum(cut, a))) + high * np.diff(ndtr(np.maximum(cut, b)))
     return (middle + atoms) * count
+
+
+def _density(z: np.ndarray) -> np.ndarray:
+    """Of the standard normal distribution."""
+    return np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
 
 
 def _exceeds(cdf: TotalsCdf, share: np.ndarray) -> np.ndarray:
@@ -189,14 +191,11 @@ def _mean_output_large(cdf: TotalsCdf, total: np.ndarray) -> np.ndarray:
     first = np.maximum(certain, 1.0) + 1.0
     z1, z2 = (first / total - mean) / std, (last / total - mean) / std
 
-    def density(z):
-        return np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
-
     def tail_integral(z):  # antiderivative of P(Z >= z)
-        return z * ndtr(-z) - density(z)
+        return z * ndtr(-z) - _density(z)
 
     step = 1.0 / (total * std)
-    third = step**3 * ((z2**2 - 1) * density(z2) - (z1**2 - 1) * density(z1)) / 720
+    third = step**3 * ((z2**2 - 1) * _density(z2) - (z1**2 - 1) * _density(z1)) / 720
     inner = ((tail_integral(z2) - tail_integral(z1)) / step + (ndtr(-z1) + ndtr(-z2)) / 2
-             + step * (density(z1) - density(z2)) / 12 + third)  # fmt: skip
+             + step * (_density(z1) - _density(z2)) / 12 + third)  # fmt: skip
     return np.where(last >= first, np.maximum(certain, 1.0) + inner, np.maximum(certain, 1.0))

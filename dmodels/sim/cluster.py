@@ -18,7 +18,7 @@ from dmodels.core.errors import InputError
 
 from .cluster_engine import run_cluster
 from .disaggregated import Signal
-from .requests import Requests
+from .requests import Requests, per_token_s
 
 
 class Flow(IntEnum):
@@ -86,8 +86,7 @@ class Run(NamedTuple):
     @property
     def tpot_s(self) -> np.ndarray:
         """(end - first token)/(output - 1), the wait for a decoder included; NaN for one token."""
-        gaps = self.output_tokens - 1.0
-        return np.where(gaps > 0, (self.end_s - self.first_token_s) / np.where(gaps > 0, gaps, 1.0), np.nan)
+        return per_token_s(self.first_token_s, self.end_s, self.output_tokens)
 
     @property
     def e2e_s(self) -> np.ndarray:

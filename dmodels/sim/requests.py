@@ -33,6 +33,12 @@ class KVCache(NamedTuple):
     reserve: bool = False
 
 
+def per_token_s(first_token_s: np.ndarray, end_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
+    """TPOT: (end - first token)/(output - 1); NaN for a single output token, which has no such time."""
+    gaps = output_tokens - 1.0
+    return np.where(gaps > 0, (end_s - first_token_s) / np.where(gaps > 0, gaps, 1.0), np.nan)
+
+
 class Served(NamedTuple):
     """When each request was admitted, answered and done; (n,) each, in the order of arrival. NaN: not (yet)."""
 
@@ -62,8 +68,7 @@ class Served(NamedTuple):
     @property
     def tpot_s(self) -> np.ndarray:
         """(E2E - TTFT)/(output - 1); NaN for a single output token, which has no such time."""
-        gaps = self.output_tokens - 1.0
-        return np.where(gaps > 0, (self.end_s - self.first_token_s) / np.where(gaps > 0, gaps, 1.0), np.nan)
+        return per_token_s(self.first_token_s, self.end_s, self.output_tokens)
 
 
 class Requests(NamedTuple):

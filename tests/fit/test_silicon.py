@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 import pytest
+import scipy.optimize
 
 from dmodels.fit import descent, hierarchy, silicon
 from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load, quantiles
@@ -51,8 +52,8 @@ def test_slopes_are_the_models_own_derivatives():
     np.testing.assert_allclose(np.einsum("nkp,np->nk", slope, direction), (plus - minus) / 2e-6, rtol=1e-5, atol=1e-7)
 
 
-def test_the_least_loss_is_the_one_that_optimistix_finds():
-    """A stranger's Levenberg-Marquardt on the same loss: no lower, and no less."""
+def test_the_least_loss_is_the_one_that_scipy_finds():
+    """L-BFGS on the same loss, with its gradient by JAX: no lower, and no higher."""
     points, table = to_points(rows(16, slower=1.3))
     found = silicon.fit(points, table.rows, max_steps=40)
     halves, order = silicon._split(points)
@@ -61,22 +62,20 @@ def test_the_least_loss_is_the_one_that_optimistix_finds():
     paths = np.array([[place[level] for level in hierarchy.row_levels(row)] for row in known])
     scale = hierarchy.deviations(found.levels)
     measured = np.log([[row.ttft_s, row.tpot_s] for row in known])
-    weight = silicon._weights(known)
+    weight, origin = silicon._weights(known), hierarchy.origin()[None, :]
 
-    def residuals(z, _):
-        beta = z * scale
-        r = (measured - descent.log_latencies(halves, hierarchy.origin() + beta[paths].sum(axis=1))) / descent.SIGMA
-        t = jnp.maximum((r / descent.ROBUST) ** 2, 1e-12)
-        return jnp.sqrt(weight)[:, None] * r * jnp.sqrt(jnp.log1p(t) / t), z
-
+    @jax.jit
+    @jax.value_and_grad
     def loss(z):
-        return sum(float((part**2).sum()) for part in residuals(z, None))
+        beta = z.reshape(scale.shape) * scale
+        r = (measured - descent.log_latencies(halves, origin + beta[paths].sum(axis=1))) / descent.SIGMA[None, :]
+        return (weight[:, None] * descent.ROBUST**2 * jnp.log1p((r / descent.ROBUST) ** 2)).sum() + (z**2).sum()
 
-    start = jnp.zeros(scale.shape)
-    theirs = optx.least_squares(residuals, optx.LevenbergMarquardt(1e-6, 1e-6), start, max_steps=60, throw=False).value
-    ours = loss(jnp.asarray(found.beta / np.where(scale > 0, scale, 1.0)))
-    assert ours == pytest.approx(loss(theirs), rel=0.01)
-    assert ours < 0.2 * loss(start)
+    start = np.zeros(scale.size)
+    theirs = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
+    ours = float(loss((found.beta / np.where(scale > 0, scale, 1.0)).ravel())[0])
+    assert ours == pytest.approx(theirs.fun, rel=0.01)
+    assert ours < 0.5 * float(loss(start)[0])
 
 
 def test_a_machine_that_is_half_as_fast_is_learnt():
@@ -101,7 +100,7 @@ def test_every_measured_cell_has_plausible_efficiencies():
             assert 0.02 < getattr(e, name) <= 1.2, (system, backend, precision, name)
         for name in (*hierarchy.SHARES, "burst_frac"):
             assert 0.0 < getattr(e, name) < 1.0
-        for name, most in (("layer_us", 300), ("moe_layer_us", 300), ("request_us", 200), ("hop_us", 60)):
+        for name, most in (("layer_us", 300), ("moe_layer_us", 400), ("request_us", 200), ("hop_us", 60)):
             assert 0.0 < getattr(e, name) < most
         assert e.expert_imbalance >= 1.0
 
@@ -136,7 +135,7 @@ def test_links_are_inverses_and_the_file_keeps_the_effects():
 
 def test_a_cell_deviates_in_a_dozen_efficiencies_or_fewer():
     own = [name for name in hierarchy.NAMES if hierarchy.deviation("gpu+backend+precision=x", name) > 0]
-    assert tuple(own) == hierarchy.CELL and len(own) <= 12
+    assert set(own) == set(hierarchy.CELL) and len(own) <= 12
 
 
 def test_folds_hold_out_copies_together_and_every_row_once():

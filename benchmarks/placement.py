@@ -1,6 +1,6 @@
 """The placement game at the size of a fleet, and thousands of small games against enumeration.
 
-    python -m benchmarks.placement
+    python -m benchmarks.placement [fleet] [bound] [small]
 
 200 workers x 20,000 blocks on two levels (nodes of eight on NVLink, InfiniBand between): an equilibrium by best
 responses, a coordinated placement, and a certified lower bound on the cost of every placement, with the memory used.
@@ -11,6 +11,7 @@ still save, as a share of what it pays.
 from __future__ import annotations
 
 import resource
+import sys
 import time
 
 import numpy as np
@@ -96,7 +97,7 @@ def bounds_beside_highs(rng: np.random.Generator) -> list[dict]:
     return rows
 
 
-def small_games(rng: np.random.Generator, count: int = 2000) -> list[dict]:
+def small_games(rng: np.random.Generator, count: int = 1000) -> list[dict]:
     """How often there is an equilibrium, and what it costs: random games of three workers and three blocks."""
     rows = []
     networks = {"complete": complete(3, 1.0), "line": line(3, 1.0), "one-way ring": ring(3, 1.0, directed=True)}
@@ -120,12 +121,17 @@ def main() -> None:
     rng = np.random.default_rng(0)
     warm_up(rng)
     nodes = two_level(200, 8, NVLINK_S, INFINIBAND_S)
-    rows = [fleet(rng, "two levels, two limited tiers", nodes, (1e-4, 2e-3), (200.0, 800.0), 20),
-            fleet(rng, "two levels, HBM limited", nodes, (1e-4, 20e-3), (500.0, np.inf), 20)]  # fmt: skip
-    rows += bounds_beside_highs(rng) + small_games(rng)
-    for row in rows:
-        print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
-    record("placement", rows)
+    cases = {
+        "fleet": lambda: [fleet(rng, "two levels, two limited tiers", nodes, (1e-4, 2e-3), (200.0, 800.0), 10),
+                          fleet(rng, "two levels, HBM limited", nodes, (1e-4, 20e-3), (500.0, np.inf), 10)],
+        "bound": lambda: bounds_beside_highs(rng),
+        "small": lambda: small_games(rng),
+    }  # fmt: skip
+    for name in sys.argv[1:] or cases:
+        rows = cases[name]()
+        for row in rows:
+            print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+        record("placement", rows)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@ r"""The cache paradox: more memory, or one more worker that caches, and everybod
 
 The least cost never rises with memory. What selfish workers settle on may: a worker with one place more takes in a
 block that a neighbour held for both, the neighbour then turns to something else, and a third pays for it. As in
-Braess's road network the *worst* equilibrium rises in small games; for the best equilibrium no case is known here.
+Braess's road network every equilibrium can rise: three workers and two blocks are enough, on a line as well as with
+NVLink inside a node and InfiniBand between (proofs/placement/prop_cp.py).
 
 `at_risk` tries this cluster: it plays from the present equilibrium with the memory added, and bounds any equilibrium
 from above by what everybody would pay alone.

@@ -6,11 +6,14 @@ recomputation 3; rates left (0, 4), middle (2, 1), right (4, 1); places 0, 1, 1.
 holds block 1, middle block 2, from which left reads it. One place more at the right: right now holds both, middle no
 longer needs its copy of block 2 and takes block 1, and left reads over two hops: every equilibrium costs 9, the
 optimum 6. (2) One more cache *node*: rates left (4, 0), middle (1, 1), right (1, 0), one place in the middle only;
-giving right its first place raises the best equilibrium from 8 to 9. (3) On one switch (all distances equal) the
+giving right its first place raises the best equilibrium from 8 to 9. Likewise with two GPUs on NVLink and one over
+InfiniBand, at distances 1 and 2: rates (4, 3) and (4, 0) in the node, (1, 0) far away, recomputation 3, one place at
+the first. A first place for the far GPU makes every equilibrium cost 16 instead of 15: it keeps block 1, so the first
+GPU turns to block 2, and both in the node read block 1 over InfiniBand. (3) On one switch (all distances equal) the
 worst equilibrium can rise, 2 to 3 with three workers and three blocks; two blocks did not suffice there in an
-exhaustive search, nor two workers anywhere with one tier (4). (5) "Bounded": any equilibrium costs at most what
-everybody would pay alone, which memory only lowers; so the rise is at most that over the cost before. The search and
-`at_risk` of the shipped code find all three.
+exhaustive search, nor two workers with one tier in the grids of (4). (5) "Bounded": any equilibrium costs at most
+what everybody would pay alone, which memory only lowers; so the rise is at most that over the cost before. The search
+and `at_risk` of the shipped code find all three.
 """
 
 from fractions import Fraction as F
@@ -22,7 +25,7 @@ from hypothesis import strategies as st
 
 from dmodels.games.placement import PlacementGame, isolated_s
 from dmodels.games.placement_equilibria import equilibria
-from dmodels.games.placement_networks import complete, line
+from dmodels.games.placement_networks import complete, line, two_level
 from dmodels.games.placement_paradox import at_risk, more_memory, paradox_search, rises
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import extremes, switch
@@ -58,6 +61,15 @@ def test_a_first_place_for_one_more_node():  # 2
     rates = [[F(4), F(0)], [F(1), F(1)], [F(1), F(0)]]
     assert extremes(rates, [F(0)], [(0,), (1,), (0,)], ROW, F(3))[1] == 8
     assert extremes(rates, [F(0)], [(0,), (1,), (1,)], ROW, F(3))[:2] == (9, 9)
+
+
+def test_nvlink_and_infiniband():  # 2
+    rates = [[F(4), F(3)], [F(4), F(0)], [F(1), F(0)]]
+    distance = [[F(int(v)) for v in row] for row in two_level(3, 2, 1.0, 2.0)]
+    assert extremes(rates, [F(0)], [(1,), (0,), (0,)], distance, F(3))[:2] == (15, 15)
+    assert extremes(rates, [F(0)], [(1,), (0,), (1,)], distance, F(3))[:2] == (16, 16)
+    risk = at_risk(as_game(rates, (1, 0, 0), two_level(3, 2, 1.0, 2.0), 3.0))
+    assert risk.at_risk and risk.after_s[risk.worker == 2] == 16
 
 
 def test_on_one_switch_the_worst_equilibrium_rises():  # 3

@@ -169,7 +169,7 @@ def _counterexamples(found: list[Page]) -> list[str]:
     lines = ["", "Where they end, and what it means for a decision:", ""]
     for page in found:
         claim = page.claim
-        smallest = claim.minimal and f"({claim.minimal.capitalize()}.)"
+        smallest = claim.minimal and f"({claim.minimal[0].upper()}{claim.minimal[1:]}.)"
         text = " ".join(part for part in (claim.counterexample, smallest, f"*{claim.means}*") if part)
         lines.append(f"- **{page.claim.id}** ({page.claim.verdict.name}). {text}")
     return lines

@@ -126,8 +126,8 @@ def test_who_sends_nothing_errs_with_the_other_alone():
 
 
 def test_worst_regret_of_a_batch_is_that_of_each():
-    idle = np.array([[1.0, 2.0, 0.0], [0.5, 0.6, 0.7]])
-    congestion, fixed = np.array([[0.2, 0.5, 0.3], [0.1, 0.2, 0.6]]), np.array([[0.0, 0.1, 1.5], [0.3, 0.1, 0.0]])
+    idle = np.array([[1.0, 1.6, 0.0], [0.5, 0.6, 0.7]])  # the first row: who sends nothing, 1.1 s, keeps 1.6 s out
+    congestion, fixed = np.array([[0.0, 0.0, 0.3], [0.1, 0.2, 0.6]]), np.array([[0.0, 0.0, 1.1], [0.3, 0.1, 0.0]])
     both = np.asarray(staleness.worst_stale_regret_s(idle, congestion, fixed, 0.3))
     for k in range(2):
         cost = idle[k] / (1 - congestion[k]) + fixed[k]

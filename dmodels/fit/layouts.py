@@ -101,6 +101,7 @@ def _separate(cell: Mapping[str, str]) -> Deployment:
     if stated:
         same = [r for r in candidates(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
                 if _layout(r.decode)._replace(batch=math.inf) == decode]  # fmt: skip
+        same.sort(key=lambda r: r.draft_tokens)  # exports that state instances left speculative runs out
         return Deployment(decode._replace(batch=same[0].decode.batch) if same else decode, prefill, clients, True)
     listed, only = recipe(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
     if listed:

@@ -26,6 +26,8 @@ FORMATS = {
 }  # fmt: skip
 #: Mean of request lengths over the nominal one: the benchmark draws them evenly between 0.8 and 1.
 LENGTH_FRAC = 0.9
+#: Memory of a GPU that holds more than it would by the usual share, over what that share assumes.
+TIGHT = 1.2
 #: What ids of fine-tunes and quantised copies carry behind the name of the model.
 SUFFIX = re.compile(r"[-_](nvfp4|mxfp4|fp4|fp8|int4|w4a16|awq|gptq|bf16|instruct|chat|it|hf|v\d+|dynamic|\d{4})$", re.I)
 
@@ -93,9 +95,18 @@ def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
 
 @float64
 def _enough(points: Points, assumed: np.ndarray) -> Points:
-    """Where the number of decode instances is assumed, at least as many as hold the cache of all clients."""
-    slots = np.asarray(resident_max_count(points.model, points.gpu, points.decode, points.isl, points.osl))
-    needed = np.where(assumed & (slots >= 1.0), np.ceil(points.concurrency / np.maximum(slots, 1.0)), 1.0)
+    """Where the number of decode instances is assumed, at least as many as hold the cache of all clients.
+
+    And a deployment that ran did fit: where 90 % of the memory would not hold the weights, the engine took more of it.
+    """
+
+    def slots():
+        return np.asarray(resident_max_count(points.model, points.gpu, points.decode, points.isl, points.osl))
+
+    tight = slots() < 1.0
+    memory = np.asarray(points.gpu.memory_bytes) * np.where(tight, TIGHT, 1.0)
+    points = points.replace(gpu=points.gpu.replace(memory_bytes=memory))
+    needed = np.where(assumed & (slots() >= 1.0), np.ceil(points.concurrency / np.maximum(slots(), 1.0)), 1.0)
     return points.replace(decode_instances=np.maximum(points.decode_instances, needed))
 
 

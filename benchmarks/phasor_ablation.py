@@ -81,12 +81,12 @@ def ablation(replications: int = 12, count: int = 3000) -> list[dict]:
 def capacities(replications: int = 2) -> list[dict]:
     """Closed-loop clients within the budgets, and the rate that goes with them."""
     rows = []
-    for name in RATES:
-        count = 6000 if name == "S-L" else 2400  # long answers: many in flight
+    for name in ("S-S", *RATES):
+        count = {"S-S": 24_000, "S-L": 6000}.get(name, 2400)  # short questions and long answers: many in flight
         for system in ("DistServe-like", "Splitwise-like", "Phasor", "w/o standby"):
             cluster, control = SYSTEMS[system]
             found = capacity.by_simulation(capacity.task(name), cluster, control, jax.random.key(0), requests=count,
-                                           replications=replications)  # fmt: skip
+                                           replications=replications, most_clients=6000)  # fmt: skip
             rows.append({"workload": name, "system": system, "clients": found.clients_count, "rate_rps": found.rate_rps,
                          "binds": found.binds, "flags": found.flags})  # fmt: skip
     return rows

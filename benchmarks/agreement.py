@@ -2,10 +2,11 @@
 
     python benchmarks/agreement.py [requests per point]
 
-Writes results/agreement.jsonl (every point), results/agreement.png (the map), and the limits that `plan` flags by:
+Writes results/agreement.jsonl (every point), figures/agreement.png (the map), and the limits that `plan` flags by:
 dmodels/catalog/data/agreement.csv, the highest load up to which a form stays within 10 % at each number of slots.
 One instance, t(n) = 8 + 0.65 n ms, Poisson arrivals, lognormal output of 300 tokens; load is the share of what the
-instance can serve with every slot taken.
+instance can serve with every slot taken. The forms of a plan (`models.instance.operate`) face prompts as well: 1,000
+tokens in the mean, lognormal with a CV of 1, 20 us a token.
 """
 
 from __future__ import annotations
@@ -17,10 +18,16 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from dmodels.core.hardware import SLO
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
 from dmodels.models import queueing
+from dmodels.models.instance import operate, step_table
 from dmodels.models.occupancy import occupancy, ttft_quantile_s
+from dmodels.models.requests import requests_between
 from dmodels.sim import arrivals, batching, closed_loop, estimate, frozen
-from dmodels.sim.laws import LinearLaw, table
+from dmodels.sim.laws import LinearLaw, TokenLaw, table
+from dmodels.sim.requests import Prefill
 
 try:
     from benchmarks import registry
@@ -29,6 +36,9 @@ except ModuleNotFoundError:  # run as a script
 
 LAW = LinearLaw(8e-3, 0.65e-3)
 MEAN = 300.0
+PROMPT = 1000.0
+PROMPT_TOKEN_S = 20e-6
+BATCHED_TOKENS = 8192
 SLOTS = (4, 16, 64, 128)
 LOADS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 CVS = (0.5, 1.0, 2.0)
@@ -50,21 +60,26 @@ FORMS = {
     "chain_ttft_p99": "P99 TTFT by the chain",
     "frozen_ttft_p99": "P99 TTFT by frozen rates",
     "frozen_e2e_p99": "P99 E2E by frozen rates",
+    "plan_ttft_mean": "mean TTFT of a plan",
+    "plan_ttft_p99": "P99 TTFT of a plan",
+    "plan_tpot_mean": "mean TPOT of a plan",
+    "plan_tpot_p99": "P99 TPOT of a plan",
+    "plan_e2e_p99": "P99 E2E of a plan",
 }
 
 
-def outputs(key, cv: float, count: int) -> np.ndarray:
-    """Whole lognormal outputs of mean 300."""
+def tokens(key, mean: float, cv: float, count: int) -> np.ndarray:
+    """Whole lognormal lengths."""
     s2 = np.log1p(cv * cv)
     with jax.enable_x64(True):
         normal = np.asarray(jax.random.normal(key, (count,), float))
-    return np.maximum(1, np.rint(MEAN * np.exp(np.sqrt(s2) * normal - s2 / 2)))
+    return np.maximum(1, np.rint(mean * np.exp(np.sqrt(s2) * normal - s2 / 2)))
 
 
 def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tuple[float, float, float]]:
     """(predicted, simulated, half-width of the simulated) of every form."""
     key_arrivals, key_outputs = jax.random.split(key)
-    output = outputs(key_outputs, cv, count)
+    output = tokens(key_outputs, MEAN, cv, count)
     iterations = output + 1.0
     mean, scv = iterations.mean(), iterations.var() / iterations.mean() ** 2
     rate = load * slots / (mean * table(LAW, slots)[-1])
@@ -100,6 +115,42 @@ def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tupl
         "frozen_e2e_p99": (np.quantile((end - arrival)[late], 0.99), estimate.batch_quantile(served.e2e_s[late], 0.99)),
     }  # fmt: skip
     return {name: (float(p), e.value, e.half_width) for name, (p, e) in found.items()}
+
+
+@float64
+def plan_point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tuple[float, float, float]]:
+    """(predicted, simulated, half-width of the simulated) of what `plan` says of one instance that computes prompts."""
+    key_arrivals, key_outputs, key_inputs = jax.random.split(key, 3)
+    output, prompt = tokens(key_outputs, MEAN, cv, count), tokens(key_inputs, PROMPT, 1.0, count)
+    requests = requests_between(Workload(prompt, output, np.full(count, 1.0 / count), 0.0 * prompt, 1.0, 1.0))
+    rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
+    extra = np.full_like(rungs, PROMPT_TOKEN_S * requests.prefill_tokens)
+    steps = step_table(rungs, LAW.w_s + LAW.h_s * rungs, extra, requests.output_tokens)
+    rate = load * float(np.interp(slots, rungs, np.asarray(steps.arrival_rps)))
+    said = _operate(steps, requests, np.float64(rate), np.float64(slots))
+    law = TokenLaw.tabulated(
+        lambda n, t: LAW.w_s + LAW.h_s * n + PROMPT_TOKEN_S * np.maximum(t - n, 0.0), slots, BATCHED_TOKENS + slots,
+        points=BATCHED_TOKENS + slots + 1,
+    )  # fmt: skip
+    served = batching.simulate(
+        arrivals.poisson(key_arrivals, rate, count), prompt, output, law, slots, chunk_tokens=BATCHED_TOKENS,
+        prefill=Prefill.PACKED, emits=True,
+    )  # fmt: skip
+    late = slice(count // 5, None)
+    tpot = served.tpot_s[late][np.isfinite(served.tpot_s[late])]  # answers of one token have none
+    found = {
+        "plan_ttft_mean": (said.ttft_mean_s, estimate.batch_means(served.ttft_s[late])),
+        "plan_ttft_p99": (said.ttft_s, estimate.batch_quantile(served.ttft_s[late], 0.99)),
+        "plan_tpot_mean": (said.tpot_mean_s, estimate.batch_means(tpot)),
+        "plan_tpot_p99": (said.tpot_s, estimate.batch_quantile(tpot, 0.99)),
+        "plan_e2e_p99": (said.e2e_s, estimate.batch_quantile(served.e2e_s[late], 0.99)),
+    }
+    return {name: (float(p), e.value, e.half_width) for name, (p, e) in found.items()}
+
+
+@jax.jit
+def _operate(steps, requests, rate, slots):
+    return operate(steps, requests, rate, slots, SLO(percentile=0.99))
 
 
 def loops(key, seconds: float = 4000.0):
@@ -145,7 +196,7 @@ def limits(rows):
 def draw(rows, loop_rows, path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 24), layout="constrained")
+    figure = Figure(figsize=(13, 36), layout="constrained")
     axes = figure.subplots(len(FORMS) + 1, len(CVS), sharey="row")
     for k, (form, title) in enumerate(FORMS.items()):
         for c, cv in enumerate(CVS):
@@ -186,7 +237,8 @@ def main(count: int) -> None:
         for cv in CVS:
             for load in LOADS:
                 key, here = jax.random.split(key)
-                for form, (predicted, simulated, half) in point(slots, load, cv, count, here).items():
+                points = point(slots, load, cv, count, here) | plan_point(slots, load, cv, count, here)
+                for form, (predicted, simulated, half) in points.items():
                     error = predicted / simulated - 1 if simulated else float("nan")
                     shown = bool(simulated > 1e-3 and half < 0.5 * simulated)  # smaller waits decide nothing
                     rows.append({"form": form, "slots": slots, "load": load, "cv": cv, "requests": count,
@@ -200,7 +252,7 @@ def main(count: int) -> None:
         table_ = csv.writer(out, lineterminator="\n")
         table_.writerow(["form", "slots_count", "output_cv", "load_frac"])
         table_.writerows(found)
-    draw(rows, loop_rows, registry.RESULTS / "agreement.png")
+    draw(rows, loop_rows, registry.FIGURES / "agreement.png")
     for form in FORMS:
         print(form)
         for slots in SLOTS:
@@ -212,4 +264,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(float(sys.argv[1])) if len(sys.argv) > 1 else 400_000)
+    main(int(float(sys.argv[1])) if len(sys.argv) > 1 else 800_000)

@@ -34,6 +34,8 @@ class Pool:
     tokens_per_s: float  # output tokens, whole pool
     binding: str  # what one instance less would break
     confidence: Confidence
+    load_frac: float  # of what an instance serves with every slot taken
+    extrapolated: tuple[str, ...]  # latencies whose formula was not within 10 % of the simulation at such a load
 
     @property
     def gpus(self) -> int:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from dmodels import catalog
+from dmodels.catalog.agreement import trusted_load
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import GPU, SLO
@@ -280,7 +282,22 @@ def _pool(sized: _Sized, row: int, stage: int) -> Pool:
         float(requests.share_frac[cell, 0]), float(requests.longest_tokens[cell, 0]), now["ttft_s"],
         now["ttft_mean_s"], now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
         now["tokens_per_s"] * count, _binding(sized, cell, count), priced.calibration.confidences[layout],
+        *_checked(priced, cell, count),
     )  # fmt: skip
+
+
+def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, ...]]:
+    """Load of an instance, and the latencies that `benchmarks/agreement.py` does not vouch for at that load."""
+    cells, engine = priced.cells, priced.question.engine
+    steps, requests = (jax.tree.map(lambda leaf: leaf[cell, 0], x) for x in (cells.steps, cells.requests))
+    slots = min(float(cells.slots_count[cell, 0]), float(engine.max_num_seqs_count) * float(cells.dp[cell, 0]))
+    most_rps = np.interp(slots, steps.decode_count, steps.arrival_rps)
+    load = priced.question.rate_rps * float(requests.share_frac) / count / max(float(most_rps), 1e-300)
+    if not requests.output_tokens > 0:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
+        return load, ()
+    forms = {"TTFT": "plan_ttft_p99", "TPOT": "plan_tpot_p99", "E2E": "plan_e2e_p99"}
+    cv = float(np.sqrt(requests.output_scv))
+    return load, tuple(name for name, form in forms.items() if load > trusted_load(form, slots, cv))
 
 
 def _binding(sized: _Sized, cell: int, count: int) -> str:

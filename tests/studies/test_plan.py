@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels import SLO, catalog
+from dmodels.catalog.agreement import trusted_load
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
@@ -115,6 +116,20 @@ def test_pools_lose_an_instance_only_where_it_shows(answer):
         assert priced.instances[row, stage] == pool.instances
         if pool.instances > 1:
             assert pool.binding in {"throughput", "TTFT", "TPOT", "TTFT and TPOT", "memory"}
+
+
+def test_latencies_beyond_the_checked_load_are_named(answer):
+    """A pool's load is that of its slots: more arrivals than 1/load times today's are more than it can serve."""
+    for pool in answer.best.pools:
+        assert 0.0 < pool.load_frac <= 1.0
+        cell = answer.priced.cell(answer.priced.layouts.index(pool.layout), answer.priced.stages.index(pool.stage))
+        fewer = np.full((len(answer.priced.cells.slots_count), 1), pool.instances * pool.load_frac / 1.01)
+        flags = sweep_instances(answer.priced.cells, fewer, answer.question.rate_rps, answer.question.engine).flags
+        assert flags[cell, 0] & Flag.OVERLOAD
+        slots = min(pool.slots_count, float(answer.question.engine.max_num_seqs_count))
+        for name, form in (("TTFT", "plan_ttft_p99"), ("TPOT", "plan_tpot_p99"), ("E2E", "plan_e2e_p99")):
+            if name in pool.extrapolated:  # the most cautious spread of lengths
+                assert pool.load_frac > min(trusted_load(form, slots, cv) for cv in (0.5, 1.0, 2.0))
 
 
 def test_headroom_is_room(answer):

@@ -132,7 +132,9 @@ def _screenshot(out: Path, width: int, height: int, explore: bool) -> None:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         shown = browser.new_page(viewport={"width": width, "height": height})
         for _ in range(2):  # the first visit compiles
-            shown.goto(address + ("/" if explore else "/report"), timeout=300_000)
+            reply = shown.goto(address + ("/" if explore else "/report"), timeout=300_000)
+            if not reply.ok:
+                raise SystemExit(f"{out.name}: {reply.text()[-300:]}")
         shown.screenshot(path=out)
         browser.close()
 

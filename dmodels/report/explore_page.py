@@ -57,12 +57,14 @@ class Control:
 
 
 def explore_page(asked: Question, dials: Dials, result: str, status: str) -> str:
-    """The whole page; `result` is the fragment of `answer_fragment`, `status` the line above it."""
+    """The whole page; `result` is the fragment of `answer_fragment` ("": there is none), `status` the line above it."""
     head = f'<style>{_STYLE}</style>\n<script src="/explore.js" defer></script>\n'
+    bad = ' class="bad"'
     body = (
         f'<div class="explore">\n<form method="get" action="/" aria-label="Settings">\n{_controls(asked, dials)}\n'
         '<button type="submit">Plan</button>\n</form>\n'
-        f'<div>\n<p id="status" role="status">{escape(status)}</p>\n<div id="answer">\n{result}\n</div>\n</div>\n</div>'
+        f'<div>\n<p id="status" role="status"{"" if result else bad}>{escape(status)}</p>\n'
+        f'<div id="answer">\n{result}\n</div>\n</div>\n</div>'
     )
     return html.page(f"Explore: {asked.model_name}, {asked.workload_name}", [body], head)
 

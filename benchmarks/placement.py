@@ -122,8 +122,8 @@ def main() -> None:
     warm_up(rng)
     nodes = two_level(200, 8, NVLINK_S, INFINIBAND_S)
     cases = {
-        "fleet": lambda: [fleet(rng, "two levels, two limited tiers", nodes, (1e-4, 2e-3), (200.0, 800.0), 10),
-                          fleet(rng, "two levels, HBM limited", nodes, (1e-4, 20e-3), (500.0, np.inf), 10)],
+        "fleet": lambda: [fleet(rng, "two levels, two limited tiers", nodes, (1e-4, 2e-3), (200.0, 800.0), 30),
+                          fleet(rng, "two levels, HBM limited", nodes, (1e-4, 20e-3), (500.0, np.inf), 30)],
         "bound": lambda: bounds_beside_highs(rng),
         "small": lambda: small_games(rng),
     }  # fmt: skip

@@ -5,10 +5,12 @@ some step longer by $K(n)$ (its roofline step with and without the prompt). At x
 
 $$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[O]\,\bar t,$$
 
-(Little's law; the token-budget paper's fluid $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). A request waits
-for a slot (M/G/N, N the sequences that memory and the batch limit allow) and for the prompts ahead of its own (M/G/1),
-then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits with exponential
-tails. `dmodels.sim` measures the error of these formulas.
+(Little's law; the token-budget paper's fluid $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid
+the number in flight swings as a birth-death chain with departures $n/(E[O]\,\bar t(n))$: with the inertia
+$a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$ and its variance $n/a$ (NEW-20). A request waits for a slot
+(with the chain's chance: Erlang C of $aN$ slots at load $an$, N what memory and the batch limit allow) and for the
+prompts ahead of its own (M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come
+first served, waits with exponential tails. `dmodels.sim` measures the error of these formulas.
 """
 
 from __future__ import annotations
@@ -189,7 +191,7 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     alone, extra = alones[0], extras[0]
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
-    inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 0.05, 1.0)
+    inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
     busy = x * extra
     mean_step = safe_divide(alone, 1.0 - busy)
 

@@ -25,6 +25,8 @@ SAME: tuple[tuple[str, str, str, str, str], ...] = (
      "asked for NaN only, and a step is finite"),
     ("models/kv", "state_bytes", "model.n_linear_heads > 0", "model.n_linear_heads >= 0",
      "of two, the first only guards a division in a lane that is not taken"),
+    ("games/anarchy_queues", "_split", "fast > scale * fast ** power", "fast >= scale * fast ** power",
+     "at equality the queue's share is 0 either way"),
     ("control/regime", "detection_samples", "1.0", "2.0", "stands in for a gap in lanes that are not taken"),
 )  # fmt: skip
 

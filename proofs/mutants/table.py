@@ -58,6 +58,7 @@ def markdown(found: list[Row]) -> str:
     total = lambda name: sum(getattr(row, name) for row in found)
     same = sum(len(row.equivalent) for row in found)
     share = total("caught") / max(total("ran") - same, 1)
+    missing = [target for target in TARGETS if target not in {row.module for row in found}]
     lines = [
         "# Mutation check",
         "",
@@ -69,6 +70,7 @@ def markdown(found: list[Row]) -> str:
         f"**{total('caught'):,} of {total('ran') - same:,} changes caught: {share:.1%}.** "
         f"{total('ran'):,} of the {total('changes'):,} possible changes were run (every n-th of each module), "
         f"{same} of them compute the same.",
+        *(["", f"Not run yet: {', '.join(missing)}."] if missing else []),
         "",
         "| module | changes | run | caught | first by a page of proofs/ | equivalent | share |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -205,8 +205,9 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     slot_load = x * service
     # Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
     # Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations).
-    full_busy = x * extras[2]
-    full_service = requests.output_tokens * safe_divide(alones[2], 1.0 - full_busy) + alones[2] + one_prompt
+    decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
+    full_alone, full_busy = jnp.where(decodes, alones[2], alone), jnp.where(decodes, x * extras[2], busy)
+    full_service = requests.output_tokens * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + one_prompt
     queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, slots - x * full_service)
     stiff = jnp.clip(safe_divide(slots - x * full_service, slots - slot_load, 1.0), 1e-3, 1.0)
     full = erlang_c(stiff * slots, stiff * slot_load)
@@ -243,13 +244,13 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
     # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
     seen = jnp.minimum(n + 1.0 / inertia, slots)
-    crowd = jnp.minimum(seen + 2.0 * jnp.sqrt(n / inertia), slots)
+    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(n / inertia), slots)
     shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
-    per_mate = jnp.where(requests.output_tokens > 0, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
-    shared_s = jnp.where(requests.output_tokens > 0, shared_s, alone)
+    per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
+    shared_s = jnp.where(decodes, shared_s, alone)
     mates_s = per_mate * seen  # of each step
     lifetimes = inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
-    crowding = (gaps * (per_mate * 0.5 * (crowd - seen))[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
+    crowding = (gaps * (per_mate * (crowd - seen) / 3.0)[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
     tpot = stalled_tpot_s(q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps,
                           GAP_WEIGHTS)  # fmt: skip
     token_s = safe_divide(shared_s, 1.0 - busy)
@@ -264,6 +265,6 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
     tokens = arrival_rps * requests.output_tokens
-    decoding = x * (requests.output_tokens * token_s + jnp.where(requests.output_tokens > 0, backlog, 0.0))
+    decoding = x * (requests.output_tokens * token_s + jnp.where(decodes, backlog, 0.0))
     decoding = jnp.minimum(decoding, slots)
     return Operating(decoding, slots + 0.0 * n, busy, wait, ttft, ttft_mean, tpot, tpot_mean, e2e, tokens, flags)

@@ -37,8 +37,10 @@ def stalled_tpot_s(q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: R
     root = 3.0 * jnp.sqrt(shape)
     a = root * jnp.cbrt(gap_tokens / mean)
     b = root * (1.0 - 1.0 / (9.0 * shape))
-    each = jnp.maximum((b + jnp.expand_dims(ndtri(q), -1)) / a, 0.0)
-    low, high = jax.lax.stop_gradient((0.98 * jnp.min(each, -1), 1.02 * jnp.max(each, -1) + 1e-12))
+    z = jnp.expand_dims(ndtri(q), -1)
+    slack = 0.1 + 0.02 * z**2  # more than `_above` is off
+    low = jax.lax.stop_gradient(jnp.maximum(jnp.min((b + z - slack) / a, -1), 0.0))
+    high = jax.lax.stop_gradient(jnp.maximum(jnp.max((b + z + slack) / a, -1), 1e-12))
     classes = (jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), jnp.asarray(weights))
 
     def tail(u):  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative

@@ -31,8 +31,6 @@ from dmodels.models.requests import NO_GAPS, Requests, requests_between
 
 #: Share of the TTFT budget that the prefill workers of a prefill/decode split may use; decode entry gets the rest.
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
-#: Support points are filled up to a multiple of this, so that changed lengths do not compile another program.
-_ROOM = 256
 
 
 @dataclass(frozen=True)
@@ -130,12 +128,13 @@ def cells(
 
     `small` is the same workload compressed to a few hundred support points, on which the memory footprint is taken.
     """
-    requests = stack(*[_requests(workload, stage) for stage in stages])
+    each = [_requests(workload, stage) for stage in stages]
+    requests = stack(*each)
     percentile = 1.0 - (1.0 - float(slo.percentile)) * np.array([stage.percentile_share for stage in stages])
     share = np.array([stage.ttft_share for stage in stages])
     tpot = np.array([np.inf if stage.role == "prefill" else float(slo.tpot_s) for stage in stages])
     promised = SLO(slo.ttft_s * share, tpot, np.broadcast_to(slo.e2e_s, share.shape), percentile)
-    lengths = [_support(small, stage) for stage in stages]
+    lengths = [_support(small, stage, own) for stage, own in zip(stages, each, strict=True)]
     inputs, outputs, weights = (np.stack(column) for column in zip(*lengths, strict=True))
     prefill = np.array([float(stage.role == "prefill") for stage in stages])
     memory, steps = _size(instances, requests, inputs, outputs, weights, float(engine.max_num_batched_tokens))
@@ -196,11 +195,13 @@ def _requests(workload: Workload, stage: Stage) -> Requests:
     return requests
 
 
-def _support(workload: Workload, stage: Stage) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _support(workload: Workload, stage: Stage, requests: Requests) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lengths for the memory footprint: a prefill worker holds prompts only, for about the same time each."""
     total = np.asarray(workload.total_tokens)
     here = (total > stage.low_tokens) & (total <= stage.high_tokens)
     weights = np.where(here, workload.weight_frac, 0.0)
     outputs = np.ones_like(total) if stage.role == "prefill" else np.asarray(workload.output_tokens)
-    room = (0, -len(total) % _ROOM)  # points of weight 0
-    return np.pad(np.asarray(workload.input_tokens), room), np.pad(outputs, room), np.pad(weights, room)
+    if not weights.any() and requests.share_frac > 0:  # a stage so narrow that compression left nothing in it
+        alike = np.full_like(total, requests.input_tokens), np.full_like(total, max(requests.output_tokens, 1.0))
+        return *alike, np.full_like(total, 1.0 / len(total))
+    return np.asarray(workload.input_tokens), outputs, weights

@@ -12,7 +12,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.studies.evaluate import sweep_instances
-from dmodels.studies.plan import plan, question
+from dmodels.studies.plan import plan, price, question
 from dmodels.studies.sensitivity import sensitivity
 
 CHAT = catalog.workload("azure-conv", 20.0)
@@ -130,6 +130,24 @@ def test_latencies_beyond_the_checked_load_are_named(answer):
         for name, form in (("TTFT", "plan_ttft_p99"), ("TPOT", "plan_tpot_p99"), ("E2E", "plan_e2e_p99")):
             if name in pool.extrapolated:  # the most cautious spread of lengths
                 assert pool.load_frac > min(trusted_load(form, slots, cv) for cv in (0.5, 1.0, 2.0))
+
+
+def test_a_pool_never_gets_faster_with_load(answer):
+    """From a third of what saturates it on; and no number is missing without a reason."""
+    stable = answer.priced.stable_instances.reshape(-1, 1)
+    counts = np.where(np.isfinite(stable), stable, 1.0) * np.linspace(3.0, 0.9, 128)
+    point = sweep_instances(answer.priced.cells, counts, answer.question.rate_rps, answer.question.engine)
+    over = (point.flags & int(Flag.OVERLOAD)) != 0
+    assert not np.any((point.flags & int(Flag.NONFINITE)) != 0)
+    for name in ("ttft_s", "ttft_mean_s", "tpot_s", "tpot_mean_s", "e2e_s"):
+        value = np.where(over, np.inf, getattr(point, name))
+        assert np.all(value[:, 1:] >= value[:, :-1] * (1 - 1e-3)), name
+
+
+def test_narrow_stages_are_sized_too(answer):
+    """No prompt-and-answer of Azure's chats is below 128 tokens in the compressed workload, but some are."""
+    narrow = float64(price)(asked(thresholds_tokens=(128.0,)))
+    assert np.isfinite(narrow.instances[:, 1]).any()
 
 
 def test_headroom_is_room(answer):

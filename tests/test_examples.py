@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.py"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROTOCOLS = {"random": "random folds", "pair": "a (model, GPU) pair left out", "model": "a model left out",
+             "gpu": "a GPU left out"}  # fmt: skip
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -54,6 +56,14 @@ def test_notebooks_convert_and_run(path, tmp_path):
 def test_links_and_pictures_of_the_readme_are_there():
     for target in re.findall(r"\]\((?!http)([^)#]+)\)|src=\"(?!http)([^\"]+)\"", README):
         assert (ROOT / (target[0] or target[1])).exists(), target
+
+
+def test_the_readme_has_the_accuracy_that_was_measured():
+    """Medians of TTFT and TPOT, protocol by protocol, from the benchmark's own report."""
+    measured = (ROOT / "benchmarks" / "results" / "accuracy.txt").read_text()
+    for protocol, words in PROTOCOLS.items():
+        ttft, tpot = re.search(rf"^{protocol}: all .*?TTFT +([\d.]+) .*?TPOT +([\d.]+)", measured, re.M).groups()
+        assert f"| {words} | {ttft} % | {tpot} % |" in README, protocol
 
 
 def test_every_command_is_in_the_readme():

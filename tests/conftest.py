@@ -32,7 +32,7 @@ FAULTS = """() => {
 }"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: playwright keeps an event loop running, which asyncio.run refuses
 def chromium():
     """A browser; its pages are opened with `new_page`."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -110,6 +110,7 @@ def listening(port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((LOOPBACK, port))
+        made.listen()  # before the address is printed, so that who follows it at once is not refused
     except (OSError, OverflowError) as error:
         made.close()
         reason = getattr(error, "strerror", None) or str(error)

@@ -34,7 +34,11 @@ def numpy_point(cells, row: int, instances: np.ndarray, rate_rps: float) -> dict
     mean_at = lambda x: np.interp(x, steps.arrival_rps, steps.mean_step_s)
     n = np.minimum(x * r.output_tokens * mean_at(x), slots)
     over = (r.output_tokens > 0) & (x > np.interp(slots, steps.decode_count, steps.arrival_rps))
-    alone, extra = (np.interp(n, steps.decode_count, y) for y in (steps.alone_s, steps.extra_s))
+    at = lambda n: [np.interp(n, steps.decode_count, y) for y in (steps.alone_s, steps.extra_s)]
+    alone, extra = at(n)
+    decodes = r.output_tokens > 0
+    full_alone, full_extra = at(slots) if decodes else (alone, extra)
+    inertia = np.clip(1 - (at(n + np.sqrt(n))[0] - alone) / alone * np.sqrt(n), 1e-3, 1.0)
     busy = x * extra
     step = np.where(busy < 1, alone / np.maximum(1 - busy, 1e-12), np.inf)
     prompt = r.prefill_tokens
@@ -47,16 +51,21 @@ def numpy_point(cells, row: int, instances: np.ndarray, rate_rps: float) -> dict
     service = r.output_tokens * step + alone + one
     load = x * service
     with np.errstate(all="ignore"):
-        log_b = slots * np.log(load) - load - gammaln(slots + 1) - np.log(gammaincc(slots + 1, load))
-        full = np.where(load < slots, slots / (load + (slots - load) * np.exp(-log_b)), 1.0)
-        queued = np.where(load < slots, service * (1 + r.output_scv) / 2 / (slots - load), np.inf)
+        full_step = np.where(x * full_extra < 1, full_alone / (1 - x * full_extra), 1e300)
+        full_service = r.output_tokens * full_step + full_alone + one
+        room_left = slots - x * full_service
+        stiff = np.clip(room_left / (slots - load), 1e-3, 1.0)
+        c, a = stiff * slots, stiff * load
+        log_b = c * np.log(a) - a - gammaln(c + 1) - np.log(gammaincc(c + 1, a))
+        full = np.where(a < c, c / (a + (c - a) * np.exp(-log_b)), 1.0)
+        queued = np.where(room_left > 0, full_service * (1 + r.output_scv) / 2 / room_left, np.inf)
         slot_wait = full * queued
         shared = 1 + 0.5 * busy
         wait1, wait1_square = wait1 * shared, wait1_square * shared**2
         wait = slot_wait + wait1
         second = 2 * slot_wait * queued + wait1_square + 2 * slot_wait * wait1
         p_wait = np.where(second > 0, np.minimum(2 * wait**2 / second, 1), 0.0)
-        over = over | (rho >= 1) | (load >= slots)
+        over = over | (rho >= 1) | (room_left <= 0)
         per_token = take(cells.pp) * (one / prompt if prompt > 0 else 0.0) + take(cells.transfer_s_per_token)
         fixed = take(cells.prompt_s) + 1.5 * step
         prompts = np.multiply.outer(per_token * np.ones_like(x), r.prefill_edge_tokens)
@@ -68,12 +77,19 @@ def numpy_point(cells, row: int, instances: np.ndarray, rate_rps: float) -> dict
         backlog = x * extra * stalls * answered
         mean = (busy * step)[:, None] * r.gap_tokens + backlog[:, None]
         spread = (extra * square * stalls**2)[:, None] * mean + ((x * extra * stalls) ** 2 * variance)[:, None]
-        crowded = np.interp(np.minimum(slots, n + np.sqrt(n)), steps.decode_count, steps.alone_s)
-        stalled = _mixture(float(slo.percentile), mean, spread, r.gap_tokens)
-        crowding = ndtri(float(slo.percentile)) * (2 / np.e) ** 0.5 * (crowded - alone) * (r.output_tokens > 0)
-        tpot = alone + np.sqrt(stalled**2 + crowding**2)
+        seen = np.minimum(n + 1 / inertia, slots)
+        crowd = np.minimum(seen + 3 * np.sqrt(n / inertia), slots)
+        shared_s, crowded_s = at(seen)[0], at(crowd)[0]
+        per_mate = np.where((crowd > seen) & decodes, (crowded_s - shared_s) / np.maximum(crowd - seen, 1e-300), 0.0)
+        shared_s = shared_s if decodes else alone
+        lifetimes = np.multiply.outer(inertia, r.gap_tokens / (r.gap_tokens @ GAP_WEIGHTS))
+        swing = np.multiply.outer(per_mate * (crowd - seen) / 3, r.gap_tokens) ** 2 / (1 + lifetimes / 3)
+        mates = per_mate * seen
+        mean = np.maximum(mean + np.multiply.outer(mates, r.gap_tokens), 1e-9 * (shared_s - mates)[:, None])
+        tpot = shared_s - mates + _mixture(float(slo.percentile), mean, spread + swing, r.gap_tokens)
+        token_s = shared_s / (1 - busy)
         base = (wait * 0 + fixed + per_token * prompt + backlog)[:, None]
-        e2e = _sum_quantile(float(slo.percentile), p_wait, wait, base + step[:, None] * r.output_edge_tokens)
+        e2e = _sum_quantile(float(slo.percentile), p_wait, wait, base + token_s[:, None] * r.output_edge_tokens)
     dead = np.where(over, np.inf, 0.0)
     return {"ttft_s": ttft + dead, "tpot_s": tpot + dead, "e2e_s": e2e + dead}
 
@@ -95,12 +111,11 @@ def _sum_quantile(q, p_wait, mean, edges):
 
 
 def _mixture(q, mean, variance, gaps):
-    mean = np.maximum(mean, 1e-12)
     shape = np.clip(mean**2 / np.maximum(variance, 1e-300), 1e-3, 1e6)
     root = 3 * np.sqrt(shape)
     a, b = root * np.cbrt(gaps / mean), root * (1 - 1 / (9 * shape))
-    each = np.maximum((b + ndtri(q)) / a, 0)
-    low, high = 0.98 * each.min(1), 1.02 * each.max(1) + 1e-12
+    z, slack = ndtri(q), 0.1 + 0.02 * ndtri(q) ** 2
+    low, high = np.maximum((b + z - slack) / a, 0).min(1), ((b + z + slack) / a).max(1)
     for _ in range(40):
         u = 0.5 * (low + high)
         z = np.clip(a * u[:, None] - b, -30, 30)

@@ -49,7 +49,7 @@ def command(
     backend: Annotated[str, typer.Option(help="engine whose measured speeds apply: vllm, sglang, trtllm")] = "vllm",
     gpu_file: Annotated[str | None, typer.Option(help="your own GPUs or prices (CSV or TOML)")] = None,
     sensitivity: Annotated[bool, typer.Option(help="also vary one input at a time")] = True,
-    verify: Annotated[bool, typer.Option(help="also simulate the recommended pools, request by request")] = False,
+    verify: Annotated[bool, typer.Option(help="also simulate the best of each kind, request by request")] = False,
     out: Annotated[Path | None, typer.Option(help="write the report, one HTML page, to this file")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
@@ -140,7 +140,7 @@ def _verify(answer) -> None:
             for r in checked.rows
         ]
         head = ["metric", "closed form", "simulated", "95 % interval", "error"]
-        render.print_table(f"{checked.pool.stage.name}: one instance, simulated", head, rows)
+        render.print_table(f"{checked.scheme}, {checked.pool.stage.name}: one instance, simulated", head, rows)
 
 
 def _number(field: str, text: str) -> float:

@@ -19,7 +19,7 @@ def command(
     scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/plan.toml is one", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="the page's file [default: the scenario's name, .html]")] = None,
     sensitivity: Annotated[bool, typer.Option(help="also vary one input at a time")] = True,
-    verify: Annotated[bool, typer.Option(help="also simulate the recommended pools, request by request")] = False,
+    verify: Annotated[bool, typer.Option(help="also simulate the best of each kind, request by request")] = False,
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
 ) -> int:

@@ -25,8 +25,9 @@ from .plan import Plan
 
 
 class Verified(NamedTuple):
-    """One pool: predictions beside measurements with their 95 % intervals."""
+    """One pool of a deployment: predictions beside measurements with their 95 % intervals."""
 
+    scheme: str
     pool: Pool
     rows: list[Row]
 
@@ -41,9 +42,12 @@ class _Simulated(NamedTuple):
 
 @float64
 def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: int = 12) -> list[Verified]:
-    """Simulate one instance of each recommended pool, in independent runs of `requests_count` requests."""
+    """Simulate one instance of each pool of the best deployment of each kind, the recommended one first.
+
+    In independent runs of `requests_count` requests, up to `at_most` of them while intervals are wider than 5 %.
+    """
     found = []
-    for i, pool in enumerate(answer.best.pools):
+    for i, (scheme, pool) in enumerate((d.name, pool) for d in answer.kinds for pool in d.pools):
         q = 1.0 - (1.0 - float(answer.question.slo.percentile)) * pool.stage.percentile_share
         predicted = {"ttft_mean_s": pool.ttft_mean_s, "ttft_slo_s": pool.ttft_s}
         if pool.stage.role != "prefill":
@@ -56,7 +60,7 @@ def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: i
             return _metrics(Served(*(None if x is None else x[kept] for x in served)), one.fixed_s, q)
 
         measured = estimate.replicate(run, jax.random.fold_in(key, i), 0.05, min(6, at_most), at_most)
-        found.append(Verified(pool, against(predicted, measured)))
+        found.append(Verified(scheme, pool, against(predicted, measured)))
     return found
 
 

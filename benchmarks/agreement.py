@@ -194,41 +194,34 @@ def limits(rows):
 
 
 def draw(rows, loop_rows, path: Path) -> None:
-    from matplotlib.figure import Figure
+    from dmodels.report import style
 
-    figure = Figure(figsize=(13, 36), layout="constrained")
-    axes = figure.subplots(len(FORMS) + 1, len(CVS), sharey="row")
+    figure, axes = style.panels(len(FORMS) + 1, len(CVS), 12, 2.1 * (len(FORMS) + 1))
     for k, (form, title) in enumerate(FORMS.items()):
         for c, cv in enumerate(CVS):
             ax = axes[k, c]
-            ax.axhspan(-10, 10, color="0.92")
-            ax.axhline(0, color="0.6", lw=0.8)
-            for slots in SLOTS:
+            ax.axhspan(-10, 10, color=style.FILL)
+            for i, slots in enumerate(SLOTS):
                 mine = [r for r in rows if (r["form"], r["slots"], r["cv"]) == (form, slots, cv) and r["shown"]]
                 ax.errorbar([r["load"] for r in mine], [100 * r["error_frac"] for r in mine],
-                            [100 * r["half_width"] / r["simulated"] for r in mine], marker="o", ms=3, lw=1.2, capsize=2,
-                            label=f"{slots} slots")  # fmt: skip
-            ax.set_ylim(-60, 100)
-            ax.set_xlim(0.25, 1.0)
-            ax.set_xlabel("load")
-            if c == 0:
-                ax.set_ylabel("error of the form, %")
-            ax.set_title(f"{title}; output CV {cv:g}", fontsize=9)
-    axes[0, 0].legend(fontsize=8)
-    for c, cvs in enumerate(((0.0,), (0.5, 1.0), (2.0,))):
-        ax = axes[-1, c]
-        ax.axhspan(-10, 10, color="0.92")
-        ax.axhline(0, color="0.6", lw=0.8)
-        for cv in cvs:
+                            [100 * r["half_width"] / r["simulated"] for r in mine], marker=style.MARKERS[i], ms=3.5,
+                            lw=1.2, capsize=2, color=style.colour(i), label=f"{slots} slots")  # fmt: skip
+            ax.set(xlim=(0.25, 1.0), ylim=(-60, 100), xlabel="load" if k == len(FORMS) - 1 else "",
+                   ylabel="" if c else "error, %")  # fmt: skip
+            ax.set_title(f"{title}; output CV {cv:g}", fontsize=style.TEXT, color=style.INK)
+    axes[0, 0].legend(ncols=2, **style.LEGEND)
+    for ax, cvs in zip(axes[-1], ((0.0,), (0.5, 1.0), (2.0,)), strict=True):
+        ax.axhspan(-10, 10, color=style.FILL)
+        for i, cv in enumerate(cvs):
             mine = [r for r in loop_rows if r["cv"] == cv]
             ax.errorbar([r["clients_over_knee"] for r in mine], [100 * r["error_frac"] for r in mine],
-                        [100 * r["half_width"] / r["simulated"] for r in mine], marker="o", ms=3, capsize=2,
-                        label=f"service CV {cv:g}")  # fmt: skip
+                        [100 * r["half_width"] / r["simulated"] for r in mine], marker=style.MARKERS[i], ms=3.5,
+                        capsize=2, color=style.colour(i), label=f"service CV {cv:g}")  # fmt: skip
         ax.set(xlabel="clients / knee", ylim=(-15, 15))
-        ax.set_title("closed-loop throughput, serial server", fontsize=9)
-        ax.legend(fontsize=8)
-    axes[-1, 0].set_ylabel("error of the form, %")
-    figure.savefig(path, dpi=80)
+        ax.set_title("throughput of a closed loop, serial server", fontsize=style.TEXT, color=style.INK)
+        ax.legend(**style.LEGEND)
+    axes[-1, 0].set_ylabel("error, %")
+    style.save(figure, path, dpi=80)
 
 
 def main(count: int) -> None:

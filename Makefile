@@ -47,7 +47,7 @@ docs-check: $(VENV)/.installed ## run every code block of the guide and the READ
 
 notebooks: $(VENV)/.installed-notebooks ## the notebooks of examples/notebooks, executed, into out/notebooks
 	@mkdir -p out/notebooks
-	for f in examples/notebooks/*.py; do $(BIN)/python -m jupytext --to ipynb --execute --run-path . --output out/notebooks/$$(basename $$f .py).ipynb $$f || exit 1; done
+	for f in examples/notebooks/*.py; do OUT=$$PWD/out/notebooks $(BIN)/python -m jupytext --to ipynb --execute --run-path . --output out/notebooks/$$(basename $$f .py).ipynb $$f || exit 1; done
 
 lint: $(VENV)/.installed-lint ## style, and types of the public modules
 	$(BIN)/python -m ruff check .

@@ -29,8 +29,8 @@ from dmodels.solvers.solution import Solution
 
 from .routing import RoutingGame
 from .routing_batch import merge, shape_of, tolerance
-from .routing_boxes import root_box
 from .routing_smooth import dearest_pay
+from .routing_tighten import root_box
 
 #: Unknowns up to which the programme takes seconds at most.
 UNKNOWNS = 6_000

@@ -17,53 +17,10 @@ import numpy as np
 from numba import njit
 
 from ._transport_heaps import build, enter, rows_of, settle
+from ._transport_prices import choose, greedy_prices, last_segment, open_segment, overflow
 
 #: From so many rows on, prices are first found on samples of the rows.
 SAMPLE_FROM = 64
-
-
-@njit(nogil=True, cache=True)
-def _cheapest(c, price, i):
-    least = np.inf
-    where = -1
-    for j in range(c.shape[1]):
-        r = c[i, j] + price[j]
-        less = r < least
-        least = r if less else least
-        where = j if less else where
-    return where
-
-
-@njit(nogil=True, cache=True)
-def _choose(c, lam, choice):
-    """Every row's cheapest column at these prices, -1 where all are forbidden."""
-    for i in range(c.shape[0]):
-        choice[i] = _cheapest(c, lam, i)
-
-
-@njit(nogil=True, cache=True)
-def _open(price, width, seg, used, j):
-    """Price and room of the next units of column j (inf, 0 where it is full)."""
-    slots = price.shape[1]
-    while seg[j] < slots and used[j] >= width[j, seg[j]]:
-        seg[j] += 1
-        used[j] = 0
-    if seg[j] >= slots or price[j, seg[j]] == np.inf:
-        return np.inf, 0.0
-    return price[j, seg[j]], width[j, seg[j]] - used[j]
-
-
-@njit(nogil=True, cache=True)
-def _last(price, width, seg, used, j):
-    """Segment, price and amount of the units that column j opened last (segment -1 where it has none)."""
-    if seg[j] < price.shape[1] and used[j] > 0:
-        return seg[j], price[j, seg[j]], used[j]
-    k = seg[j] - 1
-    while k >= 0 and width[j, k] <= 0:
-        k -= 1
-    if k < 0:
-        return -1, -np.inf, 0.0
-    return k, price[j, k], width[j, k]
 
 
 @njit(nogil=True, cache=True)
@@ -106,7 +63,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
     for j in range(m):
         load = over[j]
         while True:
-            p, more = _open(price, width, seg, used, j)
+            p, more = open_segment(price, width, seg, used, j)
             if more <= 0 or p > lam[j] or (p == lam[j] and over[j] <= 0):
                 break
             if p == lam[j] and more > over[j]:
@@ -142,7 +99,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
             if at == m:
                 for k in range(m):
                     if not done[k]:
-                        s, p, amount = _last(price, width, seg, used, k)
+                        s, p, amount = last_segment(price, width, seg, used, k)
                         r = d + max(lam[k] - p - lam[m], 0.0)
                         if s >= 0 and r < dist[k]:
                             dist[k] = r
@@ -159,7 +116,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
                         dist[k] = r
                         pred[k] = at
             if not done[m]:
-                p, more = _open(price, width, seg, used, at)
+                p, more = open_segment(price, width, seg, used, at)
                 r = d + max(p + lam[m] - lam[at], 0.0)
                 if more > 0 and r < dist[m]:
                     dist[m] = r
@@ -176,9 +133,9 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
         while pred[k] >= 0:
             j = pred[k]
             if j == m:
-                amount = min(amount, _last(price, width, seg, used, k)[2])
+                amount = min(amount, last_segment(price, width, seg, used, k)[2])
             elif k == m:
-                amount = min(amount, _open(price, width, seg, used, j)[1])
+                amount = min(amount, open_segment(price, width, seg, used, j)[1])
             else:
                 amount = min(amount, x[who[j, k], j])
             k = j
@@ -191,11 +148,11 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
         while pred[k] >= 0:
             j = pred[k]
             if j == m:
-                s, p, had = _last(price, width, seg, used, k)
+                s, p, had = last_segment(price, width, seg, used, k)
                 seg[k] = s
                 used[k] = had - amount
             elif k == m:
-                _open(price, width, seg, used, j)
+                open_segment(price, width, seg, used, j)
                 used[j] += amount
             else:
                 i = who[j, k]
@@ -227,10 +184,10 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
 
     for j in range(m):
         lam[j] -= lam[m]
-        last = _last(price, width, seg, used, j)
+        last = last_segment(price, width, seg, used, j)
         if last[0] >= 0:
             lam[j] = max(lam[j], last[1])
-        lam[j] = min(lam[j], _open(price, width, seg, used, j)[0])
+        lam[j] = min(lam[j], open_segment(price, width, seg, used, j)[0])
     lam[m] = 0
     for i in range(n):
         least = np.inf
@@ -238,43 +195,6 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
             least = min(least, c[i, j] + lam[j])
         u[i] = least if least < np.inf else 0.0  # a row without supply may have nowhere to go
     return paths, True, keys, rows
-
-
-@njit(nogil=True, cache=True)
-def _greedy_prices(c, supply, price, width, lam):
-    """Starting prices for rising segments: rows choose in turn at the price of the column's next unit."""
-    n, m = c.shape
-    seg = np.zeros(m, np.int64)
-    used = np.zeros(m)
-    for j in range(m):
-        lam[j] = _open(price, width, seg, used, j)[0]
-    for i in range(n):
-        j = _cheapest(c, lam, i)
-        if j >= 0:
-            used[j] += supply[i]
-            lam[j] = _open(price, width, seg, used, j)[0]
-    for j in range(m):
-        last = _last(price, width, seg, used, j)
-        lam[j] = last[1] if last[0] >= 0 else 0.0
-    lam[m] = 0
-
-
-@njit(nogil=True, cache=True)
-def _overflow(choice, supply, price, width, lam):
-    """Supply that finds no place if every row ships to its choice."""
-    m = price.shape[0]
-    over = np.zeros(m)
-    for i in range(choice.shape[0]):
-        if choice[i] >= 0:
-            over[choice[i]] += supply[i]
-    total = 0.0
-    for j in range(m):
-        for k in range(price.shape[1]):
-            if price[j, k] > lam[j]:
-                break
-            over[j] -= width[j, k]
-        total += max(over[j], 0.0)
-    return total
 
 
 @njit(nogil=True, cache=True)
@@ -307,7 +227,7 @@ def _sampled_prices(c, supply, price, width, lam, keys, rows):
                 for k in range(slots):
                     fee[j, k] = price[j, k * stride]
         x, u, choice = np.empty((count, m)), np.empty(count), np.empty(count, np.int32)
-        _choose(few, guess, choice)
+        choose(few, guess, choice)
         more, feasible, keys, rows = solve(few, part, fee, room, guess, choice, x, u, keys, rows, 1e-14 * total)
         paths += more
         if not feasible:
@@ -382,7 +302,7 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
         lam[:] = 0
         more = 0
         if greedy:
-            _greedy_prices(cb, sb, pb, wb, lam)
+            greedy_prices(cb, sb, pb, wb, lam)
         total = 0.0
         whole = True
         for i in range(n):
@@ -391,10 +311,10 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
         for j in range(m):
             whole = whole and wb[j, 0] == np.floor(wb[j, 0])
         tol = 0.0 if whole else 1e-14 * total
-        _choose(cb, lam, choice)
-        if n >= SAMPLE_FROM and _overflow(choice, sb, pb, wb, lam) > total / 8:
+        choose(cb, lam, choice)
+        if n >= SAMPLE_FROM and overflow(choice, sb, pb, wb, lam) > total / 8:
             more, keys, rows = _sampled_prices(cb, sb, pb, wb, lam, keys, rows)
-            _choose(cb, lam, choice)
+            choose(cb, lam, choice)
         steps[b], feasible, keys, rows = solve(cb, sb, pb, wb, lam, choice, x, u[b], keys, rows, tol)
         steps[b] += more
         for j in range(m):

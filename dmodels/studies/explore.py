@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dmodels.core.errors import InputError, unknown
 
-from .plan import Question, check
+from .question import Question, check
 from .rescale import with_lengths
 
 #: How far a slider goes, as a factor on the value at rest, down and up.

@@ -7,32 +7,31 @@ smallest pool of a stage is found exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from dmodels import catalog
 from dmodels.catalog.agreement import trusted_load
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.core.hardware import GPU, SLO
-from dmodels.core.model import Model
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.design.select import pareto_mask
-from dmodels.models.instance import Engine, Operating
+from dmodels.models.instance import Operating
 from dmodels.models.workload import compress
 
 from .calibration import Calibration, calibrated
 from .deployment import Deployment, Pool
 from .designs import Cells, Layout, Scheme, Stage, cells, schemes
 from .evaluate import fewest_instances, sweep_instances
-from .layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances, layouts
+from .layouts import in_precision, instances, layouts
+from .question import Question, question
 from .rejections import Rejection, rejections
+
+__all__ = ["Plan", "Priced", "Question", "cheapest", "compressed", "plan", "price", "question", "thresholds"]
 
 #: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
 _THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
@@ -44,33 +43,6 @@ _ROOM = 256
 _SWEEP = 64
 #: Growth of the rate that the headroom is looked for in.
 _GROWTH = np.linspace(1.0, 2.22, 62)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked: everything that the answer depends on, with the defaults next to their use."""
-
-    model_name: str
-    model: Model
-    gpus: dict[str, GPU]
-    workload: Workload  # its rate is the rate to serve
-    slo: SLO
-    workload_name: str = "workload"
-    tp: tuple[int, ...] = (1, 2, 4, 8)
-    pp: tuple[int, ...] = (1,)
-    weights: tuple[str, ...] = (AS_PUBLISHED,)
-    kv: tuple[str, ...] = (AS_PUBLISHED,)
-    thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold
-    split: bool = True
-    engine: Engine = field(default_factory=Engine)
-    backend: str = "vllm"
-    max_gpus: float = np.inf
-    served_name: str = ""  # what the engine is told to serve: the Hugging Face id where there is one
-
-    @property
-    def rate_rps(self) -> float:
-        """Requests a second to serve."""
-        return float(self.workload.rate_rps)
 
 
 @dataclass(frozen=True)
@@ -133,31 +105,6 @@ class Plan:
         others = {(d.kind, d.name, d.gpus): d for d in (*self.by_gpu, *self.kinds)}
         others.pop((self.best.kind, self.best.name, self.best.gpus))
         return [d for d in others.values() if d.usd_per_hour * d.gpus_low / d.gpus <= top]
-
-
-def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SLO, *, rate_rps: float | None = None,
-             gpu_file: str | None = None, **options: Any) -> Question:  # fmt: skip
-    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
-    if rate_rps is not None:
-        workload = workload.at_rate(rate_rps)
-    check(workload, slo)
-    name, record = catalog.model_name(model), catalog.model(model)
-    local = Path(model)  # engines are given the folder of a config.json
-    served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
-    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
-
-
-def check(workload: Workload, slo: SLO) -> None:
-    """What no plan can answer is an `InputError`."""
-    if not (np.isfinite(workload.rate_rps) and float(workload.rate_rps) > 0):
-        raise InputError(f"rate {float(workload.rate_rps):g} req/s: accepted are positive numbers")
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
-        if not float(getattr(slo, name)) > 0:
-            raise InputError(f"slo {name} = {float(getattr(slo, name)):g} s: accepted are positive times")
-    if not 0.5 <= float(slo.percentile) < 1:
-        raise InputError(f"percentile {float(slo.percentile):g}: accepted are shares from 0.5 to below 1, like 0.99")
-    if not float(np.max(workload.output_tokens)) > 0:
-        raise InputError("workload: no request generates a token; accepted are traces with output lengths")
 
 
 @float64

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from dmodels.core.errors import InputError
 
-from .scenario import Degree, ModelTable, Rate, Seconds, Table, WorkloadTable, quantity, read_scenario
+from .scenario import Degree, EngineTable, ModelTable, Rate, Seconds, Table, WorkloadTable, quantity, read_scenario
 
 
 @dataclass(frozen=True)
@@ -169,14 +169,6 @@ class SpaceTable(Table):
     thresholds: list[Annotated[float, Field(gt=0)]] | None = None
     split: bool = True
     max_gpus: float = Field(float("inf"), ge=1)
-
-
-class EngineTable(Table):
-    """[engine]: how the engine batches, and whose measured speeds apply."""
-
-    backend: str = "vllm"
-    max_num_seqs: Degree = 256
-    max_num_batched_tokens: Degree = 8192
 
 
 class PlanScenario(Table):

@@ -37,6 +37,14 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
+class EngineTable(Table):
+    """[engine]: how the engine batches, and whose measured speeds apply."""
+
+    backend: str = "vllm"
+    max_num_seqs: Degree = 256
+    max_num_batched_tokens: Degree = 8192
+
+
 class ModelTable(Table):
     """[model]: catalogue name, Hugging Face id, or the path of a config.json."""
 

@@ -138,7 +138,7 @@ def _number(name: str, argument: str, text: str) -> float:
 def _read(path: Path) -> Any:
     from pydantic import Field
 
-    from .scenario import Degree, ModelTable, Rate, Seconds, Table, WorkloadTable, read_scenario
+    from .scenario import Degree, EngineTable, ModelTable, Rate, Seconds, Table, WorkloadTable, read_scenario
 
     class GpuTable(Table):
         name: str
@@ -162,11 +162,6 @@ def _read(path: Path) -> Any:
     class PrecisionTable(Table):
         weights: str = "as published"
         kv: str = "as published"
-
-    class EngineTable(Table):
-        backend: str = "vllm"
-        max_num_seqs: Degree = 256
-        max_num_batched_tokens: Degree = 8192
 
     class SweepScenario(Table):
         model: ModelTable

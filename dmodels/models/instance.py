@@ -200,7 +200,8 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     one_prompt = extra + alone * chunks
     square = safe_divide(requests.prefill_square, prompt**2, 1.0)
     prefill_busy = x * one_prompt
-    prefill_wait = 0.5 * x * one_prompt**2 * square * safe_divide(1.0, 1.0 - prefill_busy)
+    room = safe_divide(1.0, 1.0 - prefill_busy)
+    prefill_wait = 0.5 * x * one_prompt**2 * square * room
     service = requests.output_tokens * mean_step + alone + one_prompt
     slot_load = x * service
     # Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
@@ -208,13 +209,13 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
     full_alone, full_busy = jnp.where(decodes, alones[2], alone), jnp.where(decodes, x * extras[2], busy)
     full_service = requests.output_tokens * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + one_prompt
-    queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, slots - x * full_service)
-    stiff = jnp.clip(safe_divide(slots - x * full_service, slots - slot_load, 1.0), 1e-3, 1.0)
+    spare = slots - x * full_service
+    queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, spare)
+    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0)
     full = erlang_c(stiff * slots, stiff * slot_load)
     slot_wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
     cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
-    room = safe_divide(1.0, 1.0 - prefill_busy)
     prefill_wait_square = 2.0 * prefill_wait**2 + x * one_prompt**3 * cube * room / 3.0
     # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
     # wait, about half is for the step under way, and what comes then is in the next one together with the prompt.
@@ -224,7 +225,7 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     slot_wait_square = 2.0 * slot_wait * queued
     wait_square = slot_wait_square + prefill_wait_square + 2.0 * slot_wait * prefill_wait
     waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
-    overload = overload | (prefill_busy >= 1.0) | (x * full_service >= slots)
+    overload = overload | (prefill_busy >= 1.0) | (spare <= 0.0)
 
     per_token = pp * safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
     fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins (a whole one at worst), and that one

@@ -17,7 +17,7 @@ class ObliviousLoss(NamedTuple):
     gap_s: Real  # far minus near; negative where the far one is right
     ratio: Real  # far over near
     ratio_limit: Real  # ratio as the context grows without bound
-    crossover_bytes: Real  # KV size from which near wins; inf: never, 0: always
+    crossover_bytes: Real  # least KV size above which near wins however large; inf: none, 0: from the first byte
 
 
 def oblivious_loss(
@@ -44,6 +44,7 @@ def oblivious_loss(
     far = kv_bytes * safe_divide(1.0 - far_hit_frac, far_bytes_per_s) + far_fixed_s
     slope = safe_divide(1.0 - far_hit_frac, far_bytes_per_s) - safe_divide(1.0 - near_hit_frac, near_bytes_per_s)
     extra = near_fixed_s - far_fixed_s  # what nearness must first repay
-    crossover = jnp.where(slope > 0, jnp.maximum(safe_divide(extra, slope), 0.0), jnp.inf)
+    ahead = (slope >= 0) & (extra < 0)  # at equal slopes the head start lasts, whatever the size
+    crossover = jnp.where(ahead, 0.0, safe_divide(jnp.maximum(extra, 0.0), slope))
     limit = safe_divide((1.0 - far_hit_frac) * near_bytes_per_s, (1.0 - near_hit_frac) * far_bytes_per_s)
     return ObliviousLoss(far > near, far - near, safe_divide(far, near), limit, crossover)

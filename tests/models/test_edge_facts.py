@@ -117,6 +117,26 @@ def test_from_which_size_a_slow_far_tier_loses():
     assert math.isinf(float(faster.crossover_bytes)) and not bool(faster.loses)
 
 
+def test_at_equal_rates_the_fixed_times_decide_for_every_size():
+    """Both send a byte in the same time: one second more of queue is never made up; a tie is no win."""
+    equal = lambda near_s, far_s: network_choice.oblivious_loss(
+        np.array([0.0, 1e9, 1e15]), 0.5, 0.75, 4e9, 2e9, near_fixed_s=near_s, far_fixed_s=far_s
+    )
+    for near_s, far_s, wins, crossover in (
+        (0.0, 1.0, True, 0.0),
+        (1.0, 0.0, False, math.inf),
+        (1.0, 1.0, False, math.inf),
+    ):
+        loss = equal(near_s, far_s)
+        assert (np.asarray(loss.loses) == wins).all() and float(loss.crossover_bytes) == crossover
+
+
+def test_a_head_start_on_a_slower_link_is_lost_for_good():
+    """A head start of 1 s lasts 4/3 GB where the near link is four times as slow: no size above which near wins."""
+    loss = network_choice.oblivious_loss(np.array([1e9, 2e9]), 0.0, 0.0, 1e9, 4e9, far_fixed_s=1.0)
+    assert np.asarray(loss.loses).tolist() == [True, False] and math.isinf(float(loss.crossover_bytes))
+
+
 def test_who_sends_nothing_errs_with_the_other_alone():
     """A hit of everything and a delay of 2 s against 1 s of transfer at half congestion, 2 s: a tie already."""
     tolerance = lambda delay: float(staleness.cost_staleness_tolerance(0.0, 1.0, 0.5, 0.5, delay, 0.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,12 +26,13 @@ LLAMA_70B = Model(
 )  # fmt: skip
 RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
-REQUESTS = requests_between(CHAT)
-TP8 = Roofline(LLAMA_70B, H100, Parallel(8.0), REQUESTS, Efficiency())
+requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected
+tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficiency()))
+table = cache(lambda: tp8().table())
 PROMISE = SLO(2.0, 0.08)
 
-TABLE = TP8.table()
-exact = jax.jit(lambda x, slots=300.0, slowdown=1.0: operate(TP8, REQUESTS, x, slots, PROMISE, slowdown=slowdown))
+operate_jit = jax.jit(lambda of, asked, x, slots, slow: operate(of, asked, x, slots, PROMISE, slowdown=slow))
+exact = lambda x, slots=300.0, slowdown=1.0: operate_jit(tp8(), requests(), x, slots, slowdown)
 
 
 def test_occupancy_obeys_littles_law():
@@ -38,16 +41,16 @@ def test_occupancy_obeys_littles_law():
     served = np.asarray(at.flags) & Flag.OVERLOAD == 0
     assert served.sum() > 30
     """n = x E[O] t at the mean step t; stalls before an answer's second token are counted on top, so n is no less."""
-    step_s = np.asarray(at.decode_count) / (x * float(REQUESTS.output_tokens))
-    alone = np.asarray(TP8.times(at.decode_count)[0])
+    step_s = np.asarray(at.decode_count) / (x * float(requests().output_tokens))
+    alone = np.asarray(tp8().times(at.decode_count)[0])
     assert np.all(step_s[served] >= alone[served])
-    expected = x * float(REQUESTS.output_tokens) * np.asarray(at.tpot_mean_s)
+    expected = x * float(requests().output_tokens) * np.asarray(at.tpot_mean_s)
     np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=0.25)
 
 
 def test_the_table_follows_the_roofline():
     x = jnp.linspace(0.05, 8.0, 40)
-    at = jax.vmap(lambda x: operate(TABLE, REQUESTS, x, 300.0, PROMISE))(x)
+    at = jax.vmap(lambda x: operate(table(), requests(), x, 300.0, PROMISE))(x)
     truth = jax.vmap(exact)(x)
     for name in ("ttft_s", "tpot_s", "e2e_s", "decode_count"):
         np.testing.assert_allclose(getattr(at, name), getattr(truth, name), rtol=0.01, err_msg=name)
@@ -94,12 +97,12 @@ def test_derivatives_are_those_of_finite_differences():
 
     def values(at):
         rate, bandwidth, outputs = at
-        requests = REQUESTS.replace(output_tokens=outputs)
+        asked = requests().replace(output_tokens=outputs)
         gpu = H100.replace(hbm_bytes_per_s=bandwidth)
-        found = operate(Roofline(LLAMA_70B, gpu, Parallel(8.0), requests, Efficiency()), requests, rate, 300.0, PROMISE)
+        found = operate(Roofline(LLAMA_70B, gpu, Parallel(8.0), asked, Efficiency()), asked, rate, 300.0, PROMISE)
         return jnp.stack([found.ttft_s, found.tpot_s, found.e2e_s, found.decode_count])
 
-    at = jnp.array([3.0, 3.35e12, float(REQUESTS.output_tokens)])
+    at = jnp.array([3.0, 3.35e12, float(requests().output_tokens)])
     slopes = jax.jit(jax.jacfwd(values))(at)
     plain = jax.jit(values)
     steps = 1e-4 * at
@@ -130,7 +133,7 @@ def test_thresholds_part_the_requests():
     short, long = requests_between(CHAT, 0, 1024), requests_between(CHAT, 1024)
     assert float(short.share_frac + long.share_frac) == pytest.approx(1.0)
     whole = short.share_frac * short.output_tokens + long.share_frac * long.output_tokens
-    assert float(whole) == pytest.approx(float(REQUESTS.output_tokens))
+    assert float(whole) == pytest.approx(float(requests().output_tokens))
     assert float(short.longest_tokens) <= 1024 < float(long.longest_tokens)
 
 
@@ -147,7 +150,7 @@ def test_derivatives_of_the_cost_of_a_token():
     from dmodels.models.cost import usd_per_mtoken
 
     def cost(price_usd_per_hour, rate_rps):
-        return usd_per_mtoken(8.0 * price_usd_per_hour, operate(TABLE, REQUESTS, rate_rps, 300.0).tokens_per_s)
+        return usd_per_mtoken(8.0 * price_usd_per_hour, operate(table(), requests(), rate_rps, 300.0).tokens_per_s)
 
     by_price, by_rate = jax.grad(cost, (0, 1))(2.69, 3.0)
     h = 1e-5

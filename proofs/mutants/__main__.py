@@ -1,9 +1,9 @@
 """`python -m proofs.mutants`: change the shipped formulas one at a time and print the share that a check notices.
 
-    python -m proofs.mutants                        all targets (hours on one core; results are kept, so it can stop)
-    python -m proofs.mutants models/kv --every 5    every fifth change of one module
-    python -m proofs.mutants --survivors            once more those that nothing noticed
-    python -m proofs.mutants --table                only write proofs/MUTANTS.md from the results so far
+python -m proofs.mutants                        all targets (hours on one core; results are kept, so it can stop)
+python -m proofs.mutants models/kv --every 5    every fifth change of one module
+python -m proofs.mutants --survivors            once more those that nothing noticed, with tests written since
+python -m proofs.mutants --table                only write proofs/MUTANTS.md from the results so far
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only every n-th change of a module")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop then; call again to go on")
     parser.add_argument("--survivors", action="store_true", help="run again what nothing noticed")
-    parser.add_argument("--as-known", action="store_true", help="do not look which tests are new or changed")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
 
@@ -36,9 +35,7 @@ def main() -> int:
     work = check.Work.open(Path(__file__).resolve().parents[2])
     if not options.table:
         until = time.monotonic() + options.seconds
-        if not options.as_known:
-            check.learn(work, until)
-        check.run(work, options.modules or TARGETS, options.every, until, options.survivors)
+        check.check(work, options.modules or TARGETS, options.every, until, options.survivors)
     shares = table.write(work)
     return 0 if all(share >= 0.95 for share in shares) else 1
 

@@ -22,10 +22,12 @@ from . import runner
 from .changes import Mutant, changed, functions, mutants
 from .targets import TARGETS, WATCHED
 
-#: Seconds of tests, as first timed, that one survivor may cost.
-BUDGET_S = 20.0
+#: CPU seconds of tests, as first timed, that one survivor may cost.
+BUDGET_S = 12.0
 #: A test longer than this notices nothing that is worth the wait.
-LONGEST_S = 10.0
+LONGEST_S = 6.0
+#: Where a test is ended while it is first timed.
+TOO_LONG_S = 20.0
 
 
 @dataclass
@@ -36,8 +38,8 @@ class Work:
     copy: Path
     kept: Path
     tests: dict[str, dict]
-    results: dict[str, str]
-    found: dict[str, str] = field(default_factory=dict)  # results of this run
+    results: dict[str, dict]  #: by key: the test that notices ("": none), and when that was found
+    found: dict[str, dict] = field(default_factory=dict)  # results of this run
 
     @classmethod
     def open(cls, root: Path) -> Work:
@@ -70,78 +72,93 @@ class Work:
                 (self.kept / f"{name}.new").replace(self.kept / name)
 
 
-def learn(work: Work, until: float) -> None:
-    """Run every file of tests that changed since it was last run, and note which functions each test enters."""
-    paths = [
-        path
+def check(work: Work, modules: Iterable[str], every: int, until: float, again: bool) -> None:
+    """Learn what is new about the tests, then run the changes that have no result yet (or, `again`, the survivors)."""
+    runner.preload()
+    files = [
+        path.relative_to(work.copy).as_posix()
         for watched in WATCHED
-        for path in ([work.copy / watched] if watched.endswith(".py") else (work.copy / watched).rglob("*.py"))
-        if path.name.startswith(("test_", "prop_"))
+        for path in ([work.copy / watched] if watched.endswith(".py") else sorted((work.copy / watched).rglob("*.py")))
+        if path.name.startswith(("test_", "prop_")) and "mutants" not in path.parts
     ]
-    present = [path.relative_to(work.copy).as_posix() for path in paths]
-    work.tests = {file: work.tests[file] for file in present if file in work.tests}
-    for file in present:
+
+    def serve(host: runner.Host) -> None:
+        _learn(work, host, until)
+        _run(work, host, modules, every, until, again)
+
+    runner.collected(work.copy, files, serve)
+
+
+def _learn(work: Work, host: runner.Host, until: float) -> None:
+    """Run every file of tests that changed since it was last run, and note which functions each test enters."""
+    tests: dict[str, list[str]] = {}
+    for name in host.items:
+        tests.setdefault(name.split("::")[0], []).append(name)
+    work.tests = {file: work.tests[file] for file in tests if file in work.tests}
+    for file, names in tests.items():
         stamp = (work.copy / file).stat().st_mtime
         if work.tests.get(file, {}).get("stamp") == stamp:
             continue
         if time.monotonic() > until:
             break
-        runner.preload()
-        report = runner.run(work.copy, [file], _instrumented, stop=False, limit_s=300.0)
-        failed = f"; FAILS: {report.failed}" if report.failed else "; too slow" if report.timed_out else ""
-        print(f"{file}: {len(report.ran)} tests, {sum(report.ran.values()):.1f} s{failed}", flush=True)
+        outcomes: list[runner.Outcome] = []
+        while left := names[len(outcomes) :]:  # again after a test that took too long
+            outcomes += host.run(left, lambda: _instrument(work, host), lambda name: TOO_LONG_S, stop=False)
+        failed = "".join(f"; FAILS: {o.name}" for o in outcomes if o.failed)
+        print(f"{file}: {len(outcomes)} tests, {sum(o.seconds for o in outcomes):.1f} s{failed}", flush=True)
+        good = [o for o in outcomes if not o.failed]
         work.tests[file] = {
             "stamp": stamp,
-            "ran": {name: round(s, 3) for name, s in report.ran.items() if name not in report.failures},
-            "entered": report.entered,
+            "learnt": time.time(),
+            "ran": {o.name: round(o.seconds, 3) for o in good},
+            "entered": {o.name: o.entered for o in good},
         }
         work.save()
 
 
-def run(work: Work, modules: Iterable[str], every: int, until: float, again: bool) -> None:
-    """Run the mutants of the modules that have no result yet (or, `again`, those that survived)."""
-    runner.preload()
+def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, until: float, again: bool) -> None:
     killers: Counter[str] = Counter()
     for module in modules:
         for mutant in work.mutants(module)[::every]:
             known = work.results.get(mutant.key)
-            if (known is not None) if not again else (known != ""):
+            if known is not None and (not again or known["by"]):
                 continue
             if time.monotonic() > until:
                 work.save()
                 return
-            work.results[mutant.key] = work.found[mutant.key] = by = _noticed(work, mutant, killers)
+            by = _noticed(work, host, mutant, killers, known["at"] if known else 0.0)
+            work.results[mutant.key] = work.found[mutant.key] = {"by": by, "at": time.time()}
             if by:
                 killers[by] += 1
             else:
                 print(f"survived: {mutant}", flush=True)
         work.save()
+        print(f"{module} done", flush=True)
 
 
-def _noticed(work: Work, mutant: Mutant, killers: Counter[str]) -> str:
-    """The test that fails under the change; "" if none does."""
-    order = _order(work, f"{mutant.module}:{mutant.function}", killers)
-    if not order:
-        return ""
-    files = list(dict.fromkeys(name.split("::")[0] for name in order))
+def _noticed(work: Work, host: runner.Host, mutant: Mutant, killers: Counter[str], since: float) -> str:
+    """The test that fails under the change; "" if none does. Tests that were run before `since` did not notice."""
+    order, cost = _order(work, f"{mutant.module}:{mutant.function}", killers, since)
     tree = changed(work.source(mutant.module), mutant)
-    file = f"dmodels/{mutant.module}.py"
-    serve = lambda path, source: tree if path == file else None
-    report = runner.run(work.copy, files, serve, order=order, limit_s=4 * BUDGET_S)
-    return "it does not end" if report.timed_out else report.failed
+    path = str(work.copy / "dmodels" / f"{mutant.module}.py")
+    swap = lambda: host.swap(path, tree, mutant.function)
+    outcomes = host.run(order, swap, lambda name: 30.0 + 10.0 * cost[name])
+    return next((o.name for o in outcomes if o.failed), "")
 
 
-def _order(work: Work, function: str, killers: Counter[str]) -> list[str]:
+def _order(work: Work, function: str, killers: Counter[str], since: float) -> tuple[list[str], dict[str, float]]:
     """Tests for a function: those that enter it, cheap ones first, then the rest of their files.
 
-    A compiled function is entered only when it is traced, so later tests of the same file use it without entering; a
-    test whose parameter is `module:function` is about it without entering.
+    What is kept between tests (a fixture, a result in a cache) is entered only once, so other tests of the file may
+    use it; a test whose parameter is `module:function` is about it without entering.
     """
     cost: dict[str, float] = {}
     entering, beside = [], []
     for known in work.tests.values():
+        if known["learnt"] < since:
+            continue
         cost |= known["ran"]
-        inside = [name for name, entered in known["entered"].items() if function in entered and name in known["ran"]]
+        inside = [name for name, entered in known["entered"].items() if function in entered]
         inside += [name for name in known["ran"] if f"[{function}]" in name]  # named for it: looks at its defaults
         entering += inside
         beside += [name for name in known["ran"] if inside and name not in set(inside)]
@@ -151,19 +168,18 @@ def _order(work: Work, function: str, killers: Counter[str]) -> list[str]:
             if cost[name] <= LONGEST_S and total + cost[name] <= BUDGET_S:
                 chosen.append(name)
                 total += cost[name]
-    return chosen
+    return chosen, cost
 
 
-def _instrumented(path: str, source: str) -> ast.Module | None:
-    """The module with a call at the head of every function that says that it was entered."""
-    module = path.removeprefix("dmodels/").removesuffix(".py")
-    if module not in TARGETS:
-        return None
-    tree = ast.parse(source)
-    for name, node, _ in functions(tree):
-        call = ast.parse(f"_entered({module + ':' + name!r})").body[0]
-        node.body.insert(1 if ast.get_docstring(node) is not None and len(node.body) > 1 else 0, call)
-    return ast.fix_missing_locations(tree)
+def _instrument(work: Work, host: runner.Host) -> None:
+    """Every function of the targets says that it was entered."""
+    for module in TARGETS:
+        path = str(work.copy / "dmodels" / f"{module}.py")
+        tree = ast.parse(work.source(module))
+        for name, node, _ in functions(tree):
+            node.body.insert(0, ast.parse(f"_entered({module + ':' + name!r})").body[0])
+        ast.fix_missing_locations(tree)
+        host.swap(path, tree)
 
 
 def _place() -> tuple[Path, Path]:
@@ -183,4 +199,3 @@ def _place() -> tuple[Path, Path]:
 
 def _read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-

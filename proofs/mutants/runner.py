@@ -1,178 +1,174 @@
-"""Runs chosen tests in a forked process whose imports see one changed module.
+"""Runs chosen tests in forked processes, each with one function changed.
 
-The parent imports what is heavy (JAX, SymPy, SciPy) and nothing of dmodels, and starts no JAX backend, so a fork costs
-milliseconds and is safe. A child serves the changed module from memory; no file is written.
+One process imports everything and collects the tests once; where pytest would run them, it forks. It starts no JAX
+backend and traces nothing, so a fork costs milliseconds, is safe, and sees only the changed function: the function
+object keeps its place in whatever wraps it and gets other code. No file is written.
 """
 
 from __future__ import annotations
 
 import ast
 import gc
-import importlib.abc
-import importlib.machinery
-import importlib.util
+import importlib
 import json
 import os
-import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 
-@dataclass
-class Report:
-    """What a child says: tests that it ran with their seconds, the first that failed, and functions they entered."""
+from .changes import functions
 
-    ran: dict[str, float] = field(default_factory=dict)
-    failed: str = ""
-    entered: dict[str, list[str]] = field(default_factory=dict)
-    timed_out: bool = False
-    failures: list[str] = field(default_factory=list)
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test that ran in a child: its CPU seconds, whether it failed, and the functions that it entered."""
+
+    name: str
+    seconds: float
+    failed: bool
+    entered: list[str] = field(default_factory=list)
 
 
 def preload() -> None:
-    """Import the heavy packages once, in the parent."""
-    for name in (
-        "cvxpy",
-        "equinox",
-        "hypothesis",
-        "hypothesis.strategies",
-        "hypothesis.extra.numpy",
-        "jax",
-        "jax.numpy",
-        "jax.scipy.special",
-        "jax.experimental",
-        "lineax",
-        "numba",
-        "optimistix",
-        "pytest",
-        "scipy.optimize",
-        "scipy.stats",
-        "sympy",
-    ):
+    """Import the heavy packages."""
+    for name in ("cvxpy", "equinox", "hypothesis.extra.numpy", "jax.scipy.special", "jax.experimental", "lineax"):
         importlib.import_module(name)
-    from jax._src import xla_bridge
-
-    assert not xla_bridge.backends_are_initialized(), "a backend's threads would not survive the fork"
-    gc.collect()
-    gc.freeze()  # children need not look through it again
+    for name in ("numba", "optimistix", "scipy.optimize", "scipy.stats", "sympy"):
+        importlib.import_module(name)
 
 
-class Served(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Serves modules of dmodels compiled from a tree that `edit` returns (None: as it is on disk).
-
-    Edited code can call `_entered`.
-    """
-
-    def __init__(self, root: Path, edit: Callable[[str, str], ast.Module | None], entered: Callable[[str], None]):
-        self.root, self.edit, self.entered = root, edit, entered
-
-    def find_spec(self, name, path=None, target=None):
-        file = self.root / (name.replace(".", "/") + ".py")
-        if not name.startswith("dmodels.") or not file.is_file():
-            return None
-        tree = self.edit(file.relative_to(self.root).as_posix(), file.read_text(encoding="utf-8"))
-        if tree is None:
-            return None
-        spec = importlib.util.spec_from_file_location(name, file, loader=self)
-        spec.loader_state = tree
-        return spec
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        module._entered = self.entered
-        exec(compile(module.__spec__.loader_state, module.__spec__.origin, "exec"), module.__dict__)
-
-    def get_source(self, name):  # inspect.getsource and numba read the file itself
-        return (self.root / (name.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+def collected(root: Path, files: list[str], serve: Callable[[Host], None]) -> None:
+    """Collect the tests of `files` below `root`, and call `serve` where they would run."""
+    os.chdir(root)
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(root))
+    sys.modules["proofs"].__path__[:] = [str(root / "proofs")]  # the pages are the copy's too
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    plugins = ["-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "_hypothesis_pytestplugin"]
+    line = ["-q", "-s", *plugins, "--no-header", "--assert=plain", "-m", "not slow", "--rootdir", str(root), *files]
+    host = Host(serve)
+    pytest.main(line, plugins=[host])
+    if host.error:
+        raise host.error
 
 
-class _Watch:
-    """A pytest plugin: the order of the tests, the first failure, and which functions each test entered."""
+class Host:
+    """A pytest plugin: the collected tests, and the functions of dmodels that they could enter."""
 
-    def __init__(self, order: list[str] | None):
-        self.order, self.report, self.entered = order, Report(), set()
+    def __init__(self, serve: Callable[[Host], None]):
+        self.serve, self.error = serve, None
+        self.items: dict[str, pytest.Item] = {}
+        self.functions: dict[tuple[str, str], list[types.FunctionType]] = {}
+        self.entered: set[str] = set()
+        self.failed = False
 
     def pytest_configure(self):
         from hypothesis import Phase, settings
 
-        quick = settings(settings.get_profile("default"), phases=(Phase.explicit, Phase.generate), database=None)
+        phases = (Phase.explicit, Phase.generate)
+        quick = settings(settings.get_profile("default"), phases=phases, database=None, derandomize=True)
         settings.register_profile("mutants", parent=quick)
         settings.load_profile("mutants")
 
-    def pytest_collection_modifyitems(self, items):
-        if self.order is not None:
-            rank = {name: i for i, name in enumerate(self.order)}
-            items[:] = sorted((i for i in items if i.nodeid in rank), key=lambda i: rank[i.nodeid])
+    def pytest_runtestloop(self, session) -> bool:
+        from jax._src import xla_bridge
 
-    def pytest_runtest_protocol(self, item):
-        self.entered.clear()
+        try:
+            if session.testsfailed:
+                raise SystemExit("some tests cannot be collected")
+            if xla_bridge.backends_are_initialized():  # its threads would not survive a fork
+                raise SystemExit("a file of tests computes with JAX where it is imported")
+            self.items = {item.nodeid: item for item in session.items}
+            for known in gc.get_objects():
+                if isinstance(known, types.FunctionType) and str(known.__module__).startswith("dmodels."):
+                    code = known.__code__
+                    self.functions.setdefault((code.co_filename, code.co_qualname), []).append(known)
+            gc.collect()
+            gc.freeze()  # children need not look through it again
+            self.serve(self)
+        except (Exception, SystemExit) as error:  # pytest would swallow it
+            self.error = error
+        return True
 
     def pytest_runtest_logreport(self, report):
-        self.report.ran[report.nodeid] = self.report.ran.get(report.nodeid, 0.0) + report.duration
-        if report.when == "teardown" and self.entered:
-            self.report.entered[report.nodeid] = sorted(self.entered)
-        if report.failed:
-            self.report.failures.append(report.nodeid)
-            self.report.failed = self.report.failed or report.nodeid
+        self.failed |= report.failed
 
-    def pytest_collectreport(self, report):
-        if report.failed and not self.report.failed:
-            self.report.failed = report.nodeid
+    def run(self, names: Iterable[str], prepare: Callable[[], None], limit_s: Callable[[str], float], *,
+            stop: bool = True) -> list[Outcome]:  # fmt: skip
+        """Run tests in a child after `prepare`, up to the first failure if `stop`.
+
+        A test over its limit ends the child: it is the last outcome, failed.
+        """
+        names = list(names)
+        end, start = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(end)
+            self._child(names, prepare, limit_s, stop, start)
+        os.close(start)
+        with os.fdopen(end, encoding="utf-8") as lines:
+            outcomes = [Outcome(**json.loads(line)) for line in lines]
+        os.waitpid(child, 0)
+        if len(outcomes) < len(names) and not (stop and any(o.failed for o in outcomes)):
+            outcomes.append(Outcome(names[len(outcomes)], limit_s(names[len(outcomes)]), True))
+        return outcomes
+
+    def _child(self, names, prepare, limit_s, stop, start) -> None:
+        """Everything after the fork; never returns."""
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(quiet, stream)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, wherever it is
+        import jax
+
+        with os.fdopen(start, "w", encoding="utf-8", buffering=1) as out:
+            prepare()
+            for name, following in zip(names, [*names[1:], None], strict=True):
+                self.entered.clear()
+                self.failed = False
+                if not stop:
+                    jax.clear_caches()  # what is traced already would not be entered again
+                signal.setitimer(signal.ITIMER_PROF, limit_s(name))
+                began = time.process_time()
+                item, after = self.items[name], self.items[following] if following else None
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                outcome = Outcome(name, time.process_time() - began, self.failed, sorted(self.entered))
+                out.write(json.dumps(outcome.__dict__) + "\n")
+                if self.failed and stop:
+                    break
+        os._exit(0)
+
+    def swap(self, path: str, tree: ast.Module, name: str | None = None) -> None:
+        """Give the function `name` of the module at `path` (None: every function) the code and defaults of `tree`."""
+        codes = {code.co_qualname: code for code in _codes(compile(tree, path, "exec"))}
+        for here, node, _ in functions(tree):
+            if name not in (None, here):
+                continue
+            found = self.functions.get((path, here), [])
+            assert found or name is None, f"{here} of {path} is not there to be changed"
+            for function in found:
+                function.__code__ = codes[here]
+                function.__globals__["_entered"] = self.entered.add
+                value = lambda node, names=function.__globals__: eval(_compiled(node), names)
+                if function.__defaults__:
+                    function.__defaults__ = tuple(value(default) for default in node.args.defaults)
+                if function.__kwdefaults__:
+                    pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                    function.__kwdefaults__ = {a.arg: value(default) for a, default in pairs if default is not None}
 
 
-def run(
-    root: Path,
-    files: list[str],
-    edit: Callable[[str, str], ast.Module | None],
-    *,
-    order: list[str] | None = None,
-    stop: bool = True,
-    limit_s: float = 120.0,
-) -> Report:
-    """Run test files in a child whose dmodels is edited: chosen tests in `order`, up to the first failure if `stop`."""
-    end, start = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(end)
-        _child(root, files, edit, order, stop, start)
-    os.close(start)
-    text, deadline = b"", time.monotonic() + limit_s
-    while (left := deadline - time.monotonic()) > 0:
-        if select.select([end], [], [], left)[0]:
-            if not (part := os.read(end, 1 << 16)):
-                break
-            text += part
-    else:
-        os.kill(child, signal.SIGKILL)
-    os.close(end)
-    os.waitpid(child, 0)
-    if left <= 0:
-        return Report(timed_out=True)
-    return Report(**json.loads(text)) if text else Report(failed="the process ended by itself")
+def _compiled(node: ast.expr) -> types.CodeType:
+    return compile(ast.Expression(node), "default", "eval")
 
 
-def _child(root, files, edit, order, stop, start) -> None:
-    """Everything after the fork; never returns."""
-    quiet = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(quiet, stream)
-    os.chdir(root)
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, str(root))
-    watch = _Watch(order)
-    sys.meta_path.insert(0, Served(root, edit, watch.entered.add))
-    import pytest
-
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # half of a child's time otherwise; rewriting, a quarter
-    plugins = ["-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "_hypothesis_pytestplugin"]
-    line = ["-q", *plugins, "--assert=plain", "-m", "not slow", "--rootdir", str(root), *files]
-    pytest.main(line + (["-x"] if stop else []), plugins=[watch])
-    with os.fdopen(start, "w") as out:
-        json.dump(watch.report.__dict__, out)
-    os._exit(0)
+def _codes(code: types.CodeType) -> Iterable[types.CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes(inner)

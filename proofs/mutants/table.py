@@ -34,7 +34,7 @@ def rows(work: Work) -> list[Row]:
     found = []
     for module in TARGETS:
         everything = work.mutants(module)
-        ran = [(m, work.results[m.key]) for m in everything if m.key in work.results]
+        ran = [(m, work.results[m.key]["by"]) for m in everything if m.key in work.results]
         if not ran:
             continue
         alive = [m for m, by in ran if not by]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-#: The closed forms, the laws of the games and of the controllers. Solvers and simulators are no formulas: they are
-#: tested against strangers; compiled kernels are read by numba from their file, so they cannot be served changed.
+#: The closed forms, the laws of the games and of the controllers. Solvers, searches and simulators are no formulas:
+#: they are tested against strangers. The live routers repeat the controllers' laws and are replayed against them.
+#: Compiled kernels are read by numba from their file, so they cannot be changed in memory.
 TARGETS = (
     "core/numerics",
     "models/batching_curve",
     "models/burstiness",
+    "models/che",
     "models/concurrency",
     "models/cost",
     "models/curves",
     "models/energy",
     "models/energy_split",
+    "models/eviction_externality",
     "models/freeness",
+    "models/freeness_fit",
+    "models/hbm_leader",
+    "models/instance",
     "models/kv",
     "models/latency",
     "models/latency_laws",
@@ -25,7 +31,9 @@ TARGETS = (
     "models/occupancy",
     "models/pooling",
     "models/precision",
+    "models/prefix_cache",
     "models/queueing",
+    "models/requests",
     "models/router",
     "models/saturation",
     "models/staleness",
@@ -36,11 +44,15 @@ TARGETS = (
     "models/workload",
     "games/anarchy_bounds",
     "games/anarchy_queues",
+    "games/placement_networks",
+    "games/queueing",
+    "games/resource_game",
     "games/violation",
     "control/adaptive",
     "control/congestion",
     "control/netkv",
     "control/phasor",
+    "control/phasor_baselines",
     "control/phasor_flow",
     "control/planner",
     "control/planner_stability",

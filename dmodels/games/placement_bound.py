@@ -23,11 +23,9 @@ from dmodels.solvers.solution import Solution
 
 from . import placement_kernels as kernels
 from .placement import Arrays, PlacementGame
-from .placement_bound_kernels import dual_blocks, tree_blocks, tree_nodes
+from .placement_bound_dual import dual_blocks, reads
+from .placement_bound_tree import tree_blocks, tree_nodes
 from .placement_networks import levels
-
-#: Steps in which the dual of a block is raised on networks that are not hierarchical.
-ROUNDS = 8
 
 
 def price_bound(game: PlacementGame, prices) -> float:
@@ -107,11 +105,7 @@ class _Lagrangian:
         self.room = a.slots * a.size[0] if a.alike else a.capacity  # whole blocks only
         net = levels(a.distance) if (a.access == a.access[0]).all() else None
         self.nodes = None if net is None else tree_nodes(net, a.access[0])
-        if net is None:
-            n, tiers = a.access.shape
-            self.read = (a.distance[:, :, None] + a.access[None]).reshape(n, n * tiers)
-            at = np.linspace(0, n * tiers - 1, min(n * tiers, ROUNDS)).astype(int)
-            self.steps = np.sort(self.read, axis=1)[:, at]
+        self.reads = reads(a.distance, a.access, a.recompute) if net is None else None
 
     def at(self, prices: np.ndarray) -> tuple[float, np.ndarray]:
         """(bound, bytes used (n, T))."""
@@ -125,8 +119,8 @@ class _Lagrangian:
         else:
             flat = used.reshape(m, -1)
             loop = lambda first, last: dual_blocks(
-                first, last, a.demand, self.read, self.steps, a.capacity.reshape(-1), prices.reshape(-1), a.recompute,
-                a.size, value, flat,
+                first, last, a.demand, *self.reads, a.capacity.reshape(-1), prices.reshape(-1), a.recompute, a.size,
+                value, flat,
             )  # fmt: skip
         share(loop, m, 1e-7 * m * a.access.size)
         paid = prices * np.where(prices > 0, self.room, 0.0)

@@ -24,6 +24,7 @@ from numba import njit
 from dmodels.core.errors import InputError
 from dmodels.solvers.solution import Solution
 
+from . import placement_kernels as kernels
 from .placement import Arrays, PlacementGame, placed
 from .placement_networks import levels
 from .placement_response import equilibrium_flag, regrets
@@ -58,12 +59,8 @@ def hierarchical_equilibrium(game: PlacementGame) -> Solution:
         held, moves = _raise_floors(a.demand, a.slots[:, limited], net.hop_s, net.group, most)
         tier[held] = limited
     if unlimited is not None:  # what is nearer in one's own slow tier than anywhere else
-        from . import placement_kernels as kernels
-
-        for i in range(n):
-            away = kernels.outside(tier, a.access, a.distance, a.recompute, i)
-            slow = a.access[i, unlimited]
-            tier[i, (tier[i] < 0) & (a.demand[i] > 0) & (slow < away)] = unlimited
+        away = kernels.outside(tier, a.access, a.distance, a.recompute).T
+        tier[(tier < 0) & (a.demand > 0) & (a.access[:, unlimited, None] < away)] = unlimited
     profile, gain = placed(a, tier), regrets(a, tier)
     return Solution(profile, {"gain_s": gain}, equilibrium_flag(a, profile, gain), np.int64(moves))
 

@@ -13,37 +13,75 @@ _JIT = {"nogil": True, "cache": True}
 
 
 @njit(**_JIT)
-def outside(tier, access, distance, recompute, i):
-    """(m,): the least that worker i pays for each block that it does not keep itself."""
+def outside(tier, access, distance, recompute):
+    """(m, n): the least that each worker pays for each block that it does not keep itself."""
     n, m = tier.shape
-    out = recompute.copy()
-    for j in range(n):
-        d = distance[i, j]
-        if j == i or d == np.inf:
-            continue
-        for b in range(m):
+    out = np.empty((m, n))
+    for b in range(m):
+        out[b] = recompute[b]
+        for j in range(n):
             t = tier[j, b]
             if t >= 0:
-                v = d + access[j, t]
-                if v < out[b]:
-                    out[b] = v
+                for i in range(n):
+                    v = distance[i, j] + access[j, t]
+                    if i != j and v < out[b, i]:
+                        out[b, i] = v
     return out
+
+
+@njit(**_JIT)
+def renew_outside(before, j, tier, access, distance, recompute, out):
+    """`outside` again after worker j changed from `before` (m,) to tier[j]; only reads that this concerns."""
+    n, m = tier.shape
+    for b in range(m):
+        if tier[j, b] == before[b]:
+            continue
+        old = np.inf if before[b] < 0 else access[j, before[b]]
+        new = np.inf if tier[j, b] < 0 else access[j, tier[j, b]]
+        for i in range(n):
+            if i == j:
+                continue
+            if new <= old:
+                out[b, i] = min(out[b, i], distance[i, j] + new)
+            elif distance[i, j] + old <= out[b, i]:  # it read from j
+                least = recompute[b]
+                for k in range(n):
+                    t = tier[k, b]
+                    if t >= 0 and k != i and distance[i, k] + access[k, t] < least:
+                        least = distance[i, k] + access[k, t]
+                out[b, i] = least
+
+
+@njit(**_JIT)
+def stays(row, demand, access, out, i, slots, prices):
+    """(what worker i pays, at most what a best response saves), by weak duality at `prices` (T,) of a place."""
+    paid, best = 0.0, 0.0
+    for t in range(slots.size):
+        best -= prices[t] * slots[t]
+    for b in range(row.size):
+        w, away = demand[b], out[b, i]
+        now = w * (away if row[b] < 0 else min(away, access[row[b]]))
+        paid += now
+        least = w * away
+        for t in range(slots.size):
+            if slots[t] > 0:
+                least = min(least, w * min(access[t], away) + prices[t])
+        best += least
+    return paid, paid - best
 
 
 @njit(**_JIT)
 def costs(tier, demand, access, distance, recompute):
     """(n,): what each worker pays."""
     n, m = tier.shape
+    out = outside(tier, access, distance, recompute)
     total = np.zeros(n)
     for i in range(n):
-        out = outside(tier, access, distance, recompute, i)
-        s = 0.0
         for b in range(m):
-            v = out[b]
+            v = out[b, i]
             if tier[i, b] >= 0 and access[i, tier[i, b]] < v:
                 v = access[i, tier[i, b]]
-            s += demand[i, b] * v
-        total[i] = s
+            total[i] += demand[i, b] * v
     return total
 
 

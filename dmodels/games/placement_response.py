@@ -21,6 +21,9 @@ from dmodels.solvers.solution import Solution
 from . import placement_kernels as kernels
 from .placement import STAY_RTOL, Arrays, Placement, PlacementGame, checked, empty, placed
 
+#: What the placements of a cycle may fill.
+CYCLE_BYTES = 1 << 28
+
 
 def best_response(game: PlacementGame, tier, worker: int) -> Solution:
     """What `worker` would best keep where, the others staying as in `tier` (n, m).
@@ -30,9 +33,10 @@ def best_response(game: PlacementGame, tier, worker: int) -> Solution:
     """
     a = game.arrays()
     tier = checked(a, tier)
-    row, cost = _respond(a, tier, worker)
-    paid = float(placed(a, tier).cost_s[worker])
-    return Solution(row, {"cost_s": cost, "gain_s": paid - cost}, np.int32(0), np.int64(1))
+    away = kernels.outside(tier, a.access, a.distance, a.recompute)[:, worker]
+    row, cost, _ = choose(a, worker, *_own(a, away, worker))
+    gain = _paid(a, tier[worker], away, worker) - cost
+    return Solution(row, {"cost_s": cost, "gain_s": gain}, np.int32(0), np.int64(1))
 
 
 def gains_s(game: PlacementGame, tier) -> np.ndarray:
@@ -42,129 +46,126 @@ def gains_s(game: PlacementGame, tier) -> np.ndarray:
 
 
 def best_response_dynamics(
-    game: PlacementGame, start=None, order=None, max_rounds: int = 1000, coordinated: bool = False
-) -> Solution:
+    game: PlacementGame, start=None, order=None, max_rounds: int = 1000, coordinated: bool = False,
+    worth_frac: float = STAY_RTOL,
+) -> Solution:  # fmt: skip
     """Workers take turns to play best responses until nobody moves, or until a placement comes back.
 
     start        tier (n, m); nobody keeps anything unless given
     order        the order of turns, a permutation of the workers; as numbered unless given
     coordinated  each minimises everybody's cost instead of its own: ends in a local optimum of the social cost
+    worth_frac   the share of its cost that a move must save; above the default, play ends at an approximate equilibrium
 
     value        `Placement`. After a cycle: the placement of it whose largest gain is least
     certificate  `gain_s` (n,): what each worker could still save by its best response (for coordinated play: what all
                  could save by it); 0 up to rounding at an equilibrium. `cycle` (k, n, m): the placements of the cycle
-                 in turn, empty if there is none
+                 in turn (the first of them, where all would fill more than 256 MiB), empty if there is none
     flags        NOT_CONVERGED: a cycle, or `max_rounds` spent
     steps        moves made
     """
     a = game.arrays()
     tier = checked(a, empty(game) if start is None else start).copy()
     order = range(len(tier)) if order is None else [int(i) for i in order]
-    play = _Coordinated(a) if coordinated else _Selfish(a)
+    play = (_Coordinated if coordinated else _Selfish)(a, tier, worth_frac)
     seen: dict[bytes, int] = {}
     moves, cycle, still = 0, [], False
     for turn in range(max_rounds):
         key = blake2b(tier.tobytes(), digest_size=16).digest()
         if key in seen:  # turns are deterministic: from here on it repeats
-            cycle = _turns(play, tier, order, turn - seen[key])
+            cycle = _turns(play, order, turn - seen[key])
             break
         seen[key] = turn
-        moved = sum(play.move(tier, i) for i in order)
+        moved = sum(play.move(i) for i in order)
         moves += moved
         if not moved:
             still = True
             break
     if cycle:
-        tier = min(cycle, key=lambda profile: play.regrets(profile).max())
-    gain = play.regrets(tier)
+        tier = min(cycle, key=lambda profile: regrets(a, profile).max())
+    gain = play.regrets() if coordinated else regrets(a, tier)
     shown = np.stack(cycle) if cycle else np.empty((0, *tier.shape), np.int8)
     flags = np.int32(0 if still else int(Flag.NOT_CONVERGED))
     return Solution(placed(a, tier), {"gain_s": gain, "cycle": shown}, flags, np.int64(moves))
 
 
-def _turns(play, tier: np.ndarray, order, rounds: int) -> list[np.ndarray]:
-    """The different placements passed in `rounds` rounds from here."""
-    passed = []
-    for _ in range(rounds):
-        for i in order:
-            if play.move(tier, i):
-                passed.append(tier.copy())
+def _turns(play, order, rounds: int) -> list[np.ndarray]:
+    """The different placements passed in `rounds` rounds from here, as many as `CYCLE_BYTES` hold."""
+    passed: list[np.ndarray] = []
+    for i in list(order) * rounds:
+        if play.move(i):
+            passed.append(play.tier.copy())
+            if len(passed) * play.tier.nbytes >= CYCLE_BYTES:
+                break
     return passed
 
 
 class _Selfish:
-    """Turns of workers who look after themselves."""
+    """Turns of workers who look after themselves, in `tier`; keeps what each pays to read from others."""
 
-    def __init__(self, a: Arrays):
-        self.a = a
+    def __init__(self, a: Arrays, tier: np.ndarray, worth_frac: float):
+        self.a, self.tier, self.worth_frac = a, tier, worth_frac
+        self.out = kernels.outside(tier, a.access, a.distance, a.recompute)
+        self.prices: list[np.ndarray | None] = [None] * len(tier)
 
-    def move(self, tier: np.ndarray, i: int) -> bool:
-        """Play worker i's best response into `tier`; False if it gains nothing worth moving for."""
-        a = self.a
-        out = kernels.outside(tier, a.access, a.distance, a.recompute, i)
-        now = _paid(a, tier[i], out, i)
-        row, cost = choose(a, i, *_own(a, out, i))
-        if now - cost <= STAY_RTOL * now:
+    def move(self, i: int) -> bool:
+        """Play worker i's best response; False if it gains nothing worth moving for."""
+        a, tier, prices = self.a, self.tier, self.prices[i]
+        if prices is not None:  # most turns change nothing, which the prices of the last response prove
+            paid, most = kernels.stays(tier[i], a.demand[i], a.access[i], self.out, i, a.slots[i], prices)
+            if most <= self.worth_frac * paid:
+                return False
+        away = np.ascontiguousarray(self.out[:, i])
+        now = _paid(a, tier[i], away, i)
+        row, cost, self.prices[i] = choose(a, i, *_own(a, away, i))
+        if now - cost <= self.worth_frac * now:
             return False
+        before = tier[i].copy()
         tier[i] = row
+        kernels.renew_outside(before, i, tier, a.access, a.distance, a.recompute, self.out)
         return True
-
-    def regrets(self, tier: np.ndarray) -> np.ndarray:
-        return regrets(self.a, tier)
 
 
 class _Coordinated:
-    """Turns of workers who look after everybody; keeps the two cheapest reads of each (worker, block)."""
+    """Turns of workers who look after everybody, in `tier`; keeps the two cheapest reads of each (worker, block)."""
 
-    def __init__(self, a: Arrays):
-        self.a = a
-        self.key, self.near = None, None
+    def __init__(self, a: Arrays, tier: np.ndarray, worth_frac: float):
+        self.a, self.tier, self.worth_frac = a, tier, worth_frac
+        self.near = kernels.nearest_two(tier, a.access, a.distance, a.recompute)
 
-    def _nearest(self, tier: np.ndarray):
-        if self.key is None or not np.array_equal(self.key, tier):
-            a = self.a
-            self.near = kernels.nearest_two(tier, a.access, a.distance, a.recompute)
-            self.key = tier.copy()
-        return self.near
-
-    def _response(self, tier: np.ndarray, i: int):
+    def _response(self, i: int) -> tuple[float, np.ndarray, float]:
+        """(what all pay now, worker i's tiers at which they pay least, what they then pay)."""
         a = self.a
-        cost = kernels.everybodys(a.demand, a.access, a.distance, *self._nearest(tier), i)
-        now = np.take_along_axis(cost, np.where(tier[i] < 0, a.access.shape[1], tier[i])[:, None], 1).sum()
-        row, best = choose(a, i, cost[:, :-1], cost[:, -1])
-        return now, row, best
+        cost = kernels.everybodys(a.demand, a.access, a.distance, *self.near, i)
+        held = np.where(self.tier[i] < 0, a.access.shape[1], self.tier[i])
+        row, best, _ = choose(a, i, cost[:, :-1], cost[:, -1])
+        return float(np.take_along_axis(cost, held[:, None], 1).sum()), row, best
 
-    def move(self, tier: np.ndarray, i: int) -> bool:
-        now, row, best = self._response(tier, i)
-        if now - best <= STAY_RTOL * now:
+    def move(self, i: int) -> bool:
+        """Play worker i's best response for all; False if it lowers nothing."""
+        a, tier = self.a, self.tier
+        now, row, best = self._response(i)
+        if now - best <= self.worth_frac * now:
             return False
         changed = np.flatnonzero(tier[i] != row)
         tier[i] = row
-        self.key[i] = row
-        a = self.a
         kernels.renew(tier, a.access, a.distance, a.recompute, changed, *self.near)
         return True
 
-    def regrets(self, tier: np.ndarray) -> np.ndarray:
-        return np.array([now - best for now, _, best in (self._response(tier, i) for i in range(len(tier)))])
+    def regrets(self) -> np.ndarray:
+        """What all could save by each worker's response, (n,)."""
+        return np.array([now - best for now, _, best in map(self._response, range(len(self.tier)))])
 
 
 def regrets(a: Arrays, tier: np.ndarray) -> np.ndarray:
     """`gains_s` of arrays."""
-    out = np.empty(len(tier))
-    for i in range(len(tier)):
-        away = kernels.outside(tier, a.access, a.distance, a.recompute, i)
-        out[i] = _paid(a, tier[i], away, i) - choose(a, i, *_own(a, away, i))[1]
-    return out
+    out = kernels.outside(tier, a.access, a.distance, a.recompute)
+    best = [choose(a, i, *_own(a, out[:, i], i))[1] for i in range(len(tier))]
+    return np.array([_paid(a, tier[i], out[:, i], i) - cost for i, cost in enumerate(best)])
 
 
 def alone_s(a: Arrays) -> np.ndarray:
     """What each worker pays at best with nobody to read from, (n,)."""
     return np.array([choose(a, i, *_own(a, a.recompute, i))[1] for i in range(len(a.demand))])
-
-
-def _respond(a: Arrays, tier: np.ndarray, i: int) -> tuple[np.ndarray, float]:
-    return choose(a, i, *_own(a, kernels.outside(tier, a.access, a.distance, a.recompute, i), i))
 
 
 def _own(a: Arrays, out: np.ndarray, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -179,20 +180,24 @@ def _paid(a: Arrays, row: np.ndarray, out: np.ndarray, i: int) -> float:
     return float((a.demand[i] * np.minimum(own, out)).sum())
 
 
-def choose(a: Arrays, i: int, kept: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float]:
-    """Tiers (m,) for the blocks of worker i at least total cost, `kept` (m, T) or `unkept` (m,), and that cost."""
+def choose(a: Arrays, i: int, kept: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float, np.ndarray | None]:
+    """Tiers (m,) for the blocks of worker i at least total cost, `kept` (m, T) or `unkept` (m,), and that cost.
+
+    Last the price (T,) of a place in each tier, by which the cost is the least; None for blocks of unequal size.
+    """
     saving = unkept[:, None] - kept
     if not a.alike:
-        return _knapsack(a, i, saving, unkept)
-    row = np.full(len(unkept), -1, np.int8)
+        return *_knapsack(a, i, saving, unkept), None
+    row, prices = np.full(len(unkept), -1, np.int8), np.zeros(kept.shape[1])
     slots = a.slots[i]
     open_ = np.flatnonzero(slots > 0)
     useful = np.flatnonzero(saving[:, open_].max(1, initial=0.0) > 0)
     places = int(slots.sum())
-    if useful.size > places > 0:
-        # Someone outside the best `places` of a tier could give way there to one of them that is not placed at all.
+    if useful.size > places + 1 > 1:
+        # Someone outside the best of a tier could give way there to one of them that is not placed at all; and with
+        # one more of these than places, the prices hold for all that are left out.
         among = saving[np.ix_(useful, open_)]
-        best = np.argpartition(-among, places - 1, axis=0)[:places]
+        best = np.argpartition(-among, places, axis=0)[: places + 1]
         useful = useful[np.unique(best)]
     if useful.size and open_.size:
         if open_.size == 1 and useful.size <= places:
@@ -200,13 +205,14 @@ def choose(a: Arrays, i: int, kept: np.ndarray, unkept: np.ndarray) -> tuple[np.
         else:
             cost = np.concatenate([kept[np.ix_(useful, open_)], unkept[useful, None]], axis=1)
             room = np.append(slots[open_], useful.size).astype(float)
-            column = np.asarray(transport(cost, room).value.columns)
-            row[useful] = np.append(open_, -1)[column]
+            found = transport(cost, room)
+            row[useful] = np.append(open_, -1)[np.asarray(found.value.columns)]
+            prices[open_] = np.maximum(-found.certificate["column_duals"][:-1], 0.0)
         kept_at = np.flatnonzero(row >= 0)
         row[kept_at[saving[kept_at, row[kept_at]] <= 0]] = -1
     kept_at = np.flatnonzero(row >= 0)
     total = unkept.sum() - saving[kept_at, row[kept_at]].sum()
-    return row, float(total)
+    return row, float(total), prices
 
 
 def _knapsack(a: Arrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float]:

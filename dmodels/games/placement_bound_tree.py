@@ -1,4 +1,4 @@
-"""Compiled loops of `placement_bound`: where to put copies of one block if each place has its price and no capacity."""
+"""Compiled loops of `placement_bound` for hierarchies: where to put copies of a block if each place has its price."""
 
 from __future__ import annotations
 
@@ -111,44 +111,3 @@ def tree_blocks(start, stop, demand, access, capacity, prices, recompute, size, 
             for c in range(first[v], first[v + 1]):
                 todo[depth] = (child[c], inside, h if c == chosen else tiers)
                 depth += 1
-
-
-@njit(**_JIT)
-def dual_blocks(start, stop, demand, read, steps, capacity, prices, recompute, size, value, used):
-    """Blocks start..stop-1: a dual solution's value (at most the least cost), and copies at places paid in full."""
-    n, places = read.shape
-    v, slack = np.empty(n), np.empty(places)
-    for b in range(start, stop):
-        for f in range(places):
-            slack[f] = prices[f] * size[b] if size[b] <= capacity[f] * (1 + 1e-12) else np.inf
-        for i in range(n):
-            v[i] = 0.0
-        for r in range(steps.shape[1] + 1):
-            for i in range(n):
-                w = demand[i, b]
-                goal = w * (recompute[b] if r == steps.shape[1] else min(steps[i, r], recompute[b]))
-                if w == 0.0 or goal <= v[i]:
-                    continue
-                for f in range(places):
-                    if slack[f] < np.inf and read[i, f] < np.inf:
-                        goal = min(goal, max(v[i], w * read[i, f]) + slack[f])
-                if goal <= v[i]:
-                    continue
-                for f in range(places):
-                    more = max(goal - w * read[i, f], 0.0) - max(v[i] - w * read[i, f], 0.0)
-                    if slack[f] < np.inf and more > 0.0:
-                        slack[f] = max(slack[f] - more, 0.0)
-                v[i] = goal
-        value[b] = v.sum()
-        used[b] = False
-        for f in range(places):  # a place paid in full is used, unless a client already pays for another
-            if slack[f] > 1e-9 * (1e-300 + prices[f] * size[b]):
-                continue
-            free, pays = True, False
-            for i in range(n):
-                if demand[i, b] > 0.0 and v[i] > demand[i, b] * read[i, f]:
-                    pays = True
-                    for g in range(f):
-                        if used[b, g] and v[i] > demand[i, b] * read[i, g]:
-                            free = False
-            used[b, f] = free and pays

@@ -2,10 +2,11 @@
 
     python -m benchmarks.placement [fleet] [bound] [small]
 
-200 workers x 20,000 blocks on two levels (nodes of eight on NVLink, InfiniBand between): an equilibrium by best
-responses, a coordinated placement, and a certified lower bound on the cost of every placement, with the memory used.
-The peer of the bound at a size that it can take is the linear relaxation by HiGHS. `worst_gain` is what a worker could
-still save, as a share of what it pays.
+200 workers x 20,000 blocks on two levels (nodes of eight on NVLink, InfiniBand between), on three levels, and on
+networks that are no hierarchy (line, ring, ring one way, a given matrix that is not symmetric): an equilibrium by best
+responses (approximate where play does not settle: `worth_frac`) and a certified lower bound on the cost of every
+placement, with the memory used. The peer of the bound at a size that it can take is the linear relaxation by HiGHS.
+`worst_gain` is what a worker could still save, as a share of what it pays.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
 from dmodels.games.placement import PlacementGame, isolated_s
 from dmodels.games.placement_anarchy import price_of_anarchy
 from dmodels.games.placement_bound import best_bound, price_bound
+from dmodels.games.placement_existence import approximate_equilibrium
 from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import complete, line, ring, two_level
+from dmodels.games.placement_networks import complete, fat_tree, line, ring, two_level
 from dmodels.games.placement_optimum import social_optimum
-from dmodels.games.placement_response import best_response_dynamics, gains_s
+from dmodels.games.placement_response import best_response_dynamics
 
 from .registry import record
 
@@ -61,45 +64,58 @@ def warm_up(rng: np.random.Generator) -> None:
 def fleet(rng: np.random.Generator, name: str, distance: np.ndarray, access, capacity, iterations: int) -> dict:
     """One game of 200 workers and 20,000 blocks."""
     game = PlacementGame(demand(rng, 200, 20_000), access, capacity, distance, PREFILL_S)
-    nash, nash_wall, nash_cpu = timed(lambda: best_response_dynamics(game, max_rounds=50))
+    nash, nash_wall, nash_cpu = timed(lambda: approximate_equilibrium(game, max_rounds=10))
     bound, bound_wall, bound_cpu = timed(lambda: best_bound(game, nash.value.social_s, iterations, nash.value.tier))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     row = {"case": "fleet", "network": name, "workers": 200, "blocks": 20_000, "access_s": list(access),
            "capacity_blocks": list(capacity), "equilibrium_s": nash_wall, "equilibrium_cpu_s": nash_cpu,
-           "moves": int(nash.steps), "settled": int(nash.flags) == 0, "bound_s": bound_wall, "bound_cpu_s": bound_cpu,
-           "together_s": nash_wall + bound_wall, "peak_gib": peak, "cost": nash.value.social_s,
-           "isolated_cost": float(isolated_s(game).sum()), "bound": float(bound.value),
-           "worst_gain": float((gains_s(game, nash.value.tier) / nash.value.cost_s).max()),
+           "moves": int(nash.steps), "worth_frac": nash.certificate["worth_frac"], "bound_s": bound_wall,
+           "bound_cpu_s": bound_cpu, "together_s": nash_wall + bound_wall, "peak_gib": peak,
+           "cost": nash.value.social_s, "isolated_cost": float(isolated_s(game).sum()), "bound": float(bound.value),
+           "worst_gain": float((nash.certificate["gain_s"] / nash.value.cost_s).max()),
            "bound_again": price_bound(game, bound.certificate["prices"])}  # fmt: skip
     best, row["coordinated_s"], _ = timed(
-        lambda: best_response_dynamics(game, nash.value.tier, coordinated=True, max_rounds=3)
+        lambda: best_response_dynamics(game, nash.value.tier, coordinated=True, max_rounds=2)
     )
     row |= {"coordinated_cost": best.value.social_s, "equilibrium_over_bound": nash.value.social_s / float(bound.value)}
-    if np.isinf(capacity[-1]):
+    if np.isinf(capacity[-1]) and name.startswith("two levels"):
         floors, row["floors_s"], _ = timed(lambda: hierarchical_equilibrium(game))
         row |= {"floors_cost": floors.value.social_s, "floors_moves": int(floors.steps)}
     return row
 
 
-def bounds_beside_highs(rng: np.random.Generator) -> list[dict]:
+def fleets(rng: np.random.Generator) -> Iterator[dict]:
+    """The game on every kind of network."""
+    nodes, two = two_level(200, 8, NVLINK_S, INFINIBAND_S), ((1e-4, 2e-3), (200.0, 800.0))
+    one = ((1e-4, 20e-3), (500.0, np.inf))
+    yield fleet(rng, "two levels, two limited tiers", nodes, *two, 20)
+    yield fleet(rng, "two levels, HBM limited", nodes, *one, 20)
+    yield fleet(rng, "fat tree of three levels", fat_tree(200, (8, 40), (0.5e-3, 2e-3, 4e-3)), *two, 20)
+    yield fleet(rng, "line", line(200, 1e-3), *two, 10)
+    yield fleet(rng, "ring", ring(200, 1e-3), *two, 10)
+    yield fleet(rng, "ring one way", ring(200, 0.5e-3, directed=True), *two, 10)
+    yield fleet(rng, "given, not symmetric", rng.uniform(0.2e-3, 8e-3, (200, 200)), *two, 10)
+
+
+def bounds_beside_highs(rng: np.random.Generator) -> Iterator[dict]:
     """The bound from prices beside the programme's relaxation and the optimum."""
-    rows = []
-    for n, m in ((8, 40), (16, 100), (24, 200)):
-        nodes = two_level(n, 8, NVLINK_S, INFINIBAND_S)
-        game = PlacementGame(demand(rng, n, m), [1e-4, 2e-3], [m / 20, m / 10], nodes, PREFILL_S)
-        exact, highs_s, _ = timed(lambda game=game: social_optimum(game, time_limit_s=20.0, rel_gap=1e-4))
-        nash = best_response_dynamics(game)
+    nodes = lambda n: two_level(n, 8, NVLINK_S, INFINIBAND_S)
+    for name, network, n, m in (("two levels", nodes, 8, 40), ("two levels", nodes, 16, 100),
+                                ("two levels", nodes, 24, 200), ("line", lambda n: line(n, 1e-3), 8, 40),
+                                ("line", lambda n: line(n, 1e-3), 16, 60),
+                                ("ring one way", lambda n: ring(n, 2e-3, directed=True), 12, 40)):  # fmt: skip
+        game = PlacementGame(demand(rng, n, m), [1e-4, 2e-3], [m // 20, m // 10], network(n), PREFILL_S)
+        exact, highs_s, _ = timed(lambda game=game: social_optimum(game, time_limit_s=10.0, rel_gap=1e-4))
+        nash = approximate_equilibrium(game)
         ours, ours_s, _ = timed(lambda g=game, s=nash: best_bound(g, s.value.social_s, 150, s.value.tier))
-        rows.append({"case": "bound", "workers": n, "blocks": m, "highs_s": highs_s, "prices_s": ours_s,
-                     "optimum_found": exact.value.social_s, "highs_bound": exact.certificate["bound_s"],
-                     "lp_bound": exact.certificate["lp_bound_s"], "prices_bound": float(ours.value),
-                     "equilibrium": nash.value.social_s})  # fmt: skip
-    return rows
+        yield {"case": "bound", "network": name, "workers": n, "blocks": m, "highs_s": highs_s, "prices_s": ours_s,
+               "optimum_found": exact.value.social_s, "highs_bound": exact.certificate["bound_s"],
+               "lp_bound": exact.certificate["lp_bound_s"], "prices_bound": float(ours.value),
+               "equilibrium": nash.value.social_s}  # fmt: skip
 
 
-def small_games(rng: np.random.Generator, count: int = 1000) -> list[dict]:
+def small_games(rng: np.random.Generator, count: int = 1000) -> Iterator[dict]:
     """How often there is an equilibrium, and what it costs: random games of three workers and three blocks."""
-    rows = []
     networks = {"complete": complete(3, 1.0), "line": line(3, 1.0), "one-way ring": ring(3, 1.0, directed=True)}
     for name, distance in networks.items():
         for tiers in (1, 2):
@@ -110,27 +126,21 @@ def small_games(rng: np.random.Generator, count: int = 1000) -> list[dict]:
                 p = price_of_anarchy(game)
                 none += p.exists == 0
                 prices += [p.upper] if p.exists == 1 else []
-            rows.append({"case": "small", "network": name, "tiers": tiers, "games": count, "without_equilibrium": none,
-                         "price_mean": np.mean(prices), "price_p99": np.quantile(prices, 0.99),
-                         "price_max": max(prices), "games_per_s": count / (time.perf_counter() - start)})  # fmt: skip
-    return rows
+            yield {"case": "small", "network": name, "tiers": tiers, "games": count, "without_equilibrium": none,
+                   "price_mean": np.mean(prices), "price_p99": np.quantile(prices, 0.99),
+                   "price_max": max(prices), "games_per_s": count / (time.perf_counter() - start)}  # fmt: skip
 
 
 def main() -> None:
     """Measure, print, append to results/placement.jsonl."""
     rng = np.random.default_rng(0)
     warm_up(rng)
-    nodes = two_level(200, 8, NVLINK_S, INFINIBAND_S)
-    cases = {
-        "fleet": lambda: [fleet(rng, "two levels, two limited tiers", nodes, (1e-4, 2e-3), (200.0, 800.0), 30),
-                          fleet(rng, "two levels, HBM limited", nodes, (1e-4, 20e-3), (500.0, np.inf), 30)],
-        "bound": lambda: bounds_beside_highs(rng),
-        "small": lambda: small_games(rng),
-    }  # fmt: skip
+    cases = {"fleet": fleets, "bound": bounds_beside_highs, "small": small_games}
     for name in sys.argv[1:] or cases:
-        rows = cases[name]()
-        for row in rows:
+        rows = []
+        for row in cases[name](rng):
             print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
+            rows.append(row)
         record("placement", rows)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from dmodels.solvers._threads import share
+
 _JIT = {"nogil": True, "cache": True}
 
 
@@ -132,15 +134,21 @@ def renew(tier, access, distance, recompute, blocks, first, second, server):
                     second[i, b] = v
 
 
-@njit(**_JIT)
-def everybodys(demand, access, distance, first, second, server, i):
+def everybodys(demand, access, distance, first, second, server, i) -> np.ndarray:
     """(m, T + 1): what all workers pay for each block if i keeps it in tier t; the last column: if i keeps it not."""
     n, m = demand.shape
-    tiers = access.shape[1]
-    out = np.zeros((m, tiers + 1))
+    out = np.zeros((m, access.shape[1] + 1))
+    loop = lambda start, stop: _everybodys(start, stop, demand, access, distance, first, second, server, i, out)
+    share(loop, m, 5e-9 * n * m)
+    return out
+
+
+@njit(**_JIT)
+def _everybodys(start, stop, demand, access, distance, first, second, server, i, out):
+    n, tiers = access.shape
     for k in range(n):
         d = distance[k, i]
-        for b in range(m):
+        for b in range(start, stop):
             w = demand[k, b]
             if w == 0.0:
                 continue
@@ -149,7 +157,6 @@ def everybodys(demand, access, distance, first, second, server, i):
             for t in range(tiers):
                 v = d + access[i, t]
                 out[b, t] += w * (v if v < rest else rest)
-    return out
 
 
 @njit(**_JIT)

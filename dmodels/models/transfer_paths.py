@@ -63,7 +63,7 @@ def staged_transfer_s(bytes_: Real, hop_bytes_per_s: Real, hop_latency_s: Real, 
     """
     chunk = jnp.minimum(chunk_bytes, bytes_)
     first = safe_divide(jnp.expand_dims(jnp.asarray(chunk), -1), hop_bytes_per_s).sum(-1)
-    rest = safe_divide(bytes_ - chunk, hop_bytes_per_s.min(-1), jnp.where(bytes_ > chunk, jnp.inf, 0.0))
+    rest = safe_divide(bytes_ - chunk, hop_bytes_per_s.min(-1))
     return first + rest + jnp.broadcast_to(hop_latency_s, hop_bytes_per_s.shape).sum(-1)
 
 

@@ -126,7 +126,9 @@ def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, unti
             if time.monotonic() > until:
                 work.save()
                 return
+            t0 = time.monotonic()
             by = _noticed(work, host, mutant, killers, known["at"] if known else 0.0)
+            print(f"TIME {time.monotonic()-t0:.2f} {by}", flush=True)
             work.results[mutant.key] = work.found[mutant.key] = {"by": by, "at": time.time()}
             if by:
                 killers[by] += 1
@@ -147,27 +149,21 @@ def _noticed(work: Work, host: runner.Host, mutant: Mutant, killers: Counter[str
 
 
 def _order(work: Work, function: str, killers: Counter[str], since: float) -> tuple[list[str], dict[str, float]]:
-    """Tests for a function: those that enter it, cheap ones first, then the rest of their files.
+    """Tests for a function, the cheapest first: those that enter it.
 
-    What is kept between tests (a fixture, a result in a cache) is entered only once, so other tests of the file may
-    use it; a test whose parameter is `module:function` is about it without entering.
+    A test whose parameter is `module:function` is about it without entering: it looks at its defaults.
     """
     cost: dict[str, float] = {}
-    entering, beside = [], []
     for known in work.tests.values():
-        if known["learnt"] < since:
-            continue
-        cost |= known["ran"]
-        inside = [name for name, entered in known["entered"].items() if function in entered]
-        inside += [name for name in known["ran"] if f"[{function}]" in name]  # named for it: looks at its defaults
-        entering += inside
-        beside += [name for name in known["ran"] if inside and name not in set(inside)]
+        if known["learnt"] >= since:
+            inside = [name for name, entered in known["entered"].items() if function in entered]
+            inside += [name for name in known["ran"] if f"[{function}]" in name]
+            cost |= {name: known["ran"][name] for name in inside}
     chosen, total = [], 0.0
-    for names in (entering, beside):
-        for name in sorted(names, key=lambda name: (-killers[name], cost[name])):
-            if cost[name] <= LONGEST_S and total + cost[name] <= BUDGET_S:
-                chosen.append(name)
-                total += cost[name]
+    for name in sorted(cost, key=lambda name: (-killers[name], cost[name])):
+        if cost[name] <= LONGEST_S and total + cost[name] <= BUDGET_S:
+            chosen.append(name)
+            total += cost[name]
     return chosen, cost
 
 

@@ -61,5 +61,8 @@ TARGETS = (
     "control/token_budget_bounds",
     "control/token_budget_threshold",
 )
-#: Folders and files of tests that are watched.
-WATCHED = ("tests/test_docstrings.py", "tests/models", "tests/control", "tests/core", "tests/games", "proofs")
+#: Folders and files of tests that are watched. What is about searches only (placements) would notice nothing.
+WATCHED = (
+    "tests/test_docstrings.py", "tests/models", "tests/control", "tests/core", "tests/games",
+    *(f"proofs/{about}" for about in ("token_budget", "token_budget_control", "netkv", "phasor", "papers", "resource")),
+)  # fmt: skip

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from dmodels.models import curves, kv, migration, staleness
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.models import cost, curves, kv, latency, latency_laws, migration, precision, staleness, transfer_paths
+from dmodels.models.burstiness import burstiness
 from dmodels.models.multiplexing import servers_count
+from dmodels.models.router import choice_probabilities, choose, paper_omega_s
 
 
 def test_a_stable_line_has_more_servers_than_load_however_long_one_may_wait():
@@ -27,8 +34,6 @@ def test_one_kv_head_is_held_by_every_gpu():
 
 
 def test_one_head_of_a_linear_layer_is_held_whole():
-    from dmodels.core.model import Model
-
     model = Model(10, 8, 64, n_linear_layers=10, linear_state_bytes=8.0, n_linear_heads=1.0)
     assert [float(kv.state_bytes(model, tp)) for tp in (1.0, 4.0)] == [80.0, 80.0]
 
@@ -50,3 +55,75 @@ def test_a_line_beside_a_pole_stays_a_line():
 def test_an_empty_cache_is_moved_at_once():
     moved = migration.precopy_rounds(0.0, 1e9, 5e8, 3.0)
     assert [float(x) for x in moved[:4]] == [3.0, 0.0, 0.0, 0.0]
+
+
+def test_bursts_do_not_depend_on_when_the_clock_started():
+    """Two, one and no arrivals in three windows of a second: mean 1, variance 2/3, peak 2; two whole windows do."""
+    time = np.array([0.0, 0.5, 1.2, 3.0])
+    for start in (0.0, 1e3):
+        found = burstiness(start + time, 1.0)
+        assert found.dispersion_count[0] == pytest.approx(2 / 3) and found.peak_to_mean_frac[0] == pytest.approx(2.0)
+    both = burstiness(np.array([0.0, 0.5, 1.2, 1.9, 2.0]), [1.0, 1.1]).dispersion_count
+    assert both[0] == 0.0 and np.isnan(both[1])
+
+
+def test_bursts_are_looked_for_over_a_second_ten_and_a_minute():
+    assert burstiness(np.arange(10.0)).window_s.tolist() == [1.0, 10.0, 60.0]
+
+
+def test_sparse_mla_is_smaller_in_fp8_alone():
+    sparse = Model(61, index_bytes_per_token=132.0, kv_lora_rank=512, qk_rope_head_dim=64)
+    stored = lambda dtype: float(precision.with_kv_dtype(sparse, dtype).latent_bytes_per_token)
+    assert (stored("bf16"), stored("fp8")) == (0.0, 656.0)  # 0: by the formula, 1,152
+    one = sparse.replace(index_bytes_per_token=0.5)
+    assert float(precision.with_kv_dtype(one, "fp8").latent_bytes_per_token) == 656.0
+
+
+def test_the_weights_in_another_format_are_counted_from_the_parameters():
+    model = Model(1, attention_params=1e9)
+    assert float(precision.with_weight_dtype(model, "fp8").weight_bytes) == 0.0
+    assert float(precision.with_weight_dtype(model.replace(weight_bytes=5.0), "fp8").weight_bytes) == 0.0
+
+
+def test_work_of_no_length_is_no_share_of_the_bill():
+    assert float(cost.token_prices(3.6, 1.0, 1000.0, 1000.0, 0.0, 0.0).prefill_frac) == 0.0
+
+
+def test_dynamos_weight_in_seconds():
+    """Two blocks of load per missing block, ten blocks, 10 ms each: a whole miss weighs 0.2 s."""
+    assert paper_omega_s(2.0, 10.0, 0.01) == pytest.approx(0.2)
+
+
+def test_what_all_workers_cost_alike_does_not_matter():
+    for normalized in (False, True):
+        for base in (0.0, 5.0, 1e4):
+            got = choice_probabilities(base + jnp.array([0.0, 0.5]), 1.0, normalized)
+            assert float(got[0] / got[1]) == pytest.approx(math.exp(1.0 if normalized else 0.5))
+
+
+def test_the_greedy_choice_does_not_feel_small_changes():
+    slopes = jax.jacobian(lambda costs: choice_probabilities(costs, 0.0))(jnp.array([1.0, 2.0]))
+    np.testing.assert_array_equal(slopes, np.zeros((2, 2)))
+
+
+def test_no_draw_picks_a_worker_of_probability_nought_or_none_at_all():
+    costs = jnp.array([1.0, 0.0, 2.0])
+    assert [int(choose(costs, 0.0, u)) for u in (0.0, 0.5)] == [1, 1]
+    assert int(choose(costs, 1.0, 1.0)) == 2  # a generator that gives 1 after rounding
+
+
+def test_a_dead_hop_passes_nothing_on():
+    rates = jnp.array([10.0, 0.0])
+    assert [float(transfer_paths.staged_transfer_s(100.0, rates, 0.0, c)) for c in (math.inf, 10.0)] == [math.inf] * 2
+
+
+def test_half_a_request_below_the_pole_the_singular_term_is_doubled():
+    assert float(latency_laws.singular_latency_s(3.5, curves.LatencyCurve(0.0, 1.0, 1.0, 4.0))) == 3.0
+
+
+def test_a_chord_over_one_and_two_requests_is_exact_at_both():
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9), GPU(8e10, 2e12, 3e14)
+    law = latency_laws.linear_law(model, gpu, Parallel(1.0), 1000.0, n_max=2.0)
+    for n in (1.0, 2.0):
+        expected = latency.decode_step_s(model, gpu, Parallel(1.0), n, 1000.0)
+        assert float(law.w_s + law.h_s * n) == pytest.approx(float(expected), rel=1e-12)

@@ -69,4 +69,4 @@ def decode_ceiling_rps(
 
 def binding_pool(prefill_rps: Real, decode_rps: Real) -> tuple[Real, Real]:
     """(requests/s that both pools sustain, 0 where prefill binds and 1 where decode does)."""
-    return jnp.minimum(prefill_rps, decode_rps), (decode_rps < prefill_rps).astype(jnp.int32)
+    return jnp.minimum(prefill_rps, decode_rps), jnp.where(decode_rps < prefill_rps, 1, 0).astype(jnp.int32)

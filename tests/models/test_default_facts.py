@@ -37,6 +37,7 @@ NEUTRAL = {
     "models/network_choice:oblivious_loss": {"near_fixed_s": 0, "far_fixed_s": 0},
     "models/pooling:kv_sequence_bytes": {"tp": 1},
     "models/pooling:savings": {"arrival_rps": 1},
+    "models/prefix_cache:block_bytes": {"tp": 1},
     "models/queueing:closed_loop_knee": {"servers": 1},
     "models/router:block_costs": {"omega": 1},
     "models/staleness:tier_staleness_tolerance": {"fast_in_flight": 0, "slow_in_flight": 0},

@@ -11,7 +11,18 @@ import pytest
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.models import cost, curves, kv, latency, latency_laws, migration, precision, staleness, transfer_paths
+from dmodels.models import (
+    cost,
+    curves,
+    kv,
+    latency,
+    latency_laws,
+    migration,
+    precision,
+    saturation,
+    staleness,
+    transfer_paths,
+)
 from dmodels.models.burstiness import burstiness
 from dmodels.models.multiplexing import servers_count
 from dmodels.models.router import choice_probabilities, choose, paper_omega_s
@@ -127,3 +138,19 @@ def test_a_chord_over_one_and_two_requests_is_exact_at_both():
     for n in (1.0, 2.0):
         expected = latency.decode_step_s(model, gpu, Parallel(1.0), n, 1000.0)
         assert float(law.w_s + law.h_s * n) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_table_ends_at_its_pole_and_rises_before_it():
+    """d = 1, n_sat = 3.5: half a request of room at 3."""
+    table = curves.latency_table(curves.LatencyCurve(0.0, 0.0, 1.0, 3.5), 4)
+    np.testing.assert_allclose(table, [1 / 2.5, 1 / 1.5, 2.0, math.inf])
+
+
+def test_a_sweep_that_reaches_its_allowance_is_still_on_the_line():
+    assert math.isinf(saturation.knee([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 2.0], tolerance=0.5).ceiling_rps)
+    at = saturation.knee([1.0, 2.0, 3.0, 4.0], [0.5, 2.0, 3.0, 4.0])  # the first point lies below the line of three
+    assert (at.after, at.upto) == (0.0, 1.0)
+
+
+def test_pools_that_saturate_together_name_prefill():
+    assert [int(saturation.binding_pool(p, 2.0)[1]) for p in (1.0, 2.0, 3.0)] == [0, 0, 1]

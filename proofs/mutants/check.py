@@ -22,10 +22,8 @@ from . import runner
 from .changes import Mutant, changed, functions, mutants
 from .targets import TARGETS, WATCHED
 
-#: CPU seconds of tests, as first timed, that one survivor may cost.
-BUDGET_S = 12.0
-#: A test longer than this notices nothing that is worth the wait.
-LONGEST_S = 6.0
+#: CPU seconds after which no further test is begun for one change: changed programs have to be compiled anew.
+SPEND_S = 12.0
 #: Where a test is ended while it is first timed.
 TOO_LONG_S = 20.0
 
@@ -134,17 +132,19 @@ def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, unti
                 killers[by] += 1
             else:
                 print(f"survived: {mutant}", flush=True)
-        work.save()
+            work.save()
         print(f"{module} done", flush=True)
 
 
 def _noticed(work: Work, host: runner.Host, mutant: Mutant, killers: Counter[str], since: float) -> str:
     """The test that fails under the change; "" if none does. Tests that were run before `since` did not notice."""
     order, cost = _order(work, f"{mutant.module}:{mutant.function}", killers, since)
+    if not order:
+        return ""
     tree = changed(work.source(mutant.module), mutant)
     path = str(work.copy / "dmodels" / f"{mutant.module}.py")
     swap = lambda: host.swap(path, tree, mutant.function)
-    outcomes = host.run(order, swap, lambda name: 30.0 + 10.0 * cost[name])
+    outcomes = host.run(order, swap, lambda name: 30.0 + 10.0 * cost[name], spend_s=SPEND_S)
     return next((o.name for o in outcomes if o.failed), "")
 
 
@@ -159,12 +159,7 @@ def _order(work: Work, function: str, killers: Counter[str], since: float) -> tu
             inside = [name for name, entered in known["entered"].items() if function in entered]
             inside += [name for name in known["ran"] if f"[{function}]" in name]
             cost |= {name: known["ran"][name] for name in inside}
-    chosen, total = [], 0.0
-    for name in sorted(cost, key=lambda name: (-killers[name], cost[name])):
-        if cost[name] <= LONGEST_S and total + cost[name] <= BUDGET_S:
-            chosen.append(name)
-            total += cost[name]
-    return chosen, cost
+    return sorted(cost, key=lambda name: (-killers[name], cost[name])), cost
 
 
 def _instrument(work: Work, host: runner.Host) -> None:

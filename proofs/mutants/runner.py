@@ -100,8 +100,8 @@ class Host:
         self.failed |= report.failed
 
     def run(self, names: Iterable[str], prepare: Callable[[], None], limit_s: Callable[[str], float], *,
-            stop: bool = True) -> list[Outcome]:  # fmt: skip
-        """Run tests in a child after `prepare`, up to the first failure if `stop`.
+            stop: bool = True, spend_s: float = float("inf")) -> list[Outcome]:  # fmt: skip
+        """Run tests in a child after `prepare`, up to the first failure if `stop`, until `spend_s` CPU-s are spent.
 
         A test over its limit ends the child: it is the last outcome, failed.
         """
@@ -110,17 +110,23 @@ class Host:
         child = os.fork()
         if child == 0:
             os.close(end)
-            self._child(names, prepare, limit_s, stop, start)
+            try:
+                self._child(names, prepare, limit_s, stop, spend_s, start)
+                os._exit(0)
+            finally:  # whatever happens, this process does not go on as its parent would
+                os._exit(3)
         os.close(start)
         with os.fdopen(end, encoding="utf-8") as lines:
             outcomes = [Outcome(**json.loads(line)) for line in lines]
-        os.waitpid(child, 0)
-        if len(outcomes) < len(names) and not (stop and any(o.failed for o in outcomes)):
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code > 0:
+            raise SystemExit(f"the change could not be made, or pytest failed, before {names[len(outcomes) :][:1]}")
+        if code < 0:
             outcomes.append(Outcome(names[len(outcomes)], limit_s(names[len(outcomes)]), True))
         return outcomes
 
-    def _child(self, names, prepare, limit_s, stop, start) -> None:
-        """Everything after the fork; never returns."""
+    def _child(self, names, prepare, limit_s, stop, spend_s, start) -> None:
+        """Everything after the fork."""
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
@@ -140,9 +146,8 @@ class Host:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
                 outcome = Outcome(name, time.process_time() - began, self.failed, sorted(self.entered))
                 out.write(json.dumps(outcome.__dict__) + "\n")
-                if self.failed and stop:
+                if (self.failed and stop) or time.process_time() > spend_s:
                     break
-        os._exit(0)
 
     def swap(self, path: str, tree: ast.Module, name: str | None = None) -> None:
         """Give the function `name` of the module at `path` (None: every function) the code and defaults of `tree`."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import jax.numpy as jnp
 import pytest
 
-from dmodels.control import regime
+from dmodels.control import congestion, phasor_baselines, regime
 from dmodels.control import token_budget_bounds as bounds
+from dmodels.control import token_budget_threshold as threshold
+from dmodels.core.errors import InputError
 
 
 def test_a_right_cold_start_needs_no_responses():
@@ -23,3 +26,71 @@ def test_a_step_that_ends_on_the_threshold_is_never_seen():
     assert math.isinf(float(regime.detection_samples(0.0, 1.0, 1.0)))
     assert float(regime.detection_samples(0.0, 100.0, 1.0)) == 1.0  # the first sample reads 30
     assert float(regime.detection_samples(0.0, 100.0, 1.0, 0.3, 3.0)) == 3.0
+
+
+def test_a_smoothed_level_is_forecast_at_every_horizon():
+    state = congestion.smoothing_init(0.3)
+    assert [float(congestion.smoothing_forecast(state, h)) for h in (0.0, 1.0, 9.0)] == [0.3] * 3
+
+
+def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
+    state = congestion.Autoregression(last=0.6, mean=0.2, power=1.0, product=0.5)
+    assert [float(congestion.ar1_forecast(state, h)) for h in (0.0, 1.0, 2.0)] == pytest.approx([0.6, 0.4, 0.3])
+    assert float(congestion.ar1_coefficient(state._replace(product=1.5))) == 1.0
+
+
+SEEN = phasor_baselines.Telemetry(*(jnp.array(x) for x in (
+    [2.0, 1.0, 1.0, 5.0], [10.0, 20.0, 30.0, 5.0], [50.0, 90.0, 60.0, 40.0], [100.0, 200.0, 50.0, 100.0],
+    [4.0, 9.0, 6.0, 5.0], [8.0, 9.0, 3.0, 20.0],
+)))  # fmt: skip
+
+
+def test_each_rule_reads_its_own_proxy():
+    shares = ([0.5, 0.45, 1.2, 0.4], [0.5, 1.0, 2.0, 0.25])
+    for rule, expected in zip((phasor_baselines.memory_only, phasor_baselines.virtual_freeness), shares, strict=True):
+        assert rule(SEEN).tolist() == pytest.approx(expected)
+    assert [int(phasor_baselines.least(rule(SEEN))) for rule in (phasor_baselines.queue_length,
+            phasor_baselines.token_backlog)] == [1, 3]  # fmt: skip
+
+
+def test_turns_go_round():
+    turn, order = jnp.int32(0), []
+    for _ in range(5):
+        turn, worker = phasor_baselines.round_robin(turn, 3)
+        order.append(int(worker))
+    assert order == [0, 1, 2, 0, 1]
+
+
+def test_two_draws_are_two_workers_and_the_shorter_queue_wins():
+    """Four workers: the first of two, the second one of the three others, each for a third of the second draw."""
+    pair = lambda a, b: int(phasor_baselines.power_of_two(SEEN, jnp.array([a, b])))
+    assert [pair(0.0, b) for b in (0.0, 0.34, 0.99)] == [1, 2, 0]  # against 1, 2, 3 from worker 0
+    assert [pair(0.99, b) for b in (0.0, 0.34, 0.99)] == [0, 1, 2]  # against 0, 1, 2 from worker 3
+    assert pair(0.25, 0.0) == 1 and pair(0.5, 0.99) == 2  # 1 against 2, 2 against 1: of equals, the first drawn
+    assert [int(phasor_baselines.power_of_two(SEEN, jnp.array(d))) for d in ([1.0, 1.0], [1.0, 0.0])] == [2, 0]
+    alone = phasor_baselines.Telemetry(*(x[:1] for x in SEEN))
+    assert int(phasor_baselines.power_of_two(alone, jnp.array([0.5, 0.5]))) == 0
+
+
+def test_a_static_split_is_in_proportion_with_one_worker_each():
+    split = lambda p, d: float(phasor_baselines.static_split(p, d, 8))
+    assert [split(3.0, 1.0), split(0.1, 0.3), split(0.0, 0.0), split(0.0, 5.0), split(5.0, 0.0)] == [6, 2, 4, 1, 7]
+
+
+def test_a_mixed_worker_follows_the_queue_that_exceeds_the_limit():
+    role = lambda p, d: int(phasor_baselines.reactive_role(p, d, 4.0))
+    assert [role(5.0, 9.0), role(4.0, 5.0), role(4.0, 4.0), role(5.0, 0.0)] == [1, -1, 0, 1]
+
+
+def test_a_threshold_moves_with_the_share_of_failures_of_a_window():
+    rule = threshold.settings(0.5, 1e5, target_frac=0.01, step=0.5)
+    after = lambda failed, served: threshold.update(threshold.init(100.0), failed, served, rule)
+    for failed, served, share in ((0.0, 1.0, 0.0), (1.0, 4.0, 0.25), (3.0, 2.0, 1.0)):
+        assert float(after(failed, served).threshold_tokens) == pytest.approx(100 * math.exp(0.5 * (0.01 - share)))
+        assert float(after(failed, served).windows) == 1.0
+    silent = after(1.0, 0.0)
+    assert (float(silent.threshold_tokens), float(silent.windows)) == (100.0, 0.0)
+    assert float(threshold.rate_slack(10.0, rule)) == pytest.approx(math.log(2e5) / 5)
+    for wrong in ((0.0, 1.0, 0.5, 0.5), (1.0, 2.0, 1.5, 0.5), (1.0, 2.0, 0.5, 0.0)):
+        with pytest.raises(InputError):
+            threshold.settings(*wrong)

@@ -11,6 +11,7 @@ import pytest
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.workload import Workload
 from dmodels.models import (
     cost,
     curves,
@@ -25,6 +26,7 @@ from dmodels.models import (
 )
 from dmodels.models.burstiness import burstiness
 from dmodels.models.multiplexing import servers_count
+from dmodels.models.requests import requests_between
 from dmodels.models.router import choice_probabilities, choose, paper_omega_s
 
 
@@ -154,3 +156,22 @@ def test_a_sweep_that_reaches_its_allowance_is_still_on_the_line():
 
 def test_pools_that_saturate_together_name_prefill():
     assert [int(saturation.binding_pool(p, 2.0)[1]) for p in (1.0, 2.0, 3.0)] == [0, 0, 1]
+
+
+def test_a_pool_sees_its_own_requests_alone():
+    """Totals of 4 and 12; a third of 99 tokens that never comes."""
+    load = Workload([1.0, 1.0, 90.0], [3.0, 11.0, 9.0], [0.5, 0.5, 0.0])
+    every = requests_between(load)
+    assert (every.share_frac, every.longest_tokens, every.output_tokens) == (1.0, 12.0, 7.0)
+    assert every.output_scv == pytest.approx(65 / 49 - 1)  # E[o^2] = (9 + 121) / 2
+    assert requests_between(load, 4.0, 12.0).output_tokens == 11.0 == requests_between(load, 4.0).output_tokens
+    assert requests_between(load, 0.0, 4.0).output_tokens == 3.0
+    assert requests_between(load, 0.0, 4.0).output_scv == 0.0
+    nobody = requests_between(load, 12.0)
+    assert [float(np.max(x)) for x in jax.tree.leaves(nobody.replace(gap_tokens=0.0))] == [0.0] * 12
+
+
+def test_half_of_the_answers_have_one_gap():
+    """Two and eleven tokens: the classes of the shorter half have 1 gap, the two of the longer 10."""
+    load = Workload([1.0, 1.0, 1.0], [2.0, 11.0, 1.0], [0.4, 0.4, 0.2])
+    assert requests_between(load).gap_tokens.tolist() == [1.0] * 8 + [10.0] * 2

@@ -100,13 +100,11 @@ def levels(distance_s) -> Levels | None:
     n = len(d)
     off = ~np.eye(n, dtype=bool)
     hops = np.unique(d[off]) if n > 1 else np.zeros(1)
-    if n > 1 and ((d != d.T) & off).any():
-        return None
     groups = np.empty((len(hops), n), np.int64)
     for at, hop in enumerate(hops):
         near = (d <= hop) | ~off
         first = near.argmax(1)  # each worker's nearest-numbered companion names the part
-        if not (near == (first[:, None] == first)).all():
+        if not (near == (first[:, None] == first)).all():  # nor symmetric, at the smaller of two distances
             return None
         groups[at] = np.unique(first, return_inverse=True)[1]
     return Levels(hops, groups)
@@ -115,6 +113,4 @@ def levels(distance_s) -> Levels | None:
 def _from_zero(values) -> None:
     values = np.asarray(values, np.float64)
     if np.isnan(values).any() or (values < 0).any():
-        least = np.nanmin(values) if not np.isnan(values).all() else np.nan
-        raise InputError(f"distances hold {'NaN' if np.isnan(values).any() else least}; accepted are numbers from 0, "
-                         "inf where there is no path")  # fmt: skip
+        raise InputError(f"distances hold {np.min(values)}; accepted are numbers from 0, inf where there is no path")

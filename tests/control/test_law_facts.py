@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 import pytest
 
-from dmodels.control import congestion, phasor_baselines, regime
+from dmodels.control import congestion, phasor_baselines, planner, regime
 from dmodels.control import token_budget_bounds as bounds
 from dmodels.control import token_budget_threshold as threshold
 from dmodels.core.errors import InputError
@@ -94,3 +94,32 @@ def test_a_threshold_moves_with_the_share_of_failures_of_a_window():
     for wrong in ((0.0, 1.0, 0.5, 0.5), (1.0, 2.0, 1.5, 0.5), (1.0, 2.0, 0.5, 0.0)):
         with pytest.raises(InputError):
             threshold.settings(*wrong)
+
+
+def test_a_planner_acts_on_what_it_saw_so_many_intervals_ago():
+    for delay in (0, 1, 2):
+        rule = planner.planner(lambda prefill, total, seen: seen.prefill_wait_s, delay=delay)
+        state, course = rule.init(4.0, 8.0), []
+        for wait_s in (1.0, 0.0, 0.0, 0.0):
+            state = rule.update(state, planner.Observation(0.0, wait_s, 0.0))
+            course.append(float(state.prefill))
+        assert course == [4.0] * delay + [5.0] * (4 - delay)
+
+
+def test_a_planner_rests_after_it_gave_decode_a_worker_and_keeps_one_in_each_pool():
+    rule = planner.planner(lambda prefill, total, seen: seen.prefill_wait_s, grace=2.0)
+    at = rule.init(2.0, 4.0)
+    course = []
+    for push in (0.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0):
+        at = rule.update(at, planner.Observation(0.0, push, 0.0))
+        course.append((float(at.prefill), float(at.grace)))
+    assert course == [(2, 0), (3, 0), (3, 0), (2, 2), (2, 1), (2, 0), (3, 0), (3, 0)]
+
+
+def test_the_reactive_planner_in_and_out_of_its_dead_band():
+    wait = lambda prefill_s, decode_s: planner.Observation(0.0, prefill_s, decode_s)
+    plain, steep = planner.reactive(dead_band_s=0.5), planner.reactive(gain=2.0)
+    assert [float(plain(1.0, 2.0, wait(p, d))) for p, d in ((0.5, 0.0), (0.6, 0.0), (0.0, 0.6), (0.2, 0.2))] == [
+        0.0, 1.0, -1.0, 0.0,
+    ]  # fmt: skip
+    assert [float(steep(1.0, 2.0, wait(p, d))) for p, d in ((3.0, 1.0), (0.0, 1.5))] == [4.0, -3.0]

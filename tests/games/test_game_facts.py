@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
+from dmodels.games.placement_networks import levels
 from dmodels.games.resource_game import Game, balance_of
 from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
 
@@ -41,3 +43,11 @@ def test_the_balance_is_the_log_of_a_ratio_or_its_sign():
     assert [float(balance_of(*pair)) for pair in ((-0.1, 0.1), (1.0, -1.0), (0.0, 0.0), (0.0, 2.0), (2.0, 0.0))] == [
         1000.0, -1000.0, 0.0, 1000.0, -1000.0,
     ]  # fmt: skip
+
+
+def test_the_tree_of_one_and_of_two_workers():
+    alone, pair = levels([[0.0]]), levels([[0.0, 3.0], [3.0, 0.0]])
+    assert alone.hop_s.tolist() == [0.0] and alone.group.tolist() == [[0]]
+    assert pair.hop_s.tolist() == [3.0] and pair.group.tolist() == [[0, 0]]
+    assert levels([[0.0, 3.0], [2.0, 0.0]]) is None  # no one distance
+    assert levels(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])) is None  # a line

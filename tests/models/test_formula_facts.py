@@ -25,7 +25,7 @@ from dmodels.models import (
     transfer_paths,
 )
 from dmodels.models.burstiness import burstiness
-from dmodels.models.multiplexing import servers_count
+from dmodels.models.multiplexing import multiplexed_savings, servers_count
 from dmodels.models.requests import requests_between
 from dmodels.models.router import choice_probabilities, choose, paper_omega_s
 
@@ -39,6 +39,10 @@ def test_two_servers_at_load_one_make_a_third_wait():
     assert float(servers_count(1.0, 1.0 / 3.0)) == 2.0
     assert float(servers_count(1.0, 0.3333)) == 3.0
     assert [float(servers_count(0.3, p)) for p in (0.1, 0.3)] == [2.0, 1.0]
+
+
+def test_nothing_to_serve_is_nothing_saved():
+    assert float(multiplexed_savings(0.5, 2.0, 0.0)) == 0.0
 
 
 def test_one_kv_head_is_held_by_every_gpu():

@@ -68,9 +68,7 @@ def test_gradient_at_zero_bandwidth_is_finite():
 
 def test_the_destination_term_sees_what_equation_4_does_not():
     alone = tr.effective_bandwidth_bytes_per_s(25 * GBIT)
-    incast = tr.effective_bandwidth_bytes_per_s(
-        25 * GBIT, destination_bytes_per_s=25 * GBIT, destination_in_flight=3.0
-    )
+    incast = tr.effective_bandwidth_bytes_per_s(25 * GBIT, destination_bytes_per_s=25 * GBIT, destination_in_flight=3.0)
     assert float(alone / incast) == 4.0
 
 

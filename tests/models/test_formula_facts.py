@@ -55,6 +55,23 @@ def test_one_head_of_a_linear_layer_is_held_whole():
     assert [float(kv.state_bytes(model, tp)) for tp in (1.0, 4.0)] == [80.0, 80.0]
 
 
+def test_a_window_and_a_whole_chunk_and_the_block_in_which_it_starts():
+    """Window 18, chunks of 16, blocks of 16: 33 tokens may be needed at once, in three blocks and one begun before."""
+    model = Model(1, 0, 0, n_sliding_layers=1, sliding_window_tokens=18, sliding_kv_heads=1, sliding_head_dim=1)
+    assert float(kv.kv_reserved_bytes(model, 1000.0, 1.0, 16.0, 16.0)) == 64 * 4
+
+
+def test_two_stages_hold_half_of_what_layers_hold():
+    model = Model(10, 8, 64, attention_params=100.0, replicated_params=60.0, dense_params=40.0)
+    half = kv.stage(model, 2.0)
+    assert (float(half.attention_params), float(half.replicated_params), float(half.dense_params)) == (50, 30, 20)
+
+
+def test_a_stated_latent_is_taken_as_it_is():
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, latent_bytes_per_token=0.5)
+    assert float(kv.mla_layer_bytes(model)) == 0.5
+
+
 def test_who_sends_nothing_and_starts_ahead_is_first_whatever_is_read():
     """No payload, half a second ahead of one second of transfer."""
     assert math.isinf(float(staleness.cost_staleness_tolerance(0.0, 1.0, 0.5, 0.5, 0.0, 0.5)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from dmodels.control import congestion, phasor_baselines, planner, regime
@@ -39,7 +40,7 @@ def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
     assert float(congestion.ar1_coefficient(state._replace(product=1.5))) == 1.0
 
 
-SEEN = phasor_baselines.Telemetry(*(jnp.array(x) for x in (
+SEEN = phasor_baselines.Telemetry(*(np.array(x) for x in (
     [2.0, 1.0, 1.0, 5.0], [10.0, 20.0, 30.0, 5.0], [50.0, 90.0, 60.0, 40.0], [100.0, 200.0, 50.0, 100.0],
     [4.0, 9.0, 6.0, 5.0], [8.0, 9.0, 3.0, 20.0],
 )))  # fmt: skip

@@ -124,3 +124,22 @@ def test_the_reactive_planner_in_and_out_of_its_dead_band():
         0.0, 1.0, -1.0, 0.0,
     ]  # fmt: skip
     assert [float(steep(1.0, 2.0, wait(p, d))) for p, d in ((3.0, 1.0), (0.0, 1.5))] == [4.0, -3.0]
+
+
+def test_the_second_difference_of_a_square_is_two_at_any_spacing():
+    for x in ([0.0, 1.0, 3.0], [1.0, 3.0, 4.0], [2.0, 5.0, 9.0]):
+        assert float(regime.curvature(jnp.array(x), jnp.array(x) ** 2)) == pytest.approx(2.0)
+
+
+def test_whole_samples_are_not_rounded_up():
+    assert [float(regime.least_dwell_samples(m, 1.0, a)) for m, a in ((0.3, 0.3), (0.6, 0.2), (0.61, 0.2))] == [1, 3, 4]
+
+
+def test_cantelli_at_one_deviation_and_at_the_mean():
+    assert [float(bounds.miss_bound(n, 4.0, 2.0)) for n in (2.0, 4.0, 5.0)] == [0.5, 1.0, 1.0]
+    assert float(bounds.miss_bound(4.0, 4.0, 0.0)) == 1.0
+
+
+def test_no_margin_is_wider_than_the_context():
+    assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 2.0)) == 1.0
+    assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 6.0)) == 0.5

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from dmodels.games.anarchy_bounds import pole_limit, pole_price, polynomial_weighted, singleton_price
 from dmodels.games.placement_networks import levels
 from dmodels.games.resource_game import Game, balance_of
 from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
@@ -51,3 +52,28 @@ def test_the_tree_of_one_and_of_two_workers():
     assert pair.hop_s.tolist() == [3.0] and pair.group.tolist() == [[0, 0]]
     assert levels([[0.0, 3.0], [2.0, 0.0]]) is None  # no one distance
     assert levels(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])) is None  # a line
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4, 8])
+def test_the_weighted_price_solves_its_equation(degree):
+    """Phi^(d+1) = (Phi + 1)^d."""
+    price = polynomial_weighted(degree)
+    assert (price ** (1 / (degree + 1)) + 1) ** degree == pytest.approx(price, rel=1e-9)
+
+
+def test_three_poles_of_order_two():
+    assert pole_price(3.0, 2.0) == 9.0
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
+def test_poles_in_proportion_cost_no_anarchy(beta):
+    """c proportional to d^(1/beta), whatever the constants."""
+    d = np.array([1.0, 4.0, 9.0])
+    assert float(pole_limit(5.0 * d ** (1 / beta), d, beta)) == pytest.approx(1.0)
+
+
+def test_the_singleton_price_has_no_unit_and_no_pole():
+    table = np.array([[1.0, 2.0, 3.0, 4.0]])
+    assert [float(singleton_price(scale * table)) for scale in (1.0, 1e-3, 1e3)] == pytest.approx([4 / 3] * 3)
+    assert np.isinf(singleton_price([[1.0, 2.0, np.inf]])) and np.isinf(singleton_price([[2.0, 1.0]]))
+    assert float(singleton_price([[0.0, 0.0, 0.0]])) == 1.0

@@ -18,6 +18,7 @@ import numpy as np
 from dmodels import SLO, Workload, catalog, kv_bytes
 from dmodels.core.records import float64
 from dmodels.report import style
+from dmodels.report.naming import Group, name_groups, name_lines, note
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "img"
 GIB = 2.0**30
@@ -34,10 +35,14 @@ def picture(draw: Callable) -> Callable:
 def memory(axes) -> None:
     """KV cache of one sequence on each of 8 GPUs, against its length."""
     tokens = np.geomspace(256.0, 131072.0, 200)
-    for name in ("llama-3.1-70b", "qwen3-235b-a22b", "deepseek-v3", "gemma-3-27b"):
-        axes.plot(tokens, np.asarray(kv_bytes(catalog.model(name), tokens, 8)) / GIB, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens of the sequence", ylabel="KV cache per GPU, tp 8 [GiB]")
-    axes.legend(**style.LEGEND)
+    ends = []
+    for i, name in enumerate(("llama-3.1-70b", "qwen3-235b-a22b", "deepseek-v3", "gemma-3-27b")):
+        gib = np.asarray(kv_bytes(catalog.model(name), tokens, 8)) / GIB
+        axes.plot(tokens, gib)
+        ends.append((gib[-1], name, i))
+    axes.set(xscale="log", yscale="log", xlabel="sequence [token]", ylabel="KV cache per GPU, tp 8 [GiB]")
+    axes.set_xlim(tokens[0], tokens[-1])
+    name_lines(axes, ends)
 
 
 @picture
@@ -51,11 +56,12 @@ def latency(axes) -> None:
     at = np.arange(len(names))
     for k, metric in enumerate(("tpot", "ttft")):
         median, high = (np.array([100 * rows[p][metric][s] for p in names]) for s in ("median", "p90"))
-        bars = axes.barh(at + 0.2 - 0.4 * k, median, 0.36, label=f"{metric.upper()}: median, line to P90")
+        bars = axes.barh(at + 0.2 - 0.4 * k, median, 0.36)
+        axes.annotate(metric.upper(), (high[-1], at[-1] + 0.2 - 0.4 * k), (4, 0), textcoords="offset points",
+                      va="center", fontsize=style.SMALL, color=style.writing(k))  # fmt: skip
         axes.hlines(at + 0.2 - 0.4 * k, median, high, color=bars[0].get_facecolor(), linewidth=1.5)
     axes.set_yticks(at, [f"held out:\n{text}" for text in names.values()])
-    axes.set(xlabel="absolute error on held-out rows [%]", xlim=(0, None))
-    axes.legend(**style.LEGEND)
+    axes.set(xlabel="absolute error on held-out rows: bar to the median, line to P90 [%]", xlim=(0, None))
 
 
 @picture
@@ -73,13 +79,17 @@ def queueing(axes) -> None:
         for row in verify(answer, jax.random.key(i))[0].rows:
             if row.metric in shown:
                 rows[row.metric].append(row)
+    ends = []
     for k, (name, label) in enumerate(shown.items()):
-        axes.plot(rates, [1e3 * r.predicted for r in rows[name]], label=label)
+        axes.plot(rates, [1e3 * r.predicted for r in rows[name]])
+        ends.append((1e3 * rows[name][-1].predicted, label, k))
         value = np.array([[1e3 * r.measured.value, 1e3 * r.measured.low, 1e3 * r.measured.high] for r in rows[name]]).T
         axes.errorbar(rates, value[0], np.abs(value[1:] - value[0]), fmt=style.MARKERS[k], color=style.COLOURS[k],
-                      capsize=2, markersize=4, label="" if k else "simulated, 95 % interval")  # fmt: skip
-    axes.set(yscale="log", ylim=(8, None), xlabel="requests per second to one instance", ylabel="milliseconds")
-    axes.legend(**style.LEGEND | {"loc": "lower right", "ncols": 2})
+                      capsize=2, markersize=4)  # fmt: skip
+    axes.set(yscale="log", xlabel="rate to one instance [req/s]", ylabel="latency [ms]")
+    style.plain(axes.yaxis)
+    note(axes, "lines: closed forms; points: simulated, 95 % interval")
+    name_lines(axes, ends)
 
 
 @picture
@@ -88,11 +98,13 @@ def pooling(axes) -> None:
     from dmodels.studies.pools import pool_study
 
     found = pool_study(catalog.workload("azure-paper"), 2.0 ** np.arange(9, 16))
-    for share, label in ((found.savings.ideal_frac, "published formula, Eq. (7)"), (found.law_frac, "exact: by work"),
-                         (found.paged_frac, "if memory is paged")):  # fmt: skip
-        axes.plot(found.threshold_tokens, 100 * np.asarray(share), marker=".", label=label)
-    axes.set(xscale="log", xlabel="threshold [tokens]", ylabel="instances saved [%]")
-    axes.legend(**style.LEGEND)
+    shares = {"published\nformula, Eq. (7)": found.savings.ideal_frac, "exact: by work": found.law_frac,
+              "if memory is paged": found.paged_frac}  # fmt: skip
+    for share in shares.values():
+        axes.plot(found.threshold_tokens, 100 * np.asarray(share), marker=".")
+    axes.set(xscale="log", xlabel="threshold [token]", ylabel="instances saved [%]")
+    style.plain(axes.xaxis)
+    name_lines(axes, [(100 * float(share[-1]), name, i) for i, (name, share) in enumerate(shares.items())])
 
 
 @picture
@@ -104,14 +116,16 @@ def split(axes) -> None:
     game = Game(Exponential(0.10), Alone(Exponential(0.25)), budget_gpus=40.0)
     x = np.linspace(0.0, 40.0, 400)
     ttft, itl = np.exp(-0.10 * x), np.exp(-0.25 * (40.0 - x))
-    for values, label in ((ttft, "TTFT missed"), (itl, "ITL missed"), (ttft + itl, "together")):
-        axes.plot(x, 100 * values, label=label)
+    groups = []
+    for i, (values, name) in enumerate(((ttft, "TTFT missed"), (itl, "ITL missed"), (ttft + itl, "together"))):
+        axes.plot(x, 100 * values)
+        groups.append(Group(x, 100 * values, name, i, line=True))
     at = float(equilibrium(game).value.prefill_gpus)
     axes.axvline(at, color=style.SOFT, linewidth=1, linestyle="--")
     axes.annotate(f"equal marginals at {at:.2f}", (at, 60), (-6, 0), textcoords="offset points", ha="right",
                   fontsize=style.SMALL, color=style.INK)  # fmt: skip
-    axes.set(xlabel="prefill GPUs of 40", ylabel="requests [%]", ylim=(0, 110))
-    axes.legend(**style.LEGEND | {"loc": "upper center"})
+    axes.set(xlabel="prefill, of 40 [GPU]", ylabel="requests [%]", ylim=(0, 110))
+    name_groups(axes, groups)
 
 
 @picture
@@ -129,11 +143,12 @@ def routing(axes) -> None:
         overlap = np.zeros((n, 2))
         overlap[np.arange(n), np.arange(n) % 2] = 1.0
         found.append(price_of_anarchy(RoutingGame(np.tile(curve, (2, 1)), overlap, omega)))
-    axes.plot(counts, [float(np.max(p.upper)) for p in found], "o", markersize=4, label="exact, worst equilibrium")
+    axes.plot(counts, [float(np.max(p.upper)) for p in found], "o", markersize=4)
     bound = [identical_workers_price(float(curve[n // 2 - 1]), omega) for n in counts]
-    axes.plot(counts, bound, label="1 + omega / f(N/m)")
-    axes.set(xlabel="requests on two workers", ylabel="price of anarchy", ylim=(0.99, None))
-    axes.legend(**style.LEGEND)
+    axes.plot(counts, bound)
+    axes.set(xlabel="requests on two workers", ylabel="price of anarchy [1]", ylim=(0.99, None))
+    note(axes, "points: exact, worst equilibrium")
+    name_groups(axes, [Group(counts, bound, "1 + omega / f(N/m)", 1, line=True)])
 
 
 @picture
@@ -145,11 +160,14 @@ def placement(axes) -> None:
     blocks, *_ = (name for name in sizes if "block" in name)
     hits, *_ = (name for name in sizes if name != blocks)
     finite = np.isfinite(sizes[blocks]) & (sizes[blocks] > 0)
-    axes.plot(sizes[blocks][finite], 100 * sizes[hits][finite], marker="o", label="least recently used leaves")
-    axes.axhline(100 * sizes[hits][~np.isfinite(sizes[blocks])].max(), linestyle="--", color=style.SOFT,
-                 label="unlimited")  # fmt: skip
+    axes.plot(sizes[blocks][finite], 100 * sizes[hits][finite], marker="o")
+    most = 100 * sizes[hits][~np.isfinite(sizes[blocks])].max()
+    axes.axhline(most, linestyle="--", color=style.SOFT)
+    axes.annotate("unlimited", (sizes[blocks][finite].min(), most), (0, -4), textcoords="offset points", va="top",
+                  fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
     axes.set(xscale="log", xlabel="cache size [blocks of 512 tokens]", ylabel="prompt tokens found [%]", ylim=(0, None))
-    axes.legend(**style.LEGEND)
+    style.plain(axes.xaxis)
+    name_groups(axes, [Group(sizes[blocks][finite], 100 * sizes[hits][finite], "least recently used leaves", 0, True)])
 
 
 @picture
@@ -161,13 +179,17 @@ def transfer(axes) -> None:
     tokens = np.geomspace(512.0, 131072.0, 100)
     bytes_ = np.asarray(kv_cache_bytes(catalog.model("llama-3.1-70b"), tokens))
     prefill = 0.05 + 68e-6 * tokens
-    for rate, label in ((12.5e9, "100 Gbit/s"), (50e9, "400 Gbit/s")):
-        (line,) = axes.plot(tokens, _share(np.asarray(transfer_time_s(bytes_, rate)), prefill),
-                            label=f"{label}, after prefill")  # fmt: skip
-        axes.plot(tokens, _share(np.asarray(pipelined_transfer_s(bytes_, rate, prefill, 80.0)), prefill), "--",
-                  color=line.get_color(), label=f"{label}, layer by layer")  # fmt: skip
-    axes.set(xscale="log", xlabel="prompt [tokens]", ylabel="transfer's share of TTFT [%]", ylim=(-1, None))
-    axes.legend(**style.LEGEND)
+    ends = []
+    for i, (rate, name) in enumerate(((12.5e9, "100 Gbit/s"), (50e9, "400 Gbit/s"))):
+        whole = _share(np.asarray(transfer_time_s(bytes_, rate)), prefill)
+        layered = _share(np.asarray(pipelined_transfer_s(bytes_, rate, prefill, 80.0)), prefill)
+        axes.plot(tokens, whole, color=style.colour(i))
+        axes.plot(tokens, layered, "--", color=style.colour(i))
+        ends += [(whole[-1], f"{name},\nafter prefill", i), (layered[-1], f"{name},\nlayer by layer", i)]
+    axes.set(xscale="log", xlabel="prompt [token]", ylabel="transfer's share of TTFT [%]", ylim=(-1, None))
+    axes.set_xlim(tokens[0], tokens[-1])
+    style.plain(axes.xaxis)
+    name_lines(axes, ends)
 
 
 def _share(transfer_s, prefill_s):
@@ -183,12 +205,15 @@ def phasor(axes) -> None:
     loads = np.array([0.3, 0.5, 0.6, 0.7, 0.8, 0.9])
     gaps = draws.exponential(1.0, flop.size)
     rules = {"freeness after dispatch": "free", "fewest queued": "count", "round robin": "turn"}
-    for label, rule in rules.items():
+    ends = []
+    for i, (label, rule) in enumerate(rules.items()):
         waits = [1e3 * np.quantile(_waits(np.cumsum(gaps) * flop.mean() / speed.sum() / load, flop, speed, rule), 0.99)
                  for load in loads]  # fmt: skip
-        axes.plot(loads, waits, marker="o", label=label)
-    axes.set(yscale="log", xlabel="load of the pool", ylabel="P99 of wait plus prefill [ms]")
-    axes.legend(**style.LEGEND)
+        axes.plot(loads, waits, marker=style.marker(i))
+        ends.append((waits[-1], label, i))
+    axes.set(yscale="log", xlabel="load of the pool [1]", ylabel="P99 of wait plus prefill [ms]")
+    style.plain(axes.yaxis)
+    name_lines(axes, ends)
 
 
 def _waits(arrival, flop, speed, rule):
@@ -222,17 +247,19 @@ def token_budget(axes) -> None:
     ratio = drift * draws.lognormal(0.0, 0.12, count)
     tokens = np.ceil(draws.lognormal(6.5, 0.8, count))
     bytes_ = np.maximum(np.floor(tokens * ratio), 1.0)
-    for label, params in (("average less 1 mean error", tb.settings()), ("tracked 1 % quantile",
-                          tb.settings(gamma=0.0, miss_frac=0.01))):  # fmt: skip
+    ends = []
+    for i, (name, params) in enumerate((("average less\n1 mean error", tb.settings()), ("tracked\n1 % quantile",
+                                       tb.settings(gamma=0.0, miss_frac=0.01)))):  # fmt: skip
         def step(state, x, params=params):
             used = tb.conservative_ratio(state, params)[0]
             return tb.update(state, 0, x[0], x[1], params), x[0] / x[1] < used
 
         _, missed = jax.lax.scan(step, tb.init(1, params), (bytes_, tokens))
         share = np.asarray(missed, float).reshape(-1, window).mean(axis=1)
-        axes.plot(np.arange(1, share.size + 1) * window, 100 * share, marker=".", label=label)
+        axes.plot(np.arange(1, share.size + 1) * window, 100 * share, marker=".")
+        ends.append((100 * share[-1], name, i))
     axes.set(xlabel="responses seen", ylabel="prompts under-estimated [%]", ylim=(0, None))
-    axes.legend(**style.LEGEND)
+    name_lines(axes, ends)
 
 
 @picture
@@ -245,8 +272,11 @@ def simulator(axes) -> None:
     loads = np.array([0.3, 0.5, 0.7, 0.8, 0.9])
     fine = np.linspace(0.2, 0.93, 100)
     draws = np.random.default_rng(5)
+    ends = []
     for k, (name, scv) in enumerate((("M/D/1", 0.0), ("M/M/1", 1.0))):
-        axes.plot(fine, np.asarray(wait_mean_s(fine, 1.0, service_scv=scv)), label=f"{name}, exact")
+        exact = np.asarray(wait_mean_s(fine, 1.0, service_scv=scv))
+        axes.plot(fine, exact)
+        ends.append((exact[-1], name, k))
         points = []
         for load in loads:
             runs = []
@@ -257,10 +287,11 @@ def simulator(axes) -> None:
                 runs.append(served.wait_s[2_000:].mean())
             points.append((np.mean(runs), 4 * np.std(runs, ddof=1) / 32**0.5))
         mean, error = np.array(points).T
-        axes.errorbar(loads, mean, error, fmt=style.MARKERS[k], color=style.COLOURS[k], capsize=2, markersize=4,
-                      label=f"{name}, simulated")  # fmt: skip
-    axes.set(xlabel="load", ylabel="mean wait [service times]", yscale="log")
-    axes.legend(**style.LEGEND)
+        axes.errorbar(loads, mean, error, fmt=style.MARKERS[k], color=style.COLOURS[k], capsize=2, markersize=4)
+    axes.set(xlabel="load [1]", ylabel="mean wait [service times]", yscale="log", xlim=(fine[0], fine[-1]))
+    style.plain(axes.yaxis)
+    note(axes, "lines: exact; points: simulated, 4 standard errors")
+    name_lines(axes, ends)
 
 
 @picture

@@ -14,6 +14,7 @@ from dmodels.studies.risks import PoolLoad
 from dmodels.studies.sensitivity import Change
 
 from . import style
+from .naming import Group, name_groups, name_lines
 
 
 def cost_front(answer: Plan, axes: Axes) -> None:
@@ -23,6 +24,7 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     ceiling = max(4.0 * bound, 1.0) if np.isfinite(bound) else np.inf
     best = answer.best
     lowest = np.nanmin(np.where(sweep["usable"], sweep["usd_per_hour"], np.nan), initial=np.inf)
+    groups: list[Group] = []
     top, bottom = 12.0 * lowest, 0.7 * min(lowest, best.usd_per_hour if best else np.inf)
     for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         cost, ttft = sweep["usd_per_hour"][rows], sweep["ttft_s"][rows]
@@ -31,11 +33,14 @@ def cost_front(answer: Plan, axes: Axes) -> None:
         late = shown & ~meets
         look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
         axes.plot(ttft[late], cost[late], markersize=2.5, mfc="none", alpha=0.35, **look)
-        axes.plot(ttft[meets], cost[meets], markersize=3.5, alpha=0.8, label=gpu, **look)
+        axes.plot(ttft[meets], cost[meets], markersize=3.5, alpha=0.8, **look)
+        seen = meets if meets.any() else shown
+        groups += [Group(ttft[seen], cost[seen], gpu, i), Group(ttft[late], cost[late])]
     front = sweep["usable"] & (sweep["flags"] == 0) & sweep["cost_front"] & (sweep["usd_per_hour"] < top)
     order = np.argsort(sweep["ttft_s"][front])
-    axes.plot(sweep["ttft_s"][front][order], sweep["usd_per_hour"][front][order], drawstyle="steps-post",
-              color=style.INK, linewidth=1.2, label="Pareto front")  # fmt: skip
+    x, y = sweep["ttft_s"][front][order], sweep["usd_per_hour"][front][order]
+    axes.plot(x, y, drawstyle="steps-post", color=style.INK, linewidth=1.2)
+    groups.append(Group(x, y, "Pareto front", line=True))
     axes.set(xlabel=f"TTFT, {_percentile(answer)} [s]", ylabel="cost [USD/h]", yscale="log")
     style.plain(axes.yaxis)
     right = max(1.15 * bound, 1.0e-3) if np.isfinite(bound) else None
@@ -47,30 +52,32 @@ def cost_front(answer: Plan, axes: Axes) -> None:
         axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13)
         axes.annotate("recommended", (best.ttft_s, best.usd_per_hour), (0, 9), textcoords="offset points", ha="center",
                       fontsize=style.SMALL, color=style.INK, bbox=style.HALO)  # fmt: skip
-    axes.legend(loc="upper right", **style.LEGEND)
+        groups.append(Group([best.ttft_s], [best.usd_per_hour]))
+    name_groups(axes, groups)
 
 
 def throughput_front(answer: Plan, axes: Axes) -> None:
     """Output tokens/s per GPU against tokens/s per user, all one-pool points, the front drawn through."""
-    sweep = answer.sweep
+    sweep, groups = answer.sweep, []
     for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         shown = sweep["usable"][rows]
         x, y = sweep["user_tokens_per_s"][rows][shown], sweep["gpu_tokens_per_s"][rows][shown]
         look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
         axes.plot(x, y, markersize=2.5, alpha=0.45, **look)
-        axes.plot([], [], markersize=4, label=gpu, **look)
+        groups.append(Group(x, y, gpu, i))
     front = sweep["throughput_front"]
     order = np.argsort(sweep["user_tokens_per_s"][front])
-    axes.plot(sweep["user_tokens_per_s"][front][order], sweep["gpu_tokens_per_s"][front][order], "-",
-              color=style.INK, linewidth=1.2, label="Pareto front")  # fmt: skip
+    x, y = sweep["user_tokens_per_s"][front][order], sweep["gpu_tokens_per_s"][front][order]
+    axes.plot(x, y, "-", color=style.INK, linewidth=1.2)
+    groups.append(Group(x, y, "Pareto front", line=True))
+    axes.set(xlim=(0, None), ylim=(0, None))
     bound = float(answer.question.slo.tpot_s)
     fastest = np.nanmax(np.where(sweep["usable"], sweep["user_tokens_per_s"], np.nan), initial=0.0)
     if 1.0 / bound <= 1.5 * fastest:
         axes.axvline(1.0 / bound, color=style.SOFT, linestyle="--", linewidth=1)
         _beside(axes, 1.0 / bound, "TPOT SLO", right=1.0 / bound < 0.7 * fastest)
     axes.set(xlabel="output speed of one user [token/s]", ylabel="throughput [token/s per GPU]")
-    axes.set(xlim=(0, None), ylim=(0, None))
-    axes.legend(loc="upper right", **style.LEGEND)
+    name_groups(axes, groups)
 
 
 def latency_against_load(load: PoolLoad, axes: Axes) -> None:
@@ -100,7 +107,7 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
                       ha="left" if rightwards else "right", va="center", fontsize=style.SMALL)  # fmt: skip
     axes.set(xlabel="load [share of the rate that saturates]", ylabel="latency / SLO")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    style.name_lines(axes, ends)
+    name_lines(axes, ends)
 
 
 def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
@@ -125,7 +132,7 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
     axes.set(xlim=(0, 1.0), ylim=(0, ceiling))
     axes.set(xlabel="load [share of the rate that saturates]", ylabel="in flight [request per instance]")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    style.name_lines(axes, ends)
+    name_lines(axes, ends)
 
 
 def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
@@ -148,6 +155,7 @@ def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
     axes.set_yticks(range(len(uses)), names)
     axes.set(xlabel="memory of one GPU [GiB]", xlim=(0, 1.02 * whole), ylim=(-0.6, len(uses) - 0.5))
     axes.grid(False, axis="y")
+    # A legend, because the narrow parts (activations, runtime) leave no room for their names.
     axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3, **style.LEGEND)
 
 
@@ -163,7 +171,7 @@ def threshold_curve(answer: Plan, axes: Axes) -> None:
         axes.axhline(answer.baseline.usd_per_hour, color=style.colour(1), linestyle="--")
         ends.append((answer.baseline.usd_per_hour, "one pool", 1))
     axes.margins(y=0.25)
-    style.name_lines(axes, ends)
+    name_lines(axes, ends)
 
 
 def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import style
+from .naming import Group, name_groups
 
 
 def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
@@ -14,15 +15,17 @@ def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
     ax = ax or style.panel(7, 3.5)
     start_s, poa_hat, regime = (np.asarray(a) for a in (start_s, poa_hat, regime))
     ax.plot(start_s, poa_hat, color=style.GRID, linewidth=1, zorder=1)
-    for code, name, place in ((0, "below", 0), (1, "transition", 4), (2, "saturated", 1)):
+    groups = []
+    for code, name, place in ((0, "below saturation", 0), (1, "transition", 4), (2, "saturated", 1)):
         at = regime == code
         if at.any():
-            ax.plot(start_s[at], poa_hat[at], style.marker(place), markersize=4, color=style.colour(place), label=name,
-                    zorder=2)  # fmt: skip
+            ax.plot(start_s[at], poa_hat[at], style.marker(place), markersize=4, color=style.colour(place), zorder=2)
+            groups.append(Group(start_s[at], poa_hat[at], name, place))
     ax.set(xlabel="end of window [s]", ylabel="PoA-hat, Eq. (12) [1]", yscale="log")
     known = poa_hat[np.isfinite(poa_hat) & (poa_hat > 0)]
     style.plain(ax.yaxis, wide=known.size > 0 and known.max() > 8 * known.min())
-    ax.legend(title="regime", title_fontsize=style.SMALL, **style.LEGEND)
+    ax.margins(0.08)
+    name_groups(ax, groups)
     return ax
 
 
@@ -39,7 +42,7 @@ def tau_omega_map(values, tau, omega, title: str, ax: Any = None, most: bool = F
         ax.text(j, i, f"{value:.4g}", ha="center", va="center", color="white" if dark else "black", weight=weight,
                 fontsize=8)  # fmt: skip
     ax.grid(False)
-    ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega", ylabel="tau", title=title)
+    ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega [1]", ylabel="tau [1]", title=title)
     ax.set_xticklabels([f"{v:g}" for v in omega])
     ax.set_yticklabels([f"{v:g}" for v in tau])
     ax.figure.colorbar(image, ax=ax).ax.tick_params(labelsize=style.SMALL)

@@ -10,9 +10,10 @@ from matplotlib.ticker import MaxNLocator
 from dmodels.studies.split import Split
 
 from . import style
+from .naming import Group, name_groups, name_lines, name_marks
 
 BLUE, RED, GREEN, PINK = style.COLOURS[:4]
-_PATHS = ((BLUE, 4.0), (GREEN, 2.8), (PINK, 1.8), (RED, 1.0))  # ever thinner, so that equal paths show both
+_PATHS = ((0, 4.0), (2, 2.8), (3, 1.8), (1, 1.0))  # ever thinner, so that equal paths show both
 FLOOR = 1e-9  # rates below this are drawn at the bottom: nobody can measure them
 
 
@@ -31,70 +32,75 @@ def figure(answer: Split) -> Figure:
 def _points(answer: Split, axes: Axes) -> None:
     """Vertical lines at the equilibrium, the optimum and the whole split."""
     marks = [
-        (float(answer.optimum.value.prefill_gpus), "-", GREEN, "optimum"),
-        (float(answer.equilibrium.value.prefill_gpus), "--", style.INK, "equilibrium"),
+        (float(answer.optimum.value.prefill_gpus), "-", GREEN, "optimum", style.writing(2)),
+        (float(answer.equilibrium.value.prefill_gpus), "--", style.INK, "equilibrium", style.INK),
     ]
     if np.isfinite(answer.whole.value.cost):
-        marks.append((float(answer.whole.value.prefill_gpus), ":", PINK, "whole workers"))
-    for x, line, colour, label in marks:
-        axes.axvline(x, linestyle=line, color=colour, linewidth=1.8, label=f"{label}: {x:.3g}")
+        marks.append((float(answer.whole.value.prefill_gpus), ":", PINK, "whole workers", style.writing(3)))
+    for x, line, colour, _, _ in marks:
+        axes.axvline(x, linestyle=line, color=colour, linewidth=1.8)
+    name_marks(axes, [(x, f"{name}: {x:.3g}", words) for x, _, _, name, words in marks])
 
 
 def violations(answer: Split, axes: Axes) -> None:
     """Both violation rates against prefill's GPUs."""
-    axes.plot(answer.prefill_gpus, np.maximum(answer.ttft_frac, FLOOR), color=BLUE, label="TTFT")
-    axes.plot(answer.prefill_gpus, np.maximum(answer.itl_frac, FLOOR), color=RED, label="ITL")
-    _points(answer, axes)
+    axes.plot(answer.prefill_gpus, np.maximum(answer.ttft_frac, FLOOR), color=BLUE)
+    axes.plot(answer.prefill_gpus, np.maximum(answer.itl_frac, FLOOR), color=RED)
     axes.set_yscale("log")
     axes.set(xlabel="prefill [GPU]", ylabel="requests that miss the SLO [share]", ylim=(FLOOR, 3.0))
     axes.set_title("Violation rates")
-    axes.legend(loc="lower left", **style.LEGEND)
+    _points(answer, axes)
+    ends = [(max(float(values[-1]), FLOOR), name, i) for i, (name, values) in enumerate(
+        (("TTFT", answer.ttft_frac), ("ITL", answer.itl_frac)))]  # fmt: skip
+    name_lines(axes, ends)
 
 
 def marginals(answer: Split, axes: Axes) -> None:
     """What one more GPU saves each pool; they are equal at an interior equilibrium."""
-    for saved, colour, label in (
-        (answer.saved_prefill, BLUE, "prefill: -dV_TTFT/dG_P"),
-        (answer.saved_decode, RED, "decode: -dV_ITL/dG_D"),
+    groups = []
+    for i, (saved, name) in enumerate(
+        ((answer.saved_prefill, "prefill:\n-dV_TTFT/dG_P"), (answer.saved_decode, "decode:\n-dV_ITL/dG_D"))
     ):
-        axes.plot(answer.prefill_gpus, np.maximum(saved, FLOOR), color=colour, label=label)
-    _points(answer, axes)
+        seen = np.asarray(saved) > FLOOR
+        axes.plot(answer.prefill_gpus, np.maximum(saved, FLOOR), color=style.colour(i))
+        groups.append(Group(answer.prefill_gpus[seen], np.asarray(saved)[seen], name, i, line=True))
     axes.set_yscale("log")
     axes.set(xlabel="prefill [GPU]", ylabel="saved by one more GPU [1/GPU]", ylim=(FLOOR, 3.0), title="Marginals")
-    axes.legend(loc="lower left", **style.LEGEND)
+    _points(answer, axes)
+    name_groups(axes, groups)
 
 
 def portrait(answer: Split, axes: Axes) -> None:
     """Each planner's path through (prefill workers, prefill's wait less decode's) during the burst."""
     axes.axhline(0.0, color=style.SOFT, linewidth=0.8)
-    for (name, course), (colour, wide) in zip(answer.courses.items(), _PATHS, strict=False):
+    groups = []
+    for (name, course), (i, wide) in zip(answer.courses.items(), _PATHS, strict=False):
+        colour = style.colour(i)
         x, y = course.prefill_instances, course.prefill_wait_s - course.decode_wait_s
-        axes.plot(x, y, "-", color=colour, linewidth=wide, marker=".", markersize=4, label=name)
+        axes.plot(x, y, "-", color=colour, linewidth=wide, marker=".", markersize=4)
+        groups.append(Group(x, y, name, i, line=True))
         axes.plot(x[0], y[0], "o", color=colour, markerfacecolor="white", markersize=7)
     axes.set_yscale("symlog", linthresh=1.0)
     axes.set(
         xlabel="prefill [instance]", ylabel="wait in prefill less wait in decode [s]",
         title="Planners in a burst: phase portrait (ring: start)" if answer.courses else "Planners were not run",
     )  # fmt: skip
-    if answer.courses:
-        axes.legend(**style.LEGEND)
+    name_groups(axes, groups)
 
 
 def courses(answer: Split, axes: Axes) -> None:
     """Prefill workers over time, with the arrival rate behind."""
-    minutes = np.arange(len(answer.arrival_rps)) * 0.5
-    for (name, course), (colour, wide) in zip(answer.courses.items(), _PATHS, strict=False):
-        label = f"{name}: {float(answer.scores[name].violation_frac):.1%} late"
-        axes.step(minutes, course.prefill_instances, where="post", color=colour, linewidth=wide, label=label)
+    minutes, ends = np.arange(len(answer.arrival_rps)) * 0.5, []
+    for (name, course), (i, wide) in zip(answer.courses.items(), _PATHS, strict=False):
+        axes.step(minutes, course.prefill_instances, where="post", color=style.colour(i), linewidth=wide)
+        late = float(answer.scores[name].violation_frac)
+        ends.append((float(course.prefill_instances[-1]), f"{name}:\n{late:.1%} late", i))
     axes.set(xlabel="time [min]", ylabel="prefill [instance]", title="The same over time")
     if answer.courses:
-        behind = style.tidy(axes.twinx())
-        behind.spines["right"].set_visible(True)
-        behind.grid(False)
-        behind.fill_between(minutes, answer.arrival_rps, step="post", color=style.FILL, zorder=0)
-        behind.set(ylabel="arrivals [req/s]", ylim=(0, 2.2 * answer.arrival_rps.max()))
-        axes.set_zorder(behind.get_zorder() + 1)
-        axes.patch.set_visible(False)
-        low, high = axes.get_ylim()
-        axes.set_ylim(low, high + 0.45 * (high - low))
-        axes.legend(loc="upper right", **style.LEGEND)
+        rate = np.asarray(answer.arrival_rps)
+        axes.fill_between(minutes, 0.45 * rate / rate.max(), step="post", color=style.FILL, zorder=0, linewidth=0,
+                          transform=axes.get_xaxis_transform())  # fmt: skip
+        axes.annotate(f"arrivals, at most {rate.max():.3g} req/s", (0.02, 0.03), xycoords="axes fraction",
+                      fontsize=style.SMALL, color=style.SOFT, bbox=style.HALO)  # fmt: skip
+        axes.set_xlim(0, minutes[-1])
+        name_lines(axes, ends)

@@ -1,4 +1,4 @@
-"""One style for every figure: colours, type, grid, direct labels; set on each figure, never on matplotlib's globals.
+"""One style for every figure: colours, type, grid; set on each figure, never on matplotlib's globals.
 
 The colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/). The first four keep 3:1 against white and
 stay apart under simulated deuteranopia, protanopia and tritanopia; words in a colour take its darker `WRITING` (4.5:1).
@@ -7,7 +7,7 @@ On a page each colour is a CSS variable, so that a picture follows the reader's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,42 +97,6 @@ def writing(place: int) -> str:
 def marker(place: int) -> str:
     """The shape of series number `place`."""
     return MARKERS[place % len(MARKERS)]
-
-
-def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float = SMALL) -> None:
-    """Write each line's name at the right edge, at the height (data) where it ends, pushed apart where they crowd.
-
-    `ends` holds (height, name, number of the series). Call it after the limits are set.
-    """
-    inside = axes.transAxes.inverted()
-    low, high = axes.get_ylim()
-    at = [axes.transData.transform((axes.get_xlim()[1], np.clip(y, *sorted((low, high))))) for y, _, _ in ends]
-    heights = np.array([inside.transform(point)[1] for point in at])
-    lines = np.array([name.count("\n") + 1 for _, name, _ in ends])
-    step = 1.25 * size / (72 * axes.bbox.height / axes.get_figure(root=True).dpi)
-    for height, (_, name, place) in zip(_apart(heights, step * lines), ends, strict=True):
-        axes.annotate(name, (1.0, height), (4, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-                      fontsize=size, color=writing(place))  # fmt: skip
-
-
-def _apart(wanted: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Heights near the wanted ones, in the same order, each with its room, inside [0, 1] where that is possible.
-
-    Least squares by pooling neighbours that would overlap (isotonic regression of the shifted heights).
-    """
-    order = np.argsort(wanted, kind="stable")
-    centre = np.cumsum(room[order]) - room[order] / 2
-    blocks: list[list[float]] = []  # [sum, count]
-    for value in wanted[order] - centre:
-        blocks.append([value, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
-            total, count = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + count]
-    level = np.concatenate([np.full(int(count), total / count) for total, count in blocks])
-    placed = np.clip(level, 0.0, max(1.0 - room.sum(), 0.0)) + centre
-    answer = np.empty_like(placed)
-    answer[order] = placed
-    return answer
 
 
 def plain(axis: Any, wide: bool = True) -> None:

@@ -11,6 +11,7 @@ from dmodels.core.errors import InputError
 from dmodels.design.select import feasible, pareto_mask
 
 from . import style
+from .naming import Group, name_groups, name_lines, note
 
 
 def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: Axes | None = None) -> Axes:
@@ -25,21 +26,26 @@ def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: A
     whole = lambda name: np.asarray(ds[name].broadcast_like(ds.flags).transpose(*ds.flags.dims).values)
     x, y = whole(against), whole(output)
     hue = _short_axis(ds)
+    groups: list[Group] = []
     if hue is None:
         ax.plot(x[good], y[good], ".", color=style.colour(0), markersize=4, alpha=0.6)
+        groups.append(Group(x[good], y[good]))
     else:
         along = list(ds.flags.dims).index(hue)
         for place, value in enumerate(ds[hue].values):
             shown = np.take(good, place, along)
             colour = style.colour(place)
-            ax.plot(np.take(x, place, along)[shown], np.take(y, place, along)[shown], ".", color=colour, markersize=4,
-                    alpha=0.6, label=f"{hue} {_tell(value)}")  # fmt: skip
+            mine = np.take(x, place, along)[shown], np.take(y, place, along)[shown]
+            ax.plot(*mine, ".", color=colour, markersize=4, alpha=0.6)
+            groups.append(Group(*mine, f"{hue} {_tell(value)}", place))
     front = pareto_mask(np.stack([np.where(good, x, np.inf).ravel(), y.ravel()], 1))
     order = np.argsort(x.ravel()[front])
-    ax.plot(x.ravel()[front][order], y.ravel()[front][order], "-", color=style.INK, linewidth=1.2, label="Pareto front")
+    best = x.ravel()[front][order], y.ravel()[front][order]
+    ax.plot(*best, "-", color=style.INK, linewidth=1.2)
+    groups.append(Group(*best, "Pareto front", line=True))
     ax.set(xlabel=label(ds, against), ylabel=label(ds, output))
     _scales(ax, x[good], y[good])
-    ax.legend(**style.LEGEND)
+    name_groups(ax, groups)
     return ax
 
 
@@ -91,11 +97,10 @@ def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axe
         if hue is not None and np.isfinite(drawn).any():
             ends.append((drawn[np.isfinite(drawn)][-1], f"{hue} {_tell(value)}", place))
     if not bool(feasible(ds).all()):
-        ax.plot([], [], "o", mfc="none", markersize=4, color=style.SOFT, label="flagged")
-        ax.legend(**style.LEGEND)
+        note(ax, "hollow: flagged")
     ax.set(xlabel=label(ds, x), ylabel=label(ds, output))
     _scales(ax, along, _over(ds, output, [x]))
-    style.name_lines(ax, ends)
+    name_lines(ax, ends)
     return ax
 
 
@@ -145,23 +150,24 @@ def _tell(value, digits: int = 4) -> str:
 def tornado(ds, output: str, ax: Axes | None = None) -> Axes:
     """Bars from the base value to `output` at the ends of each argument's span (`one_at_a_time`), widest on top.
 
-    An end that is flagged is hatched.
+    Each end bears the argument's value there; one that is flagged is hatched.
     """
     ax = ax or style.panel(6.4, 4.2)
     base = float(ds[f"base_{output}"])
+    spans = np.stack([ds.low.values, ds.high.values], axis=1)
     reach = np.abs(np.nan_to_num(ds[output].values - base, posinf=0.0, neginf=0.0)).max(axis=1)
     for y, place in enumerate(np.argsort(reach)):
-        for end, colour in zip((0, 1), style.COLOURS, strict=False):
+        for end in (0, 1):
             value, bad = float(ds[output].values[place, end]), int(ds.flags.values[place, end]) != 0
             if np.isfinite(value):
-                ax.barh(y, value - base, left=base, height=0.6, color=colour, alpha=0.9, hatch="//" if bad else "")
-    spans = zip(ds.argument.values, ds.low.values, ds.high.values, strict=True)
-    told = [f"{name}  {_tell(low)} .. {_tell(high)}" for name, low, high in spans]
-    names = [told[i] for i in np.argsort(reach)]
-    ax.set_yticks(range(len(names)), names)
-    ax.barh([0], [0], color=style.colour(0), label="low end")
-    ax.barh([0], [0], color=style.colour(1), label="high end")
+                ax.barh(y, value - base, left=base, height=0.6, color=style.colour(end), alpha=0.9,
+                        hatch="//" if bad else "")  # fmt: skip
+                right = value > base or (value == base and end == 1)
+                ax.annotate(_tell(float(spans[place][end])), (value, y), (3 if right else -3, 0), va="center",
+                            textcoords="offset points", ha="left" if right else "right", fontsize=style.SMALL,
+                            color=style.writing(end))  # fmt: skip
+    ax.set_yticks(range(len(reach)), ds.argument.values[np.argsort(reach)])
+    ax.margins(x=0.15)
     ax.axvline(base, color=style.INK, linewidth=1)
     ax.set(xlabel=label(ds, output))
-    ax.legend(loc="lower right", **style.LEGEND)
     return ax

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from dmodels.models import transfer as law
 
 from . import style
+from .naming import name_lines
 
 TIERS = ("same server", "same rack", "same pod", "across pods")
 NAMES = {
@@ -22,31 +23,33 @@ NAMES = {
 
 def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     """Transfer as a share of TTFT against context, a line per tier; dashed where sent layer by layer."""
+    ends = []
     for tier in sorted({r["tier"] for r in rows}):
         mine = [r for r in rows if r["tier"] == tier]
         x = [r["context_tokens"] for r in mine]
         colour = style.colour(tier)
-        axes.plot(x, [100 * r["share_frac"] for r in mine], "o-", ms=3, color=colour, label=TIERS[tier])
+        axes.plot(x, [100 * r["share_frac"] for r in mine], "o-", ms=3, color=colour)
+        ends.append((100 * mine[-1]["share_frac"], TIERS[tier], tier))
         axes.plot(x, [100 * r["pipelined_share_frac"] for r in mine], "--", color=colour)
-    axes.plot([], [], "--", color=style.SOFT, label="sent layer by layer")
     axes.set_xscale("log", base=2)
     ticks = [float(c) for c in dict.fromkeys(r["context_tokens"] for r in rows)]
     axes.set_xticks(ticks, [f"{c / 1024:g}K" for c in ticks])
     axes.set(xlabel="context [token]", ylabel="share of TTFT [%]",
              ylim=(0, None), title="KV transfer in TTFT, idle fabric")  # fmt: skip
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.08), **style.LEGEND)
+    axes.annotate("dashed: sent layer by layer", (0.02, 0.98), xycoords="axes fraction", va="top",
+                  fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    name_lines(axes, ends)
 
 
 def policies(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     """Mean TTFT by policy, the transfer in it drawn darker, with standard errors."""
     y = np.arange(len(rows))[::-1]
-    axes.barh(y, [r["ttft_mean_s"] for r in rows], color=style.FILL, xerr=[r["ttft_se_s"] for r in rows], label="TTFT",
+    axes.barh(y, [r["ttft_mean_s"] for r in rows], color=style.FILL, xerr=[r["ttft_se_s"] for r in rows],
               error_kw={"lw": 1})  # fmt: skip
-    axes.barh(y, [r["transfer_mean_s"] for r in rows], height=0.45, color=style.colour(0), label="transfer in it")
+    axes.barh(y, [r["transfer_mean_s"] for r in rows], height=0.45, color=style.colour(0))
     axes.set_yticks(y, [NAMES[r["policy"]] for r in rows])
-    axes.set(xlabel="mean [s]", title="who decodes: policies on the same requests")
+    axes.set(xlabel="mean TTFT, and in blue the transfer in it [s]", title="who decodes: policies on the same requests")
     axes.set_xlim(0, 1.35 * max(r["ttft_mean_s"] + np.nan_to_num(r["ttft_se_s"]) for r in rows))
-    axes.legend(loc="lower right", **style.LEGEND)
 
 
 def upgrades(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
@@ -62,20 +65,26 @@ def upgrades(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
 def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -> None:
     """Tolerated error of congestion against the fixed delay that the choice must outweigh, beside Proposition 2."""
     delay = np.linspace(-2.0, 2.0, 401)  # in units of the slow tier's idle transfer
-    for colour, level in zip(style.COLOURS, (0.0, 0.3, 0.6), strict=False):
+    ends = []
+    for place, level in enumerate((0.0, 0.3, 0.6)):
+        colour = style.colour(place)
         free = 1.0 - level
         cost = np.asarray(law.cost_staleness_tolerance(1.0 / ratio, 1.0, level, level, 0.0, delay))
-        axes.plot(delay, 100 * np.minimum(cost, free), color=colour, label=f"congestion {level:g}")
+        axes.plot(delay, 100 * np.minimum(cost, free), color=colour)
+        ends.append((100 * min(cost[-1], free), f"congestion {level:g}", place))
         by_rate = float(law.tier_staleness_tolerance(ratio, level, level))
         axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=1)
     drift = std * np.sqrt(2 * -np.expm1(-1.0 / correlation_time_s)) * 2.576 if correlation_time_s > 0 else std
     axes.axhline(100 * drift, color=style.SOFT, lw=0.8)
     axes.annotate("drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", fontsize=style.SMALL,
                   color=style.SOFT)  # fmt: skip
-    axes.plot([], [], ":", color=style.SOFT, label="Proposition 2 (bandwidth only)")
-    axes.set(xlabel="extra delay of the slow tier's instance / its idle transfer", ylabel="tolerated error [points]",
-             ylim=(0, None), title=f"stale telemetry, tiers {ratio:.3g}:1")  # fmt: skip
-    axes.legend(**style.LEGEND)
+    axes.set(xlabel="extra delay of the slow tier's instance / its idle transfer [1]",
+             ylabel="tolerated error [points]", title=f"stale telemetry, tiers {ratio:.3g}:1")  # fmt: skip
+    axes.set_ylim(0, None)
+    axes.annotate("dotted: Proposition 2 (bandwidth only)", (0.02, 0.98), xycoords="axes fraction", va="top",
+                  fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    axes.set_xlim(-2.0, 2.0)
+    name_lines(axes, ends)
 
 
 def overview(

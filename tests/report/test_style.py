@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.report import html, style
+from dmodels.report import html, naming, style
 
 #: Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
 BLIND = {
@@ -61,7 +61,7 @@ def test_every_colour_of_a_picture_follows_the_page():
     def draw(axes):
         for i in range(len(style.COLOURS)):
             axes.plot([0, 1], [i, i], color=style.colour(i))
-        style.name_lines(axes, [(i, f"line {i}", i) for i in range(len(style.COLOURS))])
+        naming.name_lines(axes, [(i, f"line {i}", i) for i in range(len(style.COLOURS))])
         axes.set(xlabel="time [s]", ylabel="load [req/s]")
 
     svg = html.picture(style.figure(draw), "caption", 0, "what it shows")
@@ -75,14 +75,14 @@ def test_every_colour_of_a_picture_follows_the_page():
 @given(st.lists(st.floats(-0.5, 1.5), min_size=1, max_size=7))
 def test_names_of_lines_keep_apart_and_in_order(wanted):
     wanted, room = np.array(wanted), np.full(len(wanted), 0.1)
-    placed = style._apart(wanted, room)
+    placed = naming._apart(wanted, room)
     order = np.argsort(wanted, kind="stable")
     assert (np.diff(placed[order]) >= 0.1 - 1e-9).all()
     assert placed.min() >= 0.05 - 1e-9 and placed.max() <= 0.95 + 1e-9
 
 
 def test_a_name_with_room_stays_where_its_line_ends():
-    assert style._apart(np.array([0.2, 0.8]), np.array([0.1, 0.1])) == pytest.approx([0.2, 0.8])
+    assert naming._apart(np.array([0.2, 0.8]), np.array([0.1, 0.1])) == pytest.approx([0.2, 0.8])
 
 
 def test_figures_leave_matplotlib_as_it_was():
@@ -91,3 +91,23 @@ def test_figures_leave_matplotlib_as_it_was():
     before = dict(matplotlib.rcParams)
     html.picture(style.figure(lambda axes: axes.plot([1, 2])), "caption", 0)
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_of_clouds_hide_no_point_and_no_other_words_and_stand_by_their_own(seed):
+    draws = np.random.default_rng(seed)
+    middles = [(1.0, 1.0), (5.0, 8.0), (9.0, 2.0)]
+    clouds = [middle + draws.normal(0.0, 0.6, (40, 2)) for middle in middles]
+    axes = style.panel()
+    for cloud in clouds:
+        axes.plot(*cloud.T, ".")
+    axes.annotate("words that were there", (5.0, 5.0))
+    naming.name_groups(axes, [naming.Group(*cloud.T, f"cloud {i}", i) for i, cloud in enumerate(clouds)])
+    axes.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    points = axes.transData.transform(np.concatenate(clouds))
+    assert not any(box.contains(*point) for box in boxes[1:] for point in points)
+    for i, box in enumerate(boxes[1:]):
+        middle = axes.transData.inverted().transform((box.min + box.max) / 2)
+        assert np.argmin([np.hypot(*(middle - other)) for other in middles]) == i

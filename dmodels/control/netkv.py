@@ -209,7 +209,7 @@ def _run(kernel, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, re
     index, cost = np.empty(len(kv), np.int64), np.empty(len(kv))
     flags = np.zeros(len(kv), np.int32)
     most, least = hits.max(1), hits.min(1)
-    needs = kv * (1.0 - most) + reserve_bytes
+    needs = kv[:, None] * (1.0 - hits) + reserve_bytes
     bad = ~(np.isfinite(kv) & (kv >= 0)) | ~((least >= 0) & (most <= 1))
     flags[bad] |= Flag.OUT_OF_DOMAIN
     used = np.unique(tier_map)
@@ -221,7 +221,7 @@ def _run(kernel, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, re
         float(curve.max_batch), float(max_in_flight), float(cache_weight), index, cost,
     )  # fmt: skip
     lost = index < 0
-    roomy = needs <= (free.max(1) if rank == 2 and rows > 1 else free.max())
+    roomy = (needs <= free).any(1)
     flags[lost & ~roomy] |= Flag.NO_FIT
     flags[lost] |= Flag.INFEASIBLE
     return Choice(index, cost, flags), (free, queued, batch, inbound, counters, source, kv, hits)

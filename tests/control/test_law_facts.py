@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control import congestion, phasor_baselines, planner, regime
+from dmodels.control import congestion, phasor_baselines, planner, planner_stability, regime, token_budget
 from dmodels.control import token_budget_bounds as bounds
 from dmodels.control import token_budget_threshold as threshold
 from dmodels.core.errors import InputError
@@ -143,3 +143,23 @@ def test_cantelli_at_one_deviation_and_at_the_mean():
 def test_no_margin_is_wider_than_the_context():
     assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 2.0)) == 1.0
     assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 6.0)) == 0.5
+
+
+def test_a_course_follows_its_recurrence_to_the_end():
+    for gain, delay in ((0.2, 0), (0.1, 2), (None, 1)):
+        x, s = planner_stability.simulate(gain, 0.5, 0.5, delay, steps=20, start=3.0)
+        for t in range(19):
+            seen = s[t - delay] if t >= delay else 0.0
+            assert s[t + 1] == pytest.approx(0.5 * s[t] - 0.5 * x[t])
+            assert x[t + 1] == pytest.approx(x[t] + (np.sign(seen) if gain is None else gain * seen))
+    assert x[0] == 3.0
+
+
+def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
+    rule = token_budget.settings()
+    start = token_budget.init(1, rule)
+    for tokens in (0.0, -1.0, math.inf, math.nan):
+        assert all((new == old).all() for new, old in zip(
+            token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True))  # fmt: skip
+    for tokens in (5.0, 30.0):  # 8 and 1.3 bytes a token
+        assert float(token_budget.update(start, 0, 40.0, tokens, rule).quantile[0]) == float(start.quantile[0])

@@ -19,10 +19,12 @@ from dmodels.models import (
     latency,
     latency_laws,
     migration,
+    pooling,
     precision,
     saturation,
     staleness,
     transfer_paths,
+    weights,
 )
 from dmodels.models.burstiness import burstiness
 from dmodels.models.multiplexing import multiplexed_savings, servers_count
@@ -43,6 +45,11 @@ def test_two_servers_at_load_one_make_a_third_wait():
 
 def test_nothing_to_serve_is_nothing_saved():
     assert float(multiplexed_savings(0.5, 2.0, 0.0)) == 0.0
+
+
+def test_a_pool_that_gets_half_the_requests_must_serve_some():
+    assert int(pooling.savings(0.5, 1.0, 0.0, 1.0).flags) != 0 != int(pooling.savings(0.5, 1.0, 1.0, 0.0).flags)
+    assert int(pooling.savings(0.0, 1.0, 0.0, 1.0).flags) == 0 == int(pooling.savings(1.0, 1.0, 1.0, 0.0).flags)
 
 
 def test_one_kv_head_is_held_by_every_gpu():
@@ -196,3 +203,22 @@ def test_half_of_the_answers_have_one_gap():
     """Two and eleven tokens: the classes of the shorter half have 1 gap, the two of the longer 10."""
     load = Workload([1.0, 1.0, 1.0], [2.0, 11.0, 1.0], [0.4, 0.4, 0.2])
     assert requests_between(load).gap_tokens.tolist() == [1.0] * 8 + [10.0] * 2
+
+
+def test_a_stated_total_scales_the_components():
+    model = Model(10, 8, 64, weight_bytes=300.0, attention_params=50.0, dense_params=50.0)
+    assert float(weights.weight_bytes_per_gpu(model).total_bytes) == pytest.approx(300.0)
+
+
+def test_activations_of_a_model_whose_heads_are_widest():
+    """A token: three hidden states, 32 + 2 x 8 heads of 128; a sequence: logits of 1,000 words in 2 + 4 bytes."""
+    model = Model(1, 8, 128, hidden_size=4096, n_q_heads=32, vocab_size=1000)
+    expected = 2 * 100 * (3 * 4096 + 48 * 128) + 6 * 10 * 1000
+    assert float(weights.activation_bytes(model, 1.0, 100.0, 10.0)) == expected
+
+
+def test_the_one_threshold_that_parts_two_lengths_is_found():
+    """Four blocks of a token: one slot of 4 tokens, or two of 2. Half of the requests have 2 tokens, half 4."""
+    engine = pooling.Engine(blocks_count=4.0, block_tokens=1.0)
+    found = pooling.best_thresholds(Workload([1.0, 3.0], [1.0, 1.0], [0.5, 0.5]), 2, 4.0, engine)
+    assert found.threshold_tokens.tolist() == [2.0, 4.0] and found.work_frac.tolist() == [0.5, 0.5]

@@ -67,6 +67,18 @@ def test_linear_steps_give_the_papers_fluid_occupancy():
     assert not none.any()
 
 
+@pytest.mark.parametrize(("w", "h", "k"), [(8e-3, 8e-3, 0.0), (8e-3, 8e-3, 0.02), (8e-3, 1e-4, 0.05)])
+def test_a_table_is_exact_where_steps_are_linear_in_the_requests(w, h, k):
+    """n (1 - x K) = x E[O] (W + H n), also below one request in flight, where a sequence may cost as much as W."""
+    rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
+    steps = step_table(rungs, w + h * rungs, k + 0.0 * rungs, jnp.array([200.0]))
+    n = np.geomspace(0.01, 2000.0, 300)
+    x = n / (200.0 * (w + h * n) + n * k)
+    got, none = steps.occupancy(x, 200.0, 8192.0)
+    np.testing.assert_allclose(got, n, rtol=1e-9)
+    assert not none.any()
+
+
 def test_more_load_is_never_faster():
     x = jnp.linspace(0.01, 40.0, 200)
     at = jax.vmap(exact)(x)

@@ -84,6 +84,21 @@ def test_the_components_sum_to_the_step_and_one_gpu_sends_nothing():
     assert spread.collective_s > 0.0
 
 
+def test_two_nodes_reduce_a_message_over_all_their_network_cards():
+    """16 ranks on two nodes of 8: each reduces inside first, then every GPU sends its eighth of one message once."""
+    e = IDEAL.replace(node_hop_us=0.0)
+    model = Model(10, 8, 128, hidden_size=8192, n_q_heads=64)
+    reduces, message = 2 * 10, 2.0 * 8192 * 1000
+    inside = 2 * 7 / 8 * message / 450e9
+    between = 2 * 1 / 2 * message / 8 / 50e9
+    s = step(model, H200, Parallel(16.0), 1000.0, 1.0, 0.0, 0.0, e)
+    assert s.collective_s == pytest.approx(reduces * (inside + between))
+    one = step(model, H200, Parallel(8.0), 1000.0, 1.0, 0.0, 0.0, e)
+    assert one.collective_s == pytest.approx(reduces * inside)
+    far = step(model, H200, Parallel(16.0), 1000.0, 1.0, 0.0, 0.0, e.replace(hop_us=2.0, node_hop_us=30.0))
+    assert far.collective_s - s.collective_s == pytest.approx(reduces * (3 * 2e-6 + 30e-6))  # 8 ranks are 3 doublings
+
+
 def test_speculation_yields_what_the_geometric_series_says():
     assert tokens_per_step(3.0, 0.5) == pytest.approx(1.875)
     assert tokens_per_step(0.0, 0.9) == pytest.approx(1.0)
@@ -92,7 +107,7 @@ def test_speculation_yields_what_the_geometric_series_says():
 
 @pytest.mark.parametrize("model", [LLAMA_70B, MOE], ids=["dense", "mixture"])
 @given(batch=st.floats(1, 2000), context=st.floats(1, 1e5), more=st.floats(1.0, 8.0),
-       tp=st.sampled_from([1.0, 4.0, 8.0]), dp=st.sampled_from([1.0, 8.0]),
+       tp=st.sampled_from([1.0, 8.0, 16.0]), dp=st.sampled_from([1.0, 8.0]),
        prompt=st.sampled_from([0.0, 500.0]))  # fmt: skip
 def test_the_step_is_monotone_where_physics_is(model, batch, context, more, tp, dp, prompt):
     layout = Parallel(tp, 1.0, dp, tp * dp)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Flag, Model, Parallel
-from dmodels.models.latency import Efficiency, prefill_s
+from dmodels.models.latency import Efficiency, decode_step_s, prefill_s
 from dmodels.models.latency_serving import resident_max_count, serve, serve_disaggregated
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
@@ -59,6 +59,19 @@ def test_what_does_not_fit_waits():
     s = _serve(1.0, 7373.0, 922.0, 128.0)
     assert s.ttft_s == pytest.approx((128 / slots - 1) * 922 * float(s.tpot_s), rel=0.1)
     assert _serve(1.0, 7373.0, 922.0, 256.0).tpot_s == pytest.approx(float(s.tpot_s))
+
+
+def test_one_client_more_than_slots_waits_for_one_answer_to_end():
+    """9 clients, 8 slots: one of them waits at any time, for the eighth part of an answer's decode time."""
+    free, full = (serve(FP8, H200, Parallel(), 500.0, 900.0, n, PATIENT, decode_batch=8.0) for n in (8.0, 9.0))
+    assert full.tpot_s == pytest.approx(float(free.tpot_s))
+    assert full.ttft_s - free.ttft_s == pytest.approx(900 * float(full.tpot_s) / 8, rel=1e-6)
+
+
+def test_a_scheduler_that_looks_every_thirty_steps_delays_the_first_token_by_them():
+    each, rare = (serve(FP8, H200, Parallel(), 500.0, 900.0, 8.0, PATIENT, poll_steps=n) for n in (0.0, 30.0))
+    step = decode_step_s(FP8, H200, Parallel(), rare.decode_count, 500.0 + 900.0 / 2, PATIENT)
+    assert rare.ttft_s - each.ttft_s == pytest.approx(30 * float(step), rel=0.02)
 
 
 def test_a_model_that_does_not_fit_is_flagged():

@@ -1,61 +1,106 @@
 r"""POA-3.2o. Do pure equilibria exist for requests of unequal size under the singular curve, with caches?
 
-Equal sizes: yes, for any curve (POA-3.2). Unequal sizes: yes for affine curves (NEW-18). In between, with the curve of
-Eq. (9) of the total size on a worker and costs of misses, nothing is known from four requests on. The search below
-draws games of four requests of sizes 1 to 4 on three workers and lists all 81 profiles of each; none was found without
-an equilibrium. It would see one: latencies that fall with load give games without (checked).
+Equal sizes: yes, for any curve (POA-3.2). Unequal sizes: yes for affine curves (NEW-18), for three requests
+(Mavronicolas, Milchtaich, Monien and Tiemann 2007), and for four on at most three workers (NEW-27). Four on four
+workers: no. One worker follows Eq. (9), $f_A(L) = 73000/(16 - L)^4$ for a total size L on it; the others are affine,
+$f_B = 0$, $f_C = 15 L$ and $f_D = 6 L$. Every request has its prefix on one worker, part of it on a second, and
+misses it elsewhere at a cost of 1000:
 
-**Verdict: open.**
+| size | all of its prefix on | part of it on |
+| --- | --- | --- |
+| 1 | C | A, miss 44 |
+| 2 | C | D, miss 31 |
+| 4 | C | B, miss 76 |
+| 8 | D | A, miss 30 |
+
+Suppose 2 is on C. Then 4 is better off on B (76 against 90 or more on C), so 1 on C (45 against 45.4 or more on A),
+so 8 on A (47.8 against 48 on D); but then 2 pays 45 on C and would pay 43 on D. Suppose 2 is on D. Then 4 is better
+off on C (at most 75 against 76), so 1 on A (at most 74.4 against 75), so 8 on D (60 against 60.4); but then 2 pays 91
+on D and would pay 90 on C. The same by listing all 256 placements in exact numbers (1). So re-routing, one request
+after another to where it is served soonest, never ends (2). Nothing smaller does this (3).
+
+**Verdict: refuted.**
 """
 
 import itertools
+from fractions import Fraction as F
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from dmodels.models.curves import LatencyCurve, latency_table
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
+from proofs.routing.prop_new27 import a_game_without
 
 CLAIM = Claim(
     id="POA-3.2o",
     source=PRICE_OF_ANARCHY,
     where="Proposition 3(2), section 9",
     says="pure equilibria exist for requests of unequal size, with caches and the singular curve",
-    verdict=Verdict.OPEN,
-    error="no game without one among those searched; `make proofs-thorough` prints how many",
-    means="Re-routing of unequal requests has ended in every case tried, but nothing guarantees it: cap the moves.",
+    verdict=Verdict.REFUTED,
+    counterexample="four requests of 1, 2, 4 and 8 blocks on four workers, one of which saturates at 16 blocks: in "
+    "every placement one of them is served sooner elsewhere",
+    means="Prompts of unequal length that are re-routed to where they are served sooner may never settle: cap moves.",
+    minimal="searched: three requests on up to four workers, four on two, and (NEW-27) four on three, over every curve",
 )
-PROFILES = np.array(list(itertools.product(range(3), repeat=4)))
+SIZES = (1, 2, 4, 8)
+MISS = ((44, 1000, 0, 1000), (1000, 1000, 0, 31), (1000, 76, 0, 1000), (30, 1000, 1000, 0))  # request by worker
+LATENCY = (
+    lambda load: F(73_000, (16 - load) ** 4),
+    lambda load: F(0),
+    lambda load: F(15 * load),
+    lambda load: F(6 * load),
+)
 
 
-def without_equilibrium(f, sizes, miss) -> bool:
-    """f (3, total size), sizes (4,), miss (4, 3): True if every profile has a request that gains by moving."""
-    sits = PROFILES[:, :, None] == np.arange(3)
-    load = (sits * sizes[:, None]).sum(1)  # (81, 3)
-    after = load[:, None, :] + np.where(sits, 0, sizes[:, None])  # where each request would find itself
-    pay = f[np.arange(3), after - 1] + miss
-    now = np.take_along_axis(pay, PROFILES[..., None], 2)[..., 0]
-    return bool(((now > pay.min(2)).any(1)).all())
+def gains(at):
+    """Request -> (worker where it pays least, what it saves there), of those that gain by moving alone."""
+    load = [sum(size for size, worker in zip(SIZES, at, strict=True) if worker == j) for j in range(4)]
+    found = {}
+    for i, (size, worker) in enumerate(zip(SIZES, at, strict=True)):
+        pay = [LATENCY[j](load[j] + (0 if j == worker else size)) + MISS[i][j] for j in range(4)]
+        best = min(range(4), key=pay.__getitem__)
+        if pay[best] < pay[worker]:
+            found[i] = best, pay[worker] - pay[best]
+    return found
 
 
-@given(seed=st.integers(0, 2**31))
-def test_search(seed):  # 50 games a draw
-    rng = np.random.default_rng(seed)
-    for _ in range(50):
-        sizes = rng.integers(1, 5, 4)
-        top = int(sizes.sum())
-        scale = lambda rng=rng: rng.choice([0.0, 0.1, 1.0, 5.0], 3) * rng.uniform(size=3)
-        curve = LatencyCurve(scale(), scale(), scale(), np.full(3, top + rng.choice([0.1, 1.0, 9.0])), 2.0)
-        miss = rng.uniform(0, rng.choice([0.1, 1.0, 9.0]), (4, 3))
-        assert not without_equilibrium(latency_table(curve, top), sizes, miss)
+def test_the_argument():  # request 2 on C, then on D: what the others prefer in turn, and 2 in the end
+    a, b, c, d = range(4)
+    on = lambda load, worker, miss: LATENCY[worker](load) + miss
+    assert on(4, b, 76) < on(6, c, 0) and on(1, c, 0) + 30 < on(1, a, 44) and on(8, a, 30) < on(8, d, 0)
+    assert on(3, c, 0) > on(2, d, 31)
+    assert on(5, c, 0) < on(4, b, 76) and on(9, a, 44) < on(5, c, 0) and on(10, d, 0) < on(9, a, 30)
+    assert on(10, d, 31) > on(6, c, 0)
 
 
-def test_the_search_can_see_a_game_without_one():
-    """Sizes 1 and 2 on two workers of latency 9 alone for size 1, 0 for size 2, 5 together: one seeks company, the
-    other flees it. The two other requests sit on the third worker."""
-    f = np.zeros((3, 5))
-    f[:2] = [9.0, 0.0, 5.0, 5.0, 5.0]
-    apart = np.array([[0, 0, 99.0]] * 2 + [[99.0, 99.0, 0]] * 2)
-    assert without_equilibrium(f, np.array([1, 2, 1, 1]), apart)
-    assert not without_equilibrium(np.sort(f, 1), np.array([1, 2, 1, 1]), apart)
+def test_no_placement_is_an_equilibrium():  # 1
+    least = min(max(saved for _, saved in gains(at).values()) for at in itertools.product(range(4), repeat=4))
+    assert least > F(1, 10)  # the best move of any placement saves that much: no tie, no matter of rounding
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_rerouting_never_ends(order):  # 2: whoever moves first of those that gain, a placement comes back
+    at, seen = (0, 0, 0, 0), []
+    while at not in seen:
+        seen.append(at)
+        open_to = gains(at)
+        i = next(i for i in order if i in open_to)
+        at = (*at[:i], open_to[i][0], *at[i + 1 :])
+    assert len(seen) - seen.index(at) >= 4
+
+
+def test_the_shipped_curve_has_none_either():  # 1, in floating point, by the curve of Eq. (9)
+    zero = np.zeros(4)
+    curve = LatencyCurve(np.array([0.0, 0.0, 15.0, 6.0]), zero, np.array([73_000.0, 0.0, 0.0, 0.0]), zero + 16.0, 4.0)
+    f = np.asarray(latency_table(curve, 15))
+    assert np.allclose(f, [[float(law(load)) for load in range(1, 16)] for law in LATENCY], rtol=1e-12)
+    sits = np.array(list(itertools.product(range(4), repeat=4)))[:, :, None] == np.arange(4)  # (256, request, worker)
+    after = (sits * np.array(SIZES)[:, None]).sum(1)[:, None, :] + np.where(sits, 0, np.array(SIZES)[:, None])
+    pay = f[np.arange(4), after - 1] + np.array(MISS)
+    assert ((pay * sits).sum(2) > pay.min(2) + 1e-6).any(1).all()
+
+
+def test_nothing_smaller():  # 3: whatever curves that grow with load, whatever costs of misses; F for exactness
+    assert not any(a_game_without(sizes, workers) for sizes in ((1, 2, 4), (2, 3, 4)) for workers in (2, 3, 4))
+    assert not a_game_without(SIZES, 2)

@@ -1,0 +1,38 @@
+"""Bytes and FLOPs of one step of models made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from dmodels.core.hardware import GPU
+from dmodels.core.model import Model
+from dmodels.models import latency_terms as terms
+
+
+def test_narrow_weights_run_at_the_16_bit_peak_without_units_of_their_own():
+    old = GPU(8e10, 2e12, 3e14)
+    new = GPU(8e10, 2e12, 3e14, peak_fp8_flop_per_s=6e14, peak_fp4_flop_per_s=12e14)
+    assert [float(terms.peak_flop_per_s(old, b)) for b in (2.0, 1.0, 0.5)] == [3e14] * 3
+    assert [float(terms.peak_flop_per_s(new, b)) for b in (2.0, 1.0, 0.5)] == [3e14, 6e14, 12e14]
+
+
+def test_one_head_of_a_window_is_read_by_every_gpu():
+    model = Model(2, 1, 64, n_sliding_layers=1, sliding_window_tokens=100, sliding_kv_heads=1, sliding_head_dim=64)
+    full, window = 2 * 64 * 2 * 1000, 2 * 64 * 2 * 100
+    assert [float(terms.kv_read_bytes(model, 1000.0, tp)) for tp in (1.0, 8.0)] == [full + window] * 2
+    assert float(terms.kv_read_bytes(model, 50.0)) == 2 * 2 * 64 * 2 * 50
+
+
+def test_a_latent_layer_reads_1152_bytes_a_token_in_bf16():
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64)
+    assert float(terms.kv_read_bytes(model, 10.0, 8.0)) == 11_520
+    assert float(terms.kv_read_bytes(model.replace(latent_bytes_per_token=0.5), 10.0)) == 5.0
+
+
+def test_a_window_bounds_what_attention_computes():
+    """Two query heads of 64; a full layer attends to 1,000 tokens, a sliding one to 100, for 4 x 64 FLOPs each."""
+    model = Model(2, 1, 64, n_q_heads=2, n_sliding_layers=1, sliding_window_tokens=100, sliding_kv_heads=1,
+                  sliding_head_dim=64)  # fmt: skip
+    for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
+        assert float(flop(model, 1000.0)) == pytest.approx(2 * 4 * 64 * 1100)
+        assert float(flop(model, 10.0, 2.0)) == pytest.approx(4 * 64 * 20)

@@ -1,0 +1,43 @@
+"""Classes and small tables of length distributions of a few atoms, counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels.core.workload import Workload
+from dmodels.models.workload import between, compress, condition, split, whole
+
+TEN = Workload(np.arange(1.0, 11.0), np.ones(10), np.full(10, 0.1))
+
+
+def test_a_slot_holds_the_prompt_at_once_and_half_the_answer_on_average():
+    """10 tokens of prompt for 1 + 4 iterations, 4 of answer for half of 4: 58 token-iterations over 5."""
+    one = whole(Workload([10.0], [4.0], [1.0]))
+    assert float(one.held_tokens) == pytest.approx(58 / 5) and float(one.iterations_count) == 5.0
+
+
+def test_shares_of_tenths_sum_to_one_exactly():
+    assert float(whole(TEN).request_frac) == 1.0 == float(whole(TEN).work_frac)
+
+
+def test_a_total_that_carries_rounding_is_within_its_threshold():
+    load = Workload([3.0 * (1 + 1e-13), 5.0], [1.0, 1.0], [0.5, 0.5])
+    short, long = split(load, 4.0)
+    assert (float(short.request_frac), float(long.request_frac)) == (0.5, 0.5)
+    assert float(between(load, 4.0, 6.0).input_tokens) == 5.0
+
+
+def test_one_class_and_a_batch_of_classes_as_workloads_of_their_own():
+    lower = condition(TEN, 0.0, 6.0)
+    assert lower.weight_frac.tolist() == pytest.approx([0.2] * 5 + [0.0] * 5)
+    both = condition(TEN.replace(rate_rps=10.0), [0.0, 20.0], [6.0, 30.0])
+    assert both.rate_rps.tolist() == pytest.approx([5.0, 0.0]) and both.weight_frac[1].tolist() == [0.1] * 10
+
+
+def test_four_cells_and_the_last_halved_down_to_the_longest():
+    """Totals 2, 3, ..., 9: two each, and of the last pair each alone."""
+    eight = Workload(np.arange(1.0, 9.0), np.ones(8), np.full(8, 1 / 8))
+    small = compress(eight, totals_count=4, outputs_count=1)
+    np.testing.assert_allclose(small.weight_frac, [0.25, 0.25, 0.25, 0.125, 0.125])
+    np.testing.assert_allclose(small.input_tokens, [1.5, 3.5, 5.5, 7.0, 8.0])

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.registry import record as write_down
 from dmodels.fit import calibration, conformal
-from dmodels.fit.points import family, to_points
-from dmodels.fit.predict import errors, noise_floor, outliers, repeats
+from dmodels.fit.points import family, nearest_model, to_points
+from dmodels.fit.predict import Errors, disagreement, errors, noise_floor, outliers, repeats
 from dmodels.fit.protocols import PROTOCOLS, held_out, measurement
 from dmodels.fit.rows import Row, read_rows
 from dmodels.fit.silicon import fit
@@ -112,6 +112,15 @@ def show(name: str, rows, measured, log, mask=None) -> None:
     say(f"{name:<44}{mask.sum():6d}   TTFT {parts[0]}   TPOT {parts[1]}")
 
 
+#: What is left out together under a protocol: what the rest has not seen of a machine.
+LEFT_OUT: dict[str, Callable[[Row], str]] = {
+    "random": lambda r: "",
+    "pair": lambda r: f"{r.model_path} on {r.system}",
+    "model": lambda r: r.model_path,
+    "gpu": lambda r: r.system,
+}
+
+
 def novelties(rows: list[Row], protocol: str) -> list[str]:
     """How new each row is to the calibration that did not see its fold, as `Quantiles.novelty` will see new rows.
 
@@ -119,16 +128,10 @@ def novelties(rows: list[Row], protocol: str) -> list[str]:
     """
     if protocol == "random":
         return ["known"] * len(rows)
-    of = {"pair": lambda r: (r.model_path, r.system), "model": lambda r: r.model_path, "gpu": lambda r: r.system}
-    key = of[protocol]
-    kept = {}  # architecture -> fold -> GPUs
+    folds: dict[str, set[str]] = {}  # of each architecture
     for row in rows:
-        kept.setdefault(family(row.model_path), {}).setdefault(key(row), set()).add(row.system)
-    found = []
-    for row in rows:
-        others = [gpus for fold, gpus in kept[family(row.model_path)].items() if fold != key(row)]
-        found.append("model" if not others else "known" if row.system in set().union(*others) else "pair")
-    return found
+        folds.setdefault(family(row.model_path), set()).add(LEFT_OUT[protocol](row))
+    return ["pair" if len(folds[family(row.model_path)]) > 1 else "model" for row in rows]
 
 
 def kinds(row: Row, novelty: str) -> list[str]:
@@ -137,31 +140,36 @@ def kinds(row: Row, novelty: str) -> list[str]:
 
 def write_intervals(rows, measured, predicted) -> None:
     """Quantiles of the held-out errors, by how new a row is."""
-    e, groups = [], []
+    e, groups, machines = [], [], []
     for protocol, wanted in NOVELTY.items():
         for row, novelty, error in zip(rows, novelties(rows, protocol), measured - predicted[protocol], strict=True):
             if novelty == wanted:
                 e.append(error)
                 groups.append(kinds(row, novelty))
-    pairs = {(family(row.model_path), row.system) for row in rows}
+                machines.append(LEFT_OUT[protocol](row))
+    pairs = {(nearest_model(row.model_path), row.system) for row in rows}
     made = f"held-out errors of {ROWS.name} under random folds, pairs left out and models left out"
-    found = conformal.calibrate(np.array(e), groups, pairs, made)
+    found = conformal.calibrate(np.array(e), groups, pairs, made, machines)
     (DATA / "intervals.json").write_text(found.to_json())
 
 
 def coverage(rows, measured, log, protocol: str) -> np.ndarray:
-    """(metric, level) share of rows inside the intervals that the other rows' errors give, in ten folds."""
+    """(metric, level) share of rows inside intervals that come from the errors of other rows: in ten folds, or, where
+    machines were left out, from the other machines."""
     e = measured - log
-    keys = [measurement(row) for row in rows]
-    place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    part = np.random.default_rng(1).permutation(len(place))[[place[key] for key in keys]] % 10
+    machine = np.array([LEFT_OUT[protocol](row) for row in rows])
+    part = machine
+    if protocol == "random":
+        keys = [measurement(row) for row in rows]
+        place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        part = np.random.default_rng(1).permutation(len(place))[[place[key] for key in keys]] % 10
     groups = [kinds(row, novelty) for row, novelty in zip(rows, novelties(rows, protocol), strict=True)]
     inside = np.zeros((len(rows), 2, 2))
-    for k in range(10):
+    for k in sorted(set(part)):
         train = np.flatnonzero(part != k)
-        found = conformal.calibrate(e[train], [groups[i] for i in train], []).groups
+        found = conformal.calibrate(e[train], [groups[i] for i in train], [], machines=machine[train]).groups
         for i in np.flatnonzero(part == k):
-            bounds = next(found[name] for name in groups[i] if name in found)
+            bounds = conformal.narrowest(found, groups[i])
             for j, metric in enumerate(conformal.METRICS):
                 for m, level in enumerate(conformal.LEVELS):
                     low, high = bounds[metric][level]
@@ -171,18 +179,26 @@ def coverage(rows, measured, log, protocol: str) -> np.ndarray:
 
 def noise(rows, measured, log) -> None:
     """What repetitions of one configuration say about the best any model can do, and the rows that stand out."""
-    floor = noise_floor(rows)
     again = repeats(rows)
     members = sum(len(group) for group in again)
     say(f"\n{len(again)} configurations with repeated, distinct measurements ({members} rows); "
           "error of their own geometric mean:")  # fmt: skip
-    for metric, e in floor.items():
-        say(f"    {metric.upper()} median {100 * e.median:.1f} %, mean {100 * e.mean:.1f} %, P90 {100 * e.p90:.1f} %")
+    for metric, e in noise_floor(rows).items():
+        say(f"    {metric.upper()} {_spread(e)}")
+    say("one measurement of such a configuration predicted by another, by what they have in common:")
+    for kind, floor in disagreement(rows).items():
+        for metric, e in floor.items():
+            say(f"    {kind:<28}{e.count // 2:4d} pairs   {metric.upper()} {_spread(e)}")
     odd = outliers(rows, log)
     say(f"{len(odd)} outliers (TTFT {sum(o.metric == 'ttft' for o in odd)}); the first of each reason:")
     for reason in dict.fromkeys(o.reason for o in odd):
         for o in [o for o in odd if o.reason == reason][:6]:
             say(f"    {o.id}: {o.metric} {o.measured_ms:.4g} ms against {o.other_ms:.4g} ms, {reason}")
+
+
+def _spread(e: Errors) -> str:
+    ratio = e.p90 / e.median if e.median else float("nan")
+    return f"median {100 * e.median:.1f} %, mean {100 * e.mean:.1f} %, P90 {100 * e.p90:.1f} %, P90/median {ratio:.1f}"
 
 
 def parameters(rows) -> None:

@@ -4,15 +4,19 @@ The error is e = log(measured / predicted) on rows that the calibration did not 
 runs from the a/2 to the 1 - a/2 empirical quantile of e, widened to the next order statistic,
 $\lceil (n + 1)(1 - a/2) \rceil$, which covers an exchangeable new row with at least that probability. Groups go from
 narrow to wide; one with fewer than `FEWEST` rows leaves the answer to the next.
+
+The rows of one machine that was never measured are not exchangeable with those of others: they err together. Their
+intervals are widened on both sides by what it takes for the machines left out one at a time to be covered as stated:
+the level's quantile of the distance max(low - e, e - high) by which their errors miss the others' bounds.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,33 +38,31 @@ class Quantiles:
     """Intervals by novelty ("known", "pair", "model") and group, and what counts as known."""
 
     groups: Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # group -> metric -> level -> [low, high] of e
-    pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # (family, GPU) that were measured
+    pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # (model, GPU) that were measured
     provenance: str = ""
 
     def multipliers(self, system: str, backend: str, model: str, mode: str,
                     stated: bool = True) -> dict[str, dict[str, Interval]]:  # fmt: skip
         """Multipliers for one kind of row, from the narrowest group that is large enough."""
-        for name in group_names(self.novelty(system, model), system, backend, mode, stated):
-            if name in self.groups:
-                found = self.groups[name]
-                return {m: {k: Interval(*np.exp(found[m][k])) for k in LEVELS} for m in METRICS}
-        raise LookupError("the interval file has no group for everything")
+        found = narrowest(self.groups, group_names(self.novelty(system, model), system, backend, mode, stated))
+        return {m: {k: Interval(*np.exp(found[m][k])) for k in LEVELS} for m in METRICS}
 
     def novelty(self, system: str, model: str) -> str:
-        """"known" if the pair of model family and GPU was measured, "pair" if only the family was, else "model"."""
+        """How new it is: "known" where the model was measured on this GPU, "pair" where only its architecture was
+        measured somewhere, "model" where that was not."""
         from dmodels.core.errors import InputError
 
-        from .points import family
+        from .points import family, nearest_model
 
         if not model:
             return "model"
         try:
-            name = family(model)
+            name = nearest_model(model)
         except InputError:
             return "model"
         if (name, system) in self.pairs:
             return "known"
-        return "pair" if any(name == f for f, _ in self.pairs) else "model"
+        return "pair" if any(family(name) == family(other) for other, _ in self.pairs) else "model"
 
     def to_json(self) -> str:
         """The text of an interval file."""
@@ -75,24 +77,64 @@ class Quantiles:
 
 
 def group_names(novelty: str, system: str, backend: str, mode: str, stated: bool) -> list[str]:
-    """Groups that a row belongs to, narrowest first."""
+    """Groups that a row belongs to, narrowest first. Of machines that were not measured, one GPU and engine has seen
+    too few others to have a spread of its own."""
     kind = f"{novelty}/{mode}/{'stated' if stated else 'assumed'}"
-    return [f"{kind}/{system}/{backend}", f"{kind}/{backend}", kind, f"{novelty}/{mode}", novelty, "all"]
+    cells = [f"{kind}/{system}/{backend}", f"{kind}/{backend}"] if novelty == "known" else []
+    return [*cells, kind, f"{novelty}/{mode}", novelty, "all"]
 
 
-def calibrate(errors: np.ndarray, groups: Iterable[list[str]], pairs: Iterable[tuple[str, str]],
-              provenance: str = "") -> Quantiles:  # fmt: skip
-    """Quantiles of held-out errors (n, 2) of log TTFT and log TPOT, given each row's groups."""
+def narrowest(found: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The entry of the first of the names that has one."""
+    for name in names:
+        if name in found:
+            return found[name]
+    raise LookupError("the interval file has no group for everything")
+
+
+def calibrate(errors: np.ndarray, groups: Sequence[Sequence[str]], pairs: Iterable[tuple[str, str]],
+              provenance: str = "", machines: Sequence[str] | None = None) -> Quantiles:  # fmt: skip
+    """Quantiles of held-out errors (n, 2) of log TTFT and log TPOT, given each row's groups, narrowest first.
+
+    `machines` names what was left out together with each row, "" for rows that were left out at random; intervals of
+    rows of one novelty that have such names are widened.
+    """
+    found = _quantiles(errors, groups)
+    for novelty, wider in _widenings(errors, groups, machines).items():
+        for name in [name for name in found if name.split("/")[0] == novelty]:
+            found[name] = {m: {k: [low - wider[m][k], high + wider[m][k]] for k, (low, high) in found[name][m].items()}
+                           for m in METRICS}  # fmt: skip
+    return Quantiles(found, frozenset(pairs), provenance)
+
+
+def _quantiles(errors, groups):
     members: dict[str, list[int]] = {}
     for i, names in enumerate(groups):
         for name in names:
             members.setdefault(name, []).append(i)
-    found = {}
-    for name, rows in members.items():
-        if len(rows) >= FEWEST or name == "all":
-            e = errors[rows]
-            found[name] = {m: {k: bounds(e[:, j], level) for k, level in LEVELS.items()} for j, m in enumerate(METRICS)}
-    return Quantiles(found, frozenset(pairs), provenance)
+    return {name: {m: {k: bounds(errors[rows, j], level) for k, level in LEVELS.items()} for j, m in enumerate(METRICS)}
+            for name, rows in members.items() if len(rows) >= FEWEST or name == "all"}  # fmt: skip
+
+
+def _widenings(errors, groups, machines):
+    """Novelty -> metric -> level -> distance in log by which rows of machines left out one at a time miss the bounds of
+    the others, exceeded by a share of 1 - level."""
+    misses: dict[str, list[list[list[float]]]] = {}
+    machines = np.array([""] * len(groups) if machines is None else machines)
+    for machine in sorted(set(machines) - {""}):
+        rest = np.flatnonzero(machines != machine)
+        found = _quantiles(errors[rest], [groups[i] for i in rest])
+        for i in np.flatnonzero(machines == machine):
+            bound = narrowest(found, groups[i])
+            miss = [[_miss(errors[i, j], *bound[m][k]) for k in LEVELS] for j, m in enumerate(METRICS)]
+            misses.setdefault(groups[i][-2], []).append(miss)
+    return {novelty: {m: {k: max(bounds(np.array(miss)[:, j, n], 2.0 * level - 1.0)[1], 0.0)
+                          for n, (k, level) in enumerate(LEVELS.items())} for j, m in enumerate(METRICS)}
+            for novelty, miss in misses.items()}  # fmt: skip
+
+
+def _miss(error: float, low: float, high: float) -> float:
+    return max(low - error, error - high)
 
 
 def bounds(errors: np.ndarray, level: float) -> list[float]:

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-import scipy.sparse
 
 from dmodels.models.latency_serving import serve, serve_disaggregated
 
@@ -66,7 +65,7 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     p, q = halves
     cut = p.isl.shape[0]
     e = hierarchy.efficiency(u[:cut])
-    one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens)
+    one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens, p.decode_batch, p.poll_steps)
     e = hierarchy.efficiency(u[cut:])
     two = serve_disaggregated(q.model, q.gpu, q.prefill, q.prefill_instances, q.decode, q.decode_instances,
                               q.isl, q.osl, q.concurrency, e, q.draft_tokens, q.decode_batch)  # fmt: skip
@@ -117,18 +116,18 @@ def minimise(problem: Problem, z: np.ndarray, max_steps: int) -> Found:
 
 
 class _Design:
-    """Where each row's derivatives stand in the sparse Jacobian."""
+    """The rows by the levels that they belong to: those of one path feel the same effects, so their derivatives by
+    efficiency are summed before they are spread over the effects."""
 
     def __init__(self, problem: Problem, active: np.ndarray):
         self.problem, self.active = problem, active
         names = problem.scale.shape[1]
-        column = np.cumsum(active) - 1
-        effect = problem.paths[:, :, None] * names + np.arange(names)  # (n, levels of a row, names)
-        self.there = active[effect]
-        self.columns = column[effect][self.there]
-        self.rows = np.broadcast_to(np.arange(len(effect))[:, None, None], effect.shape)[self.there]
-        self.scales = problem.scale.ravel()[effect]
-        self.shape = (len(effect), int(active.sum()))
+        paths, self.path_of = np.unique(problem.paths, axis=0, return_inverse=True)
+        self.order = np.argsort(self.path_of, kind="stable")
+        self.starts = np.searchsorted(self.path_of[self.order], np.arange(len(paths)))
+        self.column = np.cumsum(active) - 1
+        self.effects = [(path[:, None] * names + np.arange(names)).ravel() for path in paths]
+        self.paths = paths
 
     def evaluate(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p = self.problem
@@ -145,12 +144,20 @@ class _Design:
     def normal(self, z: np.ndarray, value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """J' W J + I and J' W r - z, with the weights of the robust loss at the present residuals."""
         r = (self.problem.measured - value) / SIGMA
-        weight = self.problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2)
-        information, gradient = np.eye(self.shape[1]), -z
-        for k in range(len(SIGMA)):
-            entries = (slope[:, k, None, :] * self.scales)[self.there] / SIGMA[k]
-            jacobian = scipy.sparse.csr_matrix((entries, (self.rows, self.columns)), shape=self.shape)
-            weighted = scipy.sparse.diags(np.sqrt(weight[:, k])) @ jacobian
-            information = information + (weighted.T @ weighted).toarray()
-            gradient = gradient + jacobian.T @ (weight[:, k] * r[:, k])
+        weight = self.problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2) / SIGMA
+        pull = ((weight * r)[..., None] * slope).sum(axis=1)[self.order]  # (n, names)
+        weighted, ordered = (np.sqrt(weight / SIGMA)[..., None] * slope)[self.order], slope.shape[-1]
+        information, gradient = np.eye(int(self.active.sum())), -z
+        ends = [*self.starts[1:], len(pull)]
+        scale = self.problem.scale.ravel()
+        for effects, start, end in zip(self.effects, self.starts, ends, strict=True):
+            there = self.active[effects]
+            mine, copies = effects[there], len(effects) // ordered
+            rows = weighted[start:end].reshape(-1, ordered)
+            which = np.tile(np.arange(ordered), copies)[there]
+            factor = scale[mine]
+            block = (rows.T @ rows)[np.ix_(which, which)] * factor[:, None] * factor
+            columns = self.column[mine]
+            information[np.ix_(columns, columns)] += block
+            gradient[columns] += factor * pull[start:end].sum(axis=0)[which]
         return information, gradient

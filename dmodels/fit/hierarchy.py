@@ -8,6 +8,7 @@ so keeps what its GPU, its backend and its precision are known for, and a GPU ne
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +64,13 @@ SPECIAL = {
     ("mode", "prefill_layer_us"): 0.5,
     ("mode", "layer_us"): 0.2,
     ("mode", "burst_frac"): 0.5,
+    # engine loops between a prompt's arrival and its first token on the wire
+    ("backend", "wait_steps"): 0.7,
+    ("family+backend", "wait_steps"): 0.3,
+    ("release", "wait_steps"): 0.3,
+    ("mode", "wait_steps"): 0.5,
+    ("run", "wait_steps"): 0.5,
+    ("all", "node_hop_us"): 0.5,  # the few rows that span nodes
     # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
     ("mode+gpu+backend", "prompt_ms"): 0.8,
     ("mode+gpu+backend", "burst_frac"): 0.4,
@@ -74,6 +82,7 @@ SPECIAL = {
 }
 
 
+@lru_cache(maxsize=64)
 def generation(system: str) -> str:
     """The GPU generation, which shares tensor-core types and kernels: by the narrowest type with a unit of its own."""
     from dmodels import catalog

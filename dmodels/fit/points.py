@@ -48,6 +48,7 @@ class Points(Record):
     concurrency: Real = quantity()
     draft_tokens: Real = quantity()
     stream_interval: Real = quantity()
+    poll_steps: Real = quantity()
 
 
 def to_points(table: Table) -> tuple[Points, Table]:
@@ -89,6 +90,7 @@ def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         concurrency=column(lambda r: r.concurrency),
         draft_tokens=column(lambda r: r.draft_tokens),
         stream_interval=column(lambda r: r.stream_interval),
+        poll_steps=column(lambda r: r.poll_steps),
     )
     return _enough(points, column(lambda r: not r.stated) > 0)
 

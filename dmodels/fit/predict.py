@@ -7,6 +7,7 @@ import io
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from .calibration import calibration, quantiles
 from .points import to_points
-from .rows import Rejected, Row, Table, read_rows
+from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
 
 COLUMNS = ("id", "ttft_ms", "tpot_ms", "ttft_lo80_ms", "ttft_hi80_ms", "ttft_lo95_ms", "ttft_hi95_ms",
@@ -91,15 +92,33 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> Errors:
 def configuration(row: Row) -> tuple:
     """What a row says it ran: rows that agree in all of this should agree in their latencies."""
     return (row.model_path, row.system, row.backend, row.precision, row.mode, row.isl, row.osl, row.concurrency,
-            row.decode, row.prefill, row.draft_tokens, row.stream_interval)  # fmt: skip
+            row.decode, row.prefill, row.draft_tokens, row.stream_interval, row.poll_steps)  # fmt: skip
 
 
 def repeats(rows: Sequence[Row]) -> list[list[int]]:
     """Indices of rows of one configuration with distinct measurements (copies of one measurement count once)."""
     groups: dict[tuple, dict[tuple, int]] = defaultdict(dict)
     for i, row in enumerate(rows):
-        groups[configuration(row)].setdefault((f"{row.ttft_s:.6g}", f"{row.tpot_s:.6g}"), i)
+        groups[configuration(row)].setdefault(measurement(row), i)
     return [list(g.values()) for g in groups.values() if len(g) > 1]
+
+
+def disagreement(rows: Sequence[Row]) -> dict[str, dict[str, Errors]]:
+    """Errors of predicting one measurement of a configuration by another, either by either, by how they are related:
+    by release and day, of which one that is not stated counts as another.
+
+    A model that predicts a run that it has not seen predicts across this difference. One that knew the mean of all
+    possible runs would still err by 1/sqrt(2) of it, in logarithms.
+    """
+    log = np.log([[row.ttft_s, row.tpot_s] for row in rows])
+    found: dict[str, list[np.ndarray]] = {}
+    for group in repeats(rows):
+        for i, j in combinations(group, 2):
+            released, when = rows[i].release == rows[j].release, rows[i].day == rows[j].day
+            kind = ("same release, same day" if when else "same release, other day") if released else "other release"
+            found.setdefault(kind, []).extend((log[i] - log[j], log[j] - log[i]))
+    return {kind: {m: errors(np.exp(np.array(d)[:, j]), 1.0) for j, m in enumerate(("ttft", "tpot"))}
+            for kind, d in sorted(found.items())}  # fmt: skip
 
 
 def noise_floor(rows: Sequence[Row]) -> dict[str, Errors]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .points import Points
-from .rows import Row
+from .rows import Row, measurement
 from .silicon import Effects, fit, predict_log
 
 FOLDS = 5
@@ -27,11 +27,6 @@ def folds(rows: Sequence[Row], protocol: str, seed: int = 0) -> Iterator[np.ndar
     key = of[protocol]
     for value in dict.fromkeys(key(row) for row in rows):
         yield np.array([key(row) == value for row in rows])
-
-
-def measurement(row: Row) -> tuple[str, str, str]:
-    """One run of a benchmark, whatever exports it appears in."""
-    return row.system, f"{row.ttft_s:.8g}", f"{row.tpot_s:.8g}"
 
 
 def held_out(points: Points, rows: Sequence[Row], protocol: str, start: Effects | None = None,

@@ -41,6 +41,7 @@ class Row:
     stated: bool  # the row states the whole layout; otherwise parts are assumed
     draft_tokens: float  # drafted per step (speculative decoding)
     stream_interval: float  # tokens per message to the client
+    poll_steps: float = 0.0  # steps between two looks of the scheduler for new requests
     release: str = ""  # of the backend: "0.19.0"; "" where it is not stated
     source: str = ""
     ttft_s: float = math.nan
@@ -50,6 +51,12 @@ class Row:
     def measured(self) -> bool:
         """Both latencies are there."""
         return math.isfinite(self.ttft_s) and math.isfinite(self.tpot_s)
+
+    @property
+    def day(self) -> str:
+        """When it was measured, as the data source states it: "2026-03-25"; "" where it does not."""
+        found = re.search(r"measured=(\d{4}-\d\d-\d\d)", self.source)
+        return found[1] if found else ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,11 @@ def read_rows(path: str | Path, measured: bool = True) -> Table:
     return table
 
 
+def measurement(row: Row) -> tuple[str, str, str]:
+    """One run of a benchmark, whatever exports it appears in: some of them round to 0.01 ms."""
+    return row.system, f"{1e3 * row.ttft_s:.2f}", f"{1e3 * row.tpot_s:.2f}"
+
+
 def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
     """One row. Raises `InputError` with the column, its value and what is accepted."""
     cell = {key: (value or "").strip() for key, value in raw.items() if isinstance(key, str)}
@@ -91,6 +103,9 @@ def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
     if mode not in MODES:
         raise InputError(f"mode is {mode!r}; accepted are {', '.join(MODES)}")
     ran, run = layouts(cell, mode), settings(cell, mode)
+    if run.extra_clients:  # the engine's batch is as large as the row says that there are clients
+        full = [side._replace(batch=ran.concurrency) for side in (ran.decode, ran.prefill)]
+        ran = ran._replace(decode=full[0], prefill=full[1], concurrency=ran.concurrency + run.extra_clients)
     return Row(
         id=cell["id"],
         model_path=cell["model_path"],
@@ -108,6 +123,7 @@ def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
         stated=ran.stated,
         draft_tokens=run.draft_tokens if ran.draft_tokens is None else ran.draft_tokens,
         stream_interval=run.stream_interval,
+        poll_steps=run.polling(ran.concurrency),
         release=release(cell.get("backend_version", "")),
         source=cell.get("silicon_data_source", ""),
         ttft_s=_latency_s(cell, "silicon_ttft_ms", measured),

@@ -2,8 +2,10 @@
 
 data/runs.csv lists the runs by what the columns do say. Speculation (multi-token prediction) was told from pairs of
 rows that agree in every column but differ in TPOT by a factor of about two; the stream interval from rows whose TTFT
-is 16 to 20 TPOT longer than their neighbours'. Where runs with and without speculation share all columns, the more
-frequent kind is assumed, and the error is the data's own: `predict.noise_floor`.
+is 16 to 20 TPOT longer than their neighbours'; one client more than batch slots from a TTFT that is longer than the
+neighbours' by the time between two completions. How often a scheduler looks for new requests (SGLang's
+`--scheduler-recv-interval`) is in the published scripts of the runs. Where runs with and without speculation share all
+columns, the more frequent kind is assumed, and the error is the data's own: `predict.noise_floor`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
-KEYS = ("backend", "mode", "system", "precision", "isl", "osl")
+KEYS = ("backend", "mode", "system", "precision", "isl", "osl", "moe_ep_size")
+#: Clients from which on the longer of a run's two polling intervals holds.
+MANY_CLIENTS = 16
 
 
 class Settings(NamedTuple):
@@ -23,6 +27,12 @@ class Settings(NamedTuple):
 
     draft_tokens: float = 0.0  # drafted per step; 0: no speculation
     stream_interval: float = 1.0  # tokens per message to the client
+    poll_steps: tuple[float, float] = (0.0, 0.0)  # steps between two looks for new requests: below and from 16 clients
+    extra_clients: float = 0.0  # beyond the batch slots, which are as many as the row states clients
+
+    def polling(self, clients: float) -> float:
+        """Steps between two looks for new requests under so many clients."""
+        return self.poll_steps[clients >= MANY_CLIENTS]
 
 
 def settings(cell: Mapping[str, str], mode: str) -> Settings:
@@ -37,7 +47,9 @@ def settings(cell: Mapping[str, str], mode: str) -> Settings:
         if run["date"] in source and re.search(run["image"], source):
             # the db-dump export left speculative runs out
             draft = 0.0 if source.startswith("db-dump") else float(run["draft_tokens"])
-            return Settings(draft, float(run["stream_interval"]))
+            few, many = (run["poll_steps"].split() * 2)[:2]
+            return Settings(draft, float(run["stream_interval"]), (float(few), float(many)),
+                            float(run["extra_clients"]))  # fmt: skip
     return Settings()
 
 

@@ -18,7 +18,7 @@ from dmodels.core.records import float64
 from . import hierarchy
 from .descent import Halves, Problem, log_latencies, minimise
 from .points import Points
-from .rows import Row
+from .rows import Row, measurement
 
 
 class Effects(NamedTuple):
@@ -50,23 +50,30 @@ def fit(points: Points, rows: Sequence[Row], keep: np.ndarray | None = None, sta
     `keep` masks rows out (their levels stay, at the prior's effect: no new shapes, so no new compilation per fold).
     `start` saves steps; `prior` is what effects are pulled to, zero without it.
     """
-    halves, order = _split(points)
-    rows = [rows[i] for i in order]
-    known = tuple(dict.fromkeys(level for row in rows for level in hierarchy.row_levels(row)))
-    place = {level: i for i, level in enumerate(known)}
-    paths = np.array([[place[level] for level in hierarchy.row_levels(row)] for row in rows])
-    scale = hierarchy.deviations(known)
-    measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
-    weight = _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
-
-    centre = _of(prior, known)
+    problem, known, centre = problem_of(points, rows, keep, prior)
     first = centre if start is None else _of(start, known)
     seen = np.zeros(len(known), bool)
-    seen[paths[weight > 0]] = True  # what masked rows alone determined starts at the prior, or it would leak
+    seen[problem.paths[problem.weight > 0]] = True  # what masked rows alone determined starts at the prior: no leak
+    scale = problem.scale
     z = np.where((scale > 0) & seen[:, None], (first - centre) / np.where(scale > 0, scale, 1.0), 0.0)
-    problem = Problem(halves, paths, scale, measured, weight, hierarchy.origin() + centre[paths].sum(axis=1))
     found = minimise(problem, z, max_steps)
     return Effects(known, centre + found.z * scale, found.covariance() if covariance else None, found.steps)
+
+
+def problem_of(points: Points, rows: Sequence[Row], keep: np.ndarray | None = None,
+               prior: Effects | None = None) -> tuple[Problem, tuple[str, ...], np.ndarray]:  # fmt: skip
+    """The least squares problem of measured rows, its levels, and the effects (levels, efficiencies) where z is 0."""
+    halves, order = _split(points)
+    rows = [rows[i] for i in order]
+    of_rows = [hierarchy.row_levels(row) for row in rows]
+    known = tuple(dict.fromkeys(level for levels in of_rows for level in levels))
+    place = {level: i for i, level in enumerate(known)}
+    paths = np.array([[place[level] for level in levels] for levels in of_rows])
+    centre = _of(prior, known)
+    measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
+    weight = _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
+    origin = hierarchy.origin() + centre[paths].sum(axis=1)
+    return Problem(halves, paths, hierarchy.deviations(known), measured, weight, origin), known, centre
 
 
 def _of(effects: Effects | None, known: Sequence[str]) -> np.ndarray:
@@ -85,7 +92,7 @@ def _split(points: Points) -> tuple[Halves, np.ndarray]:
 
 def _weights(rows: Sequence[Row]) -> np.ndarray:
     """Copies of one measurement (exports of the same run) share the weight of one; guessed layouts count less."""
-    keys = [(row.system, f"{row.ttft_s:.9g}", f"{row.tpot_s:.9g}") for row in rows]
+    keys = [measurement(row) for row in rows]
     copies = Counter(keys)
     return np.array([(1.0 if row.stated else 0.3) / copies[key] for row, key in zip(rows, keys, strict=True)])
 

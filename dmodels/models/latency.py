@@ -18,6 +18,9 @@ from dmodels.core.records import Real, Record, quantity
 
 from . import latency_terms as terms
 
+#: Bytes per second of a link that no data sheet names: PCIe 4 x8.
+_PCIE = 16e9
+
 
 class Efficiency(Record):
     """What silicon and software leave of the peaks. Fractions lie in (0, 1.2], times are in microseconds."""
@@ -28,6 +31,7 @@ class Efficiency(Record):
     attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in attention
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
+    node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
     layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer and step
     moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
     request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
@@ -38,6 +42,7 @@ class Efficiency(Record):
     # how prompts wait in a server (models.latency_serving)
     burst_frac: Real = quantity(0.11)  # of the requests in flight, those whose prompts are ahead of a new one
     prompt_ms: Real = quantity(55.0)  # tokenizer, HTTP and scheduling before a prompt's first step
+    wait_steps: Real = quantity(3.0)  # steps until a server has seen a prompt, and has sent its first token
     dp_wait_steps: Real = quantity(40.0)  # steps a prompt waits for the other ranks of attention data parallelism
     ahead_count: Real = quantity(1.0)  # prompts that arrive together with one at any load, apart from that burst
     prefill_batch_tokens: Real = quantity(8192.0)  # of queued prompts that share one step
@@ -149,14 +154,23 @@ def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
 def _collective_s(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, tokens: Real, e: Efficiency) -> Real:
     """All-reduces of tensor parallelism (attention, and FFN without dp) and the exchange of tokens between experts."""
     tp, dp = parallel.tp, parallel.dp
-    gpus = tp * dp
-    within = gpus <= gpu.gpus_per_node
-    link = jnp.where(within, gpu.nvlink_bytes_per_s_oneway, gpu.nic_bytes_per_s_per_gpu_oneway)
-    link = jnp.where(link > 0, link, 16e9) * e.link_frac  # no link named: PCIe 4 x8
+    gpus, node = tp * dp, gpu.gpus_per_node
+    near = jnp.where(gpu.nvlink_bytes_per_s_oneway > 0, gpu.nvlink_bytes_per_s_oneway, _PCIE) * e.link_frac
+    far = jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE) * e.link_frac
+
+    def hops_s(ranks):
+        nodes = jnp.maximum(ranks / node, 1.0)
+        return (jnp.log2(ranks / nodes) * e.hop_us + jnp.log2(nodes) * e.node_hop_us) * 1e-6
+
+    # a node reduces its own copies first: between nodes every GPU carries its share of one message
+    inside = jnp.minimum(tp, node)
+    reduce = terms.all_reduce_bytes(model.hidden_size, rank_tokens, inside) / near
+    reduce = reduce + terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp / inside) / inside / far
     reduces = model.n_layers * jnp.where(dp > 1, 1.0, 2.0)
-    reduce = terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp) / link + jnp.log2(tp) * e.hop_us * 1e-6
-    exchange = terms.expert_exchange_bytes(model, tokens, parallel) / link + 2.0 * jnp.log2(gpus) * e.hop_us * 1e-6
-    return reduces * reduce + jnp.where(dp > 1, model.n_moe_layers * exchange, 0.0)
+    sent = terms.expert_exchange_bytes(model, tokens, parallel)
+    away = jnp.maximum(gpus - node, 0.0) / jnp.maximum(gpus - 1.0, 1.0)  # of the other GPUs, those in other nodes
+    exchange = sent * ((1.0 - away) / near + away / far) + 2.0 * hops_s(gpus)
+    return reduces * (reduce + hops_s(tp)) + jnp.where(dp > 1, model.n_moe_layers * exchange, 0.0)
 
 
 def _smooth_max(a: Real, b: Real) -> Real:

@@ -57,14 +57,18 @@ def resident_max_count(model: Model, gpu: GPU, parallel: Parallel, isl: Real, os
 
 
 def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, concurrency: Real,
-          efficiency: Efficiency | None = None, draft_tokens: Real = 0.0) -> Serving:  # fmt: skip
+          efficiency: Efficiency | None = None, draft_tokens: Real = 0.0, decode_batch: Real = float("inf"),
+          poll_steps: Real = 0.0) -> Serving:  # fmt: skip
     """TTFT and TPOT of `concurrency` clients with prompts of `isl` and answers of `osl` tokens (means) on one instance.
+
+    `decode_batch` is the most requests that it is set to decode at a time (per rank of attention data parallelism), the
+    cache may hold fewer; `poll_steps` the steps after which its scheduler looks for new requests, beyond every step.
 
     The fixed point takes a fixed number of rounds, so the result is differentiable and every point costs the same.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
-    slots = resident_max_count(model, gpu, parallel, isl, osl)
+    slots = jnp.minimum(resident_max_count(model, gpu, parallel, isl, osl), decode_batch * parallel.dp)
     most = jnp.minimum(concurrency, jnp.maximum(slots, 1.0))
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
     alone_of, mixed_of, shared_of = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
@@ -78,7 +82,7 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
 
     def admitted_s(alone, mixed):
         ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
-        return e.prompt_ms * 1e-3 + mixed + 0.5 * alone + queue + ranks
+        return e.prompt_ms * 1e-3 + mixed + (e.wait_steps + poll_steps) * alone + queue + ranks
 
     def once(_, decoding):
         alone, mixed, tpot = times(decoding)
@@ -139,7 +143,7 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
     elsewhere = jnp.maximum(slots, 1.0) * admitted / (osl * tpot)  # when full, those at prefill hold no slot
     ranks = decode_instances * decode.dp
     waiting = _slot_wait((each - elsewhere) / decode.dp, jnp.maximum(slots, 1.0) / decode.dp, ranks, e)
-    first = admitted + (1.0 + waiting * osl) * tpot
+    first = admitted + (e.wait_steps + waiting * osl) * tpot
     flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
     return Serving(first, tpot, decoding, slots, decode_instances * decoding / tpot, flags)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.fit.conformal import Quantiles, bounds, calibrate, group_names
+from dmodels.fit.conformal import Quantiles, bounds, calibrate, group_names, narrowest
 
 
 @pytest.mark.parametrize("level", [0.80, 0.95])
@@ -37,19 +37,37 @@ def test_small_groups_leave_the_answer_to_wider_ones():
     errors = rng.normal(0, 0.1, (300, 2))
     errors[:20] *= 50  # a small noisy group must not be believed on its own
     groups = [group_names("known", "h200_sxm" if i >= 20 else "b200_sxm", "vllm", "agg", True) for i in range(300)]
-    found = calibrate(errors, groups, [("llama", "h200_sxm"), ("llama", "b200_sxm")])
+    found = calibrate(errors, groups, [("llama-3.1-8b", "h200_sxm"), ("llama-3.1-8b", "b200_sxm")])
     assert "known/agg/stated/h200_sxm/vllm" in found.groups
     assert "known/agg/stated/b200_sxm/vllm" not in found.groups
     spread = found.multipliers("b200_sxm", "vllm", "meta-llama/Llama-3.1-8B", "agg")
     assert spread["tpot"]["80"].low < 1 < spread["tpot"]["80"].high
 
 
-def test_novelty_is_the_pair_then_the_family():
-    q = Quantiles({"all": {}}, frozenset({("llama", "h200_sxm")}))
+def test_novelty_is_the_pair_then_the_architecture():
+    q = Quantiles({"all": {}}, frozenset({("llama-3.1-70b", "h200_sxm")}))
     assert q.novelty("h200_sxm", "meta-llama/Llama-3.1-70B") == "known"
     assert q.novelty("b200_sxm", "meta-llama/Llama-3.1-70B") == "pair"
+    assert q.novelty("h200_sxm", "meta-llama/Llama-3.1-8B") == "pair"  # the architecture of another model
     assert q.novelty("h200_sxm", "openai/gpt-oss-120b") == "model"
     assert q.novelty("h200_sxm", "no/such-model") == "model"
+
+
+def test_machines_that_err_together_are_covered_when_a_new_one_comes():
+    """Rows of one machine share an offset: quantiles over all rows do not cover a new machine's, widened ones do."""
+    rng = np.random.default_rng(3)
+    inside = {True: [], False: []}
+    for _ in range(120):
+        offset = np.repeat(rng.normal(0.0, 0.3, (13, 2)), 30, axis=0)
+        errors = offset + rng.normal(0.0, 0.1, offset.shape)
+        machine = np.repeat([f"m{i}" for i in range(13)], 30)
+        groups = [group_names("pair", "h200_sxm", "vllm", "agg", True)] * 360
+        for widened in inside:
+            found = calibrate(errors[:360], groups, [], machines=machine[:360] if widened else None)
+            low, high = narrowest(found.groups, groups[0])["tpot"]["80"]
+            inside[widened].append(np.mean((low <= errors[360:, 1]) & (errors[360:, 1] <= high)))
+    assert np.mean(inside[True]) == pytest.approx(0.80, abs=0.06)
+    assert np.mean(inside[False]) < np.mean(inside[True])
 
 
 def test_the_file_format_is_read_as_written():

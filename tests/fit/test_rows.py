@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dmodels.core.errors import InputError
 from dmodels.fit.layouts import Layout
 from dmodels.fit.points import family, nearest_model, to_points
-from dmodels.fit.rows import parse_row, read_rows
+from dmodels.fit.rows import measurement, parse_row, read_rows
 
 AGG = {"id": "a", "model_path": "deepseek-ai/DeepSeek-R1", "system": "b200_sxm", "backend": "sglang",
        "precision": "fp8", "mode": "agg", "isl": "1024", "osl": "1024", "gemm_quant_mode": "fp8",
@@ -125,6 +125,27 @@ def test_the_runs_that_speculate_are_known_by_their_software():
     assert parse_row(row).draft_tokens == 3.0
     assert parse_row(row | {"silicon_data_source": image.replace("post3", "post2")}).draft_tokens == 0.0
     assert parse_row(row | {"model_path": "openai/gpt-oss-120b"}).draft_tokens == 0.0
+
+
+def test_how_often_the_scheduler_looks_is_known_by_the_run():
+    """The runs' published scripts: --scheduler-recv-interval 10, or 30 from 16 clients on; none on H200."""
+    assert parse_row(AGG).poll_steps == 30.0
+    assert parse_row(AGG | {"batch_size": "8"}).poll_steps == 10.0
+    assert parse_row(AGG | {"system": "h200_sxm"}).poll_steps == 0.0
+    assert parse_row(AGG | {"backend": "vllm"}).poll_steps == 0.0
+
+
+def test_a_sweep_with_one_client_more_than_slots_says_so_in_its_waits():
+    cells = AGG | {"model_path": "meta-llama/Llama-3.1-8B-Instruct", "backend": "trtllm", "system": "h100_sxm",
+                   "precision": "", "moe_tp_size": "1", "silicon_data_source": "trtllm/1.0.0rc3/x.csv"}  # fmt: skip
+    row = parse_row(cells)
+    assert row.concurrency == 65.0 and row.decode.batch == 64.0 and row.decode == row.prefill
+
+
+def test_exports_that_round_are_copies_of_one_measurement():
+    exact, rounded = (parse_row(AGG | {"silicon_ttft_ms": t, "silicon_tpot_ms": p})
+                      for t, p in (("4413.1041586297215", "52.69031890729453"), ("4413.10", "52.69")))  # fmt: skip
+    assert measurement(exact) == measurement(rounded) != measurement(parse_row(AGG))
 
 
 def test_quantised_copies_and_fine_tunes_are_their_model():

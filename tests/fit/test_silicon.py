@@ -12,8 +12,8 @@ from dmodels.fit import descent, hierarchy, silicon
 from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load, quantiles
 from dmodels.fit.points import to_points
 from dmodels.fit.predict import errors, noise_floor, outliers, predict
-from dmodels.fit.protocols import folds, measurement
-from dmodels.fit.rows import Table, parse_row
+from dmodels.fit.protocols import folds
+from dmodels.fit.rows import Table, measurement, parse_row
 from dmodels.models.latency import Efficiency
 
 BASE = {"backend": "vllm", "precision": "fp8", "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "pp_size": "1",

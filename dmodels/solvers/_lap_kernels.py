@@ -235,49 +235,71 @@ def row_duals(c, v, u, big):
 
 
 @njit(nogil=True, cache=True)
+def _certify(c, x, u, v, y, big, rtol, exact, whole):
+    """Row duals, and what they prove of a matching: (cost, gap, least slack, state as in `match_many`)."""
+    n, m = c.shape
+    row_duals(c, v, u, big)
+    cost, gap, reduced = c.dtype.type(0), c.dtype.type(0), c.dtype.type(0)
+    balance, peak = 0.0, 0.0
+    for i in range(n):
+        chosen = c[i, x[i]]
+        cost += chosen
+        gap += (chosen - v[x[i]]) - u[i]
+        balance += abs(float(chosen)) + abs(float(u[i]))
+        peak = max(peak, abs(float(u[i])))
+    for j in range(m):
+        if n < m and -v[j] < reduced:
+            reduced = -v[j]
+        if y[j] < 0:
+            gap -= v[j]
+        balance += abs(float(v[j]))
+        peak = max(peak, abs(float(v[j])))
+    state = 0
+    if abs(float(gap)) > rtol * balance:
+        state = 3
+    elif exact <= peak < whole:
+        state = 4
+    return cost, gap, reduced, state
+
+
+@njit(nogil=True, cache=True)
+def _solve(c, lowest, big, limit, rtol, exact, whole, x, u, v, marks, reals):
+    """Solve and certify one problem: (cost, gap, slack, state, steps). Scratch: `marks` (5, m), `reals` (3, m)."""
+    nil = c.dtype.type(0)
+    if bad_entries(c, lowest) > 0:
+        x[:], u[:], v[:] = -1, 0, 0
+        return nil, nil, nil, 2, 0
+    y = marks[0]
+    prio, free, pred, closed = marks[1], marks[2], marks[3], marks[4]
+    steps, feasible = match(c, x, u, v, y, prio, free, reals[0], reals[1], pred, closed, reals[2], big, limit)
+    if not feasible:
+        return nil, nil, nil, 1, steps
+    cost, gap, reduced, state = _certify(c, x, u, v, y, big, rtol, exact, whole)
+    return cost, gap, reduced, state, steps
+
+
+@njit(nogil=True, cache=True)
 def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, cost, gap, reduced, state, steps):
-    """Solve problems first..last of c (B, n, m), n <= m, and certify them.
+    """Solve problems first..last of c (B, n, m), 0 < n <= m, and certify them.
 
     state: 0 solved, 1 infeasible, 2 bad entries, 3 solved, but the gap is above `rtol` of the terms it is the balance
     of, 4 solved, but some dual is so large (from `exact` on, below `whole`) that sums of whole costs may have been
     rounded.
     """
-    n, m = c.shape[1:]
-    y = np.empty(m, np.int64)
-    prio = np.empty(m, np.int64)
-    free = np.empty(n, np.int64)
-    pred = np.empty(m, np.int64)
-    closed = np.empty(m, np.int64)
-    w = np.empty(m, c.dtype)
-    key = np.empty(m, c.dtype)
-    dist = np.empty(m, c.dtype)
+    m = c.shape[2]
+    marks, reals = np.empty((5, m), np.int64), np.zeros((3, m), c.dtype)
     for b in range(first, last):
-        cost[b], gap[b], reduced[b], state[b], steps[b] = 0, 0, 0, 0, 0
-        if bad_entries(c[b], lowest) > 0:
-            state[b] = 2
-            x[b], u[b], v[b] = -1, 0, 0
-            continue
-        steps[b], feasible = match(c[b], x[b], u[b], v[b], y, prio, free, w, key, pred, closed, dist, big, limit)
-        if not feasible:
-            state[b] = 1
-            continue
-        row_duals(c[b], v[b], u[b], big)
-        balance = 0.0
-        peak = 0.0
-        for i in range(n):
-            chosen = c[b, i, x[b, i]]
-            cost[b] += chosen
-            gap[b] += (chosen - v[b, x[b, i]]) - u[b, i]
-            balance += abs(float(chosen)) + abs(float(u[b, i]))
-            peak = max(peak, abs(float(u[b, i])))
-        for j in range(m):
-            if n < m and -v[b, j] < reduced[b]:
-                reduced[b] = -v[b, j]
-            if y[j] < 0:
-                gap[b] -= v[b, j]
-            balance += abs(float(v[b, j]))
-            peak = max(peak, abs(float(v[b, j])))
-        if abs(float(gap[b])) > rtol * balance:
-            state[b] = 3
-        elif exact <= peak < whole:
-            state[b] = 4
+        found = _solve(c[b], lowest, big, limit, rtol, exact, whole, x[b], u[b], v[b], marks, reals)
+        cost[b], gap[b], reduced[b], state[b], steps[b] = found
+
+
+@njit((types.Array(types.float64, 2, "C", readonly=True), types.float64, types.float64, types.float64),
+      nogil=True, cache=True)  # fmt: skip
+def match_one(c, rtol, exact, whole):
+    """x, u, v, cost, gap, least slack, state, steps of one problem in float64."""
+    n, m = c.shape
+    x, u, v = np.empty(n, np.int64), np.empty(n), np.empty(m)
+    marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
+    found = _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x, u, v, marks, reals)
+    total, gap, reduced, state, steps = found
+    return x, u, v, total, gap, reduced, state, steps

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +25,7 @@ GAP_RTOL = 1e-9
 
 #: What the compiled loop reports of a problem -> flag.
 _SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _LARGE_DUALS, _TOO_LARGE = range(6)
+_NO_FLAG = np.int32(0)
 _FLAGS = np.array([0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, 0, Flag.OUT_OF_DOMAIN], np.int32)
 
 #: Integers: what stands for "forbidden", from where on a sum counts as that, and the largest cost accepted.
@@ -73,9 +76,9 @@ def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solut
     """
     if backend is not None and backend not in BACKENDS:
         raise InputError(f"backend {backend!r} is unknown; accepted are {', '.join(BACKENDS)} or None")
-    if type(cost) is np.ndarray and not maximize and backend != "pallas" and backend != "xla":
-        if cost.dtype == np.float64 and cost.ndim > 1 and 0 < cost.shape[-2] <= cost.shape[-1]:
-            return _solve_plain(cost)
+    if type(cost) is np.ndarray and cost.dtype == np.float64 and cost.ndim == 2 and not maximize and backend is None:
+        if 0 < cost.shape[0] <= cost.shape[1] and (solution := _solve_one(cost)):
+            return solution
     given = cost
     if not isinstance(cost, jax.Array):
         cost = np.asarray(cost)
@@ -108,24 +111,26 @@ def _solution(columns, cost, u, v, gap, reduced, flags, steps) -> Solution:
     return Solution(Matching(columns, cost), certificate, flags, steps)
 
 
-def _solve_plain(cost: np.ndarray) -> Solution:
-    """`solve_host` of float64 problems with 0 < n <= m, without the steps that others need: a microsecond each, they
-    take longer than one small problem."""
-    n, m = cost.shape[-2:]
-    batch = cost.shape[:-2]
-    count = math.prod(batch)
-    c = np.ascontiguousarray(cost).reshape((count, n, m))
-    answer = _solve_wide(c)
-    columns, total, u, v, gap, reduced, state, steps = answer
-    flags = np.zeros(count, np.int32)
-    if np.count_nonzero(state):
-        _refine_whole(c, answer)
-        flags = _FLAGS[state]
-    if len(batch) != 1:
-        columns, u, v = columns.reshape((*batch, n)), u.reshape((*batch, n)), v.reshape((*batch, m))
-        total, gap, reduced, flags, steps = (a.reshape(batch) for a in (total, gap, reduced, flags, steps))
-    certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
-    return Solution(Matching(columns, total), certificate, flags, steps)
+@cache
+def _kernels() -> ModuleType:
+    """Imported when first needed, as numba takes half a second; cached, as even an import statement takes time."""
+    from . import _lap_kernels
+
+    return _lap_kernels
+
+
+def _solve_one(cost: np.ndarray) -> Solution | None:
+    """One float64 problem with 0 < n <= m, without the steps that others need: they would take longer than a small
+    problem. None where there is more to say than an optimum and its proof."""
+    n, m = cost.shape
+    exact = _exact_below(n + m)
+    x, u, v, total, gap, reduced, state, steps = _kernels().match_one(
+        np.ascontiguousarray(cost), GAP_RTOL, exact, 2.0**106 / exact
+    )
+    if state != _SOLVED:
+        return None
+    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": np.float64(reduced)}
+    return Solution(Matching(x, np.float64(total)), certificate, _NO_FLAG, np.int64(steps))
 
 
 def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ...]:
@@ -155,8 +160,9 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
         total, u, v = -total, -u, -v
     if whole and not in_integers:
         total, u, v, gap, reduced = (a.astype(np.int64) for a in (total, u, v, gap, reduced))
-    return (columns.reshape((*batch, n)), total.reshape(batch), u.reshape((*batch, n)), v.reshape((*batch, m)),
-            gap.reshape(batch), reduced.reshape(batch), _FLAGS[state].reshape(batch), steps.reshape(batch))  # fmt: skip
+    columns, u, v = columns.reshape((*batch, n)), u.reshape((*batch, n)), v.reshape((*batch, m))
+    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, _FLAGS[state], steps))
+    return columns, total, u, v, gap, reduced, flags, steps
 
 
 def _exact_below(size: int) -> float:
@@ -174,8 +180,6 @@ def _inverse(rows: np.ndarray, n: int) -> np.ndarray:
 
 def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
     """The compiled loop over problems with n <= m, in the arithmetic of c's dtype (float64 or int64)."""
-    from . import _lap_kernels as kernels
-
     count, n, m = c.shape
     c = frozen(c)
     integers = c.dtype.kind == "i"
@@ -187,7 +191,7 @@ def _solve_wide(c: np.ndarray) -> tuple[np.ndarray, ...]:
     doubtful = (float(_LIMIT), np.inf) if integers else (exact, 2.0**106 / exact)
 
     def loop(first: int, last: int) -> None:
-        kernels.match_many(
+        _kernels().match_many(
             c, first, last, lowest, big, limit, GAP_RTOL, *doubtful, x, u, v, total, gap, reduced, state, steps
         )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +23,9 @@ MONOTONE_RTOL = 1e-9
 
 #: Rows per column from which the loop for rows of one unit (`_transport_units`) is tried first.
 UNITS_PER_COLUMN = 2
+
+
+_PROVED, _NOT_PROVED, _NONE = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.float64(0)
 
 
 class Placement(NamedTuple):
@@ -78,12 +83,11 @@ def transport(cost, capacity, supply=None) -> Solution:
         raise InputError(f"capacity has {capacity.shape[-1]} entries; accepted is one per column of cost, {m}")
     if supply is not None and supply.shape[-1] != n:
         raise InputError(f"supply has {supply.shape[-1]} entries; accepted is one per row of cost, {n}")
-    arrays = (cost, capacity) if supply is None else (cost, capacity, supply)
-    if any(isinstance(a, jax.core.Tracer) for a in arrays):
-        from .transport_traced import transport_traced
+    if all(type(a) is np.ndarray for a in (cost, capacity, supply) if a is not None):
+        return transport_host(cost, capacity, supply)
+    from .transport_traced import transport_traced
 
-        return transport_traced(*arrays)
-    return transport_host(*arrays)
+    return transport_traced(cost, capacity, supply)
 
 
 def congestion_transport(cost, marginal) -> Solution:
@@ -120,11 +124,11 @@ def congestion_transport(cost, marginal) -> Solution:
 
 
 def _array(name: str, value, axes: int):
-    if not isinstance(value, jax.core.Tracer):
+    if type(value) is not np.ndarray and not isinstance(value, jax.core.Tracer):
         value = np.asarray(value)
     if value.ndim < axes:
         raise InputError(f"{name} has shape {value.shape}; accepted are at least {axes} axes")
-    if not (value.dtype.kind in "iub" or is_floating(value.dtype)):
+    if not (value.dtype.kind in "fiub" or is_floating(value.dtype)):
         raise InputError(f"{name} has dtype {value.dtype}; accepted are real numbers")
     return value
 
@@ -134,14 +138,33 @@ def transport_host(cost, capacity, supply=None) -> Solution:
     capacity = np.asarray(capacity, np.float64)
     n, m = cost.shape[-2:]
     if supply is None and m and n >= UNITS_PER_COLUMN * m:
+        if cost.ndim == 2 and capacity.ndim == 1:
+            return _place_one(cost, capacity)
         return _place(np.asarray(cost, np.float64), capacity)
     return _transport_any(cost, capacity, supply)
 
 
+@cache
+def _unit_kernels() -> ModuleType:
+    """Imported when first needed, as numba takes half a second; cached, as even an import statement takes time."""
+    from . import _transport_units
+
+    return _transport_units
+
+
+def _place_one(cost: np.ndarray, capacity: np.ndarray) -> Solution:
+    """`_place` of one problem, without the steps that a batch needs: they would take longer than solving it."""
+    found = _unit_kernels().place_one(np.ascontiguousarray(cost, np.float64), np.ascontiguousarray(capacity))
+    columns, u, v, load, total, gap, balance, steps, solved = found
+    if not solved:
+        return _transport_any(cost, capacity, None)
+    flags = _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
+    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": _NONE}
+    return Solution(Placement(columns, load, np.float64(total)), certificate, flags, np.int64(steps))
+
+
 def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
     """The semi-assignment problem by `_transport_units`, what that leaves by the general loop."""
-    from . import _transport_units as kernels
-
     n, m = cost.shape[-2:]
     batch = _batch_of(cost.shape[:-2], capacity.shape[:-1])
     count = math.prod(batch)
@@ -151,7 +174,7 @@ def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
     total, gap, balance = np.empty(count), np.empty(count), np.empty(count)
     solved, steps = np.zeros(count, bool), np.empty(count, np.int64)
     found = (columns, u, v, load, total, gap, balance, solved, steps)
-    share(lambda i, j: kernels.place_many(*arrays, i, j, *found), count, 3e-9 * count * n * m)
+    share(lambda i, j: _unit_kernels().place_many(*arrays, i, j, *found), count, 3e-9 * count * n * m)
     reduced, flags = np.zeros(count), np.zeros(count, np.int32)
     flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
     if not solved.all():
@@ -162,7 +185,7 @@ def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
         for mine, other in zip(ours, theirs, strict=True):
             mine[rest] = other
     columns, u, v, load = (a.reshape((*batch, -1)) for a in (columns, u, v, load))
-    total, gap, reduced, flags, steps = (a.reshape(batch) for a in (total, gap, reduced, flags, steps))
+    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, flags, steps))
     certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
     return Solution(Placement(columns, load, total), certificate, flags, steps)
 
@@ -242,7 +265,7 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
         flags[(state == 0) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)
     reduced = np.where(state == 0, np.zeros(count) if greedy else np.minimum(0.0, -v.max(-1, initial=-np.inf)), np.nan)
     u, v, load = u.reshape((*batch, n)), v.reshape((*batch, m)), load.reshape((*batch, m))
-    total, gap, reduced, flags, steps = (a.reshape(batch) for a in (total, gap, reduced, flags, steps))
+    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, flags, steps))
     if split:
         value = Shipment(flow.reshape((*batch, n, m)), load, total)
     else:

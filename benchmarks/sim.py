@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import registry
 from dmodels.sim import arrivals, batching, fleet, scan
 from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
+from dmodels.sim.laws import LinearLaw, TokenLaw
 from dmodels.sim.requests import KVCache, Prefill
 
 LAW = LinearLaw(8e-3, 0.65e-3)
@@ -157,6 +157,10 @@ def speeds():
                 row["vllm_sr_sim_rps"] = 4000 / (time.process_time() - start)
                 row["ratio"] = row["rps"] / row["vllm_sr_sim_rps"]
             yield row
+    requests = tuple(column[:100_000] for column in traffic(300_000, 2.6 * 361))
+    pool = Pool(361, 16, TokenLaw.tabulated(lambda n, tokens: 8e-3 + 0.65e-3 * n + 1e-6 * tokens, 16, 16 * 512, 2))
+    seconds = least_cpu(lambda: fleet.simulate(*requests, pool, Policy.JSQ), 2)
+    yield {"case": "fleet of 361 x 16 slots, jsq, t(n, tokens)", "rps": 100_000 / seconds}
 
 
 def memory_rows():

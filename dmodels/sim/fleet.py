@@ -17,15 +17,17 @@ from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 
 from . import fleet_state as fs
-from . import laws, virtual_time
-from .batching import check_instance, work
+from . import independent, laws, virtual_time
+from .batching import check_instance
 from .compiled import kernel
+from .fleet_tokens import TokenFleet
 from .requests import Prefill, Requests, Served
 from .routing import Policy, choose, choose_pool
 
 
 class Pool(NamedTuple):
-    """Instances of one kind. A request whose tokens exceed `max_tokens` is not routed here."""
+    """Instances of one kind, with an iteration law t(n) or t(n, tokens) as `dmodels.sim.laws` reads it. A request whose
+    tokens exceed `max_tokens` is not routed here."""
 
     instances: int
     slots: int
@@ -90,7 +92,7 @@ def simulate(
                 route_tokens=route_tokens, spill_queue=spill_queue, events=events, prefixes=prefixes,
                 cache_weight=cache_weight)  # fmt: skip
     if run.alone:
-        return _independent(run)
+        return independent.serve(run)
     advance(run, np.inf)
     return answers(run)
 
@@ -98,12 +100,12 @@ def simulate(
 class Run(NamedTuple):
     """A simulation that can be advanced in steps; between steps the fleet's state may be read."""
 
-    fleet: fs.Fleet
+    fleet: fs.Fleet | TokenFleet
     events: tuple[np.ndarray, ...]
     policy: int
     cache_weight: float
     spill_queue: float
-    alone: bool  # routing looks at no load, so that instances do not influence each other
+    alone: bool  # routing looks at no load and the law at no tokens: instances may be served one after another
 
 
 def start(
@@ -129,9 +131,11 @@ def start(
         if key is None:
             raise InputError(f"key: missing; accepted: a jax.random.key, for policy {Policy(policy).name}")
         rows["draw"], rows["draw2"] = _draws(key, n)
-    records, times = _pools(pools)
-    fleet = _fresh(records, times, rows, 1 if prefixes is None else int(prefixes.remembered))
-    alone = len(pools) == 1 and not events and prefixes is None and policy in (Policy.ROUND_ROBIN, Policy.RANDOM)
+    records = _records(pools)
+    times, tokens = laws.token_tables([pool.law for pool in pools], [int(pool.slots) for pool in pools])
+    fleet = _fresh(records, times, tokens, rows, 1 if prefixes is None else int(prefixes.remembered))
+    blind = policy in (Policy.ROUND_ROBIN, Policy.RANDOM) and tokens.shape[1] == 1
+    alone = blind and len(pools) == 1 and not events and prefixes is None
     happening = _events(events, len(fleet.instances))
     return Run(fleet, happening, int(policy), float(cache_weight), float(spill_queue), alone)
 
@@ -232,38 +236,40 @@ def _happen(f, policy, weight, spill, now, kind, j, value):
             i = following
 
 
-def _pools(pools: Sequence[Pool]) -> tuple[np.ndarray, np.ndarray]:
-    """POOL records and iteration times by pool."""
+def _records(pools: Sequence[Pool]) -> np.ndarray:
+    """POOL records."""
     if not pools:
         raise InputError("pools: none; accepted: at least one Pool")
     for pool in pools:
         check_instance(pool.slots, pool.chunk_tokens)
         if pool.instances != int(pool.instances) or pool.instances < 1:
             raise InputError(f"instances = {pool.instances}; accepted: whole numbers from 1")
-        if isinstance(pool.law, laws.TokenLaw):
-            raise InputError("law: a fleet needs t(n); accepted: LinearLaw, an array, or a function of n")
     contexts = [float(pool.max_tokens) for pool in pools]
     if not contexts[0] > 0 or contexts != sorted(contexts):
         raise InputError(f"max_tokens {contexts}: accepted are positive contexts that do not fall from pool to pool")
     records = np.zeros(len(pools), fs.POOL)
-    times = np.zeros((len(pools), max(int(pool.slots) for pool in pools) + 1))
     for k, pool in enumerate(pools):
         begin = records[k - 1]["start"] + records[k - 1]["size"] if k else 0
         records[k] = (begin, pool.instances, pool.slots, pool.chunk_tokens, int(pool.prefill), 0 if pool.emits else 1,
                       pool.max_tokens, 0, 0)  # fmt: skip
-        times[k, : int(pool.slots) + 1] = laws.table(pool.law, int(pool.slots))
-    return records, times
+    return records
 
 
-def _fresh(pools: np.ndarray, times: np.ndarray, rows: np.ndarray, remembered: int) -> fs.Fleet:
+def _fresh(
+    pools: np.ndarray, times: np.ndarray, tokens: np.ndarray, rows: np.ndarray, remembered: int
+) -> fs.Fleet | TokenFleet:
     """An empty fleet, everything up."""
     m, most = int(pools["size"].sum()), times.shape[1] - 1
     instances = np.zeros(m, fs.INSTANCE)
     instances["pool"] = np.repeat(np.arange(pools.size), pools["size"])
     instances["slow"] = instances["up"] = 1
     leaves = 1 << max(1, (m - 1).bit_length())
-    return fs.Fleet(pools, times, instances, np.zeros((m, 3, most), np.int64), np.full(2 * leaves, np.inf), rows,
-                    np.full((m, remembered, 2), -1), np.zeros(m, np.int64), np.array([0, 0, -1, -1]))  # fmt: skip
+    lines, tree = np.zeros((m, 3, most), np.int64), np.full(2 * leaves, np.inf)
+    kept, loads = np.full((m, remembered, 2), -1), np.zeros(m, np.int64)
+    state = (instances, lines, tree, rows, kept, loads, np.array([0, 0, -1, -1]))
+    if tokens.shape[1] == 1:
+        return fs.Fleet(pools, times[:, :, 0].copy(), *state)
+    return TokenFleet(pools, times, *state, tokens)
 
 
 def _events(events: Sequence[Event], instances: int) -> tuple[np.ndarray, ...]:
@@ -282,29 +288,3 @@ def _events(events: Sequence[Event], instances: int) -> tuple[np.ndarray, ...]:
 @float64
 def _draws(key: jax.Array, n: int) -> np.ndarray:
     return np.asarray(jax.random.uniform(key, (2, n), float))
-
-
-def _independent(run: Run) -> Served:
-    """Instances that do not influence each other, one at a time; the answers are those of `advance`."""
-    rows, pool, size = run.fleet.requests, run.fleet.pools[0], len(run.fleet.instances)
-    routed = rows["route_tokens"] <= pool["limit"]
-    if run.policy == Policy.ROUND_ROBIN:
-        decided = (np.cumsum(routed) - 1) % size
-    else:
-        decided = np.minimum(size - 1, (rows["draw"] * size).astype(np.int64))
-    decided[~routed | (rows["prompt"] + rows["output"] > pool["limit"])] = -1
-    columns = tuple(np.ascontiguousarray(rows[name]) for name in ("arrival", "prompt", "output", "cached"))
-    todo = work(Requests(*columns), Prefill(pool["mode"]), int(pool["chunk"]))
-    times = [np.full(rows.size, np.nan) for _ in range(3)]
-    order = np.argsort(decided, kind="stable")
-    edges = np.searchsorted(decided[order], np.arange(size + 1))
-    for j in range(size):
-        mine = order[edges[j] : edges[j + 1]]
-        out = [np.empty(mine.size) for _ in range(3)]
-        virtual_time.run(
-            columns[0][mine], todo[mine], columns[2][mine], run.fleet.times[0], int(pool["mode"]), int(pool["chunk"]),
-            int(pool["late"]), virtual_time.idle(int(pool["slots"])), 0, True, *out,
-        )  # fmt: skip
-        for whole, part in zip(times, out, strict=True):
-            whole[mine] = part
-    return Served(columns[0], *times, columns[2], np.zeros(rows.size, np.int64), decided)

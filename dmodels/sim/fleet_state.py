@@ -3,6 +3,9 @@
 Between two routing decisions every instance runs by itself, in virtual time (see `virtual_time`). A tournament tree
 over the instances' next completions tells which of them have news before the next arrival. Records, not one array per
 field: every array handed to a compiled function costs time, and what belongs together then shares a cache line.
+
+An instance's clock (`next_end`, `move_on`, `to_boundary`) is the one thing that an iteration law changes. It is chosen
+by the type of the fleet when kernels are compiled, so that fleets of t(n) carry nothing of those of t(n, tokens).
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
+from . import fleet_tokens
 from .compiled import kernel
+from .fleet_tokens import TokenFleet
 from .virtual_time import ID_BITS, TIE_S
 
 ID_MASK = (1 << ID_BITS) - 1
@@ -65,9 +71,16 @@ def slope(f, j):
     return f.times[here.pool, here.in_flight] * here.slow
 
 
-@kernel
 def next_end(f, j):
     """When instance j completes a request next, if nobody enters; inf if it is empty."""
+
+
+@overload(next_end)
+def _choose_next_end(f, j):
+    return fleet_tokens.next_end.py_func if f.instance_class is TokenFleet else _next_end
+
+
+def _next_end(f, j):
     here = f.instances[j]
     if here.in_flight == 0:
         return np.inf
@@ -89,9 +102,16 @@ def note_next(f, j):
         k >>= 1
 
 
-@kernel
 def move_on(f, j, steps):
     """Run `steps` iterations of instance j, in which nobody enters or leaves."""
+
+
+@overload(move_on)
+def _choose_move_on(f, j, steps):
+    return fleet_tokens.move_on.py_func if f.instance_class is TokenFleet else _move_on
+
+
+def _move_on(f, j, steps):
     if steps <= 0:
         return
     here = f.instances[j]
@@ -176,9 +196,16 @@ def run_until(f, limit_s):
         note_next(f, j)
 
 
-@kernel
 def to_boundary(f, j, now):
     """Bring instance j to the end of the iteration in progress at `now`."""
+
+
+@overload(to_boundary)
+def _choose_to_boundary(f, j, now):
+    return fleet_tokens.to_boundary.py_func if f.instance_class is TokenFleet else _to_boundary
+
+
+def _to_boundary(f, j, now):
     here = f.instances[j]
     if here.in_flight == 0:
         here.tau = max(here.tau, now)

@@ -11,7 +11,8 @@ import numpy as np
 from dmodels.core.errors import InputError
 
 from . import laws
-from .compiled import inline, kernel
+from .compiled import kernel
+from .laws import seconds
 from .requests import KVCache, Prefill, Requests, Served
 from .virtual_time import TIE_S
 
@@ -20,10 +21,7 @@ def simulate(
     requests: Requests, law, slots: int, chunk_tokens: int, prefill: Prefill, emits: bool, kv: KVCache | None
 ) -> Served:
     """`batching.simulate` for a `TokenLaw` and for limited memory (`kv`)."""
-    if isinstance(law, laws.TokenLaw):
-        times, tokens = laws.token_table(law, slots)
-    else:
-        times, tokens = laws.table(law, slots)[:, None], np.zeros(1)
+    times, tokens = laws.token_table(law, slots)
     n = requests.arrival_s.size
     blocks, block_tokens, reserve = kv if kv is not None else (0, 16, False)
     if kv is not None and n:
@@ -35,16 +33,6 @@ def simulate(
     _run(*requests, times, tokens, slots, chunk_tokens, int(prefill), bool(emits),
          kv is not None, int(blocks), int(block_tokens), bool(reserve), admitted, first, end, preemptions)  # fmt: skip
     return Served(requests.arrival_s, admitted, first, end, requests.output_tokens, preemptions)
-
-
-@inline
-def _seconds(times, grid, n, tokens):
-    """t(n, tokens), linear between grid columns and beyond the last ones."""
-    if grid.size == 1:
-        return times[n, 0]
-    k = min(max(np.searchsorted(grid, tokens) - 1, 0), grid.size - 2)
-    part = (tokens - grid[k]) / (grid[k + 1] - grid[k])
-    return times[n, k] + part * (times[n, k + 1] - times[n, k])
 
 
 @kernel
@@ -122,7 +110,7 @@ def _run(
                 share[k] = min(todo[k], budget)
                 budget = budget - share[k] if mode == 2 else 0
             tokens += share[k]
-        now += _seconds(times, grid, n, tokens)
+        now += seconds(times, grid, n, tokens)
 
         left = 0
         for k in range(n):

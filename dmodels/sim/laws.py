@@ -7,13 +7,15 @@ plus the prompt tokens of its prefill chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.models.latency_laws import LinearLaw
+
+from .compiled import inline
 
 
 class TokenLaw(NamedTuple):
@@ -37,6 +39,8 @@ def table(law: Any, slots: int) -> np.ndarray:
     [0.008, 0.009000000000000001, 0.01]
     """
     counts = np.arange(slots + 1, dtype=np.float64)
+    if isinstance(law, TokenLaw):
+        raise InputError("law: t(n, tokens); accepted here: LinearLaw, an array, or a function of n alone")
     if hasattr(law, "w_s"):
         times = float(law.w_s) + float(law.h_s) * counts
     elif callable(law):
@@ -53,8 +57,10 @@ def table(law: Any, slots: int) -> np.ndarray:
     return times
 
 
-def token_table(law: TokenLaw, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """(times, tokens) of a `TokenLaw` after checking it against the number of slots."""
+def token_table(law: Any, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """(times (slots + 1, k), tokens (k,)) of any law after checking it; k = 1 for one that is blind to tokens."""
+    if not isinstance(law, TokenLaw):
+        return table(law, slots)[:, None], np.zeros(1)
     times, tokens = np.asarray(law.times_s, np.float64), np.asarray(law.tokens, np.float64)
     if times.shape != (slots + 1, tokens.size) or tokens.size < 2 or not (np.diff(tokens) > 0).all():
         raise InputError(f"law: times {times.shape} over {tokens.size} token counts for {slots} slots; "
@@ -64,4 +70,29 @@ def token_table(law: TokenLaw, slots: int) -> tuple[np.ndarray, np.ndarray]:
     return times, tokens
 
 
-__all__ = ["LinearLaw", "TokenLaw", "table", "token_table"]
+def token_tables(laws: Sequence[Any], slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """(times (laws, most slots + 1, k), tokens (laws, k)) of several laws; shorter grids go on in a straight line."""
+    tables = [token_table(law, count) for law, count in zip(laws, slots, strict=True)]
+    width = max(tokens.size for _, tokens in tables)
+    times, grid = np.zeros((len(tables), max(slots) + 1, width)), np.zeros((len(tables), width))
+    for row, columns, (own, tokens) in zip(times, grid, tables, strict=True):
+        k = tokens.size
+        step = tokens[-1] - tokens[-2] if k > 1 else 1.0
+        rise = own[:, -1] - own[:, -2] if k > 1 else np.zeros(own.shape[0])
+        ahead = np.arange(1, width - k + 1)
+        columns[:] = np.concatenate([tokens, tokens[-1] + step * ahead])
+        row[: own.shape[0]] = np.concatenate([own, own[:, -1:] + rise[:, None] * ahead], axis=1)
+    return times, grid
+
+
+@inline
+def seconds(times, grid, n, tokens):
+    """t(n, tokens), linear between grid columns and beyond the last ones."""
+    if grid.size == 1:
+        return times[n, 0]
+    k = min(max(np.searchsorted(grid, tokens) - 1, 0), grid.size - 2)
+    part = (tokens - grid[k]) / (grid[k + 1] - grid[k])
+    return times[n, k] + part * (times[n, k + 1] - times[n, k])
+
+
+__all__ = ["LinearLaw", "TokenLaw", "seconds", "table", "token_table", "token_tables"]

@@ -148,7 +148,7 @@ def _enough(workload: Workload, pools: Sequence[Pool]) -> int:
             raise InputError(f"max_tokens = {pool.max_tokens:g}: no request of the workload fits this pool")
         chunks = np.ceil((workload.input_tokens - workload.cached_tokens)[fits] / pool.chunk_tokens)
         iterations = np.average(chunks + workload.output_tokens[fits], weights=workload.weight_frac[fits])
-        longest = max(longest, iterations * float(laws.table(pool.law, pool.slots)[-1]))
+        longest = max(longest, iterations * float(laws.token_table(pool.law, pool.slots)[0][-1].max()))
     return int(np.clip(40 * longest * float(workload.rate_rps), 20_000, 400_000))
 
 

@@ -1,0 +1,93 @@
+"""Fleets whose iterations depend on the tokens they process, against plain Python that steps through each iteration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels.sim import batching, fleet, stepwise
+from dmodels.sim.fleet import Change, Event, Policy, Pool
+from dmodels.sim.laws import LinearLaw, TokenLaw
+from dmodels.sim.requests import Prefill, Requests
+
+SLOTS = 6
+MODES = pytest.mark.parametrize("prefill", list(Prefill), ids=lambda mode: mode.name)
+
+
+def seconds(n, tokens):
+    """An iteration: weights, requests, tokens, and a bend where it becomes bound by arithmetic."""
+    return 6e-3 + 4e-4 * n + 3e-5 * np.maximum(tokens, 256)
+
+
+LAW = TokenLaw.tabulated(seconds, SLOTS, SLOTS * 512, points=25)  # a column at the bend, so that it is exact
+
+
+def traffic(n, rate_rps, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.cumsum(rng.exponential(1 / rate_rps, n)), rng.integers(1, 3000, n), rng.integers(1, 80, n)
+
+
+def same(a, b):
+    for name in ("admitted_s", "first_token_s", "end_s"):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=0, atol=1e-9, err_msg=name)
+
+
+@MODES
+@pytest.mark.parametrize("emits", [False, True])
+def test_a_fleet_of_one_steps_like_an_instance(prefill, emits):
+    arrival, prompt, output = traffic(500, 4.0)
+    cached = prompt // 3
+    pool = Pool(1, SLOTS, LAW, prefill=prefill, emits=emits)
+    slow = stepwise.simulate(Requests.checked(arrival, prompt, output, cached), seconds, SLOTS, prefill=prefill,
+                             emits=emits)  # fmt: skip
+    same(fleet.simulate(arrival, prompt, output, pool, cached_tokens=cached), slow)
+
+
+@given(data=st.data(), prefill=st.sampled_from(Prefill), emits=st.booleans())
+def test_exact_for_any_small_traffic(data, prefill, emits):
+    n = data.draw(st.integers(1, 15))
+    whole = lambda high: st.lists(st.integers(1, high), min_size=n, max_size=n)
+    # arrivals on the grid of iteration times, so that ties with the ends of iterations are common
+    arrival = np.sort(np.array(data.draw(whole(60)), float)) * 1e-3
+    prompt, output = np.array(data.draw(whole(60))), np.array(data.draw(whole(6)))
+    chunk = data.draw(st.sampled_from([1, 7, 16, 64]))
+    t = lambda n, tokens: 1e-3 * (1 + n + tokens)
+    law = TokenLaw.tabulated(t, SLOTS, 64, points=2)
+    pool = Pool(1, SLOTS, law, chunk_tokens=chunk, prefill=prefill, emits=emits)
+    requests = Requests.checked(arrival, prompt, output)
+    same(fleet.simulate(arrival, prompt, output, pool), stepwise.simulate(requests, t, SLOTS, chunk, prefill, emits))
+
+
+@MODES
+@pytest.mark.parametrize("policy", [Policy.JSQ, Policy.ROUND_ROBIN], ids=lambda p: p.name)
+def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
+    arrival, prompt, output = traffic(1500, 11.0)
+    served = fleet.simulate(arrival, prompt, output, Pool(3, SLOTS, LAW, prefill=prefill), policy)
+    for j in range(3):
+        mine = served.instance == j
+        alone = batching.simulate(arrival[mine], prompt[mine], output[mine], LAW, SLOTS, prefill=prefill)
+        np.testing.assert_allclose(served.end_s[mine], alone.end_s, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(served.first_token_s[mine], alone.first_token_s, rtol=0, atol=1e-9)
+
+
+def test_pools_with_and_without_tokens_side_by_side():
+    """Grids of different lengths stand in one table; each pool still follows its own law."""
+    arrival, prompt, output = traffic(1200, 9.0)
+    plain = LinearLaw(8e-3, 0.65e-3)
+    coarse = TokenLaw.tabulated(lambda n, tokens: 5e-3 + 1e-3 * n + 2e-5 * tokens, 3, 100.0, points=2)
+    pools = [Pool(1, 8, plain, 1500), Pool(1, SLOTS, LAW, 2500), Pool(1, 3, coarse, 4000)]
+    served = fleet.simulate(arrival, prompt, output, pools)
+    for j, pool in enumerate(pools):
+        mine = served.instance == j
+        alone = batching.simulate(arrival[mine], prompt[mine], output[mine], pool.law, pool.slots)
+        np.testing.assert_allclose(served.end_s[mine], alone.end_s, rtol=0, atol=1e-9)
+
+
+def test_a_slow_instance_takes_proportionally_longer():
+    plain = fleet.simulate([1.0], 1200, 100, Pool(1, SLOTS, LAW))
+    slow = fleet.simulate([1.0], 1200, 100, Pool(1, SLOTS, LAW), events=[Event(0.5, Change.SLOW, 0, 3.0)])
+    np.testing.assert_allclose(slow.e2e_s, 3 * plain.e2e_s, rtol=1e-9)
+    # two whole chunks and one of 176 tokens; then a token at a time
+    np.testing.assert_allclose(plain.e2e_s, 2 * seconds(1, 512) + seconds(1, 176) + 100 * seconds(1, 1), rtol=1e-12)

@@ -90,6 +90,15 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("control/token_budget_bounds", "miss_bound", "1.0", "2.0", 0, "stands in for a gap in lanes that are not taken"),
     ("control/regime", "update", "0.0", "1.0", 0, "a sample that is not kept"),
     ("control/regime", "update", "2", "3", 0, "capped at 2"),
+    ("models/pooling", "split_savings", "1.0", "2.0", 0, "the rate of a pool without requests"),
+    ("models/pooling", "split_savings", "1.0", "2.0", 3, "the rate of a pool without requests"),
+    ("models/workload", "between", "1.0", "2.0", 0, "a share of a whole is at most 1 already"),
+    ("models/workload", "condition", "0", "1", 1, "weights are made to sum to 1 once more"),
+    ("models/workload", "compress", "40", "41", 0, "one halving more, of a cell of 1e-12 of all"),
+    ("control/planner_stability", "limit", "200", "201", 0, "the bisection ended long before"),
+    ("control/planner_stability", "limit", "phase(middle) < 0", "phase(middle) <= 0", 0, "one float of a bisection"),
+    ("control/token_budget", "update", "0", "1", 0, "counts are whole: one token divides by one either way"),
+    ("control/token_budget", "deviation", "1.0", "2.0", 1, "divides 0, where nothing has been seen"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

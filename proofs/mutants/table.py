@@ -5,20 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .changes import Mutant
-from .check import Work
+from .check import SPEND_S, Work
 from .equivalent import reason
 from .targets import TARGETS
+
+#: Files of facts that were written because changes had survived.
+AFTERWARDS = "_facts.py"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One module: its changes, those that were run, those caught, caught by a page of proofs/, and equivalent ones."""
+    """One module: its changes, those that were run, those caught, by which kind of test first, and equivalent ones."""
 
     module: str
     changes: int
     ran: int
     caught: int
     by_page: int
+    by_fact: int
     survived: list[Mutant]
     equivalent: list[tuple[Mutant, str]]
 
@@ -46,6 +50,7 @@ def rows(work: Work) -> list[Row]:
                 len(ran),
                 len(ran) - len(alive),
                 sum(by.startswith("proofs/") for _, by in ran),
+                sum(by.split("::")[0].endswith(AFTERWARDS) for _, by in ran),
                 [m for m in alive if not reason(m)],
                 same,
             )
@@ -64,18 +69,23 @@ def markdown(found: list[Row]) -> str:
         "",
         "Made by `python -m proofs.mutants` (`make mutants`). Each change is of one sign, operator, inequality, "
         "constant, exponent or choice of one shipped formula; the tests that enter this formula then run, the "
-        "cheapest first, up to the first that fails. Changes that compute the same are listed with the reason, and not "
-        "counted.",
+        f"cheapest first, up to the first that fails or until {SPEND_S:g} CPU-seconds are spent. Changes that compute "
+        "the same are listed with the reason, and not counted.",
         "",
         f"**{total('caught'):,} of {total('ran') - same:,} changes caught: {share:.1%}.** "
-        f"{total('ran'):,} of the {total('changes'):,} possible changes were run (every n-th of each module), "
+        f"{total('ran'):,} of the {total('changes'):,} possible changes were run (all of a module, or every n-th), "
         f"{same} of them compute the same.",
+        "",
+        f"Changes that nothing noticed at first were answered by facts: {total('by_fact'):,} of those caught are "
+        f"noticed first by a file `*{AFTERWARDS}`, written afterwards. (Facts are cheap and so are asked first: others "
+        "might have noticed some of these too.)",
         *(["", f"Not run yet: {', '.join(missing)}."] if missing else []),
         "",
-        "| module | changes | run | caught | first by a page of proofs/ | equivalent | share |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| module | changes | run | caught | by a page of proofs/ | by a fact afterwards | equivalent | share |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(
-            f"| {r.module} | {r.changes} | {r.ran} | {r.caught} | {r.by_page} | {len(r.equivalent)} | {r.share:.1%} |"
+            f"| {r.module} | {r.changes} | {r.ran} | {r.caught} | {r.by_page} | {r.by_fact} | {len(r.equivalent)} "
+            f"| {r.share:.1%} |"
             for r in found
         ),
         "",

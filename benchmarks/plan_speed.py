@@ -31,7 +31,7 @@ def numpy_point(cells, row: int, instances: np.ndarray, rate_rps: float) -> dict
     steps, r, slo = (jax.tree.map(take, tree) for tree in (cells.steps, cells.requests, cells.slo))
     x = rate_rps * r.share_frac / instances
     slots = max(min(take(cells.slots_count), 256.0 * take(cells.dp)), 1.0)
-    mean_at = lambda x: np.interp(x, steps.arrival_rps, steps.mean_step_s)
+    mean_at = lambda x: 1.0 / np.interp(x, steps.arrival_rps, 1.0 / steps.mean_step_s)
     n = np.minimum(x * r.output_tokens * mean_at(x), slots)
     over = (r.output_tokens > 0) & (x > np.interp(slots, steps.decode_count, steps.arrival_rps))
     at = lambda n: [np.interp(n, steps.decode_count, y) for y in (steps.alone_s, steps.extra_s)]

@@ -74,9 +74,14 @@ class StepTable(Record):
         return _piecewise_linear(n, self.decode_count, self.alone_s, self.extra_s)
 
     def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
-        """Requests that decode at x arrivals a second, and whether `slots` are too few for them."""
+        """Requests that decode at x arrivals a second, and whether `slots` are too few for them.
+
+        If a mean step takes a + b n, then n = x E[O] (a + b n), so that the steps a second, (1 - x E[O] b)/a, are what
+        is linear in x.
+        """
         (most,) = _piecewise_linear(slots, self.decode_count, self.arrival_rps)
-        (mean_step,) = _piecewise_linear(x, self.arrival_rps, self.mean_step_s)
+        (steps_per_s,) = _piecewise_linear(x, self.arrival_rps, safe_divide(1.0, self.mean_step_s, 0.0))
+        mean_step = safe_divide(1.0, steps_per_s, 1e300)
         return jnp.minimum(x * output_tokens * mean_step, slots), (output_tokens > 0) & (x > most)
 
 

@@ -87,12 +87,16 @@ def best_bound(game: PlacementGame, target_s: float | None = None, iterations: i
 
 def first_prices(a: Arrays, tier: np.ndarray) -> np.ndarray:
     """(n, T): what one more byte of each tier would save everybody at the placement `tier`, others as they are."""
-    near = kernels.nearest_two(tier, a.access, a.distance, a.recompute)
+    n, m = a.demand.shape
+    saved = np.empty((a.access.shape[1], m, n))
+    access = np.ascontiguousarray(a.access.T)
+    loop = lambda start, stop: kernels.savings(start, stop, tier, a.demand, access, a.distance, a.recompute, saved)
+    share(loop, m, 1e-9 * n * n * m)
     out = np.zeros(a.access.shape)
-    for i in range(len(tier)):
-        cost = kernels.everybodys(a.demand, a.access, a.distance, *near, i)
-        room = np.where(np.isfinite(a.capacity[i]), np.minimum(a.slots[i], cost.shape[0]), cost.shape[0])
-        s = transport(cost, np.append(room, cost.shape[0]).astype(float))
+    for i in range(n):
+        cost = np.append(-saved[:, :, i].T, np.zeros((m, 1)), axis=1)
+        room = np.where(np.isfinite(a.capacity[i]), np.minimum(a.slots[i], m), m)
+        s = transport(cost, np.append(room, m).astype(float))
         out[i] = np.maximum(-s.certificate["column_duals"][:-1], 0.0) / a.size.mean()
     return out
 

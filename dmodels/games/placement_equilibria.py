@@ -44,10 +44,17 @@ class Equilibria(NamedTuple):
 
 
 def profiles_count(game: PlacementGame) -> float:
-    """How many profiles there are: the product of the workers' ways to fill their tiers, unused places included."""
+    """How many profiles there are: the product of the workers' ways to fill their tiers, unused places included.
+
+    inf where one worker alone has more than 1e15 ways.
+    """
     a = game.arrays()
+    m = a.demand.shape[1]
+    most = min(int(a.slots.max(initial=0)), m // 2)
+    if a.alike and math.lgamma(m + 1) - math.lgamma(most + 1) - math.lgamma(m - most + 1) > math.log(1e15):
+        return math.inf  # ways to fill the largest tier alone; the exact number would take long
     if a.alike:  # ways of placing k_1, ..., k_T of m blocks
-        ways = [_ways(a.demand.shape[1], tuple(slots)) for slots in a.slots.tolist()]
+        ways = [_ways(m, tuple(slots)) for slots in a.slots.tolist()]
     elif (a.access.shape[1] + 1) ** a.demand.shape[1] > 1e7:
         return math.inf
     else:

@@ -171,3 +171,37 @@ def gains(demand, access, distance, best, b, out):
                 if v < best[k]:
                     s += demand[k, b] * (best[k] - v)
             out[j, t] = s
+
+
+@njit(**_JIT)
+def savings(start, stop, tier, demand, access, distance, recompute, out):
+    """Blocks start..stop-1 of out (T, m, n): what all workers save if i keeps the block in tier t, against not at all.
+
+    `access` is (T, n) here, so that the innermost loop is one of vectors.
+    """
+    tiers, n = access.shape
+    first, second = np.empty(n), np.empty(n)
+    server = np.empty(n, np.int64)
+    for b in range(start, stop):
+        first[:], second[:], server[:] = recompute[b], recompute[b], -1
+        for j in range(n):
+            if tier[j, b] >= 0:
+                for k in range(n):
+                    v = distance[k, j] + access[tier[j, b], j]
+                    if v < first[k]:
+                        second[k], first[k], server[k] = first[k], v, j
+                    elif v < second[k]:
+                        second[k] = v
+        for t in range(tiers):
+            saved, own = out[t, b], access[t]
+            saved[:] = 0.0
+            for k in range(n):
+                w, least, hop = demand[k, b], first[k], distance[k]
+                if w == 0.0:
+                    continue
+                for i in range(n):
+                    saved[i] += w * max(least - (hop[i] + own[i]), 0.0)
+                i = server[k]
+                if i >= 0:  # without its own copy k would read from the second
+                    v = hop[i] + own[i]
+                    saved[i] += w * (max(second[k] - v, 0.0) - max(least - v, 0.0))

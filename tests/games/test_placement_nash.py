@@ -118,6 +118,13 @@ def test_coordinated_play_lowers_the_social_cost_and_ends():
             assert t.social[same].min() >= s.value.social_s - 1e-9
 
 
+def test_profiles_of_large_games_are_not_counted_one_by_one():
+    three = PlacementGame(np.ones((2, 40_000)), [0.1, 1.0, 2.0], [64.0, 800.0, 1600.0], complete(2, 1.0), 5.0)
+    assert profiles_count(three) == np.inf
+    one_slot = PlacementGame(np.ones((2, 1000)), [1.0], [1.0], complete(2, 1.0), 5.0)
+    assert profiles_count(one_slot) == 1001**2
+
+
 def test_a_game_that_is_too_large_is_refused_with_its_size():
     game = PlacementGame(np.ones((20, 20)), [1.0], [5.0], complete(20, 1.0), 5.0)
     with pytest.raises(InputError, match="profiles; accepted are at most"):

@@ -104,6 +104,8 @@ SIZES = ["blocks", "GiB", "optimum", "LRU", "KVBM", "LFU", "Che, shuffled", "rec
          "prefill [ms]"]  # fmt: skip
 BUY = ["buy", "GiB", "price [$]", "hit rate", "first token [ms]", "saves [$/h]", "paid back [h]"]
 LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits", "saves [$/h]"]
+POOLED = ["requests", "alone [ms]", "pool, each for itself [ms]", "pool, run centrally [ms]", "no less than [ms]",
+          "pooling saves", "central placement saves"]  # fmt: skip
 
 
 def _tier_rows(answer: Any) -> list[list[Any]]:
@@ -143,12 +145,22 @@ def _layout_rows(answer: Any) -> list[list[Any]]:
     ]
 
 
+def _pooled_rows(answer: Any) -> list[list[Any]]:
+    return [
+        [row.name, *(1e3 * value for value in (row.isolated_s, row.selfish_s, row.coordinated_s, row.bound_s)),
+         f"{row.pooling_frac:.1%}", f"{row.coordination_frac:.1%} to {row.coordination_most_frac:.1%}"]
+        for row in answer.pooled
+    ]  # fmt: skip
+
+
 def _sections(answer: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
     found = [("Tiers as they are", TIERS, _tier_rows(answer)), ("By cache size", SIZES, _size_rows(answer))]
     if answer.purchases:
         found.append(("What to buy", BUY, _buy_rows(answer)))
     if answer.sharing is not None:
         found.append((f"HBM of {answer.sharing.workers} workers", LAYOUTS, _layout_rows(answer)))
+    if answer.pooled:
+        found.append(("The pool as a game: mean read of a block used before", POOLED, _pooled_rows(answer)))
     return found
 
 
@@ -190,6 +202,7 @@ def _plain(answer: Any) -> dict[str, Any]:
         "sharing": None
         if sharing is None
         else sharing._asdict() | {"layouts": [one._asdict() for one in sharing.layouts]},
+        "pooled": [one._asdict() for one in answer.pooled],
         "notes": answer.notes,
     }
 

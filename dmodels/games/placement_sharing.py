@@ -1,7 +1,6 @@
-r"""What a shared pool of KV caches is worth: alone, pooled and selfish, pooled and coordinated, and the bound on all.
+"""What a shared pool of KV caches is worth: alone, pooled and selfish, pooled and coordinated, and the bound on all.
 
-The costs of a block follow from hardware: a tier's access is its bytes over the tier's bandwidth plus a latency,
-recomputation is a prefill of the block's tokens (the latency model).
+`studies.place_game` makes the game of a trace and of a cluster's tiers, for `dmodels place`.
 """
 
 from __future__ import annotations
@@ -11,29 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.flags import describe
-from dmodels.core.hardware import GPU, Parallel
-from dmodels.core.model import Model
-from dmodels.core.records import Real, float64
-from dmodels.models.latency import prefill_s
 
 from .placement import Placement, PlacementGame, isolated_s
 from .placement_bound import best_bound
 from .placement_response import best_response_dynamics
-
-
-def access_s(block_bytes: Real, bytes_per_s: Real, latency_s: Real = 0.0) -> Real:
-    """Seconds of a read: latency plus bytes over bandwidth, for tiers or links alike.
-
-    >>> float(access_s(160 * 2**20, 25e9, 10e-6).round(6))  # 512 tokens of Llama-3-70B over 200 Gbit/s
-    0.006721
-    """
-    return np.asarray(latency_s, float) + np.asarray(block_bytes, float) / np.asarray(bytes_per_s, float)
-
-
-@float64
-def recompute_s(model: Model, gpu: GPU, parallel: Parallel, block_tokens: Real) -> np.ndarray:
-    """Gamma: seconds of a prefill of one block's tokens on an instance, by the latency model."""
-    return np.asarray(prefill_s(model, gpu, parallel, block_tokens))
 
 
 class Sharing(NamedTuple):

@@ -19,9 +19,11 @@ SIZE = "cache [blocks of 512 tokens]"
 def hit_rates(answer: Place, axes: Axes) -> None:
     """Hit rate of each policy by cache size, the optimum above them, and what popularities alone would say."""
     c = answer.curves
-    axes.axhline(answer.use.ceiling_frac, color=style.SOFT, linewidth=0.8)
-    axes.annotate(f"all but first uses: {answer.use.ceiling_frac:.1%}", (c.blocks[0], answer.use.ceiling_frac), (0, 3),
-                  textcoords="offset points", fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    for share, text in ((answer.use.ceiling_frac, "all but first uses"),
+                        (answer.use.warm_frac, "all but blocks used once (a cache that was warm)")):  # fmt: skip
+        axes.axhline(share, color=style.SOFT, linewidth=0.8)
+        axes.annotate(f"{text}: {share:.1%}", (c.blocks[0], share), (0, 3), textcoords="offset points",
+                      fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
     axes.plot(c.blocks, c.belady_frac, color=style.INK, linewidth=1.2, label="optimum (knows the future)")
     axes.plot(c.blocks, c.lru_frac, color=style.colour(0), linewidth=2.4, label="LRU")
     for place, name, values in ((1, "KVBM (doubling, decay)", c.kvbm_frac), (2, "LFU", c.lfu_frac)):
@@ -29,10 +31,10 @@ def hit_rates(answer: Place, axes: Axes) -> None:
                   linewidth=1.2, label=name)  # fmt: skip
     axes.plot(c.blocks, c.shuffled_frac, "--", color=style.colour(3), label="Che, trace in random order")
     axes.set(xscale="log", xlabel=SIZE, ylabel="block accesses that hit", title="Hit rate by policy")
-    axes.set_ylim(0, 1.12 * max(answer.use.ceiling_frac, 1e-3))
+    axes.set_ylim(0, 1.7 * max(answer.use.warm_frac, 1e-3))  # room for the legend
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     _decades(axes)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.87), **style.LEGEND)
+    axes.legend(loc="upper left", **style.LEGEND)
 
 
 def latency(answer: Place, axes: Axes) -> None:
@@ -96,6 +98,23 @@ def shared(answer: Place, axes: Axes) -> None:
     axes.legend(loc="upper left", **style.LEGEND)
 
 
+def pooled(answer: Place, axes: Axes) -> None:
+    """Mean read of a block used before: alone, in a pool of selfish workers, in one that is run centrally."""
+    kinds = ("alone", "pool, each for itself", "pool, run centrally")
+    high = 0.8 / len(kinds)
+    for place, kind in enumerate(kinds):
+        values = [1e3 * (row.isolated_s, row.selfish_s, row.coordinated_s)[place] for row in answer.pooled]
+        at = np.arange(len(values)) + (place - 1) * high
+        axes.barh(at, values, 0.9 * high, color=style.colour(place), label=kind)
+    for at, row in enumerate(answer.pooled):
+        axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2,
+                  label="no placement is faster" if at == 0 else None)  # fmt: skip
+    axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
+    axes.set_ylim(len(answer.pooled) + 0.1, -0.6)  # the first on top, room for the legend below
+    axes.set(xlabel="mean read of a block used before [ms]", title="The pool as a game")
+    axes.legend(loc="lower right", ncol=2, **style.LEGEND)
+
+
 def _decades(axes: Axes) -> None:
     """Sizes over several decades: a plain number at each."""
     axes.xaxis.set_major_locator(LogLocator(base=10.0, numticks=12))
@@ -105,7 +124,8 @@ def _decades(axes: Axes) -> None:
 
 def drawings(answer: Place) -> list[Callable[[Place, Axes], None]]:
     """The pictures that this answer has."""
-    return [hit_rates, latency, recomputed, externality, promotion, *([shared] if answer.sharing is not None else [])]
+    drawn = [hit_rates, latency, recomputed, externality, promotion]
+    return drawn + [shared] * (answer.sharing is not None) + [pooled] * bool(answer.pooled)
 
 
 def figure(answer: Place) -> Figure:

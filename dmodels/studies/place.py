@@ -22,8 +22,9 @@ from ..models.stack_distance import belady_distances, hit_frac, stack_distances,
 from ..models.trace import BLOCK_TOKENS, Trace
 from .place_buy import Purchase, cheapest, purchases
 from .place_cost import PrefillBill, Tier, at_sizes, bill
+from .place_game import Pooled, pooled
 from .place_notes import beyond_ceiling, notes
-from .place_sharing import Sharing, sharing
+from .place_sharing import Sharing, routes, sharing
 
 SIZES = 64  # sizes of the curves
 REPLAYED = 16  # of them, those at which policies without stack distances are replayed
@@ -99,6 +100,7 @@ class Place:
     purchases: list[Purchase]
     mix: Purchase | None
     sharing: Sharing | None
+    pooled: list[Pooled]  # the same workers as a game; empty for one worker
     problem: str  # why the target cannot be met; "" where it can
     notes: list[str] = field(default_factory=list)
 
@@ -126,7 +128,7 @@ def place(
     tiers                 fastest first; sizes are totals over the `workers`; the last may be unlimited (networked)
     target_hit_frac       share of block accesses that the tiers of limited size should serve
     target_first_token_s  bound on the mean over requests of loading plus remaining prefill, alone on an instance
-    workers               instances that share the tiers, or split them (see `place_sharing`)
+    workers               instances that share the tiers, or split them (see `place_sharing` and `place_game`)
     link_bytes_per_s      rate of a pool's reads from a peer's HBM; the GPU's scale-up link where None
     """
     if trace.block_ids is None:
@@ -140,7 +142,7 @@ def place(
                         for i in range(len(tiers))])  # fmt: skip
     costs = PrefillBill(trace, usable(distances, starts), model, gpu, parallel)
     state = bill(tiers, weights, distances, costs)
-    use = _use(trace, distances)
+    use = use_of(trace, distances)
     curves = _curves(trace, distances, costs, decay_s)
     promotion = _promotion(trace, state, decay_s)
     bought, mix, problem = [], None, ""
@@ -150,13 +152,14 @@ def place(
         if not problem:
             bought = purchases(state, tiers, weights, target_hit_frac, saved)
             mix, problem = cheapest(state, tiers, weights, target_hit_frac, target_first_token_s, saved)
-    shared = None
+    shared, game = None, []
     if workers > 1:
         link = float(gpu.nvlink_bytes_per_s_oneway) if link_bytes_per_s is None else link_bytes_per_s
-        shared = sharing(trace, state.blocks[0], workers, weights[0] / link if link > 0 else np.inf, costs,
-                         saved)
+        peer_s = weights[0] / link if link > 0 else np.inf
+        shared = sharing(trace, state.blocks[0], workers, peer_s, costs, saved)
+        game = pooled(trace, state, workers, peer_s, routes(trace, workers))
     found = Place(use, _rows(tiers, weights, state), state.access_s, state.first_token_s, state.recomputed_flop, curves,
-                  _vary(tiers, weights, state), promotion, bought, mix, shared, problem)  # fmt: skip
+                  _vary(tiers, weights, state), promotion, bought, mix, shared, game, problem)  # fmt: skip
     found.notes.extend(notes(found, tiers, state))
     return found
 
@@ -180,7 +183,8 @@ def _check(tiers, target, latency, workers) -> None:
         raise InputError(f"workers = {workers}: accepted are whole numbers from 1")
 
 
-def _use(trace: Trace, distances: np.ndarray) -> Use:
+def use_of(trace: Trace, distances: np.ndarray) -> Use:
+    """How a trace with these LRU stack distances (accesses,) uses its blocks."""
     uses, count = popularity(trace.block_ids)
     accesses, blocks = float(uses @ count), float(count.sum())
     once = float(count[uses == 1].sum())

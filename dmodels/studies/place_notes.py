@@ -57,6 +57,14 @@ def notes(found: Place, tiers: Sequence[Tier], state: State) -> list[str]:
             f"{together.hit_frac:.1%} with conversations kept together and {turn.hit_frac:.1%} with requests in turn, "
             f"which need {need} for the pool's hits."
         )
+    for game in found.pooled:
+        rests = "" if game.settled else " (selfish placement never settles)"
+        more = f"; a tenth more memory everywhere: {game.risk}" if game.risk else ""
+        said.append(
+            f"As a game, {game.name}: pooling HBM and the tiers below saves {game.pooling_frac:.1%} of the time of "
+            f"reads{rests}, central placement another {game.coordination_frac:.1%} to "
+            f"{game.coordination_most_frac:.1%}{more}."
+        )
     p = found.promotion
     best = (
         f"threshold {p.best:g} is best and takes {p.gain_frac:.2%} off the access latency of storing everything"

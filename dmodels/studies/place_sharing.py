@@ -34,9 +34,7 @@ class Sharing(NamedTuple):
     memory_factor: float  # memory that spread requests on caches of their own need, over the pool's, for its hits
 
 
-def sharing(
-    trace: Trace, size_blocks: float, workers: int, peer_s: float, costs: PrefillBill, saved: float
-) -> Sharing:
+def sharing(trace: Trace, size_blocks: float, workers: int, peer_s: float, costs: PrefillBill, saved: float) -> Sharing:
     """A pool of `size_blocks` against `workers` caches of an equal share each.
 
     Requests are spread in turn, or kept together: all that share their second block (the first one that differs
@@ -47,10 +45,8 @@ def sharing(
     """
     ids, starts = trace.block_ids, trace.block_starts
     requests = len(trace)
-    runs = {
-        "one pool": stack_distances(ids, starts),
-        "own caches, conversations kept together": _apart(trace, _by_conversation(trace, workers), workers),
-        "own caches, requests in turn": _apart(trace, np.arange(requests) % workers, workers),
+    runs = {"one pool": stack_distances(ids, starts)} | {
+        f"own caches, {name}": _apart(trace, route, workers) for name, route in routes(trace, workers).items()
     }
     sizes = np.unique(np.round(np.geomspace(workers, max(len(np.unique(ids)) * workers, workers + 1), 64)))
     curves, layouts = [], []
@@ -82,6 +78,12 @@ def _apart(trace: Trace, worker: np.ndarray, workers: int) -> np.ndarray:
         mine = at == w
         found[mine] = stack_distances(trace.block_ids[mine], np.concatenate([[0], np.cumsum(sizes[worker == w])]))
     return found
+
+
+def routes(trace: Trace, workers: int) -> dict[str, np.ndarray]:
+    """Worker of each request (requests,) in two ways: as `sharing` says."""
+    return {"conversations kept together": _by_conversation(trace, workers),
+            "requests in turn": np.arange(len(trace)) % workers}  # fmt: skip
 
 
 def _by_conversation(trace: Trace, workers: int) -> np.ndarray:

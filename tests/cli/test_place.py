@@ -87,8 +87,9 @@ def test_the_answer_as_json_and_a_page(tmp_path, capsys, trace):
     assert use["ceiling_frac"] == pytest.approx(1 - 241 / 1080)
     assert result["cheapest"]["hit_frac"] >= 0.7 and result["cheapest"]["usd"] > 0
     assert len(result["sharing"]["layouts"]) == 3
+    assert all(row["bound_s"] <= row["selfish_s"] <= row["isolated_s"] for row in result["pooled"])
     text = page.read_text()
-    assert text.count("<svg") == 6 and "What to buy" in text
+    assert text.count("<svg") == 7 and "The pool as a game" in text and "What to buy" in text
 
 
 def test_the_example_reads_the_trace_beside_it(tmp_path, capsys, monkeypatch):

@@ -13,7 +13,7 @@ from dmodels.games.placement_anarchy import price_of_anarchy
 from dmodels.games.placement_bound import best_bound, price_bound
 from dmodels.games.placement_networks import complete, fat_tree, line, two_level
 from dmodels.games.placement_optimum import greedy_optimum, social_optimum
-from dmodels.games.placement_sharing import access_s, recompute_s, value_of_sharing
+from dmodels.games.placement_sharing import value_of_sharing
 from tests.games.placement_brute import draw, truth
 
 
@@ -108,14 +108,3 @@ def test_sharing_is_ordered(seed):
     assert s.selfish.social_s <= s.isolated_s + 1e-9 == isolated_s(game).sum() + 1e-9
     low, high = s.coordination_frac
     assert 0 <= s.pooling_frac <= 1 and -1e-12 <= low <= high + 1e-12 and "pooling saves" in str(s)
-
-
-def test_block_costs_from_hardware():
-    from dmodels.catalog import gpu, model
-    from dmodels.core.hardware import Parallel
-
-    assert access_s(160 * 2**20, 25e9) == pytest.approx(6.71e-3, rel=1e-3)
-    llama, h100 = model("llama-3-70b"), gpu("h100_sxm")
-    one, two = (float(recompute_s(llama, h100, Parallel(tp=8), tokens)) for tokens in (512, 4096))
-    flops = 2 * 70e9 * 4096
-    assert 0 < one < two and two > flops / (8 * 989e12)  # never below the roofline of eight GPUs

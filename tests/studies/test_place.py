@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from itertools import pairwise
+
 import jax
 import numpy as np
 import pytest
 
-from dmodels import Parallel, Trace, catalog
+from dmodels import Parallel, Trace, catalog, read_trace
 from dmodels.core.errors import InputError
 from dmodels.models.latency import prefill_s
 from dmodels.models.prefix_cache import remaining_prefill_s
 from dmodels.models.stack_distance import stack_distances
-from dmodels.studies.place import place
+from dmodels.studies.place import place, use_of
 from dmodels.studies.place_cost import PrefillBill, Tier, at_sizes, bill
 
 GIB = 2.0**30
@@ -152,6 +156,36 @@ def test_requests_in_turn_lose_what_a_pool_keeps(answer):
     assert turn.ceiling_frac == pytest.approx(1 - first / len(TRACE.block_ids))
 
 
+def test_the_pool_as_a_game_reads_what_was_used_before(answer):
+    """Reads by a plain loop; alone, each worker keeps what it asks for most often, which is sorted by hand."""
+    assert [row.name for row in answer.pooled] == ["conversations kept together", "requests in turn"]
+    together, turn = answer.pooled
+    seen, reads = set(), [Counter() for _ in range(4)]
+    for i, (first, last) in enumerate(pairwise(TRACE.block_starts)):
+        for block in TRACE.block_ids[first:last]:
+            reads[i % 4][block] += block in seen
+            seen.add(block)
+    room = [int(size / 4 / BLOCK) for size in (4, 10, 20)]
+    miss, times = _state(tiers())[0].miss_s, [row["read_s"] for row in answer.tiers]
+    cost = 0.0
+    for count in reads:
+        often = sorted(count.values(), reverse=True)
+        at = np.repeat([*times, miss], [*room, max(len(often) - sum(room), 0)])[: len(often)]
+        cost += float(np.array(often) @ np.minimum(at, miss))
+    assert turn.isolated_s == pytest.approx(cost / sum(sum(c.values()) for c in reads))
+    for row in answer.pooled:
+        assert 0 < row.bound_s <= row.coordinated_s <= row.selfish_s * (1 + 1e-12) <= row.isolated_s * (1 + 1e-9)
+        assert row.pooling_frac == pytest.approx(1 - row.selfish_s / row.isolated_s)
+        assert row.coordination_frac <= row.coordination_most_frac
+    # kept together, workers share little but the system prompt, so that pooling is worth less
+    assert together.pooling_frac < turn.pooling_frac
+
+
+def test_without_a_link_a_pool_is_worth_nothing():
+    alone = place(TRACE, LLAMA, H100, TP4, tiers(), workers=4, link_bytes_per_s=1e-6)
+    assert [row.pooling_frac for row in alone.pooled] == pytest.approx([0.0, 0.0], abs=1e-12)
+
+
 def test_networked_storage_computes_nothing_again():
     far = place(TRACE, LLAMA, H100, TP4, tiers(1.0, 0.0, 0.0, read_bytes_per_s=10e9, latency_s=1e-3))
     assert far.recomputed_flop == 0
@@ -196,11 +230,28 @@ def test_a_trace_without_blocks_is_refused():
         place(Trace("x", np.zeros(1), np.ones(1), np.ones(1)), LLAMA, H100, TP4, tiers())
 
 
+def test_mooncakes_shares_by_a_plain_dictionary(shared_data):
+    """Half of the accesses are never reused, three quarters of the blocks; a cold cache saturates at 36.6 %."""
+    path = shared_data / "mooncake_conversation.jsonl"
+    uses, hits = Counter(), 0
+    for line in path.read_text().splitlines():
+        ids = json.loads(line)["hash_ids"]
+        hits += sum(block in uses for block in ids)  # an unlimited cache, empty at first
+        uses.update(ids)
+    once, accesses = sum(n == 1 for n in uses.values()), sum(uses.values())
+    trace = read_trace(path)
+    use = use_of(trace, stack_distances(trace.block_ids, trace.block_starts))
+    assert (use.requests_count, use.accesses_count, use.blocks_count) == (12_031, accesses, len(uses))
+    assert (accesses, len(uses), once, hits) == (288_500, 182_790, 138_646, 105_710)
+    assert use.ceiling_frac == pytest.approx(hits / accesses, rel=1e-12) == pytest.approx(0.366, abs=5e-4)
+    assert use.once_frac == pytest.approx(once / accesses, rel=1e-12) == pytest.approx(0.481, abs=5e-4)
+    assert use.once_blocks_frac == pytest.approx(once / len(uses), rel=1e-12) == pytest.approx(0.758, abs=5e-4)
+    assert use.warm_frac == pytest.approx(1 - once / accesses, rel=1e-12) == pytest.approx(0.519, abs=5e-4)
+
+
 @pytest.mark.slow
 def test_the_mooncake_trace(shared_data):
     """Nearly half the accesses are to blocks used once; 36.6 % is the ceiling; requests in turn hit a third of it."""
-    from dmodels import read_trace
-
     trace = read_trace(shared_data / "mooncake_conversation.jsonl")
     found = place(trace, LLAMA, H100, TP4, tiers(320, 1024, 2048), target_hit_frac=0.34, workers=8)
     assert found.use.once_frac == pytest.approx(0.4806, abs=1e-4)

@@ -65,7 +65,7 @@ def _known(model_name: str, gpu: str) -> str:
     novelty = quantiles().novelty(gpu, model_name)
     return {
         "known": f"calibrated on this model and {gpu}",
-        "pair": f"calibrated on this model and on {gpu}, not on the two together",
+        "pair": f"calibrated on this architecture and on {gpu}, not on this pair",
         "model": f"calibrated on {gpu} with other models",
     }[novelty]
 

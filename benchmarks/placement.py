@@ -137,11 +137,9 @@ def main() -> None:
     warm_up(rng)
     cases = {"fleet": fleets, "bound": bounds_beside_highs, "small": small_games}
     for name in sys.argv[1:] or cases:
-        rows = []
         for row in cases[name](rng):
             print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-            rows.append(row)
-        record("placement", rows)
+            record("placement", [row])
 
 
 if __name__ == "__main__":

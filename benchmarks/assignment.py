@@ -3,8 +3,9 @@
     python -m benchmarks.assignment
 
 Uniform costs, and costs whose columns are 2 to 5 distinct ones repeated (requests to workers with capacities). Every
-solver solves every cell in one run, interleaved, and must find the same optima. Rows go to results/assignment.jsonl,
-the figure to figures/assignment.png.
+solver solves every cell in one run, interleaved, and must find the same optima. Single matrices, one per call, are
+measured beside the peers' bare calls, which neither sum the costs nor prove anything. Rows go to
+results/assignment.jsonl, the figure to figures/assignment.png.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import numpy as np
 
 from dmodels.solvers import assign
 
-from .assignment_peers import assignment_peers
+from .assignment_peers import assignment_peers, single_peers
 from .registry import FIGURES, interleaved, record
 
 CELLS = [(1000, 8), (1000, 32), (200, 64), (50, 128), (10, 256), (4, 512)]
 BATCHES = [(b, 32) for b in (1, 10, 100, 1000)]
+SINGLES = (4, 8, 16, 32, 64, 128, 256)
 KINDS = ("uniform", "2 distinct columns", "5 distinct columns")
 
 #: optax under vmap needs minutes beyond this n.
@@ -63,13 +65,29 @@ def measure(repeats: int = 5) -> list[dict]:
     return rows
 
 
+def singles(repeats: int = 50) -> list[dict]:
+    """One uniform matrix per call."""
+    rows = []
+    for n in SINGLES:
+        cost = batch("uniform", 1, n)[0]
+        calls = max(1, 2_000 // n)
+        cases = {"dmodels": assign, **single_peers()}
+        several = {name: lambda solve=solve, cost=cost, calls=calls: [solve(cost) for _ in range(calls)]
+                   for name, solve in cases.items()}  # fmt: skip
+        took = {name: seconds / calls for name, seconds in interleaved(several, repeats).items()}
+        rows += [{"kind": "single", "batch": 1, "n": n, "solver": name, "matrices_per_second": 1 / seconds}
+                 for name, seconds in took.items()]  # fmt: skip
+        print(f"one {n:3d} x {n:3d}: " + ", ".join(f"{name} {1e6 * t:.1f} us" for name, t in took.items()), flush=True)
+    return rows
+
+
 def figure(rows: list[dict]) -> None:
     from dmodels.report import style
 
-    picture, (panels,) = style.panels(1, 3, 13, 4.4)
-    solvers = list(dict.fromkeys(r["solver"] for r in rows))
+    picture, (panels,) = style.panels(1, 4, 17, 4.4)
+    solvers = list(dict.fromkeys(r["solver"] for r in rows if r["kind"] != "single"))
     views = [("uniform", "n", CELLS), ("5 distinct columns", "n", CELLS), ("uniform", "batch", BATCHES)]
-    for axes, (kind, along, cells) in zip(panels, views, strict=True):
+    for axes, (kind, along, cells) in zip(panels[:3], views, strict=True):
         for k, solver in enumerate(solvers):
             line = [r for r in rows if r["kind"] == kind and r["solver"] == solver and (r["batch"], r["n"]) in cells]
             line = {(r["batch"], r["n"]): r["matrices_per_second"] for r in line}  # a cell may be in both lists
@@ -83,11 +101,20 @@ def figure(rows: list[dict]) -> None:
         ticks = sorted({cell[along == "n"] for cell in cells})
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
+    alike = {"dmodels": "dmodels", "SciPy": "SciPy loop", "lapx": "lapx loop"}
+    for solver, colour_of in alike.items():
+        line = {r["n"]: r["matrices_per_second"] for r in rows if r["kind"] == "single" and r["solver"] == solver}
+        panels[3].plot(list(line), list(line.values()), "o-" if solver == "dmodels" else "s--", markersize=4,
+                       color=style.colour(solvers.index(colour_of)) if colour_of in solvers else None)  # fmt: skip
+    panels[3].set(xscale="log", yscale="log", title="uniform, one matrix per call", ylabel="speed [matrices/s]",
+                  xlabel="n [rows]")  # fmt: skip
+    panels[3].set_xticks(SINGLES, [str(n) for n in SINGLES])
+    panels[3].minorticks_off()
     panels[0].legend(**style.LEGEND)
     style.save(picture, FIGURES / "assignment.png", dpi=120)
 
 
 if __name__ == "__main__":
-    everything = measure()
+    everything = measure() + singles()
     record("assignment", everything, "lapx", "optax")
     figure(everything)

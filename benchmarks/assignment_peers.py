@@ -64,6 +64,16 @@ def assignment_peers(threads: int = 2) -> dict[str, Batch]:
     return peers
 
 
+def single_peers() -> dict[str, Callable[[np.ndarray], object]]:
+    """Peers of `assign` on one matrix (n, n): the bare call, which sums no costs and proves nothing."""
+    peers: dict[str, Callable] = {"SciPy": linear_sum_assignment}
+    if importlib.util.find_spec("lap"):
+        import lap as lapx
+
+        peers["lapx"] = lapx.lapjv
+    return peers
+
+
 def transport_peers() -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
     """Peers of `transport` on one problem: cost (n, m), capacity (m,) -> least total."""
 

@@ -23,8 +23,8 @@ from .assignment_peers import transport_peers
 from .registry import FIGURES, interleaved, record
 
 #: Rows, columns, capacity of each column (of all, where one number stands for them).
-WINDOWS = [(64, 2, 64), (126, 2, 64), (200, 5, 64), (512, 5, (64, 96, 112, 112, 128)), (512, 5, 103), (512, 5, 128),
-           (508, 4, 128), (500, 8, 64), (512, 16, 40)]  # fmt: skip
+WINDOWS = [(64, 2, 64), (126, 2, 64), (200, 5, 64), (512, 5, (64, 96, 112, 112, 128)), (512, 5, 103), (512, 5, 115),
+           (512, 5, 128), (508, 4, 128), (500, 8, 64), (512, 16, 40)]  # fmt: skip
 SIZES = [(n, m) for m in (4, 16, 64) for n in (100, 1_000, 10_000, 100_000)]
 WINDOWS_AT_ONCE = 100
 

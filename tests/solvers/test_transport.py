@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -134,6 +135,39 @@ def test_samples_that_mislead():
     u, v = s.certificate["row_duals"], s.certificate["column_duals"]
     assert s.flags == 0 and (s.value.loads == capacity).all() and (cost - u[:, None] - v).min() >= -1e-12
     assert cost[np.arange(n), s.value.columns].sum() == pytest.approx(u.sum() + v @ capacity, rel=1e-12)
+
+
+@pytest.mark.parametrize("room", [0, 900])
+@pytest.mark.parametrize("kind", ["uniform", "ties", "one favourite", "clusters", "clusters apart", "forbidden"])
+def test_only_a_core_of_many_rows_moves(kind, room):
+    """At this size most rows are never touched by a path: the duals prove that they need not be."""
+    rng = np.random.default_rng([20, *kind.encode()])
+    n, m = 12_000, 6
+    if kind.startswith("clusters"):
+        cost = np.take(rng.random((9, m)), rng.integers(0, 9, n), axis=0)
+        cost += 1e-6 * kind.count("apart") * rng.random((n, m))
+    else:
+        cost = COSTS[kind](rng, (n, m))
+    cost[:, 0] = np.where(np.isinf(cost).all(1), 1.0, cost[:, 0])
+    capacity = np.full(m, n // m) + room
+    s = transport(cost, capacity)
+    u, v = s.certificate["row_duals"], s.certificate["column_duals"]
+    loads = np.bincount(s.value.columns, minlength=m)
+    assert s.flags == 0 and (loads <= capacity).all() and (s.value.loads == loads).all()
+    assert (cost - u[:, None] - v).min() >= -1e-12 and v.max() <= 0
+    total = cost[np.arange(n), s.value.columns].sum()
+    assert total == pytest.approx(u.sum() + v @ capacity, rel=1e-12) == pytest.approx(float(s.value.cost), rel=1e-12)
+
+
+def test_one_window_is_a_batch_of_one():
+    """A single problem takes a shorter way through the host: the same answer, certificate and flag come out of it."""
+    rng = np.random.default_rng(21)
+    for kind, room in (("uniform", 30), ("uniform", 0), ("one favourite", 5), ("ties", 0), ("forbidden", -1)):
+        cost, capacity = COSTS[kind](rng, (150, 3)), np.full(3, 50 + room)
+        alone, batch = transport(cost, capacity), transport(cost[None], capacity)
+        for ours, theirs in zip(jax.tree.leaves(alone), jax.tree.leaves(batch), strict=True):
+            np.testing.assert_array_equal(ours, theirs[0])
+            assert np.shape(ours) == theirs.shape[1:] and ours.dtype == theirs.dtype
 
 
 def test_no_limit_and_no_room():

@@ -2,8 +2,11 @@ r"""Levenberg-Marquardt for many rows that each feel few of many effects.
 
 A row's latencies depend on its own efficiencies only, and those on the dozen levels that the row belongs to. So JAX
 gives the derivative of every row by its efficiencies (one forward derivative per efficiency for all rows), and the
-normal equations are assembled from that as sparse matrices. The robust loss is reweighted at every step
+normal equations are assembled from that, level by level. The robust loss is reweighted at every step
 (iteratively reweighted least squares), and a step is taken only if it lowers the loss.
+
+optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows
+(benchmarks/fit_peers.py).
 """
 
 from __future__ import annotations

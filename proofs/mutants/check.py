@@ -23,7 +23,7 @@ from .changes import Mutant, changed, functions, mutants
 from .targets import TARGETS, WATCHED
 
 #: CPU seconds after which no further test is begun for one change: changed programs have to be compiled anew.
-SPEND_S = 12.0
+SPEND_S = 8.0
 #: Where a test is ended while it is first timed.
 TOO_LONG_S = 20.0
 
@@ -119,7 +119,7 @@ def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, unti
     for module in modules:
         for mutant in work.mutants(module)[::every]:
             known = work.results.get(mutant.key)
-            if known is not None and (not again or known["by"]):
+            if (known is None or bool(known["by"])) if again else known is not None:
                 continue
             if time.monotonic() > until:
                 work.save()

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control import congestion, phasor_baselines, planner, planner_stability, regime, token_budget
+from dmodels.control import congestion, phasor_baselines, phasor_flow, planner, planner_stability, regime, token_budget
 from dmodels.control import token_budget_bounds as bounds
 from dmodels.control import token_budget_threshold as threshold
 from dmodels.core.errors import InputError
@@ -163,3 +163,9 @@ def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
             token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True))  # fmt: skip
     for tokens in (5.0, 30.0):  # 8 and 1.3 bytes a token
         assert float(token_budget.update(start, 0, 40.0, tokens, rule).quantile[0]) == float(start.quantile[0])
+
+
+def test_a_pool_that_is_just_free_enough_is_not_helped():
+    """theta = 1/2: freeness 1/2 beside 1 is no trigger, and the freer pool can spare a worker."""
+    change = lambda p, d: int(phasor_flow.promote(phasor_flow.init(2.0, 2.0, 1.0), p, d, phasor_flow.settings(0.5))[1])
+    assert [change(1.0, 0.5), change(0.5, 1.0), change(1.0, 0.49), change(0.49, 1.0)] == [2, -2, -1, 1]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dmodels.core.hardware import GPU
+from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.units import GIB
 from dmodels.models import latency_terms as terms
+from dmodels.models.weights import runtime_bytes
 
 
 def test_narrow_weights_run_at_the_16_bit_peak_without_units_of_their_own():
@@ -36,3 +38,13 @@ def test_a_window_bounds_what_attention_computes():
     for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
         assert float(flop(model, 1000.0)) == pytest.approx(2 * 4 * 64 * 1100)
         assert float(flop(model, 10.0, 2.0)) == pytest.approx(4 * 64 * 20)
+
+
+def test_a_token_goes_to_two_of_eight_gpus_and_stays_on_an_eighth():
+    """8 tokens a GPU of 4,096 dimensions, 1 byte there and 2 back."""
+    model = Model(1, hidden_size=4096, n_experts=8, n_active_experts=2)
+    assert float(terms.expert_exchange_bytes(model, 64.0, Parallel(4.0, 1.0, 2.0, 8.0))) == 3 * 4096 * 8 * 2 * 7 / 8
+
+
+def test_two_gpus_have_communicators_and_one_has_none():
+    assert [float(runtime_bytes(Parallel(tp))) / GIB for tp in (1.0, 2.0)] == [0.5, 1.5]

@@ -146,7 +146,7 @@ def origin() -> np.ndarray:
     return np.array([_inverse(name, float(getattr(default, name))) for name in NAMES])
 
 
-def efficiency(u: jax.Array) -> Efficiency:
+def efficiency(u: jax.Array | np.ndarray) -> Efficiency:
     """Efficiencies of u (..., names)."""
     return Efficiency(**{name: _link(name, u[..., i]) for i, name in enumerate(NAMES)})
 

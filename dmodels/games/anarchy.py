@@ -118,8 +118,9 @@ def _where_cut(a: Arrays, nash: NashRange) -> NashRange:
             program = solve_program(programme(*one)).value
             floor[b] = np.clip(program["floor_s"], floor[b], best[b])
             ceiling[b] = np.clip(program["ceiling_s"], worst[b], ceiling[b])
-    costs = (cost.reshape(a.batch) for cost in (best, worst, np.minimum(floor, best), ceiling))
-    return NashRange(*costs, best_flow.reshape(nash.best_flow.shape), nash.worst_flow)
+    shape = lambda cost: cost.reshape(a.batch)
+    return NashRange(shape(best), shape(worst), shape(np.minimum(floor, best)), shape(ceiling),
+                     best_flow.reshape(nash.best_flow.shape), nash.worst_flow)  # fmt: skip
 
 
 def _smooth(a: Arrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from dmodels.core.errors import InputError
-from dmodels.core.units import parse
 
 from . import render
+from .options import quantity
 from .plan_inputs import PlanInputs, precision
 
 
@@ -58,8 +58,9 @@ def command(
     limits = None if thresholds is None else tuple(_number("thresholds", x) for x in thresholds.split(","))
     names = [name.strip() for name in gpu.split(",") if name.strip()]
     precisions = {"weights": _precisions(weights), "kv": _precisions(kv)}
-    bounds = (parse(ttft, "s"), parse(tpot, "s"), float("inf") if e2e is None else parse(e2e, "s"))
-    rate_rps = None if rate is None else parse(rate, "req/s")
+    latest = float("inf") if e2e is None else quantity("e2e", e2e, "s")
+    bounds = (quantity("ttft", ttft, "s"), quantity("tpot", tpot, "s"), latest)
+    rate_rps = None if rate is None else quantity("rate", rate, "req/s")
     for name, value in (
         ("max-num-seqs", max_num_seqs),
         ("max-num-batched-tokens", max_num_batched_tokens),

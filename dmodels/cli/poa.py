@@ -33,19 +33,22 @@ def command(
     """Parse, analyse, show."""
     from dmodels.core.errors import InputError
     from dmodels.core.flags import describe
-    from dmodels.core.units import parse
     from dmodels.studies.router_log import analyse
 
+    from .options import quantity
     from .render import as_json, print_table
 
-    baseline_s = None if baseline is None else parse(baseline, "s")
+    baseline_s = None if baseline is None else quantity("baseline", baseline, "s")
     if show_python:
         call = f"analyse({str(log)!r}, window={window}, step={step}, workers={worker}, limit={limit}, "
         call += f"capacity={capacity}, calibrate={calibrate}, load_aware={load_aware}, baseline_s={baseline_s})"
         print(f"from dmodels.studies.router_log import analyse\n\n{call}")
         return 0
-    if window < 1 or limit < 0 or capacity <= 0 or (step is not None and step < 1):
-        raise InputError(f"window {window}, step {step}, capacity {capacity:g}, limit {limit}; accepted: 1 or more")
+    for name, value, least in (("window", window, 1), ("step", step or 1, 1), ("limit", limit, 0)):
+        if value < least:
+            raise InputError(f"--{name} {value}: accepted are whole numbers from {least}")
+    if not 0 < capacity < float("inf"):
+        raise InputError(f"--capacity {capacity:g}: accepted are positive numbers")
     found = analyse(log, window, step, worker, limit, capacity, calibrate, load_aware, baseline_s)
     w, index = found.windows, found.windows.index
     if plot is not None:

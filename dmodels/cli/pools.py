@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from dmodels.core.errors import InputError
-from dmodels.core.units import parse
 
 from . import render
+from .options import quantity
 
 
 def command(
@@ -39,11 +39,11 @@ def command(
         bool, typer.Option("--show-python", help="print the library call instead of running it")
     ] = False,
 ) -> int:
-    base, step = _list("iteration", iteration, lambda text: parse(text, "s"), 2)
+    base, step = _list("iteration", iteration, lambda text: quantity("iteration", text, "s"), 2)
     factors = _list("headroom", headroom, _number, 3)
     limits = None if thresholds is None else _list("thresholds", thresholds, _number)
-    rate_rps = None if rate is None else parse(rate, "req/s")
-    dollars = float("nan") if price is None else parse(price, "USD/h")
+    rate_rps = None if rate is None else quantity("rate", rate, "req/s")
+    dollars = float("nan") if price is None else quantity("price", price, "USD/h")
     for name, value in (
         ("blocks", blocks),
         ("max-sequences", max_sequences),

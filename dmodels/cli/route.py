@@ -32,28 +32,28 @@ def command(
     import numpy as np
 
     from dmodels.core.errors import InputError
-    from dmodels.core.units import parse
 
+    from .options import quantity
     from .render import as_json, print_table
 
     def per_worker(name: str, text: str, read) -> list[float]:
         values = [read(part) for part in text.split(",")]
         if len(values) not in (1, workers):
-            raise InputError(f"{name} has {len(values)} values; accepted are 1 or {workers}, one per worker")
+            raise InputError(f"--{name} has {len(values)} values; accepted are 1 or {workers}, one per worker")
         return [float(v) for v in np.broadcast_to(values, workers)]
 
     def number(text: str) -> float:
         try:
             return float(text)
         except ValueError:
-            raise InputError(f"saturation {text!r}: accepted are numbers of requests") from None
+            raise InputError(f"--saturation {text!r}: accepted are numbers of requests") from None
 
     for name, value in (("requests", requests), ("workers", workers), ("prefixes", prefixes), ("runs", runs)):
         if value < 1:
-            raise InputError(f"{name} {value}; accepted are whole numbers from 1")
-    seconds = lambda text: parse(text, "s")
-    a_s, b_s, d_s = (per_worker(n, v, seconds) for n, v in (("a", a), ("b", b), ("d", d)))
-    n_sat, omega_s = per_worker("saturation", saturation, number), parse(omega, "s")
+            raise InputError(f"--{name} {value}: accepted are whole numbers from 1")
+    seconds = lambda name: lambda text: quantity(name, text, "s")
+    a_s, b_s, d_s = (per_worker(n, v, seconds(n)) for n, v in (("a", a), ("b", b), ("d", d)))
+    n_sat, omega_s = per_worker("saturation", saturation, number), quantity("omega", omega, "s")
     if show_python:
         print(f"""import numpy as np
 from dmodels.games.anarchy import price_of_anarchy

@@ -96,8 +96,10 @@ def read_scenario(path: str | Path, schema: type[Schema]) -> Schema:
     of the field, and the nearest names where a name is unknown."""
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text; a TOML file is accepted") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
     try:
         return schema.model_validate(content)
     except ValidationError as error:
@@ -118,7 +120,7 @@ def _first(error: ValidationError, schema: type[BaseModel]) -> str:
     text = found["msg"].removeprefix("Value error, ")
     given = found.get("input")
     shown = f" = {given!r}" if isinstance(given, str | int | float) and repr(given) not in text else ""
-    return f"{place}{shown}: {text[:1].lower() + text[1:]}"
+    return f"{place}{shown}: {text[:1].lower() + text[1:]}" if place else text
 
 
 def _fields(schema: type[BaseModel], where: list[str]) -> list[str]:

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from dmodels.core.errors import InputError, unknown
-from dmodels.core.units import parse
 
 from . import render, simulate_cluster
+from .options import quantity
 
 
 def command(
@@ -55,8 +55,8 @@ def command(
     texts = iteration.split(",")
     if len(texts) != 2:
         raise InputError(f"--iteration {iteration!r}: accepted are two times W,H, like '8 ms,0.65 ms'")
-    base, step = (parse(text, "s") for text in texts)
-    rate_rps = None if rate is None else parse(rate, "req/s")
+    base, step = (quantity("iteration", text, "s") for text in texts)
+    rate_rps = None if rate is None else quantity("rate", rate, "req/s")
     for name, value, low, high in (
         ("percentile", percentile, 0, 1), ("precision", precision, 0, 1), ("threshold", threshold, 0, float("inf")),
         ("instances", instances, 0, float("inf")), ("iteration", min(base, step + 1e-300), 0, float("inf")),

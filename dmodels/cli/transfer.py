@@ -16,9 +16,11 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library calls instead")] = False,
 ) -> int:
-    from dmodels.studies.transfer_scenario import read
+    from dmodels.studies.transfer_scenario import TransferScenario
 
-    asked = read(scenario)
+    from .scenario import read_scenario
+
+    asked = read_scenario(scenario, TransferScenario)
     if show_python:
         print(_python(scenario))
         return 0
@@ -100,9 +102,13 @@ def _show(answer: dict) -> None:
 def _python(path: Path) -> str:
     return "\n".join(
         [
-            "from dmodels.studies.transfer_scenario import read",
+            "import tomllib",
+            "from pathlib import Path",
+            "",
+            "from dmodels.studies.transfer_scenario import TransferScenario",
             "from dmodels.studies.transfer_study import study",
             "",
-            f"answer = study(read({str(path)!r}))     # share, policies, upgrades, staleness: lists of rows",
+            f"asked = TransferScenario(**tomllib.loads(Path({str(path)!r}).read_text(encoding='utf-8')))",
+            "answer = study(asked)     # share, policies, upgrades, staleness: lists of rows",
         ]
     )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dmodels.core.errors import InputError
 from dmodels.core.units import parse
 
 
@@ -34,7 +31,7 @@ _FOUR = Field(min_length=4, max_length=4)
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
 class ModelTable(_Table):
@@ -59,7 +56,6 @@ class FabricTable(_Table):
     nic: Rate | None = None
     rack_uplinks: Count = 64
     pod_uplinks: Count = 128
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
 class PoolTable(_Table):
@@ -67,7 +63,6 @@ class PoolTable(_Table):
 
     prefill_instances: Count = 4
     kv_memory: Bytes = "180 GB"
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
 class TrafficTable(_Table):
@@ -80,7 +75,6 @@ class TrafficTable(_Table):
     max_tokens: Annotated[float, Field(ge=1)] = 131072.0
     ttft_slo: Seconds = "5 s"
     shared_prefix: Annotated[float, Field(ge=0, le=1)] = 0.24
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
     @model_validator(mode="after")
     def _ordered(self) -> TrafficTable:
@@ -94,7 +88,6 @@ class PrefillTable(_Table):
 
     base: Seconds = "50 ms"
     per_token: Seconds = "68 us"
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
 class TelemetryTable(_Table):
@@ -104,7 +97,6 @@ class TelemetryTable(_Table):
     refresh: Seconds = "1 s"
     std: Share = 0.05
     correlation_time: Seconds = "60 s"
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
     @model_validator(mode="after")
     def _by_tier(self) -> TelemetryTable:
@@ -122,7 +114,6 @@ class RunTable(_Table):
     warmup: Seconds = "5 s"
     measure: Annotated[float, _quantity("s"), Field(gt=0)] = "15 s"
     contexts: list[Annotated[float, Field(ge=1)]] = [1024, 4096, 8192, 16384, 32768, 65536, 131072]
-    model_config = ConfigDict(extra="forbid", validate_default=True)
 
 
 class TransferScenario(_Table):
@@ -146,24 +137,3 @@ class TransferScenario(_Table):
                 "one instance at least must decode"
             )
         return self
-
-
-def read(path: str | Path) -> TransferScenario:
-    """The scenario of a TOML file; one line that names file, field, value and what is accepted if it is none."""
-    try:
-        with open(path, "rb") as file:
-            tables = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text; a TOML file is accepted") from None
-    try:
-        return TransferScenario(**tables)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        held = "" if isinstance(first.get("input"), dict) else f" {first.get('input')!r}:"
-        text = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            text = "no such field"
-        raise InputError(f"{path}: {where}{held} {text}" if where else f"{path}: {text}") from None

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_an_infeasible_plan_exits_with_1_and_names_the_fix(capsys):
     [
         (["--rate", "-5 req/s"], "rate_rps = -5"),
         (["--rate", "nan req/s"], "not a number"),
-        (["--rate", "5"], "unit is missing"),
+        (["--rate", "5"], "--rate '5': a unit is missing"),
         (["--gpu", "h1000"], "nearest are h100"),
         (["--model", "lama"], "nearest are llama"),
         (["--trace", "nofile.csv"], "nofile.csv: No such file"),
@@ -164,3 +165,12 @@ def test_help_names_every_command_and_imports_nothing_heavy():
 def test_an_unknown_command_names_the_nearest(capsys):
     assert main(["plam"]) == 2
     assert "plan" in capsys.readouterr().err
+
+
+def test_requests_beyond_the_context_of_the_config_are_told(tmp_path, capsys):
+    config = json.loads((Path(__file__).parents[2] / "examples" / "data" / "our-model" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
+    asked = ["plan", "--model", str(tmp_path / "config.json"), "--isl", "2000", "--osl", "100", "--rate", "1 req/s",
+             "--tp", "1", "--no-split", "--no-sensitivity"]  # fmt: skip
+    main(asked)
+    assert "takes 2,100 tokens" in (said := capsys.readouterr().err) and "allows 2,048" in said

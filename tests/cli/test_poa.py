@@ -86,7 +86,9 @@ def test_a_log_without_a_usable_row_is_one_line_and_exit_code_2(tmp_path, capsys
 def test_a_missing_file_and_a_bad_window_are_one_line(tmp_path, capsys):
     assert main(["poa", str(tmp_path / "none.jsonl")]) == 2
     assert main(["poa", write(tmp_path / "log.jsonl", rows(5)), "--window", "0"]) == 2
-    assert "window 0" in capsys.readouterr().err
+    assert "--window 0" in capsys.readouterr().err
+    assert main(["poa", write(tmp_path / "log.jsonl", rows(5)), "--capacity", "nan"]) == 2
+    assert "--capacity nan" in capsys.readouterr().err
 
 
 def test_plot_and_python(tmp_path, capsys):

@@ -1,0 +1,18 @@
+"""Values of options that are written as text."""
+
+from __future__ import annotations
+
+from dmodels.core.errors import InputError
+from dmodels.core.units import parse
+
+
+def quantity(option: str, text: str, unit: str) -> float:
+    """The number that `text` means in base unit `unit`; the mistake names the option.
+
+    >>> quantity("ttft", "80 ms", "s")
+    0.08
+    """
+    try:
+        return parse(text, unit)
+    except InputError as error:
+        raise InputError(f"--{option} {error}") from None

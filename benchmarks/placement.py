@@ -64,7 +64,7 @@ def warm_up(rng: np.random.Generator) -> None:
 def fleet(rng: np.random.Generator, name: str, distance: np.ndarray, access, capacity, iterations: int) -> dict:
     """One game of 200 workers and 20,000 blocks."""
     game = PlacementGame(demand(rng, 200, 20_000), access, capacity, distance, PREFILL_S)
-    nash, nash_wall, nash_cpu = timed(lambda: approximate_equilibrium(game, max_rounds=10))
+    nash, nash_wall, nash_cpu = timed(lambda: approximate_equilibrium(game))
     bound, bound_wall, bound_cpu = timed(lambda: best_bound(game, nash.value.social_s, iterations, nash.value.tier))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     row = {"case": "fleet", "network": name, "workers": 200, "blocks": 20_000, "access_s": list(access),

@@ -124,9 +124,7 @@ def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, unti
             if time.monotonic() > until:
                 work.save()
                 return
-            t0 = time.monotonic()
             by = _noticed(work, host, mutant, killers, known["at"] if known else 0.0)
-            print(f"TIME {time.monotonic()-t0:.2f} {by}", flush=True)
             work.results[mutant.key] = work.found[mutant.key] = {"by": by, "at": time.time()}
             if by:
                 killers[by] += 1

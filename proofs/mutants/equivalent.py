@@ -121,6 +121,11 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("models/che", "_used_within", "0.0", "1.0", 0, "stands in for a time in lanes that are not taken"),
     ("models/che", "_time", "capacity > 0.0", "capacity >= 0.0", 0, "without places the root is 0 too"),
     ("models/che", "_time", "0.5 * total", "0.5 / total", 0, "stands in for a size in lanes that are not taken"),
+    ("games/queueing", "DecodeBatch.__call__", "1.0", "2.0", 1, "stands in for a mean in lanes that are not taken"),
+    ("control/planner", "anarchy_driven", "1e-06", "2e-06", 0, "keeps 0/0 away, by 1e-6 of a cost or by 2e-6"),
+    ("control/planner", "anarchy_driven", "1e-06", "2e-06", 1, "keeps 0/0 away, by 1e-6 of a cost or by 2e-6"),
+    ("control/planner", "anarchy_driven", "price > threshold", "price >= threshold", 0, "one float of a quotient"),
+    ("models/energy_split", "best_split", "1", "2", 3, "an array longer than is read"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -69,6 +69,8 @@ def test_two_draws_are_two_workers_and_the_shorter_queue_wins():
     assert [pair(0.99, b) for b in (0.0, 0.34, 0.99)] == [0, 1, 2]  # against 0, 1, 2 from worker 3
     assert pair(0.25, 0.0) == 1 and pair(0.5, 0.99) == 2  # 1 against 2, 2 against 1: of equals, the first drawn
     assert [int(phasor_baselines.power_of_two(SEEN, jnp.array(d))) for d in ([1.0, 1.0], [1.0, 0.0])] == [2, 0]
+    two = phasor_baselines.Telemetry(*(x[2:] for x in SEEN))
+    assert [int(phasor_baselines.power_of_two(two, jnp.array(d))) for d in ([0.0, 1.0], [0.9, 1.0])] == [0, 0]
     alone = phasor_baselines.Telemetry(*(x[:1] for x in SEEN))
     assert int(phasor_baselines.power_of_two(alone, jnp.array([0.5, 0.5]))) == 0
 
@@ -91,7 +93,7 @@ def test_a_threshold_moves_with_the_share_of_failures_of_a_window():
         assert float(after(failed, served).windows) == 1.0
     silent = after(1.0, 0.0)
     assert (float(silent.threshold_tokens), float(silent.windows)) == (100.0, 0.0)
-    assert float(threshold.rate_slack(10.0, rule)) == pytest.approx(math.log(2e5) / 5)
+    assert float(threshold.rate_slack(10.0, threshold.settings(1.0, 2.0))) == pytest.approx(math.log(2) / 5)
     for wrong in ((0.0, 1.0, 0.5, 0.5), (1.0, 2.0, 1.5, 0.5), (1.0, 2.0, 0.5, 0.0)):
         with pytest.raises(InputError):
             threshold.settings(*wrong)
@@ -161,7 +163,7 @@ def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
     for tokens in (0.0, -1.0, math.inf, math.nan):
         assert all((new == old).all() for new, old in zip(
             token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True))  # fmt: skip
-    for tokens in (5.0, 30.0):  # 8 and 1.3 bytes a token
+    for tokens in (5.0, 30.0, 1e-6):  # 8 and 1.3 bytes a token, and more than there can be
         assert float(token_budget.update(start, 0, 40.0, tokens, rule).quantile[0]) == float(start.quantile[0])
 
 
@@ -169,3 +171,27 @@ def test_a_pool_that_is_just_free_enough_is_not_helped():
     """theta = 1/2: freeness 1/2 beside 1 is no trigger, and the freer pool can spare a worker."""
     change = lambda p, d: int(phasor_flow.promote(phasor_flow.init(2.0, 2.0, 1.0), p, d, phasor_flow.settings(0.5))[1])
     assert [change(1.0, 0.5), change(0.5, 1.0), change(1.0, 0.49), change(0.49, 1.0)] == [2, -2, -1, 1]
+
+
+def test_the_repaired_planner_goes_where_it_is_cheaper_by_one():
+    here = planner.Observation(4.0, 0.0, 0.0)
+    go = lambda cost, at: float(planner.best_response(lambda p, total, rate: cost(p))(at, 8.0, here))
+    valley = lambda p: (p - 3.0) ** 2
+    assert [go(valley, at) for at in (1.0, 3.0, 6.0)] == [1.0, 0.0, -1.0]
+    assert go(lambda p: -((p - 3.0) ** 2), 3.0) == 1.0  # as good both ways: prefill
+
+
+def test_the_anarchy_driven_planner_goes_all_the_way_or_nowhere():
+    here = planner.Observation(4.0, 0.0, 0.0)
+    push = planner.anarchy_driven(lambda p, total, rate: abs(p - 3.0), lambda total, rate: 3.0)
+    assert [float(push(at, 8.0, here)) for at in (1.0, 3.0, 5.0)] == [2.0, 0.0, -2.0]
+
+
+def test_replicas_in_proportion_to_what_the_forecast_needs():
+    """Four requests a second: two prefill workers of 2/s, four decoders of 1/s; of six workers two, of twelve four."""
+    push = planner.sla_target(2.0, 1.0)
+    assert [float(push(1.0, total, planner.Observation(4.0, 0.0, 0.0))) for total in (6.0, 12.0)] == [1.0, 3.0]
+
+
+def test_twice_the_step_needs_a_sixteenth_of_the_readings():
+    assert float(regime.curvature_samples(1.0, 2.0, 1.0, 4.0)) == pytest.approx(6.0)

@@ -76,4 +76,5 @@ def test_the_singleton_price_has_no_unit_and_no_pole():
     table = np.array([[1.0, 2.0, 3.0, 4.0]])
     assert [float(singleton_price(scale * table)) for scale in (1.0, 1e-3, 1e3)] == pytest.approx([4 / 3] * 3)
     assert np.isinf(singleton_price([[1.0, 2.0, np.inf]])) and np.isinf(singleton_price([[2.0, 1.0]]))
+    assert np.isinf(singleton_price([[np.inf, 1.0]]))
     assert float(singleton_price([[0.0, 0.0, 0.0]])) == 1.0

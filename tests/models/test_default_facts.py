@@ -39,6 +39,7 @@ NEUTRAL = {
     "models/pooling:savings": {"arrival_rps": 1},
     "models/prefix_cache:block_bytes": {"tp": 1},
     "models/queueing:closed_loop_knee": {"servers": 1},
+    "models/requests:requests_between": {"low_tokens": 0},
     "models/router:block_costs": {"omega": 1},
     "models/staleness:tier_staleness_tolerance": {"fast_in_flight": 0, "slow_in_flight": 0},
     "models/staleness:cost_staleness_tolerance": {"fixed_s_i": 0, "fixed_s_j": 0},

@@ -31,6 +31,8 @@ def test_what_no_leader_exceeds_with_one_place_above_and_below():
     """1 2 1 3 1: with the future known one place catches both returns of 1, one below it nothing more."""
     found = leader(np.array([1, 2, 1, 3, 1]), None, 1, [1.0], [1.0])
     assert found.bound_frac.tolist() == pytest.approx([0.4, 0.0])
+    both = leader(np.array([1, 2, 1, 2]), None, 1, [1.0], [1.0])  # one place keeps one of them, two keep both
+    assert both.bound_frac.tolist() == pytest.approx([0.25, 0.25])
     assert leader(np.array([], int), None, 1, [1.0], [1.0]).bound_frac.tolist() == [0.0, 0.0]
 
 

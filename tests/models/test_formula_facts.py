@@ -108,6 +108,11 @@ def test_bursts_do_not_depend_on_when_the_clock_started():
     assert both[0] == 0.0 and np.isnan(both[1])
 
 
+def test_the_busiest_window_is_compared_with_the_mean_one():
+    """Three arrivals, then one, in windows of a second: 3 over 2."""
+    assert burstiness(np.array([0.0, 0.1, 0.2, 1.5, 2.0]), 1.0).peak_to_mean_frac[0] == 1.5
+
+
 def test_bursts_are_looked_for_over_a_second_ten_and_a_minute():
     assert burstiness(np.arange(10.0)).window_s.tolist() == [1.0, 10.0, 60.0]
 

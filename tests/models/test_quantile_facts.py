@@ -32,6 +32,15 @@ def test_two_classes_are_solved_for(q):
     assert float(got) == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.parametrize("q", [0.6, 0.9, 0.98])
+def test_the_mixture_of_logistic_tails_is_solved_to_seven_digits(q):
+    mean, shape, gaps, weight = np.array([0.5, 2.0]), np.array([3.0, 9.0]), np.array([2.0, 20.0]), np.array([0.3, 0.7])
+    z = lambda u: 3 * np.sqrt(shape) * (u * np.cbrt(gaps / mean) - 1 + 1 / (9 * shape))
+    tail = lambda u: weight @ (1 / (1 + np.exp(1.5976 * z(u) + 0.07056 * z(u) ** 3))) - 1 + q
+    got = stalled_tpot_s(q, 0.02, *(jnp.array(x) for x in (mean, mean**2 / shape, gaps, weight)))
+    assert float(got) == pytest.approx(0.02 + optimize.brentq(tail, 1e-3, 3.0, xtol=1e-12) ** 3, rel=1e-7)
+
+
 def test_the_derivative_of_a_shuffled_trace_by_its_capacity():
     uses, count = jnp.array([2.0, 5.0]), jnp.array([30.0, 10.0])
     hit = lambda c: shuffled_hit_frac(c[None], uses, count)[0]

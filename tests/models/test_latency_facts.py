@@ -8,6 +8,7 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.units import GIB
 from dmodels.models import latency_terms as terms
+from dmodels.models.latency import Efficiency, step
 from dmodels.models.weights import runtime_bytes
 
 
@@ -48,3 +49,40 @@ def test_a_token_goes_to_two_of_eight_gpus_and_stays_on_an_eighth():
 
 def test_two_gpus_have_communicators_and_one_has_none():
     assert [float(runtime_bytes(Parallel(tp))) / GIB for tp in (1.0, 2.0)] == [0.5, 1.5]
+
+
+HALF = Efficiency(hbm_frac=0.5, flop_frac=0.5, link_frac=0.5, expert_imbalance=1.5)
+GPU_80 = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11)
+
+
+def test_one_request_reads_the_weights_once():
+    """16 GB at half of 2 TB/s; the multiplications take a hundredth of that and leave no trace in the fourth power."""
+    model = Model(10, 8, 64, hidden_size=4096, dense_params=8e9)
+    assert float(step(model, GPU_80, Parallel(1.0), 1.0, 0.0, 0.0, 0.0, HALF).matrix_s) == pytest.approx(
+        0.016, rel=1e-6
+    )
+
+
+def test_a_million_tokens_multiply_by_two_experts_each():
+    """2 FLOPs x 2 experts of 0.1 billion x 4 layers x a million, at half of 300 TFLOP/s; on two GPUs the busier of two
+    has a quarter more than the mean."""
+    model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1e8)
+    at = lambda *layout: float(step(model, GPU_80, Parallel(*layout), 0.0, 0.0, 1e6, 0.0, HALF).expert_s)
+    assert at(1.0) == pytest.approx(2 * 2 * 4e8 * 1e6 / 1.5e14, rel=1e-6)
+    assert at(2.0, 1.0, 1.0, 2.0) == pytest.approx(1.25 * at(1.0) / 2, rel=1e-6)
+
+
+def test_launches_by_layer_and_the_host_by_request():
+    """Ten layers of 32 us, four of them 67 us more, three requests of 15 us; with a prompt 200 us more a layer."""
+    model = Model(10, 8, 64, hidden_size=64, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
+    at = lambda prompt: float(step(model, GPU_80, Parallel(1.0), 3.0, 0.0, prompt, 0.0, HALF).overhead_s)
+    assert (at(0.0), at(9.0)) == pytest.approx((633e-6, 2633e-6))
+
+
+def test_two_gpus_reduce_twice_a_layer_or_exchange_once():
+    """A message of 4,096 x 2 bytes and a hop of 1.5 us at half of 400 GB/s; experts: there and back, 3 bytes."""
+    dense = Model(10, 8, 64, hidden_size=4096)
+    at = lambda model, *layout: float(step(model, GPU_80, Parallel(*layout), 1.0, 0.0, 0.0, 0.0, HALF).collective_s)
+    assert at(dense, 2.0) == pytest.approx(10 * 2 * (8192 / 2e11 + 1.5e-6))
+    sparse = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
+    assert at(sparse, 1.0, 1.0, 2.0, 2.0) == pytest.approx(4 * (3 * 4096 / 2 * 2 / 2 / 2e11 + 2 * 1.5e-6))

@@ -136,8 +136,13 @@ def _verify(answer) -> None:
 
     for checked in verify(answer, jax.random.key(0)):
         rows = [
-            [r.metric, r.predicted, r.measured.value, f"{r.measured.low:.4g} to {r.measured.high:.4g}",
-             f"{r.error_frac:+.1%}"]
+            [
+                r.metric,
+                r.predicted,
+                r.measured.value,
+                f"{r.measured.low:.4g} to {r.measured.high:.4g}",
+                f"{r.error_frac:+.1%}",
+            ]
             for r in checked.rows
         ]
         head = ["metric", "closed form", "simulated", "95 % interval", "error"]

@@ -189,8 +189,10 @@ def _beyond_context(asked: Any) -> list[str]:
     limit = float(asked.model.max_context_tokens)
     if not 0 < limit < longest:
         return []
-    return [f"the longest request takes {longest:,.0f} tokens, the config of {asked.model_name} allows {limit:,.0f}: "
-            "the engine refuses such a --max-model-len; take those requests out, or a model with a longer context"]
+    return [
+        f"the longest request takes {longest:,.0f} tokens, the config of {asked.model_name} allows {limit:,.0f}: "
+        "the engine refuses such a --max-model-len; take those requests out, or a model with a longer context"
+    ]
 
 
 def from_scenario(path: Path) -> PlanInputs:

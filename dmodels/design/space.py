@@ -1,7 +1,7 @@
 """Sweeps: any formula over named axes, in float64, labelled, with units and flags.
 
-    ds = sweep(concurrent_sequences, model=choice({...}), gpu=choice({...}), context_tokens=grid(8192, 65536), tp=8)
-    ds.slots_count.sel(gpu="MI300X", context_tokens=8192)
+ds = sweep(concurrent_sequences, model=choice({...}), gpu=choice({...}), context_tokens=grid(8192, 65536), tp=8)
+ds.slots_count.sel(gpu="MI300X", context_tokens=8192)
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def shuffled_hit_frac(capacity_blocks: Real, uses: Real, count: Real) -> Real:
     r"""Expected hit rate (sizes,) of LRU on a whole trace in random order, from an empty cache.
 
     A block used n times has its uses at n random instants of [0, 1]. One of the n - 1 gaps between them exceeds T with
-    probability $(1 - T)^n$, and so does the time without use before an instant: 
+    probability $(1 - T)^n$, and so does the time without use before an instant:
     $\sum_k m_k (n_k - 1)(1 - (1-T)^{n_k})$ hits in $\sum_k m_k n_k$ uses, with $\sum_k m_k (1 - (1-T)^{n_k}) = C$.
     First uses miss, so that it ends at $1 - \text{blocks}/\text{uses}$; Che's, in steady state, ends at 1.
 

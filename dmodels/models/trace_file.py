@@ -141,8 +141,10 @@ def _layout(where: str, names: Sequence[str], line: int) -> Layout:
                 raise TraceError(f"{where}: line {line}: a column name occurs twice; accepted: each once")
             return layout
     known = " | ".join(f"{x.time},{x.input},{x.output}" for x in LAYOUTS)
-    raise TraceError(f"{where}: line {line}: columns {short(','.join(names))} are unknown; accepted: {known}; "
-                     f"name yours time_s,input_tokens,output_tokens")
+    raise TraceError(
+        f"{where}: line {line}: columns {short(','.join(names))} are unknown; accepted: {known}; "
+        f"name yours time_s,input_tokens,output_tokens"
+    )
 
 
 def whole_numbers(where: str, name: str, values: Sequence[Any], lines: Sequence[int]) -> np.ndarray:

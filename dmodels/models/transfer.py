@@ -57,6 +57,7 @@ __all__ = [
     "worst_stale_regret_s",
 ]
 
+
 class PostPrefill(NamedTuple):
     """TTFT minus prefill, and its parts. `flags` says why a candidate is no candidate."""
 

@@ -328,4 +328,3 @@ def _set_background(s, fabric, level, by_link, now, refill_all):
     if refill_all:
         restate(s)
         refill(s, now)
-

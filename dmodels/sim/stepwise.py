@@ -141,4 +141,3 @@ def simulate(
         requests.arrival_s, column("admitted"), column("first"), column("end"), requests.output_tokens,
         np.array([r.preemptions for r in everyone], np.int64) if kv else None,
     )  # fmt: skip
-

@@ -279,5 +279,3 @@ def _batched(array: np.ndarray, batch: tuple[int, ...], axes: int) -> np.ndarray
     shared = math.prod(array.shape[: array.ndim - axes]) == 1
     array = array.reshape((1, *core)) if shared else np.broadcast_to(array, (*batch, *core)).reshape((-1, *core))
     return frozen(np.ascontiguousarray(array))
-
-

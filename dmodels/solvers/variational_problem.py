@@ -122,9 +122,7 @@ class Problem(eqx.Module):
         return out
 
 
-def read(
-    costs, constraints, bounds, x0, *, blocks, equalities, private, weights, params, unroll=False
-) -> Problem:
+def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights, params, unroll=False) -> Problem:
     """The `Problem` that the arguments of `variational_equilibrium` describe. Mistakes raise `InputError`."""
     with_params = params is not None
     params = jax.tree.map(_array, params)  # arrays, so that new numbers do not compile anew
@@ -193,8 +191,11 @@ def _items(spec) -> list:
 
 
 def _linear(spec) -> bool:
-    return isinstance(spec, Sequence) and len(spec) == 2 and not any(callable(part) for part in spec) and (
-        np.ndim(spec[0]) in (1, 2) and np.ndim(spec[1]) in (0, 1)
+    return (
+        isinstance(spec, Sequence)
+        and len(spec) == 2
+        and not any(callable(part) for part in spec)
+        and (np.ndim(spec[0]) in (1, 2) and np.ndim(spec[1]) in (0, 1))
     )
 
 
@@ -289,8 +290,10 @@ def _bounds(bounds, n: int):
     scipy_style = isinstance(bounds, list) and all(isinstance(p, tuple) for p in bounds)
     readings = [as_pairs, as_sides] if scipy_style else [as_sides, as_pairs]
     first = readings[0]()
-    if isinstance(first[0], jax.core.Tracer) or isinstance(first[1], jax.core.Tracer) or bool(
-        jnp.all(first[0] <= first[1]) & jnp.any(first[0] < first[1])
+    if (
+        isinstance(first[0], jax.core.Tracer)
+        or isinstance(first[1], jax.core.Tracer)
+        or bool(jnp.all(first[0] <= first[1]) & jnp.any(first[0] < first[1]))
     ):
         return first
     second = readings[1]()

@@ -189,7 +189,9 @@ def _requests(workload: Workload, stage: Stage) -> Requests:
         return requests.replace(output_tokens=0.0, output_edge_tokens=nothing, gap_tokens=NO_GAPS, output_scv=0.0)
     if stage.role == "decode":
         return requests.replace(
-            prefill_tokens=0.0, prefill_square=0.0, prefill_cube=0.0,
+            prefill_tokens=0.0,
+            prefill_square=0.0,
+            prefill_cube=0.0,
             prefill_edge_tokens=0.0 * requests.prefill_edge_tokens,
         )
     return requests

@@ -55,7 +55,7 @@ class PrefillQueue(Record):
         nodes = np.expand_dims(_NODES, tuple(range(jnp.ndim(mean))))
         service = jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma**2), -1) * jnp.exp(sigma[..., None] * nodes)
         left = self.ttft_slo_s[..., None] - service
-        in_time = left > 0
+        in_time = left >= 0  # on time to the second: late if it waits at all
         tail = wait_tail(jnp.where(in_time, left, 1.0), wait_probability[..., None], mean[..., None])
         missed = jnp.where(in_time, tail, 1.0) @ _WEIGHTS.astype(tail.dtype)
         return jnp.where(serves, missed, 1.0)

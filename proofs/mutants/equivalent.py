@@ -126,6 +126,12 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("control/planner", "anarchy_driven", "1e-06", "2e-06", 1, "keeps 0/0 away, by 1e-6 of a cost or by 2e-6"),
     ("control/planner", "anarchy_driven", "price > threshold", "price >= threshold", 0, "one float of a quotient"),
     ("models/energy_split", "best_split", "1", "2", 3, "an array longer than is read"),
+    ("control/planner", "anarchy_driven", "cost(prefill, total, seen.arrival_rps) + 1e-06",
+     "cost(prefill, total, seen.arrival_rps) - 1e-06", 0, "of no cost the price is -1 or 1: no move"),
+    ("games/queueing", "PrefillQueue.__call__",
+     "jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma ** 2), ... sigma[..., None] * nodes)",
+     "jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma ** 2), ... sigma[..., None] * nodes)", 0,
+     "divided by e^x instead of multiplied: the nodes are symmetric about 0"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -188,10 +188,18 @@ def test_the_anarchy_driven_planner_goes_all_the_way_or_nowhere():
 
 
 def test_replicas_in_proportion_to_what_the_forecast_needs():
-    """Four requests a second: two prefill workers of 2/s, four decoders of 1/s; of six workers two, of twelve four."""
-    push = planner.sla_target(2.0, 1.0)
-    assert [float(push(1.0, total, planner.Observation(4.0, 0.0, 0.0))) for total in (6.0, 12.0)] == [1.0, 3.0]
+    """Four requests a second: two prefill workers of 2/s, eight decoders of 1/2: of ten workers two, of twenty four."""
+    push = planner.sla_target(2.0, 0.5)
+    assert [float(push(1.0, total, planner.Observation(4.0, 0.0, 0.0))) for total in (10.0, 20.0)] == [1.0, 3.0]
 
 
 def test_twice_the_step_needs_a_sixteenth_of_the_readings():
     assert float(regime.curvature_samples(1.0, 2.0, 1.0, 4.0)) == pytest.approx(6.0)
+
+
+def test_nine_hits_make_up_for_one_miss_in_ten():
+    rule = token_budget.settings(miss_frac=0.1, step=0.05)
+    state = start = token_budget.init(1, rule)
+    for tokens in [20.0, *[1.0] * 9]:  # 1 byte a token, below the quantile of 4; then 20 of them above
+        state = token_budget.update(state, 0, 20.0, tokens, rule)
+    assert float(state.quantile[0]) == pytest.approx(float(start.quantile[0]), rel=1e-12)

@@ -19,6 +19,7 @@ def test_one_deterministic_server_of_two_gpus_at_half_load():
     """M/D/1, 0.5 s, one request a second: P(W > 0) = 1/2, waits decay in 0.5 s; the SLO leaves 0.5 s to wait."""
     queue = lambda slo_s: PrefillQueue(1.0, 0.5, 0.0, 0.5, slo_s)
     assert float(queue(1.0)(2.0)) == pytest.approx(0.5 * math.exp(-1), rel=1e-6)
+    assert float(queue(0.5)(2.0)) == pytest.approx(0.5, rel=1e-6)  # late if it waits at all
     assert float(queue(0.4)(2.0)) == 1.0 == float(queue(1.0)(0.9))  # slower alone; less than one server's load
 
 

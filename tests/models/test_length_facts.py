@@ -21,6 +21,10 @@ def test_shares_of_tenths_sum_to_one_exactly():
     assert float(whole(TEN).request_frac) == 1.0 == float(whole(TEN).work_frac)
 
 
+def test_a_request_of_nothing_is_all_the_work_there_is():
+    assert float(whole(Workload([0.0], [0.0], [1.0])).work_frac) == 1.0
+
+
 def test_a_total_that_carries_rounding_is_within_its_threshold():
     load = Workload([3.0 * (1 + 1e-13), 5.0], [1.0, 1.0], [0.5, 0.5])
     short, long = split(load, 4.0)

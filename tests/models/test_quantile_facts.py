@@ -32,7 +32,7 @@ def test_two_classes_are_solved_for(q):
     assert float(got) == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize("q", [0.6, 0.9, 0.98])
+@pytest.mark.parametrize("q", [0.02, 0.6, 0.9, 0.98])
 def test_the_mixture_of_logistic_tails_is_solved_to_seven_digits(q):
     mean, shape, gaps, weight = np.array([0.5, 2.0]), np.array([3.0, 9.0]), np.array([2.0, 20.0]), np.array([0.3, 0.7])
     z = lambda u: 3 * np.sqrt(shape) * (u * np.cbrt(gaps / mean) - 1 + 1 / (9 * shape))

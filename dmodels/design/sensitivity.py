@@ -15,7 +15,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 
-from .program import flagged, named, nested
+from .formula import flagged, named, nested
 from .space import sweep, zipped
 
 

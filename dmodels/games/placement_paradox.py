@@ -38,11 +38,6 @@ class Rise(NamedTuple):
         """The worst equilibrium rises."""
         return self.worst_s[1] > self.worst_s[0] * (1 + 1e-9)
 
-    @property
-    def best_paradox(self) -> bool:
-        """Even the best equilibrium rises."""
-        return self.best_s[1] > self.best_s[0] * (1 + 1e-9)
-
 
 def more_memory(game: PlacementGame, worker: int, tier: int = 0, extra_bytes: float | None = None) -> PlacementGame:
     """The game with more room in one tier of one worker; by default for one block (the largest)."""

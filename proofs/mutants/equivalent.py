@@ -132,6 +132,7 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
      "jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma ** 2), ... sigma[..., None] * nodes)",
      "jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma ** 2), ... sigma[..., None] * nodes)", 0,
      "divided by e^x instead of multiplied: the nodes are symmetric about 0"),
+    ("models/stalls", "_above", "700.0", "701.0", 0, "e^-700 and e^-701 are nothing beside 1"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -78,3 +78,8 @@ def test_the_game_of_a_model_reads_its_rooflines():
         200.0, 2.0, 4.0,
     )  # fmt: skip
     assert np.isfinite(float(game.cost(8.0)))
+    mixed = serving_game(
+        model, gpu, Workload([300.0, 3000.0], [200.0] * 2, [0.5, 0.5]), SLO(1.0, 0.05), 16.0, two, four
+    )
+    times = np.array([float(prefill_s(model, gpu, two, tokens)) for tokens in (300.0, 3000.0)])
+    assert float(mixed.prefill.service_scv) == pytest.approx(times.var() / times.mean() ** 2)

@@ -8,7 +8,7 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.units import GIB
 from dmodels.models import latency_terms as terms
-from dmodels.models.latency import Efficiency, step
+from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step
 from dmodels.models.weights import runtime_bytes
 
 
@@ -86,3 +86,17 @@ def test_two_gpus_reduce_twice_a_layer_or_exchange_once():
     assert at(dense, 2.0) == pytest.approx(10 * 2 * (8192 / 2e11 + 1.5e-6))
     sparse = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
     assert at(sparse, 1.0, 1.0, 2.0, 2.0) == pytest.approx(4 * (3 * 4096 / 2 * 2 / 2 / 2e11 + 2 * 1.5e-6))
+
+
+def test_a_step_with_one_prompt_alone_is_its_prefill():
+    model = Model(10, 8, 64, hidden_size=4096, n_q_heads=32, dense_params=8e9)
+    alone = prefill_s(model, GPU_80, Parallel(1.0), 1e5, HALF)
+    mixed = iteration_s(model, GPU_80, Parallel(1.0), 0.0, 0.0, 1e5, 0.0, HALF)
+    assert float(mixed) == pytest.approx(float(alone), rel=1e-12)
+
+
+def test_eight_sequences_read_their_caches():
+    """80 layers, 2 x 8 heads of 32 in 2 bytes: 80 KiB a token, 8 x 1,000 tokens, at 0.58 of 2 TB/s."""
+    model = Model(80, 8, 32, hidden_size=4096)
+    at = step(model, GPU_80, Parallel(1.0), 8.0, 1000.0, 0.0, 0.0, HALF).attention_s
+    assert float(at) == pytest.approx(8 * 1000 * 80 * 2 * 8 * 32 * 2 / (0.58 * 2e12), rel=1e-6)

@@ -25,18 +25,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.flags import Flag, flag_nonfinite, flag_where
-from ..core.records import Real, float64
+from ..core.flags import Flag
+from ..core.records import float64
 from ..solvers.blocks import in_blocks
-from ..solvers.bracket import chandrupatla, polished, sign_changes
 from ..solvers.interval import Roots, Unsupported, all_roots
 from ..solvers.solution import Solution
-from .resource_game import Game, Split, balance_of
+from .resource_game import Game
+from .resource_roots import ALIKE, MOST, optimum, scanned, unique
 
-GRID = 64  # cells of the sign scan
-MOST = 8  # equilibria that one game reports
 BLOCK = 1024  # games solved together
-ALIKE = 1e-6  # violation rates closer than this are the same to anyone who measures them
 
 
 @float64
@@ -56,11 +53,11 @@ def equilibrium(game: Game) -> Solution:
     >>> round(float(equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), 8)).value.prefill_gpus), 6)
     4.361468
     """
-    unique = game.convex
-    found = _batched(_unique if unique else _scanned, game)
+    proved = game.convex
+    found = _batched(unique if proved else scanned, game)
     if game_shape(game) or _traced(found):
         return found
-    return found if unique else _with_proof(game, found)
+    return found if proved else _with_proof(game, found)
 
 
 @float64
@@ -72,7 +69,7 @@ def social_optimum(game: Game) -> Solution:
     Global: all stationary points that a scan of S' brackets, and both ends, are compared.
     certificate: "slope" S'(x) (with the sign that a corner needs), "gap" to the best grid point (never positive).
     """
-    return _batched(_optimum, game)
+    return _batched(optimum, game)
 
 
 def game_shape(game: Game) -> tuple[int, ...]:
@@ -97,151 +94,6 @@ def _batched(solve: Callable, game: Game) -> Solution:
 
 def _traced(tree: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
-def _held(game: Game) -> Game:
-    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, game)
-
-
-def _split(game: Game, x: Real) -> Split:
-    """The record at x: `x` and the budget may be live in what is differentiated."""
-    prefill, decode = game.marginals(x)
-    y = game.budget_gpus - x
-    at_top = x >= game.budget_gpus
-    saved = jnp.where(at_top, prefill, jnp.where(x <= 0.0, decode, jnp.maximum(prefill, decode)))
-    return Split(x, y, game.prefill(x), game.decode(y, x), game.cost(x), saved)
-
-
-def _trouble(game: Game) -> Real:
-    """Flags of the game itself."""
-    total = game.budget_gpus
-    small = total < game.prefill_worker_gpus + game.decode_worker_gpus
-    weights = (game.prefill_weight >= 0) & (game.decode_weight >= 0)
-    return flag_where(~(total >= 0) | ~weights, Flag.OUT_OF_DOMAIN) | flag_where(small, Flag.INFEASIBLE)
-
-
-def _unique(game: Game) -> Solution:
-    """One root or a corner; for games whose families prove that g increases."""
-    held = _held(game)
-    total = jnp.maximum(held.budget_gpus, 0.0)
-    zero = jnp.zeros_like(total)
-    low, high = held.balance(zero), held.balance(total)
-    inside = (low < 0.0) & (high > 0.0)
-    corner = jnp.where(low >= 0.0, zero, total)
-    root = chandrupatla(
-        held.balance,
-        jnp.where(inside, zero, 0.5 * total),
-        jnp.where(inside, total, 0.5 * total),
-        jnp.where(inside, low, 0.0),
-        jnp.where(inside, high, 0.0),
-    )
-    value, slope = jax.value_and_grad(held.balance)(root)
-    # one Newton step cleans the last digits and carries the derivative in the game's parameters
-    root = root - jnp.where(jnp.abs(slope) > 0, value / jnp.where(slope == 0, 1.0, slope), 0.0)
-    root = jnp.clip(root, 0.0, total)
-    x = jnp.where(inside, polished(game.balance, root, slope), jnp.where(low >= 0.0, 0.0, game.budget_gpus))
-    x = jnp.where(total > 0, x, 0.0)
-    at = jnp.where(inside, root, corner)
-    prefill, decode = held.marginals(at)
-    certificate = {
-        "marginal_prefill": prefill,
-        "marginal_decode": decode,
-        "kkt_residual": _residual(at, decode - prefill, total),
-        "equilibria_count": jnp.ones_like(total),
-    }
-    flags = _trouble(held) | flag_nonfinite(x, prefill, decode)
-    certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(_split(game, x), certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
-
-
-def _residual(x, difference, total):
-    """Natural residual of the equilibrium: |g| inside, and at a corner only the part with the wrong sign."""
-    push = jnp.where(x <= 0.0, jnp.minimum(difference, 0.0), difference)
-    return jnp.abs(jnp.where(x >= total, jnp.maximum(push, 0.0), push))
-
-
-def _roots(function, grid, values):
-    """Up to `MOST` roots of `function` between grid points, NaN where there are fewer."""
-    middle = 0.5 * grid[-1]
-    left, there = sign_changes(values, MOST)
-    a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
-    a, b = jnp.where(there, a, middle), jnp.where(there, b, middle)
-    root = chandrupatla(jax.vmap(function), a, b, jnp.where(there, fa, 0.0), jnp.where(there, fb, 0.0))
-    return jnp.where(there, root, jnp.nan)
-
-
-def _scanned(game: Game) -> Solution:
-    """All equilibria that a sign scan brackets; the stable one with the least social cost."""
-    held = _held(game)
-    total = jnp.maximum(held.budget_gpus, 0.0)
-    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
-    prefill_saved, decode_saved = jax.vmap(held.marginals)(grid)
-    values, grid_costs = balance_of(prefill_saved, decode_saved), jax.vmap(held.cost)(grid)
-    roots = _roots(held.balance, grid, values)
-    corners = jnp.stack(
-        [jnp.where(values[0] >= 0.0, 0.0, jnp.nan), jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)]
-    )
-    near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)  # a root on the corner itself
-    points = jnp.sort(jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)]))
-    real = jnp.isfinite(points)
-    safe = jnp.where(real, points, 0.5 * total)
-    slope = jax.vmap(jax.grad(held.balance))(safe)
-    inner = (safe > 0.0) & (safe < total)
-    stable = real & (~inner | (slope > 0.0))
-    rank = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf) + jnp.where(stable, 0.0, 1e6)
-    best = jnp.argmin(rank)
-    root, at_low = safe[best], safe[best] <= 0.0
-    inside = inner[best]
-    moved = polished(game.balance, root, jnp.where(inside, slope[best], 0.0))
-    split = _split(game, jnp.where(inside, moved, jnp.where(at_low, 0.0, game.budget_gpus)))
-    prefill, decode = held.marginals(root)
-    bend = jnp.diff(decode_saved - prefill_saved)  # of g over each cell: positive where the uniqueness condition holds
-    alike = grid_costs <= jax.lax.stop_gradient(split.cost) + ALIKE
-    count = jnp.sum(jnp.where(real, 1.0, 0.0))
-    certificate = {
-        "marginal_prefill": prefill,
-        "marginal_decode": decode,
-        "kkt_residual": _residual(root, decode - prefill, total),
-        "equilibria_gpus": points,
-        "stable": stable,
-        "equilibria_count": count,
-        "least_slope": jnp.min(bend) / jnp.where(total > 0, total / GRID, 1.0),
-        "alike_low_gpus": jnp.min(jnp.where(alike, grid, root)),  # splits that cost the same to within ALIKE
-        "alike_high_gpus": jnp.max(jnp.where(alike, grid, root)),
-        "proved": jnp.zeros(()),
-    }
-    rising = jnp.any(prefill_saved < 0.0) | jnp.any(decode_saved < 0.0)
-    flat = jnp.all(prefill_saved == 0.0) & jnp.all(decode_saved == 0.0)
-    flags = (
-        _trouble(held)
-        | flag_where(~jnp.any(real), Flag.NOT_CONVERGED)
-        | flag_where((count > 1) | ~(jnp.min(bend) > 0.0), Flag.NOT_UNIQUE)
-        | flag_where(flat | rising, Flag.OUT_OF_DOMAIN)
-        | flag_nonfinite(jnp.sum(values), prefill, decode)
-    )
-    certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
-
-
-def _optimum(game: Game) -> Solution:
-    """Least cost over stationary points, ends and grid."""
-    held = _held(game)
-    total = jnp.maximum(held.budget_gpus, 0.0)
-    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
-    slope_of = jax.grad(held.cost)
-    points = jnp.concatenate([_roots(slope_of, grid, jax.vmap(slope_of)(grid)), grid])
-    real = jnp.isfinite(points)
-    costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
-    best = jnp.argmin(costs)
-    root = jnp.where(real, points, 0.0)[best]
-    inside = (root > 0.0) & (root < total)
-    slope, bend = jax.value_and_grad(slope_of)(root)
-    moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
-    split = _split(game, jnp.where(inside, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus)))
-    certificate = {"slope": _residual(root, slope, total), "gap": costs[best] - jnp.min(costs[MOST:])}
-    flags = _trouble(held) | flag_nonfinite(costs[best], slope)
-    certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
 
 
 @float64

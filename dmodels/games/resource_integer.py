@@ -10,7 +10,9 @@ import numpy as np
 from ..core.flags import Flag, flag_nonfinite, flag_where
 from ..core.records import Real, Record, float64, quantity
 from ..solvers.solution import Solution
-from .resource import ALIKE, Game, social_optimum
+from .resource import social_optimum
+from .resource_game import Game
+from .resource_roots import ALIKE
 
 
 class WholeSplit(Record):

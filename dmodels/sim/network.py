@@ -23,9 +23,10 @@ from dmodels.core.flags import Flag
 from dmodels.core.units import gbit_per_s
 from dmodels.models.batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 
-from .network_engine import UNREACHABLE, Jobs, Rules, run
+from .network_engine import run
 from .network_fabric import Fabric, fabric_problems, fat_tree, fat_tree_of_radix
 from .network_fill import max_min_rates
+from .network_state import UNREACHABLE, Jobs, Rules
 
 __all__ = [
     "Arrivals",

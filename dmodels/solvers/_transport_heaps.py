@@ -4,7 +4,8 @@ The m heaps of a column lie side by side in one arena (keys and row numbers), ea
 when one is full, the column's heaps are built anew, larger, at the arena's end. A heap keeps rows that have left j:
 they are dropped when they come to the top. `best` and `who` (m, m) hold every heap's top.
 
-A compiled caller is cached under its own file's date: touch `_transport_kernels.py` after a change here.
+Compiled callers are cached under their own files' dates: touch `_transport_flow.py` and `_transport_kernels.py` after a
+change here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Prices and choices of the transportation solver: a row's cheapest column, a column's open segment, a first guess.
 
-A compiled caller is cached under its own file's date: touch `_transport_kernels.py` after a change here.
+Compiled callers are cached under their own files' dates: touch `_transport_flow.py` and `_transport_kernels.py` after a
+change here.
 """
 
 from __future__ import annotations

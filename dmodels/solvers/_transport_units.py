@@ -1,6 +1,6 @@
 """Compiled loop of the semi-assignment problem: rows of one unit, columns of limited capacity.
 
-The same successive shortest paths as in `_transport_kernels`, for the case that occurs most and in less time: costs lie
+The same successive shortest paths as in `_transport_flow`, for the case that occurs most and in less time: costs lie
 column by column, and few rows take part in the paths (`_transport_paths`). Spare capacity is filled with rows that
 cost nothing anywhere: then every column is exactly full at the end, and prices are lowest where spare rows sit. What is
 not solved here (bad entries, no feasible placement, misleading prices) is left to the general loop.

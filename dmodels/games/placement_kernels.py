@@ -91,25 +91,8 @@ def costs(tier, demand, access, distance, recompute):
 def nearest_two(tier, access, distance, recompute):
     """Cheapest read of each (worker, block), who serves it (-1: a prefill), and the cheapest without that server."""
     n, m = tier.shape
-    first, second = np.empty((n, m)), np.empty((n, m))
-    server = np.full((n, m), -1, np.int16)
-    for i in range(n):
-        for b in range(m):
-            first[i, b] = recompute[b]
-            second[i, b] = recompute[b]
-        for j in range(n):
-            if distance[i, j] == np.inf:
-                continue
-            for b in range(m):
-                t = tier[j, b]
-                if t >= 0:
-                    v = distance[i, j] + access[j, t]
-                    if v < first[i, b]:
-                        second[i, b] = first[i, b]
-                        first[i, b] = v
-                        server[i, b] = j
-                    elif v < second[i, b]:
-                        second[i, b] = v
+    first, second, server = np.empty((n, m)), np.empty((n, m)), np.empty((n, m), np.int16)
+    renew(tier, access, distance, recompute, np.arange(m), first, second, server)
     return first, second, server
 
 

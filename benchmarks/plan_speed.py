@@ -67,7 +67,7 @@ def numpy_point(cells, row: int, instances: np.ndarray, rate_rps: float) -> dict
         p_wait = np.where(second > 0, np.minimum(2 * wait**2 / second, 1), 0.0)
         over = over | (rho >= 1) | (room_left <= 0)
         per_token = take(cells.pp) * (one / prompt if prompt > 0 else 0.0) + take(cells.transfer_s_per_token)
-        fixed = take(cells.prompt_s) + 1.5 * step
+        fixed = take(cells.prompt_s) + (1 + take(cells.wait_steps)) * step
         prompts = np.multiply.outer(per_token * np.ones_like(x), r.prefill_edge_tokens)
         own = fixed[:, None] + step[:, None] * (LEVELS - 0.5) + prompts
         ttft = _sum_quantile(float(slo.percentile), p_wait, wait, own)

@@ -170,8 +170,8 @@ class Roofline(NamedTuple):
 
 def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
             slo: SLO | None = None, engine: Engine | None = None, prompt_s: Real = 0.0,
-            transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0,
-            pp: Real = 1.0) -> Operating:  # fmt: skip
+            transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0, pp: Real = 1.0,
+            wait_steps: Real = 0.5) -> Operating:  # fmt: skip
     """Steady state of an instance that `arrival_rps` requests a second reach, with memory for `slots_count` of them.
 
     prompt_s              host time of a prompt before its first step (tokenizer, scheduling)
@@ -179,6 +179,8 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     slowdown              factor on every time: 1 for the calibrated model, its interval's ends for the error bar
     dp                    ranks of attention data parallelism, each with its own batch limit
     pp                    pipeline stages: they fill each other's time, but one prompt passes them one after another
+    wait_steps            steps from arrival to first token beyond the prompt's own: 0.5 until the next one begins, and
+                          what the engine takes to see a prompt and to send its first token (`Efficiency.wait_steps`)
 
     `requests` with output_tokens 0 makes a prefill worker, with prefill_tokens 0 a decode worker.
     Flags: OVERLOAD where there is no steady state, NO_FIT where no request fits, SLO_MISS.
@@ -233,7 +235,7 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     overload = overload | (prefill_busy >= 1.0) | (spare <= 0.0)
 
     per_token = pp * safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
-    fixed = prompt_s + 1.5 * mean_step  # half a step until the next one begins (a whole one at worst), and that one
+    fixed = prompt_s + (1.0 + wait_steps) * mean_step
     begins = fixed[..., None] + mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
     own = begins + per_token[..., None] * requests.prefill_edge_tokens
     q = slo.percentile

@@ -100,6 +100,7 @@ class Cells(NamedTuple):
     budget_bytes: Real  # for KV, per GPU
     longest_bytes: Real  # KV of the longest request, per GPU
     prompt_s: Real
+    wait_steps: Real
     transfer_s_per_token: Real
     dp: Real
     pp: Real
@@ -136,7 +137,9 @@ def cells(
     promised = SLO(slo.ttft_s * share, tpot, np.broadcast_to(slo.e2e_s, share.shape), percentile)
     lengths = [_support(small, stage, own) for stage, own in zip(stages, each, strict=True)]
     inputs, outputs, weights = (np.stack(column) for column in zip(*lengths, strict=True))
-    prefill = np.array([float(stage.role == "prefill") for stage in stages])
+    prefill, decode = (np.array([float(stage.role == role) for stage in stages]) for role in ("prefill", "decode"))
+    e = instances.efficiency
+    ranks = np.where(instances.parallel.dp > 1, e.dp_wait_steps, 0.0)
     memory, steps = _size(instances, requests, inputs, outputs, weights, float(engine.max_num_batched_tokens))
 
     def flat(leaf, first_axes: int = 2):  # (layouts or 1, stages or 1, ...) -> (cells, 1, ...)
@@ -153,7 +156,8 @@ def cells(
         slots_count=flat(memory["slots_count"]),
         budget_bytes=by_layout(memory["budget_bytes"]),
         longest_bytes=flat(memory["longest_bytes"]),
-        prompt_s=by_layout(1e-3 * np.asarray(instances.efficiency.prompt_ms)),
+        prompt_s=flat(1e-3 * np.asarray(e.prompt_ms)[:, None] * (1.0 - decode)),
+        wait_steps=flat(np.where(prefill, 0.5, (e.wait_steps + ranks)[:, None])),
         transfer_s_per_token=flat(np.asarray(memory["transfer_s_per_token"])[:, None] * prefill),
         dp=by_layout(instances.parallel.dp),
         pp=by_layout(instances.parallel.pp),

@@ -40,7 +40,7 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
     """
     arrival = rate_rps * cells.requests.share_frac / instances
     point = operate(cells.steps, cells.requests, arrival, cells.slots_count, cells.slo, engine, cells.prompt_s,
-                    cells.transfer_s_per_token, slowdown, cells.dp, cells.pp)  # fmt: skip
+                    cells.transfer_s_per_token, slowdown, cells.dp, cells.pp, cells.wait_steps)  # fmt: skip
     unfit = flag_where(cells.longest_bytes > cells.budget_bytes, Flag.NO_FIT)
     return point._replace(flags=point.flags | unfit)
 

@@ -16,6 +16,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Roofline, operate, step_table
 from dmodels.models.latency import Efficiency
+from dmodels.models.latency_serving import serve
 from dmodels.models.queueing import fluid_occupancy
 from dmodels.models.requests import LEVELS, requests_between
 
@@ -125,6 +126,17 @@ def test_derivatives_are_those_of_finite_differences():
     assert slopes[1, 1] < 0 < slopes[1, 2]  # bandwidth makes tokens faster, longer answers make them slower
     backwards = jax.jit(jax.grad(lambda at: values(at)[0]))(at)
     np.testing.assert_allclose(backwards, slopes[0], rtol=1e-6)
+
+
+def test_a_lone_request_takes_what_one_client_of_the_calibrated_loop_measures():
+    """An empty instance serves an arrival as the closed loop of one client does, by the same fitted host and steps."""
+    e = Efficiency()
+    one = requests_between(Workload([2000.0], [300.0], [1.0]))
+    steps = Roofline(LLAMA_70B, H100, Parallel(8.0), one, e)
+    engine = {"prompt_s": 1e-3 * e.prompt_ms, "wait_steps": e.wait_steps}
+    alone = jax.jit(lambda: operate(steps, one, 1e-6, 300.0, **engine).ttft_mean_s)()
+    loop = jax.jit(lambda: serve(LLAMA_70B, H100, Parallel(8.0), 2000.0, 300.0, 1.0, e).ttft_s)()
+    assert float(alone) == pytest.approx(float(loop), rel=0.02)
 
 
 def test_request_sums_by_hand():

@@ -17,7 +17,7 @@ from numba.extending import overload
 
 from . import fleet_tokens
 from .compiled import kernel
-from .fleet_tokens import TokenFleet
+from .fleet_tokens import TokenFleet, follow
 from .virtual_time import ID_BITS, TIE_S
 
 ID_MASK = (1 << ID_BITS) - 1
@@ -112,23 +112,8 @@ def _choose_move_on(f, j, steps):
 
 
 def _move_on(f, j, steps):
-    if steps <= 0:
-        return
-    here = f.instances[j]
-    target = here.v + steps
-    seconds = slope(f, j)
-    k = 0
-    while k < here.pending:
-        due = f.lines[j, 1, k]
-        if due <= target:
-            f.requests[f.lines[j, 2, k]].first = here.tau + (due - here.v) * seconds
-            here.pending -= 1
-            f.lines[j, 1, k] = f.lines[j, 1, here.pending]
-            f.lines[j, 2, k] = f.lines[j, 2, here.pending]
-        else:
-            k += 1
-    here.tau += steps * seconds
-    here.v = target
+    if steps > 0:
+        follow(f, j, f.instances[j].v + steps, slope(f, j))
 
 
 @kernel

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiled import kernel
+from .compiled import inline, kernel
 from .laws import seconds
 from .virtual_time import ID_BITS, TIE_S
 
@@ -77,6 +77,24 @@ def next_end(f, j):
     return tau
 
 
+@inline
+def follow(f, j, target, slope):
+    """Instance j at virtual time `target`, `slope` seconds an iteration; first tokens until then are written down."""
+    here = f.instances[j]
+    k = 0
+    while k < here.pending:
+        due = f.lines[j, 1, k]
+        if due <= target:
+            f.requests[f.lines[j, 2, k]].first = here.tau + (due - here.v) * slope
+            here.pending -= 1
+            f.lines[j, 1, k] = f.lines[j, 1, here.pending]
+            f.lines[j, 2, k] = f.lines[j, 2, here.pending]
+        else:
+            k += 1
+    here.tau += (target - here.v) * slope
+    here.v = target
+
+
 @kernel
 def move_on(f, j, steps):
     """`fleet_state.move_on`."""
@@ -85,18 +103,7 @@ def move_on(f, j, steps):
     while here.v < end:
         one, same = pace(f, j, here.v)
         target = min(end, here.v + same)
-        k = 0
-        while k < here.pending:
-            due = f.lines[j, 1, k]
-            if due <= target:
-                f.requests[f.lines[j, 2, k]].first = here.tau + (due - here.v) * one
-                here.pending -= 1
-                f.lines[j, 1, k] = f.lines[j, 1, here.pending]
-                f.lines[j, 2, k] = f.lines[j, 2, here.pending]
-            else:
-                k += 1
-        here.tau += (target - here.v) * one
-        here.v = target
+        follow(f, j, target, one)
 
 
 @kernel

@@ -7,7 +7,7 @@ per rank of attention data parallelism) takes t(n, isl) instead of t(n, 0):
     TPOT = t(n, 0) + n/(osl dp) (t(n, isl) - t(n, 0)),      n (osl TPOT + F) = min(C, n_max) osl TPOT,
 
 with n_max the requests that the KV cache holds and F what a request spends between its admission and its first token:
-the host, the prompt's own step, the steps until the engine has seen it and has sent a token, and the prompts ahead of it
+the host, the prompt's own step, the steps until the engine has seen it and has sent a token, and the prompts ahead
 (clients that started together stay together for a while: `burst_frac` of them). Beyond n_max requests wait for the
 cache: (C/n_max - 1) osl TPOT.
 """

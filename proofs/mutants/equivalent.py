@@ -133,6 +133,10 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
      "jnp.expand_dims(self.service_s * jnp.exp(-0.5 * sigma ** 2), ... sigma[..., None] * nodes)", 0,
      "divided by e^x instead of multiplied: the nodes are symmetric about 0"),
     ("models/stalls", "_above", "700.0", "701.0", 0, "e^-700 and e^-701 are nothing beside 1"),
+    ("models/instance", "Roofline.occupancy", "slots + old", "slots - old", 0, "adds a zero for its shape"),
+    ("models/latency_serving", "serve_disaggregated", "0", "1", 1, "the number of the round, which none reads"),
+    ("models/che", "shuffled_hit_frac", "1.0 - room ** (1.0 / jnp.min(jnp.where(count > 0, uses, jnp.inf)))",
+     "1.0 + room ** (1.0 / jnp.min(jnp.where(count > 0, uses, jnp.inf)))", 0, "a bracket that is longer than needed"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -117,6 +117,13 @@ def test_queued_prompts_share_steps_and_their_overhead():
     assert rate(8000.0) > 1.5 * rate(500.0)
 
 
+def test_separate_decoders_step_over_requests_halfway_through_their_answers():
+    """Prompt and half an answer in the cache, as many requests as decode."""
+    s = serve_disaggregated(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 1000.0, 6000.0, 64.0)
+    step = decode_step_s(FP8, H200, Parallel(2.0), s.decode_count, 1000.0 + 6000.0 / 2)
+    assert float(s.tpot_s) == pytest.approx(float(step), rel=1e-3)
+
+
 def test_zero_prefill_instances_mean_enough_of_them():
     enough = serve_disaggregated(FP8, H200, Parallel(), 0.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
     many = serve_disaggregated(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)

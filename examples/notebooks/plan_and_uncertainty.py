@@ -80,12 +80,15 @@ figure.savefig(Path(os.environ.get("OUT", ".")) / "cost_against_load.png", dpi=1
 # %% [markdown]
 # ## Are the waiting-time formulas right here?
 #
-# The simulator serves the same traffic request by request. It knows the step times and no queueing formula.
+# The simulator serves the same traffic request by request. It knows the step times and no queueing formula. Its own
+# figures have an interval (95 %), wide where a percentile hangs on rare events; a formula inside it is not
+# contradicted, however far from the middle.
 
 # %%
 for checked in verify(answer, jax.random.key(0)):
     print(checked.pool.stage.name)
     for row in checked.rows:
-        print(f"  {row.metric:12s} closed form {row.predicted:.4g}, simulated {row.measured.value:.4g}"
-              f" ({row.error_frac:+.1%})")  # fmt: skip
-        assert abs(row.error_frac) < 0.25, row
+        found = row.measured
+        print(f"  {row.metric:12s} closed form {row.predicted:.4g}, simulated {found.value:.4g}"
+              f" ({found.low:.4g} to {found.high:.4g})")  # fmt: skip
+        assert row.agrees or abs(row.error_frac) < 0.25, row

@@ -47,9 +47,8 @@ def sentences(answer: Plan) -> list[str]:
     )
     alike = [d for d in answer.indistinguishable() if d.kind != best.kind]
     if alike:
-        said.append(
-            "Within that error it cannot be told from " + " or ".join(f"{d.name} ({d.gpus} GPUs)" for d in alike) + "."
-        )
+        others = (f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))})" for d in alike)
+        said.append(f"Within that error it cannot be told from {' or '.join(others)}.")
     return said
 
 

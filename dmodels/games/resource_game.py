@@ -66,8 +66,12 @@ def balance_of(prefill: Real, decode: Real) -> Real:
     """log(decode / prefill) where both savings are positive, else 1000 (decode - prefill) / (|decode| + |prefill|)."""
     both = (prefill > 1e-280) & (decode > 1e-280)
     ratio = jnp.log(jnp.where(both, decode, 1.0)) - jnp.log(jnp.where(both, prefill, 1.0))
-    size = jnp.abs(prefill) + jnp.abs(decode)
-    share = 1e3 * (decode - prefill) / jnp.where(size > 0, size, 1.0)
+    # To the order of 1 first: the derivative of a quotient squares its divisor, which underflows below 1e-154.
+    size = jax.lax.stop_gradient(jnp.maximum(jnp.abs(prefill), jnp.abs(decode)))
+    size = jnp.where(size > 0, size, 1.0)
+    prefill, decode = prefill / size, decode / size
+    total = jnp.abs(prefill) + jnp.abs(decode)
+    share = 1e3 * (decode - prefill) / jnp.where(total > 0, total, 1.0)
     return jnp.where(both, ratio, share)
 
 

@@ -10,14 +10,17 @@ the equilibrium's is, block by block: held with $1 \le k' \le n-1$: $[(n-1)(n-k)
 $k' \le k$, $k \ge 2$, and $\ge 0$ else; dropped: at least $n k v$; not held before but now: at least $-n r_b\gamma
 \ge -nv$; neither: positive. New blocks number at most $\sum (k - k')$ over those held. The sum is not negative. (1)
 The inequalities, in symbols and on whole grids. (2) All small games by enumeration. (3) Tight in the limit: POA-2.2's
-family. For more places per worker no counterexample is known (4: a search), and the proof leaves one case open:
-blocks that the optimum keeps on every worker.
+family. (4) Here it ends: with two places per worker no bound in n exists. Three workers, three blocks of rate 1 and one
+of rate $\gamma$: a worker that holds the only copies of two of the small ones does not give one up for the hot block,
+which it would save $\gamma$ by, because it would recompute the small one at $\gamma$. Cost $\gamma + 5$, against 6
+where all hold the hot block and one small one each.
 """
 
 import itertools
 from fractions import Fraction as F
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +38,8 @@ CLAIM = Claim(
     verdict=Verdict.PROVED,
     needs=("positive rates", "blocks of one size"),
     means="On one NVLink switch selfish caching loses at most a factor of the number of GPUs, and can lose nearly "
-    "that.",
+    "that. With two cached blocks per GPU there is no such bound: GPUs that hold the only copies of cold blocks "
+    "read hot ones from afar.",
 )
 
 
@@ -58,10 +62,21 @@ def test_all_small_games_exactly():  # 2
                 assert worst is not None and worst <= n * least
 
 
+@pytest.mark.parametrize("gamma", [1, 16, 64, 256])
+def test_two_places_have_no_bound(gamma):  # 4
+    game = ([[F(1)] * 3 + [F(gamma)]] * 3, [F(0)], [(2,)] * 3, switch(3, F(1)), F(gamma))
+    assert extremes(*game) == (gamma + 5, 6, 6)
+
+
 @given(seed=st.integers(0, 2**31))
-def test_more_places_stay_below_n_as_well(seed):  # 4: a search
+def test_one_place_each_stays_below_n(seed):  # by the shipped code
     rng = np.random.default_rng(seed)
-    n, m, places = int(rng.integers(2, 4)), int(rng.integers(2, 5)), int(rng.integers(1, 3))
+    n, m = int(rng.integers(2, 4)), int(rng.integers(2, 5))
     rates = np.tile(rng.choice([1.0, 2.0, 5.0, 20.0, 80.0], m), (n, 1))
-    p = price_of_anarchy(PlacementGame(rates, [0.0], [float(places)], complete(n, 1.0), rng.uniform(1, 60)), 2e4)
+    p = price_of_anarchy(PlacementGame(rates, [0.0], [1.0], complete(n, 1.0), rng.uniform(1, 60)), 2e4)
     assert not p.exact or p.optimum_s == 0 or p.upper <= n * (1 + 1e-12)
+
+
+def test_the_shipped_code_has_no_bound_either():  # 4
+    p = price_of_anarchy(PlacementGame(np.tile([1.0, 1.0, 1.0, 256.0], (3, 1)), [0.0], [2.0], complete(3, 1.0), 256.0))
+    assert p.exact and p.lower == 261 / 6

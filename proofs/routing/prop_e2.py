@@ -39,7 +39,7 @@ def test_both_limits():  # 1
 @given(gaps=st.lists(st.floats(0, 20), min_size=3, max_size=3), tau=st.floats(0.01, 1e3))
 def test_the_bound_on_leaving_the_cheapest(gaps, tau):  # 2
     p = np.asarray(_P(np.array([0.0, *gaps]), np.array(tau)))
-    assert 1 - p[0] <= 3 * np.exp(-min(gaps) / tau) * (1 + 1e-12) and abs(p.sum() - 1) < 1e-12
+    assert 1 - p[0] <= 3 * np.exp(-min(gaps) / tau) + 1e-15 and abs(p.sum() - 1) < 1e-12  # 1 - p rounds to 1e-16
 
 
 def test_the_shipped_router_at_the_ends():  # 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentF
 
 from dmodels.studies.place import Place
 
-from . import style
+from . import naming, style
 
 SIZE = "cache [blocks of 512 tokens]"
 
@@ -34,6 +35,7 @@ def hit_rates(answer: Place, axes: Axes) -> None:
     axes.set_ylim(0, 1.7 * max(answer.use.warm_frac, 1e-3))  # room for the legend
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     _decades(axes)
+    # A legend, because the three policies lie on one another and end at one height.
     axes.legend(loc="upper left", **style.LEGEND)
 
 
@@ -42,15 +44,15 @@ def latency(answer: Place, axes: Axes) -> None:
     rows = {row["tier"]: row for row in answer.tiers}
     for place, one in enumerate(answer.vary):
         shown = one.bytes_ > 0
-        axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place),
-                  label=f"{one.tier} grows")  # fmt: skip
+        axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place))
         if rows[one.tier]["blocks_count"] > 0:
             axes.plot(rows[one.tier]["size_gib"], 1e3 * answer.first_token_s, style.marker(place),
                       color=style.colour(place), markersize=6)  # fmt: skip
     axes.set(xscale="log", xlabel="size of the tier [GiB]", ylabel="load and prefill, mean [ms]",
              title="Time to the first token (marks: as it is; no queue)")  # fmt: skip
     _decades(axes)
-    axes.legend(loc="upper right", **style.LEGEND)
+    ends = [(1e3 * one.first_token_s[-1], f"{one.tier}\ngrows", place) for place, one in enumerate(answer.vary)]
+    naming.name_lines(axes, ends)
 
 
 def externality(answer: Place, axes: Axes) -> None:
@@ -74,28 +76,36 @@ def recomputed(answer: Place, axes: Axes) -> None:
 def promotion(answer: Place, axes: Axes) -> None:
     """Mean access latency by the frequency that a full HBM asks for, the tiers below answering best."""
     p = answer.promotion
-    axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0), label="lower tiers answer best")
-    axes.axhline(1e3 * p.access_s[0] * (1 - p.bound_gain_frac), color=style.SOFT, linestyle="--", linewidth=1,
-                 label="no leader does better")  # fmt: skip
+    axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0))
+    least = 1e3 * p.access_s[0] * (1 - p.bound_gain_frac)
+    axes.axhline(least, color=style.SOFT, linestyle="--", linewidth=1)
+    for height, name, colour in ((1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0)),
+                                 (least, "no leader does better", style.SOFT)):  # fmt: skip
+        axes.annotate(name, (p.threshold[-1], height), (0, 6), textcoords="offset points", ha="right",
+                      fontsize=style.SMALL, color=colour)  # fmt: skip
     axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="HBM as leader")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
     axes.margins(y=0.3)
-    axes.legend(loc="upper left", **style.LEGEND)
 
 
 def shared(answer: Place, axes: Axes) -> None:
     """One pool against caches of one's own, by total size."""
     s = answer.sharing
-    for place, (layout, curve) in enumerate(zip(s.layouts, s.hit_frac, strict=True)):
-        axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place], label=layout.name)
+    for place, curve in enumerate(s.hit_frac):
+        axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
-        axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":", label="HBM as it is")
+        axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":")
+        axes.annotate("HBM\nas it is ", (s.size_blocks, 1.0), (-2, -2), xycoords=axes.get_xaxis_transform(),
+                      textcoords="offset points", ha="right", va="top", fontsize=style.SMALL,
+                      color=style.SOFT)  # fmt: skip
     axes.set(xscale="log", xlabel=f"HBM of {s.workers} workers together [blocks]", ylabel="block accesses that hit",
              title="Sharing HBM", ylim=(0, 1.05 * max(np.max(s.hit_frac), 1e-3)))  # fmt: skip
     _decades(axes)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axes.legend(loc="upper left", **style.LEGEND)
+    ends = [(curve[-1], textwrap.fill(layout.name, 15), place)
+            for place, (layout, curve) in enumerate(zip(s.layouts, s.hit_frac, strict=True))]  # fmt: skip
+    naming.name_lines(axes, ends)
 
 
 def pooled(answer: Place, axes: Axes) -> None:
@@ -104,15 +114,17 @@ def pooled(answer: Place, axes: Axes) -> None:
     high = 0.8 / len(kinds)
     for place, kind in enumerate(kinds):
         values = [1e3 * (row.isolated_s, row.selfish_s, row.coordinated_s)[place] for row in answer.pooled]
-        at = np.arange(len(values)) + (place - 1) * high
-        axes.barh(at, values, 0.9 * high, color=style.colour(place), label=kind)
+        bars = axes.barh(np.arange(len(values)) + (place - 1) * high, values, 0.9 * high, color=style.colour(place))
+        axes.bar_label(bars, [kind] * len(values), padding=4, fontsize=style.SMALL, color=style.writing(place))
     for at, row in enumerate(answer.pooled):
-        axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2,
-                  label="no placement is faster" if at == 0 else None)  # fmt: skip
+        axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2)
+    axes.annotate("no placement\nis faster", (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6), (0, -3),
+                  textcoords="offset points", va="top", fontsize=style.SMALL)  # fmt: skip
     axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
-    axes.set_ylim(len(answer.pooled) + 0.1, -0.6)  # the first on top, room for the legend below
+    axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below
+    axes.margins(x=0.35)
+    axes.grid(visible=False, axis="y")  # it would cross the names
     axes.set(xlabel="mean read of a block used before [ms]", title="The pool as a game")
-    axes.legend(loc="lower right", ncol=2, **style.LEGEND)
 
 
 def _decades(axes: Axes) -> None:

@@ -52,6 +52,7 @@ def test_slopes_are_the_models_own_derivatives():
     np.testing.assert_allclose(np.einsum("nkp,np->nk", slope, direction), (plus - minus) / 2e-6, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow  # half a minute of SciPy
 def test_the_least_loss_is_the_one_that_scipy_finds():
     """L-BFGS on the same loss, with its gradient by JAX: no lower, and no higher."""
     points, table = to_points(rows(16, slower=1.3))

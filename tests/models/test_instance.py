@@ -105,6 +105,7 @@ def test_twice_as_slow_at_half_the_load_takes_twice_as_long():
     assert float(slow.decode_count) == pytest.approx(float(fast.decode_count), rel=1e-9)
 
 
+@pytest.mark.slow  # half a minute of compilation
 def test_derivatives_are_those_of_finite_differences():
     """With respect to rate, HBM bandwidth and output length, of TTFT, TPOT, E2E and occupancy."""
 

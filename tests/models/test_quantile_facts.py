@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from scipy.special import expit
 
 from dmodels.models.che import characteristic_time, eviction_externality, shuffled_hit_frac
 from dmodels.models.stalls import stalled_tpot_s
@@ -36,7 +37,7 @@ def test_two_classes_are_solved_for(q):
 def test_the_mixture_of_logistic_tails_is_solved_to_seven_digits(q):
     mean, shape, gaps, weight = np.array([0.5, 2.0]), np.array([3.0, 9.0]), np.array([2.0, 20.0]), np.array([0.3, 0.7])
     z = lambda u: 3 * np.sqrt(shape) * (u * np.cbrt(gaps / mean) - 1 + 1 / (9 * shape))
-    tail = lambda u: weight @ (1 / (1 + np.exp(1.5976 * z(u) + 0.07056 * z(u) ** 3))) - 1 + q
+    tail = lambda u: weight @ expit(-1.5976 * z(u) - 0.07056 * z(u) ** 3) - 1 + q
     got = stalled_tpot_s(q, 0.02, *(jnp.array(x) for x in (mean, mean**2 / shape, gaps, weight)))
     assert float(got) == pytest.approx(0.02 + optimize.brentq(tail, 1e-3, 3.0, xtol=1e-12) ** 3, rel=1e-7)
 

@@ -65,6 +65,17 @@ def a_game_without(sizes, workers, affine=False):
     return answer == z3.sat
 
 
+def latencies(table, sizes, miss, workers):
+    """(sits, pay), both (placements, requests, workers): where each request is, and what it pays there or would pay.
+
+    `table` (workers, total size) are latencies from a total size of 1, `miss` (requests, workers).
+    """
+    sits = np.array(list(itertools.product(range(workers), repeat=len(sizes))))[:, :, None] == np.arange(workers)
+    size = np.asarray(sizes)[:, None]
+    after = (sits * size).sum(1)[:, None, :] + np.where(sits, 0, size)
+    return sits, np.asarray(table)[np.arange(workers), after - 1] + miss
+
+
 def order(sizes):
     """The subsets of the requests by the sum of their sizes; None where two sums are equal."""
     subsets = [s for k in range(1, len(sizes) + 1) for s in itertools.combinations(range(len(sizes)), k)]
@@ -98,13 +109,11 @@ def test_the_solver_can_say_both():  # 3
 @given(seed=st.integers(0, 2**31))
 def test_the_shipped_curve_has_an_equilibrium(seed):  # 50 games a draw, sizes with ties included
     rng = np.random.default_rng(seed)
-    sits = np.array(list(itertools.product(range(3), repeat=4)))[:, :, None] == np.arange(3)  # (81, request, worker)
     for _ in range(50):
         sizes = rng.integers(1, 9, 4)
         top = int(sizes.sum())
         scale = lambda rng=rng: rng.choice([0.0, 0.1, 1.0, 5.0], 3) * rng.uniform(size=3)
         curve = LatencyCurve(scale(), scale(), scale(), np.full(3, top + rng.choice([0.1, 1.0, 9.0])), 2.0)
-        after = (sits * sizes[:, None]).sum(1)[:, None, :] + np.where(sits, 0, sizes[:, None])
         miss = rng.uniform(0, rng.choice([0.1, 1.0, 9.0]), (4, 3))
-        pay = latency_table(curve, top)[np.arange(3), after - 1] + miss
+        sits, pay = latencies(latency_table(curve, top), sizes, miss, 3)
         assert ((pay * sits).sum(2) <= pay.min(2)).all(1).any()

@@ -30,7 +30,7 @@ import pytest
 
 from dmodels.models.curves import LatencyCurve, latency_table
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
-from proofs.routing.prop_new27 import a_game_without
+from proofs.routing.prop_new27 import a_game_without, latencies
 
 CLAIM = Claim(
     id="POA-3.2o",
@@ -95,9 +95,7 @@ def test_the_shipped_curve_has_none_either():  # 1, in floating point, by the cu
     curve = LatencyCurve(np.array([0.0, 0.0, 15.0, 6.0]), zero, np.array([73_000.0, 0.0, 0.0, 0.0]), zero + 16.0, 4.0)
     f = np.asarray(latency_table(curve, 15))
     assert np.allclose(f, [[float(law(load)) for load in range(1, 16)] for law in LATENCY], rtol=1e-12)
-    sits = np.array(list(itertools.product(range(4), repeat=4)))[:, :, None] == np.arange(4)  # (256, request, worker)
-    after = (sits * np.array(SIZES)[:, None]).sum(1)[:, None, :] + np.where(sits, 0, np.array(SIZES)[:, None])
-    pay = f[np.arange(4), after - 1] + np.array(MISS)
+    sits, pay = latencies(f, SIZES, MISS, 4)
     assert ((pay * sits).sum(2) > pay.min(2) + 1e-6).any(1).all()
 
 

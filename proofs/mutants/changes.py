@@ -91,12 +91,26 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, str]]:
     while stack:
         prefix, node = stack.pop(0)
         if isinstance(node, ast.FunctionDef):
-            bare = copy.deepcopy(node)
-            if ast.get_docstring(bare) is not None:
-                bare.body = bare.body[1:] or [ast.Pass()]
-            yield prefix + node.name, node, hashlib.sha256(ast.unparse(bare).encode()).hexdigest()[:12]
+            bare = ast.unparse(_Bare().visit(copy.deepcopy(node)))
+            yield prefix + node.name, node, hashlib.sha256(bare.encode()).hexdigest()[:12]
         elif isinstance(node, ast.ClassDef):
             stack[:0] = [(f"{prefix}{node.name}.", inner) for inner in node.body]
+
+
+class _Bare(ast.NodeTransformer):
+    """Leaves what a function does: no docstrings, no annotations."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return ast.arg(node.arg)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else ast.Pass()
 
 
 class _Changes(ast.NodeTransformer):

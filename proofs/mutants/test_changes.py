@@ -59,10 +59,11 @@ def test_equal_changes_of_one_function_are_told_apart():
 
 
 def test_a_result_holds_while_the_function_stands():
-    before, after = (mutants("m", f'def f(x):\n    """{doc}"""\n    return x + 1\n') for doc in ("One.", "Other."))
-    assert [m.key for m in before] == [m.key for m in after]
-    assert mutants("m", "def f(x):\n    return x + 1\n\n\n")[0].digest == before[0].digest
-    assert mutants("m", "def f(x):\n    return x + 2\n")[0].digest != before[0].digest
+    text = 'def f(x{0}):\n    """{1}"""\n    y{0} = x\n    return y + 1\n'
+    before, *others = (mutants("m", text.format(kind, doc)) for kind in ("", ": Real") for doc in "AB")
+    assert all([m.key for m in before] == [m.key for m in after] for after in others)
+    assert mutants("m", "def f(x) -> Real:\n    y = x\n    return y + 1\n\n\n")[0].digest == before[0].digest
+    assert mutants("m", "def f(x):\n    y = x\n    return y + 2\n")[0].digest != before[0].digest
 
 
 @pytest.mark.parametrize("module", TARGETS)

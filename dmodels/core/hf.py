@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from .config_context import context_tokens
 from .config_ffn import expert_width
 from .config_fields import Fields
 from .config_layers import Layer, read_layers, window
@@ -184,7 +185,7 @@ def _cache(s: Shape, layers: list[Layer], quantization: Quantization | None) -> 
         "n_cacheless_layers": kinds["none"],
         "hidden_size": s.hidden,
         "n_q_heads": s.heads,
-        "max_context_tokens": f.count("max_position_embeddings", 0, least=0),
+        "max_context_tokens": context_tokens(f, s.family),
     }
     if kinds["sliding"]:
         fields |= {

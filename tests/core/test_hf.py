@@ -127,6 +127,31 @@ def test_a_window_counts_only_where_it_is_switched_on():
     assert read_config(qwen | {"use_sliding_window": True})["n_sliding_layers"] == 10
 
 
+@pytest.mark.parametrize(
+    ("config", "tokens"),
+    [  # as the model cards and vLLM's start-up line say
+        ({"max_position_embeddings": 8192}, 8192),  # Llama 3
+        ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),  # 3.1
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 8.0}}, 32768),  # LLaMA-2-7B-32K
+        ({"max_position_embeddings": 32768, "rope_scaling": {  # Qwen2.5 as its card extends it
+            "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}, 131072),
+        ({"max_position_embeddings": 163840, "rope_scaling": {  # DeepSeek V3
+            "type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}}, 163840),
+        ({"max_position_embeddings": 131072, "rope_parameters": {  # gpt-oss as transformers 5 writes it
+            "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}}, 131072),
+        ({"max_position_embeddings": 131072, "rope_scaling": {  # Phi-3 128K
+            "type": "longrope", "long_factor": [1.0], "original_max_position_embeddings": 4096}}, 131072),
+        ({"model_type": "gemma3_text", "head_dim": 128, "max_position_embeddings": 131072, "rope_scaling": {
+            "rope_type": "linear", "factor": 8.0}}, 131072),
+        ({"max_position_embeddings": 4096, "rope_scaling": {"type": "mrope", "factor": None}}, 4096),
+        ({}, 0),
+    ],
+)  # fmt: skip
+def test_the_context_is_what_an_engine_accepts(config, tokens):
+    without = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    assert read_config(without | config)["max_context_tokens"] == tokens
+
+
 def test_head_dim_is_the_configs_own_where_it_states_one():
     assert read_config(LLAMA)["head_dim"] == 128
     assert read_config(LLAMA | {"head_dim": 64})["head_dim"] == 64
@@ -249,7 +274,7 @@ values = st.recursive(
     scalars, lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(max_size=8), x, max_size=4), max_leaves=12
 )
 REAL = {name: model_config(name) for name in models()}
-KEYS = sorted({k for c in REAL.values() for part in (c, c.get("text_config", {})) for k in part})
+KEYS = sorted({k for c in REAL.values() for part in (c, c.get("text_config", {})) for k in part} | {"rope_scaling"})
 
 
 def read_or_complain(config):

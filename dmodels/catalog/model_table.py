@@ -55,7 +55,8 @@ def _resolved(name: str) -> dict[str, Any]:
     """The config of an entry over that of its base (a fine-tune, or a quantised variant of the same shape)."""
     entry = _shipped()[name]
     base = _resolved(entry["base"]) if "base" in entry else {}
-    return base | entry["config"]
+    own: dict[str, Any] = entry["config"]
+    return base | own
 
 
 @lru_cache(maxsize=1)

@@ -80,7 +80,7 @@ class Fields:
             raise self.wrong(name, value, "a string")
         return value
 
-    def items(self, name: str, length: int | None = None) -> list | None:
+    def items(self, name: str, length: int | None = None) -> list[Any] | None:
         """A list, of `length` items where that is given; None where the field is absent."""
         value = self.raw(name)
         if value is None:

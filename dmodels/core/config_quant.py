@@ -32,7 +32,7 @@ class Quantization(NamedTuple):
     """How the linear weights are stored."""
 
     weight_bytes: float  # per quantised weight
-    ignored: re.Pattern | None  # names of modules that stay in the model's dtype
+    ignored: re.Pattern[str] | None  # names of modules that stay in the model's dtype
     kv_bytes: float | None  # per KV element, where the checkpoint states it
     experts_only: bool = False
 
@@ -129,7 +129,7 @@ def _kv_bytes(q: Fields) -> float | None:
     return FORMAT_BYTES["fp4"] if bits == 4 else bits / 8
 
 
-def _ignored(q: Fields) -> re.Pattern | None:
+def _ignored(q: Fields) -> re.Pattern[str] | None:
     """One pattern of all modules that the checkpoint leaves unquantised."""
     for name in ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"):
         if entries := q.items(name):

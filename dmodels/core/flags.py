@@ -12,6 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .records import Real
+
 
 class Flag(IntFlag):
     """Why a point is not (or not surely) an answer."""
@@ -48,7 +50,7 @@ def flag_where(condition: Any, flag: Flag) -> Any:
     return jnp.where(condition, jnp.int32(int(flag)), jnp.int32(0))
 
 
-def flag_nonfinite(*values):
+def flag_nonfinite(*values: Real) -> Any:
     """`Flag.NONFINITE` where any of `values` (broadcast together) is NaN or infinite."""
     bad = jnp.zeros((), bool)
     for value in values:
@@ -61,6 +63,6 @@ def describe(mask: int) -> str:
     return "; ".join(text for flag, text in MEANINGS.items() if int(mask) & flag) or "ok"
 
 
-def usable(mask):
+def usable(mask: Real) -> Real:
     """True where no flag but a warning is raised (NumPy or JAX arrays)."""
     return (np.bitwise_and(mask, ~int(WARNINGS)) if isinstance(mask, np.ndarray | int) else mask & ~int(WARNINGS)) == 0

@@ -63,7 +63,7 @@ NOT_DESCRIBED = {
 }
 
 
-def read_config(config: str | PathLike | Mapping) -> dict[str, float]:
+def read_config(config: str | PathLike[str] | Mapping[str, Any]) -> dict[str, float]:
     """The fields of `Model` from a config.json: a path to it, to its folder, or the parsed mapping.
 
     >>> read_config({"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16,
@@ -86,7 +86,7 @@ def read_config(config: str | PathLike | Mapping) -> dict[str, float]:
     return {name: float(value) for name, value in fields.items()}
 
 
-def _load(config: str | PathLike | Mapping) -> tuple[Mapping[str, Any], str]:
+def _load(config: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The parsed object and a name for it in messages."""
     if hasattr(config, "to_dict"):  # a configuration object of transformers
         config = config.to_dict()
@@ -117,7 +117,7 @@ def _json(path: Path) -> dict[str, Any]:
     return parsed
 
 
-def _text_config(raw: Mapping, where: str) -> Mapping[str, Any]:
+def _text_config(raw: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The language model's own section of a multimodal config."""
     for name in ("text_config", "language_config", "llm_config"):
         section = Fields(raw, where=where).section(name)
@@ -127,11 +127,11 @@ def _text_config(raw: Mapping, where: str) -> Mapping[str, Any]:
     return raw
 
 
-def _quantization_of(config: Mapping) -> dict[str, Any]:
+def _quantization_of(config: Mapping[str, Any]) -> dict[str, Any]:
     return {k: config[k] for k in ("quantization_config",) if config.get(k)}
 
 
-def _family(text: Mapping, raw: Mapping, where: str) -> str:
+def _family(text: Mapping[str, Any], raw: Mapping[str, Any], where: str) -> str:
     family = Fields(text, where=where).text("model_type") or Fields(raw, where=where).text("model_type")
     return family.lower().replace("-", "_").removesuffix("_text")
 

@@ -7,11 +7,12 @@ L_in = L - L_out (arXiv:2604.09613, Appendix A, "Trace generation").
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .errors import InputError
-from .records import Real, Record, quantity
+from .records import Floats, Real, Record, quantity
 
 #: Below this total the sum over output lengths is done term by term; above it Euler-Maclaurin is exact to 1e-9.
 _DIRECT_TOKENS = 2048
@@ -32,7 +33,7 @@ class TotalsCdf(Record):
     share_low_frac: Real = quantity(0.02)
     share_high_frac: Real = quantity(0.95)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         upper, cumulative = self.upper_tokens, self.cumulative_frac
         if not (isinstance(upper, np.ndarray) and isinstance(cumulative, np.ndarray)):
             return  # traced: checked by whoever built it
@@ -74,20 +75,20 @@ def partial_moments(cdf: TotalsCdf, threshold_tokens: Real) -> tuple[Real, Real,
     lower, upper, mass = lower.reshape(shape), upper.reshape(shape), mass.reshape(shape)
     top = jnp.clip(below, lower, upper)
 
-    def power_sum(x):
+    def power_sum(x: jax.Array) -> jax.Array:
         return jnp.stack([x, x * (x + 1) / 2, x * (x + 1) * (2 * x + 1) / 6])
 
     zeroth, first, second = jnp.sum(mass[None] * (power_sum(top) - power_sum(jnp.broadcast_to(lower, top.shape))), -1)
     return zeroth, first, second
 
 
-def probabilities(cdf: TotalsCdf) -> np.ndarray:
+def probabilities(cdf: TotalsCdf) -> Floats:
     """P(L = 1), P(L = 2), ... up to the largest total."""
     widths = np.diff(cdf.upper_tokens, prepend=0.0)
     return np.repeat(np.diff(cdf.cumulative_frac, prepend=0.0) / widths, widths.astype(int))
 
 
-def iterations_by_total(cdf: TotalsCdf, chunk_tokens: int = 512) -> np.ndarray:
+def iterations_by_total(cdf: TotalsCdf, chunk_tokens: int = 512) -> Floats:
     """E[ceil(L_in / chunk) + L_out | L] for L = 1, 2, ..., exact: sums of tail probabilities over whole outputs.
 
     E[L_out | L] = 1 + sum_{j >= 2} P(f L >= j); E[ceil(L_in/C) | L] = sum_{m >= 0} P(L_out < L - m C).
@@ -96,14 +97,15 @@ def iterations_by_total(cdf: TotalsCdf, chunk_tokens: int = 512) -> np.ndarray:
     return _mean_chunks(cdf, total, float(chunk_tokens)) + _mean_output(cdf, total)
 
 
-def partial_iterations(cdf: TotalsCdf, threshold_tokens: Real, chunk_tokens: int = 512) -> np.ndarray:
+def partial_iterations(cdf: TotalsCdf, threshold_tokens: Real, chunk_tokens: int = 512) -> Floats:
     """A(B) = E[iters; L <= B] for thresholds of any shape; A(inf) is E[iters]."""
     summed = np.concatenate([[0.0], np.cumsum(probabilities(cdf) * iterations_by_total(cdf, chunk_tokens))])
     index = np.clip(np.floor(threshold_tokens), 0, len(summed) - 1).astype(int)
-    return summed[index]
+    below: Floats = summed[index]
+    return below
 
 
-def support(cdf: TotalsCdf, cells_count: int = 24, shares_count: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def support(cdf: TotalsCdf, cells_count: int = 24, shares_count: int = 12) -> tuple[Floats, Floats, Floats]:
     """(input_tokens, output_tokens, weight_frac) of a joint support: each bucket cut into `cells_count` ranges of
     totals, each range into `shares_count` quantile cells of the output share, each cell at its conditional mean.
 
@@ -129,7 +131,7 @@ def support(cdf: TotalsCdf, cells_count: int = 24, shares_count: int = 12) -> tu
     return np.stack(inputs, -1).ravel(), np.stack(outputs, -1).ravel(), repeated / repeated.sum()
 
 
-def _share_points(cdf: TotalsCdf, count: int) -> np.ndarray:
+def _share_points(cdf: TotalsCdf, count: int) -> Floats:
     """Means of the clipped normal share over `count` equally likely cells, increasing."""
     from scipy.special import ndtr, ndtri
 
@@ -143,15 +145,17 @@ def _share_points(cdf: TotalsCdf, count: int) -> np.ndarray:
 
     middle = mean * np.diff(ndtr(inner)) - std * np.diff(_density(inner))
     atoms = low * np.diff(ndtr(np.minimum(cut, a))) + high * np.diff(ndtr(np.maximum(cut, b)))
-    return (middle + atoms) * count
+    means: Floats = (middle + atoms) * count
+    return means
 
 
-def _density(z: np.ndarray) -> np.ndarray:
+def _density(z: Floats) -> Floats:
     """Of the standard normal distribution."""
-    return np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    density: Floats = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    return density
 
 
-def _exceeds(cdf: TotalsCdf, share: np.ndarray) -> np.ndarray:
+def _exceeds(cdf: TotalsCdf, share: Floats) -> Floats:
     """P(output share >= share)."""
     from scipy.special import ndtr
 
@@ -162,7 +166,7 @@ def _exceeds(cdf: TotalsCdf, share: np.ndarray) -> np.ndarray:
     return np.where(share <= low + tiny, 1.0, np.where(share > high + tiny, 0.0, inside))
 
 
-def _mean_chunks(cdf: TotalsCdf, total: np.ndarray, chunk: float) -> np.ndarray:
+def _mean_chunks(cdf: TotalsCdf, total: Floats, chunk: float) -> Floats:
     mean = np.zeros_like(total)
     for done in np.arange(0.0, total[-1], chunk):
         left = total - done  # a further chunk is needed where L_out < left, i.e. where f L < left
@@ -170,7 +174,7 @@ def _mean_chunks(cdf: TotalsCdf, total: np.ndarray, chunk: float) -> np.ndarray:
     return mean
 
 
-def _mean_output(cdf: TotalsCdf, total: np.ndarray) -> np.ndarray:
+def _mean_output(cdf: TotalsCdf, total: Floats) -> Floats:
     small = total[total <= _DIRECT_TOKENS]
     j = np.arange(2.0, _DIRECT_TOKENS + 1)[:, None]
     direct = 1.0 + np.sum(np.where(j <= small, _exceeds(cdf, j / small), 0.0), 0)
@@ -178,21 +182,23 @@ def _mean_output(cdf: TotalsCdf, total: np.ndarray) -> np.ndarray:
     return np.concatenate([direct, _mean_output_large(cdf, large)]) if large.size else direct
 
 
-def _mean_output_large(cdf: TotalsCdf, total: np.ndarray) -> np.ndarray:
+def _mean_output_large(cdf: TotalsCdf, total: Floats) -> Floats:
     """1 + sum of P(f >= j/L) over j by Euler-Maclaurin: integral, half the ends, a twelfth of the slopes' change."""
     from scipy.special import ndtr
 
     mean, std = float(cdf.share_mean_frac), float(cdf.share_std_frac)
     low, high = float(cdf.share_low_frac), float(cdf.share_high_frac)
     if std == 0.0:
-        return np.maximum(1.0, np.floor(np.clip(mean, low, high) * total + 1e-9))
+        whole: Floats = np.maximum(1.0, np.floor(np.clip(mean, low, high) * total + 1e-9))
+        return whole
     certain = np.floor(low * total + 1e-9)  # outputs that even the smallest share reaches
     last = np.floor(high * total + 1e-9)
     first = np.maximum(certain, 1.0) + 1.0
     z1, z2 = (first / total - mean) / std, (last / total - mean) / std
 
-    def tail_integral(z):  # antiderivative of P(Z >= z)
-        return z * ndtr(-z) - _density(z)
+    def tail_integral(z: Floats) -> Floats:  # antiderivative of P(Z >= z)
+        area: Floats = z * ndtr(-z) - _density(z)
+        return area
 
     step = 1.0 / (total * std)
     third = step**3 * ((z2**2 - 1) * _density(z2) - (z1**2 - 1) * _density(z1)) / 720

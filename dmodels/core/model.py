@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
+from typing import Any
 
 from .records import Real, Record, quantity
 
@@ -87,7 +88,7 @@ class Model(Record):
         return self.attention_params + self.dense_params + experts + self.head_params
 
     @classmethod
-    def from_hf(cls, config: str | PathLike | Mapping) -> Model:
+    def from_hf(cls, config: str | PathLike[str] | Mapping[str, Any]) -> Model:
         """The model of a Hugging Face `config.json`: a path to it (or to its folder), or the parsed mapping.
 
         Raises `ConfigError`, one line that names the field, what it holds and what is accepted.

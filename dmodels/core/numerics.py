@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from .records import Real
 
-def safe_divide(numerator, denominator, otherwise=jnp.inf):
+
+def safe_divide(numerator: Real, denominator: Real, otherwise: Real = jnp.inf) -> Real:
     """numerator / denominator where denominator > 0, else `otherwise`, with finite gradients on both sides.
 
     A single `where` around the quotient gives NaN gradients at denominator = 0, because the untaken branch is
@@ -15,11 +17,11 @@ def safe_divide(numerator, denominator, otherwise=jnp.inf):
     return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
 
 
-def all_finite(x):
+def all_finite(x: Real) -> Real:
     """True if every element is finite. jax 0.10 on the CPU drops NaN in `max`/`min` of large arrays; a sum keeps it."""
     return jnp.isfinite(jnp.sum(jnp.where(jnp.isfinite(x), 0.0, jnp.nan)))
 
 
-def ceil_div(a, b):
+def ceil_div(a: Real, b: Real) -> Real:
     """Blocks of size b that hold a: ceil(a / b), exact for whole numbers below 2**53."""
     return jnp.ceil(a / b)

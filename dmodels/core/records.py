@@ -15,9 +15,14 @@ from typing import Any, ParamSpec, Self, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
+import numpy.typing as npt
 
-#: A float64 number or array, on the host or traced.
+#: A float64 number or array, on the host or traced. A name for readers: `float`, NumPy and JAX arrays have operators
+#: and meaning in common but no static type, and a union of them types almost no expression.
 Real = Any
+
+#: A float64 array on the host.
+Floats = npt.NDArray[np.float64]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -44,7 +49,8 @@ class Record(eqx.Module):
 
     def __getitem__(self, index: Any) -> Self:
         """The record at `index` of a batched record."""
-        return jax.tree.map(lambda leaf: leaf[index], self)
+        at: Self = jax.tree.map(lambda leaf: leaf[index], self)
+        return at
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,7 +64,8 @@ class Record(eqx.Module):
 
 def stack(*records: T) -> T:
     """Records of one kind as one batched record: `stack(fast, slow)` has leaves of shape (2,)."""
-    return jax.tree.map(lambda *leaves: np.stack(np.broadcast_arrays(*leaves)), *records)
+    batch: T = jax.tree.map(lambda *leaves: np.stack(np.broadcast_arrays(*leaves)), *records)
+    return batch
 
 
 def float64(function: Callable[P, T]) -> Callable[P, T]:

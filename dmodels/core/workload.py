@@ -31,13 +31,13 @@ class Workload(Record):
     rate_rps: Real = quantity(1.0)  # (...)
     arrival_cv: Real = quantity(1.0)  # (...) coefficient of variation of the gaps between arrivals; Poisson: 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if np.ndim(self.cached_tokens) == 0:  # spread over the support, so that batches stack, index and map
             inputs = self.input_tokens
             inputs = inputs if hasattr(inputs, "dtype") else np.asarray(inputs, np.float64)
             self.cached_tokens = self.cached_tokens + 0.0 * inputs
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         leaves = (self.input_tokens, self.output_tokens, self.weight_frac, self.cached_tokens)
         if not all(isinstance(leaf, np.ndarray) for leaf in leaves):
             return  # traced: checked by whoever built it

@@ -35,15 +35,15 @@ class Slots(eqx.Module):
 def concurrent_sequences(
     model: Model,
     gpu: GPU,
-    context_tokens,
-    tp=1,
-    pp=1,
-    dp=1,
-    ep=1,
-    utilization=0.9,
-    block_tokens=16,
-    batched_tokens=8192,
-    max_sequences=256,
+    context_tokens: Real,
+    tp: Real = 1,
+    pp: Real = 1,
+    dp: Real = 1,
+    ep: Real = 1,
+    utilization: Real = 0.9,
+    block_tokens: Real = 16,
+    batched_tokens: Real = 8192,
+    max_sequences: Real = 256,
 ) -> Slots:
     """Sequences of `context_tokens` tokens that one instance of tp * pp * dp GPUs holds at once.
 
@@ -79,7 +79,7 @@ def concurrent_sequences(
     )
 
 
-def sequences_that_fit(budget_bytes, sequence_bytes) -> Real:
+def sequences_that_fit(budget_bytes: Real, sequence_bytes: Real) -> Real:
     """floor(budget / bytes per sequence), 0 where the budget is negative.
 
     >>> int(sequences_that_fit(133.4e9, 48_128 * 8192.0))
@@ -106,7 +106,15 @@ class Footprint(Record):
     skewness: Real = quantity(0.0)  # third central moment over sd cubed
 
 
-def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, block_tokens=16, batched_tokens=8192):
+def footprint(
+    model: Model,
+    input_tokens: Real,
+    output_tokens: Real,
+    weights: Real | None = None,
+    tp: Real = 1,
+    block_tokens: Real = 16,
+    batched_tokens: Real = 8192,
+) -> Footprint:
     r"""The footprint of a running sequence under a joint distribution of lengths, given by atoms on the last axis.
 
     A request that decodes o tokens is resident for o iterations, so a random instant sees it with weight
@@ -131,7 +139,7 @@ def footprint(model: Model, input_tokens, output_tokens, weights=None, tp=1, blo
     return Footprint(mean, jnp.sqrt(variance), largest, skewness)
 
 
-def occupancy_bytes(sequences, one: Footprint, probability=0.99) -> Real:
+def occupancy_bytes(sequences: Real, one: Footprint, probability: Real = 0.99) -> Real:
     r"""KV bytes per GPU that `sequences` independent running sequences stay below with `probability`.
 
     $n m + z s \sqrt{n} + \tfrac16 (z^2 - 1)\, \gamma s$: the normal quantile and its first Cornish-Fisher correction
@@ -142,7 +150,7 @@ def occupancy_bytes(sequences, one: Footprint, probability=0.99) -> Real:
     return sequences * one.mean_bytes + z * jnp.sqrt(sequences) * one.sd_bytes + _skew_bytes(z, one)
 
 
-def sequences_by_normal(budget_bytes, one: Footprint, probability=0.99) -> Real:
+def sequences_by_normal(budget_bytes: Real, one: Footprint, probability: Real = 0.99) -> Real:
     """Independent running sequences whose total stays within the budget with `probability` (of at least 0.5).
 
     The largest n with `occupancy_bytes(n, one, probability)` <= budget: a quadratic in the square root of n.
@@ -153,11 +161,11 @@ def sequences_by_normal(budget_bytes, one: Footprint, probability=0.99) -> Real:
     return jnp.floor(root**2)
 
 
-def _skew_bytes(z, one: Footprint) -> Real:
+def _skew_bytes(z: Real, one: Footprint) -> Real:
     return (z**2 - 1.0) / 6.0 * one.skewness * one.sd_bytes
 
 
-def sequences_by_bernstein(budget_bytes, one: Footprint, probability=0.99) -> Real:
+def sequences_by_bernstein(budget_bytes: Real, one: Footprint, probability: Real = 0.99) -> Real:
     r"""As `sequences_by_normal`, but guaranteed at every n by Bernstein's inequality, hence fewer.
 
     $P(S \ge n m + t) \le \exp(-t^2 / (2 n s^2 + \tfrac23 c t))$ with $c = \max - m$. The largest n with

@@ -32,7 +32,7 @@ class TokenPrices(NamedTuple):
     prefill_frac: Real  # share of the dollars that goes to input
 
 
-def fleet_cost(fleet_instances, gpus_per_instance, price_usd_per_hour) -> FleetCost:
+def fleet_cost(fleet_instances: Real, gpus_per_instance: Real, price_usd_per_hour: Real) -> FleetCost:
     """Dollars of `fleet_instances`, each of `gpus_per_instance` GPUs at `price_usd_per_hour` a GPU. A year is 8,760 h.
 
     >>> round(fleet_cost(60, 2, 2.21).usd_per_year / 1e6, 2)  # printed as 1.2
@@ -43,7 +43,7 @@ def fleet_cost(fleet_instances, gpus_per_instance, price_usd_per_hour) -> FleetC
     return FleetCost(fleet_instances, gpus_per_instance, gpus, hourly, hourly * HOURS_PER_YEAR)
 
 
-def usd_per_mtoken(usd_per_hour, tokens_per_s) -> Real:
+def usd_per_mtoken(usd_per_hour: Real, tokens_per_s: Real) -> Real:
     """Dollars per million tokens at a steady rate. 3.60 $/h at 1,000 token/s is 1 $/M. Infinite at rate 0.
 
     >>> round(float(usd_per_mtoken(3.6, 1000.0)), 9)
@@ -52,7 +52,9 @@ def usd_per_mtoken(usd_per_hour, tokens_per_s) -> Real:
     return safe_divide(usd_per_hour / SECONDS_PER_HOUR * 1e6, tokens_per_s)
 
 
-def token_prices(usd_per_hour, rate_rps, input_tokens, output_tokens, prefill_s, decode_s) -> TokenPrices:
+def token_prices(
+    usd_per_hour: Real, rate_rps: Real, input_tokens: Real, output_tokens: Real, prefill_s: Real, decode_s: Real
+) -> TokenPrices:
     r"""Input and output prices that together earn exactly what the fleet costs.
 
     Dollars are attributed by work: `prefill_s` and `decode_s` are the instance-seconds that a mean request takes in

@@ -102,7 +102,7 @@ def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]
     ends = jnp.concatenate([widths[..., :-1], jnp.full_like(widths[..., -1:], jnp.inf)], -1)
     rungs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), (knots[..., :-1], ends, slopes))
 
-    def climb(found, rung):
+    def climb(found: tuple[Real, ...], rung: tuple[Real, Real, Real]) -> tuple[tuple[Real, ...], None]:
         knot, width, slope = rung
         run = jnp.clip(at - knot, 0.0, width)
         return tuple(f + run * s for f, s in zip(found, slope, strict=True)), None
@@ -137,7 +137,7 @@ class Roofline(NamedTuple):
         removes it and carries the derivatives (implicit function theorem: a bare iteration would lose them).
         """
 
-        def residual(n):  # negative where more requests arrive than leave
+        def residual(n: Real) -> Real:  # negative where more requests arrive than leave
             alone, extra = self.times(n)
             return n * (1.0 - x * extra) - x * output_tokens * alone
 
@@ -147,7 +147,7 @@ class Roofline(NamedTuple):
         new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
         none = residual(slots + old) < 0
 
-        def secant(_, pair):
+        def secant(_: Real, pair: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
             old, f_old, new = pair
             f_new = residual(new)
             back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
@@ -165,7 +165,8 @@ class Roofline(NamedTuple):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], self)
         wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
         n = wanted + 0.0 * wide.requests.context_tokens
-        return step_table(n, *wide.times(n), wide.requests.output_tokens)
+        alone, extra = wide.times(n)
+        return step_table(n, alone, extra, wide.requests.output_tokens)
 
 
 def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,

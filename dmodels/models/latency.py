@@ -109,7 +109,7 @@ def step(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context
     rank = tokens / dp
     hbm = gpu.hbm_bytes_per_s * e.hbm_frac
 
-    def matrix(params, dtype_bytes, rows):
+    def matrix(params: Real, dtype_bytes: Real, rows: Real) -> Real:
         flop = 2.0 * params / tp * rows / (terms.peak_flop_per_s(gpu, dtype_bytes) * e.flop_frac)
         return _smooth_max(params * dtype_bytes / tp / hbm, flop)
 
@@ -158,7 +158,7 @@ def _collective_s(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real,
     near = jnp.where(gpu.nvlink_bytes_per_s_oneway > 0, gpu.nvlink_bytes_per_s_oneway, _PCIE) * e.link_frac
     far = jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE) * e.link_frac
 
-    def hops_s(ranks):
+    def hops_s(ranks: Real) -> Real:
         nodes = jnp.maximum(ranks / node, 1.0)
         return (jnp.log2(ranks / nodes) * e.hop_us + jnp.log2(nodes) * e.node_hop_us) * 1e-6
 

@@ -14,6 +14,7 @@ cache: (C/n_max - 1) osl TPOT.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -77,15 +78,15 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
     shared, sharing = shared_of(most)
     queue = ahead / parallel.dp * (shared - alone_of(most)) / sharing
 
-    def times(decoding):
+    def times(decoding: Real) -> tuple[Real, Real, Real]:
         alone, mixed = alone_of(decoding), mixed_of(decoding)
         return alone, mixed, alone / gain + decoding / osl / parallel.dp * (mixed - alone)
 
-    def admitted_s(alone, mixed):
+    def admitted_s(alone: Real, mixed: Real) -> Real:
         ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
         return e.prompt_ms * 1e-3 + mixed + (e.wait_steps + poll_steps) * alone + queue + ranks
 
-    def once(_, decoding):
+    def once(_: Real, decoding: Real) -> Real:
         alone, mixed, tpot = times(decoding)
         return most * osl * tpot / (osl * tpot + admitted_s(alone, mixed))
 
@@ -127,13 +128,13 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
     matched = jnp.maximum(concurrency * queued / (osl * alone_of(most) / gain + fixed), prefill.dp)
     servers = jnp.where(prefill_instances > 0, prefill_instances * prefill.dp, matched)
 
-    def times(decoding):
+    def times(decoding: Real) -> tuple[Real, Real, Real]:
         tpot = alone_of(decoding) / gain
         life = osl * tpot + fixed
         b = life - service - queued * concurrency / servers  # R = S + S' C R / (m (R + Z)): a quadratic in R
         return tpot, life, 0.5 * (-b + jnp.sqrt(b**2 + 4.0 * service * life))
 
-    def once(_, decoding):
+    def once(_: Real, decoding: Real) -> Real:
         tpot, life, residence = times(decoding)
         return most * osl * tpot / (life + residence)
 
@@ -149,7 +150,7 @@ def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_insta
     return Serving(first, tpot, decoding, slots, decode_instances * decoding / tpot, flags)
 
 
-def _slot_wait(requests, slots, ranks, e):
+def _slot_wait(requests: Real, slots: Real, ranks: Real, e: Efficiency) -> Real:
     """Wait for a slot, in decode times of an answer: E max(k - slots, 0)/slots of the k requests sent to one's rank.
 
     A router that does not know which rank is free leaves k spread about its mean, by `dispatch_spread` of what drawing
@@ -162,19 +163,21 @@ def _slot_wait(requests, slots, ranks, e):
     return deviation * (excess * jax.scipy.special.ndtr(excess) + density) / slots
 
 
-def _steps(model, gpu, parallel, context, isl, e, draft_tokens):
+def _steps(
+    model: Model, gpu: GPU, parallel: Parallel, context: Real, isl: Real, e: Efficiency, draft_tokens: Real
+) -> tuple[Callable[[Real], Real], Callable[[Real], Real], Callable[[Real], tuple[Real, Real]]]:
     """t(n, 0) and t(n, isl): a step of n decoding requests, without and with one new prompt on every dp rank; and
     t(n, k isl) with k: as many prompts as share a step when they queue."""
     sharing = jnp.maximum(e.prefill_batch_tokens / isl, 1.0)
 
-    def alone(decoding):
+    def alone(decoding: Real) -> Real:
         return step(model, gpu, parallel, decoding, context, 0.0, 0.0, e, draft_tokens).total_s
 
-    def mixed(decoding, prompts=1.0):
+    def mixed(decoding: Real, prompts: Real = 1.0) -> Real:
         new = parallel.dp * isl * prompts
         return step(model, gpu, parallel, decoding, context, new, isl / 2.0, e, draft_tokens).total_s
 
-    def shared(decoding):
+    def shared(decoding: Real) -> tuple[Real, Real]:
         return mixed(decoding, sharing), sharing
 
     return alone, mixed, shared

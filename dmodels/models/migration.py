@@ -7,6 +7,7 @@ cache only grows, so no page is sent twice: the same series.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -49,7 +50,7 @@ def precopy(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, stop_byte
     rounds = jnp.maximum(jnp.ceil(shrink / -jnp.log(small) - 1e-9), 0.0)
     left = kv_bytes * small**rounds
     sent = kv_bytes * (1.0 - small ** (rounds + 1.0)) / (1.0 - small)
-    never = lambda x: jnp.where(converges, x, jnp.inf)
+    never: Callable[[Real], Real] = lambda x: jnp.where(converges, x, jnp.inf)
     return Migration(never(rounds), never(sent / link_bytes_per_s + handover_s), never(left / link_bytes_per_s +
                      handover_s), never(sent), flag_where(~converges, Flag.OVERLOAD))  # fmt: skip
 

@@ -11,7 +11,7 @@ from dmodels.core.records import Real
 from .queueing import erlang_c
 
 
-def servers_count(load, wait_probability) -> Real:
+def servers_count(load: Real, wait_probability: Real) -> Real:
     """Fewest servers at which an arrival waits with at most `wait_probability` (Erlang C): integer bisection.
 
     >>> [float(servers_count(x, 0.1)) for x in (1.0, 10.0, 100.0)]
@@ -22,7 +22,7 @@ def servers_count(load, wait_probability) -> Real:
     allowed = wait_probability * (1.0 + 1e-6)  # the quadrature behind Erlang C is good to 1e-7
     low, high = jnp.floor(load), jnp.ceil(load + 10.0 * jnp.sqrt(load)) + 40.0
 
-    def halve(_, bounds):
+    def halve(_: Real, bounds: tuple[Real, Real]) -> tuple[Real, Real]:
         low, high = bounds
         middle = jnp.floor((low + high) / 2)
         enough = (middle > load) & (erlang_c(jnp.maximum(middle, 1.0), load) <= allowed)
@@ -32,7 +32,7 @@ def servers_count(load, wait_probability) -> Real:
     return jnp.where(load > 0, found, 0.0)
 
 
-def multiplexed_savings(work_frac, rate_ratio, load, wait_probability=0.1) -> Real:
+def multiplexed_savings(work_frac: Real, rate_ratio: Real, load: Real, wait_probability: Real = 0.1) -> Real:
     r"""What a split saves in whole servers when each queue must keep P(wait) by itself (Erlang C, no batching gain).
 
     One queue of offered `load` R against two of $\phi R / r$ and $(1 - \phi) R$; negative where the margins of two
@@ -49,7 +49,7 @@ def multiplexed_savings(work_frac, rate_ratio, load, wait_probability=0.1) -> Re
     return 1.0 - safe_divide(apart, together, 1.0)
 
 
-def multiplexing_break_even_load(work_frac, rate_ratio, beta=1.0) -> Real:
+def multiplexing_break_even_load(work_frac: Real, rate_ratio: Real, beta: Real = 1.0) -> Real:
     r"""Offered load (in servers) above which a split wins although each pool needs a safety margin of its own.
 
     Square-root staffing R + beta sqrt(R) in each pool:

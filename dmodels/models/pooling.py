@@ -63,7 +63,9 @@ class Savings(NamedTuple):
     flags: Real
 
 
-def kv_sequence_bytes(n_layers, n_kv_heads, head_dim, kv_dtype_bytes, context_tokens, tp=1.0) -> Real:
+def kv_sequence_bytes(
+    n_layers: Real, n_kv_heads: Real, head_dim: Real, kv_dtype_bytes: Real, context_tokens: Real, tp: Real = 1.0
+) -> Real:
     r"""KV bytes reserved per sequence and GPU, $2 n_l n_h d_h b\, C_{max} / tp$: Eq. (1), as printed, divided over TP.
 
     It divides KV heads without end; `models.memory` replicates them once tp exceeds their number.
@@ -74,7 +76,7 @@ def kv_sequence_bytes(n_layers, n_kv_heads, head_dim, kv_dtype_bytes, context_to
     return 2.0 * n_layers * n_kv_heads * head_dim * kv_dtype_bytes * context_tokens / tp
 
 
-def sequences_count(gpu_bytes, utilization_frac, model_bytes, sequence_bytes) -> Real:
+def sequences_count(gpu_bytes: Real, utilization_frac: Real, model_bytes: Real, sequence_bytes: Real) -> Real:
     r"""$N_{seq} = \lfloor (M_{gpu} u - M_{model}) / M_{seq} \rfloor$, Eq. (2); 0 where the model leaves no room.
 
     Llama-3-70B in BF16 over two A100-80GB leaves 1.5 GB a GPU: no sequence of 64K (10 GiB), one of 8K (1.25 GiB).
@@ -86,7 +88,7 @@ def sequences_count(gpu_bytes, utilization_frac, model_bytes, sequence_bytes) ->
     return jnp.floor(room / sequence_bytes * (1 + 1e-12))
 
 
-def slots_count(context_tokens, engine: Engine) -> Real:
+def slots_count(context_tokens: Real, engine: Engine) -> Real:
     r"""$N_{seq}(B) = \min(128, \lfloor 65536 / \lceil B/16 \rceil \rfloor)$ (Appendix A): slots that each reserve B.
 
     >>> [float(slots_count(b, Engine())) for b in (4096, 8192, 16384, 65536)]
@@ -96,12 +98,12 @@ def slots_count(context_tokens, engine: Engine) -> Real:
     return jnp.minimum(engine.max_sequences_count, fit)
 
 
-def iteration_s(slots, engine: Engine) -> Real:
+def iteration_s(slots: Real, engine: Engine) -> Real:
     """t(N) = W + H N, Eq. (9). 18.4 ms at 16 slots, 91.2 ms at 128."""
     return engine.base_s + engine.per_sequence_s * slots
 
 
-def slot_s(slots, engine: Engine) -> Real:
+def slot_s(slots: Real, engine: Engine) -> Real:
     """tau(N) = t(N) / N: instance-seconds that one iteration of one request costs. Infinite without slots.
 
     >>> round(1e3 * float(slot_s(16.0, Engine())), 4), round(1e3 * float(slot_s(128.0, Engine())), 4)
@@ -110,7 +112,7 @@ def slot_s(slots, engine: Engine) -> Real:
     return safe_divide(iteration_s(slots, engine), jnp.asarray(slots))
 
 
-def throughput_rps(slots, iterations_count, engine: Engine) -> Real:
+def throughput_rps(slots: Real, iterations_count: Real, engine: Engine) -> Real:
     r"""$\mu = N / E[S] = 1 / (E[I]\,\tau(N))$ requests per second of an instance whose slots are all busy (App. A).
 
     >>> round(float(throughput_rps(16.0, 290.0, Engine())), 2)  # the paper: about 3.0
@@ -119,12 +121,12 @@ def throughput_rps(slots, iterations_count, engine: Engine) -> Real:
     return 1.0 / (iterations_count * slot_s(slots, engine))
 
 
-def instances_count(load) -> Real:
+def instances_count(load: Real) -> Real:
     """Whole instances that carry `load` instances' worth of work; rounding noise of 1e-12 does not buy another one."""
     return jnp.ceil(load * (1.0 - 1e-12))
 
 
-def ideal_savings(short_frac, rho) -> Real:
+def ideal_savings(short_frac: Real, rho: Real) -> Real:
     r"""$\alpha (1 - 1/\rho)$, Eq. (7): right only where the long pool is as fast as the single one was.
 
     >>> round(float(ideal_savings(0.8, 4.0)), 3)
@@ -133,7 +135,7 @@ def ideal_savings(short_frac, rho) -> Real:
     return short_frac * (1.0 - 1.0 / rho)
 
 
-def routed_savings(short_frac, rho_short, rho_long) -> Real:
+def routed_savings(short_frac: Real, rho_short: Real, rho_long: Real) -> Real:
     r"""$1 - \alpha/\rho_s - (1 - \alpha)/\rho_l$, $\rho = \mu_{pool} / \mu_{single}$: Eq. (8) over the single fleet.
 
     Negative, i.e. the split costs more, iff $\rho_l < (1 - \alpha) / (1 - \alpha/\rho_s)$ (`break_even_rho_long`).
@@ -141,12 +143,14 @@ def routed_savings(short_frac, rho_short, rho_long) -> Real:
     return 1.0 - short_frac / rho_short - (1.0 - short_frac) / rho_long
 
 
-def break_even_rho_long(short_frac, rho_short) -> Real:
+def break_even_rho_long(short_frac: Real, rho_short: Real) -> Real:
     """The long pool's relative rate below which splitting costs more (without ceilings)."""
     return safe_divide(1.0 - short_frac, 1.0 - short_frac / rho_short)
 
 
-def work_savings(work_frac, slots_short, slots_single, engine: Engine, headroom: Headroom | None = None) -> Real:
+def work_savings(
+    work_frac: Real, slots_short: Real, slots_single: Real, engine: Engine, headroom: Headroom | None = None
+) -> Real:
     r"""$1 - [b_s \tau(N_s) w + b_l \tau(N_h)(1-w)] / (b_h \tau(N_h))$: the exact law, w = short share of iterations.
 
     With equal headroom it is w (1 - tau_s/tau_h), at most 1 - 0.7125/1.15 = 38 % for 128 against 16 slots. Without any
@@ -161,7 +165,14 @@ def work_savings(work_frac, slots_short, slots_single, engine: Engine, headroom:
     return 1.0 - (short + long) / (b.single * slot_s(slots_single, engine))
 
 
-def savings(short_frac, single_rps, short_rps, long_rps, arrival_rps=1.0, headroom: Headroom | None = None) -> Savings:
+def savings(
+    short_frac: Real,
+    single_rps: Real,
+    short_rps: Real,
+    long_rps: Real,
+    arrival_rps: Real = 1.0,
+    headroom: Headroom | None = None,
+) -> Savings:
     r"""Fleets and savings from the rates of one instance in each pool, Eqs. (6) to (8), with ceilings and headroom.
 
     `short_frac` is alpha; `single_rps`, `short_rps`, `long_rps` are mu of the single, short and long pool *for the
@@ -194,15 +205,15 @@ def savings(short_frac, single_rps, short_rps, long_rps, arrival_rps=1.0, headro
 
 
 def split_savings(
-    request_frac,
-    work_frac,
-    iterations_count,
-    slots_short,
-    slots_single,
-    arrival_rps,
+    request_frac: Real,
+    work_frac: Real,
+    iterations_count: Real,
+    slots_short: Real,
+    slots_single: Real,
+    arrival_rps: Real,
     engine: Engine,
     headroom: Headroom | None = None,
-    slots_long=None,
+    slots_long: Real | None = None,
 ) -> Savings:
     """`savings` with every rate from the timing model: the whole path from a trace's class shares to instances.
 
@@ -222,7 +233,7 @@ def split_savings(
     )
 
 
-def ceiling_is_safe(saved_frac, load_instances) -> Real:
+def ceiling_is_safe(saved_frac: Real, load_instances: Real) -> Real:
     """True where whole instances cannot make a split of true saving `saved_frac` cost more than one pool.
 
     Two ceilings add less than 2, one is saved: the split needs at most 1 - s x + 1 instances more, none if s x >= 1.

@@ -116,7 +116,8 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     below = jnp.zeros_like(theta)  # S_j
     found = (below, below, below, below, below + 1.0, below)
 
-    def climb(state, interval):  # a scan: unrolled, it compiles far longer
+    # a scan: unrolled, it compiles far longer
+    def climb(state: tuple[Real, ...], interval: tuple[Real, ...]) -> tuple[tuple[Real, ...], None]:
         below, start, gap, head, slope, curve = state
         edge, width, level, upper = interval
         mass = upper - level
@@ -138,7 +139,7 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     intervals = (lower, widths, levels[:-1], levels[1:])
     (below, start, gap, head, slope, curve), _ = jax.lax.scan(climb, found, intervals)
 
-    def newton(_, u):
+    def newton(_: Real, u: Real) -> Real:
         bend = curve * jnp.exp(-u / theta)
         return jnp.clip(u + (head - slope * u + bend - target) / (slope + bend / theta + 1e-300), 0.0, gap)
 

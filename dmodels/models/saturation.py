@@ -26,7 +26,7 @@ class Knee(NamedTuple):
     upto: float  # the first grid point off it
 
 
-def knee(load, throughput_rps, tolerance: float = 0.1, light: int = 3) -> Knee:
+def knee(load: Real, throughput_rps: Real, tolerance: float = 0.1, light: int = 3) -> Knee:
     """The knee from a load sweep of a closed loop: where throughput leaves the line of its `light` lowest loads.
 
     A point is on the line while it reaches (1 - tolerance) of it. Table 4 of the paper (340B), from 8 clients on: 0.158

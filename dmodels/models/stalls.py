@@ -43,8 +43,9 @@ def stalled_tpot_s(q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: R
     high = jax.lax.stop_gradient(jnp.maximum(jnp.max((b + z + slack) / a, -1), 1e-12))
     classes = (jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), jnp.asarray(weights))
 
-    def tail(u):  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
-        def add(sums, one):  # a scan: unrolled, it compiles far longer
+    def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
+        # a scan: unrolled, it compiles far longer
+        def add(sums: tuple[Real, Real], one: tuple[Real, Real, Real]) -> tuple[tuple[Real, Real], None]:
             aj, bj, w = one
             z = aj * u - bj
             share = w * _above(z)
@@ -52,7 +53,8 @@ def stalled_tpot_s(q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: R
 
         return jax.lax.scan(add, (0.0 * u - (1.0 - q), 0.0 * u), classes)[0]
 
-    def closer(i, state):  # four halvings of the bracket, then three Newton steps
+    # four halvings of the bracket, then three Newton steps
+    def closer(i: Real, state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
         bottom, top, u = state
         excess, slope = tail(u)
         bottom, top = jnp.where(excess > 0, u, bottom), jnp.where(excess > 0, top, u)

@@ -57,7 +57,7 @@ class Trace:
         return (len(self) - 1) / self.duration_s if self.duration_s > 0 else float("nan")
 
 
-def read_trace(path: str | PathLike, repair: bool = False) -> Trace:
+def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
     """The trace in a file. Raises `TraceError` for what is not one, and `OSError` where there is no file.
 
     `repair`: sort what is out of order, drop lines that cannot be read and requests of zero length, each with a notice.
@@ -163,7 +163,7 @@ def prefix_hits(trace: Trace, capacity_blocks: float = float("inf"), block_token
             cache.move_to_end(block)
         while len(cache) > capacity_blocks:
             cache.popitem(last=False)
-    return np.minimum(hits * block_tokens, np.maximum(trace.input_tokens - 1, 0))
+    return np.asarray(np.minimum(hits * block_tokens, np.maximum(trace.input_tokens - 1, 0)))
 
 
 def with_prefix_hits(trace: Trace, capacity_blocks: float = float("inf")) -> Trace:

@@ -68,7 +68,7 @@ def weight_bytes_per_gpu(model: Model, parallel: Parallel | None = None) -> Weig
     )
 
 
-def activation_bytes(model: Model, tp=1, batched_tokens=8192, sequences=256) -> Real:
+def activation_bytes(model: Model, tp: Real = 1, batched_tokens: Real = 8192, sequences: Real = 256) -> Real:
     r"""Peak activations of one iteration of `batched_tokens` tokens on a GPU, in BF16.
 
     $T\,(3 h + \max(q + 2 kv, 3 f)/\mathrm{tp}) \cdot 2$ (residual, normalised input and output; the widest of the
@@ -84,13 +84,18 @@ def activation_bytes(model: Model, tp=1, batched_tokens=8192, sequences=256) -> 
     return 2.0 * batched_tokens * (3.0 * model.hidden_size + widest) + 6.0 * sequences * model.vocab_size
 
 
-def runtime_bytes(parallel: Parallel, context_bytes=0.5 * GIB, communicator_bytes=1.0 * GIB) -> Real:
+def runtime_bytes(parallel: Parallel, context_bytes: Real = 0.5 * GIB, communicator_bytes: Real = 1.0 * GIB) -> Real:
     """The driver's context and, with several GPUs, the communicators. Assumed: 0.5 and 1 GiB, together +-0.7 GiB."""
     return context_bytes + jnp.where(parallel.gpus > 1, communicator_bytes, 0.0)
 
 
 def kv_budget_bytes(
-    model: Model, gpu: GPU, parallel: Parallel, utilization=0.9, batched_tokens=8192, sequences=256
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    utilization: Real = 0.9,
+    batched_tokens: Real = 8192,
+    sequences: Real = 256,
 ) -> Real:
     """Bytes for KV on the fullest GPU, as vLLM and SGLang count: u * M - (weights + activations + non-torch).
 
@@ -100,13 +105,18 @@ def kv_budget_bytes(
 
 
 def kv_budget_of_free_bytes(
-    model: Model, gpu: GPU, parallel: Parallel, free_frac=0.9, batched_tokens=8192, sequences=256
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    free_frac: Real = 0.9,
+    batched_tokens: Real = 8192,
+    sequences: Real = 256,
 ) -> Real:
     """Bytes for KV on the fullest GPU, as TensorRT-LLM counts: f * (M - everything else)."""
     return free_frac * (gpu.memory_bytes - non_kv_bytes(model, parallel, batched_tokens, sequences))
 
 
-def non_kv_bytes(model: Model, parallel: Parallel, batched_tokens=8192, sequences=256) -> Real:
+def non_kv_bytes(model: Model, parallel: Parallel, batched_tokens: Real = 8192, sequences: Real = 256) -> Real:
     """Weights, activations and runtime on the fullest GPU."""
     active = activation_bytes(model, parallel.tp, batched_tokens, sequences)
     return weight_bytes_per_gpu(model, parallel).total_bytes + active + runtime_bytes(parallel)
@@ -122,7 +132,7 @@ def _component_bytes(model: Model) -> Real:
     )
 
 
-def _replicated_kv_params(model: Model, tp) -> Real:
+def _replicated_kv_params(model: Model, tp: Real) -> Real:
     """K and V projection parameters that a GPU holds beyond its 1 / tp, because a head is not split."""
     extra = 0.0
     for layers, heads, dim in (

@@ -7,6 +7,7 @@ Functions on the host take and give NumPy arrays and accept thresholds of any sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -83,7 +84,7 @@ class Split(NamedTuple):
     long: LengthClass
 
 
-def iterations(prefill_tokens, output_tokens, chunk_tokens=CHUNK_TOKENS) -> Real:
+def iterations(prefill_tokens: Real, output_tokens: Real, chunk_tokens: Real = CHUNK_TOKENS) -> Real:
     r"""Engine iterations of a request, $\lceil L_{in}/C \rceil + L_{out}$ (arXiv:2604.09613, Appendix A).
 
     >>> float(iterations(1025.0, 100.0))
@@ -98,7 +99,7 @@ def whole(workload: Workload, chunk_tokens: float = CHUNK_TOKENS) -> LengthClass
     return between(workload, -np.inf, np.inf, chunk_tokens)
 
 
-def split(workload: Workload, threshold_tokens, chunk_tokens: float = CHUNK_TOKENS) -> Split:
+def split(workload: Workload, threshold_tokens: Real, chunk_tokens: float = CHUNK_TOKENS) -> Split:
     """Short and long class for thresholds of any shape; a request is short where input + output <= threshold.
 
     >>> two = Workload([100.0, 9000.0], [100.0, 1000.0], [0.75, 0.25])
@@ -110,7 +111,7 @@ def split(workload: Workload, threshold_tokens, chunk_tokens: float = CHUNK_TOKE
                  between(workload, threshold_tokens, np.inf, chunk_tokens))  # fmt: skip
 
 
-def between(workload: Workload, low_tokens, high_tokens, chunk_tokens: float = CHUNK_TOKENS) -> LengthClass:
+def between(workload: Workload, low_tokens: Real, high_tokens: Real, chunk_tokens: float = CHUNK_TOKENS) -> LengthClass:
     """The class low < input + output <= high, for bounds of any (broadcast) shape; k pools have k such classes."""
     w = _flat(workload)
     low, high = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in (low_tokens, high_tokens)))
@@ -153,7 +154,7 @@ def between(workload: Workload, low_tokens, high_tokens, chunk_tokens: float = C
                        **quantiles)  # fmt: skip
 
 
-def condition(workload: Workload, low_tokens, high_tokens) -> Workload:
+def condition(workload: Workload, low_tokens: Real, high_tokens: Real) -> Workload:
     """The sub-workload with low < input + output <= high: same support, weights and rate of that class alone.
 
     Bounds of shape s give a batch of workloads, leaves (*s, k). A class without requests keeps weights that sum to 1
@@ -170,7 +171,7 @@ def condition(workload: Workload, low_tokens, high_tokens) -> Workload:
                     np.broadcast_to(w.arrival_cv, rate.shape))  # fmt: skip
 
 
-def quantile(values, weight_frac, p) -> np.ndarray:
+def quantile(values: Real, weight_frac: Real, p: Real) -> np.ndarray:
     """The smallest value x with P(value <= x) >= p, for p of any shape.
 
     >>> quantile(np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.3, 0.2]), [0.5, 0.9]).tolist()
@@ -180,7 +181,8 @@ def quantile(values, weight_frac, p) -> np.ndarray:
     order = order[np.asarray(weight_frac)[order] > 0]
     reached = np.cumsum(np.asarray(weight_frac)[order])
     index = np.searchsorted(reached, np.asarray(p) * reached[-1] * (1 - 1e-12), "left")
-    return np.asarray(values)[order][np.minimum(index, len(order) - 1)]
+    found: np.ndarray = np.asarray(values)[order][np.minimum(index, len(order) - 1)]
+    return found
 
 
 def compress(workload: Workload, totals_count: int = 64, outputs_count: int = 12) -> Workload:
@@ -224,7 +226,9 @@ def _flat(workload: Workload) -> Workload:
     return workload
 
 
-def _class_quantiles(values, weight, total, low, high, asked) -> list[np.ndarray]:
+def _class_quantiles(
+    values: np.ndarray, weight: np.ndarray, total: np.ndarray, low: np.ndarray, high: np.ndarray, asked: Sequence[float]
+) -> list[np.ndarray]:
     """Quantiles of `values` in each class, 64 classes at a time so that memory stays bounded."""
     order = np.argsort(values, kind="stable")
     x, w, t = values[order], weight[order], total[order]

@@ -1,4 +1,4 @@
-"""Learn which tests enter which formula, then change the formulas and run those tests, the cheapest first.
+"""Learn which tests enter which formula, then change the formulas and run those tests, the likeliest per second first.
 
 The tree is copied first, so that nothing is changed here and edits made meanwhile do not matter. Results are kept by
 the digest of the function: a function that did not change is not run again.
@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,7 +115,7 @@ def _learn(work: Work, host: runner.Host, until: float) -> None:
 
 
 def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, until: float, again: bool) -> None:
-    killers: Counter[str] = Counter()
+    seen: dict[tuple[str, str], Seen] = defaultdict(Seen)
     for module in modules:
         for mutant in work.mutants(module)[::every]:
             known = work.results.get(mutant.key)
@@ -124,30 +124,50 @@ def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, unti
             if time.monotonic() > until:
                 work.save()
                 return
-            by = _noticed(work, host, mutant, killers, known["at"] if known else 0.0)
+            by = _noticed(work, host, mutant, seen, known["at"] if known else 0.0)
             work.results[mutant.key] = work.found[mutant.key] = {"by": by, "at": time.time()}
-            if by:
-                killers[by] += 1
-            else:
+            if not by:
                 print(f"survived: {mutant}", flush=True)
             work.save()
         print(f"{module} done", flush=True)
 
 
-def _noticed(work: Work, host: runner.Host, mutant: Mutant, killers: Counter[str], since: float) -> str:
+def _noticed(work: Work, host: runner.Host, mutant: Mutant, seen: dict[tuple[str, str], Seen], since: float) -> str:
     """The test that fails under the change; "" if none does. Tests that were run before `since` did not notice."""
-    order, cost = _order(work, f"{mutant.module}:{mutant.function}", killers, since)
-    if not order:
+    function = f"{mutant.module}:{mutant.function}"
+    cost = _cost(work, function, since)
+    if not cost:
         return ""
+    order = sorted(cost, key=lambda name: seen[function, name].seconds_per_catch(cost[name]))
     tree = changed(work.source(mutant.module), mutant)
     path = str(work.copy / "dmodels" / f"{mutant.module}.py")
     swap = lambda: host.swap(path, tree, mutant.function)
     outcomes = host.run(order, swap, lambda name: 30.0 + 10.0 * cost[name], spend_s=SPEND_S)
+    for o in outcomes:
+        seen[function, o.name].add(o)
     return next((o.name for o in outcomes if o.failed), "")
 
 
-def _order(work: Work, function: str, killers: Counter[str], since: float) -> tuple[list[str], dict[str, float]]:
-    """Tests for a function, the cheapest first: those that enter it.
+@dataclass
+class Seen:
+    """What one test made of the changes of one function so far."""
+
+    ran: int = 0
+    caught: int = 0
+    spent_s: float = 0.0
+
+    def add(self, outcome: runner.Outcome) -> None:
+        self.ran += 1
+        self.caught += outcome.failed
+        self.spent_s += outcome.seconds
+
+    def seconds_per_catch(self, cost_s: float) -> float:
+        """Expected seconds over chance; `cost_s`, without a change, counts as one run, and half a catch in two."""
+        return (0.01 + cost_s + self.spent_s) / (1 + self.ran) * (2 + self.ran) / (1 + self.caught)
+
+
+def _cost(work: Work, function: str, since: float) -> dict[str, float]:
+    """CPU seconds of the tests that enter a function.
 
     A test whose parameter is `module:function` is about it without entering: it looks at its defaults.
     """
@@ -157,7 +177,7 @@ def _order(work: Work, function: str, killers: Counter[str], since: float) -> tu
             inside = [name for name, entered in known["entered"].items() if function in entered]
             inside += [name for name in known["ran"] if f"[{function}]" in name]
             cost |= {name: known["ran"][name] for name in inside}
-    return sorted(cost, key=lambda name: (-killers[name], cost[name])), cost
+    return cost
 
 
 def _instrument(work: Work, host: runner.Host) -> None:

@@ -111,7 +111,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 def _print(answer, changes) -> None:
     from dmodels.report import plan_tables
 
-    for sentence in plan_tables.sentences(answer):
+    for sentence in plan_tables.sentences(answer) + plan_tables.notes(answer):
         print(sentence)
     print()
     if answer.best is not None:

@@ -47,7 +47,7 @@ class PlanInputs:
         engine = Engine(self.max_num_seqs, self.max_num_batched_tokens)
         asked = question(self.model, list(self.gpus), traffic, slo, gpu_file=self.gpu_file, workload_name=name,
                          engine=engine, **self.options)  # fmt: skip
-        return replace(asked, gpus=self._priced(asked.gpus)), [*notices, *_beyond_context(asked)]
+        return replace(asked, gpus=self._priced(asked.gpus)), notices
 
     def _priced(self, gpus: dict[str, Any]) -> dict[str, Any]:
         from dmodels import catalog
@@ -181,18 +181,6 @@ class PlanScenario(Table):
     traffic: PlanTraffic = PlanTraffic()
     space: SpaceTable = SpaceTable()
     engine: EngineTable = EngineTable()
-
-
-def _beyond_context(asked: Any) -> list[str]:
-    """Requests that the engine will refuse, because model and config end earlier."""
-    longest = float((asked.workload.input_tokens + asked.workload.output_tokens).max())
-    limit = float(asked.model.max_context_tokens)
-    if not 0 < limit < longest:
-        return []
-    return [
-        f"the longest request takes {longest:,.0f} tokens, the config of {asked.model_name} allows {limit:,.0f}: "
-        "the engine refuses such a --max-model-len; take those requests out, or a model with a longer context"
-    ]
 
 
 def from_scenario(path: Path) -> PlanInputs:

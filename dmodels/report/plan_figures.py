@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from dmodels.core.units import GIB
+from dmodels.studies.fleets import Front
 from dmodels.studies.memory_use import MemoryUse
 from dmodels.studies.plan import Plan
 from dmodels.studies.risks import PoolLoad
@@ -18,47 +20,60 @@ from .naming import Group, name_groups, name_lines
 
 
 def cost_front(answer: Plan, axes: Axes) -> None:
-    """Cost against TTFT of one-pool fleets; points that miss an SLO are hollow, the others' front is drawn."""
-    sweep, asked = answer.sweep, answer.question
+    """Cost against TTFT: one-pool fleets as points, those that miss an SLO hollow; each other kind by its own front.
+
+    The line through is the front over all kinds; stars are the recommended fleet (filled) and its alternatives.
+    """
+    sweep, asked, best = answer.fleets.one_pool, answer.question, answer.best
     bound = float(asked.slo.ttft_s)
     ceiling = max(4.0 * bound, 1.0) if np.isfinite(bound) else np.inf
-    best = answer.best
-    lowest = np.nanmin(np.where(sweep["usable"], sweep["usd_per_hour"], np.nan), initial=np.inf)
+    others = [d for d in (*answer.kinds, *answer.by_gpu) if best is None or d != best]
+    known = sweep["usd_per_hour"][sweep["usable"]].tolist() + [d.usd_per_hour for d in answer.kinds]
+    axes.set(xlabel=f"TTFT, {_percentile(answer)} [s]", ylabel="cost [USD/h]", yscale="log")
+    style.plain(axes.yaxis)
+    if not known:
+        _nothing(axes)
+        return
+    bottom, top = 0.7 * min(known), 12.0 * min(known)
     groups: list[Group] = []
-    top, bottom = 12.0 * lowest, 0.7 * min(lowest, best.usd_per_hour if best else np.inf)
     for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         cost, ttft = sweep["usd_per_hour"][rows], sweep["ttft_s"][rows]
         shown = sweep["usable"][rows] & (ttft < ceiling) & (cost < top)
-        meets = shown & (sweep["flags"][rows] == 0)
+        meets = shown & sweep["meets"][rows]
         late = shown & ~meets
         look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
         axes.plot(ttft[late], cost[late], markersize=2.5, mfc="none", alpha=0.35, **look)
         axes.plot(ttft[meets], cost[meets], markersize=3.5, alpha=0.8, **look)
         seen = meets if meets.any() else shown
         groups += [Group(ttft[seen], cost[seen], gpu, i), Group(ttft[late], cost[late])]
-    front = sweep["usable"] & (sweep["flags"] == 0) & sweep["cost_front"] & (sweep["usd_per_hour"] < top)
-    order = np.argsort(sweep["ttft_s"][front])
-    x, y = sweep["ttft_s"][front][order], sweep["usd_per_hour"][front][order]
-    axes.plot(x, y, drawstyle="steps-post", color=style.INK, linewidth=1.2)
-    groups.append(Group(x, y, "Pareto front", line=True))
-    axes.set(xlabel=f"TTFT, {_percentile(answer)} [s]", ylabel="cost [USD/h]", yscale="log")
-    style.plain(axes.yaxis)
+    for kind, line in (("two pools", "--"), ("prefill/decode split", ":")):
+        if kind in answer.fleets.fronts:
+            groups.append(_front(axes, answer.fleets.fronts[kind], kind, top, color=style.SOFT, linestyle=line))
+    groups.append(_front(axes, answer.fleets.front, "Pareto front", top, color=style.INK, linewidth=1.4))
     right = max(1.15 * bound, 1.0e-3) if np.isfinite(bound) else None
     axes.set(xlim=(0, right), ylim=(bottom, top))
     if np.isfinite(bound):
         axes.axvline(bound, color=style.SOFT, linestyle="--", linewidth=1)
         _beside(axes, bound, "SLO", right=False)
+    axes.plot([d.ttft_s for d in others], [d.usd_per_hour for d in others], "*", color=style.INK, mfc=style.PAPER,
+              markersize=9, zorder=4)  # fmt: skip
     if best is not None:
-        axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13)
-        axes.annotate("recommended", (best.ttft_s, best.usd_per_hour), (0, 9), textcoords="offset points", ha="center",
-                      fontsize=style.SMALL, color=style.INK, bbox=style.HALO)  # fmt: skip
+        axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13, zorder=5)
+        left = best.ttft_s > 0.4 * axes.get_xlim()[1]  # where nothing that keeps the SLOs can be
+        axes.annotate("recommended", (best.ttft_s, best.usd_per_hour), (-9 if left else 9, 0), va="center",
+                      textcoords="offset points", ha="right" if left else "left", fontsize=style.SMALL,
+                      color=style.INK, bbox=style.HALO)  # fmt: skip
         groups.append(Group([best.ttft_s], [best.usd_per_hour]))
     name_groups(axes, groups)
 
 
 def throughput_front(answer: Plan, axes: Axes) -> None:
     """Output tokens/s per GPU against tokens/s per user, all one-pool points, the front drawn through."""
-    sweep, groups = answer.sweep, []
+    sweep, groups = answer.fleets.one_pool, []
+    axes.set(xlabel="output speed of one user [token/s]", ylabel="throughput [token/s per GPU]")
+    if not sweep["usable"].any():
+        _nothing(axes)
+        return
     for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         shown = sweep["usable"][rows]
         x, y = sweep["user_tokens_per_s"][rows][shown], sweep["gpu_tokens_per_s"][rows][shown]
@@ -76,7 +91,6 @@ def throughput_front(answer: Plan, axes: Axes) -> None:
     if 1.0 / bound <= 1.5 * fastest:
         axes.axvline(1.0 / bound, color=style.SOFT, linestyle="--", linewidth=1)
         _beside(axes, 1.0 / bound, "TPOT SLO", right=1.0 / bound < 0.7 * fastest)
-    axes.set(xlabel="output speed of one user [token/s]", ylabel="throughput [token/s per GPU]")
     name_groups(axes, groups)
 
 
@@ -123,7 +137,8 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
     axes.plot([load.operating_frac], [now], "o", color=style.colour(0), markersize=7, zorder=4)
     axes.annotate(f"runs with {now:.0f}", (load.operating_frac, now), (-6, 8), textcoords="offset points", ha="right",
                   color=style.INK, bbox=style.HALO, fontsize=style.SMALL)  # fmt: skip
-    ceiling = 1.15 * max(limits[0][0], float((mean + spread).max()))
+    # prompts that wait for a prefill worker grow without end towards saturation: the slots are what is looked for
+    ceiling = 1.15 * max(limits[0][0], min(float((mean + spread).max()), 2.0 * limits[0][0]))
     ends = [(float(mean[-1]), "mean\n(band: 98 %)", 0)]
     for count, name, i in limits:
         if count <= ceiling:
@@ -201,6 +216,21 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
     axes.set_yticks(range(len(ordered)), names)
     axes.set(xlabel="cost of the cheapest plan [USD/h]", xlim=(low - 0.2 * span, edge + 0.35 * span))
     axes.grid(False, axis="y")
+
+
+def _front(axes: Axes, front: Front, name: str, top: float, **look: Any) -> Group:
+    """Steps along a front, as far as it is in the picture."""
+    seen = front.usd_per_hour < top
+    x, y = front.ttft_s[seen], front.usd_per_hour[seen]
+    axes.plot(x, y, drawstyle="steps-post", **look)
+    return Group(x, y, name, line=True)
+
+
+def _nothing(axes: Axes) -> None:
+    """Words in place of a picture that has no points."""
+    axes.set(xticks=[], yticks=[])
+    axes.text(0.5, 0.5, "no layout keeps up with this load", transform=axes.transAxes, ha="center", va="center",
+              fontsize=style.TEXT, color=style.INK)  # fmt: skip
 
 
 def _reach(change: Change, base: float) -> float:

@@ -25,6 +25,7 @@ def plan_page(answer: Plan, changes: list[Change], reproduce: str) -> str:
     """The page; `reproduce` is the command line or call that makes it again."""
     asked = answer.question
     parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
+    parts += [html.paragraph(note) for note in plan_tables.notes(answer)]
     if answer.best is not None:
         parts += _recommended(answer, changes)
     if answer.rejections:
@@ -59,17 +60,29 @@ def pictures(drawn: Sequence[Drawing], quick: bool = False) -> str:
 def fleet_drawings(answer: Plan) -> list[Drawing]:
     """What fleets cost and yield."""
     best = answer.best
-    star = "" if best is None else f" The star: the recommended fleet, ${best.usd_per_hour:,.2f}/h."
+    star = "" if best is None else (
+        f" The full star: the recommended fleet, ${best.usd_per_hour:,.2f}/h{_beaten(answer)}; empty stars: the "
+        "alternatives below."
+    )  # fmt: skip
+    kinds = " and ".join(kind for kind in answer.fleets.fronts if kind != "one pool")
+    lines = f" Broken lines: the cheapest fleets as {kinds}." if kinds else ""
     return [
         (partial(plan_figures.cost_front, answer), 3.5,
-         f"Cost of one-pool fleets against their TTFT; hollow points miss an SLO.{star}",
+         f"Cost of fleets against their TTFT. Points: one-pool fleets, hollow where they miss an SLO.{lines}{star}",
          f"Scatter plot of cost against TTFT of one-pool fleets of {', '.join(answer.question.gpus)}, with the Pareto "
-         f"front of those that meet the SLOs.{star}"),
+         f"front of all kinds of fleets that meet the SLOs.{lines}{star}"),
         (partial(plan_figures.throughput_front, answer), 3.5,
          "What a GPU yields against what a user feels, one-pool fleets.",
          "Scatter plot of output tokens per second and GPU against tokens per second of one user, with the Pareto "
          "front; left of the dashed line the TPOT SLO is missed in the mean."),
     ]  # fmt: skip
+
+
+def _beaten(answer: Plan) -> str:
+    """Words where a fleet of more pools, for the same money, has a lower TTFT than the recommended one."""
+    front, best = answer.fleets.front, answer.best
+    quicker = front.ttft_s[front.usd_per_hour <= best.usd_per_hour * (1.0 + 1e-9)] < best.ttft_s * (1.0 - 1e-9)
+    return ", simpler than a fleet of several pools that is quicker at the same price" if quicker.any() else ""
 
 
 def latency_drawing(load: PoolLoad) -> Drawing:

@@ -23,6 +23,8 @@ def sentences(answer: Plan) -> list[str]:
     """The answer in at most four sentences: what to deploy, against what, how sure, what it leaves."""
     asked = answer.question
     load = f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}"
+    refused = answer.priced.admitted.refused_frac
+    load += f" ({_share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
     if answer.best is None:
         nearest = answer.rejections[0]
         return [
@@ -64,6 +66,30 @@ def in_three_sentences(answer: Plan) -> list[str]:
         limits = " and ".join(f"{pool.binding} ({pool.stage.name})" for pool in best.pools)
         said.insert(1, f"It is the cheapest of {tried}; what one instance less would break: {limits}.")
     return [said[0], said[1], " and ".join(part.rstrip(".") for part in (said[2], *map(_low, said[3:]))) + "."]
+
+
+def notes(answer: Plan) -> list[str]:
+    """What the reader of any answer must know: requests that the model cannot take."""
+    found, asked = answer.priced.admitted, answer.question
+    if not found.refused_frac + found.cut_frac:
+        return []
+    said = (
+        f"Context: {_share(found.refused_frac + found.cut_frac)} of the requests are longer than the "
+        f"{found.limit_tokens:,.0f} tokens that the config of {asked.model_name} allows (the longest takes "
+        f"{found.longest_tokens:,.0f})."
+    )
+    if found.refused_frac:
+        said += f" {_share(found.refused_frac)} have prompts that fill it alone, and engines refuse them: "
+        said += "nothing is left to serve." if found.none else (
+            f"they are not in the load, which is {found.rate_rps:,.4g} of {asked.rate_rps:,.4g} req/s, and the SLOs "
+            "are kept for the requests served."
+        )  # fmt: skip
+    if found.cut_frac:
+        said += (
+            f" The answers of {_share(found.cut_frac)} would run past it: they are in the load up to there, where "
+            "engines cut them off (or refuse them, if they ask for so many tokens in advance)."
+        )
+    return [said + " Serving all of them whole takes a model with a longer context."]
 
 
 def pools_table(answer: Plan) -> Table:
@@ -126,7 +152,11 @@ def rejections_table(found: tuple[Rejection, ...]) -> Table:
 
 def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
     """What another input would have cost."""
-    rows = [[c.what, f"x {c.factor:g}", c.usd_per_hour, _against(c, answer.best.usd_per_hour), c.name] for c in changes]
+    rows = [
+        [c.what, f"x {c.factor:g}", c.usd_per_hour, _against(c, answer.best.usd_per_hour),
+         c.name + (f", {_share(c.refused_frac)} refused" if c.refused_frac else "")]
+        for c in changes
+    ]  # fmt: skip
     return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
 
 
@@ -143,6 +173,7 @@ def inputs(answer: Plan) -> dict[str, Any]:
         "weights": list(asked.weights), "kv": list(asked.kv), "backend": asked.backend,
         "max_num_seqs_count": float(asked.engine.max_num_seqs_count),
         "max_num_batched_tokens": float(asked.engine.max_num_batched_tokens),
+        "max_context_tokens": float(asked.model.max_context_tokens),
         "price_usd_per_hour": {name: float(gpu.price_usd_per_hour) for name, gpu in asked.gpus.items()},
     }  # fmt: skip
 
@@ -152,6 +183,8 @@ def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
     return {
         "feasible": answer.best is not None,
         "summary": sentences(answer),
+        "notes": notes(answer),
+        "refused_frac": answer.priced.admitted.refused_frac, "cut_off_frac": answer.priced.admitted.cut_frac,
         "recommended": answer.best and _plain(answer, answer.best),
         "alternatives": [_plain(answer, d) for d in answer.kinds],
         "by_gpu": [_plain(answer, d) for d in answer.by_gpu],
@@ -206,6 +239,11 @@ def _against(change: Change, base: float) -> str:
 def milliseconds(seconds) -> float:
     """Milliseconds, four digits."""
     return float(f"{1e3 * float(seconds):.4g}")
+
+
+def _share(part: float) -> str:
+    """A percentage that is not shown as nothing where it is little."""
+    return f"{100.0 * part:.3g}%"
 
 
 def _low(sentence: str) -> str:

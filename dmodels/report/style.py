@@ -25,19 +25,19 @@ ON_DARK = ("#4AA8E8", "#FF8A3D", "#2FC79A", "#E39CC4", "#F0B93A", "#8FD0F5", "#C
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 #: Words and axes; second words; grid; the soft fill behind things.
 INK, SOFT, GRID, FILL = "#1B1F24", "#57606A", "#D3D9E0", "#E8EBEF"
-_PAPER = "#FEFEFE"
-_DARK = {INK: "#E6EDF3", SOFT: "#9DA7B3", GRID: "#30363D", FILL: "#262C34", _PAPER: "#0D1117"}
+PAPER = "#FEFEFE"
+_DARK = {INK: "#E6EDF3", SOFT: "#9DA7B3", GRID: "#30363D", FILL: "#262C34", PAPER: "#0D1117"}
 _VARIABLES = {
     **{colour: f"--series-{i}" for i, colour in enumerate(COLOURS)},
     **{colour: f"--writing-{i}" for i, colour in enumerate(WRITING)},
-    INK: "--fig-ink", SOFT: "--fig-soft", GRID: "--fig-grid", FILL: "--fig-fill", _PAPER: "--fig-paper",
+    INK: "--fig-ink", SOFT: "--fig-soft", GRID: "--fig-grid", FILL: "--fig-fill", PAPER: "--fig-paper",
 }  # fmt: skip
 #: Points of text in figures.
 TEXT, SMALL = 9.5, 8.5
-LEGEND: dict[str, Any] = {"fontsize": SMALL, "labelcolor": INK, "facecolor": _PAPER, "edgecolor": "none",
+LEGEND: dict[str, Any] = {"fontsize": SMALL, "labelcolor": INK, "facecolor": PAPER, "edgecolor": "none",
                           "framealpha": 0.85, "borderpad": 0.3, "handlelength": 1.5}  # fmt: skip
 #: Ring around the operating point, and the paper behind words that stand on lines.
-HALO = {"facecolor": _PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+HALO = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
 
 
 def figure(draw: Callable[[Axes], Any], width: float = 5.4, height: float = 3.5, quick: bool = False) -> Figure:

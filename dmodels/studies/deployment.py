@@ -24,6 +24,7 @@ class Pool:
     price_usd_per_hour: float  # of one GPU
     request_share_frac: float
     longest_tokens: float
+    context_tokens: float  # that the model's config allows; inf: it does not say
     ttft_s: float  # at the SLO's percentile, of this stage
     ttft_mean_s: float
     tpot_s: float
@@ -53,9 +54,13 @@ class Pool:
         return float(fleet_cost(self.instances, self.layout.gpus, self.price_usd_per_hour).usd_per_year)
 
     def max_model_len(self) -> int:
-        """The context to configure: the stage's threshold, or the longest request rounded up to 1,024 tokens."""
+        """The context to configure: the stage's threshold, or the longest request rounded up to 1,024 tokens.
+
+        Never beyond the model's own context: an engine that is told to does not start.
+        """
         top = self.stage.high_tokens
-        return int(top if math.isfinite(top) else 1024 * math.ceil(self.longest_tokens / 1024))
+        top = top if math.isfinite(top) else 1024 * math.ceil(self.longest_tokens / 1024)
+        return int(min(top, self.context_tokens))
 
     def command(self, model: str, engine: Engine) -> str:
         """The `vllm serve` line of one instance."""

@@ -80,6 +80,11 @@ class Scheme:
     name: str
     stages: tuple[int, ...]  # indices into the list of stages
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether each request passes all stages, rather than one of them."""
+        return self.kind == "prefill/decode split"
+
 
 class Instances(NamedTuple):
     """Layouts as records, batched over layouts: leaves of shape (layouts,)."""

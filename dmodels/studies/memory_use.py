@@ -74,12 +74,12 @@ def _in_flight(answer: Plan, pool: Pool) -> float:
     """Requests that hold KV on an instance; of a prefill worker, those that it holds until they have left."""
     if pool.stage.role != "prefill":
         return pool.decode_count
-    return answer.question.rate_rps * pool.request_share_frac / pool.instances * pool.ttft_mean_s
+    return answer.priced.rate_rps * pool.request_share_frac / pool.instances * pool.ttft_mean_s
 
 
 def _one_request_bytes(answer: Plan, pool: Pool, model) -> float:
     """KV per GPU of a running request, seen at a random moment."""
-    small = condition(compressed(answer.question.workload), pool.stage.low_tokens, pool.stage.high_tokens)
+    small = condition(compressed(answer.priced.admitted.workload), pool.stage.low_tokens, pool.stage.high_tokens)
     outputs = np.ones_like(small.output_tokens) if pool.stage.role == "prefill" else small.output_tokens
     one = footprint(stage(model, float(pool.layout.pp)), small.input_tokens, outputs, small.weight_frac,
                     float(pool.layout.tp))  # fmt: skip

@@ -19,14 +19,15 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
-from dmodels.design.select import pareto_mask
 from dmodels.models.instance import Operating
 from dmodels.models.workload import compress
 
+from .admitted import Admitted
 from .calibration import Calibration, calibrated
 from .deployment import Deployment, Pool
 from .designs import Cells, Layout, Scheme, Stage, cells, schemes
 from .evaluate import fewest_instances, sweep_instances
+from .fleets import Fleets, fleets
 from .layouts import in_precision, instances, layouts
 from .question import Question, question
 from .rejections import Rejection, rejections
@@ -39,8 +40,6 @@ _THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
 SUPPORT = (40, 6)
 #: The support is filled up to a multiple of this.
 _ROOM = 256
-#: Loads of the sweep behind the pictures, as multiples of the fewest instances that keep up.
-_SWEEP = 64
 #: Growth of the rate that the headroom is looked for in.
 _GROWTH = np.linspace(1.0, 2.22, 62)
 
@@ -50,6 +49,7 @@ class Priced:
     """Every cell's smallest pool and its price; the arrays have a row per layout and a column per stage."""
 
     question: Question
+    admitted: Admitted  # the traffic that is sized for: what fits the model's context
     layouts: list[Layout]
     stages: list[Stage]
     schemes: list[Scheme]
@@ -66,6 +66,11 @@ class Priced:
     def prices_usd_per_hour(self) -> np.ndarray:
         """Price of one instance of each layout."""
         return np.array([float(self.question.gpus[x.gpu].price_usd_per_hour) * x.gpus for x in self.layouts])
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second that the engines take."""
+        return self.admitted.rate_rps
 
     @property
     def costs_usd_per_hour(self) -> np.ndarray:
@@ -87,10 +92,14 @@ class Plan:
     rejections: tuple[Rejection, ...]
     headroom_frac: float  # how much the rate may grow before an SLO breaks
     survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
-    sweep: dict[str, np.ndarray]  # the one-pool points: what the pictures show
-    points_count: int
+    fleets: Fleets  # the points and fronts that the pictures show
     calibration: Calibration
     priced: Priced
+
+    @property
+    def points_count(self) -> int:
+        """Points that were evaluated for the pictures."""
+        return self.fleets.points_count
 
     @property
     def baseline(self) -> Deployment | None:
@@ -111,15 +120,14 @@ class Plan:
 def plan(asked: Question) -> Plan:
     """Answer a question. Deterministic; infeasible is an answer (`best` is None)."""
     priced = price(asked)
-    costs = priced.costs_usd_per_hour
-    sized = _sized(priced)
-    ranked = cheapest(priced, costs)
-    kinds = _first_of_each(ranked, lambda scheme: scheme.kind)
+    costs, sized = priced.costs_usd_per_hour, _sized(priced)
+    ttft = sized.at.ttft_s[:, 0].reshape(costs.shape)
+    kinds = _first_of_each(cheapest(priced, costs, ttft), lambda scheme: scheme.kind)
     deployments = tuple(_deployment(sized, scheme, rows) for scheme, rows, _ in kinds)
     by_gpu = []
     for name in asked.gpus:
         own = np.array([x.gpu == name for x in priced.layouts])
-        found = cheapest(priced, np.where(own[:, None], costs, np.inf))
+        found = cheapest(priced, np.where(own[:, None], costs, np.inf), ttft)
         by_gpu += [_deployment(sized, *found[0][:2])] if found else []
     best = deployments[0] if deployments else None
     threshold_costs = []
@@ -127,25 +135,25 @@ def plan(asked: Question) -> Plan:
         if scheme.kind == "two pools":
             total = float(sum(costs[:, s].min() for s in scheme.stages))
             threshold_costs.append((priced.stages[scheme.stages[0]].high_tokens, total))
-    sweep, points = _picture(priced)
     headroom, survives = _margins(sized, *kinds[0][:2]) if kinds else (0.0, False)
     return Plan(asked, best, deployments, tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)), tuple(threshold_costs),
-                tuple(rejections(priced)), headroom, survives, sweep, points, priced.calibration, priced)  # fmt: skip
+                tuple(rejections(priced)), headroom, survives, fleets(priced), priced.calibration, priced)  # fmt: skip
 
 
 def price(asked: Question) -> Priced:
     """Size every cell's smallest pool."""
-    small = compressed(asked.workload)
+    taken = asked.admitted
+    small = compressed(taken.workload)
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
     models = [in_precision(asked.model, layout) for layout in found]
     calibration = calibrated(asked.model_name, models, found, asked.backend)
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
-    batch = cells(records, asked.workload, small, stages, asked.slo, asked.engine)
-    fewest = fewest_instances(batch, asked.rate_rps, asked.engine)
+    batch = cells(records, taken.workload, small, stages, asked.slo, asked.engine)
+    fewest = fewest_instances(batch, taken.rate_rps, asked.engine)
     shape = (len(found), len(stages))
-    return Priced(asked, found, stages, ways, batch, calibration, fewest.instances.reshape(shape),
-                  fewest.stable_instances.reshape(shape))  # fmt: skip
+    sized = (np.where(taken.none, np.inf, x).reshape(shape) for x in (fewest.instances, fewest.stable_instances))
+    return Priced(asked, taken, found, stages, ways, batch, calibration, *sized)
 
 
 def compressed(workload: Workload) -> Workload:
@@ -161,7 +169,8 @@ def compressed(workload: Workload) -> Workload:
 
 def thresholds(asked: Question) -> list[float]:
     """The thresholds of two pools that are tried: those asked for that leave requests on both sides."""
-    total = np.asarray(asked.workload.total_tokens)[np.asarray(asked.workload.weight_frac) > 0]
+    taken = asked.admitted.workload
+    total = np.asarray(taken.total_tokens)[np.asarray(taken.weight_frac) > 0]
     wanted = _THRESHOLDS if asked.thresholds_tokens is None else asked.thresholds_tokens
     kept = [float(t) for t in wanted if (total <= t).any() and (total > t).any()]
     if asked.thresholds_tokens and not kept:
@@ -170,12 +179,19 @@ def thresholds(asked: Question) -> list[float]:
     return kept
 
 
-def cheapest(priced: Priced, costs: np.ndarray) -> list[tuple[Scheme, tuple[int, ...], float]]:
-    """(scheme, a layout row per stage, USD/h) of all feasible schemes, cheapest first; ties go to fewer pools."""
-    rows = np.argmin(np.where(np.isnan(costs), np.inf, costs), axis=0)
-    least = costs[rows, np.arange(costs.shape[1])]
+def cheapest(
+    priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0
+) -> list[tuple[Scheme, tuple[int, ...], float]]:
+    """(scheme, a layout row per stage, USD/h) of all feasible schemes, cheapest first.
+
+    Ties go to fewer pools, then to the lower TTFT: `ttft_s`, as `costs`, has a row per layout and a column per stage.
+    """
+    least = np.nanmin(costs, axis=0, initial=np.inf)
+    delay = np.where(costs <= least * (1.0 + 1e-12), ttft_s, np.inf)
+    rows, delay = np.argmin(delay, axis=0), delay.min(axis=0)
     found = [(s, tuple(int(rows[i]) for i in s.stages), float(sum(least[i] for i in s.stages))) for s in priced.schemes]
-    return sorted((f for f in found if np.isfinite(f[2])), key=lambda f: (f[2], len(f[1])))
+    late = lambda s: (sum if s.in_turn else max)(delay[i] for i in s.stages)
+    return sorted((f for f in found if np.isfinite(f[2])), key=lambda f: (round(f[2], 6), len(f[1]), late(f[0])))
 
 
 def _first_of_each(ranked: Iterable, key: Callable) -> list:
@@ -200,12 +216,12 @@ def _sized(priced: Priced) -> _Sized:
     at = sweep_instances(
         priced.cells,
         np.concatenate([count, np.maximum(count - 1.0, 0.5), count / _GROWTH], 1),
-        asked.rate_rps,
+        priced.rate_rps,
         asked.engine,
     )
     ends = np.array([priced.calibration.confidences[x].tpot for x in priced.layouts])
     low, high = (
-        fewest_instances(priced.cells, asked.rate_rps, asked.engine, np.repeat(end, k)).instances for end in ends.T
+        fewest_instances(priced.cells, priced.rate_rps, asked.engine, np.repeat(end, k)).instances for end in ends.T
     )
     return _Sized(priced, at, low, high)
 
@@ -226,7 +242,8 @@ def _pool(sized: _Sized, row: int, stage: int) -> Pool:
     requests, layout = priced.cells.requests, priced.layouts[row]
     return Pool(
         priced.stages[stage], layout, count, float(priced.question.gpus[layout.gpu].price_usd_per_hour),
-        float(requests.share_frac[cell, 0]), float(requests.longest_tokens[cell, 0]), now["ttft_s"],
+        float(requests.share_frac[cell, 0]), float(requests.longest_tokens[cell, 0]), priced.admitted.limit_tokens,
+        now["ttft_s"],
         now["ttft_mean_s"], now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
         now["tokens_per_s"] * count, _binding(sized, cell, count), priced.calibration.confidences[layout],
         *_checked(priced, cell, count),
@@ -239,7 +256,7 @@ def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, .
     steps, requests = (jax.tree.map(lambda leaf: leaf[cell, 0], x) for x in (cells.steps, cells.requests))
     slots = min(float(cells.slots_count[cell, 0]), float(engine.max_num_seqs_count) * float(cells.dp[cell, 0]))
     most_rps = np.interp(slots, steps.decode_count, steps.arrival_rps)
-    load = priced.question.rate_rps * float(requests.share_frac) / count / max(float(most_rps), 1e-300)
+    load = priced.rate_rps * float(requests.share_frac) / count / max(float(most_rps), 1e-300)
     if not requests.output_tokens > 0:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
         return load, ()
     forms = {"TTFT": "plan_ttft_p99", "TPOT": "plan_tpot_p99", "E2E": "plan_e2e_p99"}
@@ -270,28 +287,3 @@ def _margins(sized: _Sized, scheme: Scheme, rows: tuple[int, ...]) -> tuple[floa
         room = min(room, _GROWTH[broken[0] - 1] - 1.0 if broken.size else _GROWTH[-1] - 1.0)
         survives &= flags[1] == 0 and sized.priced.instances[row, stage] > 1
     return float(room), bool(survives)
-
-
-def _picture(priced: Priced) -> tuple[dict[str, np.ndarray], int]:
-    """All cells over 64 loads each; of these the one-pool points, layouts by loads, with the Pareto fronts marked."""
-    asked, k = priced.question, len(priced.stages)
-    stable = priced.stable_instances.reshape(-1, 1)
-    counts = np.ceil(np.where(np.isfinite(stable), stable, 1.0) * np.geomspace(1.0, 12.0, _SWEEP))
-    point = sweep_instances(priced.cells, counts, asked.rate_rps, asked.engine)
-    first = np.arange(0, len(counts), k)
-    gpus = np.array([[x.gpus] for x in priced.layouts], float)
-    usable = np.isfinite(stable[first]) & ((point.flags[first] & int(Flag.NO_FIT | Flag.OVERLOAD)) == 0)
-    sweep = {
-        "instances": counts[first], "gpus": counts[first] * gpus,
-        "usd_per_hour": counts[first] * priced.prices_usd_per_hour[:, None],
-        "ttft_s": point.ttft_s[first], "tpot_s": point.tpot_s[first], "flags": point.flags[first], "usable": usable,
-        "user_tokens_per_s": 1.0 / point.tpot_mean_s[first],
-        "gpu_tokens_per_s": point.tokens_per_s[first] / gpus,
-        "load_frac": stable[first] / counts[first],
-    }  # fmt: skip
-    hide = np.where(usable, 0.0, np.inf).ravel()
-    pair = np.stack([hide - sweep["user_tokens_per_s"].ravel(), hide - sweep["gpu_tokens_per_s"].ravel()], 1)
-    cost = np.stack([hide + sweep["usd_per_hour"].ravel(), hide + sweep["ttft_s"].ravel()], 1)
-    sweep["throughput_front"] = pareto_mask(pair).reshape(usable.shape) & usable
-    sweep["cost_front"] = pareto_mask(cost).reshape(usable.shape) & usable
-    return sweep, int(counts.size)

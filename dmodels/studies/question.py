@@ -16,6 +16,7 @@ from dmodels.core.model import Model
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine
 
+from .admitted import Admitted, admitted
 from .layouts import AS_PUBLISHED, chosen_gpus
 
 
@@ -26,7 +27,7 @@ class Question:
     model_name: str
     model: Model
     gpus: dict[str, GPU]
-    workload: Workload  # its rate is the rate to serve
+    workload: Workload  # what arrives; served is what of it fits the model's context
     slo: SLO
     workload_name: str = "workload"
     tp: tuple[int, ...] = (1, 2, 4, 8)
@@ -42,8 +43,13 @@ class Question:
 
     @property
     def rate_rps(self) -> float:
-        """Requests a second to serve."""
+        """Requests a second that arrive."""
         return float(self.workload.rate_rps)
+
+    @property
+    def admitted(self) -> Admitted:
+        """The requests among them that fit the model's context."""
+        return admitted(self.workload, float(self.model.max_context_tokens))
 
 
 def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SLO, *, rate_rps: float | None = None,

@@ -48,6 +48,11 @@ def rejections(priced: Priced) -> list[Rejection]:
 
 def _why(priced: Priced, row: int, idle, i: int) -> Rejection:
     asked, layout, at = priced.question, priced.layouts[row], row * len(priced.stages)
+    if priced.admitted.none:
+        limit, w = priced.admitted.limit_tokens, asked.workload
+        shortest = float(np.min(w.input_tokens[np.asarray(w.weight_frac) > 0]))
+        return Rejection(layout, "the model's context", f"{limit:,.0f} tokens", f"over {shortest:,.0f} tokens",
+                         "a model with a longer context", shortest / limit)  # fmt: skip
     budget = float(priced.cells.budget_bytes[at, 0])
     longest = float(priced.cells.longest_bytes[at, 0])
     memory = float(asked.gpus[layout.gpu].memory_bytes)

@@ -25,7 +25,8 @@ def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: floa
     limits = thresholds(asked)
     if not limits:
         return replace(asked, workload=new)
-    total = np.asarray(new.total_tokens)[np.asarray(new.weight_frac) > 0]
+    taken = replace(asked, workload=new).admitted.workload
+    total = np.asarray(taken.total_tokens)[np.asarray(taken.weight_frac) > 0]
     moved = np.array(limits) * float(new.mean_total_tokens) / float(old.mean_total_tokens)
     within = np.clip(np.round(moved), total.min(), np.nextafter(total.max(), 0.0))
     return replace(asked, workload=new, thresholds_tokens=tuple(within.tolist()))

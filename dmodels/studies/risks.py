@@ -121,7 +121,7 @@ def loads(answer: Plan) -> tuple[PoolLoad, ...]:
     top = _saturation(answer.priced, pools)
     point = _at(answer.priced, pools, top[:, None] * _LOADS)
     places = [answer.priced.stages.index(pool.stage) for pool in pools]
-    rates = [answer.question.rate_rps * pool.request_share_frac / pool.instances for pool in pools]
+    rates = [answer.priced.rate_rps * pool.request_share_frac / pool.instances for pool in pools]
     prompts = top[:, None] * _LOADS * np.array(rates)[:, None] * point.ttft_mean_s
     prefill = np.array([[pool.stage.role == "prefill"] for pool in pools])
     in_flight = np.where(prefill, prompts, point.decode_count)
@@ -155,7 +155,7 @@ def _at(priced: Priced, pools: Sequence[Pool], factors: np.ndarray) -> Operating
     places = [priced.cell(priced.layouts.index(pool.layout), priced.stages.index(pool.stage)) for pool in pools]
     cells = jax.tree.map(lambda leaf: np.asarray(leaf)[np.repeat(places, rows)], priced.cells)
     instances = np.repeat([float(pool.instances) for pool in pools], rows)[:, None] / padded
-    point = sweep_instances(cells, instances, priced.question.rate_rps, priced.question.engine)
+    point = sweep_instances(cells, instances, priced.rate_rps, priced.question.engine)
     return Operating(*(np.asarray(leaf).reshape(count, -1)[:, :n] for leaf in point))
 
 
@@ -192,7 +192,7 @@ def _grown(answer: Plan, found: tuple[PoolLoad, ...], point: Operating, column: 
 
 def _stale(answer: Plan, load: PoolLoad, busy_frac: float, decode_count: float) -> Stale:
     pool = load.pool
-    rate = answer.question.rate_rps * pool.request_share_frac
+    rate = answer.priced.rate_rps * pool.request_share_frac
     work_s = busy_frac * pool.instances / rate  # what one prompt adds to an instance's steps
     herd = (load.ttft_bound_s - pool.ttft_mean_s) / (rate * work_s) if work_s > 0 else np.inf
     alive_s = pool.ttft_mean_s + decode_count * pool.instances / rate  # Little's law

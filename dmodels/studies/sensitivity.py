@@ -21,6 +21,7 @@ class Change:
     factor: float
     usd_per_hour: float
     name: str  # of the cheapest scheme then
+    refused_frac: float  # requests that the model's context keeps out then
 
 
 @float64
@@ -44,14 +45,14 @@ def _bound(priced: Priced, name: str, factor: float) -> Change:
     """Every stage's part of an SLO scales with it."""
     slo = priced.cells.slo
     cells = priced.cells._replace(slo=slo.replace(**{name: getattr(slo, name) * factor}))
-    again = fewest_instances(cells, priced.question.rate_rps, priced.question.engine).instances
+    again = fewest_instances(cells, priced.rate_rps, priced.question.engine).instances
     looser = replace(priced, cells=cells, instances=again.reshape(priced.instances.shape))
     return _change(f"{name[:4].upper()} SLO", factor, looser)
 
 
 def _rate(priced: Priced, factor: float) -> Change:
     asked = priced.question
-    again = fewest_instances(priced.cells, factor * asked.rate_rps, asked.engine).instances
+    again = fewest_instances(priced.cells, factor * priced.rate_rps, asked.engine).instances
     return _change("request rate", factor, replace(priced, instances=again.reshape(priced.instances.shape)))
 
 
@@ -63,4 +64,5 @@ def _price(priced: Priced, gpu: str, factor: float) -> Change:
 
 def _change(what: str, factor: float, priced: Priced) -> Change:
     ranked = cheapest(priced, priced.costs_usd_per_hour)
-    return Change(what, factor, ranked[0][2], ranked[0][0].name) if ranked else Change(what, factor, np.inf, "none")
+    usd_per_hour, name = (ranked[0][2], ranked[0][0].name) if ranked else (np.inf, "none")
+    return Change(what, factor, usd_per_hour, name, priced.admitted.refused_frac)

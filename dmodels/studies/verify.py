@@ -55,10 +55,10 @@ def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: i
             predicted |= {"tpot_mean_s": pool.tpot_mean_s, "tpot_slo_s": pool.tpot_s, "decode_count": pool.decode_count}
         one = _simulated(answer, pool)
 
-        def run(key, one=one, pool=pool, q=q):
+        def run(key: jax.Array, one: _Simulated = one, pool: Pool = pool, q: float = q) -> dict[str, float]:
             served = _serve(answer, one, pool, key, requests_count)
             kept, _ = steady(served)
-            return _metrics(Served(*(None if x is None else x[kept] for x in served)), one, q)
+            return _metrics(served.at(kept), one, q)
 
         measured = estimate.replicate(run, jax.random.fold_in(key, i), 0.05, min(6, at_most), at_most)
         found.append(Verified(scheme, pool, against(predicted, measured)))
@@ -72,12 +72,12 @@ def _simulated(answer: Plan, pool: Pool) -> _Simulated:
     prompt = max(float(priced.cells.requests.prefill_tokens[at, 0]), 1e-9)
     slots = int(pool.slots_count)
 
-    def seconds(n, tokens):
+    def seconds(n: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         alone = np.interp(n, steps.decode_count, steps.alone_s)
         return np.maximum(alone + np.interp(n, steps.decode_count, steps.extra_s) / prompt * (tokens - n), 1e-9)
 
     law = TokenLaw.tabulated(seconds, slots, float(asked.engine.max_num_batched_tokens) + slots, points=2049)
-    part = condition(asked.workload, pool.stage.low_tokens, pool.stage.high_tokens)
+    part = condition(priced.admitted.workload, pool.stage.low_tokens, pool.stage.high_tokens)
     part = part.at_rate(float(part.rate_rps) / pool.instances)
     if pool.stage.role == "prefill":
         part = part.replace(output_tokens=np.ones_like(part.output_tokens))

@@ -167,10 +167,36 @@ def test_an_unknown_command_names_the_nearest(capsys):
     assert "plan" in capsys.readouterr().err
 
 
-def test_requests_beyond_the_context_of_the_config_are_told(tmp_path, capsys):
+@pytest.fixture
+def short_config(tmp_path):
+    """The example's model as if its context ended at 2,048 tokens."""
     config = json.loads((Path(__file__).parents[2] / "examples" / "data" / "our-model" / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
-    asked = ["plan", "--model", str(tmp_path / "config.json"), "--isl", "2000", "--osl", "100", "--rate", "1 req/s",
-             "--tp", "1", "--no-split", "--no-sensitivity"]  # fmt: skip
-    main(asked)
-    assert "takes 2,100 tokens" in (said := capsys.readouterr().err) and "allows 2,048" in said
+    return tmp_path / "config.json"
+
+
+def test_requests_beyond_the_context_are_told_by_text_page_and_json(short_config, tmp_path, capsys):
+    options = ["plan", "--model", str(short_config), "--rate", "10 req/s", "--tp", "4", "--gpu", "h100_sxm",
+               "--thresholds", "1024", "--no-sensitivity", "--out", str(tmp_path / "plan.html")]  # fmt: skip
+    assert main(options) == 0
+    text = capsys.readouterr().out
+    assert main([*options, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    (note,) = result["notes"]
+    assert "2,048 tokens" in note and "not in the load" in note and "cut them off" in note
+    assert note in text and note in page
+    assert 0.05 < result["refused_frac"] < 0.5 and 0 < result["cut_off_frac"] < 0.1
+    assert f"{100 * result['refused_frac']:.3g}% of them refused" in text
+    for deployment in result["alternatives"]:
+        assert all(pool["max_model_len_tokens"] <= 2048 for pool in deployment["pools"])
+    assert not re.search(r"--max-model-len (?!2048|1024)", text)
+
+
+def test_where_the_context_takes_no_request_nothing_is_planned(short_config, tmp_path, capsys):
+    options = ["plan", "--model", str(short_config), "--rate", "10 req/s", "--isl", "2048", "--osl", "9", "--tp", "4",
+               "--gpu", "h100_sxm", "--out", str(tmp_path / "plan.html")]  # fmt: skip
+    assert main(options) == 1
+    text, page = capsys.readouterr().out, (tmp_path / "plan.html").read_text(encoding="utf-8")
+    for shown in (text, page):
+        assert "a model with a longer context" in shown and "nothing is left to serve" in shown

@@ -211,5 +211,5 @@ def test_bad_questions_are_one_line(changes, says):
 
 
 def test_overload_is_flagged_not_hidden(answer):
-    flags = answer.sweep["flags"]
-    assert np.isfinite(answer.sweep["ttft_s"][(flags & int(Flag.OVERLOAD)) == 0]).all()
+    flags = answer.fleets.one_pool["flags"]
+    assert np.isfinite(answer.fleets.one_pool["ttft_s"][(flags & int(Flag.OVERLOAD)) == 0]).all()

@@ -1,0 +1,63 @@
+"""The fronts behind the pictures, against every pair tried, and the recommendation's place on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import SLO, catalog
+from dmodels.studies import fleets
+from dmodels.studies.plan import plan, question
+
+points = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12)
+
+
+@given(points, points, st.sampled_from([(fleets._side_by_side, np.maximum), (fleets._in_turn, np.add)]))
+def test_the_front_of_two_stages_is_that_of_all_pairs(a, b, kind):
+    join, over = kind
+    one, two = (np.array(x, float).T for x in (a, b))
+    found = join(fleets.pruned(*one), fleets.pruned(*two))
+    every = fleets.pruned(over.outer(one[0], two[0]).ravel(), np.add.outer(one[1], two[1]).ravel())
+    np.testing.assert_allclose(found.ttft_s, every.ttft_s)
+    np.testing.assert_allclose(found.usd_per_hour, every.usd_per_hour)
+
+
+@pytest.fixture(scope="module", params=[20.0, 200.0])
+def answer(request):
+    chat = catalog.workload("azure-conv", request.param)
+    return plan(question("llama-3.1-70b", ["h100", "h200"], chat, SLO(2.0, 0.08), tp=(2, 4, 8),
+                         thresholds_tokens=(1024.0, 4096.0)))  # fmt: skip
+
+
+def test_the_recommended_fleet_is_on_the_front_and_no_alternative_is_below(answer):
+    front = answer.fleets.front
+    best = answer.best
+    at = np.flatnonzero(np.isclose(front.usd_per_hour, best.usd_per_hour))
+    assert at.size == 1 and front.ttft_s[at[0]] == pytest.approx(best.ttft_s) and at[0] == len(front.ttft_s) - 1
+    for other in (*answer.kinds, *answer.by_gpu):
+        assert float(front.cost_within(1.000001 * other.ttft_s)) <= other.usd_per_hour * (1.0 + 1e-9)
+
+
+def test_each_kind_ends_in_the_cheapest_of_its_kind(answer):
+    for deployment in answer.kinds:
+        own = answer.fleets.fronts[deployment.kind]
+        assert own.usd_per_hour[-1] == pytest.approx(deployment.usd_per_hour)
+        assert own.ttft_s[-1] == pytest.approx(deployment.ttft_s)
+
+
+def test_no_fleet_that_keeps_the_slos_is_below_the_front(answer):
+    one = answer.fleets.one_pool
+    meets = one["meets"]
+    assert (one["ttft_s"][meets] <= 2.0).all()
+    assert (answer.fleets.front.cost_within(one["ttft_s"][meets]) <= one["usd_per_hour"][meets] * (1 + 1e-12)).all()
+
+
+def test_fleets_beyond_the_gpus_there_are_do_not_count():
+    chat = catalog.workload("azure-conv", 20.0)
+    few = plan(question("llama-3.1-70b", ["h100", "h200"], chat, SLO(2.0, 0.08), tp=(2, 4, 8), max_gpus=20.0,
+                        thresholds_tokens=(1024.0, 4096.0)))  # fmt: skip
+    one = few.fleets.fronts["one pool"]
+    assert one.ttft_s.size > 0 and (one.usd_per_hour <= 20.0 * 3.59 + 1e-9).all()
+    assert (few.fleets.one_pool["gpus"][few.fleets.one_pool["meets"]] <= 20.0).all()

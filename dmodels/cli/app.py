@@ -71,7 +71,7 @@ def _command(name: str, argv: list[str]) -> int:
     _cache_compilations()
     import typer
 
-    usage_error = typer.BadParameter.__base__  # typer's own click or the installed one, by version
+    usage_error: Any = typer.BadParameter.__base__  # typer's own click or the installed one, by version
     try:
         return click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
     except typer.Exit as stop:

@@ -110,8 +110,9 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 
 def _print(answer, changes) -> None:
     from dmodels.report import plan_tables
+    from dmodels.report.plan_notes import notes
 
-    for sentence in plan_tables.sentences(answer) + plan_tables.notes(answer):
+    for sentence in plan_tables.sentences(answer) + notes(answer):
         print(sentence)
     print()
     if answer.best is not None:

@@ -52,9 +52,10 @@ def command(
     found = analyse(log, window, step, worker, limit, capacity, calibrate, load_aware, baseline_s)
     w, index = found.windows, found.windows.index
     if plot is not None:
-        from dmodels.report.routing_figures import index_over_time, save
+        from dmodels.report import routing_figures, style
 
-        save(index_over_time(w.end_s, index.poa_hat, found.regime), plot)
+        drawn = routing_figures.index_over_time(w.end_s, index.poa_hat, found.regime)
+        style.save(style.paper(drawn), plot)
     if json:
         inputs = {"log": str(log), "window": window, "step": step, "capacity": capacity, "calibrate": calibrate,
                   "load_aware": load_aware, "baseline_s": found.baseline_s}  # fmt: skip

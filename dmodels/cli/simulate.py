@@ -144,7 +144,6 @@ def _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests):
 
     from dmodels.models.trace import read_trace
     from dmodels.sim import arrivals, fleet
-    from dmodels.sim.requests import Served
     from dmodels.sim.verify import trace_metrics
 
     read = read_trace(trace)
@@ -156,12 +155,7 @@ def _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests):
     outputs = np.maximum(1, read.output_tokens[again])
     cached = np.minimum(np.broadcast_to(read.cached_tokens, len(read))[again], inputs)
     served = fleet.simulate(when, inputs, outputs, pools, router, key=key, cached_tokens=cached, spill_queue=spill)
-    found, edge = [], 0
-    for pool in pools:
-        mine = (served.instance >= edge) & (served.instance < edge + pool.instances)
-        edge += pool.instances
-        part = Served(*(None if column is None else column[mine] for column in served))
-        found.append(trace_metrics(part, percentile))
+    found = [trace_metrics(part, percentile) for part in fleet.by_pool(served, pools)]
     return (when.size - 1) / float(when[-1] - when[0]), found
 
 

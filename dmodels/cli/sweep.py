@@ -229,11 +229,11 @@ def _print(axes, output, told, ranked, front) -> None:
 def _draw(ds, plot: str, output: str, path: Path) -> None:
     import sys
 
-    from dmodels.report import sweep_figures
+    from dmodels.report import style, sweep_figures
 
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"--figure {path}: a name that ends in .png, .svg or .pdf is accepted")
-    sweep_figures.save(getattr(sweep_figures, plot)(ds, output), path)
+    style.save(style.paper(getattr(sweep_figures, plot)(ds, output)), path)
     print(f"figure: {path}", file=sys.stderr)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -37,7 +38,9 @@ def init(shape: tuple[int, ...] = ()) -> regime.State:
     return regime.init(shape)
 
 
-def update(state: regime.State, ttft_p99_s: Real, params: regime.Detector, settings: Settings):
+def update(
+    state: regime.State, ttft_p99_s: Real, params: regime.Detector, settings: Settings
+) -> tuple[regime.State, Action]:
     """One sample of TTFT P99 in, (state, Action) out."""
     state, now = regime.update(state, ttft_p99_s, params)
     return state, action(now, settings)
@@ -45,11 +48,13 @@ def update(state: regime.State, ttft_p99_s: Real, params: regime.Detector, setti
 
 def action(now: Real, settings: Settings) -> Action:
     """The parameters of a regime, without sampling."""
-    pick = lambda values: jnp.take(jnp.asarray(values), now, axis=-1)
+    pick: Callable[[Real], Real] = lambda values: jnp.take(jnp.asarray(values), now, axis=-1)
     return Action(now, pick(settings.tau), pick(settings.omega))
 
 
-def route(act: Action, prefill_blocks: Real, active_blocks: Real, uniform: Real, normalized: bool = False):
+def route(
+    act: Action, prefill_blocks: Real, active_blocks: Real, uniform: Real, normalized: bool = False
+) -> tuple[Real, Real]:
     """(worker, costs in blocks) of one request under the current parameters: Eq. (1) and (2), lines 3 to 6.
 
     `uniform` is the request's random number in [0, 1), so that a replay chooses the same workers.

@@ -6,6 +6,7 @@ a Python router see `netkv_router`; for the optimum over a batch, `netkv_joint`;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -65,7 +66,7 @@ class Pool(NamedTuple):
 class Choice(NamedTuple):
     """Index of the chosen instance per request (-1: rejected), what the policy minimised, and why not."""
 
-    index: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]  # hides `tuple.index`, which means nothing here
     cost: np.ndarray
     flags: np.ndarray
     intents: list[TransferIntent] | None = None
@@ -181,8 +182,22 @@ def dispatch(
     return choice._replace(intents=intents), Pool(free, queued, batch, inbound), counters
 
 
-def _run(kernel, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, reserve_bytes, curve, cache_weight,
-         max_in_flight, destination_bytes_per_s, rank):  # fmt: skip
+def _run(
+    kernel: Callable[..., None],
+    policy: Policy,
+    oracle: Oracle,
+    source: Any,
+    kv_bytes: Any,
+    hit_frac: Any,
+    pool: Pool,
+    in_flight: Any,
+    reserve_bytes: float,
+    curve: BatchingCurve,
+    cache_weight: float,
+    max_in_flight: float,
+    destination_bytes_per_s: float,
+    rank: int,
+) -> tuple[Choice, tuple[np.ndarray, ...]]:
     """Shapes, types and flags around a kernel. `rank` 1: a pool of (D,), 2: of (1, D) or (N, D)."""
     tier_map = np.ascontiguousarray(oracle.tier_map, np.int64)
     if tier_map.ndim != 2 or tier_map.shape[1] == 0:
@@ -227,11 +242,11 @@ def _run(kernel, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, re
     return Choice(index, cost, flags), (free, queued, batch, inbound, counters, source, kv, hits)
 
 
-def _row(values) -> np.ndarray:
+def _row(values: Any) -> np.ndarray:
     return np.ascontiguousarray(np.atleast_1d(values), np.float64)
 
 
-def _rows(values, decode: int, rank: int, name: str) -> np.ndarray:
+def _rows(values: Any, decode: int, rank: int, name: str) -> np.ndarray:
     array = np.asarray(values, np.float64)
     array = np.broadcast_to(array, (*array.shape[:-1], decode)) if array.ndim and array.shape[-1] == 1 else array
     array = np.full(decode, array) if array.ndim == 0 else array

@@ -51,7 +51,7 @@ class InFlight:
     """Transfers of each prefill instance by tier. `start` on dispatch, `finish` in the transfer-done callback."""
 
     cap: float = MAX_IN_FLIGHT
-    counts: Counter = field(default_factory=Counter)
+    counts: Counter[tuple[Hashable, int]] = field(default_factory=Counter)
 
     def start(self, source: Hashable, tier: int) -> None:
         self.counts[source, tier] += 1

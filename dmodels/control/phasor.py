@@ -10,6 +10,7 @@ job. `update` therefore takes progress off the load, not only finished requests.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ class State(NamedTuple):
 
 def workers(count: int, flop_per_s: Real, slo_s: Real) -> Workers:
     """Equal or unequal workers, all open."""
-    spread = lambda value: jnp.broadcast_to(jnp.asarray(value, float), (count,))
+    spread: Callable[[Real], Real] = lambda value: jnp.broadcast_to(jnp.asarray(value, float), (count,))
     return Workers(spread(flop_per_s), spread(slo_s), jnp.ones((count,), float))
 
 

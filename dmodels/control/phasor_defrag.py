@@ -9,6 +9,7 @@ Sequences are rows (w, s) of blocks, 0 where there is none; a move is (from, slo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -75,7 +76,7 @@ def best_move(blocks: Real, capacity_blocks: Real, request_blocks: Real, sources
     index = jnp.argmax(jnp.where(useful, worth, -jnp.inf))
     found = jnp.any(useful)
     worker, slot, to = jnp.unravel_index(index, useful.shape)
-    whole = lambda x: jnp.where(found, x, -1).astype(jnp.int32)
+    whole: Callable[[Real], Real] = lambda x: jnp.where(found, x, -1).astype(jnp.int32)
     moved = jnp.where(found, blocks[worker, slot], 0.0)
     return Move(whole(worker), whole(slot), whole(to), moved, jnp.where(found, gain.ravel()[index], 0.0))
 
@@ -95,7 +96,7 @@ def greedy(blocks: Real, capacity_blocks: Real, request_blocks: Real, moves: int
     The best state on the way is kept: a last move that gained nothing is not made.
     """
 
-    def step(now, _):
+    def step(now: Real, _: None) -> tuple[Real, tuple[Move, Real, Real]]:
         free = free_blocks(now, capacity_blocks)
         enough = jnp.sum(requests_that_fit(free, request_blocks)) >= wanted_count
         found = best_move(now, capacity_blocks, request_blocks)
@@ -114,7 +115,7 @@ def greedy(blocks: Real, capacity_blocks: Real, request_blocks: Real, moves: int
 _NONE = Move(np.int32(-1), np.int32(-1), np.int32(-1), np.float64(0.0), np.float64(0.0))
 
 
-def optimum(blocks, capacity_blocks, request_blocks: float, wanted_count: float | None = None) -> Solution:
+def optimum(blocks: Real, capacity_blocks: Real, request_blocks: float, wanted_count: float | None = None) -> Solution:
     """The most requests of k blocks that can be made to fit, moving as few blocks as possible: an integer programme.
 
     value: `place` (w, s), the worker of each sequence; `fit_count`; `moved_blocks`. certificate: `upper_count`,

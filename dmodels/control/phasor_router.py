@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
+from typing import cast
 
 
 class PhasorRouter:
@@ -20,7 +21,8 @@ class PhasorRouter:
     """
 
     def __init__(self, flop_per_s: Sequence[float], slo_s: float | Sequence[float]):
-        budgets = slo_s if hasattr(slo_s, "__len__") else [slo_s] * len(flop_per_s)
+        each = hasattr(slo_s, "__len__")
+        budgets = cast(Sequence[float], slo_s) if each else [cast(float, slo_s)] * len(flop_per_s)
         self.capacity = [float(peak) * float(slo) for peak, slo in zip(flop_per_s, budgets, strict=True)]
         self.open = [True] * len(self.capacity)
         self.queued_flop = [0.0] * len(self.capacity)

@@ -40,24 +40,26 @@ class PlannerState(NamedTuple):
 class Planner(NamedTuple):
     """init(prefill, total) -> state; update(state, observation) -> state."""
 
-    init: Callable
-    update: Callable
+    init: Callable[[Real, Real], PlannerState]
+    update: Callable[[PlannerState, Observation], PlannerState]
 
 
 #: pressure(prefill, total, observation) -> signed number of workers that should go to prefill
 Pressure = Callable[[Real, Real, Observation], Real]
+#: cost(prefill, total, arrival_rps) of a split
+Cost = Callable[[Real, Real, Real], Real]
 
 
 def planner(pressure: Pressure, step: Real = 1.0, grace: Real = GRACE, delay: int = 0, least: Real = 1.0) -> Planner:
     """A planner that follows `pressure`, at most `step` workers an interval, and waits `grace` intervals after decode
     was given a worker. It acts on the observation of `delay` intervals ago. Each pool keeps `least` workers."""
 
-    def init(prefill, total):
+    def init(prefill: Real, total: Real) -> PlannerState:
         zero = jnp.zeros(delay + 1)
         prefill, total = jnp.asarray(prefill, float), jnp.asarray(total, float)
         return PlannerState(prefill, total, jnp.zeros_like(prefill), Observation(zero, zero, zero))
 
-    def update(state, observation):
+    def update(state: PlannerState, observation: Observation) -> PlannerState:
         seen = jax.tree.map(lambda old, new: jnp.append(old[1:], new), state.seen, observation)
         known = jax.tree.map(lambda values: values[0], seen)
         wanted = jnp.clip(jnp.round(pressure(state.prefill, state.total, known)), -step, step)
@@ -73,7 +75,7 @@ def planner(pressure: Pressure, step: Real = 1.0, grace: Real = GRACE, delay: in
 def reactive(dead_band_s: Real = 0.5, decode_weight: Real = 1.0, gain: Real | None = None) -> Pressure:
     """The load-based planner: towards the pool whose work waits longer; by one worker, or `gain` workers per second."""
 
-    def pressure(prefill, total, seen):
+    def pressure(prefill: Real, total: Real, seen: Observation) -> Real:
         gap = seen.prefill_wait_s - decode_weight * seen.decode_wait_s
         if gain is not None:
             return gain * gap
@@ -82,7 +84,7 @@ def reactive(dead_band_s: Real = 0.5, decode_weight: Real = 1.0, gain: Real | No
     return pressure
 
 
-def best_response(cost: Callable) -> Pressure:
+def best_response(cost: Cost) -> Pressure:
     """+-1 in the direction that lowers cost(prefill, total, arrival_rps) most, or nothing if neither lowers it.
 
     With the social cost this is the repaired planner: the cost is a potential, each accepted move lowers it, and the
@@ -90,7 +92,7 @@ def best_response(cost: Callable) -> Pressure:
     has it, cycles between two splits.)
     """
 
-    def pressure(prefill, total, seen):
+    def pressure(prefill: Real, total: Real, seen: Observation) -> Real:
         stay, up, down = (cost(prefill + k, total, seen.arrival_rps) for k in (0.0, 1.0, -1.0))
         best = jnp.minimum(up, down)
         return jnp.where(best < stay, jnp.where(up <= down, 1.0, -1.0), 0.0)
@@ -98,11 +100,11 @@ def best_response(cost: Callable) -> Pressure:
     return pressure
 
 
-def anarchy_driven(cost: Callable, target: Callable, threshold: Real = 1.05) -> Pressure:
+def anarchy_driven(cost: Cost, target: Callable[[Real, Real], Real], threshold: Real = 1.05) -> Pressure:
     """The faster planner that [1] leaves to future work: it moves only when the price of its split is high, and then
     all the way. price = cost(now) / cost(target), target(total, arrival_rps) the best split at that load."""
 
-    def pressure(prefill, total, seen):
+    def pressure(prefill: Real, total: Real, seen: Observation) -> Real:
         best = target(total, seen.arrival_rps)
         price = (cost(prefill, total, seen.arrival_rps) + 1e-6) / (cost(best, total, seen.arrival_rps) + 1e-6)
         return jnp.where(price > threshold, best - prefill, 0.0)
@@ -116,7 +118,7 @@ def sla_target(prefill_rps: Real, decode_rps: Real) -> Pressure:
     prefill_rps, decode_rps: requests per second that one worker of each kind serves within its SLO.
     """
 
-    def pressure(prefill, total, seen):
+    def pressure(prefill: Real, total: Real, seen: Observation) -> Real:
         need_prefill, need_decode = seen.arrival_rps / prefill_rps, seen.arrival_rps / decode_rps
         share = need_prefill / jnp.maximum(need_prefill + need_decode, 1e-12)
         return jnp.round(share * total) - prefill

@@ -8,6 +8,7 @@ detector can be scanned in a simulation, mapped over gains, and called from a li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -81,7 +82,9 @@ def update(state: State, ttft_p99_s: Real, params: Detector) -> tuple[State, Rea
     cap = jnp.where(falls[..., 0], 0, jnp.where(falls[..., 1], 1, 2)).astype(jnp.int32)
     regime = jnp.minimum(jnp.maximum(state.regime, up), cap)
     new = State(ewma, regime, above, below, state.seen + 1.0)
-    keep = lambda fresh, old: jnp.where(valid[..., None] if fresh.ndim > valid.ndim else valid, fresh, old)
+    keep: Callable[[Real, Real], Real] = lambda fresh, old: jnp.where(
+        valid[..., None] if fresh.ndim > valid.ndim else valid, fresh, old
+    )
     new = State(*(keep(fresh, old) for fresh, old in zip(new, state, strict=True)))
     return new, new.regime
 

@@ -17,6 +17,7 @@ plain Python for a live router.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import exp, inf, isfinite
 from typing import NamedTuple
 
@@ -91,14 +92,17 @@ def settings(
     return Settings(beta, gamma, sigmas, rise, fall, cold_ratio, cold_ratio)
 
 
-def pools(thresholds_tokens, contexts_tokens, spill_count=inf) -> Pools:
+def pools(
+    thresholds_tokens: Iterable[float], contexts_tokens: Iterable[float], spill_count: float | Iterable[float] = inf
+) -> Pools:
     """Checked on the host: contexts increase, every threshold lies within its pool's context.
 
     The last pool's threshold is its context: what no threshold takes goes there, as in the paper.
     """
     limits, contexts = ([float(x) for x in xs] for xs in (thresholds_tokens, contexts_tokens))
     limits += contexts[len(limits) :] if len(limits) == len(contexts) - 1 else []
-    spill = [float(x) for x in spill_count] if hasattr(spill_count, "__len__") else [float(spill_count)] * len(contexts)
+    every = spill_count if isinstance(spill_count, Iterable) else [spill_count] * len(contexts)
+    spill = [float(x) for x in every]
     pairs = list(zip(limits, contexts, strict=False))
     if not (len(limits) == len(contexts) == len(spill) > 0 and contexts == sorted(set(contexts))
             and limits == sorted(limits) and all(0 < b <= c for b, c in pairs) and min(spill) >= 0):  # fmt: skip
@@ -110,7 +114,7 @@ def pools(thresholds_tokens, contexts_tokens, spill_count=inf) -> Pools:
 def init(categories: int, params: Settings | None = None) -> State:
     """No feedback yet: the cold ratio for every category."""
     params = settings() if params is None else params
-    full = lambda value: jnp.full((categories,), value, float)
+    full: Callable[[Real], Real] = lambda value: jnp.full((categories,), value, float)
     return State(full(params.cold_ratio), full(0.0), full(0.0), full(1.0), full(params.cold_quantile), full(0.0))
 
 

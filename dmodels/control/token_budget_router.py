@@ -91,7 +91,8 @@ class TokenBudgetRouter:
         c.cap = min(max(min(padded, c.quantile), LOW), HIGH)
 
     def _cold(self) -> float:
-        return min(max(min(self.params.cold_ratio, self.params.cold_quantile), LOW), HIGH)
+        least: float = min(self.params.cold_ratio, self.params.cold_quantile)
+        return min(max(least, LOW), HIGH)
 
     def _spill(self, home: int, total: float, waiting: Sequence[float]) -> int:
         """The least loaded pool that is not overloaded and holds the total, or home."""

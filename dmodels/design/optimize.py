@@ -27,15 +27,18 @@ from dmodels.core.flags import Flag
 from dmodels.core.records import Real, float64
 from dmodels.solvers.solution import Solution
 
+#: of (x, parameters)
+Function = Callable[[Real, Any], Real]
+
 _OUTER, _INNER, _LINE = 20, 60, 30
 
 
-def _none(x, parameters):
+def _none(x: Real, parameters: Any) -> Real:
     return jnp.zeros((0,))
 
 
 @float64
-def minimize(objective: Callable, low, high, parameters: Any = None, constraints: Callable = _none, *,
+def minimize(objective: Function, low: Real, high: Real, parameters: Any = None, constraints: Function = _none, *,
              starts: int = 16, key: int = 0, tolerance: float = 1e-7) -> Solution:  # fmt: skip
     """The least `objective(x, parameters)` over the box with `constraints(x, parameters) <= 0` (a vector).
 
@@ -61,7 +64,7 @@ def minimize(objective: Callable, low, high, parameters: Any = None, constraints
     return _chosen(every, low, high, tolerance)
 
 
-def _chosen(every: dict, low, high, tolerance: float) -> Solution:
+def _chosen(every: dict[str, Real], low: Real, high: Real, tolerance: float) -> Solution:
     """The best start: of those within the constraints the least objective, else the least violation."""
     fits = (every["violation"] <= 1e3 * tolerance) & np.isfinite(every["objective"])
     finite = np.where(np.isfinite(every["violation"]), every["violation"], np.inf)
@@ -79,24 +82,28 @@ def _chosen(every: dict, low, high, tolerance: float) -> Solution:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _batch(objective, constraints, starts, low, high, parameters) -> dict[str, Real]:
+def _batch(
+    objective: Function, constraints: Function, starts: Real, low: Real, high: Real, parameters: Any
+) -> dict[str, Real]:
     return jax.vmap(lambda start: _solve(objective, constraints, start, low, high, parameters))(starts)
 
 
-def _solve(objective, constraints, start, low, high, parameters) -> dict[str, Real]:
+def _solve(
+    objective: Function, constraints: Function, start: Real, low: Real, high: Real, parameters: Any
+) -> dict[str, Real]:
     """One start, in coordinates where the box is [0, 1]."""
-    at = lambda u: low + (high - low) * u
-    f = lambda u: jnp.asarray(objective(at(u), parameters))
-    g = lambda u: jnp.asarray(constraints(at(u), parameters))
+    at: Callable[[Real], Real] = lambda u: low + (high - low) * u
+    f: Callable[[Real], Real] = lambda u: jnp.asarray(objective(at(u), parameters))
+    g: Callable[[Real], Real] = lambda u: jnp.asarray(constraints(at(u), parameters))
     slope = jax.grad(f)(start)
     scale = jnp.maximum(jnp.max(jnp.abs(slope)), 1e-3 * (1e-9 + jnp.abs(f(start))))
     scale = jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
 
-    def lagrangian(u, multipliers, penalty):
+    def lagrangian(u: Real, multipliers: Real, penalty: Real) -> Real:
         shifted = jnp.maximum(g(u) + multipliers / penalty, 0.0)
         return f(u) / scale + 0.5 * penalty * jnp.sum(shifted**2 - (multipliers / penalty) ** 2)
 
-    def outer(_, state):
+    def outer(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
         u, multipliers, penalty, last, steps = state
         u, used = _descend(partial(lagrangian, multipliers=multipliers, penalty=penalty), u)
         excess = g(u)
@@ -122,22 +129,22 @@ def _solve(objective, constraints, start, low, high, parameters) -> dict[str, Re
     }
 
 
-def _descend(f: Callable, start) -> tuple[Real, Any]:
+def _descend(f: Callable[[Real], Real], start: Real) -> tuple[Real, Any]:
     """Projected BFGS over [0, 1]^n: (minimum, steps). Coordinates held at a bound by the gradient do not move."""
     size = start.shape[0]
     identity = jnp.eye(size)
 
-    def direction(u, slope, inverse):
+    def direction(u: Real, slope: Real, inverse: Real) -> Real:
         held = ((u <= 0.0) & (slope > 0)) | ((u >= 1.0) & (slope < 0))
         free = jnp.where(held, 0.0, 1.0)
         step = -free * (inverse @ (free * slope))
         downhill = jnp.dot(step, slope) < 0
         return jnp.where(downhill, step, -free * slope)
 
-    def line(u, value, slope, step):
+    def line(u: Real, value: Real, slope: Real, step: Real) -> Real:
         """The largest of 1, 1/2, 1/4, ... that falls enough along the projected path."""
 
-        def shorter(state):
+        def shorter(state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
             size, _, tries = state
             new = jnp.clip(u + size * step, 0.0, 1.0)
             enough = f(new) <= value + 1e-4 * jnp.dot(slope, new - u)
@@ -148,7 +155,7 @@ def _descend(f: Callable, start) -> tuple[Real, Any]:
         )
         return jnp.clip(u + size * step, 0.0, 1.0)
 
-    def body(state):
+    def body(state: tuple[Real, ...]) -> tuple[Real, ...]:
         u, value, slope, inverse, _, steps = state
         step = direction(u, slope, inverse)
         step = step * jnp.minimum(1.0, 0.5 / (jnp.max(jnp.abs(step)) + 1e-300))
@@ -174,7 +181,9 @@ def _descend(f: Callable, start) -> tuple[Real, Any]:
 
 
 @float64
-def derivative(objective: Callable, solution: Solution, low, high, parameters: Any, constraints: Callable = _none):
+def derivative(
+    objective: Function, solution: Solution, low: Real, high: Real, parameters: Any, constraints: Function = _none
+) -> tuple[Any, Any]:
     r"""(dx/dp, dv/dp) of a solution of `minimize`: how the best x and its value move with each parameter.
 
     By the implicit function theorem on the KKT system of the active constraints and bounds,
@@ -193,7 +202,7 @@ def derivative(objective: Callable, solution: Solution, low, high, parameters: A
     hessian, rows = hessian[np.ix_(free, free)], rows[np.ix_(active, free)]
     matrix = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
 
-    def one(cross, shift):
+    def one(cross: np.ndarray, shift: np.ndarray) -> np.ndarray:
         cross, shift = np.asarray(cross), np.asarray(shift)
         right = -np.concatenate([cross[free].reshape(free.sum(), -1), shift[active].reshape(active.sum(), -1)])
         try:
@@ -208,7 +217,7 @@ def derivative(objective: Callable, solution: Solution, low, high, parameters: A
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _system(objective, constraints, x, parameters, prices) -> tuple:
+def _system(objective: Function, constraints: Function, x: Real, parameters: Any, prices: Real) -> tuple[Any, ...]:
     """Second derivatives of the Lagrangian in x, slopes of the constraints, and both in the parameters."""
     lagrangian = lambda v, p: objective(v, p) + jnp.dot(prices, constraints(v, p))
     gradient = jax.grad(lagrangian)

@@ -72,9 +72,9 @@ def _covered(points: np.ndarray, front: np.ndarray, first: int) -> np.ndarray:
         return np.zeros(len(points), bool)
     if first == points.shape[1] - 2:
         x, y, front_x, front_y = (np.ascontiguousarray(a[:, c]) for a in (points, front) for c in (first, first + 1))
-        return covered_in_plane(x, y, np.argsort(x), front_x, front_y, np.argsort(front_x))
+        return np.asarray(covered_in_plane(x, y, np.argsort(x), front_x, front_y, np.argsort(front_x)))
     if len(points) * len(front) <= _PAIRS:
-        return covered_by_all_pairs(points, front, first)
+        return np.asarray(covered_by_all_pairs(points, front, first))
     middle = np.median(front[:, first])
     low, above = front[:, first] <= middle, points[:, first] >= middle
     covered = np.zeros(len(points), bool)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,15 +18,21 @@ from .pareto import pareto_mask
 
 __all__ = ["Explanation", "best", "explain", "feasible", "nearest_feasible", "pareto", "pareto_mask", "take"]
 
+if TYPE_CHECKING:
+    import xarray as xr
 
-def feasible(ds):
+
+def feasible(ds: xr.Dataset) -> xr.DataArray:
     """True at each point without a flag, or with none but a warning (`core.flags.WARNINGS`)."""
     if "flags" not in ds:
         raise InputError("the dataset has no 'flags'; accepted are those that sweep returns")
-    return (ds.flags & ~int(WARNINGS)) == 0
+    good: xr.DataArray = (ds.flags & ~int(WARNINGS)) == 0
+    return good
 
 
-def pareto(ds, minimize: Sequence[str] = (), maximize: Sequence[str] = (), equals: bool = False):
+def pareto(
+    ds: xr.Dataset, minimize: Sequence[str] = (), maximize: Sequence[str] = (), equals: bool = False
+) -> xr.Dataset:
     """The feasible points that no other feasible point dominates, along a new dimension `point`.
 
     They are ordered by the first objective, best first. `equals` keeps all points of equal objectives, else the first.
@@ -41,8 +47,8 @@ def pareto(ds, minimize: Sequence[str] = (), maximize: Sequence[str] = (), equal
     return take(ds, places[np.lexsort(costs[places].T[::-1])])
 
 
-def best(ds, minimize: str | None = None, maximize: str | None = None, within_frac: float = 0.0,
-         interval: tuple[str, str] | None = None):  # fmt: skip
+def best(ds: xr.Dataset, minimize: str | None = None, maximize: str | None = None, within_frac: float = 0.0,
+         interval: tuple[str, str] | None = None) -> xr.Dataset:  # fmt: skip
     """The best feasible points along a new dimension `point`: the best one first, and all that tie with it.
 
     within_frac  points worse by at most this share of the best value tie as well
@@ -53,8 +59,8 @@ def best(ds, minimize: str | None = None, maximize: str | None = None, within_fr
     """
     if (minimize is None) == (maximize is None):
         raise InputError("minimize and maximize: accepted is one of them")
-    sign = 1.0 if maximize is None else -1.0
-    value = np.where(_flat_feasible(ds), sign * _flat(ds, minimize or maximize), np.inf)
+    objective, sign = (minimize, 1.0) if minimize is not None else (str(maximize), -1.0)
+    value = np.where(_flat_feasible(ds), sign * _flat(ds, objective), np.inf)
     value = np.where(np.isnan(value), np.inf, value)
     if not np.isfinite(value).any():
         return take(ds, np.array([], np.int64))
@@ -84,7 +90,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(ds) -> Explanation:
+def explain(ds: xr.Dataset) -> Explanation:
     """Why points fell: the count of each flag, and of points that only this flag keeps from being feasible."""
     flags = np.asarray(ds.flags.values).ravel()
     hard = flags & ~int(WARNINGS)
@@ -94,7 +100,7 @@ def explain(ds) -> Explanation:
     return Explanation(flags.size, int(usable(flags).sum()), fell, alone)
 
 
-def nearest_feasible(ds, **point: Any):
+def nearest_feasible(ds: xr.Dataset, **point: Any) -> xr.Dataset | None:
     """The feasible point nearest to `point` (labels along the axes): fewest axes changed, then fewest steps along them.
 
     A Dataset without dimensions, with `changed` in its attributes; None where nothing is feasible.
@@ -122,7 +128,7 @@ def nearest_feasible(ds, **point: Any):
     return found.assign_attrs(changed=changed)
 
 
-def take(ds, places: np.ndarray):
+def take(ds: xr.Dataset, places: np.ndarray) -> xr.Dataset:
     """The points at flat places (C order over the axes of the space) along a new dimension `point`."""
     import xarray as xr
 
@@ -133,7 +139,7 @@ def take(ds, places: np.ndarray):
     return ds.isel({dim: xr.DataArray(part, dims="point") for dim, part in zip(dims, index, strict=True)})
 
 
-def _flat(ds, name: str) -> np.ndarray:
+def _flat(ds: xr.Dataset, name: str) -> np.ndarray:
     """One number per point, in C order."""
     if name not in ds:
         raise unknown("output", name, map(str, ds.data_vars))
@@ -142,9 +148,9 @@ def _flat(ds, name: str) -> np.ndarray:
     return np.asarray(ds[name].broadcast_like(ds.flags).transpose(*ds.flags.dims).values, np.float64).ravel()
 
 
-def _flat_feasible(ds) -> np.ndarray:
+def _flat_feasible(ds: xr.Dataset) -> np.ndarray:
     return np.asarray(feasible(ds).values).ravel()
 
 
-def _names(given: str | Sequence[str] | Mapping) -> list[str]:
+def _names(given: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)

@@ -6,21 +6,26 @@ Shadow prices of constraints come with the optima: `fleet(...).certificate` and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import float64
+from dmodels.core.records import Real, float64
 
 from .formula import flagged, named, nested
 from .space import sweep, zipped
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 
 @float64
-def elasticities(function: Callable, /, *, arguments: Sequence[str] | None = None, **given: Any):
+def elasticities(
+    function: Callable[..., Any], /, *, arguments: Sequence[str] | None = None, **given: Any
+) -> xr.Dataset:
     r"""$\partial \ln y / \partial \ln x$ of each output y in each number x: percent of y per percent of x.
 
     Numbers inside records count one by one, as `gpu.hbm_bytes_per_s`; arrays as a whole (all entries move together).
@@ -40,7 +45,7 @@ def elasticities(function: Callable, /, *, arguments: Sequence[str] | None = Non
         if name not in leaves:
             raise InputError(f"argument {name!r} is no number; accepted: {', '.join(leaves)}")
 
-    def outputs(logs):
+    def outputs(logs: Real) -> dict[str, Real]:
         moved = {name: leaves[name] * jnp.exp(logs[place]) for place, name in enumerate(chosen)}
         found = named(function(**nested({**given, **moved})), getattr(function, "__name__", "value"))
         return {name: value for name, value in found.items() if jnp.issubdtype(jnp.asarray(value).dtype, jnp.floating)}
@@ -58,7 +63,9 @@ def elasticities(function: Callable, /, *, arguments: Sequence[str] | None = Non
     return xr.Dataset(variables | {"flags": ("argument", np.asarray(flags))}, {"argument": chosen})
 
 
-def one_at_a_time(function: Callable, spans: Mapping[str, tuple[float, float]], /, **given: Any):
+def one_at_a_time(
+    function: Callable[..., Any], spans: Mapping[str, tuple[float, float]], /, **given: Any
+) -> xr.Dataset:
     """`function` with one argument after the other at the ends of its span, the others as given: a tornado's data.
 
     `spans`: argument (or `record.field`) -> (low, high). A Dataset over `argument` and `end` ("low", "high"), with the
@@ -79,8 +86,8 @@ def one_at_a_time(function: Callable, spans: Mapping[str, tuple[float, float]], 
     table = {name: (("argument", "end"), values.values[1:].reshape(len(names), 2), values.attrs)
              for name, values in ds.data_vars.items()}  # fmt: skip
     base = {f"base_{name}": ((), values.values[0], values.attrs) for name, values in ds.data_vars.items()}
-    ends = {place: ("argument", [float(spans[name][i]) for name in names]) for i, place in enumerate(("low", "high"))}
-    return xr.Dataset(table | base, {"argument": names, "end": ["low", "high"], **ends}, ds.attrs)
+    sides = {place: ("argument", [float(spans[name][i]) for name in names]) for i, place in enumerate(("low", "high"))}
+    return xr.Dataset(table | base, {"argument": names, "end": ["low", "high"], **sides}, ds.attrs)
 
 
 def _leaves(given: Mapping[str, Any]) -> dict[str, Any]:

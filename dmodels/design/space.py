@@ -42,8 +42,8 @@ BLOCK_POINTS = 2**15
 MEMORY_BYTES = 4 * 2**30
 
 
-def sweep(function: Callable, /, *, outputs: Sequence[str] | None = None, out: str | Path | None = None,
-          devices: Sequence | None = None, client: Any = None, threads: int | None = None,
+def sweep(function: Callable[..., Any], /, *, outputs: Sequence[str] | None = None, out: str | Path | None = None,
+          devices: Sequence[Any] | None = None, client: Any = None, threads: int | None = None,
           progress: bool | Callable[[int, int], None] | None = None, block_points: int = BLOCK_POINTS,
           memory_bytes: float = MEMORY_BYTES, **arguments: Any) -> xr.Dataset:  # fmt: skip
     """`function` at every point of a space, as an `xarray.Dataset` with one dimension per axis.
@@ -105,7 +105,7 @@ def sweep(function: Callable, /, *, outputs: Sequence[str] | None = None, out: s
     return ds
 
 
-def blocks(function: Callable, /, *, outputs: Sequence[str] | None = None, block_points: int = BLOCK_POINTS,
+def blocks(function: Callable[..., Any], /, *, outputs: Sequence[str] | None = None, block_points: int = BLOCK_POINTS,
            **arguments: Any) -> Iterator[dict[str, np.ndarray]]:  # fmt: skip
     """The same points block by block, for spaces too large to hold: `points` (n, axes) are indices along the axes.
 
@@ -124,7 +124,7 @@ def blocks(function: Callable, /, *, outputs: Sequence[str] | None = None, block
         yield {"points": points} | {name: value.reshape(len(points), *value.shape[2:]) for name, value in found.items()}
 
 
-def _asked(function: Callable, given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int
+def _asked(function: Callable[..., Any], given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int
            ) -> tuple[dict[str, Axis], Program]:  # fmt: skip
     """(axes by name, program) of a question."""
     if block_points < 1:
@@ -138,8 +138,8 @@ def _asked(function: Callable, given: Mapping[str, Any], outputs: Sequence[str] 
     return axes, program(function, axes, constants, None if outputs is None else tuple(outputs), int(block_points))
 
 
-def _dataset(function: Callable, axes: Mapping[str, Axis], asked: Program, store: Store, given: Mapping[str, Any]
-             ) -> xr.Dataset:  # fmt: skip
+def _dataset(function: Callable[..., Any], axes: Mapping[str, Axis], asked: Program, store: Store,
+             given: Mapping[str, Any]) -> xr.Dataset:  # fmt: skip
     import xarray as xr
 
     names = list(axes)
@@ -176,7 +176,7 @@ def _attributes(name: str) -> dict[str, Any]:
     return {"units": unit} if unit else {}
 
 
-def _provenance(function: Callable, asked: Program, given: Mapping[str, Any]) -> dict[str, str]:
+def _provenance(function: Callable[..., Any], asked: Program, given: Mapping[str, Any]) -> dict[str, str]:
     """Formula, its first line, the arguments that are no axes, and versions."""
     inner = function
     while hasattr(inner, "func"):

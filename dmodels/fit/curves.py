@@ -7,7 +7,7 @@ comparing laws of the same quantity, and warnings in words where the data do not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,9 +19,13 @@ import optimistix as optx
 from scipy import stats
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import float64
+from dmodels.core.records import Real, float64
 from dmodels.models.latency_laws import LatencyCurve, linear_iteration_s, singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
+
+#: Fitted and held numbers by name; law(numbers, loads) -> values.
+Params = Mapping[str, Real]
+Law = Callable[[Params, Real], Real]
 
 #: A pole further away than this many times the largest load is not seen in the data.
 FAR = 20.0
@@ -157,26 +161,26 @@ def pole_interval(found: CurveFit, x: np.ndarray, y: np.ndarray, beta: float | N
     return float(low), float("inf") if inside[-1] == len(rooms) - 1 else float(max(x.max() + rooms[inside[-1]], n_sat))
 
 
-def _linear(p, n):
+def _linear(p: Params, n: Real) -> Real:
     return linear_iteration_s(n, p["w_s"], p["h_s"])
 
 
-def _singular(p, n):
+def _singular(p: Params, n: Real) -> Real:
     return singular_latency_s(n, LatencyCurve(p["a_s"], p["b_s"], p["d_s"], p["top"] + p["room"], p["beta"]))
 
 
-def _closed_loop(p, n):
+def _closed_loop(p: Params, n: Real) -> Real:
     return closed_loop_rps(n, p["think_s"], p["service_s"])
 
 
-def _fixed(x, beta, **more):
+def _fixed(x: np.ndarray, beta: float | None, **more: Real) -> dict[str, np.ndarray]:
     """What is not fitted: the largest load, and beta where it is given; one entry per lane or one for all."""
     held = {"top": x.max()} | ({} if beta is None else {"beta": beta}) | more
     lanes = max((np.size(v) for v in held.values()), default=1)
     return {name: np.broadcast_to(np.asarray(v, np.float64), (lanes,)) for name, v in held.items()}
 
 
-def _singular_starts(x, y, beta) -> list[dict[str, float]]:
+def _singular_starts(x: np.ndarray, y: np.ndarray, beta: float | None) -> list[dict[str, float]]:
     starts = []
     for room in x.max() * np.array([0.003, 0.05, 0.5, 3.0]):
         for power in (0.5, 1.0, 2.0) if beta is None else (beta,):
@@ -195,7 +199,7 @@ def _fit_singular(x: np.ndarray, y: np.ndarray, beta: float | None) -> CurveFit:
     return replace(found, values=values, log_covariance=chain @ found.log_covariance @ chain)
 
 
-def _fit(law: str, of: Callable, starts: list[dict[str, float]], fixed: dict, x: np.ndarray, y: np.ndarray) -> CurveFit:
+def _fit(law: str, of: Law, starts: list[dict[str, float]], fixed: Params, x: np.ndarray, y: np.ndarray) -> CurveFit:
     """The best of the local minima that the starts lead to."""
     names = list(starts[0])
     held = {n: np.broadcast_to(v, (len(starts),)) for n, v in fixed.items()}
@@ -208,7 +212,9 @@ def _fit(law: str, of: Callable, starts: list[dict[str, float]], fixed: dict, x:
 
 
 @float64
-def _solve_all(of, starts, fixed, x, y) -> tuple[np.ndarray, np.ndarray]:
+def _solve_all(
+    of: Law, starts: Sequence[dict[str, float]], fixed: Params, x: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Logarithms of the fitted values, and residuals, one lane per start; a lane that failed has infinite residuals."""
     names = tuple(starts[0])
     first = np.log([[s[n] for n in names] for s in starts])
@@ -218,23 +224,23 @@ def _solve_all(of, starts, fixed, x, y) -> tuple[np.ndarray, np.ndarray]:
 
 
 @float64
-def _slopes(of, names, u, fixed, x) -> np.ndarray:
+def _slopes(of: Law, names: tuple[str, ...], u: np.ndarray, fixed: Params, x: np.ndarray) -> np.ndarray:
     return np.asarray(jax.jacfwd(lambda v: _log_law(of, names, v, fixed, x))(u))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _solve(of, names, first, fixed, x, y):
-    def lane(u, held):
-        def residual(v, _):
+def _solve(of: Law, names: tuple[str, ...], first: Real, fixed: Params, x: Real, y: Real) -> tuple[Real, Real]:
+    def lane(u: Real, held: Params) -> tuple[Real, Real]:
+        def residual(v: Real, _: None) -> Real:
             return jnp.log(y) - _log_law(of, names, v, held, x)
 
-        solver = optx.LevenbergMarquardt(rtol=1e-9, atol=1e-9)
-        found = optx.least_squares(residual, solver, u, max_steps=300, throw=False)
+        solver: optx.LevenbergMarquardt[Any, Any, None] = optx.LevenbergMarquardt(rtol=1e-9, atol=1e-9)
+        found: optx.Solution[Any, None] = optx.least_squares(residual, solver, u, max_steps=300, throw=False)
         return found.value, residual(found.value, None)
 
     return jax.vmap(lane)(first, fixed)
 
 
-def _log_law(of, names, u, fixed, x):
-    p = dict(zip(names, jnp.exp(jnp.clip(u, -80.0, 80.0)), strict=True)) | fixed
+def _log_law(of: Law, names: tuple[str, ...], u: Real, fixed: Params, x: Real) -> Real:
+    p = {**dict(zip(names, jnp.exp(jnp.clip(u, -80.0, 80.0)), strict=True)), **fixed}
     return jnp.log(jnp.maximum(of(p, x), 1e-300))

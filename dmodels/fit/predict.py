@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Predictions:
 class Errors(NamedTuple):
     """Absolute percentage errors (as fractions) over rows."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which means nothing here
     median: float
     mean: float
     p90: float
@@ -81,7 +81,7 @@ def to_csv(predictions: Predictions) -> str:
     return out.getvalue()
 
 
-def errors(predicted: np.ndarray, measured: np.ndarray) -> Errors:
+def errors(predicted: np.ndarray, measured: np.ndarray | float) -> Errors:
     """Errors of predictions in the units of the measurements."""
     ape = np.abs(np.asarray(predicted) / np.asarray(measured) - 1.0)
     if ape.size == 0:
@@ -89,7 +89,7 @@ def errors(predicted: np.ndarray, measured: np.ndarray) -> Errors:
     return Errors(ape.size, float(np.median(ape)), float(np.mean(ape)), float(np.percentile(ape, 90)))
 
 
-def configuration(row: Row) -> tuple:
+def configuration(row: Row) -> tuple[Any, ...]:
     """What a row says it ran: rows that agree in all of this should agree in their latencies."""
     return (row.model_path, row.system, row.backend, row.precision, row.mode, row.isl, row.osl, row.concurrency,
             row.decode, row.prefill, row.draft_tokens, row.stream_interval, row.poll_steps)  # fmt: skip
@@ -97,7 +97,7 @@ def configuration(row: Row) -> tuple:
 
 def repeats(rows: Sequence[Row]) -> list[list[int]]:
     """Indices of rows of one configuration with distinct measurements (copies of one measurement count once)."""
-    groups: dict[tuple, dict[tuple, int]] = defaultdict(dict)
+    groups: dict[tuple[Any, ...], dict[tuple[Any, ...], int]] = defaultdict(dict)
     for i, row in enumerate(rows):
         groups[configuration(row)].setdefault(measurement(row), i)
     return [list(g.values()) for g in groups.values() if len(g) > 1]
@@ -147,7 +147,7 @@ def outliers(rows: Sequence[Row], predicted_log: np.ndarray, factor: float = 3.0
                 if abs(log[i, j] - middle) > limit / 2:
                     said.add(i)
                     found.append(_outlier(rows[i], metric, log[i, j], middle, "disagrees with its repetitions"))
-        for i in np.flatnonzero(np.abs(log[:, j] - predicted_log[:, j]) > limit):
+        for i in np.flatnonzero(np.abs(log[:, j] - predicted_log[:, j]) > limit).tolist():
             if i not in said:
                 found.append(_outlier(rows[i], metric, log[i, j], predicted_log[i, j], "far from any calibrated value"))
     return found

@@ -9,6 +9,7 @@ potential, smoothness (`routing_smooth`, `anarchy_smoothness`) and a linear prog
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +119,7 @@ def _where_cut(a: Arrays, nash: NashRange) -> NashRange:
             program = solve_program(programme(*one)).value
             floor[b] = np.clip(program["floor_s"], floor[b], best[b])
             ceiling[b] = np.clip(program["ceiling_s"], worst[b], ceiling[b])
-    shape = lambda cost: cost.reshape(a.batch)
+    shape: Callable[[np.ndarray], np.ndarray] = lambda cost: cost.reshape(a.batch)
     return NashRange(shape(best), shape(worst), shape(np.minimum(floor, best)), shape(ceiling),
                      best_flow.reshape(nash.best_flow.shape), nash.worst_flow)  # fmt: skip
 

@@ -40,7 +40,8 @@ def polynomial_atomic(degree: int) -> float:
     while (k + 1) ** (d + 1) <= (k + 2) ** d:  # exact integers: k = floor(Phi_d)
         k += 1
     top = (k + 1) ** (2 * d + 1) - k ** (d + 1) * (k + 2) ** d
-    return top / ((k + 1) ** (d + 1) - (k + 2) ** d + (k + 1) ** d - k ** (d + 1))
+    out: float = top / ((k + 1) ** (d + 1) - (k + 2) ** d + (k + 1) ** d - k ** (d + 1))
+    return out
 
 
 def polynomial_weighted(degree: int) -> float:
@@ -62,7 +63,7 @@ def polynomial_nonatomic(degree: Real) -> Real:
     return 1.0 / (1.0 - degree * (degree + 1.0) ** (-(degree + 1.0) / degree))
 
 
-def singleton_price(f) -> np.ndarray:
+def singleton_price(f: Real) -> np.ndarray:
     r"""Bound on the price of anarchy without cache terms for nondecreasing tables f (..., m, K): $1/(1 - \beta)$.
 
     $\beta = \max_{j,\,o<n} \frac{o\,(f_j(n) - f_j(o))}{n f_j(n)}$: match each surplus request of an equilibrium to a
@@ -123,4 +124,5 @@ def softmax_regret(tau: Real, workers: Real) -> np.ndarray:
     >>> round(float(softmax_regret(1.0, 5)), 3)
     0.718
     """
-    return np.asarray(tau) * lambertw((np.asarray(workers, np.float64) - 1.0) / np.e).real
+    out: np.ndarray = np.asarray(tau) * lambertw((np.asarray(workers, np.float64) - 1.0) / math.e).real
+    return out

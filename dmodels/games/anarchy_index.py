@@ -63,7 +63,9 @@ class PoaIndex(NamedTuple):
     flags: np.ndarray
 
 
-def poa_index(latency_s, worker, overlap, cost: IndexCost | None = None, load_aware: bool = False) -> PoaIndex:
+def poa_index(
+    latency_s: Real, worker: Real, overlap: Real, cost: IndexCost | None = None, load_aware: bool = False
+) -> PoaIndex:
     r"""PoA-hat of windows of requests: `latency_s` and `worker` (..., n), `overlap` (..., n, m) with m workers.
 
     `load_aware=True` replaces the frozen loads by the true optimum of the same cost model (slots k with costs
@@ -111,13 +113,14 @@ def poa_index(latency_s, worker, overlap, cost: IndexCost | None = None, load_aw
     return PoaIndex(hat, observed, model, least, loads, misfit, routing, flags)
 
 
-def _total(loads, base) -> np.ndarray:
+def _total(loads: np.ndarray, base: np.ndarray) -> np.ndarray:
     """Sum of loads x base, where a worker without requests costs nothing even past its pole."""
-    return np.where(loads > 0, loads * np.where(loads > 0, base, 0.0), 0.0).sum(-1)
+    total: np.ndarray = np.where(loads > 0, loads * np.where(loads > 0, base, 0.0), 0.0).sum(-1)
+    return total
 
 
 @njit(nogil=True, cache=True)
-def _loads(at, workers):
+def _loads(at: np.ndarray, workers: int) -> np.ndarray:
     """Requests of each window on each worker."""
     out = np.zeros((at.shape[0], workers))
     for b in range(at.shape[0]):
@@ -127,7 +130,7 @@ def _loads(at, workers):
 
 
 @njit(nogil=True, cache=True)
-def _groups(rows, most):
+def _groups(rows: np.ndarray, most: int) -> tuple[int, np.ndarray, np.ndarray]:
     """(kinds, kind of each row): equal rows are one kind; -1 as soon as there are more than `most`."""
     kind, first, kinds = np.empty(len(rows), np.int64), np.empty(most, np.int64), 0
     for i in range(len(rows)):
@@ -152,7 +155,7 @@ def _groups(rows, most):
     return kinds, first, kind
 
 
-def _frozen(base, overlap, cost: IndexCost, capacity) -> np.ndarray:
+def _frozen(base: np.ndarray, overlap: np.ndarray, cost: IndexCost, capacity: np.ndarray) -> np.ndarray:
     """OPT(W): least sum of base_j - w_c o_ij with at most C_j requests on worker j.
 
     With more requests than places the rectangular Hungarian assigns as many as there are places; a column without cost
@@ -177,7 +180,7 @@ def _frozen(base, overlap, cost: IndexCost, capacity) -> np.ndarray:
     return np.where(blocked.any(-1), np.nan, np.asarray(solution.value.cost))
 
 
-def _load_aware(overlap, cost: IndexCost, capacity) -> np.ndarray:
+def _load_aware(overlap: np.ndarray, cost: IndexCost, capacity: np.ndarray) -> np.ndarray:
     """Least sum of k f_j(k) over workers minus the caches' share, with the loads free to move below the pole."""
     k = np.arange(0.0, overlap.shape[-2] + 1.0)
     room = capacity[..., None] - k
@@ -188,7 +191,7 @@ def _load_aware(overlap, cost: IndexCost, capacity) -> np.ndarray:
     return np.where(np.asarray(best.flags) == 0, np.asarray(best.value.cost), np.nan)
 
 
-def calibrated_cost(latency_s, worker, overlap, capacity: Real = 64.0) -> IndexCost:
+def calibrated_cost(latency_s: Real, worker: Real, overlap: Real, capacity: Real = 64.0) -> IndexCost:
     """a, b and the cache weight fitted to measured windows by least squares with all three at least 0 (d = 0).
 
     latency = a n_j + b - w o_ij over all requests of all windows. Removes the misfit on average; what the fit cannot

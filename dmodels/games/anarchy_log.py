@@ -8,7 +8,6 @@ worker -> share) or `prefix` (a list of block hashes, or text separated by space
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import math
@@ -20,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from dmodels.core.errors import InputError, TraceError
+from dmodels.core.errors import TraceError
+
+from .anarchy_log_rows import csv_rows, json_rows, parquet_rows
 
 #: Field -> other names for it.
 NAMES = {
@@ -70,7 +71,7 @@ def read_log(
     no usable row.
     """
     path = Path(path)
-    reader = {".csv": _csv_rows, ".parquet": _parquet_rows, ".pq": _parquet_rows}.get(path.suffix.lower(), _json_rows)
+    reader = {".csv": csv_rows, ".parquet": parquet_rows, ".pq": parquet_rows}.get(path.suffix.lower(), json_rows)
     return log_from_rows(reader(path), path.name, workers, limit, gap_s, skew_s)
 
 
@@ -80,8 +81,11 @@ def log_from_rows(
 ) -> RequestLog:  # fmt: skip
     """`read_log` of rows that are at hand: mappings, or a string that says why a row could not be read."""
     known = None if workers is None else [str(w) for w in workers]
-    counts, reports = Counter(), []
-    seen, kept, total = set(), [], 0
+    counts: Counter[str] = Counter()
+    reports: list[str] = []
+    seen: set[str] = set()
+    kept: list[tuple[int, dict[str, Any]]] = []
+    total = 0
 
     def complain(kind: str, row: int, text: str) -> None:
         counts[kind] += 1
@@ -121,7 +125,7 @@ def log_from_rows(
 class _Row:
     """Fields of one row under any of their names."""
 
-    def __init__(self, raw: Mapping):
+    def __init__(self, raw: Mapping[str, Any]):
         self.raw = {str(k).strip().lower(): v for k, v in raw.items() if k is not None}
 
     def get(self, name: str) -> Any:
@@ -144,7 +148,7 @@ class _Row:
             raise ValueError(f"{name} {str(value)[:40]!r} is no time in seconds")
         return number
 
-    def request(self, number: int) -> tuple[dict, tuple[str, str] | None]:
+    def request(self, number: int) -> tuple[dict[str, Any], tuple[str, str] | None]:
         """(fields, None), or ({}, (kind, report))."""
         try:
             arrival, completion = self.seconds("arrival"), self.seconds("completion")
@@ -158,9 +162,9 @@ class _Row:
             completion = arrival + latency
         if arrival is None and completion is not None and latency is not None:
             arrival = completion - latency
-        for field_name, value in (("arrival", arrival), ("completion", completion), ("worker", worker)):
-            if value is None:
-                return {}, ("missing field", f"no {field_name}")
+        if arrival is None or completion is None or worker is None:
+            given = (("arrival", arrival), ("completion", completion), ("worker", worker))
+            return {}, ("missing field", f"no {next(name for name, value in given if value is None)}")
         if completion < arrival:
             return {}, ("completion before arrival", f"completion {completion:g} s before arrival {arrival:g} s")
         latency = completion - arrival if latency is None else latency
@@ -213,7 +217,9 @@ def _prefix(value: Any) -> tuple[str, ...] | None:
     return tuple(str(v) for v in value)
 
 
-def _assemble(requests: list[dict], known, total: int, counts: Counter, reports: list[str]) -> RequestLog:
+def _assemble(
+    requests: list[dict[str, Any]], known: list[str] | None, total: int, counts: Counter[str], reports: list[str]
+) -> RequestLog:
     names = known if known is not None else sorted({r["worker"] for r in requests}, key=lambda w: (len(w), w))
     index = {name: j for j, name in enumerate(names)}
     worker = np.array([index[r["worker"]] for r in requests])
@@ -224,11 +230,14 @@ def _assemble(requests: list[dict], known, total: int, counts: Counter, reports:
                       tuple(notices))  # fmt: skip
 
 
-def _overlaps(requests, worker, index, counts: Counter) -> tuple[np.ndarray, list[str]]:
+def _overlaps(
+    requests: list[dict[str, Any]], worker: np.ndarray, index: dict[str, int], counts: Counter[str]
+) -> tuple[np.ndarray, list[str]]:
     """(n, m) overlaps from what the rows hold; caches replayed in order of arrival where they hold prefixes."""
     out = np.zeros((len(requests), len(index)))
-    notices, caches = [], [set() for _ in index]
-    kinds = Counter()
+    notices: list[str] = []
+    caches: list[set[Any]] = [set() for _ in index]
+    kinds: Counter[str] = Counter()
     for i in np.argsort([r["arrival"] for r in requests], kind="stable"):
         request, given = requests[i], requests[i]["overlap"]
         if isinstance(given, dict):
@@ -260,39 +269,3 @@ def _overlaps(requests, worker, index, counts: Counter) -> tuple[np.ndarray, lis
     if not kinds:
         notices.append("the log holds no overlap; it is taken as 0 everywhere")
     return out, notices
-
-
-def _json_rows(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except (ValueError, RecursionError):
-                    yield line.strip()
-
-
-def _csv_rows(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8", errors="replace", newline="") as lines:
-        rows = csv.DictReader(lines)
-        while True:
-            try:
-                yield next(rows)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield str(error)
-
-
-def _parquet_rows(path: Path) -> Iterator[Any]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise InputError(f"{path.name}: reading Parquet needs pyarrow; pip install 'dmodels[io]'") from None
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(8192):
-                yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        raise TraceError(f"{path.name}: not a Parquet file that can be read ({str(error).splitlines()[0]})") from None

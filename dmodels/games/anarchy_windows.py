@@ -28,7 +28,7 @@ class Windows(NamedTuple):
 
     start_s: np.ndarray
     end_s: np.ndarray
-    index: PoaIndex
+    index: PoaIndex  # type: ignore[assignment]  # hides `tuple.index`, which means nothing here
     ttft_p99_s: np.ndarray
     routing: np.ndarray
     constant: np.ndarray

@@ -78,16 +78,17 @@ def game_shape(game: Game) -> tuple[int, ...]:
 
 
 @eqx.filter_jit
-def _solve_batch(solve: Callable, game: Game) -> Solution:
+def _solve_batch(solve: Callable[[Game], Solution], game: Game) -> Solution:
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(jnp.shape(leaf) for leaf in jax.tree.leaves(arrays)))
     count = int(np.prod(shape))
     flat = jax.tree.map(lambda leaf: jnp.reshape(jnp.broadcast_to(jnp.asarray(leaf, float), shape), (count,)), arrays)
     out = in_blocks(lambda one: solve(eqx.combine(one, rest)), flat, BLOCK)
-    return jax.tree.map(lambda leaf: jnp.reshape(leaf, (*shape, *leaf.shape[1:])), out)
+    batch: Solution = jax.tree.map(lambda leaf: jnp.reshape(leaf, (*shape, *leaf.shape[1:])), out)
+    return batch
 
 
-def _batched(solve: Callable, game: Game) -> Solution:
+def _batched(solve: Callable[[Game], Solution], game: Game) -> Solution:
     out = _solve_batch(solve, game)
     return out if _traced(out) else jax.tree.map(np.asarray, out)
 
@@ -169,7 +170,7 @@ def explain(game: Game, found: Solution) -> list[str]:
     return said
 
 
-def __getattr__(name: str) -> Callable:
+def __getattr__(name: str) -> Callable[..., Solution]:
     """`integer_split` stands in a file of its own, which builds on this one."""
     if name == "integer_split":
         from .resource_integer import integer_split

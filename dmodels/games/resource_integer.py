@@ -55,7 +55,8 @@ def integer_split(game: Game) -> Solution:
 @eqx.filter_jit
 def _enumerate(games: Game, most: int) -> Solution:
     arrays, rest = eqx.partition(games, eqx.is_array_like)
-    return jax.lax.map(lambda one: _best_whole(eqx.combine(one, rest), most), arrays)
+    out: Solution = jax.lax.map(lambda one: _best_whole(eqx.combine(one, rest), most), arrays)
+    return out
 
 
 def _best_whole(game: Game, most: int) -> Solution:

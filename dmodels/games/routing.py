@@ -39,7 +39,7 @@ class RoutingGame(Record):
     omega: Real = quantity(0.0)
     counts: Real = quantity(1.0)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         overlap, omega, counts = self.overlap, self.omega, self.counts
         if not all(isinstance(leaf, np.ndarray) for leaf in (overlap, omega, counts)):
             return
@@ -58,12 +58,14 @@ class RoutingGame(Record):
     @property
     def workers_count(self) -> int:
         """m, the number of workers."""
-        return self.overlap.shape[-1]
+        out: int = int(self.overlap.shape[-1])
+        return out
 
     @property
     def groups_count(self) -> int:
         """Rows of the overlap: requests, or prefix groups."""
-        return self.overlap.shape[-2]
+        out: int = int(self.overlap.shape[-2])
+        return out
 
     def arrays(self) -> Arrays:
         """The game as plain arrays on the host, with the batch in one leading axis."""
@@ -100,7 +102,8 @@ class Arrays(NamedTuple):
 
     def shaped(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """f, cost and counts with the batch axes in front, or without any where all games share them."""
-        return tuple(a.reshape(self.batch + a.shape[1:]) if len(a) > 1 else a[0] for a in self[:3])
+        f, cost, counts = (a.reshape(self.batch + a.shape[1:]) if len(a) > 1 else a[0] for a in self[:3])
+        return f, cost, counts
 
 
 class Profile(NamedTuple):
@@ -121,7 +124,7 @@ def _flat(a: np.ndarray, core: int, batch: tuple[int, ...]) -> np.ndarray:
     return out if out.flags.writeable else out.copy()  # one kind of array is one compilation
 
 
-def flow(game: RoutingGame, assignment) -> np.ndarray:
+def flow(game: RoutingGame, assignment: Real) -> np.ndarray:
     """Flow (..., G, m) of a profile: worker numbers (..., n), requests counted group by group, or a flow already."""
     a = game.arrays()
     given = np.asarray(assignment)
@@ -160,17 +163,18 @@ def sums(a: Arrays, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return paid.sum(-1) + private, np.where(loads > 0, upto, 0.0).sum(-1) + private
 
 
-def social_cost_s(game: RoutingGame, assignment) -> np.ndarray:
+def social_cost_s(game: RoutingGame, assignment: Real) -> np.ndarray:
     """Sum of all requests' costs, miss form. Two requests on one worker with f(n) = n and omega = 0: 4."""
     return sums(game.arrays(), flow(game, assignment))[0]
 
 
-def paper_cost_s(game: RoutingGame, assignment) -> np.ndarray:
+def paper_cost_s(game: RoutingGame, assignment: Real) -> np.ndarray:
     """Sum of f_j(n_j) - omega o_ij, the paper's form: omega a request less than `social_cost_s`; may be negative."""
-    return social_cost_s(game, assignment) - np.asarray(game.omega) * game.arrays().counts.sum(-1).max()
+    paper: np.ndarray = social_cost_s(game, assignment) - np.asarray(game.omega) * game.arrays().counts.sum(-1).max()
+    return paper
 
 
-def potential(game: RoutingGame, assignment) -> np.ndarray:
+def potential(game: RoutingGame, assignment: Real) -> np.ndarray:
     """The exact potential: one request's move changes it by exactly what the move changes in that request's cost.
 
     Two requests on one worker with f(n) = n and omega = 0: 1 + 2 = 3.
@@ -181,7 +185,7 @@ def potential(game: RoutingGame, assignment) -> np.ndarray:
     return sums(game.arrays(), flow(game, assignment))[1]
 
 
-def gain_s(game: RoutingGame, assignment) -> np.ndarray:
+def gain_s(game: RoutingGame, assignment: Real) -> np.ndarray:
     """The most that one request saves by moving alone; not above 0 (or rounding) exactly at pure Nash equilibria."""
     return flow_gain_s(game.arrays(), flow(game, assignment))
 
@@ -198,10 +202,11 @@ def flow_gain_s(a: Arrays, x: np.ndarray) -> np.ndarray:
     least = apart.min(-1)
     movable = (x > 0) & np.isfinite(least)
     move = at[..., None, :] + cost - np.where(movable, least, 0.0)
-    return np.where(movable, move, -np.inf).max((-2, -1))
+    gain: np.ndarray = np.where(movable, move, -np.inf).max((-2, -1))
+    return gain
 
 
-def best_response(game: RoutingGame, start=None, max_steps: int = 1_000_000) -> Solution:
+def best_response(game: RoutingGame, start: Real | None = None, max_steps: int = 1_000_000) -> Solution:
     """Best-response dynamics: the request with the most to gain moves to its best worker, until nobody gains.
 
     Starts from `start` (an assignment or flow), or from greedy arrival. `value` is a `Profile`, `steps` the moves made,

@@ -20,7 +20,7 @@ POLICIES = {"round robin": 0, "random": 1, "power of two": 2, "shortest queue": 
 
 
 @njit(nogil=True, cache=True)
-def _draw(cost, tau, u, spread):
+def _draw(cost: np.ndarray, tau: float, u: float, spread: float) -> int:
     """Index drawn by a softmax of -cost / tau; the first of the cheapest at tau = 0."""
     low, high, pick = cost[0], cost[0], 0
     for j in range(cost.size):
@@ -42,7 +42,20 @@ def _draw(cost, tau, u, spread):
 
 
 @njit(nogil=True, cache=True)
-def _assign(f, overlap, omega, group, policy, weight, tau, spread, uniform, first, last, x):
+def _assign(
+    f: np.ndarray,
+    overlap: np.ndarray,
+    omega: np.ndarray,
+    group: np.ndarray,
+    policy: int,
+    weight: float,
+    tau: float,
+    spread: float,
+    uniform: np.ndarray,
+    first: int,
+    last: int,
+    x: np.ndarray,
+) -> None:
     """Replay games first..last: x[b] becomes the flow of the policy."""
     m = f.shape[1]
     cost = np.empty(m)

@@ -16,6 +16,7 @@ from dmodels.studies.plan import Plan, Question
 from dmodels.studies.risks import loads
 
 from . import html, plan_page, plan_tables
+from .plan_notes import notes
 
 _STYLE = """
 body { max-width: 96rem; }
@@ -72,7 +73,7 @@ def explore_page(asked: Question, dials: Dials, result: str, status: str) -> str
 def answer_fragment(answer: Plan) -> str:
     """The answer as part of a page: sentences, pictures, pools, alternatives or what binds."""
     parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
-    parts += [html.paragraph(note) for note in plan_tables.notes(answer)]
+    parts += [html.paragraph(note) for note in notes(answer)]
     drawn = plan_page.fleet_drawings(answer)
     if answer.best is not None:
         parts.append(html.table(*plan_tables.pools_table(answer)))

@@ -21,10 +21,12 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
     """
     inside = axes.transAxes.inverted()
     low, high = axes.get_ylim()
-    at = [axes.transData.transform((axes.get_xlim()[1], np.clip(y, *sorted((low, high))))) for y, _, _ in ends]
+    at = [
+        axes.transData.transform((axes.get_xlim()[1], np.clip(y, min(low, high), max(low, high)))) for y, _, _ in ends
+    ]
     heights = np.array([inside.transform(point)[1] for point in at])
     lines = np.array([name.count("\n") + 1 for _, name, _ in ends])
-    step = 1.25 * size / (72 * axes.bbox.height / axes.get_figure(root=True).dpi)
+    step = 1.25 * size / (72 * axes.bbox.height / style.paper(axes).dpi)
     for height, (_, name, place) in zip(_apart(heights, step * lines), ends, strict=True):
         axes.annotate(name, (1.0, height), (4, 0), xycoords="axes fraction", textcoords="offset points", va="center",
                       fontsize=size, color=style.writing(place))  # fmt: skip
@@ -47,10 +49,11 @@ def name_groups(axes: Axes, groups: Sequence[Group]) -> None:
     as wide as their mean letter makes them, which spares measuring them.
     """
     _ = axes.viewLim  # the limits that follow the data are only now worked out
-    scale = axes.get_figure(root=True).dpi / 72
+    scale = style.paper(axes).dpi / 72
     clouds = [_on_paper(axes, group) for group in groups]
     written = [text.get_window_extent() for text in axes.texts]
-    taken = [((box.min + box.max) / 2, (box.max - box.min) / 2) for box in written]
+    corners = [(np.asarray(box.min), np.asarray(box.max)) for box in written]
+    taken = [((low + high) / 2, (high - low) / 2) for low, high in corners]
     for own, group in zip(clouds, groups, strict=True):
         if not group.name or not len(own):
             continue
@@ -67,7 +70,8 @@ def name_groups(axes: Axes, groups: Sequence[Group]) -> None:
         room = np.minimum(np.min(others, axis=0) / scale, 30.0) if others else 0.0
         best = centres[np.argmax(np.where(fits, 0.0, -1e6) - 10.0 * hidden + room)]
         taken.append((best, half))
-        axes.annotate(group.name, axes.transAxes.inverted().transform(best), xycoords="axes fraction", ha="center",
+        x, y = axes.transAxes.inverted().transform(best)
+        axes.annotate(group.name, (x, y), xycoords="axes fraction", ha="center",
                       va="center", fontsize=style.SMALL, bbox=style.HALO,
                       color=style.INK if group.place is None else style.writing(group.place))  # fmt: skip
 
@@ -104,7 +108,8 @@ def _beyond(centres: np.ndarray, half: np.ndarray, cloud: np.ndarray) -> np.ndar
     """Pixels from boxes to points, (boxes, points); 0 inside."""
     if len(cloud) > 400:
         cloud = cloud[np.linspace(0, len(cloud) - 1, 400).astype(int)]
-    return np.maximum(np.abs(centres[:, None] - cloud[None]) - half, 0.0).max(axis=2)
+    away: np.ndarray = np.maximum(np.abs(centres[:, None] - cloud[None]) - half, 0.0).max(axis=2)
+    return away
 
 
 def _apart(wanted: np.ndarray, room: np.ndarray) -> np.ndarray:
@@ -122,6 +127,6 @@ def _apart(wanted: np.ndarray, room: np.ndarray) -> np.ndarray:
             blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + count]
     level = np.concatenate([np.full(int(count), total / count) for total, count in blocks])
     placed = np.clip(level, 0.0, max(1.0 - room.sum(), 0.0)) + centre
-    answer = np.empty_like(placed)
+    answer: np.ndarray = np.empty_like(placed)
     answer[order] = placed
     return answer

@@ -90,8 +90,10 @@ def promotion(answer: Place, axes: Axes) -> None:
 
 
 def shared(answer: Place, axes: Axes) -> None:
-    """One pool against caches of one's own, by total size."""
+    """One pool against caches of one's own, by total size; nothing where sharing was not asked for."""
     s = answer.sharing
+    if s is None:
+        return
     for place, curve in enumerate(s.hit_frac):
         axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
@@ -136,7 +138,7 @@ def _decades(axes: Axes) -> None:
 
 def drawings(answer: Place) -> list[Callable[[Place, Axes], None]]:
     """The pictures that this answer has."""
-    drawn = [hit_rates, latency, recomputed, externality, promotion]
+    drawn: list[Callable[[Place, Axes], None]] = [hit_rates, latency, recomputed, externality, promotion]
     return drawn + [shared] * (answer.sharing is not None) + [pooled] * bool(answer.pooled)
 
 

@@ -17,6 +17,7 @@ from dmodels.studies.sensitivity import Change
 
 from . import style
 from .naming import Group, name_groups, name_lines
+from .plan_tables import recommended
 
 
 def cost_front(answer: Plan, axes: Axes) -> None:
@@ -41,7 +42,7 @@ def cost_front(answer: Plan, axes: Axes) -> None:
         shown = sweep["usable"][rows] & (ttft < ceiling) & (cost < top)
         meets = shown & sweep["meets"][rows]
         late = shown & ~meets
-        look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
+        look: dict[str, Any] = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
         axes.plot(ttft[late], cost[late], markersize=2.5, mfc="none", alpha=0.35, **look)
         axes.plot(ttft[meets], cost[meets], markersize=3.5, alpha=0.8, **look)
         seen = meets if meets.any() else shown
@@ -77,7 +78,7 @@ def throughput_front(answer: Plan, axes: Axes) -> None:
     for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         shown = sweep["usable"][rows]
         x, y = sweep["user_tokens_per_s"][rows][shown], sweep["gpu_tokens_per_s"][rows][shown]
-        look = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
+        look: dict[str, Any] = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
         axes.plot(x, y, markersize=2.5, alpha=0.45, **look)
         groups.append(Group(x, y, gpu, i))
     front = sweep["throughput_front"]
@@ -135,7 +136,9 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
     axes.plot(x, mean, color=style.colour(0), linewidth=1.8)
     now = float(np.interp(load.operating_frac, x, mean))
     axes.plot([load.operating_frac], [now], "o", color=style.colour(0), markersize=7, zorder=4)
-    axes.annotate(f"runs with {now:.0f}", (load.operating_frac, now), (-6, 8), textcoords="offset points", ha="right",
+    leftwards = load.operating_frac > 0.3
+    axes.annotate(f"runs with {now:.2g}" if now < 10 else f"runs with {now:.0f}", (load.operating_frac, now),
+                  (-6 if leftwards else 6, 8), textcoords="offset points", ha="right" if leftwards else "left",
                   color=style.INK, bbox=style.HALO, fontsize=style.SMALL)  # fmt: skip
     # prompts that wait for a prefill worker grow without end towards saturation: the slots are what is looked for
     ceiling = 1.15 * max(limits[0][0], min(float((mean + spread).max()), 2.0 * limits[0][0]))
@@ -166,7 +169,7 @@ def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
                 axes.annotate(f"{width:.3g}", (left + width / 2, y - 0.25), (0, -2), textcoords="offset points",
                               ha="center", va="top", fontsize=style.SMALL, color=style.INK)  # fmt: skip
             left += width
-    names = [f"{use.pool.stage.name}:\n{use.pool.layout.gpu}\ntp{use.pool.layout.tp}" for use in reversed(uses)]
+    names = [f"{use.pool.stage.name}:\n{use.pool.layout.gpu}\n{use.pool.layout.degrees}" for use in reversed(uses)]
     axes.set_yticks(range(len(uses)), names)
     axes.set(xlabel="memory of one GPU [GiB]", xlim=(0, 1.02 * whole), ylim=(-0.6, len(uses) - 0.5))
     axes.grid(False, axis="y")
@@ -191,7 +194,7 @@ def threshold_curve(answer: Plan, axes: Axes) -> None:
 
 def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
     """Cost of the cheapest plan when one input changes; widest first. A hatched bar: nothing is feasible then."""
-    base = answer.best.usd_per_hour
+    base = recommended(answer).usd_per_hour
     spans: dict[str, list[Change]] = {}
     for change in changes:
         spans.setdefault(change.what, []).append(change)

@@ -15,6 +15,7 @@ from dmodels.studies.risks import PoolLoad, Risks, risks
 from dmodels.studies.sensitivity import Change
 
 from . import html, plan_figures, plan_tables, provenance, risk_tables, style
+from .plan_notes import notes
 from .text import cell
 
 #: (how to draw it on axes, height in inches, caption, what it shows in words)
@@ -25,7 +26,7 @@ def plan_page(answer: Plan, changes: list[Change], reproduce: str) -> str:
     """The page; `reproduce` is the command line or call that makes it again."""
     asked = answer.question
     parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
-    parts += [html.paragraph(note) for note in plan_tables.notes(answer)]
+    parts += [html.paragraph(note) for note in notes(answer)]
     if answer.best is not None:
         parts += _recommended(answer, changes)
     if answer.rejections:
@@ -80,7 +81,7 @@ def fleet_drawings(answer: Plan) -> list[Drawing]:
 
 def _beaten(answer: Plan) -> str:
     """Words where a fleet of more pools, for the same money, has a lower TTFT than the recommended one."""
-    front, best = answer.fleets.front, answer.best
+    front, best = answer.fleets.front, plan_tables.recommended(answer)
     quicker = front.ttft_s[front.usd_per_hour <= best.usd_per_hour * (1.0 + 1e-9)] < best.ttft_s * (1.0 - 1e-9)
     return ", simpler than a fleet of several pools that is quicker at the same price" if quicker.any() else ""
 
@@ -155,7 +156,7 @@ def _recommended(answer: Plan, changes: list[Change]) -> list[str]:
 
 
 def _deployed(answer: Plan) -> str:
-    best, asked = answer.best, answer.question
+    best, asked = plan_tables.recommended(answer), answer.question
     commands = []
     for pool in best.pools:
         commands += [f"# {pool.stage.name}: {pool.instances} x", pool.command(asked.served_name, asked.engine)]

@@ -14,7 +14,8 @@ from dmodels.studies.plan import Plan
 from dmodels.studies.rejections import Rejection
 from dmodels.studies.sensitivity import Change
 
-from .text import cell
+from .plan_notes import notes
+from .text import cell, share
 
 Table = tuple[str, list[str], list[list[Any]]]
 
@@ -24,7 +25,7 @@ def sentences(answer: Plan) -> list[str]:
     asked = answer.question
     load = f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}"
     refused = answer.priced.admitted.refused_frac
-    load += f" ({_share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
+    load += f" ({share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
     if answer.best is None:
         nearest = answer.rejections[0]
         return [
@@ -35,7 +36,7 @@ def sentences(answer: Plan) -> list[str]:
     best, base = answer.best, answer.baseline
     said = [
         f"Deploy {best.decomposition()} as {best.name} for {load}: ${best.usd_per_hour:,.2f}/h, "
-        f"${best.usd_per_year / 1e6:,.2f} M/year."
+        f"{_per_year(best.usd_per_year)}."
     ]
     if base is not None and base is not best:
         saved = 1.0 - best.usd_per_hour / base.usd_per_hour
@@ -43,10 +44,8 @@ def sentences(answer: Plan) -> list[str]:
             f"The cheapest single pool takes {base.decomposition()} at ${base.usd_per_hour:,.2f}/h; "
             f"this saves {saved:.1%}."
         )
-    said.append(
-        f"With step times anywhere in their 80 % interval the fleet is {best.gpus_low:,.0f} to "
-        f"{_count(best.gpus_high)} GPUs ({best.pools[0].confidence.provenance})."
-    )
+    rests_on = best.pools[0].confidence.provenance
+    said.append(f"With step times anywhere in their 80 % interval {_span(best)} ({rests_on}).")
     alike = [d for d in answer.indistinguishable() if d.kind != best.kind]
     if alike:
         others = (f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))})" for d in alike)
@@ -62,50 +61,27 @@ def in_three_sentences(answer: Plan) -> list[str]:
                 f"The smallest change that would help: {answer.rejections[0].fix}."]  # fmt: skip
     best, base = answer.best, answer.baseline
     if base is None or base is best:
-        tried = f"{len(answer.priced.layouts)} layouts in {len(answer.priced.schemes)} schemes"
-        limits = " and ".join(f"{pool.binding} ({pool.stage.name})" for pool in best.pools)
-        said.insert(1, f"It is the cheapest of {tried}; what one instance less would break: {limits}.")
+        tried = f"{len(answer.priced.layouts)} layouts, put together in {len(answer.priced.schemes)} ways"
+        several = len(best.pools) > 1
+        limits = " and ".join(pool.binding + f" ({pool.stage.name})" * several for pool in best.pools)
+        said.insert(1, f"It is the cheapest of {tried}; one instance less would break {limits}.")
     return [said[0], said[1], " and ".join(part.rstrip(".") for part in (said[2], *map(_low, said[3:]))) + "."]
-
-
-def notes(answer: Plan) -> list[str]:
-    """What the reader of any answer must know: requests that the model cannot take."""
-    found, asked = answer.priced.admitted, answer.question
-    if not found.refused_frac + found.cut_frac:
-        return []
-    said = (
-        f"Context: {_share(found.refused_frac + found.cut_frac)} of the requests are longer than the "
-        f"{found.limit_tokens:,.0f} tokens that the config of {asked.model_name} allows (the longest takes "
-        f"{found.longest_tokens:,.0f})."
-    )
-    if found.refused_frac:
-        said += f" {_share(found.refused_frac)} have prompts that fill it alone, and engines refuse them: "
-        said += "nothing is left to serve." if found.none else (
-            f"they are not in the load, which is {found.rate_rps:,.4g} of {asked.rate_rps:,.4g} req/s, and the SLOs "
-            "are kept for the requests served."
-        )  # fmt: skip
-    if found.cut_frac:
-        said += (
-            f" The answers of {_share(found.cut_frac)} would run past it: they are in the load up to there, where "
-            "engines cut them off (or refuse them, if they ask for so many tokens in advance)."
-        )
-    return [said + " Serving all of them whole takes a model with a longer context."]
 
 
 def pools_table(answer: Plan) -> Table:
     """The recommended pools, with their sum where there are several."""
+    best = recommended(answer)
     p = f"P{100 * float(answer.question.slo.percentile):g}"
     head = ["pool", "requests", "instances", "layout", "GPUs", "USD/h", "USD/year", f"TTFT {p} [ms]",
             f"TPOT {p} [ms]", "in flight", "slots", "one instance less breaks"]  # fmt: skip
-    rows = [
+    rows: list[list[Any]] = [
         [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, round(x.usd_per_hour, 2),
          round(x.usd_per_year), _ranged(x.ttft_s, x.confidence.ttft),
          _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
          round(x.decode_count, 1) if x.stage.role != "prefill" else "-", math.floor(x.slots_count), x.binding]
-        for x in answer.best.pools
+        for x in best.pools
     ]  # fmt: skip
     if len(rows) > 1:
-        best = answer.best
         rows.append(["together", "100.0%", sum(x.instances for x in best.pools), "", best.gpus,
                      round(best.usd_per_hour, 2), round(best.usd_per_year), f"{milliseconds(best.ttft_s):,g}",
                      f"{milliseconds(best.tpot_s):,g}", "", "", ""])  # fmt: skip
@@ -130,7 +106,7 @@ def memory_table(uses: Sequence[MemoryUse]) -> Table:
 def alternatives_table(answer: Plan) -> Table:
     """The best of each kind and of each GPU type, with what each serves for the money."""
     p = f"P{100 * float(answer.question.slo.percentile):g}"
-    head = ["alternative", "GPUs", "80 % interval", "USD/h", "M USD/year", "USD/Mtoken out", f"TTFT {p} [ms]",
+    head = ["alternative", "GPUs", "80 % interval", "USD/h", "USD/year", "USD/Mtoken out", f"TTFT {p} [ms]",
             f"TPOT {p} [ms]", "pools"]  # fmt: skip
     rows, seen = [], set()
     named = [(d.name, d) for d in answer.kinds] + [
@@ -151,10 +127,12 @@ def rejections_table(found: tuple[Rejection, ...]) -> Table:
 
 
 def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
-    """What another input would have cost."""
+    """What another input would have cost; how many requests are refused only where it is not as planned."""
+    refused = answer.priced.admitted.refused_frac
+    base = recommended(answer).usd_per_hour
     rows = [
-        [c.what, f"x {c.factor:g}", c.usd_per_hour, _against(c, answer.best.usd_per_hour),
-         c.name + (f", {_share(c.refused_frac)} refused" if c.refused_frac else "")]
+        [c.what, f"x {c.factor:g}", c.usd_per_hour, _against(c, base),
+         c.name + (f", {share(c.refused_frac)} refused" if c.refused_frac != refused else "")]
         for c in changes
     ]  # fmt: skip
     return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
@@ -221,8 +199,9 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
 
 def _alternative(name: str, d: Deployment) -> list[Any]:
     per_mtoken = float(usd_per_mtoken(d.usd_per_hour, d.tokens_per_s))
-    interval, pools = f"{d.gpus_low:,.0f} to {_count(d.gpus_high)}", d.decomposition().partition(" = ")[2]
-    money = [d.usd_per_hour, d.usd_per_year / 1e6, per_mtoken]
+    high = f"{d.gpus_high:,.0f}" if math.isfinite(d.gpus_high) else "infeasible"
+    interval, pools = f"{d.gpus_low:,.0f} to {high}", d.decomposition().partition(" = ")[2]
+    money = [round(d.usd_per_hour, 2), round(d.usd_per_year), per_mtoken]
     return [name, d.gpus, interval, *money, milliseconds(d.ttft_s), milliseconds(d.tpot_s), pools]
 
 
@@ -236,19 +215,21 @@ def _against(change: Change, base: float) -> str:
     return f"{change.usd_per_hour / base - 1:+.1%}" if math.isfinite(change.usd_per_hour) else "infeasible"
 
 
-def milliseconds(seconds) -> float:
+def milliseconds(seconds: float) -> float:
     """Milliseconds, four digits."""
     return float(f"{1e3 * float(seconds):.4g}")
-
-
-def _share(part: float) -> str:
-    """A percentage that is not shown as nothing where it is little."""
-    return f"{100.0 * part:.3g}%"
 
 
 def _low(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _count(number: float) -> str:
-    return f"{number:,.0f}" if math.isfinite(number) else "no number of"
+def _per_year(usd: float) -> str:
+    return f"${usd / 1e6:,.2f} M/year" if usd >= 999_500 else f"${usd:,.0f}/year"
+
+
+def _span(d: Deployment) -> str:
+    """The fleet where steps are as fast, and as slow, as the calibration allows."""
+    if math.isfinite(d.gpus_high):
+        return f"the fleet is {d.gpus_low:,.0f} to {d.gpus_high:,.0f} GPUs"
+    return f"the fleet is {d.gpus_low:,.0f} GPUs or more, and at the slow end none keeps the SLOs"

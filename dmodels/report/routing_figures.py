@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dmodels.studies.router_map import RouterMap
 
 from . import style
 from .naming import Group, name_groups
 
 
-def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
+def index_over_time(start_s: np.ndarray, poa_hat: np.ndarray, regime: np.ndarray, ax: Axes | None = None) -> Axes:
     """PoA-hat of each window (log scale) against its end, coloured by regime. Returns the axes."""
     ax = ax or style.panel(7, 3.5)
     start_s, poa_hat, regime = (np.asarray(a) for a in (start_s, poa_hat, regime))
@@ -29,7 +31,9 @@ def index_over_time(start_s, poa_hat, regime, ax: Any = None) -> Any:
     return ax
 
 
-def tau_omega_map(values, tau, omega, title: str, ax: Any = None, most: bool = False) -> Any:
+def tau_omega_map(
+    values: np.ndarray, tau: np.ndarray, omega: np.ndarray, title: str, ax: Axes | None = None, most: bool = False
+) -> Axes:
     """One map: rows tau, columns omega, each cell with its number, the least (or `most`) in bold. Returns the axes."""
     ax = ax or style.panel(4.4, 3.6)
     values = np.asarray(values, float)
@@ -49,7 +53,7 @@ def tau_omega_map(values, tau, omega, title: str, ax: Any = None, most: bool = F
     return ax
 
 
-def router_maps(maps, title: str = "") -> Any:
+def router_maps(maps: RouterMap, title: str = "") -> Figure:
     """The four maps of a `studies.router_map.RouterMap` in one figure. Returns it."""
     figure, axes = style.panels(2, 2, 9.6, 7)
     panels = (("price of anarchy of the law [1]", maps.poa), ("TTFT P99 [s]", maps.ttft_p99_s),
@@ -58,8 +62,3 @@ def router_maps(maps, title: str = "") -> Any:
         tau_omega_map(values, maps.tau, maps.omega, name, ax, most=values is maps.throughput_rps)
     figure.suptitle(title)
     return figure
-
-
-def save(ax: Any, path: Any) -> None:
-    """Write the figure of `ax`; the suffix picks the format."""
-    style.save(ax.figure, path)

@@ -49,7 +49,15 @@ def figure(draw: Callable[[Axes], Any], width: float = 5.4, height: float = 3.5,
     else:
         axes = panel(width, height)
     draw(axes)
-    return axes.figure
+    return paper(axes)
+
+
+def paper(axes: Axes) -> Figure:
+    """The figure that holds `axes`."""
+    made = axes.get_figure(root=True)
+    if made is None:
+        raise ValueError("the axes were removed from their figure")
+    return made
 
 
 def panel(width: float = 5.4, height: float = 3.5) -> Axes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,8 +14,11 @@ from dmodels.design.select import feasible, pareto_mask
 from . import style
 from .naming import Group, name_groups, name_lines, note
 
+if TYPE_CHECKING:
+    import xarray as xr
 
-def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: Axes | None = None) -> Axes:
+
+def pareto(ds: xr.Dataset, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: Axes | None = None) -> Axes:
     """All feasible points in the plane of two outputs, smaller is better in both, the front drawn through.
 
     Colour tells the values of the axis with fewest of them.
@@ -23,7 +27,9 @@ def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: A
     if output == against:
         raise InputError(f"pareto of {output} against itself; accepted are two outputs")
     good = np.asarray(feasible(ds).values)
-    whole = lambda name: np.asarray(ds[name].broadcast_like(ds.flags).transpose(*ds.flags.dims).values)
+    whole: Callable[[str], np.ndarray] = lambda name: np.asarray(
+        ds[name].broadcast_like(ds.flags).transpose(*ds.flags.dims).values
+    )
     x, y = whole(against), whole(output)
     hue = _short_axis(ds)
     groups: list[Group] = []
@@ -49,7 +55,7 @@ def pareto(ds, output: str = "cost_usd_per_hour", against: str = "ttft_s", ax: A
     return ax
 
 
-def heatmap(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
+def heatmap(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
     """The best feasible `output` over the two longest axes; hatched where nothing is feasible."""
     ax = ax or style.panel(6.4, 4.2)
     names = sorted(ds.flags.dims, key=lambda name: -ds.sizes[name])[:2]
@@ -72,7 +78,7 @@ def heatmap(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Ax
     return ax
 
 
-def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
+def curves(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
     """`output` along the longest axis of numbers, a line per value of the next one; flagged points are drawn hollow.
 
     Over further axes the best feasible value is taken.
@@ -104,18 +110,13 @@ def curves(ds, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axe
     return ax
 
 
-def label(ds, name: str) -> str:
+def label(ds: xr.Dataset, name: str) -> str:
     """The name with its unit, as an axis shows it: `cost [USD/h]`."""
     unit = ds[name].attrs.get("units", "") if name in ds.variables else ""
     return f"{name} [{unit}]" if unit not in ("", "1") else name
 
 
-def save(ax: Axes, path: str | Path) -> Path:
-    """Write the figure that holds `ax`."""
-    return style.save(ax.figure, path)
-
-
-def _over(ds, output: str, keep: list[str], flagged: bool = False) -> np.ndarray:
+def _over(ds: xr.Dataset, output: str, keep: list[str], flagged: bool = False) -> np.ndarray:
     """The best value of `output` over all axes but `keep`; NaN where nothing is feasible."""
     values = ds[output].broadcast_like(ds.flags)
     most = "tokens_per_s" in output
@@ -128,7 +129,7 @@ def _over(ds, output: str, keep: list[str], flagged: bool = False) -> np.ndarray
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def _short_axis(ds, besides: str | None = None) -> str | None:
+def _short_axis(ds: xr.Dataset, besides: str | None = None) -> str | None:
     """The axis that colours tell apart: of those with 2 to 8 values, the one with fewest."""
     fits = [dim for dim in ds.flags.dims if dim != besides and dim in ds.coords and 2 <= ds.sizes[dim] <= 8]
     return min(fits, key=lambda dim: ds.sizes[dim], default=None)
@@ -143,11 +144,11 @@ def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
             style.plain(ax.xaxis if scale == ax.set_xscale else ax.yaxis)
 
 
-def _tell(value, digits: int = 4) -> str:
+def _tell(value: Any, digits: int = 4) -> str:
     return style.number(float(f"{value:.{digits}g}")) if isinstance(value, float | np.floating) else str(value)
 
 
-def tornado(ds, output: str, ax: Axes | None = None) -> Axes:
+def tornado(ds: xr.Dataset, output: str, ax: Axes | None = None) -> Axes:
     """Bars from the base value to `output` at the ends of each argument's span (`one_at_a_time`), widest on top.
 
     Each end bears the argument's value there; one that is flagged is hatched.

@@ -22,3 +22,12 @@ def cell(value: Any) -> str:
             return f"{number:,.0f}"
         return f"{number:.4g}"
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
+
+
+def share(part: float) -> str:
+    """A percentage that is not shown as nothing where it is little.
+
+    >>> share(0.25), share(0.000123)
+    ('25%', '0.0123%')
+    """
+    return f"{100.0 * part:.3g}%"

@@ -62,7 +62,8 @@ def simulate(
 def work(requests: Requests, prefill: Prefill, chunk_tokens: int) -> np.ndarray:
     """Prefill work in the unit of the mode: chunks, or tokens where chunks are packed."""
     if prefill == Prefill.PACKED:
-        return np.maximum(1, requests.input_tokens - requests.cached_tokens)
+        out: np.ndarray = np.maximum(1, requests.input_tokens - requests.cached_tokens)
+        return out
     return requests.chunks(chunk_tokens)
 
 

@@ -17,7 +17,8 @@ from dmodels.core.errors import InputError
 from . import fleet
 from . import fleet_state as fs
 from .compiled import kernel
-from .fleet import Policy, Pool, _route
+from .fleet import Policy, Pool
+from .fleet_engine import route
 from .requests import Served
 
 
@@ -69,7 +70,7 @@ def _loop(f, think, policy, weight, spill, until):
         else:
             ask, i = heappop(coming)
             f.requests[i].arrival = ask
-            _route(f, policy, weight, spill, i, ask)
+            route(f, policy, weight, spill, i, ask)
 
 
 def serial(

@@ -81,7 +81,8 @@ class Run(NamedTuple):
     @property
     def ttft_s(self) -> np.ndarray:
         """Time to first token, sent by the prefill worker."""
-        return self.first_token_s - self.arrival_s
+        waited: np.ndarray = self.first_token_s - self.arrival_s
+        return waited
 
     @property
     def tpot_s(self) -> np.ndarray:
@@ -91,7 +92,8 @@ class Run(NamedTuple):
     @property
     def e2e_s(self) -> np.ndarray:
         """From arrival to the last token."""
-        return self.end_s - self.arrival_s
+        took: np.ndarray = self.end_s - self.arrival_s
+        return took
 
 
 def simulate(

@@ -6,8 +6,8 @@ independent replications, or from batches so long that their means are nearly in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -15,6 +15,8 @@ from scipy.special import bdtr, stdtrit
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 class Estimate(NamedTuple):
@@ -123,13 +125,13 @@ def difference(a: Any, b: Any, confidence: float = 0.95) -> Estimate:
 
 
 def replicate(
-    run: Callable[[jax.Array], Mapping[str, float]],
+    run: Callable[[jax.Array], Mapping[Name, float]],
     key: jax.Array,
     target_frac: float = 0.05,
     at_least: int = 8,
     at_most: int = 256,
     confidence: float = 0.95,
-) -> dict[str, Estimate]:
+) -> dict[Name, Estimate]:
     """Run independent replications until every metric's half-width is at most `target_frac` of its value.
 
     `run(key)` returns numbers by name. Looking after every replication would stop on lucky streaks, so intervals are
@@ -138,7 +140,7 @@ def replicate(
     """
     if not 2 <= at_least <= at_most:
         raise InputError(f"at_least = {at_least}, at_most = {at_most}; accepted: 2 <= at_least <= at_most")
-    rows: list[Mapping[str, float]] = []
+    rows: list[Mapping[Name, float]] = []
     goal = at_least
     while True:
         rows += [run(jax.random.fold_in(key, i)) for i in range(len(rows), goal)]

@@ -6,7 +6,8 @@ expresses; so this is one compiled loop over arrivals, completions and fleet eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -16,13 +17,12 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 
+from . import fleet_engine, independent, laws, virtual_time
 from . import fleet_state as fs
-from . import independent, laws, virtual_time
 from .batching import check_instance
-from .compiled import kernel
 from .fleet_tokens import TokenFleet
 from .requests import Prefill, Requests, Served
-from .routing import Policy, choose, choose_pool
+from .routing import Policy
 
 
 class Pool(NamedTuple):
@@ -109,9 +109,20 @@ class Run(NamedTuple):
 
 
 def start(
-    arrival_s, input_tokens, output_tokens, pools, policy=Policy.JSQ, *, key=None, cached_tokens=0, route_tokens=None,
-    spill_queue=np.inf, events=(), prefixes=None, cache_weight=1.0,
-) -> Run:  # fmt: skip
+    arrival_s: Any,
+    input_tokens: Any,
+    output_tokens: Any,
+    pools: Pool | Sequence[Pool],
+    policy: Policy = Policy.JSQ,
+    *,
+    key: jax.Array | None = None,
+    cached_tokens: Any = 0,
+    route_tokens: Any = None,
+    spill_queue: float = np.inf,
+    events: Sequence[Event] = (),
+    prefixes: Prefixes | None = None,
+    cache_weight: float = 1.0,
+) -> Run:
     """The fleet before the first arrival; arguments as in `simulate`."""
     pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
     requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)
@@ -142,98 +153,21 @@ def start(
 
 def advance(run: Run, until_s: float) -> None:
     """Run everything that happens up to `until_s`, in place."""
-    _advance(run.fleet, *run.events, run.policy, run.cache_weight, run.spill_queue, until_s)
+    fleet_engine.run(run.fleet, *run.events, run.policy, run.cache_weight, run.spill_queue, until_s)
 
 
 def answers(run: Run) -> Served:
     """What is known so far; NaN for what has not happened yet."""
     rows = run.fleet.requests
-    column = lambda name: rows[name].copy()
+    column: Callable[[str], np.ndarray] = lambda name: rows[name].copy()
     return Served(column("arrival"), column("admitted"), column("first"), column("end"), column("output"),
                   column("retries"), column("instance"))  # fmt: skip
 
 
-@kernel
-def _advance(f, event_time, event_kind, event_instance, event_value, policy, weight, spill, until):
-    n = f.requests.size
-    while True:
-        i, e = f.place[0], f.place[1]
-        next_arrival = f.requests[i].arrival if i < n else np.inf
-        next_event = event_time[e] if e < event_time.size else np.inf
-        now = min(next_arrival, next_event)
-        if now > until or now == np.inf:
-            fs.run_until(f, until)
-            return
-        fs.run_until(f, now)
-        if next_event <= next_arrival:
-            f.place[1] += 1
-            _happen(f, policy, weight, spill, now, event_kind[e], event_instance[e], event_value[e])
-        else:
-            f.place[0] += 1
-            _route(f, policy, weight, spill, i, now)
-
-
-@kernel
-def _route(f, policy, weight, spill, i, now):
-    p = choose_pool(f, i, spill)
-    if p < 0:
-        return
-    j = choose(f, policy, weight, p, i)
-    while j < 0 and p + 1 < f.pools.size:  # nobody is there: a later pool's context is at least as long
-        p += 1
-        j = choose(f, policy, weight, p, i)
-    request = f.requests[i]
-    if j < 0:
-        if f.place[2] < 0:
-            f.place[2] = i
-        else:
-            f.requests[f.place[3]].after = i
-        f.place[3] = i
-        request.after = -1
-    elif request.prompt + request.output <= f.pools[p].limit:  # else refused: longer than the router believed
-        fs.remember(f, j, i)
-        fs.enter(f, j, i, now)
-
-
-@kernel
-def _happen(f, policy, weight, spill, now, kind, j, value):
-    here = f.instances[j]
-    if kind == 0 and here.up:
-        lost = np.empty(here.in_flight + here.waiting, np.int64)
-        for k in range(here.in_flight):
-            lost[k] = f.lines[j, 0, k] & fs.ID_MASK
-        i = here.head
-        for k in range(here.in_flight, lost.size):
-            lost[k] = i
-            i = f.requests[i].after
-        f.pools[here.pool].backlog -= here.waiting
-        here.in_flight = here.waiting = here.pending = here.up = here.prefill_v = 0
-        f.loads[j] = fs.CLOSED
-        f.kept[j] = -1
-        fs.note_next(f, j)
-        lost.sort()
-        for i in lost:
-            request = f.requests[i]
-            request.admitted = request.first = np.nan
-            request.instance = -1
-            request.retries += 1
-            request.hits = 0
-            _route(f, policy, weight, spill, i, now)
-    elif kind == 2:
-        fs.to_boundary(f, j, now)
-        here.slow = value
-        fs.note_next(f, j)
-    elif kind == 3:
-        fs.set_open(f, j, False)
-    elif kind == 1 or (kind == 4 and here.up):
-        here.up = 1
-        fs.set_open(f, j, True)
-        i = f.place[2]
-        f.place[2:] = -1
-        while i >= 0:
-            following = f.requests[i].after
-            _route(f, policy, weight, spill, i, now)
-            i = following
+def by_pool(served: Served, pools: Sequence[Pool]) -> list[Served]:
+    """What each pool served. Refused requests are in none."""
+    where, edges = np.asarray(served.instance), np.cumsum([0, *(pool.instances for pool in pools)])
+    return [served.at((where >= low) & (where < high)) for low, high in itertools.pairwise(edges)]
 
 
 def _records(pools: Sequence[Pool]) -> np.ndarray:

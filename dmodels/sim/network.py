@@ -26,7 +26,7 @@ from dmodels.models.batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCu
 from .network_engine import run
 from .network_fabric import Fabric, fabric_problems, fat_tree, fat_tree_of_radix
 from .network_fill import max_min_rates
-from .network_state import UNREACHABLE, Jobs, Rules
+from .network_state import UNREACHABLE, Jobs, Outcome, Rules
 
 __all__ = [
     "Arrivals",
@@ -273,7 +273,15 @@ def _blocks(arrivals: Arrivals, order: np.ndarray, pool: int) -> tuple[np.ndarra
     return number[index].astype(np.int64), np.concatenate([[0], ends]), np.zeros((1, pool + 1))
 
 
-def _result(cluster, arrivals, ready, out, carried, stuck, events) -> Run:
+def _result(
+    cluster: Cluster,
+    arrivals: Arrivals,
+    ready: np.ndarray,
+    out: Outcome,
+    carried: np.ndarray,
+    stuck: float,
+    events: int,
+) -> Run:
     arrival = np.asarray(arrivals.arrival_s, np.float64)
     flags = np.zeros(len(arrival), np.int32)
     flags[out.choice == -1] |= Flag.NO_FIT

@@ -50,6 +50,10 @@ class Served(NamedTuple):
     restarts: np.ndarray | None = None  # (n,) times that work was lost, to preemption or to a failure
     instance: np.ndarray | None = None  # (n,) where there is a fleet
 
+    def at(self, which: np.ndarray) -> Served:
+        """The requests that a mask or numbers name."""
+        return Served(*[column if column is None else column[which] for column in self])
+
     @property
     def wait_s(self) -> np.ndarray:
         """From arrival to admission."""

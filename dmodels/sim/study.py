@@ -81,13 +81,23 @@ def run(
     return _estimates(study, percentile)
 
 
-def _chunk(study: Study, workload, times, key, chunk, percentile, chunk_tokens, prefill, late) -> Study:
+def _chunk(
+    study: Study,
+    workload: Workload,
+    times: np.ndarray,
+    key: jax.Array,
+    chunk: int,
+    percentile: float,
+    chunk_tokens: int,
+    prefill: Prefill,
+    late: int,
+) -> Study:
     key_gaps, key_lengths = jax.random.split(key)
     arrival = float(study.last_s) + np.cumsum(_gaps(key_gaps, float(workload.arrival_cv), chunk)) / workload.rate_rps
     drawn = lengths.draw(key_lengths, workload, chunk)
     todo = work(Requests(arrival, *drawn), prefill, chunk_tokens)
     old = study.carried.shape[1]
-    join = lambda first, second: np.concatenate([first, second])
+    join: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda first, second: np.concatenate([first, second])
     arrival = join(study.carried[0], arrival)
     output = join(study.carried[3].astype(np.int64), drawn.output_tokens)
     todo = join(np.ones(old, np.int64), todo)  # not read: these are in flight
@@ -95,8 +105,8 @@ def _chunk(study: Study, workload, times, key, chunk, percentile, chunk_tokens, 
     end = np.full(old + chunk, np.nan)
     keys, first_v, first_id = (line.copy() for line in study.lines)
     tau, v, prefill_v, in_flight, pending = study.clock
-    clock = virtual_time.Clock(float(tau), *(int(x) for x in (v, prefill_v)), keys, first_v, first_id,
-                               *(int(x) for x in (in_flight, pending)))  # fmt: skip
+    clock = virtual_time.Clock(float(tau), int(v), int(prefill_v), keys, first_v, first_id, int(in_flight),
+                               int(pending))  # fmt: skip
     tau, v, prefill_v, in_flight, pending = virtual_time.run(
         arrival, todo, output, times, int(prefill), chunk_tokens, late, clock, old, False, admitted, first, end
     )
@@ -119,9 +129,9 @@ def _chunk(study: Study, workload, times, key, chunk, percentile, chunk_tokens, 
         means = sums / counts.sum(1)
     row = np.concatenate([means, [_quantile(c, percentile) for c in counts]])
     kept = study.counts + counts if study.done > 0 else study.counts
-    clock = np.array([tau - origin, 0.0, prefill_v, in_flight, pending])
+    now = np.array([tau - origin, 0.0, prefill_v, in_flight, pending])
     lines = np.stack([keys, first_v, first_id])
-    return Study(study.done + 1, clock, lines, carried, np.array(0.0), kept, np.concatenate([study.batches, row[None]]))
+    return Study(study.done + 1, now, lines, carried, np.array(0.0), kept, np.concatenate([study.batches, row[None]]))
 
 
 @float64
@@ -134,7 +144,15 @@ def _gaps(key: jax.Array, cv: float, count: int) -> np.ndarray:
 
 
 @kernel
-def _count(arrival, admitted, first, end, output, counts, sums):
+def _count(
+    arrival: np.ndarray,
+    admitted: np.ndarray,
+    first: np.ndarray,
+    end: np.ndarray,
+    output: np.ndarray,
+    counts: np.ndarray,
+    sums: np.ndarray,
+) -> None:
     """Histograms of the metrics of finished requests. The bits of a float64 are its logarithm, nearly."""
     value = np.empty(1)
     bits = value.view(np.int64)
@@ -191,7 +209,7 @@ def _fingerprint(workload: Workload, *rest: Any) -> str:
     return digest.hexdigest()
 
 
-def _read(checkpoint, asked: str, slots: int) -> Study:
+def _read(checkpoint: str | Path | None, asked: str, slots: int) -> Study:
     if checkpoint is None or not Path(checkpoint).exists():
         return Study(np.array(0), np.zeros(5), np.zeros((3, slots), np.int64), np.zeros((4, 0)), np.array(0.0),
                      np.zeros((4, _BINS), np.int64), np.zeros((0, 8)))  # fmt: skip
@@ -206,7 +224,7 @@ def _read(checkpoint, asked: str, slots: int) -> Study:
         raise InputError(f"checkpoint {checkpoint}: not a checkpoint of a study") from error
 
 
-def _write(checkpoint, asked: str, study: Study) -> None:
+def _write(checkpoint: str | Path, asked: str, study: Study) -> None:
     """Whole or not at all: a temporary file beside it, then a rename."""
     path = Path(checkpoint)
     path.parent.mkdir(parents=True, exist_ok=True)

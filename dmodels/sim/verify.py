@@ -19,8 +19,9 @@ from dmodels.core.workload import Workload
 
 from . import arrivals, estimate, fleet, laws, lengths
 from .estimate import Estimate
-from .fleet import Policy, Pool
+from .fleet import Pool
 from .requests import Served
+from .routing import Policy
 
 
 def measure(
@@ -50,21 +51,18 @@ def measure(
     count = _enough(workload, pools) if count is None else int(count)
     overloaded = np.zeros(len(pools), int)
 
-    def run(key):
+    def run(key: jax.Array) -> dict[tuple[int, str], float]:
         key_arrivals, key_lengths, key_router = jax.random.split(key, 3)
         cv = float(workload.arrival_cv)
         when = arrivals.poisson(key_arrivals, rate, count) if cv == 1 else arrivals.gamma(key_arrivals, rate, cv, count)
         long = lengths.draw(key_lengths, workload, count)
         served = fleet.simulate(when, long.input_tokens, long.output_tokens, pools, policy, key=key_router,
                                 cached_tokens=long.cached_tokens, spill_queue=spill_queue)  # fmt: skip
-        found, edge = {}, 0
-        for p, pool in enumerate(pools):
-            mine = (served.instance >= edge) & (served.instance < edge + pool.instances)
-            edge += pool.instances
-            part = Served(*(None if column is None else column[mine] for column in served))
+        found: dict[tuple[int, str], float] = {}
+        for p, (pool, part) in enumerate(zip(pools, fleet.by_pool(served, pools), strict=True)):
             kept, growing = steady(part)
             overloaded[p] += growing
-            values = summary(Served(*(None if c is None else c[kept] for c in part)), pool.instances, percentile)
+            values = summary(part.at(kept), pool.instances, percentile)
             found |= {(p, name): value for name, value in values.items()}
         return found
 

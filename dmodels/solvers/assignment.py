@@ -14,6 +14,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 
+from ..core.records import Real
 from ._threads import frozen, share
 from .solution import Solution
 
@@ -39,7 +40,7 @@ class Matching(NamedTuple):
     cost: Any  # (...,)
 
 
-def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solution:
+def assign(cost: Real, maximize: bool = False, *, backend: str | None = None) -> Solution:
     r"""The matching of rows to columns of least total cost: min over x of sum_i c[i, x_i], columns used at most once.
 
     `cost` is (..., n, m). min(n, m) pairs are matched; where n > m the other rows get column -1. Leading axes are a
@@ -94,10 +95,11 @@ def assign(cost, maximize: bool = False, *, backend: str | None = None) -> Solut
     if isinstance(given, jax.Array):
         return _solution(*assign_traced(cost, maximize, backend))
     with jax.enable_x64(True):  # a host array, and a device backend by wish
-        return jax.tree.map(np.asarray, _solution(*assign_traced(jnp.asarray(cost), maximize, backend)))
+        found: Solution = jax.tree.map(np.asarray, _solution(*assign_traced(jnp.asarray(cost), maximize, backend)))
+        return found
 
 
-def is_floating(dtype) -> bool:
+def is_floating(dtype: Any) -> bool:
     """Also true of the 8- and 16-bit floats that NumPy alone does not know."""
     return dtype.kind == "f" or jnp.issubdtype(dtype, jnp.floating)
 
@@ -106,7 +108,9 @@ def _on_cpu(array: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in array.devices())
 
 
-def _solution(columns, cost, u, v, gap, reduced, flags, steps) -> Solution:
+def _solution(
+    columns: Real, cost: Real, u: Real, v: Real, gap: Real, reduced: Real, flags: Real, steps: Real
+) -> Solution:
     certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
     return Solution(Matching(columns, cost), certificate, flags, steps)
 
@@ -139,7 +143,7 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     count = math.prod(batch)
     whole = not is_floating(cost.dtype)
     c = np.asarray(cost, np.float64).reshape((count, n, m))
-    size = np.abs(c).max((1, 2), initial=0.0) if whole else None
+    size = np.abs(c).max((1, 2), initial=0.0) if whole else np.zeros(0)
     in_integers = whole and size.max(initial=0.0) >= _exact_below(n + m)
     if in_integers:
         c = np.where((size > _LARGEST_WHOLE)[:, None, None], 0, cost.reshape(c.shape)).astype(np.int64)

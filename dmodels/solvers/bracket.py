@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from ..core.records import Real
 
 
-def chandrupatla(function: Callable, low: Real, high: Real, at_low: Real, at_high: Real, steps: int = 80) -> Real:
+def chandrupatla(
+    function: Callable[[Real], Real], low: Real, high: Real, at_low: Real, at_high: Real, steps: int = 80
+) -> Real:
     """x in [low, high] with function(x) = 0 to round-off; at_low and at_high, its values there, differ in sign.
 
     Chandrupatla, Advances in Engineering Software 28 (1997): inverse quadratic interpolation where it can be trusted,
@@ -18,7 +20,7 @@ def chandrupatla(function: Callable, low: Real, high: Real, at_low: Real, at_hig
     of one shape. Not differentiable: see `polished`.
     """
 
-    def step(carry):
+    def step(carry: tuple[Real, ...]) -> tuple[Real, ...]:
         a, b, c, fa, fb, fc, t, k = carry  # a: newest; b: other end; c: previous
         x = a + t * (b - a)
         fx = function(x)
@@ -36,11 +38,11 @@ def chandrupatla(function: Callable, low: Real, high: Real, at_low: Real, at_hig
         t = jnp.where(fits, iqi, 0.5)
         return a, b, c, fa, fb, fc, jnp.clip(t, jnp.minimum(tiny, 0.5), 1.0 - jnp.minimum(tiny, 0.5)), k + 1
 
-    def open_(carry):
+    def open_(carry: tuple[Real, ...]) -> Real:
         a, b, _, fa, fb, _, _, _ = carry
         return (jnp.abs(b - a) > 2.0**-51 * (jnp.abs(a) + jnp.abs(b))) & (fa != 0.0) & (fb != 0.0)
 
-    def running(carry):
+    def running(carry: tuple[Real, ...]) -> Real:
         return jnp.any(open_(carry)) & (carry[-1] < steps)
 
     half = jnp.full_like(low, 0.5)
@@ -50,11 +52,11 @@ def chandrupatla(function: Callable, low: Real, high: Real, at_low: Real, at_hig
     return jnp.where(jnp.abs(fa) <= jnp.abs(fb), a, b)
 
 
-def _quotient(top, bottom):
+def _quotient(top: Real, bottom: Real) -> Real:
     return top / jnp.where(bottom == 0.0, 1.0, bottom)
 
 
-def polished(function: Callable, root: Real, slope: Real) -> Real:
+def polished(function: Callable[[Real], Real], root: Real, slope: Real) -> Real:
     """`root` with the derivative of the implicit function: dx = -df/slope, where slope is df/dx at the root.
 
     `function` is evaluated at the fixed root, live in everything else it depends on. (A bisection's own derivative

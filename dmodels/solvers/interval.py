@@ -8,12 +8,17 @@ Analysis, 1979.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ..core.records import Real
+
+if TYPE_CHECKING:
+    from jax.extend.core import Jaxpr
 
 
 class Roots(NamedTuple):
@@ -28,12 +33,19 @@ class Roots(NamedTuple):
         return len(self.doubtful) == 0
 
 
+#: Lower and upper ends of an interval, or of many at once.
+Ends = tuple[Real, Real]
+Bounds = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+#: rule(parameters of the operation, operands) -> an interval that holds its results
+Rule = Callable[..., Ends]
+
+
 class Unsupported(NotImplementedError):
     """An operation that has no interval form here; the function can be solved, but its roots are not proved."""
 
 
 def all_roots(
-    function: Callable, low: float, high: float, cells: int = 64, rounds: int = 40, most: int = 20_000
+    function: Callable[[Real], Real], low: float, high: float, cells: int = 64, rounds: int = 40, most: int = 20_000
 ) -> Roots:
     """Every root of a smooth scalar `function` (written with jax.numpy) in [low, high]. Raises `Unsupported`.
 
@@ -74,10 +86,10 @@ def all_roots(
     return Roots(np.array(found), np.reshape(np.array(doubtful, float), (-1, 2)))
 
 
-def _monotone_roots(value, a, b) -> list[float]:
+def _monotone_roots(value: Bounds, a: np.ndarray, b: np.ndarray) -> list[float]:
     """Roots in cells on which the function is monotone, by bisection on the midpoints of point enclosures."""
 
-    def at(x):
+    def at(x: np.ndarray) -> np.ndarray:
         lo, hi = value(x, x)
         middle = 0.5 * (lo + hi)
         return np.where((lo <= 0) & (hi >= 0), 0.0, middle)
@@ -97,11 +109,11 @@ def _monotone_roots(value, a, b) -> list[float]:
     return [float(v) for v in 0.5 * (a + b)]
 
 
-def enclosure(function: Callable) -> Callable:
+def enclosure(function: Callable[[Real], Real]) -> Bounds:
     """(low, high) -> bounds on `function` over each cell [low, high]; arrays of cells at once."""
     closed = jax.make_jaxpr(function)(jnp.zeros((), jnp.float64))
 
-    def bounds(low, high):
+    def bounds(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.asarray(low, float), np.asarray(high, float)
         with np.errstate(all="ignore"):
             (out,) = _run(closed.jaxpr, closed.consts, [(low, high)])
@@ -112,17 +124,17 @@ def enclosure(function: Callable) -> Callable:
     return bounds
 
 
-def _run(jaxpr, consts, args):
-    env = {}
+def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Ends]) -> list[Ends]:
+    env: dict[Any, Ends] = {}
 
-    def read(v):
+    def read(v: Any) -> Ends:
         if hasattr(v, "val"):
             value = np.asarray(v.val)
             _scalar(value.shape)
             return value, value
         return env[v]
 
-    def write(variables, values):
+    def write(variables: Sequence[Any], values: Sequence[Ends]) -> None:
         for v, value in zip(variables, values, strict=True):
             env[v] = value
 
@@ -142,7 +154,8 @@ def _run(jaxpr, consts, args):
             write(eqn.outvars, _run(body, held, inputs))
             continue
         for v in eqn.outvars:
-            _scalar(v.aval.shape)
+            kind: Any = v.aval  # of an array, as every operation with a rule has
+            _scalar(kind.shape)
         rule = _RULES.get(eqn.primitive.name)
         if rule is None:
             raise Unsupported(f"interval arithmetic: {eqn.primitive.name} is not supported")
@@ -151,33 +164,33 @@ def _run(jaxpr, consts, args):
     return [read(v) for v in jaxpr.outvars]
 
 
-def _scalar(shape):
+def _scalar(shape: tuple[int, ...]) -> None:
     if shape not in ((), (1,)):
         raise Unsupported("interval arithmetic: only scalar operations are supported")
 
 
-def _wide(lo, hi, ulps: int = 1):
+def _wide(lo: Real, hi: Real, ulps: int = 1) -> Ends:
     for _ in range(ulps):
         lo, hi = np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf)
     return lo, hi
 
 
-def _increasing(f, ulps=2):
+def _increasing(f: Callable[[Real], Real], ulps: int = 2) -> Rule:
     return lambda _, x: _wide(f(x[0]), f(x[1]), ulps)
 
 
-def _mul(_, x, y):
+def _mul(_: Any, x: Ends, y: Ends) -> Ends:
     products = [np.where((p == 0) | (q == 0), 0.0, p * q) for p in x for q in y]
     return _wide(np.minimum.reduce(products), np.maximum.reduce(products))
 
 
-def _div(_, x, y):
+def _div(_: Any, x: Ends, y: Ends) -> Ends:
     crosses = (y[0] <= 0) & (y[1] >= 0)
     inverse = np.where(crosses, -np.inf, 1.0 / y[1]), np.where(crosses, np.inf, 1.0 / y[0])
     return _mul(_, x, _wide(*inverse))
 
 
-def _integer_pow(params, x):
+def _integer_pow(params: Mapping[str, Any], x: Ends) -> Ends:
     n = params["y"]
     if n < 0:
         return _div(None, (1.0, 1.0), _integer_pow({"y": -n}, x))
@@ -189,19 +202,19 @@ def _integer_pow(params, x):
     return np.maximum(lo, 0.0), hi
 
 
-def _pow(_, x, y):
+def _pow(_: Any, x: Ends, y: Ends) -> Ends:
     if not np.all(np.asarray(x[0]) > 0):
         return np.nan, np.nan
     corners = [p**q for p in x for q in y]
     return _wide(np.minimum.reduce(corners), np.maximum.reduce(corners), 4)
 
 
-def _abs(_, x):
+def _abs(_: Any, x: Ends) -> Ends:
     a, b = np.abs(x[0]), np.abs(x[1])
     return np.where((x[0] <= 0) & (x[1] >= 0), 0.0, np.minimum(a, b)), np.maximum(a, b)
 
 
-def _select(_, which, *cases):
+def _select(_: Any, which: Ends, *cases: Ends) -> Ends:
     """Booleans are intervals of 0 and 1: certain, or both cases joined."""
     lo, hi = np.asarray(which[0], float), np.asarray(which[1], float)
     (a, b), (c, d) = cases
@@ -210,12 +223,12 @@ def _select(_, which, *cases):
     return out_lo, out_hi
 
 
-def _compare(sure, possible):
+def _compare(sure: Callable[[Ends, Ends], np.ndarray], possible: Callable[[Ends, Ends], np.ndarray]) -> Rule:
     return lambda _, x, y: (sure(x, y).astype(float), possible(x, y).astype(float))
 
 
-_SAME = lambda _, x: x
-_RULES = {
+_SAME: Rule = lambda _, x: x
+_RULES: dict[str, Rule] = {
     "add": lambda _, x, y: _wide(x[0] + y[0], x[1] + y[1]),
     "add_any": lambda _, x, y: _wide(x[0] + y[0], x[1] + y[1]),
     "sub": lambda _, x, y: _wide(x[0] - y[1], x[1] - y[0]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 
+from ..core.records import Real
 from ._threads import frozen, share
 from .assignment import GAP_RTOL, is_floating
 from .solution import Solution
@@ -44,7 +46,7 @@ class Shipment(NamedTuple):
     cost: Any  # (...,)
 
 
-def transport(cost, capacity, supply=None) -> Solution:
+def transport(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
     r"""Ship every row's supply to columns of limited capacity at least cost: min sum_ij c_ij x_ij.
 
     subject to sum_j x_ij = s_i, sum_i x_ij <= C_j, x >= 0. `cost` is (..., n, m), `capacity` (..., m) or one
@@ -90,7 +92,7 @@ def transport(cost, capacity, supply=None) -> Solution:
     return transport_traced(cost, capacity, supply)
 
 
-def congestion_transport(cost, marginal) -> Solution:
+def congestion_transport(cost: Real, marginal: Real) -> Solution:
     r"""Place n rows on m columns under convex congestion: min over x of sum_i c[i, x_i] + sum_j g_j(n_j).
 
     n_j is how many rows choose column j, and `marginal` (..., m, K) holds the congestion's increments
@@ -123,7 +125,7 @@ def congestion_transport(cost, marginal) -> Solution:
     return congestion_host(cost, marginal)
 
 
-def _array(name: str, value, axes: int):
+def _array(name: str, value: Real, axes: int) -> Real:
     if type(value) is not np.ndarray and not isinstance(value, jax.core.Tracer):
         value = np.asarray(value)
     if value.ndim < axes:
@@ -133,7 +135,7 @@ def _array(name: str, value, axes: int):
     return value
 
 
-def transport_host(cost, capacity, supply=None) -> Solution:
+def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
     """`transport` of arrays on the host."""
     capacity = np.asarray(capacity, np.float64)
     n, m = cost.shape[-2:]
@@ -179,15 +181,31 @@ def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
     flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
     if not solved.all():
         rest = np.flatnonzero(~solved)
-        s = _transport_any(*(a if len(a) == 1 else a[rest] for a in arrays), None)
-        ours = (columns, load, total, u, v, gap, reduced, flags, steps)
+        costs, capacities = (a if len(a) == 1 else a[rest] for a in arrays)
+        s = _transport_any(costs, capacities, None)
+        ours: tuple[np.ndarray, ...] = (columns, load, total, u, v, gap, reduced, flags, steps)
         theirs = (*s.value, *s.certificate.values(), s.flags, s.steps)
         for mine, other in zip(ours, theirs, strict=True):
             mine[rest] = other
-    columns, u, v, load = (a.reshape((*batch, -1)) for a in (columns, u, v, load))
-    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, flags, steps))
-    certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
-    return Solution(Placement(columns, load, total), certificate, flags, steps)
+    return _solution(batch, Placement(columns, load, total), u, v, gap, reduced, flags, steps)
+
+
+def _solution(
+    batch: tuple[int, ...],
+    value: Placement | Shipment,
+    u: np.ndarray,
+    v: np.ndarray,
+    gap: np.ndarray,
+    reduced: np.ndarray,
+    flags: np.ndarray,
+    steps: np.ndarray,
+) -> Solution:
+    """Arrays with all problems along one axis, in the shape of the batch that was asked for."""
+    many: Callable[[np.ndarray], np.ndarray] = lambda a: a.reshape((*batch, *a.shape[1:]))
+    one: Callable[[np.ndarray], Any] = lambda a: a.reshape(batch)[()]
+    shipped, load, total = value
+    certificate = {"row_duals": many(u), "column_duals": many(v), "gap": one(gap), "reduced": one(reduced)}
+    return Solution(type(value)(many(shipped), many(load), one(total)), certificate, one(flags), one(steps))
 
 
 def _batch_of(*batches: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,7 +215,7 @@ def _batch_of(*batches: tuple[int, ...]) -> tuple[int, ...]:
         raise InputError(f"leading axes {', '.join(map(str, batches))} do not broadcast") from None
 
 
-def _transport_any(cost, capacity, supply) -> Solution:
+def _transport_any(cost: Real, capacity: Real, supply: Real | None) -> Solution:
     """By the general loop."""
     bad = [(np.isnan(capacity), Flag.NONFINITE), (capacity < 0, Flag.OUT_OF_DOMAIN)]
     width = capacity if supply is not None else np.floor(capacity)  # a row that is one unit cannot be split
@@ -209,7 +227,7 @@ def _transport_any(cost, capacity, supply) -> Solution:
     return _ship(cost, supply, price, width, bad)
 
 
-def congestion_host(cost, marginal) -> Solution:
+def congestion_host(cost: Real, marginal: Real) -> Solution:
     """`congestion_transport` of arrays on the host."""
     marginal = np.asarray(marginal, np.float64)
     rising = np.maximum.accumulate(marginal, axis=-1)
@@ -224,7 +242,8 @@ def congestion_host(cost, marginal) -> Solution:
     return _ship(cost, None, rising, width, bad, greedy=True)
 
 
-def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
+def _ship(cost: Real, supply: Real | None, price: np.ndarray, width: np.ndarray,
+          bad: Sequence[tuple[np.ndarray, Flag]], greedy: bool = False) -> Solution:  # fmt: skip
     """Solve a broadcast batch. `bad`: (mask (..., something), flag) pairs that keep a problem from being solved."""
     from . import _transport_kernels as kernels
 
@@ -244,10 +263,13 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
     flow = np.zeros((count if split else 0, n, m))
     u, v, load = np.zeros((count, n)), np.zeros((count, m)), np.zeros((count, m))
     total, gap, steps = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
-    arrays = [_batched(a, batch, k) for a, k in ((cost, 2), (supply, 1), (price, 2), (width, 2))]
+    costs, supplies, prices, widths = (
+        _batched(a, batch, k) for a, k in ((cost, 2), (supply, 1), (price, 2), (width, 2))
+    )
 
     def loop(first: int, last: int) -> None:
-        kernels.ship_many(*arrays, greedy, first, last, columns, flow, u, v, load, total, gap, state, steps)
+        given = (costs, supplies, prices, widths)
+        kernels.ship_many(*given, greedy, first, last, columns, flow, u, v, load, total, gap, state, steps)
 
     if m:
         share(loop, count, 20e-9 * count * n * m)
@@ -261,16 +283,11 @@ def _ship(cost, supply, price, width, bad, greedy=False) -> Solution:
     total[state == 1], gap[state == 1] = np.inf, np.inf
     flags[state == 1] = int(Flag.INFEASIBLE)
     with np.errstate(invalid="ignore"):
-        balance = np.abs(total) + (arrays[1] * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
+        balance = np.abs(total) + (supplies * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
         flags[(state == 0) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)
     reduced = np.where(state == 0, np.zeros(count) if greedy else np.minimum(0.0, -v.max(-1, initial=-np.inf)), np.nan)
-    u, v, load = u.reshape((*batch, n)), v.reshape((*batch, m)), load.reshape((*batch, m))
-    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, flags, steps))
-    if split:
-        value = Shipment(flow.reshape((*batch, n, m)), load, total)
-    else:
-        value = Placement(columns.reshape((*batch, n)), load, total)
-    return Solution(value, {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}, flags, steps)
+    value = Shipment(flow, load, total) if split else Placement(columns, load, total)
+    return _solution(batch, value, u, v, gap, reduced, flags, steps)
 
 
 def _batched(array: np.ndarray, batch: tuple[int, ...], axes: int) -> np.ndarray:

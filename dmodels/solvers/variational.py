@@ -11,7 +11,7 @@ players: $F(x) + J_g(x)^T \lambda + J_h(x)^T \nu - z_l + z_u = 0$, $0 \le \lambd
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -43,6 +43,8 @@ __all__ = ["Equilibrium", "explain", "variational_equilibria", "variational_equi
 #: Interior point to a rough gap, to a tight one, from a second start, and extragradient (no gap).
 GAPS = (1e-5, 1e-12, 1e-9, 1.0)
 
+T = TypeVar("T")
+
 
 class Equilibrium(Record):
     """A point and its multipliers. One multiplier per shared or private inequality, in the order given."""
@@ -56,12 +58,12 @@ class Equilibrium(Record):
 
 @float64
 def variational_equilibrium(
-    costs: Callable | Sequence,
+    costs: Callable[..., Real] | Sequence[Any],
     constraints: Any = None,
     bounds: Any = None,
     x0: Any = None,
     *,
-    blocks: Sequence | None = None,
+    blocks: Sequence[Any] | None = None,
     equalities: Any = None,
     private: Mapping[int, Any] | None = None,
     weights: Any = None,
@@ -125,7 +127,7 @@ def variational_equilibrium(
 
 
 @float64
-def variational_equilibria(*args, params, batch_size: int = 512, **kwargs) -> Solution:
+def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwargs: Any) -> Solution:
     """`variational_equilibrium` for every entry along the leading axis of `params`, in blocks that fit the cache.
 
     Blocks of 256 to 1024 games run several times faster on a CPU than one large `vmap`. Compiled once per call site:
@@ -139,24 +141,29 @@ def variational_equilibria(*args, params, batch_size: int = 512, **kwargs) -> So
 class _Call(eqx.Module):
     """The arguments of `variational_equilibrium` other than params; functions are compared by identity."""
 
-    args: tuple
-    kwargs: tuple
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
 
-    def __call__(self, params):
+    def __call__(self, params: Any) -> Solution:
         return variational_equilibrium(*self.args, params=params, unroll=True, **dict(self.kwargs))
 
 
 @eqx.filter_jit
-def _mapped(call, params, batch_size):
-    return in_blocks(call, params, batch_size)
+def _mapped(call: _Call, params: Any, batch_size: int) -> Solution:
+    batch: Solution = in_blocks(call, params, batch_size)
+    return batch
 
 
 @eqx.filter_jit
-def _compiled(problem: Problem, x0, tolerance, samples, max_steps, fallback=True) -> Solution:
+def _compiled(
+    problem: Problem, x0: Real, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+) -> Solution:
     return _solve(problem, x0, tolerance, samples, max_steps, fallback)
 
 
-def _solve(problem: Problem, x0, tolerance, samples: int, max_steps: int, fallback: bool = True) -> Solution:
+def _solve(
+    problem: Problem, x0: Real, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+) -> Solution:
     held = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
     method = _stages if fallback else _first_stage
     (x, lam, nu), steps = jax.lax.stop_gradient(method(held, jax.lax.stop_gradient(x0), tolerance, max_steps))
@@ -181,7 +188,7 @@ def _solve(problem: Problem, x0, tolerance, samples: int, max_steps: int, fallba
     return Solution(value, certificate, flags, steps)
 
 
-def _first_stage(problem: Problem, x0, tolerance, max_steps: int):
+def _first_stage(problem: Problem, x0: Real, tolerance: float, max_steps: int) -> tuple[tuple[Real, Real, Real], Real]:
     """Interior point and finish, once."""
     inner, steps = interior(problem, interior_start(problem, x0), GAPS[0], max_steps)
     goal = tolerance * (1.0 + norm(problem.pseudogradient(inner.x)))
@@ -189,13 +196,13 @@ def _first_stage(problem: Problem, x0, tolerance, max_steps: int):
     return best, steps + polish
 
 
-def _stages(problem: Problem, x0, tolerance, max_steps: int):
+def _stages(problem: Problem, x0: Real, tolerance: float, max_steps: int) -> tuple[tuple[Real, Real, Real], Real]:
     """Rough interior point and finish; where that fails, tighter, from elsewhere, and by extragradient."""
     start = interior_start(problem, x0)
     elsewhere = interior_start(problem, evidence.around(problem, x0, 1)[0], 10.0)
     gaps = jnp.asarray(GAPS)
 
-    def stage(carry):
+    def stage(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         k, point, best, best_error, _, steps = carry
         begin = jax.tree.map(lambda a, b: jnp.where(k == 2, a, b), elsewhere, point)
         inner, taken = interior(problem, begin, gaps[k], jnp.where(k < 3, max_steps, 0))
@@ -206,7 +213,7 @@ def _stages(problem: Problem, x0, tolerance, max_steps: int):
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), z, best)
         return k + 1, inner, best, jnp.minimum(error, best_error), goal, steps + taken + more + polish
 
-    def failing(carry):
+    def failing(carry: tuple[Any, ...]) -> Real:
         k, _, _, best_error, goal, _ = carry
         return (k < len(GAPS)) & ~(best_error <= goal)
 
@@ -216,7 +223,7 @@ def _stages(problem: Problem, x0, tolerance, max_steps: int):
     return best, steps
 
 
-def _with_derivatives(problem: Problem, held: Problem, x, lam, nu):
+def _with_derivatives(problem: Problem, held: Problem, x: Real, lam: Real, nu: Real) -> tuple[Real, Real, Real]:
     """(x, lam, nu) again, now with the implicit function's derivative in everything that `problem` depends on.
 
     On the active set the solution solves K(z, p) = 0, so dz = -K_z^{-1} K_p dp. One Newton step from z, in which only
@@ -233,17 +240,17 @@ def _with_derivatives(problem: Problem, held: Problem, x, lam, nu):
     return x - change[:n], lam - change[n : n + m], nu - change[n + m :]
 
 
-def _default_start(problem: Problem):
+def _default_start(problem: Problem) -> Real:
     """The middle of the box; one from a lone bound; 0 where there is none."""
     low, high = jnp.isfinite(problem.lower), jnp.isfinite(problem.upper)
     lone = jnp.where(low, problem.lower + 1.0, jnp.where(high, problem.upper - 1.0, 0.0))
     return jnp.where(low & high, 0.5 * (problem.lower + problem.upper), lone)
 
 
-def _traced(*trees) -> bool:
+def _traced(*trees: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def _host(tree):
+def _host(tree: T) -> T:
     """NumPy arrays for a caller in plain Python; traced values as they are."""
     return tree if _traced(tree) else jax.tree.map(np.asarray, tree)

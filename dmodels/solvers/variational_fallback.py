@@ -5,8 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from ..core.records import Real
 from .small_linear import solve
 from .variational_newton import Point, evaluate, fixed, norm, residual
+from .variational_problem import Problem
 
 
 def extragradient(problem, point: Point, tolerance, max_steps):
@@ -52,7 +54,7 @@ def extragradient(problem, point: Point, tolerance, max_steps):
     return jax.tree.map(lambda new, old: jnp.where(ran, new, old), estimate, point), steps
 
 
-def least_violation(problem, x0, max_steps):
+def least_violation(problem: Problem, x0: Real, max_steps: Real) -> tuple[Real, Real]:
     """The smallest norm of (max(g, 0), h) over the box that projected Gauss-Newton finds, and where.
 
     For convex g and linear h a positive minimum proves that nothing satisfies the constraints.

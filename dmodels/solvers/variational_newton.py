@@ -13,7 +13,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..core.records import Real
 from .small_linear import solve
+from .variational_problem import Problem
 
 FRACTION = 0.995  # of the way to the boundary
 HALVINGS = 12
@@ -57,18 +59,18 @@ def evaluate(problem, x, lam, nu, derivatives: bool = True) -> System:
     return System(r, h, g, jg, jg_own, e, je, je_own)
 
 
-def residual(problem, s: System, x, lam):
+def residual(problem: Problem, s: System, x: Real, lam: Real) -> Real:
     """Natural residual of the KKT conditions, stacked: x - clip(x - r), min(lam, -g), h; zero exactly at a solution."""
     step = jnp.where(fixed(problem), x - problem.lower, x - jnp.clip(x - s.r, problem.lower, problem.upper))
     return jnp.concatenate([step, jnp.minimum(lam, -s.g), s.e])
 
 
-def fixed(problem):
+def fixed(problem: Problem) -> Real:
     """Variables whose bounds leave no room."""
     return problem.upper - problem.lower <= 0.0
 
 
-def norm(vector):
+def norm(vector: Real) -> Real:
     """Largest magnitude; NaN counts as infinite (`max` alone may drop it)."""
     top = jnp.max(jnp.abs(vector), initial=0.0)
     return jnp.where(jnp.isfinite(jnp.sum(vector)), top, jnp.inf)

@@ -66,7 +66,7 @@ class Problem(eqx.Module):
         """No private constraint: the equilibrium is the solution of a variational inequality."""
         return all(piece.players is None for piece in self.inequalities + self.equalities)
 
-    def call(self, function: Callable, x):
+    def call(self, function: Callable, x: Real) -> Real:
         return function(x, self.params) if self.with_params else function(x)
 
     def own(self, player: int) -> np.ndarray:
@@ -75,11 +75,11 @@ class Problem(eqx.Module):
         mask[list(self.blocks[player])] = True
         return mask
 
-    def cost_values(self, x):
+    def cost_values(self, x: Real) -> Real:
         """Every player's cost at x, shape (players,)."""
         return jnp.stack([jnp.reshape(jnp.asarray(self.call(c, x), x.dtype), ()) for c in self.costs])
 
-    def pseudogradient(self, x):
+    def pseudogradient(self, x: Real) -> Real:
         """F(x), shape (n,)."""
         if self.matrix is not None:
             raw = self.matrix @ x + self.offset
@@ -113,7 +113,7 @@ class Problem(eqx.Module):
             masks.append(np.broadcast_to(faces, (piece.rows, self.n)))
         return np.concatenate(masks) if masks else np.zeros((0, self.n), bool)
 
-    def stationarity(self, x, lam, nu):
+    def stationarity(self, x: Real, lam: Real, nu: Real) -> Real:
         """F(x) + J_g(x)' lam + J_h(x)' nu, shape (n,)."""
         out = self.pseudogradient(x)
         for pieces, multipliers in ((self.inequalities, lam), (self.equalities, nu)):

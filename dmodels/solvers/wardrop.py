@@ -38,12 +38,12 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     capacity = jnp.broadcast_to(jnp.asarray(capacity, float), shape)
     fits = demand < jnp.sum(capacity, axis=-1)
     top = jnp.minimum(capacity, jnp.broadcast_to(demand[..., None], shape))
-    stopped = lambda x: jax.lax.stop_gradient(latency(x))
+    stopped: Callable[[Real], Real] = lambda x: jax.lax.stop_gradient(latency(x))
 
-    def loads_at(level):
+    def loads_at(level: Real) -> Real:
         """Greatest loads (on `below`: least) at which nobody is slower than the level."""
 
-        def halve(_, ends):
+        def halve(_: Real, ends: tuple[Real, Real]) -> tuple[Real, Real]:
             low, high = ends
             middle = 0.5 * (low + high)
             ok = stopped(middle) <= level[..., None]
@@ -61,7 +61,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     level_high = jnp.max(stopped(jax.lax.stop_gradient(share)), axis=-1)
     level_low = jnp.min(first, axis=-1)
 
-    def halve_level(_, ends):
+    def halve_level(_: Real, ends: tuple[Real, Real]) -> tuple[Real, Real]:
         low, high = ends
         middle = 0.5 * (low + high)
         enough = jnp.sum(loads_at(middle), axis=-1) >= demand
@@ -85,7 +85,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     return Solution({"loads": loads, "level": level}, {"spread": spread, "excess": excess}, flags, steps)
 
 
-def _newton(latency, loads, level, demand):
+def _newton(latency: Callable[[Real], Real], loads: Real, level: Real, demand: Real) -> tuple[Real, Real, Real]:
     """One Newton step on f_j(x_j) = level (used), sum x = demand; flat latencies keep their loads."""
     shape = loads.shape
     _, slope = jax.jvp(latency, (loads,), (jnp.ones(shape),))
@@ -113,7 +113,7 @@ def _newton(latency, loads, level, demand):
 def marginal(latency: Callable[[Real], Real]) -> Callable[[Real], Real]:
     """x f(x)' per resource: the latency under which the social optimum is the equilibrium."""
 
-    def value(x):
+    def value(x: Real) -> Real:
         f, slope = jax.jvp(latency, (x,), (jnp.ones_like(x),))
         return f + x * slope
 

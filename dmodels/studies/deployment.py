@@ -130,7 +130,7 @@ class Deployment:
         parts = [
             f"{p.instances} x {p.layout.gpus} {p.layout.gpu} ({p.layout.parallel}, {p.stage.name})" for p in self.pools
         ]
-        return f"{self.gpus} GPUs = " + " + ".join(parts)
+        return f"{self.gpus} GPU{'s' * (self.gpus != 1)} = " + " + ".join(parts)
 
     def router(self) -> dict[str, float | str]:
         """Parameters of the router that sends requests to the pools."""

@@ -55,6 +55,12 @@ class Layout:
         """The layout in the field's notation."""
         return f"tp{self.tp}pp{self.pp}dp{self.dp}ep{self.ep}"
 
+    @property
+    def degrees(self) -> str:
+        """The same without what is not split: 'tp8', 'dp8 ep8'."""
+        split = [f"{name}{n}" for name in ("tp", "pp", "dp", "ep") if (n := getattr(self, name)) > 1]
+        return " ".join(split) or "tp1"
+
     def __str__(self) -> str:
         precision = "" if (self.weights, self.kv) == ("as published",) * 2 else f" w={self.weights} kv={self.kv}"
         return f"{self.gpu} {self.parallel}{precision}"

@@ -7,7 +7,7 @@ smallest pool of a stage is found exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -179,9 +179,11 @@ def thresholds(asked: Question) -> list[float]:
     return kept
 
 
-def cheapest(
-    priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0
-) -> list[tuple[Scheme, tuple[int, ...], float]]:
+#: A scheme, a layout row per stage, USD/h.
+Ranked = tuple[Scheme, tuple[int, ...], float]
+
+
+def cheapest(priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0) -> list[Ranked]:
     """(scheme, a layout row per stage, USD/h) of all feasible schemes, cheapest first.
 
     Ties go to fewer pools, then to the lower TTFT: `ttft_s`, as `costs`, has a row per layout and a column per stage.
@@ -190,12 +192,12 @@ def cheapest(
     delay = np.where(costs <= least * (1.0 + 1e-12), ttft_s, np.inf)
     rows, delay = np.argmin(delay, axis=0), delay.min(axis=0)
     found = [(s, tuple(int(rows[i]) for i in s.stages), float(sum(least[i] for i in s.stages))) for s in priced.schemes]
-    late = lambda s: (sum if s.in_turn else max)(delay[i] for i in s.stages)
+    late: Callable[[Scheme], float] = lambda s: (sum if s.in_turn else max)(delay[i] for i in s.stages)
     return sorted((f for f in found if np.isfinite(f[2])), key=lambda f: (round(f[2], 6), len(f[1]), late(f[0])))
 
 
-def _first_of_each(ranked: Iterable, key: Callable) -> list:
-    seen: dict = {}
+def _first_of_each(ranked: Iterable[Ranked], key: Callable[[Scheme], Hashable]) -> list[Ranked]:
+    seen: dict[Hashable, Ranked] = {}
     for entry in ranked:
         seen.setdefault(key(entry[0]), entry)
     return list(seen.values())
@@ -269,7 +271,7 @@ def _binding(sized: _Sized, cell: int, count: int) -> str:
     at, slo = sized.at, sized.priced.cells.slo
     flags = int(at.flags[cell, 1])
     if flags == 0 or count == 1:
-        return "all of it: one instance is the least"
+        return "all service"
     if flags & Flag.OVERLOAD:
         return "throughput"
     broken = [name for name, bound, value in (

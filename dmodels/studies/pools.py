@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import float64
+from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
@@ -117,7 +117,7 @@ def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: En
     """
     kv_tokens = float(engine.blocks_count * engine.block_tokens)
 
-    def price(part: LengthClass):
+    def price(part: LengthClass) -> Real:
         held = np.where(part.held_tokens > 0, part.held_tokens, 1.0)
         return pooling.slot_s(jnp.clip(jnp.asarray(kv_tokens / held), 1.0, engine.max_sequences_count), engine)
 
@@ -125,7 +125,9 @@ def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: En
     return np.round(np.asarray(1.0 - cost / price(every)), 12) + 0.0  # no -0.0 from rounding
 
 
-def _forgiving(workload: Workload, context: float, best: float, engine: Engine, kept_frac: float = 0.8):
+def _forgiving(
+    workload: Workload, context: float, best: float, engine: Engine, kept_frac: float = 0.8
+) -> tuple[float, float]:
     """The widest run of thresholds around the best one, on a grid of 2 %, whose exact saving is `kept_frac` of its."""
     grid = np.unique(np.append(np.round(np.geomspace(min(64.0, context), context, 350)), best))
     work = between(workload, -np.inf, grid).work_frac

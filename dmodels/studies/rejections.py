@@ -90,7 +90,7 @@ def _more_gpus(priced: Priced, row: int) -> str:
         if (x.gpu, x.weights, x.kv) == (layout.gpu, layout.weights, layout.kv)
         and float(priced.cells.budget_bytes[i * k, 0]) >= float(priced.cells.longest_bytes[i * k, 0])
     ]
-    return f"{min(fits)} GPUs per instance" if fits else "pipeline stages (--pp 2) or a GPU with more memory"
+    return f"{min(fits)} GPUs per instance" if fits else "pipeline stages (--pp) or a GPU with more memory"
 
 
 def _rounded_up_ms(seconds: float) -> float:

@@ -18,6 +18,8 @@ from dmodels.games.routing_chain import closed_loop
 from dmodels.games.routing_optimum import optimum_flows
 from dmodels.models.curves import iteration_time
 
+from ..core.records import Real
+
 
 class Deployment(NamedTuple):
     """One prefill server and m decode workers; defaults close to the paper's 340B, 1P/2D (Table 4, C <= 96)."""
@@ -45,8 +47,8 @@ class RouterMap(NamedTuple):
 
 
 def router_map(
-    clients: int, tau=(0.0, 0.3, 0.7, 1.0), omega=(0.0, 0.3, 0.7, 1.0), deployment: Deployment | None = None,
-    rng: np.random.Generator | None = None, steps: int = 40_000,
+    clients: int, tau: Real = (0.0, 0.3, 0.7, 1.0), omega: Real = (0.0, 0.3, 0.7, 1.0),
+    deployment: Deployment | None = None, rng: np.random.Generator | None = None, steps: int = 40_000,
 ) -> RouterMap:  # fmt: skip
     """The maps of Figure 6 and their companions for C = `clients` over a grid of tau (rows) and omega (columns)."""
     d = Deployment() if deployment is None else deployment
@@ -72,7 +74,7 @@ def router_map(
     return RouterMap(tau, omega, paid / float(least[0]), p99, itl_p99, rate, hit)
 
 
-def finite_source(clients: int, think_s, service_s) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def finite_source(clients: int, think_s: Real, service_s: Real) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""(mean response, its 99th percentile, throughput) of C clients around one exponential FIFO server.
 
     An arrival sees the queue of C - 1 clients (Sevcik and Mitrani 1981): k waiting with $\pi_k \propto

@@ -123,7 +123,7 @@ def size(
 
 
 @jax.jit
-def _slots(batch: _Try, utilization, block_tokens, batched_tokens) -> Slots:
+def _slots(batch: _Try, utilization: float, block_tokens: float, batched_tokens: float) -> Slots:
     p = batch.parallel
     return concurrent_sequences(
         batch.model,
@@ -170,7 +170,9 @@ def _longest(asked: _Try, budget_bytes: float, block_tokens: float, batched_toke
     return int(contexts[fits - 1]) if fits else 0
 
 
-def _mixed(asked, workload: Workload, budget_bytes: float, probability, block_tokens, batched_tokens) -> Mixed:
+def _mixed(
+    asked: _Try, workload: Workload, budget_bytes: float, probability: float, block_tokens: float, batched_tokens: float
+) -> Mixed:
     part = stage(asked.model, asked.parallel.pp)
     one = footprint(
         part,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,11 @@ from ..control.planner import anarchy_driven, best_response, planner, reactive, 
 from ..control.planner_loop import Course, Pools, Score, run, score
 from ..core.hardware import GPU, SLO, Parallel
 from ..core.model import Model
-from ..core.records import float64
+from ..core.records import Real, float64
 from ..core.workload import Workload
-from ..games.queueing import serving_game
-from ..games.resource import Game, equilibrium, explain, social_optimum
+from ..games.queueing import DecodeBatch, PrefillQueue, serving_game
+from ..games.resource import equilibrium, explain, social_optimum
+from ..games.resource_game import Game
 from ..games.resource_integer import integer_split
 from ..solvers.solution import Solution
 
@@ -65,7 +66,9 @@ def split(
     cost = float(best.value.cost)
     loss = float(selfish.value.cost) / cost - 1.0 if cost > 1e-9 else np.nan
     notes = explain(game, selfish)
-    courses, scores, rate = {}, {}, np.zeros(0)
+    courses: dict[str, Course] = {}
+    scores: dict[str, Score] = {}
+    rate = np.zeros(0)
     if float(prefill.gpus) != float(decode.gpus):
         notes.append("Prefill and decode workers differ in GPUs, so no worker can change pools: planners are not run.")
     elif int(whole.flags) == 0:
@@ -76,52 +79,58 @@ def split(
                  rate, courses, scores)  # fmt: skip
 
 
-def at_rate(game: Game, arrival_rps) -> Game:
+def at_rate(game: Game, arrival_rps: Real) -> Game:
     """The same game at another arrival rate."""
+    prefill, decode = _queues(game)
     return game.replace(
-        prefill=game.prefill.replace(arrival_rps=arrival_rps), decode=game.decode.replace(arrival_rps=arrival_rps)
+        prefill=prefill.replace(arrival_rps=arrival_rps), decode=decode.replace(arrival_rps=arrival_rps)
     )
 
 
+def _queues(game: Game) -> tuple[PrefillQueue, DecodeBatch]:
+    """Both violation rates of a `serving_game`, as the records that they are."""
+    return cast(PrefillQueue, game.prefill), cast(DecodeBatch, game.decode)
+
+
 @jax.jit
-def _curves(game: Game, x):
+def _curves(game: Game, x: Real) -> tuple[Real, Real, Real, Real]:
     """Both violation rates and both marginal savings at x (k,)."""
     saved = jax.vmap(game.marginals)(x)
     return (jax.vmap(game.prefill)(x), jax.vmap(lambda v: game.decode(game.budget_gpus - v, v))(x), *saved)
 
 
 @jax.jit
-def _optimum(game: Game):
+def _optimum(game: Game) -> tuple[Solution, Real]:
     """(the social optimum, d(its prefill GPUs)/d(arrival rate)), the derivative by the implicit function."""
 
-    def prefill_gpus(rate):
+    def prefill_gpus(rate: Real) -> tuple[Real, Solution]:
         found = social_optimum(at_rate(game, rate))
         return found.value.prefill_gpus, found
 
-    slope, found = jax.grad(prefill_gpus, has_aux=True)(jnp.asarray(game.prefill.arrival_rps))
+    slope, found = jax.grad(prefill_gpus, has_aux=True)(jnp.asarray(_queues(game)[0].arrival_rps))
     return found, slope
 
 
-def _planners(game: Game, whole: Solution, rate):
+def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, Course], dict[str, Score]]:
     """(courses, scores) of four planners, from the whole split at the calm rate."""
     worker = float(game.prefill_worker_gpus)
     total = float(whole.value.prefill_instances + whole.value.decode_instances)
-    d = game.decode
+    p, d = _queues(game)
     most = float(min((d.tpot_slo_s - d.step_base_s) / d.step_slope_s, d.slots_count))
     pools = Pools(
         prefill_rps=float(d.prefill_rps_per_gpu) * worker,
         decode_rps=most / ((float(d.step_base_s) + float(d.step_slope_s) * most) * float(d.output_tokens)),
-        ttft_wait_slo_s=float(game.prefill.ttft_slo_s),
-        decode_wait_slo_s=float(game.prefill.ttft_slo_s),
+        ttft_wait_slo_s=float(p.ttft_slo_s),
+        decode_wait_slo_s=float(p.ttft_slo_s),
     )
     counts = jnp.arange(1.0, total)
 
-    def cost(prefill, of, arrival_rps):
+    def cost(prefill: Real, of: Real, arrival_rps: Real) -> Real:
         there = at_rate(game, arrival_rps)
         used = there.replace(budget_gpus=of * worker)
         return used.cost(prefill * worker)
 
-    def target(of, arrival_rps):
+    def target(of: Real, arrival_rps: Real) -> Real:
         costs = jax.vmap(lambda n: cost(n, of, arrival_rps))(counts)
         alike = costs <= jnp.min(costs) + 1e-6
         middle = jnp.sum(jnp.where(alike, counts, 0.0)) / jnp.sum(jnp.where(alike, 1.0, 0.0))
@@ -136,9 +145,10 @@ def _planners(game: Game, whole: Solution, rate):
     start = float(whole.value.prefill_instances)
 
     @jax.jit
-    def all_courses(rates):
+    def all_courses(rates: Real) -> tuple[dict[str, Course], dict[str, Score]]:
         runs = {name: run(kind, pools, rates, start, total) for name, kind in kinds.items()}
         return runs, {name: score(course, rates) for name, course in runs.items()}
 
     courses, scores = all_courses(jnp.asarray(rate))
-    return jax.tree.map(np.asarray, (courses, scores))
+    found: tuple[dict[str, Course], dict[str, Score]] = jax.tree.map(np.asarray, (courses, scores))
+    return found

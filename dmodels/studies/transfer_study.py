@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dmodels import catalog
 from dmodels.control.netkv import Policy
-from dmodels.core.records import float64
+from dmodels.core.records import Real, float64
 from dmodels.models.memory import kv_bytes_per_token, with_kv_dtype
 from dmodels.models.trace import read_trace
 from dmodels.models.transfer import oblivious_loss
-from dmodels.sim.network import advertised_bytes_per_s, fabric_problems
+from dmodels.sim.network import Arrivals, Cluster, advertised_bytes_per_s
+from dmodels.sim.network_fabric import fabric_problems
 from dmodels.sim.network_workload import Profile, poisson, window
 
 from .transfer import Site, compare_policies, stale_telemetry, transfer_share, upgrades
@@ -44,14 +46,18 @@ def study(asked: TransferScenario) -> dict[str, Any]:
     seconds = run.warmup + run.measure
     if t.trace:
         source = read_trace(t.trace)
-        make = lambda k, c: window(source, profile, t.rate, seconds, len(c.decode), position_frac=k / run.runs, seed=k)
+        make: Callable[[int, Cluster], Arrivals] = lambda k, c: window(
+            source, profile, t.rate, seconds, len(c.decode), position_frac=k / run.runs, seed=k
+        )
     else:
         mix = catalog.workload(t.workload)
         parts = mix.input_tokens, mix.output_tokens, mix.weight_frac
         make = lambda k, c: poisson(*parts, profile, t.rate, seconds, len(c.decode), seed=k)
-    options = {"runs": run.runs, "ttft_slo_s": t.ttft_slo, "warmup_s": run.warmup, "measure_s": run.measure,
-               "background": np.asarray(asked.telemetry.background), "refresh_s": asked.telemetry.refresh,
-               "until_s": seconds + 600.0}  # fmt: skip
+    options: dict[str, Any] = {
+        "runs": run.runs, "ttft_slo_s": t.ttft_slo, "warmup_s": run.warmup, "measure_s": run.measure,
+        "background": np.asarray(asked.telemetry.background), "refresh_s": asked.telemetry.refresh,
+        "until_s": seconds + 600.0,
+    }  # fmt: skip
     problems = fabric_problems(cluster.fabric)
     policies = list(Policy)
     compared = compare_policies(cluster, lambda k: make(k, cluster), policies, **options)
@@ -68,8 +74,8 @@ def study(asked: TransferScenario) -> dict[str, Any]:
         congestion=np.asarray(asked.telemetry.background), layers=float(np.asarray(record.n_layers)),
     )  # fmt: skip
     tiers = sorted({row["tier"] for row in shares})
-    near, far = rates[tiers[0]], rates[tiers[-1]]
-    lose = lambda n: oblivious_loss(n * per_token, 0.0, 0.5, near, far)._asdict()
+    near, far = rates[int(tiers[0])], rates[int(tiers[-1])]
+    lose: Callable[[Real], dict[str, Real]] = lambda n: oblivious_loss(n * per_token, 0.0, 0.5, near, far)._asdict()
     loss = [{"context_tokens": n} | {name: float(value) for name, value in lose(n).items()} for n in run.contexts]
     stale = stale_telemetry(
         cluster, median * per_token, congestion=np.asarray(asked.telemetry.background), std=asked.telemetry.std,

@@ -74,7 +74,8 @@ def _simulated(answer: Plan, pool: Pool) -> _Simulated:
 
     def seconds(n: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         alone = np.interp(n, steps.decode_count, steps.alone_s)
-        return np.maximum(alone + np.interp(n, steps.decode_count, steps.extra_s) / prompt * (tokens - n), 1e-9)
+        slope = np.interp(n, steps.decode_count, steps.extra_s) / prompt
+        return np.asarray(np.maximum(alone + slope * (tokens - n), 1e-9))
 
     law = TokenLaw.tabulated(seconds, slots, float(asked.engine.max_num_batched_tokens) + slots, points=2049)
     part = condition(priced.admitted.workload, pool.stage.low_tokens, pool.stage.high_tokens)

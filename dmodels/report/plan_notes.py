@@ -1,0 +1,37 @@
+"""What the reader of a plan must know beside the answer, for terminal, page and JSON alike."""
+
+from __future__ import annotations
+
+from dmodels.studies.admitted import Admitted
+from dmodels.studies.plan import Plan
+
+from .text import share
+
+
+def notes(answer: Plan) -> list[str]:
+    """Requests that the model cannot take: how many, what becomes of them, and whether the load counts them."""
+    found = answer.priced.admitted
+    beyond = found.refused_frac + found.cut_frac
+    if not beyond:
+        return []
+    said = [
+        f"Context: {share(beyond)} of the requests are longer than the {found.limit_tokens:,.0f} tokens that the config "
+        f"of {answer.question.model_name} allows (the longest takes {found.longest_tokens:,.0f})."
+    ]
+    if found.refused_frac:
+        of = f" of {share(found.refused_frac)}" if found.cut_frac else ""
+        said.append(f"The prompts{of} fill it alone, and engines refuse them: {_left(found, answer)}.")
+    if found.cut_frac:
+        of = f" of {share(found.cut_frac)}" if found.refused_frac else ""
+        said.append(
+            f"The answers{of} would run past it: they are in the load up to there, where engines cut them off (or "
+            "refuse them, if they ask for so many tokens in advance)."
+        )
+    return [" ".join([*said, "Serving all of them whole takes a model with a longer context."])]
+
+
+def _left(found: Admitted, answer: Plan) -> str:
+    if found.none:
+        return "nothing is left to serve"
+    load = f"{found.rate_rps:,.4g} of {answer.question.rate_rps:,.4g} req/s"
+    return f"they are not in the load, which is {load}, and the SLOs are kept for the requests served"

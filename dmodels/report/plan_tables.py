@@ -68,6 +68,13 @@ def in_three_sentences(answer: Plan) -> list[str]:
     return [said[0], said[1], " and ".join(part.rstrip(".") for part in (said[2], *map(_low, said[3:]))) + "."]
 
 
+def recommended(answer: Plan) -> Deployment:
+    """`answer.best`, for tables and pictures that only an answer with one has."""
+    if answer.best is None:
+        raise ValueError("nothing is feasible, so there is no deployment to show")
+    return answer.best
+
+
 def pools_table(answer: Plan) -> Table:
     """The recommended pools, with their sum where there are several."""
     best = recommended(answer)

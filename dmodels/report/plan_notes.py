@@ -15,8 +15,8 @@ def notes(answer: Plan) -> list[str]:
     if not beyond:
         return []
     said = [
-        f"Context: {share(beyond)} of the requests are longer than the {found.limit_tokens:,.0f} tokens that the config "
-        f"of {answer.question.model_name} allows (the longest takes {found.longest_tokens:,.0f})."
+        f"Context: {share(beyond)} of the requests are longer than the {found.limit_tokens:,.0f} tokens that the "
+        f"config of {answer.question.model_name} allows (the longest takes {found.longest_tokens:,.0f})."
     ]
     if found.refused_frac:
         of = f" of {share(found.refused_frac)}" if found.cut_frac else ""

@@ -237,6 +237,9 @@ def _per_year(usd: float) -> str:
 
 def _span(d: Deployment) -> str:
     """The fleet where steps are as fast, and as slow, as the calibration allows."""
-    if math.isfinite(d.gpus_high):
-        return f"the fleet is {d.gpus_low:,.0f} to {d.gpus_high:,.0f} GPUs"
-    return f"the fleet is {d.gpus_low:,.0f} GPUs or more, and at the slow end none keeps the SLOs"
+    least = f"{d.gpus_low:,.0f} GPU{'s' * (d.gpus_low != 1)}"
+    if not math.isfinite(d.gpus_high):
+        return f"the fleet is {least} or more, and at the slow end none keeps the SLOs"
+    if d.gpus_low == d.gpus_high:
+        return f"the fleet stays at {least}"
+    return f"the fleet is {d.gpus_low:,.0f} to {d.gpus_high:,.0f} GPUs"

@@ -67,7 +67,7 @@ def load_table(found: Risks) -> Table:
 def burst_table(answer: Plan, found: Risks) -> Table:
     """What a burst does."""
     return (
-        f"Burst of {found.burst_s:g} s at a higher rate",
+        f"Burst of {found.burst_s:g} s at a higher rate; TTFT of the last to arrive",
         ["rate", *_grown_head(answer)],
         [[f"x {grown.factor:g}", *_grown_row(grown)] for grown in found.bursts],
     )

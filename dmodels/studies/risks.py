@@ -1,7 +1,7 @@
 """What could go wrong with a plan: distance from saturation, bursts, the loss of an instance, stale readings.
 
-Every number comes from the closed forms that sized the plan, at other rates; what happens past saturation, where
-there is no steady state, is fluid: what arrives beyond capacity queues up and drains afterwards.
+Every number comes from the closed forms that sized the plan, at other rates. Near and past saturation a steady state
+is not reached in the time looked at: there the backlog is that of a Brownian queue, and what is left of it drains.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.models.instance import Operating
 from dmodels.models.staleness import refresh_interval_s
+from dmodels.models.transient import backlog_s, work_variance_s
 
 from .deployment import Pool
 from .evaluate import COLUMNS, sweep_instances
@@ -28,6 +29,9 @@ _MOST = 4096.0
 #: Shares of the saturating rate at which a pool is looked at, closer where latency bends.
 _LOADS = np.concatenate([np.linspace(0.02, 0.9, 48), np.linspace(0.905, 0.999, 16)])
 
+#: Load at which the mean wait tells the randomness of a pool's work.
+_HEAVY = 0.99
+
 
 @dataclass(frozen=True)
 class PoolLoad:
@@ -37,6 +41,7 @@ class PoolLoad:
     load_frac: np.ndarray
     ttft_s: np.ndarray  # at the percentile of the SLO
     tpot_s: np.ndarray
+    work_variance_s: float  # of the work that arrives in a second at saturation: how fast a backlog may grow
     in_flight_count: np.ndarray  # per instance: requests that decode, or that a prefill worker holds (Little's law)
     operating_frac: float  # the plan's own load
     knee_frac: float  # where load / TTFT is greatest
@@ -54,7 +59,7 @@ class Grown:
     """All pools at a higher rate, held for `duration_s`."""
 
     factor: float  # on the rate
-    ttft_s: float  # of the worst pool (of both stages of a split); where it saturates, of the last to arrive
+    ttft_s: float  # at the end, of the worst pool (of both stages of a split)
     tpot_s: float  # inf where a pool saturates
     saturates: bool
     drain_s: float  # until the backlog is gone, at the plan's own rate; inf: never
@@ -125,8 +130,11 @@ def loads(answer: Plan) -> tuple[PoolLoad, ...]:
     prompts = top[:, None] * _LOADS * np.array(rates)[:, None] * point.ttft_mean_s
     prefill = np.array([[pool.stage.role == "prefill"] for pool in pools])
     in_flight = np.where(prefill, prompts, point.decode_count)
+    heavy = int(np.argmin(np.abs(_LOADS - _HEAVY)))
+    waits = point.ttft_mean_s[:, heavy] - point.ttft_mean_s[:, 0]
     return tuple(
-        PoolLoad(pool, _LOADS, point.ttft_s[i], point.tpot_s[i], in_flight[i], 1.0 / float(top[i]),
+        PoolLoad(pool, _LOADS, point.ttft_s[i], point.tpot_s[i], work_variance_s(float(waits[i]), float(_LOADS[heavy])),
+                 in_flight[i], 1.0 / float(top[i]),
                  knee(_LOADS, point.ttft_s[i]), float(slo.ttft_s[at, 0]), float(slo.tpot_s[at, 0]))
         for i, (pool, at) in enumerate(zip(pools, places, strict=True))
     )  # fmt: skip
@@ -175,15 +183,15 @@ def _saturation(priced: Priced, pools: Sequence[Pool]) -> np.ndarray:
 def _grown(answer: Plan, found: tuple[PoolLoad, ...], point: Operating, column: int, factors: np.ndarray,
            duration_s: float) -> Grown:  # fmt: skip
     """Column `column` of `point`: each pool at its factor on the rate."""
+    q = float(answer.question.slo.percentile)
     ttft, tpot, drain = [], [], 0.0
     over = _saturated(point)[:, column]
     for i, (load, g) in enumerate(zip(found, factors, strict=True)):
+        reached = load.pool.ttft_s + backlog_s(q, g / load.growth, load.work_variance_s, duration_s)
+        ttft.append(reached if over[i] else min(reached, float(point.ttft_s[i, column])))
         if over[i]:
             beyond, room = g - load.growth, load.growth - 1.0
-            ttft.append(load.pool.ttft_s + duration_s * max(beyond, 0.0) / load.growth)
             drain = max(drain, duration_s * max(beyond, 0.0) / room if room > 0 else np.inf)
-        else:
-            ttft.append(float(point.ttft_s[i, column]))
         tpot.append(float(point.tpot_s[i, column]) if load.pool.stage.role != "prefill" else 0.0)
     whole = sum(ttft) if answer.best.kind == "prefill/decode split" else max(ttft)
     kept = bool((point.flags[:, column] == 0).all())

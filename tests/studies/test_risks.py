@@ -65,7 +65,16 @@ def test_latency_and_occupancy_rise_with_load(found):
             assert (np.diff(values) > -1e-9 * values[1:]).all() and values[0] > 0
 
 
-def test_a_burst_beyond_saturation_is_fluid(answer, found):
+def test_a_harder_burst_never_waits_less_and_a_longer_one_neither(answer, found):
+    """Across saturation too, where the steady state has no say: a minute is too short to reach it."""
+    factors = found.first.growth * np.array([0.5, 0.9, 0.99, 0.9999, 1.0001, 1.01, 1.5])
+    minute, hour = (risks(answer, seconds, factors[factors > 1.0]).bursts for seconds in (60.0, 3600.0))
+    waits = np.array([burst.ttft_s for burst in minute])
+    assert (np.diff(waits) > 0).all() and waits[-4] < 1.5 * waits[-5]  # no jump where it saturates
+    assert all(a.ttft_s <= b.ttft_s for a, b in zip(minute, hour, strict=True))
+
+
+def test_a_burst_beyond_saturation_is_fluid_at_least(answer, found):
     first = found.first
     hard = risks(answer, 30.0, [2.0 * first.growth]).bursts[0]
     assert hard.saturates and not hard.keeps_slo

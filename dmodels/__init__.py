@@ -7,7 +7,32 @@ and never changes the caller's `jax.config`.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
+    from .core.flags import Flag as Flag
+    from .core.hardware import GPU as GPU
+    from .core.hardware import SLO as SLO
+    from .core.hardware import Fabric as Fabric
+    from .core.hardware import Parallel as Parallel
+    from .core.model import Model as Model
+    from .core.records import stack as stack
+    from .core.units import parse as parse
+    from .core.workload import Workload as Workload
+    from .design.space import choice as choice
+    from .design.space import grid as grid
+    from .design.space import sweep as sweep
+    from .design.space import zipped as zipped
+    from .fit.calibration import efficiency_for as efficiency_for
+    from .models.latency import Efficiency as Efficiency
+    from .models.latency import iteration_s as iteration_s
+    from .models.latency import prefill_s as prefill_s
+    from .models.latency_serving import serve as serve
+    from .models.memory import concurrent_sequences as concurrent_sequences
+    from .models.memory import kv_bytes as kv_bytes
+    from .models.memory import kv_bytes_per_token as kv_bytes_per_token
+    from .models.trace import Trace as Trace
+    from .models.trace import read_trace as read_trace
 
 __version__ = "0.1.0"
 
@@ -41,10 +66,12 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'dmodels' has no attribute {name!r}")
-    return getattr(import_module(f"dmodels.{_HOME[name]}"), name)
+if not TYPE_CHECKING:  # it would take any misspelt name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'dmodels' has no attribute {name!r}")
+        return getattr(import_module(f"dmodels.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

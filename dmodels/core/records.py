@@ -68,6 +68,12 @@ def stack(*records: T) -> T:
     return batch
 
 
+def jit(function: Callable[P, T]) -> Callable[P, T]:
+    """`jax.jit`, with the signature kept for type checkers and editors."""
+    compiled: Callable[P, T] = jax.jit(function)
+    return compiled
+
+
 def float64(function: Callable[P, T]) -> Callable[P, T]:
     """Run an entry point in float64, whatever the caller's `jax.config` says, and change nothing for the caller."""
 

@@ -33,6 +33,8 @@ from ..solvers.solution import Solution
 from .resource_game import Game
 from .resource_roots import ALIKE, MOST, optimum, scanned, unique
 
+__all__ = ["Game", "equilibrium", "explain", "social_optimum"]
+
 BLOCK = 1024  # games solved together
 
 
@@ -168,12 +170,3 @@ def explain(game: Game, found: Solution) -> list[str]:
             f"to within {ALIKE:g}."
         )
     return said
-
-
-def __getattr__(name: str) -> Callable[..., Solution]:
-    """`integer_split` stands in a file of its own, which builds on this one."""
-    if name == "integer_split":
-        from .resource_integer import integer_split
-
-        return integer_split
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import Real, Record, jit, quantity
 
 from .kv import kv_bytes_per_token, kv_reserved_bytes, stage
 from .weights import activation_bytes, kv_budget_bytes, runtime_bytes, weight_bytes_per_gpu
@@ -32,6 +32,7 @@ class Slots(eqx.Module):
     flags: Real
 
 
+@jit  # one program, where a hundred small ones would be compiled for each new shape
 def concurrent_sequences(
     model: Model,
     gpu: GPU,
@@ -106,6 +107,7 @@ class Footprint(Record):
     skewness: Real = quantity(0.0)  # third central moment over sd cubed
 
 
+@jit
 def footprint(
     model: Model,
     input_tokens: Real,

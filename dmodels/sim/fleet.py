@@ -24,6 +24,8 @@ from .fleet_tokens import TokenFleet
 from .requests import Prefill, Requests, Served
 from .routing import Policy
 
+__all__ = ["Change", "Event", "Policy", "Pool", "Prefixes", "Run", "advance", "answers", "by_pool", "simulate", "start"]
+
 
 class Pool(NamedTuple):
     """Instances of one kind, with an iteration law t(n) or t(n, tokens) as `dmodels.sim.laws` reads it. A request whose

@@ -6,7 +6,16 @@ Names are resolved on first use (PEP 562), so that importing the package stays l
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
+    from .affine import affine_equilibria as affine_equilibria
+    from .assignment import assign as assign
+    from .solution import Solution as Solution
+    from .transportation import congestion_transport as congestion_transport
+    from .transportation import transport as transport
+    from .variational import variational_equilibria as variational_equilibria
+    from .variational import variational_equilibrium as variational_equilibrium
 
 #: Public name -> module of this package that defines it (which must be called otherwise than the name).
 _HOME = {
@@ -22,10 +31,12 @@ _HOME = {
 __all__ = [*_HOME]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+if not TYPE_CHECKING:  # it would take any misspelt name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

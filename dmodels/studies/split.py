@@ -15,8 +15,7 @@ from ..core.model import Model
 from ..core.records import Real, float64
 from ..core.workload import Workload
 from ..games.queueing import DecodeBatch, PrefillQueue, serving_game
-from ..games.resource import equilibrium, explain, social_optimum
-from ..games.resource_game import Game
+from ..games.resource import Game, equilibrium, explain, social_optimum
 from ..games.resource_integer import integer_split
 from ..solvers.solution import Solution
 

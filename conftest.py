@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Two thirds of the suite's time went into compiling, most of it the same programs again: in the other worker, in the
+# next test's closure, in a command's own process. They share what this run has compiled; the folder goes with the run.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    COMPILED = tempfile.TemporaryDirectory(prefix="dmodels-compiled-", ignore_cleanup_errors=True)
+    os.environ |= {
+        "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
 
 from hypothesis import HealthCheck, settings
 

@@ -169,6 +169,7 @@ class Roofline(NamedTuple):
         return step_table(n, alone, extra, wide.requests.output_tokens)
 
 
+@jax.jit  # called as it stands it compiled some three hundred programs for each new shape
 def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
             slo: SLO | None = None, engine: Engine | None = None, prompt_s: Real = 0.0,
             transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0, pp: Real = 1.0,

@@ -11,6 +11,7 @@ from dmodels.core.records import Real
 from .queueing import erlang_c
 
 
+@jax.jit  # or the search's loop would be compiled anew at each call
 def servers_count(load: Real, wait_probability: Real) -> Real:
     """Fewest servers at which an arrival waits with at most `wait_probability` (Erlang C): integer bisection.
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from ..core.errors import InputError
@@ -28,8 +27,6 @@ from .place_sharing import Sharing, routes, sharing
 
 SIZES = 64  # sizes of the curves
 REPLAYED = 16  # of them, those at which policies without stack distances are replayed
-
-_shuffled = jax.jit(shuffled_hit_frac)
 
 
 class Use(NamedTuple):
@@ -206,7 +203,7 @@ def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: fl
     total = len(np.unique(ids))
     sizes = _sizes(total)
     uses, count = popularity(ids)
-    shuffled = np.asarray(_shuffled(sizes, uses, count))
+    shuffled = np.asarray(shuffled_hit_frac(sizes, uses, count))
     some = np.unique(np.r_[sizes[:: max(len(sizes) // REPLAYED, 1)], sizes[-1]])
     steps = decay_steps(trace.time_s, decay_s)
     runs = [[replay(ids, starts, c, p, steps).hit for c in some] for p in (Policy.LFU, Policy.KVBM)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dmodels import GPU, SLO, Model, Parallel
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
-from dmodels.models.instance import Roofline, operate, step_table
+from dmodels.models.instance import Engine, Roofline, operate, step_table
 from dmodels.models.latency import Efficiency
 from dmodels.models.latency_serving import serve
 from dmodels.models.queueing import fluid_occupancy
@@ -29,30 +29,41 @@ RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
 requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected
 tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficiency()))
-table = cache(lambda: tp8().table())
+table = cache(lambda: jax.jit(Roofline.table)(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
-operate_jit = jax.jit(lambda of, asked, x, slots, slow: operate(of, asked, x, slots, PROMISE, slowdown=slow))
-exact = lambda x, slots=300.0, slowdown=1.0: operate_jit(tp8(), requests(), x, slots, slowdown)
+LOADS = 200
+instances = jax.vmap(operate, in_axes=(None, None, 0, 0, None, None, None, None, 0))
+
+
+def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE):
+    """`operate` at loads x, of whatever number: always `LOADS` at once, since each number would be compiled for."""
+    x = np.atleast_1d(x)
+    lanes = np.broadcast_to(np.append(x, np.full(LOADS - len(x), x[-1])), LOADS)
+    slots, slowdown = np.full(LOADS, slots), np.full(LOADS, slowdown)
+    found = instances(steps, asked or requests(), lanes, slots, slo, Engine(), 0.0, 0.0, slowdown)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(x)], found)
+
+
+exact = lambda *x_slots_slowdown: at_loads(tp8(), *x_slots_slowdown)
 
 
 def test_occupancy_obeys_littles_law():
     x = np.linspace(0.05, 8.0, 40)
-    at = jax.vmap(exact)(jnp.asarray(x))
+    at = exact(x)
     served = np.asarray(at.flags) & Flag.OVERLOAD == 0
     assert served.sum() > 30
     """n = x E[O] t at the mean step t; stalls before an answer's second token are counted on top, so n is no less."""
     step_s = np.asarray(at.decode_count) / (x * float(requests().output_tokens))
-    alone = np.asarray(tp8().times(at.decode_count)[0])
+    alone = np.asarray(jax.jit(Roofline.times)(tp8(), at.decode_count)[0])
     assert np.all(step_s[served] >= alone[served])
     expected = x * float(requests().output_tokens) * np.asarray(at.tpot_mean_s)
     np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=0.25)
 
 
 def test_the_table_follows_the_roofline():
-    x = jnp.linspace(0.05, 8.0, 40)
-    at = jax.vmap(lambda x: operate(table(), requests(), x, 300.0, PROMISE))(x)
-    truth = jax.vmap(exact)(x)
+    x = np.linspace(0.05, 8.0, 40)
+    at, truth = at_loads(table(), x), exact(x)
     for name in ("ttft_s", "tpot_s", "e2e_s", "decode_count"):
         np.testing.assert_allclose(getattr(at, name), getattr(truth, name), rtol=0.01, err_msg=name)
 
@@ -81,8 +92,7 @@ def test_a_table_is_exact_where_steps_are_linear_in_the_requests(w, h, k):
 
 
 def test_more_load_is_never_faster():
-    x = jnp.linspace(0.01, 40.0, 200)
-    at = jax.vmap(exact)(x)
+    at = exact(np.linspace(0.01, 40.0, LOADS))
     for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s", "decode_count"):
         value = np.asarray(getattr(at, name))
         finite = value[np.isfinite(value)]
@@ -92,17 +102,17 @@ def test_more_load_is_never_faster():
 
 @given(x=st.floats(0.0, 100.0), slots=st.floats(0.0, 1e5), slowdown=st.floats(0.1, 10.0))
 def test_what_is_not_flagged_is_finite(x, slots, slowdown):
-    at = exact(x, slots, slowdown)
+    at = jax.tree.map(np.squeeze, exact(x, slots, slowdown))
     if int(at.flags) & (Flag.OVERLOAD | Flag.NO_FIT) == 0:
         assert all(np.isfinite(v) and float(v) >= 0 for v in at)
     assert (slots < 1) == bool(int(at.flags) & Flag.NO_FIT)
 
 
 def test_twice_as_slow_at_half_the_load_takes_twice_as_long():
-    fast, slow = exact(4.0), exact(2.0, slowdown=2.0)
-    assert float(slow.ttft_s) == pytest.approx(2 * float(fast.ttft_s), rel=1e-9)
-    assert float(slow.tpot_s) == pytest.approx(2 * float(fast.tpot_s), rel=1e-9)
-    assert float(slow.decode_count) == pytest.approx(float(fast.decode_count), rel=1e-9)
+    fast, slow = exact(4.0), exact(2.0, 300.0, 2.0)
+    assert slow.ttft_s == pytest.approx(2 * fast.ttft_s, rel=1e-9)
+    assert slow.tpot_s == pytest.approx(2 * fast.tpot_s, rel=1e-9)
+    assert slow.decode_count == pytest.approx(fast.decode_count, rel=1e-9)
 
 
 @pytest.mark.slow  # half a minute of compilation
@@ -164,10 +174,10 @@ def test_thresholds_part_the_requests():
 
 def test_an_empty_class_asks_for_nothing():
     none = requests_between(CHAT, 1e9)
-    at = operate(Roofline(LLAMA_70B, H100, Parallel(8.0), none, Efficiency()), none, 0.0, 300.0)
+    at = at_loads(Roofline(LLAMA_70B, H100, Parallel(8.0), none, Efficiency()), 0.0, asked=none, slo=SLO())
     assert float(none.share_frac) == 0.0
-    assert int(at.flags) == 0
-    assert float(at.tokens_per_s) == 0.0
+    assert at.flags.tolist() == [0]
+    assert at.tokens_per_s.tolist() == [0.0]
 
 
 def test_derivatives_of_the_cost_of_a_token():
@@ -179,6 +189,9 @@ def test_derivatives_of_the_cost_of_a_token():
 
     by_price, by_rate = jax.grad(cost, (0, 1))(2.69, 3.0)
     h = 1e-5
-    assert float(by_price) == pytest.approx(float(cost(2.69 + h, 3.0) - cost(2.69 - h, 3.0)) / (2 * h), rel=1e-6)
-    assert float(by_rate) == pytest.approx(float(cost(2.69, 3.0 + h) - cost(2.69, 3.0 - h)) / (2 * h), rel=1e-6)
+    tokens_per_s = at_loads(table(), [3.0, 3.0 - h, 3.0 + h], slo=SLO()).tokens_per_s
+    left, right = usd_per_mtoken(8.0 * 2.69, tokens_per_s[1:])
+    assert float(by_rate) == pytest.approx(float(right - left) / (2 * h), rel=1e-6)
+    left, right = usd_per_mtoken(8.0 * np.array([2.69 - h, 2.69 + h]), tokens_per_s[0])
+    assert float(by_price) == pytest.approx(float(right - left) / (2 * h), rel=1e-6)
     assert float(by_rate) < 0 < float(by_price)

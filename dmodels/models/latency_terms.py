@@ -23,7 +23,7 @@ def peak_flop_per_s(gpu: GPU, dtype_bytes: Real) -> Real:
     """
     fp8 = jnp.where(gpu.peak_fp8_flop_per_s > 0, gpu.peak_fp8_flop_per_s, gpu.peak_flop_per_s)
     fp4 = jnp.where(gpu.peak_fp4_flop_per_s > 0, gpu.peak_fp4_flop_per_s, gpu.peak_flop_per_s)
-    return jnp.where(dtype_bytes > 1.5, gpu.peak_flop_per_s, jnp.where(dtype_bytes > 0.75, fp8, fp4))
+    return jnp.where(dtype_bytes > 1.5, gpu.peak_flop_per_s, jnp.where(dtype_bytes >= 0.75, fp8, fp4))
 
 
 def expert_hit_frac(model: Model, tokens: Real, spread_frac: Real = 1.0) -> Real:

@@ -98,12 +98,12 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, str]]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Leaves what a function does: no docstrings, no annotations."""
+    """Leaves what may be changed: no docstrings, annotations or decorators."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         if ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-        node.returns = None
+        node.returns, node.decorator_list = None, []
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:

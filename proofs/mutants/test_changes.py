@@ -62,7 +62,7 @@ def test_a_result_holds_while_the_function_stands():
     text = 'def f(x{0}):\n    """{1}"""\n    y{0} = x\n    return y + 1\n'
     before, *others = (mutants("m", text.format(kind, doc)) for kind in ("", ": Real") for doc in "AB")
     assert all([m.key for m in before] == [m.key for m in after] for after in others)
-    assert mutants("m", "def f(x) -> Real:\n    y = x\n    return y + 1\n\n\n")[0].digest == before[0].digest
+    assert mutants("m", "@jit\ndef f(x) -> Real:\n    y = x\n    return y + 1\n\n\n")[0].digest == before[0].digest
     assert mutants("m", "def f(x):\n    y = x\n    return y + 2\n")[0].digest != before[0].digest
 
 

@@ -49,7 +49,7 @@ notebooks: $(VENV)/.installed-notebooks ## the notebooks of examples/notebooks, 
 	@mkdir -p out/notebooks
 	for f in examples/notebooks/*.py; do OUT=$$PWD/out/notebooks $(BIN)/python -m jupytext --to ipynb --execute --run-path . --output out/notebooks/$$(basename $$f .py).ipynb $$f || exit 1; done
 
-lint: $(VENV)/.installed-lint ## style, and types of the public modules
+lint: $(VENV)/.installed-lint ## style, and strict types of the public modules
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 

@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Worker processes for the tests: one per core, at most 4.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
+# Neighbouring tests stay in one worker, which has compiled what they share, until another worker has none left.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: help plan test test-all proofs proofs-thorough mutants docs docs-check notebooks lint clean
 .DEFAULT_GOAL := help
@@ -25,13 +27,13 @@ plan: $(VENV)/.installed ## plan a bundled workload and write its report to out/
 	$(BIN)/dmodels plan --out out/plan.html
 
 test: $(VENV)/.installed ## the default test suite
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.installed ## everything, slow property searches included
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n $(WORKERS)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST)
 
 proofs: $(VENV)/.installed ## the proofs and quick property checks of every claim
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" proofs
+	$(PYTEST) -m "not slow" proofs
 
 proofs-thorough: $(VENV)/.installed ## twenty times as many cases per claim, from fixed seeds; prints how many
 	$(BIN)/python -m proofs --thorough

@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 from dmodels.solvers.bracket import chandrupatla, polished
 
 
-@jax.jit  # or the search's loop would be compiled anew at each call
+@jit  # or the search's loop would be compiled anew at each call
 def characteristic_time(capacity_blocks: Real, rate: Real, count: Real) -> Real:
     r"""T (sizes,) with $\sum_k n_k (1 - e^{-\lambda_k T}) = C$; 0 for no capacity, inf where everything fits.
 
@@ -61,7 +61,7 @@ def ttl_blocks(ttl_s: Real, rate: Real, count: Real) -> Real:
     return jnp.sum(count[None, :] * _used_within(ttl_s, rate), axis=1)
 
 
-@jax.jit  # or the search's loop would be compiled anew at each call
+@jit  # or the search's loop would be compiled anew at each call
 def shuffled_hit_frac(capacity_blocks: Real, uses: Real, count: Real) -> Real:
     r"""Expected hit rate (sizes,) of LRU on a whole trace in random order, from an empty cache.
 

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.numerics import safe_divide
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 
 from .queueing import erlang_c
 
 
-@jax.jit  # or the search's loop would be compiled anew at each call
+@jit  # or the search's loop would be compiled anew at each call
 def servers_count(load: Real, wait_probability: Real) -> Real:
     """Fewest servers at which an arrival waits with at most `wait_probability` (Erlang C): integer bisection.
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.flags import Flag, flag_where
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 
 
 class Occupancy(NamedTuple):
@@ -28,7 +28,7 @@ class Occupancy(NamedTuple):
     flags: Real
 
 
-@jax.jit
+@jit
 def occupancy(arrival_rps: Real, iterations: Real, times_s: Real, iterations_scv: Real = 1.0) -> Occupancy:
     r"""The chain's waiting and occupancy; `times_s` (..., N) are t(1), ..., t(N), the rest broadcasts to (...).
 
@@ -51,7 +51,7 @@ def occupancy(arrival_rps: Real, iterations: Real, times_s: Real, iterations_scv
     )  # fmt: skip
 
 
-@jax.jit  # or its loop would be compiled anew at each call
+@jit  # or its loop would be compiled anew at each call
 def ttft_quantile_s(
     q: Real,
     arrival_rps: Real,

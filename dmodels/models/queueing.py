@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.numerics import safe_divide
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 
 #: Gauss-Legendre rule of Jagerman's integral below; 40 nodes leave a relative error under 1e-7 everywhere
 #: and under 1e-10 at loads above 1 % (see the tests).
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
-@jax.jit  # one program, where thirty small ones would be compiled for each new shape
+@jit  # one program, where thirty small ones would be compiled for each new shape
 def inverse_erlang_b(servers: Real, load: Real) -> Real:
     r"""1/B(c, a), the reciprocal of the Erlang loss probability, for real $c \ge 0$ and $a > 0$.
 
@@ -59,7 +59,7 @@ def erlang_b(servers: Real, load: Real) -> Real:
     return 1.0 / inverse_erlang_b(servers, load)
 
 
-@jax.jit
+@jit
 def erlang_c(servers: Real, load: Real) -> Real:
     r"""Probability of waiting in M/M/c: $C = \frac{c}{a + (c - a)/B}$; 1 at and above saturation.
 
@@ -100,7 +100,7 @@ def wait_tail(t_s: Real, wait_probability: Real, mean_s: Real) -> Real:
     return wait_probability * jnp.exp(-safe_divide(t_s, scale, jnp.where(t_s > 0, jnp.inf, 0.0)))
 
 
-@jax.jit  # or its loops would be compiled anew at each call
+@jit  # or its loops would be compiled anew at each call
 def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real, levels: Real) -> Real:
     r"""Quantile q of W + P: a wait and an independent part of the response, never a sum of two quantiles.
 

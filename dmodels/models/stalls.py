@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 
 
-@jax.jit  # or its loops would be compiled anew at each call
+@jit  # or its loops would be compiled anew at each call
 def stalled_tpot_s(q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: Real, gap_tokens: Real,
                    weights: Real) -> Real:  # fmt: skip
     """Quantile q of t_0 + S/G over answers of `gap_tokens` (..., k) gaps, a share `weights` (k,) of each.

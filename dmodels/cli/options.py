@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dmodels.core.errors import InputError
 from dmodels.core.units import parse
 
@@ -16,3 +18,9 @@ def quantity(option: str, text: str, unit: str) -> float:
         return parse(text, unit)
     except InputError as error:
         raise InputError(f"--{option} {error}") from None
+
+
+def check_suffix(option: str, path: Path, *kinds: str) -> None:
+    """The mistake of a name whose suffix is none of `kinds`."""
+    if path.suffix not in kinds:
+        raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")

@@ -14,6 +14,7 @@ import typer
 from dmodels.core.errors import InputError
 
 from . import render
+from .options import check_suffix
 
 
 def command(
@@ -23,8 +24,8 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
 ) -> int:
-    if out is not None and out.suffix not in (".png", ".svg", ".html"):
-        raise InputError(f"--out {out}: a name that ends in .png, .svg or .html is accepted")
+    if out is not None:
+        check_suffix("out", out, ".png", ".svg", ".html")
     from .place_scenario import PlaceScenario
     from .scenario import read_scenario
 

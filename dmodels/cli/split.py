@@ -13,6 +13,7 @@ import typer
 from dmodels.core.errors import InputError
 
 from . import render
+from .options import check_suffix
 
 
 def command(
@@ -21,8 +22,8 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
 ) -> int:
-    if out is not None and out.suffix not in (".png", ".svg", ".html"):
-        raise InputError(f"--out {out}: a name that ends in .png, .svg or .html is accepted")
+    if out is not None:
+        check_suffix("out", out, ".png", ".svg", ".html")
     asked = _schema()
     read = _read(scenario, asked)
     if show_python:

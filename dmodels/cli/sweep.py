@@ -231,8 +231,7 @@ def _draw(ds, plot: str, output: str, path: Path) -> None:
 
     from dmodels.report import style, sweep_figures
 
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--figure {path}: a name that ends in .png, .svg or .pdf is accepted")
+    check_suffix("figure", path, ".png", ".svg", ".pdf")
     style.save(style.paper(getattr(sweep_figures, plot)(ds, output)), path)
     print(f"figure: {path}", file=sys.stderr)
 

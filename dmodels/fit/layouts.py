@@ -17,27 +17,12 @@ from typing import NamedTuple
 
 from dmodels.core.errors import InputError
 
-from .recipes import Side, candidates, recipe
+from .recipes import Layout, candidates, recipe
 
 #: Longest scale-up domain in the data (NVL72); an "aggregated" row above a node is a sum over separate instances.
 NODE_GPUS = 8.0
 #: Models that need several GPUs of any kind in the data.
 LARGE = re.compile("deepseek-(r1|v3)|kimi", re.IGNORECASE)
-
-
-class Layout(NamedTuple):
-    """One kind of instance: parallelism, and how many instances (0: as many as match the other side's rate)."""
-
-    tp: float = 1.0
-    dp: float = 1.0
-    ep: float = 1.0
-    instances: float = 1.0
-    batch: float = math.inf  # most requests that decode at a time, per instance or dp rank
-
-    @property
-    def gpus(self) -> float:
-        """GPUs of one instance."""
-        return self.tp * self.dp
 
 
 class Deployment(NamedTuple):
@@ -100,12 +85,12 @@ def _separate(cell: Mapping[str, str]) -> Deployment:
         raise InputError("concurrency is missing; state decode_batch_size, or silicon_concurrency in the data source")
     if stated:
         same = [r for r in candidates(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
-                if _layout(r.decode)._replace(batch=math.inf) == decode]  # fmt: skip
+                if r.decode._replace(batch=math.inf) == decode]  # fmt: skip
         same.sort(key=lambda r: r.draft_tokens)  # exports that state instances left speculative runs out
         return Deployment(decode._replace(batch=same[0].decode.batch) if same else decode, prefill, clients, True)
     listed, only = recipe(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
     if listed:
-        return Deployment(_layout(listed.decode), _layout(listed.prefill), clients, only, listed.draft_tokens)
+        return Deployment(listed.decode, listed.prefill, clients, only, listed.draft_tokens)
     if decode.gpus == 1 and LARGE.search(cell.get("model_path", "")):  # does not fit: the export lost the layout
         prefill = Layout(4.0)
         decode = Layout(1.0, 32.0, 32.0) if clients >= 256 else Layout(4.0)
@@ -116,10 +101,6 @@ def _separate(cell: Mapping[str, str]) -> Deployment:
         return Deployment(wide, prefill, clients, False)
     several = 1.0 if cell.get("backend") == "sglang" else min(4.0, clients)
     return Deployment(Layout(gpus, 1.0, expert, several), prefill, clients, False)
-
-
-def _layout(side: Side) -> Layout:
-    return Layout(side.tp, side.dp, side.ep, side.instances, side.batch)
 
 
 def _side(cell: Mapping[str, str], side: str) -> Layout:

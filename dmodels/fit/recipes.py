@@ -20,13 +20,13 @@ from .runs import settings
 KEYS = ("backend", "system", "precision", "isl", "osl")
 
 
-class Side(NamedTuple):
-    """Instances of one kind: "5xtep8" is five of 8 GPUs each, tensor and expert parallel."""
+class Layout(NamedTuple):
+    """One kind of instance: parallelism, and how many instances (0: as many as match the other side's rate)."""
 
-    instances: float
-    tp: float
-    dp: float
-    ep: float
+    tp: float = 1.0
+    dp: float = 1.0
+    ep: float = 1.0
+    instances: float = 1.0
     batch: float = math.inf  # most requests that decode at a time, per instance or dp rank
 
     @property
@@ -38,22 +38,23 @@ class Side(NamedTuple):
 class Recipe(NamedTuple):
     """One deployment."""
 
-    prefill: Side
-    decode: Side
+    prefill: Layout
+    decode: Layout
     draft_tokens: float
     clients: frozenset[int]
 
 
-def side(text: str, batch: str = "") -> Side:
-    """
+def side(text: str, batch: str = "") -> Layout:
+    """Instances of one kind: "5xtep8" is five of 8 GPUs each, tensor and expert parallel.
+
     >>> side("5xdep8")
-    Side(instances=5.0, tp=1.0, dp=8.0, ep=8.0, batch=inf)
+    Layout(tp=1.0, dp=8.0, ep=8.0, instances=5.0, batch=inf)
     """
     count, kind, gpus = re.fullmatch(r"(\d+)x([a-z]+)(\d+)", text).groups()
     width = float(gpus)
     expert = width if "e" in kind else 1.0
-    return Side(float(count), *((1.0, width) if kind.startswith("d") else (width, 1.0)), expert,
-                float(batch or "inf"))  # fmt: skip
+    tp, dp = (1.0, width) if kind.startswith("d") else (width, 1.0)
+    return Layout(tp, dp, expert, float(count), float(batch or "inf"))
 
 
 def recipe(cell: Mapping[str, str], clients: float, prefill_gpus: float, prefill_ep: float,

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from dmodels.core.errors import InputError
 
-from .layouts import Layout, layouts, whole
+from .layouts import layouts, whole
+from .recipes import Layout
 from .runs import settings
 
 NEEDED = ("id", "model_path", "system", "backend", "isl", "osl")

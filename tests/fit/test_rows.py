@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.fit.layouts import Layout
 from dmodels.fit.points import family, nearest_model, to_points
+from dmodels.fit.recipes import Layout
 from dmodels.fit.rows import measurement, parse_row, read_rows
 
 AGG = {"id": "a", "model_path": "deepseek-ai/DeepSeek-R1", "system": "b200_sxm", "backend": "sglang",

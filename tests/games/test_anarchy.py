@@ -20,11 +20,9 @@ from .test_routing_nash import as_game, every_profile, random_game
 seeds = st.integers(0, 2**31)
 
 
-@pytest.mark.parametrize("max_boxes", [1, 200_000])
-@pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])
-def test_the_interval_holds_the_price_of_brute_force(kind, max_boxes):
-    rng = np.random.default_rng(7)
-    for _ in range(60):
+def check_intervals(rng, kind, max_boxes, count):
+    """Certified intervals hold the prices of anarchy and stability that brute force finds."""
+    for _ in range(count):
         f, c = random_game(rng, kind, 6)
         _, cost, nash = every_profile(f, c)
         if cost.min() == 0:
@@ -36,8 +34,14 @@ def test_the_interval_holds_the_price_of_brute_force(kind, max_boxes):
         assert p.stability_lower <= stability + 1e-9 and stability <= p.stability_upper + 1e-9
         if p.exact:
             np.testing.assert_allclose(p.lower, anarchy, rtol=1e-8)
-        if max_boxes > 1 and kind == "nondecreasing" and (np.diff(np.arange(1, f.shape[1] + 1) * f, n=2) >= 0).all():
+        if max_boxes > 10 and kind == "nondecreasing" and (np.diff(np.arange(1, f.shape[1] + 1) * f, n=2) >= 0).all():
             assert p.exact or f[:, 0].max() * 2 > f[:, min(1, f.shape[1] - 1)].max()  # g(0) = 0 is part of convexity
+
+
+@pytest.mark.parametrize("max_boxes", [1, 200_000])
+@pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])
+def test_the_interval_holds_the_price_of_brute_force(kind, max_boxes):
+    check_intervals(np.random.default_rng(7), kind, max_boxes, 60)
 
 
 def test_pigou_pair():

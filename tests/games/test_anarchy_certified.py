@@ -17,6 +17,7 @@ from dmodels.games.routing import RoutingGame
 from dmodels.games.routing_optimum import least_potential_flow
 from dmodels.models.curves import LatencyCurve, affine
 
+from .test_anarchy import check_intervals
 from .test_routing_nash import as_game, every_profile, random_game
 
 KINDS = ("nondecreasing", "arbitrary", "ties")
@@ -66,16 +67,7 @@ def test_bounds_hold_all_equilibria_in_thousands_of_games(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("max_boxes", [1, 2, 5])
 def test_cut_intervals_hold_the_price_in_thousands_of_games(kind, max_boxes):
-    rng = np.random.default_rng(2)
-    for _ in range(500):
-        f, c = random_game(rng, kind, 6)
-        _, cost, nash = every_profile(f, c)
-        if cost.min() == 0:
-            continue
-        p = price_of_anarchy(as_game(f, c), max_boxes)
-        anarchy, stability = cost[nash].max() / cost.min(), cost[nash].min() / cost.min()
-        assert p.lower <= anarchy + 1e-9 and anarchy <= p.upper + 1e-9
-        assert p.stability_lower <= stability + 1e-9 and stability <= p.stability_upper + 1e-9
+    check_intervals(np.random.default_rng(2), kind, max_boxes, 500)
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3, 4])

@@ -17,9 +17,9 @@ KEY = jax.random.key(5)
 POOL = Pool(5, 4, LAW)
 
 
-def traffic(n, rate_rps, seed=0):
+def traffic(n, rate_rps, seed=0, most=120):
     rng = np.random.default_rng(seed)
-    return np.cumsum(rng.exponential(1 / rate_rps, n)), rng.integers(1, 3000, n), rng.integers(1, 120, n)
+    return np.cumsum(rng.exponential(1 / rate_rps, n)), rng.integers(1, 3000, n), rng.integers(1, most, n)
 
 
 def same(a, b):

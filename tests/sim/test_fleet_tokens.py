@@ -12,6 +12,8 @@ from dmodels.sim.fleet import Change, Event, Policy, Pool
 from dmodels.sim.laws import LinearLaw, TokenLaw
 from dmodels.sim.requests import Prefill, Requests
 
+from .test_fleet import same, traffic
+
 SLOTS = 6
 MODES = pytest.mark.parametrize("prefill", list(Prefill), ids=lambda mode: mode.name)
 
@@ -24,20 +26,10 @@ def seconds(n, tokens):
 LAW = TokenLaw.tabulated(seconds, SLOTS, SLOTS * 512, points=25)  # a column at the bend, so that it is exact
 
 
-def traffic(n, rate_rps, seed=0):
-    rng = np.random.default_rng(seed)
-    return np.cumsum(rng.exponential(1 / rate_rps, n)), rng.integers(1, 3000, n), rng.integers(1, 80, n)
-
-
-def same(a, b):
-    for name in ("admitted_s", "first_token_s", "end_s"):
-        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=0, atol=1e-9, err_msg=name)
-
-
 @MODES
 @pytest.mark.parametrize("emits", [False, True])
 def test_a_fleet_of_one_steps_like_an_instance(prefill, emits):
-    arrival, prompt, output = traffic(500, 4.0)
+    arrival, prompt, output = traffic(500, 4.0, most=80)
     cached = prompt // 3
     pool = Pool(1, SLOTS, LAW, prefill=prefill, emits=emits)
     slow = stepwise.simulate(Requests.checked(arrival, prompt, output, cached), seconds, SLOTS, prefill=prefill,
@@ -63,7 +55,7 @@ def test_exact_for_any_small_traffic(data, prefill, emits):
 @MODES
 @pytest.mark.parametrize("policy", [Policy.JSQ, Policy.ROUND_ROBIN], ids=lambda p: p.name)
 def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
-    arrival, prompt, output = traffic(1500, 11.0)
+    arrival, prompt, output = traffic(1500, 11.0, most=80)
     served = fleet.simulate(arrival, prompt, output, Pool(3, SLOTS, LAW, prefill=prefill), policy)
     for j in range(3):
         mine = served.instance == j
@@ -74,7 +66,7 @@ def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
 
 def test_pools_with_and_without_tokens_side_by_side():
     """Grids of different lengths stand in one table; each pool still follows its own law."""
-    arrival, prompt, output = traffic(1200, 9.0)
+    arrival, prompt, output = traffic(1200, 9.0, most=80)
     plain = LinearLaw(8e-3, 0.65e-3)
     coarse = TokenLaw.tabulated(lambda n, tokens: 5e-3 + 1e-3 * n + 2e-5 * tokens, 3, 100.0, points=2)
     pools = [Pool(1, 8, plain, 1500), Pool(1, SLOTS, LAW, 2500), Pool(1, 3, coarse, 4000)]

@@ -1,11 +1,11 @@
 """Every number of NetKV: recomputed ones carry the right verdict, simulated ones are compared by one stated rule."""
 
 import csv
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pytest
 
+from ..rounding import rounds_to
 from .printed import computed
 
 
@@ -16,12 +16,6 @@ def rows(name):
 
 
 ARITHMETIC, SIMULATED = rows("arithmetic.csv"), rows("simulated.csv")
-
-
-def rounds_to(number, printed):
-    """True if `number` rounds to the printed text at the printed precision."""
-    shown = Decimal(printed)
-    return Decimal(repr(number)).quantize(Decimal((0, (1,), shown.as_tuple().exponent)), ROUND_HALF_UP) == shown
 
 
 def test_ids_are_unique_and_complete():

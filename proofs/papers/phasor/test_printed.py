@@ -1,11 +1,11 @@
 """Phasor's numbers: the computed column is what the code gives, and each verdict is right."""
 
 import csv
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pytest
 
+from ..rounding import rounds_to
 from .printed import computed
 
 VERDICTS = {"follows", "does not follow", "input", "unprinted"}
@@ -24,12 +24,6 @@ ROWS = list(_rows())
 @pytest.fixture(scope="module")
 def numbers():
     return computed()
-
-
-def rounds_to(number: float, printed: str) -> bool:
-    """True if `number` rounds to the printed text at the printed precision."""
-    exponent = Decimal((0, (1,), Decimal(printed).as_tuple().exponent))
-    return Decimal(repr(number)).quantize(exponent, ROUND_HALF_UP) == Decimal(printed)
 
 
 def test_ids_are_unique_and_every_computed_number_is_listed(numbers):

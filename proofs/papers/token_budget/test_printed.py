@@ -1,11 +1,11 @@
 """Every number of the token-budget paper: the computed column is what the code gives, and the verdict is right."""
 
 import csv
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import pytest
 
+from ..rounding import rounds_to
 from .printed import computed
 
 VERDICTS = {"follows", "does not follow", "simulated", "measured", "input", "unprinted", "at least"}
@@ -24,12 +24,6 @@ ROWS = list(rows())
 @pytest.fixture(scope="module")
 def numbers():
     return computed()
-
-
-def rounds_to(number: float, printed: str) -> bool:
-    """True if `number` rounds to the printed text at the printed precision (2.9E+2 is a printed "about 290")."""
-    shown = Decimal(printed)
-    return Decimal(repr(number)).quantize(Decimal((0, (1,), shown.as_tuple().exponent)), ROUND_HALF_UP) == shown
 
 
 def test_ids_are_unique_and_verdicts_known():

@@ -36,7 +36,6 @@ def test_a_line_is_recovered_with_its_interval():
     assert found.sigma == pytest.approx(0.02, rel=0.6)
 
 
-@pytest.mark.slow
 def test_a_pole_inside_the_data_is_found():
     noise = np.exp(np.random.default_rng(1).normal(0, 0.01, LOADS.size))
     found = fit_singular(LOADS, (0.004 * LOADS + 0.1 + 2.0 / (64.0 - LOADS)) * noise, beta=1.0)
@@ -69,7 +68,6 @@ def test_the_papers_knee_lies_where_its_latency_jumps(paper):
     assert low < whole.clients <= high and whole.ceiling_rps == pytest.approx(18.0, rel=0.06)
 
 
-@pytest.mark.slow
 def test_a_closed_loop_is_recovered_from_its_throughput():
     clients = np.geomspace(1.0, 512.0, 14)
     rates = np.asarray(closed_loop_rps(clients, 6.0, 0.05))

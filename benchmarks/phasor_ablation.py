@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from benchmarks.registry import record
+from benchmarks.registry import record, show
 from dmodels.sim import arrivals
 from dmodels.sim.cluster import Cluster, Control, Flow, simulate
 from dmodels.sim.disaggregated import Signal
@@ -149,9 +149,7 @@ def main() -> None:
     for title, make in (("ablation", ablation), ("capacity", capacities), ("sensitivity", sensitivity)):
         rows = make()
         compare(title, rows)
-        print(f"\n{title}\n" + "  ".join(rows[0]))
-        for row in rows:
-            print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
+        show(title, rows)
         record(f"phasor_{title}", rows)
 
 

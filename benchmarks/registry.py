@@ -93,3 +93,10 @@ def interleaved(
             run()
             best[name] = min(best[name], clock() - start)
     return best
+
+
+def show(title: str, rows: list[dict]) -> None:
+    """Print rows of the same keys under their names."""
+    print(f"\n{title}\n" + "  ".join(rows[0]))
+    for row in rows:
+        print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from benchmarks.registry import record
+from benchmarks.registry import record, show
 from dmodels.catalog import totals_cdf
 from dmodels.control import token_budget as tb
 from dmodels.control import token_budget_bounds as bounds
@@ -82,9 +82,7 @@ def misroutes(count: int = 200_000, cv: float = 0.2) -> list[dict]:
 
 def main() -> None:
     for title, rows in (("reachable", reachable()), ("misroutes", misroutes())):
-        print(f"\n{title}\n" + "  ".join(rows[0]))
-        for row in rows:
-            print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
+        show(title, rows)
         record(f"token_budget_{title}", rows)
 
 

@@ -183,21 +183,10 @@ def dispatch(
 
 
 def _run(
-    kernel: Callable[..., None],
-    policy: Policy,
-    oracle: Oracle,
-    source: Any,
-    kv_bytes: Any,
-    hit_frac: Any,
-    pool: Pool,
-    in_flight: Any,
-    reserve_bytes: float,
-    curve: BatchingCurve,
-    cache_weight: float,
-    max_in_flight: float,
-    destination_bytes_per_s: float,
-    rank: int,
-) -> tuple[Choice, tuple[np.ndarray, ...]]:
+    kernel: Callable[..., None], policy: Policy, oracle: Oracle, source: Any, kv_bytes: Any, hit_frac: Any, pool: Pool,
+    in_flight: Any, reserve_bytes: float, curve: BatchingCurve, cache_weight: float, max_in_flight: float,
+    destination_bytes_per_s: float, rank: int,
+) -> tuple[Choice, tuple[np.ndarray, ...]]:  # fmt: skip
     """Shapes, types and flags around a kernel. `rank` 1: a pool of (D,), 2: of (1, D) or (N, D)."""
     tier_map = np.ascontiguousarray(oracle.tier_map, np.int64)
     if tier_map.ndim != 2 or tier_map.shape[1] == 0:

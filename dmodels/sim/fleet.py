@@ -111,20 +111,10 @@ class Run(NamedTuple):
 
 
 def start(
-    arrival_s: Any,
-    input_tokens: Any,
-    output_tokens: Any,
-    pools: Pool | Sequence[Pool],
-    policy: Policy = Policy.JSQ,
-    *,
-    key: jax.Array | None = None,
-    cached_tokens: Any = 0,
-    route_tokens: Any = None,
-    spill_queue: float = np.inf,
-    events: Sequence[Event] = (),
-    prefixes: Prefixes | None = None,
-    cache_weight: float = 1.0,
-) -> Run:
+    arrival_s: Any, input_tokens: Any, output_tokens: Any, pools: Pool | Sequence[Pool], policy: Policy = Policy.JSQ, *,
+    key: jax.Array | None = None, cached_tokens: Any = 0, route_tokens: Any = None, spill_queue: float = np.inf,
+    events: Sequence[Event] = (), prefixes: Prefixes | None = None, cache_weight: float = 1.0,
+) -> Run:  # fmt: skip
     """The fleet before the first arrival; arguments as in `simulate`."""
     pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
     requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)

@@ -231,6 +231,7 @@ def figures(rows, measured, log) -> None:
             if draw is _scatter:
                 ends = np.exp([min(measured[:, j].min(), log[:, j].min()), max(measured[:, j].max(), log[:, j].max())])
                 ax.plot(ends * 1e3, ends * 1e3, "-", color=style.INK, lw=0.6)
+        # A legend, because the four clouds lie on each other and none has a place of its own for its name.
         figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, markerscale=3,
                       **style.LEGEND)  # fmt: skip
         style.save(figure, folder / f"{name}.png", dpi=130)

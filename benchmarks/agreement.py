@@ -209,6 +209,7 @@ def draw(rows, loop_rows, path: Path) -> None:
             ax.set(xlim=(0.25, 1.0), ylim=(-60, 100), xlabel="load" if k == len(FORMS) - 1 else "",
                    ylabel="" if c else "error, %")  # fmt: skip
             ax.set_title(f"{title}; output CV {cv:g}", fontsize=style.TEXT, color=style.INK)
+    # A legend, because the four lines lie on each other near zero in most of the panels, which is what they show.
     axes[0, 0].legend(ncols=2, **style.LEGEND)
     for ax, cvs in zip(axes[-1], ((0.0,), (0.5, 1.0), (2.0,)), strict=True):
         ax.axhspan(-10, 10, color=style.FILL)

@@ -82,35 +82,45 @@ def singles(repeats: int = 50) -> list[dict]:
 
 
 def figure(rows: list[dict]) -> None:
-    from dmodels.report import style
+    from dmodels.report import naming, style
 
-    picture, (panels,) = style.panels(1, 4, 17, 4.4)
+    picture, (panels,) = style.panels(1, 4, 20, 4.4)
     solvers = list(dict.fromkeys(r["solver"] for r in rows if r["kind"] != "single"))
     views = [("uniform", "n", CELLS), ("5 distinct columns", "n", CELLS), ("uniform", "batch", BATCHES)]
     for axes, (kind, along, cells) in zip(panels[:3], views, strict=True):
+        ends = []
         for k, solver in enumerate(solvers):
             line = [r for r in rows if r["kind"] == kind and r["solver"] == solver and (r["batch"], r["n"]) in cells]
             line = {(r["batch"], r["n"]): r["matrices_per_second"] for r in line}  # a cell may be in both lists
             at = [cell for cell in dict.fromkeys(cells) if cell in line]
             kind_of_line = "o-" if solver == "dmodels" else "s--"
             axes.plot([cell[along == "n"] for cell in at], [line[cell] for cell in at], kind_of_line,
-                      color=style.colour(k), label=solver, markersize=4)  # fmt: skip
+                      color=style.colour(k), markersize=4)  # fmt: skip
+            if at[-1] == cells[-1]:
+                ends.append((line[at[-1]], solver, k))
+            else:  # given up before the largest problems: named where it ends
+                axes.annotate(solver, (at[-1][along == "n"], line[at[-1]]), (0, -6), textcoords="offset points",
+                              ha="center", va="top", fontsize=style.SMALL, color=style.writing(k))  # fmt: skip
         title = f"{kind}, by n (batches as listed)" if along == "n" else f"{kind}, n = {BATCHES[0][1]}, by batch"
         axes.set(xscale="log", yscale="log", title=title, ylabel="speed [matrices/s]",
                  xlabel="n [rows]" if along == "n" else "problems in the batch [1]")  # fmt: skip
         ticks = sorted({cell[along == "n"] for cell in cells})
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
+        naming.name_lines(axes, ends)
     alike = {"dmodels": "dmodels", "SciPy": "SciPy loop", "lapx": "lapx loop"}
+    ends = []
     for solver, colour_of in alike.items():
         line = {r["n"]: r["matrices_per_second"] for r in rows if r["kind"] == "single" and r["solver"] == solver}
+        place = solvers.index(colour_of)
         panels[3].plot(list(line), list(line.values()), "o-" if solver == "dmodels" else "s--", markersize=4,
-                       color=style.colour(solvers.index(colour_of)) if colour_of in solvers else None)  # fmt: skip
+                       color=style.colour(place))  # fmt: skip
+        ends.append((line[SINGLES[-1]], solver, place))
     panels[3].set(xscale="log", yscale="log", title="uniform, one matrix per call", ylabel="speed [matrices/s]",
                   xlabel="n [rows]")  # fmt: skip
     panels[3].set_xticks(SINGLES, [str(n) for n in SINGLES])
     panels[3].minorticks_off()
-    panels[0].legend(**style.LEGEND)
+    naming.name_lines(panels[3], ends)
     style.save(picture, FIGURES / "assignment.png", dpi=120)
 
 

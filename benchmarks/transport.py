@@ -117,29 +117,33 @@ def scaling() -> list[dict]:
 
 
 def figure(rows: list[dict]) -> None:
-    from dmodels.report import style
+    from dmodels.report import naming, style
 
-    picture, ((*panels, right),) = style.panels(1, 3, 15, 4.8)
+    picture, ((*panels, right),) = style.panels(1, 3, 19, 4.8)
     for axes, skewed in zip(panels, (False, True), strict=True):
         found = [r for r in rows if r["what"] == "windows" and r["skewed"] == skewed]
-        cells = list(dict.fromkeys((r["n"], r["m"], r["capacity"]) for r in found))
+        cells, ends = list(dict.fromkeys((r["n"], r["m"], r["capacity"]) for r in found)), []
         for name in dict.fromkeys(r["solver"] for r in found):
             rate = [1 / r["cpu_seconds_per_window"] for r in found if r["solver"] == name]
-            axes.plot(range(len(cells)), rate, "o-" if name.startswith("dmodels") else "s--", label=name, markersize=4)
-        axes.set(yscale="log", title="Skewed costs, capacities bind" if skewed else "Spread costs", ylim=(20, 2e7),
+            axes.plot(range(len(cells)), rate, "o-" if name.startswith("dmodels") else "s--", markersize=4)
+            ends.append((rate[-1], name, len(ends)))
+        axes.set(yscale="log", title="Skewed costs, capacities bind" if skewed else "Spread costs", ylim=(10, 1e6),
                  ylabel="speed [windows per CPU-second]", xlabel="rows x columns of capacity [1]")  # fmt: skip
         axes.set_xticks(range(len(cells)), [f"{n} x {m} of {room if len(room) < 4 else '64 to 128'}" for n, m, room in
                                             cells], rotation=35, ha="right", fontsize=8)  # fmt: skip
-    panels[1].legend(ncols=2, loc="upper right", **style.LEGEND)
+        naming.name_lines(axes, ends)
+    ends = []
     for m in sorted({m for _, m in SIZES}):
         for skewed, kind in ((False, "o-"), (True, "s--")):
             line = [r for r in rows if r["what"] == "scaling" and r["m"] == m and r["skewed"] == skewed]
-            label = f"m = {m}, {'skewed' if skewed else 'spread'}"
-            right.plot([r["n"] for r in line], [r["cpu_seconds"] for r in line], kind, label=label, markersize=4)
+            right.plot([r["n"] for r in line], [r["cpu_seconds"] for r in line], kind, markersize=4)
+            ends.append((line[-1]["cpu_seconds"], f"m = {m}, {'skewed' if skewed else 'spread'}", len(ends)))
     n = np.array([1e3, 1e5])
-    right.plot(n, 1e-9 * n * np.log2(n), "k:", label="n log n")
+    right.plot(n, 1e-9 * n * np.log2(n), ":", color=style.INK)
+    right.annotate("n log n", (n[0], 1e-9 * n[0] * np.log2(n[0])), (-5, 0), textcoords="offset points", ha="right",
+                   va="center", fontsize=style.SMALL, color=style.INK)  # fmt: skip
     right.set(xscale="log", yscale="log", xlabel="n [rows]", ylabel="CPU time [s]", title="One problem, one core")
-    right.legend(loc="upper left", **style.LEGEND)
+    naming.name_lines(right, ends)
     style.save(picture, FIGURES / "transport.png", dpi=120)
 
 

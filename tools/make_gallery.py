@@ -171,8 +171,9 @@ ENTRIES = (
           "The head of a report: the answer in three sentences, what to deploy with its cost a year, and the first "
           "pictures of why.", "", partial(_screenshot, width=1280, height=1000, explore=False), _REPORT),
     Entry("fleets", "What fleets cost, and what they yield",
-          "Left: cost of one-pool fleets against their TTFT, hollow where an SLO is missed; the star is the "
-          "recommended fleet. Right: tokens per second of a GPU against those of a user, with the Pareto front.",
+          "Left: cost of fleets against their TTFT: one-pool fleets as points, hollow where an SLO is missed, other "
+          "kinds as broken lines; the full star is the recommended fleet, empty ones are its alternatives. Right: "
+          "tokens per second of a GPU against those of a user, with the Pareto front of one-pool fleets.",
           "", _fleets, _REPORT),
     Entry("load", "Latency and occupancy against load",
           "Left: TTFT and TPOT over their SLOs from idle to saturation, with the operating point and the knee. Right: "

@@ -232,6 +232,7 @@ def _front(axes: Axes, front: Front, name: str, top: float, **look: Any) -> Grou
 def _nothing(axes: Axes) -> None:
     """Words in place of a picture that has no points."""
     axes.set(xticks=[], yticks=[])
+    axes.minorticks_off()
     axes.text(0.5, 0.5, "no layout keeps up with this load", transform=axes.transAxes, ha="center", va="center",
               fontsize=style.TEXT, color=style.INK)  # fmt: skip
 

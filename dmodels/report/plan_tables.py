@@ -29,7 +29,7 @@ def sentences(answer: Plan) -> list[str]:
     if answer.best is None:
         nearest = answer.rejections[0]
         return [
-            f"Nothing among {len(answer.priced.layouts)} layouts serves {load} within the SLOs.",
+            f"Nothing among {_layouts(answer)} serves {load} within the SLOs.",
             f"The nearest is {nearest.layout}: {nearest.binding} binds ({nearest.have} there, {nearest.need} needed); "
             f"smallest fix: {nearest.fix}.",
         ]
@@ -61,7 +61,7 @@ def in_three_sentences(answer: Plan) -> list[str]:
                 f"The smallest change that would help: {answer.rejections[0].fix}."]  # fmt: skip
     best, base = answer.best, answer.baseline
     if base is None or base is best:
-        tried = f"{len(answer.priced.layouts)} layouts, put together in {len(answer.priced.schemes)} ways"
+        tried = f"{_layouts(answer)}, put together in {len(answer.priced.schemes)} ways"
         several = len(best.pools) > 1
         limits = " and ".join(pool.binding + f" ({pool.stage.name})" * several for pool in best.pools)
         said.insert(1, f"It is the cheapest of {tried}; one instance less would break {limits}.")
@@ -229,6 +229,11 @@ def milliseconds(seconds: float) -> float:
 
 def _low(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+def _layouts(answer: Plan) -> str:
+    count = len(answer.priced.layouts)
+    return f"{count} layout{'s' * (count != 1)}"
 
 
 def _per_year(usd: float) -> str:

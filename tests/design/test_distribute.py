@@ -41,7 +41,7 @@ print(len(jax.devices()), int(ds.flags.size), ds.identical(mine))
 
 
 def run(tmp_path, name, before="", xla="", during="", **env) -> subprocess.Popen:
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {xla}".strip()
+    flags = f"{xla} {os.environ.get('XLA_FLAGS', '')}".strip()  # XLA reads no flag behind a word without dashes
     script = SCRIPT.format(before=before, during=during)
     return subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / name), str(Path(__file__).parent)],

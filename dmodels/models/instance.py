@@ -25,7 +25,7 @@ from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, step
 from .queueing import erlang_c, sum_quantile_s
@@ -169,7 +169,7 @@ class Roofline(NamedTuple):
         return step_table(n, alone, extra, wide.requests.output_tokens)
 
 
-@jax.jit  # called as it stands it compiled some three hundred programs for each new shape
+@jit  # called as it stands it compiled some three hundred programs for each new shape
 def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
             slo: SLO | None = None, engine: Engine | None = None, prompt_s: Real = 0.0,
             transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0, pp: Real = 1.0,
@@ -268,9 +268,8 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     lives = (ttft_mean - wait + backlog)[..., None] + token_s[..., None] * requests.output_edge_tokens
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
 
-    worst = jnp.where(overload, jnp.inf, 0.0)
-    ttft, tpot, e2e = (slowdown * (time + worst) for time in (ttft, tpot, e2e))
-    ttft_mean, tpot_mean, wait = (slowdown * (time + worst) for time in (ttft_mean, tpot_mean, wait))
+    times = (ttft, tpot, e2e, ttft_mean, tpot_mean, wait)
+    ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))

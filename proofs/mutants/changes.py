@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ class Mutant:
         return f"{self.module}:{self.line} {self.function}: `{self.before}` -> `{self.after}`"
 
 
+@functools.cache
 def mutants(module: str, source: str) -> list[Mutant]:
     """Every change of a module, in the order of its source."""
     seen: Counter[tuple[str, ...]] = Counter()

@@ -24,6 +24,8 @@ from .targets import TARGETS, WATCHED
 
 #: CPU seconds after which no further test is begun for one change: changed programs have to be compiled anew.
 SPEND_S = 8.0
+#: Where tests that run op by op are ended for one change.
+OP_BY_OP_S = 20.0
 #: Where a test is ended while it is first timed.
 TOO_LONG_S = 20.0
 
@@ -59,6 +61,11 @@ class Work:
 
     def mutants(self, module: str) -> list[Mutant]:
         return mutants(module, self.source(module))
+
+    def note(self, mutant: Mutant, by: str) -> None:
+        self.results[mutant.key] = self.found[mutant.key] = {"by": by, "at": time.time()}
+        if not by:
+            print(f"survived: {mutant}", flush=True)
 
     def save(self) -> None:
         """Add what was found to what is kept; another run may have added to it meanwhile."""
@@ -117,25 +124,46 @@ def _learn(work: Work, host: runner.Host, until: float) -> None:
 def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, until: float, again: bool) -> None:
     seen: dict[tuple[str, str], Seen] = defaultdict(Seen)
     for module in modules:
-        for mutant in work.mutants(module)[::every]:
-            known = work.results.get(mutant.key)
-            if (known is None or bool(known["by"])) if again else known is not None:
-                continue
+        wanted = [m for m in work.mutants(module)[::every] if _is_wanted(work.results.get(m.key), again)]
+        left = _run_op_by_op(work, host, module, wanted)
+        for mutant, passed in left:
             if time.monotonic() > until:
                 work.save()
                 return
-            by = _noticed(work, host, mutant, seen, known["at"] if known else 0.0)
-            work.results[mutant.key] = work.found[mutant.key] = {"by": by, "at": time.time()}
-            if not by:
-                print(f"survived: {mutant}", flush=True)
+            since = work.results[mutant.key]["at"] if mutant.key in work.results else 0.0
+            work.note(mutant, _noticed(work, host, mutant, seen, since, passed))
             work.save()
         print(f"{module} done", flush=True)
 
 
-def _noticed(work: Work, host: runner.Host, mutant: Mutant, seen: dict[tuple[str, str], Seen], since: float) -> str:
+def _is_wanted(known: dict | None, again: bool) -> bool:
+    return (known is not None and not known["by"]) if again else known is None
+
+
+def _run_op_by_op(work: Work, host: runner.Host, module: str, wanted: list[Mutant]) -> list[tuple[Mutant, set[str]]]:
+    """Ask the tests that compile nothing all changes in one process; (change, tests that passed) where none failed."""
+    path, source = str(work.copy / "dmodels" / f"{module}.py"), work.source(module)
+    asked, changes = [], []
+    for mutant in wanted:
+        cost = _cost(work, f"{module}:{mutant.function}", 0.0)
+        asked.append(sorted(host.op_by_op & cost.keys(), key=cost.__getitem__))
+        change = lambda mutant=mutant: host.swap(path, changed(source, mutant), mutant.function)
+        changes.append((asked[-1], change))
+    left = []
+    for mutant, names, by in zip(wanted, asked, host.run_in_turn(changes, OP_BY_OP_S), strict=True):
+        if by:
+            work.note(mutant, by)
+        else:
+            left.append((mutant, set(names) if by == "" else set()))
+    work.save()
+    return left
+
+
+def _noticed(work: Work, host: runner.Host, mutant: Mutant, seen: dict[tuple[str, str], Seen], since: float,
+             passed: set[str]) -> str:  # fmt: skip
     """The test that fails under the change; "" if none does. Tests that were run before `since` did not notice."""
     function = f"{mutant.module}:{mutant.function}"
-    cost = _cost(work, function, since)
+    cost = {name: cost_s for name, cost_s in _cost(work, function, since).items() if name not in passed}
     if not cost:
         return ""
     order = sorted(cost, key=lambda name: seen[function, name].seconds_per_catch(cost[name]))

@@ -173,6 +173,18 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("models/queueing", "wait_tail", "0.0", "1.0", 0, "the mean of waits that nobody has"),
     ("models/queueing", "sum_quantile_s", "1.0", "2.0", 7, "stands in for a tail in lanes that are not taken"),
     ("models/queueing", "sum_quantile_s", "1.0", "2.0", 8, "the divisor in lanes that are not taken"),
+    ("models/latency_terms", "expert_hit_frac", "1.0 - 1e-09", "1.0 + 1e-09", 0,
+     "where all experts are used: all are touched, or all but 1e-9"),
+    ("models/instance", "StepTable.occupancy", "0.0", "1.0", 0, "the steps a second of a step that takes no time"),
+    ("models/instance", "StepTable.occupancy", "1e+300", "1e+300", 0, "the same float"),
+    ("models/instance", "step_table", "output_tokens * alone_s + n * extra_s + 1e-300",
+     "output_tokens * alone_s + n * extra_s - 1e-300", 0, "keeps 0/0 away from either side"),
+    ("models/instance", "_piecewise_linear", "0.0", "1.0", 0, "the slope of an interval of no width"),
+    ("models/instance", "_piecewise_linear", "height[..., 0] + jnp.zeros_like(at + knots[..., 0])",
+     "height[..., 0] - jnp.zeros_like(at + knots[..., 0])", 0, "adds a zero for its shape"),
+    ("models/instance", "_piecewise_linear", "at + knots[..., 0]", "at - knots[..., 0]", 0, "only its shape is read"),
+    ("models/instance", "Roofline.times", "0.0", "1.0", 0, "what a prompt of no tokens attends to"),
+    ("models/instance", "Roofline.times", "0.0", "1.0", 2, "what a prompt of no tokens attends to"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -13,6 +13,8 @@ from dmodels.control import token_budget_bounds as bounds
 from dmodels.control import token_budget_threshold as threshold
 from dmodels.core.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_a_right_cold_start_needs_no_responses():
     assert float(bounds.responses_to(0.035, 2.0, 2.0)) == 0.0

@@ -8,6 +8,8 @@ import pytest
 from dmodels.control.netkv import Oracle, Policy, Pool, choose, dispatch, oracle_problems
 from dmodels.core.flags import Flag
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 NO_FIT, DEAD, WRONG = (int(f) for f in (Flag.NO_FIT | Flag.INFEASIBLE, Flag.INFEASIBLE, Flag.OUT_OF_DOMAIN))
 
 

@@ -12,6 +12,8 @@ from dmodels.games.placement_networks import levels
 from dmodels.games.resource_game import Game, balance_of
 from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_a_logistic_rate_is_half_its_scale_in_the_middle():
     rate = Logistic(middle_gpus=8.0, width_gpus=2.0, scale_frac=0.6)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dmodels.games.anarchy_queues import mm1_equilibrium, mm1_price
+
+pytestmark = pytest.mark.usefixtures("op_by_op")
 
 
 def test_full_queues_have_no_equilibrium():

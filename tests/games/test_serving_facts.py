@@ -14,6 +14,8 @@ from dmodels.core.workload import Workload
 from dmodels.games.queueing import DecodeBatch, PrefillQueue, serving_game
 from dmodels.models.latency import decode_step_s, prefill_s
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_one_deterministic_server_of_two_gpus_at_half_load():
     """M/D/1, 0.5 s, one request a second: P(W > 0) = 1/2, waits decay in 0.5 s; the SLO leaves 0.5 s to wait."""

@@ -17,6 +17,8 @@ from dmodels.models.concurrency import (
     sequences_by_bernstein,
 )
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 MODEL = Model(10, 8, 64, n_q_heads=8)
 GPU_80 = GPU(8e10, 2e12, 3e14)
 

@@ -7,6 +7,8 @@ from importlib import import_module
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 #: One GPU or one pool, no delay, nothing in the way: leaving the argument out leaves the effect out.
 NEUTRAL = {
     "models/concurrency:concurrent_sequences": {"tp": 1, "pp": 1, "dp": 1, "ep": 1},

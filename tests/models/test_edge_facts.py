@@ -14,6 +14,8 @@ from dmodels.models import freeness, kv, migration, network_choice, pooling, sta
 from dmodels.models.multiplexing import servers_count
 from dmodels.models.router import choice_probabilities, choose
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_a_token_every_50_ms_writes_its_cache_twenty_times_a_second():
     assert float(migration.dirty_bytes_per_s(57_344.0, 0.05)) == pytest.approx(57_344 * 20)

@@ -11,6 +11,8 @@ from dmodels.core.hardware import SLO
 from dmodels.models.energy import Power
 from dmodels.models.energy_split import Load, best_split, split_metrics
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 LOAD = Load(2.0, 0.2, 1.0, 10.0, 0.02, 0.001, decode_compute_frac=0.5)
 POWER = Power(40.0, 100.0)
 

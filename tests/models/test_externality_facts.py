@@ -8,6 +8,8 @@ import pytest
 from dmodels.models.eviction_externality import lost_hits, residence_accesses
 from dmodels.models.hbm_leader import Leader, best_threshold, leader
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_beyond_the_last_gap_only_last_uses_take_places():
     """Two gaps of 2 and six last uses in 8 accesses: T = 3 holds 2 x 2 + 6 x 3 = 22 accesses x blocks; T = 8 all."""

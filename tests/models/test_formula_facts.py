@@ -31,6 +31,8 @@ from dmodels.models.multiplexing import multiplexed_savings, servers_count
 from dmodels.models.requests import requests_between
 from dmodels.models.router import choice_probabilities, choose, paper_omega_s
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_a_stable_line_has_more_servers_than_load_however_long_one_may_wait():
     assert [float(servers_count(load, 1.0)) for load in (2.5, 3.0, 3.5)] == [3.0, 4.0, 4.0]

@@ -11,6 +11,8 @@ from dmodels.models import latency_terms as terms
 from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step
 from dmodels.models.weights import runtime_bytes
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 
 def test_narrow_weights_run_at_the_16_bit_peak_without_units_of_their_own():
     old = GPU(8e10, 2e12, 3e14)

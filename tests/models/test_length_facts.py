@@ -8,6 +8,8 @@ import pytest
 from dmodels.core.workload import Workload
 from dmodels.models.workload import between, compress, condition, split, whole
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 TEN = Workload(np.arange(1.0, 11.0), np.ones(10), np.full(10, 0.1))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,13 +12,7 @@ from scipy import optimize, special
 
 from dmodels.models import queueing
 
-
-@pytest.fixture(autouse=True)
-def _op_by_op():
-    with jax.disable_jit():  # each formula is asked once or twice: not worth compiling
-        yield
-
-
+pytestmark = pytest.mark.usefixtures("op_by_op")
 EDGES = np.array([1.0, 1.5, 1.5, 2.0, 4.0])
 LEVELS = np.array([0.0, 0.25, 0.5, 0.875, 1.0])
 

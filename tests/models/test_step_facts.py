@@ -12,6 +12,8 @@ from dmodels.core.model import Model
 from dmodels.models import latency_terms as terms
 from dmodels.models.latency import Efficiency, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
 
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
 #: 2 full layers, 3 sliding, 4 latent, 3 linear, all but two with experts.
 HYBRID = Model(
     12, 6, 64, n_sliding_layers=3, sliding_window_tokens=500, sliding_kv_heads=8, sliding_head_dim=32, n_mla_layers=4,

@@ -15,8 +15,6 @@ from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import UNITS, parse, unit_of
 
 DATA = files("dmodels.catalog") / "data"
-#: Names that state nothing to `unit_of` but are numbers.
-PLAIN_NUMBERS = ("gpus_per_node",)
 
 
 def read_csv(text: str, where: str) -> list[dict[str, str]]:

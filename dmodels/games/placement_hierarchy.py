@@ -62,7 +62,7 @@ def hierarchical_equilibrium(game: PlacementGame) -> Solution:
         away = kernels.outside(tier, a.access, a.distance, a.recompute).T
         tier[(tier < 0) & (a.demand > 0) & (a.access[:, unlimited, None] < away)] = unlimited
     profile, gain = placed(a, tier), regrets(a, tier)
-    return Solution(profile, {"gain_s": gain}, equilibrium_flag(a, profile, gain), np.int64(moves))
+    return Solution(profile, {"gain_s": gain}, equilibrium_flag(profile, gain), np.int64(moves))
 
 
 def not_hierarchical(game: PlacementGame) -> str:

@@ -239,6 +239,6 @@ def _knapsack(a: Arrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tupl
     return row, float(unkept.sum() - saving[kept, row[kept]].sum())
 
 
-def equilibrium_flag(a: Arrays, profile: Placement, gain: np.ndarray) -> np.int32:
+def equilibrium_flag(profile: Placement, gain: np.ndarray) -> np.int32:
     """NOT_CONVERGED unless no worker gains more than rounding."""
     return np.int32(0 if (gain <= 1e-9 * (1e-300 + profile.cost_s)).all() else int(Flag.NOT_CONVERGED))

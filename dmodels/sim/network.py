@@ -273,15 +273,8 @@ def _blocks(arrivals: Arrivals, order: np.ndarray, pool: int) -> tuple[np.ndarra
     return number[index].astype(np.int64), np.concatenate([[0], ends]), np.zeros((1, pool + 1))
 
 
-def _result(
-    cluster: Cluster,
-    arrivals: Arrivals,
-    ready: np.ndarray,
-    out: Outcome,
-    carried: np.ndarray,
-    stuck: float,
-    events: int,
-) -> Run:
+def _result(cluster: Cluster, arrivals: Arrivals, ready: np.ndarray, out: Outcome, carried: np.ndarray, stuck: float,
+            events: int) -> Run:  # fmt: skip
     arrival = np.asarray(arrivals.arrival_s, np.float64)
     flags = np.zeros(len(arrival), np.int32)
     flags[out.choice == -1] |= Flag.NO_FIT

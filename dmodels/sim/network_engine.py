@@ -17,7 +17,7 @@ from .network_state import UNREACHABLE, idle_decoders, no_outcome
 
 
 @kernel
-def plan_next(d, j, behind, landed_s, rules):
+def plan_next(d, j, landed_s, rules):
     """When the batch of instance j changes next, and after how many iterations."""
     n = d.running[j]
     waiting = d.queue_head[j]
@@ -106,7 +106,7 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
                             r, j, jobs, rules, pinned[r], held, slot_of, block_at, refs, before, after, ends, idle,
                             used, reserved, spare,
                         )  # fmt: skip
-                    plan_next(d, j, behind, out.landed_s, rules)
+                    plan_next(d, j, out.landed_s, rules)
             refill(s, now)
             flow_s = next_end(s)
         elif d.next_s[j_next] <= now:
@@ -140,7 +140,7 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
             for q in range(fresh, d.running[j]):
                 out.first_token_s[d.request[j, q]] = now + step
                 out.step_s[d.request[j, q]] = step
-            plan_next(d, j, behind, out.landed_s, rules)
+            plan_next(d, j, out.landed_s, rules)
         elif move_s <= now:
             phase += 1
             _set_background(s, fabric, background[phase], by_link, now, True)
@@ -188,7 +188,7 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
             payload = kv * (1.0 - hit[j])
             if payload <= 0.0:
                 _land(r, now + fabric.tier_latency_s[t], d, out, behind)
-                plan_next(d, j, behind, out.landed_s, rules)
+                plan_next(d, j, out.landed_s, rules)
                 continue
             in_flight[p, t] += 1.0
             sending[r] = rules.shards

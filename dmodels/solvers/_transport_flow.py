@@ -106,7 +106,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
                 continue
             if not built[at]:
                 count = rows_of(x, at, members)
-                keys, rows, end = build(c, x, keys, rows, off, room, size, best, who, at, members, count, end)
+                keys, rows, end = build(c, keys, rows, off, room, size, best, who, at, members, count, end)
                 built[at] = True
             for k in range(m):
                 if not done[k]:
@@ -162,7 +162,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
                     x[i, j] = 0
                     for other in range(m):
                         if who[j, other] == i:
-                            settle(c, x, keys, rows, off, room, size, best, who, j, other)
+                            settle(x, keys, rows, off, room, size, best, who, j, other)
                 if fresh and built[k]:
                     keys, rows, end = enter(c, x, keys, rows, off, room, size, best, who, k, i, members, end)
             k = j

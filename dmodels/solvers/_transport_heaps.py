@@ -42,7 +42,7 @@ def sift_up(keys, rows, start, at, key, row):
 
 
 @njit(nogil=True, cache=True)
-def settle(c, x, keys, rows, off, room, size, best, who, j, k):
+def settle(x, keys, rows, off, room, size, best, who, j, k):
     """Drop rows from the heap j -> k until the top still ships to j; note the edge's cost and row."""
     start = off[j] + k * room[j]
     left = size[j, k]
@@ -61,7 +61,7 @@ def settle(c, x, keys, rows, off, room, size, best, who, j, k):
 
 
 @njit(nogil=True, cache=True)
-def build(c, x, keys, rows, off, room, size, best, who, j, members, count, end):
+def build(c, keys, rows, off, room, size, best, who, j, members, count, end):
     """Heaps of column j over `members[:count]`, at the end of the arena. Returns (keys, rows, new end)."""
     m = c.shape[1]
     room[j] = count + count // 2 + 16
@@ -115,7 +115,7 @@ def enter(c, x, keys, rows, off, room, size, best, who, j, i, members, end):
     for k in range(m):
         full = full or size[j, k] >= room[j]
     if full:
-        return build(c, x, keys, rows, off, room, size, best, who, j, members, rows_of(x, j, members), end)
+        return build(c, keys, rows, off, room, size, best, who, j, members, rows_of(x, j, members), end)
     for k in range(m):
         if k != j and c[i, k] < np.inf:
             start = off[j] + k * room[j]

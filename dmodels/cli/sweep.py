@@ -16,6 +16,7 @@ from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import UNITS, parse, unit_of
 
 from . import render
+from .options import check_suffix
 
 #: What a person types -> the argument that it means.
 AXES = {name: name for name in ("model", "gpu", "tp", "pp", "dp", "ep", "weights", "kv", "workload", "input_tokens",

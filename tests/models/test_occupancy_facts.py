@@ -1,0 +1,67 @@
+"""The birth-death chain of three slots, state by state."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from dmodels.core.flags import Flag
+from dmodels.models.occupancy import occupancy, ttft_quantile_s
+
+pytestmark = pytest.mark.usefixtures("op_by_op")
+
+TIMES = np.array([0.02, 0.05, 0.03])
+WORK, SCV = 40.0, 0.5
+
+
+def chain(arrival_rps):
+    """(p_0, p_1, p_2, those who wait, mean wait of one who does): with n in flight, n/(E t(n)) leave a second."""
+    x = arrival_rps * WORK
+    p = np.cumprod([1.0, x * 0.02, x * 0.05 / 2, x * 0.03 / 3])
+    load = x * 0.03 / 3
+    waits = p[3] / (1 - load)  # p_3 + p_4 + ...
+    total = p[:3].sum() + waits
+    return *(p[:3] / total), waits / total, WORK * 0.03 / 3 / (1 - load) * (1 + SCV) / 2
+
+
+@pytest.mark.parametrize("arrival_rps", [0.3, 1.5, 2.4])
+def test_states_one_by_one(arrival_rps):
+    p0, p1, p2, waits, theta = chain(arrival_rps)
+    found = occupancy(arrival_rps, WORK, TIMES, SCV)
+    busy = p1 + 2 * p2 + 3 * waits
+    expected = [waits, waits * theta, busy, busy / (arrival_rps * WORK), 0]
+    assert [float(v) for v in found] == pytest.approx(expected, rel=1e-12)
+    assert p0 + p1 + p2 + waits == pytest.approx(1.0)
+
+
+def test_at_and_above_capacity_everyone_waits_for_ever():
+    """Three slots of 0.03 s an iteration: 100 iterations, 2.5 requests a second."""
+    for arrival_rps in (2.5, 4.0):
+        found = occupancy(arrival_rps, WORK, TIMES, SCV)
+        assert [float(v) for v in found] == [1.0, math.inf, 3.0, 0.03, Flag.OVERLOAD]
+        assert float(ttft_quantile_s(0.9, arrival_rps, WORK, TIMES, SCV)) == math.inf
+
+
+@pytest.mark.parametrize("arrival_rps", [0.3, 2.4])
+def test_first_tokens_are_late_by_the_states_they_find(arrival_rps):
+    """Who finds n takes (u + F) t(n + 1), u uniform; who waits takes F t(3) more than an exponential wait."""
+    *below, waits, theta = chain(arrival_rps)
+    first = 1.5
+
+    def late(t):
+        served = sum(p * np.clip(first + 1 - t / step, 0, 1) for p, step in zip(below, TIMES, strict=True))
+        return served + waits * math.exp(-max(t - first * 0.03, 0) / theta)
+
+    q = np.array([0.05, 0.3, 0.6, 0.9, 0.99, 0.999])
+    expected = [optimize.brentq(lambda t, q=q: late(t) - 1 + q, 0.0, 99.0, xtol=1e-15) for q in q]
+    rates, times = np.full(len(q), arrival_rps), np.broadcast_to(TIMES, (len(q), 3))
+    np.testing.assert_allclose(ttft_quantile_s(q, rates, WORK, times, SCV, first), expected, rtol=1e-9)
+
+
+def test_lengths_are_geometric_and_a_prompt_takes_an_iteration_unless_said():
+    assert [float(v) for v in occupancy(1.5, WORK, TIMES)] == [float(v) for v in occupancy(1.5, WORK, TIMES, 1.0)]
+    plain = float(ttft_quantile_s(0.9, 1.5, WORK, TIMES))
+    assert plain == float(ttft_quantile_s(0.9, 1.5, WORK, TIMES, 1.0, 2.0))

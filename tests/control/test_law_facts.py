@@ -205,3 +205,25 @@ def test_nine_hits_make_up_for_one_miss_in_ten():
     for tokens in [20.0, *[1.0] * 9]:  # 1 byte a token, below the quantile of 4; then 20 of them above
         state = token_budget.update(state, 0, 20.0, tokens, rule)
     assert float(state.quantile[0]) == pytest.approx(float(start.quantile[0]), rel=1e-12)
+
+
+def test_a_level_on_a_threshold_is_not_above_it_nor_on_its_margin_below():
+    """Thresholds of 1 and 2 s with margins of a quarter, and no memory: 1 s is still below, 0.75 s still above."""
+    rule = regime.detector(0.5, 2.0, 4.0, 0.25, 1.0, 1)
+    start, at_first = regime.update(regime.init(), 1.0, rule)
+    assert (int(at_first), float(start.seen)) == (0, 1.0)
+    higher, up = regime.update(start, 1.5, rule)
+    assert [int(up), *(int(regime.update(higher, s, rule)[1]) for s in (2.0, 0.75, 0.7, 2.1))] == [1, 1, 1, 0, 2]
+
+
+def test_a_sample_that_lands_on_the_threshold_does_not_count():
+    """Halves of what is left: 1/2, then 3/4 and 7/8."""
+    assert [float(regime.detection_samples(0.0, 1.0, t, 0.5)) for t in (0.5, 0.75, 0.8)] == [2.0, 3.0, 3.0]
+
+
+def test_a_response_of_no_bytes_or_endless_ones_teaches_nothing():
+    rule = token_budget.settings()
+    start = token_budget.init(1, rule)
+    for size in (0.0, math.inf):
+        after = token_budget.update(start, 0, size, 10.0, rule)
+        assert [np.asarray(a).tolist() for a in after] == [np.asarray(b).tolist() for b in start]

@@ -47,3 +47,37 @@ def test_four_cells_and_the_last_halved_down_to_the_longest():
     small = compress(eight, totals_count=4, outputs_count=1)
     np.testing.assert_allclose(small.weight_frac, [0.25, 0.25, 0.25, 0.125, 0.125])
     np.testing.assert_allclose(small.input_tokens, [1.5, 3.5, 5.5, 7.0, 8.0])
+
+
+TWO = Workload([100.0, 300.0], [10.0, 20.0], [0.5, 0.5])
+
+
+def test_squares_and_medians_of_two_requests():
+    """Means of 100^2 and 300^2, and of 10^2 and 20^2; half of all are reached at the smaller."""
+    both = whole(TWO)
+    assert (float(both.input_square), float(both.output_square)) == (5e4, 250.0)
+    assert (float(both.output_p50_tokens), float(both.input_p50_tokens)) == (10.0, 100.0)
+
+
+def test_a_hundred_classes_at_once_are_the_same_as_one():
+    many = between(TWO, np.zeros(100), np.full(100, 200.0))
+    assert many.output_p50_tokens.tolist() == [10.0] * 100
+
+
+def test_a_request_of_nothing_is_none_of_the_work_of_another():
+    with_nothing = Workload([0.0, 1.0], [0.0, 0.0], [0.5, 0.5])
+    assert float(between(with_nothing, 0.5, 9.0).work_frac) == 1.0
+
+
+def test_what_never_comes_is_not_the_longest():
+    never = Workload([1.0, 5.0], [1.0, 1.0], [1.0, 0.0])
+    assert float(whole(never).max_total_tokens) == 2.0
+    assert compress(never).input_tokens.tolist() == [1.0]
+
+
+def test_answers_of_one_total_are_halved_three_times():
+    """16 requests of 17 tokens: the shorter half of the answers, a quarter, an eighth, and the longest eighth."""
+    answers = np.arange(1.0, 17.0)
+    small = compress(Workload(17.0 - answers, answers, np.full(16, 1 / 16)), totals_count=1, outputs_count=1)
+    np.testing.assert_allclose(small.weight_frac, [0.5, 0.25, 0.125, 0.125])
+    np.testing.assert_allclose(small.output_tokens, [4.5, 10.5, 13.5, 15.5])

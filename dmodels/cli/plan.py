@@ -123,7 +123,7 @@ def _print(answer, changes) -> None:
         for pool in answer.best.pools:
             print(f"# {pool.stage.name}: {pool.instances} x")
             print(pool.command(answer.question.served_name, answer.question.engine))
-        print(f"# rate headroom {answer.headroom_frac:.1%}; {answer.points_count:,} points evaluated")
+        print(f"# rate headroom {plan_tables.headroom(answer)}; {answer.points_count:,} points evaluated")
     if answer.rejections:
         title, head, rows = plan_tables.rejections_table(answer.rejections)
         render.print_table(title, head, rows[:8])

@@ -10,7 +10,7 @@ from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
 from dmodels.studies.deployment import Deployment
 from dmodels.studies.memory_use import MemoryUse
-from dmodels.studies.plan import Plan
+from dmodels.studies.plan import GROWTH, Plan
 from dmodels.studies.rejections import Rejection
 from dmodels.studies.sensitivity import Change
 
@@ -138,7 +138,7 @@ def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
     refused = answer.priced.admitted.refused_frac
     base = recommended(answer).usd_per_hour
     rows = [
-        [c.what, f"x {c.factor:g}", c.usd_per_hour, _against(c, base),
+        [c.what, f"x {c.factor:g}", round(c.usd_per_hour, 2), _against(c, base),
          c.name + (f", {share(c.refused_frac)} refused" if c.refused_frac != refused else "")]
         for c in changes
     ]  # fmt: skip
@@ -229,6 +229,12 @@ def milliseconds(seconds: float) -> float:
 
 def _low(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
+
+
+def headroom(answer: Plan) -> str:
+    """How much the rate may grow before an SLO breaks, as far as it was looked for."""
+    least = "at least " if answer.headroom_frac > GROWTH[-1] - 1.0 - 1e-9 else ""
+    return f"{least}{answer.headroom_frac:.0%}"
 
 
 def _layouts(answer: Plan) -> str:

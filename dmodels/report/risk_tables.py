@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import math
 
+from dmodels.studies.deployment import Pool
 from dmodels.studies.plan import Plan
 from dmodels.studies.risks import Grown, Risks
 
-from .plan_tables import Table, milliseconds
+from .plan_tables import Table, headroom, milliseconds, recommended
 
 
 def sentences(answer: Plan, found: Risks) -> list[str]:
     """Saturation margin, burst, failure and stale telemetry, one sentence each."""
     first = found.first
     said = [
-        f"Saturation: the {first.pool.stage.name} pool runs at {first.operating_frac:.0%} of the rate at which it "
+        f"Saturation: {_named(answer, first.pool)} runs at {first.operating_frac:.0%} of the rate at which it "
         f"saturates, {'beyond' if first.operating_frac > first.knee_frac else 'before'} its knee at "
-        f"{first.knee_frac:.0%}; the rate may grow by {answer.headroom_frac:.1%} before an SLO breaks and by "
+        f"{first.knee_frac:.0%}; the rate may grow by {headroom(answer)} before an SLO breaks and by "
         f"{first.growth - 1.0:.0%} before queues grow without end."
     ]
     broken = next((grown for grown in found.bursts if not grown.keeps_slo), None)
     cv = float(answer.question.workload.arrival_cv)
     said.append(
         f"Burst: {'no burst asked about breaks' if broken is None else f'{broken.factor:g} times the rate breaks'} an "
-        f"SLO; arrivals are taken as Poisson at each instance (gaps of CV 1; this workload states {cv:.2g}), so plan "
+        f"SLO; arrivals are taken as Poisson at each instance (gaps of CV 1; this workload's: {cv:.2g}), so plan "
         "the rate of the busiest minutes, not the day's mean."
     )
     alone = [lost for lost in found.losses if lost.after is None]
     late = [lost for lost in found.losses if lost.after is not None and not lost.after.keeps_slo]
     if alone:
-        names = " and ".join(lost.pool.stage.name for lost in alone)
-        share = sum(lost.pool.request_share_frac for lost in alone if lost.pool.stage.role != "decode") or 1.0
+        names = " and ".join(f"{_named(answer, x.pool)} ({x.pool.request_share_frac:.0%} of requests)" for x in alone)
+        one = "is one instance" if len(alone) == 1 else "are one instance each"
         said.append(
-            f"Failure: {names} {'is' if len(alone) == 1 else 'are'} one instance; while it is down {min(share, 1):.0%} "
-            f"of the requests have no server; one more costs ${sum(x.spare_usd_per_hour for x in alone):,.2f}/h."
+            f"Failure: {names} {one}; while it is down nothing serves its requests; one more "
+            f"{'of each ' * (len(alone) > 1)}costs ${sum(x.spare_usd_per_hour for x in alone):,.2f}/h."
         )
     elif late:
-        names = " or ".join(lost.pool.stage.name for lost in late)
+        names = " or ".join(_named(answer, lost.pool) for lost in late)
         cost = sum(lost.spare_usd_per_hour for lost in late)
         said.append(f"Failure: losing one instance of {names} breaks an SLO; a spare for each costs ${cost:,.2f}/h.")
     else:
@@ -46,11 +47,16 @@ def sentences(answer: Plan, found: Risks) -> list[str]:
         said.append(
             f"Stale telemetry: the latencies hold for random routing, so without telemetry the plan stands; a router "
             f"that sends to whoever looked emptiest needs readings younger than {seconds(herd.herd_s)} "
-            f"({herd.pool.stage.name} pool), or it herds prompts onto one instance until TTFT breaks."
+            f"({_named(answer, herd.pool)}), or it herds prompts onto one instance until TTFT breaks."
         )
     else:
         said.append("Stale telemetry: no pool has a choice of instances, so no reading can mislead the router.")
     return said
+
+
+def _named(answer: Plan, pool: Pool) -> str:
+    """A pool in a sentence; where there is one only, it has no name."""
+    return f"the {pool.stage.name} pool" if len(recommended(answer).pools) > 1 else "the pool"
 
 
 def load_table(found: Risks) -> Table:

@@ -41,7 +41,7 @@ SUPPORT = (40, 6)
 #: The support is filled up to a multiple of this.
 _ROOM = 256
 #: Growth of the rate that the headroom is looked for in.
-_GROWTH = np.linspace(1.0, 2.22, 62)
+GROWTH = np.linspace(1.0, 2.22, 62)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _Sized(NamedTuple):
     """Every cell's smallest pool looked at from all sides, in one batch."""
 
     priced: Priced
-    at: Operating  # (cells, 2 + growths): as sized, with one instance less, and with the rate grown by `_GROWTH`
+    at: Operating  # (cells, 2 + growths): as sized, with one instance less, and with the rate grown by `GROWTH`
     low_instances: np.ndarray  # (cells,) with step times at the low end of their 80 % interval
     high_instances: np.ndarray
 
@@ -217,7 +217,7 @@ def _sized(priced: Priced) -> _Sized:
     count = np.where(np.isfinite(priced.instances), priced.instances, 1.0).reshape(-1, 1)
     at = sweep_instances(
         priced.cells,
-        np.concatenate([count, np.maximum(count - 1.0, 0.5), count / _GROWTH], 1),
+        np.concatenate([count, np.maximum(count - 1.0, 0.5), count / GROWTH], 1),
         priced.rate_rps,
         asked.engine,
     )
@@ -286,6 +286,6 @@ def _margins(sized: _Sized, scheme: Scheme, rows: tuple[int, ...]) -> tuple[floa
     for row, stage in zip(rows, scheme.stages, strict=True):
         flags = sized.at.flags[sized.priced.cell(row, stage)]
         broken = np.flatnonzero(flags[2:])
-        room = min(room, _GROWTH[broken[0] - 1] - 1.0 if broken.size else _GROWTH[-1] - 1.0)
+        room = min(room, GROWTH[broken[0] - 1] - 1.0 if broken.size else GROWTH[-1] - 1.0)
         survives &= flags[1] == 0 and sized.priced.instances[row, stage] > 1
     return float(room), bool(survives)

@@ -139,6 +139,16 @@ def test_a_cell_deviates_in_a_dozen_efficiencies_or_fewer():
     assert set(own) == set(hierarchy.CELL) and len(own) <= 12
 
 
+def test_a_build_without_a_number_is_known_by_its_month():
+    from dataclasses import replace
+
+    row = rows(1).rows[0]
+    dated = replace(row, source="measured=2025-11-10T00:00:00.000Z; wip=False")
+    for said, level in ((row, "release="), (dated, "release=vllm+2025-11"),
+                        (replace(dated, release="0.15.1"), "release=vllm+0.15.1")):  # fmt: skip
+        assert level in hierarchy.row_levels(said)
+
+
 def test_folds_hold_out_copies_together_and_every_row_once():
     table = rows(40)
     copies = table.rows + [_with(r, r.ttft_s, r.tpot_s) for r in table.rows[:10]]

@@ -33,7 +33,7 @@ from ..solvers.solution import Solution
 from .resource_game import Game
 from .resource_roots import ALIKE, MOST, optimum, scanned, unique
 
-__all__ = ["Game", "equilibrium", "explain", "social_optimum"]
+__all__ = ["Game", "equilibria", "equilibrium", "explain", "social_optimum"]
 
 BLOCK = 1024  # games solved together
 

@@ -10,13 +10,14 @@ from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import GIB, TFLOPS, unit_of
 
 from . import render
+from .options import Json, ShowPython
 
 
 def command(
     what: Annotated[str, typer.Argument(help="gpus, models, fabrics, workloads, a name, or a config.json")] = "",
     gpu_file: Annotated[str | None, typer.Option(help="your own GPUs and prices: CSV, TOML, JSON or YAML")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     from dmodels import catalog
 

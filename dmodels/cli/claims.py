@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from . import render
+from .options import Json, ShowPython
 
 #: The source tree, if this is one: pages are not part of the installed package.
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +24,8 @@ def command(
     name: Annotated[str, typer.Argument(metavar="[ID]", help="a claim, such as TB-1; without it, all are listed")] = "",
     verdict: Annotated[str, typer.Option(help="list only: proved, conditional or refuted")] = "",
     run: Annotated[bool, typer.Option(help="run the claim's page")] = True,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     from dmodels.catalog import ledger
 

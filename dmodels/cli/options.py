@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dmodels.core.errors import InputError
 from dmodels.core.units import parse
+
+#: Options that most commands have.
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+ShowPython = Annotated[bool, typer.Option("--show-python", help="print the library call instead")]
 
 
 def quantity(option: str, text: str, unit: str) -> float:

@@ -15,7 +15,7 @@ import typer
 from dmodels.core.errors import InputError
 
 from . import render
-from .options import quantity
+from .options import Json, ShowPython, quantity
 from .plan_inputs import PlanInputs, precision
 
 
@@ -51,8 +51,8 @@ def command(
     sensitivity: Annotated[bool, typer.Option(help="also vary one input at a time")] = True,
     verify: Annotated[bool, typer.Option(help="also simulate the best of each kind, request by request")] = False,
     out: Annotated[Path | None, typer.Option(help="write the report, one HTML page, to this file")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     degrees = {"tp": _degrees("tp", tp), "pp": _degrees("pp", pp)}
     limits = None if thresholds is None else tuple(_number("thresholds", x) for x in thresholds.split(","))

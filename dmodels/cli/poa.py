@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from .options import Json
+
 NAMES = ("below", "transition", "saturated")
 
 
@@ -27,7 +29,7 @@ def command(
     baseline: Annotated[str | None, typer.Option(help='TTFT P99 of the idle system, like "55 ms"')] = None,
     limit: Annotated[int, typer.Option(help="bad rows to show")] = 20,
     plot: Annotated[Path | None, typer.Option(help="write PoA-hat over time to this file")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    json: Json = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call")] = False,
 ) -> int:
     """Parse, analyse, show."""

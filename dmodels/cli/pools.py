@@ -9,7 +9,7 @@ import typer
 from dmodels.core.errors import InputError
 
 from . import render
-from .options import quantity
+from .options import Json, quantity
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
     repair: Annotated[
         bool, typer.Option(help="mend the trace: sort it, drop unreadable lines and empty requests")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    json: Json = False,
     show_python: Annotated[
         bool, typer.Option("--show-python", help="print the library call instead of running it")
     ] = False,

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from .options import Json, ShowPython
 from .plan import run
 from .plan_inputs import from_scenario
 
@@ -20,8 +21,8 @@ def command(
     out: Annotated[Path | None, typer.Option(help="the page's file [default: the scenario's name, .html]")] = None,
     sensitivity: Annotated[bool, typer.Option(help="also vary one input at a time")] = True,
     verify: Annotated[bool, typer.Option(help="also simulate the best of each kind, request by request")] = False,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     inputs = from_scenario(scenario)
     out = Path(scenario.with_suffix(".html").name) if out is None else out

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from .options import Json
+
 
 def command(
     requests: Annotated[int, typer.Option(help="concurrent requests")] = 64,
@@ -25,7 +27,7 @@ def command(
     tau: Annotated[float, typer.Option(help="temperature of the dynamo policy, in units of the cost range")] = 0.0,
     runs: Annotated[int, typer.Option(help="random draws per policy")] = 200,
     seed: Annotated[int, typer.Option(help="of the random draws")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    json: Json = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library call")] = False,
 ) -> int:
     """Parse, solve, show."""

@@ -14,7 +14,7 @@ import typer
 from dmodels.core.errors import InputError, unknown
 
 from . import render, simulate_cluster
-from .options import quantity
+from .options import Json, quantity
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
     precision: Annotated[float, typer.Option(help="half-width to reach, as a share of each value")] = 0.05,
     requests: Annotated[int | None, typer.Option(help="requests per replication, or of the trace")] = None,
     seed: Annotated[int, typer.Option(help="key of the random numbers")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    json: Json = False,
     show_python: Annotated[
         bool, typer.Option("--show-python", help="print the library call instead of running it")
     ] = False,

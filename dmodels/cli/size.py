@@ -10,6 +10,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.units import GIB
 
 from . import render
+from .options import Json, ShowPython
 
 
 def command(
@@ -27,8 +28,8 @@ def command(
     block_tokens: Annotated[int, typer.Option(help="tokens per KV block")] = 16,
     batched_tokens: Annotated[int, typer.Option(help="most tokens of one iteration (max_num_batched_tokens)")] = 8192,
     gpu_file: Annotated[str | None, typer.Option(help="your own GPUs and prices: CSV, TOML, JSON or YAML")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     _check(tp=tp, pp=pp, dp=dp, ep=ep, context=context, block_tokens=block_tokens, batched_tokens=batched_tokens)
     if not 0 < utilization <= 1:

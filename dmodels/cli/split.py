@@ -13,14 +13,14 @@ import typer
 from dmodels.core.errors import InputError
 
 from . import render
-from .options import check_suffix
+from .options import Json, ShowPython, check_suffix
 
 
 def command(
     scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/split.toml is one", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     if out is not None:
         check_suffix("out", out, ".png", ".svg", ".html")

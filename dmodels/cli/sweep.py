@@ -16,7 +16,7 @@ from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import UNITS, parse, unit_of
 
 from . import render
-from .options import check_suffix
+from .options import Json, ShowPython, check_suffix
 
 #: What a person types -> the argument that it means.
 AXES = {name: name for name in ("model", "gpu", "tp", "pp", "dp", "ep", "weights", "kv", "workload", "input_tokens",
@@ -39,8 +39,8 @@ def command(
         "cost_usd_per_mtoken"
     ),
     top: Annotated[int, typer.Option(help="rows of the table")] = 10,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call instead")] = False,
+    json: Json = False,
+    show_python: ShowPython = False,
 ) -> int:
     axes = _axes(axis)
     if plot is not None and plot not in _PLOTS:

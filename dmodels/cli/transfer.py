@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from . import render
+from .options import Json
 
 
 def command(
     scenario: Annotated[Path, typer.Argument(help="scenario file (TOML); an empty one is NetKV's cluster under RAG")],
     out: Annotated[Path | None, typer.Option(help="write the figures to this file (png, pdf or svg)")] = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    json: Json = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library calls instead")] = False,
 ) -> int:
     from dmodels.studies.transfer_scenario import TransferScenario

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from . import runner
 from .changes import Mutant, changed, functions, mutants
+from .equivalent import reason
 from .targets import TARGETS, WATCHED
 
 #: CPU seconds after which no further test is begun for one change: changed programs have to be compiled anew.
@@ -123,17 +124,18 @@ def _learn(work: Work, host: runner.Host, until: float) -> None:
 
 def _run(work: Work, host: runner.Host, modules: Iterable[str], every: int, until: float, again: bool) -> None:
     seen: dict[tuple[str, str], Seen] = defaultdict(Seen)
-    for module in modules:
-        wanted = [m for m in work.mutants(module)[::every] if _is_wanted(work.results.get(m.key), again)]
-        left = _run_op_by_op(work, host, module, wanted)
-        for mutant, passed in left:
-            if time.monotonic() > until:
+    for listed in (False, True):  # those that are listed as the same come last: no test is expected to end their run
+        for module in modules:
+            wanted = [m for m in work.mutants(module)[::every] if _is_wanted(work.results.get(m.key), again)]
+            wanted = [m for m in wanted if bool(reason(m)) == listed]
+            for mutant, passed in _run_op_by_op(work, host, module, wanted):
+                if time.monotonic() > until:
+                    work.save()
+                    return
+                since = work.results[mutant.key]["at"] if mutant.key in work.results else 0.0
+                work.note(mutant, _noticed(work, host, mutant, seen, since, passed))
                 work.save()
-                return
-            since = work.results[mutant.key]["at"] if mutant.key in work.results else 0.0
-            work.note(mutant, _noticed(work, host, mutant, seen, since, passed))
-            work.save()
-        print(f"{module} done", flush=True)
+            print(f"{module}: {len(wanted)} changes{' that are listed as the same' * listed}", flush=True)
 
 
 def _is_wanted(known: dict | None, again: bool) -> bool:

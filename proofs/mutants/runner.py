@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -124,7 +124,9 @@ class Host:
             outcomes.append(Outcome(names[len(outcomes)], limit_s(names[len(outcomes)]), True))
         return outcomes
 
-    def run_in_turn(self, changes: Sequence[tuple[list[str], Callable[[], Callable[[], None]]]], limit_s: float):
+    def run_in_turn(
+        self, changes: Sequence[tuple[list[str], Callable[[], Callable[[], None]]]], limit_s: float
+    ) -> Iterator[str | None]:
         """For each of (tests, what makes a change and returns what undoes it): the first test that fails, "" or None.
 
         Tests are to be `OP_BY_OP`. None: they took longer than `limit_s`, and the next change gets a new child.
@@ -138,7 +140,9 @@ class Host:
                     done += 1
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             if code > 0:
-                raise SystemExit(f"the change could not be made, or pytest failed: {changes[done][0]}")
+                raise SystemExit(
+                    f"a change could not be made, or left a trace: {[names for names, _ in changes[done:]][:1]}"
+                )
             if code < 0:
                 yield None
                 done += 1
@@ -184,6 +188,10 @@ class Host:
             undo = change()
             out.write(json.dumps(next((name for name in names if self._fails(name)), "")) + "\n")
             undo()
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        for name in {name for names, _ in changes for name in names}:
+            if self._fails(name):
+                raise AssertionError(f"{name} fails without a change: what it was asked before left a trace")
 
     def _fails(self, name: str, following: str | None = None) -> bool:
         item, after = self.items[name], self.items[following] if following else None

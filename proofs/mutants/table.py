@@ -68,9 +68,10 @@ def markdown(found: list[Row]) -> str:
         "# Mutation check",
         "",
         "Made by `python -m proofs.mutants` (`make mutants`). Each change is of one sign, operator, inequality, "
-        "constant, exponent or choice of one shipped formula; the tests that enter this formula then run, the "
-        f"cheapest first, up to the first that fails or until {SPEND_S:g} CPU-seconds are spent. Changes that compute "
-        "the same are listed with the reason, and not counted.",
+        "constant, exponent or choice of one shipped formula; the tests that enter this formula then run, first those "
+        "that compile nothing, then those that catch most per second, up to the first that fails or until "
+        f"{SPEND_S:g} CPU-seconds are spent. Changes that compute the same are listed with the reason, and not "
+        "counted.",
         "",
         f"**{total('caught'):,} of {total('ran') - same:,} changes caught: {share:.1%}.** "
         f"{total('ran'):,} of the {total('changes'):,} possible changes were run (all of a module, or every n-th), "

@@ -61,8 +61,14 @@ TARGETS = (
     "control/token_budget_bounds",
     "control/token_budget_threshold",
 )
-#: Folders and files of tests that are watched. What is about searches only (placements) would notice nothing.
+#: Folders and files of tests that are watched: of the pages on routing and placement those that enter a target. What is
+#: about searches only would notice nothing.
 WATCHED = (
     "tests/test_docstrings.py", "tests/models", "tests/control", "tests/core", "tests/games",
     *(f"proofs/{about}" for about in ("token_budget", "token_budget_control", "netkv", "phasor", "papers", "resource")),
+    *(f"proofs/routing/prop_{claim}.py" for claim in (
+        "cb", "e1", "e10", "e2", "naor", "new1", "new14", "new18", "new27", "new3", "new4", "new6", "np", "p32o", "p42",
+        "p42c", "p43", "r3",
+    )),
+    *(f"proofs/placement/prop_{claim}.py" for claim in ("c", "new24", "p23", "p5_externality", "p5_leader")),
 )  # fmt: skip

@@ -13,6 +13,7 @@ from dmodels.models.che import characteristic_time, eviction_externality, shuffl
 from dmodels.models.stalls import stalled_tpot_s
 
 
+@pytest.mark.usefixtures("op_by_op")
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize("shape", [2.0, 8.0])
 def test_one_class_of_answers_is_a_gamma(q, shape):
@@ -21,6 +22,7 @@ def test_one_class_of_answers_is_a_gamma(q, shape):
     assert float(got) == pytest.approx(0.02 + stats.gamma(shape, scale=1 / shape).ppf(q) / 10, rel=0.02)
 
 
+@pytest.mark.usefixtures("op_by_op")
 @pytest.mark.parametrize("q", [0.6, 0.9, 0.98])
 def test_two_classes_are_solved_for(q):
     """Wilson and Hilferty's normals, with the normal distribution itself."""
@@ -33,6 +35,7 @@ def test_two_classes_are_solved_for(q):
     assert float(got) == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.usefixtures("op_by_op")
 @pytest.mark.parametrize("q", [0.02, 0.6, 0.9, 0.98])
 def test_the_mixture_of_logistic_tails_is_solved_to_seven_digits(q):
     mean, shape, gaps, weight = np.array([0.5, 2.0]), np.array([3.0, 9.0]), np.array([2.0, 20.0]), np.array([0.3, 0.7])

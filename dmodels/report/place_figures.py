@@ -121,7 +121,7 @@ def pooled(answer: Place, axes: Axes) -> None:
     for at, row in enumerate(answer.pooled):
         axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2)
     axes.annotate("no placement\nis faster", (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6), (0, -3),
-                  textcoords="offset points", va="top", fontsize=style.SMALL)  # fmt: skip
+                  textcoords="offset points", va="top", fontsize=style.SMALL, color=style.INK)  # fmt: skip
     axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
     axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below
     axes.margins(x=0.35)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from dmodels.core.errors import InputError
 from dmodels.design.select import feasible, pareto_mask
@@ -64,11 +65,13 @@ def heatmap(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None =
     x, y = names
     best = _over(ds, output, [y, x])
     most = np.nanmax(best) / max(np.nanmin(best), 1e-300) if np.isfinite(best).any() else 1.0
-    ax.set_facecolor("0.92")
-    ax.patch.set(hatch="////", edgecolor="0.75")
+    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, facecolor=style.FILL, edgecolor=style.SOFT,
+                           hatch="////", linewidth=0, zorder=0))  # fmt: skip
     scale = "log" if most > 30 and np.nanmin(best) > 0 else "linear"
     drawn = ax.pcolormesh(np.arange(best.shape[1] + 1), np.arange(best.shape[0] + 1), best, cmap="viridis", norm=scale)
-    ax.figure.colorbar(drawn, ax=ax, label=label(ds, output))
+    bar = ax.figure.colorbar(drawn, ax=ax, label=label(ds, output))
+    style.tidy(bar.ax).grid(False)
+    bar.outline.set_edgecolor(style.SOFT)
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         values = ds[name].values if name in ds.coords else np.arange(ds.sizes[name])
         places = np.unique(np.linspace(0, len(values) - 1, min(len(values), 8)).astype(int))

@@ -92,11 +92,9 @@ def pools_table(answer: Plan) -> Table:
         rows.append(["together", "100.0%", sum(x.instances for x in best.pools), "", best.gpus,
                      round(best.usd_per_hour, 2), round(best.usd_per_year), f"{milliseconds(best.ttft_s):,g}",
                      f"{milliseconds(best.tpot_s):,g}", "", "", ""])  # fmt: skip
-    return (
-        "Recommended pools; latencies with their 80 % interval; in flight and slots are requests per instance",
-        head,
-        rows,
-    )
+    shares = "; requests are shares of those served" if answer.priced.admitted.refused_frac else ""
+    title = "Recommended pools; latencies with their 80 % interval; in flight and slots are requests per instance"
+    return title + shares, head, rows
 
 
 def memory_table(uses: Sequence[MemoryUse]) -> Table:

@@ -200,3 +200,8 @@ def test_where_the_context_takes_no_request_nothing_is_planned(short_config, tmp
     text, page = capsys.readouterr().out, (tmp_path / "plan.html").read_text(encoding="utf-8")
     for shown in (text, page):
         assert "a model with a longer context" in shown and "nothing is left to serve" in shown
+
+
+def test_flags_of_another_engine_are_named(capsys):
+    assert main([*SMALL, "--backend", "sglang", "--no-split", "--no-sensitivity"]) == 0
+    assert "--context-length" in capsys.readouterr().out

@@ -78,4 +78,4 @@ def test_reasons_are_about_changes_that_exist():
     everything = [m for t in TARGETS for m in mutants(t, (ROOT / "dmodels" / f"{t}.py").read_text(encoding="utf-8"))]
     meant = {(m.module, m.function, m.before, m.after, m.occurrence) for m in everything if reason(m)}
     assert meant == {entry[:-1] for entry in SAME} and all(entry[-1] for entry in SAME)
-    assert len(meant) == len(SAME) <= 0.05 * len(everything)
+    assert len(meant) == len(SAME) <= 0.08 * len(everything)

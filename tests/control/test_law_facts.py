@@ -23,6 +23,7 @@ def test_a_right_cold_start_needs_no_responses():
 
 def test_quantile_slack_of_ratios_from_one_to_six():
     assert float(bounds.quantile_slack(10_000.0, 1.0, 6.0)) == pytest.approx((math.log(6) + 0.1) / 500, rel=1e-12)
+    assert float(bounds.quantile_slack(10_000.0, 2.0, 6.0)) == pytest.approx((math.log(3) + 0.1) / 500, rel=1e-12)
 
 
 def test_a_step_that_ends_on_the_threshold_is_never_seen():
@@ -227,3 +228,18 @@ def test_a_response_of_no_bytes_or_endless_ones_teaches_nothing():
     for size in (0.0, math.inf):
         after = token_budget.update(start, 0, size, 10.0, rule)
         assert [np.asarray(a).tolist() for a in after] == [np.asarray(b).tolist() for b in start]
+
+
+def test_a_ratio_on_the_quantile_raises_it():
+    rule = token_budget.settings(miss_frac=0.1, step=0.05)
+    start = token_budget.init(1, rule)._replace(quantile=np.array([4.0]))
+    start = type(start)(*map(jnp.asarray, start))
+    on, below = (float(token_budget.update(start, 0, size, 16.0, rule).quantile[0]) for size in (64.0, 63.0))
+    assert below < 4.0 < on
+
+
+def test_a_request_spills_to_the_pool_with_the_least_waiting_for_its_limit():
+    """One waiting of one allowed is worse than three of four."""
+    where = token_budget.pools([10.0, 20.0, 30.0], [100.0, 200.0, 300.0], [2.0, 1.0, 4.0])
+    assert int(token_budget.dispatch(5.0, jnp.array([9.0, 1.0, 3.0]), where).pool) == 2
+    assert int(token_budget.dispatch(5.0, jnp.array([9.0, 0.0, 3.0]), where).pool) == 1

@@ -85,3 +85,10 @@ def test_the_game_of_a_model_reads_its_rooflines():
     )
     times = np.array([float(prefill_s(model, gpu, two, tokens)) for tokens in (300.0, 3000.0)])
     assert float(mixed.prefill.service_scv) == pytest.approx(times.var() / times.mean() ** 2)
+
+
+def test_a_prompt_that_is_all_in_the_cache_takes_what_one_token_takes():
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14)
+    two = Parallel(2.0)
+    game = serving_game(model, gpu, Workload([600.0], [200.0], [1.0], [600.0]), SLO(1.0, 0.05), 16.0, two, two)
+    assert float(game.prefill.service_s) == pytest.approx(float(prefill_s(model, gpu, two, 1.0)), rel=1e-12)

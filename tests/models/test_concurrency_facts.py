@@ -12,9 +12,11 @@ from dmodels.core.model import Model
 from dmodels.models.concurrency import (
     Footprint,
     concurrent_sequences,
+    footprint,
     occupancy_bytes,
     out_of_domain,
     sequences_by_bernstein,
+    sequences_that_fit,
 )
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
@@ -62,3 +64,45 @@ def test_bernsteins_count_is_the_largest_that_passes(sd, budget):
 
 def test_a_budget_that_no_deviation_fits_holds_nobody():
     assert float(sequences_by_bernstein(1.0, Footprint(10.0, 2.0, 14.0), 0.99)) == 0.0
+
+
+def test_a_long_tail_of_footprints_is_counted_at_its_third():
+    """Bernstein at c = 190: c l/3 of room is lost twice over."""
+    one, tail = Footprint(10.0, 2.0, 200.0), -math.log(0.01)
+    c = 190 * tail / 3
+    most = lambda n: n * 10.0 + c + math.sqrt(c**2 + 2 * n * 4.0 * tail)
+    n = float(sequences_by_bernstein(5e3, one, 0.99))
+    assert most(n) <= 5e3 < most(n + 1)
+
+
+def test_one_token_is_a_context_and_half_a_token_is_none():
+    flags = [int(concurrent_sequences(MODEL, GPU_80, tokens).flags) for tokens in (1.0, 0.5)]
+    assert flags == [0, Flag.OUT_OF_DOMAIN]
+
+
+def test_what_is_left_of_the_budget():
+    found = concurrent_sequences(MODEL, GPU_80, 1000.0, dp=2)
+    left = float(found.budget_bytes - found.slots_count / 2 * found.sequence_bytes)
+    assert float(found.free_bytes) == pytest.approx(left) and 0 <= left < float(found.sequence_bytes)
+
+
+def test_sequences_of_no_bytes_are_not_counted():
+    assert float(sequences_that_fit(1e9, 0.0)) == 0.0
+
+
+def test_one_head_stays_whole_and_one_gpu_holds_any_number():
+    asked = lambda heads, tp: bool(out_of_domain(MODEL.replace(n_q_heads=heads), Parallel(tp)))
+    assert [asked(1.0, 2.0), asked(7.0, 1.0), asked(0.0, 2.0)] == [True, False, False]
+
+
+def test_sequences_within_one_block_are_all_alike():
+    """Blocks of 4,096 tokens: 10 layers of 2 x 8 x 64 in 2 bytes."""
+    one = footprint(MODEL, [10.0, 900.0], [100.0, 700.0], block_tokens=4096)
+    block = 4096 * 10 * 2 * 8 * 64 * 2
+    assert [float(v) for v in (one.mean_bytes, one.sd_bytes, one.max_bytes, one.skewness)] == [block, 0.0, block, 0.0]
+
+
+def test_the_largest_is_one_that_is_seen():
+    """100,000 tokens that are never asked for do not count."""
+    at = lambda inputs, outputs, weights: float(footprint(MODEL, inputs, outputs, weights, block_tokens=1).max_bytes)
+    assert at([10.0, 1e5], [100.0, 100.0], [1.0, 0.0]) == at([10.0], [100.0], [1.0]) == 110 * 10 * 2 * 8 * 64 * 2

@@ -116,6 +116,7 @@ STATISTICS = {
 }
 #: Choices of this toolkit, as its documentation states them.
 OURS = {
+    "games/queueing:serving_game": {"prefill_weight": 1, "decode_weight": 1, "window_s": 30},
     "models/energy:best_clock_frac": {"low_frac": 0.3},
     "models/energy:energy_usd_per_hour": {"pue": 1.2},
     "models/energy:usd_per_mtoken_with_energy": {"pue": 1.2},

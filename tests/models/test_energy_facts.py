@@ -8,7 +8,7 @@ import math
 import pytest
 
 from dmodels.core.hardware import SLO
-from dmodels.models.energy import Power
+from dmodels.models.energy import Power, decode_joules_per_token, step_s
 from dmodels.models.energy_split import Load, best_split, split_metrics
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
@@ -53,3 +53,10 @@ def test_one_worker_of_each_kind_is_enough_for_little_and_the_parts_add_up():
     parts = found.certificate["prefill_w"][1] + found.certificate["decode_w"][1]
     assert float(parts) == pytest.approx(found.value["watts_w"])
     assert inspect.signature(best_split).parameters["clocks"].default == (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def test_half_the_clock_doubles_the_part_that_scales_with_it():
+    """0.01 s of memory and 0.02 s of compute; 40 W idle and 60 W more at the full clock, an eighth of it at half."""
+    assert float(step_s(0.01, 0.02, 0.5)) == pytest.approx(0.05)
+    joules = decode_joules_per_token(POWER, 4.0, 0.008, 0.001, 0.5, 0.25)
+    assert float(joules) == pytest.approx((40 + 60 / 8) * (0.75 * 0.012 + 2 * 0.25 * 0.012) / 4)

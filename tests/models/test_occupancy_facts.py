@@ -17,14 +17,14 @@ TIMES = np.array([0.02, 0.05, 0.03])
 WORK, SCV = 40.0, 0.5
 
 
-def chain(arrival_rps):
+def chain(arrival_rps, work=WORK):
     """(p_0, p_1, p_2, those who wait, mean wait of one who does): with n in flight, n/(E t(n)) leave a second."""
-    x = arrival_rps * WORK
+    x = arrival_rps * work
     p = np.cumprod([1.0, x * 0.02, x * 0.05 / 2, x * 0.03 / 3])
     load = x * 0.03 / 3
     waits = p[3] / (1 - load)  # p_3 + p_4 + ...
     total = p[:3].sum() + waits
-    return *(p[:3] / total), waits / total, WORK * 0.03 / 3 / (1 - load) * (1 + SCV) / 2
+    return *(p[:3] / total), waits / total, work * 0.03 / 3 / (1 - load) * (1 + SCV) / 2
 
 
 @pytest.mark.parametrize("arrival_rps", [0.3, 1.5, 2.4])
@@ -45,10 +45,20 @@ def test_at_and_above_capacity_everyone_waits_for_ever():
         assert float(ttft_quantile_s(0.9, arrival_rps, WORK, TIMES, SCV)) == math.inf
 
 
-@pytest.mark.parametrize("arrival_rps", [0.3, 2.4])
-def test_first_tokens_are_late_by_the_states_they_find(arrival_rps):
-    """Who finds n takes (u + F) t(n + 1), u uniform; who waits takes F t(3) more than an exponential wait."""
-    *below, waits, theta = chain(arrival_rps)
+def test_seven_hundred_of_a_thousand_slots_are_busy():
+    """States of weights up to e^700: Poisson about the load."""
+    found = occupancy(700.0, 100.0, np.full(1000, 0.01))
+    assert float(found.in_flight_count) == pytest.approx(700.0) and 0 < float(found.wait_probability) < 1e-20
+
+
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+@pytest.mark.parametrize(("arrival_rps", "work"), [(0.3, WORK), (2.4, WORK), (1.0, 2.0)])
+def test_first_tokens_are_late_by_the_states_they_find(arrival_rps, work, unit):
+    """Who finds n takes (u + F) t(n + 1), u uniform; who waits takes F t(3) more than an exponential wait.
+
+    Also where everything takes a thousand times as long.
+    """
+    *below, waits, theta = chain(arrival_rps, work)
     first = 1.5
 
     def late(t):
@@ -58,7 +68,8 @@ def test_first_tokens_are_late_by_the_states_they_find(arrival_rps):
     q = np.array([0.05, 0.3, 0.6, 0.9, 0.99, 0.999])
     expected = [optimize.brentq(lambda t, q=q: late(t) - 1 + q, 0.0, 99.0, xtol=1e-15) for q in q]
     rates, times = np.full(len(q), arrival_rps), np.broadcast_to(TIMES, (len(q), 3))
-    np.testing.assert_allclose(ttft_quantile_s(q, rates, WORK, times, SCV, first), expected, rtol=1e-9)
+    got = ttft_quantile_s(q, rates / unit, work, times * unit, SCV, first)
+    np.testing.assert_allclose(got / unit, expected, rtol=1e-9)
 
 
 def test_lengths_are_geometric_and_a_prompt_takes_an_iteration_unless_said():

@@ -68,6 +68,12 @@ def slot_wait(requests, slots, ranks):
     return deviation * (z * stats.norm.cdf(z) + stats.norm.pdf(z)) / slots
 
 
+def test_where_hardly_anyone_is_sent_hardly_anyone_waits():
+    for requests in (0.5, -3.0):
+        found = latency_serving._slot_wait(requests, 1.0, 4.0, Efficiency())
+        assert float(found) == pytest.approx(slot_wait(requests, 1.0, 4.0), rel=1e-9, abs=1e-30)
+
+
 def one_instance(tp, pp, dp, isl, osl, clients, drafts=0.0, batch=math.inf, poll=0.0):
     """(TTFT, TPOT, decoding, slots, tokens a second)."""
     context = isl + osl / 2
@@ -96,6 +102,7 @@ def one_instance(tp, pp, dp, isl, osl, clients, drafts=0.0, batch=math.inf, poll
         (4.0, 1.0, 1.0, 300.0, 200.0, 60.0, 0.0, 40.0, 5.0),
         (8.0, 1.0, 4.0, 9000.0, 50.0, 130.0, 0.0, 30.0),
         (4.0, 1.0, 1.0, 3000.0, 50.0, 1.0),
+        (4.0, 1.0, 1.0, 300.0, 200.0, 8.0, 0.0, 1.0),
     ],
 )
 def test_one_instance_serves_its_clients(case):
@@ -154,6 +161,8 @@ def cache_read(tokens, tp):
         ((4.0, 1.0), 0.0, (4.0, 2.0), 2.0, 300.0, 200.0, 160.0, 0.0, 30.0),
         ((4.0, 2.0), 0.0, (8.0, 1.0), 1.0, 9000.0, 300.0, 3.0),
         ((4.0, 1.0), 1.0, (8.0, 1.0), 2.0, 5000.0, 20.0, 400.0, 0.0, 100.0),
+        ((4.0, 1.0), 1.0, (8.0, 1.0), 2.0, 500.0, 20.0, 40.0, 0.0, 1.0),
+        ((4.0, 1.0), 0.0, (8.0, 1.0), 1.0, 9000.0, 20.0, 130.0, 2.0),
     ],
 )
 def test_prefill_and_decode_apart(case):

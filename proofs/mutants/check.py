@@ -155,9 +155,9 @@ def _run_op_by_op(work: Work, host: runner.Host, module: str, wanted: list[Mutan
     for mutant, names, by in zip(wanted, asked, host.run_in_turn(changes, OP_BY_OP_S), strict=True):
         if by:
             work.note(mutant, by)
+            work.save()
         else:
             left.append((mutant, set(names) if by == "" else set()))
-    work.save()
     return left
 
 

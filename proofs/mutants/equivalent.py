@@ -199,7 +199,6 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("models/workload", "between", "last > first", "last >= first", 0, "an empty class has no mass"),
     ("models/workload", "between", "mass > 0", "mass >= 0", 0, "the means of an empty class are 0/1"),
     ("models/workload", "between", "mass > 0", "mass >= 0", 1, "guards lanes that are not taken"),
-    ("models/workload", "_cells", "len(values) > 1", "len(values) >= 1", 0, "one value lies in one cell"),
     ("models/workload", "_class_quantiles", "64", "65", 1, "one class in 65 is worked out twice"),
     ("models/workload", "_class_quantiles", "t <= highs[part, None]", "t < highs[part, None]", 0,
      "the bound is a little more than the length that it names"),
@@ -280,6 +279,20 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("control/token_budget_bounds", "responses_to", "1.0", "2.0", 1, "without a gap: no responses either way"),
     ("models/latency_serving", "serve", "0", "1", 0, "the number of the round, which none reads"),
     ("models/latency_serving", "_steps", "0.0", "1.0", 1, "what a prompt of no tokens attends to"),
+    ("control/phasor_flow", "init", "p + d", "p - d", 0, "only its shape is read"),
+    ("control/planner_stability", "simulate", "t >= delay", "t > delay", 0, "the signal begins at 0"),
+    ("models/weights", "weight_bytes", "0", "1", 0, "no model weighs a byte"),
+    ("models/weights", "weight_bytes_per_gpu", "0", "1", 0, "no model weighs a byte"),
+    ("models/weights", "weight_bytes_per_gpu", "0", "1", 1, "no model weighs a byte"),
+    ("games/anarchy_bounds", "polynomial_weighted", "2.0", "3.0", 0, "a bracket that is longer than needed"),
+    ("games/anarchy_bounds", "polynomial_weighted", "2.0", "3.0", 1, "a bracket that is longer than needed"),
+    ("games/anarchy_bounds", "polynomial_weighted", "200", "201", 0, "the bisection ended long before"),
+    ("games/anarchy_bounds", "polynomial_weighted", "(degree + 1) * math.log(middle) < degree * math.log(middle + 1)",
+     "(degree + 1) * math.log(middle) <= degree * math.log(middle + 1)", 0, "one float of a bisection"),
+    ("games/queueing", "PrefillQueue.__call__", "2.0 * load", "2.0 / load", 0, "servers in lanes that are not taken"),
+    ("games/queueing", "PrefillQueue.__call__", "2.0", "3.0", 0, "servers in lanes that are not taken"),
+    ("games/queueing", "PrefillQueue.__call__", "1.0", "2.0", 0, "stands in for a time in lanes that are not taken"),
+    ("games/queueing", "DecodeBatch.handed_over_frac", "1.0", "2.0", 1, "a share that is at most 1 already"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -243,3 +243,20 @@ def test_a_request_spills_to_the_pool_with_the_least_waiting_for_its_limit():
     where = token_budget.pools([10.0, 20.0, 30.0], [100.0, 200.0, 300.0], [2.0, 1.0, 4.0])
     assert int(token_budget.dispatch(5.0, jnp.array([9.0, 1.0, 3.0]), where).pool) == 2
     assert int(token_budget.dispatch(5.0, jnp.array([9.0, 0.0, 3.0]), where).pool) == 1
+
+
+def test_a_planner_of_a_full_system_is_never_stable():
+    for leak in (1.0, 1.5):
+        assert tuple(planner_stability.limit(leak)) == (0.0, math.inf)
+
+
+def test_the_relay_swings_by_its_describing_function():
+    """4 kappa/(pi A) = 1/2."""
+    assert float(planner_stability.relay_cycle(0.3, 0.5)[2]) == pytest.approx(2.4 / math.pi)
+
+
+def test_a_cycle_is_counted_between_upward_crossings_of_its_mean():
+    """The second half: 0, 2 and 5 are the last below; twice; once."""
+    measured = lambda *x: planner_stability.measured_cycle(np.array([9.0] * len(x) + [*x]), np.zeros(2 * len(x)), 1.0)
+    assert measured(0.0, 1.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0)[:2] == (2.5, 0.5)
+    assert measured(0.0, 1.0, 0.0, 1.0)[0] == 2.0 and measured(0.0, 0.0, 1.0, 1.0)[0] == math.inf

@@ -92,3 +92,25 @@ def test_a_prompt_that_is_all_in_the_cache_takes_what_one_token_takes():
     two = Parallel(2.0)
     game = serving_game(model, gpu, Workload([600.0], [200.0], [1.0], [600.0]), SLO(1.0, 0.05), 16.0, two, two)
     assert float(game.prefill.service_s) == pytest.approx(float(prefill_s(model, gpu, two, 1.0)), rel=1e-12)
+
+
+def test_servers_that_are_just_kept_busy_are_late_and_clockwork_never_is():
+    """Load 1/2 on half a server; arrivals and prompts to the second, which the SLO just allows."""
+    assert float(PrefillQueue(1.0, 0.5, 0.0, 0.5, 1.0)(1.0)) == 1.0
+    assert float(PrefillQueue(1.0, 0.5, 0.0, 0.5, 0.5, arrival_scv=0.0)(2.0)) == 0.0
+
+
+def test_arrivals_vary_by_a_hundredth_at_least_and_capacity_is_gpus_times_rate():
+    clockwork = BATCH.replace(arrival_scv=0.0)
+    arrivals = stats.norm(60.0, math.sqrt(0.6))
+    kept = integrate.quad(lambda a: min(a, 60.0) * arrivals.pdf(a), 50, 70, points=[60.0])[0]
+    assert float(clockwork.handed_over_frac(2.0)) == pytest.approx(kept / 60, rel=1e-6)
+    twice = BATCH.replace(prefill_rps_per_gpu=2.0)
+    assert float(twice.handed_over_frac(1.0)) == pytest.approx(float(BATCH.handed_over_frac(2.0)))
+
+
+def test_a_batch_of_one_is_a_batch():
+    """0.2/0.99 in flight where one may be."""
+    mean = 0.2 / 0.99
+    late = stats.norm.cdf((mean - 1 - 0.5) / math.sqrt(mean))
+    assert float(BATCH.replace(slots_count=1.0)(4.0, 99.0)) == pytest.approx(late, rel=1e-6)

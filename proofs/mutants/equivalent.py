@@ -293,6 +293,7 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("games/queueing", "PrefillQueue.__call__", "2.0", "3.0", 0, "servers in lanes that are not taken"),
     ("games/queueing", "PrefillQueue.__call__", "1.0", "2.0", 0, "stands in for a time in lanes that are not taken"),
     ("games/queueing", "DecodeBatch.handed_over_frac", "1.0", "2.0", 1, "a share that is at most 1 already"),
+    ("models/weights", "weight_bytes_per_gpu", "1.0", "2.0", 0, "the divisor in lanes that are not taken"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

@@ -18,6 +18,7 @@ from dmodels.models.concurrency import (
     sequences_by_bernstein,
     sequences_that_fit,
 )
+from dmodels.models.weights import activation_bytes
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 
@@ -106,3 +107,12 @@ def test_the_largest_is_one_that_is_seen():
     """100,000 tokens that are never asked for do not count."""
     at = lambda inputs, outputs, weights: float(footprint(MODEL, inputs, outputs, weights, block_tokens=1).max_bytes)
     assert at([10.0, 1e5], [100.0, 100.0], [1.0, 0.0]) == at([10.0], [100.0], [1.0]) == 110 * 10 * 2 * 8 * 64 * 2
+
+
+def test_the_widest_row_of_a_step():
+    """100 tokens in 2 bytes: three rows of 1,000, and 8 heads of 288 with a latent of 512; or 4 heads with K and V."""
+    latent = Model(1, n_mla_layers=1, n_q_heads=16, hidden_size=1000, kv_lora_rank=512, qk_nope_head_dim=128,
+                   qk_rope_head_dim=64, v_head_dim=96)  # fmt: skip
+    assert float(activation_bytes(latent, 2.0, 100.0, 0.0)) == 200 * (3000 + 8 * 288 + 512)
+    plain = Model(1, 4, 64, n_q_heads=16, hidden_size=1000)
+    assert float(activation_bytes(plain, 4.0, 100.0, 0.0)) == 200 * (3000 + (4 + 2) * 64)

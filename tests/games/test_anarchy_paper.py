@@ -75,12 +75,20 @@ RECOMPUTED = {
     ),
     "spread_b": lambda: column("table6", "printed_poa_hat", panel="b_340b_c128").mean(),
     "spread_c": lambda: column("table6", "printed_poa_hat", panel="c_70b_c128").mean(),
-    "poa_ratio_70b": lambda: cell("table8", "printed_poa_hat", "static") / cell("table8", "printed_poa_hat",
-    "adaptive"), "ttft_ratio_340b": lambda: cell("table7", "ttft_p99_s", "static") / cell("table7", "ttft_p99_s",
-    "adaptive"), "throughput_cost_340b": lambda: 1 - cell("table7", "printed_rps", "adaptive") / cell("table7",
-    "printed_rps", "static"), "throughput_cost_70b": lambda: 1 - cell("table8", "printed_rps", "adaptive") /
-    cell("table8", "printed_rps", "static"), "ci_low_70b": lambda: cell("table8", "ttft_p99_s", "static")
-    - stats.t.ppf(0.975, 2) * cell("table8", "ttft_std", "static") / np.sqrt(3),
+    "poa_ratio_70b": lambda: (
+        cell("table8", "printed_poa_hat", "static") / cell("table8", "printed_poa_hat", "adaptive")
+    ),
+    "ttft_ratio_340b": lambda: cell("table7", "ttft_p99_s", "static") / cell("table7", "ttft_p99_s", "adaptive"),
+    "throughput_cost_340b": lambda: (
+        1 - cell("table7", "printed_rps", "adaptive") / cell("table7", "printed_rps", "static")
+    ),
+    "throughput_cost_70b": lambda: (
+        1 - cell("table8", "printed_rps", "adaptive") / cell("table8", "printed_rps", "static")
+    ),
+    "ci_low_70b": lambda: (
+        cell("table8", "ttft_p99_s", "static")
+        - stats.t.ppf(0.975, 2) * cell("table8", "ttft_std", "static") / np.sqrt(3)
+    ),
     "little_static": lambda: 128 / cell("table7", "printed_rps", "static"),
     "little_adaptive": lambda: 128 / cell("table7", "printed_rps", "adaptive"),
     "orders_of_magnitude": lambda: np.log10(19 / 1.08),

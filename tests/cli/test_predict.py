@@ -96,3 +96,16 @@ def test_a_refit_lowers_the_error_and_its_calibration_predicts(capsys, write, tm
     _, out, _ = run(capsys, "predict", path, "--calibration", str(calibration))
     now = float(next(csv.DictReader(io.StringIO(out)))["tpot_ms"])
     assert now == pytest.approx(1.4 * float(told["r11"]["tpot_ms"]), rel=0.1)
+
+
+def test_the_table_of_a_fit_names_every_efficiency_and_machine_whole(capsys, write, monkeypatch):
+    from dmodels.models.latency import Efficiency
+
+    monkeypatch.setenv("COLUMNS", "120")
+    path = write(*(line(f"{gpu} {b}", system=gpu, batch=b, ttft=60 * b**0.3, tpot=8 * b**0.2)
+                   for gpu in ("h200_sxm", "h100_sxm") for b in (1, 8, 64)))  # fmt: skip
+    code, out, _ = run(capsys, "fit", path, "--steps", "1")
+    assert code == 0
+    for name in (*Efficiency.__dataclass_fields__, "h200_sxm vllm fp8", "h100_sxm vllm fp8"):
+        assert name in out
+    assert max(len(row) for row in out.splitlines()) <= 120

@@ -78,7 +78,7 @@ def singleton_price(f: Real) -> np.ndarray:
         later, at = safe[..., o:], safe[..., o - 1 : o]
         share = np.where(later > 0, o * (later - at) / np.where(later > 0, n[o:] * later, 1.0), 0.0)
         beta = np.maximum(beta, share.max((-2, -1)))
-    return np.where(ok, 1.0 / (1.0 - np.minimum(beta, 1.0 - 1e-15)), np.inf)
+    return np.where(ok, 1.0 / (1.0 - beta), np.inf)  # beta is at most 1 - 1/K
 
 
 def identical_workers_price(latency_s: Real, omega: Real) -> Real:

@@ -67,11 +67,14 @@ def best_split(load: Load, powers: tuple[Power, Power], slo: SLO, most_gpus: int
     """The split of least watts with at most `most_gpus` (exactly `workers`, if given) on a grid of clocks.
 
     `slo` bounds mean TTFT and TPOT. All combinations are tried, watts fall apart into a prefill and a decode part, so
-    each part is searched alone for every count: exact. certificate: the least watts of each part by its count.
+    each part is searched alone for every count: exact. Of clocks that draw the same, the one named first.
+    certificate: the least watts of each part by its count.
     """
     if not (most_gpus >= 2 and load.rate_rps > 0 and all(0 < f for f in clocks)):
         raise InputError(f"most_gpus {most_gpus}, rate_rps {load.rate_rps}, clocks {clocks}; accepted: at least 2 "
                          "GPUs, rates and clocks above 0")  # fmt: skip
+    if workers is not None and workers > most_gpus:
+        raise InputError(f"workers {workers}: accepted is at most most_gpus = {most_gpus}")
     parts = [np.full(most_gpus + 1, np.inf), np.full(most_gpus + 1, np.inf)]
     chosen = [np.ones(most_gpus + 1), np.ones(most_gpus + 1)]
     for phase, bound in ((0, "ttft_s"), (1, "tpot_s")):

@@ -46,6 +46,7 @@ def test_the_balance_is_the_log_of_a_ratio_or_its_sign():
     assert [float(balance_of(*pair)) for pair in ((-0.1, 0.1), (1.0, -1.0), (0.0, 0.0), (0.0, 2.0), (2.0, 0.0))] == [
         1000.0, -1000.0, 0.0, 1000.0, -1000.0,
     ]  # fmt: skip
+    assert [float(balance_of(*pair)) for pair in ((1e200, -1e-200), (-1e-200, 1e200))] == [-1000.0, 1000.0]
 
 
 def test_the_tree_of_one_and_of_two_workers():
@@ -72,6 +73,21 @@ def test_poles_in_proportion_cost_no_anarchy(beta):
     """c proportional to d^(1/beta), whatever the constants."""
     d = np.array([1.0, 4.0, 9.0])
     assert float(pole_limit(5.0 * d ** (1 / beta), d, beta)) == pytest.approx(1.0)
+
+
+def test_a_worker_without_a_pole_fills_first():
+    """Near capacity 1 + 4 every request of an equilibrium waits as long as at the pole, d/(c - x) of the first worker;
+    the optimum makes only the first worker's own wait: five times less. The limit of ever smaller d."""
+    c = np.array([1.0, 4.0])
+    assert float(pole_limit(c, np.array([1.0, 0.0]), 1.0)) == pytest.approx(5.0)
+    assert float(pole_limit(c, np.array([1.0, 1e-16]), 1.0)) == pytest.approx(5.0, rel=1e-7)
+
+
+def test_one_table_that_falls_once_is_enough_for_no_bound():
+    rising = [1.0, 2.0, 3.0]
+    for falling in ([1.0, 3.0, 2.0], [3.0, 2.0, 2.0]):
+        assert np.isinf(singleton_price([rising, falling])) and np.isinf(singleton_price([falling, rising]))
+    assert singleton_price([[rising, rising], [rising, falling]]).tolist() == [pytest.approx(4 / 3), np.inf]
 
 
 def test_the_singleton_price_has_no_unit_and_no_pole():

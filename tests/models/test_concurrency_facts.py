@@ -16,6 +16,7 @@ from dmodels.models.concurrency import (
     occupancy_bytes,
     out_of_domain,
     sequences_by_bernstein,
+    sequences_by_normal,
     sequences_that_fit,
 )
 from dmodels.models.weights import activation_bytes
@@ -65,6 +66,14 @@ def test_bernsteins_count_is_the_largest_that_passes(sd, budget):
 
 def test_a_budget_that_no_deviation_fits_holds_nobody():
     assert float(sequences_by_bernstein(1.0, Footprint(10.0, 2.0, 14.0), 0.99)) == 0.0
+
+
+@pytest.mark.parametrize("count", [sequences_by_bernstein, sequences_by_normal])
+def test_counts_have_no_unit(count):
+    """The same bytes in units of 10^9 of them; and no budget holds nobody."""
+    one = lambda unit: Footprint(10.0 * unit, 2.0 * unit, 14.0 * unit, 0.5)
+    at = lambda unit: [float(count(budget * unit, one(unit), 0.99)) for budget in (0.0, 1.0, 85.0, 505.0)]
+    assert at(1.0) == at(1e-9) and at(1.0)[0] == 0.0
 
 
 def test_a_long_tail_of_footprints_is_counted_at_its_third():

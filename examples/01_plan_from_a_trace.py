@@ -4,6 +4,7 @@ Run it: python examples/01_plan_from_a_trace.py
 """
 
 from dmodels import SLO, catalog
+from dmodels.studies.launch import command
 from dmodels.studies.plan import plan, question
 
 # A bundled trace of conversations, 20 requests a second. Your own: Workload.from_trace(read_trace("requests.csv")).
@@ -17,6 +18,6 @@ print(best.decomposition())
 print(f"{best.usd_per_hour:.2f} USD/h, between {best.gpus_low:.0f} and {best.gpus_high:.0f} GPUs with 80 % confidence")
 for pool in best.pools:
     print(f"{pool.stage.name}: {pool.binding} breaks first")
-    print(pool.command(answer.question.served_name, answer.question.engine))
+    print(command(pool, answer.question))
 for other in answer.kinds:
     print(f"{other.name:24s} {other.gpus:4d} GPUs  {other.usd_per_hour:8.2f} USD/h")

@@ -111,6 +111,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 def _print(answer, changes) -> None:
     from dmodels.report import plan_tables
     from dmodels.report.plan_notes import notes
+    from dmodels.studies.launch import command as command_of
 
     for sentence in plan_tables.sentences(answer) + notes(answer):
         print(sentence)
@@ -122,7 +123,7 @@ def _print(answer, changes) -> None:
             render.print_table(*plan_tables.sensitivity_table(answer, changes))
         for pool in answer.best.pools:
             print(f"# {pool.stage.name}: {pool.instances} x")
-            print(pool.command(answer.question.served_name, answer.question.engine))
+            print(command_of(pool, answer.question))
         print(f"# rate headroom {plan_tables.headroom(answer)}; {answer.points_count:,} points evaluated")
     if answer.rejections:
         title, head, rows = plan_tables.rejections_table(answer.rejections)

@@ -7,29 +7,8 @@ from dmodels.studies.plan import Plan
 
 from .text import share
 
-#: What other engines call the flags of the printed commands, which are vLLM's.
-_FLAGS = {
-    "sglang": "--context-length, --max-running-requests and --chunked-prefill-size",
-    "trtllm": "--max_seq_len, --max_batch_size and --max_num_tokens",
-}
-
 
 def notes(answer: Plan) -> list[str]:
-    """What stands beside any answer: requests that the model's context keeps out, flags of engines but vLLM."""
-    return [*_context(answer), *_flags(answer)]
-
-
-def _flags(answer: Plan) -> list[str]:
-    own = _FLAGS.get(answer.question.backend)
-    if own is None or answer.best is None:
-        return []
-    return [
-        f"Commands: speeds are those measured on {answer.question.backend}, the command lines are vLLM's; the limits "
-        f"--max-model-len, --max-num-seqs and --max-num-batched-tokens are its {own}."
-    ]
-
-
-def _context(answer: Plan) -> list[str]:
     """Requests that the model cannot take: how many, what becomes of them, and whether the load counts them."""
     found = answer.priced.admitted
     beyond = found.refused_frac + found.cut_frac

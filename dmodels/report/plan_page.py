@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dmodels import __version__
+from dmodels.studies.launch import command
 from dmodels.studies.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan import Plan
 from dmodels.studies.risks import PoolLoad, Risks, risks
@@ -159,7 +160,7 @@ def _deployed(answer: Plan) -> str:
     best, asked = plan_tables.recommended(answer), answer.question
     commands = []
     for pool in best.pools:
-        commands += [f"# {pool.stage.name}: {pool.instances} x", pool.command(asked.served_name, asked.engine)]
+        commands += [f"# {pool.stage.name}: {pool.instances} x", command(pool, asked)]
     router = ", ".join(f"{key} = {value}" for key, value in best.router().items())
     return html.section(
         "What to deploy",

@@ -9,6 +9,7 @@ from typing import Any
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
 from dmodels.studies.deployment import Deployment
+from dmodels.studies.launch import command
 from dmodels.studies.memory_use import MemoryUse
 from dmodels.studies.plan import GROWTH, Plan
 from dmodels.studies.rejections import Rejection
@@ -192,7 +193,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
          "tpot_interval80_ms": [milliseconds(x.tpot_s * f) for f in x.confidence.tpot],
          "latency_provenance": x.confidence.provenance, "load_frac": x.load_frac, "extrapolated": list(x.extrapolated),
          "slots_count": x.slots_count, "binding": x.binding,
-         "command": x.command(answer.question.served_name, answer.question.engine)}
+         "command": command(x, answer.question)}
         for x in d.pools
     ]  # fmt: skip
     return {

@@ -1,4 +1,4 @@
-"""What a plan recommends, down to the command lines: pools of instances, with what each costs and how it will run."""
+"""What a plan recommends: pools of instances, with what each costs and how it will run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmodels.models.cost import fleet_cost
-from dmodels.models.instance import Engine
 
 from .calibration import Confidence
 from .designs import Layout, Stage
@@ -61,23 +60,6 @@ class Pool:
         top = self.stage.high_tokens
         top = top if math.isfinite(top) else 1024 * math.ceil(self.longest_tokens / 1024)
         return int(min(top, self.context_tokens))
-
-    def command(self, model: str, engine: Engine) -> str:
-        """The `vllm serve` line of one instance."""
-        x = self.layout
-        parts = [f"vllm serve {model}", f"--tensor-parallel-size {x.tp}"]
-        parts += [f"--pipeline-parallel-size {x.pp}"] * (x.pp > 1)
-        parts += [f"--data-parallel-size {x.dp}"] * (x.dp > 1)
-        parts += ["--enable-expert-parallel"] * (x.ep > 1)
-        parts += [f"--quantization {x.weights}"] * (x.weights in ("fp8", "fp4"))
-        parts += [f"--kv-cache-dtype {x.kv}"] * (x.kv == "fp8")
-        seqs = min(float(engine.max_num_seqs_count), max(self.slots_count / x.dp, 1.0))
-        parts += [f"--max-model-len {self.max_model_len()}", f"--max-num-seqs {int(seqs)}"]
-        parts += [f"--max-num-batched-tokens {int(engine.max_num_batched_tokens)}", "--gpu-memory-utilization 0.90"]
-        role = {"prefill": "kv_producer", "decode": "kv_consumer"}.get(self.stage.role)
-        if role:
-            parts.append(f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\'')
-        return " ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,8 @@ def test_where_the_context_takes_no_request_nothing_is_planned(short_config, tmp
         assert "a model with a longer context" in shown and "nothing is left to serve" in shown
 
 
-def test_flags_of_another_engine_are_named(capsys):
-    assert main([*SMALL, "--backend", "sglang", "--no-split", "--no-sensitivity"]) == 0
-    assert "--context-length" in capsys.readouterr().out
+def test_the_commands_are_those_of_the_engine_asked_for(capsys):
+    for backend, start in (("sglang", "python -m sglang.launch_server --model-path"), ("trtllm", "trtllm-serve")):
+        assert main([*SMALL, "--backend", backend, "--no-split", "--no-sensitivity"]) == 0
+        out = capsys.readouterr().out
+        assert start in out and "vllm serve" not in out

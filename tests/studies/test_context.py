@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dmodels import SLO, catalog
 from dmodels.core.workload import Workload
 from dmodels.studies.admitted import admitted
+from dmodels.studies.launch import command
 from dmodels.studies.plan import plan, question
 from dmodels.studies.sensitivity import sensitivity
 
@@ -66,7 +67,7 @@ def test_every_command_starts(short):
     """vLLM refuses a --max-model-len beyond the config's context."""
     for deployment in (*short.kinds, *short.by_gpu):
         for pool in deployment.pools:
-            told = re.search(r"--max-model-len (\d+)", pool.command("m", short.question.engine))[1]
+            told = re.search(r"--max-model-len (\d+)", command(pool, short.question))[1]
             assert pool.longest_tokens <= int(told) <= 3000
 
 

@@ -47,6 +47,7 @@ def test_the_balance_is_the_log_of_a_ratio_or_its_sign():
         1000.0, -1000.0, 0.0, 1000.0, -1000.0,
     ]  # fmt: skip
     assert [float(balance_of(*pair)) for pair in ((1e200, -1e-200), (-1e-200, 1e200))] == [-1000.0, 1000.0]
+    assert [float(balance_of(*pair)) for pair in ((-2.0, -6.0), (-6.0, -2.0))] == pytest.approx([-500.0, 500.0])
 
 
 def test_the_tree_of_one_and_of_two_workers():

@@ -217,6 +217,12 @@ def test_a_stated_total_scales_the_components():
     assert float(weights.weight_bytes_per_gpu(model).total_bytes) == pytest.approx(300.0)
 
 
+def test_a_stated_total_without_components_is_split_evenly():
+    """Nothing is known of its heads, so that none are held twice; 8 of them over 16 GPUs would be."""
+    model = Model(10, 8, 64, hidden_size=1000, weight_bytes=1e9)
+    assert float(weights.weight_bytes_per_gpu(model, Parallel(16.0)).total_bytes) == 1e9 / 16
+
+
 def test_activations_of_a_model_whose_heads_are_widest():
     """A token: three hidden states, 32 + 2 x 8 heads of 128; a sequence: logits of 1,000 words in 2 + 4 bytes."""
     model = Model(1, 8, 128, hidden_size=4096, n_q_heads=32, vocab_size=1000)

@@ -236,6 +236,14 @@ def test_occupancy_of_linear_steps_from_a_table(x):
     assert not bool(steps.occupancy(x, 0.0, 0.01)[1])  # nothing decodes
 
 
+def test_arrivals_that_fill_the_slots_to_the_digit_are_not_too_many():
+    """One token each, steps of 0.5 s and 0.125 s more with a prompt: 4/(0.5 + 4/8) a second keep four decoding."""
+    n = np.array([0.0, 4.0, 8.0])
+    steps = step_table(n, np.full(3, 0.5), np.full(3, 0.125), 1.0)
+    found = [steps.occupancy(x, 1.0, 4.0) for x in (4.0, 4.01)]
+    assert [(float(count), bool(short)) for count, short in found] == [(4.0, False), (4.0, True)]
+
+
 HEAVY = Roofline(
     Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14), Parallel(2.0, 1.0, 1.0),
     MIXED, Efficiency(),
@@ -253,18 +261,28 @@ def test_a_roofline_adds_a_prompt_to_a_step():
     assert float(extra) == pytest.approx(mixed - expected)
 
 
-@pytest.mark.parametrize("x", [0.5, 3.0])
+@pytest.mark.parametrize("x", [0.5, 6.0])
 def test_occupancy_of_a_roofline_balances_arrivals_and_leavers(x):
     """n (1 - x K(n)) = x E[O] t_0(n), to the last digits."""
     found, short = HEAVY.occupancy(x, 200.0, 5000.0)
     alone, extra = HEAVY.times(found)
-    assert float(found * (1 - x * extra)) == pytest.approx(float(x * 200.0 * alone), rel=1e-7) and not bool(short)
+    assert float(found * (1 - x * extra)) == pytest.approx(float(x * 200.0 * alone), rel=1e-11) and not bool(short)
+
+
+def test_occupancy_of_a_roofline_grows_with_arrivals_as_its_balance_says():
+    """n (1 - x K) - x E[O] t_0 stays 0: dn/dx is what it loses with x over what it gains with n."""
+    n, more = jax.jvp(lambda x: HEAVY.occupancy(x, 200.0, 5000.0)[0], (3.0,), (1.0,))
+    (low, below), (alone, extra), (high, above) = (HEAVY.times(n + step) for step in (-1e-3, 0.0, 1e-3))
+    gains = 1 - 3.0 * (extra + n * (above - below) / 2e-3) - 3.0 * 200.0 * (high - low) / 2e-3
+    assert float(more) == pytest.approx(float((n * extra + 200.0 * alone) / gains), rel=1e-5)
 
 
 def test_a_roofline_without_a_balance_fills_its_slots():
-    for x, slots in ((3.0, 0.9 * float(HEAVY.occupancy(3.0, 200.0, 5000.0)[0])), (1e3, 77.0)):
+    """A thousandth more than the balance is enough."""
+    n = float(HEAVY.occupancy(3.0, 200.0, 5000.0)[0])
+    for x, slots, expected in ((3.0, 0.9 * n, 0.9 * n), (3.0, 1.001 * n, n), (1e3, 77.0, 77.0)):
         found, short = HEAVY.occupancy(x, 200.0, slots)
-        assert (float(found), bool(short)) == (pytest.approx(slots), True)
+        assert (float(found), bool(short)) == (pytest.approx(expected), expected != n)
     assert [float(v) for v in HEAVY.occupancy(0.0, 200.0, 50.0)] == [0.0, 0.0]
 
 

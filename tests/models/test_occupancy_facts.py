@@ -17,14 +17,14 @@ TIMES = np.array([0.02, 0.05, 0.03])
 WORK, SCV = 40.0, 0.5
 
 
-def chain(arrival_rps, work=WORK):
+def chain(arrival_rps, work=WORK, times=TIMES, scv=SCV):
     """(p_0, p_1, p_2, those who wait, mean wait of one who does): with n in flight, n/(E t(n)) leave a second."""
     x = arrival_rps * work
-    p = np.cumprod([1.0, x * 0.02, x * 0.05 / 2, x * 0.03 / 3])
-    load = x * 0.03 / 3
+    p = np.cumprod([1.0, *x * times / [1, 2, 3]])
+    load = x * times[2] / 3
     waits = p[3] / (1 - load)  # p_3 + p_4 + ...
     total = p[:3].sum() + waits
-    return *(p[:3] / total), waits / total, work * 0.03 / 3 / (1 - load) * (1 + SCV) / 2
+    return *(p[:3] / total), waits / total, work * times[2] / 3 / (1 - load) * (1 + scv) / 2
 
 
 @pytest.mark.parametrize("arrival_rps", [0.3, 1.5, 2.4])
@@ -76,3 +76,11 @@ def test_lengths_are_geometric_and_a_prompt_takes_an_iteration_unless_said():
     assert [float(v) for v in occupancy(1.5, WORK, TIMES)] == [float(v) for v in occupancy(1.5, WORK, TIMES, 1.0)]
     plain = float(ttft_quantile_s(0.9, 1.5, WORK, TIMES))
     assert plain == float(ttft_quantile_s(0.9, 1.5, WORK, TIMES, 1.0, 2.0))
+
+
+def test_who_finds_a_state_slower_than_a_full_one_is_last():
+    """One in flight, found by one in eleven or so: the second takes (u + 2) 0.5 s, far longer than any wait."""
+    times = np.array([0.02, 0.5, 0.03])
+    _, p1, *_ = chain(5.0, 1.0, times, 1.0)
+    last = 0.5 * (3 - 0.01 / p1)  # a hundredth finds one and takes longer still
+    assert p1 > 0.01 and float(ttft_quantile_s(0.99, 5.0, 1.0, times)) == pytest.approx(last, rel=1e-9)

@@ -350,6 +350,11 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("models/instance", "Roofline.occupancy", "0", "1", 1, "three secant steps leave 1e-14 as well"),
     ("models/instance", "Roofline.occupancy", "4", "5", 0, "a fifth secant step beyond the digits of the fourth"),
     ("models/instance", "Roofline.occupancy", "slope > 0", "slope >= 0", 0, "guards lanes that are not taken"),
+    ("models/instance", "Roofline.occupancy", "1.0", "2.0", 2, "the divisor in lanes that are not taken"),
+    ("models/instance", "Roofline.table", "wanted + 0.0 * wide.requests.context_tokens",
+     "wanted - 0.0 * wide.requests.context_tokens", 0, "adds a zero for its shape"),
+    ("models/instance", "Roofline.table", "0.0 * wide.requests.context_tokens",
+     "0.0 / wide.requests.context_tokens", 0, "adds a zero for its shape"),
 )  # fmt: skip
 _REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 

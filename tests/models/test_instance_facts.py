@@ -139,6 +139,9 @@ CASES = {
     "one slot": (Law(), MIXED, 0.1, 1.0),
     "steeper than the batch": (Power(1.5), MIXED, 0.2, 200.0),
     "faster in a batch": (Power(-0.5), MIXED, 1.0, 200.0),
+    "steeper, and slots for all": (Power(1.5), MIXED, 0.2, 5000.0, 0.99, 0.0, 0.0, 1.0, 20.0),
+    "nearly too slow when full": (Law(mate=1e-3), MIXED, 3.465831, 30.0),  # 1/667 of the mean room
+    "faster when full": (Law(mate=-5e-5, prompt=0.01), MIXED, 14.0, 30.0),
 }
 
 

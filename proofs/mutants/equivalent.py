@@ -6,7 +6,7 @@ from . import same_models
 from .changes import Mutant
 
 #: As `same_models.SAME`, of what is no model.
-SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
+_OTHERS: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("control/congestion", "smoothing_forecast", "jnp.clip(state.level, 0.0, _HIGHEST) + 0.0 * steps",
      "jnp.clip(state.level, 0.0, _HIGHEST) - 0.0 * steps", 0, "adds a zero for its shape"),
     ("control/congestion", "ar1_coefficient", "1.0", "2.0", 0, "clipped to 1"),
@@ -78,7 +78,8 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
     ("games/violation", "Alone.__call__", "self.own(decode_gpus) + 0.0 * prefill_gpus",
      "self.own(decode_gpus) - 0.0 * prefill_gpus", 0, "adds a zero for its shape"),
 )  # fmt: skip
-_REASONS = {entry[:-1]: entry[-1] for entry in (*same_models.SAME, *SAME)}
+SAME = (*same_models.SAME, *_OTHERS)
+_REASONS = {entry[:-1]: entry[-1] for entry in SAME}
 
 
 def reason(mutant: Mutant) -> str:

@@ -69,10 +69,11 @@ class Work:
             print(f"survived: {mutant}", flush=True)
 
     def save(self) -> None:
-        """Add what was found to what is kept; another run may have added to it meanwhile."""
+        """Add what was found to what is kept; another run may have added to it meanwhile, or found out more since."""
         with (self.kept / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.results = _read(self.kept / "results.json") | self.found
+            kept = _read(self.kept / "results.json")
+            self.results = kept | {k: new for k, new in self.found.items() if new["at"] >= kept.get(k, new)["at"]}
             for name, what in (("tests.json", self.tests), ("results.json", self.results)):
                 (self.kept / f"{name}.new").write_text(json.dumps(what, indent=0), encoding="utf-8")
                 (self.kept / f"{name}.new").replace(self.kept / name)

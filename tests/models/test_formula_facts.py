@@ -228,6 +228,8 @@ def test_activations_of_a_model_whose_heads_are_widest():
     model = Model(1, 8, 128, hidden_size=4096, n_q_heads=32, vocab_size=1000)
     expected = 2 * 100 * (3 * 4096 + 48 * 128) + 6 * 10 * 1000
     assert float(weights.activation_bytes(model, 1.0, 100.0, 10.0)) == expected
+    wide = model.replace(ffn_size=14336)  # its block with gate and product, over two GPUs
+    assert float(weights.activation_bytes(wide, 2.0, 100.0, 0.0)) == 2 * 100 * (3 * 4096 + 3 * 14336 / 2)
 
 
 def test_the_one_threshold_that_parts_two_lengths_is_found():

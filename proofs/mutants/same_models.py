@@ -33,7 +33,6 @@ SAME: tuple[tuple[str, str, str, str, int, str], ...] = (
      "no heads are divided by any number"),
     ("models/concurrency", "footprint", "1.0 + float(node)", "1.0 - float(node)", 0, "the nodes are symmetric about 0"),
     ("models/concurrency", "footprint", "0.0", "1.0", 1, "a byte in the place of none: less than any sequence holds"),
-    ("models/concurrency", "sequences_by_normal", "0.0", "1.0", 0, "a byte in the place of none holds no sequence"),
     ("models/curves", "affine", "0.0", "1.0", 0, "a singular term that is dropped: a and b alone are read"),
     ("models/curves", "affine", "line.a_s + line.b_s", "line.a_s - line.b_s", 0, "only for its shape: times zero"),
     ("models/curves", "affine", "line.a_s + zero", "line.a_s - zero", 0, "adds a zero for its shape"),

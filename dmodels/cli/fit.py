@@ -48,12 +48,12 @@ def command(
         print(as_json("fit", {"rows": str(rows), "steps": steps}, result))
     else:
         print_table("Absolute error", head, lines)
+        names = [name for name in found.table[0] if name not in ("gpu", "backend", "precision")]
         for first in range(0, len(found.table), CELLS_PER_TABLE):
             cells = found.table[first : first + CELLS_PER_TABLE]
-            names = [name for name in cells[0] if name not in ("gpu", "backend", "precision")]
-            head = ["efficiency", *(f"{c['gpu']} {c['backend']} {c['precision']}" for c in cells)]
-            lines = [[name, *(round(c[name], 3) for c in cells)] for name in names]
-            print_table("Efficiencies after the fit", head, lines)
+            machines = (f"{c['gpu']} {c['backend']} {c['precision']}" for c in cells)
+            values = [[name, *(round(c[name], 3) for c in cells)] for name in names]
+            print_table("Efficiencies after the fit", ["efficiency", *machines], values)
         if found.outliers:
             head = ["row", "latency", "measured [ms]", "against [ms]", "why"]
             print_table("Outliers (kept, with little weight)", head, [list(o) for o in found.outliers[:20]])

@@ -12,6 +12,7 @@ from importlib.resources import files
 import numpy as np
 
 from dmodels.core.errors import unknown
+from dmodels.core.files import csv_rows, remarks
 from dmodels.core.lengths import TotalsCdf
 from dmodels.core.workload import Workload
 
@@ -78,10 +79,10 @@ def _cdf(columns: dict[str, np.ndarray], facts: dict[str, float]) -> TotalsCdf:
 @cache
 def _table(stem: str) -> tuple[dict[str, np.ndarray], dict[str, float], str]:
     """(columns, single numbers, source) of one file."""
-    lines = _FOLDER.joinpath(f"{stem}.csv").read_text(encoding="utf-8").splitlines()
-    notes = [line[1:].strip() for line in lines if line.startswith("#")]
-    head, *rows = [line.split(",") for line in lines if line and not line.startswith("#")]
+    text = _FOLDER.joinpath(f"{stem}.csv").read_text(encoding="utf-8")
+    notes = remarks(text)
     facts = {key: float(value) for key, eq, value in (note.partition(" = ") for note in notes) if eq and " " not in key}
-    numbers = np.array(rows, dtype=np.float64)
+    reader = csv_rows(text)
+    numbers = np.array([list(row.values()) for row in reader], dtype=np.float64)
     numbers.flags.writeable = False
-    return dict(zip(head, numbers.T, strict=True)), facts, notes[0]
+    return dict(zip(reader.fieldnames or (), numbers.T, strict=True)), facts, notes[0]

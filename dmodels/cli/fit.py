@@ -24,10 +24,11 @@ def command(
         print("from dmodels.fit.refit import refit\n")
         print(f"print(refit({str(rows)!r}, max_steps={steps}).after)")
         return 0
+    from dmodels.core.files import write_text
     from dmodels.fit.calibration import dump
     from dmodels.fit.refit import refit
 
-    from .render import as_json, print_table, write_text
+    from .render import as_json, print_table
 
     found = refit(rows, max_steps=steps)
     if out is not None:

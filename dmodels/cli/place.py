@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import write_text
 
 from . import render
 from .options import Json, ShowPython, check_suffix
@@ -226,4 +227,4 @@ def _draw(answer: Any, out: Path) -> None:
     ]
     parts.append(html.pictures(made))
     parts += [html.table(*section) for section in _sections(answer)]
-    render.write_text(out, html.page("Where KV blocks live", parts))
+    write_text(out, html.page("Where KV blocks live", parts))

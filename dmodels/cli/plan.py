@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import write_text
 
 from . import render
 from .options import Json, ShowPython, quantity
@@ -103,7 +104,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
     if out is not None:
         from dmodels.report.plan_page import plan_page
 
-        render.write_text(out, plan_page(answer, changes, again))
+        write_text(out, plan_page(answer, changes, again))
         print(f"report: {out}", file=sys.stderr)
     return 0 if answer.best is not None else 1
 

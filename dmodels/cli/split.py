@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import write_text
 
 from . import render
 from .options import Json, ShowPython, check_suffix
@@ -199,4 +200,4 @@ def _draw(answer: Any, out: Path) -> None:
     parts.append(html.picture(figure(answer), "Violation rates, marginals, and planners in a burst", 1))
     if answer.scores:
         parts.append(html.table("Planners on a ten-minute burst", PLANNERS, _planner_rows(answer)))
-    render.write_text(out, html.page("Prefill/decode split", parts))
+    write_text(out, html.page("Prefill/decode split", parts))

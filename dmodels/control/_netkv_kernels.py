@@ -7,7 +7,8 @@ need the answer in fractions of a microsecond, one request at a time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 ROUND_ROBIN, LOAD, CACHE, CACHE_LOAD, TOPO, STATIC, FULL = range(7)
 
@@ -15,7 +16,7 @@ ROUND_ROBIN, LOAD, CACHE, CACHE_LOAD, TOPO, STATIC, FULL = range(7)
 _TIE = 1e-6
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def tier_pace(policy, bandwidth, congestion, in_flight, max_in_flight, pace):
     """Seconds per byte of one more transfer on each tier, by what the policy looks at, into `pace`."""
     for t in range(bandwidth.shape[0]):
@@ -27,7 +28,7 @@ def tier_pace(policy, bandwidth, congestion, in_flight, max_in_flight, pace):
         pace[t] = 1.0 / rate if rate > 0.0 else np.inf
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def candidate_cost(
     policy, kv_bytes, hit_frac, queued, batch, pace, latency, to_pace, base_s, slope_s, max_batch, cache_weight
 ):
@@ -46,7 +47,7 @@ def candidate_cost(
     return serve + latency + payload * (pace if policy == TOPO else max(pace, to_pace))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def choose_one(
     policy, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier, pace, latency, to_rate, to_count,
     base_s, slope_s, max_batch, cache_weight, start,
@@ -72,7 +73,7 @@ def choose_one(
     return best, least
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def choose_many(
     policy, source, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier_map, bandwidth, latency,
     congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,
@@ -91,7 +92,7 @@ def choose_many(
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def dispatch_many(
     policy, source, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier_map, bandwidth, latency,
     congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,

@@ -7,13 +7,14 @@ what is known of its run (`runs.settings`) is taken, else the first: which it wa
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
+
+from dmodels.core.files import csv_rows
 
 from .runs import settings
 
@@ -96,8 +97,7 @@ def _fits(recipe: Recipe, prefill_gpus: float, decode_gpus: float) -> bool:
 @lru_cache(maxsize=1)
 def _recipes() -> list[tuple[str, str, tuple[str, ...], Recipe]]:
     text = files("dmodels.fit").joinpath("data/recipes.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return [(row["model"], row["date"], tuple(row[name] for name in KEYS),
              Recipe(side(row["prefill"]), side(row["decode"], row["batch"]), float(row["draft_tokens"]),
                     frozenset(int(n) for n in row["clients"].split())))
-            for row in rows]  # fmt: skip
+            for row in csv_rows(text)]  # fmt: skip

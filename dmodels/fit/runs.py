@@ -10,12 +10,13 @@ columns, the more frequent kind is assumed, and the error is the data's own: `pr
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
+
+from dmodels.core.files import csv_rows
 
 KEYS = ("backend", "mode", "system", "precision", "isl", "osl", "moe_ep_size")
 #: Clients from which on the longer of a run's two polling intervals holds.
@@ -62,4 +63,4 @@ def _gpus(cell: Mapping[str, str]) -> str:
 @lru_cache(maxsize=1)
 def _runs() -> list[dict[str, str]]:
     text = files("dmodels.fit").joinpath("data/runs.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    return list(csv_rows(text))

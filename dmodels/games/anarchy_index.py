@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real, Record, quantity
@@ -119,7 +119,7 @@ def _total(loads: np.ndarray, base: np.ndarray) -> np.ndarray:
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _loads(at: np.ndarray, workers: int) -> np.ndarray:
     """Requests of each window on each worker."""
     out = np.zeros((at.shape[0], workers))
@@ -129,7 +129,7 @@ def _loads(at: np.ndarray, workers: int) -> np.ndarray:
     return out
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _groups(rows: np.ndarray, most: int) -> tuple[int, np.ndarray, np.ndarray]:
     """(kinds, kind of each row): equal rows are one kind; -1 as soon as there are more than `most`."""
     kind, first, kinds = np.empty(len(rows), np.int64), np.empty(most, np.int64), 0

@@ -15,15 +15,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from dmodels.solvers._threads import share
+from dmodels.core.compiled import kernel
+from dmodels.core.threads import share
 
 from .routing import Arrays, RoutingGame
 from .routing_optimum import optimum_flows
 from .routing_smooth import smooth_ceiling
-
-_JIT = {"nogil": True, "cache": True}
 
 #: The s = 1/(1 - mu) at which `coarse_ceiling_s` bounds a game against its optimum.
 _MULTIPLIERS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -37,7 +35,7 @@ class Smoothness(NamedTuple):
     price: np.ndarray
 
 
-@njit(**_JIT)
+@kernel
 def _dearest_pair(f, total, s):
     """(L(s), its slope): L is the greatest over workers, n < total and o of s a + (1 - s) b with a = f(n+1)/f(o), b =
     n f(n)/(o f(o)). Always at least s, from n = 0, o = 1."""
@@ -60,7 +58,7 @@ def _dearest_pair(f, total, s):
     return best, slope
 
 
-@njit(**_JIT)
+@kernel
 def _least_price(f, total):
     """(s, L) with L(s) least over s >= 1: L is convex and piecewise linear, so the lines at both ends of a bracket
     meet at or below the minimum, which is found exactly after finitely many cuts."""
@@ -96,7 +94,7 @@ def _least_price(f, total):
     return high, at_high
 
 
-@njit(**_JIT)
+@kernel
 def _least_prices(f, totals, first, last, s, price):
     for b in range(first, last):
         fb, total = f[b % len(f)], totals[b % len(totals)]

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.threads import share
 from dmodels.solvers import transport
-from dmodels.solvers._threads import share
 from dmodels.solvers.solution import Solution
 
 from . import placement_kernels as kernels

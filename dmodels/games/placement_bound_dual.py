@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 #: Steps in which payments are raised. More raise the bound little: 4 to 8 steps by 0.2 % on a line of 200 workers.
 ROUNDS = 4
@@ -45,7 +46,7 @@ def reads(distance: np.ndarray, access: np.ndarray, recompute: np.ndarray) -> Re
     return Reads(place.astype(np.int32), np.ascontiguousarray(cost.T), rising, step, reach)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def dual_blocks(start, stop, demand, place, cost, rising, step, reach, capacity, prices, recompute, size, value, used):
     """Blocks start..stop-1: a dual solution's value (at most the least cost), and copies at places paid in full."""
     n, places = rising.shape

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 from .placement_networks import Levels
-
-_JIT = {"nogil": True, "cache": True}
 
 
 class Nodes(NamedTuple):
@@ -43,7 +42,7 @@ def tree_nodes(net: Levels, access: np.ndarray) -> Nodes:
     return Nodes(np.array(child), np.array(first), np.array(code).reshape(-1, access.size), outer)
 
 
-@njit(**_JIT)
+@kernel
 def _node(v, q, children, first, code, f):
     """Least cost (T + 1,) of inner node v with outside state q by its best tier; the last: no copy that counts."""
     tiers = code.shape[1]
@@ -60,7 +59,7 @@ def _node(v, q, children, first, code, f):
     return out
 
 
-@njit(**_JIT)
+@kernel
 def tree_blocks(start, stop, demand, access, capacity, prices, recompute, size, child, first, code, outer, value, used):
     """Blocks start..stop-1: least cost with prices, and where the copies are. Exact."""
     n, tiers = capacity.shape

@@ -11,15 +11,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers.solution import Solution
 
 from .placement import Arrays, PlacementGame
-
-_JIT = {"nogil": True, "cache": True}
 
 #: Gains below this share of the largest cost are ties.
 TIE_RTOL = 1e-11
@@ -124,7 +122,7 @@ def _strategies(a: Arrays, i: int) -> np.ndarray:
     return rows
 
 
-@njit(**_JIT)
+@kernel
 def _all_costs(rows, starts, sizes, demand, access, distance, recompute):
     """(n, P): what each worker pays at each profile; the last worker's strategy runs fastest."""
     n, m = demand.shape

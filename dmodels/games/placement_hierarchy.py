@@ -19,8 +19,8 @@ the argument here are our own. An unlimited tier below the limited one changes n
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.solvers.solution import Solution
 
@@ -28,8 +28,6 @@ from . import placement_kernels as kernels
 from .placement import Arrays, PlacementGame, placed
 from .placement_networks import levels
 from .placement_response import equilibrium_flag, regrets
-
-_JIT = {"nogil": True, "cache": True}
 
 #: What is known of a worker's least valuable block: its value, a lower bound on it, nothing.
 _FRESH, _RISEN, _WRONG = range(3)
@@ -95,7 +93,7 @@ def _tiers(a: Arrays) -> tuple[int | None, int | None]:
     return (limited[0] if limited else None), unlimited
 
 
-@njit(**_JIT)
+@kernel
 def _seen(i, b, held, count, group, floor):
     """Level at which worker i sees the nearest copy of b but its own: 0..L-1, at most the block's floor."""
     mine = 1 if held[i, b] else 0
@@ -105,7 +103,7 @@ def _seen(i, b, held, count, group, floor):
     return floor[b]
 
 
-@njit(**_JIT)
+@kernel
 def _value(i, b, demand, hop, most, level):
     """What keeping b saves worker i if it sees the nearest other copy at `level`; level L: there is none."""
     if level < hop.size and hop[level] < most[b]:
@@ -113,7 +111,7 @@ def _value(i, b, demand, hop, most, level):
     return demand[i, b] * most[b]
 
 
-@njit(**_JIT)
+@kernel
 def _least(i, demand, hop, most, held, count, group, floor, places, number):
     """(value, position in its list) of the least valuable block that i keeps."""
     worst, where = np.inf, -1
@@ -125,7 +123,7 @@ def _least(i, demand, hop, most, held, count, group, floor, places, number):
     return worst, where
 
 
-@njit(**_JIT)
+@kernel
 def _touch(b, held, stale):
     """A copy of b has gone: to those who keep b it is worth more, and their least value found earlier is a bound."""
     for k in range(held.shape[0]):
@@ -133,7 +131,7 @@ def _touch(b, held, stale):
             stale[k] = _RISEN
 
 
-@njit(**_JIT)
+@kernel
 def _nearer(b, taker, held, count, group, floor, lca, stale):
     """Before `taker` takes b in: whoever keeps b and will see this copy nearer must look again."""
     for k in range(held.shape[0]):
@@ -141,7 +139,7 @@ def _nearer(b, taker, held, count, group, floor, lca, stale):
             stale[k] = _WRONG
 
 
-@njit(**_JIT)
+@kernel
 def _raise_floors(demand, slots, hop, group, most):
     """(held (n, m), moves): see the module."""
     n, m = demand.shape

@@ -7,14 +7,12 @@ pays on top to read from j, `recompute` (m,).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from dmodels.solvers._threads import share
-
-_JIT = {"nogil": True, "cache": True}
+from dmodels.core.compiled import kernel
+from dmodels.core.threads import share
 
 
-@njit(**_JIT)
+@kernel
 def outside(tier, access, distance, recompute):
     """(m, n): the least that each worker pays for each block that it does not keep itself."""
     n, m = tier.shape
@@ -31,7 +29,7 @@ def outside(tier, access, distance, recompute):
     return out
 
 
-@njit(**_JIT)
+@kernel
 def renew_outside(before, j, tier, access, distance, recompute, out):
     """`outside` again after worker j changed from `before` (m,) to tier[j]; only reads that this concerns."""
     n, m = tier.shape
@@ -54,7 +52,7 @@ def renew_outside(before, j, tier, access, distance, recompute, out):
                 out[b, i] = least
 
 
-@njit(**_JIT)
+@kernel
 def stays(row, demand, access, out, i, slots, prices):
     """(what worker i pays, at most what a best response saves), by weak duality at `prices` (T,) of a place."""
     paid, best = 0.0, 0.0
@@ -72,7 +70,7 @@ def stays(row, demand, access, out, i, slots, prices):
     return paid, paid - best
 
 
-@njit(**_JIT)
+@kernel
 def costs(tier, demand, access, distance, recompute):
     """(n,): what each worker pays."""
     n, m = tier.shape
@@ -87,7 +85,7 @@ def costs(tier, demand, access, distance, recompute):
     return total
 
 
-@njit(**_JIT)
+@kernel
 def nearest_two(tier, access, distance, recompute):
     """Cheapest read of each (worker, block), who serves it (-1: a prefill), and the cheapest without that server."""
     n, m = tier.shape
@@ -96,7 +94,7 @@ def nearest_two(tier, access, distance, recompute):
     return first, second, server
 
 
-@njit(**_JIT)
+@kernel
 def renew(tier, access, distance, recompute, blocks, first, second, server):
     """`nearest_two` again for the blocks listed."""
     n = tier.shape[0]
@@ -126,7 +124,7 @@ def everybodys(demand, access, distance, first, second, server, i) -> np.ndarray
     return out
 
 
-@njit(**_JIT)
+@kernel
 def _everybodys(start, stop, demand, access, distance, first, second, server, i, out):
     n, tiers = access.shape
     for k in range(n):
@@ -142,7 +140,7 @@ def _everybodys(start, stop, demand, access, distance, first, second, server, i,
                 out[b, t] += w * (v if v < rest else rest)
 
 
-@njit(**_JIT)
+@kernel
 def gains(demand, access, distance, best, b, out):
     """out (n, T): what all workers save if one more copy of block b is put there; best (n,): what each pays now."""
     n, tiers = access.shape
@@ -156,7 +154,7 @@ def gains(demand, access, distance, best, b, out):
             out[j, t] = s
 
 
-@njit(**_JIT)
+@kernel
 def savings(start, stop, tier, demand, access, distance, recompute, out):
     """Blocks start..stop-1 of out (T, m, n): what all workers save if i keeps the block in tier t, against not at all.
 

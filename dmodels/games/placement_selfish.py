@@ -17,14 +17,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real, Record, quantity
 from dmodels.solvers.solution import Solution
-
-_JIT = {"nogil": True, "cache": True}
 
 
 class CachingGame(Record):
@@ -140,7 +138,7 @@ def caching_range(game: CachingGame, most_nodes: int = 20) -> Solution:
     return Solution(value, certificate, np.int32(0), np.int64(total.size))
 
 
-@njit(**_JIT)
+@kernel
 def _profiles(distance, alpha, demand, gamma):
     """(social cost, is it an equilibrium) of all subsets of nodes as bit masks."""
     n = alpha.size

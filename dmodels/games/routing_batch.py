@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dmodels.core.compiled import kernel
 from dmodels.core.flags import Flag
-from dmodels.solvers._threads import share
+from dmodels.core.threads import share
 from dmodels.solvers.solution import Solution
 
 from .routing import Arrays, Profile, RoutingGame, flow, flow_gain_s, overload_flag, sums, worker_of_each
 from .routing_boxes import enumerate_nash
 from .routing_kernels import best_response, greedy, social_cost
-
-_JIT = {"nogil": True, "cache": True}
 
 
 class NashRange(NamedTuple):
@@ -29,7 +27,7 @@ class NashRange(NamedTuple):
     worst_flow: np.ndarray
 
 
-@njit(**_JIT)
+@kernel
 def merge(c, q):
     """Groups with equal rows as one, groups of size 0 dropped: (c, q, group of each old row or -1)."""
     groups = q.size
@@ -56,7 +54,7 @@ def merge(c, q):
     return c[first[:kept]].copy(), sizes[:kept].copy(), into
 
 
-@njit(**_JIT)
+@kernel
 def split(x, q, into, out):
     """The flow of merged groups handed back to the old rows, first come first served."""
     left = x.copy()
@@ -71,7 +69,7 @@ def split(x, q, into, out):
                 need -= take
 
 
-@njit(**_JIT)
+@kernel
 def tolerance(f, c, total):
     """1e-12 of what a request pays in an allocation that balances latency: ties in exact arithmetic stay ties."""
     n = np.zeros(f.shape[0], np.int64)
@@ -88,7 +86,7 @@ def tolerance(f, c, total):
     return 1e-12 * (level + np.abs(c).max())
 
 
-@njit(**_JIT)
+@kernel
 def shape_of(f, total):
     """(every f nondecreasing, every k f(k) convex) over loads 1..total."""
     monotone, convex = True, True
@@ -107,7 +105,7 @@ def shape_of(f, total):
     return monotone, convex
 
 
-@njit(**_JIT)
+@kernel
 def _away(c, q):
     """Everybody where a miss costs most: a start from which the dynamics tend to end in a dear equilibrium."""
     x = np.zeros(c.shape, np.int64)
@@ -116,7 +114,7 @@ def _away(c, q):
     return x
 
 
-@njit(**_JIT)
+@kernel
 def ranges(f, c, q, max_boxes, max_steps, first, last, cost, flows, boxes):
     """Nash range of games first..last: cost[b] = best, worst, floor, ceiling; flows[b, 0], flows[b, 1]."""
     for b in range(first, last):
@@ -165,7 +163,7 @@ def nash_range_many(game: RoutingGame, max_boxes: int) -> Solution:
     return Solution(value, {"complete": (flags & int(Flag.NOT_CONVERGED)) == 0, "gain_s": gain}, flags, boxes)
 
 
-@njit(**_JIT)
+@kernel
 def _responses(f, c, q, x, from_greedy, max_steps, first, last, steps, done):
     for b in range(first, last):
         fb, cb, qb = f[b % len(f)], c[b % len(c)], q[b % len(q)]

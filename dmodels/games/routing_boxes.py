@@ -17,19 +17,18 @@ of boxes is spent is bounded by smoothness too (`routing_smooth`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 from .routing_kernels import flow_at_loads
 from .routing_smooth import dearest_pay, smooth_ceiling
 from .routing_tighten import largest_loads, range_max, tighten
 
-_JIT = {"nogil": True, "cache": True}
-
 #: The s of `smooth_ceiling` that are tried; 1 is best in most boxes, 1.2 where loads can vary by half and more.
 SMOOTH = (1.0, 1.2)
 
 
-@njit(**_JIT)
+@kernel
 def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
     """(least, most) that any equilibrium in a tightened box can cost."""
     groups, workers = c.shape
@@ -106,7 +105,7 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
     return max(low, base_low + own_low), min(high, base_high + own_high)
 
 
-@njit(**_JIT)
+@kernel
 def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxes):
     """Least and greatest cost of all pure equilibria, from costs `best`, `worst` of known ones.
 

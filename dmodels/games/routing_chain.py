@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from dmodels.solvers._threads import share
+from dmodels.core.compiled import kernel
+from dmodels.core.threads import share
 
 from .routing_policies import _draw
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _run(overlap, prefix, omega, tau, blocks, spread, pick, uniform, burn, first, last, loads, hits):
     """Cells first..last: after each step past `burn`, add to the histogram of loads that requests see, and to hits."""
     clients, m = len(prefix), overlap.shape[1]

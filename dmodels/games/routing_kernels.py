@@ -8,12 +8,11 @@ infinite past a pole.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-_JIT = {"nogil": True, "cache": True}
+from dmodels.core.compiled import kernel
 
 
-@njit(**_JIT)
+@kernel
 def loads_of(x):
     """Requests on each worker."""
     n = np.zeros(x.shape[1], np.int64)
@@ -23,7 +22,7 @@ def loads_of(x):
     return n
 
 
-@njit(**_JIT)
+@kernel
 def social_cost(f, c, x):
     """Sum of all requests' costs; a worker without requests costs nothing even where f is infinite."""
     total = 0.0
@@ -37,7 +36,7 @@ def social_cost(f, c, x):
     return total
 
 
-@njit(**_JIT)
+@kernel
 def best_move(f, c, x, n, tol):
     """The move with the largest gain above `tol`: (gain, group, from, to); the first of equals; gain 0 if none."""
     best, where, whence, to = 0.0, -1, -1, -1
@@ -70,7 +69,7 @@ def best_move(f, c, x, n, tol):
     return best, where, whence, to
 
 
-@njit(**_JIT)
+@kernel
 def best_response(f, c, x, tol, max_steps):
     """Single requests move, the one with the most to gain first, until nobody gains more than tol. Changes x."""
     n = loads_of(x)
@@ -87,7 +86,7 @@ def best_response(f, c, x, tol, max_steps):
     return steps, best_move(f, c, x, n, tol)[1] < 0
 
 
-@njit(**_JIT)
+@kernel
 def greedy(f, c, q):
     """Groups arrive one after another; each request takes the worker that is cheapest now (the first of equals)."""
     groups, workers = c.shape
@@ -105,7 +104,7 @@ def greedy(f, c, q):
     return x
 
 
-@njit(**_JIT)
+@kernel
 def flow_at_loads(cost, allowed, q, loads, sign):
     """Least (sign 1) or greatest (sign -1) sum of x * cost with rows q, columns `loads`, on allowed arcs only.
 

@@ -6,10 +6,10 @@ All under one cost model, $f_j(n_j) + \omega(1 - o_{ij})$ at the final loads. Re
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
-from dmodels.solvers._threads import share
+from dmodels.core.threads import share
 
 from .routing import RoutingGame, sums
 from .routing_optimum import optimum_flows
@@ -19,7 +19,7 @@ POLICIES = {"round robin": 0, "random": 1, "power of two": 2, "shortest queue": 
             "marginal cost": 6}  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _draw(cost: np.ndarray, tau: float, u: float, spread: float) -> int:
     """Index drawn by a softmax of -cost / tau; the first of the cheapest at tau = 0."""
     low, high, pick = cost[0], cost[0], 0
@@ -41,7 +41,7 @@ def _draw(cost: np.ndarray, tau: float, u: float, spread: float) -> int:
     return cost.size - 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _assign(
     f: np.ndarray,
     overlap: np.ndarray,

@@ -19,12 +19,11 @@ equilibrium.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-_JIT = {"nogil": True, "cache": True}
+from dmodels.core.compiled import kernel
 
 
-@njit(**_JIT)
+@kernel
 def _concave_steps(value, first, last, steps):
     """Slopes of the upper concave hull of value[first..last], one per unit of load, into steps[first..last-1]."""
     corner = np.empty(last - first + 1, np.int64)
@@ -45,7 +44,7 @@ def _concave_steps(value, first, last, steps):
             steps[n] = slope
 
 
-@njit(**_JIT)
+@kernel
 def smooth_ceiling(f, c, x, lo, hi, most, private_low, s):
     """The bound above for loads lo..hi; inf where a term is infinite. `private_low` is the least sum of c (c_min)."""
     groups, workers = c.shape
@@ -87,7 +86,7 @@ def smooth_ceiling(f, c, x, lo, hi, most, private_low, s):
     return bound
 
 
-@njit(**_JIT)
+@kernel
 def dearest_pay(f, c, q, lo, hi, arc, reach):
     """(what a request of each group can pay at most in a tightened box, the least sum of private costs)."""
     groups, workers = c.shape

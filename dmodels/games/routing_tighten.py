@@ -1,18 +1,16 @@
 r"""Boxes of load vectors, cut to what a pure Nash equilibrium can have: necessary conditions, tried until none cuts.
 
-See `routing_boxes` for the conditions and for what is done with the boxes. A compiled caller is cached under its own
-file's date: touch `routing_boxes.py` after a change here.
+See `routing_boxes` for the conditions and for what is done with the boxes.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-_JIT = {"nogil": True, "cache": True}
+from dmodels.core.compiled import kernel
 
 
-@njit(**_JIT)
+@kernel
 def _range_min(row, first, last, monotone):
     """Least f over loads first..last (at least one load)."""
     if monotone:
@@ -23,7 +21,7 @@ def _range_min(row, first, last, monotone):
     return least
 
 
-@njit(**_JIT)
+@kernel
 def range_max(row, first, last, monotone):
     if monotone:
         return row[last - 1]
@@ -33,7 +31,7 @@ def range_max(row, first, last, monotone):
     return most
 
 
-@njit(**_JIT)
+@kernel
 def _arcs(f, c, lo, hi, monotone, tol, arc, here, after, reach):
     """Possible arcs of the box. here[j]: least f_j in it; after[k]: most a newcomer pays; reach[g, j]: cap on f_j."""
     groups, workers = c.shape
@@ -54,7 +52,7 @@ def _arcs(f, c, lo, hi, monotone, tol, arc, here, after, reach):
             arc[g, j] = hi[j] > 0 and here[j] <= reach[g, j] + tol
 
 
-@njit(**_JIT)
+@kernel
 def _hall(q, lo, hi, arc, by_group):
     """Tighten lo and hi by Hall's condition over all subsets of the shorter side; False if nothing is left."""
     groups, workers = arc.shape
@@ -104,7 +102,7 @@ def _hall(q, lo, hi, arc, by_group):
     return True
 
 
-@njit(**_JIT)
+@kernel
 def tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach):
     """Shrink the box to a fixed point of the necessary conditions; False if it holds no equilibrium."""
     groups, workers = c.shape
@@ -179,7 +177,7 @@ def tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after,
             return True
 
 
-@njit(**_JIT)
+@kernel
 def ceilings(f, c, total):
     """Greatest load of each worker in any equilibrium, for nondecreasing f.
 
@@ -211,7 +209,7 @@ def ceilings(f, c, total):
     return hi
 
 
-@njit(**_JIT)
+@kernel
 def largest_loads(f, c, total, monotone):
     """A box to begin with: no load of an equilibrium is above these."""
     if monotone:
@@ -221,7 +219,7 @@ def largest_loads(f, c, total, monotone):
     return np.full(f.shape[0], total)
 
 
-@njit(**_JIT)
+@kernel
 def root_box(f, c, q, monotone, tol):
     """(lo, hi, arc, reach) of the tightened box of all equilibria."""
     groups, workers = c.shape

@@ -5,7 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 LRU, LFU, KVBM = 0, 1, 2
 
@@ -13,7 +14,7 @@ LRU, LFU, KVBM = 0, 1, 2
 MOST = 2**32 - 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def replay(blocks, starts, steps, count, capacity, rule, threshold, forget):
     """(hit, gone): whether each access hits, and at a miss the request at whose end the block was let go (-1: new).
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 #: Slots that one entry of the summary over slots stands for.
 _CHUNK = 128
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def lru_ranks(blocks, starts, count):
     """Rank (from 1) of every accessed block in the LRU stack as its request begins; 0 where it was never seen.
 
@@ -49,7 +50,7 @@ def lru_ranks(blocks, starts, count):
     return ranks
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def least_slots(begin, end):
     """Least number of slots with which the greedy choice by earliest end keeps each interval [begin, end].
 

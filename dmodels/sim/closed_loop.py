@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 
 from . import fleet
 from . import fleet_state as fs
-from .compiled import kernel
 from .fleet import Policy, Pool
 from .fleet_engine import route
 from .requests import Served

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiled import kernel
+from dmodels.core.compiled import kernel
 
 
 @kernel

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 
 from . import fleet
-from .compiled import kernel
 from .fleet import Policy, Pool
 from .requests import Requests, Served
 

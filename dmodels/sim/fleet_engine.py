@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dmodels.core.compiled import kernel
+
 from . import fleet_state as fs
-from .compiled import kernel
 from .routing import choose, choose_pool
 
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from dmodels.core.compiled import kernel
+
 from . import fleet_tokens
-from .compiled import kernel
 from .fleet_tokens import TokenFleet, follow
 from .virtual_time import ID_BITS, TIE_S
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiled import inline, kernel
+from dmodels.core.compiled import inline, kernel
+
 from .laws import seconds
 from .virtual_time import ID_BITS, TIE_S
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 
 from . import laws
-from .compiled import kernel
 
 
 def simulate(arrival_s: Any, iterations: Any, law: Any, slots: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 
 from . import laws
-from .compiled import kernel
 from .laws import seconds
 from .requests import KVCache, Prefill, Requests, Served
 from .virtual_time import TIE_S

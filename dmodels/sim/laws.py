@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.core.compiled import inline
 from dmodels.core.errors import InputError
 from dmodels.models.latency_laws import LinearLaw
-
-from .compiled import inline
 
 
 class TokenLaw(NamedTuple):

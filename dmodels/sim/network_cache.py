@@ -7,7 +7,7 @@ the end of a prefix is evicted before its beginning.
 
 from __future__ import annotations
 
-from .compiled import kernel
+from dmodels.core.compiled import kernel
 
 
 @kernel

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dmodels.control._netkv_kernels import ROUND_ROBIN, choose_one, tier_pace
+from dmodels.core.compiled import kernel
 
-from .compiled import kernel
 from .network_cache import hit_blocks, insert, make_room, pin, unpin
 from .network_flows import finish, mix, next_end, no_flows, refill, restate, route, settle, start
 from .network_state import UNREACHABLE, idle_decoders, no_outcome

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
-
-from .compiled import kernel
 
 
 @kernel

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiled import kernel
+from dmodels.core.compiled import kernel
 
 #: Most links of one path: NIC, port, rack, pod on the way out, and the same on the way in.
 HOPS = 8

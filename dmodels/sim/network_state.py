@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiled import kernel
+from dmodels.core.compiled import kernel
 
 #: In `Outcome.choice`: some instance had room, but no tier that leads to one has any bandwidth.
 UNREACHABLE = -2

@@ -6,7 +6,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from .compiled import kernel
+from dmodels.core.compiled import kernel
+
 from .fleet_state import CLOSED, recall
 
 

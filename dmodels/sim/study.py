@@ -8,8 +8,6 @@ also one batch of the confidence intervals; the first chunk is dropped as warm-u
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +15,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
+from dmodels.core.files import replacing
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 
 from . import estimate, laws, lengths, virtual_time
 from .batching import check_instance, work
-from .compiled import kernel
 from .requests import Prefill, Requests
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s", "wait_s")
@@ -225,14 +224,5 @@ def _read(checkpoint: str | Path | None, asked: str, slots: int) -> Study:
 
 
 def _write(checkpoint: str | Path, asked: str, study: Study) -> None:
-    """Whole or not at all: a temporary file beside it, then a rename."""
-    path = Path(checkpoint)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, asked=np.array(asked), **study._asdict())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(checkpoint) as draft, draft.open("wb") as file:
+        np.savez(file, asked=np.array(asked), **study._asdict())

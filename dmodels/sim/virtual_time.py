@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiled import kernel
+from dmodels.core.compiled import kernel
 
 #: A request that arrives within a nanosecond of an iteration's end is in time for the next one.
 TIE_S = 1e-9

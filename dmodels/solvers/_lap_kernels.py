@@ -6,12 +6,14 @@ Arithmetic is float64 for floating costs (float32 costs are widened as they are 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from dmodels.core.compiled import kernel
 
 from ._lap_paths import FAST, lesser, match
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def bad_entries(c, lowest):
     """How many entries are NaN, or not above `lowest` (-inf)."""
     count = 0
@@ -22,7 +24,7 @@ def bad_entries(c, lowest):
     return count
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def row_duals(c, v, u, big):
     """u_i = min_j c_ij - v_j: the largest row duals that are feasible with v."""
     n, m = c.shape
@@ -33,7 +35,7 @@ def row_duals(c, v, u, big):
         u[i] = least
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _certify(c, x, u, v, y, big, rtol, exact, whole):
     """Row duals, and what they prove of a matching: (cost, gap, least slack, state as in `match_many`)."""
     n, m = c.shape
@@ -61,7 +63,7 @@ def _certify(c, x, u, v, y, big, rtol, exact, whole):
     return cost, gap, reduced, state
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _solve(c, lowest, big, limit, rtol, exact, whole, x, u, v, marks, reals):
     """Solve and certify one problem: (cost, gap, slack, state, steps). Scratch: `marks` (5, m), `reals` (3, m)."""
     nil = c.dtype.type(0)
@@ -77,7 +79,7 @@ def _solve(c, lowest, big, limit, rtol, exact, whole, x, u, v, marks, reals):
     return cost, gap, reduced, state, steps
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, cost, gap, reduced, state, steps):
     """Solve problems first..last of c (B, n, m), 0 < n <= m, and certify them.
 
@@ -92,8 +94,10 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
         cost[b], gap[b], reduced[b], state[b], steps[b] = found
 
 
-@njit((types.Array(types.float64, 2, "C", readonly=True), types.float64, types.float64, types.float64),
-      nogil=True, cache=True)  # fmt: skip
+_COSTS = types.Array(types.float64, 2, "C", readonly=True)
+
+
+@kernel(signature=(_COSTS, types.float64, types.float64, types.float64))
 def match_one(c, rtol, exact, whole):
     """x, u, v, cost, gap, least slack, state, steps of one problem in float64."""
     n, m = c.shape

@@ -8,14 +8,14 @@ code. A column that is closed has its dual set to -big in a working copy, so its
 
 `big` stands for "forbidden": inf, or 2**61; what reaches `limit` counts as forbidden. The kernels allow the compiler
 to assume that no NaN occurs, so `bad_entries` of `_lap_kernels` must have cleared a problem before.
-
-A compiled caller is cached under its own file's date: touch `_lap_kernels.py` after a change here.
 """
 
 from __future__ import annotations
 
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from dmodels.core.compiled import kernel
 
 FAST = {"nnan", "nsz", "contract"}
 
@@ -35,7 +35,7 @@ def lesser(typing, a, b):
     return (a(a, b), generate) if a == b else None
 
 
-@njit(forceinline=True, nogil=True, cache=True, fastmath=FAST)
+@kernel(forceinline=True, fastmath=FAST)
 def _least(c, i, v, m, big, prio):
     """Least of c[i] - v, the column where it is (a free one if there is a tie), and the second least."""
     least = big
@@ -51,7 +51,7 @@ def _least(c, i, v, m, big, prio):
     return least, j1, second
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def _column_reduction(c, x, y, v, prio, limit):
     """Square problems: each dual is its column's least cost; a row takes the last column whose least it holds."""
     n, m = c.shape
@@ -74,7 +74,7 @@ def _column_reduction(c, x, y, v, prio, limit):
             prio[j] = j + m
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
     """Augmenting row reduction: free rows outbid owners, a bounded number of times; returns how many stay free."""
     m = v.shape[0]
@@ -108,7 +108,7 @@ def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
     return left
 
 
-@njit(forceinline=True, nogil=True, cache=True, fastmath=FAST)
+@kernel(forceinline=True, fastmath=FAST)
 def _relax(c, i, w, key, pred, m, h, floor, big):
     """Distances through row i: key = min(key, c[i] - w - h), but never below `floor`; returns the least key."""
     least = big
@@ -123,7 +123,7 @@ def _relax(c, i, w, key, pred, m, h, floor, big):
     return least
 
 
-@njit(forceinline=True, nogil=True, cache=True, fastmath=FAST)
+@kernel(forceinline=True, fastmath=FAST)
 def _find(key, prio, m, least):
     """The column whose key is the least; among equals a free one, then the lowest. Taken columns come back + m."""
     where = 2 * m
@@ -132,7 +132,7 @@ def _find(key, prio, m, least):
     return where
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def _augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
     """Match row `start` along a shortest path. Returns (path steps, -1), or (steps, size of the stuck tree)."""
     m = v.shape[0]
@@ -169,7 +169,7 @@ def _augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
     return size + 1, -1
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def match(c, x, u, v, y, prio, free, w, key, pred, closed, dist, big, limit):
     """Solve one problem of shape n <= m: x[i] is row i's column, v the column duals. Returns (steps, feasible).
 

@@ -9,20 +9,19 @@ over rows i that ship to j, held in a heap per ordered pair, and the market (nod
 path costs O(m^2), and a row that moves costs O(m log n): the matrix with a column per slot is never made.
 
 The heaps of a column are built when a path first leaves it.
-
-A compiled caller is cached under its own file's date: touch `_transport_kernels.py` after a change here.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 from ._transport_heaps import build, enter, rows_of, settle
 from ._transport_prices import last_segment, open_segment
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
     """Least-cost shipment. `lam` (m + 1; the last entry is the market's) holds starting prices and returns the final
     ones; `choice` is every row's cheapest column at the start.

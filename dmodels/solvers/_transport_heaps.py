@@ -3,18 +3,16 @@
 The m heaps of a column lie side by side in one arena (keys and row numbers), each with `room` for so many entries;
 when one is full, the column's heaps are built anew, larger, at the arena's end. A heap keeps rows that have left j:
 they are dropped when they come to the top. `best` and `who` (m, m) hold every heap's top.
-
-Compiled callers are cached under their own files' dates: touch `_transport_flow.py` and `_transport_kernels.py` after a
-change here.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sift_down(keys, rows, start, size, at):
     key, row = keys[start + at], rows[start + at]
     while True:
@@ -30,7 +28,7 @@ def sift_down(keys, rows, start, size, at):
     keys[start + at], rows[start + at] = key, row
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def sift_up(keys, rows, start, at, key, row):
     while at > 0:
         parent = (at - 1) // 2
@@ -41,7 +39,7 @@ def sift_up(keys, rows, start, at, key, row):
     keys[start + at], rows[start + at] = key, row
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def settle(x, keys, rows, off, room, size, best, who, j, k):
     """Drop rows from the heap j -> k until the top still ships to j; note the edge's cost and row."""
     start = off[j] + k * room[j]
@@ -60,7 +58,7 @@ def settle(x, keys, rows, off, room, size, best, who, j, k):
         who[j, k] = -1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def build(c, keys, rows, off, room, size, best, who, j, members, count, end):
     """Heaps of column j over `members[:count]`, at the end of the arena. Returns (keys, rows, new end)."""
     m = c.shape[1]
@@ -96,7 +94,7 @@ def build(c, keys, rows, off, room, size, best, who, j, members, count, end):
     return keys, rows, end
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def rows_of(x, j, members):
     """Write the rows that ship to column j into `members`; return how many."""
     count = 0
@@ -107,7 +105,7 @@ def rows_of(x, j, members):
     return count
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def enter(c, x, keys, rows, off, room, size, best, who, j, i, members, end):
     """Row i begins to ship to column j, whose heaps exist. Returns (keys, rows, end of the arena)."""
     m = c.shape[1]

@@ -6,7 +6,8 @@ Each problem is solved by `_transport_flow`. Where places are contended, its pri
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 from ._transport_flow import solve
 from ._transport_prices import choose, greedy_prices, overflow
@@ -15,7 +16,7 @@ from ._transport_prices import choose, greedy_prices, overflow
 SAMPLE_FROM = 64
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _sampled_prices(c, supply, price, width, lam, keys, rows):
     """Starting prices where places are contended: the optimal ones of ever larger samples of the rows.
 
@@ -55,13 +56,13 @@ def _sampled_prices(c, supply, price, width, lam, keys, rows):
     return paths, keys, rows
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _at(array, b):
     """Problem b of a batch, or the only one where all problems share it."""
     return array[b] if array.shape[0] > 1 else array[0]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _bill(c, x, price, width, lam, u, columns, flow, load):
     """Write down who ships where; return the cost (by compensated summation) and its gap to the dual bound."""
     n, m = c.shape
@@ -98,7 +99,7 @@ def _bill(c, x, price, width, lam, u, columns, flow, load):
     return total + lost, gap
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v, load, cost, gap, state, steps):
     """Solve problems first..last. Arrays of leading size 1 are shared by all problems.
 

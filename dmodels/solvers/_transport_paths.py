@@ -6,16 +6,13 @@ sweeps: at prices that are nearly right only about sqrt(n) rows are misplaced, a
 nearly as cheap as their first can take part in putting that right. These rows are the *core*; the others keep their
 choice, the problem of the core is solved, and one pass over all rows shows whether the others still agree with the new
 prices. If not, the core was too small.
-
-A compiled caller is cached under its own file's date: touch `_transport_units.py` after a change here.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-_FAST = {"nogil": True, "cache": True}
+from dmodels.core.compiled import kernel
 
 #: Row visits per row and column in sweeps, after which a problem is left to the general loop: good starting prices need
 #: a few, and no costs can make this loop quadratic.
@@ -25,7 +22,7 @@ _SWEEPS = 30
 _CORE_PER_MISPLACED, _CORE_PER_COLUMN = 8, 64
 
 
-@njit(**_FAST)
+@kernel
 def cheapest(ct, lam, choice, least):
     """Every row's cheapest column at these prices, and what it costs there."""
     m, n = ct.shape
@@ -42,7 +39,7 @@ def cheapest(ct, lam, choice, least):
             choice[i] = j if less else choice[i]
 
 
-@njit(**_FAST)
+@kernel
 def least_of(ct, lam, least):
     """What every row's cheapest column costs at these prices."""
     m, n = ct.shape
@@ -56,7 +53,7 @@ def least_of(ct, lam, least):
             least[i] = r if r < least[i] else least[i]
 
 
-@njit(**_FAST)
+@kernel
 def tally(choice, count):
     """How many rows choose each column."""
     count[:] = 0
@@ -64,7 +61,7 @@ def tally(choice, count):
         count[choice[i]] += 1
 
 
-@njit(**_FAST)
+@kernel
 def _sweep(ct, rows, count, j, k):
     """(least cost of a move from j to k, which row) over rows[:count]; (inf, -1) if none may move."""
     here, there = ct[j], ct[k]
@@ -77,7 +74,7 @@ def _sweep(ct, rows, count, j, k):
     return least, who
 
 
-@njit(**_FAST)
+@kernel
 def _enrol(choice, members, count, place):
     """Lists of the rows of each column."""
     count[:] = 0
@@ -88,7 +85,7 @@ def _enrol(choice, members, count, place):
         count[j] += 1
 
 
-@njit(**_FAST)
+@kernel
 def _settle(ct, cap, lam, choice, members, count, place, spare, best, who):
     """Move units along shortest paths until no column holds more than its capacity: (paths, whether it worked)."""
     _enrol(choice, members, count, place)
@@ -177,7 +174,7 @@ def _settle(ct, cap, lam, choice, members, count, place, spare, best, who):
             k = j
 
 
-@njit(**_FAST)
+@kernel
 def _spread_spare(lam, cap, count, spare, total):
     """Spare rows sit where the price is least (made 0): first where there is room."""
     floor = lam.min()
@@ -192,7 +189,7 @@ def _spread_spare(lam, cap, count, spare, total):
     spare[keeps] += total
 
 
-@njit(**_FAST)
+@kernel
 def _regret(ct, lam, least, regret):
     """How much dearer than its cheapest column every row's second cheapest is."""
     m, n = ct.shape
@@ -212,7 +209,7 @@ def _regret(ct, lam, least, regret):
         regret[i] -= least[i]
 
 
-@njit(**_FAST)
+@kernel
 def _balance_core(ct, cap, room, lam, choice, least, count, limit, regret, spare, best, who):
     """Balance by rows of regret up to `limit`: (paths, whether all other rows agree with the prices)."""
     m, n = ct.shape
@@ -240,7 +237,7 @@ def _balance_core(ct, cap, room, lam, choice, least, count, limit, regret, spare
     return paths, away == 0
 
 
-@njit(**_FAST)
+@kernel
 def balance(ct, cap, room, lam, choice, least, count, spare):
     """From every row's cheapest column at prices lam to optimal prices and choices that keep the capacities.
 

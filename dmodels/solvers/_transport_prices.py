@@ -1,16 +1,14 @@
 """Prices and choices of the transportation solver: a row's cheapest column, a column's open segment, a first guess.
-
-Compiled callers are cached under their own files' dates: touch `_transport_flow.py` and `_transport_kernels.py` after a
-change here.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _cheapest(c, price, i):
     least = np.inf
     where = -1
@@ -22,14 +20,14 @@ def _cheapest(c, price, i):
     return where
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def choose(c, lam, choice):
     """Every row's cheapest column at these prices, -1 where all are forbidden."""
     for i in range(c.shape[0]):
         choice[i] = _cheapest(c, lam, i)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def open_segment(price, width, seg, used, j):
     """Price and room of the next units of column j (inf, 0 where it is full)."""
     slots = price.shape[1]
@@ -41,7 +39,7 @@ def open_segment(price, width, seg, used, j):
     return price[j, seg[j]], width[j, seg[j]] - used[j]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def last_segment(price, width, seg, used, j):
     """Segment, price and amount of the units that column j opened last (segment -1 where it has none)."""
     if seg[j] < price.shape[1] and used[j] > 0:
@@ -54,7 +52,7 @@ def last_segment(price, width, seg, used, j):
     return k, price[j, k], width[j, k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def greedy_prices(c, supply, price, width, lam):
     """Starting prices for rising segments: rows choose in turn at the price of the column's next unit."""
     n, m = c.shape
@@ -73,7 +71,7 @@ def greedy_prices(c, supply, price, width, lam):
     lam[m] = 0
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def overflow(choice, supply, price, width, lam):
     """Supply that finds no place if every row ships to its choice."""
     m = price.shape[0]

@@ -9,17 +9,17 @@ not solved here (bad entries, no feasible placement, misleading prices) is left 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from dmodels.core.compiled import kernel
 
 from ._transport_paths import balance, cheapest, least_of, tally
-
-_FAST = {"nogil": True, "cache": True}
 
 #: Where more than 1/8 of at least so many rows find no place, prices are first found on samples of the rows.
 _SAMPLE_FROM = 64
 
 
-@njit(**_FAST)
+@kernel
 def _turn(c, ct):
     """ct = c's transpose; returns how many entries are NaN or -inf."""
     bad = 0
@@ -31,7 +31,7 @@ def _turn(c, ct):
     return bad
 
 
-@njit(**_FAST)
+@kernel
 def _sampled_prices(ct, cap, lam, choice, least, count, spare):
     """Starting prices from ever larger samples of the rows: most paths are then found in small problems."""
     m, n = ct.shape
@@ -56,7 +56,7 @@ def _sampled_prices(ct, cap, lam, choice, least, count, spare):
     return paths
 
 
-@njit(**_FAST)
+@kernel
 def _bill(ct, cap, lam, choice, count, u, v, load):
     """(cost, gap, sum of the magnitudes in that balance) of a placement; the cost by compensated summation."""
     total, lost, slack, size = 0.0, 0.0, 0.0, 0.0
@@ -77,7 +77,7 @@ def _bill(ct, cap, lam, choice, count, u, v, load):
     return total + lost, slack, size + abs(total)
 
 
-@njit(**_FAST)
+@kernel
 def _bind(ct, cap, room, crowd, lam, choice, least, count, spare):
     """Prices and choices where `crowd` rows find no place at price 0: (paths, whether it worked)."""
     n = choice.size
@@ -95,7 +95,7 @@ def _bind(ct, cap, room, crowd, lam, choice, least, count, spare):
     return paths + more, worked
 
 
-@njit(**_FAST)
+@kernel
 def _place(c, capacity, ct, columns, u, v, load):
     """Solve and certify one problem: (cost, gap, sum of magnitudes in that balance, paths, whether it is solved)."""
     n, m = c.shape
@@ -120,7 +120,7 @@ def _place(c, capacity, ct, columns, u, v, load):
     return cost, gap, balance, paths, solved
 
 
-@njit(**_FAST)
+@kernel
 def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance, solved, steps):
     """Solve problems first..last of c (B, n, m) with capacities (B, m); arrays of leading size 1 are shared."""
     n, m = c.shape[1:]
@@ -132,7 +132,11 @@ def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance
         cost[b], gap[b], balance[b], steps[b], solved[b] = found
 
 
-@njit((types.Array(types.float64, 2, "C", readonly=True), types.Array(types.float64, 1, "C", readonly=True)), **_FAST)
+_COSTS = types.Array(types.float64, 2, "C", readonly=True)
+_CAPACITY = types.Array(types.float64, 1, "C", readonly=True)
+
+
+@kernel(signature=(_COSTS, _CAPACITY))
 def place_one(c, capacity):
     """columns, u, v, loads, cost, gap, magnitudes in that balance, paths, whether it is solved."""
     n, m = c.shape

@@ -13,7 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numba import njit, prange
+from numba import prange
+
+from dmodels.core.compiled import kernel
 
 from ..core.errors import InputError
 from ..core.flags import Flag
@@ -80,7 +82,7 @@ def _interior(m, q, a, b, low, high):
     return jax.lax.map(lambda game: one(*game), tuple(map(jnp.asarray, (m, q, a, b, low, high))))
 
 
-@njit(cache=True, parallel=True, fastmath=False)
+@kernel(parallel=True)
 def _pivot(m, q, a, b, low, high, most):
     """x, lam, rounds of every game."""
     count, n = q.shape
@@ -91,7 +93,7 @@ def _pivot(m, q, a, b, low, high, most):
     return x, lam, rounds
 
 
-@njit(cache=True)
+@kernel
 def _pivot_one(m, q, a, b, low, high, x, lam, most):
     """One game; writes x and lam. State of a variable: 0 inside, -1 at its lower bound, 1 at its upper."""
     n, rows = q.shape[0], b.shape[0]
@@ -202,7 +204,7 @@ def _pivot_one(m, q, a, b, low, high, x, lam, most):
     return most
 
 
-@njit(cache=True)
+@kernel
 def _eliminate(system, right, size):
     """Solve in place by Gaussian elimination with row pivoting; False if singular."""
     for k in range(size):
@@ -231,7 +233,7 @@ def _eliminate(system, right, size):
     return True
 
 
-@njit(cache=True, parallel=True)
+@kernel(parallel=True)
 def _positive_definite(m):
     """Whether M + M' less a margin for rounding has a Cholesky factor, for each M."""
     count, n, _ = m.shape

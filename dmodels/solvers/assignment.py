@@ -13,9 +13,9 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.threads import frozen, share
 
 from ..core.records import Real
-from ._threads import frozen, share
 from .solution import Solution
 
 #: Backends that a caller can force. None chooses: compiled loops on a CPU, the kernel on a GPU, XLA elsewhere.

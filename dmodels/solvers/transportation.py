@@ -13,9 +13,9 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.threads import frozen, share
 
 from ..core.records import Real
-from ._threads import frozen, share
 from .assignment import GAP_RTOL, is_floating
 from .solution import Solution
 

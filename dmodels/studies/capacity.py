@@ -17,7 +17,6 @@ capacities is a ratio of costs only at equal response time.
 
 from __future__ import annotations
 
-import csv
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError, unknown
+from dmodels.core.files import csv_rows
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import SLO
 from dmodels.core.numerics import safe_divide
@@ -70,11 +70,10 @@ class Capacity(NamedTuple):
 def tasks(length_cv: float = 0.5) -> dict[str, Task]:
     """The workloads of Phasor's Tables 1 and 3 by name."""
     text = files("dmodels.catalog").joinpath("data", "slo_workloads.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return {
         row["name"]: Task(float(row["input_tokens"]), float(row["output_tokens"]),
                           SLO(float(row["ttft_s"]), float(row["tpot_s"])), length_cv)
-        for row in rows
+        for row in csv_rows(text)
     }  # fmt: skip
 
 

@@ -1,18 +1,19 @@
 """Every number of NetKV: recomputed ones carry the right verdict, simulated ones are compared by one stated rule."""
 
-import csv
 from pathlib import Path
 
 import pytest
+
+from dmodels.core.files import csv_rows
 
 from ..rounding import rounds_to
 from .printed import computed
 
 
 def rows(name):
-    lines = (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("# NetKV")
-    return list(csv.DictReader(lines[1:]))
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    assert text.startswith("# NetKV")
+    return list(csv_rows(text))
 
 
 ARITHMETIC, SIMULATED = rows("arithmetic.csv"), rows("simulated.csv")

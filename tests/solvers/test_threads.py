@@ -9,31 +9,32 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dmodels.solvers import _threads, assign, transport
+from dmodels.core import threads
+from dmodels.solvers import assign, transport
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 17, 1000])
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_every_problem_is_taken_once(monkeypatch, count, cores):
-    monkeypatch.setattr(_threads, "CORES", cores)
+    monkeypatch.setattr(threads, "CORES", cores)
     taken = np.zeros(count, int)
 
     def loop(first, last):
         taken[first:last] += 1
 
-    _threads.share(loop, count, work_s=1.0)
+    threads.share(loop, count, work_s=1.0)
     assert (taken == 1).all()
 
 
 def test_a_failure_in_any_thread_reaches_the_caller(monkeypatch):
-    monkeypatch.setattr(_threads, "CORES", 2)
+    monkeypatch.setattr(threads, "CORES", 2)
 
     def loop(first, last):
         if first <= 50 < last:
             raise RuntimeError("problem 50")
 
     with pytest.raises(RuntimeError, match="problem 50"):
-        _threads.share(loop, 100, work_s=1.0)
+        threads.share(loop, 100, work_s=1.0)
 
 
 def test_large_batches_equal_their_problems_one_by_one():
@@ -58,7 +59,7 @@ def test_callers_in_several_threads():
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_gets_threads_of_its_own(monkeypatch):
     """A fork inherits the pool's memory but not its threads; waiting for these would never end."""
-    monkeypatch.setattr(_threads, "CORES", 2)
+    monkeypatch.setattr(threads, "CORES", 2)
     cost = np.random.default_rng(2).random((2000, 8, 8))
     expected = assign(cost).value.cost
     child = os.fork()

@@ -18,7 +18,7 @@ WORTH_A_THREAD_S = 100e-6
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, CORES - 1), thread_name_prefix="dmodels-solver")
+    return ThreadPoolExecutor(max(1, CORES - 1), thread_name_prefix="dmodels")
 
 
 if hasattr(os, "register_at_fork"):

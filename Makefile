@@ -7,7 +7,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo
 # Neighbouring tests stay in one worker, which has compiled what they share, until another worker has none left.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help plan test test-all proofs proofs-thorough mutants docs docs-check notebooks lint clean
+.PHONY: help plan test test-all proofs proofs-thorough docs docs-check notebooks lint clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,9 +37,6 @@ proofs: $(VENV)/.installed ## the proofs and quick property checks of every clai
 
 proofs-thorough: $(VENV)/.installed ## twenty times as many cases per claim, from fixed seeds; prints how many
 	$(BIN)/python -m proofs --thorough
-
-mutants: $(VENV)/.installed ## change the shipped formulas one at a time and print the share that a check notices (hours)
-	$(BIN)/python -m proofs.mutants
 
 docs: $(VENV)/.installed-docs ## build the guide into out/docs; warnings and dead links fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -19,8 +19,8 @@ from benchmarks.registry import record as write_down
 from dmodels.fit import calibration, conformal
 from dmodels.fit.points import family, nearest_model, to_points
 from dmodels.fit.predict import Errors, disagreement, errors, noise_floor, outliers, repeats
-from dmodels.fit.protocols import PROTOCOLS, held_out, measurement
-from dmodels.fit.rows import Row, read_rows
+from dmodels.fit.protocols import PROTOCOLS, held_out
+from dmodels.fit.rows import Row, measurement, read_rows
 from dmodels.fit.silicon import fit
 
 ROOT = Path(__file__).resolve().parents[1]

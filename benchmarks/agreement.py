@@ -23,10 +23,12 @@ from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models import queueing
 from dmodels.models.instance import operate, step_table
-from dmodels.models.occupancy import occupancy, ttft_quantile_s
-from dmodels.models.requests import requests_between
-from dmodels.sim import arrivals, batching, closed_loop, estimate, frozen
-from dmodels.sim.laws import LinearLaw, TokenLaw, table
+from dmodels.models.latency import LinearLaw
+from dmodels.models.queueing import occupancy, ttft_quantile_s
+from dmodels.models.traffic import requests_between
+from dmodels.sim import arrivals, batching, estimate
+from dmodels.sim.batching import TokenLaw, frozen, table
+from dmodels.sim.fleet import closed_loop
 from dmodels.sim.requests import Prefill
 
 try:

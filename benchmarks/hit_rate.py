@@ -18,10 +18,18 @@ import jax
 import numpy as np
 
 from benchmarks.registry import interleaved, record
-from dmodels.models.che import lru_hit_frac, popularity, shuffled_hit_frac
-from dmodels.models.eviction import Policy, decay_steps, replay
-from dmodels.models.stack_distance import belady_distances, previous, stack_distances
-from dmodels.models.trace import read_trace
+from dmodels.models.cache import (
+    Policy,
+    belady_distances,
+    decay_steps,
+    lru_hit_frac,
+    popularity,
+    previous,
+    replay,
+    shuffled_hit_frac,
+    stack_distances,
+)
+from dmodels.models.traffic import read_trace
 
 TRACE = Path(__file__).parents[2] / "shared" / "data" / "mooncake_conversation.jsonl"
 SIZES = np.unique(np.round(np.geomspace(40, 182_790, 64)))

@@ -15,8 +15,7 @@ from benchmarks.registry import record
 from dmodels import catalog
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import stack
-from dmodels.models.latency import iteration_s
-from dmodels.models.latency_serving import serve
+from dmodels.models.latency import iteration_s, serve
 
 POINTS = 1_000_000
 CHUNK = 50_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from benchmarks.netkv_setting import LADDER, compare, table
 from benchmarks.registry import record
-from dmodels.sim.network_workload import CHATBOT, LONG_CONTEXT, RAG
+from dmodels.sim.network import CHATBOT, LONG_CONTEXT, RAG
 
 PROFILES = {"chatbot": CHATBOT, "rag": RAG, "long": LONG_CONTEXT}
 SHORT = ("cla", "topo", "static", "full")

@@ -12,8 +12,7 @@ import numpy as np
 
 from benchmarks.netkv_setting import Policy, table, trace
 from benchmarks.registry import record
-from dmodels.control.netkv import Oracle, Pool, dispatch
-from dmodels.control.netkv_joint import burst_cost_s, joint_assignment
+from dmodels.control.netkv import Oracle, Pool, burst_cost_s, dispatch, joint_assignment
 from dmodels.sim.network import advertised_bytes_per_s, netkv_cluster
 
 SIZES = (2, 4, 8, 16, 32)

@@ -15,8 +15,7 @@ import numpy as np
 
 from benchmarks.netkv_setting import table
 from benchmarks.registry import interleaved, record
-from dmodels.control import netkv_router as router
-from dmodels.control.netkv import Oracle, Policy, Pool, choose, costs
+from dmodels.control.netkv import Oracle, Policy, Pool, choose, costs, router
 from dmodels.sim.network import max_min_rates
 
 RATES = np.array([450e9, 25e9, 12.5e9, 6.25e9])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from benchmarks.netkv_setting import Policy, compare, table
 from benchmarks.registry import record
-from dmodels.sim.network_workload import CHATBOT, LONG_CONTEXT, RAG
+from dmodels.sim.network import CHATBOT, LONG_CONTEXT, RAG
 
 POLICIES = (Policy.ROUND_ROBIN, Policy.CACHE_LOAD, Policy.NETKV_FULL)
 NAMES = dict(zip(POLICIES, ("rr", "cla", "full"), strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from benchmarks.netkv_setting import Policy, compare, table
 from benchmarks.registry import record
-from dmodels.sim.network_workload import RAG
+from dmodels.sim.network import RAG
 
 POLICIES = (Policy.CACHE, Policy.CACHE_LOAD, Policy.NETKV_FULL)
 SHARES = (0.0, 0.3, 0.6, 0.9)

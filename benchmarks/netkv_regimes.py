@@ -15,8 +15,7 @@ import numpy as np
 from benchmarks.netkv_setting import Policy, compare, table
 from benchmarks.registry import record
 from dmodels.core.units import gbit_per_s
-from dmodels.sim.network import netkv_cluster
-from dmodels.sim.network_workload import RAG
+from dmodels.sim.network import RAG, netkv_cluster
 
 POLICIES = (Policy.ROUND_ROBIN, Policy.CACHE_LOAD, Policy.NETKV_TOPO, Policy.NETKV_STATIC)
 STEADY = {"warmup_s": 60.0, "measure_s": 180.0, "runs": 6, "arrivals": {"seconds": 240.0}}

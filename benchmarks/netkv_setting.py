@@ -14,9 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from dmodels.control.netkv import Policy
-from dmodels.models.trace import read_trace
-from dmodels.sim.network import netkv_cluster
-from dmodels.sim.network_workload import RAG, Profile, window
+from dmodels.models.traffic import read_trace
+from dmodels.sim.network import RAG, Profile, netkv_cluster, window
 from dmodels.studies.transfer import compare_policies
 
 LADDER = (Policy.CACHE_LOAD, Policy.NETKV_TOPO, Policy.NETKV_STATIC, Policy.NETKV_FULL)

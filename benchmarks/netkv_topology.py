@@ -15,8 +15,7 @@ import numpy as np
 from benchmarks.netkv_setting import Policy, compare, table
 from benchmarks.registry import record
 from dmodels.core.units import gbit_per_s
-from dmodels.sim.network import netkv_cluster
-from dmodels.sim.network_workload import CHATBOT, LONG_CONTEXT, RAG
+from dmodels.sim.network import CHATBOT, LONG_CONTEXT, RAG, netkv_cluster
 
 POLICIES = (Policy.CACHE_LOAD, Policy.NETKV_STATIC, Policy.NETKV_FULL)
 PROFILES = {"chatbot": CHATBOT, "rag": RAG, "long": LONG_CONTEXT}

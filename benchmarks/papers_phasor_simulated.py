@@ -10,10 +10,10 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from dmodels.sim import arrivals, disaggregated
-from dmodels.sim.disaggregated import Signal
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import arrivals
+from dmodels.sim.cluster import Signal, disaggregated
 from dmodels.sim.fleet import Pool
-from dmodels.sim.laws import LinearLaw
 
 try:
     from benchmarks.printed_rows import write

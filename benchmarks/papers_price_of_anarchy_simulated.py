@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from scipy.optimize import minimize
 
-from dmodels.sim import closed_loop
+from dmodels.sim.fleet import closed_loop
 
 try:
     from benchmarks.printed_rows import write

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 
 from dmodels.catalog.workloads import totals_cdf
+from dmodels.models.latency import LinearLaw
 from dmodels.sim import arrivals, batching, fleet, lengths
 from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
 from dmodels.sim.requests import Prefill
 
 try:

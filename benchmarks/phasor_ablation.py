@@ -18,8 +18,7 @@ import numpy as np
 
 from benchmarks.registry import record, show
 from dmodels.sim import arrivals
-from dmodels.sim.cluster import Cluster, Control, Flow, simulate
-from dmodels.sim.disaggregated import Signal
+from dmodels.sim.cluster import Cluster, Control, Flow, Signal, simulate
 from dmodels.sim.estimate import mean_of
 from dmodels.studies import capacity
 

@@ -17,7 +17,7 @@ from numba import njit
 
 from benchmarks.registry import record
 from dmodels.sim import arrivals
-from dmodels.sim.disaggregated import Signal, prefill
+from dmodels.sim.cluster import Signal, prefill
 from dmodels.sim.estimate import difference, mean_of
 from dmodels.studies.capacity import Prompts
 

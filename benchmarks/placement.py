@@ -18,14 +18,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dmodels.games.placement import PlacementGame, isolated_s
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_bound import best_bound, price_bound
-from dmodels.games.placement_existence import approximate_equilibrium
-from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import complete, fat_tree, line, ring, two_level
-from dmodels.games.placement_optimum import social_optimum
-from dmodels.games.placement_response import best_response_dynamics
+from dmodels.games.placement import (
+    PlacementGame,
+    approximate_equilibrium,
+    best_bound,
+    best_response_dynamics,
+    complete,
+    fat_tree,
+    hierarchical_equilibrium,
+    isolated_s,
+    line,
+    price_bound,
+    price_of_anarchy,
+    ring,
+    social_optimum,
+    two_level,
+)
 
 from .registry import record
 

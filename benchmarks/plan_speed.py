@@ -20,9 +20,9 @@ from scipy.special import gammaincc, gammaln, ndtri
 from benchmarks.registry import record
 from dmodels import SLO, catalog
 from dmodels.core.records import float64
-from dmodels.models.requests import GAP_WEIGHTS, LEVELS
-from dmodels.studies.evaluate import sweep_instances
+from dmodels.models.traffic import GAP_WEIGHTS, LEVELS
 from dmodels.studies.plan import Priced, price, question
+from dmodels.studies.plan.evaluate import sweep_instances
 
 
 def numpy_point(cells, row: int, instances: np.ndarray, rate_rps: float) -> dict[str, np.ndarray]:

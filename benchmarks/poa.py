@@ -10,10 +10,9 @@ import time
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_index import poa_index
+from dmodels.games.anarchy import poa_index, price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve, affine
+from dmodels.models.latency import LatencyCurve, affine
 
 from .registry import interleaved, record
 

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from benchmarks import registry
-from dmodels.sim import arrivals, batching, fleet, scan
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import arrivals, batching, fleet
+from dmodels.sim.batching import TokenLaw, scan
 from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw, TokenLaw
 from dmodels.sim.requests import KVCache, Prefill
 
 LAW = LinearLaw(8e-3, 0.65e-3)

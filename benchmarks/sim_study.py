@@ -19,8 +19,8 @@ from pathlib import Path
 import jax
 
 from dmodels.catalog import workload
+from dmodels.models.latency import LinearLaw
 from dmodels.sim import study
-from dmodels.sim.laws import LinearLaw
 
 try:
     from benchmarks import registry

@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.registry import record
 from dmodels import SLO, catalog, choice, grid
 from dmodels.design.space import blocks, sweep
-from dmodels.studies.evaluate import evaluate
 from dmodels.studies.plan import price, question
+from dmodels.studies.plan.evaluate import evaluate
 
 OUTPUTS = ("ttft_s", "tpot_s", "e2e_s", "tokens_per_s")
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.registry import record, show
 from dmodels.catalog import totals_cdf
 from dmodels.control import token_budget as tb
-from dmodels.control import token_budget_bounds as bounds
+from dmodels.control.token_budget import bounds
 
 TRUE = {"English prose": 4.48, "Source code": 3.52, "CJK text": 2.01, "Mixed / other": 3.81}
 PRINTED = {"English prose": 4.41, "Source code": 3.47, "CJK text": 2.08, "Mixed / other": 3.74}

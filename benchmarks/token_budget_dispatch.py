@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 
 from benchmarks.registry import record
-from dmodels.control.phasor_router import PhasorRouter
-from dmodels.control.token_budget import pools, settings
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control.phasor import PhasorRouter
+from dmodels.control.token_budget import TokenBudgetRouter, pools, settings
 
 CALLS = 20_000
 

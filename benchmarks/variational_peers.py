@@ -20,8 +20,7 @@ from quantecon.optimize import lcp_lemke
 from scipy.optimize import root
 
 from benchmarks.registry import record
-from dmodels.games.resource import Game, equilibrium
-from dmodels.games.violation import Alone, Exponential, Power
+from dmodels.games.resource import Alone, Exponential, Game, Power, equilibrium
 from dmodels.solvers import affine_equilibria, variational_equilibria
 
 ROUNDS = 30

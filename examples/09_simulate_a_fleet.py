@@ -5,7 +5,7 @@ Run it: python examples/09_simulate_a_fleet.py
 
 import numpy as np
 
-from dmodels.models.latency_laws import LinearLaw
+from dmodels.models.latency import LinearLaw
 from dmodels.sim.fleet import Change, Event, Policy, Pool, simulate
 
 draws = np.random.default_rng(0)

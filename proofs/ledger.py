@@ -130,7 +130,7 @@ def data(found: list[Page]) -> str:
 
 def main() -> None:
     """Write both files, each whole or not at all."""
-    from dmodels.cli.render import write_text
+    from dmodels.core.files import write_text
 
     found = pages()
     if wrong := problems(found):

@@ -15,9 +15,8 @@ from dmodels import GPU, SLO, Model, Workload, catalog, solvers
 from dmodels.games.anarchy import PriceOfAnarchy, price_of_anarchy
 from dmodels.games.resource import Game, equilibrium, social_optimum
 from dmodels.games.routing import RoutingGame
-from dmodels.models.concurrency import Slots
-from dmodels.studies.plan import Plan, plan, question
-from dmodels.studies.question import Question
+from dmodels.models.memory import Slots
+from dmodels.studies.plan import Plan, Question, plan, question
 
 ROOT = Path(__file__).parents[1]
 

@@ -68,7 +68,7 @@ def latency(axes) -> None:
 def queueing(axes) -> None:
     """Closed forms as lines, simulated means and P99 with 95 % intervals as points."""
     from dmodels.studies.plan import plan, question
-    from dmodels.studies.verify import verify
+    from dmodels.studies.plan.verification import verify
 
     rates = (1.0, 2.0, 3.0, 4.0, 5.0, 5.5)
     shown = {"ttft_mean_s": "TTFT mean", "ttft_slo_s": "TTFT P99", "tpot_slo_s": "TPOT P99"}
@@ -110,8 +110,7 @@ def pooling(axes) -> None:
 @picture
 def split(axes) -> None:
     """Two violation rates along a budget of 40 GPUs, with the equilibrium."""
-    from dmodels.games.resource import Game, equilibrium
-    from dmodels.games.violation import Alone, Exponential
+    from dmodels.games.resource import Alone, Exponential, Game, equilibrium
 
     game = Game(Exponential(0.10), Alone(Exponential(0.25)), budget_gpus=40.0)
     x = np.linspace(0.0, 40.0, 400)
@@ -131,8 +130,7 @@ def split(axes) -> None:
 @picture
 def routing(axes) -> None:
     """Exact price of anarchy of two equal workers against load, and its bound in closed form."""
-    from dmodels.games.anarchy import price_of_anarchy
-    from dmodels.games.anarchy_bounds import identical_workers_price
+    from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
     from dmodels.games.routing import RoutingGame
 
     counts = np.arange(2, 41, 2)
@@ -173,8 +171,7 @@ def placement(axes) -> None:
 @picture
 def transfer(axes) -> None:
     """Transfer's share of TTFT over a 100 Gbit/s path, at once and layer by layer, against context."""
-    from dmodels.models.transfer import kv_cache_bytes, transfer_time_s
-    from dmodels.models.transfer_paths import pipelined_transfer_s
+    from dmodels.models.transfer import kv_cache_bytes, pipelined_transfer_s, transfer_time_s
 
     tokens = np.geomspace(512.0, 131072.0, 100)
     bytes_ = np.asarray(kv_cache_bytes(catalog.model("llama-3.1-70b"), tokens))
@@ -265,9 +262,9 @@ def token_budget(axes) -> None:
 @picture
 def simulator(axes) -> None:
     """Mean waits of M/M/1 and M/D/1 simulated in 32 runs, with 4 standard errors, on the exact curves."""
+    from dmodels.models.latency import LinearLaw
     from dmodels.models.queueing import wait_mean_s
     from dmodels.sim.batching import simulate
-    from dmodels.sim.laws import LinearLaw
 
     loads = np.array([0.3, 0.5, 0.7, 0.8, 0.9])
     fine = np.linspace(0.2, 0.93, 100)

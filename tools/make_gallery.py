@@ -77,9 +77,9 @@ def page() -> str:
 @cache
 def _plan():
     from dmodels.cli.plan_inputs import from_scenario
-    from dmodels.studies.memory_use import memory_use
     from dmodels.studies.plan import plan
-    from dmodels.studies.risks import loads
+    from dmodels.studies.plan.memory_use import memory_use
+    from dmodels.studies.plan.risks import loads
 
     answer = plan(from_scenario(ROOT / PLAN).question()[0])
     return answer, loads(answer), memory_use(answer)
@@ -107,7 +107,7 @@ def _load(out: Path) -> None:
 
 def _inputs(out: Path) -> None:
     from dmodels.report import plan_figures, style
-    from dmodels.studies.sensitivity import sensitivity
+    from dmodels.studies.plan import sensitivity
 
     answer, _, uses = _plan()
     made, ((left, right),) = style.panels(1, 2, 11, 4)

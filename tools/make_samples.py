@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from dmodels.core.records import float64
-from dmodels.models.latency_laws import LinearLaw
+from dmodels.models.latency import LinearLaw
 from dmodels.sim.fleet import Policy, Pool, simulate
 
 OUT = Path(__file__).resolve().parents[1] / "examples" / "data"

@@ -16,9 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dmodels.core.workload import Workload
-from dmodels.models.burstiness import burstiness
-from dmodels.models.trace import Trace, prefix_hits, read_trace
-from dmodels.models.workload import compress, whole
+from dmodels.models.traffic import Trace, burstiness, compress, prefix_hits, read_trace, whole
 
 OUT = Path(__file__).resolve().parents[1] / "dmodels" / "catalog" / "data" / "workloads"
 TRACES = {

@@ -49,9 +49,8 @@ def command(
 
 def _answer(read: Any, path: str) -> Any:
     from dmodels import Parallel, catalog
-    from dmodels.models.trace import read_trace
-    from dmodels.studies.place import place
-    from dmodels.studies.place_cost import Tier
+    from dmodels.models.traffic import read_trace
+    from dmodels.studies.place import Tier, place
 
     gpu = catalog.gpu(read.gpu.name, read.gpu.file)
     tiers = [Tier("HBM", read.tiers.hbm.size, float(gpu.hbm_bytes_per_s) * read.parallel.tp, 0.0, read.tiers.hbm.price)]
@@ -86,7 +85,7 @@ def _python(read: Any, path: str) -> str:
         [
             "from dmodels import Parallel, catalog, read_trace",
             "from dmodels.studies.place import place",
-            "from dmodels.studies.place_cost import Tier",
+            "from dmodels.studies.place import Tier",
             "",
             f"gpu = catalog.gpu({read.gpu.name!r}, {read.gpu.file!r})",
             "tiers = [",

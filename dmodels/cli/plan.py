@@ -88,7 +88,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 
     from dmodels.report import plan_tables
     from dmodels.studies.plan import plan
-    from dmodels.studies.sensitivity import sensitivity as vary
+    from dmodels.studies.plan import sensitivity as vary
 
     asked, notices = inputs.question()
     for notice in notices:
@@ -112,7 +112,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 def _print(answer, changes) -> None:
     from dmodels.report import plan_tables
     from dmodels.report.plan_notes import notes
-    from dmodels.studies.launch import command as command_of
+    from dmodels.studies.plan import command as command_of
 
     for sentence in plan_tables.sentences(answer) + notes(answer):
         print(sentence)
@@ -135,7 +135,7 @@ def _verify(answer) -> None:
     """Closed form beside simulation, on stderr with `--json` so that stdout stays one document."""
     import jax
 
-    from dmodels.studies.verify import verify
+    from dmodels.studies.plan.verification import verify
 
     for checked in verify(answer, jax.random.key(0)):
         rows = [

@@ -71,7 +71,7 @@ class PlanInputs:
             lengths = f"ISL {self.isl:g} / OSL {self.osl:g}"
             return Workload.fixed(self.isl, self.osl, self.rate_rps), lengths, []
         if self.trace is not None:
-            from dmodels.models.trace import read_trace, with_prefix_hits
+            from dmodels.models.traffic import read_trace, with_prefix_hits
 
             read = read_trace(self.trace, repair=self.repair)
             read = with_prefix_hits(read) if self.prefix_hits else read
@@ -102,7 +102,7 @@ class PlanInputs:
         lines = [
             "from dmodels import SLO, catalog", "from dmodels.core.workload import Workload",
             "from dmodels.models.instance import Engine",
-            "from dmodels.models.trace import read_trace, with_prefix_hits",
+            "from dmodels.models.traffic import read_trace, with_prefix_hits",
             "from dmodels.studies.plan import plan, question", "",
             f"asked = question({self.model!r}, {list(self.gpus)!r}, {traffic}, SLO({slo}), "
             f"gpu_file={self.gpu_file!r}, engine={engine}, {given})",

@@ -60,7 +60,7 @@ def command(
         print(f"""import numpy as np
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 
 curve = LatencyCurve({a_s}, {b_s}, {d_s}, {n_sat}, {[beta] * workers})
 overlap = np.eye({workers})[np.arange({prefixes}) % {workers}]
@@ -70,9 +70,8 @@ price_of_anarchy(RoutingGame(curve, overlap, {omega_s}, counts))""")
 
     from dmodels.core.flags import describe, usable
     from dmodels.games.anarchy import price_of_anarchy
-    from dmodels.games.routing import RoutingGame, sums
-    from dmodels.games.routing_policies import POLICIES, policy_flows
-    from dmodels.models.curves import LatencyCurve
+    from dmodels.games.routing import POLICIES, RoutingGame, policy_flows, sums
+    from dmodels.models.latency import LatencyCurve
 
     counts = np.bincount(np.arange(requests) % prefixes, minlength=prefixes)
     overlap = np.eye(workers)[np.arange(prefixes) % workers]

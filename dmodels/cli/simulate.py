@@ -88,8 +88,8 @@ def command(
     import jax
 
     from dmodels.core.flags import Flag
+    from dmodels.models.latency import LinearLaw
     from dmodels.sim.fleet import Policy, Pool
-    from dmodels.sim.laws import LinearLaw
     from dmodels.sim.requests import Prefill
 
     law, mode = LinearLaw(base, step), Prefill[prefill.upper()]
@@ -142,7 +142,7 @@ def _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests):
     import numpy as np
     import typer
 
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
     from dmodels.sim import arrivals, fleet
     from dmodels.sim.verify import trace_metrics
 
@@ -167,12 +167,12 @@ def _python(trace, workload, rate_rps, shape, short, short_slots, threshold, spi
         law, rest = law.split("), ", 1)
         pools.insert(0, f"Pool({short}, {short_slots}, {law}), {threshold:g}, {rest})")
     router = f"Policy.{policy.upper().replace('-', '_')}"
-    lines = ["import jax", "from dmodels.sim.fleet import Policy, Pool", "from dmodels.sim.laws import LinearLaw",
+    lines = ["import jax", "from dmodels.sim.fleet import Policy, Pool", "from dmodels.models.latency import LinearLaw",
              "from dmodels.sim.requests import Prefill", "", f"pools = [{', '.join(pools)}]",
              f"key = jax.random.key({seed})"]  # fmt: skip
     spilling = f', spill_queue=float("{spill}")' if spill == float("inf") else f", spill_queue={spill:g}"
     if trace:
-        lines[1:1] = ["from dmodels.models.trace import read_trace", "from dmodels.sim import arrivals, fleet",
+        lines[1:1] = ["from dmodels.models.traffic import read_trace", "from dmodels.sim import arrivals, fleet",
                       "from dmodels.sim.verify import trace_metrics"]  # fmt: skip
         lines += [f"trace = read_trace({trace!r})", f"when = arrivals.replay(trace.time_s, {rate_rps}, {requests})",
                   "again = range(len(when)) if len(when) == len(trace) else [i % len(trace) for i in range(len(when))]",

@@ -40,7 +40,7 @@ def run(policy: str, workload: str, rate_rps: float | None, prefill: int, decode
     from dmodels.catalog import workload as bundled
     from dmodels.core.flags import Flag
     from dmodels.sim import arrivals, cluster, lengths
-    from dmodels.sim.disaggregated import Signal
+    from dmodels.sim.cluster import Signal
     from dmodels.sim.estimate import replicate
 
     traffic = bundled(workload, rate_rps)
@@ -87,7 +87,7 @@ def run(policy: str, workload: str, rate_rps: float | None, prefill: int, decode
 def _python(signal, flow, workload, rate_rps, prefill, decode, standby, slots, law_s, chunk, count, seed) -> str:
     return "\n".join([
         "import jax", "import numpy as np", "from dmodels.catalog import workload",
-        "from dmodels.sim import arrivals, cluster, lengths", "from dmodels.sim.disaggregated import Signal", "",
+        "from dmodels.sim import arrivals, cluster, lengths", "from dmodels.sim.cluster import Signal", "",
         f"traffic = workload({workload!r}, {rate_rps})",
         f"when_key, what_key = jax.random.split(jax.random.key({seed}))",
         f"when = arrivals.gamma(when_key, float(traffic.rate_rps), float(traffic.arrival_cv), {count})",

@@ -38,7 +38,7 @@ def command(
         print(_python(**{k: v for k, v in locals().items() if k not in ("json", "show_python")}))
         return 0
     from dmodels import Parallel, catalog
-    from dmodels.models.precision import with_kv_dtype, with_weight_dtype
+    from dmodels.models.memory import with_kv_dtype, with_weight_dtype
     from dmodels.studies.size import size
 
     record = catalog.model(model)
@@ -163,7 +163,7 @@ def _python(**a) -> str:
     return "\n".join(
         [
             "from dmodels import Parallel, catalog",
-            "from dmodels.models.precision import with_kv_dtype, with_weight_dtype",
+            "from dmodels.models.memory import with_kv_dtype, with_weight_dtype",
             "from dmodels.studies.size import size",
             "",
             f"size({model}, catalog.gpu({a['gpu']!r}{file}),",

@@ -76,7 +76,7 @@ def _records(read: Any):
     """(model, gpu, workload, slo, budget, prefill, decode) of a scenario."""
     from dmodels import SLO, Parallel, catalog
     from dmodels.core.workload import Workload
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
 
     w, rate = read.workload, read.traffic.rate
     if w.name is not None:
@@ -110,7 +110,7 @@ def _python(read: Any) -> str:
         [
             "from dmodels import SLO, Parallel, catalog",
             "from dmodels.core.workload import Workload",
-            "from dmodels.models.trace import read_trace",
+            "from dmodels.models.traffic import read_trace",
             "from dmodels.studies.split import split",
             "",
             f"answer = split(catalog.model({read.model.name!r}), catalog.gpu({read.gpu.name!r}, {read.gpu.file!r}),",

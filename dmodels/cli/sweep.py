@@ -189,7 +189,7 @@ def _base(read: Any) -> dict[str, Any]:
 def _scenario(read: Any, base: dict[str, Any]) -> Any:
     from dmodels.core.workload import Workload
     from dmodels.models.instance import Engine
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
     from dmodels.studies.sweep import Scenario
 
     trace = None if read.workload.trace is None else Workload.from_trace(read_trace(read.workload.trace))
@@ -242,7 +242,8 @@ def _python(read: Any, base: dict[str, Any], axes: dict[str, list]) -> str:
     traffic = "None" if w.trace is None else f"Workload.from_trace(read_trace({w.trace!r}))"
     return "\n".join([
         "from dmodels.core.workload import Workload", "from dmodels.models.instance import Engine",
-        "from dmodels.models.trace import read_trace", "from dmodels.studies.sweep import Scenario, sweep_designs", "",
+        "from dmodels.models.traffic import read_trace",
+        "from dmodels.studies.sweep import Scenario, sweep_designs", "",
         f"scenario = Scenario({base!r}, {traffic},",
         f"                    Engine({e.max_num_seqs}, {e.max_num_batched_tokens}), {e.backend!r}, {read.gpu.file!r})",
         f"ds = sweep_designs(scenario, {axes!r})",

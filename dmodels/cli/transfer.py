@@ -17,7 +17,7 @@ def command(
     json: Json = False,
     show_python: Annotated[bool, typer.Option("--show-python", help="print the library calls instead")] = False,
 ) -> int:
-    from dmodels.studies.transfer_scenario import TransferScenario
+    from dmodels.studies.transfer import TransferScenario
 
     from .scenario import read_scenario
 
@@ -25,7 +25,7 @@ def command(
     if show_python:
         print(_python(scenario))
         return 0
-    from dmodels.studies.transfer_study import study
+    from dmodels.studies.transfer import study
 
     answer = study(asked)
     if json:
@@ -106,8 +106,8 @@ def _python(path: Path) -> str:
             "import tomllib",
             "from pathlib import Path",
             "",
-            "from dmodels.studies.transfer_scenario import TransferScenario",
-            "from dmodels.studies.transfer_study import study",
+            "from dmodels.studies.transfer import TransferScenario",
+            "from dmodels.studies.transfer import study",
             "",
             f"asked = TransferScenario(**tomllib.loads(Path({str(path)!r}).read_text(encoding='utf-8')))",
             "answer = study(asked)     # share, policies, upgrades, staleness: lists of rows",

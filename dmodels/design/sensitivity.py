@@ -15,8 +15,9 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
 
+from .axes import zipped
 from .formula import flagged, named, nested
-from .space import sweep, zipped
+from .space import sweep
 
 if TYPE_CHECKING:
     import xarray as xr

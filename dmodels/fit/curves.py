@@ -20,7 +20,7 @@ from scipy import stats
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
-from dmodels.models.latency_laws import LatencyCurve, linear_iteration_s, singular_latency_s
+from dmodels.models.latency import LatencyCurve, linear_iteration_s, singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
 
 #: Fitted and held numbers by name; law(numbers, loads) -> values.

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from dmodels.models.latency_serving import serve, serve_disaggregated
+from dmodels.models.latency import serve, serve_disaggregated
 
 from . import hierarchy
 from .points import Points

@@ -8,12 +8,12 @@ from functools import lru_cache
 import numpy as np
 
 from dmodels import catalog
-from dmodels.core.config_quant import FORMAT_BYTES
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.precision import FORMAT_BYTES
 from dmodels.core.records import Real, Record, float64, quantity, stack
-from dmodels.models.latency_serving import resident_max_count
+from dmodels.models.latency import resident_max_count
 
 from .rows import Rejected, Row, Table
 

@@ -28,9 +28,8 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, step
-from .queueing import erlang_c, sum_quantile_s
-from .requests import GAP_WEIGHTS, LEVELS, Requests
-from .stalls import stalled_tpot_s
+from .queueing import erlang_c, stalled_tpot_s, sum_quantile_s
+from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
 class Engine(Record):

@@ -25,7 +25,7 @@ from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.core.workload import Workload
 from dmodels.solvers import breakpoints
 
-from .workload import CHUNK_TOKENS, between
+from .traffic import CHUNK_TOKENS, between
 
 
 class Engine(Record):

@@ -9,11 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dmodels.core.units import GIB
-from dmodels.studies.fleets import Front
-from dmodels.studies.memory_use import MemoryUse
-from dmodels.studies.plan import Plan
-from dmodels.studies.risks import PoolLoad
-from dmodels.studies.sensitivity import Change
+from dmodels.studies.plan import Change, Plan
+from dmodels.studies.plan.fleets import Front
+from dmodels.studies.plan.memory_use import MemoryUse
+from dmodels.studies.plan.risks import PoolLoad
 
 from . import style
 from .naming import Group, name_groups, name_lines

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from dmodels import __version__
-from dmodels.studies.launch import command
-from dmodels.studies.memory_use import MemoryUse, memory_use
-from dmodels.studies.plan import Plan
-from dmodels.studies.risks import PoolLoad, Risks, risks
-from dmodels.studies.sensitivity import Change
+from dmodels.studies.plan import Change, Plan, command
+from dmodels.studies.plan.memory_use import MemoryUse, memory_use
+from dmodels.studies.plan.risks import PoolLoad, Risks, risks
 
 from . import html, plan_figures, plan_tables, provenance, risk_tables, style
 from .plan_notes import notes

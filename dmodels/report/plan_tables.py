@@ -8,12 +8,9 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.deployment import Deployment
-from dmodels.studies.launch import command
-from dmodels.studies.memory_use import MemoryUse
-from dmodels.studies.plan import GROWTH, Plan
-from dmodels.studies.rejections import Rejection
-from dmodels.studies.sensitivity import Change
+from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, command
+from dmodels.studies.plan.memory_use import MemoryUse
+from dmodels.studies.plan.rejections import Rejection
 
 from .plan_notes import notes
 from .text import cell, share

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from dmodels.core.errors import InputError
-from dmodels.design.select import feasible, pareto_mask
+from dmodels.design.pareto import pareto_mask
+from dmodels.design.select import feasible
 
 from . import style
 from .naming import Group, name_groups, name_lines, note

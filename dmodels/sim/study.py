@@ -21,8 +21,9 @@ from dmodels.core.files import replacing
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 
-from . import estimate, laws, lengths, virtual_time
-from .batching import check_instance, work
+from . import estimate, lengths
+from .batching import check_instance, virtual_time, work
+from .batching import step_times as laws
 from .requests import Prefill, Requests
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s", "wait_s")

@@ -17,11 +17,11 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 
-from . import arrivals, estimate, fleet, laws, lengths
+from . import arrivals, estimate, fleet, lengths
+from .batching import step_times as laws
 from .estimate import Estimate
-from .fleet import Pool
+from .fleet import Policy, Pool
 from .requests import Served
-from .routing import Policy
 
 
 def measure(

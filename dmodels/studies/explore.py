@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from dmodels.core.errors import InputError, unknown
 
-from .question import Question, check
-from .rescale import with_lengths
+from .plan import Question, check, with_lengths
 
 #: How far a slider goes, as a factor on the value at rest, down and up.
 REACH = {"rate_rps": 16.0, "isl_tokens": 8.0, "osl_tokens": 8.0, "ttft_s": 8.0, "tpot_s": 8.0, "price": 4.0}

@@ -11,9 +11,7 @@ import numpy as np
 
 from dmodels.control import regime
 from dmodels.core.records import float64
-from dmodels.games.anarchy_index import IndexCost, calibrated_cost
-from dmodels.games.anarchy_log import RequestLog, read_log
-from dmodels.games.anarchy_windows import Windows, driver, windows
+from dmodels.games.anarchy import IndexCost, RequestLog, Windows, calibrated_cost, driver, read_log, windows
 
 
 class Analysis(NamedTuple):

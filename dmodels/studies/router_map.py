@@ -13,12 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_chain import closed_loop
-from dmodels.games.routing_optimum import optimum_flows
-from dmodels.models.curves import iteration_time
-
-from ..core.records import Real
+from dmodels.core.records import Real
+from dmodels.games.routing import RoutingGame, closed_loop, optimum_flows
+from dmodels.models.latency import iteration_time
 
 
 class Deployment(NamedTuple):

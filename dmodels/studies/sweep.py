@@ -23,15 +23,17 @@ from dmodels.core.hardware import SLO, Parallel
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
-from dmodels.design.space import choice, grid, sweep
+from dmodels.design.axes import choice, grid
+from dmodels.design.space import sweep
 from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import out_of_domain
-from dmodels.models.workload import compress
+from dmodels.models.traffic import compress
 
-from .calibration import calibrated
-from .designs import Cells, Layout, Stage, cells
-from .evaluate import evaluate
-from .layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances
+from .plan import Layout
+from .plan.calibration import calibrated
+from .plan.designs import Cells, Stage, cells
+from .plan.evaluate import evaluate
+from .plan.layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances
 
 #: Axes that make an instance or its requests -> what is taken where the axis is not given.
 BUILT = {"model": None, "gpu": None, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "weights": AS_PUBLISHED, "kv": AS_PUBLISHED,

@@ -26,9 +26,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dmodels import SLO, Workload, read_trace
-from dmodels.studies.plan import plan, question
-from dmodels.studies.sensitivity import sensitivity
-from dmodels.studies.verify import verify
+from dmodels.studies.plan import plan, question, sensitivity
+from dmodels.studies.plan.verification import verify
 
 ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "examples" / "data").is_dir())
 traffic = Workload.from_trace(read_trace(ROOT / "examples" / "data" / "azure_conv_5min.csv"), rate_rps=20.0)

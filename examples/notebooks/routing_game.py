@@ -21,9 +21,8 @@
 import numpy as np
 
 from dmodels.games import routing
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import identical_workers_price
-from dmodels.games.routing_policies import counterfactuals
+from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
+from dmodels.games.routing import counterfactuals
 
 # %% [markdown]
 # ## The smallest example

@@ -18,8 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
-from dmodels.games.placement_networks import complete, line, ring, shortest_paths
-from dmodels.games.placement_selfish import CachingGame, caching_equilibrium, caching_range
+from dmodels.games.placement import (
+    CachingGame,
+    caching_equilibrium,
+    caching_range,
+    complete,
+    line,
+    ring,
+    shortest_paths,
+)
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

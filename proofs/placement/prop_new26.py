@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from dmodels.games.placement_networks import line
-from dmodels.games.placement_selfish import CachingGame, caching_range, line_price_bound, line_range
+from dmodels.games.placement import CachingGame, caching_range, line, line_price_bound, line_range
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -16,9 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import complete, fat_tree, levels
+from dmodels.games.placement import PlacementGame, complete, fat_tree, hierarchical_equilibrium, levels
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import cost, strategies
 

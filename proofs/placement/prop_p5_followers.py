@@ -25,8 +25,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.models import _stack_kernels as kernels
-from dmodels.models.stack_distance import belady_distances
+from dmodels.models.cache import _stack_kernels as kernels
+from dmodels.models.cache import belady_distances
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

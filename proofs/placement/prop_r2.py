@@ -16,10 +16,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.placement import PlacementGame, placement
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_networks import complete, two_level
-from dmodels.games.placement_response import gains_s
+from dmodels.games.placement import PlacementGame, complete, gains_s, placement, price_of_anarchy, two_level
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 

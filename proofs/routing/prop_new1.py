@@ -15,10 +15,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import identical_workers_price
+from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve, latency_table
+from dmodels.models.latency import LatencyCurve, latency_table
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

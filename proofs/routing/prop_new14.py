@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from dmodels.games import routing
 from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_optimum import marginal_cost_game
-from dmodels.models.curves import affine
+from dmodels.games.routing import RoutingGame, marginal_cost_game
+from dmodels.models.latency import affine
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

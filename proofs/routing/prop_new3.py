@@ -15,8 +15,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import singleton_price
+from dmodels.games.anarchy import price_of_anarchy, singleton_price
 from dmodels.games.routing import RoutingGame
 from proofs.claim import DMODELS, Claim, Verdict
 

@@ -16,10 +16,9 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import pole_limit, pole_price
+from dmodels.games.anarchy import pole_limit, pole_price, price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 from dmodels.solvers.wardrop import marginal, wardrop
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 

@@ -11,7 +11,7 @@ import pytest
 
 from dmodels.catalog import workload
 from dmodels.models.pooling import PAPER_HEADROOM, Engine, Headroom, split_savings, work_savings
-from dmodels.models.workload import split, whole
+from dmodels.models.traffic import split, whole
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(

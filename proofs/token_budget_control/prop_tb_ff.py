@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.control import token_budget as tb
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control.token_budget import TokenBudgetRouter, bounds
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dmodels.cli import main
-from dmodels.games.anarchy_index import poa_index
+from dmodels.games.anarchy import poa_index
 
 
 def rows(n=200, workers=3, seed=0):

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control import congestion, phasor_baselines, phasor_flow, planner, planner_stability, regime, token_budget
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control import token_budget_threshold as threshold
+from dmodels.control import congestion, planner, regime, token_budget
+from dmodels.control.phasor import baselines as phasor_baselines
+from dmodels.control.phasor import flow as phasor_flow
+from dmodels.control.planner import stability as planner_stability
+from dmodels.control.token_budget import bounds, threshold
 from dmodels.core.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("op_by_op")

@@ -18,8 +18,8 @@ import pytest
 
 from dmodels.control import phasor
 from dmodels.control import token_budget as tb
-from dmodels.control.phasor_router import PhasorRouter
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control.phasor import PhasorRouter
+from dmodels.control.token_budget import TokenBudgetRouter
 
 POOLS = tb.pools([4096], [8192, 65536], [600, 600])
 GAINS = tb.settings(gamma=1.0, miss_frac=0.02)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.control import congestion as cg
-from dmodels.control import netkv_router as router
-from dmodels.control.netkv import Choice, Oracle, Policy, Pool, choose, costs, dispatch, oracle_problems
+from dmodels.control.netkv import Choice, Oracle, Policy, Pool, choose, costs, dispatch, oracle_problems, router
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 

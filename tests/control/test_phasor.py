@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import phasor
-from dmodels.control import phasor_baselines as baselines
-from dmodels.control.phasor_router import PhasorRouter
+from dmodels.control.phasor import PhasorRouter, baselines
 
 ROUTE, UPDATE = jax.jit(phasor.route, static_argnames="before"), jax.jit(phasor.update)
 wild = st.one_of(st.floats(), st.floats(0, 10), st.sampled_from([math.inf, math.nan, -1.0]))

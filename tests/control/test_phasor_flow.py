@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 from dmodels.core.errors import InputError
 
 FAST = flow.settings(cool_steps=0)

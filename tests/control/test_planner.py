@@ -7,9 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control.planner import anarchy_driven, best_response, planner, reactive, sla_target
-from dmodels.control.planner_loop import Pools, run, score
-from dmodels.control.planner_stability import limit, measured_cycle, radius, relay_cycle, simulate
+from dmodels.control.planner import (
+    Pools,
+    anarchy_driven,
+    best_response,
+    limit,
+    measured_cycle,
+    planner,
+    radius,
+    reactive,
+    relay_cycle,
+    run,
+    score,
+    sla_target,
+)
+from dmodels.control.planner.stability import simulate
 
 LEAKS, DELAYS = (0.0, 0.3, 0.5, 0.8, 0.95), (0, 1, 2, 3)
 POOLS = Pools(prefill_rps=2.0, decode_rps=1.0)  # of 24 workers at 14 req/s: 7 to 8 prefill, 14 to 16 decode

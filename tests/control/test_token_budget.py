@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control import token_budget as tb
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control.token_budget import TokenBudgetRouter, bounds
+from dmodels.control.token_budget import policy as tb
 from dmodels.core.errors import InputError
 
 PAPER = tb.settings()

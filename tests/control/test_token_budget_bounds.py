@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control import token_budget_threshold as threshold
+from dmodels.control.token_budget import bounds, threshold
 from dmodels.core.errors import InputError
 
 BETA, RUNS = 0.95, 20_000

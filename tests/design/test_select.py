@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from dmodels import grid, sweep
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_where
-from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto, pareto_mask
+from dmodels.design.pareto import pareto_mask
+from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto
 
 values = st.one_of(st.sampled_from([0.0, 1.0, 2.0, np.inf, np.nan]), st.floats(-3, 3, width=16))
 tables = st.integers(1, 5).flatmap(

@@ -11,7 +11,7 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.fit.curves import compare, curve, fit_closed_loop, fit_linear, fit_singular
 from dmodels.fit.knee import bracket, knee
-from dmodels.models.latency_laws import singular_latency_s
+from dmodels.models.latency import singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
 
 LOADS = np.array([1.0, 2, 4, 8, 16, 32, 48, 56, 60, 62])

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
-from dmodels.games import anarchy_bounds as bounds
-from dmodels.games.anarchy import PAPER_FORM, price_of_anarchy
+from dmodels.games.anarchy import PAPER_FORM, bounds, price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve, affine, latency_table
+from dmodels.models.latency import LatencyCurve, affine, latency_table
 
 from .test_routing_nash import as_game, every_profile, random_game
 

@@ -8,14 +8,11 @@ from scipy.optimize import linprog
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games import anarchy_bounds as bounds
 from dmodels.games import routing
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_program import dual_bound, equilibrium_program, programme
-from dmodels.games.anarchy_smoothness import coarse_ceiling_s, smoothness
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_optimum import least_potential_flow
-from dmodels.models.curves import LatencyCurve, affine
+from dmodels.games.anarchy import bounds, coarse_ceiling_s, price_of_anarchy, smoothness
+from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme
+from dmodels.games.routing import RoutingGame, least_potential_flow
+from dmodels.models.latency import LatencyCurve, affine
 
 from .test_anarchy import check_intervals
 from .test_routing_nash import as_game, every_profile, random_game

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import TraceError
-from dmodels.games.anarchy_log import log_from_rows, read_log
-from dmodels.games.anarchy_windows import driver, windows
+from dmodels.games.anarchy import driver, log_from_rows, read_log, windows
 
 ROWS = [{"id": f"r{i}", "arrival": i * 0.1, "completion": i * 0.1 + 1.0, "worker": f"w{i % 2}", "overlap": 0.25}
         for i in range(40)]  # fmt: skip

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from dmodels.games.anarchy_bounds import pole_limit
-from dmodels.games.anarchy_queues import mm1_equilibrium, mm1_optimum, mm1_price, mmc_split
+from dmodels.games.anarchy import mm1_equilibrium, mm1_optimum, mm1_price, mmc_split, pole_limit
 from dmodels.models.queueing import wait_mean_s
 
 rates = st.lists(st.floats(0.1, 20), min_size=2, max_size=5)

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from dmodels.games.anarchy_bounds import pole_limit, pole_price, polynomial_weighted, singleton_price
-from dmodels.games.placement_networks import levels
-from dmodels.games.resource_game import Game, balance_of
-from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
+from dmodels.games.anarchy import pole_limit, pole_price, polynomial_weighted, singleton_price
+from dmodels.games.placement import levels
+from dmodels.games.resource import Alone, Exponential, Game, Logistic, Multiplied, Power, Starved, balance_of
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

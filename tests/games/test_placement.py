@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import floyd_warshall
 
 from dmodels.core.errors import InputError
-from dmodels.games import placement_networks as net
 from dmodels.games.placement import PlacementGame, empty, isolated_s, placement
+from dmodels.games.placement import networks as net
 from tests.games.placement_brute import draw, truth
 
 seeds = st.integers(0, 2**31)

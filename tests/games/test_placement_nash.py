@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame, placement
-from dmodels.games.placement_equilibria import equilibria, profiles_count
-from dmodels.games.placement_existence import pure_equilibrium
-from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import complete, fat_tree, two_level
-from dmodels.games.placement_response import best_response, best_response_dynamics, gains_s
+from dmodels.games.placement import (
+    PlacementGame,
+    best_response,
+    best_response_dynamics,
+    complete,
+    equilibria,
+    fat_tree,
+    gains_s,
+    hierarchical_equilibrium,
+    placement,
+    profiles_count,
+    pure_equilibrium,
+    two_level,
+)
 from tests.games.placement_brute import draw, truth
 
 

@@ -9,16 +9,20 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_networks import complete, line, ring
-from dmodels.games.placement_paradox import at_risk, more_memory, rises
-from dmodels.games.placement_selfish import (
+from dmodels.games.placement import (
     CachingGame,
+    PlacementGame,
+    at_risk,
     caching_cost_s,
     caching_equilibrium,
     caching_range,
+    complete,
+    line,
     line_price_bound,
     line_range,
+    more_memory,
+    ring,
+    rises,
 )
 
 

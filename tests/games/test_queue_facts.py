@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.games.anarchy_queues import mm1_equilibrium, mm1_price
+from dmodels.games.anarchy import mm1_equilibrium, mm1_price
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

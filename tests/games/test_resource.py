@@ -9,9 +9,20 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag
-from dmodels.games.resource import Game, equilibria, equilibrium, explain, social_optimum
-from dmodels.games.resource_integer import integer_split
-from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
+from dmodels.games.resource import (
+    Alone,
+    Exponential,
+    Game,
+    Logistic,
+    Multiplied,
+    Power,
+    Starved,
+    equilibria,
+    equilibrium,
+    explain,
+    integer_split,
+    social_optimum,
+)
 
 
 class Three(eqx.Module):

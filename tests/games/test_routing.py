@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.games import routing
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_optimum import hull, marginal_cost_game, marginals
-from dmodels.models.curves import LatencyCurve, TableCurve, affine, iteration_time, latency_table
+from dmodels.games.routing import RoutingGame, hull, marginal_cost_game, marginals
+from dmodels.models.latency import LatencyCurve, TableCurve, affine, iteration_time, latency_table
 
 from .test_routing_nash import as_game, every_profile, random_game
 

@@ -11,7 +11,7 @@ from scipy import integrate, stats
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.workload import Workload
-from dmodels.games.queueing import DecodeBatch, PrefillQueue, serving_game
+from dmodels.games.resource import DecodeBatch, PrefillQueue, serving_game
 from dmodels.models.latency import decode_step_s, prefill_s
 
 pytestmark = pytest.mark.usefixtures("op_by_op")

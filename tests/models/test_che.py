@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from dmodels.models.che import (
+from dmodels.models.cache import (
     characteristic_time,
     eviction_externality,
     lru_hit_frac,
     popularity,
     shuffled_hit_frac,
+    stack_distances,
     ttl_blocks,
     ttl_hit_frac,
 )
-from dmodels.models.stack_distance import stack_distances
-from dmodels.models.trace import read_trace
+from dmodels.models.traffic import read_trace
 
 hit_frac, shuffled = jax.jit(lru_hit_frac), jax.jit(shuffled_hit_frac)
 time_of = jax.jit(characteristic_time)

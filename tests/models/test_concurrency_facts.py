@@ -9,8 +9,9 @@ import pytest
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.models.concurrency import (
+from dmodels.models.memory import (
     Footprint,
+    activation_bytes,
     concurrent_sequences,
     footprint,
     occupancy_bytes,
@@ -19,7 +20,6 @@ from dmodels.models.concurrency import (
     sequences_by_normal,
     sequences_that_fit,
 )
-from dmodels.models.weights import activation_bytes
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -10,9 +10,13 @@ import pytest
 
 from dmodels.core.flags import Flag
 from dmodels.core.model import Model
-from dmodels.models import freeness, kv, migration, network_choice, pooling, staleness, transfer_paths
+from dmodels.models import freeness, migration, pooling
+from dmodels.models.memory import kv
 from dmodels.models.multiplexing import servers_count
 from dmodels.models.router import choice_probabilities, choose
+from dmodels.models.transfer import choice as network_choice
+from dmodels.models.transfer import paths as transfer_paths
+from dmodels.models.transfer import staleness
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

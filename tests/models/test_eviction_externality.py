@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.che import characteristic_time, eviction_externality
-from dmodels.models.eviction_externality import lost_hits, residence_accesses
-from dmodels.models.stack_distance import stack_distances
-from dmodels.models.trace import read_trace
+from dmodels.models.cache import (
+    characteristic_time,
+    eviction_externality,
+    lost_hits,
+    residence_accesses,
+    stack_distances,
+)
+from dmodels.models.traffic import read_trace
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.floats(0.01, 8))

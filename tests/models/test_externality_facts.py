@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.models.eviction_externality import lost_hits, residence_accesses
-from dmodels.models.hbm_leader import Leader, best_threshold, leader
+from dmodels.models.cache import Leader, best_threshold, leader, lost_hits, residence_accesses
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -12,24 +12,15 @@ import pytest
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.workload import Workload
-from dmodels.models import (
-    cost,
-    curves,
-    kv,
-    latency,
-    latency_laws,
-    migration,
-    pooling,
-    precision,
-    saturation,
-    staleness,
-    transfer_paths,
-    weights,
-)
-from dmodels.models.burstiness import burstiness
+from dmodels.models import cost, latency, migration, pooling, saturation
+from dmodels.models.latency import curves
+from dmodels.models.latency import laws as latency_laws
+from dmodels.models.memory import kv, precision, weights
 from dmodels.models.multiplexing import multiplexed_savings, servers_count
-from dmodels.models.requests import requests_between
 from dmodels.models.router import choice_probabilities, choose, paper_omega_s
+from dmodels.models.traffic import burstiness, requests_between
+from dmodels.models.transfer import paths as transfer_paths
+from dmodels.models.transfer import staleness
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from dmodels.models.eviction import Policy, replay
-from dmodels.models.hbm_leader import THRESHOLDS, best_threshold, leader
-from dmodels.models.stack_distance import stack_distances
+from dmodels.models.cache import THRESHOLDS, Policy, best_threshold, leader, replay, stack_distances
 
 requests = st.lists(st.lists(st.integers(0, 7), max_size=4, unique=True), min_size=1, max_size=12)
 

@@ -15,10 +15,9 @@ from dmodels import GPU, SLO, Model, Parallel
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, operate, step_table
-from dmodels.models.latency import Efficiency
-from dmodels.models.latency_serving import serve
+from dmodels.models.latency import Efficiency, serve
 from dmodels.models.queueing import fluid_occupancy
-from dmodels.models.requests import LEVELS, requests_between
+from dmodels.models.traffic import LEVELS, requests_between
 
 H100 = GPU(79.18 * 2**30, 3.35e12, 989e12, 1979e12, 0.0, 450e9, 50e9)
 LLAMA_70B = Model(

@@ -17,7 +17,7 @@ from dmodels.models import instance
 from dmodels.models.instance import Engine, Roofline, operate, step_table
 from dmodels.models.latency import Efficiency, iteration_s
 from dmodels.models.queueing import erlang_c
-from dmodels.models.requests import GAP_WEIGHTS, LEVELS, Requests
+from dmodels.models.traffic import GAP_WEIGHTS, LEVELS, Requests
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

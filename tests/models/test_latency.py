@@ -10,9 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Model, Parallel
-from dmodels.models import latency_terms as terms
-from dmodels.models.latency import Efficiency, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
-from dmodels.models.latency_laws import LatencyCurve, linear_iteration_s, linear_law, singular_latency_s
+from dmodels.models.latency import (
+    Efficiency,
+    LatencyCurve,
+    decode_step_s,
+    iteration_s,
+    linear_iteration_s,
+    linear_law,
+    prefill_s,
+    singular_latency_s,
+    step,
+    terms,
+    tokens_per_step,
+)
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
 LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),

@@ -7,9 +7,8 @@ import pytest
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.units import GIB
-from dmodels.models import latency_terms as terms
-from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step
-from dmodels.models.weights import runtime_bytes
+from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step, terms
+from dmodels.models.memory import runtime_bytes
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Flag, Model, Parallel
-from dmodels.models.latency import Efficiency, decode_step_s, prefill_s
-from dmodels.models.latency_serving import resident_max_count, serve, serve_disaggregated
+from dmodels.models.latency import Efficiency, decode_step_s, prefill_s, resident_max_count, serve, serve_disaggregated
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
 LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.workload import Workload
-from dmodels.models.workload import between, compress, condition, split, whole
+from dmodels.models.traffic import between, compress, condition, split, whole
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -11,8 +11,9 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
-from dmodels.models import migration, pooling, staleness, transfer
-from dmodels.models.stalls import stalled_tpot_s
+from dmodels.models import migration, pooling, transfer
+from dmodels.models.queueing import stalled_tpot_s
+from dmodels.models.transfer import staleness
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag
-from dmodels.models.occupancy import occupancy, ttft_quantile_s
+from dmodels.models.latency import LinearLaw
+from dmodels.models.queueing import occupancy, ttft_quantile_s
 from dmodels.sim import arrivals, batching, estimate
-from dmodels.sim.laws import LinearLaw
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (2, 1.0), (5, 4.0), (16, 15.0)])

@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize
 
 from dmodels.core.flags import Flag
-from dmodels.models.occupancy import occupancy, ttft_quantile_s
+from dmodels.models.queueing import occupancy, ttft_quantile_s
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

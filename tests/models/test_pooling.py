@@ -15,7 +15,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models import multiplexing, pooling
 from dmodels.models.pooling import Engine, Headroom, best_thresholds, savings, split_savings
-from dmodels.models.workload import split, whole
+from dmodels.models.traffic import split, whole
 from dmodels.solvers import breakpoints
 
 ENGINE = Engine()

@@ -9,8 +9,8 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import expit
 
-from dmodels.models.che import characteristic_time, eviction_externality, shuffled_hit_frac
-from dmodels.models.stalls import stalled_tpot_s
+from dmodels.models.cache import characteristic_time, eviction_externality, shuffled_hit_frac
+from dmodels.models.queueing import stalled_tpot_s
 
 
 @pytest.mark.usefixtures("op_by_op")

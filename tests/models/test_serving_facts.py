@@ -11,9 +11,8 @@ from scipy import stats
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.models import latency_serving
-from dmodels.models.latency import Efficiency
-from dmodels.models.latency_serving import resident_max_count, serve, serve_disaggregated
+from dmodels.models.latency import Efficiency, resident_max_count, serve, serve_disaggregated
+from dmodels.models.latency import serving as latency_serving
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.stalls import stalled_tpot_s
+from dmodels.models.queueing import stalled_tpot_s
 
 
 def test_quantile_of_a_gamma_mixture_agrees_with_drawn_samples():

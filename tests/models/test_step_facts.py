@@ -9,8 +9,7 @@ import pytest
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.models import latency_terms as terms
-from dmodels.models.latency import Efficiency, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
+from dmodels.models.latency import Efficiency, decode_step_s, iteration_s, prefill_s, step, terms, tokens_per_step
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 

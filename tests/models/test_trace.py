@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError, TraceError
-from dmodels.models.burstiness import burstiness
-from dmodels.models.trace import Trace, prefix_hits, read_trace
+from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:05,3180,8"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dmodels.core.flags import Flag
 from dmodels.core.model import Model
 from dmodels.models import transfer as tr
+from dmodels.models.latency import BatchingCurve
 
 LLAMA_70B = Model(80, 8, 128)
 GBIT = 1e9 / 8
@@ -125,7 +126,7 @@ def test_slot_wait_is_exact_for_memoryless_outputs():
     while (waiting := departed <= ahead).any():
         runs[waiting] += 1
         departed[waiting] += rng.binomial(slots, 1 / mean_tokens, waiting.sum())
-    curve = tr.BatchingCurve(1.0, 0.0, float(slots))
+    curve = BatchingCurve(1.0, 0.0, float(slots))
     exact = float(tr.slot_wait_s(float(ahead), float(slots), mean_tokens, curve))
     # several may leave in one iteration, which rounds the wait up by less than one iteration
     assert exact - 4 * runs.std() / 141 < runs.mean() < exact + 1 + 4 * runs.std() / 141
@@ -133,7 +134,7 @@ def test_slot_wait_is_exact_for_memoryless_outputs():
 
 
 def test_a_free_slot_is_no_wait_in_either_queue_law():
-    curve = tr.BatchingCurve()
+    curve = BatchingCurve()
     assert float(tr.queue_delay_s(0.0, 63.0, curve)) == float(tr.slot_wait_s(0.0, 63.0, 256.0, curve)) == 0.0
     assert float(tr.first_step_s(63.0, curve)) == pytest.approx(12.48e-3 + 64 * 0.115e-3)
 

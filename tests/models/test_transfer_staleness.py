@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dmodels.models import transfer as tr
-from dmodels.models.staleness import correlation_time_s
+from dmodels.models.transfer import correlation_time_s
 
 
 def test_proposition_2_is_42_points():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.transient import backlog_s, work_variance_s
+from dmodels.models.queueing import backlog_s, work_variance_s
 
 
 @pytest.mark.parametrize("load", [0.93, 0.99, 1.3])

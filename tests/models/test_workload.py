@@ -13,8 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.lengths import TotalsCdf, iterations_by_total, partial_iterations, partial_moments, probabilities
 from dmodels.core.records import stack
 from dmodels.core.workload import Workload
-from dmodels.models.trace import read_trace
-from dmodels.models.workload import between, compress, condition, iterations, quantile, split, whole
+from dmodels.models.traffic import between, compress, condition, iterations, quantile, read_trace, split, whole
 
 SMALL = TotalsCdf([7, 40, 100], [0.2, 0.7, 1.0], 0.3, 0.1)
 

@@ -11,10 +11,9 @@ import xarray as xr
 
 from dmodels import SLO, catalog
 from dmodels.report import html, plan_figures, style, sweep_figures
-from dmodels.studies.memory_use import memory_use
-from dmodels.studies.plan import plan, question
-from dmodels.studies.risks import loads
-from dmodels.studies.sensitivity import sensitivity
+from dmodels.studies.plan import plan, question, sensitivity
+from dmodels.studies.plan.memory_use import memory_use
+from dmodels.studies.plan.risks import loads
 
 
 def unpaged(drawn) -> list[str]:

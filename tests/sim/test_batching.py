@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.sim import batching, stepwise
-from dmodels.sim.laws import LinearLaw, TokenLaw
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import batching
+from dmodels.sim.batching import TokenLaw
 from dmodels.sim.requests import KVCache, Prefill, Requests
+from tests.sim import oracle as stepwise
 
 LAW = LinearLaw(8e-3, 0.65e-3)
 MODES = pytest.mark.parametrize("prefill", list(Prefill), ids=lambda mode: mode.name)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.sim import arrivals
-from dmodels.sim.cluster import Cluster, Control, Flow, simulate
-from dmodels.sim.disaggregated import Signal
+from dmodels.sim.cluster import Cluster, Control, Flow, Signal, simulate
 
 STILL = Control(flow=Flow.NONE, theta_frag=0.0)
 

@@ -11,9 +11,9 @@ import pytest
 
 from dmodels.control import regime
 from dmodels.core.errors import InputError
-from dmodels.sim import arrivals, control_loop, fleet
-from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import arrivals, fleet
+from dmodels.sim.fleet import Policy, Pool, control_loop
 
 POOL = Pool(6, 8, LinearLaw(8e-3, 0.65e-3))
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim import arrivals, batching, disaggregated, estimate
-from dmodels.sim.disaggregated import Signal
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import arrivals, batching, estimate
+from dmodels.sim.cluster import Signal, disaggregated
 from dmodels.sim.fleet import Pool
-from dmodels.sim.laws import LinearLaw
 
 LAW = LinearLaw(8e-3, 0.65e-3)
 POOL = Pool(3, 16, LAW)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
+from dmodels.models.latency import LinearLaw
 from dmodels.sim import batching, fleet
 from dmodels.sim.fleet import Change, Event, Policy, Pool, Prefixes
-from dmodels.sim.laws import LinearLaw
 from dmodels.sim.requests import Prefill
 
 LAW = LinearLaw(8e-3, 0.65e-3)

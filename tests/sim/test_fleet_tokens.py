@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.sim import batching, fleet, stepwise
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import batching, fleet
+from dmodels.sim.batching import TokenLaw
 from dmodels.sim.fleet import Change, Event, Policy, Pool
-from dmodels.sim.laws import LinearLaw, TokenLaw
 from dmodels.sim.requests import Prefill, Requests
+from tests.sim import oracle as stepwise
 
 from .test_fleet import same, traffic
 

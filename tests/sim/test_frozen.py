@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim import arrivals, batching, frozen
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import arrivals, batching
+from dmodels.sim.batching import frozen
 
 
 def test_it_is_the_exact_queue_where_the_rate_is_constant():

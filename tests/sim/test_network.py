@@ -23,7 +23,7 @@ from dmodels.sim.network import (
     simulate_many,
     summary,
 )
-from dmodels.sim.network_flows import HOPS, finish, next_end, no_flows, refill, start
+from dmodels.sim.network.flows import HOPS, finish, next_end, no_flows, refill, start
 
 BYTES = 327680.0
 

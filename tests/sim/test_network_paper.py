@@ -6,9 +6,8 @@ import pytest
 from dmodels.control.netkv import Policy
 from dmodels.core.errors import InputError
 from dmodels.core.units import gbit_per_s
-from dmodels.models.trace import read_trace
-from dmodels.sim.network import netkv_cluster
-from dmodels.sim.network_workload import RAG, poisson, window
+from dmodels.models.traffic import read_trace
+from dmodels.sim.network import RAG, netkv_cluster, poisson, window
 from dmodels.studies.transfer import compare_policies, tune_cache_weight
 
 LADDER = (Policy.ROUND_ROBIN, Policy.CACHE_LOAD, Policy.NETKV_TOPO, Policy.NETKV_FULL)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dmodels.catalog.workloads import totals_cdf
-from dmodels.sim import arrivals, closed_loop, fleet, lengths
-from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import arrivals, fleet, lengths
+from dmodels.sim.fleet import Policy, Pool, closed_loop
 from dmodels.sim.requests import Prefill
 
 LAW = LinearLaw(8e-3, 0.65e-3)

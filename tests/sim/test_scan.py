@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim import batching, scan
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import LinearLaw
+from dmodels.sim import batching
+from dmodels.sim.batching import scan
 from dmodels.sim.requests import Prefill
 
 

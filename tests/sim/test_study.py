@@ -8,8 +8,8 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
+from dmodels.models.latency import LinearLaw
 from dmodels.sim import batching, lengths, study
-from dmodels.sim.laws import LinearLaw
 from dmodels.sim.requests import Prefill
 
 LAW = LinearLaw(8e-3, 0.65e-3)

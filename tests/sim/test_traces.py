@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.models.trace import read_trace
+from dmodels.models.latency import LinearLaw
+from dmodels.models.traffic import read_trace
 from dmodels.sim import arrivals, fleet
 from dmodels.sim.fleet import Policy, Pool, Prefixes
-from dmodels.sim.laws import LinearLaw
 
 LAW = LinearLaw(8e-3, 0.65e-3)
 

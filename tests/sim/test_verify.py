@@ -9,9 +9,9 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
+from dmodels.models.latency import LinearLaw
 from dmodels.sim import verify
 from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
 
 KEY = jax.random.key(11)
 

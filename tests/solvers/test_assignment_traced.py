@@ -194,7 +194,7 @@ def test_gpu_kernel_interpreted_at_length(shape):
 
 def test_gpu_kernel_lowers_for_cuda():
     """It becomes Triton code for float32 and float64 without a GPU at hand (what it compiles to is not run here)."""
-    from dmodels.solvers import assignment_pallas
+    from dmodels.solvers.assignment import pallas as assignment_pallas
 
     for dtype in (jnp.float32, jnp.float64):
         shape = jax.ShapeDtypeStruct((4, 20, 24), dtype)

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
 from dmodels.core.workload import Workload
-from dmodels.studies.admitted import admitted
-from dmodels.studies.launch import command
-from dmodels.studies.plan import plan, question
-from dmodels.studies.sensitivity import sensitivity
+from dmodels.studies.plan import command, plan, question, sensitivity
+from dmodels.studies.plan.admitted import admitted
 
 CHAT = catalog.workload("azure-conv", 20.0)
 lengths = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), min_size=1, max_size=12)

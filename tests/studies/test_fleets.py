@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
-from dmodels.studies import fleets
-from dmodels.studies.plan import plan, question
+from dmodels.studies.plan import fleets, plan, question
 
 points = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12)
 

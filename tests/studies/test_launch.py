@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from dmodels.models.instance import Engine
-from dmodels.studies.deployment import Pool
-from dmodels.studies.designs import Layout, Stage
-from dmodels.studies.launch import command
+from dmodels.studies.plan import Layout, Pool, command
+from dmodels.studies.plan.designs import Stage
 
 
 def pool(role="serve", slots=512.0, **layout):

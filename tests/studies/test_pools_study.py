@@ -6,7 +6,7 @@ import pytest
 from dmodels.catalog import workload
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
-from dmodels.models.workload import split
+from dmodels.models.traffic import split
 from dmodels.studies.pools import pool_study
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dmodels import SLO, catalog
 from dmodels.studies.plan import plan, question
-from dmodels.studies.verify import verify
+from dmodels.studies.plan.verification import verify
 
 
 @pytest.mark.parametrize(("name", "rate"), [("azure-conv", 40.0), ("azure-code", 10.0)])

@@ -1,0 +1,12 @@
+"""The assignment problem, exact and in batches, on the host (compiled loops) or traced in JAX."""
+
+from __future__ import annotations
+
+from .solve import BACKENDS, Matching, assign, is_floating
+
+__all__ = [
+    "BACKENDS",
+    "Matching",
+    "assign",
+    "is_floating",
+]

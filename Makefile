@@ -50,6 +50,7 @@ notebooks: $(VENV)/.installed-notebooks ## the notebooks of examples/notebooks, 
 
 lint: $(VENV)/.installed-lint ## style, and strict types of the public modules
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
 clean: ## remove the environment and what was built

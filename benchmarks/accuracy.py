@@ -54,9 +54,11 @@ def main() -> None:
     rows = table.rows
     if not chosen.report and chosen.only in (None, "full"):
         effects = fit(points, rows, max_steps=STEPS_FULL)
-        provenance = {"rows": f"{ROWS.name}: {len(rows)} measured points, {len(table.rejected)} rejected",
-                      "source": "ai-dynamo/aiconfigurator, InferenceX and internal runs, Apache-2.0",
-                      "made_by": "benchmarks/accuracy.py"}  # fmt: skip
+        provenance = {
+            "rows": f"{ROWS.name}: {len(rows)} measured points, {len(table.rejected)} rejected",
+            "source": "ai-dynamo/aiconfigurator, InferenceX and internal runs, Apache-2.0",
+            "made_by": "benchmarks/accuracy.py",
+        }
         (DATA / "calibration.json").write_text(calibration.dump(effects, provenance))
     for protocol in PROTOCOLS:
         if not chosen.report and chosen.only in (None, protocol):
@@ -74,8 +76,10 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray], note: str = "") ->
     for protocol, log in predicted.items():
         show(f"{protocol}: all", rows, measured, log)
         cover = coverage(rows, measured, log, protocol)
-        say(f"    coverage of 80 % and 95 %: TTFT {cover[0, 0]:.3f} {cover[0, 1]:.3f}, "
-              f"TPOT {cover[1, 0]:.3f} {cover[1, 1]:.3f}")  # fmt: skip
+        say(
+            f"    coverage of 80 % and 95 %: TTFT {cover[0, 0]:.3f} {cover[0, 1]:.3f}, "
+            f"TPOT {cover[1, 0]:.3f} {cover[1, 1]:.3f}"
+        )
         found = [errors(np.exp(log[:, j]), np.exp(measured[:, j])) for j in range(2)]
         for metric, most, e in zip(("TTFT", "TPOT"), LIMITS.get(protocol, ()), found, strict=False):
             verdict = "held" if e.median <= most else "missed"
@@ -185,8 +189,10 @@ def noise(rows, measured, log) -> None:
     """What repetitions of one configuration say about the best any model can do, and the rows that stand out."""
     again = repeats(rows)
     members = sum(len(group) for group in again)
-    say(f"\n{len(again)} configurations with repeated, distinct measurements ({members} rows); "
-          "error of their own geometric mean:")  # fmt: skip
+    say(
+        f"\n{len(again)} configurations with repeated, distinct measurements ({members} rows); "
+        "error of their own geometric mean:"
+    )
     for metric, e in noise_floor(rows).items():
         say(f"    {metric.upper()} {_spread(e)}")
     say("one measurement of such a configuration predicted by another, by what they have in common:")
@@ -196,8 +202,10 @@ def noise(rows, measured, log) -> None:
     for j, metric in enumerate(("ttft", "tpot")):
         most = P90_OF_MEDIAN * errors(np.exp(log[:, j]), np.exp(measured[:, j])).median
         beyond = [kind for kind, floor in disagreement(rows).items() if floor[metric].p90 > most]
-        say(f"{metric.upper()}: {P90_OF_MEDIAN} medians of random folds are {100 * most:.1f} %; "
-              f"repetitions have a higher P90 with: {'; '.join(beyond) or 'none'}")  # fmt: skip
+        say(
+            f"{metric.upper()}: {P90_OF_MEDIAN} medians of random folds are {100 * most:.1f} %; "
+            f"repetitions have a higher P90 with: {'; '.join(beyond) or 'none'}"
+        )
     odd = outliers(rows, log)
     say(f"{len(odd)} outliers (TTFT {sum(o.metric == 'ttft' for o in odd)}); the first of each reason:")
     for reason in dict.fromkeys(o.reason for o in odd):
@@ -241,8 +249,9 @@ def figures(rows, measured, log) -> None:
                 ends = np.exp([min(measured[:, j].min(), log[:, j].min()), max(measured[:, j].max(), log[:, j].max())])
                 ax.plot(ends * 1e3, ends * 1e3, "-", color=style.INK, lw=0.6)
         # A legend, because the four clouds lie on each other and none has a place of its own for its name.
-        figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, markerscale=3,
-                      **style.LEGEND)  # fmt: skip
+        figure.legend(
+            *ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, markerscale=3, **style.LEGEND
+        )
         style.save(figure, folder / f"{name}.png", dpi=130)
 
 

@@ -131,13 +131,21 @@ def plan_point(slots: int, load: float, cv: float, count: int, key) -> dict[str,
     rate = load * float(np.interp(slots, rungs, np.asarray(steps.arrival_rps)))
     said = _operate(steps, requests, np.float64(rate), np.float64(slots))
     law = TokenLaw.tabulated(
-        lambda n, t: LAW.w_s + LAW.h_s * n + PROMPT_TOKEN_S * np.maximum(t - n, 0.0), slots, BATCHED_TOKENS + slots,
+        lambda n, t: LAW.w_s + LAW.h_s * n + PROMPT_TOKEN_S * np.maximum(t - n, 0.0),
+        slots,
+        BATCHED_TOKENS + slots,
         points=BATCHED_TOKENS + slots + 1,
-    )  # fmt: skip
+    )
     served = batching.simulate(
-        arrivals.poisson(key_arrivals, rate, count), prompt, output, law, slots, chunk_tokens=BATCHED_TOKENS,
-        prefill=Prefill.PACKED, emits=True,
-    )  # fmt: skip
+        arrivals.poisson(key_arrivals, rate, count),
+        prompt,
+        output,
+        law,
+        slots,
+        chunk_tokens=BATCHED_TOKENS,
+        prefill=Prefill.PACKED,
+        emits=True,
+    )
     late = slice(count // 5, None)
     tpot = served.tpot_s[late][np.isfinite(served.tpot_s[late])]  # answers of one token have none
     found = {
@@ -170,12 +178,19 @@ def loops(key, seconds: float = 4000.0):
                     gamma = jax.random.gamma(key_service, 1 / cv**2, (clients, rounds), float)
                     service = service * np.maximum(np.asarray(gamma) * cv**2, 1e-9)
             _, _, done = closed_loop.serial(thinking, service, until_s=seconds)
-            measured = estimate.mean_of(np.histogram(done[np.isfinite(done)], np.linspace(200, seconds, 21))[0]
-                                        / ((seconds - 200) / 20))  # fmt: skip
+            measured = estimate.mean_of(
+                np.histogram(done[np.isfinite(done)], np.linspace(200, seconds, 21))[0] / ((seconds - 200) / 20)
+            )
             predicted = float(queueing.closed_loop_rps(float(clients), think, 0.0526))
-            yield {"form": "closed_loop_rps", "clients_over_knee": ratio, "cv": cv, "predicted": predicted,
-                   "simulated": measured.value, "half_width": measured.half_width,
-                   "error_frac": predicted / measured.value - 1}  # fmt: skip
+            yield {
+                "form": "closed_loop_rps",
+                "clients_over_knee": ratio,
+                "cv": cv,
+                "predicted": predicted,
+                "simulated": measured.value,
+                "half_width": measured.half_width,
+                "error_frac": predicted / measured.value - 1,
+            }
 
 
 def limits(rows):
@@ -183,8 +198,9 @@ def limits(rows):
     for form in FORMS:
         for slots in SLOTS:
             for cv in CVS:
-                mine = sorted((r for r in rows if (r["form"], r["slots"], r["cv"]) == (form, slots, cv)),
-                              key=lambda r: r["load"])  # fmt: skip
+                mine = sorted(
+                    (r for r in rows if (r["form"], r["slots"], r["cv"]) == (form, slots, cv)), key=lambda r: r["load"]
+                )
                 good = 0.0
                 for row in mine:
                     noise = row["half_width"] / row["simulated"] if row["simulated"] else np.inf
@@ -205,11 +221,23 @@ def draw(rows, loop_rows, path: Path) -> None:
             ax.axhspan(-10, 10, color=style.FILL)
             for i, slots in enumerate(SLOTS):
                 mine = [r for r in rows if (r["form"], r["slots"], r["cv"]) == (form, slots, cv) and r["shown"]]
-                ax.errorbar([r["load"] for r in mine], [100 * r["error_frac"] for r in mine],
-                            [100 * r["half_width"] / r["simulated"] for r in mine], marker=style.MARKERS[i], ms=3.5,
-                            lw=1.2, capsize=2, color=style.colour(i), label=f"{slots} slots")  # fmt: skip
-            ax.set(xlim=(0.25, 1.0), ylim=(-60, 100), xlabel="load" if k == len(FORMS) - 1 else "",
-                   ylabel="" if c else "error, %")  # fmt: skip
+                ax.errorbar(
+                    [r["load"] for r in mine],
+                    [100 * r["error_frac"] for r in mine],
+                    [100 * r["half_width"] / r["simulated"] for r in mine],
+                    marker=style.MARKERS[i],
+                    ms=3.5,
+                    lw=1.2,
+                    capsize=2,
+                    color=style.colour(i),
+                    label=f"{slots} slots",
+                )
+            ax.set(
+                xlim=(0.25, 1.0),
+                ylim=(-60, 100),
+                xlabel="load" if k == len(FORMS) - 1 else "",
+                ylabel="" if c else "error, %",
+            )
             ax.set_title(f"{title}; output CV {cv:g}", fontsize=style.TEXT, color=style.INK)
     # A legend, because the four lines lie on each other near zero in most of the panels, which is what they show.
     axes[0, 0].legend(ncols=2, **style.LEGEND)
@@ -217,9 +245,16 @@ def draw(rows, loop_rows, path: Path) -> None:
         ax.axhspan(-10, 10, color=style.FILL)
         for i, cv in enumerate(cvs):
             mine = [r for r in loop_rows if r["cv"] == cv]
-            ax.errorbar([r["clients_over_knee"] for r in mine], [100 * r["error_frac"] for r in mine],
-                        [100 * r["half_width"] / r["simulated"] for r in mine], marker=style.MARKERS[i], ms=3.5,
-                        capsize=2, color=style.colour(i), label=f"service CV {cv:g}")  # fmt: skip
+            ax.errorbar(
+                [r["clients_over_knee"] for r in mine],
+                [100 * r["error_frac"] for r in mine],
+                [100 * r["half_width"] / r["simulated"] for r in mine],
+                marker=style.MARKERS[i],
+                ms=3.5,
+                capsize=2,
+                color=style.colour(i),
+                label=f"service CV {cv:g}",
+            )
         ax.set(xlabel="clients / knee", ylim=(-15, 15))
         ax.set_title("throughput of a closed loop, serial server", fontsize=style.TEXT, color=style.INK)
         ax.legend(**style.LEGEND)
@@ -237,9 +272,20 @@ def main(count: int) -> None:
                 for form, (predicted, simulated, half) in points.items():
                     error = predicted / simulated - 1 if simulated else float("nan")
                     shown = bool(simulated > 1e-3 and half < 0.5 * simulated)  # smaller waits decide nothing
-                    rows.append({"form": form, "slots": slots, "load": load, "cv": cv, "requests": count,
-                                 "predicted": predicted, "simulated": simulated, "half_width": half,
-                                 "error_frac": error, "shown": shown})  # fmt: skip
+                    rows.append(
+                        {
+                            "form": form,
+                            "slots": slots,
+                            "load": load,
+                            "cv": cv,
+                            "requests": count,
+                            "predicted": predicted,
+                            "simulated": simulated,
+                            "half_width": half,
+                            "error_frac": error,
+                            "shown": shown,
+                        }
+                    )
     loop_rows = list(loops(key))
     registry.record("agreement", [{"points": rows, "loops": loop_rows}])
     found = list(limits(rows))
@@ -255,8 +301,10 @@ def main(count: int) -> None:
             mine = [f"{load:g} (CV {cv:g})" for f, s, cv, load in found if (f, s) == (form, slots)]
             print(f"  {slots:4d} slots: within 10 % up to load", ", ".join(mine))
     worst = max(loop_rows, key=lambda r: abs(r["error_frac"]))
-    print(f"closed loop: largest error {100 * worst['error_frac']:.1f} % at CV {worst['cv']}, "
-          f"clients/knee {worst['clients_over_knee']}")  # fmt: skip
+    print(
+        f"closed loop: largest error {100 * worst['error_frac']:.1f} % at CV {worst['cv']}, "
+        f"clients/knee {worst['clients_over_knee']}"
+    )
 
 
 if __name__ == "__main__":

@@ -56,8 +56,10 @@ def measure(repeats: int = 5) -> list[dict]:
     for kind in KINDS:
         for count, n in CELLS + (BATCHES if kind == "uniform" else []):
             rates = cell(kind, count, n, peers, repeats)
-            rows += [{"kind": kind, "batch": count, "n": n, "solver": name, "matrices_per_second": rate}
-                     for name, rate in rates.items()]  # fmt: skip
+            rows += [
+                {"kind": kind, "batch": count, "n": n, "solver": name, "matrices_per_second": rate}
+                for name, rate in rates.items()
+            ]
             ours = rates.pop("dmodels")
             rival = max(rates, key=rates.get)
             versus = f"{ours / rates[rival]:5.2f} x the best peer ({rival})"
@@ -72,11 +74,15 @@ def singles(repeats: int = 50) -> list[dict]:
         cost = batch("uniform", 1, n)[0]
         calls = max(1, 2_000 // n)
         cases = {"dmodels": assign, **single_peers()}
-        several = {name: lambda solve=solve, cost=cost, calls=calls: [solve(cost) for _ in range(calls)]
-                   for name, solve in cases.items()}  # fmt: skip
+        several = {
+            name: lambda solve=solve, cost=cost, calls=calls: [solve(cost) for _ in range(calls)]
+            for name, solve in cases.items()
+        }
         took = {name: seconds / calls for name, seconds in interleaved(several, repeats).items()}
-        rows += [{"kind": "single", "batch": 1, "n": n, "solver": name, "matrices_per_second": 1 / seconds}
-                 for name, seconds in took.items()]  # fmt: skip
+        rows += [
+            {"kind": "single", "batch": 1, "n": n, "solver": name, "matrices_per_second": 1 / seconds}
+            for name, seconds in took.items()
+        ]
         print(f"one {n:3d} x {n:3d}: " + ", ".join(f"{name} {1e6 * t:.1f} us" for name, t in took.items()), flush=True)
     return rows
 
@@ -94,16 +100,34 @@ def figure(rows: list[dict]) -> None:
             line = {(r["batch"], r["n"]): r["matrices_per_second"] for r in line}  # a cell may be in both lists
             at = [cell for cell in dict.fromkeys(cells) if cell in line]
             kind_of_line = "o-" if solver == "dmodels" else "s--"
-            axes.plot([cell[along == "n"] for cell in at], [line[cell] for cell in at], kind_of_line,
-                      color=style.colour(k), markersize=4)  # fmt: skip
+            axes.plot(
+                [cell[along == "n"] for cell in at],
+                [line[cell] for cell in at],
+                kind_of_line,
+                color=style.colour(k),
+                markersize=4,
+            )
             if at[-1] == cells[-1]:
                 ends.append((line[at[-1]], solver, k))
             else:  # given up before the largest problems: named where it ends
-                axes.annotate(solver, (at[-1][along == "n"], line[at[-1]]), (0, -6), textcoords="offset points",
-                              ha="center", va="top", fontsize=style.SMALL, color=style.writing(k))  # fmt: skip
+                axes.annotate(
+                    solver,
+                    (at[-1][along == "n"], line[at[-1]]),
+                    (0, -6),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    fontsize=style.SMALL,
+                    color=style.writing(k),
+                )
         title = f"{kind}, by n (batches as listed)" if along == "n" else f"{kind}, n = {BATCHES[0][1]}, by batch"
-        axes.set(xscale="log", yscale="log", title=title, ylabel="speed [matrices/s]",
-                 xlabel="n [rows]" if along == "n" else "problems in the batch [1]")  # fmt: skip
+        axes.set(
+            xscale="log",
+            yscale="log",
+            title=title,
+            ylabel="speed [matrices/s]",
+            xlabel="n [rows]" if along == "n" else "problems in the batch [1]",
+        )
         ticks = sorted({cell[along == "n"] for cell in cells})
         axes.set_xticks(ticks, [str(t) for t in ticks])
         axes.minorticks_off()
@@ -113,11 +137,17 @@ def figure(rows: list[dict]) -> None:
     for solver, colour_of in alike.items():
         line = {r["n"]: r["matrices_per_second"] for r in rows if r["kind"] == "single" and r["solver"] == solver}
         place = solvers.index(colour_of)
-        panels[3].plot(list(line), list(line.values()), "o-" if solver == "dmodels" else "s--", markersize=4,
-                       color=style.colour(place))  # fmt: skip
+        panels[3].plot(
+            list(line),
+            list(line.values()),
+            "o-" if solver == "dmodels" else "s--",
+            markersize=4,
+            color=style.colour(place),
+        )
         ends.append((line[SINGLES[-1]], solver, place))
-    panels[3].set(xscale="log", yscale="log", title="uniform, one matrix per call", ylabel="speed [matrices/s]",
-                  xlabel="n [rows]")  # fmt: skip
+    panels[3].set(
+        xscale="log", yscale="log", title="uniform, one matrix per call", ylabel="speed [matrices/s]", xlabel="n [rows]"
+    )
     panels[3].set_xticks(SINGLES, [str(n) for n in SINGLES])
     panels[3].minorticks_off()
     naming.name_lines(panels[3], ends)

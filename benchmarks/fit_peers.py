@@ -58,8 +58,9 @@ def compare(count: int) -> dict[str, float]:
 
     @jax.jit
     def solve(z):
-        found = optx.least_squares(lambda z, _: residuals(z, problem), solver, z, max_steps=STEPS, throw=False,
-                                   options={"jac": "fwd"})  # fmt: skip
+        found = optx.least_squares(
+            lambda z, _: residuals(z, problem), solver, z, max_steps=STEPS, throw=False, options={"jac": "fwd"}
+        )
         return found.value, found.stats["num_steps"]
 
     def theirs():
@@ -83,9 +84,12 @@ def main() -> None:
     for count in parser.parse_args().rows:
         r = compare(count)
         found.append(r)
-        print(f"{count:5d} {r['effects']:8.0f} {r['start']:10.2f} {r['ours_loss']:8.3f} {r['optimistix_loss']:8.3f} "
-              f"{r['ours_s']:8.2f} {r['optimistix_s']:8.2f} {r['ours_steps']:3.0f} {r['optimistix_steps']:3.0f} "
-              f"{r['optimistix_s'] / r['ours_s']:6.1f}", flush=True)  # fmt: skip
+        print(
+            f"{count:5d} {r['effects']:8.0f} {r['start']:10.2f} {r['ours_loss']:8.3f} {r['optimistix_loss']:8.3f} "
+            f"{r['ours_s']:8.2f} {r['optimistix_s']:8.2f} {r['ours_steps']:3.0f} {r['optimistix_steps']:3.0f} "
+            f"{r['optimistix_s'] / r['ours_s']:6.1f}",
+            flush=True,
+        )
     record("fit_peers", found)
 
 

@@ -72,8 +72,9 @@ def peer_hits(kind: str, path: str, size: float) -> int:
     """Hits of a policy of libCacheSim."""
     import libcachesim
 
-    reader = libcachesim.TraceReader(path, libcachesim.TraceType.ORACLE_GENERAL_TRACE,
-                                     libcachesim.ReaderInitParam(ignore_obj_size=True))  # fmt: skip
+    reader = libcachesim.TraceReader(
+        path, libcachesim.TraceType.ORACLE_GENERAL_TRACE, libcachesim.ReaderInitParam(ignore_obj_size=True)
+    )
     missed, _ = getattr(libcachesim, kind)(cache_size=int(size)).process_trace(reader)
     return round((1 - missed) * reader.get_num_of_req())
 

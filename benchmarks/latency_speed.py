@@ -1,6 +1,6 @@
 """Predictions per second: TTFT and TPOT of closed-loop serving points, and single steps, in float64 on the CPU.
 
-    python -m benchmarks.latency_speed
+python -m benchmarks.latency_speed
 """
 
 from __future__ import annotations

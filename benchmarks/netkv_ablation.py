@@ -1,6 +1,6 @@
 """Experiment 6 (Tables IV and VI): the ladder CLA*, + static tiers, + self-contention, + congestion.
 
-    python -m benchmarks.netkv_ablation
+python -m benchmarks.netkv_ablation
 """
 
 from __future__ import annotations
@@ -41,12 +41,26 @@ def numbers(rows: list[dict]) -> dict[str, float]:
 def main() -> None:
     rows = run()
     head = ["workload", "policy", "TTFT ms", "+-", "vs CLA* %", "+-", "P99 s", "SLO", "transfer ms", "tier 2", "TBT ms"]
-    table("Experiment 6", head, [
-        [r["workload"], r["policy"], 1e3 * r["ttft_mean_s"], 1e3 * r["ttft_se_s"], 100 * r["ttft_vs_first_frac"],
-         100 * r["ttft_vs_first_se_frac"], r["ttft_p99_s"], r["slo_frac"], 1e3 * r["transfer_mean_s"], r["tier_2_frac"],
-         1e3 * r["tbt_mean_s"]]
-        for r in rows
-    ])  # fmt: skip
+    table(
+        "Experiment 6",
+        head,
+        [
+            [
+                r["workload"],
+                r["policy"],
+                1e3 * r["ttft_mean_s"],
+                1e3 * r["ttft_se_s"],
+                100 * r["ttft_vs_first_frac"],
+                100 * r["ttft_vs_first_se_frac"],
+                r["ttft_p99_s"],
+                r["slo_frac"],
+                1e3 * r["transfer_mean_s"],
+                r["tier_2_frac"],
+                1e3 * r["tbt_mean_s"],
+            ]
+            for r in rows
+        ],
+    )
     record("netkv_ablation", rows)
 
 

@@ -44,10 +44,12 @@ def filling(batch: int, flows: int, links: int) -> dict[str, float]:
     path = np.argsort(rng.random((batch, flows, links)), -1)[..., :4]
     many = jax.jit(jax.vmap(fill_in_jax))
     np.testing.assert_allclose(many(capacity, path), max_min_rates(capacity, path), rtol=1e-9)
-    took = interleaved({
-        "numba": lambda: max_min_rates(capacity, path),
-        "jax": lambda: jax.block_until_ready(many(capacity, path)),
-    })  # fmt: skip
+    took = interleaved(
+        {
+            "numba": lambda: max_min_rates(capacity, path),
+            "jax": lambda: jax.block_until_ready(many(capacity, path)),
+        }
+    )
     return {f"{name}_per_s": batch / seconds for name, seconds in took.items()}
 
 
@@ -61,19 +63,23 @@ def deciding(pool: int, count: int) -> dict[str, float]:
     tiers = [router.Tier(float(r), 1e-5, 0.2) for r in RATES]
     few = min(count, 200)
     seen = [
-        [router.Candidate(j, int(oracle.tier_map[source[r], j]), hits[r, j] * 8192, 1e15, 0.0, float(state.batch[j]))
-         for j in range(pool)]
+        [
+            router.Candidate(j, int(oracle.tier_map[source[r], j]), hits[r, j] * 8192, 1e15, 0.0, float(state.batch[j]))
+            for j in range(pool)
+        ]
         for r in range(few)
-    ]  # fmt: skip
-    one_by_one = lambda: [
-        router.select(kv[r], 8192, 0, seen[r], tiers, router.InFlight()) for r in range(few)
-    ]  # fmt: skip
+    ]
+    one_by_one = lambda: [router.select(kv[r], 8192, 0, seen[r], tiers, router.InFlight()) for r in range(few)]
     compiled = lambda: choose(Policy.NETKV_FULL, oracle, source, kv, hits, state)
     assert (compiled().index == np.asarray(best(source, kv, hits))).all()
     assert [d.name for d in one_by_one()] == compiled().index[:few].tolist()
-    took = interleaved({
-        "numba": compiled, "jax": lambda: jax.block_until_ready(best(source, kv, hits)), "python": one_by_one,
-    })  # fmt: skip
+    took = interleaved(
+        {
+            "numba": compiled,
+            "jax": lambda: jax.block_until_ready(best(source, kv, hits)),
+            "python": one_by_one,
+        }
+    )
     return {f"{name}_per_s": (few if name == "python" else count) / seconds for name, seconds in took.items()}
 
 
@@ -85,8 +91,11 @@ def main() -> None:
             rows.append({"what": what} | filling(batch, flows, links))
         for pool, count in ((12, 50_000), (192, 5_000)):
             rows.append({"what": f"decisions over {pool} candidates"} | deciding(pool, count))
-    table("Per second", ["what", "numba", "JAX", "plain Python"],
-          [[r["what"], r["numba_per_s"], r["jax_per_s"], r.get("python_per_s", "-")] for r in rows])  # fmt: skip
+    table(
+        "Per second",
+        ["what", "numba", "JAX", "plain Python"],
+        [[r["what"], r["numba_per_s"], r["jax_per_s"], r.get("python_per_s", "-")] for r in rows],
+    )
     record("netkv_engine", rows)
 
 

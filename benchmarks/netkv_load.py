@@ -1,6 +1,6 @@
 """Experiment 1 (Table II): TTFT, TBT, SLO attainment and transfer time against load, three workloads.
 
-    python -m benchmarks.netkv_load
+python -m benchmarks.netkv_load
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ def numbers(rows: list[dict]) -> dict[str, float]:
     for load in (1.0, 2.0, 2.5):
         for policy, short in NAMES.items():
             row, key = at["rag", load, policy.name], f"t2_{load:.0%}_{short}".replace("%", "")
-            found |= {f"{key}_tbt_ms": row["tbt_mean_s"] * 1e3, f"{key}_slo": row["slo_frac"],
-                      f"{key}_xfer_ms": row["transfer_mean_s"] * 1e3}  # fmt: skip
+            found |= {
+                f"{key}_tbt_ms": row["tbt_mean_s"] * 1e3,
+                f"{key}_slo": row["slo_frac"],
+                f"{key}_xfer_ms": row["transfer_mean_s"] * 1e3,
+            }
         for other in ("ROUND_ROBIN", "CACHE_LOAD"):
             a, b = at["rag", load, other], at["rag", load, "NETKV_FULL"]
             cut = 100 * (1 - b["ttft_mean_s"] / a["ttft_mean_s"])
@@ -51,11 +54,25 @@ def numbers(rows: list[dict]) -> dict[str, float]:
 def main() -> None:
     rows = run()
     head = ["workload", "load", "policy", "TTFT s", "P99 s", "TBT ms", "SLO", "transfer ms", "tier 2", "vs RR %"]
-    table("Experiment 1", head, [
-        [r["workload"], r["load"], r["policy"], r["ttft_mean_s"], r["ttft_p99_s"], 1e3 * r["tbt_mean_s"], r["slo_frac"],
-         1e3 * r["transfer_mean_s"], r["tier_2_frac"], 100 * r["ttft_vs_first_frac"]]
-        for r in rows
-    ])  # fmt: skip
+    table(
+        "Experiment 1",
+        head,
+        [
+            [
+                r["workload"],
+                r["load"],
+                r["policy"],
+                r["ttft_mean_s"],
+                r["ttft_p99_s"],
+                1e3 * r["tbt_mean_s"],
+                r["slo_frac"],
+                1e3 * r["transfer_mean_s"],
+                r["tier_2_frac"],
+                100 * r["ttft_vs_first_frac"],
+            ]
+            for r in rows
+        ],
+    )
     record("netkv_load", rows)
 
 

@@ -31,11 +31,22 @@ def numbers(rows: list[dict]) -> dict[str, float]:
 
 def main() -> None:
     rows = run()
-    table("Experiment 5", ["share", "policy", "TTFT s", "vs CA %", "transfer ms", "SLO", "tier 2"], [
-        [r["share"], r["policy"], r["ttft_mean_s"], 100 * r["ttft_vs_first_frac"], 1e3 * r["transfer_mean_s"],
-         r["slo_frac"], r["tier_2_frac"]]
-        for r in rows
-    ])  # fmt: skip
+    table(
+        "Experiment 5",
+        ["share", "policy", "TTFT s", "vs CA %", "transfer ms", "SLO", "tier 2"],
+        [
+            [
+                r["share"],
+                r["policy"],
+                r["ttft_mean_s"],
+                100 * r["ttft_vs_first_frac"],
+                1e3 * r["transfer_mean_s"],
+                r["slo_frac"],
+                r["tier_2_frac"],
+            ]
+            for r in rows
+        ],
+    )
     record("netkv_prefix", rows)
 
 

@@ -42,7 +42,9 @@ def cases() -> dict[str, dict]:
         "requests on their way count as batch": {"sees_inbound": True},
         "counter capped at 1": {"max_in_flight": 1.0},
         "destination term, NIC 50, no prefix hits": {
-            "destination_aware": True, "cluster": nic(50), "profile": RAG._replace(share_frac=0.0)
+            "destination_aware": True,
+            "cluster": nic(50),
+            "profile": RAG._replace(share_frac=0.0),
         },
         "destination term added": {"destination_aware": True, "cluster": nic(200)},
         "destination term added, NIC 50": {"destination_aware": True, "cluster": nic(50)},
@@ -67,14 +69,36 @@ def main() -> None:
     at = {(r["case"], r["policy"]): r for r in rows}
     cut = lambda case, a, b: 100 * (1 - at[case, b.name]["ttft_mean_s"] / at[case, a.name]["ttft_mean_s"])
     rr, cla, topo, static = POLICIES
-    head = ["case", "RR transfer ms", "CLA*", "topo", "static", "topo vs CLA* %", "static vs CLA* %", "static vs RR %",
-            "counter %", "tier 2 CLA*", "static"]  # fmt: skip
-    table("What the text leaves open", head, [
-        [name, *(1e3 * at[name, p.name]["transfer_mean_s"] for p in POLICIES), cut(name, cla, topo),
-         cut(name, cla, static), cut(name, rr, static), cut(name, topo, static), at[name, cla.name]["tier_2_frac"],
-         at[name, static.name]["tier_2_frac"]]
-        for name in names
-    ])  # fmt: skip
+    head = [
+        "case",
+        "RR transfer ms",
+        "CLA*",
+        "topo",
+        "static",
+        "topo vs CLA* %",
+        "static vs CLA* %",
+        "static vs RR %",
+        "counter %",
+        "tier 2 CLA*",
+        "static",
+    ]
+    table(
+        "What the text leaves open",
+        head,
+        [
+            [
+                name,
+                *(1e3 * at[name, p.name]["transfer_mean_s"] for p in POLICIES),
+                cut(name, cla, topo),
+                cut(name, cla, static),
+                cut(name, rr, static),
+                cut(name, topo, static),
+                at[name, cla.name]["tier_2_frac"],
+                at[name, static.name]["tier_2_frac"],
+            ]
+            for name in names
+        ],
+    )
     record("netkv_regimes", rows)
 
 

@@ -1,6 +1,6 @@
 """Experiment 7 (Table V): 64 to 1,024 GPUs, with the simulator's speed and the scorer's latency at each size.
 
-    python -m benchmarks.netkv_scale
+python -m benchmarks.netkv_scale
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ def speed(cluster, pods: int) -> dict[str, float]:
     state = Pool(np.full(pool, 1e14), np.zeros(pool), rng.integers(0, 20, pool).astype(float))
     source, kv = rng.integers(0, len(cluster.prefill), count), rng.uniform(1e8, 1e10, count)
     hits = rng.uniform(0, 1, (count, pool))
-    took = interleaved({
-        "batch": lambda: choose(Policy.NETKV_FULL, oracle, source, kv, hits, state),
-        "sequence": lambda: dispatch(Policy.NETKV_FULL, oracle, source, kv, hits, state),
-    })  # fmt: skip
+    took = interleaved(
+        {
+            "batch": lambda: choose(Policy.NETKV_FULL, oracle, source, kv, hits, state),
+            "sequence": lambda: dispatch(Policy.NETKV_FULL, oracle, source, kv, hits, state),
+        }
+    )
     return {
         "times_real_time": float(np.nanmax(out.arrival_s + out.e2e_s)) / best,
         "events_per_s": out.events / best,
@@ -70,14 +72,41 @@ def numbers(rows: list[dict]) -> dict[str, float]:
 
 def main() -> None:
     rows = run()
-    head = ["GPUs", "decode", "policy", "TTFT s", "vs CLA* %", "+-", "SLO", "transfer ms", "tier 3", "x real time",
-            "us/decision", "in sequence"]  # fmt: skip
-    table("Experiment 7", head, [
-        [r["gpus"], r["decode_instances"], r["policy"], r["ttft_mean_s"], 100 * r["ttft_vs_first_frac"],
-         100 * r["ttft_vs_first_se_frac"], r["slo_frac"], 1e3 * r["transfer_mean_s"], r["tier_3_frac"],
-         r["times_real_time"], r["decision_us"], r["sequential_decision_us"]]
-        for r in rows
-    ])  # fmt: skip
+    head = [
+        "GPUs",
+        "decode",
+        "policy",
+        "TTFT s",
+        "vs CLA* %",
+        "+-",
+        "SLO",
+        "transfer ms",
+        "tier 3",
+        "x real time",
+        "us/decision",
+        "in sequence",
+    ]
+    table(
+        "Experiment 7",
+        head,
+        [
+            [
+                r["gpus"],
+                r["decode_instances"],
+                r["policy"],
+                r["ttft_mean_s"],
+                100 * r["ttft_vs_first_frac"],
+                100 * r["ttft_vs_first_se_frac"],
+                r["slo_frac"],
+                1e3 * r["transfer_mean_s"],
+                r["tier_3_frac"],
+                r["times_real_time"],
+                r["decision_us"],
+                r["sequential_decision_us"],
+            ]
+            for r in rows
+        ],
+    )
     record("netkv_scale", rows)
 
 

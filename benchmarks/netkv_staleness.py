@@ -78,8 +78,11 @@ def numbers(rows: list[dict]) -> dict[str, float]:
 
 def main() -> None:
     rows = run()
-    table("Experiment 4", ["background", "refresh s", "policy", "vs CLA* %", "SLO"],
-          [[*key, 100 * cut, slo] for key, (cut, slo) in averaged(rows).items() if key[2] != "CACHE_LOAD"])  # fmt: skip
+    table(
+        "Experiment 4",
+        ["background", "refresh s", "policy", "vs CLA* %", "SLO"],
+        [[*key, 100 * cut, slo] for key, (cut, slo) in averaged(rows).items() if key[2] != "CACHE_LOAD"],
+    )
     record("netkv_staleness", rows)
 
 

@@ -25,8 +25,15 @@ from benchmarks import (
 from benchmarks.netkv_setting import PRINTED
 from benchmarks.registry import RESULTS
 
-EXPERIMENTS = {"load": netkv_load, "context": netkv_context, "topology": netkv_topology, "staleness": netkv_staleness,
-               "prefix": netkv_prefix, "ablation": netkv_ablation, "scale": netkv_scale}  # fmt: skip
+EXPERIMENTS = {
+    "load": netkv_load,
+    "context": netkv_context,
+    "topology": netkv_topology,
+    "staleness": netkv_staleness,
+    "prefix": netkv_prefix,
+    "ablation": netkv_ablation,
+    "scale": netkv_scale,
+}
 #: unit -> largest difference that counts as reproduced, relative or absolute
 RELATIVE = {"ms": 0.10, "s": 0.10, "req/s": 0.10}
 ABSOLUTE = {"%": 5.0, "points": 5.0, "1": 0.03, "ms TBT": 0.5, "cells": 0.0}

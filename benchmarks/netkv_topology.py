@@ -56,11 +56,24 @@ def main() -> None:
     rows = run()
     full = [r for r in rows if r["policy"] != "CACHE_LOAD"]
     head = ["workload", "o:1", "background", "where", "policy", "vs CLA* %", "+-", "tier 2", "TBT ms"]
-    table("Experiment 3", head, [
-        [r["workload"], r["ratio"], r["background"], r["where"], r["policy"], 100 * r["ttft_vs_first_frac"],
-         100 * r["ttft_vs_first_se_frac"], r["tier_2_frac"], 1e3 * r["tbt_mean_s"]]
-        for r in full
-    ])  # fmt: skip
+    table(
+        "Experiment 3",
+        head,
+        [
+            [
+                r["workload"],
+                r["ratio"],
+                r["background"],
+                r["where"],
+                r["policy"],
+                100 * r["ttft_vs_first_frac"],
+                100 * r["ttft_vs_first_se_frac"],
+                r["tier_2_frac"],
+                1e3 * r["tbt_mean_s"],
+            ]
+            for r in full
+        ],
+    )
     record("netkv_topology", rows)
 
 

@@ -51,8 +51,15 @@ def starvation_rows(seeds: int = 20):
     for seed in range(seeds):
         when, tokens = burst(seed, 5.0, 25.0, 90.0, 120.0, 240.0)
         # decoders at the pace that holds 48 requests in flight at 5 req/s: 37.5 ms a token
-        stages = disaggregated.simulate(when, tokens, 256, PREFILL_S_PER_TOKEN * tokens, 4,
-                                        Pool(4, 256, LinearLaw(0.0375, 0.0)), signal=Signal.REQUESTS)  # fmt: skip
+        stages = disaggregated.simulate(
+            when,
+            tokens,
+            256,
+            PREFILL_S_PER_TOKEN * tokens,
+            4,
+            Pool(4, 256, LinearLaw(0.0375, 0.0)),
+            signal=Signal.REQUESTS,
+        )
         for name, (a, b) in {"before": (30, 90), "burst": (95, 125)}.items():
             mine = (when >= a) & (when < b)
             prefill_ms[name].append(1e3 * np.quantile(stages.ttft_s[mine], 0.9))
@@ -103,8 +110,14 @@ def divergence_rows(seeds: int = 20):
             verdict = "prediction" if shown == "" else "close" if abs(value / shown - 1) < 0.25 else "differs"
             yield f"{signal.name.lower()}_{name}", "Figure 7", shown, float(value), verdict, f"mean of {seeds} bursts"
     skew = found[Signal.MEMORY] / found[Signal.WORK]
-    yield ("skew_memory", "Figure 7", 2.4, float(found[Signal.MEMORY][0] / found[Signal.MEMORY][1]),
-           "close" if skew[0] > 1.5 else "differs", "busiest over others; the signal cannot see the queue")  # fmt: skip
+    yield (
+        "skew_memory",
+        "Figure 7",
+        2.4,
+        float(found[Signal.MEMORY][0] / found[Signal.MEMORY][1]),
+        "close" if skew[0] > 1.5 else "differs",
+        "busiest over others; the signal cannot see the queue",
+    )
 
 
 if __name__ == "__main__":

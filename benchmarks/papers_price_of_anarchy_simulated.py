@@ -65,8 +65,10 @@ def fitted(noise):
         tail = np.log(found[:, 2] / known[:, 1]) / 0.3
         return float(rate @ rate + tail @ tail)
 
-    best = [minimize(misfit, np.log([s, 5.5]), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-8})
-            for s in (0.045, 0.053, 0.06)]  # fmt: skip
+    best = [
+        minimize(misfit, np.log([s, 5.5]), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-8})
+        for s in (0.045, 0.053, 0.06)
+    ]
     return np.exp(min(best, key=lambda r: r.fun).x)
 
 
@@ -89,9 +91,15 @@ def table4_rows(service, decode, noise):
         verdict = "fitted" if 8 <= c <= 96 else near(rate, printed_rps)
         yield f"rps_{c}", "Table 4", printed_rps, rate, verdict, ""
         if c >= 128:
-            yield (f"ttft_p99_fifo_{c}", "Table 4", printed_ttft, tail, "does not follow",
-                   f"first come first served: {tail / mean:.2g} times the mean; the printed one is "
-                   f"{printed_ttft / mean:.2g} times that mean")  # fmt: skip
+            yield (
+                f"ttft_p99_fifo_{c}",
+                "Table 4",
+                printed_ttft,
+                tail,
+                "does not follow",
+                f"first come first served: {tail / mean:.2g} times the mean; the printed one is "
+                f"{printed_ttft / mean:.2g} times that mean",
+            )
             tail = experiment(c, service, decode, 0.9, noise)[2]
             verdict = "close" if abs(tail / printed_ttft - 1) < 0.35 else "does not follow"
             yield f"ttft_p99_lifo_{c}", "Table 4", printed_ttft, tail, verdict, "90 % of the choices take the newest"
@@ -106,10 +114,22 @@ def table7_rows(service, decode, noise):
     switch_s, phase_s, printed = 55.0, 180.0, 11.6
     after = (printed * phase_s - above[3] * switch_s) / (phase_s - switch_s)
     active = after * (decode + service)
-    yield ("adaptive_rps_after_switch", "Table 7", "", after, "implied",
-           "11.6 rps over 180 s, of which 55 s before the switch at the static rate")  # fmt: skip
-    yield ("adaptive_active_clients", "Table 7", 128, active, "does not follow",
-           "clients in the loop that explain that rate, by Little's law; 128 give the static rate")  # fmt: skip
+    yield (
+        "adaptive_rps_after_switch",
+        "Table 7",
+        "",
+        after,
+        "implied",
+        "11.6 rps over 180 s, of which 55 s before the switch at the static rate",
+    )
+    yield (
+        "adaptive_active_clients",
+        "Table 7",
+        128,
+        active,
+        "does not follow",
+        "clients in the loop that explain that rate, by Little's law; 128 give the static rate",
+    )
     found = experiment(round(active), service, decode, 0.0, noise, 0.0, 180.0)[3]
     yield "adaptive_rps_with_those_clients", "Table 7", "", found, "check", f"simulated with {round(active)} clients"
 
@@ -124,12 +144,24 @@ def table8_rows(noise):
     yield "decode_s", "Table 8", "", decode, "fitted", "32 / 16.7 rps - S"
     yield "below_rps", "Table 8", 16.7, below, near(below, 16.7), "C = 32"
     yield "saturated_rps", "Table 8", 50.9, held, near(held, 50.9), "C = 128"
-    yield ("saturated_ttft_p99_fifo_s", "Table 8", 8.19, tail, "does not follow",
-           f"first come first served: {tail / mean:.2g} times the mean; printed: {8.19 / mean:.2g} times")  # fmt: skip
+    yield (
+        "saturated_ttft_p99_fifo_s",
+        "Table 8",
+        8.19,
+        tail,
+        "does not follow",
+        f"first come first served: {tail / mean:.2g} times the mean; printed: {8.19 / mean:.2g} times",
+    )
     tail = experiment(128, service, decode, 0.9, noise, 0.0, 180.0)[2]
     yield "saturated_ttft_p99_lifo_s", "Table 8", 8.19, tail, "prediction", "90 % of the choices take the newest"
-    yield ("adaptive_active_clients", "Table 8", 128, 44.3 * (decode + service), "does not follow",
-           "44.3 rps need so many clients in the loop by Little's law")  # fmt: skip
+    yield (
+        "adaptive_active_clients",
+        "Table 8",
+        128,
+        44.3 * (decode + service),
+        "does not follow",
+        "44.3 rps need so many clients in the loop by Little's law",
+    )
 
 
 if __name__ == "__main__":

@@ -91,16 +91,19 @@ def latency_rows():
     names = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_ms", "tpot_p99_ms")
     for label, pools in (("homo", homo), ("dual", dual)):
         for situation, policy, count in (
-            ("ten_seconds", Policy.ROUND_ROBIN, 10_000), ("steady_round_robin", Policy.ROUND_ROBIN, 1_000_000),
+            ("ten_seconds", Policy.ROUND_ROBIN, 10_000),
+            ("steady_round_robin", Policy.ROUND_ROBIN, 1_000_000),
             ("steady_jsq", Policy.JSQ, 1_000_000),
-        ):  # fmt: skip
+        ):
             found = run("azure", pools, policy, count)
             for name, value, result in zip(names, printed[label], found, strict=True):
                 close = abs(result / value - 1) < 0.35
                 verdict = "close" if close else "does not follow"
                 yield f"{label}_{situation}_{name}", "Table 3", value, result, verdict, f"{count} requests at 1,000/s"
-    for label, pools, value in (("homo", Pool(265, 16, LAW), 14), ("dual", [Pool(155, 128, LAW, 8192),
-                                                                           Pool(8, 16, LAW)], 22)):  # fmt: skip
+    for label, pools, value in (
+        ("homo", Pool(265, 16, LAW), 14),
+        ("dual", [Pool(155, 128, LAW, 8192), Pool(8, 16, LAW)], 22),
+    ):
         cases = ("ten_seconds", Policy.ROUND_ROBIN, 10_000), ("steady_jsq", Policy.JSQ, 400_000)
         for situation, policy, count in cases:
             found = run("lmsys", pools, policy, count)[3]
@@ -117,8 +120,12 @@ def shared_chunk_rows():
     short = drawn.input_tokens + drawn.output_tokens <= 8192
     for prefill in (Prefill.SHARED, Prefill.PACKED):
         for instances in (72, 76, 80, 84, 88):
-            served = fleet.simulate(when[short], drawn.input_tokens[short], drawn.output_tokens[short],
-                                    Pool(instances, 128, LAW, prefill=prefill))  # fmt: skip
+            served = fleet.simulate(
+                when[short],
+                drawn.input_tokens[short],
+                drawn.output_tokens[short],
+                Pool(instances, 128, LAW, prefill=prefill),
+            )
             halves = [np.quantile(part, 0.99) for part in np.array_split(served.ttft_s, 2)]
             verdict = "meets" if halves[1] <= 2 else "unstable" if halves[1] > 1.3 * halves[0] else "misses"
             name = f"{prefill.name.lower()}_chunk_{instances}_instances_ttft_p99_s"

@@ -37,10 +37,15 @@ SYSTEMS = {
 #: workload -> arrivals per second, about 80 % of what 4+4 serves
 RATES = {"L-S": 13.0, "S-L": 2.5, "burst": 20.0}
 CHANGES = {
-    "alpha x 0.5": {"alpha": 0.5}, "alpha x 2": {"alpha": 2.0}, "theta_frag 0.10": {"theta_frag": 0.10},
-    "theta_frag 0.35": {"theta_frag": 0.35}, "epoch 20 ms": {"epoch_s": 0.02}, "epoch 200 ms": {"epoch_s": 0.2},
-    "theta_flow 0.50": {"theta_flow": 0.50}, "theta_flow 0.80": {"theta_flow": 0.80},
-}  # fmt: skip
+    "alpha x 0.5": {"alpha": 0.5},
+    "alpha x 2": {"alpha": 2.0},
+    "theta_frag 0.10": {"theta_frag": 0.10},
+    "theta_frag 0.35": {"theta_frag": 0.35},
+    "epoch 20 ms": {"epoch_s": 0.02},
+    "epoch 200 ms": {"epoch_s": 0.2},
+    "theta_flow 0.50": {"theta_flow": 0.50},
+    "theta_flow 0.80": {"theta_flow": 0.80},
+}
 
 
 def p99s(job, rate, cluster, control, replication, count, alpha=1.0):
@@ -71,9 +76,18 @@ def ablation(replications: int = 12, count: int = 3000) -> list[dict]:
             more[system] = (np.mean([x[2].changes for x in runs]), np.mean([x[2].stranded_frac.max() for x in runs]))
         for system, values in got.items():
             ttft, e2e = (against(got["DistServe-like"][:, k], values[:, k]) for k in (0, 1))
-            rows.append({"workload": name, "system": system, "ttft_p99": ttft[0], "ttft_ci": ttft[1],
-                         "e2e_p99": e2e[0], "e2e_ci": e2e[1], "changes": more[system][0],
-                         "stranded_peak_frac": more[system][1]})  # fmt: skip
+            rows.append(
+                {
+                    "workload": name,
+                    "system": system,
+                    "ttft_p99": ttft[0],
+                    "ttft_ci": ttft[1],
+                    "e2e_p99": e2e[0],
+                    "e2e_ci": e2e[1],
+                    "changes": more[system][0],
+                    "stranded_peak_frac": more[system][1],
+                }
+            )
     return rows
 
 
@@ -84,17 +98,33 @@ def capacities(replications: int = 2) -> list[dict]:
         count = {"S-S": 24_000, "S-L": 6000}.get(name, 2400)  # short questions and long answers: many in flight
         for system in ("DistServe-like", "Splitwise-like", "Phasor", "w/o standby"):
             cluster, control = SYSTEMS[system]
-            found = capacity.by_simulation(capacity.task(name), cluster, control, jax.random.key(0), requests=count,
-                                           replications=replications, most_clients=6000)  # fmt: skip
-            rows.append({"workload": name, "system": system, "clients": found.clients_count, "rate_rps": found.rate_rps,
-                         "binds": found.binds, "flags": found.flags})  # fmt: skip
+            found = capacity.by_simulation(
+                capacity.task(name),
+                cluster,
+                control,
+                jax.random.key(0),
+                requests=count,
+                replications=replications,
+                most_clients=6000,
+            )
+            rows.append(
+                {
+                    "workload": name,
+                    "system": system,
+                    "clients": found.clients_count,
+                    "rate_rps": found.rate_rps,
+                    "binds": found.binds,
+                    "flags": found.flags,
+                }
+            )
     return rows
 
 
 def sensitivity(replications: int = 12, count: int = 3000) -> list[dict]:
     job, rate = capacity.task("burst"), RATES["burst"]
-    run = lambda alpha=1.0, **change: np.array([p99s(job, rate, ELASTIC, Control(**change), r, count, alpha)[:2]
-                                                for r in range(replications)])  # fmt: skip
+    run = lambda alpha=1.0, **change: np.array(
+        [p99s(job, rate, ELASTIC, Control(**change), r, count, alpha)[:2] for r in range(replications)]
+    )
     base, rows = run(), []
     for name, change in CHANGES.items():
         got = run(**change)
@@ -105,15 +135,38 @@ def sensitivity(replications: int = 12, count: int = 3000) -> list[dict]:
 
 #: Printed relative P99 (Table 2, Qwen; Table 5): (workload or None, system or change, metric) -> value
 PRINTED_2 = {
-    ("L-S", "Splitwise-like", "ttft"): 1.22, ("L-S", "Phasor", "ttft"): 0.66, ("L-S", "w/o freeness", "ttft"): 0.92,
-    ("L-S", "w/o standby", "ttft"): 0.72, ("L-S", "w/o de-frag", "ttft"): 0.68,
-    ("S-L", "Splitwise-like", "e2e"): 1.13, ("S-L", "Phasor", "e2e"): 0.91, ("S-L", "w/o freeness", "e2e"): 0.95,
-    ("S-L", "w/o standby", "e2e"): 0.93, ("S-L", "w/o de-frag", "e2e"): 0.96,
-    ("burst", "Splitwise-like", "e2e"): 1.34, ("burst", "Phasor", "e2e"): 0.74, ("burst", "w/o freeness", "e2e"): 0.90,
-    ("burst", "w/o standby", "e2e"): 0.82, ("burst", "w/o de-frag", "e2e"): 0.82,
-}  # fmt: skip
-PRINTED_5 = dict(zip(CHANGES, ((1.14, 1.18), (0.99, 1.00), (1.09, 1.12), (1.00, 1.00), (0.99, 0.99), (1.06, 1.08),
-                               (1.02, 1.01), (1.04, 1.03)), strict=True))  # fmt: skip
+    ("L-S", "Splitwise-like", "ttft"): 1.22,
+    ("L-S", "Phasor", "ttft"): 0.66,
+    ("L-S", "w/o freeness", "ttft"): 0.92,
+    ("L-S", "w/o standby", "ttft"): 0.72,
+    ("L-S", "w/o de-frag", "ttft"): 0.68,
+    ("S-L", "Splitwise-like", "e2e"): 1.13,
+    ("S-L", "Phasor", "e2e"): 0.91,
+    ("S-L", "w/o freeness", "e2e"): 0.95,
+    ("S-L", "w/o standby", "e2e"): 0.93,
+    ("S-L", "w/o de-frag", "e2e"): 0.96,
+    ("burst", "Splitwise-like", "e2e"): 1.34,
+    ("burst", "Phasor", "e2e"): 0.74,
+    ("burst", "w/o freeness", "e2e"): 0.90,
+    ("burst", "w/o standby", "e2e"): 0.82,
+    ("burst", "w/o de-frag", "e2e"): 0.82,
+}
+PRINTED_5 = dict(
+    zip(
+        CHANGES,
+        (
+            (1.14, 1.18),
+            (0.99, 1.00),
+            (1.09, 1.12),
+            (1.00, 1.00),
+            (0.99, 0.99),
+            (1.06, 1.08),
+            (1.02, 1.01),
+            (1.04, 1.03),
+        ),
+        strict=True,
+    )
+)
 
 
 def verdict(printed: float, value: float, reach: float) -> str:
@@ -129,11 +182,22 @@ def compare(title: str, rows: list[dict]) -> None:
     """Printed beside simulated, as data for the proofs."""
     if title == "ablation":
         found = {(r["workload"], r["system"]): r for r in rows}
-        name, lines = "table2", [(f"{w} / {s}", k, p, found[w, s][f"{k}_p99"], found[w, s][f"{k}_ci"])
-                                 for (w, s, k), p in PRINTED_2.items()]  # fmt: skip
+        name, lines = (
+            "table2",
+            [
+                (f"{w} / {s}", k, p, found[w, s][f"{k}_p99"], found[w, s][f"{k}_ci"])
+                for (w, s, k), p in PRINTED_2.items()
+            ],
+        )
     elif title == "sensitivity":
-        name, lines = "table5", [(r["change"], k, PRINTED_5[r["change"]][i], r[f"{k}_p99"], r[f"{k}_ci"])
-                                 for r in rows for i, k in enumerate(("e2e", "ttft"))]  # fmt: skip
+        name, lines = (
+            "table5",
+            [
+                (r["change"], k, PRINTED_5[r["change"]][i], r[f"{k}_p99"], r[f"{k}_ci"])
+                for r in rows
+                for i, k in enumerate(("e2e", "ttft"))
+            ],
+        )
     else:
         return
     path = Path(__file__).parents[1] / "proofs" / "papers" / "phasor" / f"{name}.csv"

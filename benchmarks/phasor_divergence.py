@@ -81,9 +81,19 @@ def run(replications: int = 40, burst_rps: float = 30.5) -> list[dict]:
     for name, pairs in found.items():
         busiest, others = (mean_of(x) for x in np.array(pairs).T)
         p99, gap = mean_of(ttft[name]), difference(ttft[name], ttft["Phi"])
-        rows.append({"signal": name, "busiest": busiest.value, "busiest_ci": busiest.half_width, "others": others.value,
-                     "others_ci": others.half_width, "ttft_p99_s": p99.value, "ttft_p99_ci_s": p99.half_width,
-                     "over_phi_s": gap.value, "over_phi_ci_s": gap.half_width})  # fmt: skip
+        rows.append(
+            {
+                "signal": name,
+                "busiest": busiest.value,
+                "busiest_ci": busiest.half_width,
+                "others": others.value,
+                "others_ci": others.half_width,
+                "ttft_p99_s": p99.value,
+                "ttft_p99_ci_s": p99.half_width,
+                "over_phi_s": gap.value,
+                "over_phi_ci_s": gap.half_width,
+            }
+        )
     return rows
 
 
@@ -91,8 +101,15 @@ def main() -> None:
     rows = run()
     print(f"{'signal':28} {'busiest':>14} {'others':>14} {'TTFT P99 s':>14} {'minus Phi s':>16}")
     for r in rows:
-        cells = [f"{r[a]:.2f}+-{r[b]:.2f}" for a, b in (("busiest", "busiest_ci"), ("others", "others_ci"),
-                 ("ttft_p99_s", "ttft_p99_ci_s"), ("over_phi_s", "over_phi_ci_s"))]  # fmt: skip
+        cells = [
+            f"{r[a]:.2f}+-{r[b]:.2f}"
+            for a, b in (
+                ("busiest", "busiest_ci"),
+                ("others", "others_ci"),
+                ("ttft_p99_s", "ttft_p99_ci_s"),
+                ("over_phi_s", "over_phi_ci_s"),
+            )
+        ]
         print(f"{r['signal']:28} " + " ".join(f"{c:>14}" for c in cells))
     record("phasor_divergence", rows)
 

@@ -75,13 +75,27 @@ def fleet(rng: np.random.Generator, name: str, distance: np.ndarray, access, cap
     nash, nash_wall, nash_cpu = timed(lambda: approximate_equilibrium(game))
     bound, bound_wall, bound_cpu = timed(lambda: best_bound(game, nash.value.social_s, iterations, nash.value.tier))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    row = {"case": "fleet", "network": name, "workers": 200, "blocks": 20_000, "access_s": list(access),
-           "capacity_blocks": list(capacity), "equilibrium_s": nash_wall, "equilibrium_cpu_s": nash_cpu,
-           "moves": int(nash.steps), "worth_frac": nash.certificate["worth_frac"], "bound_s": bound_wall,
-           "bound_cpu_s": bound_cpu, "together_s": nash_wall + bound_wall, "peak_gib": peak,
-           "cost": nash.value.social_s, "isolated_cost": float(isolated_s(game).sum()), "bound": float(bound.value),
-           "worst_gain": float((nash.certificate["gain_s"] / nash.value.cost_s).max()),
-           "bound_again": price_bound(game, bound.certificate["prices"])}  # fmt: skip
+    row = {
+        "case": "fleet",
+        "network": name,
+        "workers": 200,
+        "blocks": 20_000,
+        "access_s": list(access),
+        "capacity_blocks": list(capacity),
+        "equilibrium_s": nash_wall,
+        "equilibrium_cpu_s": nash_cpu,
+        "moves": int(nash.steps),
+        "worth_frac": nash.certificate["worth_frac"],
+        "bound_s": bound_wall,
+        "bound_cpu_s": bound_cpu,
+        "together_s": nash_wall + bound_wall,
+        "peak_gib": peak,
+        "cost": nash.value.social_s,
+        "isolated_cost": float(isolated_s(game).sum()),
+        "bound": float(bound.value),
+        "worst_gain": float((nash.certificate["gain_s"] / nash.value.cost_s).max()),
+        "bound_again": price_bound(game, bound.certificate["prices"]),
+    }
     best, row["coordinated_s"], _ = timed(
         lambda: best_response_dynamics(game, nash.value.tier, coordinated=True, max_rounds=2)
     )
@@ -108,18 +122,31 @@ def fleets(rng: np.random.Generator) -> Iterator[dict]:
 def bounds_beside_highs(rng: np.random.Generator) -> Iterator[dict]:
     """The bound from prices beside the programme's relaxation and the optimum."""
     nodes = lambda n: two_level(n, 8, NVLINK_S, INFINIBAND_S)
-    for name, network, n, m in (("two levels", nodes, 8, 40), ("two levels", nodes, 16, 100),
-                                ("two levels", nodes, 24, 200), ("line", lambda n: line(n, 1e-3), 8, 40),
-                                ("line", lambda n: line(n, 1e-3), 16, 60),
-                                ("ring one way", lambda n: ring(n, 2e-3, directed=True), 12, 40)):  # fmt: skip
+    for name, network, n, m in (
+        ("two levels", nodes, 8, 40),
+        ("two levels", nodes, 16, 100),
+        ("two levels", nodes, 24, 200),
+        ("line", lambda n: line(n, 1e-3), 8, 40),
+        ("line", lambda n: line(n, 1e-3), 16, 60),
+        ("ring one way", lambda n: ring(n, 2e-3, directed=True), 12, 40),
+    ):
         game = PlacementGame(demand(rng, n, m), [1e-4, 2e-3], [m // 20, m // 10], network(n), PREFILL_S)
         exact, highs_s, _ = timed(lambda game=game: social_optimum(game, time_limit_s=10.0, rel_gap=1e-4))
         nash = approximate_equilibrium(game)
         ours, ours_s, _ = timed(lambda g=game, s=nash: best_bound(g, s.value.social_s, 150, s.value.tier))
-        yield {"case": "bound", "network": name, "workers": n, "blocks": m, "highs_s": highs_s, "prices_s": ours_s,
-               "optimum_found": exact.value.social_s, "highs_bound": exact.certificate["bound_s"],
-               "lp_bound": exact.certificate["lp_bound_s"], "prices_bound": float(ours.value),
-               "equilibrium": nash.value.social_s}  # fmt: skip
+        yield {
+            "case": "bound",
+            "network": name,
+            "workers": n,
+            "blocks": m,
+            "highs_s": highs_s,
+            "prices_s": ours_s,
+            "optimum_found": exact.value.social_s,
+            "highs_bound": exact.certificate["bound_s"],
+            "lp_bound": exact.certificate["lp_bound_s"],
+            "prices_bound": float(ours.value),
+            "equilibrium": nash.value.social_s,
+        }
 
 
 def small_games(rng: np.random.Generator, count: int = 1000) -> Iterator[dict]:
@@ -129,14 +156,27 @@ def small_games(rng: np.random.Generator, count: int = 1000) -> Iterator[dict]:
         for tiers in (1, 2):
             prices, none, start = [], 0, time.perf_counter()
             for _ in range(count):
-                game = PlacementGame(rng.zipf(1.8, (3, 3)).clip(max=50), [1.0, 2.0][:tiers], [1.0, 1.0][:tiers],
-                                     distance, float(rng.integers(3, 12)))  # fmt: skip
+                game = PlacementGame(
+                    rng.zipf(1.8, (3, 3)).clip(max=50),
+                    [1.0, 2.0][:tiers],
+                    [1.0, 1.0][:tiers],
+                    distance,
+                    float(rng.integers(3, 12)),
+                )
                 p = price_of_anarchy(game)
                 none += p.exists == 0
                 prices += [p.upper] if p.exists == 1 else []
-            yield {"case": "small", "network": name, "tiers": tiers, "games": count, "without_equilibrium": none,
-                   "price_mean": np.mean(prices), "price_p99": np.quantile(prices, 0.99),
-                   "price_max": max(prices), "games_per_s": count / (time.perf_counter() - start)}  # fmt: skip
+            yield {
+                "case": "small",
+                "network": name,
+                "tiers": tiers,
+                "games": count,
+                "without_equilibrium": none,
+                "price_mean": np.mean(prices),
+                "price_p99": np.quantile(prices, 0.99),
+                "price_max": max(prices),
+                "games_per_s": count / (time.perf_counter() - start),
+            }
 
 
 def main() -> None:

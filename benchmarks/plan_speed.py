@@ -149,8 +149,14 @@ def main() -> None:
         begin, cpu = time.perf_counter(), time.process_time()
         run(counts)
         wall, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        rows.append({"what": "dmodels", "points_count": counts.size, "points_per_s": counts.size / wall,
-                     "points_per_cpu_s": counts.size / cpu})  # fmt: skip
+        rows.append(
+            {
+                "what": "dmodels",
+                "points_count": counts.size,
+                "points_per_s": counts.size / wall,
+                "points_per_cpu_s": counts.size / cpu,
+            }
+        )
         if counts.size * 4 > most:
             break
         width *= 4
@@ -161,8 +167,13 @@ def main() -> None:
     begin = time.perf_counter()
     theirs = [numpy_point(cells, i, counts[i], asked.rate_rps) for i in sample]
     wall = time.perf_counter() - begin
-    rows.append({"what": "NumPy, a cell at a time", "points_count": counts.shape[1] * len(sample),
-                 "points_per_s": counts.shape[1] * len(sample) / wall})  # fmt: skip
+    rows.append(
+        {
+            "what": "NumPy, a cell at a time",
+            "points_count": counts.shape[1] * len(sample),
+            "points_per_s": counts.shape[1] * len(sample) / wall,
+        }
+    )
     fits = (ours.flags[sample] & 3) == 0
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         other = np.stack([point[name] for point in theirs])

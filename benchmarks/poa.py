@@ -1,6 +1,6 @@
 """Exact price of anarchy of routing games, certified intervals, and PoA-hat against the Hungarian on the copied matrix.
 
-    python -m benchmarks.poa
+python -m benchmarks.poa
 """
 
 from __future__ import annotations
@@ -43,18 +43,32 @@ def exact_cases(rng: np.random.Generator, games: int = 200) -> list[dict]:
                 start = time.perf_counter()
                 exact += bool(price_of_anarchy(case).exact)
                 took.append(1e3 * (time.perf_counter() - start))
-            rows.append({"case": "exact", "kind": kind, "n": n, "m": m, "groups": groups, "games": len(cases),
-                         "exact_frac": exact / len(cases), "median_ms": float(np.median(took)),
-                         "p99_ms": float(np.quantile(took, 0.99)), "max_ms": max(took)})  # fmt: skip
+            rows.append(
+                {
+                    "case": "exact",
+                    "kind": kind,
+                    "n": n,
+                    "m": m,
+                    "groups": groups,
+                    "games": len(cases),
+                    "exact_frac": exact / len(cases),
+                    "median_ms": float(np.median(took)),
+                    "p99_ms": float(np.quantile(took, 0.99)),
+                    "max_ms": max(took),
+                }
+            )
     return rows
 
 
 def batch_cases(rng: np.random.Generator, games: int = 4000) -> list[dict]:
     """Games per second in one call, n = 64, m = 5: without cache terms (exact) and certified intervals with them."""
     rows = []
-    for name, groups, zero, boxes in (("omega = 0, exact", 1, True, 200_000), ("5 groups, exact", 5, False, 200_000),
-                                      ("5 groups, interval", 5, False, 1),
-                                      ("64 overlap rows, interval", 64, False, 1)):  # fmt: skip
+    for name, groups, zero, boxes in (
+        ("omega = 0, exact", 1, True, 200_000),
+        ("5 groups, exact", 5, False, 200_000),
+        ("5 groups, interval", 5, False, 1),
+        ("64 overlap rows, interval", 64, False, 1),
+    ):
         batch = game(rng, "singular", 64, 5, groups, (games,))
         batch = batch.replace(omega=np.zeros(games)) if zero else batch
         best = interleaved({"poa": lambda batch=batch, boxes=boxes: price_of_anarchy(batch, boxes)}, 3)["poa"]
@@ -62,9 +76,18 @@ def batch_cases(rng: np.random.Generator, games: int = 4000) -> list[dict]:
         p = price_of_anarchy(batch, boxes)
         cpu_s = time.process_time() - start  # what other work on the machine cannot slow down
         width = p.upper / p.lower - 1
-        rows.append({"case": "batch", "name": name, "games_per_s": games / best, "games_per_cpu_s": games / cpu_s,
-                     "certified_frac": p.certified.mean(), "exact_frac": p.exact.mean(),
-                     "median_width": np.median(width), "p99_width": np.quantile(width, 0.99)})  # fmt: skip
+        rows.append(
+            {
+                "case": "batch",
+                "name": name,
+                "games_per_s": games / best,
+                "games_per_cpu_s": games / cpu_s,
+                "certified_frac": p.certified.mean(),
+                "exact_frac": p.exact.mean(),
+                "median_width": np.median(width),
+                "p99_width": np.quantile(width, 0.99),
+            }
+        )
     return rows
 
 
@@ -79,9 +102,20 @@ def cut_cases(rng: np.random.Generator, games: int = 5) -> list[dict]:
                 found = [price_of_anarchy(case, boxes) for case in cases]
                 took = (time.perf_counter() - start) / games
                 width = [float(p.upper / p.lower - 1) for p in found]
-                rows.append({"case": "cut", "kind": kind, "n": n, "m": m, "groups": groups, "max_boxes": boxes,
-                             "certified_frac": float(np.mean([p.certified for p in found])), "seconds": took,
-                             "median_width": float(np.median(width)), "max_width": max(width)})  # fmt: skip
+                rows.append(
+                    {
+                        "case": "cut",
+                        "kind": kind,
+                        "n": n,
+                        "m": m,
+                        "groups": groups,
+                        "max_boxes": boxes,
+                        "certified_frac": float(np.mean([p.certified for p in found])),
+                        "seconds": took,
+                        "median_width": float(np.median(width)),
+                        "max_width": max(width),
+                    }
+                )
     return rows
 
 
@@ -110,9 +144,19 @@ def index_cases(rng: np.random.Generator, count: int = 1000, peer: int = 20) -> 
         best = interleaved({"dmodels": ours, "scipy": theirs}, 4)
         scipy_s = best["scipy"] * count / peer
         difference = np.abs(ours().poa_hat[:peer] / theirs() - 1).max()
-        rows.append({"case": "PoA-hat", "name": name, "windows": count, "requests": n, "workers": m,
-                     "dmodels_s": best["dmodels"], "scipy_s": scipy_s, "times_faster": scipy_s / best["dmodels"],
-                     "largest_relative_difference": difference})  # fmt: skip
+        rows.append(
+            {
+                "case": "PoA-hat",
+                "name": name,
+                "windows": count,
+                "requests": n,
+                "workers": m,
+                "dmodels_s": best["dmodels"],
+                "scipy_s": scipy_s,
+                "times_faster": scipy_s / best["dmodels"],
+                "largest_relative_difference": difference,
+            }
+        )
     return rows
 
 

@@ -56,8 +56,13 @@ def device() -> dict[str, object]:
         cpu = names[0].strip() if names else cpu
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     accelerators = sorted({d.device_kind for d in jax.devices() if d.platform != "cpu"})
-    return {"cpu": cpu, "cores": cores, "system": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(), "accelerators": accelerators}  # fmt: skip
+    return {
+        "cpu": cpu,
+        "cores": cores,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "accelerators": accelerators,
+    }
 
 
 def record(name: str, rows: Iterable[Mapping], *peers: str) -> Path:

@@ -38,8 +38,9 @@ def peer_fleet(instances: int, slots: int, requests, policy: Policy):
     from fleet_sim.core.request import Request
     from fleet_sim.gpu_profiles.manual import ManualProfile
 
-    gpu = ManualProfile("linear", W=LAW.w_s, H=LAW.h_s, chunk=512, blk_size=16, total_kv_blks=10**7, max_slots=slots,
-                        cost_per_hr=1.0)  # fmt: skip
+    gpu = ManualProfile(
+        "linear", W=LAW.w_s, H=LAW.h_s, chunk=512, blk_size=16, total_kv_blks=10**7, max_slots=slots, cost_per_hr=1.0
+    )
     strategy = "least_loaded" if policy == Policy.JSQ else "round_robin"
     pool = PoolConfig("all", gpu, instances, 8192, lb_strategy=strategy)
     config = FleetConfig([pool], "LengthRouter", {"threshold": 10**9})
@@ -57,8 +58,9 @@ def ciw_waits(servers: int, gaps, services) -> np.ndarray:
 
     network = ciw.create_network(
         arrival_distributions=[ciw.dists.Sequential([*gaps.tolist(), 1e12])],
-        service_distributions=[ciw.dists.Sequential(services.tolist())], number_of_servers=[servers],
-    )  # fmt: skip
+        service_distributions=[ciw.dists.Sequential(services.tolist())],
+        number_of_servers=[servers],
+    )
     simulation = ciw.Simulation(network)
     simulation.simulate_until_max_customers(len(gaps), method="Complete")
     records = sorted(simulation.get_all_records(), key=lambda r: r.id_number)
@@ -70,9 +72,10 @@ def against_ciw(count: int = 20_000):
     tick = 1e-3
     rng = np.random.default_rng(5)
     for name, servers, service in (
-        ("M/M/4", 4, rng.exponential(1.0, count)), ("M/D/1", 1, np.ones(count)),
+        ("M/M/4", 4, rng.exponential(1.0, count)),
+        ("M/D/1", 1, np.ones(count)),
         ("M/G/8, lognormal CV 1.4", 8, rng.lognormal(-0.55, 1.05, count)),
-    ):  # fmt: skip
+    ):
         ticks = np.maximum(2, np.rint(service / tick))
         gaps = np.maximum(1, np.rint(rng.exponential(1.0 / (0.85 * servers), count) / tick))  # no two at one instant
         arrival = tick * np.cumsum(gaps)
@@ -81,9 +84,16 @@ def against_ciw(count: int = 20_000):
         peer_s = time.process_time() - start
         call = lambda a=arrival, t=ticks, c=servers: batching.simulate(a, 1, t - 1, np.full(c, tick), c)
         own_s, ours = least_cpu(call), call().wait_s
-        yield {"case": f"Ciw, {name}", "requests": count, "ours_rps": count / own_s, "peer_rps": count / peer_s,
-               "ratio": peer_s / own_s, "largest_difference_s": float(np.abs(ours - theirs).max()),
-               "ours_p99_s": np.quantile(ours, 0.99), "peer_p99_s": np.quantile(theirs, 0.99)}  # fmt: skip
+        yield {
+            "case": f"Ciw, {name}",
+            "requests": count,
+            "ours_rps": count / own_s,
+            "peer_rps": count / peer_s,
+            "ratio": peer_s / own_s,
+            "largest_difference_s": float(np.abs(ours - theirs).max()),
+            "ours_p99_s": np.quantile(ours, 0.99),
+            "peer_p99_s": np.quantile(theirs, 0.99),
+        }
 
 
 def against_vidur(count: int = 4000):
@@ -103,14 +113,22 @@ def against_vidur(count: int = 4000):
             own_s, ours = least_cpu(call, 20), call()
             peer_s, _ = sim_vidur.run(requests, LAW, slots, chunk, metrics=False)
             measured_s, table = sim_vidur.run(requests, LAW, slots, chunk, metrics=True)
-            row = {"case": f"Vidur, {slots} slots, {name}", "requests": count, "ours_rps": count / own_s,
-                   "peer_rps": count / peer_s, "peer_with_metrics_rps": count / measured_s,
-                   "ratio": peer_s / own_s}  # fmt: skip
+            row = {
+                "case": f"Vidur, {slots} slots, {name}",
+                "requests": count,
+                "ours_rps": count / own_s,
+                "peer_rps": count / peer_s,
+                "peer_with_metrics_rps": count / measured_s,
+                "ratio": peer_s / own_s,
+            }
             pairs = (("ttft", ours.ttft_s, table["prefill_e2e_time"]), ("e2e", ours.e2e_s, table["request_e2e_time"]))
             largest = max(float(np.abs(mine - theirs).max()) for _, mine, theirs in pairs)
-            row |= {f"{who}_{metric}_{what}_s": float(of(times)) for metric, mine, theirs in pairs
-                    for what, of in (("mean", np.mean), ("p99", lambda x: np.quantile(x, 0.99)))
-                    for who, times in (("ours", mine), ("peer", theirs))}
+            row |= {
+                f"{who}_{metric}_{what}_s": float(of(times))
+                for metric, mine, theirs in pairs
+                for what, of in (("mean", np.mean), ("p99", lambda x: np.quantile(x, 0.99)))
+                for who, times in (("ours", mine), ("peer", theirs))
+            }
             if mode == Prefill.OWN:
                 if largest > 1e-9:
                     raise RuntimeError(f"Vidur's times differ from ours by up to {largest:g} s on the same requests")

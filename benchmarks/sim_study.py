@@ -32,8 +32,15 @@ def run(count: int, checkpoint: Path):
     def progress(done: int, total: int) -> None:
         print(f"{done}/{total}", flush=True)
 
-    return study.run(workload("azure-paper", 2.4), LinearLaw(8e-3, 0.65e-3), 16, jax.random.key(0), count,
-                     checkpoint=checkpoint, progress=progress)  # fmt: skip
+    return study.run(
+        workload("azure-paper", 2.4),
+        LinearLaw(8e-3, 0.65e-3),
+        16,
+        jax.random.key(0),
+        count,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
 
 
 def main(count: int) -> None:
@@ -54,8 +61,14 @@ def main(count: int) -> None:
         wall = time.perf_counter() - wall
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     cpu = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
-    row = {"requests": count, "interrupted_at": done, "wall_s": wall, "cpu_s": cpu, "requests_per_cpu_s": count / cpu,
-           "peak_memory_bytes": own.ru_maxrss * 1024}  # fmt: skip
+    row = {
+        "requests": count,
+        "interrupted_at": done,
+        "wall_s": wall,
+        "cpu_s": cpu,
+        "requests_per_cpu_s": count / cpu,
+        "peak_memory_bytes": own.ru_maxrss * 1024,
+    }
     row |= {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
     registry.record("sim_study", [row])
     print(f"{count} requests: {wall:.0f} s, {cpu:.0f} CPU-seconds, {own.ru_maxrss / 1024:.0f} MiB at most")

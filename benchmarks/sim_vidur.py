@@ -42,8 +42,9 @@ def _layer_ms(self, batch) -> float:
 
 
 _nothing = {name: lambda self, batch: 0.0 for name in BaseExecutionTimePredictor.__abstractmethods__}
-_Affine = type("_Affine", (BaseExecutionTimePredictor,),
-               {**_nothing, "_get_mlp_layer_up_proj_execution_time": _layer_ms})  # fmt: skip
+_Affine = type(
+    "_Affine", (BaseExecutionTimePredictor,), {**_nothing, "_get_mlp_layer_up_proj_execution_time": _layer_ms}
+)
 ExecutionTimePredictorRegistry.register(ExecutionTimePredictorType.DUMMY, _Affine)
 
 
@@ -55,8 +56,9 @@ def run(requests, law, slots: int, chunk_tokens: int, metrics: bool) -> tuple[fl
     arrival, prompt, output = (np.asarray(column) for column in requests)
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.csv"
-        table = pd.DataFrame({"Date": "today", "Time": arrival, "PromptTokenCount": prompt,
-                              "CompletionTokenCount": output})  # fmt: skip
+        table = pd.DataFrame(
+            {"Date": "today", "Time": arrival, "PromptTokenCount": prompt, "CompletionTokenCount": output}
+        )
         table.to_csv(trace, index=False)
         config = vc.SimulationConfig(
             cluster_config=vc.ClusterConfig(
@@ -67,14 +69,22 @@ def run(requests, law, slots: int, chunk_tokens: int, metrics: bool) -> tuple[fl
                 replica_scheduler_config=vc.SarathiSchedulerConfig(batch_size_cap=slots, chunk_size=chunk_tokens),
             ),
             request_generator_config=vc.TraceRequestGeneratorConfig(
-                trace_file=str(trace), date="today", prefill_scale_factor=1.0, time_scale_factor=1.0,
+                trace_file=str(trace),
+                date="today",
+                prefill_scale_factor=1.0,
+                time_scale_factor=1.0,
                 max_tokens=int((prompt + output).max()),
             ),
             execution_time_predictor_config=AffineConfig(w_s=law.w_s, h_s=law.h_s),
-            metrics_config=vc.MetricsConfig(write_metrics=metrics, store_plots=False, enable_chrome_trace=False,
-                                            store_batch_metrics=False, store_utilization_metrics=False,
-                                            output_dir=folder),
-        )  # fmt: skip
+            metrics_config=vc.MetricsConfig(
+                write_metrics=metrics,
+                store_plots=False,
+                enable_chrome_trace=False,
+                store_batch_metrics=False,
+                store_utilization_metrics=False,
+                output_dir=folder,
+            ),
+        )
         simulator = Simulator(config)
         start = time.process_time()
         simulator.run()

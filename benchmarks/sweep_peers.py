@@ -55,8 +55,9 @@ def main(asked: int = 300) -> None:
     axes = {name: grid(values) for name, values in AXES.items()}
     sweep(fewest_gpus, **axes)
     ours, ds = np.inf, None
-    theirs, places = np.inf, np.stack(
-        [np.random.default_rng(0).integers(0, len(v), asked) for v in AXES.values()], axis=1
+    theirs, places = (
+        np.inf,
+        np.stack([np.random.default_rng(0).integers(0, len(v), asked) for v in AXES.values()], axis=1),
     )
     points = [[float(v[i]) for v, i in zip(AXES.values(), row, strict=True)] for row in places]
     for _ in range(2):
@@ -64,8 +65,9 @@ def main(asked: int = 300) -> None:
         ds = sweep(fewest_gpus, **axes)
         ours = min(ours, time.perf_counter() - start)
         start = time.perf_counter()
-        answers = [min_gpus_analytical(rate, mu, bound, scv, 0.85, int(slots))
-                   for rate, mu, slots, scv, bound in points]  # fmt: skip
+        answers = [
+            min_gpus_analytical(rate, mu, bound, scv, 0.85, int(slots)) for rate, mu, slots, scv, bound in points
+        ]
         theirs = min(theirs, time.perf_counter() - start)
     got = ds.gpus.values[tuple(places.T)]
     answers = np.array(answers, float)
@@ -77,15 +79,23 @@ def main(asked: int = 300) -> None:
     case = "fewest GPUs of an M/G/c pool"
     rows = [
         {"case": case, "who": "dmodels", "points": ds.gpus.size, "points_per_s": ds.gpus.size / ours},
-        {"case": case, "who": "vllm-sr-sim", "points": asked, "points_per_s": asked / theirs,
-         "same_answer_frac": float((got == answers).mean()), "one_more_frac": float((answers == got + 1).mean())},
+        {
+            "case": case,
+            "who": "vllm-sr-sim",
+            "points": asked,
+            "points_per_s": asked / theirs,
+            "same_answer_frac": float((got == answers).mean()),
+            "one_more_frac": float((answers == got + 1).mean()),
+        },
         {"case": "its optimiser, a fleet per gamma", "who": "vllm-sr-sim", "points": 11, "points_per_s": 1 / whole},
-    ]  # fmt: skip
+    ]
     for row in rows:
         print(f"{row['who']:<12} {row['case']:<34} {row['points']:>9,} points {row['points_per_s']:>14,.1f} points/s")
-    print(f"ratio {ds.gpus.size / ours / (asked / theirs):,.0f}; same answer at "
-          f"{(got == answers).mean():.1%} of {asked} points, one GPU fewer than the peer at "
-          f"{(answers == got + 1).mean():.1%} (it starts its search one above the least stable number)")  # fmt: skip
+    print(
+        f"ratio {ds.gpus.size / ours / (asked / theirs):,.0f}; same answer at "
+        f"{(got == answers).mean():.1%} of {asked} points, one GPU fewer than the peer at "
+        f"{(answers == got + 1).mean():.1%} (it starts its search one above the least stable number)"
+    )
     record("sweep_peers", rows, "vllm-sr-sim")
 
 

@@ -21,10 +21,12 @@ TRUE = {"English prose": 4.48, "Source code": 3.52, "CJK text": 2.01, "Mixed / o
 PRINTED = {"English prose": 4.41, "Source code": 3.47, "CJK text": 2.08, "Mixed / other": 3.74}
 CVS = (0.05, 0.10, 0.20, 0.30)
 RULES = {
-    "static c = 4": None, "EMA, gamma 0": tb.settings(gamma=0.0), "EMA, gamma 1 (paper)": tb.settings(),
+    "static c = 4": None,
+    "EMA, gamma 0": tb.settings(gamma=0.0),
+    "EMA, gamma 1 (paper)": tb.settings(),
     "EMA, Cantelli 1 %": tb.settings(gamma=0.0, sigmas=float(bounds.sigmas_for(0.01))),
     "quantile 1 %": tb.settings(gamma=0.0, miss_frac=0.01),
-}  # fmt: skip
+}
 
 
 @jax.jit
@@ -49,10 +51,19 @@ def reachable(runs: int = 4000) -> list[dict]:
             ends = 0.95**50 * 4.0 + 0.05 * (c @ decay)
             error = np.abs(ends - true) / true
             below = float((ends <= PRINTED[name]).mean())
-            rows.append({"category": name, "cv": cv, "expected": float(true + bounds.bias(50.0, 4.0, true)),
-                         "p5": float(np.quantile(ends, 0.05)), "p95": float(np.quantile(ends, 0.95)),
-                         "printed": PRINTED[name], "below_printed_frac": below, "least_cv": needed,
-                         "within_3_5_pct_frac": float((error <= 0.035).mean())})  # fmt: skip
+            rows.append(
+                {
+                    "category": name,
+                    "cv": cv,
+                    "expected": float(true + bounds.bias(50.0, 4.0, true)),
+                    "p5": float(np.quantile(ends, 0.05)),
+                    "p95": float(np.quantile(ends, 0.95)),
+                    "printed": PRINTED[name],
+                    "below_printed_frac": below,
+                    "least_cv": needed,
+                    "within_3_5_pct_frac": float((error <= 0.035).mean()),
+                }
+            )
     return rows
 
 
@@ -74,9 +85,15 @@ def misroutes(count: int = 200_000, cv: float = 0.2) -> list[dict]:
                 used = np.full(count, 4.0) if params is None else np.asarray(used_ratios(params, c))
             short = np.ceil(prompt * c / used - 1e-9) + output <= 8192
             true_short = prompt + output <= 8192
-            rows.append({"category": name, "rule": rule, "failed_pct": 100 * float((short & ~true_short).mean()),
-                         "sent_long_pct": 100 * float((~short & true_short).mean()),
-                         "under_pct": 100 * float((c < used * (1 - 1e-12)).mean())})  # fmt: skip
+            rows.append(
+                {
+                    "category": name,
+                    "rule": rule,
+                    "failed_pct": 100 * float((short & ~true_short).mean()),
+                    "sent_long_pct": 100 * float((~short & true_short).mean()),
+                    "under_pct": 100 * float((c < used * (1 - 1e-12)).mean()),
+                }
+            )
     return rows
 
 

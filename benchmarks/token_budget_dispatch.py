@@ -1,6 +1,6 @@
 """Microseconds of one live decision: token-budget dispatch and feedback (O(1)), Phasor's routing over 8 to 64 workers.
 
-    python -m benchmarks.token_budget_dispatch
+python -m benchmarks.token_budget_dispatch
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ CALLS = 20_000
 
 def cases():
     """name -> a function that makes CALLS decisions."""
-    for count, where in ((2, pools([8192], [8192, 65536], 64)),
-                         (6, pools([2**k for k in range(10, 15)], [2**k for k in range(10, 16)], 64))):  # fmt: skip
+    for count, where in (
+        (2, pools([8192], [8192, 65536], 64)),
+        (6, pools([2**k for k in range(10, 15)], [2**k for k in range(10, 16)], 64)),
+    ):
         router = TokenBudgetRouter(where, settings(miss_frac=0.01))
         router.on_response("prose", 9000, 2000)
 

@@ -56,9 +56,18 @@ def window(n: int, m: int, room, skewed: bool, peers: dict, repeats: int) -> lis
         if "congestion" not in name:
             found = case()
             np.testing.assert_allclose(found, best[: len(found)], rtol=1e-6, err_msg=name)
-    return [{"what": "windows", "n": n, "m": m, "capacity": str(room), "skewed": skewed, "solver": name,
-             "cpu_seconds_per_window": seconds / few.get(name, WINDOWS_AT_ONCE)}
-            for name, seconds in interleaved(cases, repeats, time.process_time).items()]  # fmt: skip
+    return [
+        {
+            "what": "windows",
+            "n": n,
+            "m": m,
+            "capacity": str(room),
+            "skewed": skewed,
+            "solver": name,
+            "cpu_seconds_per_window": seconds / few.get(name, WINDOWS_AT_ONCE),
+        }
+        for name, seconds in interleaved(cases, repeats, time.process_time).items()
+    ]
 
 
 def windows(repeats: int = 3) -> list[dict]:
@@ -90,8 +99,10 @@ def summary(rows: list[dict]) -> None:
             cell[r["solver"]] = r["cpu_seconds_per_window"]
     for ours in ("dmodels, batch", "dmodels, one by one"):
         hungarian = min(c[HUNGARIANS[0]] / c[ours] for k, c in cells.items() if k[:2] == (512, 5))
-        flow = min(min(v for name, v in c.items() if name in ("POT emd", "OR-Tools min-cost flow")) / c[ours]
-                   for c in cells.values())  # fmt: skip
+        flow = min(
+            min(v for name, v in c.items() if name in ("POT emd", "OR-Tools min-cost flow")) / c[ours]
+            for c in cells.values()
+        )
         print(f"{ours}: at least {hungarian:.0f} x SciPy's Hungarian (n = 512, m = 5), {flow:.1f} x the best flow code")
 
 
@@ -109,10 +120,21 @@ def scaling() -> list[dict]:
                 best = min(best, time.process_time() - start)
             assert solution.flags == 0
             gap = float(solution.certificate["gap"] / solution.value.cost)
-            rows.append({"what": "scaling", "n": n, "m": m, "skewed": skewed, "cpu_seconds": best, "gap_relative": gap,
-                         "ns_per_n_log2_n": 1e9 * best / (n * np.log2(n))})  # fmt: skip
-            print(f"n={n:7d} m={m:3d} {'skewed' if skewed else 'spread'} {1e3 * best:10.2f} ms "
-                  f"{rows[-1]['ns_per_n_log2_n']:8.2f} ns/(n log2 n), gap {gap:.1e}")  # fmt: skip
+            rows.append(
+                {
+                    "what": "scaling",
+                    "n": n,
+                    "m": m,
+                    "skewed": skewed,
+                    "cpu_seconds": best,
+                    "gap_relative": gap,
+                    "ns_per_n_log2_n": 1e9 * best / (n * np.log2(n)),
+                }
+            )
+            print(
+                f"n={n:7d} m={m:3d} {'skewed' if skewed else 'spread'} {1e3 * best:10.2f} ms "
+                f"{rows[-1]['ns_per_n_log2_n']:8.2f} ns/(n log2 n), gap {gap:.1e}"
+            )
     return rows
 
 
@@ -127,10 +149,20 @@ def figure(rows: list[dict]) -> None:
             rate = [1 / r["cpu_seconds_per_window"] for r in found if r["solver"] == name]
             axes.plot(range(len(cells)), rate, "o-" if name.startswith("dmodels") else "s--", markersize=4)
             ends.append((rate[-1], name, len(ends)))
-        axes.set(yscale="log", title="Skewed costs, capacities bind" if skewed else "Spread costs", ylim=(10, 1e6),
-                 ylabel="speed [windows per CPU-second]", xlabel="rows x columns of capacity [1]")  # fmt: skip
-        axes.set_xticks(range(len(cells)), [f"{n} x {m} of {room if len(room) < 4 else '64 to 128'}" for n, m, room in
-                                            cells], rotation=35, ha="right", fontsize=8)  # fmt: skip
+        axes.set(
+            yscale="log",
+            title="Skewed costs, capacities bind" if skewed else "Spread costs",
+            ylim=(10, 1e6),
+            ylabel="speed [windows per CPU-second]",
+            xlabel="rows x columns of capacity [1]",
+        )
+        axes.set_xticks(
+            range(len(cells)),
+            [f"{n} x {m} of {room if len(room) < 4 else '64 to 128'}" for n, m, room in cells],
+            rotation=35,
+            ha="right",
+            fontsize=8,
+        )
         naming.name_lines(axes, ends)
     ends = []
     for m in sorted({m for _, m in SIZES}):
@@ -140,8 +172,16 @@ def figure(rows: list[dict]) -> None:
             ends.append((line[-1]["cpu_seconds"], f"m = {m}, {'skewed' if skewed else 'spread'}", len(ends)))
     n = np.array([1e3, 1e5])
     right.plot(n, 1e-9 * n * np.log2(n), ":", color=style.INK)
-    right.annotate("n log n", (n[0], 1e-9 * n[0] * np.log2(n[0])), (-5, 0), textcoords="offset points", ha="right",
-                   va="center", fontsize=style.SMALL, color=style.INK)  # fmt: skip
+    right.annotate(
+        "n log n",
+        (n[0], 1e-9 * n[0] * np.log2(n[0])),
+        (-5, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        fontsize=style.SMALL,
+        color=style.INK,
+    )
     right.set(xscale="log", yscale="log", xlabel="n [rows]", ylabel="CPU time [s]", title="One problem, one core")
     naming.name_lines(right, ends)
     style.save(picture, FIGURES / "transport.png", dpi=120)

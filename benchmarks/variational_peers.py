@@ -100,8 +100,11 @@ def nashopt_games(games, solver):
             cost[i], cost[:, i] = m[i], m[i]
             costs.append(cost)
         offsets = [np.where(np.arange(n) == i, q, 0.0) for i in range(n)]
-        made.append(GNEP_LQ([1] * n, costs, offsets, lb=np.zeros(n), ub=np.full(n, 1e3), A=a, b=b,
-                            variational=True, solver=solver))  # fmt: skip
+        made.append(
+            GNEP_LQ(
+                [1] * n, costs, offsets, lb=np.zeros(n), ub=np.full(n, 1e3), A=a, b=b, variational=True, solver=solver
+            )
+        )
     return made
 
 
@@ -161,10 +164,15 @@ def affine_family(name, games, batch, extra=None, convex=False):
 def rows(name, measured, errors):
     ours = max(rate for peer, rate in measured.items() if peer.startswith("dmodels"))
     return [
-        {"family": name, "solver": peer, "games_per_s": rate, "ours_over_it": ours / rate,
-         "off_by": errors.get(peer, 0.0)}
+        {
+            "family": name,
+            "solver": peer,
+            "games_per_s": rate,
+            "ours_over_it": ours / rate,
+            "off_by": errors.get(peer, 0.0),
+        }
         for peer, rate in measured.items()
-    ]  # fmt: skip
+    ]
 
 
 def split_family(batch=100_000):
@@ -195,8 +203,10 @@ def main() -> None:
     found += affine_family("linear-quadratic (20)", twenty(1_000), 1_000)
     found += split_family()
     for row in found:
-        print(f"{row['family']:24} {row['solver']:44} {row['games_per_s']:12,.0f} games/s   "
-              f"ours over it {row['ours_over_it']:8.1f}   off by {row['off_by']:.0e}")  # fmt: skip
+        print(
+            f"{row['family']:24} {row['solver']:44} {row['games_per_s']:12,.0f} games/s   "
+            f"ours over it {row['ours_over_it']:8.1f}   off by {row['off_by']:.0e}"
+        )
     record("variational_peers", found, "quantecon", "nashopt", "clarabel")
 
 

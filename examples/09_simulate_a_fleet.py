@@ -17,5 +17,7 @@ pool = Pool(instances=3, slots=64, law=LinearLaw(8e-3, 0.65e-3))
 
 for name, events in (("all up", ()), ("one fails", (Event(100.0, Change.DOWN, 0), Event(200.0, Change.UP, 0)))):
     served = simulate(arrival_s, prompt, answer, pool, Policy.JSQ, events=events)
-    print(f"{name:10s} TTFT P99 {np.quantile(served.ttft_s, 0.99):6.2f} s, "
-          f"requests started over: {int((served.restarts > 0).sum())}")  # fmt: skip
+    print(
+        f"{name:10s} TTFT P99 {np.quantile(served.ttft_s, 0.99):6.2f} s, "
+        f"requests started over: {int((served.restarts > 0).sum())}"
+    )

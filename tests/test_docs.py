@@ -54,10 +54,26 @@ def test_every_page_is_in_a_group():
 
 def test_a_wrong_line_a_failing_block_and_an_unknown_command_are_found(tmp_path):
     """The runner itself: what it must not let through."""
-    text = "\n".join([
-        "```python", "print('three')", "1 / 0", "```", "", "```python", "print('one')", "```", "```text", "two", "```",
-        "", "```console", "$ dmodels size", "$ rm -rf x", "```",
-    ])  # fmt: skip
+    text = "\n".join(
+        [
+            "```python",
+            "print('three')",
+            "1 / 0",
+            "```",
+            "",
+            "```python",
+            "print('one')",
+            "```",
+            "```text",
+            "two",
+            "```",
+            "",
+            "```console",
+            "$ dmodels size",
+            "$ rm -rf x",
+            "```",
+        ]
+    )
     wrong = tmp_path / "wrong.md"
     wrong.write_text(text, encoding="utf-8")
     code = f"""

@@ -53,8 +53,11 @@ def test_names_found_on_first_use_are_those_that_type_checkers_read(package: str
     (typed,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
     read = {alias.asname: node.module for node in imports for alias in node.names}
-    (home,) = (ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)
-               and ast.unparse(node.targets[0]) == "_HOME")  # fmt: skip
+    (home,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOME"
+    )
     assert read == home
 
 

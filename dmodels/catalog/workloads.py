@@ -41,8 +41,14 @@ def workload(name: str, rate_rps: float | None = None, prefix_hits: bool = False
     else:
         weight = columns["weight_frac"]
         cached = columns.get("cached_tokens", 0.0) if prefix_hits else 0.0
-        found = Workload(columns["input_tokens"], columns["output_tokens"], weight / weight.sum(), cached,
-                         facts["rate_rps"], facts["arrival_cv"])  # fmt: skip
+        found = Workload(
+            columns["input_tokens"],
+            columns["output_tokens"],
+            weight / weight.sum(),
+            cached,
+            facts["rate_rps"],
+            facts["arrival_cv"],
+        )
     return found if rate_rps is None else found.at_rate(rate_rps)
 
 
@@ -72,8 +78,9 @@ def _key(name: str) -> str:
 
 
 def _cdf(columns: dict[str, np.ndarray], facts: dict[str, float]) -> TotalsCdf:
-    return TotalsCdf(columns["upper_tokens"], columns["cumulative_frac"], facts["share_mean_frac"],
-                     facts["share_std_frac"])  # fmt: skip
+    return TotalsCdf(
+        columns["upper_tokens"], columns["cumulative_frac"], facts["share_mean_frac"], facts["share_std_frac"]
+    )
 
 
 @cache

@@ -37,8 +37,14 @@ def command(
     lines = []
     for metric in ("ttft", "tpot"):
         b, a, h = found.before[metric], found.after[metric], found.held_out[metric]
-        lines.append([metric, b.count, *(f"{100 * x:.1f} %" for x in (b.median, a.median, h.median)),
-                      *(f"{100 * x:.1f} %" for x in (b.p90, a.p90, h.p90))])  # fmt: skip
+        lines.append(
+            [
+                metric,
+                b.count,
+                *(f"{100 * x:.1f} %" for x in (b.median, a.median, h.median)),
+                *(f"{100 * x:.1f} %" for x in (b.p90, a.p90, h.p90)),
+            ]
+        )
     if json:
         result = {
             "errors": {name: _plain(getattr(found, name)) for name in ("before", "after", "held_out")},

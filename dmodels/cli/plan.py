@@ -71,16 +71,46 @@ def command(
             raise InputError(f"--{name} {value:g}: accepted are numbers from 1")
     if (isl is None) != (osl is None):
         raise InputError("--isl and --osl: give both or neither")
-    options = {**degrees, **precisions, "thresholds_tokens": limits, "split": split, "backend": backend,
-               "max_gpus": max_gpus}  # fmt: skip
-    inputs = PlanInputs(model, tuple(names), trace, workload, isl, osl, rate_rps, *bounds, percentile, prefix_hits,
-                        repair, gpu_file, {}, max_num_seqs, max_num_batched_tokens, options)  # fmt: skip
+    options = {
+        **degrees,
+        **precisions,
+        "thresholds_tokens": limits,
+        "split": split,
+        "backend": backend,
+        "max_gpus": max_gpus,
+    }
+    inputs = PlanInputs(
+        model,
+        tuple(names),
+        trace,
+        workload,
+        isl,
+        osl,
+        rate_rps,
+        *bounds,
+        percentile,
+        prefix_hits,
+        repair,
+        gpu_file,
+        {},
+        max_num_seqs,
+        max_num_batched_tokens,
+        options,
+    )
     again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
     return run(inputs, again, "plan", sensitivity, verify, out, json, show_python)
 
 
-def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bool, out: Path | None, json: bool,
-        show_python: bool) -> int:  # fmt: skip
+def run(
+    inputs: PlanInputs,
+    again: str,
+    name: str,
+    sensitivity: bool,
+    verify: bool,
+    out: Path | None,
+    json: bool,
+    show_python: bool,
+) -> int:
     """Answer, and show it as asked; `again` is the command line `name` that does the same."""
     if show_python:
         print(inputs.python())

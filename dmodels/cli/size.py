@@ -48,9 +48,15 @@ def command(
         record = with_kv_dtype(record, kv_dtype)
     traffic = catalog.workload(workload) if workload else None
     answer = size(
-        record, catalog.gpu(gpu, gpu_file), Parallel(tp, pp, dp, ep), context, traffic, utilization, block_tokens,
+        record,
+        catalog.gpu(gpu, gpu_file),
+        Parallel(tp, pp, dp, ep),
+        context,
+        traffic,
+        utilization,
+        block_tokens,
         batched_tokens,
-    )  # fmt: skip
+    )
     inputs = {
         "model": catalog.model_name(model),
         "gpu": catalog.gpu_facts(gpu, gpu_file)["name"],

@@ -42,9 +42,19 @@ class Limits(Record):
     budget_usd_per_hour: Real = quantity(np.inf)  # of the whole fleet; the dearest that can be paid
 
 
-def fleet(options: Options, demand_rps, limits: Limits | None = None, *, scenario_frac=None, risk_frac: float = 0.0,
-          reach=None, egress_usd_per_request=0.0, intervals: Sequence[tuple[int, int]] | None = None,
-          most_pools: int | None = None, gap_frac: float = 1e-6) -> Solution:  # fmt: skip
+def fleet(
+    options: Options,
+    demand_rps,
+    limits: Limits | None = None,
+    *,
+    scenario_frac=None,
+    risk_frac: float = 0.0,
+    reach=None,
+    egress_usd_per_request=0.0,
+    intervals: Sequence[tuple[int, int]] | None = None,
+    most_pools: int | None = None,
+    gap_frac: float = 1e-6,
+) -> Solution:
     """The cheapest fleet for `demand_rps` (pools,), (areas, pools) or (scenarios, areas, pools).
 
     scenario_frac           (s,) probabilities of the scenarios; default: equal
@@ -62,8 +72,9 @@ def fleet(options: Options, demand_rps, limits: Limits | None = None, *, scenari
     demand = np.asarray(demand_rps, np.float64)
     demand = demand.reshape((1,) * (3 - demand.ndim) + demand.shape)
     limits = Limits() if limits is None else limits
-    asked = _Programme(options, demand, limits, scenario_frac, risk_frac, reach, egress_usd_per_request, intervals,
-                       most_pools)  # fmt: skip
+    asked = _Programme(
+        options, demand, limits, scenario_frac, risk_frac, reach, egress_usd_per_request, intervals, most_pools
+    )
     whole, relaxed = asked.solve(True, gap_frac), asked.solve(False, gap_frac)
     bound = relaxed["cost_usd_per_hour"]
     if whole["instances"] is None:
@@ -168,8 +179,13 @@ class _Programme:
             "budget_usd_per_hour": np.zeros(()),
         }
         if m.value is None:
-            return {"instances": None, "cost_usd_per_hour": np.inf, "duals": prices, "optimal": False,
-                    "steps": np.int32(0)}  # fmt: skip
+            return {
+                "instances": None,
+                "cost_usd_per_hour": np.inf,
+                "duals": prices,
+                "optimal": False,
+                "steps": np.int32(0),
+            }
         if not whole:
             for s in range(self.s):
                 prices["demand_usd_per_hour"][s] = np.asarray(duals["demand", s].dual_value)

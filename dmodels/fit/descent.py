@@ -70,8 +70,20 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     e = hierarchy.efficiency(u[:cut])
     one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens, p.decode_batch, p.poll_steps)
     e = hierarchy.efficiency(u[cut:])
-    two = serve_disaggregated(q.model, q.gpu, q.prefill, q.prefill_instances, q.decode, q.decode_instances,
-                              q.isl, q.osl, q.concurrency, e, q.draft_tokens, q.decode_batch)  # fmt: skip
+    two = serve_disaggregated(
+        q.model,
+        q.gpu,
+        q.prefill,
+        q.prefill_instances,
+        q.decode,
+        q.decode_instances,
+        q.isl,
+        q.osl,
+        q.concurrency,
+        e,
+        q.draft_tokens,
+        q.decode_batch,
+    )
     both = ((one, p.stream_interval), (two, q.stream_interval))
     # the first message carries as many tokens as the others
     pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]

@@ -49,8 +49,9 @@ def settings(cell: Mapping[str, str], mode: str) -> Settings:
             # the db-dump export left speculative runs out
             draft = 0.0 if source.startswith("db-dump") else float(run["draft_tokens"])
             few, many = (run["poll_steps"].split() * 2)[:2]
-            return Settings(draft, float(run["stream_interval"]), (float(few), float(many)),
-                            float(run["extra_clients"]))  # fmt: skip
+            return Settings(
+                draft, float(run["stream_interval"]), (float(few), float(many)), float(run["extra_clients"])
+            )
     return Settings()
 
 

@@ -37,8 +37,9 @@ class Load(NamedTuple):
     decode_compute_frac: float = 0.1
 
 
-def split_metrics(load: Load, prefill: float, decode: float, prefill_clock: float, decode_clock: float,
-                  powers: tuple[Power, Power]) -> dict[str, float]:  # fmt: skip
+def split_metrics(
+    load: Load, prefill: float, decode: float, prefill_clock: float, decode_clock: float, powers: tuple[Power, Power]
+) -> dict[str, float]:
     """Mean TTFT (wait and prefill), TPOT, watts and J/token of one split; inf where there is no steady state."""
     inf = float("inf")
     service = load.prefill_s / prefill_clock
@@ -53,17 +54,31 @@ def split_metrics(load: Load, prefill: float, decode: float, prefill_clock: floa
         tpot = inf
     watts = 0.0
     busy_d = min(1.0, batch)  # a worker with less than one sequence on average is idle part of the time
-    for power, count, busy, clock in ((powers[0], prefill, min(rho, 1.0), prefill_clock),
-                                      (powers[1], decode, busy_d, decode_clock)):  # fmt: skip
+    for power, count, busy, clock in (
+        (powers[0], prefill, min(rho, 1.0), prefill_clock),
+        (powers[1], decode, busy_d, decode_clock),
+    ):
         dynamic = float(power.active_w - power.idle_w) * clock ** float(power.clock_exponent)
         watts += count * (float(power.idle_w) + dynamic * busy)
     tokens = load.rate_rps * load.output_tokens
-    return {"ttft_s": ttft, "tpot_s": tpot, "batch_count": batch, "prefill_busy_frac": rho, "watts_w": watts,
-            "j_per_token": watts / tokens}  # fmt: skip
+    return {
+        "ttft_s": ttft,
+        "tpot_s": tpot,
+        "batch_count": batch,
+        "prefill_busy_frac": rho,
+        "watts_w": watts,
+        "j_per_token": watts / tokens,
+    }
 
 
-def best_split(load: Load, powers: tuple[Power, Power], slo: SLO, most_gpus: int, clocks=(0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-               workers: int | None = None) -> Solution:  # fmt: skip
+def best_split(
+    load: Load,
+    powers: tuple[Power, Power],
+    slo: SLO,
+    most_gpus: int,
+    clocks=(0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    workers: int | None = None,
+) -> Solution:
     """The split of least watts with at most `most_gpus` (exactly `workers`, if given) on a grid of clocks.
 
     `slo` bounds mean TTFT and TPOT. All combinations are tried, watts fall apart into a prefill and a decode part, so
@@ -71,8 +86,10 @@ def best_split(load: Load, powers: tuple[Power, Power], slo: SLO, most_gpus: int
     certificate: the least watts of each part by its count.
     """
     if not (most_gpus >= 2 and load.rate_rps > 0 and all(0 < f for f in clocks)):
-        raise InputError(f"most_gpus {most_gpus}, rate_rps {load.rate_rps}, clocks {clocks}; accepted: at least 2 "
-                         "GPUs, rates and clocks above 0")  # fmt: skip
+        raise InputError(
+            f"most_gpus {most_gpus}, rate_rps {load.rate_rps}, clocks {clocks}; accepted: at least 2 "
+            "GPUs, rates and clocks above 0"
+        )
     if workers is not None and workers > most_gpus:
         raise InputError(f"workers {workers}: accepted is at most most_gpus = {most_gpus}")
     parts = [np.full(most_gpus + 1, np.inf), np.full(most_gpus + 1, np.inf)]
@@ -93,6 +110,10 @@ def best_split(load: Load, powers: tuple[Power, Power], slo: SLO, most_gpus: int
     if not np.isfinite(total[prefill, decode]):
         return Solution({}, certificate, np.int32(Flag.INFEASIBLE), total.size)
     clock_p, clock_d = float(chosen[0][prefill]), float(chosen[1][decode])
-    value = {"prefill_gpus": int(prefill), "decode_gpus": int(decode), "prefill_clock_frac": clock_p,
-             "decode_clock_frac": clock_d} | split_metrics(load, prefill, decode, clock_p, clock_d, powers)  # fmt: skip
+    value = {
+        "prefill_gpus": int(prefill),
+        "decode_gpus": int(decode),
+        "prefill_clock_frac": clock_p,
+        "decode_clock_frac": clock_d,
+    } | split_metrics(load, prefill, decode, clock_p, clock_d, powers)
     return Solution(value, certificate, np.int32(0), total.size)

@@ -111,8 +111,13 @@ def quantile_of(values: Any, q: float, confidence: float = 0.95) -> Estimate:
     low = int(np.searchsorted(below, tail, side="right"))  # P(count < low) <= tail
     high = int(np.searchsorted(below, 1 - tail, side="left")) + 1  # P(count >= high) <= tail
     beyond = low == 0 or high > n
-    return Estimate(float(np.quantile(x, q)), float(x[max(low - 1, 0)]), float(x[min(high - 1, n - 1)]), n,
-                    int(Flag.EXTRAPOLATED) if beyond else 0)  # fmt: skip
+    return Estimate(
+        float(np.quantile(x, q)),
+        float(x[max(low - 1, 0)]),
+        float(x[min(high - 1, n - 1)]),
+        n,
+        int(Flag.EXTRAPOLATED) if beyond else 0,
+    )
 
 
 def difference(a: Any, b: Any, confidence: float = 0.95) -> Estimate:

@@ -93,8 +93,10 @@ class Requests(NamedTuple):
             raise InputError("arrival_s: not finite or not in order; accepted: nondecreasing times in seconds")
         lengths = []
         for name, value, least in (
-            ("input_tokens", input_tokens, 1), ("output_tokens", output_tokens, 1), ("cached_tokens", cached_tokens, 0),
-        ):  # fmt: skip
+            ("input_tokens", input_tokens, 1),
+            ("output_tokens", output_tokens, 1),
+            ("cached_tokens", cached_tokens, 0),
+        ):
             value = np.asarray(value)
             if value.ndim > 1 or value.size not in (1, arrival.size):
                 raise InputError(f"{name}: shape {value.shape}; accepted: one number, or one per request")

@@ -72,8 +72,17 @@ def run(
     asked = _fingerprint(workload, times, jax.random.key_data(key), chunk, percentile, chunk_tokens, prefill, emits)
     study = _read(checkpoint, asked, slots)
     for c in range(int(study.done), chunks):
-        study = _chunk(study, workload, times, jax.random.fold_in(key, c), chunk, percentile, chunk_tokens, prefill,
-                       0 if emits else 1)  # fmt: skip
+        study = _chunk(
+            study,
+            workload,
+            times,
+            jax.random.fold_in(key, c),
+            chunk,
+            percentile,
+            chunk_tokens,
+            prefill,
+            0 if emits else 1,
+        )
         if checkpoint is not None:
             _write(checkpoint, asked, study)
         if progress is not None:
@@ -105,8 +114,9 @@ def _chunk(
     end = np.full(old + chunk, np.nan)
     keys, first_v, first_id = (line.copy() for line in study.lines)
     tau, v, prefill_v, in_flight, pending = study.clock
-    clock = virtual_time.Clock(float(tau), int(v), int(prefill_v), keys, first_v, first_id, int(in_flight),
-                               int(pending))  # fmt: skip
+    clock = virtual_time.Clock(
+        float(tau), int(v), int(prefill_v), keys, first_v, first_id, int(in_flight), int(pending)
+    )
     tau, v, prefill_v, in_flight, pending = virtual_time.run(
         arrival, todo, output, times, int(prefill), chunk_tokens, late, clock, old, False, admitted, first, end
     )
@@ -119,8 +129,9 @@ def _chunk(
     first_v[:pending] -= v
     first_id[:pending] = np.searchsorted(going, first_id[:pending])
     origin = arrival[-1]
-    carried = np.stack([arrival[going] - origin, admitted[going] - origin, first[going] - origin,
-                        output[going].astype(np.float64)])  # fmt: skip
+    carried = np.stack(
+        [arrival[going] - origin, admitted[going] - origin, first[going] - origin, output[going].astype(np.float64)]
+    )
     prefill_v -= v * (chunk_tokens if prefill == Prefill.PACKED else 1)
     counts = np.zeros_like(study.counts)
     sums = np.zeros(4)
@@ -190,15 +201,17 @@ def _estimates(study: Study, percentile: float) -> dict[str, estimate.Estimate]:
     found = {}
     for k, name in enumerate(METRICS):
         for column, tag, value in (
-            (k, "mean", None), (4 + k, f"p{100 * percentile:g}", _quantile(study.counts[k], percentile))
-        ):  # fmt: skip
+            (k, "mean", None),
+            (4 + k, f"p{100 * percentile:g}", _quantile(study.counts[k], percentile)),
+        ):
             batches = study.batches[1:, column]
             if np.isnan(batches).all():
                 continue
             e = estimate.mean_of(batches)
             centre = e.value if value is None else value
-            found[f"{name[:-2]}_{tag}_s"] = e._replace(value=centre, low=centre - e.half_width,
-                                                       high=centre + e.half_width)  # fmt: skip
+            found[f"{name[:-2]}_{tag}_s"] = e._replace(
+                value=centre, low=centre - e.half_width, high=centre + e.half_width
+            )
     return found
 
 
@@ -211,8 +224,15 @@ def _fingerprint(workload: Workload, *rest: Any) -> str:
 
 def _read(checkpoint: str | Path | None, asked: str, slots: int) -> Study:
     if checkpoint is None or not Path(checkpoint).exists():
-        return Study(np.array(0), np.zeros(5), np.zeros((3, slots), np.int64), np.zeros((4, 0)), np.array(0.0),
-                     np.zeros((4, _BINS), np.int64), np.zeros((0, 8)))  # fmt: skip
+        return Study(
+            np.array(0),
+            np.zeros(5),
+            np.zeros((3, slots), np.int64),
+            np.zeros((4, 0)),
+            np.array(0.0),
+            np.zeros((4, _BINS), np.int64),
+            np.zeros((0, 8)),
+        )
     try:
         with np.load(checkpoint, allow_pickle=False) as file:
             if str(file["asked"]) != asked:

@@ -56,8 +56,16 @@ def measure(
         cv = float(workload.arrival_cv)
         when = arrivals.poisson(key_arrivals, rate, count) if cv == 1 else arrivals.gamma(key_arrivals, rate, cv, count)
         long = lengths.draw(key_lengths, workload, count)
-        served = fleet.simulate(when, long.input_tokens, long.output_tokens, pools, policy, key=key_router,
-                                cached_tokens=long.cached_tokens, spill_queue=spill_queue)  # fmt: skip
+        served = fleet.simulate(
+            when,
+            long.input_tokens,
+            long.output_tokens,
+            pools,
+            policy,
+            key=key_router,
+            cached_tokens=long.cached_tokens,
+            spill_queue=spill_queue,
+        )
         found: dict[tuple[int, str], float] = {}
         for p, (pool, part) in enumerate(zip(pools, fleet.by_pool(served, pools), strict=True)):
             kept, growing = steady(part)

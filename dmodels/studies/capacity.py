@@ -71,10 +71,14 @@ def tasks(length_cv: float = 0.5) -> dict[str, Task]:
     """The workloads of Phasor's Tables 1 and 3 by name."""
     text = files("dmodels.catalog").joinpath("data", "slo_workloads.csv").read_text(encoding="utf-8")
     return {
-        row["name"]: Task(float(row["input_tokens"]), float(row["output_tokens"]),
-                          SLO(float(row["ttft_s"]), float(row["tpot_s"])), length_cv)
+        row["name"]: Task(
+            float(row["input_tokens"]),
+            float(row["output_tokens"]),
+            SLO(float(row["ttft_s"]), float(row["tpot_s"])),
+            length_cv,
+        )
         for row in csv_rows(text)
-    }  # fmt: skip
+    }
 
 
 def task(name: str, length_cv: float = 0.5) -> Task:
@@ -130,14 +134,24 @@ def by_formula(job: Task, cluster: sim.Cluster, prompts: Prompts = Prompts()) ->
 def draw(job: Task, key: jax.Array, count: int, prompts: Prompts = Prompts()) -> tuple[np.ndarray, ...]:  # noqa: B008
     """(input tokens, output tokens, prefill seconds) of so many requests."""
     z = np.asarray(jax.random.normal(key, (2, count), float))
-    inputs, outputs = (np.maximum(1.0, np.rint(_lognormal(mean, job.length_cv, row)))
-                       for mean, row in zip((job.input_tokens, job.output_tokens), z, strict=True))  # fmt: skip
+    inputs, outputs = (
+        np.maximum(1.0, np.rint(_lognormal(mean, job.length_cv, row)))
+        for mean, row in zip((job.input_tokens, job.output_tokens), z, strict=True)
+    )
     return inputs, outputs, prompts.seconds(inputs)
 
 
-def by_simulation(job: Task, cluster: sim.Cluster, control: sim.Control, key: jax.Array, *, requests: int = 4000,
-                  replications: int = 4, most_clients: int = 4096, prompts: Prompts = Prompts(),  # noqa: B008
-                  ) -> Capacity:  # fmt: skip
+def by_simulation(
+    job: Task,
+    cluster: sim.Cluster,
+    control: sim.Control,
+    key: jax.Array,
+    *,
+    requests: int = 4000,
+    replications: int = 4,
+    most_clients: int = 4096,
+    prompts: Prompts = Prompts(),  # noqa: B008
+) -> Capacity:
     """Bisection over clients on the simulation; the first third of each run is warm-up.
 
     P99s are means over replications, whose requests are the same for every number of clients. NOT_CONVERGED: even

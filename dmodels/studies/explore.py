@@ -40,8 +40,15 @@ def at_rest(asked: Question) -> Dials:
     """The dials of a question as it was asked."""
     w, slo = asked.workload, asked.slo
     prices = {name: float(gpu.price_usd_per_hour) for name, gpu in asked.gpus.items()}
-    return Dials(asked.rate_rps, float(w.mean_input_tokens), float(w.mean_output_tokens), float(slo.ttft_s),
-                 float(slo.tpot_s), "", prices)  # fmt: skip
+    return Dials(
+        asked.rate_rps,
+        float(w.mean_input_tokens),
+        float(w.mean_output_tokens),
+        float(slo.ttft_s),
+        float(slo.tpot_s),
+        "",
+        prices,
+    )
 
 
 def turned(asked: Question, dials: Dials) -> Question:

@@ -27,9 +27,16 @@ class Analysis(NamedTuple):
 
 @float64
 def analyse(
-    path: str | Path, window: int = 512, step: int | None = None, workers: list[str] | None = None, limit: int = 20,
-    capacity: float = 64.0, calibrate: bool = False, load_aware: bool = False, baseline_s: float | None = None,
-) -> Analysis:  # fmt: skip
+    path: str | Path,
+    window: int = 512,
+    step: int | None = None,
+    workers: list[str] | None = None,
+    limit: int = 20,
+    capacity: float = 64.0,
+    calibrate: bool = False,
+    load_aware: bool = False,
+    baseline_s: float | None = None,
+) -> Analysis:
     """PoA-hat over sliding windows of a log, with the detector of Eq. (10) and (11) run over the windows' TTFT P99.
 
     `baseline_s` is TTFT P99 of the idle system; the least over the windows unless given. `calibrate` fits a, b and the

@@ -44,9 +44,13 @@ class RouterMap(NamedTuple):
 
 
 def router_map(
-    clients: int, tau: Real = (0.0, 0.3, 0.7, 1.0), omega: Real = (0.0, 0.3, 0.7, 1.0),
-    deployment: Deployment | None = None, rng: np.random.Generator | None = None, steps: int = 40_000,
-) -> RouterMap:  # fmt: skip
+    clients: int,
+    tau: Real = (0.0, 0.3, 0.7, 1.0),
+    omega: Real = (0.0, 0.3, 0.7, 1.0),
+    deployment: Deployment | None = None,
+    rng: np.random.Generator | None = None,
+    steps: int = 40_000,
+) -> RouterMap:
     """The maps of Figure 6 and their companions for C = `clients` over a grid of tau (rows) and omega (columns)."""
     d = Deployment() if deployment is None else deployment
     if clients < 1 or d.workers_count < 1:

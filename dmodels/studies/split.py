@@ -91,8 +91,9 @@ def split(
         rate = float(workload.rate_rps) * np.r_[np.ones(CALM), np.full(BURST, burst), np.ones(AFTER)]
         courses, scores = _planners(game, whole, rate)
     slope = float(slope) if int(best.flags) == 0 else np.nan
-    return Split(game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode,
-                 rate, courses, scores)  # fmt: skip
+    return Split(
+        game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode, rate, courses, scores
+    )
 
 
 def at_rate(game: Game, arrival_rps: Real) -> Game:

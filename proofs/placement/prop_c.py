@@ -36,13 +36,17 @@ CLAIM = Claim(
     says="In selfish caching pure equilibria always exist, and the price of anarchy is 1 on complete graphs, O(n) "
     "on lines",
     verdict=Verdict.CONDITIONAL,
-    needs=("no capacities, a cost per copy", "undirected distances", "a block that somebody must hold (gamma infinite)",
-           "equal demand, for the complete graph"),
+    needs=(
+        "no capacities, a cost per copy",
+        "undirected distances",
+        "a block that somebody must hold (gamma infinite)",
+        "equal demand, for the complete graph",
+    ),
     error="O(n) on a line is Theta(sqrt n) if its links are equal",
     counterexample="Three nodes on a one-way ring, a copy costs one and a half hops: whoever holds one, somebody "
     "moves.",
     means="The bounds are about caches that pay rent for copies, not about HBM of fixed size: do not use them for it.",
-)  # fmt: skip
+)
 
 
 def cost(distance, alpha, rates, kept, i):

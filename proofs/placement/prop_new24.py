@@ -43,8 +43,7 @@ CLAIM = Claim(
     "K n m (L + 1) moves",
     verdict=Verdict.PROVED,
     needs=("blocks of one size", "the same access cost at all workers"),
-    means="A stable placement of HBM over NVLink and InfiniBand is a matter of seconds for 200 GPUs and 20,000 "
-    "blocks.",
+    means="A stable placement of HBM over NVLink and InfiniBand is a matter of seconds for 200 GPUs and 20,000 blocks.",
 )
 
 

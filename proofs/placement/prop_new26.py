@@ -25,8 +25,7 @@ CLAIM = Claim(
     "alpha/sqrt(alpha - 1/4)",
     verdict=Verdict.PROVED,
     needs=("no capacities", "equal demand", "gamma infinite"),
-    means="The O(n) that is quoted for lines needs links of very different length; a row of equal hops loses far "
-    "less.",
+    means="The O(n) that is quoted for lines needs links of very different length; a row of equal hops loses far less.",
 )
 
 

@@ -26,14 +26,17 @@ CLAIM = Claim(
     where="Proposition 2(3)",
     says="With HBM capacities an equilibrium of KV placement is found in polynomial time on hierarchical networks",
     verdict=Verdict.CONDITIONAL,
-    needs=("one capacity-limited tier (the tier below holds everything)", "blocks of one size",
-           "the same access costs at all workers"),
+    needs=(
+        "one capacity-limited tier (the tier below holds everything)",
+        "blocks of one size",
+        "the same access costs at all workers",
+    ),
     error="none under these hypotheses; without them there may be no equilibrium",
     counterexample="Two GPUs on one switch with one HBM and one DRAM place each and three blocks: no equilibrium "
     "exists.",
     means="If DRAM (or SSD) holds everything, a stable placement of HBM over NVLink and InfiniBand can be computed at "
     "once; with two scarce tiers do not wait for one.",
-)  # fmt: skip
+)
 
 
 def gain(i, tiers, rates, access, rooms, distance, recompute):

@@ -20,8 +20,7 @@ CLAIM = Claim(
     id="POA-5.2",
     source=PRICE_OF_ANARCHY,
     where="Proposition 5(2)",
-    says="At capacity the price of anarchy of KV placement is sublinear in the workers and nears 1 when well "
-    "connected",
+    says="At capacity the price of anarchy of KV placement is sublinear in the workers and nears 1 when well connected",
     verdict=Verdict.REFUTED,
     minimal="no size: the family grows with the number of workers; two of them are its first member",
     counterexample="Three GPUs with one place each and three blocks: with transfers at a sixth of a prefill the "

@@ -59,8 +59,13 @@ def test_gamma_over_alpha_bounds_every_game(seed):  # 1
     rng = np.random.default_rng(seed)
     n, m = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     access = np.sort(rng.uniform(0.5, 3, 2))
-    game = PlacementGame(rng.integers(0, 5, (n, m)), access[:1], rng.integers(0, 3, (n, 1)),
-                         complete(n, rng.uniform(0.1, 3)), rng.uniform(access[1], 9))  # fmt: skip
+    game = PlacementGame(
+        rng.integers(0, 5, (n, m)),
+        access[:1],
+        rng.integers(0, 3, (n, 1)),
+        complete(n, rng.uniform(0.1, 3)),
+        rng.uniform(access[1], 9),
+    )
     p = price_of_anarchy(game)
     assert p.optimum_s == 0 or not p.exists == 1 or p.upper <= game.recompute_s / access[0] * (1 + 1e-12)
 

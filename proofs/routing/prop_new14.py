@@ -24,7 +24,8 @@ CLAIM = Claim(
     source=DMODELS,
     where="games.routing_optimum.marginal_cost_game",
     says="Under marginal-cost routing the social optimum is an equilibrium; without caches every equilibrium is "
-    "optimal", verdict=Verdict.PROVED,
+    "optimal",
+    verdict=Verdict.PROVED,
     needs=("k f(k) convex, for the second part",),
     means="Route by what a request costs all others too (latency plus load times slope) instead of by its own latency.",
 )

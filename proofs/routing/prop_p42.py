@@ -84,5 +84,7 @@ def test_the_peak_is_where_the_fast_worker_fills():  # 3
 
 
 def test_identical_workers_limit_is_one():  # 1, in the limit formula
-    assert float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) == 1.0 or abs(
-        float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) - 1) < 1e-12  # fmt: skip
+    assert (
+        float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) == 1.0
+        or abs(float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) - 1) < 1e-12
+    )

@@ -15,9 +15,15 @@ from dmodels.catalog.hf import read_config
 from dmodels.core.errors import ConfigError
 
 LLAMA = dict(
-    model_type="llama", num_hidden_layers=80, hidden_size=8192, num_attention_heads=64, num_key_value_heads=8,
-    intermediate_size=28672, vocab_size=128256, torch_dtype="bfloat16",
-)  # fmt: skip
+    model_type="llama",
+    num_hidden_layers=80,
+    hidden_size=8192,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    intermediate_size=28672,
+    vocab_size=128256,
+    torch_dtype="bfloat16",
+)
 
 #: Totals that the publishers' checkpoints state (the sum of their tensors), without multi-token-prediction layers.
 PUBLISHED = {
@@ -133,20 +139,63 @@ def test_a_window_counts_only_where_it_is_switched_on():
         ({"max_position_embeddings": 8192}, 8192),  # Llama 3
         ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),  # 3.1
         ({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 8.0}}, 32768),  # LLaMA-2-7B-32K
-        ({"max_position_embeddings": 32768, "rope_scaling": {  # Qwen2.5 as its card extends it
-            "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}, 131072),
-        ({"max_position_embeddings": 163840, "rope_scaling": {  # DeepSeek V3
-            "type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}}, 163840),
-        ({"max_position_embeddings": 131072, "rope_parameters": {  # gpt-oss as transformers 5 writes it
-            "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}}, 131072),
-        ({"max_position_embeddings": 131072, "rope_scaling": {  # Phi-3 128K
-            "type": "longrope", "long_factor": [1.0], "original_max_position_embeddings": 4096}}, 131072),
-        ({"model_type": "gemma3_text", "head_dim": 128, "max_position_embeddings": 131072, "rope_scaling": {
-            "rope_type": "linear", "factor": 8.0}}, 131072),
+        (
+            {
+                "max_position_embeddings": 32768,
+                "rope_scaling": {  # Qwen2.5 as its card extends it
+                    "type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 32768,
+                },
+            },
+            131072,
+        ),
+        (
+            {
+                "max_position_embeddings": 163840,
+                "rope_scaling": {  # DeepSeek V3
+                    "type": "yarn",
+                    "factor": 40,
+                    "original_max_position_embeddings": 4096,
+                },
+            },
+            163840,
+        ),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_parameters": {  # gpt-oss as transformers 5 writes it
+                    "rope_type": "yarn",
+                    "factor": 32.0,
+                    "original_max_position_embeddings": 4096,
+                },
+            },
+            131072,
+        ),
+        (
+            {
+                "max_position_embeddings": 131072,
+                "rope_scaling": {  # Phi-3 128K
+                    "type": "longrope",
+                    "long_factor": [1.0],
+                    "original_max_position_embeddings": 4096,
+                },
+            },
+            131072,
+        ),
+        (
+            {
+                "model_type": "gemma3_text",
+                "head_dim": 128,
+                "max_position_embeddings": 131072,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            },
+            131072,
+        ),
         ({"max_position_embeddings": 4096, "rope_scaling": {"type": "mrope", "factor": None}}, 4096),
         ({}, 0),
     ],
-)  # fmt: skip
+)
 def test_the_context_is_what_an_engine_accepts(config, tokens):
     without = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
     assert read_config(without | config)["max_context_tokens"] == tokens

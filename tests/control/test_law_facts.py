@@ -45,18 +45,29 @@ def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
     assert float(congestion.ar1_coefficient(state._replace(product=1.5))) == 1.0
 
 
-SEEN = phasor_baselines.Telemetry(*(np.array(x) for x in (
-    [2.0, 1.0, 1.0, 5.0], [10.0, 20.0, 30.0, 5.0], [50.0, 90.0, 60.0, 40.0], [100.0, 200.0, 50.0, 100.0],
-    [4.0, 9.0, 6.0, 5.0], [8.0, 9.0, 3.0, 20.0],
-)))  # fmt: skip
+SEEN = phasor_baselines.Telemetry(
+    *(
+        np.array(x)
+        for x in (
+            [2.0, 1.0, 1.0, 5.0],
+            [10.0, 20.0, 30.0, 5.0],
+            [50.0, 90.0, 60.0, 40.0],
+            [100.0, 200.0, 50.0, 100.0],
+            [4.0, 9.0, 6.0, 5.0],
+            [8.0, 9.0, 3.0, 20.0],
+        )
+    )
+)
 
 
 def test_each_rule_reads_its_own_proxy():
     shares = ([0.5, 0.45, 1.2, 0.4], [0.5, 1.0, 2.0, 0.25])
     for rule, expected in zip((phasor_baselines.memory_only, phasor_baselines.virtual_freeness), shares, strict=True):
         assert rule(SEEN).tolist() == pytest.approx(expected)
-    assert [int(phasor_baselines.least(rule(SEEN))) for rule in (phasor_baselines.queue_length,
-            phasor_baselines.token_backlog)] == [1, 3]  # fmt: skip
+    assert [
+        int(phasor_baselines.least(rule(SEEN)))
+        for rule in (phasor_baselines.queue_length, phasor_baselines.token_backlog)
+    ] == [1, 3]
 
 
 def test_turns_go_round():
@@ -128,8 +139,11 @@ def test_the_reactive_planner_in_and_out_of_its_dead_band():
     wait = lambda prefill_s, decode_s: planner.Observation(0.0, prefill_s, decode_s)
     plain, steep = planner.reactive(dead_band_s=0.5), planner.reactive(gain=2.0)
     assert [float(plain(1.0, 2.0, wait(p, d))) for p, d in ((0.5, 0.0), (0.6, 0.0), (0.0, 0.6), (0.2, 0.2))] == [
-        0.0, 1.0, -1.0, 0.0,
-    ]  # fmt: skip
+        0.0,
+        1.0,
+        -1.0,
+        0.0,
+    ]
     assert [float(steep(1.0, 2.0, wait(p, d))) for p, d in ((3.0, 1.0), (0.0, 1.5))] == [4.0, -3.0]
 
 
@@ -166,8 +180,10 @@ def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
     rule = token_budget.settings()
     start = token_budget.init(1, rule)
     for tokens in (0.0, -1.0, math.inf, math.nan):
-        assert all((new == old).all() for new, old in zip(
-            token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True))  # fmt: skip
+        assert all(
+            (new == old).all()
+            for new, old in zip(token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True)
+        )
     for tokens in (5.0, 30.0, 1e-6):  # 8 and 1.3 bytes a token, and more than there can be
         assert float(token_budget.update(start, 0, 40.0, tokens, rule).quantile[0]) == float(start.quantile[0])
 

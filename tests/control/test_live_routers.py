@@ -94,9 +94,15 @@ def replay(log: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     sent = [event[0] == "sent" for event in log]
     column = lambda k, answered: np.array([e[answered if e[0] == "answered" else k] for e in log], float)
     queued = jnp.array([e[5] if e[0] == "sent" else (0, 0) for e in log], float)
-    events = (jnp.array(sent), jnp.asarray(column(2, 2)).astype(jnp.int32), jnp.asarray(column(3, 3)),
-              jnp.asarray(column(4, 4)), queued, jnp.asarray(column(7, 5)).astype(jnp.int32),
-              jnp.asarray(column(8, 6)))  # fmt: skip
+    events = (
+        jnp.array(sent),
+        jnp.asarray(column(2, 2)).astype(jnp.int32),
+        jnp.asarray(column(3, 3)),
+        jnp.asarray(column(4, 4)),
+        queued,
+        jnp.asarray(column(7, 5)).astype(jnp.int32),
+        jnp.asarray(column(8, 6)),
+    )
     pool = phasor.workers(WORKERS, 1.0, 0.4)
 
     def step(states, event):

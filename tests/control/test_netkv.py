@@ -53,10 +53,16 @@ def test_compiled_plain_and_jax_scorers_agree():
             flights = router.InFlight()
             flights.counts.update({("p", t): int(flying[source[r], t]) for t in range(4)})
             candidates = [
-                router.Candidate(j, int(oracle.tier_map[source[r], j]), hits[r, j] * 4096, row.free_bytes[j],
-                                 row.queued[j], row.batch[j])
+                router.Candidate(
+                    j,
+                    int(oracle.tier_map[source[r], j]),
+                    hits[r, j] * 4096,
+                    row.free_bytes[j],
+                    row.queued[j],
+                    row.batch[j],
+                )
                 for j in range(12)
-            ]  # fmt: skip
+            ]
             plain = router.score(kv[r], 4096, "p", candidates, tiers, flights)
             np.testing.assert_allclose([plain[j] for j in range(12)], total, rtol=1e-12)
             if room.any():

@@ -131,10 +131,13 @@ def test_closed_workers_get_nothing():
 def test_proxies_and_what_they_do_not_see():
     """Worker 0 has a long queue that holds no memory yet: memory sends to it, all others do not."""
     seen = baselines.Telemetry(
-        queued_count=jnp.array([30.0, 3.0]), queued_tokens=jnp.array([30e3, 9e3]),
-        running_tokens=jnp.array([8e3, 9e3]), kv_tokens=jnp.array([3e5, 3e5]),
-        queued_flop=jnp.array([30.0, 5.0]), budget_flop=jnp.array([50.0, 50.0]),
-    )  # fmt: skip
+        queued_count=jnp.array([30.0, 3.0]),
+        queued_tokens=jnp.array([30e3, 9e3]),
+        running_tokens=jnp.array([8e3, 9e3]),
+        kv_tokens=jnp.array([3e5, 3e5]),
+        queued_flop=jnp.array([30.0, 5.0]),
+        budget_flop=jnp.array([50.0, 50.0]),
+    )
     rules = (baselines.queue_length, baselines.token_backlog, baselines.virtual_freeness)
     assert [int(baselines.least(rule(seen))) for rule in rules] == [1, 1, 1]
     assert int(baselines.least(baselines.memory_only(seen))) == 0

@@ -36,8 +36,9 @@ def plain(samples, thresholds, margins, alpha, k):
 @settings(max_examples=50)
 @given(
     samples=st.lists(st.floats(0, 5, width=32), min_size=40, max_size=40),
-    alpha=st.sampled_from([0.1, 0.3, 1.0]), k=st.integers(1, 4),
-)  # fmt: skip
+    alpha=st.sampled_from([0.1, 0.3, 1.0]),
+    k=st.integers(1, 4),
+)
 def test_scan_equals_the_rules(samples, alpha, k):
     params = regime.detector(0.2, 5.0, 15.0, 0.2, alpha, k)
     _, regimes = run(jnp.array(samples), params)

@@ -111,10 +111,13 @@ sizes = st.one_of(st.floats(1, 4e5), st.sampled_from([8000.0, 32768.0, 16384.0])
 
 @settings(max_examples=60)
 @given(
-    requests=st.lists(st.tuples(sizes, st.floats(0, 9000), st.lists(st.integers(0, 30), min_size=3, max_size=3)),
-                      min_size=16, max_size=16),
+    requests=st.lists(
+        st.tuples(sizes, st.floats(0, 9000), st.lists(st.integers(0, 30), min_size=3, max_size=3)),
+        min_size=16,
+        max_size=16,
+    ),
     ratio=st.floats(0.02, 40),
-)  # fmt: skip
+)
 def test_where_requests_go(requests, ratio):
     state = tb.init(1)._replace(ratio=jnp.array([ratio]))
     prompt_bytes, output, queued = (jnp.asarray(np.array(x, float)) for x in zip(*requests, strict=True))
@@ -135,10 +138,19 @@ def test_where_requests_go(requests, ratio):
 
 @settings(max_examples=40)
 @given(
-    stream=st.lists(st.tuples(st.integers(0, 2), sizes, st.floats(1, 1e5), st.integers(0, 9000),
-                              st.lists(st.integers(0, 30), min_size=3, max_size=3)), min_size=25, max_size=25),
+    stream=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            sizes,
+            st.floats(1, 1e5),
+            st.integers(0, 9000),
+            st.lists(st.integers(0, 30), min_size=3, max_size=3),
+        ),
+        min_size=25,
+        max_size=25,
+    ),
     params=st.sampled_from([PAPER, PADDED, tb.settings(gamma=0.0, sigmas=2.0, cold_ratio=1.0)]),
-)  # fmt: skip
+)
 def test_the_live_router_decides_as_the_pure_functions(stream, params):
     router, state = TokenBudgetRouter(THREE, params), tb.init(3, params)
     for category, prompt_bytes, prompt_tokens, output, queued in stream:

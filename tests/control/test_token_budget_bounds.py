@@ -135,8 +135,11 @@ def test_largest_gain_separates_settling_from_ringing(delay):
             if abs(x[-1]) > 1e6:
                 break
         assert (abs(x[-1]) < 1e-2) == settles
-    roots = np.roots([1.0, -1.0] + [0.0] * (delay - 1) + [float(threshold.largest_gain(float(delay)))] if delay else
-                     [1.0, float(threshold.largest_gain(0.0)) - 1.0])  # fmt: skip
+    roots = np.roots(
+        [1.0, -1.0] + [0.0] * (delay - 1) + [float(threshold.largest_gain(float(delay)))]
+        if delay
+        else [1.0, float(threshold.largest_gain(0.0)) - 1.0]
+    )
     assert np.abs(roots).max() == pytest.approx(1.0, abs=1e-9)
 
 

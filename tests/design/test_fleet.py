@@ -34,9 +34,12 @@ def test_no_fleet_is_cheaper_by_brute_force(seed):
     rng = np.random.default_rng(seed)
     options = Options(
         capacity_rps=np.where(rng.random((3, 2)) < 0.2, 0.0, rng.uniform(1, 6, (3, 2))),
-        gpus=[1.0, 2.0, 4.0], kind=[0.0, 1.0, 1.0], price_usd_per_hour=rng.uniform(1, 4, 2),
-        node_gpus=[1.0, float(rng.choice([2, 4]))], gpu_w=[400.0, 700.0],
-    )  # fmt: skip
+        gpus=[1.0, 2.0, 4.0],
+        kind=[0.0, 1.0, 1.0],
+        price_usd_per_hour=rng.uniform(1, 4, 2),
+        node_gpus=[1.0, float(rng.choice([2, 4]))],
+        gpu_w=[400.0, 700.0],
+    )
     demand, stock, power = rng.uniform(2, 9, 2), np.array([4.0, 12.0]), rng.uniform(4e3, 12e3)
     found = fleet(options, demand, Limits(stock[:, None], power))
     expected = brute(options, demand, stock, power)

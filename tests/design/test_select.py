@@ -24,8 +24,10 @@ tables = st.integers(1, 5).flatmap(
 def dominated(costs):
     """By the definition, all pairs."""
     finite = np.isfinite(costs).all(1)
-    worse = [[finite[j] and (costs[j] <= costs[i]).all() and (costs[j] < costs[i]).any() for j in range(len(costs))]
-             for i in range(len(costs))]  # fmt: skip
+    worse = [
+        [finite[j] and (costs[j] <= costs[i]).all() and (costs[j] < costs[i]).any() for j in range(len(costs))]
+        for i in range(len(costs))
+    ]
     return np.array(worse, bool).reshape(len(costs), len(costs)).any(1) | ~finite
 
 
@@ -68,8 +70,13 @@ def cost(gpus, load_frac):
     wait = load_frac / gpus / (1.0 - load_frac / 4.0)
     flags = flag_where(gpus < load_frac, Flag.OVERLOAD) | flag_where(wait > 1.0, Flag.SLO_MISS)
     flags = flags | flag_where(load_frac > 2.5, Flag.EXTRAPOLATED)
-    return {"cost_usd_per_hour": 3.0 * gpus, "low_usd_per_hour": 2.5 * gpus, "high_usd_per_hour": 3.6 * gpus,
-            "wait_s": wait, "flags": flags}  # fmt: skip
+    return {
+        "cost_usd_per_hour": 3.0 * gpus,
+        "low_usd_per_hour": 2.5 * gpus,
+        "high_usd_per_hour": 3.6 * gpus,
+        "wait_s": wait,
+        "flags": flags,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,9 @@ def paper():
     path = Path(__file__).parents[2] / "proofs" / "papers" / "price_of_anarchy" / "load_sweep_340b.csv"
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     rows = list(csv.DictReader(lines))
-    return {name: np.array([float(row[name]) for row in rows])
-            for name in ("concurrency", "printed_ttft_s", "printed_rps")}  # fmt: skip
+    return {
+        name: np.array([float(row[name]) for row in rows]) for name in ("concurrency", "printed_ttft_s", "printed_rps")
+    }
 
 
 def test_a_line_is_recovered_with_its_interval():

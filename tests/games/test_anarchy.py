@@ -56,8 +56,9 @@ def test_affine_latencies_never_exceed_five_halves(seed):
     batch, n, m = 8, 5, 3
     game = RoutingGame(
         affine(rng.integers(0, 9, (batch, m)) / 4, rng.integers(0, 9, (batch, m)) / 4),
-        rng.integers(0, 5, (batch, n, m)) / 4, rng.integers(0, 40, batch) / 4,
-    )  # fmt: skip
+        rng.integers(0, 5, (batch, n, m)) / 4,
+        rng.integers(0, 40, batch) / 4,
+    )
     assert (price_of_anarchy(game).upper <= 2.5 + 1e-9).all()
 
 

@@ -43,8 +43,12 @@ def test_the_balance_is_the_log_of_a_ratio_or_its_sign():
     assert float(balance_of(2.0, 3.0)) == pytest.approx(math.log(1.5))
     assert float(balance_of(1e-200, 1e200)) == pytest.approx(400 * math.log(10))
     assert [float(balance_of(*pair)) for pair in ((-0.1, 0.1), (1.0, -1.0), (0.0, 0.0), (0.0, 2.0), (2.0, 0.0))] == [
-        1000.0, -1000.0, 0.0, 1000.0, -1000.0,
-    ]  # fmt: skip
+        1000.0,
+        -1000.0,
+        0.0,
+        1000.0,
+        -1000.0,
+    ]
     assert [float(balance_of(*pair)) for pair in ((1e200, -1e-200), (-1e-200, 1e200))] == [-1000.0, 1000.0]
     assert [float(balance_of(*pair)) for pair in ((-2.0, -6.0), (-6.0, -2.0))] == pytest.approx([-500.0, 500.0])
 

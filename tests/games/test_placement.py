@@ -102,8 +102,12 @@ def test_networks_of_known_distances():
     assert (net.ring(5, 1.0, directed=True) + net.ring(5, 1.0, directed=True).T == 5 * (1 - np.eye(5))).all()
     tree = net.fat_tree(8, (2, 4), (1.0, 3.0, 9.0))
     assert tree[0].tolist() == [0.0, 1.0, 3.0, 3.0, 9.0, 9.0, 9.0, 9.0]
-    for wrong in (lambda: net.fat_tree(8, (4, 6), (1.0, 2.0, 3.0)), lambda: net.fat_tree(8, (2,), (1.0,)),
-                  lambda: net.line(3, -1.0), lambda: net.shortest_paths(np.zeros((2, 3)))):  # fmt: skip
+    for wrong in (
+        lambda: net.fat_tree(8, (4, 6), (1.0, 2.0, 3.0)),
+        lambda: net.fat_tree(8, (2,), (1.0,)),
+        lambda: net.line(3, -1.0),
+        lambda: net.shortest_paths(np.zeros((2, 3))),
+    ):
         with pytest.raises(InputError):
             wrong()
 

@@ -49,8 +49,9 @@ def check(seed: int, count: int, sizes: bool) -> int:
         after = t.tiers[p].copy()
         after[i] = move.value
         paid = placement(game, after).cost_s[i]
-        np.testing.assert_allclose([paid, move.certificate["gain_s"]], [t.cost[p][i] - t.gain[p][i], t.gain[p][i]],
-                                   atol=1e-9)  # fmt: skip
+        np.testing.assert_allclose(
+            [paid, move.certificate["gain_s"]], [t.cost[p][i] - t.gain[p][i], t.gain[p][i]], atol=1e-9
+        )
         play = best_response_dynamics(game, t.tiers[p], order=rng.permutation(game.workers_count))
         if play.flags:
             circle = play.certificate["cycle"]
@@ -95,8 +96,9 @@ def test_thousands_of_hierarchies():
         order = rng.permutation(n)
         capacity = np.stack([rng.integers(0, 5, n), np.full(n, np.inf)], 1)[:, : int(rng.integers(1, 3))]
         access = np.sort(rng.integers(0, 4, capacity.shape[1]))
-        game = PlacementGame(rng.integers(0, 6, (n, m)), access, capacity, d[np.ix_(order, order)],
-                             rng.integers(1, 9, m))  # fmt: skip
+        game = PlacementGame(
+            rng.integers(0, 6, (n, m)), access, capacity, d[np.ix_(order, order)], rng.integers(1, 9, m)
+        )
         assert hierarchical_equilibrium(game).flags == 0
 
 

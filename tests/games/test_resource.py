@@ -91,8 +91,9 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
 
 
 def test_a_corner_where_equation_5_has_no_solution():
-    game = Game(lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0,
-                prefill_worker_gpus=0.1, decode_worker_gpus=0.1)  # fmt: skip
+    game = Game(
+        lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0, prefill_worker_gpus=0.1, decode_worker_gpus=0.1
+    )
     found = equilibrium(game)
     assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
     assert found.certificate["marginal_prefill"] == 0.5 and found.certificate["marginal_decode"] == 0.25

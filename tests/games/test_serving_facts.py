@@ -77,8 +77,10 @@ def test_the_game_of_a_model_reads_its_rooflines():
         assert step == pytest.approx(float(decode_step_s(model, gpu, four, n, 700.0)))
     assert float(game.prefill.arrival_scv) == pytest.approx(1.44) == float(game.decode.arrival_scv)
     assert (float(game.decode.output_tokens), float(game.prefill_worker_gpus), float(game.decode_worker_gpus)) == (
-        200.0, 2.0, 4.0,
-    )  # fmt: skip
+        200.0,
+        2.0,
+        4.0,
+    )
     assert np.isfinite(float(game.cost(8.0)))
     mixed = serving_game(
         model, gpu, Workload([300.0, 3000.0], [200.0] * 2, [0.5, 0.5]), SLO(1.0, 0.05), 16.0, two, four

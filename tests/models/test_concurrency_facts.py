@@ -120,8 +120,16 @@ def test_the_largest_is_one_that_is_seen():
 
 def test_the_widest_row_of_a_step():
     """100 tokens in 2 bytes: three rows of 1,000, and 8 heads of 288 with a latent of 512; or 4 heads with K and V."""
-    latent = Model(1, n_mla_layers=1, n_q_heads=16, hidden_size=1000, kv_lora_rank=512, qk_nope_head_dim=128,
-                   qk_rope_head_dim=64, v_head_dim=96)  # fmt: skip
+    latent = Model(
+        1,
+        n_mla_layers=1,
+        n_q_heads=16,
+        hidden_size=1000,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=96,
+    )
     assert float(activation_bytes(latent, 2.0, 100.0, 0.0)) == 200 * (3000 + 8 * 288 + 512)
     plain = Model(1, 4, 64, n_q_heads=16, hidden_size=1000)
     assert float(activation_bytes(plain, 4.0, 100.0, 0.0)) == 200 * (3000 + (4 + 2) * 64)

@@ -30,8 +30,10 @@ def by_hand(load, count, clock, powers):
     left = 1 / tokens_per_s - load.per_sequence_s * slow  # 1/x - H, in seconds: n = W/left
     batch = load.base_s * slow / left if left > 0 else math.inf
     tpot = batch / tokens_per_s if batch <= load.slots_count else math.inf
-    watts = [count * (p.idle_w + (p.active_w - p.idle_w) * clock**p.clock_exponent * min(u, 1.0))
-             for p, u in zip(powers, (busy, batch), strict=True)]  # fmt: skip
+    watts = [
+        count * (p.idle_w + (p.active_w - p.idle_w) * clock**p.clock_exponent * min(u, 1.0))
+        for p, u in zip(powers, (busy, batch), strict=True)
+    ]
     return (ttft, watts[0]), (tpot, watts[1])
 
 
@@ -55,8 +57,11 @@ def test_the_best_of_all_splits(promised, most, workers):
     slo = SLO(*promised)
     clocks = (1.0, 0.7, 0.45)
     powers = Power(30.0, 200.0), Power(15.0, 90.0, 2.0)
-    counts = [(p, d) for p, d in itertools.product(range(1, most), repeat=2)
-              if (p + d <= most if workers is None else p + d == workers)]  # fmt: skip
+    counts = [
+        (p, d)
+        for p, d in itertools.product(range(1, most), repeat=2)
+        if (p + d <= most if workers is None else p + d == workers)
+    ]
     expected = best_of_all(HEAVY, powers, slo, counts, clocks)
     found = best_split(HEAVY, powers, slo, most, clocks, workers)
     if expected is None:

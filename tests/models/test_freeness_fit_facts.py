@@ -22,8 +22,9 @@ def test_coefficients_and_their_covariance_are_scipys(intercept, relative, point
     law = lambda x, a, b, *c: (a * x**2 + b * SCALE * x + sum(c)) / PEAK
     expected, covariance = curve_fit(law, x, y, [1.0] * (2 + intercept), sigma=y if relative else None)
     found = calibrate(x, y, PEAK, SCALE, intercept, relative)
-    np.testing.assert_allclose([found.cost.alpha, found.cost.beta, found.cost.base_flop][: 2 + intercept], expected,
-                               rtol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(
+        [found.cost.alpha, found.cost.beta, found.cost.base_flop][: 2 + intercept], expected, rtol=1e-5
+    )
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-4)
     np.testing.assert_allclose(found.residual_s, y - law(x, *expected), atol=1e-6)
     squares = ((y - law(x, *expected)) ** 2).sum(), ((y - y.mean()) ** 2).sum()

@@ -21,9 +21,16 @@ from dmodels.models.traffic import LEVELS, requests_between
 
 H100 = GPU(79.18 * 2**30, 3.35e12, 989e12, 1979e12, 0.0, 450e9, 50e9)
 LLAMA_70B = Model(
-    80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=1.2e10, dense_params=5.64e10, head_params=1.05e9,
+    80,
+    8,
+    128,
+    hidden_size=8192,
+    n_q_heads=64,
+    attention_params=1.2e10,
+    dense_params=5.64e10,
+    head_params=1.05e9,
     embedding_params=1.05e9,
-)  # fmt: skip
+)
 RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
 requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected

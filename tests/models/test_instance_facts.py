@@ -70,8 +70,20 @@ class Power(NamedTuple):
         return 100.0 + 0.0 * slots, jnp.asarray(False)
 
 
-MIXED = Requests(1.0, 900.0, 700.0, 9e5, 2.5e9, 200.0, 0.6, 1000.0, np.linspace(50.0, 2500.0, 11),
-                 np.linspace(5.0, 900.0, 11), np.geomspace(3.0, 800.0, 10), 4000.0)  # fmt: skip
+MIXED = Requests(
+    1.0,
+    900.0,
+    700.0,
+    9e5,
+    2.5e9,
+    200.0,
+    0.6,
+    1000.0,
+    np.linspace(50.0, 2500.0, 11),
+    np.linspace(5.0, 900.0, 11),
+    np.geomspace(3.0, 800.0, 10),
+    4000.0,
+)
 PREFILL = MIXED.replace(output_tokens=0.0, output_scv=0.0, output_edge_tokens=np.zeros(11), gap_tokens=np.full(10, 1e9))
 DECODE = MIXED.replace(prefill_tokens=0.0, prefill_square=0.0, prefill_cube=0.0, prefill_edge_tokens=np.zeros(11))
 
@@ -117,8 +129,9 @@ def by_hand(law, r, rate, slots_count, q=0.99, prompt_s=0.0, transfer=0.0, slow_
         mate = (law.times(crowd)[0] - mine) / (crowd - seen) if crowd > seen else 0.0
     lives = inertia * r.gap_tokens / (r.gap_tokens @ GAP_WEIGHTS)
     crowding = (r.gap_tokens * mate * (crowd - seen) / 3) ** 2 / (1 + lives / 3)
-    tpot = tail_of_stalls(q, mine - mate * seen, stalled + mate * seen * r.gap_tokens, spread + crowding, r.gap_tokens,
-                          GAP_WEIGHTS)  # fmt: skip
+    tpot = tail_of_stalls(
+        q, mine - mate * seen, stalled + mate * seen * r.gap_tokens, spread + crowding, r.gap_tokens, GAP_WEIGHTS
+    )
     token = mine / (1 - rho)
     whole = fixed + per_token * prompt + backlog + token * r.output_edge_tokens
     ttft, e2e = (float(tail_of_sum(q, chance, wait, np.asarray(edges), LEVELS)) for edges in (own, whole))
@@ -151,8 +164,16 @@ def test_the_steady_state_of_an_instance(case):
     q, *others = rest or [0.99]
     found = operate(law, r, rate, slots, SLO(percentile=q), Engine(), *others)
     assert int(found.flags) == 0
-    got = [found.decode_count, found.prefill_busy_frac, found.wait_s, found.ttft_s, found.ttft_mean_s, found.tpot_s,
-           found.tpot_mean_s, found.e2e_s]  # fmt: skip
+    got = [
+        found.decode_count,
+        found.prefill_busy_frac,
+        found.wait_s,
+        found.ttft_s,
+        found.ttft_mean_s,
+        found.tpot_s,
+        found.tpot_mean_s,
+        found.e2e_s,
+    ]
     assert [float(v) for v in got] == pytest.approx(by_hand(law, r, rate, slots, q, *others), rel=1e-9)
     assert float(found.tokens_per_s) == pytest.approx(rate * float(r.output_tokens))
     dp = others[3] if len(others) > 3 else 1.0
@@ -197,8 +218,17 @@ def test_without_arrivals_one_request_would_find_nobody():
     assert (float(found.decode_count), float(found.wait_s), int(found.flags)) == (0.0, 0.0, 0)
     assert float(found.ttft_mean_s) == pytest.approx(1.5 * 8e-3 + 0.03 + 8e-3 * 700 / 8192)
     assert float(found.tpot_mean_s) == pytest.approx(8.2e-3)
-    assert float(found.ttft_s) == pytest.approx(float(tail_of_sum(0.99, 0.0, 0.0, 8e-3 * (1 + LEVELS) + (
-        0.03 / 700 + 8e-3 / 8192) * np.asarray(MIXED.prefill_edge_tokens), LEVELS)))  # fmt: skip
+    assert float(found.ttft_s) == pytest.approx(
+        float(
+            tail_of_sum(
+                0.99,
+                0.0,
+                0.0,
+                8e-3 * (1 + LEVELS) + (0.03 / 700 + 8e-3 / 8192) * np.asarray(MIXED.prefill_edge_tokens),
+                LEVELS,
+            )
+        )
+    )
 
 
 # The tables.
@@ -248,9 +278,12 @@ def test_arrivals_that_fill_the_slots_to_the_digit_are_not_too_many():
 
 
 HEAVY = Roofline(
-    Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14), Parallel(2.0, 1.0, 1.0),
-    MIXED, Efficiency(),
-)  # fmt: skip
+    Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32),
+    GPU(8e10, 2e12, 3e14),
+    Parallel(2.0, 1.0, 1.0),
+    MIXED,
+    Efficiency(),
+)
 
 
 def test_a_roofline_adds_a_prompt_to_a_step():

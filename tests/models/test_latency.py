@@ -25,16 +25,50 @@ from dmodels.models.latency import (
 )
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
-LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
-                  dense_params=80 * 3 * 8192 * 28672, head_params=8192 * 128256)  # fmt: skip
-MOE = Model(61, hidden_size=7168, n_q_heads=128, n_mla_layers=61, kv_lora_rank=512, qk_rope_head_dim=64,
-            qk_nope_head_dim=128, v_head_dim=128, attention_params=11.4e9, dense_params=3.7e9, n_moe_layers=58,
-            expert_params=3 * 7168 * 2048, n_experts=256, n_active_experts=8, head_params=0.93e9,
-            expert_dtype_bytes=1.0)  # fmt: skip
+LLAMA_70B = Model(
+    80,
+    8,
+    128,
+    hidden_size=8192,
+    n_q_heads=64,
+    attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
+    dense_params=80 * 3 * 8192 * 28672,
+    head_params=8192 * 128256,
+)
+MOE = Model(
+    61,
+    hidden_size=7168,
+    n_q_heads=128,
+    n_mla_layers=61,
+    kv_lora_rank=512,
+    qk_rope_head_dim=64,
+    qk_nope_head_dim=128,
+    v_head_dim=128,
+    attention_params=11.4e9,
+    dense_params=3.7e9,
+    n_moe_layers=58,
+    expert_params=3 * 7168 * 2048,
+    n_experts=256,
+    n_active_experts=8,
+    head_params=0.93e9,
+    expert_dtype_bytes=1.0,
+)
 #: Nothing lost anywhere: what the data sheet allows.
-IDEAL = Efficiency(hbm_frac=1.0, kv_frac=1.0, flop_frac=1.0, attention_flop_frac=1.0, link_frac=1.0, hop_us=0.0,
-                   layer_us=0.0, moe_layer_us=0.0, request_us=0.0, routing_spread_frac=1.0, expert_imbalance=1.0,
-                   prefill_layer_us=0.0, prompt_ms=0.0)  # fmt: skip
+IDEAL = Efficiency(
+    hbm_frac=1.0,
+    kv_frac=1.0,
+    flop_frac=1.0,
+    attention_flop_frac=1.0,
+    link_frac=1.0,
+    hop_us=0.0,
+    layer_us=0.0,
+    moe_layer_us=0.0,
+    request_us=0.0,
+    routing_spread_frac=1.0,
+    expert_imbalance=1.0,
+    prefill_layer_us=0.0,
+    prompt_ms=0.0,
+)
 
 
 def test_one_token_of_a_70b_model_takes_the_time_to_read_its_weights():
@@ -116,9 +150,14 @@ def test_speculation_yields_what_the_geometric_series_says():
 
 
 @pytest.mark.parametrize("model", [LLAMA_70B, MOE], ids=["dense", "mixture"])
-@given(batch=st.floats(1, 2000), context=st.floats(1, 1e5), more=st.floats(1.0, 8.0),
-       tp=st.sampled_from([1.0, 8.0, 16.0]), dp=st.sampled_from([1.0, 8.0]),
-       prompt=st.sampled_from([0.0, 500.0]))  # fmt: skip
+@given(
+    batch=st.floats(1, 2000),
+    context=st.floats(1, 1e5),
+    more=st.floats(1.0, 8.0),
+    tp=st.sampled_from([1.0, 8.0, 16.0]),
+    dp=st.sampled_from([1.0, 8.0]),
+    prompt=st.sampled_from([0.0, 500.0]),
+)
 def test_the_step_is_monotone_where_physics_is(model, batch, context, more, tp, dp, prompt):
     layout = Parallel(tp, 1.0, dp, tp * dp)
     base = _iterate(model, H200, layout, batch, context, prompt)
@@ -128,8 +167,13 @@ def test_the_step_is_monotone_where_physics_is(model, batch, context, more, tp, 
     assert _iterate(model, H200, layout, batch, context * more, prompt) >= slack
     if prompt:
         assert _iterate(model, H200, layout, batch, context, prompt * more) >= slack
-    for field in ("hbm_bytes_per_s", "peak_flop_per_s", "peak_fp8_flop_per_s", "nvlink_bytes_per_s_oneway",
-                  "nic_bytes_per_s_per_gpu_oneway"):  # fmt: skip
+    for field in (
+        "hbm_bytes_per_s",
+        "peak_flop_per_s",
+        "peak_fp8_flop_per_s",
+        "nvlink_bytes_per_s_oneway",
+        "nic_bytes_per_s_per_gpu_oneway",
+    ):
         faster = H200.replace(**{field: getattr(H200, field) * more})
         assert _iterate(model, faster, layout, batch, context, prompt) <= base * (1.0 + 1e-12)
 

@@ -35,8 +35,9 @@ def test_a_latent_layer_reads_1152_bytes_a_token_in_bf16():
 
 def test_a_window_bounds_what_attention_computes():
     """Two query heads of 64; a full layer attends to 1,000 tokens, a sliding one to 100, for 4 x 64 FLOPs each."""
-    model = Model(2, 1, 64, n_q_heads=2, n_sliding_layers=1, sliding_window_tokens=100, sliding_kv_heads=1,
-                  sliding_head_dim=64)  # fmt: skip
+    model = Model(
+        2, 1, 64, n_q_heads=2, n_sliding_layers=1, sliding_window_tokens=100, sliding_kv_heads=1, sliding_head_dim=64
+    )
     for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
         assert float(flop(model, 1000.0)) == pytest.approx(2 * 4 * 64 * 1100)
         assert float(flop(model, 10.0, 2.0)) == pytest.approx(4 * 64 * 20)

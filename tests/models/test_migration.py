@@ -76,8 +76,13 @@ def test_sharing_a_link_costs_serving_one_plus_k():
 
 
 @settings(max_examples=80)
-@given(kappa=st.floats(0.01, 10), beta=st.floats(0, 5), alpha=st.one_of(st.just(0.0), st.floats(1e-4, 1)),
-       base=st.floats(0, 3), fixed=st.floats(0, 3))  # fmt: skip
+@given(
+    kappa=st.floats(0.01, 10),
+    beta=st.floats(0, 5),
+    alpha=st.one_of(st.just(0.0), st.floats(1e-4, 1)),
+    base=st.floats(0, 3),
+    fixed=st.floats(0, 3),
+)
 def test_break_even_is_where_moving_starts_to_win(kappa, beta, alpha, base, fixed):
     at = float(mig.break_even_tokens(kappa, 1.0, beta, alpha, base, fixed))
     move = lambda l: fixed + kappa * l

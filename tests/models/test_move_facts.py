@@ -67,8 +67,9 @@ def test_a_transfer_in_gigabytes_and_one_of_nothing():
 
 
 def test_a_payload_that_fills_the_free_memory_fits():
-    flags = [int(transfer.post_prefill_latency(1.0, 1.0, free_bytes=free, reserve_bytes=0.5).flags)
-             for free in (1.5, 1.499)]  # fmt: skip
+    flags = [
+        int(transfer.post_prefill_latency(1.0, 1.0, free_bytes=free, reserve_bytes=0.5).flags) for free in (1.5, 1.499)
+    ]
     assert flags == [0, Flag.NO_FIT]
 
 

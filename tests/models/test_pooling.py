@@ -25,8 +25,16 @@ unit = st.floats(0.0, 1.0)
 def test_the_papers_table_2_from_its_cdf():
     w = workload("azure-paper")
     everything, (short, _) = whole(w), split(w, 8192.0)
-    s = split_savings(short.request_frac, short.work_frac, everything.iterations_count, 128.0, 16.0, 1000.0, ENGINE,
-                      Headroom(**pooling.PAPER_HEADROOM))  # fmt: skip
+    s = split_savings(
+        short.request_frac,
+        short.work_frac,
+        everything.iterations_count,
+        128.0,
+        16.0,
+        1000.0,
+        ENGINE,
+        Headroom(**pooling.PAPER_HEADROOM),
+    )
     assert [float(x) for x in (s.homo_instances_count, *s[5:7])] == [361, 72, 229]
     assert round(100 * float(s.realized_frac), 1) == 16.6
 

@@ -17,10 +17,26 @@ from dmodels.models.latency import serving as latency_serving
 pytestmark = pytest.mark.usefixtures("op_by_op")
 
 MODEL = Model(
-    32, 8, 128, hidden_size=4096, n_q_heads=32, attention_params=2e9, dense_params=3e9, n_moe_layers=10, n_experts=40,
-    n_active_experts=6, expert_params=3e7, head_params=5e8, embedding_params=4e8, dense_dtype_bytes=1.0,
-    expert_dtype_bytes=0.5, n_mla_layers=4, kv_lora_rank=512, qk_rope_head_dim=64, index_topk_tokens=700,
-)  # fmt: skip
+    32,
+    8,
+    128,
+    hidden_size=4096,
+    n_q_heads=32,
+    attention_params=2e9,
+    dense_params=3e9,
+    n_moe_layers=10,
+    n_experts=40,
+    n_active_experts=6,
+    expert_params=3e7,
+    head_params=5e8,
+    embedding_params=4e8,
+    dense_dtype_bytes=1.0,
+    expert_dtype_bytes=0.5,
+    n_mla_layers=4,
+    kv_lora_rank=512,
+    qk_rope_head_dim=64,
+    index_topk_tokens=700,
+)
 NODE = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11, nic_bytes_per_s_per_gpu_oneway=5e10)
 E = Efficiency(burst_frac=0.2, ahead_count=0.7)
 

@@ -15,12 +15,34 @@ pytestmark = pytest.mark.usefixtures("op_by_op")
 
 #: 2 full layers, 3 sliding, 4 latent, 3 linear, all but two with experts.
 HYBRID = Model(
-    12, 6, 64, n_sliding_layers=3, sliding_window_tokens=500, sliding_kv_heads=8, sliding_head_dim=32, n_mla_layers=4,
-    kv_lora_rank=512, qk_rope_head_dim=64, index_bytes_per_token=132, index_topk_tokens=700, n_linear_layers=3,
-    linear_state_bytes=1e5, hidden_size=4096, n_q_heads=48, qk_nope_head_dim=128, v_head_dim=96, attention_params=2e9,
-    dense_params=3e9, n_moe_layers=10, n_experts=40, n_active_experts=6, expert_params=3e7, head_params=5e8,
-    dense_dtype_bytes=1.0, expert_dtype_bytes=0.5,
-)  # fmt: skip
+    12,
+    6,
+    64,
+    n_sliding_layers=3,
+    sliding_window_tokens=500,
+    sliding_kv_heads=8,
+    sliding_head_dim=32,
+    n_mla_layers=4,
+    kv_lora_rank=512,
+    qk_rope_head_dim=64,
+    index_bytes_per_token=132,
+    index_topk_tokens=700,
+    n_linear_layers=3,
+    linear_state_bytes=1e5,
+    hidden_size=4096,
+    n_q_heads=48,
+    qk_nope_head_dim=128,
+    v_head_dim=96,
+    attention_params=2e9,
+    dense_params=3e9,
+    n_moe_layers=10,
+    n_experts=40,
+    n_active_experts=6,
+    expert_params=3e7,
+    head_params=5e8,
+    dense_dtype_bytes=1.0,
+    expert_dtype_bytes=0.5,
+)
 NODE = GPU(8e10, 2e12, 3e14, 6e14, 12e14, nvlink_bytes_per_s_oneway=4e11, nic_bytes_per_s_per_gpu_oneway=5e10)
 E = Efficiency(expert_imbalance=1.5)
 larger = lambda a, b: (a**4 + b**4) ** 0.25  # a roofline

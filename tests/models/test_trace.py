@@ -42,8 +42,12 @@ def test_azure_times_are_dates(file):
 
 
 def test_azure_2024_dates_carry_a_time_zone(file):
-    t = read_trace(file("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
-                        "2024-05-10 00:00:01.009930+00:00,2399,6\n"))  # fmt: skip
+    t = read_trace(
+        file(
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
+            "2024-05-10 00:00:01.009930+00:00,2399,6\n"
+        )
+    )
     assert t.time_s.tolist() == [0, pytest.approx(1.0)]
 
 
@@ -59,8 +63,10 @@ def test_burstgpt_failures_are_dropped_and_counted(file):
 
 
 def test_plain_csv_and_json_lines_say_the_same(file):
-    rows = [dict(zip(("time_s", "input_tokens", "output_tokens"), r, strict=True))
-            for r in ((0, 100, 10), (1.5, 200, 20), (4, 300, 30))]  # fmt: skip
+    rows = [
+        dict(zip(("time_s", "input_tokens", "output_tokens"), r, strict=True))
+        for r in ((0, 100, 10), (1.5, 200, 20), (4, 300, 30))
+    ]
     a, b = read_trace(file(PLAIN)), read_trace(file(_lines(rows), "t.jsonl"))
     for name in ("time_s", "input_tokens", "output_tokens"):
         assert getattr(a, name).tolist() == getattr(b, name).tolist()
@@ -132,19 +138,49 @@ fuzz = settings(max_examples=150, suppress_health_check=[HealthCheck.function_sc
 
 
 @fuzz
-@given(st.binary(max_size=200), st.sampled_from([b"", b"\x1f\x8b\x08", PLAIN.encode()[:34], AZURE.encode()[:42], b"{"]),
-       st.booleans())  # fmt: skip
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"\x1f\x8b\x08", PLAIN.encode()[:34], AZURE.encode()[:42], b"{"]),
+    st.booleans(),
+)
 def test_random_bytes_never_get_past_the_reader(file, tail, head, repair):
     _only_trace_errors(file(head + tail), repair)
 
 
-nasty = st.sampled_from(["", ",", '"', "\n", "\r", "\x00", "1e999", "-1", "NaN", "9" * 5000, "{", "}", "[" * 3000,
-                         "null", "true", "²", "١", "0x1", "2023-02-30 00:00:00", '{"a":1}', "\u2028"])  # fmt: skip
+nasty = st.sampled_from(
+    [
+        "",
+        ",",
+        '"',
+        "\n",
+        "\r",
+        "\x00",
+        "1e999",
+        "-1",
+        "NaN",
+        "9" * 5000,
+        "{",
+        "}",
+        "[" * 3000,
+        "null",
+        "true",
+        "²",
+        "١",
+        "0x1",
+        "2023-02-30 00:00:00",
+        '{"a":1}',
+        "\u2028",
+    ]
+)
 
 
 @fuzz
-@given(st.sampled_from([AZURE, BURST, PLAIN, _lines(MOONCAKE)]),
-       st.lists(st.tuples(st.integers(0, 300), nasty), max_size=3), st.integers(0, 400), st.booleans())  # fmt: skip
+@given(
+    st.sampled_from([AZURE, BURST, PLAIN, _lines(MOONCAKE)]),
+    st.lists(st.tuples(st.integers(0, 300), nasty), max_size=3),
+    st.integers(0, 400),
+    st.booleans(),
+)
 def test_mutated_lines_never_get_past_the_reader(file, text, edits, cut, repair):
     for at, piece in edits:
         text = text[:at] + piece + text[at + len(piece) % 7 :]
@@ -152,8 +188,9 @@ def test_mutated_lines_never_get_past_the_reader(file, text, edits, cut, repair)
 
 
 def test_prefix_hits_are_leading_blocks(file):
-    t = read_trace(file(_lines([*MOONCAKE, {"timestamp": 4000, "input_length": 1100, "output_length": 1,
-                                            "hash_ids": [0, 1, 2]}])))  # fmt: skip
+    t = read_trace(
+        file(_lines([*MOONCAKE, {"timestamp": 4000, "input_length": 1100, "output_length": 1, "hash_ids": [0, 1, 2]}]))
+    )
     assert prefix_hits(t).tolist() == [0, 1024, 1099]  # at least one token is computed
     assert prefix_hits(t, 0).tolist() == [0, 0, 0]
     assert prefix_hits(t, 3).tolist() == [0, 1024, 1024]  # block 2 was the least recently used when 7 came

@@ -94,10 +94,12 @@ def test_no_reading_within_the_error_costs_more_than_the_worst_regret(a, u, d, e
     assert (regret <= worst + 1e-9).all()
     best = true.argmin(-1)
     rows = np.arange(16)
-    bound = np.stack([
-        np.asarray(tr.stale_regret_bound_s(a[rows, best], a[:, k], 1 - u[rows, best], 1 - u[:, k], error))
-        for k in range(4)
-    ])  # fmt: skip
+    bound = np.stack(
+        [
+            np.asarray(tr.stale_regret_bound_s(a[rows, best], a[:, k], 1 - u[rows, best], 1 - u[:, k], error))
+            for k in range(4)
+        ]
+    )
     assert (worst <= bound.max(0) + 1e-9).all()
 
 

@@ -44,8 +44,9 @@ def test_mean_iterations_are_exact(cdf):
     from math import erf, sqrt
 
     chunk = 16
-    mean, std, low, high = (float(x) for x in (cdf.share_mean_frac, cdf.share_std_frac, cdf.share_low_frac,
-                                               cdf.share_high_frac))  # fmt: skip
+    mean, std, low, high = (
+        float(x) for x in (cdf.share_mean_frac, cdf.share_std_frac, cdf.share_low_frac, cdf.share_high_frac)
+    )
 
     def reaches(share):  # P(f >= share)
         if share <= low or share > high:
@@ -86,14 +87,18 @@ def test_classes_are_conditional_sums():
     p = w.weight_frac * inside / (w.weight_frac * inside).sum()
     work = iterations(w.prefill_tokens, w.output_tokens)
     expected = {
-        "request_frac": (w.weight_frac * inside).sum(), "input_tokens": p @ w.input_tokens,
-        "work_frac": (w.weight_frac * inside) @ work / (w.weight_frac @ work), "iterations_count": p @ work,
-        "prefill_square": p @ w.prefill_tokens**2, "prefill_output": p @ (w.prefill_tokens * w.output_tokens),
-        "iterations_square": p @ work**2, "max_total_tokens": w.total_tokens[inside].max(),
+        "request_frac": (w.weight_frac * inside).sum(),
+        "input_tokens": p @ w.input_tokens,
+        "work_frac": (w.weight_frac * inside) @ work / (w.weight_frac @ work),
+        "iterations_count": p @ work,
+        "prefill_square": p @ w.prefill_tokens**2,
+        "prefill_output": p @ (w.prefill_tokens * w.output_tokens),
+        "iterations_square": p @ work**2,
+        "max_total_tokens": w.total_tokens[inside].max(),
         "input_p90_tokens": np.quantile(w.input_tokens, 0.9, method="inverted_cdf", weights=p),
         "prefill_p99_tokens": np.quantile(w.prefill_tokens, 0.99, method="inverted_cdf", weights=p),
         "output_p50_tokens": np.quantile(w.output_tokens, 0.5, method="inverted_cdf", weights=p),
-    }  # fmt: skip
+    }
     for name, value in expected.items():
         assert float(getattr(c, name)) == pytest.approx(value, rel=1e-12), name
 
@@ -145,8 +150,11 @@ def test_compression_keeps_means_maximum_and_nearly_the_rest():
 
 
 def test_bundled_tables_have_the_means_of_the_raw_traces(shared_data):
-    for name, file in (("azure-conv", "azure_2023_conv.csv"), ("azure-code", "azure_2023_code.csv"),
-                       ("mooncake", "mooncake_conversation.jsonl")):  # fmt: skip
+    for name, file in (
+        ("azure-conv", "azure_2023_conv.csv"),
+        ("azure-code", "azure_2023_code.csv"),
+        ("mooncake", "mooncake_conversation.jsonl"),
+    ):
         raw, table = Workload.from_trace(read_trace(shared_data / file)), workload(name)
         for field in ("mean_input_tokens", "mean_output_tokens", "rate_rps", "arrival_cv"):
             assert float(getattr(table, field)) == pytest.approx(float(getattr(raw, field)), rel=1e-8)

@@ -42,9 +42,8 @@ def simulate(
 ) -> Served:
     """The answers of `batching.simulate`, with the law as a function of (requests in flight, tokens processed)."""
     everyone = [
-        _Request(i, float(a), int(p), int(c), int(o))
-        for i, (a, p, o, c) in enumerate(zip(*requests, strict=True))
-    ]  # fmt: skip
+        _Request(i, float(a), int(p), int(c), int(o)) for i, (a, p, o, c) in enumerate(zip(*requests, strict=True))
+    ]
     coming, queue, active = deque(everyone), deque(), []
     free = kv.blocks if kv else 0
     now = 0.0
@@ -138,6 +137,10 @@ def simulate(
         return np.array([r.times[name] for r in everyone], np.float64)
 
     return Served(
-        requests.arrival_s, column("admitted"), column("first"), column("end"), requests.output_tokens,
+        requests.arrival_s,
+        column("admitted"),
+        column("first"),
+        column("end"),
+        requests.output_tokens,
         np.array([r.preemptions for r in everyone], np.int64) if kv else None,
-    )  # fmt: skip
+    )

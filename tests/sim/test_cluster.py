@@ -100,8 +100,10 @@ def test_moving_sequences_makes_room_for_large_ones():
     prompt, output = np.where(large, 4000, 300), np.where(large, 50, 400)
     arrival = np.cumsum(rng.exponential(0.35, n))
     cluster = Cluster(4, 4, kv_blocks=400.0)
-    runs = [simulate(arrival, prompt, output, 1e-5 * prompt, cluster, Control(flow=Flow.NONE, theta_frag=t))
-            for t in (0.0, 0.9)]  # fmt: skip
+    runs = [
+        simulate(arrival, prompt, output, 1e-5 * prompt, cluster, Control(flow=Flow.NONE, theta_frag=t))
+        for t in (0.0, 0.9)
+    ]
     waits = [(r.end_s - r.first_token_s)[large].mean() for r in runs]
     assert runs[0].moved_blocks == 0 and runs[1].moved_blocks > 0 and waits[1] < waits[0]
 

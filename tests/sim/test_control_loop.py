@@ -81,8 +81,9 @@ class Switch(NamedTuple):
 
 def test_the_policy_can_change_while_running():
     requests = burst()
-    switched, _ = control_loop.simulate(fleet.start(*requests, POOL, Policy.ROUND_ROBIN),
-                                        lambda s, w: (s, Switch(Policy.JSQ)), None, 5.0, 10.0)  # fmt: skip
+    switched, _ = control_loop.simulate(
+        fleet.start(*requests, POOL, Policy.ROUND_ROBIN), lambda s, w: (s, Switch(Policy.JSQ)), None, 5.0, 10.0
+    )
     early = requests[0] < 5.0
     turns = fleet.simulate(*requests, POOL, Policy.ROUND_ROBIN)
     np.testing.assert_array_equal(switched.instance[early], turns.instance[early])

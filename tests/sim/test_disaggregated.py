@@ -85,7 +85,13 @@ def test_a_signal_that_cannot_see_the_queue_lets_it_diverge():
 
 @pytest.mark.parametrize("change", [{"workers": 0}, {"prefill_s": 0.0}, {"transfer_s": -1.0}])
 def test_bad_input_is_refused(change):
-    good = {"arrival_s": [0.0], "input_tokens": 10, "output_tokens": 5, "prefill_s": 0.1, "workers": 1,
-            "decoders": POOL}  # fmt: skip
+    good = {
+        "arrival_s": [0.0],
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "prefill_s": 0.1,
+        "workers": 1,
+        "decoders": POOL,
+    }
     with pytest.raises(InputError, match=next(iter(change))):
         disaggregated.simulate(**(good | change))

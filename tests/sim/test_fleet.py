@@ -51,8 +51,10 @@ def test_each_instance_serves_its_own_requests_as_if_alone(policy):
 def test_instances_apart_and_the_common_loop_agree(policy):
     requests = traffic(2000, 32.0)
     never = Event(1e9, Change.SLOW, 0, 2.0)  # forces the common loop
-    same(fleet.simulate(*requests, POOL, policy, key=KEY),
-         fleet.simulate(*requests, POOL, policy, key=KEY, events=[never]))  # fmt: skip
+    same(
+        fleet.simulate(*requests, POOL, policy, key=KEY),
+        fleet.simulate(*requests, POOL, policy, key=KEY, events=[never]),
+    )
 
 
 def test_shortest_queue_picks_the_fewest_requests_at_every_arrival():

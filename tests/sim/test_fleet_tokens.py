@@ -34,8 +34,9 @@ def test_a_fleet_of_one_steps_like_an_instance(prefill, emits):
     arrival, prompt, output = traffic(500, 4.0, most=80)
     cached = prompt // 3
     pool = Pool(1, SLOTS, LAW, prefill=prefill, emits=emits)
-    slow = stepwise.simulate(Requests.checked(arrival, prompt, output, cached), seconds, SLOTS, prefill=prefill,
-                             emits=emits)  # fmt: skip
+    slow = stepwise.simulate(
+        Requests.checked(arrival, prompt, output, cached), seconds, SLOTS, prefill=prefill, emits=emits
+    )
     same(fleet.simulate(arrival, prompt, output, pool, cached_tokens=cached), slow)
 
 

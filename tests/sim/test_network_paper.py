@@ -79,8 +79,9 @@ def test_windows_keep_rate_lengths_and_bounds(trace):
 
 
 def test_poisson_draws_only_prompts_in_bounds_at_the_asked_rate():
-    cut = poisson(np.array([100.0, 2000.0, 5000.0]), np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.25]), RAG, 50.0,
-                  100.0, 12)  # fmt: skip
+    cut = poisson(
+        np.array([100.0, 2000.0, 5000.0]), np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.25]), RAG, 50.0, 100.0, 12
+    )
     assert set(np.unique(cut.input_tokens)) == {2000.0, 5000.0}
     assert len(cut.arrival_s) == pytest.approx(5000, abs=300)
     assert (cut.input_tokens == 2000).mean() == pytest.approx(0.5, abs=0.05)

@@ -23,8 +23,16 @@ def test_lanes_agree_with_single_instances(prefill):
     emits = prefill == Prefill.SHARED
     many = scan.simulate(arrival, prompt, output, law, slots, prefill=prefill, emits=emits, cached_tokens=prompt // 2)
     for b in range(3):
-        one = batching.simulate(arrival[b], prompt[b], output[b], law[b, : slots[b] + 1], slots[b], prefill=prefill,
-                                emits=emits, cached_tokens=prompt[b] // 2)  # fmt: skip
+        one = batching.simulate(
+            arrival[b],
+            prompt[b],
+            output[b],
+            law[b, : slots[b] + 1],
+            slots[b],
+            prefill=prefill,
+            emits=emits,
+            cached_tokens=prompt[b] // 2,
+        )
         for name in ("admitted_s", "first_token_s", "end_s"):
             np.testing.assert_allclose(getattr(many, name)[b], getattr(one, name), rtol=0, atol=1e-9, err_msg=name)
 

@@ -14,9 +14,15 @@ from dmodels.core.flags import Flag
 from dmodels.solvers.fair_shares import drf, envy, fisher_market, nash_bargaining
 
 amounts = st.one_of(st.just(0.0), st.floats(0.01, 10.0))
-economies = st.tuples(st.integers(1, 5), st.integers(1, 4)).flatmap(
-    lambda size: st.tuples(arrays(float, size, elements=amounts), arrays(float, size[1], elements=st.floats(0.5, 50)))
-).filter(lambda pair: (pair[0].max(axis=1) > 0).all())  # fmt: skip
+economies = (
+    st.tuples(st.integers(1, 5), st.integers(1, 4))
+    .flatmap(
+        lambda size: st.tuples(
+            arrays(float, size, elements=amounts), arrays(float, size[1], elements=st.floats(0.5, 50))
+        )
+    )
+    .filter(lambda pair: (pair[0].max(axis=1) > 0).all())
+)
 
 
 def tasks_of(demand, bundle):
@@ -63,9 +69,11 @@ def test_no_lie_about_demands_pays_under_dominant_resource_fairness(economy, lia
         assert tasks_of(demands[liar], told) <= honest * (1 + 1e-9) + 1e-12
 
 
-markets = st.tuples(st.integers(2, 4), st.integers(2, 4)).flatmap(
-    lambda size: arrays(float, size, elements=st.one_of(st.just(0.0), st.floats(0.1, 10.0)))
-).filter(lambda v: (v.max(axis=1) > 0).all() and (v.max(axis=0) > 0).all())  # fmt: skip
+markets = (
+    st.tuples(st.integers(2, 4), st.integers(2, 4))
+    .flatmap(lambda size: arrays(float, size, elements=st.one_of(st.just(0.0), st.floats(0.1, 10.0))))
+    .filter(lambda v: (v.max(axis=1) > 0).all() and (v.max(axis=0) > 0).all())
+)
 
 
 @settings(max_examples=20)
@@ -83,8 +91,11 @@ def test_the_market_with_equal_budgets_is_fair_and_efficient(values):
     for i in range(1, n):
         others[i - 1, i * m : (i + 1) * m] = -values[i]
     whole = np.tile(np.eye(m), n)
-    best = linprog(-np.concatenate([values[0], np.zeros((n - 1) * m)]), np.vstack([others, whole]),
-                   np.concatenate([-u[1:] * (1 - 1e-6), np.ones(m)]))  # fmt: skip
+    best = linprog(
+        -np.concatenate([values[0], np.zeros((n - 1) * m)]),
+        np.vstack([others, whole]),
+        np.concatenate([-u[1:] * (1 - 1e-6), np.ones(m)]),
+    )
     assert -best.fun <= u[0] + 1e-4 * scale[0]
 
 

@@ -41,8 +41,12 @@ TRACE = conversations()
 
 
 def tiers(hbm=4.0, dram=10.0, ssd=20.0, **last):
-    return [Tier("HBM", hbm * GIB, 13.4e12, 0.0, 375.0), Tier("DRAM", dram * GIB, 50e9, 2e-5, 5.0),
-            Tier("SSD", ssd * GIB, 6e9, 1e-4, 0.12), *([Tier("remote", np.inf, **last)] if last else [])]  # fmt: skip
+    return [
+        Tier("HBM", hbm * GIB, 13.4e12, 0.0, 375.0),
+        Tier("DRAM", dram * GIB, 50e9, 2e-5, 5.0),
+        Tier("SSD", ssd * GIB, 6e9, 1e-4, 0.12),
+        *([Tier("remote", np.inf, **last)] if last else []),
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -63,8 +63,16 @@ def mixture(s: Shape) -> list[Part]:
 
 def _routing_bias(s: Shape) -> bool:
     """A learnt offset per expert (loss-free balancing)."""
-    known = ("deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa",
-             "nemotron_h")  # fmt: skip
+    known = (
+        "deepseek_v3",
+        "deepseek_v32",
+        "kimi_k2",
+        "kimi_k25",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "glm_moe_dsa",
+        "nemotron_h",
+    )
     if s.family == "minimax_m2":
         return s.f.flag("use_routing_bias", True)
     return s.family in known or s.f.text("topk_method") == "noaux_tc"

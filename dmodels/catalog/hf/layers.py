@@ -26,9 +26,15 @@ MIXERS = {
 }
 #: A letter of `hybrid_override_pattern`, a word of `layers_block_type` -> (mixer, feed-forward block).
 BLOCKS = {
-    "M": ("linear", "none"), "*": ("full", "none"), "-": ("none", "dense"), "E": ("none", "moe"),
-    "mamba": ("linear", "none"), "attention": ("full", "none"), "mlp": ("none", "dense"), "moe": ("none", "moe"),
-}  # fmt: skip
+    "M": ("linear", "none"),
+    "*": ("full", "none"),
+    "-": ("none", "dense"),
+    "E": ("none", "moe"),
+    "mamba": ("linear", "none"),
+    "attention": ("full", "none"),
+    "mlp": ("none", "dense"),
+    "moe": ("none", "moe"),
+}
 
 
 class Layer(NamedTuple):

@@ -13,11 +13,32 @@ from dmodels.core.precision import FORMAT_BYTES
 from .fields import Fields
 
 #: `quant_algo` of TensorRT Model Optimizer -> format.
-ALGORITHMS = {"FP8": "fp8", "FP8_PB_WO": "fp8_block", "FP8_PER_CHANNEL_PER_TOKEN": "fp8", "NVFP4": "fp4",
-              "W4A8_NVFP4_FP8": "fp4", "W4A16_AWQ": "int4", "W4A8_AWQ": "int4", "INT4_AWQ": "int4",
-              "W8A8_SQ_PER_CHANNEL": "int8", "W8A16": "int8", "MXFP4": "mxfp4", "W4A8_MXFP4_FP8": "mxfp4"}  # fmt: skip
-METHODS = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp4", "nvfp4", "mxfp4", "awq", "gptq", "compressed-tensors",
-           "bitsandbytes")  # fmt: skip
+ALGORITHMS = {
+    "FP8": "fp8",
+    "FP8_PB_WO": "fp8_block",
+    "FP8_PER_CHANNEL_PER_TOKEN": "fp8",
+    "NVFP4": "fp4",
+    "W4A8_NVFP4_FP8": "fp4",
+    "W4A16_AWQ": "int4",
+    "W4A8_AWQ": "int4",
+    "INT4_AWQ": "int4",
+    "W8A8_SQ_PER_CHANNEL": "int8",
+    "W8A16": "int8",
+    "MXFP4": "mxfp4",
+    "W4A8_MXFP4_FP8": "mxfp4",
+}
+METHODS = (
+    "fp8",
+    "fbgemm_fp8",
+    "modelopt",
+    "modelopt_fp4",
+    "nvfp4",
+    "mxfp4",
+    "awq",
+    "gptq",
+    "compressed-tensors",
+    "bitsandbytes",
+)
 
 
 class Quantization(NamedTuple):

@@ -28,10 +28,20 @@ from .shape import Part, Shape, linear_sizes
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma": {"head_dim": 256, "tie_word_embeddings": True},
     "gemma2": {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096, "sliding_window_pattern": 2},
-    "gemma3": {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096, "sliding_window_pattern": 6,
-               "vocab_size": 262208},
-    "gemma4": {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 512, "sliding_window_pattern": 6,
-               "vocab_size": 262144},
+    "gemma3": {
+        "head_dim": 256,
+        "tie_word_embeddings": True,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+        "vocab_size": 262208,
+    },
+    "gemma4": {
+        "head_dim": 256,
+        "tie_word_embeddings": True,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+        "vocab_size": 262144,
+    },
     "cohere": {"tie_word_embeddings": True},
     "cohere2": {"tie_word_embeddings": True, "sliding_window_pattern": 4},
     "gpt2": {"tie_word_embeddings": True},
@@ -42,7 +52,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen3_5": {"full_attention_interval": 4},
     "deepseek_v32": {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128},
     "glm_moe_dsa": {"index_topk": 2048, "index_n_heads": 32, "index_head_dim": 128},
-}  # fmt: skip
+}
 
 #: Bytes per parameter as served; engines load float32 checkpoints in half precision.
 DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "float32": 2.0, "half": 2.0, "auto": 2.0,

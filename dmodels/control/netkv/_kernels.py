@@ -49,9 +49,24 @@ def candidate_cost(
 
 @kernel
 def choose_one(
-    policy, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier, pace, latency, to_rate, to_count,
-    base_s, slope_s, max_batch, cache_weight, start,
-):  # fmt: skip
+    policy,
+    kv_bytes,
+    hit_frac,
+    free_bytes,
+    reserve_bytes,
+    queued,
+    batch,
+    tier,
+    pace,
+    latency,
+    to_rate,
+    to_count,
+    base_s,
+    slope_s,
+    max_batch,
+    cache_weight,
+    start,
+):
     """(index, cost) of the cheapest candidate with room, the first from `start` among equals; (-1, inf) if none."""
     count = hit_frac.shape[0]
     best, least, to_pace = -1, np.inf, 1.0 / to_rate
@@ -65,9 +80,19 @@ def choose_one(
             return j, 0.0
         t = tier[j]
         cost = candidate_cost(
-            policy, kv_bytes, hit_frac[j], queued[j], batch[j], pace[t], latency[t], (to_count[j] + 1.0) * to_pace,
-            base_s, slope_s, max_batch, cache_weight,
-        )  # fmt: skip
+            policy,
+            kv_bytes,
+            hit_frac[j],
+            queued[j],
+            batch[j],
+            pace[t],
+            latency[t],
+            (to_count[j] + 1.0) * to_pace,
+            base_s,
+            slope_s,
+            max_batch,
+            cache_weight,
+        )
         if cost < least:
             best, least = j, cost
     return best, least
@@ -75,9 +100,29 @@ def choose_one(
 
 @kernel
 def choose_many(
-    policy, source, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier_map, bandwidth, latency,
-    congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,
-):  # fmt: skip
+    policy,
+    source,
+    kv_bytes,
+    hit_frac,
+    free_bytes,
+    reserve_bytes,
+    queued,
+    batch,
+    tier_map,
+    bandwidth,
+    latency,
+    congestion,
+    in_flight,
+    to_rate,
+    to_count,
+    base_s,
+    slope_s,
+    max_batch,
+    max_in_flight,
+    cache_weight,
+    index,
+    cost,
+):
     """`choose_one` for each request on its own row of the state; a state with one row is shared by all."""
     pace = np.empty(tier_map.shape[:1] + bandwidth.shape)
     for p in range(pace.shape[0]):
@@ -87,16 +132,51 @@ def choose_many(
         s = r if queued.shape[0] > 1 else 0
         start = r % hit_frac.shape[1] if policy == ROUND_ROBIN else 0
         index[r], cost[r] = choose_one(
-            policy, kv_bytes[r], hit_frac[h], free_bytes[s], reserve_bytes, queued[s], batch[s], tier_map[source[r]],
-            pace[source[r]], latency, to_rate, to_count[s], base_s, slope_s, max_batch, cache_weight, start,
-        )  # fmt: skip
+            policy,
+            kv_bytes[r],
+            hit_frac[h],
+            free_bytes[s],
+            reserve_bytes,
+            queued[s],
+            batch[s],
+            tier_map[source[r]],
+            pace[source[r]],
+            latency,
+            to_rate,
+            to_count[s],
+            base_s,
+            slope_s,
+            max_batch,
+            cache_weight,
+            start,
+        )
 
 
 @kernel
 def dispatch_many(
-    policy, source, kv_bytes, hit_frac, free_bytes, reserve_bytes, queued, batch, tier_map, bandwidth, latency,
-    congestion, in_flight, to_rate, to_count, base_s, slope_s, max_batch, max_in_flight, cache_weight, index, cost,
-):  # fmt: skip
+    policy,
+    source,
+    kv_bytes,
+    hit_frac,
+    free_bytes,
+    reserve_bytes,
+    queued,
+    batch,
+    tier_map,
+    bandwidth,
+    latency,
+    congestion,
+    in_flight,
+    to_rate,
+    to_count,
+    base_s,
+    slope_s,
+    max_batch,
+    max_in_flight,
+    cache_weight,
+    index,
+    cost,
+):
     """Algorithm 1 request after request, each seeing what the earlier ones took; the state arrays are updated."""
     count = hit_frac.shape[1]
     turn, pace = 0, np.empty_like(bandwidth)
@@ -105,9 +185,24 @@ def dispatch_many(
         h = r if hit_frac.shape[0] > 1 else 0
         tier_pace(policy, bandwidth, congestion, in_flight[p], max_in_flight, pace)
         index[r], cost[r] = choose_one(
-            policy, kv_bytes[r], hit_frac[h], free_bytes, reserve_bytes, queued, batch, tier_map[p], pace, latency,
-            to_rate, to_count, base_s, slope_s, max_batch, cache_weight, turn if policy == ROUND_ROBIN else 0,
-        )  # fmt: skip
+            policy,
+            kv_bytes[r],
+            hit_frac[h],
+            free_bytes,
+            reserve_bytes,
+            queued,
+            batch,
+            tier_map[p],
+            pace,
+            latency,
+            to_rate,
+            to_count,
+            base_s,
+            slope_s,
+            max_batch,
+            cache_weight,
+            turn if policy == ROUND_ROBIN else 0,
+        )
         j = index[r]
         if j < 0:
             continue

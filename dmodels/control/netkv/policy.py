@@ -145,9 +145,21 @@ def choose(
     An instance without room for payload and reserve is never chosen.
     """
     return _run(
-        kernels.choose_many, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, reserve_bytes, curve,
-        cache_weight, max_in_flight, destination_bytes_per_s, 2,
-    )[0]  # fmt: skip
+        kernels.choose_many,
+        policy,
+        oracle,
+        source,
+        kv_bytes,
+        hit_frac,
+        pool,
+        in_flight,
+        reserve_bytes,
+        curve,
+        cache_weight,
+        max_in_flight,
+        destination_bytes_per_s,
+        2,
+    )[0]
 
 
 def dispatch(
@@ -170,9 +182,21 @@ def dispatch(
     Returns the choices (with their `TransferIntent`s), the pool and the counters afterwards; inputs stay as they are.
     """
     choice, state = _run(
-        kernels.dispatch_many, policy, oracle, source, kv_bytes, hit_frac, pool, in_flight, reserve_bytes, curve,
-        cache_weight, max_in_flight, destination_bytes_per_s, 1,
-    )  # fmt: skip
+        kernels.dispatch_many,
+        policy,
+        oracle,
+        source,
+        kv_bytes,
+        hit_frac,
+        pool,
+        in_flight,
+        reserve_bytes,
+        curve,
+        cache_weight,
+        max_in_flight,
+        destination_bytes_per_s,
+        1,
+    )
     free, queued, batch, inbound, counters, source, kv, hits = state
     intents = [
         TransferIntent(int(p), int(j), float(kv[r] * (1.0 - hits[r if len(hits) > 1 else 0, j])))
@@ -183,10 +207,21 @@ def dispatch(
 
 
 def _run(
-    kernel: Callable[..., None], policy: Policy, oracle: Oracle, source: Any, kv_bytes: Any, hit_frac: Any, pool: Pool,
-    in_flight: Any, reserve_bytes: float, curve: BatchingCurve, cache_weight: float, max_in_flight: float,
-    destination_bytes_per_s: float, rank: int,
-) -> tuple[Choice, tuple[np.ndarray, ...]]:  # fmt: skip
+    kernel: Callable[..., None],
+    policy: Policy,
+    oracle: Oracle,
+    source: Any,
+    kv_bytes: Any,
+    hit_frac: Any,
+    pool: Pool,
+    in_flight: Any,
+    reserve_bytes: float,
+    curve: BatchingCurve,
+    cache_weight: float,
+    max_in_flight: float,
+    destination_bytes_per_s: float,
+    rank: int,
+) -> tuple[Choice, tuple[np.ndarray, ...]]:
     """Shapes, types and flags around a kernel. `rank` 1: a pool of (D,), 2: of (1, D) or (N, D)."""
     tier_map = np.ascontiguousarray(oracle.tier_map, np.int64)
     if tier_map.ndim != 2 or tier_map.shape[1] == 0:
@@ -220,10 +255,29 @@ def _run(
     if not ((congestion[used] >= 0) & (congestion[used] < 1)).all():
         flags |= np.int32(Flag.OUT_OF_DOMAIN)
     kernel(
-        int(policy), source, kv, hits, free, float(reserve_bytes), queued, batch, tier_map, bandwidth, latency,
-        congestion, counters, float(destination_bytes_per_s), inbound, float(curve.base_s), float(curve.slope_s),
-        float(curve.max_batch), float(max_in_flight), float(cache_weight), index, cost,
-    )  # fmt: skip
+        int(policy),
+        source,
+        kv,
+        hits,
+        free,
+        float(reserve_bytes),
+        queued,
+        batch,
+        tier_map,
+        bandwidth,
+        latency,
+        congestion,
+        counters,
+        float(destination_bytes_per_s),
+        inbound,
+        float(curve.base_s),
+        float(curve.slope_s),
+        float(curve.max_batch),
+        float(max_in_flight),
+        float(cache_weight),
+        index,
+        cost,
+    )
     lost = index < 0
     roomy = (needs <= free).any(1)
     flags[lost & ~roomy] |= Flag.NO_FIT

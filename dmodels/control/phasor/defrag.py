@@ -89,8 +89,13 @@ def apply(blocks: Real, move: Move) -> Real:
     return jnp.where(possible, taken.at[move.to, place].set(move.blocks), blocks)
 
 
-def greedy(blocks: Real, capacity_blocks: Real, request_blocks: Real, moves: int = 8, wanted_count: Real = jnp.inf,
-           ) -> tuple[Real, Move]:  # fmt: skip
+def greedy(
+    blocks: Real,
+    capacity_blocks: Real,
+    request_blocks: Real,
+    moves: int = 8,
+    wanted_count: Real = jnp.inf,
+) -> tuple[Real, Move]:
     """Up to `moves` best moves in a row, until `wanted_count` requests fit or nothing helps: (blocks, moves (m,)).
 
     The best state on the way is kept: a last move that gained nothing is not made.
@@ -141,12 +146,20 @@ def optimum(blocks: Real, capacity_blocks: Real, request_blocks: float, wanted_c
     rules = [LinearConstraint(room, -np.inf, capacity), LinearConstraint(limit, -np.inf, max(goal, 0.0))]
     if n:
         rules.append(LinearConstraint(once, 1.0, 1.0))
-    found = milp(cost, constraints=rules, integrality=np.ones(cost.size),
-                 bounds=Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, np.inf)])))  # fmt: skip
+    found = milp(
+        cost,
+        constraints=rules,
+        integrality=np.ones(cost.size),
+        bounds=Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, np.inf)])),
+    )
     place = np.full(sizes.shape, -1)
     if found.x is None:
-        return Solution({"place": place, "fit_count": np.nan, "moved_blocks": np.nan},
-                        {"upper_count": upper, "bound": np.nan}, np.int32(Flag.INFEASIBLE), 0)  # fmt: skip
+        return Solution(
+            {"place": place, "fit_count": np.nan, "moved_blocks": np.nan},
+            {"upper_count": upper, "bound": np.nan},
+            np.int32(Flag.INFEASIBLE),
+            0,
+        )
     chosen = found.x[: n * w].reshape(n, w).argmax(1) if n else np.zeros(0, int)
     place[home, slot] = chosen
     fit = float(np.round(found.x[n * w :]).sum())

@@ -46,8 +46,10 @@ class State(NamedTuple):
 def settings(theta: float = 0.62, margin: float = 0.1, cool_steps: float = 20.0) -> Settings:
     """The paper's theta_flow, and T_cool of 20 epochs of 50 ms."""
     if not (0 < theta < 1 and 0 < margin < 1 and cool_steps >= 0):
-        raise InputError(f"theta {theta}, margin {margin}, cool_steps {cool_steps}; accepted: theta and margin between "
-                         "0 and 1, cool_steps from 0")  # fmt: skip
+        raise InputError(
+            f"theta {theta}, margin {margin}, cool_steps {cool_steps}; accepted: theta and margin between "
+            "0 and 1, cool_steps from 0"
+        )
     return Settings(theta, margin, cool_steps)
 
 
@@ -149,5 +151,10 @@ def _turned(state: State, to_p: Real, to_d: Real, params: Settings) -> tuple[Sta
 def _moved(state: State, prefill: Real, decode: Real, params: Settings) -> State:
     changed = (prefill != 0) | (decode != 0)
     wait = jnp.maximum(jnp.where(changed, params.cool_steps, state.wait) - 1.0, 0.0)
-    return State(state.prefill + prefill, state.decode + decode, state.mixed - prefill - decode, wait,
-                 state.changes + jnp.where(changed, 1.0, 0.0))  # fmt: skip
+    return State(
+        state.prefill + prefill,
+        state.decode + decode,
+        state.mixed - prefill - decode,
+        wait,
+        state.changes + jnp.where(changed, 1.0, 0.0),
+    )

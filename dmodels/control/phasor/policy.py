@@ -75,5 +75,6 @@ def update(state: State, worker: Real, done_flop: Real, done_count: Real = 0.0) 
     valid = jnp.isfinite(done_flop) & jnp.isfinite(done_count)
     left = jnp.maximum(state.queued_count[worker] - jnp.where(valid, jnp.maximum(done_count, 0.0), 0.0), 0.0)
     load = jnp.maximum(state.queued_flop[worker] - jnp.where(valid, jnp.maximum(done_flop, 0.0), 0.0), 0.0)
-    return State(state.queued_flop.at[worker].set(jnp.where(left > 0, load, 0.0)),
-                 state.queued_count.at[worker].set(left))  # fmt: skip
+    return State(
+        state.queued_flop.at[worker].set(jnp.where(left > 0, load, 0.0)), state.queued_count.at[worker].set(left)
+    )

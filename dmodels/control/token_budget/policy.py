@@ -71,9 +71,13 @@ class Decision(NamedTuple):
 
 
 def settings(
-    beta: float = 0.95, gamma: float = 1.0, sigmas: float = 0.0, miss_frac: float | None = None, step: float = 0.05,
+    beta: float = 0.95,
+    gamma: float = 1.0,
+    sigmas: float = 0.0,
+    miss_frac: float | None = None,
+    step: float = 0.05,
     cold_ratio: float = 4.0,
-) -> Settings:  # fmt: skip
+) -> Settings:
     r"""The paper's gains by default; `miss_frac` turns the quantile on.
 
     The quantile moves by $q \leftarrow q\,e^{s(\delta - 1[c < q])}$ with s = `step` and $\delta$ = `miss_frac`. Summed
@@ -82,8 +86,10 @@ def settings(
     or adversarial. A cold ratio of 1 is never wrong for byte-level tokenizers: a token holds a byte at least.
     """
     if not (0 <= beta < 1 and 0 <= gamma < inf and 0 <= sigmas < inf and LOW <= cold_ratio <= HIGH):
-        raise InputError(f"beta {beta}, gamma {gamma}, sigmas {sigmas}, cold_ratio {cold_ratio}; accepted: 0 <= beta "
-                         f"< 1, gamma and sigmas from 0, cold_ratio from {LOW:g} to {HIGH:g}")  # fmt: skip
+        raise InputError(
+            f"beta {beta}, gamma {gamma}, sigmas {sigmas}, cold_ratio {cold_ratio}; accepted: 0 <= beta "
+            f"< 1, gamma and sigmas from 0, cold_ratio from {LOW:g} to {HIGH:g}"
+        )
     if miss_frac is None:
         return Settings(beta, gamma, sigmas, 1.0, 1.0, cold_ratio, HIGH)
     if not (0 < miss_frac < 1 and step > 0 and isfinite(step)):
@@ -104,10 +110,17 @@ def pools(
     every = spill_count if isinstance(spill_count, Iterable) else [spill_count] * len(contexts)
     spill = [float(x) for x in every]
     pairs = list(zip(limits, contexts, strict=False))
-    if not (len(limits) == len(contexts) == len(spill) > 0 and contexts == sorted(set(contexts))
-            and limits == sorted(limits) and all(0 < b <= c for b, c in pairs) and min(spill) >= 0):  # fmt: skip
-        raise InputError(f"thresholds_tokens {limits}, contexts_tokens {contexts}, spill_count {spill}; accepted: "
-                         "increasing contexts, and a threshold within each (the last may be left out)")  # fmt: skip
+    if not (
+        len(limits) == len(contexts) == len(spill) > 0
+        and contexts == sorted(set(contexts))
+        and limits == sorted(limits)
+        and all(0 < b <= c for b, c in pairs)
+        and min(spill) >= 0
+    ):
+        raise InputError(
+            f"thresholds_tokens {limits}, contexts_tokens {contexts}, spill_count {spill}; accepted: "
+            "increasing contexts, and a threshold within each (the last may be left out)"
+        )
     return Pools(*(np.array(column, np.float64) for column in (limits, contexts, spill)))
 
 
@@ -171,9 +184,14 @@ def total_tokens(prompt_bytes: Real, max_output_tokens: Real, ratio: Real) -> Re
 
 
 def route(
-    state: State, category: Real, prompt_bytes: Real, max_output_tokens: Real, queued_count: Real, where: Pools,
+    state: State,
+    category: Real,
+    prompt_bytes: Real,
+    max_output_tokens: Real,
+    queued_count: Real,
+    where: Pools,
     params: Settings,
-) -> Decision:  # fmt: skip
+) -> Decision:
     """Algorithm 1 for one request; `queued_count` (p,) are the pools' waiting requests.
 
     Home is the first pool whose threshold and context hold the total, else the last. An overloaded home hands the

@@ -51,8 +51,9 @@ class TokenBudgetRouter:
         self.queued = [0] * len(self.contexts)
         self.categories: dict[Hashable, Category] = {}
 
-    def route(self, category: Hashable, prompt_bytes: float, max_output_tokens: float,
-              queued: Sequence[float] | None = None) -> Sent:  # fmt: skip
+    def route(
+        self, category: Hashable, prompt_bytes: float, max_output_tokens: float, queued: Sequence[float] | None = None
+    ) -> Sent:
         """Algorithm 1, Route: nothing is changed; `queued` stands for the router's own counts."""
         known = self.categories.get(category)
         ratio = known.cap if known is not None else self._cold()

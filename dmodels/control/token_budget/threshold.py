@@ -41,8 +41,10 @@ def settings(low_tokens: float, high_tokens: float, target_frac: float = 0.01, s
     """1 % failures: the rate at which the paper would raise an alert."""
     good = 0 < low_tokens < high_tokens < inf and 0 < target_frac < 1 and 0 < step and isfinite(step)
     if not good:
-        raise InputError(f"low_tokens {low_tokens}, high_tokens {high_tokens}, target_frac {target_frac}, step {step}; "
-                         "accepted: 0 < low < high, target between 0 and 1, step above 0")  # fmt: skip
+        raise InputError(
+            f"low_tokens {low_tokens}, high_tokens {high_tokens}, target_frac {target_frac}, step {step}; "
+            "accepted: 0 < low < high, target between 0 and 1, step above 0"
+        )
     return Settings(target_frac, step, low_tokens, high_tokens)
 
 

@@ -84,8 +84,10 @@ def poa_index(
     latency, overlap = np.asarray(latency_s, np.float64), np.asarray(overlap, np.float64)
     at = np.asarray(worker)
     if overlap.ndim < 2 or latency.ndim < 1 or latency.shape[-1] != overlap.shape[-2] or at.shape != latency.shape:
-        raise InputError(f"latency_s {latency.shape}, worker {at.shape}, overlap {overlap.shape}; "
-                         "accepted are (..., n), (..., n) and (..., n, m)")  # fmt: skip
+        raise InputError(
+            f"latency_s {latency.shape}, worker {at.shape}, overlap {overlap.shape}; "
+            "accepted are (..., n), (..., n) and (..., n, m)"
+        )
     n, m = overlap.shape[-2:]
     if at.size and (at.min() < 0 or at.max() >= m or (at != np.floor(at)).any()):
         raise InputError(f"worker holds {at.min()}..{at.max()}; accepted are whole numbers 0..{m - 1}")

@@ -76,9 +76,13 @@ def read_log(
 
 
 def log_from_rows(
-    rows: Iterator[Any], name: str = "log", workers: Sequence[str] | None = None, limit: int = 20, gap_s: float = 60.0,
+    rows: Iterator[Any],
+    name: str = "log",
+    workers: Sequence[str] | None = None,
+    limit: int = 20,
+    gap_s: float = 60.0,
     skew_s: float = 1.0,
-) -> RequestLog:  # fmt: skip
+) -> RequestLog:
     """`read_log` of rows that are at hand: mappings, or a string that says why a row could not be read."""
     known = None if workers is None else [str(w) for w in workers]
     counts: Counter[str] = Counter()
@@ -170,9 +174,16 @@ class _Row:
         latency = completion - arrival if latency is None else latency
         if latency < 0 or (ttft is not None and ttft < 0):
             return {}, ("bad number", f"negative latency {latency:g} s or ttft")
-        return {"id": str(name) if name is not None else f"row {number}", "arrival": arrival, "completion": completion,
-                "latency": latency, "ttft": math.nan if ttft is None else ttft, "worker": str(worker),
-                "overlap": overlap, "prefix": prefix}, None  # fmt: skip
+        return {
+            "id": str(name) if name is not None else f"row {number}",
+            "arrival": arrival,
+            "completion": completion,
+            "latency": latency,
+            "ttft": math.nan if ttft is None else ttft,
+            "worker": str(worker),
+            "overlap": overlap,
+            "prefix": prefix,
+        }, None
 
 
 def _share(value: Any) -> float:
@@ -225,9 +236,20 @@ def _assemble(
     worker = np.array([index[r["worker"]] for r in requests])
     overlap, notices = _overlaps(requests, worker, index, counts)
     column = {k: np.array([r[k] for r in requests]) for k in ("arrival", "completion", "latency", "ttft")}
-    return RequestLog(tuple(r["id"] for r in requests), column["arrival"], column["completion"], column["latency"],
-                      column["ttft"], worker, overlap, tuple(names), total, dict(counts), tuple(reports),
-                      tuple(notices))  # fmt: skip
+    return RequestLog(
+        tuple(r["id"] for r in requests),
+        column["arrival"],
+        column["completion"],
+        column["latency"],
+        column["ttft"],
+        worker,
+        overlap,
+        tuple(names),
+        total,
+        dict(counts),
+        tuple(reports),
+        tuple(notices),
+    )
 
 
 def _overlaps(

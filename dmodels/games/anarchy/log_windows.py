@@ -36,9 +36,13 @@ class Windows(NamedTuple):
 
 
 def windows(
-    log: RequestLog, size: int = 512, step: int | None = None, cost: IndexCost | None = None, load_aware: bool = False,
+    log: RequestLog,
+    size: int = 512,
+    step: int | None = None,
+    cost: IndexCost | None = None,
+    load_aware: bool = False,
     base_s: float | None = None,
-) -> Windows:  # fmt: skip
+) -> Windows:
     r"""PoA-hat of every window of `size` completions, `step` apart (half a window unless given).
 
     poa_hat = routing x constant x queueing exactly, with `base_s` the latency of a request in an idle system (the 5th
@@ -62,8 +66,9 @@ def windows(
     p99 = np.quantile(np.lib.stride_tricks.sliding_window_view(signal, size)[starts], 0.99, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         constant, queueing = np.where(np.isfinite(model), base / model, np.nan), mean / base
-    return Windows(log.completion_s[starts], log.completion_s[starts + size - 1], index, p99, index.routing, constant,
-                   queueing)  # fmt: skip
+    return Windows(
+        log.completion_s[starts], log.completion_s[starts + size - 1], index, p99, index.routing, constant, queueing
+    )
 
 
 def driver(w: Windows, plateau: float = 1.25) -> list[str]:

@@ -24,8 +24,15 @@ from .index import poa_index
 from .program import UNKNOWNS, equilibrium_program, programme, solve_program, unknowns_count
 from .smooth import coarse_ceiling_s, smooth_prices, smoothness
 
-__all__ = ["PAPER_FORM", "PriceOfAnarchy", "coarse_ceiling_s", "equilibrium_program", "poa_index", "price_of_anarchy",
-           "smoothness"]  # fmt: skip
+__all__ = [
+    "PAPER_FORM",
+    "PriceOfAnarchy",
+    "coarse_ceiling_s",
+    "equilibrium_program",
+    "poa_index",
+    "price_of_anarchy",
+    "smoothness",
+]
 
 #: Why a ratio in the paper's form is no price of anarchy.
 PAPER_FORM = (
@@ -93,9 +100,20 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     lower, upper = _ratio(worst, found), _ratio(ceiling, bound)
     slack = 1e-9 * np.abs(upper)
     certified = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper + slack)
-    return PriceOfAnarchy(lower, np.maximum(upper, lower), certified, certified & (upper - lower <= slack),
-                          np.maximum(_ratio(floor, found), 1.0), _ratio(best, bound), worst, best, found, bound, flags,
-                          boxes)  # fmt: skip
+    return PriceOfAnarchy(
+        lower,
+        np.maximum(upper, lower),
+        certified,
+        certified & (upper - lower <= slack),
+        np.maximum(_ratio(floor, found), 1.0),
+        _ratio(best, bound),
+        worst,
+        best,
+        found,
+        bound,
+        flags,
+        boxes,
+    )
 
 
 def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
@@ -119,14 +137,21 @@ def _where_cut(a: Arrays, nash: NashRange) -> NashRange:
             floor[b] = np.clip(program["floor_s"], floor[b], best[b])
             ceiling[b] = np.clip(program["ceiling_s"], worst[b], ceiling[b])
     shape: Callable[[np.ndarray], np.ndarray] = lambda cost: cost.reshape(a.batch)
-    return NashRange(shape(best), shape(worst), shape(np.minimum(floor, best)), shape(ceiling),
-                     best_flow.reshape(nash.best_flow.shape), nash.worst_flow)  # fmt: skip
+    return NashRange(
+        shape(best),
+        shape(worst),
+        shape(np.minimum(floor, best)),
+        shape(ceiling),
+        best_flow.reshape(nash.best_flow.shape),
+        nash.worst_flow,
+    )
 
 
 def _smooth(a: Arrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:
     """`price` (B), lowered to what the curves' smoothness gives in the games that `cut` numbers."""
-    few = a._replace(f=a.f[cut % len(a.f)], cost=a.cost[cut % len(a.cost)], counts=a.counts[cut % len(a.counts)],
-                     batch=cut.shape)  # fmt: skip
+    few = a._replace(
+        f=a.f[cut % len(a.f)], cost=a.cost[cut % len(a.cost)], counts=a.counts[cut % len(a.counts)], batch=cut.shape
+    )
     out = price.reshape(-1).copy()
     out[cut] = np.where((few.cost >= 0).all((-2, -1)), np.minimum(out[cut], smooth_prices(few)[1]), out[cut])
     return out.reshape(price.shape)

@@ -139,6 +139,7 @@ def coarse_ceiling_s(game: RoutingGame) -> np.ndarray:
         f, c, q = a.f[b % len(a.f)], a.cost[b % len(a.cost)], a.counts[b % len(a.counts)]
         everywhere = np.full(len(f), q.sum()), np.full(len(q), np.inf)
         low = float((q * c.min(-1)).sum())
-        out[b] = min(smooth_ceiling(f, c, flows[b], np.zeros(len(f), np.int64), *everywhere, low, s)
-                     for s in _MULTIPLIERS)  # fmt: skip
+        out[b] = min(
+            smooth_ceiling(f, c, flows[b], np.zeros(len(f), np.int64), *everywhere, low, s) for s in _MULTIPLIERS
+        )
     return out.reshape(a.batch)

@@ -89,9 +89,20 @@ def price_of_anarchy(
     flags = np.int32(0 if found else int(Flag.NOT_CONVERGED))
     upper = _ratio(ceiling, bound)
     return PriceOfAnarchy(
-        _ratio(worst, least), upper, 1.0 if found else np.nan, _ratio(best, bound) if found else upper, False,
-        1 if found else -1, worst, best, ceiling, least, bound, len(set(found)), flags,
-    )  # fmt: skip
+        _ratio(worst, least),
+        upper,
+        1.0 if found else np.nan,
+        _ratio(best, bound) if found else upper,
+        False,
+        1 if found else -1,
+        worst,
+        best,
+        ceiling,
+        least,
+        bound,
+        len(set(found)),
+        flags,
+    )
 
 
 def _enumerated(game: PlacementGame, max_profiles: float) -> PriceOfAnarchy:
@@ -103,8 +114,9 @@ def _enumerated(game: PlacementGame, max_profiles: float) -> PriceOfAnarchy:
         return PriceOfAnarchy(nan, nan, nan, nan, True, 0, nan, nan, ceiling, least, least, 0, s.flags)
     worst, best = float(costs.max()), float(costs.min())
     anarchy, stability = _ratio(worst, least), _ratio(best, least)
-    return PriceOfAnarchy(anarchy, anarchy, stability, stability, True, 1, worst, best, ceiling, least, least,
-                          len(costs), s.flags)  # fmt: skip
+    return PriceOfAnarchy(
+        anarchy, anarchy, stability, stability, True, 1, worst, best, ceiling, least, least, len(costs), s.flags
+    )
 
 
 def _equilibria(game: PlacementGame, starts: int, rng: np.random.Generator):

@@ -123,9 +123,17 @@ class _Lagrangian:
         else:
             flat = used.reshape(m, -1)
             loop = lambda first, last: dual_blocks(
-                first, last, a.demand, *self.reads, a.capacity.reshape(-1), prices.reshape(-1), a.recompute, a.size,
-                value, flat,
-            )  # fmt: skip
+                first,
+                last,
+                a.demand,
+                *self.reads,
+                a.capacity.reshape(-1),
+                prices.reshape(-1),
+                a.recompute,
+                a.size,
+                value,
+                flat,
+            )
         share(loop, m, 1e-7 * m * a.access.size)
         paid = prices * np.where(prices > 0, self.room, 0.0)
         return float(value.sum() - paid.sum()), np.tensordot(a.size, used.astype(float), axes=(0, 0))

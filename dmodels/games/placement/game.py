@@ -58,18 +58,25 @@ class PlacementGame(Record):
         n, m = self.demand_rps.shape
         tiers = self.access_s.shape[-1] if self.access_s.ndim else 0
         shapes = {
-            "access_s": [(tiers,), (n, tiers)], "capacity_bytes": [(tiers,), (n, tiers)], "distance_s": [(n, n)],
-            "recompute_s": [(), (m,)], "block_bytes": [(), (m,)],
-        }  # fmt: skip
+            "access_s": [(tiers,), (n, tiers)],
+            "capacity_bytes": [(tiers,), (n, tiers)],
+            "distance_s": [(n, n)],
+            "recompute_s": [(), (m,)],
+            "block_bytes": [(), (m,)],
+        }
         for name, allowed in shapes.items():
             shape = getattr(self, name).shape
             if shape not in allowed or tiers == 0:
                 kinds = " or ".join(map(str, allowed))
                 raise InputError(f"{name} has shape {shape}; accepted for {n} workers and {m} blocks: {kinds}")
         for name, may_be_infinite in (
-            ("demand_rps", False), ("access_s", False), ("capacity_bytes", True), ("distance_s", True),
-            ("recompute_s", False), ("block_bytes", False),
-        ):  # fmt: skip
+            ("demand_rps", False),
+            ("access_s", False),
+            ("capacity_bytes", True),
+            ("distance_s", True),
+            ("recompute_s", False),
+            ("block_bytes", False),
+        ):
             value = getattr(self, name)
             if name == "distance_s":
                 value = value[~np.eye(n, dtype=bool)]
@@ -101,10 +108,14 @@ class PlacementGame(Record):
         demand, access, capacity, distance, recompute, size = (
             np.ascontiguousarray(np.broadcast_to(np.asarray(value, np.float64), shape))
             for value, shape in (
-                (self.demand_rps, (n, m)), (self.access_s, (n, tiers)), (self.capacity_bytes, (n, tiers)),
-                (self.distance_s, (n, n)), (self.recompute_s, (m,)), (self.block_bytes, (m,)),
+                (self.demand_rps, (n, m)),
+                (self.access_s, (n, tiers)),
+                (self.capacity_bytes, (n, tiers)),
+                (self.distance_s, (n, n)),
+                (self.recompute_s, (m,)),
+                (self.block_bytes, (m,)),
             )
-        )  # fmt: skip
+        )
         distance = distance.copy()
         np.fill_diagonal(distance, 0.0)
         alike = bool((size == size[0]).all())

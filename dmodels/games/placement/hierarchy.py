@@ -71,8 +71,10 @@ def not_hierarchical(game: PlacementGame) -> str:
     if (a.access != a.access[0]).any():
         return "access_s differs between workers; the polynomial algorithm accepts one cost per tier"
     if len(_limited(a)) > 1:
-        return (f"{len(_limited(a))} limited tiers are faster than every unlimited one; the polynomial algorithm "
-                "accepts one, because with two there may be no pure equilibrium")  # fmt: skip
+        return (
+            f"{len(_limited(a))} limited tiers are faster than every unlimited one; the polynomial algorithm "
+            "accepts one, because with two there may be no pure equilibrium"
+        )
     if levels(a.distance) is None:
         return "distance_s is no hierarchical network (an ultrametric); the polynomial algorithm accepts only those"
     return ""
@@ -190,8 +192,9 @@ def _raise_floors(demand, slots, hop, group, most):
                             continue
                         if number[k] >= slots[k]:
                             if stale[k] == _WRONG or (stale[k] == _RISEN and v > least[k]):
-                                least[k], where[k] = _least(k, demand, hop, most, held, count, group, floor, places,
-                                                            number)  # fmt: skip
+                                least[k], where[k] = _least(
+                                    k, demand, hop, most, held, count, group, floor, places, number
+                                )
                                 stale[k] = _FRESH
                             if v <= least[k]:
                                 continue

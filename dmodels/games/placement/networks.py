@@ -36,8 +36,10 @@ def fat_tree(workers: int, group_workers: tuple[int, ...], level_s: tuple[float,
     level_s        what a read costs within a group of each level, and last across all: one more than group_workers
     """
     if workers < 1 or len(level_s) != len(group_workers) + 1:
-        raise InputError(f"{workers} workers, {len(group_workers)} groups, {len(level_s)} levels; "
-                         "accepted: at least 1 worker, and one level more than groups")  # fmt: skip
+        raise InputError(
+            f"{workers} workers, {len(group_workers)} groups, {len(level_s)} levels; "
+            "accepted: at least 1 worker, and one level more than groups"
+        )
     sizes = (1, *group_workers)
     if any(small < 1 or big % small for small, big in pairwise(sizes)):
         raise InputError(f"group_workers = {group_workers}; accepted: each a multiple of the one before")

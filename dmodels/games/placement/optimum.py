@@ -87,8 +87,10 @@ class _Program:
         if not build:
             return
         if self.size > MOST_VARIABLES:
-            raise InputError(f"the programme has {self.size} variables; accepted are at most {MOST_VARIABLES}; "
-                             "greedy_optimum and placement_bound.best_bound take larger games")  # fmt: skip
+            raise InputError(
+                f"the programme has {self.size} variables; accepted are at most {MOST_VARIABLES}; "
+                "greedy_optimum and placement_bound.best_bound take larger games"
+            )
         cost, rows, columns, values, count, rhs = [], [], [], [], 0, []
         z = self.block.size
         for i in range(n):
@@ -129,8 +131,9 @@ class _Program:
         limited = np.isfinite(a.capacity.reshape(-1))
         cover = self._matrix(self._rows, self._columns, self._values, self.reads)
         room = self._matrix(self.at, places, a.size[self.block], n * tiers)
-        once = self._matrix(self.at // tiers * a.demand.shape[1] + self.block, places, np.ones(places.size),
-                            n * a.demand.shape[1])  # fmt: skip
+        once = self._matrix(
+            self.at // tiers * a.demand.shape[1] + self.block, places, np.ones(places.size), n * a.demand.shape[1]
+        )
         return cover, room, np.where(limited, a.capacity.reshape(-1), 2 * a.size.sum()), once
 
     def relaxed(self):
@@ -160,11 +163,16 @@ class _Program:
         kinds = np.zeros(self.size)
         kinds[: self.block.size] = 1
         return milp(
-            self.objective / self.unit, integrality=kinds, bounds=(0, 1),
-            constraints=[LinearConstraint(cover, self.least, np.inf), LinearConstraint(room, -np.inf, most),
-                         LinearConstraint(once, -np.inf, 1.0)],
+            self.objective / self.unit,
+            integrality=kinds,
+            bounds=(0, 1),
+            constraints=[
+                LinearConstraint(cover, self.least, np.inf),
+                LinearConstraint(room, -np.inf, most),
+                LinearConstraint(once, -np.inf, 1.0),
+            ],
             options={"time_limit": time_limit_s, "mip_rel_gap": rel_gap},
-        )  # fmt: skip
+        )
 
     def tier(self, x: np.ndarray) -> np.ndarray:
         """The placement (n, m) of a whole solution."""
@@ -192,8 +200,9 @@ def greedy_optimum(game: PlacementGame, polish: bool = True) -> Solution:
     copies, best, steps = _greedy(a)
     tier = np.full(a.demand.shape, -1, np.int8)
     for t in range(a.access.shape[1]):  # the fastest copy of each worker counts
-        faster = copies[:, t] & ((tier < 0) | (a.access[:, t, None] < np.take_along_axis(
-            a.access, np.maximum(tier, 0).astype(int), 1)))  # fmt: skip
+        faster = copies[:, t] & (
+            (tier < 0) | (a.access[:, t, None] < np.take_along_axis(a.access, np.maximum(tier, 0).astype(int), 1))
+        )
         tier[faster] = t
     result = placed(a, tier)
     left = _left(a, best)

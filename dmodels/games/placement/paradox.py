@@ -68,9 +68,16 @@ def _extremes(game: PlacementGame, max_profiles: float) -> tuple[float, float, f
 
 
 def paradox_search(
-    workers: int, blocks: int, rates: Sequence[float], distance_s, capacities: Sequence[float], access_s: float = 0.0,
-    recompute_s: float = 4.0, best: bool = False, least_factor: float = 1.0,
-) -> Iterator[tuple[PlacementGame, Rise]]:  # fmt: skip
+    workers: int,
+    blocks: int,
+    rates: Sequence[float],
+    distance_s,
+    capacities: Sequence[float],
+    access_s: float = 0.0,
+    recompute_s: float = 4.0,
+    best: bool = False,
+    least_factor: float = 1.0,
+) -> Iterator[tuple[PlacementGame, Rise]]:
     """All games of this size with one tier and these rates in which one more place raises the worst equilibrium.
 
     Exhaustive up to renaming blocks: rates run over `rates`, capacities over `capacities` for each worker. With `best`
@@ -131,9 +138,15 @@ class Risk(NamedTuple):
 
 
 def at_risk(
-    game: PlacementGame, extra_bytes: float | None = None, workers: Sequence[int] | None = None, start=None,
-    together: bool = False, plays: int = 3, max_profiles: float = 2e4, rng: np.random.Generator | None = None,
-) -> Risk:  # fmt: skip
+    game: PlacementGame,
+    extra_bytes: float | None = None,
+    workers: Sequence[int] | None = None,
+    start=None,
+    together: bool = False,
+    plays: int = 3,
+    max_profiles: float = 2e4,
+    rng: np.random.Generator | None = None,
+) -> Risk:
     """Can more memory make *this* cluster slower under selfish placement?
 
     Adds `extra_bytes` (one block by default) to each tier of each of `workers` in turn, or of all of them `together`.

@@ -76,8 +76,10 @@ def equilibria(game: PlacementGame, max_profiles: float = 2e6) -> Solution:
     """
     count = profiles_count(game)
     if count > max_profiles:
-        raise InputError(f"the game has {count:.3g} profiles; accepted are at most {max_profiles:.3g}; "
-                         "best_response_dynamics finds single equilibria of large games")  # fmt: skip
+        raise InputError(
+            f"the game has {count:.3g} profiles; accepted are at most {max_profiles:.3g}; "
+            "best_response_dynamics finds single equilibria of large games"
+        )
     a = game.arrays()
     n = len(a.demand)
     lists = [_strategies(a, i) for i in range(n)]
@@ -92,8 +94,9 @@ def equilibria(game: PlacementGame, max_profiles: float = 2e6) -> Solution:
     stable, total, near = np.flatnonzero(worst <= tie), cost.sum(0), int(worst.argmin())
     least = int(total.argmin())
     profile = lambda at: rows[starts + np.stack(np.unravel_index(at, sizes), axis=-1)]
-    value = Equilibria(profile(stable), total[stable], profile(least), float(total[least]), profile(near),
-                       float(worst[near]))  # fmt: skip
+    value = Equilibria(
+        profile(stable), total[stable], profile(least), float(total[least]), profile(near), float(worst[near])
+    )
     flags = np.int32(0 if stable.size else int(Flag.INFEASIBLE))
     return Solution(value, {"gain_s": gain[:, stable].T}, flags, np.int64(cost.shape[1]))
 

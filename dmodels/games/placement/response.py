@@ -46,9 +46,13 @@ def gains_s(game: PlacementGame, tier) -> np.ndarray:
 
 
 def best_response_dynamics(
-    game: PlacementGame, start=None, order=None, max_rounds: int = 1000, coordinated: bool = False,
+    game: PlacementGame,
+    start=None,
+    order=None,
+    max_rounds: int = 1000,
+    coordinated: bool = False,
     worth_frac: float = STAY_RTOL,
-) -> Solution:  # fmt: skip
+) -> Solution:
     """Workers take turns to play best responses until nobody moves, or until a placement comes back.
 
     start        tier (n, m); nobody keeps anything unless given
@@ -230,9 +234,12 @@ def _knapsack(a: Arrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tupl
         room = np.concatenate([np.minimum(a.capacity[i], a.size.sum()), np.ones(len(unkept))])
         unit = saving[block, tier].max()
         answer = milp(
-            -saving[block, tier] / unit, integrality=np.ones(block.size), bounds=(0, 1),
-            constraints=LinearConstraint(matrix, -np.inf, room), options={"mip_rel_gap": 0.0},
-        )  # fmt: skip
+            -saving[block, tier] / unit,
+            integrality=np.ones(block.size),
+            bounds=(0, 1),
+            constraints=LinearConstraint(matrix, -np.inf, room),
+            options={"mip_rel_gap": 0.0},
+        )
         taken = np.flatnonzero(answer.x > 0.5)
         row[block[taken]] = tier[taken]
     kept = np.flatnonzero(row >= 0)

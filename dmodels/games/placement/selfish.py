@@ -128,13 +128,20 @@ def caching_range(game: CachingGame, most_nodes: int = 20) -> Solution:
     if not found.size:
         none, nan = np.zeros(n, bool), float("nan")
         value = CachingRange(nan, nan, float(total[least]), none, none, mask(least))
-        return Solution(value, {"price_of_anarchy": nan, "price_of_stability": nan, "equilibria_count": 0},
-                        np.int32(Flag.INFEASIBLE), np.int64(total.size))  # fmt: skip
+        return Solution(
+            value,
+            {"price_of_anarchy": nan, "price_of_stability": nan, "equilibria_count": 0},
+            np.int32(Flag.INFEASIBLE),
+            np.int64(total.size),
+        )
     best, worst = found[total[found].argmin()], found[total[found].argmax()]
     value = CachingRange(*(float(total[p]) for p in (best, worst, least)), *(mask(p) for p in (best, worst, least)))
     ratio = lambda cost: cost / value.optimum_s if value.optimum_s > 0 else (1.0 if cost == 0 else math.inf)
-    certificate = {"price_of_anarchy": ratio(value.worst_s), "price_of_stability": ratio(value.best_s),
-                   "equilibria_count": found.size}  # fmt: skip
+    certificate = {
+        "price_of_anarchy": ratio(value.worst_s),
+        "price_of_stability": ratio(value.best_s),
+        "equilibria_count": found.size,
+    }
     return Solution(value, certificate, np.int32(0), np.int64(total.size))
 
 

@@ -45,8 +45,10 @@ class Sharing(NamedTuple):
 
     def __str__(self) -> str:
         low, high = self.coordination_frac
-        text = (f"pooling saves {100 * self.pooling_frac:.1f} % of the cost of reads; central placement saves another "
-                f"{100 * low:.1f} % (at most {100 * high:.1f} %)")  # fmt: skip
+        text = (
+            f"pooling saves {100 * self.pooling_frac:.1f} % of the cost of reads; central placement saves another "
+            f"{100 * low:.1f} % (at most {100 * high:.1f} %)"
+        )
         return text if not self.flags else f"{text}; selfish placement never settles ({describe(int(self.flags))})"
 
 

@@ -36,9 +36,15 @@ def _run(overlap, prefix, omega, tau, blocks, spread, pick, uniform, burn, first
 
 
 def closed_loop(
-    overlap, clients: int, omega, tau, rng: np.random.Generator, blocks: float = 8.0, normalized: bool = True,
+    overlap,
+    clients: int,
+    omega,
+    tau,
+    rng: np.random.Generator,
+    blocks: float = 8.0,
+    normalized: bool = True,
     steps: int = 40_000,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """(P(n_j = k) (cells, m, clients + 1), mean overlap of the chosen worker (cells,)) for each (omega, tau).
 
     `overlap` (P, m); client i always asks with prefix i mod P. `blocks` of a request, so a whole miss counts omega x

@@ -179,8 +179,11 @@ def best_response_many(game: RoutingGame, start, max_steps: int) -> Solution:
     x = np.zeros(shape, np.int64) if start is None else np.broadcast_to(flow(game, start), shape).copy()
     flat = x.reshape(a.size, *shape[-2:])
     steps, done = np.empty(a.size, np.int64), np.empty(a.size, bool)
-    share(lambda i, j: _responses(a.f, a.cost, a.counts, flat, start is None, max_steps, i, j, steps, done),
-          a.size, a.size * 2e-5)  # fmt: skip
+    share(
+        lambda i, j: _responses(a.f, a.cost, a.counts, flat, start is None, max_steps, i, j, steps, done),
+        a.size,
+        a.size * 2e-5,
+    )
     value = profile(a, flat.reshape(shape))
     flags = np.where(done.reshape(a.batch), 0, int(Flag.NOT_CONVERGED)).astype(np.int32) | overload_flag(value.cost_s)
     return Solution(value, {"gain_s": flow_gain_s(a, value.flow)}, flags, steps.reshape(a.batch))

@@ -92,9 +92,14 @@ def _assign(
 
 
 def policy_flows(
-    game: RoutingGame, policy: str, rng: np.random.Generator, runs: int = 1, router_omega: float | None = None,
-    tau: float = 0.0, normalized: bool = True,
-) -> np.ndarray:  # fmt: skip
+    game: RoutingGame,
+    policy: str,
+    rng: np.random.Generator,
+    runs: int = 1,
+    router_omega: float | None = None,
+    tau: float = 0.0,
+    normalized: bool = True,
+) -> np.ndarray:
     """Flows (runs, G, m) of one game under a policy, in `POLICIES`; randomness and, between groups, the order vary.
 
     "dynamo" minimises f_j(n_j + 1) + router_omega (1 - o) at temperature tau (divided by the range of the costs with
@@ -110,8 +115,24 @@ def policy_flows(
     uniform = rng.uniform(size=(runs, len(group), 2))
     x = np.zeros((runs, game.groups_count, game.workers_count), np.int64)
     weight = float(omega[0] if router_omega is None else router_omega)
-    share(lambda i, j: _assign(a.f, np.ascontiguousarray(overlap), omega, group, POLICIES[policy], weight, float(tau),
-                               normalized, uniform, i, j, x), runs, runs * 1e-5)  # fmt: skip
+    share(
+        lambda i, j: _assign(
+            a.f,
+            np.ascontiguousarray(overlap),
+            omega,
+            group,
+            POLICIES[policy],
+            weight,
+            float(tau),
+            normalized,
+            uniform,
+            i,
+            j,
+            x,
+        ),
+        runs,
+        runs * 1e-5,
+    )
     return x
 
 

@@ -39,8 +39,14 @@ def prefill_flop(model: Model, new_tokens: Real, cached_tokens: Real) -> Real:
     return new_tokens * (2.0 * params + prefill_attention_flop(model, cached_tokens + new_tokens / 2.0))
 
 
-def remaining_prefill_s(model: Model, gpu: GPU, parallel: Parallel, new_tokens: Real, cached_tokens: Real,
-                        efficiency: Efficiency | None = None) -> Real:  # fmt: skip
+def remaining_prefill_s(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    new_tokens: Real,
+    cached_tokens: Real,
+    efficiency: Efficiency | None = None,
+) -> Real:
     """Seconds to prefill the rest of one prompt alone on one instance; `latency.prefill_s` where nothing is cached."""
     attended = cached_tokens + new_tokens / 2.0
     return step(model, gpu, parallel, 0.0, 0.0, parallel.dp * new_tokens, attended, efficiency).total_s

@@ -52,8 +52,14 @@ def singular_latency_s(n: Real, curve: LatencyCurve) -> Real:
     return jnp.where(room > 0, curve.a_s * n + curve.b_s + curve.d_s / safe**curve.beta, jnp.inf)
 
 
-def linear_law(model: Model, gpu: GPU, parallel: Parallel, context_tokens: Real, n_max: Real = 64.0,
-               efficiency: Efficiency | None = None) -> LinearLaw:  # fmt: skip
+def linear_law(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    context_tokens: Real,
+    n_max: Real = 64.0,
+    efficiency: Efficiency | None = None,
+) -> LinearLaw:
     """(W, H) of the chord of the roofline's decode step between 1 and n_max requests at one context.
 
     Queueing formulas need t(n) = W + H n. The step grows with n and bends at the ridge of the roofline, so a chord over

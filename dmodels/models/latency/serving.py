@@ -44,8 +44,9 @@ class Serving(NamedTuple):
     flags: Real
 
 
-def resident_max_count(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real,
-                       memory_frac: Real = 0.9) -> Real:  # fmt: skip
+def resident_max_count(
+    model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, memory_frac: Real = 0.9
+) -> Real:
     """Requests whose KV cache fits at once, each counted at its mean length isl + osl/2; over all dp ranks."""
     tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
     shared = model.attention_params * model.attention_dtype_bytes + model.dense_params * model.dense_dtype_bytes
@@ -58,9 +59,18 @@ def resident_max_count(model: Model, gpu: GPU, parallel: Parallel, isl: Real, os
     return dp * safe_divide(free, per_request)
 
 
-def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, concurrency: Real,
-          efficiency: Efficiency | None = None, draft_tokens: Real = 0.0, decode_batch: Real = float("inf"),
-          poll_steps: Real = 0.0) -> Serving:  # fmt: skip
+def serve(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    isl: Real,
+    osl: Real,
+    concurrency: Real,
+    efficiency: Efficiency | None = None,
+    draft_tokens: Real = 0.0,
+    decode_batch: Real = float("inf"),
+    poll_steps: Real = 0.0,
+) -> Serving:
     """TTFT and TPOT of `concurrency` clients with prompts of `isl` and answers of `osl` tokens (means) on one instance.
 
     `decode_batch` is the most requests that it is set to decode at a time (per rank of attention data parallelism), the
@@ -99,10 +109,20 @@ def serve(model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, conc
     return Serving(first, tpot, tokens_per_s * tpot, slots, tokens_per_s, flags)
 
 
-def serve_disaggregated(model: Model, gpu: GPU, prefill: Parallel, prefill_instances: Real, decode: Parallel,
-                        decode_instances: Real, isl: Real, osl: Real, concurrency: Real,
-                        efficiency: Efficiency | None = None, draft_tokens: Real = 0.0,
-                        decode_batch: Real = float("inf")) -> Serving:  # fmt: skip
+def serve_disaggregated(
+    model: Model,
+    gpu: GPU,
+    prefill: Parallel,
+    prefill_instances: Real,
+    decode: Parallel,
+    decode_instances: Real,
+    isl: Real,
+    osl: Real,
+    concurrency: Real,
+    efficiency: Efficiency | None = None,
+    draft_tokens: Real = 0.0,
+    decode_batch: Real = float("inf"),
+) -> Serving:
     r"""TTFT and TPOT of a closed loop over separate prefill and decode instances, rate-matched.
 
     Prompts queue for the prefill instances (service S, m = instances x dp at a time), the cache moves to a decode

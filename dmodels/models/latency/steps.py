@@ -64,9 +64,16 @@ class Step(NamedTuple):
         return self.matrix_s + self.expert_s + self.attention_s + self.collective_s + self.overhead_s
 
 
-def iteration_s(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real,
-                prefill_tokens: Real = 0.0, prefill_context_tokens: Real = 0.0,
-                efficiency: Efficiency | None = None) -> Real:  # fmt: skip
+def iteration_s(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    decode_count: Real,
+    context_tokens: Real,
+    prefill_tokens: Real = 0.0,
+    prefill_context_tokens: Real = 0.0,
+    efficiency: Efficiency | None = None,
+) -> Real:
     """Seconds of one forward step of one instance.
 
     decode_count            requests that decode one token each, over the whole instance (all dp ranks)
@@ -78,8 +85,14 @@ def iteration_s(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, 
     return step(model, gpu, parallel, decode_count, context_tokens, prefill_tokens, attended, efficiency).total_s
 
 
-def decode_step_s(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real,
-                  efficiency: Efficiency | None = None) -> Real:  # fmt: skip
+def decode_step_s(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    decode_count: Real,
+    context_tokens: Real,
+    efficiency: Efficiency | None = None,
+) -> Real:
     """Seconds of one step in which `decode_count` requests of mean context `context_tokens` each gain a token."""
     return step(model, gpu, parallel, decode_count, context_tokens, 0.0, 0.0, efficiency).total_s
 
@@ -92,8 +105,17 @@ def prefill_s(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, efficien
     return step(model, gpu, parallel, 0.0, 0.0, parallel.dp * tokens, tokens / 2.0, efficiency).total_s
 
 
-def step(model: Model, gpu: GPU, parallel: Parallel, decode_count: Real, context_tokens: Real, prefill_tokens: Real,
-         attended_tokens: Real, efficiency: Efficiency | None = None, draft_tokens: Real = 0.0) -> Step:  # fmt: skip
+def step(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    decode_count: Real,
+    context_tokens: Real,
+    prefill_tokens: Real,
+    attended_tokens: Real,
+    efficiency: Efficiency | None = None,
+    draft_tokens: Real = 0.0,
+) -> Step:
     """The components of one forward step.
 
     attended_tokens  mean number of tokens that a new prompt token attends to (half the prompt, for a whole prompt)

@@ -108,8 +108,15 @@ class Footprint(Record):
 
 
 @jit
-def footprint(model: Model, input_tokens: Real, output_tokens: Real, weights: Real | None = None, tp: Real = 1,
-              block_tokens: Real = 16, batched_tokens: Real = 8192) -> Footprint:  # fmt: skip
+def footprint(
+    model: Model,
+    input_tokens: Real,
+    output_tokens: Real,
+    weights: Real | None = None,
+    tp: Real = 1,
+    block_tokens: Real = 16,
+    batched_tokens: Real = 8192,
+) -> Footprint:
     r"""The footprint of a running sequence under a joint distribution of lengths, given by atoms on the last axis.
 
     A request that decodes o tokens is resident for o iterations, so a random instant sees it with weight

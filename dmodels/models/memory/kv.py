@@ -47,8 +47,9 @@ def kv_bytes(model: Model, tokens: Real, tp: Real = 1) -> Real:
     )
 
 
-def kv_reserved_bytes(model: Model, tokens: Real, tp: Real = 1, block_tokens: Real = 16,
-                      max_batched_tokens: Real = 8192) -> Real:  # fmt: skip
+def kv_reserved_bytes(
+    model: Model, tokens: Real, tp: Real = 1, block_tokens: Real = 16, max_batched_tokens: Real = 8192
+) -> Real:
     r"""What vLLM reserves for a sequence of `tokens` tokens on each GPU, in blocks of B = `block_tokens`.
 
     Full layers $\lceil n/B \rceil B$ tokens; sliding layers $(\lceil \min(W - 1 + T, n)/B \rceil + 1) B$, with

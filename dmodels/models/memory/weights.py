@@ -89,8 +89,14 @@ def runtime_bytes(parallel: Parallel, context_bytes: Real = 0.5 * GIB, communica
     return context_bytes + jnp.where(parallel.gpus > 1, communicator_bytes, 0.0)
 
 
-def kv_budget_bytes(model: Model, gpu: GPU, parallel: Parallel, utilization: Real = 0.9, batched_tokens: Real = 8192,
-                    sequences: Real = 256) -> Real:  # fmt: skip
+def kv_budget_bytes(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    utilization: Real = 0.9,
+    batched_tokens: Real = 8192,
+    sequences: Real = 256,
+) -> Real:
     """Bytes for KV on the fullest GPU, as vLLM and SGLang count: u * M - (weights + activations + non-torch).
 
     M is what the driver reports. Negative: the model does not fit, by that much.
@@ -98,8 +104,14 @@ def kv_budget_bytes(model: Model, gpu: GPU, parallel: Parallel, utilization: Rea
     return utilization * gpu.memory_bytes - non_kv_bytes(model, parallel, batched_tokens, sequences)
 
 
-def kv_budget_of_free_bytes(model: Model, gpu: GPU, parallel: Parallel, free_frac: Real = 0.9,
-                            batched_tokens: Real = 8192, sequences: Real = 256) -> Real:  # fmt: skip
+def kv_budget_of_free_bytes(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    free_frac: Real = 0.9,
+    batched_tokens: Real = 8192,
+    sequences: Real = 256,
+) -> Real:
     """Bytes for KV on the fullest GPU, as TensorRT-LLM counts: f * (M - everything else)."""
     return free_frac * (gpu.memory_bytes - non_kv_bytes(model, parallel, batched_tokens, sequences))
 

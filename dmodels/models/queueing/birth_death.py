@@ -45,10 +45,12 @@ def occupancy(arrival_rps: Real, iterations: Real, times_s: Real, iterations_scv
     in_flight = busy + slots * chain.waits
     stable = chain.stable
     return Occupancy(
-        jnp.where(stable, chain.waits, 1.0), jnp.where(stable, chain.waits * chain.theta_s, jnp.inf),
-        jnp.where(stable, in_flight, slots), jnp.where(stable, in_flight / chain.x, chain.last_s),
+        jnp.where(stable, chain.waits, 1.0),
+        jnp.where(stable, chain.waits * chain.theta_s, jnp.inf),
+        jnp.where(stable, in_flight, slots),
+        jnp.where(stable, in_flight / chain.x, chain.last_s),
         flag_where(~stable, Flag.OVERLOAD),
-    )  # fmt: skip
+    )
 
 
 @jit  # or its loop would be compiled anew at each call

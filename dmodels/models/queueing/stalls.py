@@ -22,8 +22,9 @@ from dmodels.core.records import Real, jit
 
 
 @jit  # or its loops would be compiled anew at each call
-def stalled_tpot_s(q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: Real, gap_tokens: Real,
-                   weights: Real) -> Real:  # fmt: skip
+def stalled_tpot_s(
+    q: Real, alone_s: Real, stall_mean_s: Real, stall_variance: Real, gap_tokens: Real, weights: Real
+) -> Real:
     """Quantile q of t_0 + S/G over answers of `gap_tokens` (..., k) gaps, a share `weights` (k,) of each.
 
     stall_mean_s, stall_variance  (..., k) moments of the stalls S of an answer, in s and s^2

@@ -74,8 +74,17 @@ def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
     trace, notices = _drop_unserved(where, layout, trace, notices, repair)
     trace, notices = _in_order(where, layout, trace, notices, repair)
     ids, starts = _blocks(where, trace)
-    return Trace(Path(where).name, trace.time - trace.time[0], trace.input, trace.output,
-                 trace.cached if cached is not None else 0.0, ids, starts, layout.name, tuple(notices))  # fmt: skip
+    return Trace(
+        Path(where).name,
+        trace.time - trace.time[0],
+        trace.input,
+        trace.output,
+        trace.cached if cached is not None else 0.0,
+        ids,
+        starts,
+        layout.name,
+        tuple(notices),
+    )
 
 
 class _Rows(NamedTuple):
@@ -92,29 +101,36 @@ class _Rows(NamedTuple):
         return _Rows(*kept, blocks)
 
 
-def _drop_unserved(where: str, layout: Layout, rows: _Rows, notices: list[str], repair: bool
-                   ) -> tuple[_Rows, list[str]]:  # fmt: skip
+def _drop_unserved(
+    where: str, layout: Layout, rows: _Rows, notices: list[str], repair: bool
+) -> tuple[_Rows, list[str]]:
     """Requests without input or without output: nothing was served, so there is nothing to plan for."""
     failed = (rows.output == 0) & (layout.name == "burstgpt")
     empty = ((rows.input == 0) | (rows.output == 0)) & ~failed
     if empty.any() and not repair:
         k = int(np.argmax(empty))
         name, value = (layout.input, rows.input[k]) if rows.input[k] == 0 else (layout.output, rows.output[k])
-        raise TraceError(f"{where}: line {rows.line[k]}: {name} = {value:.0f}; accepted: at least 1 token, "
-                         f"or --repair (repair=True) to drop such requests ({empty.sum()} here)")  # fmt: skip
+        raise TraceError(
+            f"{where}: line {rows.line[k]}: {name} = {value:.0f}; accepted: at least 1 token, "
+            f"or --repair (repair=True) to drop such requests ({empty.sum()} here)"
+        )
     if failed.any():
         notices.append(f"dropped {counted(failed.sum(), 'failed request')} (0 response tokens)")
     if empty.any():
-        notices.append(f"dropped {counted(empty.sum(), 'request')} of zero input or output length, the first in line "
-                       f"{rows.line[np.argmax(empty)]}")  # fmt: skip
+        notices.append(
+            f"dropped {counted(empty.sum(), 'request')} of zero input or output length, the first in line "
+            f"{rows.line[np.argmax(empty)]}"
+        )
     good = np.flatnonzero(~(failed | empty))
     if not good.size:
         raise TraceError(f"{where}: no usable request ({len(rows.line)} of zero length); accepted: at least one")
     above = rows.cached > rows.input
     if above[good].any():
         k = good[np.argmax(above[good])]
-        raise TraceError(f"{where}: line {rows.line[k]}: cached_tokens = {rows.cached[k]:.0f}; "
-                         f"accepted: at most the input, {rows.input[k]:.0f}")  # fmt: skip
+        raise TraceError(
+            f"{where}: line {rows.line[k]}: cached_tokens = {rows.cached[k]:.0f}; "
+            f"accepted: at most the input, {rows.input[k]:.0f}"
+        )
     return (rows if good.size == len(rows.line) else rows.take(good)), notices
 
 
@@ -124,8 +140,10 @@ def _in_order(where: str, layout: Layout, rows: _Rows, notices: list[str], repai
         return rows, notices
     line = rows.line[np.argmax(back) + 1]
     if not repair:
-        raise TraceError(f"{where}: line {line}: {layout.time} goes back in time ({back.sum()} such lines); "
-                         "accepted: arrivals in order, or --repair (repair=True) to sort them")  # fmt: skip
+        raise TraceError(
+            f"{where}: line {line}: {layout.time} goes back in time ({back.sum()} such lines); "
+            "accepted: arrivals in order, or --repair (repair=True) to sort them"
+        )
     notices.append(f"sorted by time: {counted(back.sum(), 'line')} went back in time, the first is line {line}")
     return rows.take(np.argsort(rows.time, kind="stable")), notices
 

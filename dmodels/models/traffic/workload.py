@@ -107,8 +107,10 @@ def split(workload: Workload, threshold_tokens: Real, chunk_tokens: float = CHUN
     >>> float(short.request_frac), float(long.input_tokens), round(float(short.work_frac), 3)
     (0.75, 9000.0, 0.229)
     """
-    return Split(between(workload, -np.inf, threshold_tokens, chunk_tokens),
-                 between(workload, threshold_tokens, np.inf, chunk_tokens))  # fmt: skip
+    return Split(
+        between(workload, -np.inf, threshold_tokens, chunk_tokens),
+        between(workload, threshold_tokens, np.inf, chunk_tokens),
+    )
 
 
 def between(workload: Workload, low_tokens: Real, high_tokens: Real, chunk_tokens: float = CHUNK_TOKENS) -> LengthClass:
@@ -122,11 +124,18 @@ def between(workload: Workload, low_tokens: Real, high_tokens: Real, chunk_token
     prefill, output = np.broadcast_to(w.prefill_tokens, w.input_tokens.shape), w.output_tokens
     work = iterations(prefill, output, chunk_tokens)
     values = {
-        "request_frac": np.ones_like(output), "input_tokens": w.input_tokens, "prefill_tokens": prefill,
-        "output_tokens": output, "iterations_count": work, "input_square": w.input_tokens**2,
-        "prefill_square": prefill**2, "output_square": output**2, "prefill_output": prefill * output,
-        "iterations_square": work**2, "held_tokens": w.input_tokens * work + output**2 / 2,
-    }  # fmt: skip
+        "request_frac": np.ones_like(output),
+        "input_tokens": w.input_tokens,
+        "prefill_tokens": prefill,
+        "output_tokens": output,
+        "iterations_count": work,
+        "input_square": w.input_tokens**2,
+        "prefill_square": prefill**2,
+        "output_square": output**2,
+        "prefill_output": prefill * output,
+        "iterations_square": work**2,
+        "held_tokens": w.input_tokens * work + output**2 / 2,
+    }
     order = np.argsort(w.total_tokens, kind="stable")
     total = w.total_tokens[order]
     low, high = low * _REACHED, high * _REACHED
@@ -150,8 +159,9 @@ def between(workload: Workload, low_tokens: Real, high_tokens: Real, chunk_token
     positive = np.flatnonzero(w.weight_frac[order] > 0)
     top = np.searchsorted(positive, last, "left") - 1  # the last support point with weight before `last`
     longest = np.where(mass > 0, total[positive[np.maximum(top, 0)]], 0.0)
-    return LengthClass(request_frac=mass, work_frac=np.minimum(work_frac, 1.0), max_total_tokens=longest, **means,
-                       **quantiles)  # fmt: skip
+    return LengthClass(
+        request_frac=mass, work_frac=np.minimum(work_frac, 1.0), max_total_tokens=longest, **means, **quantiles
+    )
 
 
 def condition(workload: Workload, low_tokens: Real, high_tokens: Real) -> Workload:
@@ -167,8 +177,14 @@ def condition(workload: Workload, low_tokens: Real, high_tokens: Real) -> Worklo
     weight = np.where(mass > 0, weight / np.where(mass > 0, mass, 1.0), w.weight_frac)
     same = [np.broadcast_to(x, weight.shape) for x in (w.input_tokens, w.output_tokens, w.cached_tokens)]
     rate = w.rate_rps * mass[..., 0]
-    return Workload(same[0], same[1], weight / weight.sum(-1, keepdims=True), same[2], rate,
-                    np.broadcast_to(w.arrival_cv, rate.shape))  # fmt: skip
+    return Workload(
+        same[0],
+        same[1],
+        weight / weight.sum(-1, keepdims=True),
+        same[2],
+        rate,
+        np.broadcast_to(w.arrival_cv, rate.shape),
+    )
 
 
 def quantile(values: Real, weight_frac: Real, p: Real) -> np.ndarray:
@@ -204,8 +220,9 @@ def compress(workload: Workload, totals_count: int = 64, outputs_count: int = 12
     mass = np.bincount(cell, weight)
     kept = mass > 0
     means = [np.bincount(cell, weight * x)[kept] / mass[kept] for x in (w.input_tokens, w.output_tokens, cached)]
-    return Workload(means[0], means[1], mass[kept] / mass.sum(), np.minimum(means[2], means[0]), w.rate_rps,
-                    w.arrival_cv)  # fmt: skip
+    return Workload(
+        means[0], means[1], mass[kept] / mass.sum(), np.minimum(means[2], means[0]), w.rate_rps, w.arrival_cv
+    )
 
 
 def _cuts(count: int, halvings: int) -> np.ndarray:

@@ -30,16 +30,47 @@ def simulate(
             raise InputError(f"kv: {blocks} blocks of {block_tokens} tokens; a request of {most} tokens never fits")
     admitted, first, end = (np.full(n, np.nan) for _ in range(3))
     preemptions = np.zeros(n, np.int64)
-    _run(*requests, times, tokens, slots, chunk_tokens, int(prefill), bool(emits),
-         kv is not None, int(blocks), int(block_tokens), bool(reserve), admitted, first, end, preemptions)  # fmt: skip
+    _run(
+        *requests,
+        times,
+        tokens,
+        slots,
+        chunk_tokens,
+        int(prefill),
+        bool(emits),
+        kv is not None,
+        int(blocks),
+        int(block_tokens),
+        bool(reserve),
+        admitted,
+        first,
+        end,
+        preemptions,
+    )
     return Served(requests.arrival_s, admitted, first, end, requests.output_tokens, preemptions)
 
 
 @kernel
 def _run(
-    arrival, prompt, output, cached, times, grid, slots, chunk, mode, emits,
-    limited, free, block, reserve, admitted, first, end, preemptions,
-):  # fmt: skip
+    arrival,
+    prompt,
+    output,
+    cached,
+    times,
+    grid,
+    slots,
+    chunk,
+    mode,
+    emits,
+    limited,
+    free,
+    block,
+    reserve,
+    admitted,
+    first,
+    end,
+    preemptions,
+):
     total = arrival.size
     ids = np.empty(slots, np.int64)  # in order of admission
     todo = np.empty(slots, np.int64)  # prompt tokens ahead

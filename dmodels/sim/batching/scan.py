@@ -63,8 +63,9 @@ def simulate(
     if prefill != Prefill.PACKED:
         todo = np.ceil(todo / chunk_tokens)
     late = 0.0 if emits else 1.0
-    found = _serve(arrival.T, todo.T, output.T, times.T, slots.astype(np.float64), late, float(chunk_tokens), most,
-                   int(prefill))  # fmt: skip
+    found = _serve(
+        arrival.T, todo.T, output.T, times.T, slots.astype(np.float64), late, float(chunk_tokens), most, int(prefill)
+    )
     admitted, first, end = (np.asarray(x).T for x in found)
     return Served(arrival, admitted, first, end, output)
 

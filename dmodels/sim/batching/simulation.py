@@ -53,10 +53,20 @@ def simulate(
         raise InputError(f"arrival_s: {n} requests in one call; accepted: fewer than 2**28 (dmodels.sim.study streams)")
     admitted, first, end = (np.full(n, np.nan) for _ in range(3))
     virtual_time.run(
-        requests.arrival_s, work(requests, prefill, chunk_tokens), requests.output_tokens, laws.table(law, slots),
-        int(prefill), int(chunk_tokens), 0 if emits else 1, virtual_time.idle(int(slots)), 0, True,
-        admitted, first, end,
-    )  # fmt: skip
+        requests.arrival_s,
+        work(requests, prefill, chunk_tokens),
+        requests.output_tokens,
+        laws.table(law, slots),
+        int(prefill),
+        int(chunk_tokens),
+        0 if emits else 1,
+        virtual_time.idle(int(slots)),
+        0,
+        True,
+        admitted,
+        first,
+        end,
+    )
     return Served(requests.arrival_s, admitted, first, end, requests.output_tokens)
 
 

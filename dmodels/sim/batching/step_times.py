@@ -62,8 +62,10 @@ def token_table(law: Any, slots: int) -> tuple[np.ndarray, np.ndarray]:
         return table(law, slots)[:, None], np.zeros(1)
     times, tokens = np.asarray(law.times_s, np.float64), np.asarray(law.tokens, np.float64)
     if times.shape != (slots + 1, tokens.size) or tokens.size < 2 or not (np.diff(tokens) > 0).all():
-        raise InputError(f"law: times {times.shape} over {tokens.size} token counts for {slots} slots; "
-                         "accepted: (slots + 1, k) over k >= 2 increasing counts")  # fmt: skip
+        raise InputError(
+            f"law: times {times.shape} over {tokens.size} token counts for {slots} slots; "
+            "accepted: (slots + 1, k) over k >= 2 increasing counts"
+        )
     if not (np.isfinite(times[1:]).all() and (times[1:] > 0).all()):
         raise InputError("law: an iteration takes no time or infinitely long; accepted: finite times above 0")
     return times, tokens

@@ -95,8 +95,9 @@ def simulate(
     decoded = np.flatnonzero(left > 0)
     order = decoded[np.argsort(ready[decoded], kind="stable")]
     inputs = requests.input_tokens[order]
-    served = fleet.simulate(ready[order], inputs, left[order], decoders._replace(emits=True), policy, key=key,
-                            cached_tokens=inputs)  # fmt: skip
+    served = fleet.simulate(
+        ready[order], inputs, left[order], decoders._replace(emits=True), policy, key=key, cached_tokens=inputs
+    )
     first = end.copy()
     last, decoder = end.copy(), np.full(end.size, -1)
     last[order], decoder[order] = served.end_s, served.instance

@@ -114,12 +114,16 @@ def simulate(
     """
     requests = Requests.checked(arrival_s, input_tokens, output_tokens)
     n = requests.arrival_s.size
-    seconds, believed = (np.ascontiguousarray(np.broadcast_to(np.asarray(x, np.float64), (n,)))
-                         for x in (prefill_s, prefill_s if virtual_s is None else virtual_s))  # fmt: skip
+    seconds, believed = (
+        np.ascontiguousarray(np.broadcast_to(np.asarray(x, np.float64), (n,)))
+        for x in (prefill_s, prefill_s if virtual_s is None else virtual_s)
+    )
     blocks = np.ceil((requests.input_tokens + requests.output_tokens) / cluster.block_tokens)
     if not (cluster.prefill >= 1 and cluster.decode >= 1 and cluster.standby >= 0 and cluster.slots >= 1):
-        raise InputError(f"prefill {cluster.prefill}, decode {cluster.decode}, standby {cluster.standby}, slots "
-                         f"{cluster.slots}; accepted: at least one of each, standby from 0")  # fmt: skip
+        raise InputError(
+            f"prefill {cluster.prefill}, decode {cluster.decode}, standby {cluster.standby}, slots "
+            f"{cluster.slots}; accepted: at least one of each, standby from 0"
+        )
     if not (np.isfinite(seconds).all() and (seconds > 0).all() and np.isfinite(believed).all()):
         raise InputError("prefill_s, virtual_s: accepted are finite seconds, prefill above 0")
     if not np.isfinite(cluster.kv_blocks):
@@ -127,17 +131,40 @@ def simulate(
     if n and blocks.max() > cluster.kv_blocks:
         raise InputError(f"kv_blocks {cluster.kv_blocks:g}: a request needs {blocks.max():g}; accepted: at least that")
     if not (control.epoch_s > 0 and 0 < control.theta_flow < 1 and 0 <= control.theta_frag < 1):
-        raise InputError(f"epoch_s {control.epoch_s}, theta_flow {control.theta_flow}, theta_frag "
-                         f"{control.theta_frag}; accepted: above 0, between 0 and 1, from 0 to 1")  # fmt: skip
+        raise InputError(
+            f"epoch_s {control.epoch_s}, theta_flow {control.theta_flow}, theta_frag "
+            f"{control.theta_frag}; accepted: above 0, between 0 and 1, from 0 to 1"
+        )
     if not 0 <= clients <= n:
         raise InputError(f"clients = {clients}; accepted: 0 to the number of requests, {n}")
     roles = np.repeat([0, 1, 2], [cluster.prefill, cluster.decode, cluster.standby])
     out = run_cluster(
-        requests.arrival_s.copy(), requests.input_tokens, requests.output_tokens, seconds, believed, blocks, roles,
-        (cluster.base_s, cluster.per_sequence_s, float(cluster.slots), cluster.kv_blocks, cluster.block_transfer_s,
-         cluster.ttft_slo_s),
-        (float(control.signal), float(control.flow), control.theta_flow, control.theta_frag, control.epoch_s,
-         control.cool_s, control.queue_limit, float(control.sees_waiting)), int(clients),
-    )  # fmt: skip
+        requests.arrival_s.copy(),
+        requests.input_tokens,
+        requests.output_tokens,
+        seconds,
+        believed,
+        blocks,
+        roles,
+        (
+            cluster.base_s,
+            cluster.per_sequence_s,
+            float(cluster.slots),
+            cluster.kv_blocks,
+            cluster.block_transfer_s,
+            cluster.ttft_slo_s,
+        ),
+        (
+            float(control.signal),
+            float(control.flow),
+            control.theta_flow,
+            control.theta_frag,
+            control.epoch_s,
+            control.cool_s,
+            control.queue_limit,
+            float(control.sees_waiting),
+        ),
+        int(clients),
+    )
     arrival, first, end, worker, epoch, queues, batch, stranded, changes, moved = out
     return Run(arrival, first, end, requests.output_tokens, worker, epoch, queues, batch, stranded, changes, moved)

@@ -49,10 +49,15 @@ def window(run: Run, from_s: float, to_s: float) -> Window:
     tpot = (known["end"] - known["first"])[ended] / (known["output"][ended] - 1)
     instances = run.fleet.instances
     return Window(
-        from_s, to_s, int(np.sum((known["arrival"] > from_s) & (known["arrival"] <= to_s))),
-        float(np.quantile(ttft, 0.99)) if ttft.size else np.nan, float(tpot.mean()) if tpot.size else np.nan,
-        instances["in_flight"].copy(), instances["waiting"].copy(), run.fleet.loads < fs.CLOSED,
-    )  # fmt: skip
+        from_s,
+        to_s,
+        int(np.sum((known["arrival"] > from_s) & (known["arrival"] <= to_s))),
+        float(np.quantile(ttft, 0.99)) if ttft.size else np.nan,
+        float(tpot.mean()) if tpot.size else np.nan,
+        instances["in_flight"].copy(),
+        instances["waiting"].copy(),
+        run.fleet.loads < fs.CLOSED,
+    )
 
 
 def take(run: Run, action: Any) -> Run:

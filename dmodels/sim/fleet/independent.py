@@ -33,9 +33,18 @@ def serve(run: Run) -> Served:
         mine = order[edges[j] : edges[j + 1]]
         out = [np.empty(mine.size) for _ in range(3)]
         virtual_time.run(
-            columns[0][mine], todo[mine], columns[2][mine], run.fleet.times[0], int(pool["mode"]), int(pool["chunk"]),
-            int(pool["late"]), virtual_time.idle(int(pool["slots"])), 0, True, *out,
-        )  # fmt: skip
+            columns[0][mine],
+            todo[mine],
+            columns[2][mine],
+            run.fleet.times[0],
+            int(pool["mode"]),
+            int(pool["chunk"]),
+            int(pool["late"]),
+            virtual_time.idle(int(pool["slots"])),
+            0,
+            True,
+            *out,
+        )
         for whole, part in zip(times, out, strict=True):
             whole[mine] = part
     return Served(columns[0], *times, columns[2], np.zeros(rows.size, np.int64), decided)

@@ -92,9 +92,20 @@ def simulate(
     requests an instance wait there. Requests that no pool holds, or that turn out longer than the pool they were sent
     to, are refused: their times are NaN and their instance is -1. RANDOM and POWER_OF_TWO need a `key`.
     """
-    run = start(arrival_s, input_tokens, output_tokens, pools, policy, key=key, cached_tokens=cached_tokens,
-                route_tokens=route_tokens, spill_queue=spill_queue, events=events, prefixes=prefixes,
-                cache_weight=cache_weight)  # fmt: skip
+    run = start(
+        arrival_s,
+        input_tokens,
+        output_tokens,
+        pools,
+        policy,
+        key=key,
+        cached_tokens=cached_tokens,
+        route_tokens=route_tokens,
+        spill_queue=spill_queue,
+        events=events,
+        prefixes=prefixes,
+        cache_weight=cache_weight,
+    )
     if run.alone:
         return independent.serve(run)
     advance(run, np.inf)
@@ -113,10 +124,20 @@ class Run(NamedTuple):
 
 
 def start(
-    arrival_s: Any, input_tokens: Any, output_tokens: Any, pools: Pool | Sequence[Pool], policy: Policy = Policy.JSQ, *,
-    key: jax.Array | None = None, cached_tokens: Any = 0, route_tokens: Any = None, spill_queue: float = np.inf,
-    events: Sequence[Event] = (), prefixes: Prefixes | None = None, cache_weight: float = 1.0,
-) -> Run:  # fmt: skip
+    arrival_s: Any,
+    input_tokens: Any,
+    output_tokens: Any,
+    pools: Pool | Sequence[Pool],
+    policy: Policy = Policy.JSQ,
+    *,
+    key: jax.Array | None = None,
+    cached_tokens: Any = 0,
+    route_tokens: Any = None,
+    spill_queue: float = np.inf,
+    events: Sequence[Event] = (),
+    prefixes: Prefixes | None = None,
+    cache_weight: float = 1.0,
+) -> Run:
     """The fleet before the first arrival; arguments as in `simulate`."""
     pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
     requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)
@@ -154,8 +175,15 @@ def answers(run: Run) -> Served:
     """What is known so far; NaN for what has not happened yet."""
     rows = run.fleet.requests
     column: Callable[[str], np.ndarray] = lambda name: rows[name].copy()
-    return Served(column("arrival"), column("admitted"), column("first"), column("end"), column("output"),
-                  column("retries"), column("instance"))  # fmt: skip
+    return Served(
+        column("arrival"),
+        column("admitted"),
+        column("first"),
+        column("end"),
+        column("output"),
+        column("retries"),
+        column("instance"),
+    )
 
 
 def by_pool(served: Served, pools: Sequence[Pool]) -> list[Served]:
@@ -178,8 +206,17 @@ def _records(pools: Sequence[Pool]) -> np.ndarray:
     records = np.zeros(len(pools), fs.POOL)
     for k, pool in enumerate(pools):
         begin = records[k - 1]["start"] + records[k - 1]["size"] if k else 0
-        records[k] = (begin, pool.instances, pool.slots, pool.chunk_tokens, int(pool.prefill), 0 if pool.emits else 1,
-                      pool.max_tokens, 0, 0)  # fmt: skip
+        records[k] = (
+            begin,
+            pool.instances,
+            pool.slots,
+            pool.chunk_tokens,
+            int(pool.prefill),
+            0 if pool.emits else 1,
+            pool.max_tokens,
+            0,
+            0,
+        )
     return records
 
 
@@ -208,9 +245,11 @@ def _events(events: Sequence[Event], instances: int) -> tuple[np.ndarray, ...]:
             raise InputError(f"events: {event}; accepted: a positive factor on iteration times")
     ordered = sorted(events, key=lambda event: event.time_s)
     return (
-        np.array([e.time_s for e in ordered], np.float64), np.array([int(e.change) for e in ordered], np.int64),
-        np.array([e.instance for e in ordered], np.int64), np.array([e.value for e in ordered], np.float64),
-    )  # fmt: skip
+        np.array([e.time_s for e in ordered], np.float64),
+        np.array([int(e.change) for e in ordered], np.int64),
+        np.array([e.instance for e in ordered], np.int64),
+        np.array([e.value for e in ordered], np.float64),
+    )
 
 
 @float64

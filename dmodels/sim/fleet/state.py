@@ -24,31 +24,56 @@ from .tokens import TokenFleet, follow
 ID_MASK = (1 << ID_BITS) - 1
 CLOSED = 1 << 40
 
-POOL = np.dtype([
-    ("start", "i8"), ("size", "i8"),  # its instances
-    ("slots", "i8"), ("chunk", "i8"), ("mode", "i8"),  # mode: a `Prefill`
-    ("late", "i8"),  # iterations from the last prefill chunk to the first token
-    ("limit", "f8"),  # most tokens of a request
-    ("turn", "i8"),  # where the next scan starts
-    ("backlog", "i8"),  # waiting requests
-])  # fmt: skip
+POOL = np.dtype(
+    [
+        ("start", "i8"),
+        ("size", "i8"),  # its instances
+        ("slots", "i8"),
+        ("chunk", "i8"),
+        ("mode", "i8"),  # mode: a `Prefill`
+        ("late", "i8"),  # iterations from the last prefill chunk to the first token
+        ("limit", "f8"),  # most tokens of a request
+        ("turn", "i8"),  # where the next scan starts
+        ("backlog", "i8"),  # waiting requests
+    ]
+)
 
-INSTANCE = np.dtype([
-    ("tau", "f8"), ("v", "i8"), ("prefill_v", "i8"),  # seconds and virtual time of the last event
-    ("in_flight", "i8"), ("waiting", "i8"), ("pending", "i8"),  # pending: first tokens to come
-    ("head", "i8"), ("tail", "i8"),  # first and last waiting request
-    ("pool", "i8"), ("slow", "f8"),  # slow: factor on iteration times
-    ("up", "i8"),  # serves
-])  # fmt: skip
+INSTANCE = np.dtype(
+    [
+        ("tau", "f8"),
+        ("v", "i8"),
+        ("prefill_v", "i8"),  # seconds and virtual time of the last event
+        ("in_flight", "i8"),
+        ("waiting", "i8"),
+        ("pending", "i8"),  # pending: first tokens to come
+        ("head", "i8"),
+        ("tail", "i8"),  # first and last waiting request
+        ("pool", "i8"),
+        ("slow", "f8"),  # slow: factor on iteration times
+        ("up", "i8"),  # serves
+    ]
+)
 
-REQUEST = np.dtype([
-    ("arrival", "f8"), ("prompt", "i8"), ("output", "i8"), ("cached", "i8"),
-    ("route_tokens", "f8"),  # the total, as the router estimates it
-    ("prefix", "i8"), ("prefix_tokens", "i8"),  # id of the shared prefix, or -1
-    ("draw", "f8"), ("draw2", "f8"),  # uniform numbers for policies that gamble
-    ("hits", "i8"), ("after", "i8"),  # prompt tokens found in the cache; next in line
-    ("admitted", "f8"), ("first", "f8"), ("end", "f8"), ("instance", "i8"), ("retries", "i8"),
-])  # fmt: skip
+REQUEST = np.dtype(
+    [
+        ("arrival", "f8"),
+        ("prompt", "i8"),
+        ("output", "i8"),
+        ("cached", "i8"),
+        ("route_tokens", "f8"),  # the total, as the router estimates it
+        ("prefix", "i8"),
+        ("prefix_tokens", "i8"),  # id of the shared prefix, or -1
+        ("draw", "f8"),
+        ("draw2", "f8"),  # uniform numbers for policies that gamble
+        ("hits", "i8"),
+        ("after", "i8"),  # prompt tokens found in the cache; next in line
+        ("admitted", "f8"),
+        ("first", "f8"),
+        ("end", "f8"),
+        ("instance", "i8"),
+        ("retries", "i8"),
+    ]
+)
 
 
 class Fleet(NamedTuple):

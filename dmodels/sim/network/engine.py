@@ -103,9 +103,23 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
                     j = out.choice[r]
                     if cached:
                         pinned[r] = _cache_prompt(
-                            r, j, jobs, rules, pinned[r], held, slot_of, block_at, refs, before, after, ends, idle,
-                            used, reserved, spare,
-                        )  # fmt: skip
+                            r,
+                            j,
+                            jobs,
+                            rules,
+                            pinned[r],
+                            held,
+                            slot_of,
+                            block_at,
+                            refs,
+                            before,
+                            after,
+                            ends,
+                            idle,
+                            used,
+                            reserved,
+                            spare,
+                        )
                     plan_next(d, j, out.landed_s, rules)
             refill(s, now)
             flow_s = next_end(s)
@@ -164,10 +178,24 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
             reserve = (rules.reserve_tokens + jobs.output_tokens[r]) * rules.kv_bytes_per_token
             tier_pace(rules.policy, tier_rate, reading, in_flight[p], rules.max_in_flight, pace)
             j, _ = choose_one(
-                rules.policy, kv, hit, free, reserve, queued, batch, tier[p], pace, fabric.tier_latency_s,
-                rules.to_rate, d.inbound, rules.base_s, rules.slope_s, float(rules.max_batch), rules.cache_weight,
+                rules.policy,
+                kv,
+                hit,
+                free,
+                reserve,
+                queued,
+                batch,
+                tier[p],
+                pace,
+                fabric.tier_latency_s,
+                rules.to_rate,
+                d.inbound,
+                rules.base_s,
+                rules.slope_s,
+                float(rules.max_batch),
+                rules.cache_weight,
                 turn if rules.policy == ROUND_ROBIN else mix(rules.seed, r, 0) % pool,
-            )  # fmt: skip
+            )
             if j < 0:
                 for k in range(pool):
                     if kv * (1.0 - hit[k]) + reserve <= free[k]:
@@ -183,8 +211,20 @@ def run(fabric, prefill, decode, jobs, rules, tier_rate, background, readings):
                 pinned[r] = min(hit_blocks(j, jobs.blocks[first:last], slot_of), last - first)
                 for b in range(pinned[r]):
                     pin(j, jobs.blocks[first + b], slot_of, refs, before, after, ends, idle)
-                make_room(j, rules.capacity_tokens, rules.block_tokens, slot_of, block_at, before, after, ends, idle,
-                          used, reserved, spare)  # fmt: skip
+                make_room(
+                    j,
+                    rules.capacity_tokens,
+                    rules.block_tokens,
+                    slot_of,
+                    block_at,
+                    before,
+                    after,
+                    ends,
+                    idle,
+                    used,
+                    reserved,
+                    spare,
+                )
             payload = kv * (1.0 - hit[j])
             if payload <= 0.0:
                 _land(r, now + fabric.tier_latency_s[t], d, out, behind)
@@ -221,8 +261,9 @@ def _land(r, at, d, out, behind):
 
 
 @kernel
-def _cache_prompt(r, j, jobs, rules, hits, held, slot_of, block_at, refs, before, after, ends, idle, used, reserved,
-                  spare):  # fmt: skip
+def _cache_prompt(
+    r, j, jobs, rules, hits, held, slot_of, block_at, refs, before, after, ends, idle, used, reserved, spare
+):
     """The prompt's blocks become shared: pinned in the cache of instance j instead of held by the request alone."""
     first, last = jobs.block_starts[r], jobs.block_starts[r + 1]
     n = hits
@@ -233,8 +274,20 @@ def _cache_prompt(r, j, jobs, rules, hits, held, slot_of, block_at, refs, before
             pin(j, block, slot_of, refs, before, after, ends, idle)
         else:
             reserved[j] += rules.block_tokens - tokens  # a whole block, from here on in the cache
-            fits = make_room(j, rules.capacity_tokens, rules.block_tokens, slot_of, block_at, before, after, ends, idle,
-                             used, reserved, spare)  # fmt: skip
+            fits = make_room(
+                j,
+                rules.capacity_tokens,
+                rules.block_tokens,
+                slot_of,
+                block_at,
+                before,
+                after,
+                ends,
+                idle,
+                used,
+                reserved,
+                spare,
+            )
             reserved[j] -= rules.block_tokens - tokens
             if not fits or used[j] >= spare.shape[1]:
                 break

@@ -65,9 +65,15 @@ def fat_tree(
     `host_bytes_per_s` is the speed of one port of an instance where it is not that of tier 1; `nic_bytes_per_s` bounds
     all ports of an instance together, each way. Oversubscription is fewer or slower uplinks.
     """
-    counts = {"pods": pods, "racks_per_pod": racks_per_pod, "servers_per_rack": servers_per_rack,
-              "instances_per_server": instances_per_server, "host_ports": host_ports, "rack_uplinks": rack_uplinks,
-              "pod_uplinks": pod_uplinks}  # fmt: skip
+    counts = {
+        "pods": pods,
+        "racks_per_pod": racks_per_pod,
+        "servers_per_rack": servers_per_rack,
+        "instances_per_server": instances_per_server,
+        "host_ports": host_ports,
+        "rack_uplinks": rack_uplinks,
+        "pod_uplinks": pod_uplinks,
+    }
     for name, count in counts.items():
         if count != int(count) or count < 1:
             raise InputError(f"{name}: {count}; accepted: a whole number from 1")
@@ -82,10 +88,16 @@ def fat_tree(
     server = np.arange(n) // instances_per_server
     rack = server // servers_per_rack
     shared = bool(np.isfinite(nic_bytes_per_s))
-    sizes = [(servers, speeds[0], NVLINK), (n * host_ports, port, HOST), (n * host_ports, port, HOST),
-             (racks * rack_uplinks, speeds[2], RACK), (racks * rack_uplinks, speeds[2], RACK),
-             (pods * pod_uplinks, speeds[3], POD), (pods * pod_uplinks, speeds[3], POD),
-             (2 * n if shared else 0, nic_bytes_per_s if shared else 0.0, HOST)]  # fmt: skip
+    sizes = [
+        (servers, speeds[0], NVLINK),
+        (n * host_ports, port, HOST),
+        (n * host_ports, port, HOST),
+        (racks * rack_uplinks, speeds[2], RACK),
+        (racks * rack_uplinks, speeds[2], RACK),
+        (pods * pod_uplinks, speeds[3], POD),
+        (pods * pod_uplinks, speeds[3], POD),
+        (2 * n if shared else 0, nic_bytes_per_s if shared else 0.0, HOST),
+    ]
     length = [count for count, _, _ in sizes]
     narrowest = np.array([speeds[0], port, min(port, speeds[2]), min(port, *speeds[2:])])
     narrowest[1:] = np.minimum(narrowest[1:], nic_bytes_per_s)
@@ -129,10 +141,17 @@ def fat_tree_of_radix(
     up = max(int(half / rack_oversubscription), 1)
     core = max(int(half * half / (rack_oversubscription * pod_oversubscription)), 1)
     return fat_tree(
-        pods=int(radix), racks_per_pod=half, servers_per_rack=hosts, instances_per_server=1,
-        tier_bytes_per_s=(nvlink_bytes_per_s, *(3 * [link_bytes_per_s])), tier_latency_s=tier_latency_s,
-        host_ports=ports_per_instance, rack_uplinks=up, pod_uplinks=core, aligned=True,
-    )  # fmt: skip
+        pods=int(radix),
+        racks_per_pod=half,
+        servers_per_rack=hosts,
+        instances_per_server=1,
+        tier_bytes_per_s=(nvlink_bytes_per_s, *(3 * [link_bytes_per_s])),
+        tier_latency_s=tier_latency_s,
+        host_ports=ports_per_instance,
+        rack_uplinks=up,
+        pod_uplinks=core,
+        aligned=True,
+    )
 
 
 def fabric_problems(fabric: Fabric) -> list[str]:

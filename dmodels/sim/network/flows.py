@@ -51,13 +51,30 @@ def no_flows(count, capacity):
     """Room for `count` flows, none of them started, on links of `capacity`."""
     n, links = max(count, 1), capacity.shape[0]
     return Flows(
-        np.zeros(n), np.zeros(n), np.zeros(n), np.full(n, np.inf), np.zeros((n, HOPS), np.int32),
-        np.zeros(n, np.int32), np.zeros(n * HOPS, np.int32), np.zeros(n * HOPS, np.int32),
-        np.full(links, -1, np.int32), np.zeros(links, np.int32), capacity.copy(), np.zeros(links),
-        np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(links, np.int64), np.zeros(n, np.int64),
-        np.zeros(links, np.int32), np.zeros(n, np.int32), np.zeros(links), np.zeros(links, np.int32),
-        np.zeros(n), np.zeros(links), np.zeros(3, np.int64),
-    )  # fmt: skip
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(n),
+        np.full(n, np.inf),
+        np.zeros((n, HOPS), np.int32),
+        np.zeros(n, np.int32),
+        np.zeros(n * HOPS, np.int32),
+        np.zeros(n * HOPS, np.int32),
+        np.full(links, -1, np.int32),
+        np.zeros(links, np.int32),
+        capacity.copy(),
+        np.zeros(links),
+        np.zeros(n, np.int32),
+        np.zeros(n, np.int32),
+        np.zeros(links, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(links, np.int32),
+        np.zeros(n, np.int32),
+        np.zeros(links),
+        np.zeros(links, np.int32),
+        np.zeros(n),
+        np.zeros(links),
+        np.zeros(3, np.int64),
+    )
 
 
 @kernel

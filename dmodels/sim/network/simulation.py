@@ -143,22 +143,44 @@ def simulate(
         readings = by_tier[np.minimum(at / background_step_s, len(level) - 1).astype(int)]
     blocks, starts, hit = _blocks(arrivals, order, pool)
     jobs = Jobs(
-        ready[order], source[order], np.asarray(arrivals.input_tokens, np.float64)[order],
-        np.asarray(arrivals.output_tokens, np.float64)[order], hit, blocks, starts,
-    )  # fmt: skip
+        ready[order],
+        source[order],
+        np.asarray(arrivals.input_tokens, np.float64)[order],
+        np.asarray(arrivals.output_tokens, np.float64)[order],
+        hit,
+        blocks,
+        starts,
+    )
     rates = advertised_bytes_per_s(cluster)
     rules = Rules(
-        int(policy), int(seed), int(cluster.shards), float(cluster.kv_bytes_per_token),
-        float(cluster.kv_memory_bytes / cluster.kv_bytes_per_token), float(cluster.reserve_tokens),
-        float(cluster.block_tokens), float(cluster.curve.base_s), float(cluster.curve.slope_s),
-        int(cluster.curve.max_batch), float(cache_weight), float(max_in_flight),
+        int(policy),
+        int(seed),
+        int(cluster.shards),
+        float(cluster.kv_bytes_per_token),
+        float(cluster.kv_memory_bytes / cluster.kv_bytes_per_token),
+        float(cluster.reserve_tokens),
+        float(cluster.block_tokens),
+        float(cluster.curve.base_s),
+        float(cluster.curve.slope_s),
+        int(cluster.curve.max_batch),
+        float(cache_weight),
+        float(max_in_flight),
         float(rates[1]) if destination_aware else np.inf,
-        float(refresh_s), float(background_step_s), bool(sees_inbound), float(until_s),
-    )  # fmt: skip
+        float(refresh_s),
+        float(background_step_s),
+        bool(sees_inbound),
+        float(until_s),
+    )
     out, carried, stuck, events = run(
-        fabric, np.asarray(cluster.prefill, np.int64), np.asarray(cluster.decode, np.int64), jobs, rules,
-        rates, level, np.ascontiguousarray(readings, np.float64),
-    )  # fmt: skip
+        fabric,
+        np.asarray(cluster.prefill, np.int64),
+        np.asarray(cluster.decode, np.int64),
+        jobs,
+        rules,
+        rates,
+        level,
+        np.ascontiguousarray(readings, np.float64),
+    )
     back = np.empty_like(order)
     back[order] = np.arange(count)
     out = type(out)(*(column[back] for column in out))
@@ -273,8 +295,15 @@ def _blocks(arrivals: Arrivals, order: np.ndarray, pool: int) -> tuple[np.ndarra
     return number[index].astype(np.int64), np.concatenate([[0], ends]), np.zeros((1, pool + 1))
 
 
-def _result(cluster: Cluster, arrivals: Arrivals, ready: np.ndarray, out: Outcome, carried: np.ndarray, stuck: float,
-            events: int) -> Run:  # fmt: skip
+def _result(
+    cluster: Cluster,
+    arrivals: Arrivals,
+    ready: np.ndarray,
+    out: Outcome,
+    carried: np.ndarray,
+    stuck: float,
+    events: int,
+) -> Run:
     arrival = np.asarray(arrivals.arrival_s, np.float64)
     flags = np.zeros(len(arrival), np.int32)
     flags[out.choice == -1] |= Flag.NO_FIT
@@ -290,8 +319,18 @@ def _result(cluster: Cluster, arrivals: Arrivals, ready: np.ndarray, out: Outcom
     flags[unfinished] |= Flag.INFEASIBLE if stuck > 0 and problems else Flag.OVERLOAD
     hit = out.hit_tokens / np.asarray(arrivals.input_tokens)
     return Run(
-        arrival, np.maximum(out.choice, -1), out.tier, hit, out.landed_s - ready, out.first_token_s - arrival,
+        arrival,
+        np.maximum(out.choice, -1),
+        out.tier,
+        hit,
+        out.landed_s - ready,
+        out.first_token_s - arrival,
         out.step_s,
-        out.finished_s - arrival, np.where(out.choice >= 0, kv * (1.0 - hit), 0.0), flags, carried, stuck, events,
+        out.finished_s - arrival,
+        np.where(out.choice >= 0, kv * (1.0 - hit), 0.0),
+        flags,
+        carried,
+        stuck,
+        events,
         tuple(problems),
-    )  # fmt: skip
+    )

@@ -79,16 +79,30 @@ class Decoders(NamedTuple):
 def no_outcome(count):
     """The outcome of requests to which nothing has happened yet."""
     return Outcome(
-        np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(count), np.full(count, np.nan),
-        np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan), np.full(count, np.nan),
-    )  # fmt: skip
+        np.full(count, -1, np.int64),
+        np.full(count, -1, np.int64),
+        np.zeros(count),
+        np.full(count, np.nan),
+        np.full(count, np.nan),
+        np.full(count, np.nan),
+        np.full(count, np.nan),
+        np.full(count, np.nan),
+    )
 
 
 @kernel
 def idle_decoders(pool, slots):
     """Decode instances that run nothing."""
     return Decoders(
-        np.zeros(pool), np.zeros(pool, np.int64), np.zeros(pool, np.int64), np.zeros((pool, slots), np.int64),
-        np.zeros((pool, slots), np.int64), np.full(pool, np.inf), np.zeros(pool, np.int64), np.full(pool, -1, np.int64),
-        np.full(pool, -1, np.int64), np.zeros(pool, np.int64), np.zeros(pool),
-    )  # fmt: skip
+        np.zeros(pool),
+        np.zeros(pool, np.int64),
+        np.zeros(pool, np.int64),
+        np.zeros((pool, slots), np.int64),
+        np.zeros((pool, slots), np.int64),
+        np.full(pool, np.inf),
+        np.zeros(pool, np.int64),
+        np.full(pool, -1, np.int64),
+        np.full(pool, -1, np.int64),
+        np.zeros(pool, np.int64),
+        np.zeros(pool),
+    )

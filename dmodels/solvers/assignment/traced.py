@@ -41,8 +41,11 @@ def assign_traced(cost, maximize: bool, backend: str | None) -> tuple:
         found = _ENGINES[backend](fixed, maximize)
     else:
         found = jax.lax.platform_dependent(
-            fixed, cpu=partial(_on_host, maximize=maximize), cuda=partial(_on_gpu, maximize=maximize),
-            default=partial(_in_xla, maximize=maximize))  # fmt: skip
+            fixed,
+            cpu=partial(_on_host, maximize=maximize),
+            cuda=partial(_on_gpu, maximize=maximize),
+            default=partial(_in_xla, maximize=maximize),
+        )
     columns, total, *rest = found
     if jnp.issubdtype(cost.dtype, jnp.floating) and cost.shape[-1]:
         total = priced(cost, columns, total)
@@ -111,6 +114,8 @@ def _on_device(match, cost, maximize: bool) -> tuple:
     flags = flags | flag_where(~bad & feasible & (jnp.abs(gap) > rtol * balance), Flag.NOT_CONVERGED)
     columns = jnp.where((bad | ~feasible)[:, None], -1, columns)
     sign = -1.0 if maximize else 1.0
-    reals = [jnp.where(bad.reshape((-1,) + (1,) * (a.ndim - 1)), jnp.nan, a)
-             for a in (sign * total, sign * u, sign * v, gap, reduced)]  # fmt: skip
+    reals = [
+        jnp.where(bad.reshape((-1,) + (1,) * (a.ndim - 1)), jnp.nan, a)
+        for a in (sign * total, sign * u, sign * v, gap, reduced)
+    ]
     return tuple(a.reshape(batch + a.shape[1:]) for a in (columns, *reals, flags, steps))

@@ -68,7 +68,13 @@ def match(c: jax.Array) -> tuple[jax.Array, ...]:
         v = jnp.where(stuck, -closed.astype(c.dtype), lowered)
         return (x, y, v, ray, feasible & found, tree.steps), None
 
-    start = (jnp.full((n,), -1, jnp.int32), jnp.full((m,), -1, jnp.int32), jnp.zeros((m,), c.dtype),
-             jnp.zeros((n,), c.dtype), jnp.bool_(True), jnp.int32(0))  # fmt: skip
+    start = (
+        jnp.full((n,), -1, jnp.int32),
+        jnp.full((m,), -1, jnp.int32),
+        jnp.zeros((m,), c.dtype),
+        jnp.zeros((n,), c.dtype),
+        jnp.bool_(True),
+        jnp.int32(0),
+    )
     (x, _, v, ray, feasible, steps), _ = jax.lax.scan(enter, start, jnp.arange(n, dtype=jnp.int32))
     return x, ray, v, feasible, steps

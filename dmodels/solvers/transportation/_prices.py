@@ -1,5 +1,4 @@
-"""Prices and choices of the transportation solver: a row's cheapest column, a column's open segment, a first guess.
-"""
+"""Prices and choices of the transportation solver: a row's cheapest column, a column's open segment, a first guess."""
 
 from __future__ import annotations
 

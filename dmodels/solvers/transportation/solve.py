@@ -242,8 +242,14 @@ def congestion_host(cost: Real, marginal: Real) -> Solution:
     return _ship(cost, None, rising, width, bad, greedy=True)
 
 
-def _ship(cost: Real, supply: Real | None, price: np.ndarray, width: np.ndarray,
-          bad: Sequence[tuple[np.ndarray, Flag]], greedy: bool = False) -> Solution:  # fmt: skip
+def _ship(
+    cost: Real,
+    supply: Real | None,
+    price: np.ndarray,
+    width: np.ndarray,
+    bad: Sequence[tuple[np.ndarray, Flag]],
+    greedy: bool = False,
+) -> Solution:
     """Solve a broadcast batch. `bad`: (mask (..., something), flag) pairs that keep a problem from being solved."""
     from . import _kernels as kernels
 

@@ -22,8 +22,10 @@ def _priced(inputs, slopes, total):
 def _priced_jvp(primals, tangents):
     _, slopes, total = primals
     batch = total.ndim
-    parts = [jnp.sum(slope * change, axis=tuple(range(batch, slope.ndim)))
-             for slope, change in zip(slopes, tangents[0], strict=True)]  # fmt: skip
+    parts = [
+        jnp.sum(slope * change, axis=tuple(range(batch, slope.ndim)))
+        for slope, change in zip(slopes, tangents[0], strict=True)
+    ]
     return total, sum(parts[1:], parts[0])
 
 
@@ -53,9 +55,11 @@ def _solution(found, inputs, slopes) -> Solution:
     answered = found["flags"] == 0
     slopes = [jnp.where(answered.reshape(answered.shape + (1,) * (s.ndim - answered.ndim)), s, 0) for s in slopes]
     total = _priced(tuple(inputs), tuple(slopes), found["cost"])
-    chosen = Shipment(found["flow"], found["loads"], total) if "flow" in found else Placement(
-        found["columns"], found["loads"], total
-    )  # fmt: skip
+    chosen = (
+        Shipment(found["flow"], found["loads"], total)
+        if "flow" in found
+        else Placement(found["columns"], found["loads"], total)
+    )
     return Solution(chosen, {name: found[name] for name in _CERTIFICATE}, found["flags"], found["steps"])
 
 

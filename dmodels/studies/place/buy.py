@@ -147,6 +147,13 @@ def _purchase(name, state: State, tiers, weights, added, saved) -> Purchase:
     prefill = state.costs.at(np.array([state.blocks.sum(), (state.blocks + added).sum()]))[0]
     per_hour = float(prefill[0] - prefill[1]) * saved
     payback = usd / per_hour if per_hour > 0 else (0.0 if usd == 0 else np.inf)
-    return Purchase(name, {tier.name: float(g) for tier, g in zip(tiers, gib, strict=True) if g}, usd,
-                    float(at.hit_frac[1]), float(at.access_s[1]), float(at.first_token_s[1]), per_hour,
-                    float(payback))  # fmt: skip
+    return Purchase(
+        name,
+        {tier.name: float(g) for tier, g in zip(tiers, gib, strict=True) if g},
+        usd,
+        float(at.hit_frac[1]),
+        float(at.access_s[1]),
+        float(at.first_token_s[1]),
+        per_hour,
+        float(payback),
+    )

@@ -108,12 +108,29 @@ def bill(tiers: Sequence[Tier], weights: np.ndarray, distances: np.ndarray, cost
     read = np.array([tier.latency_s + w / tier.read_bytes_per_s for tier, w in zip(tiers, weights, strict=True)])
     found = np.sort(distances[np.isfinite(distances)])
     most = float(found[-1]) if len(found) else 0.0
-    state = State(np.floor(size / weights), np.zeros(len(tiers)), read, costs.block_s, 0.0, 0.0, 0.0,
-                  np.isfinite(size), found, len(distances), costs.requests_count, most, costs)  # fmt: skip
+    state = State(
+        np.floor(size / weights),
+        np.zeros(len(tiers)),
+        read,
+        costs.block_s,
+        0.0,
+        0.0,
+        0.0,
+        np.isfinite(size),
+        found,
+        len(distances),
+        costs.requests_count,
+        most,
+        costs,
+    )
     at = at_sizes(state, state.blocks[None, :])
     flop = costs.at(np.array([state.blocks.sum()]))[1][0] - costs.least_flop
-    return state._replace(tier_frac=_tier_frac(state, state.blocks[None, :])[0], access_s=float(at.access_s[0]),
-                          first_token_s=float(at.first_token_s[0]), recomputed_flop=float(flop))  # fmt: skip
+    return state._replace(
+        tier_frac=_tier_frac(state, state.blocks[None, :])[0],
+        access_s=float(at.access_s[0]),
+        first_token_s=float(at.first_token_s[0]),
+        recomputed_flop=float(flop),
+    )
 
 
 def _tier_frac(state: State, blocks: np.ndarray) -> np.ndarray:

@@ -48,9 +48,20 @@ def pooled(trace: Trace, state: State, workers: int, peer_s: float, routes: dict
         game = PlacementGame(reads, state.read_s, share, complete(workers, peer_s), state.miss_s)
         s, total = value_of_sharing(game, iterations=40), reads.sum()
         surely, most = s.coordination_frac
-        rows.append(Pooled(name, s.isolated_s / total, s.selfish.social_s / total, s.coordinated.social_s / total,
-                           s.bound_s / total, round(s.pooling_frac, 12) + 0.0, surely, most, not s.flags,
-                           _risk(game, s.selfish.tier) if not s.flags else ""))  # fmt: skip
+        rows.append(
+            Pooled(
+                name,
+                s.isolated_s / total,
+                s.selfish.social_s / total,
+                s.coordinated.social_s / total,
+                s.bound_s / total,
+                round(s.pooling_frac, 12) + 0.0,
+                surely,
+                most,
+                not s.flags,
+                _risk(game, s.selfish.tier) if not s.flags else "",
+            )
+        )
     return rows
 
 

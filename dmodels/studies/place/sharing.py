@@ -62,8 +62,16 @@ def sharing(trace: Trace, size_blocks: float, workers: int, peer_s: float, costs
         prefill, _ = costs.of_tokens(costs.spared(used))
         peers = used.sum() / requests * (1 - 1 / workers) * peer_s if k == 0 and used.any() else 0.0
         equal = order[pool_hits - 1] * parts if pool_hits else 0.0
-        layouts.append(Layout(name, int(hits(size_blocks)) / len(ids), float(prefill + peers),
-                              float(np.isfinite(order).mean()), float(equal), -float(prefill) * saved))  # fmt: skip
+        layouts.append(
+            Layout(
+                name,
+                int(hits(size_blocks)) / len(ids),
+                float(prefill + peers),
+                float(np.isfinite(order).mean()),
+                float(equal),
+                -float(prefill) * saved,
+            )
+        )
     turn = layouts[-1].saved_usd_per_hour
     layouts = [one._replace(saved_usd_per_hour=one.saved_usd_per_hour - turn) for one in layouts]
     factor = layouts[-1].equal_blocks / layouts[0].equal_blocks if pool_hits else 1.0
@@ -83,8 +91,10 @@ def _apart(trace: Trace, worker: np.ndarray, workers: int) -> np.ndarray:
 
 def routes(trace: Trace, workers: int) -> dict[str, np.ndarray]:
     """Worker of each request (requests,) in two ways: as `sharing` says."""
-    return {"conversations kept together": _by_conversation(trace, workers),
-            "requests in turn": np.arange(len(trace)) % workers}  # fmt: skip
+    return {
+        "conversations kept together": _by_conversation(trace, workers),
+        "requests in turn": np.arange(len(trace)) % workers,
+    }
 
 
 def _by_conversation(trace: Trace, workers: int) -> np.ndarray:

@@ -147,8 +147,9 @@ def place(
     _check(tiers, target_hit_frac, target_first_token_s, workers)
     ids, starts = trace.block_ids, trace.block_starts
     distances = stack_distances(ids, starts)
-    weights = np.array([float(block_bytes(model, BLOCK_TOKENS, parallel.tp if i == 0 else 1.0))
-                        for i in range(len(tiers))])  # fmt: skip
+    weights = np.array(
+        [float(block_bytes(model, BLOCK_TOKENS, parallel.tp if i == 0 else 1.0)) for i in range(len(tiers))]
+    )
     costs = PrefillBill(trace, usable(distances, starts), model, gpu, parallel)
     state = bill(tiers, weights, distances, costs)
     use = use_of(trace, distances)
@@ -167,8 +168,21 @@ def place(
         peer_s = weights[0] / link if link > 0 else np.inf
         shared = sharing(trace, state.blocks[0], workers, peer_s, costs, saved)
         game = pooled(trace, state, workers, peer_s, routes(trace, workers))
-    found = Place(use, _rows(tiers, weights, state), state.access_s, state.first_token_s, state.recomputed_flop, curves,
-                  _vary(tiers, weights, state), promotion, bought, mix, shared, game, problem)  # fmt: skip
+    found = Place(
+        use,
+        _rows(tiers, weights, state),
+        state.access_s,
+        state.first_token_s,
+        state.recomputed_flop,
+        curves,
+        _vary(tiers, weights, state),
+        promotion,
+        bought,
+        mix,
+        shared,
+        game,
+        problem,
+    )
     found.notes.extend(notes(found, tiers, state))
     return found
 
@@ -197,8 +211,15 @@ def use_of(trace: Trace, distances: np.ndarray) -> Use:
     uses, count = popularity(trace.block_ids)
     accesses, blocks = float(uses @ count), float(count.sum())
     once = float(count[uses == 1].sum())
-    return Use(len(trace), int(accesses), int(blocks), once / accesses, once / blocks,
-               float(np.isfinite(distances).mean()), 1 - once / accesses)  # fmt: skip
+    return Use(
+        len(trace),
+        int(accesses),
+        int(blocks),
+        once / accesses,
+        once / blocks,
+        float(np.isfinite(distances).mean()),
+        1 - once / accesses,
+    )
 
 
 def _sizes(most: float) -> np.ndarray:
@@ -225,17 +246,42 @@ def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: fl
     lost = lost_hits(ids, starts, sizes)
     prefill, flop = costs.at(sizes)
     found = [hit_frac(d, sizes) for d in (distances, usable(distances, starts), belady_distances(ids, starts))]
-    return Curves(sizes, *found, shuffled, some, lfu, lfu_used, kvbm, kvbm_used, lost, lost * costs.block_gpu_s,
-                  flop - costs.least_flop, prefill)  # fmt: skip
+    return Curves(
+        sizes,
+        *found,
+        shuffled,
+        some,
+        lfu,
+        lfu_used,
+        kvbm,
+        kvbm_used,
+        lost,
+        lost * costs.block_gpu_s,
+        flop - costs.least_flop,
+        prefill,
+    )
 
 
 def _promotion(trace: Trace, state, decay_s: float) -> Promotion:
-    found = leader(trace.block_ids, trace.block_starts, state.blocks[0], state.blocks[1:], THRESHOLDS,
-                   decay_steps(trace.time_s, decay_s))  # fmt: skip
+    found = leader(
+        trace.block_ids,
+        trace.block_starts,
+        state.blocks[0],
+        state.blocks[1:],
+        THRESHOLDS,
+        decay_steps(trace.time_s, decay_s),
+    )
     best, cost, least = best_threshold(found, state.read_s, state.miss_s)
     gain = lambda value: float(1 - value / cost[0]) if cost[0] > 0 else 0.0
-    return Promotion(found.threshold, found.tier_frac[:, 0], cost, float(found.threshold[best]), gain(cost[best]),
-                     gain(cost[1]), gain(least))  # fmt: skip
+    return Promotion(
+        found.threshold,
+        found.tier_frac[:, 0],
+        cost,
+        float(found.threshold[best]),
+        gain(cost[best]),
+        gain(cost[1]),
+        gain(least),
+    )
 
 
 def _vary(tiers, weights, state) -> list[Vary]:
@@ -254,8 +300,14 @@ def _vary(tiers, weights, state) -> list[Vary]:
 
 def _rows(tiers, weights, state) -> list[dict[str, Any]]:
     return [
-        {"tier": tier.name, "size_gib": tier.size_bytes / 2**30, "blocks_count": state.blocks[i],
-         "block_mib": weights[i] / 2**20, "read_s": state.read_s[i], "served_frac": state.tier_frac[i],
-         "usd_per_gib": tier.usd_per_gib}
+        {
+            "tier": tier.name,
+            "size_gib": tier.size_bytes / 2**30,
+            "blocks_count": state.blocks[i],
+            "block_mib": weights[i] / 2**20,
+            "read_s": state.read_s[i],
+            "served_frac": state.tier_frac[i],
+            "usd_per_gib": tier.usd_per_gib,
+        }
         for i, tier in enumerate(tiers)
-    ]  # fmt: skip
+    ]

@@ -55,7 +55,10 @@ def admitted(workload: Workload, limit_tokens: float) -> Admitted:
         return Admitted(workload, limit, longest, 0.0, 0.0)
     outputs, share = np.where(cut, limit - inputs, workload.output_tokens), weight[~refused].sum()
     taken = workload.replace(
-        input_tokens=inputs[~refused], output_tokens=outputs[~refused], weight_frac=weight[~refused] / share,
-        cached_tokens=np.asarray(workload.cached_tokens)[~refused], rate_rps=workload.rate_rps * share,
-    )  # fmt: skip
+        input_tokens=inputs[~refused],
+        output_tokens=outputs[~refused],
+        weight_frac=weight[~refused] / share,
+        cached_tokens=np.asarray(workload.cached_tokens)[~refused],
+        rate_rps=workload.rate_rps * share,
+    )
     return Admitted(taken, limit, longest, lost, shorter)

@@ -39,8 +39,20 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
     `instances` (cells, r) broadcasts against the cells' leaves (cells, 1). Pure; compose it under jit, vmap and grad.
     """
     arrival = rate_rps * cells.requests.share_frac / instances
-    point = operate(cells.steps, cells.requests, arrival, cells.slots_count, cells.slo, engine, cells.prompt_s,
-                    cells.transfer_s_per_token, slowdown, cells.dp, cells.pp, cells.wait_steps)  # fmt: skip
+    point = operate(
+        cells.steps,
+        cells.requests,
+        arrival,
+        cells.slots_count,
+        cells.slo,
+        engine,
+        cells.prompt_s,
+        cells.transfer_s_per_token,
+        slowdown,
+        cells.dp,
+        cells.pp,
+        cells.wait_steps,
+    )
     unfit = flag_where(cells.longest_bytes > cells.budget_bytes, Flag.NO_FIT)
     return point._replace(flags=point.flags | unfit)
 
@@ -59,8 +71,14 @@ def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine
             room = place[start : start + BLOCK, column : column + COLUMNS]
             room[...] = np.asarray(values)[: room.shape[0], : room.shape[1]]
 
-    _parallel(fill, ((i * BLOCK, column, block) for i, block in enumerate(_blocks(cells, _slowdown(cells, slowdown)))
-                     for column in range(0, r, COLUMNS)))  # fmt: skip
+    _parallel(
+        fill,
+        (
+            (i * BLOCK, column, block)
+            for i, block in enumerate(_blocks(cells, _slowdown(cells, slowdown)))
+            for column in range(0, r, COLUMNS)
+        ),
+    )
     return Operating(*answer)
 
 

@@ -48,8 +48,12 @@ class Fleets:
     @property
     def front(self) -> Front:
         """The front over all kinds."""
-        return pruned(*(np.concatenate([getattr(x, name) for x in self.fronts.values()] or [np.zeros(0)])
-                        for name in ("ttft_s", "usd_per_hour")))  # fmt: skip
+        return pruned(
+            *(
+                np.concatenate([getattr(x, name) for x in self.fronts.values()] or [np.zeros(0)])
+                for name in ("ttft_s", "usd_per_hour")
+            )
+        )
 
 
 def fleets(priced: Priced) -> Fleets:
@@ -72,15 +76,21 @@ def fleets(priced: Priced) -> Fleets:
     for scheme in priced.schemes:
         join = _in_turn if scheme.in_turn else _side_by_side
         kinds.setdefault(scheme.kind, []).append(reduce(join, (stages[s] for s in scheme.stages)))
-    fronts = {kind: pruned(np.concatenate([x.ttft_s for x in found]), np.concatenate([x.usd_per_hour for x in found]))
-              for kind, found in kinds.items()}  # fmt: skip
+    fronts = {
+        kind: pruned(np.concatenate([x.ttft_s for x in found]), np.concatenate([x.usd_per_hour for x in found]))
+        for kind, found in kinds.items()
+    }
     one = {
-        "instances": counts[:, 0], "gpus": counts[:, 0] * gpus[:, 0], "usd_per_hour": cost[:, 0],
-        "ttft_s": ttft[:, 0], "flags": flags[:, 0], "meets": meets[:, 0],
+        "instances": counts[:, 0],
+        "gpus": counts[:, 0] * gpus[:, 0],
+        "usd_per_hour": cost[:, 0],
+        "ttft_s": ttft[:, 0],
+        "flags": flags[:, 0],
+        "meets": meets[:, 0],
         "usable": (flags[:, 0] & int(Flag.NO_FIT | Flag.OVERLOAD)) == 0,
         "user_tokens_per_s": 1.0 / point.tpot_mean_s.reshape(shape)[:, 0],
         "gpu_tokens_per_s": point.tokens_per_s.reshape(shape)[:, 0] / gpus[:, 0],
-    }  # fmt: skip
+    }
     yields = np.stack([one["user_tokens_per_s"], one["gpu_tokens_per_s"]], axis=-1)
     hidden = np.where(one["usable"][..., None], -yields, np.inf)
     one["throughput_front"] = pareto_mask(hidden.reshape(-1, 2)).reshape(one["usable"].shape)

@@ -19,8 +19,14 @@ from .designs import Instances, Layout
 AS_PUBLISHED = "as published"
 
 
-def layouts(model: Model, gpus: dict[str, GPU], tp: Iterable[int] = (1, 2, 4, 8), pp: Iterable[int] = (1,),
-            weights: Sequence[str] = (AS_PUBLISHED,), kv: Sequence[str] = (AS_PUBLISHED,)) -> list[Layout]:  # fmt: skip
+def layouts(
+    model: Model,
+    gpus: dict[str, GPU],
+    tp: Iterable[int] = (1, 2, 4, 8),
+    pp: Iterable[int] = (1,),
+    weights: Sequence[str] = (AS_PUBLISHED,),
+    kv: Sequence[str] = (AS_PUBLISHED,),
+) -> list[Layout]:
     """Layouts that an engine can run: tensor parallel within a node, pipeline stages anywhere, what suits the model.
 
     A mixture of experts is also laid out with whole experts per GPU (ep = tp); a model with latent attention, whose

@@ -39,9 +39,13 @@ class MemoryUse:
     def parts(self) -> dict[str, float]:
         """Component -> bytes, from the bottom up."""
         return {
-            "weights": self.weights_bytes, "activations": self.activations_bytes, "runtime": self.runtime_bytes,
-            "KV in use": self.kv_used_bytes, "KV free": self.kv_free_bytes, "left over": self.reserved_bytes,
-        }  # fmt: skip
+            "weights": self.weights_bytes,
+            "activations": self.activations_bytes,
+            "runtime": self.runtime_bytes,
+            "KV in use": self.kv_used_bytes,
+            "KV free": self.kv_free_bytes,
+            "left over": self.reserved_bytes,
+        }
 
 
 @float64
@@ -65,9 +69,17 @@ def _of(answer: Plan, pool: Pool) -> MemoryUse:
     runtime = float(runtime_bytes(parallel))
     used = min(_in_flight(answer, pool) / x.dp * _one_request_bytes(answer, pool, model), budget)
     return MemoryUse(
-        pool, total, weights, active, runtime, used, budget - used, (1.0 - UTILIZATION) * total,
-        float(answer.priced.cells.slots_count[place, 0]), float(engine.max_num_seqs_count) * x.dp,
-    )  # fmt: skip
+        pool,
+        total,
+        weights,
+        active,
+        runtime,
+        used,
+        budget - used,
+        (1.0 - UTILIZATION) * total,
+        float(answer.priced.cells.slots_count[place, 0]),
+        float(engine.max_num_seqs_count) * x.dp,
+    )
 
 
 def _in_flight(answer: Plan, pool: Pool) -> float:
@@ -81,6 +93,7 @@ def _one_request_bytes(answer: Plan, pool: Pool, model) -> float:
     """KV per GPU of a running request, seen at a random moment."""
     small = condition(compressed(answer.priced.admitted.workload), pool.stage.low_tokens, pool.stage.high_tokens)
     outputs = np.ones_like(small.output_tokens) if pool.stage.role == "prefill" else small.output_tokens
-    one = footprint(stage(model, float(pool.layout.pp)), small.input_tokens, outputs, small.weight_frac,
-                    float(pool.layout.tp))  # fmt: skip
+    one = footprint(
+        stage(model, float(pool.layout.pp)), small.input_tokens, outputs, small.weight_frac, float(pool.layout.tp)
+    )
     return float(one.mean_bytes)

@@ -52,8 +52,16 @@ class Question:
         return admitted(self.workload, float(self.model.max_context_tokens))
 
 
-def question(model: str | Path, gpus: Sequence[str], workload: Workload, slo: SLO, *, rate_rps: float | None = None,
-             gpu_file: str | None = None, **options: Any) -> Question:  # fmt: skip
+def question(
+    model: str | Path,
+    gpus: Sequence[str],
+    workload: Workload,
+    slo: SLO,
+    *,
+    rate_rps: float | None = None,
+    gpu_file: str | None = None,
+    **options: Any,
+) -> Question:
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
     if rate_rps is not None:
         workload = workload.at_rate(rate_rps)

@@ -51,24 +51,46 @@ def _why(priced: Priced, row: int, idle, i: int) -> Rejection:
     if priced.admitted.none:
         limit, w = priced.admitted.limit_tokens, asked.workload
         shortest = float(np.min(w.input_tokens[np.asarray(w.weight_frac) > 0]))
-        return Rejection(layout, "the model's context", f"{limit:,.0f} tokens", f"over {shortest:,.0f} tokens",
-                         "a model with a longer context", shortest / limit)  # fmt: skip
+        return Rejection(
+            layout,
+            "the model's context",
+            f"{limit:,.0f} tokens",
+            f"over {shortest:,.0f} tokens",
+            "a model with a longer context",
+            shortest / limit,
+        )
     budget = float(priced.cells.budget_bytes[at, 0])
     longest = float(priced.cells.longest_bytes[at, 0])
     memory = float(asked.gpus[layout.gpu].memory_bytes)
     if budget <= 0:
         have, need = 0.9 * memory / GIB, 0.9 * memory / GIB - budget / GIB
-        return Rejection(layout, "memory for weights", f"{have:.1f} GiB per GPU", f"{need:.1f} GiB per GPU",
-                         f"{_more_gpus(priced, row)}, or narrower weights", need / have)  # fmt: skip
+        return Rejection(
+            layout,
+            "memory for weights",
+            f"{have:.1f} GiB per GPU",
+            f"{need:.1f} GiB per GPU",
+            f"{_more_gpus(priced, row)}, or narrower weights",
+            need / have,
+        )
     if int(idle.flags[i, 0]) & Flag.NO_FIT:
         have, need = budget / GIB, longest / GIB
         tokens = float(priced.cells.requests.longest_tokens[at, 0])
-        return Rejection(layout, "memory for KV", f"{have:.1f} GiB per GPU after weights",
-                         f"{need:.1f} GiB for a request of {tokens:,.0f} tokens",
-                         f"{_more_gpus(priced, row)}, or FP8 KV", max(need / have, 1.0))  # fmt: skip
-    misses = [(float(value[i, 0]) / bound, name, float(value[i, 0]), bound) for name, value, bound in (
-        ("TTFT", idle.ttft_s, float(asked.slo.ttft_s)), ("TPOT", idle.tpot_s, float(asked.slo.tpot_s)),
-        ("E2E", idle.e2e_s, float(asked.slo.e2e_s)))]  # fmt: skip
+        return Rejection(
+            layout,
+            "memory for KV",
+            f"{have:.1f} GiB per GPU after weights",
+            f"{need:.1f} GiB for a request of {tokens:,.0f} tokens",
+            f"{_more_gpus(priced, row)}, or FP8 KV",
+            max(need / have, 1.0),
+        )
+    misses = [
+        (float(value[i, 0]) / bound, name, float(value[i, 0]), bound)
+        for name, value, bound in (
+            ("TTFT", idle.ttft_s, float(asked.slo.ttft_s)),
+            ("TPOT", idle.tpot_s, float(asked.slo.tpot_s)),
+            ("E2E", idle.e2e_s, float(asked.slo.e2e_s)),
+        )
+    ]
     excess, name, value, bound = max(misses)
     if excess > 1:
         fix = f"a {name} SLO of {_rounded_up_ms(value):g} ms, or more GPUs per instance"
@@ -77,8 +99,14 @@ def _why(priced: Priced, row: int, idle, i: int) -> Rejection:
     need = priced.instances[row, 0] * layout.gpus
     if not np.isfinite(need):
         return Rejection(layout, "rate", "4,194,304 instances", "more", "a lower rate", np.inf)
-    return Rejection(layout, "GPU budget", f"{asked.max_gpus:,.0f} GPUs", f"{need:,.0f} GPUs",
-                     f"{need - asked.max_gpus:,.0f} more GPUs", need / max(asked.max_gpus, 1.0))  # fmt: skip
+    return Rejection(
+        layout,
+        "GPU budget",
+        f"{asked.max_gpus:,.0f} GPUs",
+        f"{need:,.0f} GPUs",
+        f"{need - asked.max_gpus:,.0f} more GPUs",
+        need / max(asked.max_gpus, 1.0),
+    )
 
 
 def _more_gpus(priced: Priced, row: int) -> str:

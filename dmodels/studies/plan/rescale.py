@@ -20,9 +20,10 @@ def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: floa
         return asked
     old = asked.workload
     new = old.replace(
-        input_tokens=old.input_tokens * input_factor, cached_tokens=old.cached_tokens * input_factor,
+        input_tokens=old.input_tokens * input_factor,
+        cached_tokens=old.cached_tokens * input_factor,
         output_tokens=np.where(old.output_tokens > 0, np.maximum(old.output_tokens * output_factor, 1.0), 0.0),
-    )  # fmt: skip
+    )
     limits = thresholds(asked)
     if not limits:
         return replace(asked, workload=new)

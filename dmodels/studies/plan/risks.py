@@ -111,12 +111,19 @@ def risks(answer: Plan, burst_s: float = 60.0, bursts: Sequence[float] = BURSTS)
     point = _at(answer.priced, pools, np.stack([every, *factors, *lost], 1))
     grown = [_grown(answer, found, point, i + 1, column, burst_s) for i, column in enumerate([*factors, *lost])]
     return Risks(
-        found, float(burst_s), tuple(grown[: len(factors)]),
-        tuple(Lost(pool, after if pool.instances > 1 else None, pool.usd_per_hour / pool.instances)
-              for pool, after in zip(pools, grown[len(factors) :], strict=True)),
-        tuple(_stale(answer, load, point.prefill_busy_frac[i, 0], point.decode_count[i, 0])
-              for i, load in enumerate(found) if load.pool.instances > 1),
-    )  # fmt: skip
+        found,
+        float(burst_s),
+        tuple(grown[: len(factors)]),
+        tuple(
+            Lost(pool, after if pool.instances > 1 else None, pool.usd_per_hour / pool.instances)
+            for pool, after in zip(pools, grown[len(factors) :], strict=True)
+        ),
+        tuple(
+            _stale(answer, load, point.prefill_busy_frac[i, 0], point.decode_count[i, 0])
+            for i, load in enumerate(found)
+            if load.pool.instances > 1
+        ),
+    )
 
 
 @float64
@@ -133,11 +140,20 @@ def loads(answer: Plan) -> tuple[PoolLoad, ...]:
     heavy = int(np.argmin(np.abs(_LOADS - _HEAVY)))
     waits = point.ttft_mean_s[:, heavy] - point.ttft_mean_s[:, 0]
     return tuple(
-        PoolLoad(pool, _LOADS, point.ttft_s[i], point.tpot_s[i], work_variance_s(float(waits[i]), float(_LOADS[heavy])),
-                 in_flight[i], 1.0 / float(top[i]),
-                 knee(_LOADS, point.ttft_s[i]), float(slo.ttft_s[at, 0]), float(slo.tpot_s[at, 0]))
+        PoolLoad(
+            pool,
+            _LOADS,
+            point.ttft_s[i],
+            point.tpot_s[i],
+            work_variance_s(float(waits[i]), float(_LOADS[heavy])),
+            in_flight[i],
+            1.0 / float(top[i]),
+            knee(_LOADS, point.ttft_s[i]),
+            float(slo.ttft_s[at, 0]),
+            float(slo.tpot_s[at, 0]),
+        )
         for i, (pool, at) in enumerate(zip(pools, places, strict=True))
-    )  # fmt: skip
+    )
 
 
 def knee(load_frac: np.ndarray, latency_s: np.ndarray) -> float:
@@ -180,8 +196,9 @@ def _saturation(priced: Priced, pools: Sequence[Pool]) -> np.ndarray:
     return factors[np.where(over.any(1), np.maximum(np.argmax(over, 1) - 1, 0), factors.size - 1)]
 
 
-def _grown(answer: Plan, found: tuple[PoolLoad, ...], point: Operating, column: int, factors: np.ndarray,
-           duration_s: float) -> Grown:  # fmt: skip
+def _grown(
+    answer: Plan, found: tuple[PoolLoad, ...], point: Operating, column: int, factors: np.ndarray, duration_s: float
+) -> Grown:
     """Column `column` of `point`: each pool at its factor on the rate."""
     q = float(answer.question.slo.percentile)
     ttft, tpot, drain = [], [], 0.0

@@ -136,8 +136,19 @@ def plan(asked: Question) -> Plan:
             total = float(sum(costs[:, s].min() for s in scheme.stages))
             threshold_costs.append((priced.stages[scheme.stages[0]].high_tokens, total))
     headroom, survives = _margins(sized, *kinds[0][:2]) if kinds else (0.0, False)
-    return Plan(asked, best, deployments, tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)), tuple(threshold_costs),
-                tuple(rejections(priced)), headroom, survives, fleets(priced), priced.calibration, priced)  # fmt: skip
+    return Plan(
+        asked,
+        best,
+        deployments,
+        tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)),
+        tuple(threshold_costs),
+        tuple(rejections(priced)),
+        headroom,
+        survives,
+        fleets(priced),
+        priced.calibration,
+        priced,
+    )
 
 
 def price(asked: Question) -> Priced:
@@ -243,13 +254,25 @@ def _pool(sized: _Sized, row: int, stage: int) -> Pool:
     now = {name: float(value[cell, 0]) for name, value in sized.at._asdict().items()}
     requests, layout = priced.cells.requests, priced.layouts[row]
     return Pool(
-        priced.stages[stage], layout, count, float(priced.question.gpus[layout.gpu].price_usd_per_hour),
-        float(requests.share_frac[cell, 0]), float(requests.longest_tokens[cell, 0]), priced.admitted.limit_tokens,
+        priced.stages[stage],
+        layout,
+        count,
+        float(priced.question.gpus[layout.gpu].price_usd_per_hour),
+        float(requests.share_frac[cell, 0]),
+        float(requests.longest_tokens[cell, 0]),
+        priced.admitted.limit_tokens,
         now["ttft_s"],
-        now["ttft_mean_s"], now["tpot_s"], now["tpot_mean_s"], now["e2e_s"], now["decode_count"], now["slots_count"],
-        now["tokens_per_s"] * count, _binding(sized, cell, count), priced.calibration.confidences[layout],
+        now["ttft_mean_s"],
+        now["tpot_s"],
+        now["tpot_mean_s"],
+        now["e2e_s"],
+        now["decode_count"],
+        now["slots_count"],
+        now["tokens_per_s"] * count,
+        _binding(sized, cell, count),
+        priced.calibration.confidences[layout],
         *_checked(priced, cell, count),
-    )  # fmt: skip
+    )
 
 
 def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, ...]]:
@@ -274,9 +297,15 @@ def _binding(sized: _Sized, cell: int, count: int) -> str:
         return "all service"
     if flags & Flag.OVERLOAD:
         return "throughput"
-    broken = [name for name, bound, value in (
-        ("TTFT", slo.ttft_s, at.ttft_s), ("TPOT", slo.tpot_s, at.tpot_s), ("E2E", slo.e2e_s, at.e2e_s),
-    ) if float(value[cell, 1]) > float(bound[cell, 0])]  # fmt: skip
+    broken = [
+        name
+        for name, bound, value in (
+            ("TTFT", slo.ttft_s, at.ttft_s),
+            ("TPOT", slo.tpot_s, at.tpot_s),
+            ("E2E", slo.e2e_s, at.e2e_s),
+        )
+        if float(value[cell, 1]) > float(bound[cell, 0])
+    ]
     return " and ".join(broken) or "memory"
 
 

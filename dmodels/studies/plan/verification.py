@@ -94,10 +94,16 @@ def _serve(answer: Plan, one: _Simulated, pool: Pool, key: jax.Array, count: int
     when = arrivals.poisson(key_arrivals, float(one.workload.rate_rps), count)
     long = lengths.draw(key_lengths, one.workload, count)
     return batching.simulate(
-        when, long.input_tokens, np.maximum(long.output_tokens, 1), one.law, int(pool.slots_count),
-        chunk_tokens=int(answer.question.engine.max_num_batched_tokens), prefill=Prefill.PACKED,
-        cached_tokens=long.cached_tokens, emits=True,
-    )  # fmt: skip
+        when,
+        long.input_tokens,
+        np.maximum(long.output_tokens, 1),
+        one.law,
+        int(pool.slots_count),
+        chunk_tokens=int(answer.question.engine.max_num_batched_tokens),
+        prefill=Prefill.PACKED,
+        cached_tokens=long.cached_tokens,
+        emits=True,
+    )
 
 
 def _metrics(served: Served, one: _Simulated, percentile: float) -> dict[str, float]:

@@ -35,9 +35,14 @@ class Site(NamedTuple):
         fabric = fat_tree(**self.fabric)
         every = np.arange(fabric.instances)
         return Cluster(
-            fabric, every[: self.prefill_instances], every[self.prefill_instances :], self.kv_bytes_per_token,
-            self.kv_memory_bytes, self.curve, self.shards,
-        )  # fmt: skip
+            fabric,
+            every[: self.prefill_instances],
+            every[self.prefill_instances :],
+            self.kv_bytes_per_token,
+            self.kv_memory_bytes,
+            self.curve,
+            self.shards,
+        )
 
 
 def compare_policies(
@@ -109,10 +114,11 @@ def transfer_share(
     context = np.asarray(context_tokens, np.float64)
     rates = np.asarray(
         law.effective_bandwidth_bytes_per_s(
-            advertised_bytes_per_s(cluster), np.broadcast_to(np.asarray(congestion, float), (4,)),
+            advertised_bytes_per_s(cluster),
+            np.broadcast_to(np.asarray(congestion, float), (4,)),
             np.broadcast_to(np.asarray(in_flight, float), (4,)),
         )
-    )  # fmt: skip
+    )
     latency, compute = np.asarray(cluster.fabric.tier_latency_s), np.asarray(prefill_s(context), np.float64)
     step = float(law.first_step_s(batch, cluster.curve))
     rows = []
@@ -122,11 +128,18 @@ def transfer_share(
         shown = np.asarray(law.pipelined_transfer_s(moved, rates[t], compute, layers)) + latency[t]
         for i, tokens in enumerate(context):
             ttft, hidden = compute[i] + send[i] + step, compute[i] + shown[i] + step
-            rows.append({
-                "context_tokens": tokens, "tier": int(t), "prefill_s": compute[i], "transfer_s": send[i],
-                "ttft_s": ttft, "share_frac": 1.0 - (compute[i] + step) / ttft, "pipelined_ttft_s": hidden,
-                "pipelined_share_frac": 1.0 - (compute[i] + step) / hidden,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "context_tokens": tokens,
+                    "tier": int(t),
+                    "prefill_s": compute[i],
+                    "transfer_s": send[i],
+                    "ttft_s": ttft,
+                    "share_frac": 1.0 - (compute[i] + step) / ttft,
+                    "pipelined_ttft_s": hidden,
+                    "pipelined_share_frac": 1.0 - (compute[i] + step) / hidden,
+                }
+            )
     return rows
 
 
@@ -193,11 +206,17 @@ def stale_telemetry(
             regret = law.worst_stale_regret_s(
                 np.array(idle), np.array([level[fast], level[slow]]), np.array([0.0, fixed_s]), 2 * by_cost
             )
-            rows.append({
-                "fast_tier": int(fast), "slow_tier": int(slow), "far_hit_frac": float(hit),
-                "bandwidth_tolerance": by_rate, "cost_tolerance": by_cost, "regret_at_twice_s": float(regret),
-                "refresh_s": float(law.refresh_interval_s(by_cost, std, correlation_time_s)),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "fast_tier": int(fast),
+                    "slow_tier": int(slow),
+                    "far_hit_frac": float(hit),
+                    "bandwidth_tolerance": by_rate,
+                    "cost_tolerance": by_cost,
+                    "regret_at_twice_s": float(regret),
+                    "refresh_s": float(law.refresh_interval_s(by_cost, std, correlation_time_s)),
+                }
+            )
     return rows
 
 

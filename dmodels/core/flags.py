@@ -27,6 +27,7 @@ class Flag(IntFlag):
     INFEASIBLE = 64  # constraints that nothing satisfies
     NOT_UNIQUE = 128  # an answer, but not shown to be the only one
     EXTRAPOLATED = 256  # outside the data or the load range on which the model was checked
+    FIRST_ORDER_ONLY = 512  # first-order conditions and samples hold; convexity or a search that proves it is missing
 
 
 MEANINGS: dict[Flag, str] = {
@@ -39,10 +40,11 @@ MEANINGS: dict[Flag, str] = {
     Flag.INFEASIBLE: "constraints cannot be met",
     Flag.NOT_UNIQUE: "uniqueness is not guaranteed",
     Flag.EXTRAPOLATED: "outside the range on which the model was checked",
+    Flag.FIRST_ORDER_ONLY: "first-order only: convexity is not known",
 }
 
 #: Flags that say the value is usable, only with care.
-WARNINGS = Flag.NOT_UNIQUE | Flag.EXTRAPOLATED
+WARNINGS = Flag.NOT_UNIQUE | Flag.EXTRAPOLATED | Flag.FIRST_ORDER_ONLY
 
 
 def flag_where(condition: Any, flag: Flag) -> Any:

@@ -86,6 +86,74 @@ def all_roots(
     return Roots(np.array(found), np.reshape(np.array(doubtful, float), (-1, 2)))
 
 
+def least_values(
+    function: Callable[..., Real],
+    total: np.ndarray,
+    known: np.ndarray,
+    parameters: Sequence[np.ndarray],
+    rtol: float = 1e-9,
+    cells: int = 64,
+    rounds: int = 48,
+    most: int = 500_000,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The least value of `function(x, *parameters)` over 0 <= x <= total, for each of many problems: branch and bound.
+
+    total, known (a value that is attained), each parameter (k,). Cells are bounded by the enclosure of the function and
+    by its value in the middle with the enclosure of its slope; those that cannot hold a value below the best known one
+    by more than rtol of the largest value seen are dropped; where cells are left after `rounds` halvings, or more than
+    `most`, the bound is what they give. Returns (proved lower bound, best value found, where), each (k,). Raises
+    `Unsupported`.
+    """
+    value, slope = enclosure(function, len(parameters)), enclosure(jax.grad(function), len(parameters))
+    count = len(total)
+    if count > 1000:  # what is laid out at once
+        parts = [
+            least_values(
+                function,
+                total[k : k + 1000],
+                known[k : k + 1000],
+                [p[k : k + 1000] for p in parameters],
+                rtol,
+                cells,
+                rounds,
+                most,
+            )
+            for k in range(0, count, 1000)
+        ]
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+    best, where, floor = known.astype(float).copy(), np.full(count, np.nan), np.full(count, np.inf)
+    edges = np.linspace(0.0, 1.0, cells + 1)
+    game = np.repeat(np.arange(count), cells)
+    a, b = (np.outer(total, e).reshape(-1) for e in (edges[:-1], edges[1:]))
+    slack = rtol * np.abs(best)
+    for left in reversed(range(rounds)):
+        given = [p[game] for p in parameters]
+        middle = 0.5 * (a + b)
+        at_low, at = value(middle, middle, *given)
+        rise_low, rise_high = slope(a, b, *given)
+        half = np.maximum(b - middle, middle - a)
+        with np.errstate(invalid="ignore"):
+            near = at_low - half * np.maximum(np.abs(rise_low), np.abs(rise_high))
+        low = np.fmax(value(a, b, *given)[0], near)
+        # a cell in which the function only falls or rises has its least value at an end, which is tried as a middle
+        tries = np.where(rise_low >= 0, a, np.where(rise_high <= 0, b, middle))
+        at = np.where(tries == middle, at, value(tries, tries, *given)[1])
+        if left == rounds - 1:
+            np.maximum.at(slack, game, rtol * np.where(np.isfinite(at), np.abs(at), 0.0))
+        order = np.lexsort((at, game))
+        first = order[np.unique(game[order], return_index=True)[1]]
+        better = first[at[first] < best[game[first]]]
+        best[game[better]], where[game[better]] = at[better], tries[better]
+        keep = low < best[game] - slack[game]
+        np.minimum.at(floor, game[~keep], low[~keep])
+        game, a, b, low, middle = game[keep], a[keep], b[keep], low[keep], middle[keep]
+        if not len(game) or not left or len(game) > most:
+            break
+        game, a, b = np.tile(game, 2), np.concatenate([a, middle]), np.concatenate([middle, b])
+    np.minimum.at(floor, game, low)
+    return np.minimum(floor, best), best, where
+
+
 def _monotone_roots(value: Bounds, a: np.ndarray, b: np.ndarray) -> list[float]:
     """Roots in cells on which the function is monotone, by bisection on the midpoints of point enclosures."""
 
@@ -109,14 +177,16 @@ def _monotone_roots(value: Bounds, a: np.ndarray, b: np.ndarray) -> list[float]:
     return [float(v) for v in 0.5 * (a + b)]
 
 
-def enclosure(function: Callable[[Real], Real]) -> Bounds:
-    """(low, high) -> bounds on `function` over each cell [low, high]; arrays of cells at once."""
-    closed = jax.make_jaxpr(function)(jnp.zeros((), jnp.float64))
+def enclosure(function: Callable[..., Real], parameters: int = 0) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """(low, high, *parameters) -> bounds on `function(x, *parameters)` over each cell [low, high]; arrays of cells at
+    once, with parameters of their own for each."""
+    with jax.enable_x64(True):
+        closed = jax.make_jaxpr(function)(*[jnp.zeros((), jnp.float64)] * (1 + parameters))
 
-    def bounds(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(low: np.ndarray, high: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.asarray(low, float), np.asarray(high, float)
         with np.errstate(all="ignore"):
-            (out,) = _run(closed.jaxpr, closed.consts, [(low, high)])
+            (out,) = _run(closed.jaxpr, closed.consts, [(low, high), *((value, value) for value in given)])
         lo, hi = (np.broadcast_to(side, low.shape).astype(float) for side in out)
         broken = ~(lo <= hi)  # NaN anywhere: nothing is known
         return np.where(broken, -np.inf, lo), np.where(broken, np.inf, hi)

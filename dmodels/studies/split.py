@@ -20,6 +20,7 @@ from dmodels.control.planner import (
     score,
     sla_target,
 )
+from dmodels.core.flags import usable
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import Real, float64
@@ -90,7 +91,7 @@ def split(
     elif int(whole.flags) == 0:
         rate = float(workload.rate_rps) * np.r_[np.ones(CALM), np.full(BURST, burst), np.ones(AFTER)]
         courses, scores = _planners(game, whole, rate)
-    slope = float(slope) if int(best.flags) == 0 else np.nan
+    slope = float(slope) if usable(int(best.flags)) else np.nan
     return Split(
         game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode, rate, courses, scores
     )

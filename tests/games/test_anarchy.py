@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
+from dmodels.games import routing
 from dmodels.games.anarchy import PAPER_FORM, bounds, price_of_anarchy
 from dmodels.games.routing import RoutingGame
 from dmodels.models.latency import LatencyCurve, affine, latency_table
@@ -107,7 +109,70 @@ def test_identical_singular_workers_have_price_one_at_every_load():
 def test_latency_steps_break_it():
     """f = 0 for two requests, then 1 (an "HBM wall"), six requests on two identical workers: 3/2."""
     p = price_of_anarchy(RoutingGame(np.array([[0.0, 0, 1, 1, 1, 1]] * 2), np.zeros((6, 2))))
-    assert float(p.lower) == pytest.approx(1.5) and float(p.upper) >= 1.5
+    assert p.exact and float(p.lower) == pytest.approx(1.5)
+
+
+def exact_price(f, overlap, omega):
+    """Worst equilibrium over optimum of all m^n profiles, in rationals of the very floats."""
+    f = [[Fraction(v) for v in row] for row in f]
+    c = [[Fraction(omega) * (1 - Fraction(v)) for v in row] for row in overlap]
+    n, m, costs, nash = len(c), len(f), [], []
+    for at in itertools.product(range(m), repeat=n):
+        loads = [at.count(j) for j in range(m)]
+        here = [f[j][loads[j] - 1] + c[i][j] for i, j in enumerate(at)]
+        costs.append(sum(here))
+        if all(here[i] <= f[k][loads[k]] + c[i][k] for i in range(n) for k in range(m) if k != at[i]):
+            nash.append(costs[-1])
+    return max(nash) / min(costs)
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(2000, marks=pytest.mark.slow)])
+def test_steps_of_any_height_are_exact(count):
+    """HBM walls: each worker's latency jumps at a load of its own."""
+    rng = np.random.default_rng(11)
+    for _ in range(count):
+        m, n = rng.integers(2, 4), rng.integers(3, 7)
+        before, after = rng.integers(1, 4, (m, 1)), rng.integers(5, 12, (m, 1))
+        f = np.where(np.arange(1, n + 1) <= rng.integers(1, n, (m, 1)), before, after).astype(float)
+        overlap, omega = rng.integers(0, 3, (n, m)) / 2, float(rng.integers(0, 4))
+        p = price_of_anarchy(RoutingGame(f, overlap, omega))
+        assert p.exact and float(p.lower) == pytest.approx(float(exact_price(f, overlap, omega)), rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_curves_far_below_the_misses_are_right_or_not_certified(count):
+    """Latencies of 1e-6 to 1e-16 s beside an omega of 1 s, in exact rationals."""
+    rng = np.random.default_rng(12)
+    refused = 0
+    for _ in range(count):
+        m, n, size = rng.integers(2, 4), rng.integers(2, 5), 10.0 ** -rng.integers(6, 17)
+        f, overlap = np.sort(rng.integers(1, 20, (m, n)), axis=1) * size, rng.integers(0, 3, (n, m)) / 2
+        p = price_of_anarchy(RoutingGame(f, overlap, 1.0))
+        exact = float(exact_price(f, overlap, 1.0))
+        if p.certified:
+            assert p.lower <= exact * (1 + 1e-9) and exact <= p.upper * (1 + 1e-9)
+        else:
+            refused += size > 1e-14
+            assert int(p.flags) & Flag.OUT_OF_DOMAIN
+    assert refused == 0
+
+
+def test_steps_with_many_requests_match_dynamic_programming():
+    """Without cache terms the optimum is a knapsack over loads; 200 requests on 6 workers with two steps each."""
+    rng = np.random.default_rng(13)
+    for _ in range(5):
+        n, m = 200, 6
+        walls = np.sort(rng.integers(5, 90, (m, 2)), axis=1)
+        load = np.arange(1, n + 1)
+        f = 0.02 * load + rng.uniform(1, 2, (m, 1)) + (load > walls[:, :1]) * rng.uniform(1, 4, (m, 1))
+        f = f + (load > walls[:, 1:]) * rng.uniform(1, 4, (m, 1))
+        best = np.where(np.arange(n + 1) == 0, 0.0, np.inf)
+        for row in f:
+            g = np.concatenate([[0.0], load * row])
+            best = np.array([min(best[: k + 1] + g[k::-1]) for k in range(n + 1)])
+        found = routing.optimum(RoutingGame(f, np.zeros((1, m)), 0.0, [float(n)]))
+        assert found.flags == 0 and found.value.cost_s == pytest.approx(best[n], rel=1e-12)
+        assert found.certificate["bound_s"] == pytest.approx(best[n], rel=1e-9)
 
 
 def test_the_price_falls_as_latency_grows():

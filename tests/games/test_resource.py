@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from dmodels.core.flags import Flag
 from dmodels.games.resource import (
@@ -171,3 +172,59 @@ def test_trouble_has_a_flag_and_a_sentence():
     found = equilibrium(rising)
     assert found.flags & Flag.OUT_OF_DOMAIN and "rises" in explain(rising, found)[0]
     assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
+
+
+@pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(4000, 1, marks=pytest.mark.slow)])
+def test_steep_logistic_games_have_their_optimum_and_its_proof(count, seed):
+    """Widths down to 1/1000 of a GPU: between two walls the optimum is a gap that no fixed grid sees."""
+    rng = np.random.default_rng(seed)
+    u = lambda low, high: rng.uniform(low, high, count)
+    first, second, total = u(2, 30), u(2, 30), u(8, 64)
+    total[: count // 4] = (first + second)[: count // 4] * (1 + 1e-3)  # both fit, just
+    wide = 10 ** rng.uniform(-3, 0, (2, count))
+    found = social_optimum(Game(Logistic(first, wide[0]), Alone(Logistic(second, wide[1])), total))
+    assert not found.flags.any()
+    cost = lambda x, k: expit((first[k] - x) / wide[0, k]) + expit((second[k] - total[k] + x) / wide[1, k])
+    for k in range(count):
+        around = np.concatenate(
+            [m + w * np.linspace(-40, 40, 801) for m, w in ((first[k], wide[0, k]), (total[k] - second[k], wide[1, k]))]
+        )
+        tries = np.clip(np.concatenate([around, np.linspace(0, total[k], 2001)]), 0, total[k])
+        assert found.value.cost[k] <= cost(tries, k).min() + 1e-8
+        assert cost(found.value.prefill_gpus[k], k) == pytest.approx(found.value.cost[k], abs=1e-12)
+        assert found.certificate["bound"][k] <= cost(tries, k).min()
+
+
+def test_an_optimum_that_is_not_proved_says_so():
+    odd = lambda x: jnp.where(x < 3.0, 1.0, 0.0) + 0.01 * jnp.sin(jnp.cumsum(jnp.ones(3))[0] * x)  # no interval form
+    found = social_optimum(Game(odd, lambda d, p: 1 / (1 + d) + 0.0 * p, 8.0))
+    assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
+
+
+def test_a_rate_that_is_not_finite_is_never_certified():
+    for bad in (lambda x: jnp.log(-1 - x**2), lambda x: jnp.exp(-x) + jnp.nan, lambda x: jnp.exp(-x) + jnp.inf):
+        game = Game(bad, lambda d, p: 1 / (1 + d), 8.0)
+        assert int(equilibrium(game).flags) & Flag.NONFINITE and int(social_optimum(game).flags) & Flag.NONFINITE
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_games_in_any_unit_have_the_closed_form(count):
+    """GPUs in units from 1e-15 to 1e15, both weights times 1e-15 to 1e15, rates up to 8 per GPU at 16 GPUs."""
+    rng = np.random.default_rng(4)
+    a, b = np.exp(rng.uniform(np.log(0.05), np.log(8), (2, count)))
+    unit, cost = 10.0 ** rng.uniform(-15, 15, (2, count))
+    game = Game(
+        Exponential(a / unit),
+        Alone(Exponential(b / unit, 3.0)),
+        16 * unit,
+        cost,
+        cost,
+        prefill_worker_gpus=unit,
+        decode_worker_gpus=unit,
+    )
+    exact = np.clip((16 * b + np.log(a / (3 * b))) / (a + b), 0, 16)
+    found = equilibrium(game)
+    assert not found.flags.any()
+    np.testing.assert_allclose(found.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
+    several = equilibrium(game.replace(decode=Starved(Exponential(b / unit, 3.0), Logistic(4 * unit, unit))))
+    np.testing.assert_allclose(several.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dmodels.core.flags import Flag
 from dmodels.games.routing import Arrays, NashRange, RoutingGame, least_potential_flow, optimum_flows, sums
-from dmodels.games.routing.equilibria import range_flags, search
+from dmodels.games.routing.equilibria import blurred, range_flags, search
 from dmodels.games.routing.kernels import social_cost
 
 from .bounds import AFFINE_ATOMIC, singleton_price
@@ -64,6 +64,7 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     `max_boxes=1` only tightens bounds and runs best responses: fast (thousands of games a second) and rarely exact.
     With more, games whose search is cut short are bounded by the least potential and by the linear programme too (up
     to `UNKNOWNS` unknowns).
+    OUT_OF_DOMAIN, and no certificate, where latencies differ by less than the rounding of a miss (1e-15 s beside 1 s).
     With `paper_form=True` the costs are f - omega o, the flag OUT_OF_DOMAIN is up, and `PAPER_FORM` says why.
 
     Two workers f = n and f = 2, two requests (Pigou's pair): worst equilibrium 4, optimum 3.
@@ -77,7 +78,8 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     nash, boxes = search(a, max_boxes)
     if max_boxes > 1:
         nash = _where_cut(a, nash)
-    flags = range_flags(nash)
+    blur: np.ndarray = blurred(a).reshape(a.batch)
+    flags: np.ndarray = range_flags(nash) | np.where(blur, int(Flag.OUT_OF_DOMAIN), 0).astype(np.int32)
     flows, bound = optimum_flows(a)
     bound = bound.reshape(a.batch)
     found = np.minimum(sums(a, flows.reshape(*a.batch, *flows.shape[1:]))[0], nash.best_s)
@@ -99,7 +101,7 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
         flags = flags | np.int32(Flag.OUT_OF_DOMAIN)
     lower, upper = _ratio(worst, found), _ratio(ceiling, bound)
     slack = 1e-9 * np.abs(upper)
-    certified = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper + slack)
+    certified = np.isfinite(lower) & np.isfinite(upper) & (lower <= upper + slack) & ~blur
     return PriceOfAnarchy(
         lower,
         np.maximum(upper, lower),

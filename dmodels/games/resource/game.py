@@ -30,6 +30,11 @@ class Game(Record):
         """The families themselves prove uniqueness: both convex, and no cross term in decode's marginal."""
         return bool(getattr(self.prefill, "convex", False) and getattr(self.decode, "convex", False))
 
+    @property
+    def convex_cost(self) -> bool:
+        """The families themselves prove that the social cost is convex along the budget."""
+        return bool(getattr(self.prefill, "convex", False) and getattr(self.decode, "convex_in_both", False))
+
     def ttft(self, x: Real) -> Real:
         """Weighted TTFT violation rate with x prefill GPUs."""
         return self.prefill_weight * self.prefill(x)

@@ -72,9 +72,10 @@ def unique(game: Game) -> Solution:
         "kkt_residual": _residual(at, decode - prefill, total),
         "equilibria_count": jnp.ones_like(total),
     }
-    flags = _trouble(held) | flag_nonfinite(x, prefill, decode)
+    split = _split(game, x)
+    flags = _trouble(held) | flag_nonfinite(x, prefill, decode, split.cost)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(_split(game, x), certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
+    return Solution(split, certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
 
 
 def _residual(x, difference, total):
@@ -140,19 +141,30 @@ def scanned(game: Game) -> Solution:
         | flag_where(~jnp.any(real), Flag.NOT_CONVERGED)
         | flag_where((count > 1) | ~(jnp.min(bend) > 0.0), Flag.NOT_UNIQUE)
         | flag_where(flat | rising, Flag.OUT_OF_DOMAIN)
-        | flag_nonfinite(jnp.sum(values), prefill, decode)
+        | flag_nonfinite(jnp.sum(values), prefill, decode, split.cost)
     )
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
     return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
 
 
-def optimum(game: Game) -> Solution:
-    """Least cost over stationary points, ends and grid."""
+def optimum_near(game_and_place: tuple[Game, Real]) -> Solution:
+    """`optimum`, with a place that is known to be good among the candidates."""
+    game, place = game_and_place
+    return optimum(game, place)
+
+
+def optimum(game: Game, place: Real | None = None) -> Solution:
+    """Least cost over stationary points, ends and grid, and around `place`."""
     held = _held(game)
     total = jnp.maximum(held.budget_gpus, 0.0)
     grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
     slope_of = jax.grad(held.cost)
     points = jnp.concatenate([_roots(slope_of, grid, jax.vmap(slope_of)(grid)), grid])
+    if place is not None:
+        # the stationary point nearest to it: a scan at distances from 1e-9 to 1e-2 of the budget
+        steps = jnp.concatenate([-jnp.logspace(-2, -9, 29), jnp.zeros(1), jnp.logspace(-9, -2, 29)])
+        fine = jnp.clip(place + steps * total, 0.0, total)
+        points = jnp.concatenate([_roots(slope_of, fine, jax.vmap(slope_of)(fine)), fine, points])
     real = jnp.isfinite(points)
     costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
     best = jnp.argmin(costs)
@@ -161,7 +173,11 @@ def optimum(game: Game) -> Solution:
     slope, bend = jax.value_and_grad(slope_of)(root)
     moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
     split = _split(game, jnp.where(inside, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus)))
-    certificate = {"slope": _residual(root, slope, total), "gap": costs[best] - jnp.min(costs[MOST:])}
+    certificate = {
+        "slope": _residual(root, slope, total),
+        "gap": costs[best] - jnp.min(costs[-GRID - 1 :]),
+        "largest_cost": jnp.max(jnp.abs(costs[-GRID - 1 :])),
+    }
     flags = _trouble(held) | flag_nonfinite(costs[best], slope)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
     return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))

@@ -25,14 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.flags import Flag
+from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import float64
 from dmodels.solvers.blocks import in_blocks
-from dmodels.solvers.interval import Roots, Unsupported, all_roots
+from dmodels.solvers.interval import Roots, Unsupported, all_roots, least_values
 from dmodels.solvers.solution import Solution
 
 from .game import Game
-from .roots import ALIKE, MOST, optimum, scanned, unique
+from .roots import ALIKE, MOST, optimum, optimum_near, scanned, unique
 
 __all__ = ["Game", "equilibria", "equilibrium", "explain", "social_optimum"]
 
@@ -69,10 +69,59 @@ def social_optimum(game: Game) -> Solution:
 
     Inside, $w_P V_T' + w_D \partial V_I/\partial G_P = w_D \partial V_I/\partial G_D$ (Remark 1 of [1]): prefill also
     counts what it does for decode. Every optimum has at least as many prefill GPUs as the smallest equilibrium.
-    Global: all stationary points that a scan of S' brackets, and both ends, are compared.
-    certificate: "slope" S'(x) (with the sign that a corner needs), "gap" to the best grid point (never positive).
+    Stationary points that a scan of S' brackets, and both ends, are compared; where the families do not prove that S is
+    convex, branch and bound by interval arithmetic finds what the scan missed and proves the rest.
+    certificate: "slope" S'(x) (with the sign that a corner needs), "gap" to the best grid point (never positive),
+    "largest_cost" in magnitude, of the grid, "bound" (cost - bound is what a better split could save at most: 1e-9 of
+    the largest cost where that was proved; -inf where nothing was). Flag FIRST_ORDER_ONLY: not proved, because the
+    rates use operations that have no interval form, the search was cut short, or the call is traced.
     """
-    return _batched(optimum, game)
+    found = _batched(optimum, game)
+    if game.convex_cost:
+        bound = found.value.cost
+    elif _traced(found):
+        bound = found.value.cost - jnp.inf
+    else:
+        found, bound = _searched(game, found)
+    unproved = ~(found.value.cost - bound <= 2e-9 * found.certificate["largest_cost"])
+    flags = found.flags | flag_where(unproved, Flag.FIRST_ORDER_ONLY)
+    flags = flags if _traced(flags) else np.asarray(flags)
+    return Solution(found.value, dict(found.certificate, bound=bound), flags, found.steps)
+
+
+def _searched(game: Game, found: Solution) -> tuple[Solution, np.ndarray]:
+    """(`found`, improved where branch and bound finds a lower cost, proved lower bounds)."""
+    arrays, rest = eqx.partition(game, eqx.is_array_like)
+    leaves, tree = jax.tree.flatten(arrays)
+    shape = game_shape(game)
+    given = [np.broadcast_to(np.asarray(leaf, float), shape).reshape(-1) for leaf in leaves]
+    total = np.broadcast_to(np.maximum(np.asarray(game.budget_gpus, float), 0.0), shape).reshape(-1)
+    known = np.asarray(found.value.cost).reshape(-1)
+    sound = np.isfinite(known) & np.isfinite(total)
+    bound = np.full(known.shape, -np.inf)
+
+    def cost(x: Any, *values: Any) -> Any:
+        return eqx.combine(jax.tree.unflatten(tree, values), rest).cost(x)
+
+    try:
+        bound[sound], best, where = least_values(cost, total[sound], known[sound], [g[sound] for g in given])
+    except Unsupported:
+        return found, bound.reshape(shape)
+    place = np.full(known.shape, np.nan)
+    place[sound] = where
+    missed = np.zeros(known.shape, bool)
+    missed[sound] = best < known[sound] - 1e-12 * np.abs(known[sound])
+    if missed.any():
+        few = eqx.combine(jax.tree.unflatten(tree, [g[missed] for g in given]), rest)
+        again = _batched(optimum_near, (few, place[missed]))
+
+        def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+            out = np.broadcast_to(old, (*shape, *new.shape[1:])).reshape(-1, *new.shape[1:]).copy()
+            out[missed] = new
+            return out.reshape(*shape, *new.shape[1:])
+
+        found = jax.tree.map(put, found, again)
+    return found, bound.reshape(shape)
 
 
 def game_shape(game: Game) -> tuple[int, ...]:
@@ -81,7 +130,7 @@ def game_shape(game: Game) -> tuple[int, ...]:
 
 
 @eqx.filter_jit
-def _solve_batch(solve: Callable[[Game], Solution], game: Game) -> Solution:
+def _solve_batch(solve: Callable[[Any], Solution], game: Any) -> Solution:
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(jnp.shape(leaf) for leaf in jax.tree.leaves(arrays)))
     count = int(np.prod(shape))
@@ -91,7 +140,7 @@ def _solve_batch(solve: Callable[[Game], Solution], game: Game) -> Solution:
     return batch
 
 
-def _batched(solve: Callable[[Game], Solution], game: Game) -> Solution:
+def _batched(solve: Callable[[Any], Solution], game: Any) -> Solution:
     out = _solve_batch(solve, game)
     return out if _traced(out) else jax.tree.map(np.asarray, out)
 

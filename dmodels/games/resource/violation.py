@@ -55,6 +55,10 @@ class Alone(Record):
     def convex(self) -> bool:
         return getattr(self.own, "convex", False)
 
+    @property
+    def convex_in_both(self) -> bool:
+        return self.convex
+
     def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
         return self.own(decode_gpus) + 0.0 * prefill_gpus
 
@@ -71,6 +75,10 @@ class Starved(Record):
     @property
     def convex(self) -> bool:
         return getattr(self.own, "convex", False)
+
+    @property
+    def convex_in_both(self) -> bool:
+        return self.convex and getattr(self.starvation, "convex", False)
 
     def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
         return self.own(decode_gpus) + self.starvation(prefill_gpus)

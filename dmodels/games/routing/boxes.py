@@ -111,6 +111,8 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
 
     `anchor` is any placement, the cheaper the better, against which dear equilibria are bounded (`smooth`).
 
+    `tol` is the rounding of what one request pays; social costs are compared to 1e-12 of the best.
+
     Returns (best, worst, best_low, worst_high, best_x, worst_x, boxes): the costs found, with their flows where they
     improve on the given ones (else all -1), and bounds on what unexplored boxes hold (equal to them when complete).
     """
@@ -137,7 +139,8 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
         if not tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach):
             continue
         low, high = bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach)
-        if low >= best - tol and high <= worst + tol:
+        same = max(tol, 1e-12 * best) if best < np.inf else tol
+        if low >= best - same and high <= worst + same:
             continue
         wide = 0
         for j in range(workers):
@@ -150,11 +153,11 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
                     load_cost += lo[j] * f[j, lo[j] - 1]
             feasible, private, x = flow_at_loads(c, arc, q, lo, 1.0)
             if feasible:
-                if load_cost + private < best - tol:
+                if load_cost + private < best - same:
                     best, best_x = load_cost + private, x
-                if high > worst + tol:
+                if high > worst + same:
                     _, private, x = flow_at_loads(c, arc, q, lo, -1.0)
-                    if load_cost + private > worst + tol:
+                    if load_cost + private > worst + same:
                         worst, worst_x = load_cost + private, x
             continue
         if boxes >= max_boxes:

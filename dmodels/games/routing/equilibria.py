@@ -15,6 +15,9 @@ from .boxes import enumerate_nash
 from .game import Arrays, Profile, RoutingGame, flow, flow_gain_s, overload_flag, sums, worker_of_each
 from .kernels import best_response, greedy, social_cost
 
+#: Rounding of one comparison of costs: two sums, a product, and what made the curve.
+ULPS = 16.0
+
 
 class NashRange(NamedTuple):
     """Costs and flows of the best and the worst pure equilibrium, and bounds on all of them (miss form)."""
@@ -71,7 +74,8 @@ def split(x, q, into, out):
 
 @kernel
 def tolerance(f, c, total):
-    """1e-12 of what a request pays in an allocation that balances latency: ties in exact arithmetic stay ties."""
+    """16 units in the last place of what a request pays in an allocation that balances latency: ties in exact
+    arithmetic stay ties, and curves far below the private costs still count."""
     n = np.zeros(f.shape[0], np.int64)
     level = 0.0
     for _ in range(total):
@@ -83,7 +87,23 @@ def tolerance(f, c, total):
             break
         level = max(level, f[pick, n[pick]])
         n[pick] += 1
-    return 1e-12 * (level + np.abs(c).max())
+    return ULPS * 2.0**-52 * (level + np.abs(c).max())
+
+
+def blurred(a: Arrays) -> np.ndarray:
+    """(B,): whether latencies or private costs differ by so little that the sum of the two cannot tell them apart.
+
+    Equilibria are then decided by rounding. Differences at the rounding of the latencies themselves are ties.
+    """
+    out = np.zeros(a.size, bool)
+    most = np.where(np.isfinite(a.f), a.f, 0.0).max((-2, -1))
+    for b in np.flatnonzero(np.broadcast_to(np.abs(a.cost).max((-2, -1)) > 64.0 * most, a.size)):
+        f, c = a.f[b % len(a.f)], a.cost[b % len(a.cost)]
+        tol = 4.0 * tolerance(f, c, int(a.counts[b % len(a.counts)].sum()))
+        steps = np.diff(np.sort(f[np.isfinite(f)], axis=None))
+        apart = np.diff(np.sort(c, axis=1), axis=1)
+        out[b] = ((steps > 1e-14 * most[b % len(most)]) & (steps <= tol)).any() or ((apart > 0) & (apart <= tol)).any()
+    return out
 
 
 @kernel

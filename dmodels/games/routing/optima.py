@@ -3,11 +3,14 @@ r"""The social optimum of routing games: a convex min-cost flow, certified by du
 Social cost is $\sum_j g_j(n_j) + \sum_i c_{i\sigma_i}$ with $g_j(k) = k f_j(k)$. Where every $g_j$ is convex this is a
 transportation problem with one slot per marginal $g_j(k) - g_j(k-1)$ (the singular curve is convex for all a, b, d >= 0
 and beta > 0), so "finding social optima is NP-hard" does not apply to it. Where a $g_j$ is not convex (a latency that
-steps or falls), its lower convex hull bounds the optimum from below, and a descent from the hull's placement from
-above.
+steps or falls), its lower convex hull bounds the optimum from below, a descent from the hull's placement from above,
+and branch and bound over ranges of loads closes the gap: on a range that ends at the step the hull is the curve itself.
 """
 
 from __future__ import annotations
+
+import heapq
+import itertools
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from dmodels.solvers.solution import Solution
 from .equilibria import profile
 from .game import Arrays, RoutingGame, overload_flag
 from .kernels import best_response
+
+#: Ranges of loads that branch and bound looks at, per game.
+BRANCHES = 2_000
 
 
 def marginals(f: np.ndarray) -> np.ndarray:
@@ -76,8 +82,72 @@ def optimum_flows(a: Arrays) -> tuple[np.ndarray, np.ndarray]:
     bent = ~np.broadcast_to(convex.all(-1), size) & np.isfinite(bound)
     step = marginals(a.f)
     for b in np.flatnonzero(bent):  # moves that lower the social cost, until none does
-        best_response(step[b % len(step)], a.cost[b % len(a.cost)], flows[b], 1e-12 * abs(bound[b]), 1_000_000)
+        rise, cost = step[b % len(step)], a.cost[b % len(a.cost)]
+        best_response(rise, cost, flows[b], 1e-12 * abs(bound[b]), 1_000_000)
+        flows[b], bound[b] = _branch(rise, cost, a.counts[b % len(a.counts)], flows[b], bound[b])
     return flows, bound
+
+
+def _branch(step: np.ndarray, c: np.ndarray, q: np.ndarray, flow: np.ndarray, bound: float) -> tuple[np.ndarray, float]:
+    """(flow, lower bound) of one game with marginals `step` (m, K): branch and bound over ranges of loads.
+
+    In a range lo <= n <= hi each g_j is replaced by its hull between the ends, which is a convex flow; the range is cut
+    where the hull is furthest below the curve at the loads of that flow.
+    """
+    workers, total = len(step), int(q.sum())
+    room = np.isfinite(step[:, :total]).sum(-1)
+    g = np.concatenate([np.zeros((workers, 1)), np.cumsum(np.where(np.isfinite(step), step, 0.0), -1)], -1)
+    row, every = np.repeat(np.arange(len(q)), q), np.arange(workers)
+    real = [step[j, : room[j]] for j in range(workers)]
+    low = min((float(rise.min()) for rise in real if rise.size), default=0.0)
+    high = max((float(rise.max()) for rise in real if rise.size), default=0.0)
+    forced = low - 2.0 * (high - low) - 2.0 * (c.max() - c.min())  # cheaper than any exchange: fills lo first
+
+    def cost_of(x: np.ndarray) -> float:
+        return float(g[every, x.sum(0)].sum() + (x * c).sum())
+
+    def relaxed(ends: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[float, np.ndarray, np.ndarray]]:
+        """(bound, flow, how far the hull is below the curve at its loads) of each range."""
+        slots = np.full((len(ends), workers, total), np.inf)
+        for slot, (lo, hi) in zip(slots, ends, strict=True):
+            for j in range(workers):
+                slot[j, : lo[j]] = forced
+                slot[j, lo[j] : hi[j]] = hull(step[j, lo[j] : hi[j]]) if hi[j] > lo[j] else ()
+        s = congestion_transport(np.broadcast_to(c[row], (len(ends), total, workers)), slots)
+        out = []
+        for k, (lo, _) in enumerate(ends):
+            if int(s.flags[k]) & int(Flag.INFEASIBLE):
+                out.append((np.inf, flow, np.zeros(workers)))
+                continue
+            x = np.zeros(c.shape, np.int64)
+            np.add.at(x, (row, np.asarray(s.value.columns[k]).astype(np.int64)), 1)
+            n = x.sum(0)
+            below = np.array([g[j, lo[j]] + slots[k, j, lo[j] : n[j]].sum() for j in range(workers)])
+            value = below.sum() + float((x * c).sum())
+            out.append((value - max(float(s.certificate["gap"][k]), 0.0), x, g[every, n] - below))
+        return out
+
+    best, number = cost_of(flow), itertools.count()
+    whole = (np.zeros(workers, np.int64), room.astype(np.int64))
+    heap = [(least, next(number), whole, x, excess) for least, x, excess in relaxed([whole])]
+    for _ in range(BRANCHES):
+        least, _, (lo, hi), x, excess = heap[0]
+        bound = max(bound, min(least, best))
+        if not least < best - 1e-12 * abs(best):
+            return flow, best if least >= best else bound
+        heapq.heappop(heap)
+        j = int(excess.argmax())
+        n = int(x.sum(0)[j])
+        cut = n if n < hi[j] and n >= lo[j] else (lo[j] + hi[j]) // 2
+        below, above = (lo, np.where(every == j, cut, hi)), (np.where(every == j, cut + 1, lo), hi)
+        children = [ends for ends in (below, above) if ends[0].sum() <= total <= ends[1].sum()]
+        for ends, (value, x, excess) in zip(children, relaxed(children) if children else [], strict=True):
+            if (cost := cost_of(x)) < best and np.isfinite(value):
+                best, flow = cost, x
+            heapq.heappush(heap, (max(value, least), next(number), ends, x, excess))
+        if not heap:
+            return flow, best
+    return flow, max(bound, min(heap[0][0], best))
 
 
 def least_potential_flow(f: np.ndarray, c: np.ndarray, q: np.ndarray) -> np.ndarray | None:

@@ -8,6 +8,7 @@ systems per game in compiled code. Games on which it does not end go to `variati
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -21,8 +22,12 @@ from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.solvers.solution import Solution
 
-from .certificate import STRICT, Certificate
+from .certificate import EPS, STRICT, Certificate
 from .solve import Equilibrium, variational_equilibrium
+
+#: Tried from the left: the first that the symmetric part, its diagonal scaled to 1, exceeds bounds its eigenvalues.
+MODULI = np.array([0.3, 0.1, 1e-2, 1e-4, 1e-6, STRICT])
+TOLERANCE = 1e-10
 
 
 @float64
@@ -31,8 +36,9 @@ def affine_equilibria(matrix: Any, offset: Any, constraints: Any = None, bounds:
 
     matrix (k, n, n) or (n, n), offset (k, n) or (n,), constraints (A, b) of shapes (k, m, n) or (m, n) and (k, m) or
     (m,), bounds (l, u), numbers or (k, n) or (n,): what has no batch axis is shared. Value and flags as of
-    `variational_equilibrium`; certificate: "kkt_residual", and "strictly_monotone" where M + M' has a Cholesky factor
-    (then the equilibrium is unique; elsewhere the flag NOT_UNIQUE).
+    `variational_equilibrium`; certificate: "kkt_residual" (natural, in the game's units), "relative_residual" (what the
+    flags judge: each row relative to its terms), "strictly_monotone" where M + M' has a Cholesky factor (then the
+    equilibrium is unique; elsewhere the flag NOT_UNIQUE), and "distance_bound" (k, n), inf where it has none.
 
     >>> found = affine_equilibria([[2, 8 / 3], [5 / 4, 2]], [[-34, -24.25]], ([[1, 1]], [15]), (0, 10))
     >>> found.value.x.round(9).tolist()
@@ -52,25 +58,25 @@ def affine_equilibria(matrix: Any, offset: Any, constraints: Any = None, bounds:
     # one memory layout: compiled once
     m, q, a, b, low, high = (np.ascontiguousarray(v.reshape((k, *v.shape[len(count) :]))) for v in spread)
     x, lam, rounds = _pivot(m, q, a, b, low, high, 20 * (n + a.shape[1]) + 50)
-    r = np.einsum("kij,kj->ki", m, x) + q + np.einsum("kji,kj->ki", a, lam)
-    slack = b - np.einsum("kij,kj->ki", a, x)
-    worst = np.abs(x - np.clip(x - r, low, high)).max(axis=1, initial=0.0)
-    worst = np.maximum(worst, np.abs(np.minimum(lam, slack)).max(axis=1, initial=0.0))
-    scale = 1.0 + np.abs(q).max(axis=1)
-    failed = np.flatnonzero(~(worst <= 1e-10 * scale))
-    flags = np.zeros(k, np.int32)
+    r, worst, relative, rounding = _judge(m, q, a, b, low, high, x, lam)
+    modulus = np.broadcast_to(_moduli(m[:1] if np.ndim(matrix) == 2 else m), k)
+    strict = modulus > 0
+    failed = np.flatnonzero(~(relative <= TOLERANCE))
+    flags = np.where(strict, 0, int(Flag.NOT_UNIQUE)).astype(np.int32)
+    low_z, high_z = np.where(x <= low, np.maximum(r, 0), 0), np.where(x >= high, np.maximum(-r, 0), 0)
+    bound = _distance_bound(m, r - low_z + high_z, rounding, modulus, lam, b - np.einsum("kij,kj->ki", a, x))
     if len(failed):
         rest = _interior(*(v[failed] for v in (m, q, a, b, low, high)))
         x[failed], lam[failed] = rest.value.x, rest.value.multipliers
-        worst[failed], flags[failed] = rest.certificate["kkt_residual"], rest.flags
-        r[failed] = np.einsum("kij,kj->ki", m[failed], x[failed]) + q[failed]
-        r[failed] += np.einsum("kji,kj->ki", a[failed], lam[failed])
-    strict = np.broadcast_to(_positive_definite(m[:1] if np.ndim(matrix) == 2 else m), k).copy()
-    flags = (flags & ~np.int32(Flag.NOT_UNIQUE)) | np.where(strict, 0, int(Flag.NOT_UNIQUE)).astype(np.int32)
-    value = Equilibrium(
-        x, lam, np.zeros((k, 0)), np.where(x <= low, np.maximum(r, 0), 0), np.where(x >= high, np.maximum(-r, 0), 0)
+        low_z[failed], high_z[failed] = rest.value.lower_multipliers, rest.value.upper_multipliers
+        worst[failed], relative[failed] = rest.certificate["kkt_residual"], rest.certificate["relative_residual"]
+        bound[failed] = rest.certificate["distance_bound"]
+        flags[failed] |= np.asarray(rest.flags) & ~np.int32(Flag.NOT_UNIQUE)
+    value = Equilibrium(x, lam, np.zeros((k, 0)), low_z, high_z)
+    certificate = Certificate(
+        kkt_residual=worst, relative_residual=relative, strictly_monotone=strict, distance_bound=bound
     )
-    out = Solution(value, Certificate(kkt_residual=worst, strictly_monotone=strict), flags, rounds)
+    out = Solution(value, certificate, flags, rounds)
     return jax.tree.map(lambda leaf: leaf.reshape((*count, *leaf.shape[1:])), out)
 
 
@@ -89,8 +95,90 @@ def _pivot(m, q, a, b, low, high, most):
     rows = b.shape[1]
     x, lam, rounds = np.zeros((count, n)), np.zeros((count, rows)), np.zeros(count, np.int32)
     for k in prange(count):
-        rounds[k] = _pivot_one(m[k], q[k], a[k], b[k], low[k], high[k], x[k], lam[k], most)
+        # y = x / unit and rows / height, powers of two that make the diagonal and the rows of A of the order of 1
+        unit, height = np.empty(n), np.empty(rows)
+        for i in range(n):
+            size = abs(m[k, i, i])
+            if size == 0.0:
+                for c in range(n):
+                    size = max(size, abs(m[k, i, c]))
+            unit[i] = _power(1.0 / math.sqrt(size)) if size > 0.0 else 1.0
+        for j in range(rows):
+            size = 0.0
+            for i in range(n):
+                size = max(size, abs(a[k, j, i]) * unit[i])
+            height[j] = _power(size) if size > 0.0 else 1.0
+        mk, ak = np.empty((n, n)), np.empty((rows, n))
+        for i in range(n):
+            for c in range(n):
+                mk[i, c] = unit[i] * m[k, i, c] * unit[c]
+            for j in range(rows):
+                ak[j, i] = a[k, j, i] * unit[i] / height[j]
+        bounds = low[k] / unit, high[k] / unit
+        rounds[k] = _pivot_one(mk, unit * q[k], ak, b[k] / height, bounds[0], bounds[1], x[k], lam[k], most)
+        x[k] *= unit
+        lam[k] /= height
     return x, lam, rounds
+
+
+@kernel
+def _power(value):
+    return math.ldexp(1.0, math.frexp(value)[1])
+
+
+@kernel(parallel=True)
+def _judge(m, q, a, b, low, high, x, lam):
+    """M x + q + A' lam, the natural residual, the residual relative to the terms of each row, and rounding in it."""
+    count, n = q.shape
+    rows = b.shape[1]
+    out, rounding = np.empty((count, n)), np.empty((count, n))
+    worst, relative = np.zeros(count), np.zeros(count)
+    for k in prange(count):
+        sound = True
+        for i in range(n):
+            r, terms = q[k, i], abs(q[k, i])
+            for c in range(n):
+                r += m[k, i, c] * x[k, c]
+                terms += abs(m[k, i, c] * x[k, c])
+            for j in range(rows):
+                r += a[k, j, i] * lam[k, j]
+                terms += abs(a[k, j, i] * lam[k, j])
+            out[k, i], rounding[k, i] = r, 4.0 * EPS * terms
+            rest = x[k, i] - min(max(x[k, i] - r, low[k, i]), high[k, i])
+            sound &= np.isfinite(rest)
+            worst[k] = max(worst[k], abs(rest))
+            outside = max(low[k, i] - x[k, i], x[k, i] - high[k, i], 0.0)
+            if outside > 0.0:
+                relative[k] = max(relative[k], outside / max(abs(x[k, i]), outside))
+            if (r > 0.0 and x[k, i] <= low[k, i]) or (r < 0.0 and x[k, i] >= high[k, i]) or low[k, i] == high[k, i]:
+                continue
+            if r != 0.0:
+                relative[k] = max(relative[k], abs(r) / terms)
+        for j in range(rows):
+            slack, terms = b[k, j], abs(b[k, j])
+            for c in range(n):
+                slack -= a[k, j, c] * x[k, c]
+                terms += abs(a[k, j, c] * x[k, c])
+            sound &= np.isfinite(slack)
+            worst[k] = max(worst[k], abs(min(lam[k, j], slack)))
+            if lam[k, j] < 0.0:
+                relative[k] = np.inf
+            if slack < 0.0 or lam[k, j] > 0.0:
+                relative[k] = max(relative[k], abs(slack) / terms if terms > 0.0 else 0.0)
+        if not sound:
+            worst[k], relative[k] = np.inf, np.inf
+    return out, worst, relative, rounding
+
+
+def _distance_bound(m, rest, rounding, modulus, lam, slack):
+    """See `certificate`: (k, n), in the norm that gives M + M' a diagonal of 2."""
+    diagonal = np.diagonal(m, axis1=1, axis2=2)
+    root = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, np.inf))
+    size = np.sqrt((((np.abs(rest) + rounding) * root) ** 2).sum(axis=1))
+    gap = np.abs(lam * slack).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        length = (size + np.sqrt(size**2 + 4.0 * modulus * gap)) / (2.0 * modulus)
+    return np.where((modulus > 0)[:, None], root * np.where(modulus > 0, length, 0.0)[:, None], np.inf)
 
 
 @kernel
@@ -234,25 +322,36 @@ def _eliminate(system, right, size):
 
 
 @kernel(parallel=True)
-def _positive_definite(m):
-    """Whether M + M' less a margin for rounding has a Cholesky factor, for each M."""
+def _moduli(m):
+    """A lower bound on the eigenvalues of (M + M') / 2 with its diagonal scaled to 1: the first of `MODULI` by which it
+    can be lowered and keep a Cholesky factor; 0 where there is none."""
     count, n, _ = m.shape
-    out = np.ones(count, np.bool_)
+    out = np.zeros(count)
     for k in prange(count):
-        factor = np.empty((n, n))
-        margin = STRICT * np.abs(m[k]).max()
+        factor, root = np.empty((n, n)), np.empty(n)
+        sound = True
         for i in range(n):
-            for j in range(i + 1):
-                total = 0.5 * (m[k, i, j] + m[k, j, i])
-                for c in range(j):
-                    total -= factor[i, c] * factor[j, c]
-                if i > j:
-                    factor[i, j] = total / factor[j, j]
-                elif total - margin > 0.0:
-                    factor[i, i] = np.sqrt(total - margin)
-                else:
-                    out[k] = False
+            sound &= m[k, i, i] > 0.0
+            root[i] = 1.0 / math.sqrt(m[k, i, i]) if m[k, i, i] > 0.0 else 0.0
+        for modulus in MODULI:
+            if not sound:
+                break
+            whole = True
+            for i in range(n):
+                for j in range(i + 1):
+                    total = 0.5 * (m[k, i, j] + m[k, j, i]) * root[i] * root[j]
+                    for c in range(j):
+                        total -= factor[i, c] * factor[j, c]
+                    if i > j:
+                        factor[i, j] = total / factor[j, j]
+                    elif total > modulus:
+                        factor[i, i] = math.sqrt(total - modulus)
+                    else:
+                        whole = False
+                        break
+                if not whole:
                     break
-            if not out[k]:
+            if whole:
+                out[k] = modulus
                 break
     return out

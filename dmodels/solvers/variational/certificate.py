@@ -9,11 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.records import Real
+from dmodels.solvers.variational.scaling import scale_at
 
-from .newton import evaluate, norm, residual
+from .newton import fixed, norm, residual
+from .problem import Problem
 
 #: A least eigenvalue above this share of the largest entry of the jacobian counts as positive.
 STRICT = 1e-9
+EPS = 2.0**-52
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -35,46 +39,75 @@ class Certificate(dict):
         return cls(zip(names, values, strict=True))
 
 
-def certify(problem, x, lam, nu, samples: int) -> Certificate:
-    """The evidence at (x, lam, nu), from the problem's own functions only.
+def certify(problem, units, s, y, lam, nu, samples: int) -> tuple[Certificate, jax.Array]:
+    """The evidence at (y, lam, nu) of the scaled `problem`, whose KKT functions there are `s`, and each player's gain
+    (`_deviations`).
 
-    kkt_residual            largest component of x - clip(x - r), min(lam, -g), h
+    In the units of the game as it was given:
+
+    kkt_residual            largest component of x - clip(x - r), min(lam, -g), h, with r = F + J_g' lam + J_h' nu
     stationarity            its part in x; complementarity: max |lam g|; feasibility: largest violation of g <= 0, h = 0
     least_eigenvalue        of the symmetrised jacobian of F at x; least_eigenvalue_sampled: also at `samples` points
     profitable_deviation    most that a player gains, alone and within the constraints, among `samples` deviations (and
                             their shortened copies); for a game given as a map, the linearised gain F(x)_i (x_i - y_i)
+
+    Independent of units:
+
+    relative_residual       the same residual with x in units of the room that it has, r divided by the sum of its terms
+                            (`scaling.scale_at`), lam by its price: what the flags judge
+    unit                    (n,): the unit of each variable
+    strictly_monotone       the symmetrised jacobian is positive definite at x and at the samples, whatever its scaling
+    distance_bound          (n,): each variable is at most this far from the equilibrium (`_distance_bound`); inf where
+                            strong monotonicity was not shown. Proved for affine maps; for others it supposes that F is
+                            monotone and that its jacobian changes by less than half within the bound
     """
-    s = evaluate(problem, x, lam, nu, derivatives=False)
-    z = residual(problem, s, x, lam)
-    n = x.shape[0]
-    box = jnp.concatenate([problem.lower - x, x - problem.upper])
-    at_x, around = _least_eigenvalues(problem, x, samples)
+    judged = residual(problem, s, y, lam, scale_at(s, y, lam, nu, fine=True))
+    # units are powers of two: these are the game's own numbers to the last digit
+    x, r, g, e = units.unit * y, s.r / units.unit, units.rows * s.g, units.equal_rows * s.e
+    lower, upper, price = units.unit * problem.lower, units.unit * problem.upper, lam / units.rows
+    rest = jnp.where(fixed(problem), x - lower, x - jnp.clip(x - r, lower, upper))
+    box = jnp.concatenate([lower - x, x - upper])
+    at_x, around, strict, jacobian = _monotonicity(problem, s, units.unit, y, samples)
+    gains = _deviations(problem, y, samples)
     return Certificate(
-        kkt_residual=norm(z),
-        stationarity=norm(z[:n]),
-        complementarity=norm(lam * s.g),
-        feasibility=jnp.maximum(jnp.max(jnp.concatenate([s.g, box]), initial=0.0), norm(s.e)),
+        kkt_residual=norm(jnp.concatenate([rest, jnp.minimum(price, -g), e])),
+        stationarity=norm(rest),
+        complementarity=norm(price * g),
+        feasibility=jnp.maximum(jnp.max(jnp.concatenate([g, box]), initial=0.0), norm(e)),
         least_eigenvalue=at_x,
         least_eigenvalue_sampled=around,
-        profitable_deviation=_deviation(problem, x, samples),
-    )
+        profitable_deviation=jnp.max(gains, initial=0.0),
+        relative_residual=norm(judged),
+        unit=units.unit,
+        strictly_monotone=strict,
+        distance_bound=units.unit * _distance_bound(problem, s, jacobian, y, lam, nu),
+    ), gains
 
 
-def flags(problem, certificate: Certificate, x, violation, tolerance):
-    """The mask that the certificate supports."""
-    scale = 1.0 + norm(jnp.where(jnp.isfinite(x), problem.pseudogradient(x), 0.0))
-    failed = ~(certificate.kkt_residual <= tolerance * scale)
+def flags(problem, certificate: Certificate, s, gains, violation, y, lam, nu, tolerance):
+    """The mask that the certificate supports. `violation` is the least one found, in units of the scaled problem."""
+    failed = ~(certificate.relative_residual <= tolerance)
     crossed = jnp.any(problem.lower > problem.upper)
     empty = crossed | (failed & (violation > 1e-7))
-    unique = (certificate.least_eigenvalue_sampled > 0.0) & problem.shared
-    gain = certificate.profitable_deviation > 1e-6 * (1.0 + scale)
+    unique = certificate.strictly_monotone & problem.shared
+    costs = jnp.zeros(0) if problem.costs is None else problem.cost_values(y)
+    force = scale_at(s, y, lam, nu).force / problem.weights
+    worth = jnp.stack([jnp.max(jnp.where(problem.own(i), force, 0.0)) for i in range(len(problem.blocks))])
+    rounding = 64 * EPS * jnp.abs(costs) if problem.costs is not None else 0.0
+    gain = jnp.any(gains > 1e-6 * worth + rounding)
     return (
         flag_where(failed, Flag.NOT_CONVERGED)
         | flag_where(empty, Flag.INFEASIBLE)
         | flag_where(~unique, Flag.NOT_UNIQUE)
         | flag_where(gain & ~failed, Flag.OUT_OF_DOMAIN)
-        | flag_nonfinite(certificate.kkt_residual, jnp.sum(x))
+        | flag_nonfinite(certificate.kkt_residual, certificate.relative_residual, jnp.sum(y), jnp.sum(costs))
     )
+
+
+def violation(problem: Problem, x: Real) -> Real:
+    """Norm of (max(g, 0), h) at x."""
+    g, e = (problem.constraints(x, pieces)[0] for pieces in (problem.inequalities, problem.equalities))
+    return jnp.linalg.norm(jnp.concatenate([jnp.maximum(g, 0.0), e]))
 
 
 def explain(solution) -> list[str]:
@@ -123,24 +156,76 @@ def around(problem, x, samples: int):
     return low[None] + (high - low)[None] * jnp.asarray(spread(samples, x.shape[0]))
 
 
-def _least_eigenvalues(problem, x, samples: int):
-    """(at x, least of x and the samples), with values that round to zero reported as 0."""
+def _monotonicity(problem, s, unit, y, samples: int):
+    """(least eigenvalue at y, least of y and the samples, whether all are definite, jacobian at y).
 
-    def least(jacobian):
-        symmetric = 0.5 * (jacobian + jacobian.T)
+    Eigenvalues are those of the game as given, with values that round to zero reported as 0. Definiteness does not
+    depend on units, so it is tested with the diagonal scaled to 1.
+    """
+
+    def test(jacobian):
+        raw = jacobian / (unit[:, None] * unit[None])
+        symmetric = 0.5 * (raw + raw.T)
         value = _least_eigenvalue(symmetric)
-        return jnp.where(jnp.abs(value) <= STRICT * jnp.max(jnp.abs(symmetric)), 0.0, value)
+        value = jnp.where(jnp.abs(value) <= STRICT * jnp.max(jnp.abs(symmetric)), 0.0, value)
+        return value, _modulus(jacobian)[0] > STRICT
 
+    derivative = jax.jacfwd(problem.pseudogradient)
+    bent = any(piece.function is not None for piece in problem.inequalities + problem.equalities)
+    jacobian = derivative(y) if bent else s.h  # without curved constraints
     if problem.matrix is not None:
-        value = least(problem.matrix * problem.weights[:, None])
-        return value, value
-    jacobian = jax.jacfwd(problem.pseudogradient)
-    here = least(jacobian(x))
+        value, strict = test(jacobian)
+        return value, value, strict, jacobian
+    here, strict = test(jacobian)
     if not samples:
-        return here, here
-    values = jax.vmap(lambda y: least(jacobian(y)))(around(problem, x, samples))
-    values = jnp.where(jnp.isfinite(values), values, jnp.inf)  # a sample outside the map's domain says nothing
-    return here, jnp.minimum(here, jnp.min(values))
+        return here, here, strict, jacobian
+    jacobians = jax.vmap(derivative)(around(problem, y, samples))
+    said = jnp.isfinite(jnp.sum(jacobians, axis=(1, 2)))  # a sample outside the map's domain says nothing
+    values, definite = jax.vmap(test)(jacobians)
+    least = jnp.minimum(here, jnp.min(jnp.where(said, values, jnp.inf)))
+    return here, least, strict & jnp.all(definite | ~said), jacobian
+
+
+def _modulus(jacobian):
+    """(least eigenvalue of T, E), where T = E S E has a unit diagonal, S the symmetric part; 0 where T is not positive
+    definite."""
+    n = jacobian.shape[0]
+    symmetric = 0.5 * (jacobian + jacobian.T)
+    diagonal = jnp.diagonal(symmetric)
+    positive = jnp.all(diagonal > 0) & jnp.isfinite(jnp.sum(symmetric))
+    root = jnp.where(positive, 1.0 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
+    unit = jnp.where(positive, symmetric * root[:, None] * root[None], jnp.eye(n))
+    if n <= 2:
+        least = 1.0 - (jnp.abs(unit[0, 1]) if n == 2 else 0.0)
+    else:
+        least = _least_eigenvalue(unit)
+    return jnp.where(positive, jnp.maximum(least, 0.0), 0.0), root
+
+
+def _distance_bound(problem, s, jacobian, y, lam, nu):
+    r"""(n,): how far y can be from the solution y* of the variational inequality, if F is strongly monotone.
+
+    With bound multipliers z that leave the residual rho = r - z_l + z_u, and gap = sum of all complementarity products,
+    $\mu |y - y^*|^2 \le \langle F(y) - F(y^*), y - y^* \rangle \le |\rho| |y - y^*| + gap$ for convex constraints (to
+    first order in the violation of them). Here in the norm that gives the symmetrised jacobian a unit diagonal.
+    """
+    modulus, root = _modulus(jacobian)
+    modulus = modulus - 1e-14 * problem.n  # rounding of eigenvalues of a matrix whose entries are at most 1
+    proved = problem.matrix is not None
+    modulus = modulus if proved else 0.5 * modulus
+    low = jnp.where(jnp.isfinite(problem.lower) & (s.r > 0), y - problem.lower, jnp.inf)
+    high = jnp.where(jnp.isfinite(problem.upper) & (s.r < 0), problem.upper - y, jnp.inf)
+    room = jnp.minimum(low, high)
+    force = jnp.abs(s.f) + jnp.abs(s.jg_own).T @ lam + jnp.abs(s.je_own).T @ jnp.abs(nu) + jnp.abs(s.h) @ jnp.abs(y)
+    push = jnp.where(fixed(problem), 0.0, jnp.abs(s.r))
+    taken = room <= 1e-9  # the bound takes the force: it counts as complementarity, not as a residual
+    rho = jnp.where(taken, 0.0, push) + 8 * EPS * jnp.where(fixed(problem), 0.0, force)
+    gap = jnp.sum(jnp.where(taken, push * room, 0.0)) + jnp.sum(lam * jnp.abs(s.g)) + jnp.sum(jnp.abs(nu * s.e))
+    size = jnp.linalg.norm(root * rho)
+    shown = (modulus > STRICT) & problem.shared
+    safe = jnp.where(shown, modulus, 1.0)
+    length = (size + jnp.sqrt(size**2 + 4.0 * safe * gap)) / (2.0 * safe)
+    return jnp.where(shown & jnp.isfinite(length), root * length, jnp.inf)
 
 
 def _least_eigenvalue(symmetric):
@@ -155,10 +240,10 @@ def _least_eigenvalue(symmetric):
     return jnp.where(finite, value, jnp.nan)
 
 
-def _deviation(problem, x, samples: int):
-    """Largest gain of one player over its sampled feasible deviations; at least 0 (staying)."""
+def _deviations(problem, x, samples: int):
+    """(players,): the largest gain of each over its sampled feasible deviations; at least 0 (staying)."""
     if not samples:
-        return jnp.zeros(())
+        return jnp.zeros(len(problem.blocks))
     targets = around(problem, x, samples)
     shares = jnp.asarray(2.0 ** -np.arange(0, 12, 2))  # the feasible set is convex: shorten until inside
     tries = x[None, None] + shares[:, None, None] * (targets - x[None])[None]
@@ -177,11 +262,11 @@ def _deviation(problem, x, samples: int):
         e = problem.constraints(moved, problem.equalities)[0]
         allowed = jnp.all(jnp.where(faced, g, 0.0) <= 1e-9) & jnp.all(jnp.abs(jnp.where(faced_e, e, 0.0)) <= 1e-9)
         linear = jnp.sum(jnp.where(mask, here * (x - moved), 0.0))
-        gains = linear[None] if base is None else base - problem.cost_values(moved)
+        gains = linear if base is None else base - problem.cost_values(moved)
         return jnp.where(allowed & jnp.isfinite(gains), gains, 0.0)
 
     over_players = jax.vmap(gain, in_axes=(None, 0, 0, 0))
     gains = jax.vmap(lambda y: over_players(y, masks, faces, faces_e))(tries)  # (tries, mover, whose cost)
     if base is not None:
         gains = jnp.diagonal(gains, axis1=1, axis2=2)  # one code path for all movers; only the mover's own gain counts
-    return jnp.max(gains, initial=0.0)
+    return jnp.max(gains, axis=0, initial=0.0)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.records import Real
+from dmodels.solvers.variational.scaling import scale_at
 
 from .newton import Point, evaluate, fixed, norm, residual
 from .problem import Problem
@@ -17,19 +18,24 @@ def extragradient(problem, point: Point, tolerance, max_steps):
 
     For a monotone map and convex constraints the primal-dual map (r, -g, -h) is monotone, and the method converges
     from anywhere (Facchinei and Pang, Finite-Dimensional Variational Inequalities, 2003, section 12.1), if slowly.
+    Each row moves in the scale that it has at the start.
     """
     frozen = fixed(problem)
+    start = (jnp.clip(point.x, problem.lower, problem.upper), point.lam, point.nu)
+    scale = scale_at(evaluate(problem, *start), *start)
 
     def field(z):
         s = evaluate(problem, *z, derivatives=False)
-        return (jnp.where(frozen, 0.0, s.r), -s.g, -s.e), norm(residual(problem, s, z[0], z[1]))
+        error = norm(residual(problem, s, z[0], z[1], scale))
+        return (jnp.where(frozen, 0.0, s.r / scale.force), -s.g * scale.price, -s.e * scale.equal_price), error
 
     def project(z, direction, length):
         x = jnp.clip(z[0] - length * direction[0], problem.lower, problem.upper)
         return x, jnp.maximum(z[1] - length * direction[1], 0.0), z[2] - length * direction[2]
 
     def distance(a, b):
-        return jnp.sqrt(sum(jnp.sum((p - q) ** 2) for p, q in zip(a, b, strict=True)))
+        units = (1.0, scale.price, scale.equal_price)
+        return jnp.sqrt(sum(jnp.sum(((p - q) / u) ** 2) for p, q, u in zip(a, b, units, strict=True)))
 
     def step(carry):
         z, length, _, steps = carry
@@ -46,7 +52,6 @@ def extragradient(problem, point: Point, tolerance, max_steps):
         _, length, error, steps = carry
         return (error > tolerance) & (steps < max_steps) & (length > 1e-14)
 
-    start = (jnp.clip(point.x, problem.lower, problem.upper), point.lam, point.nu)
     state = (start, jnp.asarray(0.1), jnp.asarray(jnp.inf), jnp.int32(0))
     (x, lam, nu), _, _, steps = jax.lax.while_loop(running, step, state)
     ran = steps > 0

@@ -3,7 +3,8 @@
 The interior point keeps all slacks positive, x minus its bounds included (they are carried by x itself, so a map with
 a pole on a bound is never evaluated beyond it), and follows Mehrotra's predictor and corrector (SIAM J. Optim. 2, 1992)
 with the Jacobian of the stationarity conditions in place of a Hessian. It stops early; semismooth Newton on the active
-constraints then converges quadratically to round-off.
+constraints then converges quadratically to round-off. Both measure every row of the system by its own terms
+(`scaling`), so that costs of 1e-15 are solved as well as costs of 1.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.records import Real
+from dmodels.solvers.variational.scaling import Scale, scale_at
 
 from .problem import Problem
 from .small_linear import solve
@@ -36,6 +38,7 @@ class Point(NamedTuple):
 class System(NamedTuple):
     """The KKT functions at one point, with first derivatives."""
 
+    f: jax.Array  # pseudogradient (n,)
     r: jax.Array  # stationarity without bound multipliers (n,)
     h: jax.Array  # its jacobian in x (n, n)
     g: jax.Array  # inequalities (m,)
@@ -50,19 +53,24 @@ def evaluate(problem, x, lam, nu, derivatives: bool = True) -> System:
     """All KKT functions at x; without derivatives, `h` is empty (the merit function needs values only)."""
     g, jg, jg_own = problem.constraints(x, problem.inequalities)
     e, je, je_own = problem.constraints(x, problem.equalities)
-    r = problem.pseudogradient(x) + jg_own.T @ lam + je_own.T @ nu
+    f = problem.pseudogradient(x)
+    r = f + jg_own.T @ lam + je_own.T @ nu
     h = jnp.zeros((0, 0))
     if derivatives:
         h = problem.matrix * problem.weights[:, None] if problem.matrix is not None else None
         curved = any(p.function is not None for p in problem.inequalities + problem.equalities)
         if curved or h is None:
             h = jax.jacfwd(lambda y: problem.stationarity(y, lam, nu))(x)
-    return System(r, h, g, jg, jg_own, e, je, je_own)
+    return System(f, r, h, g, jg, jg_own, e, je, je_own)
 
 
-def residual(problem: Problem, s: System, x: Real, lam: Real) -> Real:
-    """Natural residual of the KKT conditions, stacked: x - clip(x - r), min(lam, -g), h; zero exactly at a solution."""
-    step = jnp.where(fixed(problem), x - problem.lower, x - jnp.clip(x - s.r, problem.lower, problem.upper))
+def residual(problem: Problem, s: System, x: Real, lam: Real, scale: Scale | None = None) -> Real:
+    """Natural residual of the KKT conditions, stacked: x - clip(x - r), min(lam, -g), h; zero exactly at a solution.
+
+    With a scale, r is divided by its force and lam by its price: all parts are then lengths in units of x.
+    """
+    r, lam = (s.r, lam) if scale is None else (s.r / scale.force, lam / scale.price)
+    step = jnp.where(fixed(problem), x - problem.lower, x - jnp.clip(x - r, problem.lower, problem.upper))
     return jnp.concatenate([step, jnp.minimum(lam, -s.g), s.e])
 
 
@@ -77,20 +85,29 @@ def norm(vector: Real) -> Real:
     return jnp.where(jnp.isfinite(jnp.sum(vector)), top, jnp.inf)
 
 
-def interior_start(problem, x0, scale=1.0) -> Point:
-    """x0 moved inside the box, unit multipliers, slacks at least one."""
+def interior_start(problem, x0) -> tuple[Point, Scale]:
+    """x0 moved inside the box, multipliers of one unit each, slacks at least a tenth; and the scale there."""
     lower, upper = problem.lower, problem.upper
     room = jnp.where(jnp.isfinite(upper - lower), upper - lower, 2.0)
     margin = jnp.minimum(0.05 * room, 0.1)
     x = jnp.where(fixed(problem), lower, jnp.clip(x0, lower + margin, upper - margin))
+    m, p = (sum(piece.rows for piece in pieces) for pieces in (problem.inequalities, problem.equalities))
+    s = evaluate(problem, x, jnp.zeros(m), jnp.zeros(p))
+    scale = scale_at(s, x, jnp.zeros(m), jnp.zeros(p))
+    return Point(x, scale.price, jnp.maximum(-s.g, 0.1), jnp.zeros(p), scale.force, scale.force), scale
+
+
+def interior_restart(problem, x, scale: Scale) -> Point:
+    """Inside the box at x, ten units of everything."""
     g = problem.constraints(x, problem.inequalities)[0]
     p = sum(piece.rows for piece in problem.equalities)
-    ones = jnp.ones_like(x) * scale
-    return Point(x, jnp.ones_like(g) * scale, jnp.maximum(-g, 0.1 * scale), jnp.zeros(p), ones, ones)
+    force = 10.0 * scale.force
+    return Point(x, 10.0 * scale.price, jnp.maximum(-g, 1.0), jnp.zeros(p), force, force)
 
 
 def interior(problem, start: Point, gap, max_steps):
-    """Predictor-corrector steps until the mean complementarity and the residuals fall below `gap`. (Point, steps)."""
+    """Predictor-corrector steps until the mean complementarity and the residuals, all relative to the scale of their
+    rows, fall below `gap`. (Point, steps)."""
     lower, upper = problem.lower, problem.upper
     frozen = fixed(problem)
     has_low, has_high = jnp.isfinite(lower) & ~frozen, jnp.isfinite(upper) & ~frozen
@@ -112,33 +129,45 @@ def interior(problem, start: Point, gap, max_steps):
             jnp.where(has_high, above * point.high, 0.0),
         )
 
-    def mean_gap(point: Point):
-        return sum(jnp.sum(c) for c in products(point)) / count
+    def measure(s: System, point: Point):
+        scale = scale_at(s, point.x, point.lam, point.nu)
+        # a row far below the others keeps a share of the barrier, which a later, tighter stage takes away
+        return scale._replace(force=jnp.maximum(scale.force, 1e-10 * jnp.max(scale.force)))
 
-    def merit(s: System, point: Point):
-        parts = [dual_residual(s, point), s.g + point.slack, s.e, *products(point)]
+    def shares(point: Point, scale: Scale):
+        slack, low, high = products(point)
+        return slack / scale.price, low / scale.force, high / scale.force
+
+    def mean_gap(point: Point, scale: Scale):
+        return sum(jnp.sum(c) for c in shares(point, scale)) / count
+
+    def merit(s: System, point: Point, scale: Scale):
+        parts = [dual_residual(s, point) / scale.force, s.g + point.slack, s.e, *shares(point, scale)]
         total = sum(jnp.sum(part**2) for part in parts)
         return jnp.where(jnp.isfinite(total), total, jnp.inf)
 
     def step(carry):
-        point, s, _, steps, _ = carry
+        point, s, scale, _, steps, _ = carry
         below, above = room(point.x)
         rd, rp = dual_residual(s, point), s.g + point.slack
         bend = jnp.where(has_low, point.low / below, 0.0) + jnp.where(has_high, point.high / above, 0.0)
         top = s.h + jnp.diag(bend) + s.jg_own.T @ ((point.lam / point.slack)[:, None] * s.jg)
-        proximal = 1e-11 * (1.0 + jnp.max(jnp.abs(top), initial=0.0))
-        top = jnp.where(frozen[:, None], 0.0, top) + jnp.diag(jnp.where(frozen, 1.0, proximal))
-        right = jnp.where(frozen[:, None], 0.0, s.je_own.T)
+        # scaled by the row's own terms, not by `top`, whose barrier would make it a brake on the free variables
+        top = jnp.where(frozen[:, None], 0.0, top) + jnp.diag(jnp.where(frozen, 1.0, 1e-11 * scale.force))
+        right = jnp.where(frozen[:, None], 0.0, s.je_own.T * scale.equal_price[None])
         p = s.e.shape[0]
+        height = jnp.max(jnp.abs(top), axis=1)
+        height = jnp.where((height > 0) & jnp.isfinite(height), height, 1.0)
+        top, right = top / height[:, None], right / height[:, None]
         matrix = jnp.block([[top, right], [s.je, -1e-12 * jnp.eye(p)]]) if p else top
 
         def direction(cg, cl, ch):
             """Newton step towards slack * lam = ... with complementarity residuals cg, cl, ch."""
             lifted = s.jg_own.T @ ((point.lam * rp - cg) / point.slack)
             rhs = -rd - lifted - jnp.where(has_low, cl / below, 0.0) + jnp.where(has_high, ch / above, 0.0)
-            rhs = jnp.where(frozen, 0.0, rhs)
+            rhs = jnp.where(frozen, 0.0, rhs / height)
             both = solve(matrix, jnp.concatenate([rhs, -s.e]), problem.unroll)
-            dx, dnu = both[: rhs.shape[0]], both[rhs.shape[0] :]
+            dx, dnu = both[: rhs.shape[0]], both[rhs.shape[0] :] * scale.equal_price
             dslack = -rp - s.jg @ dx
             dlam = (-cg - point.lam * dslack) / point.slack
             dlow = jnp.where(has_low, (-cl - point.low * dx) / below, 0.0)
@@ -159,17 +188,18 @@ def interior(problem, start: Point, gap, max_steps):
         cg, cl, ch = products(point)
         predictor = direction(cg, cl, ch)
         reach = longest(predictor)
-        mu = mean_gap(point)
+        mu = mean_gap(point, scale)
         ahead = jax.tree.map(lambda a, b: a + reach * b, point, predictor)
-        sigma = jnp.clip((mean_gap(ahead) / jnp.maximum(mu, 1e-300)) ** 3, 1e-6, 1.0)
+        sigma = jnp.clip((mean_gap(ahead, scale) / jnp.maximum(mu, 1e-300)) ** 3, 1e-6, 1.0)
         # Mehrotra's second-order term is dropped where the predictor was short: there it misleads
         trust = reach**2
-        cg2 = jnp.where(jnp.ones_like(cg, bool), cg + trust * predictor.slack * predictor.lam - sigma * mu, cg)
-        cl2 = jnp.where(has_low, cl + trust * predictor.x * predictor.low - sigma * mu, 0.0)
-        ch2 = jnp.where(has_high, ch - trust * predictor.x * predictor.high - sigma * mu, 0.0)
+        aim = sigma * mu * scale.force
+        cg2 = cg + trust * predictor.slack * predictor.lam - sigma * mu * scale.price
+        cl2 = jnp.where(has_low, cl + trust * predictor.x * predictor.low - aim, 0.0)
+        ch2 = jnp.where(has_high, ch - trust * predictor.x * predictor.high - aim, 0.0)
         d = direction(cg2, cl2, ch2)
         alpha = jnp.minimum(1.0, FRACTION * longest(d))
-        before = merit(s, point)
+        before = merit(s, point, scale) + 1e-28 * count  # and rounding
 
         def ahead_by(alpha):
             return jax.tree.map(lambda a, b: a + alpha * b, point, d)
@@ -179,7 +209,7 @@ def interior(problem, start: Point, gap, max_steps):
             alpha = jnp.where(tries > 0, 0.5 * alpha, alpha)
             trial = ahead_by(alpha)
             values = evaluate(problem, trial.x, trial.lam, trial.nu, derivatives=False)
-            return alpha, tries + 1, merit(values, trial)
+            return alpha, tries + 1, merit(values, trial, scale)
 
         def too_long(state):
             alpha, tries, reached = state
@@ -189,16 +219,18 @@ def interior(problem, start: Point, gap, max_steps):
         moved = ahead_by(alpha)
         sound = jnp.isfinite(sum(jnp.sum(part) for part in moved)) & jnp.isfinite(reached)
         moved = jax.tree.map(lambda new, old: jnp.where(sound, new, old), moved, point)
-        error = jnp.where(sound, jnp.maximum(mean_gap(moved), jnp.sqrt(reached)), jnp.inf)
-        return moved, evaluate(problem, moved.x, moved.lam, moved.nu), error, steps + 1, sound
+        s = evaluate(problem, moved.x, moved.lam, moved.nu)
+        scale = measure(s, moved)
+        error = jnp.maximum(mean_gap(moved, scale), jnp.sqrt(merit(s, moved, scale)))
+        return moved, s, scale, jnp.where(sound, error, jnp.inf), steps + 1, sound
 
     def running(carry):
-        _, _, error, steps, sound = carry
+        *_, error, steps, sound = carry
         return (error > gap) & (steps < max_steps) & sound
 
     first = evaluate(problem, start.x, start.lam, start.nu)
-    state = (start, first, jnp.asarray(jnp.inf), jnp.int32(0), jnp.asarray(True))
-    point, _, _, steps, _ = jax.lax.while_loop(running, step, state)
+    state = (start, first, measure(first, start), jnp.asarray(jnp.inf), jnp.int32(0), jnp.asarray(True))
+    point, *_, steps, _ = jax.lax.while_loop(running, step, state)
     return point, steps
 
 
@@ -210,22 +242,23 @@ class Active(NamedTuple):
     tight: jax.Array
 
 
-def active_system(problem, s: System, x, lam, active: Active):
-    """Equations of the active set, stacked (n + m + p,): bound or stationarity; g or lam; h."""
-    rows = jnp.where(active.low, x - problem.lower, jnp.where(active.high, x - problem.upper, s.r))
-    return jnp.concatenate([rows, jnp.where(active.tight, s.g, lam), s.e])
+def active_system(problem, s: System, x, lam, active: Active, scale: Scale):
+    """Equations of the active set, stacked (n + m + p,): bound or stationarity; g or lam; h, each in its scale."""
+    rows = jnp.where(active.low, x - problem.lower, jnp.where(active.high, x - problem.upper, s.r / scale.force))
+    return jnp.concatenate([rows, jnp.where(active.tight, s.g, lam / scale.price), s.e])
 
 
-def active_jacobian(s: System, active: Active, proximal: float = 0.0):
-    """Derivative of `active_system` in (x, lam, nu).
+def active_jacobian(s: System, active: Active, scale: Scale, proximal: float = 0.0):
+    """Derivative of `active_system` in x and in lam and nu divided by their prices.
 
-    `proximal`, relative to the jacobian, keeps Newton defined where the map is flat or active constraints depend on
-    each other; it turns quadratic convergence into linear with that (tiny) factor.
+    `proximal`, relative to the force of each row, keeps Newton defined where the map is flat or active constraints
+    depend on each other; it turns quadratic convergence into linear with that (tiny) factor.
     """
     n, m, p = s.r.shape[0], s.g.shape[0], s.e.shape[0]
     bound = (active.low | active.high)[:, None]
-    flat = s.h + proximal * jnp.max(jnp.abs(s.h), initial=0.0) * jnp.eye(n)
-    first = jnp.where(bound, jnp.eye(n, n + m + p), jnp.concatenate([flat, s.jg_own.T, s.je_own.T], axis=1))
+    rows = jnp.concatenate([s.h, s.jg_own.T * scale.price[None], s.je_own.T * scale.equal_price[None]], axis=1)
+    rows = rows / scale.force[:, None] + proximal * jnp.eye(n, n + m + p)
+    first = jnp.where(bound, jnp.eye(n, n + m + p), rows)
     if m + p == 0:
         return first
     tiny = (1e-13 + 1e-2 * proximal) * jnp.eye(m)
@@ -236,41 +269,58 @@ def active_jacobian(s: System, active: Active, proximal: float = 0.0):
     return jnp.concatenate([first, second, third])
 
 
-def guess_active(problem, point: Point) -> Active:
+def guess_active(problem, point: Point, scale: Scale) -> Active:
     """The active set that an interior point suggests: the multiplier outweighs the slack."""
-    low = fixed(problem) | (jnp.isfinite(problem.lower) & (point.low > point.x - problem.lower))
-    high = ~low & jnp.isfinite(problem.upper) & (point.high > problem.upper - point.x)
-    return Active(low, high, point.lam > point.slack)
+    low = fixed(problem) | (jnp.isfinite(problem.lower) & (point.low / scale.force > point.x - problem.lower))
+    high = ~low & jnp.isfinite(problem.upper) & (point.high / scale.force > problem.upper - point.x)
+    return Active(low, high, point.lam / scale.price > point.slack)
 
 
-def semismooth_active(problem, s: System, x, lam) -> Active:
+def semismooth_active(problem, s: System, x, lam, scale: Scale) -> Active:
     """The active set of the natural residual at x (its active branch in each component)."""
-    low = fixed(problem) | (x - s.r < problem.lower)
-    return Active(low, ~low & (x - s.r > problem.upper), lam > -s.g)
+    low = fixed(problem) | (x - s.r / scale.force < problem.lower)
+    return Active(low, ~low & (x - s.r / scale.force > problem.upper), lam / scale.price > -s.g)
+
+
+def on_bounds(problem, x, active: Active):
+    """x with its active variables exactly on their bounds."""
+    return jnp.where(active.low, problem.lower, jnp.where(active.high, problem.upper, x))
 
 
 def finish(problem, point: Point, tolerance, max_steps):
-    """Newton on the active set, best iterate kept. ((x, lam, nu), residual norm, steps)."""
+    """Newton on the active set, best iterate kept. ((x, lam, nu), scaled residual norm, steps).
+
+    It ends when the residual is within `tolerance` and either the last step was short or the residual is rounding: a
+    residual of 1e-10 alone can hide a large distance where the map is stiff in some directions and soft in others.
+    """
 
     def step(carry):
-        (x, lam, nu), s, active, best, best_error, steps = carry
-        change = solve(active_jacobian(s, active, 1e-10), active_system(problem, s, x, lam, active), problem.unroll)
+        (x, lam, nu), s, scale, active, best, best_error, _, steps = carry
+        system = active_system(problem, s, x, lam, active, scale)
+        change = solve(active_jacobian(s, active, scale, 1e-10), system, problem.unroll)
         n, m = x.shape[0], lam.shape[0]
-        x = jnp.clip(x - change[:n], problem.lower, problem.upper)
-        lam, nu = jnp.maximum(lam - change[n : n + m], 0.0), nu - change[n + m :]
+        moved = norm(change[:n] / (1.0 + jnp.abs(x)))
+        x = on_bounds(problem, jnp.clip(x - change[:n], problem.lower, problem.upper), active)
+        lam = jnp.maximum(lam - change[n : n + m] * scale.price, 0.0)
+        nu = nu - change[n + m :] * scale.equal_price
         s = evaluate(problem, x, lam, nu)
-        error = norm(residual(problem, s, x, lam))
+        scale = scale_at(s, x, lam, nu)
+        error = norm(residual(problem, s, x, lam, scale_at(s, x, lam, nu, fine=True)))
         better = error < best_error
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), (x, lam, nu), best)
-        return (x, lam, nu), s, semismooth_active(problem, s, x, lam), best, jnp.minimum(error, best_error), steps + 1
+        active = semismooth_active(problem, s, x, lam, scale)
+        return (x, lam, nu), s, scale, active, best, jnp.minimum(error, best_error), moved, steps + 1
 
     def running(carry):
-        z, _, _, _, best_error, steps = carry
-        return (best_error > tolerance) & (steps < max_steps) & jnp.isfinite(sum(jnp.sum(part) for part in z))
+        z, *_, best_error, moved, steps = carry
+        settled = (best_error <= tolerance) & ((moved <= 1e-7) | (best_error <= 1e-4 * tolerance))
+        return ~settled & (steps < max_steps) & jnp.isfinite(sum(jnp.sum(part) for part in z))
 
     z = (jnp.clip(point.x, problem.lower, problem.upper), point.lam, point.nu)
     s = evaluate(problem, *z)
-    error = norm(residual(problem, s, z[0], z[1]))
-    state = (z, s, guess_active(problem, point), z, error, jnp.int32(0))
-    _, _, _, best, error, steps = jax.lax.while_loop(running, step, state)
+    scale = scale_at(s, *z)
+    error = norm(residual(problem, s, z[0], z[1], scale_at(s, *z, fine=True)))
+    guess = guess_active(problem, point, scale)
+    state = (z, s, scale, guess, z, error, jnp.asarray(jnp.inf), jnp.int32(0))
+    *_, best, error, _, steps = jax.lax.while_loop(running, step, state)
     return best, error, steps

@@ -16,19 +16,22 @@ from dmodels.core.records import Real
 
 
 class Piece(eqx.Module):
-    """Constraints of one form: `matrix @ x <= right` (or ==), or `function(x) <= 0`. `players` None: shared by all."""
+    """Constraints of one form: `matrix @ x <= right` (or ==), or `function(x) / height <= 0`. `players` None: shared
+    by all."""
 
     matrix: Real
     right: Real
     function: Callable | None = eqx.field(static=True)
     players: tuple[int, ...] | None = eqx.field(static=True)
     rows: int = eqx.field(static=True)
+    height: Real | None = None  # (rows,): units of a function's values (`scaling`)
 
     def value(self, call, x):
         """g(x), shape (rows,)."""
         if self.function is None:
             return self.matrix @ x - self.right
-        return jnp.reshape(jnp.asarray(call(self.function, x), x.dtype), (self.rows,))
+        out = jnp.reshape(jnp.asarray(call(self.function, x), x.dtype), (self.rows,))
+        return out if self.height is None else out / self.height
 
     def jacobian(self, call, x):
         """dg/dx, shape (rows, n)."""
@@ -56,6 +59,7 @@ class Problem(eqx.Module):
     blocks: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     with_params: bool = eqx.field(static=True)
     unroll: bool = eqx.field(static=True, default=False)  # write small linear systems out: for large batches
+    unit: Real | None = None  # (n,): the functions are called at unit * x (`scaling`)
 
     @property
     def n(self) -> int:
@@ -67,6 +71,7 @@ class Problem(eqx.Module):
         return all(piece.players is None for piece in self.inequalities + self.equalities)
 
     def call(self, function: Callable, x: Real) -> Real:
+        x = x if self.unit is None else self.unit * x
         return function(x, self.params) if self.with_params else function(x)
 
     def own(self, player: int) -> np.ndarray:
@@ -85,6 +90,7 @@ class Problem(eqx.Module):
             raw = self.matrix @ x + self.offset
         elif self.function is not None:
             raw = jnp.reshape(jnp.asarray(self.call(self.function, x), x.dtype), x.shape)
+            raw = raw if self.unit is None else self.unit * raw
         else:
 
             def total(y):  # one sweep for all players: each cost sees y in its own variables and a frozen x elsewhere

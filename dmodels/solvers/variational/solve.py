@@ -22,18 +22,31 @@ from dmodels.core.flags import Flag
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.solvers.blocks import in_blocks
 from dmodels.solvers.solution import Solution
+from dmodels.solvers.variational.scaling import frame, scale_at, scaled
 
 from . import certificate as evidence
 from .certificate import explain
 from .fallback import extragradient, least_violation
-from .newton import active_jacobian, active_system, evaluate, finish, interior, interior_start, norm, semismooth_active
+from .newton import (
+    Active,
+    System,
+    active_jacobian,
+    active_system,
+    evaluate,
+    finish,
+    interior,
+    interior_restart,
+    interior_start,
+    on_bounds,
+    semismooth_active,
+)
 from .problem import Problem, read
 from .small_linear import solve as linear_solve
 
 __all__ = ["Equilibrium", "explain", "variational_equilibria", "variational_equilibrium"]
 
 #: Interior point to a rough gap, to a tight one, from a second start, and extragradient (no gap).
-GAPS = (1e-5, 1e-12, 1e-9, 1.0)
+GAPS = (1e-4, 1e-12, 1e-9, 1.0)
 
 T = TypeVar("T")
 
@@ -80,7 +93,8 @@ def variational_equilibrium(
     weights      Rosen's weights of the players' costs; default 1. They choose among the generalised equilibria
     params       if given, every function is called as f(x, params); the result is differentiable in params
     samples      points at which monotonicity and deviations are tested; 0 to save their time
-    tolerance    of the KKT residual, relative to 1 + |F(x)|
+    tolerance    of the KKT residual, each row relative to the terms that it is made of (`scaling`), so that
+                 costs, variables and constraints may be in any unit
     unroll       write linear systems of up to 6 unknowns out: for large batches (slower to compile, faster to run)
 
     Returns a `Solution`: `value.x`, `value.multipliers`; `certificate.kkt_residual` and the rest of
@@ -107,7 +121,7 @@ def variational_equilibrium(
         params=params,
         unroll=unroll,
     )
-    start = _default_start(problem) if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
+    start = None if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
     args = (start, tolerance, samples, max_steps)
     if _traced(problem, start):
         return _solve(problem, *args)
@@ -148,88 +162,104 @@ def _mapped(call: _Call, params: Any, batch_size: int) -> Solution:
 
 @eqx.filter_jit
 def _compiled(
-    problem: Problem, x0: Real, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+    problem: Problem, x0: Real | None, tolerance: float, samples: int, max_steps: int, fallback: bool = True
 ) -> Solution:
     return _solve(problem, x0, tolerance, samples, max_steps, fallback)
 
 
 def _solve(
-    problem: Problem, x0: Real, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+    problem: Problem, x0: Real | None, tolerance: float, samples: int, max_steps: int, fallback: bool = True
 ) -> Solution:
-    held = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
+    raw = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
+    units = jax.lax.stop_gradient(frame(raw, None if x0 is None else jax.lax.stop_gradient(x0)))
+    held, live = scaled(raw, units), scaled(problem, units)
+    start = _default_start(held) if units.start is None else units.start
     method = _stages if fallback else _first_stage
-    (x, lam, nu), steps = jax.lax.stop_gradient(method(held, jax.lax.stop_gradient(x0), tolerance, max_steps))
-    certificate = evidence.certify(held, x, lam, nu, samples)
-    violation = certificate.feasibility
+    (y, lam, nu), steps = jax.lax.stop_gradient(method(held, start, tolerance, max_steps))
+    y, lam = _snapped(held, y, lam, nu, tolerance)
+    s = evaluate(held, y, lam, nu)
+    certificate, gains = evidence.certify(held, units, s, y, lam, nu, samples)
+    nearest, violation = y, evidence.violation(held, y)
     if fallback:  # a lane that converged starts at no violation to speak of and takes no step
-        rough = tolerance * (1.0 + norm(held.pseudogradient(x)))
-        violation, _ = least_violation(held, x, jnp.where(certificate.kkt_residual <= rough, 0, 200))
-    certificate["least_violation"] = violation
-    flags = evidence.flags(held, certificate, x, violation, tolerance)
+        close = certificate.relative_residual <= tolerance
+        violation, nearest = least_violation(held, y, jnp.where(close, 0, 200))
+    certificate["least_violation"] = evidence.violation(raw, units.unit * nearest)
+    flags = evidence.flags(held, certificate, s, gains, violation, y, lam, nu, tolerance)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    x, lam, nu = _with_derivatives(problem, held, x, lam, nu)
-    rest = problem.stationarity(x, lam, nu)
-    at_low, at_high = x <= problem.lower, x >= problem.upper
+    y, lam, nu, active = _with_derivatives(live, held, s, y, lam, nu)
+    rest = live.stationarity(y, lam, nu) / units.unit
     value = Equilibrium(
-        x=x,
-        multipliers=lam,
-        equality_multipliers=nu,
-        lower_multipliers=jnp.where(at_low, jnp.maximum(rest, 0.0), 0.0),
-        upper_multipliers=jnp.where(at_high, jnp.maximum(-rest, 0.0), 0.0),
+        x=units.unit * y,
+        multipliers=lam / units.rows,
+        equality_multipliers=nu / units.equal_rows,
+        # by complementarity: what pushes against a bound is its multiplier
+        lower_multipliers=jnp.where(active.low, jnp.maximum(rest, 0.0), 0.0),
+        upper_multipliers=jnp.where(active.high, jnp.maximum(-rest, 0.0), 0.0),
     )
     return Solution(value, certificate, flags, steps)
 
 
+def _snapped(problem: Problem, y: Real, lam: Real, nu: Real, tolerance: float) -> tuple[Real, Real]:
+    """(y, lam) with what complementarity holds at a bound or at zero exactly there (it may miss by 1e-23)."""
+    s = evaluate(problem, y, lam, nu)
+    scale = scale_at(s, y, lam, nu)
+    active = semismooth_active(problem, s, y, lam, scale)
+    moved = on_bounds(problem, y, active)
+    idle = ~active.tight & (lam <= tolerance * scale.price)
+    return jnp.where(jnp.abs(moved - y) <= tolerance, moved, y), jnp.where(idle, 0.0, lam)
+
+
 def _first_stage(problem: Problem, x0: Real, tolerance: float, max_steps: int) -> tuple[tuple[Real, Real, Real], Real]:
     """Interior point and finish, once."""
-    inner, steps = interior(problem, interior_start(problem, x0), GAPS[0], max_steps)
-    goal = tolerance * (1.0 + norm(problem.pseudogradient(inner.x)))
-    best, _, polish = finish(problem, inner, goal, 10)
+    inner, steps = interior(problem, interior_start(problem, x0)[0], GAPS[0], max_steps)
+    best, _, polish = finish(problem, inner, tolerance, 10)
     return best, steps + polish
 
 
 def _stages(problem: Problem, x0: Real, tolerance: float, max_steps: int) -> tuple[tuple[Real, Real, Real], Real]:
     """Rough interior point and finish; where that fails, tighter, from elsewhere, and by extragradient."""
-    start = interior_start(problem, x0)
-    elsewhere = interior_start(problem, evidence.around(problem, x0, 1)[0], 10.0)
+    start, scale = interior_start(problem, x0)
+    elsewhere = interior_restart(problem, evidence.around(problem, x0, 1)[0], scale)
     gaps = jnp.asarray(GAPS)
 
     def stage(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        k, point, best, best_error, _, steps = carry
+        k, point, best, best_error, steps = carry
         begin = jax.tree.map(lambda a, b: jnp.where(k == 2, a, b), elsewhere, point)
         inner, taken = interior(problem, begin, gaps[k], jnp.where(k < 3, max_steps, 0))
         inner, more = extragradient(problem, inner, 1e-6, jnp.where(k == 3, 20 * max_steps, 0))
-        goal = tolerance * (1.0 + norm(problem.pseudogradient(inner.x)))
-        z, error, polish = finish(problem, inner, goal, 10)
+        z, error, polish = finish(problem, inner, tolerance, 10)
         better = error < best_error
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), z, best)
-        return k + 1, inner, best, jnp.minimum(error, best_error), goal, steps + taken + more + polish
+        return k + 1, inner, best, jnp.minimum(error, best_error), steps + taken + more + polish
 
     def failing(carry: tuple[Any, ...]) -> Real:
-        k, _, _, best_error, goal, _ = carry
-        return (k < len(GAPS)) & ~(best_error <= goal)
+        k, _, _, best_error, _ = carry
+        return (k < len(GAPS)) & ~(best_error <= tolerance)
 
     first = (jnp.clip(start.x, problem.lower, problem.upper), start.lam, start.nu)
-    state = (jnp.int32(0), start, first, jnp.asarray(jnp.inf), jnp.asarray(0.0), jnp.int32(0))
-    _, _, best, _, _, steps = jax.lax.while_loop(failing, stage, state)
+    state = (jnp.int32(0), start, first, jnp.asarray(jnp.inf), jnp.int32(0))
+    _, _, best, _, steps = jax.lax.while_loop(failing, stage, state)
     return best, steps
 
 
-def _with_derivatives(problem: Problem, held: Problem, x: Real, lam: Real, nu: Real) -> tuple[Real, Real, Real]:
-    """(x, lam, nu) again, now with the implicit function's derivative in everything that `problem` depends on.
+def _with_derivatives(
+    problem: Problem, held: Problem, s: System, x: Real, lam: Real, nu: Real
+) -> tuple[Real, Real, Real, Active]:
+    """(x, lam, nu, active set) again, now with the implicit derivative in everything that `problem` depends on.
 
     On the active set the solution solves K(z, p) = 0, so dz = -K_z^{-1} K_p dp. One Newton step from z, in which only
     K(z, p) is live and whose value is zero, has exactly that derivative, forwards and backwards. (Differentiating the
     iteration instead would give 0 for a bisection and noise for an interior point.)
     """
-    s = evaluate(held, x, lam, nu)
-    active = semismooth_active(held, s, x, lam)
-    jacobian = jax.lax.stop_gradient(active_jacobian(s, active))
-    live = active_system(problem, evaluate(problem, x, lam, nu, derivatives=False), x, lam, active)
+    scale = scale_at(s, x, lam, nu)
+    active = semismooth_active(held, s, x, lam, scale)
+    jacobian, scale = jax.lax.stop_gradient((active_jacobian(s, active, scale), scale))
+    live = active_system(problem, evaluate(problem, x, lam, nu, derivatives=False), x, lam, active, scale)
     change = linear_solve(jacobian, live - jax.lax.stop_gradient(live), problem.unroll)
     change = jnp.where(jnp.isfinite(change), change, 0.0)
     n, m = x.shape[0], lam.shape[0]
-    return x - change[:n], lam - change[n : n + m], nu - change[n + m :]
+    lam, nu = lam - change[n : n + m] * scale.price, nu - change[n + m :] * scale.equal_price
+    return x - change[:n], lam, nu, active
 
 
 def _default_start(problem: Problem) -> Real:

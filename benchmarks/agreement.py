@@ -23,7 +23,7 @@ from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models import queueing
 from dmodels.models.instance import operate, step_table
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.models.queueing import occupancy, ttft_quantile_s
 from dmodels.models.traffic import requests_between
 from dmodels.sim import arrivals, batching, estimate
@@ -36,7 +36,7 @@ try:
 except ModuleNotFoundError:  # run as a script
     import registry
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 MEAN = 300.0
 PROMPT = 1000.0
 PROMPT_TOKEN_S = 20e-6
@@ -89,9 +89,9 @@ def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tupl
     served = batching.simulate(arrival, 100, output, LAW, slots)
     late = slice(count // 5, None)
     # closed forms, from rate, mean and spread alone
-    fluid = min(float(queueing.fluid_occupancy(rate, mean, LAW.w_s, LAW.h_s)), float(slots))
-    step = LAW.w_s + LAW.h_s * fluid
-    busy = LAW.w_s + LAW.h_s * slots  # who waits finds every slot taken: service at the full slots' pace
+    fluid = min(float(queueing.fluid_occupancy(rate, mean, *LAW)), float(slots))
+    step = LAW.iteration_s(fluid)
+    busy = LAW.iteration_s(slots)  # who waits finds every slot taken: service at the full slots' pace
     offered = rate * mean * step
     chance = float(queueing.erlang_c(float(slots), offered))
     wait = float(queueing.wait_mean_s(rate, mean * busy, float(slots), scv))
@@ -127,11 +127,11 @@ def plan_point(slots: int, load: float, cv: float, count: int, key) -> dict[str,
     requests = requests_between(Workload(prompt, output, np.full(count, 1.0 / count), 0.0 * prompt, 1.0, 1.0))
     rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
     extra = np.full_like(rungs, PROMPT_TOKEN_S * requests.prefill_tokens)
-    steps = step_table(rungs, LAW.w_s + LAW.h_s * rungs, extra, requests.output_tokens)
+    steps = step_table(rungs, LAW.iteration_s(rungs), extra, requests.output_tokens)
     rate = load * float(np.interp(slots, rungs, np.asarray(steps.arrival_rps)))
     said = _operate(steps, requests, np.float64(rate), np.float64(slots))
     law = TokenLaw.tabulated(
-        lambda n, t: LAW.w_s + LAW.h_s * n + PROMPT_TOKEN_S * np.maximum(t - n, 0.0),
+        lambda n, t: LAW.iteration_s(n) + PROMPT_TOKEN_S * np.maximum(t - n, 0.0),
         slots,
         BATCHED_TOKENS + slots,
         points=BATCHED_TOKENS + slots + 1,

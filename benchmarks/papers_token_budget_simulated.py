@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from dmodels.catalog.workloads import totals_cdf
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, fleet, lengths
 from dmodels.sim.fleet import Policy, Pool
 from dmodels.sim.requests import Prefill
@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError:  # run as a script
     from printed_rows import write
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 RATE_RPS = 1000.0
 HEADROOM = {"homo": 1.08, "short": 1.05, "long": 1.02}
 

@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 from benchmarks import registry
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, fleet
 from dmodels.sim.batching import TokenLaw, scan
 from dmodels.sim.fleet import Policy, Pool
 from dmodels.sim.requests import KVCache, Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 
 
 def traffic(count: int, rate_rps: float, seed: int = 0):
@@ -39,7 +39,14 @@ def peer_fleet(instances: int, slots: int, requests, policy: Policy):
     from fleet_sim.gpu_profiles.manual import ManualProfile
 
     gpu = ManualProfile(
-        "linear", W=LAW.w_s, H=LAW.h_s, chunk=512, blk_size=16, total_kv_blks=10**7, max_slots=slots, cost_per_hr=1.0
+        "linear",
+        W=LAW.base_s,
+        H=LAW.per_sequence_s,
+        chunk=512,
+        blk_size=16,
+        total_kv_blks=10**7,
+        max_slots=slots,
+        cost_per_hr=1.0,
     )
     strategy = "least_loaded" if policy == Policy.JSQ else "round_robin"
     pool = PoolConfig("all", gpu, instances, 8192, lb_strategy=strategy)

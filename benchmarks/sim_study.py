@@ -19,7 +19,7 @@ from pathlib import Path
 import jax
 
 from dmodels.catalog import workload
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import study
 
 try:
@@ -34,7 +34,7 @@ def run(count: int, checkpoint: Path):
 
     return study.run(
         workload("azure-paper", 2.4),
-        LinearLaw(8e-3, 0.65e-3),
+        StepLaw(8e-3, 0.65e-3),
         16,
         jax.random.key(0),
         count,

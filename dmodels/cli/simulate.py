@@ -95,7 +95,7 @@ def command(
         raise unknown("policy", policy, names)
     if prefill not in ("own", "shared", "packed"):
         raise unknown("prefill", prefill, ("own", "shared", "packed"))
-    shape = f"{instances}, {slots}, LinearLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
+    shape = f"{instances}, {slots}, StepLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
     shape += f"prefill=Prefill.{prefill.upper()}"
     if show_python:
         print(
@@ -120,11 +120,11 @@ def command(
     import jax
 
     from dmodels.core.flags import Flag
-    from dmodels.models.latency import LinearLaw
+    from dmodels.models.latency import StepLaw
     from dmodels.sim.fleet import Policy, Pool
     from dmodels.sim.requests import Prefill
 
-    law, mode = LinearLaw(base, step), Prefill[prefill.upper()]
+    law, mode = StepLaw(base, step), Prefill[prefill.upper()]
     pools = [Pool(instances, slots, law, chunk_tokens=chunk, prefill=mode)]
     labels = ["all"]
     if short_instances:
@@ -232,7 +232,7 @@ def _python(
     lines = [
         "import jax",
         "from dmodels.sim.fleet import Policy, Pool",
-        "from dmodels.models.latency import LinearLaw",
+        "from dmodels.models.latency import StepLaw",
         "from dmodels.sim.requests import Prefill",
         "",
         f"pools = [{', '.join(pools)}]",

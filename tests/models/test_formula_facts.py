@@ -165,7 +165,7 @@ def test_a_chord_over_one_and_two_requests_is_exact_at_both():
     law = latency_laws.linear_law(model, gpu, Parallel(1.0), 1000.0, n_max=2.0)
     for n in (1.0, 2.0):
         expected = latency.decode_step_s(model, gpu, Parallel(1.0), n, 1000.0)
-        assert float(law.w_s + law.h_s * n) == pytest.approx(float(expected), rel=1e-12)
+        assert float(law.iteration_s(n)) == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_a_table_ends_at_its_pole_and_rises_before_it():

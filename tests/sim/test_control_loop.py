@@ -11,11 +11,11 @@ import pytest
 
 from dmodels.control import regime
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, fleet
 from dmodels.sim.fleet import Policy, Pool, control_loop
 
-POOL = Pool(6, 8, LinearLaw(8e-3, 0.65e-3))
+POOL = Pool(6, 8, StepLaw(8e-3, 0.65e-3))
 
 
 def burst():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import batching, fleet
 from dmodels.sim.fleet import Change, Event, Policy, Pool, Prefixes
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 KEY = jax.random.key(5)
 POOL = Pool(5, 4, LAW)
 

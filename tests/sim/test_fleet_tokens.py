@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import batching, fleet
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.fleet import Change, Event, Policy, Pool
@@ -70,7 +70,7 @@ def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
 def test_pools_with_and_without_tokens_side_by_side():
     """Grids of different lengths stand in one table; each pool still follows its own law."""
     arrival, prompt, output = traffic(1200, 9.0, most=80)
-    plain = LinearLaw(8e-3, 0.65e-3)
+    plain = StepLaw(8e-3, 0.65e-3)
     coarse = TokenLaw.tabulated(lambda n, tokens: 5e-3 + 1e-3 * n + 2e-5 * tokens, 3, 100.0, points=2)
     pools = [Pool(1, 8, plain, 1500), Pool(1, SLOTS, LAW, 2500), Pool(1, 3, coarse, 4000)]
     served = fleet.simulate(arrival, prompt, output, pools)

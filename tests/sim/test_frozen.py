@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching
 from dmodels.sim.batching import frozen
 
@@ -27,7 +27,7 @@ def test_it_is_the_exact_queue_where_the_rate_is_constant():
 def test_response_percentiles_are_close_away_from_saturation():
     arrival = arrivals.poisson(jax.random.key(1), 2.0, 100_000)
     output = np.random.default_rng(1).geometric(1 / 290, 100_000)
-    law = LinearLaw(8e-3, 0.65e-3)
+    law = StepLaw(8e-3, 0.65e-3)
     _, end = frozen.simulate(arrival, 1 + output, law, 16)
     exact = batching.simulate(arrival, 100, output, law, 16)
     screen = np.quantile(end - arrival, [0.5, 0.99])

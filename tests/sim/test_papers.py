@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from dmodels.catalog.workloads import totals_cdf
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, fleet, lengths
 from dmodels.sim.fleet import Policy, Pool, closed_loop
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 PAPERS = Path(__file__).parents[2] / "proofs" / "papers"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.models.traffic import read_trace
 from dmodels.sim import arrivals, fleet
 from dmodels.sim.fleet import Policy, Pool, Prefixes
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 
 
 @pytest.mark.parametrize(

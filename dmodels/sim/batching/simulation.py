@@ -37,8 +37,8 @@ def simulate(
     token, as real engines do; otherwise it comes an iteration later and a request takes ceil(L_in/C) + L_out iterations
     (arXiv:2604.09613, Appendix A). Prefix hits (`cached_tokens`) need no prefill but occupy memory.
 
-    >>> from dmodels.models.latency import LinearLaw
-    >>> one = simulate([1.0], 600, 10, LinearLaw(8e-3, 1e-3), slots=4)
+    >>> from dmodels.models.latency import StepLaw
+    >>> one = simulate([1.0], 600, 10, StepLaw(8e-3, 1e-3), slots=4)
     >>> [round(float(x[0]), 6) for x in (one.ttft_s, one.tpot_s, one.e2e_s)]
     [0.027, 0.009, 0.108]
     """

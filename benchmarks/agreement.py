@@ -27,7 +27,7 @@ from dmodels.models.latency import StepLaw
 from dmodels.models.queueing import occupancy, ttft_quantile_s
 from dmodels.models.traffic import requests_between
 from dmodels.sim import arrivals, batching, estimate
-from dmodels.sim.batching import TokenLaw, frozen, table
+from dmodels.sim.batching import TokenLaw, table
 from dmodels.sim.fleet import closed_loop
 from dmodels.sim.requests import Prefill
 
@@ -60,8 +60,6 @@ FORMS = {
     "chain_wait_mean": "mean wait by the chain",
     "mgc_ttft_p99": "P99 TTFT by the M/G/c tail",
     "chain_ttft_p99": "P99 TTFT by the chain",
-    "frozen_ttft_p99": "P99 TTFT by frozen rates",
-    "frozen_e2e_p99": "P99 E2E by frozen rates",
     "plan_ttft_mean": "mean TTFT of a plan",
     "plan_ttft_p99": "P99 TTFT of a plan",
     "plan_tpot_mean": "mean TPOT of a plan",
@@ -96,7 +94,6 @@ def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tupl
     chance = float(queueing.erlang_c(float(slots), offered))
     wait = float(queueing.wait_mean_s(rate, mean * busy, float(slots), scv))
     tail = wait / max(chance, 1e-300) * np.log(max(chance / 0.01, 1.0))
-    admitted, end = frozen.simulate(arrival, iterations, LAW, slots)
     with jax.enable_x64(True):
         pace = table(LAW, slots)[1:]
         chain = occupancy(rate, mean, pace, scv)
@@ -112,9 +109,6 @@ def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tupl
         "erlang_wait_probability": (chance, estimate.batch_means(served.wait_s[late] > 1.5 * busy)),
         "allen_cunneen_wait_mean": (wait + step / 2, estimate.batch_means(served.wait_s[late])),
         "mgc_ttft_p99": (tail + first, estimate.batch_quantile(served.ttft_s[late], 0.99)),
-        "frozen_ttft_p99": (np.quantile((admitted - arrival)[late], 0.99) + first,
-                            estimate.batch_quantile(served.ttft_s[late], 0.99)),
-        "frozen_e2e_p99": (np.quantile((end - arrival)[late], 0.99), estimate.batch_quantile(served.e2e_s[late], 0.99)),
     }  # fmt: skip
     return {name: (float(p), e.value, e.half_width) for name, (p, e) in found.items()}
 

@@ -20,7 +20,7 @@ from dmodels.core.workload import Workload
 from . import arrivals, estimate, fleet, lengths
 from .batching import step_times as laws
 from .estimate import Estimate
-from .fleet import Policy, Pool
+from .fleet import Pool, RoutingPolicy
 from .requests import Served
 
 
@@ -28,7 +28,7 @@ def measure(
     workload: Workload,
     pools: Pool | Sequence[Pool],
     key: jax.Array,
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     *,
     percentile: float = 0.99,
     spill_queue: float = np.inf,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dmodels.models.latency import StepLaw
 from dmodels.sim import batching, fleet
 from dmodels.sim.batching import TokenLaw
-from dmodels.sim.fleet import Change, Event, Policy, Pool
+from dmodels.sim.fleet import Change, Event, Pool, RoutingPolicy
 from dmodels.sim.requests import Prefill, Requests
 from tests.sim import oracle as stepwise
 
@@ -56,7 +56,7 @@ def test_exact_for_any_small_traffic(data, prefill, emits):
 
 
 @MODES
-@pytest.mark.parametrize("policy", [Policy.JSQ, Policy.ROUND_ROBIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.ROUND_ROBIN], ids=lambda p: p.name)
 def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
     arrival, prompt, output = traffic(1500, 11.0, most=80)
     served = fleet.simulate(arrival, prompt, output, Pool(3, SLOTS, LAW, prefill=prefill), policy)

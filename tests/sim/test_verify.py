@@ -11,7 +11,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models.latency import StepLaw
 from dmodels.sim import verify
-from dmodels.sim.fleet import Policy, Pool
+from dmodels.sim.fleet import Pool, RoutingPolicy
 
 KEY = jax.random.key(11)
 
@@ -35,7 +35,7 @@ def test_no_key_is_used_twice():
     work = Workload.fixed(600, 100, rate_rps=8.0).replace(arrival_cv=np.float64(2.0))
     with jax.debug_key_reuse(True):
         pool = Pool(3, 8, StepLaw(8e-3, 1e-3))
-        verify.measure(work, pool, jax.random.key(2), Policy.POWER_OF_TWO, count=1000, at_least=2, at_most=2)
+        verify.measure(work, pool, jax.random.key(2), RoutingPolicy.POWER_OF_TWO, count=1000, at_least=2, at_most=2)
 
 
 def test_a_fleet_that_cannot_keep_up_says_so():

@@ -15,7 +15,7 @@ import numpy as np
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.sim import fleet
-from dmodels.sim.fleet import Policy, Pool
+from dmodels.sim.fleet import Pool, RoutingPolicy
 from dmodels.sim.requests import Requests, Served
 
 
@@ -77,7 +77,7 @@ def simulate(
     *,
     signal: Signal = Signal.REQUESTS,
     transfer_s: Any = 0.0,
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     prefill_emits: bool = True,
     key: jax.Array | None = None,
 ) -> Stages:

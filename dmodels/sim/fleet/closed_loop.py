@@ -14,13 +14,13 @@ import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy
 from dmodels.sim.requests import Served
 
 from . import simulation as fleet
 from . import state as fs
 from .engine import route
-from .routing import Policy
-from .simulation import Pool
+from .records import Pool
 
 
 def simulate(
@@ -28,7 +28,7 @@ def simulate(
     input_tokens: Any,
     output_tokens: Any,
     pools: Pool | Sequence[Pool],
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     *,
     until_s: float = np.inf,
     key: jax.Array | None = None,
@@ -44,12 +44,12 @@ def simulate(
     lengths = [np.broadcast_to(np.asarray(x), think.shape).ravel() for x in (input_tokens, output_tokens)]
     run = fleet.start(np.zeros(think.size), *lengths, pools, policy, key=key)
     run.fleet.requests["arrival"] = np.nan
-    _loop(run.fleet, think, run.policy, run.cache_weight, run.spill_queue, float(until_s))
+    _loop(run.fleet, think, run.router, float(until_s))
     return fleet.answers(run)
 
 
 @kernel
-def _loop(f, think, policy, weight, spill, until):
+def _loop(f, think, router, until):
     clients, rounds = think.shape
     coming = [(think[0, 0], 0)]
     for c in range(1, clients):
@@ -71,7 +71,7 @@ def _loop(f, think, policy, weight, spill, until):
         else:
             ask, i = heappop(coming)
             f.requests[i].arrival = ask
-            route(f, policy, weight, spill, i, ask)
+            route(f, router, i, ask)
 
 
 def serial(

@@ -176,3 +176,12 @@ def test_bad_input_is_named(change, message):
     good = {"arrival_s": [0.0, 1.0], "input_tokens": 100, "output_tokens": 5, "pools": POOL}
     with pytest.raises(InputError, match=message):
         fleet.simulate(**(good | change))
+
+
+def test_a_restart_leaves_nothing_of_the_iteration_that_the_failure_cut_short():
+    """Iterations of 1 s: the second request would enter at 1 s; the instance fails at 0.3 s and is back at 0.4 s."""
+    events = [Event(0.3, Change.DOWN, 0), Event(0.4, Change.UP, 0)]
+    served = fleet.simulate([0.0, 0.2], [1, 1], [3, 2], Pool(1, 4, [1.0] * 5, emits=True), events=events)
+    np.testing.assert_allclose(served.admitted_s, [0.4, 0.4])
+    np.testing.assert_allclose(served.first_token_s, [1.4, 1.4])
+    np.testing.assert_allclose(served.end_s, [3.4, 2.4])

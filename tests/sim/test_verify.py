@@ -10,7 +10,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models.latency import StepLaw
-from dmodels.sim import verify
+from dmodels.sim import fleet, verify
 from dmodels.sim.fleet import Pool, RoutingPolicy
 
 KEY = jax.random.key(11)
@@ -66,3 +66,19 @@ def test_predictions_stand_beside_measurements():
 def test_what_no_pool_can_hold_is_refused():
     with pytest.raises(InputError, match="max_tokens"):
         verify.measure(Workload.fixed(1000, 10), Pool(1, 4, StepLaw(8e-3, 1e-3), 500), KEY)
+
+
+def test_a_burst_of_a_trace_is_no_warm_up():
+    """2,000 requests at once on one instance of one slot, then a day of rest: half of all waits are the burst's."""
+    when = np.concatenate([np.zeros(2000), 1e5 + 100.0 * np.arange(2000)])
+    served = fleet.simulate(when, 1, 1, Pool(1, 1, [0.05], emits=True))
+    whole = verify.trace_metrics(served)
+    assert whole["requests_count"].value == 4000
+    assert (
+        whole["ttft_p99_s"].value == pytest.approx(np.quantile(served.ttft_s, 0.99)) and whole["ttft_p99_s"].value > 90
+    )
+    assert whole["ttft_mean_s"].value == pytest.approx(served.ttft_s.mean())
+    settled = verify.trace_metrics(served, stationary=True)
+    assert settled["requests_count"].value < 4000 and settled["ttft_p99_s"].value < whole["ttft_p99_s"].value
+    with pytest.raises(InputError, match="at least 40"):
+        verify.trace_metrics(served.at(np.arange(10)))

@@ -72,6 +72,7 @@ def happen(f: Any, router: fs.Router, event: Any) -> None:
             i = f.requests[i].after
         f.pools[here.pool].backlog -= here.waiting
         here.in_flight = here.waiting = here.pending = here.up = here.prefill_v = 0
+        here.tau = now  # the iteration in progress, which may end later, is lost with its requests
         f.loads[j] = fs.CLOSED
         f.kept[j] = -1
         fs.note_next(f, j)

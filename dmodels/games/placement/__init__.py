@@ -16,20 +16,9 @@ from .optimum import greedy_optimum, social_optimum
 from .paradox import Rise, Risk, at_risk, more_memory, paradox_search, rises
 from .pure_equilibria import Equilibria, equilibria, profiles_count
 from .response import best_response, best_response_dynamics, gains_s, isolated_s, regrets
-from .selfish import (
-    CachingGame,
-    CachingRange,
-    caching_cost_s,
-    caching_equilibrium,
-    caching_range,
-    line_price_bound,
-    line_range,
-)
 from .sharing import Sharing, value_of_sharing
 
 __all__ = [
-    "CachingGame",
-    "CachingRange",
     "Equilibria",
     "Placement",
     "PlacementGame",
@@ -42,9 +31,6 @@ __all__ = [
     "best_bound",
     "best_response",
     "best_response_dynamics",
-    "caching_cost_s",
-    "caching_equilibrium",
-    "caching_range",
     "complete",
     "empty",
     "equilibria",
@@ -55,8 +41,6 @@ __all__ = [
     "isolated_s",
     "levels",
     "line",
-    "line_price_bound",
-    "line_range",
     "more_memory",
     "paradox_search",
     "placement",

@@ -173,13 +173,3 @@ def closed_loop_rps(clients: Real, think_s: Real, service_s: Real) -> Real:
     0.8
     """
     return (1.0 - erlang_b(clients, think_s / service_s)) / service_s
-
-
-def closed_loop_knee(think_s: Real, service_s: Real, servers: Real = 1.0) -> Real:
-    """Number of clients at which the two asymptotes of a closed loop meet: c (1 + Z/S)."""
-    return servers * (1.0 + think_s / service_s)
-
-
-def closed_loop_response_s(clients: Real, think_s: Real, service_s: Real) -> Real:
-    """Mean response time in the closed loop, by Little's law: N/X - Z."""
-    return clients / closed_loop_rps(clients, think_s, service_s) - think_s

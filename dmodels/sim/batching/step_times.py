@@ -94,6 +94,3 @@ def seconds(times, grid, n, tokens):
     k = min(max(np.searchsorted(grid, tokens) - 1, 0), grid.size - 2)
     part = (tokens - grid[k]) / (grid[k + 1] - grid[k])
     return times[n, k] + part * (times[n, k + 1] - times[n, k])
-
-
-__all__ = ["StepLaw", "TokenLaw", "seconds", "table", "token_table", "token_tables"]

@@ -87,7 +87,7 @@ class Machine(NamedTuple):
     ttft_slo_s: float
 
 
-class Rules(NamedTuple):
+class ControlRules(NamedTuple):
     """`Control` in plain numbers."""
 
     signal: int

@@ -60,7 +60,7 @@ def simulate(
         block_transfer_s=float(cluster.block_transfer_s),
         ttft_slo_s=float(cluster.ttft_slo_s),
     )
-    rules = engine.Rules(int(control.signal), int(control.flow), *map(float, control[2:]))
+    rules = engine.ControlRules(int(control.signal), int(control.flow), *map(float, control[2:]))
     epochs, queues = engine.run(floor, machine, rules)
     tally = floor.tally[0]
     return ClusterRun(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dmodels.core.routing import RoutingPolicy
 
-from .closed_loop import serial
 from .records import Change, Event, Pool, Prefixes
 from .routing import POLICIES
 from .simulation import advance, answers, by_pool, simulate, start
@@ -25,7 +24,6 @@ __all__ = [
     "advance",
     "answers",
     "by_pool",
-    "serial",
     "simulate",
     "start",
 ]

@@ -38,14 +38,19 @@ def simulate(
 
     The answers are (clients * rounds,), a client's rounds one after another; what was never asked has a NaN arrival.
     """
-    think = np.ascontiguousarray(think_s, np.float64)
-    if think.ndim != 2 or not (np.isfinite(think).all() and (think >= 0).all()):
-        raise InputError(f"think_s: shape {think.shape}; accepted: (clients, rounds) finite seconds from 0")
+    think = _checked(think_s)
     lengths = [np.broadcast_to(np.asarray(x), think.shape).ravel() for x in (input_tokens, output_tokens)]
     run = fleet.start(np.zeros(think.size), *lengths, pools, policy, key=key)
     run.fleet.requests["arrival"] = np.nan
     _loop(run.fleet, think, run.router, float(until_s))
     return fleet.answers(run)
+
+
+def _checked(think_s: Any) -> np.ndarray:
+    think = np.ascontiguousarray(think_s, np.float64)
+    if think.ndim != 2 or not (np.isfinite(think).all() and (think >= 0).all()):
+        raise InputError(f"think_s: shape {think.shape}; accepted: (clients, rounds) finite seconds from 0")
+    return think
 
 
 @kernel
@@ -83,9 +88,7 @@ def serial(
     request's `lifo` holds, else the one that has waited longest. In a disaggregated system the server is the prefill
     worker, and thinking includes the decoding of the answer.
     """
-    think = np.ascontiguousarray(think_s, np.float64)
-    if think.ndim != 2 or not (np.isfinite(think).all() and (think >= 0).all()):
-        raise InputError(f"think_s: shape {think.shape}; accepted: (clients, rounds) finite seconds from 0")
+    think = _checked(think_s)
     service = np.ascontiguousarray(np.broadcast_to(np.asarray(service_s, np.float64), think.shape))
     if not (np.isfinite(service).all() and (service > 0).all()):
         raise InputError("service_s: accepted are finite seconds above 0")

@@ -26,45 +26,12 @@ from .records import Event, Pool, Prefixes, in_order
 from .routing import BLIND, GAMBLING, router_of
 from .tokens import TokenFleet
 
-__all__ = ["advance", "answers", "by_pool", "simulate", "start"]
-
 
 def simulate(
-    arrival_s: Any,
-    input_tokens: Any,
-    output_tokens: Any,
-    pools: Pool | Sequence[Pool],
-    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
-    *,
-    key: jax.Array | None = None,
-    cached_tokens: Any = 0,
-    route_tokens: Any = None,
-    spill_queue: float = np.inf,
-    events: Sequence[Event] = (),
-    prefixes: Prefixes | None = None,
-    cache_weight: float = 1.0,
+    arrival_s: Any, input_tokens: Any, output_tokens: Any, pools: Pool | Sequence[Pool], *router: Any, **options: Any
 ) -> Served:
-    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools in order.
-
-    Pools are tried in order: a request goes to the first whose `max_tokens` holds its `route_tokens` (what the router
-    believes the total is; the true total unless given), or spills to a later one while more than `spill_queue`
-    requests an instance wait there. Requests that no pool holds, or that turn out longer than the pool they were sent
-    to, are refused: their times are NaN and their instance is -1. RANDOM and POWER_OF_TWO need a `key`.
-    """
-    run = start(
-        arrival_s,
-        input_tokens,
-        output_tokens,
-        pools,
-        policy,
-        key=key,
-        cached_tokens=cached_tokens,
-        route_tokens=route_tokens,
-        spill_queue=spill_queue,
-        events=events,
-        prefixes=prefixes,
-        cache_weight=cache_weight,
-    )
+    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools. Arguments as of `start`."""
+    run = start(arrival_s, input_tokens, output_tokens, pools, *router, **options)
     if run.alone:
         return independent.serve(run)
     advance(run, np.inf)
@@ -86,7 +53,13 @@ def start(
     prefixes: Prefixes | None = None,
     cache_weight: float = 1.0,
 ) -> fs.Simulation:
-    """The fleet before the first arrival; arguments as in `simulate`."""
+    """The fleet before the first arrival.
+
+    Pools are tried in order: a request goes to the first whose `max_tokens` holds its `route_tokens` (what the router
+    believes the total is; the true total unless given), or spills to a later one while more than `spill_queue`
+    requests an instance wait there. Requests that no pool holds, or that turn out longer than the pool they were sent
+    to, are refused: their times are NaN and their instance is -1. RANDOM and POWER_OF_TWO need a `key`.
+    """
     pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
     requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)
     n = requests.arrival_s.size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .host import Placement, Shipment
+from .records import Placement, Shipment
 from .solve import congestion_transport, transport
 
 __all__ = [

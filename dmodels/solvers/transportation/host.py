@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from dmodels.core.records import Real
 from dmodels.core.threads import frozen, share
 from dmodels.solvers.assignment.host import GAP_RTOL
 from dmodels.solvers.solution import Solution
+
+from .records import BAD, INFEASIBLE, SOLVED, Placement, Problems, Shipment, Shipped
 
 #: Marginals may fall by this share of the column's largest before the congestion counts as not convex: they are
 #: usually differences of a total cost, and carry its rounding.
@@ -27,22 +29,6 @@ UNITS_PER_COLUMN = 2
 
 
 _PROVED, _NOT_PROVED, _NONE = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.float64(0)
-
-
-class Placement(NamedTuple):
-    """Which column each row goes to, how many each column gets, and what that costs in total."""
-
-    columns: Any  # (..., n), whole; -1 where the problem has no answer
-    loads: Any  # (..., m)
-    cost: Any  # (...,)
-
-
-class Shipment(NamedTuple):
-    """How much each row ships to each column, how much each column gets, and what that costs in total."""
-
-    flow: Any  # (..., n, m)
-    loads: Any  # (..., m)
-    cost: Any  # (...,)
 
 
 def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
@@ -173,35 +159,37 @@ def _ship(
     wrong = (np.isnan(cost) | (cost == -np.inf)).any((-1, -2))[..., None]
     for mask, flag in [(wrong, Flag.NONFINITE), *bad]:
         flags |= np.broadcast_to(np.where(mask.any(-1), np.int32(flag), np.int32(0)), batch).reshape(count)
-    state = np.where(flags != 0, 2, 0)
-
-    columns = np.full((0 if split else count, n), -1, np.int64)
-    flow = np.zeros((count if split else 0, n, m))
-    u, v, load = np.zeros((count, n)), np.zeros((count, m)), np.zeros((count, m))
-    total, gap, steps = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
-    costs, supplies, prices, widths = (
-        _batched(a, batch, k) for a, k in ((cost, 2), (supply, 1), (price, 2), (width, 2))
+    problems = Problems(*(_batched(a, batch, k) for a, k in ((cost, 2), (supply, 1), (price, 2), (width, 2))))
+    shipped = Shipped(
+        columns=np.full((0 if split else count, n), -1, np.int64),
+        flow=np.zeros((count if split else 0, n, m)),
+        row_duals=np.zeros((count, n)),
+        column_duals=np.zeros((count, m)),
+        loads=np.zeros((count, m)),
+        cost=np.zeros(count),
+        gap=np.zeros(count),
+        state=np.where(flags != 0, BAD, SOLVED),
+        steps=np.zeros(count, np.int64),
     )
-
-    def loop(first: int, last: int) -> None:
-        given = (costs, supplies, prices, widths)
-        kernels.ship_many(*given, greedy, first, last, columns, flow, u, v, load, total, gap, state, steps)
-
+    columns, flow, u, v, load, total, gap, state, steps = shipped
     if m:
-        share(loop, count, 20e-9 * count * n * m)
+        share(
+            lambda first, last: kernels.ship_many(problems, greedy, first, last, shipped), count, 20e-9 * count * n * m
+        )
     else:
-        state[(state == 0) & (n > 0)] = 1
-        u[state == 1] = 1
+        state[(state == SOLVED) & (n > 0)] = INFEASIBLE
+        u[state == INFEASIBLE] = 1
     for array in (total, gap, load, flow) if split else (total, gap, load):
-        array[state != 0] = np.nan
+        array[state != SOLVED] = np.nan
     for array in (u, v):
-        array[state == 2] = np.nan
-    total[state == 1], gap[state == 1] = np.inf, np.inf
-    flags[state == 1] = int(Flag.INFEASIBLE)
+        array[state == BAD] = np.nan
+    total[state == INFEASIBLE], gap[state == INFEASIBLE] = np.inf, np.inf
+    flags[state == INFEASIBLE] = int(Flag.INFEASIBLE)
     with np.errstate(invalid="ignore"):
-        balance = np.abs(total) + (supplies * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
-        flags[(state == 0) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)
-    reduced = np.where(state == 0, np.zeros(count) if greedy else np.minimum(0.0, -v.max(-1, initial=-np.inf)), np.nan)
+        balance = np.abs(total) + (problems.supply * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
+        flags[(state == SOLVED) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)
+    least = np.zeros(count) if greedy else np.minimum(0.0, -v.max(-1, initial=-np.inf))
+    reduced = np.where(state == SOLVED, least, np.nan)
     value = Shipment(flow, load, total) if split else Placement(columns, load, total)
     return _solution(batch, value, u, v, gap, reduced, flags, steps)
 

@@ -9,7 +9,8 @@ import numpy as np
 from dmodels.solvers.callback import call_host
 from dmodels.solvers.solution import Solution
 
-from .host import Placement, Shipment, congestion_host, transport_host
+from .host import congestion_host, transport_host
+from .records import Placement, Shipment
 
 
 @jax.custom_jvp

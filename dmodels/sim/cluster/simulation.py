@@ -54,7 +54,8 @@ def simulate(
         raise InputError(f"kv_blocks {cluster.kv_blocks:g}: a request needs {most:g}; accepted: at least that")
     floor = _floor(rows, cluster, control, clients)
     machine = engine.Machine(
-        *map(float, cluster.step),
+        base_s=float(cluster.step.base_s),
+        per_sequence_s=float(cluster.step.per_sequence_s),
         slots=int(cluster.slots),
         kv_blocks=float(cluster.kv_blocks),
         block_transfer_s=float(cluster.block_transfer_s),

@@ -1,4 +1,4 @@
-"""JAX op by op, for facts that ask a formula once; and a headless Chromium for tests of pages, where there is one."""
+"""A headless Chromium for tests of pages, where there is one."""
 
 from __future__ import annotations
 
@@ -30,15 +30,6 @@ FAULTS = """() => {
   if (document.documentElement.scrollWidth > innerWidth) found.push('the page scrolls sideways');
   return found;
 }"""
-
-
-@pytest.fixture
-def op_by_op():
-    """Nothing is compiled: for facts that ask a formula once or twice. The mutation check asks them many changes."""
-    import jax
-
-    with jax.disable_jit():
-        yield
 
 
 @pytest.fixture(scope="module")  # not longer: playwright keeps an event loop running, which asyncio.run refuses

@@ -14,8 +14,6 @@ from dmodels.core.workload import Workload
 from dmodels.games.resource import DecodeBatch, PrefillQueue, serving_game
 from dmodels.models.latency import decode_step_s, prefill_s
 
-pytestmark = pytest.mark.usefixtures("op_by_op")
-
 
 def test_one_deterministic_server_of_two_gpus_at_half_load():
     """M/D/1, 0.5 s, one request a second: P(W > 0) = 1/2, waits decay in 0.5 s; the SLO leaves 0.5 s to wait."""
@@ -46,20 +44,6 @@ def test_what_prefill_hands_over_in_a_window(prefill_gpus):
         0
     ]
     assert float(BATCH.handed_over_frac(prefill_gpus)) == pytest.approx(kept / 60, rel=1e-6)
-
-
-def test_decode_is_late_where_a_batch_exceeds_what_its_step_affords():
-    """Two workers of two GPUs at 10 tokens a second: 0.2/0.99 in flight; 30 ms afford 10."""
-    assert float(BATCH.occupancy_count(4.0, 99.0)) == pytest.approx(0.2 / 0.99)
-    busy = BATCH.replace(output_tokens=400.0)  # 400 tokens a second a worker: 8/0.6 in flight
-    mean = 8 / 0.6
-    assert float(busy(4.0, 99.0)) == pytest.approx(stats.norm.cdf((mean - 10 - 0.5) / math.sqrt(mean)), rel=1e-6)
-    share = float(busy.handed_over_frac(1.5))
-    mean = 0.02 * 400 * share / (1 - 0.4 * share)
-    late = stats.norm.cdf((mean - 10 - 0.5) / math.sqrt(mean))
-    assert float(busy(4.0, 1.5)) == pytest.approx(1 - share * (1 - late), rel=1e-6)
-    assert float(busy.replace(slots_count=0.5)(4.0, 99.0)) == 1.0  # no slot
-    assert float(busy.replace(output_tokens=1000.0)(4.0, 99.0)) == 1.0  # 1,000 tokens/s at 1 ms each
 
 
 def test_the_game_of_a_model_reads_its_rooflines():
@@ -100,19 +84,3 @@ def test_servers_that_are_just_kept_busy_are_late_and_clockwork_never_is():
     """Load 1/2 on half a server; arrivals and prompts to the second, which the SLO just allows."""
     assert float(PrefillQueue(1.0, 0.5, 0.0, 0.5, 1.0)(1.0)) == 1.0
     assert float(PrefillQueue(1.0, 0.5, 0.0, 0.5, 0.5, arrival_scv=0.0)(2.0)) == 0.0
-
-
-def test_arrivals_vary_by_a_hundredth_at_least_and_capacity_is_gpus_times_rate():
-    clockwork = BATCH.replace(arrival_scv=0.0)
-    arrivals = stats.norm(60.0, math.sqrt(0.6))
-    kept = integrate.quad(lambda a: min(a, 60.0) * arrivals.pdf(a), 50, 70, points=[60.0])[0]
-    assert float(clockwork.handed_over_frac(2.0)) == pytest.approx(kept / 60, rel=1e-6)
-    twice = BATCH.replace(prefill_rps_per_gpu=2.0)
-    assert float(twice.handed_over_frac(1.0)) == pytest.approx(float(BATCH.handed_over_frac(2.0)))
-
-
-def test_a_batch_of_one_is_a_batch():
-    """0.2/0.99 in flight where one may be."""
-    mean = 0.2 / 0.99
-    late = stats.norm.cdf((mean - 1 - 0.5) / math.sqrt(mean))
-    assert float(BATCH.replace(slots_count=1.0)(4.0, 99.0)) == pytest.approx(late, rel=1e-6)

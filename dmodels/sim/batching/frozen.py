@@ -1,7 +1,7 @@
 """A quick screen: each request's rate frozen at what it finds when it is admitted.
 
 Kiefer and Wolfowitz's recursion for multi-server queues, with a service time of iterations x t(n in flight after
-admission). It forgets that later arrivals slow a request down and departures speed it up; `benchmarks/agreement.py`
+admission). It forgets that later arrivals slow a request down and departures speed it up; `tools/make_agreement.py`
 maps where that may be forgotten. Used for checking and screening; `batching` is exact and nearly as fast.
 """
 

@@ -30,9 +30,12 @@ def main(asked: list[str] | None = None) -> int:
     for name in options.name:
         case, rows = known[name], []
         print(f"{name}: {case.what}")
-        for row in case.run(options.quick):
-            rows.append(row)
-            print("  " + text(row), flush=True)
+        try:
+            for row in case.run(options.quick):
+                rows.append(row)
+                print("  " + text(row), flush=True)
+        except ModuleNotFoundError as error:
+            raise SystemExit(f"{name} needs {error.name}: pip install -e '.[bench]'") from error
         if not options.quick:
             record(name, rows, *case.peers)
             if case.write is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import deque
+from collections import defaultdict, deque
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,11 @@ class Reach:
         self.modules = {self.dotted(path): path for path in sorted((root / package).rglob("*.py"))}
         files = [path for folder in tests for path in sorted((root / folder).rglob("*.py"))]
         self.helpers = {self.dotted(path): path for path in files}
+        self.homes = defaultdict(set)  # name -> modules that define it
+        for name, path in self.modules.items():
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    self.homes[node.name].add(name)
         self.tests = [path for path in files if path.name.startswith(("test_", "prop_"))]
 
     def dotted(self, path: Path) -> str:
@@ -25,6 +30,8 @@ class Reach:
     @cache  # noqa: B019  one Reach lives as long as the run
     def arrows(self, path: Path) -> frozenset[str]:
         """Modules that a file imports or names in a string, with the packages around them."""
+        if self.dotted(path) == self.package:  # it imports on demand, so that what is named where it is used counts
+            return frozenset()
         known, found = self.modules.keys() | self.helpers.keys(), set()
         here = self.dotted(path).split(".")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -35,8 +42,10 @@ class Reach:
                 base = [*here[: len(here) - depth]] if node.level else []
                 base = ".".join([*base, *([node.module] if node.module else [])])
                 found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+                if base == self.package:  # names that the top level may find lazily
+                    found |= {home for alias in node.names for home in self.homes.get(alias.name, ())}
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found |= {node.value, f"{self.package}.{node.value}"}
+                found.add(node.value)
                 if node.value.startswith(f"{self.package}.") and node.value.endswith("."):  # of f"package.room.{name}"
                     found |= {name for name in known if name.startswith(node.value)}
         around = {".".join(name.split(".")[:k]) for name in found for k in range(1, name.count(".") + 2)}
@@ -65,11 +74,11 @@ class Reach:
         return found or {name for name, file in self.modules.items() if path.is_relative_to(file.parent)}
 
     def nearest(self, path: Path) -> list[Path]:
-        """Tests that reach a file, nearest first; among equals those that reach least of the package."""
-        wanted = self.readers(path)
+        """Tests that reach a file: its room's first, nearer ones first, those that reach least of the package first."""
+        wanted, room = self.readers(path), path.relative_to(self.root / self.package).parts[0]
         ranked = []
         for test in self.tests:
             seen = self.distances(test)
             if near := [seen[name] for name in wanted if name in seen]:
-                ranked.append((min(near), len(seen), test))
+                ranked.append((room not in test.parts, min(near), len(seen), test))
         return [test for *_, test in sorted(ranked)]

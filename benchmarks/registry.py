@@ -20,7 +20,6 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 RESULTS = Path(__file__).parent / "results"
-FIGURES = Path(__file__).parent / "figures"
 
 #: Packages whose versions are recorded where they are installed.
 PACKAGES = ("dmodels", "jax", "jaxlib", "numpy", "scipy", "numba", "equinox", "optimistix", "cvxpy")

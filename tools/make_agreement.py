@@ -2,9 +2,8 @@
 
     python -m tools.make_agreement [requests per point]
 
-Writes benchmarks/results/agreement.jsonl (every point), benchmarks/figures/agreement.png (the map), and the limits that
-`plan` flags by: dmodels/catalog/data/agreement.csv, the highest load up to which a form stays within 10 % at each
-number of slots.
+Writes benchmarks/results/agreement.jsonl (every point), and the limits that `plan` flags by in
+dmodels/catalog/data/agreement.csv: the highest load up to which a form stays within 10 % at each number of slots.
 One instance, t(n) = 8 + 0.65 n ms, Poisson arrivals, lognormal output of 300 tokens; load is the share of what the
 instance can serve with every slot taken. The forms of a plan (`models.instance.operate`) face prompts as well: 1,000
 tokens in the mean, lognormal with a CV of 1, 20 us a token.
@@ -45,7 +44,7 @@ LIMITS = Path(__file__).parents[1] / "dmodels" / "catalog" / "data" / "agreement
 NOTE = """\
 # The highest load up to which a closed form stays within 10 % of the simulation, by slots and CV of the output
 # length; 0: not even at a load of 0.3. Load: share of what the instance serves with all slots taken, 0.3 to 0.95.
-# Made by tools/make_agreement.py, whose figure shows all points.
+# Made by tools/make_agreement.py; benchmarks/results/agreement.jsonl has all points.
 """
 #: Form -> what it predicts.
 FORMS = {
@@ -210,57 +209,6 @@ def limits(rows):
                 yield form, slots, cv, good
 
 
-def draw(rows, loop_rows, path: Path) -> None:
-    from dmodels.report import style
-
-    figure, axes = style.panels(len(FORMS) + 1, len(CVS), 12, 2.1 * (len(FORMS) + 1))
-    for k, (form, title) in enumerate(FORMS.items()):
-        for c, cv in enumerate(CVS):
-            ax = axes[k, c]
-            ax.axhspan(-10, 10, color=style.FILL)
-            for i, slots in enumerate(SLOTS):
-                mine = [r for r in rows if (r["form"], r["slots"], r["cv"]) == (form, slots, cv) and r["shown"]]
-                ax.errorbar(
-                    [r["load"] for r in mine],
-                    [100 * r["error_frac"] for r in mine],
-                    [100 * r["half_width"] / r["simulated"] for r in mine],
-                    marker=style.MARKERS[i],
-                    ms=3.5,
-                    lw=1.2,
-                    capsize=2,
-                    color=style.colour(i),
-                    label=f"{slots} slots",
-                )
-            ax.set(
-                xlim=(0.25, 1.0),
-                ylim=(-60, 100),
-                xlabel="load" if k == len(FORMS) - 1 else "",
-                ylabel="" if c else "error, %",
-            )
-            ax.set_title(f"{title}; output CV {cv:g}", fontsize=style.TEXT, color=style.INK)
-    # A legend, because the four lines lie on each other near zero in most of the panels, which is what they show.
-    axes[0, 0].legend(ncols=2, **style.LEGEND)
-    for ax, cvs in zip(axes[-1], ((0.0,), (0.5, 1.0), (2.0,)), strict=True):
-        ax.axhspan(-10, 10, color=style.FILL)
-        for i, cv in enumerate(cvs):
-            mine = [r for r in loop_rows if r["cv"] == cv]
-            ax.errorbar(
-                [r["clients_over_knee"] for r in mine],
-                [100 * r["error_frac"] for r in mine],
-                [100 * r["half_width"] / r["simulated"] for r in mine],
-                marker=style.MARKERS[i],
-                ms=3.5,
-                capsize=2,
-                color=style.colour(i),
-                label=f"service CV {cv:g}",
-            )
-        ax.set(xlabel="clients / knee", ylim=(-15, 15))
-        ax.set_title("throughput of a closed loop, serial server", fontsize=style.TEXT, color=style.INK)
-        ax.legend(**style.LEGEND)
-    axes[-1, 0].set_ylabel("error, %")
-    style.save(figure, path, dpi=80)
-
-
 def main(count: int) -> None:
     rows, key = [], jax.random.key(2026)
     for slots in SLOTS:
@@ -270,7 +218,6 @@ def main(count: int) -> None:
                 points = point(slots, load, cv, count, here) | plan_point(slots, load, cv, count, here)
                 for form, (predicted, simulated, half) in points.items():
                     error = predicted / simulated - 1 if simulated else float("nan")
-                    shown = bool(simulated > 1e-3 and half < 0.5 * simulated)  # smaller waits decide nothing
                     rows.append(
                         {
                             "form": form,
@@ -282,7 +229,6 @@ def main(count: int) -> None:
                             "simulated": simulated,
                             "half_width": half,
                             "error_frac": error,
-                            "shown": shown,
                         }
                     )
     loop_rows = list(loops(key))
@@ -293,7 +239,6 @@ def main(count: int) -> None:
         table_ = csv.writer(out, lineterminator="\n")
         table_.writerow(["form", "slots_count", "output_cv", "load_frac"])
         table_.writerows(found)
-    draw(rows, loop_rows, registry.FIGURES / "agreement.png")
     for form in FORMS:
         print(form)
         for slots in SLOTS:

@@ -1,8 +1,8 @@
 """How accurate the latency model is on measured serving points that it did not see.
 
-    python -m tools.make_calibration               # everything: calibration, four protocols, intervals, tables, figures
+    python -m tools.make_calibration               # everything: calibration, four protocols, intervals, tables
     python -m tools.make_calibration --only pair   # one protocol (its predictions are kept in out/accuracy)
-    python -m tools.make_calibration --report      # tables, intervals, figures from the predictions in out/accuracy
+    python -m tools.make_calibration --report      # tables and intervals from the predictions in out/accuracy
 
 The calibration (dmodels/fit/data/calibration.json) and the intervals (intervals.json) that ship are what this writes.
 """
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def report(rows: list[Row], predicted: dict[str, np.ndarray], note: str = "") -> None:
-    """Tables, intervals and figures from held-out predictions."""
+    """Tables and intervals from held-out predictions."""
     measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
     write_intervals(rows, measured, predicted)
     records = []
@@ -94,7 +94,6 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray], note: str = "") ->
             show(f"  {value}", rows, measured, predicted["random"], np.array([of(row) == value for row in rows]))
     noise(rows, measured, predicted["random"])
     parameters(rows)
-    figures(rows, measured, predicted["random"])
     head = "Errors in per cent on measured serving points that the calibration did not see: median, mean, P90."
     made = f"Made by tools/make_calibration.py from {ROWS.name}. {note}".rstrip()
     text = "\n".join([head, made, "", *LINES, ""])
@@ -228,43 +227,6 @@ def parameters(rows) -> None:
     for cell in table:
         label = f"{cell['gpu']} {cell['backend']} {cell['precision']}"
         say(f"{label:<28}" + " ".join(f"{cell[name]:13.3g}" for name in names))
-
-
-def figures(rows, measured, log) -> None:
-    """Predicted against measured, and residuals by concurrent clients."""
-    from dmodels.report import style
-
-    folder = ROOT / "benchmarks" / "figures"
-    folder.mkdir(exist_ok=True)
-    kind = np.array([BY["mode and layout"](row) for row in rows])
-    clients = np.array([row.concurrency for row in rows])
-    colours = tuple(style.colour(i) for i in (2, 0, 4, 1))
-    for name, draw in (("accuracy", _scatter), ("accuracy_residuals", _residuals)):
-        figure, (panels,) = style.panels(1, 2, 10, 5)
-        for j, (ax, metric) in enumerate(zip(panels, ("TTFT", "TPOT"), strict=True)):
-            for value, colour in zip(sorted(set(kind), reverse=True), colours, strict=False):
-                of = kind == value
-                draw(ax, metric, measured[of, j], log[of, j], clients[of], value, colour)
-            if draw is _scatter:
-                ends = np.exp([min(measured[:, j].min(), log[:, j].min()), max(measured[:, j].max(), log[:, j].max())])
-                ax.plot(ends * 1e3, ends * 1e3, "-", color=style.INK, lw=0.6)
-        # A legend, because the four clouds lie on each other and none has a place of its own for its name.
-        figure.legend(
-            *ax.get_legend_handles_labels(), loc="outside upper center", ncols=4, markerscale=3, **style.LEGEND
-        )
-        style.save(figure, folder / f"{name}.png", dpi=130)
-
-
-def _scatter(ax, metric, measured, log, _, label, colour) -> None:
-    ax.loglog(np.exp(measured) * 1e3, np.exp(log) * 1e3, ".", ms=3, alpha=0.5, color=colour, label=label)
-    ax.set(xlabel=f"measured {metric} [ms]", ylabel=f"predicted {metric}, random folds [ms]")
-
-
-def _residuals(ax, metric, measured, log, clients, label, colour) -> None:
-    spread = np.random.default_rng(0).uniform(0.93, 1.07, len(clients))
-    ax.loglog(clients * spread, np.exp(measured - log), ".", ms=3, alpha=0.5, color=colour, label=label)
-    ax.axhline(1.0, color="0.1", lw=0.6)
-    ax.set(xlabel="concurrent clients [1]", ylabel=f"measured / predicted {metric} [1]")
 
 
 if __name__ == "__main__":

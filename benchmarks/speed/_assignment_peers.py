@@ -1,16 +1,12 @@
 """The solvers that `assign` and `transport` are measured against, each as a function of a batch of problems.
 
-`lap` and `lapx` install the same module name. The environment has lapx (the `bench` extra); lap is looked for in
-benchmarks/.peers, where `pip install --no-deps --target benchmarks/.peers lap` puts it. A peer that is not installed
-is left out.
+A peer that is not installed is left out.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -22,17 +18,6 @@ def _totals(batch: np.ndarray, columns) -> np.ndarray:
     return np.take_along_axis(batch, np.asarray(columns)[..., None], axis=2)[..., 0].sum(1)
 
 
-def _classic_lap():
-    root = Path(__file__).parents[1] / ".peers" / "lap"
-    spec = importlib.util.spec_from_file_location(
-        "lap_classic", root / "__init__.py", submodule_search_locations=[str(root)]
-    )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["lap_classic"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def assignment_peers(threads: int = 2) -> dict[str, Batch]:
     """Peers of `assign` on the CPU: batch (B, n, n) -> optimal totals (B,)."""
 
@@ -40,9 +25,6 @@ def assignment_peers(threads: int = 2) -> dict[str, Batch]:
         return _totals(batch, [linear_sum_assignment(c)[1] for c in batch])
 
     peers = {"SciPy loop": scipy_loop}
-    if (Path(__file__).parents[1] / ".peers" / "lap").is_dir():
-        lap = _classic_lap()
-        peers["lap loop"] = lambda batch: np.array([lap.lapjv(c)[0] for c in batch])
     if importlib.util.find_spec("lap"):
         import lap as lapx
 

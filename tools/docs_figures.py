@@ -3,7 +3,7 @@
     python tools/docs_figures.py [NAME ...]
 
 Each function draws one figure; without names all are drawn, which takes a few minutes (the simulations).
-`latency` reads the residuals that `python -m benchmarks.accuracy` leaves in benchmarks/results.
+`latency` reads the residuals that `python -m tools.make_calibration` leaves in benchmarks/results.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def power_of_two(loads, low, size, draw, other_draw):
         return first
     # the second among the others; a closed one hands on to the next, as the first does
     step = 1 + min(size - 2, int(other_draw * (size - 1)))
-    for k in range(size - 1):
+    for _ in range(size - 1):
         second = low + (first - low + step) % size
         if loads[second] < CLOSED:
             return second if loads[second] < loads[first] else first

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
+from dmodels.models import saturation
 from dmodels.models.queueing import closed_loop_rps
 from dmodels.models.saturation import binding_pool, decode_ceiling_rps, knee, prefill_ceiling_rps
 
@@ -45,3 +48,13 @@ def test_bad_sweeps_are_named():
         knee([1, 2, 2, 4], [1, 2, 3, 4])
     with pytest.raises(InputError, match="positive"):
         knee([1, 2, 3, 4], [1, 2, np.nan, 4])
+
+
+def test_a_sweep_that_reaches_its_allowance_is_still_on_the_line():
+    assert math.isinf(saturation.knee([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 2.0], tolerance=0.5).ceiling_rps)
+    at = saturation.knee([1.0, 2.0, 3.0, 4.0], [0.5, 2.0, 3.0, 4.0])  # the first point lies below the line of three
+    assert (at.after, at.upto) == (0.0, 1.0)
+
+
+def test_pools_that_saturate_together_name_prefill():
+    assert [int(saturation.binding_pool(p, 2.0)[1]) for p in (1.0, 2.0, 3.0)] == [0, 0, 1]

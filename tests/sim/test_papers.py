@@ -1,4 +1,4 @@
-"""What the papers' simulated tables rest on, at a size that a test can afford; benchmarks/papers_* have all of it."""
+"""What the papers' simulated tables rest on, at a size that a test can afford; benchmarks/papers has all of it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_first_come_first_served_queue_gives_the_anarchy_papers_ttft_tail(cli
 @pytest.mark.parametrize("file", sorted(PAPERS.glob("*/simulated/*.csv")), ids=lambda f: f"{f.parts[-3]}-{f.stem}")
 def test_every_simulated_table_has_printed_simulated_and_verdict(file):
     lines = file.read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("# ") and "benchmarks/papers_" in lines[0]
+    assert lines[0].startswith("# ") and "benchmarks/papers/" in lines[0]
     rows = list(csv.DictReader(lines[1:]))
     assert len({row["id"] for row in rows}) == len(rows) > 3
     assert all(row["verdict"] and np.isfinite(float(row["simulated"])) for row in rows)

@@ -12,7 +12,7 @@ import ast
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,21 @@ def kernel(
     except RuntimeError:  # "cannot cache function ...: no locator available"
         compiled = njit(nogil=True, **options)(function)
     else:
-        compiled._cache._cache_file._source_stamp = stamp(Path(inspect.getfile(function)))
+        kept = compiled._cache._cache_file
+        kept._source_stamp = stamp(Path(inspect.getfile(function)))
+        kept._load_index = partial(_index, kept._load_index)
     if signature is not None:
         compiled.compile(signature)
         compiled.disable_compile()
     return compiled
+
+
+def _index(load: Callable[[], dict]) -> dict:
+    """What is kept on disk; nothing where it names a record that has since been renamed or moved."""
+    try:
+        return load()
+    except (AttributeError, ImportError):
+        return {}
 
 
 #: For small helpers that kernels call: compiled into their callers.

@@ -36,8 +36,13 @@ def is_package(module: str) -> bool:
     return (PACKAGE.parent / module.replace(".", "/")).is_dir()
 
 
-def imported(module: str) -> Iterator[tuple[str, str, str, int]]:
+@cache
+def imported(module: str) -> tuple[tuple[str, str, str, int], ...]:
     """(module, name in it or "", local name, line) of each import from the package, wherever it stands in the file."""
+    return tuple(_imports(module))
+
+
+def _imports(module: str) -> Iterator[tuple[str, str, str, int]]:
     here = module.split(".") if is_package(module) else module.split(".")[:-1]
     for node in ast.walk(trees()[module]):
         if isinstance(node, ast.ImportFrom):
@@ -94,9 +99,8 @@ def code_lines(node: ast.FunctionDef) -> int:
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:
-    """Compiled by numba, or a program of a GPU, whose first argument is a reference to memory."""
     names = [ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]
-    return any(name in ("kernel", "inline") for name in names) or any(a.arg.endswith("_ref") for a in node.args.args)
+    return any(name in ("kernel", "inline") for name in names)
 
 
 def positional_calls() -> list[str]:
@@ -214,13 +218,6 @@ DEBTS: dict[str, set[str]] = {
         "dmodels.games.routing.optima",
         "dmodels.sim.fleet.independent",
         "dmodels.sim.fleet.simulation",
-        "dmodels.solvers",
-        "dmodels.solvers.assignment",
-        "dmodels.solvers.assignment.solve",
-        "dmodels.solvers.assignment.traced",
-        "dmodels.solvers.transportation",
-        "dmodels.solvers.transportation.solve",
-        "dmodels.solvers.transportation.traced",
         "dmodels.studies.place.game",
         "dmodels.studies.place.notes",
         "dmodels.studies.place.study",
@@ -273,7 +270,6 @@ DEBTS: dict[str, set[str]] = {
         "dmodels.sim.network.workload: Arrivals with 7 by position",
         "dmodels.sim.study: virtual_time.Clock with 8 by position",
         "dmodels.sim.study: virtual_time.run with 13 by position",
-        "dmodels.solvers.transportation.solve: kernels.ship_many with 13 by position",
         "dmodels.studies.plan.evaluate: operate with 12 by position",
         "dmodels.studies.plan.search: Pool with 18 by position",
         "dmodels.studies.pools: pooling.split_savings with 8 by position",
@@ -300,15 +296,11 @@ DEBTS: dict[str, set[str]] = {
         "dmodels.sim.network.engine: dmodels.control.netkv._kernels ROUND_ROBIN",
         "dmodels.sim.network.engine: dmodels.control.netkv._kernels choose_one",
         "dmodels.sim.network.engine: dmodels.control.netkv._kernels tier_pace",
-        "dmodels.solvers.assignment.traced: dmodels.solvers._callback call_host",
-        "dmodels.solvers.transportation.traced: dmodels.solvers._callback call_host",
     },
     "silent_rooms": {
         "dmodels.control",
         "dmodels.design",
-        "dmodels.fit",
         "dmodels.games",
-        "dmodels.models",
         "dmodels.report",
         "dmodels.sim",
         "dmodels.studies",

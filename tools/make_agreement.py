@@ -231,16 +231,7 @@ def main(count: int) -> None:
         table_ = csv.writer(out, lineterminator="\n")
         table_.writerow(["form", "slots_count", "output_cv", "load_frac"])
         table_.writerows(found)
-    for form in FORMS:
-        print(form)
-        for slots in SLOTS:
-            mine = [f"{load:g} (CV {cv:g})" for f, s, cv, load in found if (f, s) == (form, slots)]
-            print(f"  {slots:4d} slots: within 10 % up to load", ", ".join(mine))
-    worst = max(loop_rows, key=lambda r: abs(r["error_frac"]))
-    print(
-        f"closed loop: largest error {100 * worst['error_frac']:.1f} % at CV {worst['cv']}, "
-        f"clients/knee {worst['clients_over_knee']}"
-    )
+    print(f"wrote {LIMITS} and {registry.RESULTS / 'agreement.jsonl'}")
 
 
 if __name__ == "__main__":

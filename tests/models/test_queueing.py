@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize, special
+from scipy import special
 
 from dmodels.models import queueing
 
@@ -184,41 +184,6 @@ def test_a_tail_of_waits_at_its_ends():
     assert [float(queueing.wait_tail(t, 0.0, 0.0)) for t in (0.0, 3.0)] == [0.0, 0.0]
     assert [float(queueing.wait_tail(t, 0.5, 0.0)) for t in (0.0, 0.5)] == [0.5, 0.0]  # waits of no length
     assert float(queueing.wait_tail(3.0, 1.0, math.inf)) == 1.0
-
-
-def tail(t, p_wait, theta, edges=EDGES, levels=LEVELS):
-    """P(W + P > t), P uniform between two edges: the mean of W's tail over each interval."""
-    total = 0.0
-    for low, high, mass in zip(edges[:-1], edges[1:], np.diff(levels), strict=True):
-        if high == low:
-            total += mass * (1.0 if t < low else p_wait * math.exp(-(t - low) / theta))
-            continue
-        above = (high - np.clip(t, low, high)) / (high - low)  # P alone is later
-        near, far = max(t - high, 0.0), max(t - low, 0.0)
-        total += mass * (above + p_wait * theta * (math.exp(-near / theta) - math.exp(-far / theta)) / (high - low))
-    return total
-
-
-def quantile(q, *wait_and_response):
-    return optimize.brentq(lambda t: tail(t, *wait_and_response) - 1 + q, 0.99, 99.0, xtol=1e-13)
-
-
-@pytest.mark.parametrize("unit", [1.0, 1e-6])
-@pytest.mark.parametrize(("p_wait", "theta"), [(0.3, 0.2), (0.9, 1.5), (1.0, 8.0), (0.5, 0.02)])
-def test_the_quantile_of_a_sum_is_the_root_of_its_tail(p_wait, theta, unit):
-    """In seconds and in microseconds."""
-    q = np.array([0.05, 0.2, 0.3, 0.6, 0.8, 0.9, 0.95, 0.99, 0.999])
-    many = np.broadcast_to(EDGES, (len(q), len(EDGES)))
-    wait = np.full(len(q), p_wait), np.full(len(q), p_wait * theta * unit)
-    got = queueing.sum_quantile_s(q, *wait, many * unit, LEVELS)
-    np.testing.assert_allclose(got / unit, [quantile(x, p_wait, theta) for x in q], rtol=1e-9)
-
-
-def test_a_wait_far_shorter_than_the_interval_that_holds_the_answer():
-    """1 s, but one response in a thousand takes up to 5 s; half of them wait, 20 ms in the mean."""
-    response = np.array([1.0, 1.0, 5.0]), np.array([0.0, 0.999, 1.0])
-    got = queueing.sum_quantile_s(0.989, 0.5, 0.01, *response)
-    assert float(got) == pytest.approx(quantile(0.989, 0.5, 0.02, *response), rel=1e-9)
 
 
 def test_a_response_that_is_certain_leaves_the_wait():

@@ -39,11 +39,25 @@ def kernel(
     except RuntimeError:  # "cannot cache function ...: no locator available"
         compiled = njit(nogil=True, **options)(function)
     else:
-        compiled._cache._cache_file._source_stamp = stamp(Path(inspect.getfile(function)))
+        file = compiled._cache._cache_file
+        file._source_stamp = stamp(Path(inspect.getfile(function)))
+        file._load_index = _forgiving(file._load_index)
     if signature is not None:
         compiled.compile(signature)
         compiled.disable_compile()
     return compiled
+
+
+def _forgiving(load_index: Callable[[], dict]) -> Callable[[], dict]:
+    """numba unpickles the types of old signatures before it looks at the stamp; a record that is gone is no fault."""
+
+    def load() -> dict:
+        try:
+            return load_index()
+        except (AttributeError, ImportError):
+            return {}
+
+    return load
 
 
 #: For small helpers that kernels call: compiled into their callers.

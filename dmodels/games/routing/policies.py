@@ -9,14 +9,23 @@ import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy, at_random, power_of_two
 from dmodels.core.threads import share
 
 from .game import RoutingGame, sums
 from .optima import optimum_flows
 
-#: name -> number in the compiled loop
-POLICIES = {"round robin": 0, "random": 1, "power of two": 2, "shortest queue": 3, "cache affine": 4, "dynamo": 5,
-            "marginal cost": 6}  # fmt: skip
+#: The policies that a game can be replayed with.
+POLICIES = (
+    RoutingPolicy.ROUND_ROBIN,
+    RoutingPolicy.RANDOM,
+    RoutingPolicy.POWER_OF_TWO,
+    RoutingPolicy.SHORTEST_QUEUE,
+    RoutingPolicy.CACHE,
+    RoutingPolicy.DYNAMO,
+    RoutingPolicy.MARGINAL_COST,
+)
+ROUND_ROBIN, RANDOM, POWER_OF_TWO, SHORTEST_QUEUE, CACHE, DYNAMO, MARGINAL_COST = (p.number for p in POLICIES)
 
 
 @kernel
@@ -65,35 +74,31 @@ def _assign(
         n = np.zeros(m, np.int64)
         for i in range(len(group)):
             g, u, v = group[i], uniform[b, i, 0], uniform[b, i, 1]
-            pick = 0
-            if policy == 0:
+            if policy == ROUND_ROBIN:
                 pick = i % m
-            elif policy == 1:
-                pick = min(int(u * m), m - 1)
-            elif policy == 2:
-                pick = min(int(u * m), m - 1)
-                other = (pick + 1 + min(int(v * (m - 1)), m - 2)) % m if m > 1 else pick
-                if n[other] < n[pick]:
-                    pick = other
+            elif policy == RANDOM:
+                pick = at_random(n, 0, m, u)
+            elif policy == POWER_OF_TWO:
+                pick = power_of_two(n, 0, m, u, v)
             else:
                 for j in range(m):
-                    if policy == 3:
+                    if policy == SHORTEST_QUEUE:
                         cost[j] = n[j]
-                    elif policy == 4:  # most of the prefix first, then the shorter queue
+                    elif policy == CACHE:  # most of the prefix first, then the shorter queue
                         cost[j] = -ob[g, j] + 1e-9 * n[j]
-                    elif policy == 5:
+                    elif policy == DYNAMO:
                         cost[j] = fb[j, n[j]] + weight * (1.0 - ob[g, j])
                     else:
                         before = n[j] * fb[j, n[j] - 1] if n[j] > 0 else 0.0
                         cost[j] = (n[j] + 1) * fb[j, n[j]] - before + miss * (1.0 - ob[g, j])
-                pick = _draw(cost, tau if policy == 5 else 0.0, u, spread)
+                pick = _draw(cost, tau if policy == DYNAMO else 0.0, u, spread)
             n[pick] += 1
             x[b, g, pick] += 1
 
 
 def policy_flows(
     game: RoutingGame,
-    policy: str,
+    policy: RoutingPolicy,
     rng: np.random.Generator,
     runs: int = 1,
     router_omega: float | None = None,
@@ -121,7 +126,7 @@ def policy_flows(
             np.ascontiguousarray(overlap),
             omega,
             group,
-            POLICIES[policy],
+            RoutingPolicy(policy).number,
             weight,
             float(tau),
             normalized,

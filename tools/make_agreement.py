@@ -24,15 +24,15 @@ from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models import queueing
 from dmodels.models.instance import operate, step_table
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.models.queueing import occupancy, ttft_quantile_s
 from dmodels.models.traffic import requests_between
 from dmodels.sim import arrivals, batching, estimate
-from dmodels.sim.batching import TokenLaw, frozen, table
+from dmodels.sim.batching import TokenLaw, table
 from dmodels.sim.fleet import closed_loop
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 MEAN = 300.0
 PROMPT = 1000.0
 PROMPT_TOKEN_S = 20e-6
@@ -56,8 +56,6 @@ FORMS = {
     "chain_wait_mean": "mean wait by the chain",
     "mgc_ttft_p99": "P99 TTFT by the M/G/c tail",
     "chain_ttft_p99": "P99 TTFT by the chain",
-    "frozen_ttft_p99": "P99 TTFT by frozen rates",
-    "frozen_e2e_p99": "P99 E2E by frozen rates",
     "plan_ttft_mean": "mean TTFT of a plan",
     "plan_ttft_p99": "P99 TTFT of a plan",
     "plan_tpot_mean": "mean TPOT of a plan",
@@ -85,14 +83,13 @@ def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tupl
     served = batching.simulate(arrival, 100, output, LAW, slots)
     late = slice(count // 5, None)
     # closed forms, from rate, mean and spread alone
-    fluid = min(float(queueing.fluid_occupancy(rate, mean, LAW.w_s, LAW.h_s)), float(slots))
-    step = LAW.w_s + LAW.h_s * fluid
-    busy = LAW.w_s + LAW.h_s * slots  # who waits finds every slot taken: service at the full slots' pace
+    fluid = min(float(queueing.fluid_occupancy(rate, mean, *LAW)), float(slots))
+    step = LAW.iteration_s(fluid)
+    busy = LAW.iteration_s(slots)  # who waits finds every slot taken: service at the full slots' pace
     offered = rate * mean * step
     chance = float(queueing.erlang_c(float(slots), offered))
     wait = float(queueing.wait_mean_s(rate, mean * busy, float(slots), scv))
     tail = wait / max(chance, 1e-300) * np.log(max(chance / 0.01, 1.0))
-    admitted, end = frozen.simulate(arrival, iterations, LAW, slots)
     with jax.enable_x64(True):
         pace = table(LAW, slots)[1:]
         chain = occupancy(rate, mean, pace, scv)
@@ -108,11 +105,6 @@ def point(slots: int, load: float, cv: float, count: int, key) -> dict[str, tupl
         "erlang_wait_probability": (chance, estimate.batch_means(served.wait_s[late] > 1.5 * busy)),
         "allen_cunneen_wait_mean": (wait + step / 2, estimate.batch_means(served.wait_s[late])),
         "mgc_ttft_p99": (tail + first, estimate.batch_quantile(served.ttft_s[late], 0.99)),
-        "frozen_ttft_p99": (
-            np.quantile((admitted - arrival)[late], 0.99) + first,
-            estimate.batch_quantile(served.ttft_s[late], 0.99),
-        ),
-        "frozen_e2e_p99": (np.quantile((end - arrival)[late], 0.99), estimate.batch_quantile(served.e2e_s[late], 0.99)),
     }
     return {name: (float(p), e.value, e.half_width) for name, (p, e) in found.items()}
 
@@ -125,11 +117,11 @@ def plan_point(slots: int, load: float, cv: float, count: int, key) -> dict[str,
     requests = requests_between(Workload(prompt, output, np.full(count, 1.0 / count), 0.0 * prompt, 1.0, 1.0))
     rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
     extra = np.full_like(rungs, PROMPT_TOKEN_S * requests.prefill_tokens)
-    steps = step_table(rungs, LAW.w_s + LAW.h_s * rungs, extra, requests.output_tokens)
+    steps = step_table(rungs, LAW.iteration_s(rungs), extra, requests.output_tokens)
     rate = load * float(np.interp(slots, rungs, np.asarray(steps.arrival_rps)))
     said = _operate(steps, requests, np.float64(rate), np.float64(slots))
     law = TokenLaw.tabulated(
-        lambda n, t: LAW.w_s + LAW.h_s * n + PROMPT_TOKEN_S * np.maximum(t - n, 0.0),
+        lambda n, t: LAW.iteration_s(n) + PROMPT_TOKEN_S * np.maximum(t - n, 0.0),
         slots,
         BATCHED_TOKENS + slots,
         points=BATCHED_TOKENS + slots + 1,

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from benchmarks.papers._printed import verdicts
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals
 from dmodels.sim.cluster import Signal, disaggregated
 from dmodels.sim.fleet import Pool
@@ -51,7 +51,7 @@ def starvation_rows(seeds: int = 20):
             256,
             PREFILL_S_PER_TOKEN * tokens,
             4,
-            Pool(4, 256, LinearLaw(0.0375, 0.0)),
+            Pool(4, 256, StepLaw(0.0375, 0.0)),
             signal=Signal.REQUESTS,
         )
         for name, (a, b) in {"before": (30, 90), "burst": (95, 125)}.items():

@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks.papers._printed import write
 from benchmarks.registry import Row, benchmark
 from dmodels.sim import arrivals
-from dmodels.sim.cluster import Cluster, Control, Flow, Signal, simulate
+from dmodels.sim.cluster import Control, Flow, Signal, Workers, simulate
 from dmodels.sim.estimate import mean_of
 from dmodels.studies import capacity
 
-STATIC, ELASTIC = Cluster(4, 4), Cluster(3, 3, 2)
+STATIC, ELASTIC = Workers(4, 4), Workers(3, 3, 2)
 SYSTEMS = {
     "DistServe-like": (STATIC, Control(Signal.REQUESTS, Flow.NONE, theta_frag=0.0)),
     "Splitwise-like": (ELASTIC, Control(Signal.REQUESTS, Flow.REACTIVE, theta_frag=0.0)),

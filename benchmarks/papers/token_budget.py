@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks.papers._printed import verdicts
 from dmodels.catalog.workloads import totals_cdf
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, fleet, lengths
-from dmodels.sim.fleet import Policy, Pool
+from dmodels.sim.fleet import Pool, RoutingPolicy
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 RATE_RPS = 1000.0
 HEADROOM = {"homo": 1.08, "short": 1.05, "long": 1.02}
 
@@ -71,7 +71,7 @@ def savings_rows():
             yield f"{trace}_saved_at_{threshold}_pct", "Figure 6", value, saved, verdict, f"{fleet_size} of {homo}"
 
 
-def run(trace: str, pools, policy: Policy, count: int, seed: int = 0):
+def run(trace: str, pools, policy: RoutingPolicy, count: int, seed: int = 0):
     key_arrivals, key_lengths = jax.random.split(jax.random.key(seed))
     when = arrivals.poisson(key_arrivals, RATE_RPS, count)
     drawn = lengths.draw_totals(key_lengths, totals_cdf(f"{trace}-paper"), count)
@@ -89,9 +89,9 @@ def latency_rows():
     names = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_ms", "tpot_p99_ms")
     for label, pools in (("homo", homo), ("dual", dual)):
         for situation, policy, count in (
-            ("ten_seconds", Policy.ROUND_ROBIN, 10_000),
-            ("steady_round_robin", Policy.ROUND_ROBIN, 1_000_000),
-            ("steady_jsq", Policy.JSQ, 1_000_000),
+            ("ten_seconds", RoutingPolicy.ROUND_ROBIN, 10_000),
+            ("steady_round_robin", RoutingPolicy.ROUND_ROBIN, 1_000_000),
+            ("steady_jsq", RoutingPolicy.SHORTEST_QUEUE, 1_000_000),
         ):
             found = run("azure", pools, policy, count)
             for name, value, result in zip(names, printed[label], found, strict=True):
@@ -102,7 +102,10 @@ def latency_rows():
         ("homo", Pool(265, 16, LAW), 14),
         ("dual", [Pool(155, 128, LAW, 8192), Pool(8, 16, LAW)], 22),
     ):
-        cases = ("ten_seconds", Policy.ROUND_ROBIN, 10_000), ("steady_jsq", Policy.JSQ, 400_000)
+        cases = (
+            ("ten_seconds", RoutingPolicy.ROUND_ROBIN, 10_000),
+            ("steady_jsq", RoutingPolicy.SHORTEST_QUEUE, 400_000),
+        )
         for situation, policy, count in cases:
             found = run("lmsys", pools, policy, count)[3]
             verdict = "close" if abs(found / value - 1) < 0.2 else "does not follow"

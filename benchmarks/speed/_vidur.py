@@ -75,7 +75,7 @@ def run(requests, law, slots: int, chunk_tokens: int, metrics: bool) -> tuple[fl
                 time_scale_factor=1.0,
                 max_tokens=int((prompt + output).max()),
             ),
-            execution_time_predictor_config=AffineConfig(w_s=law.w_s, h_s=law.h_s),
+            execution_time_predictor_config=AffineConfig(w_s=law.base_s, h_s=law.per_sequence_s),
             metrics_config=vc.MetricsConfig(
                 write_metrics=metrics,
                 store_plots=False,

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 
 from benchmarks.registry import Row, benchmark, interleaved
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, fleet
 from dmodels.sim.batching import TokenLaw, scan
-from dmodels.sim.fleet import Policy, Pool
+from dmodels.sim.fleet import Pool, RoutingPolicy
 from dmodels.sim.requests import KVCache, Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 
 
 def traffic(count: int, rate_rps: float, seed: int = 0):
@@ -30,16 +30,23 @@ def traffic(count: int, rate_rps: float, seed: int = 0):
     return when, rng.integers(1, 3000, count), rng.integers(1, 500, count)
 
 
-def peer_fleet(instances: int, slots: int, requests, policy: Policy):
+def peer_fleet(instances: int, slots: int, requests, policy: RoutingPolicy):
     """vllm-sr-sim's fleet with our iteration law: least loaded instance first, or in turn."""
     from fleet_sim.core.fleet import Fleet, FleetConfig, PoolConfig
     from fleet_sim.core.request import Request
     from fleet_sim.gpu_profiles.manual import ManualProfile
 
     gpu = ManualProfile(
-        "linear", W=LAW.w_s, H=LAW.h_s, chunk=512, blk_size=16, total_kv_blks=10**7, max_slots=slots, cost_per_hr=1.0
+        "linear",
+        W=LAW.base_s,
+        H=LAW.per_sequence_s,
+        chunk=512,
+        blk_size=16,
+        total_kv_blks=10**7,
+        max_slots=slots,
+        cost_per_hr=1.0,
     )
-    strategy = "least_loaded" if policy == Policy.JSQ else "round_robin"
+    strategy = "least_loaded" if policy == RoutingPolicy.SHORTEST_QUEUE else "round_robin"
     pool = PoolConfig("all", gpu, instances, 8192, lb_strategy=strategy)
     config = FleetConfig([pool], "LengthRouter", {"threshold": 10**9})
     rows = enumerate(zip(*requests, strict=True))
@@ -158,7 +165,7 @@ def speeds():
     for instances, slots, each in ((361, 16, 2.6), (72, 128, 6.0), (36, 16, 2.6), (4, 16, 2.6)):
         requests = traffic(300_000, each * instances)
         pool = Pool(instances, slots, LAW)
-        for policy in (Policy.JSQ, Policy.ROUND_ROBIN):
+        for policy in (RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.ROUND_ROBIN):
             seconds = least_cpu(lambda r=requests, p=pool, q=policy: fleet.simulate(*r, p, q), 3)
             row = {"case": f"fleet of {instances} x {slots} slots, {policy.name.lower()}", "rps": 300_000 / seconds}
             if slots == 16:
@@ -170,7 +177,7 @@ def speeds():
             yield row
     requests = tuple(column[:100_000] for column in traffic(300_000, 2.6 * 361))
     pool = Pool(361, 16, TokenLaw.tabulated(lambda n, tokens: 8e-3 + 0.65e-3 * n + 1e-6 * tokens, 16, 16 * 512, 2))
-    seconds = least_cpu(lambda: fleet.simulate(*requests, pool, Policy.JSQ), 2)
+    seconds = least_cpu(lambda: fleet.simulate(*requests, pool, RoutingPolicy.SHORTEST_QUEUE), 2)
     yield {"case": "fleet of 361 x 16 slots, jsq, t(n, tokens)", "rps": 100_000 / seconds}
 
 

@@ -19,7 +19,7 @@ import jax
 
 from benchmarks.registry import Row, benchmark
 from dmodels.catalog import workload
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import study
 
 
@@ -29,7 +29,7 @@ def run(count: int, checkpoint: Path):
 
     return study.run(
         workload("azure-paper", 2.4),
-        LinearLaw(8e-3, 0.65e-3),
+        StepLaw(8e-3, 0.65e-3),
         16,
         jax.random.key(0),
         count,

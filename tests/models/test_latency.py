@@ -16,10 +16,10 @@ from dmodels.models import latency
 from dmodels.models.latency import (
     Efficiency,
     LatencyCurve,
+    StepLaw,
     curves,
     decode_step_s,
     iteration_s,
-    linear_iteration_s,
     linear_law,
     prefill_s,
     singular_latency_s,
@@ -207,11 +207,11 @@ def test_gradients_at_nothing_are_finite():
 
 
 def test_the_papers_linear_law_and_the_chord_of_the_roofline():
-    assert linear_iteration_s(16.0, 8e-3, 0.65e-3) == pytest.approx(18.4e-3)
+    assert StepLaw(8e-3, 0.65e-3).iteration_s(16.0) == pytest.approx(18.4e-3)
     law = linear_law(LLAMA_70B, H200, Parallel(8.0), 4096.0, 128.0)
     for n in (1.0, 128.0):
-        assert law.w_s + law.h_s * n == pytest.approx(float(decode_step_s(LLAMA_70B, H200, Parallel(8.0), n, 4096.0)))
-    assert law.h_s > 0
+        assert law.iteration_s(n) == pytest.approx(float(decode_step_s(LLAMA_70B, H200, Parallel(8.0), n, 4096.0)))
+    assert law.per_sequence_s > 0
 
 
 def test_the_singular_curve_is_infinite_from_its_pole_on():
@@ -240,7 +240,7 @@ def test_a_chord_over_one_and_two_requests_is_exact_at_both():
     law = latency_laws.linear_law(model, gpu, Parallel(1.0), 1000.0, n_max=2.0)
     for n in (1.0, 2.0):
         expected = latency.decode_step_s(model, gpu, Parallel(1.0), n, 1000.0)
-        assert float(law.w_s + law.h_s * n) == pytest.approx(float(expected), rel=1e-12)
+        assert float(law.iteration_s(n)) == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_a_table_ends_at_its_pole_and_rises_before_it():

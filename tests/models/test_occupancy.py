@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.models.queueing import occupancy, ttft_quantile_s
 from dmodels.sim import arrivals, batching, estimate
 
@@ -32,8 +32,8 @@ def test_unlimited_slots_at_a_constant_pace_are_poisson():
 
 @pytest.mark.parametrize(("slots", "load"), [(16, 0.7), (16, 0.9), (64, 0.8)])
 def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load):
-    mean, law = 300.0, LinearLaw(8e-3, 0.65e-3)
-    times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
+    mean, law = 300.0, StepLaw(8e-3, 0.65e-3)
+    times = law.iteration_s(np.arange(1.0, slots + 1))
     rate = load * slots / (mean * times[-1])
     output = np.random.default_rng(slots).geometric(1 / mean, 300_000)
     arrival = arrivals.poisson(jax.random.key(1), rate, output.size)
@@ -48,8 +48,8 @@ def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
 def test_ttft_percentiles_against_the_simulation(load):
-    mean, slots, law = 300.0, 32, LinearLaw(8e-3, 0.65e-3)
-    times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
+    mean, slots, law = 300.0, 32, StepLaw(8e-3, 0.65e-3)
+    times = law.iteration_s(np.arange(1.0, slots + 1))
     rate = load * slots / (mean * times[-1])
     output = np.random.default_rng(3).geometric(1 / mean, 300_000)
     served = batching.simulate(arrivals.poisson(jax.random.key(2), rate, output.size), 1, output, law, slots)

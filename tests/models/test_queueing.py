@@ -129,11 +129,6 @@ def test_closed_loop_equals_mean_value_analysis(clients, think, service):
         rate = n / (think + response)
         queue = rate * response
     assert float(queueing.closed_loop_rps(float(clients), think, service)) == pytest.approx(rate, rel=1e-9)
-    assert float(queueing.closed_loop_response_s(float(clients), think, service)) == pytest.approx(response, rel=1e-6)
-
-
-def test_the_knee_is_where_the_asymptotes_meet():
-    assert float(queueing.closed_loop_knee(35.0, 1 / 3)) == pytest.approx(106.0)
 
 
 @given(x=st.floats(0.0, 1600.0))

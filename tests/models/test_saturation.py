@@ -10,7 +10,7 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.models import saturation
-from dmodels.models.queueing import closed_loop_knee, closed_loop_rps
+from dmodels.models.queueing import closed_loop_rps
 from dmodels.models.saturation import binding_pool, decode_ceiling_rps, knee, prefill_ceiling_rps
 
 
@@ -22,7 +22,7 @@ def test_knee_of_the_papers_sweep_lies_between_96_and_128():
 
 @pytest.mark.parametrize(("think", "service"), [(5.5, 1 / 19), (2.5, 1 / 47), (10.0, 0.5)])
 def test_knee_of_an_exact_closed_loop_is_one_plus_z_over_s(think, service):
-    exact = float(closed_loop_knee(think, service))
+    exact = 1 + think / service
     clients = np.unique(np.geomspace(1, 6 * exact, 24).round())
     rates = np.asarray(closed_loop_rps(jnp.array(clients), think, service))
     assert knee(clients, rates).load == pytest.approx(exact, rel=0.03)

@@ -65,7 +65,7 @@ class CachingGame(Record):
 
 
 class CachingRange(NamedTuple):
-    """Cheapest and dearest pure equilibrium, and the optimum: costs, and who keeps a copy (n,)."""
+    """Cheapest and costliest pure equilibrium, and the optimum: costs, and who keeps a copy (n,)."""
 
     best_s: float
     worst_s: float
@@ -219,7 +219,7 @@ def line_price_bound(nodes: int, replication_s: float) -> float:
     r copies leave r parts of n_k nodes with sum n, whose reads cost at least $(n_k^2 - 1)/4$ each, so
     $OPT \ge r\alpha + (n^2/r - r)/4 \ge n\sqrt{\alpha - 1/4}$, and an equilibrium costs at most $n\alpha$: the ratio is
     at most $\alpha/\sqrt{\alpha - 1/4}$ for alpha >= 1. At alpha >= n - 1 an equilibrium has one copy and costs at
-    most $\alpha + n(n-1)/2$. Below 1 everybody keeps a copy, which is optimal.
+    most $\alpha + n(n-1)/2$. Below 1 every worker keeps a copy, which is optimal.
     """
     n, alpha = float(nodes), float(replication_s)
     if alpha < 1:

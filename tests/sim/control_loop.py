@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.sim import fleet
+from dmodels.sim.fleet import Simulation as Run
+from dmodels.sim.fleet import state as fs
 from dmodels.sim.requests import Served
-
-from . import simulation as fleet
-from . import state as fs
-from .simulation import Run
 
 
 class Window(NamedTuple):
@@ -64,7 +63,7 @@ def take(run: Run, action: Any) -> Run:
     """The default act: an action's fields `policy`, `cache_weight` (or `omega`) and `spill_queue` where it has them,
     and `open_instances`, of which the first so many take requests and the others drain."""
     names = {"policy": "policy", "cache_weight": "cache_weight", "omega": "cache_weight", "spill_queue": "spill_queue"}
-    changes = {run_name: getattr(action, name) for name, run_name in names.items() if hasattr(action, name)}
+    changes = {of_router: getattr(action, name) for name, of_router in names.items() if hasattr(action, name)}
     if hasattr(action, "open_instances"):
         instances = run.fleet.instances
         wanted = int(action.open_instances)
@@ -72,8 +71,9 @@ def take(run: Run, action: Any) -> Run:
             raise InputError(f"open_instances = {wanted}; accepted: 1 to {len(instances)}")
         for j in range(len(instances)):
             fs.set_open(run.fleet, j, j < wanted)
-    kinds = {"policy": int, "cache_weight": float, "spill_queue": float}
-    return run._replace(alone=False, **{name: kinds[name](value) for name, value in changes.items()})
+    if "policy" in changes:
+        changes["policy"] = changes["policy"].number
+    return run._replace(alone=False, router=run.router._replace(**changes))
 
 
 def simulate(

@@ -13,13 +13,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from dmodels.control.netkv import Policy
+from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import read_trace
 from dmodels.sim.network import CHATBOT, LONG_CONTEXT, RAG, Profile, netkv_cluster, window
 from dmodels.studies.transfer import compare_policies
 
 PROFILES = {"chatbot": CHATBOT, "rag": RAG, "long": LONG_CONTEXT}
-LADDER = (Policy.CACHE_LOAD, Policy.NETKV_TOPO, Policy.NETKV_STATIC, Policy.NETKV_FULL)
+LADDER = (RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_STATIC, RoutingPolicy.NETKV_FULL)
 PRINTED = Path(__file__).parents[2] / "proofs" / "papers" / "netkv"
 
 

@@ -18,21 +18,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.papers._netkv_setting import LADDER, PROFILES, Policy, compare, trace, windows
+from benchmarks.papers._netkv_setting import LADDER, PROFILES, compare, trace, windows
 from benchmarks.papers._netkv_verdicts import LENGTHS, LOADS, RATIOS, REFRESH_S, SHARES, SIZES, write
 from benchmarks.registry import Row, benchmark, interleaved
 from dmodels.control import congestion as forecasts
-from dmodels.control.netkv import Oracle, Pool, burst_cost_s, choose, dispatch, joint_assignment
+from dmodels.control.netkv import DecodePool, Oracle, burst_cost_s, choose, dispatch, joint_assignment
+from dmodels.core.routing import RoutingPolicy
 from dmodels.core.units import gbit_per_s
 from dmodels.sim.network import RAG, advertised_bytes_per_s, netkv_cluster, simulate
 
 RR, CACHE, CLA, TOPO, STATIC, FULL = (
-    Policy.ROUND_ROBIN,
-    Policy.CACHE,
-    Policy.CACHE_LOAD,
-    Policy.NETKV_TOPO,
-    Policy.NETKV_STATIC,
-    Policy.NETKV_FULL,
+    RoutingPolicy.ROUND_ROBIN,
+    RoutingPolicy.CACHE,
+    RoutingPolicy.CACHE_LOAD,
+    RoutingPolicy.NETKV_TOPO,
+    RoutingPolicy.NETKV_STATIC,
+    RoutingPolicy.NETKV_FULL,
 )
 
 
@@ -162,18 +163,18 @@ def speed(cluster, pods: int) -> dict[str, float]:
     best = np.inf
     for _ in range(3):
         start = time.perf_counter()
-        out = simulate(cluster, arrivals, Policy.NETKV_FULL)
+        out = simulate(cluster, arrivals, RoutingPolicy.NETKV_FULL)
         best = min(best, time.perf_counter() - start)
     rng, count, pool = np.random.default_rng(0), 20_000, len(cluster.decode)
     tier = cluster.fabric.tier(cluster.prefill[:, None], cluster.decode[None, :])
     oracle = Oracle(tier, advertised_bytes_per_s(cluster), cluster.fabric.tier_latency_s, np.full(4, 0.2))
-    state = Pool(np.full(pool, 1e14), np.zeros(pool), rng.integers(0, 20, pool).astype(float))
+    state = DecodePool(np.full(pool, 1e14), np.zeros(pool), rng.integers(0, 20, pool).astype(float))
     source, kv = rng.integers(0, len(cluster.prefill), count), rng.uniform(1e8, 1e10, count)
     hits = rng.uniform(0, 1, (count, pool))
     took = interleaved(
         {
-            "batch": lambda: choose(Policy.NETKV_FULL, oracle, source, kv, hits, state),
-            "sequence": lambda: dispatch(Policy.NETKV_FULL, oracle, source, kv, hits, state),
+            "batch": lambda: choose(RoutingPolicy.NETKV_FULL, oracle, source, kv, hits, state),
+            "sequence": lambda: dispatch(RoutingPolicy.NETKV_FULL, oracle, source, kv, hits, state),
         }
     )
     return {
@@ -200,7 +201,7 @@ def netkv_burst(quick: bool) -> Iterator[Row]:
         for _ in range(5 if quick else 60):
             level = np.array([0.0, 0.0, *rng.uniform(0, 0.6, 2)])
             oracle = Oracle(tier, rates, cluster.fabric.tier_latency_s, level)
-            pool = Pool(np.full(12, 1e15), np.zeros(12), rng.integers(0, 30, 12).astype(float))
+            pool = DecodePool(np.full(12, 1e15), np.zeros(12), rng.integers(0, 30, 12).astype(float))
             kv = rng.choice(tokens, n) * cluster.kv_bytes_per_token
             hits = np.where(rng.random((n, 12)) < 0.24 / 12, rng.uniform(0.2, 0.8, (n, 12)), 0.0)
             best = joint_assignment(oracle, 0, kv, hits, pool).value.cost_s

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.registry import Row, benchmark, interleaved
-from dmodels.control.netkv import Oracle, Policy, Pool, choose, costs, router
+from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, choose, costs
 from dmodels.control.phasor import PhasorRouter
 from dmodels.control.token_budget import TokenBudgetRouter, pools, settings
+from dmodels.core.routing import RoutingPolicy
 from dmodels.sim.network import max_min_rates
 
 CALLS = 20_000
@@ -98,22 +99,17 @@ def deciding(pool: int, count: int) -> dict[str, float]:
     """Decisions per second of the three scorers over a pool of `pool` candidates."""
     rng = np.random.default_rng(0)
     oracle = Oracle(rng.integers(1, 4, (8, pool)), RATES, np.full(4, 1e-5), np.full(4, 0.2))
-    state = Pool(np.full(pool, 1e15), np.zeros(pool), rng.integers(0, 30, pool).astype(float))
+    state = DecodePool(np.full(pool, 1e15), np.zeros(pool), rng.integers(0, 30, pool).astype(float))
     source, kv, hits = rng.integers(0, 8, count), rng.uniform(1e8, 1e10, count), rng.uniform(0, 1, (count, pool))
     best = jax.jit(jax.vmap(lambda s, k, h: costs(oracle, s, k * (1 - h), state).total_s.argmin()))
-    tiers = [router.Tier(float(r), 1e-5, 0.2) for r in RATES]
+    live = NetKVRouter(oracle.tier_map, RATES, 1e-5)
+    live.observe_network(oracle.congestion)
+    live.observe(np.arange(pool), *state[:3])
     few = min(count, 200)
-    seen = [
-        [
-            router.Candidate(j, int(oracle.tier_map[source[r], j]), hits[r, j] * 8192, 1e15, 0.0, float(state.batch[j]))
-            for j in range(pool)
-        ]
-        for r in range(few)
-    ]
-    one_by_one = lambda: [router.select(kv[r], 8192, 0, seen[r], tiers, router.InFlight()) for r in range(few)]
-    compiled = lambda: choose(Policy.NETKV_FULL, oracle, source, kv, hits, state)
+    one_by_one = lambda: [live.route(source[r], kv[r], hits[r]) for r in range(few)]
+    compiled = lambda: choose(RoutingPolicy.NETKV_FULL, oracle, source, kv, hits, state)
     assert (compiled().index == np.asarray(best(source, kv, hits))).all()
-    assert [d.name for d in one_by_one()] == compiled().index[:few].tolist()
+    assert live.route(source[0], kv[0], hits[0]) == compiled().index[0]
     took = interleaved(
         {
             "numba": compiled,

@@ -48,8 +48,11 @@ def kernel(
     return compiled
 
 
-def _index(load: Callable[[], dict]) -> dict:
-    """What is kept on disk; nothing where it names a record that has since been renamed or moved."""
+def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+    """What is kept on disk; nothing where it names a record that has since been renamed or moved.
+
+    numba reads the types of kept signatures before it looks at the stamp.
+    """
     try:
         return load()
     except (AttributeError, ImportError):

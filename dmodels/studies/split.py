@@ -10,8 +10,8 @@ import numpy as np
 
 from dmodels.control.planner import (
     Course,
-    Pools,
     Score,
+    TandemPools,
     anarchy_driven,
     best_response,
     planner,
@@ -134,7 +134,7 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
     total = float(whole.value.prefill_instances + whole.value.decode_instances)
     p, d = _queues(game)
     most = float(min((d.tpot_slo_s - d.step_base_s) / d.step_slope_s, d.slots_count))
-    pools = Pools(
+    pools = TandemPools(
         prefill_rps=float(d.prefill_rps_per_gpu) * worker,
         decode_rps=most / ((float(d.step_base_s) + float(d.step_slope_s) * most) * float(d.output_tokens)),
         ttft_wait_slo_s=float(p.ttft_slo_s),

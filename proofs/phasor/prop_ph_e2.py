@@ -47,7 +47,7 @@ def test_remaining_work_is_a_central_queue(jobs):  # 2
 
 
 def test_full_costs_of_work_in_service_are_not():  # 3
-    loads = phasor.State(phasor.init(2).queued_flop + 10.0, phasor.init(2).queued_count + 1.0)
+    loads = phasor.WorkerLoads(phasor.init(2).queued_flop + 10.0, phasor.init(2).queued_count + 1.0)
     loads = loads._replace(queued_flop=loads.queued_flop.at[1].set(9.0))
     _, worker = phasor.route(loads, 1.0, phasor.workers(2, 1.0, 1.0))
     assert int(worker) == 1  # sizes 10 at t = 0 and 9 at t = 7; at t = 9 they end at 10 and at 16
@@ -58,7 +58,7 @@ def test_unequal_peaks():  # 4
     import jax.numpy as jnp
 
     pool = phasor.workers(2, jnp.array([1.0, 10.0]), 1.0)
-    state = phasor.State(jnp.array([0.0, 1.0]), jnp.ones(2))
+    state = phasor.WorkerLoads(jnp.array([0.0, 1.0]), jnp.ones(2))
     ends = (5.0 / 1.0, (1.0 + 5.0) / 10.0)
     picks = [int(phasor.route(state, 5.0, pool, before=before)[1]) for before in (True, False)]
     assert [ends[w] for w in picks] == [5.0, 0.6]

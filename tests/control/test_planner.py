@@ -11,23 +11,19 @@ import pytest
 
 from dmodels.control.planner import (
     Observation,
-    Pools,
+    TandemPools,
     anarchy_driven,
     best_response,
-    limit,
-    measured_cycle,
     planner,
-    radius,
     reactive,
-    relay_cycle,
     run,
     score,
     sla_target,
 )
-from dmodels.control.planner.stability import simulate
+from tests.control.planner_stability import limit, measured_cycle, radius, relay_cycle, simulate
 
 LEAKS, DELAYS = (0.0, 0.3, 0.5, 0.8, 0.95), (0, 1, 2, 3)
-POOLS = Pools(prefill_rps=2.0, decode_rps=1.0)  # of 24 workers at 14 req/s: 7 to 8 prefill, 14 to 16 decode
+POOLS = TandemPools(prefill_rps=2.0, decode_rps=1.0)  # of 24 workers at 14 req/s: 7 to 8 prefill, 14 to 16 decode
 
 
 @pytest.mark.parametrize("delay", DELAYS)
@@ -47,11 +43,24 @@ def test_at_saturation_every_gain_oscillates():
     assert np.abs(x[-40:]).max() > 2 * np.abs(x[:40]).max()
 
 
+def linear_loop(leak, delay, steps=4000):
+    """(workers too many, signal) of the planner that moves one worker at a time, around a split of 5,000 and 5,000."""
+    control = planner(reactive(dead_band_s=0.0), grace=0.0, delay=delay)
+
+    def step(carry, _):
+        state, signal = carry
+        over = state.prefill - 5000.0
+        seen = Observation(0.0, jnp.maximum(signal, 0.0), jnp.maximum(-signal, 0.0))
+        return (control.update(state, seen), leak * signal - over), (over, signal)
+
+    return tuple(map(np.asarray, jax.lax.scan(step, (control.init(5001.0, 10_000.0), 0.0), None, steps)[1]))
+
+
 @pytest.mark.parametrize("leak", LEAKS)
 def test_the_limit_cycle_of_one_worker_at_a_time(leak):
     for delay in DELAYS:
         predicted = relay_cycle(1.0, leak, delay)
-        seen = measured_cycle(*simulate(None, 1.0, leak, delay))
+        seen = measured_cycle(*linear_loop(leak, delay))
         assert seen.period_s == pytest.approx(predicted.period_s, rel=0.2)
         assert seen.split_instances == pytest.approx(predicted.split_instances, rel=0.2, abs=1.0)
         assert seen.signal_s == pytest.approx(predicted.signal_s, rel=0.3, abs=1.0)

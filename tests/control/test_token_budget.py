@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import token_budget
-from dmodels.control.token_budget import TokenBudgetRouter, bounds, threshold
+from dmodels.control.token_budget import TokenBudgetRouter, bounds
 from dmodels.control.token_budget import policy as tb
 from dmodels.core.errors import InputError
 
@@ -175,7 +175,7 @@ def test_gains_map_over_one_stream():
     seen = jnp.asarray(rng.lognormal(1.2, 0.3, 200)) * tokens
     gammas = jnp.array([0.0, 1.0, 2.0, 4.0])
     mapped = PAPER._replace(gamma=gammas)
-    axes = tb.Settings(None, 0, None, None, None, None, None)
+    axes = tb.RatioSettings(None, 0, None, None, None, None, None)
     state, _ = jax.vmap(scan_updates, in_axes=(axes, None, None, None))(mapped, jnp.zeros(200, jnp.int32), seen, tokens)
     ratio = jax.vmap(tb.conservative_ratio, in_axes=(0, axes))(state, mapped)[:, 0]
     assert (np.diff(ratio) < 0).all()
@@ -194,20 +194,6 @@ def test_gains_map_over_one_stream():
 def test_mistakes_name_the_field(call, word):
     with pytest.raises(InputError, match=word):
         call()
-
-
-def test_a_threshold_moves_with_the_share_of_failures_of_a_window():
-    rule = threshold.settings(0.5, 1e5, target_frac=0.01, step=0.5)
-    after = lambda failed, served: threshold.update(threshold.init(100.0), failed, served, rule)
-    for failed, served, share in ((0.0, 1.0, 0.0), (1.0, 4.0, 0.25), (3.0, 2.0, 1.0)):
-        assert float(after(failed, served).threshold_tokens) == pytest.approx(100 * math.exp(0.5 * (0.01 - share)))
-        assert float(after(failed, served).windows) == 1.0
-    silent = after(1.0, 0.0)
-    assert (float(silent.threshold_tokens), float(silent.windows)) == (100.0, 0.0)
-    assert float(threshold.rate_slack(10.0, threshold.settings(1.0, 2.0))) == pytest.approx(math.log(2) / 5)
-    for wrong in ((0.0, 1.0, 0.5, 0.5), (1.0, 2.0, 1.5, 0.5), (1.0, 2.0, 0.5, 0.0)):
-        with pytest.raises(InputError):
-            threshold.settings(*wrong)
 
 
 def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():

@@ -10,8 +10,8 @@ from scipy.optimize import linprog
 
 from dmodels.models.cache import (
     THRESHOLDS,
+    Eviction,
     Leader,
-    Policy,
     best_threshold,
     leader,
     replay,
@@ -93,7 +93,7 @@ def test_promotion_keeps_a_scan_out_of_hbm():
     stream = np.array([b for k in range(20) for b in [0, 1, *range(100 + 6 * k, 106 + 6 * k)]])
     found = leader(stream, None, 2, [np.inf], [1.0, 2.0])
     assert np.round(found.tier_frac[:, 0] * len(stream)).tolist() == [18, 38]
-    everything = replay(stream, None, 2, Policy.LRU).hit.mean()
+    everything = replay(stream, None, 2, Eviction.LRU).hit.mean()
     assert everything == 0
 
 

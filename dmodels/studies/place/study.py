@@ -14,7 +14,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import float64
 from dmodels.models.cache import (
     THRESHOLDS,
-    Policy,
+    Eviction,
     belady_distances,
     best_threshold,
     block_bytes,
@@ -239,7 +239,7 @@ def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: fl
     shuffled = np.asarray(shuffled_hit_frac(sizes, uses, count))
     some = np.unique(np.r_[sizes[:: max(len(sizes) // REPLAYED, 1)], sizes[-1]])
     steps = decay_steps(trace.time_s, decay_s)
-    runs = [[replay(ids, starts, c, p, steps).hit for c in some] for p in (Policy.LFU, Policy.KVBM)]
+    runs = [[replay(ids, starts, c, p, steps).hit for c in some] for p in (Eviction.LFU, Eviction.KVBM)]
     (lfu, lfu_used), (kvbm, kvbm_used) = (
         (np.array([h.mean() for h in run]), np.array([usable_hits(h, starts).mean() for h in run])) for run in runs
     )

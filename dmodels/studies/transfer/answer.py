@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 
 from dmodels import catalog
-from dmodels.control.netkv import Policy
+from dmodels.control.netkv import POLICIES
 from dmodels.core.records import Real, float64
 from dmodels.models.memory import kv_bytes_per_token, with_kv_dtype
 from dmodels.models.traffic import read_trace
 from dmodels.models.transfer import oblivious_loss
-from dmodels.sim.network import Arrivals, Cluster, Profile, advertised_bytes_per_s, fabric_problems, poisson, window
+from dmodels.sim.network import (
+    Arrivals,
+    NetworkCluster,
+    Profile,
+    advertised_bytes_per_s,
+    fabric_problems,
+    poisson,
+    window,
+)
 
 from .policies import Site, compare_policies, stale_telemetry, transfer_share, upgrades
 from .scenario import TransferScenario
@@ -55,7 +63,7 @@ def study(asked: TransferScenario) -> dict[str, Any]:
     seconds = run.warmup + run.measure
     if t.trace:
         source = read_trace(t.trace)
-        make: Callable[[int, Cluster], Arrivals] = lambda k, c: window(
+        make: Callable[[int, NetworkCluster], Arrivals] = lambda k, c: window(
             source, profile, t.rate, seconds, len(c.decode), position_frac=k / run.runs, seed=k
         )
     else:
@@ -72,7 +80,7 @@ def study(asked: TransferScenario) -> dict[str, Any]:
         "until_s": seconds + 600.0,
     }
     problems = fabric_problems(cluster.fabric)
-    policies = list(Policy)
+    policies = list(POLICIES)
     compared = compare_policies(cluster, lambda k: make(k, cluster), policies, **options)
     rates = advertised_bytes_per_s(cluster)
     longest = max(run.contexts) * per_token

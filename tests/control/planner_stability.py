@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .planners import INTERVAL_S
+from dmodels.control.planner.planners import INTERVAL_S
 
 
 class Limit(NamedTuple):
@@ -83,14 +83,14 @@ def relay_cycle(kappa: float, leak: float, delay: int = 0, interval_s: float = I
     return Cycle(edge.period_s, edge.period_s / interval_s / 4.0, float(signal))
 
 
-def simulate(gain: float | None, kappa: float, leak: float, delay: int = 0, steps: int = 4000, start: float = 1.0):
-    """(x, s) of the loop above, (steps,) each, from a split that is `start` workers off. gain None: the +-1 planner."""
+def simulate(gain: float, kappa: float, leak: float, delay: int = 0, steps: int = 4000, start: float = 1.0):
+    """(x, s) of the loop above, (steps,) each, from a split that is `start` workers off."""
     x, s = np.zeros(steps), np.zeros(steps)
     x[0] = start
     for t in range(steps - 1):
         seen = s[t - delay] if t >= delay else 0.0
         s[t + 1] = leak * s[t] - kappa * x[t]
-        x[t + 1] = x[t] + (np.sign(seen) if gain is None else gain * seen)
+        x[t + 1] = x[t] + gain * seen
     return x, s
 
 

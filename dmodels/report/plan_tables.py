@@ -13,9 +13,7 @@ from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
 
 from .plan_notes import notes
-from .text import cell, share
-
-Table = tuple[str, list[str], list[list[Any]]]
+from .text import Table, cell, share
 
 
 def sentences(answer: Plan) -> list[str]:

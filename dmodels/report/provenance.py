@@ -7,7 +7,7 @@ from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.studies.plan import Plan
 
-from .plan_tables import Table
+from .text import Table
 
 #: Claims behind what every plan uses, and behind each kind of deployment and each risk.
 _ALWAYS = ("NK-E1", "TB-5", "TB-4")

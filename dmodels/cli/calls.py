@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -47,6 +47,13 @@ class Code:
                 value = value(*map(_run, self.arguments), **options)
             self._made.append(value)
         return self._made[0]
+
+    def values(self) -> Iterator[Any]:
+        """Every value that was made on the way, the last first."""
+        yield from self._made
+        for given in (self.owner, *(self.arguments or ()), *self.options.values()):
+            if isinstance(given, Code):
+                yield from given.values()
 
     def python(self, label: str) -> str:
         """Imports, the values that have names, and the call, its own value called `label`."""

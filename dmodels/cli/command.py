@@ -7,9 +7,11 @@ what typer takes. The form prints the library call (`--show-python`), JSON (`--j
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
@@ -47,6 +49,7 @@ class Form:
             print(call.python(label))
             return 0
         answer = call.run()
+        announce(call)
         if write is not None:
             write(answer)
         if self.json:
@@ -54,6 +57,13 @@ class Form:
         else:
             show(answer)
         return 0 if feasible(answer) else 1
+
+
+def announce(made: Code) -> None:
+    """What readers of traces want to be known, on stderr."""
+    for value in made.values():
+        for notice in getattr(value, "notices", ()):
+            print(f"dmodels: {value.name}: {notice}", file=sys.stderr)
 
 
 def asks(model: type[Table], scenario: str = "", only: tuple[str, ...] | None = None) -> Callable[[Callable], Callable]:
@@ -72,20 +82,19 @@ def asks(model: type[Table], scenario: str = "", only: tuple[str, ...] | None = 
         def command(ctx: typer.Context, **given: Any) -> int:
             form = Form(str(ctx.info_name).split()[-1], given.pop("json", False), given.pop("show_python", False))
             typed = {
-                leaf.path: given[name]
+                leaf.path: Path(given[name]) if _names_file(leaf) else given[name]
                 for name, leaf in leaves.items()
                 if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT"
             }
-            typed = {path: list(value) if isinstance(value, tuple) else value for path, value in typed.items()}
             asked = read_scenario(given["scenario"], model, typed) if scenario else from_flags(model, typed)
-            rest = {p.name: given[p.name] for p in own}
+            rest = {p.name: given[p.name] for p in own }
             return function(asked, form, **rest) if formed else function(asked, **rest)
 
         parameters = [_parameter("ctx", typer.Context)]
         if scenario:
             parameters.append(_parameter("scenario", Annotated[Path, typer.Argument(help=scenario, show_default=False)]))
         parameters += [_option(name, leaf) for name, leaf in leaves.items()]
-        parameters += [p.replace(kind=p.KEYWORD_ONLY) for p in own]
+        parameters += [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "scenario"]
         if formed:
             parameters += [_switch("json", "print JSON"), _switch("show_python", "print the library call instead")]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -124,16 +133,24 @@ def _option(name: str, leaf: Leaf) -> inspect.Parameter:
 
 def _typed(leaf: Leaf) -> Any:
     """What typer reads: numbers and switches; everything with a reader of its own is text."""
-    kind, readers = leaf.field.annotation, list(leaf.field.metadata)
-    if get_origin(kind) is Union or get_origin(kind) is type(int | None):
+    kind, readers = _kind(leaf)
+    if leaf.how["repeated"]:
+        return list[str]
+    plain = kind in (bool, Path) or (kind in (int, float) and not any(hasattr(reader, "func") for reader in readers))
+    return kind if plain else str
+
+
+def _names_file(leaf: Leaf) -> bool:
+    """Whether it is a file, which as a flag is looked for where the command runs, not beside a scenario."""
+    return get_args(FileName)[1] in _kind(leaf)[1]
+
+
+def _kind(leaf: Leaf) -> tuple[Any, list[Any]]:
+    """(the type of a field, None aside; what checks it)."""
+    kind, checks = leaf.field.annotation, list(leaf.field.metadata)
+    if get_origin(kind) in (Union, UnionType):
         kind = get_args(kind)[0]
     if get_origin(kind) is Annotated:
         kind, *inner = get_args(kind)
-        readers += inner
-    if leaf.how["repeated"]:
-        return list[str]
-    if readers and any(reader in get_args(FileName) for reader in readers):
-        return Path  # which a scenario's folder is not tried for
-    if kind in (bool, Path):
-        return kind
-    return kind if kind in (int, float) and not any(hasattr(reader, "func") for reader in readers) else str
+        checks += inner
+    return kind, checks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,16 +60,24 @@ def question(
     *,
     rate_rps: float | None = None,
     gpu_file: str | None = None,
+    prices_usd_per_hour: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Question:
-    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
+    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
+    at `prices_usd_per_hour` of one GPU where these differ."""
     if rate_rps is not None:
         workload = workload.at_rate(rate_rps)
     check(workload, slo)
     name, record = catalog.model_name(model), catalog.model(model)
     local = Path(model)  # engines are given the folder of a config.json
     served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
-    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
+    chosen = chosen_gpus(gpus, gpu_file)
+    for gpu, price in (prices_usd_per_hour or {}).items():
+        known = catalog.gpu_facts(gpu, gpu_file)["name"]
+        if known not in chosen:
+            raise InputError(f"gpu.price.{known}: accepted are prices of {', '.join(chosen)}")
+        chosen[known] = chosen[known].replace(price_usd_per_hour=price)
+    return Question(name, record, chosen, workload, slo, served_name=served, **options)
 
 
 def check(workload: Workload, slo: SLO) -> None:

@@ -74,7 +74,9 @@ class Code:
                 imports.setdefault(module, set()).add(path.partition(".")[0])
         if self.arguments is None:
             return head
-        given = [("", value) for value in self.arguments] + [(f"{name}=", value) for name, value in self.options.items()]
+        given = [("", value) for value in self.arguments] + [
+            (f"{name}=", value) for name, value in self.options.items()
+        ]
         return _listed(head + "(", given, ")", indent, imports, lines)
 
 

@@ -66,13 +66,14 @@ def announce(made: Code) -> None:
             print(f"dmodels: {value.name}: {notice}", file=sys.stderr)
 
 
-def asks(model: type[Table], scenario: str = "", only: tuple[str, ...] | None = None) -> Callable[[Callable], Callable]:
-    """The command of a function that takes a `model`: from flags or, with the help of its argument, a scenario file.
+def asks(model: type[Table] | str, scenario: str = "", only: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
+    """The command of a function that takes a `model` (or its "module:name", if that is slow to import).
 
-    `only` names the fields that are flags beside a scenario; they are stronger than the file.
+    The model is read from flags or, with the help of its argument, from a scenario file; then `only` names the fields
+    that are also flags, which are stronger than the file.
     """
-    leaves = {"__".join(leaf.path): leaf for leaf in flags(model) if only is None or ".".join(leaf.path) in only}
-    leaves = leaves if only is not None or not scenario else {}
+    known = [] if isinstance(model, str) else flags(model)
+    leaves = {"__".join(leaf.path): leaf for leaf in known if not scenario or ".".join(leaf.path) in only}
 
     def made(function: Callable) -> Callable:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -86,13 +87,16 @@ def asks(model: type[Table], scenario: str = "", only: tuple[str, ...] | None = 
                 for name, leaf in leaves.items()
                 if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT"
             }
-            asked = read_scenario(given["scenario"], model, typed) if scenario else from_flags(model, typed)
-            rest = {p.name: given[p.name] for p in own }
+            found = Code(model).run() if isinstance(model, str) else model
+            asked = read_scenario(given["scenario"], found, typed) if scenario else from_flags(found, typed)
+            rest = {p.name: given[p.name] for p in own}
             return function(asked, form, **rest) if formed else function(asked, **rest)
 
         parameters = [_parameter("ctx", typer.Context)]
         if scenario:
-            parameters.append(_parameter("scenario", Annotated[Path, typer.Argument(help=scenario, show_default=False)]))
+            parameters.append(
+                _parameter("scenario", Annotated[Path, typer.Argument(help=scenario, show_default=False)])
+            )
         parameters += [_option(name, leaf) for name, leaf in leaves.items()]
         parameters += [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "scenario"]
         if formed:

@@ -34,9 +34,7 @@ def command(
     return answer(asked, form, again, sensitivity=sensitivity, verify=verify, out=out)
 
 
-def answer(
-    asked: PlanInputs, form: Form, again: str, *, sensitivity: bool, verify: bool, out: Path | None
-) -> int:
+def answer(asked: PlanInputs, form: Form, again: str, *, sensitivity: bool, verify: bool, out: Path | None) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
     more: dict[str, list[Any]] = {"changes": [], "checks": []}
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from dmodels.report.text import Table, cell
 
-#: Command -> version of its answer: a key that changes or goes raises it, a new key does not.
-VERSIONS: dict[str, int] = {}
+#: Version of the answers: a key that changes or goes raises it, a new key does not.
+VERSION = 1
 
 
 def plain(value: Any) -> Any:
@@ -48,7 +48,7 @@ def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
     """One JSON document: its schema, what was asked, what came out, and the version that answered."""
     from dmodels import __version__
 
-    head = {"schema": f"dmodels.{command}/{VERSIONS.get(command, 1)}", "dmodels": __version__, "command": command}
+    head = {"schema": f"dmodels.{command}/{VERSION}", "dmodels": __version__, "command": command}
     return json.dumps(head | {"inputs": plain(inputs), "result": plain(result)}, indent=2)
 
 
@@ -70,8 +70,3 @@ def show(tables: Iterable[Table]) -> None:
         with console.capture() as text:  # rich itself ends the program where the reader of a pipe has gone
             console.print(grid)
         print(text.get(), end="")
-
-
-def print_table(title, head, rows) -> None:
-    """One table."""
-    show([(title, head, rows)])

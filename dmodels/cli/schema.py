@@ -13,17 +13,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from dmodels.core.errors import InputError
-from dmodels.core.units import parse
-
-
-class Table(BaseModel):
-    """A question, or a table of it: unknown keys are mistakes, defaults are checked as what is given is."""
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), validate_default=True)
+from dmodels.core.scenario import FileName, Table, quantity
 
 
 Asked = TypeVar("Asked", bound=Table)
@@ -35,30 +29,11 @@ def flag(default: Any, help: str, *names: str, argument: bool = False, repeated:
     return Field(default, description=help, json_schema_extra={"flag": how})
 
 
-def quantity(unit: str) -> BeforeValidator:
-    """Text with a unit that becomes a number in base units."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, str):
-            return parse(value, unit)
-        raise ValueError(f'{value!r} has no unit; text like "1 {unit}" is accepted')
-
-    return BeforeValidator(read)
-
-
 def several(value: Any) -> Any:
     """A list from text with commas, or from one value."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return [value] if isinstance(value, int | float) else value
-
-
-def _beside(value: Any, info: ValidationInfo) -> Any:
-    """A file that a scenario names is looked for beside the scenario, then where the command runs."""
-    folder = (info.context or {}).get("folder")
-    if isinstance(value, str) and folder is not None and (folder / value).is_file():
-        return str(folder / value)
-    return str(value) if isinstance(value, Path) else value
 
 
 Seconds = Annotated[float, quantity("s"), Field(gt=0)]
@@ -69,7 +44,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Degree = Annotated[int, Field(ge=1)]
 Degrees = Annotated[list[Degree], BeforeValidator(several), Field(min_length=1)]
 Names = Annotated[list[str], BeforeValidator(several), Field(min_length=1)]
-FileName = Annotated[str, BeforeValidator(_beside)]
 
 
 def _precision(value: Any) -> Any:

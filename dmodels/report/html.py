@@ -16,7 +16,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from . import style
-from .text import cell
+from .text import Table, cell
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --soft: #57606a; --line: #d0d7de; --mark: #0b5cad;
@@ -130,3 +130,8 @@ def picture(made: Figure, caption: str, number: int, told: str = "") -> str:
 def pictures(made: Sequence[str]) -> str:
     """Several figures side by side where there is room."""
     return '<div class="pictures">\n' + "\n".join(made) + "\n</div>"
+
+
+def report(title: str, notes: Sequence[str], drawn: Sequence[str], tables: Sequence[Table]) -> str:
+    """A whole page of notes, figures and tables."""
+    return page(title, [*map(paragraph, notes), pictures(drawn), *(table(*one) for one in tables)])

@@ -15,6 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dmodels.core.files import replacing
+
 #: blue, vermilion, green, pink, orange, sky, brown, grey
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#666666")
 #: The same for words.
@@ -144,8 +146,9 @@ def number(value: float) -> str:
 
 
 def save(made: Figure, path: str | Path, dpi: float = 150) -> Path:
-    """Write a figure; the suffix picks the format."""
-    made.savefig(path, dpi=dpi)
+    """Write a figure, whole or not at all; the suffix picks the format."""
+    with replacing(path) as draft:
+        made.savefig(draft, dpi=dpi)
     return Path(path)
 
 

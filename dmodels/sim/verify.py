@@ -158,9 +158,15 @@ def _enough(workload: Workload, pools: Sequence[Pool]) -> int:
     return int(np.clip(40 * longest * float(workload.rate_rps), 20_000, 400_000))
 
 
-def trace_metrics(served: Served, percentile: float = 0.99, batches: int = 20) -> dict[str, Estimate]:
-    """Metrics of one long run, such as a trace that cannot be replicated, with intervals from batches."""
+def trace_metrics(
+    served: Served, percentile: float = 0.99, batches: int = 20, stationary: bool = False
+) -> dict[str, Estimate]:
+    """Metrics of one long run, such as a trace that cannot be replicated, with intervals from batches.
+
+    All requests count; with `stationary` those of `steady`, since a burst of a trace is no warm-up.
+    """
     kept, growing = steady(served)
+    kept = kept if stationary else np.arange(served.arrival_s.size)
     tag = f"p{100 * percentile:g}"
     found = {}
     for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .disaggregated import Signal, Stages, prefill
+from .measured import measure
 from .simulation import Cluster, Control, Flow, Run, simulate
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Run",
     "Signal",
     "Stages",
+    "measure",
     "prefill",
     "simulate",
 ]

@@ -13,7 +13,6 @@ from dmodels.core.errors import InputError, unknown
 
 from . import COMMANDS
 
-
 #: What to do about a fault.
 REPORT = "please report this line and the command as an issue; DMODELS_DEBUG=1 shows where it happened"
 INFEASIBLE, BAD_INPUT, FAULT, INTERRUPTED, CLOSED_PIPE = 1, 2, 3, 130, 141

@@ -6,7 +6,6 @@ from typing import Any
 
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import GIB, TFLOPS, unit_of
-
 from dmodels.report.text import Table as Shown
 from dmodels.report.text import cell, table
 

@@ -68,12 +68,15 @@ def _result(found: Any) -> dict[str, Any]:
 
 
 def _tables(found: Any) -> list[Shown]:
-    kinds = (found.before, found.after, found.held_out)
     columns = {
         "latency": lambda metric: metric,
         "rows": lambda metric: found.before[metric].count,
-        **{name: _error("median", of) for name, of in zip(("median before", "after", "after, held out"), kinds)},
-        **{name: _error("p90", of) for name, of in zip(("P90 before", "after ", "after, held out "), kinds)},
+        "median before": _error("median", found.before),
+        "after": _error("median", found.after),
+        "after, held out": _error("median", found.held_out),
+        "P90 before": _error("p90", found.before),
+        "after ": _error("p90", found.after),
+        "after, held out ": _error("p90", found.held_out),
     }
     tables = [table("Absolute error", ("ttft", "tpot"), columns)]
     names = [name for name in found.table[0] if name not in ("gpu", "backend", "precision")]

@@ -89,10 +89,7 @@ def command(asked: PoolsAsked, form: Form) -> int:
     made = asked.call()
     notices = lambda: [line for value in made.values() for line in getattr(value, "notices", ())]
     return form.give(
-        made,
-        lambda study: asked.inputs(study) | {"notices": notices()},
-        _result,
-        lambda study: _show(study, asked),
+        made, lambda study: asked.inputs(study) | {"notices": notices()}, _result, lambda study: _show(study, asked)
     )
 
 

@@ -64,11 +64,7 @@ class RouteAsked(Table):
 @asks(RouteAsked)
 def command(asked: RouteAsked, form: Form) -> int:
     return form.give(
-        asked.call(),
-        lambda found: asked.model_dump(),
-        _result,
-        lambda found: _show(asked, found),
-        feasible=_feasible,
+        asked.call(), lambda found: asked.model_dump(), _result, lambda found: _show(asked, found), feasible=_feasible
     )
 
 

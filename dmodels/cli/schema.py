@@ -19,7 +19,6 @@ from pydantic.fields import FieldInfo
 from dmodels.core.errors import InputError
 from dmodels.core.scenario import FileName, Table, quantity
 
-
 Asked = TypeVar("Asked", bound=Table)
 
 
@@ -174,11 +173,13 @@ def _first(error: ValidationError, model: type[Table], flag_names: Mapping[tuple
         known = _known(model, where[:-1])
         near = difflib.get_close_matches(where[-1], known, n=3, cutoff=0.3) or known[:6]
         return f"{place} is unknown; the nearest are {', '.join(near)}"
+    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
     if found["type"] == "missing":
-        return f"{place} is missing"
+        return (
+            f"{named}: a value is missing; all are given, with commas between them" if named else f"{place} is missing"
+        )
     text = found["msg"].removeprefix("Value error, ")
     text = text[:1].lower() + text[1:]
-    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
     given = found.get("input")
     shown = given if isinstance(given, str | int | float) and repr(given) not in text else None
     if named:

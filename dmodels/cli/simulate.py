@@ -118,11 +118,7 @@ class SimulateAsked(Table):
             pools.insert(0, call("dmodels.sim.fleet:Pool", *short, **how))
         key = call("jax:random.key", self.seed)
         router = Code(f"dmodels.sim.fleet:Policy.{ROUTERS[self.policy or 'jsq']}")
-        same = {
-            "count": self.requests_count,
-            "spill_queue": self.spill_queue_count,
-            "percentile": self.percentile,
-        }
+        same = {"count": self.requests_count, "spill_queue": self.spill_queue_count, "percentile": self.percentile}
         if self.trace:
             read = call("dmodels:read_trace", self.trace)
             replay = "dmodels.sim.replay:replay_trace"

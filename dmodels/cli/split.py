@@ -65,9 +65,9 @@ class SplitAsked(Table):
             call("dmodels:catalog.gpu", self.gpu.name, self.gpu.file),
             traffic_call(self.workload, self.traffic.rate)[0],
             call("dmodels:SLO", ttft_s=self.slo.ttft, tpot_s=self.slo.tpot),
-            self.gpu.count,
-            call("dmodels:Parallel", tp=self.parallel.prefill_tp),
-            call("dmodels:Parallel", tp=self.parallel.decode_tp),
+            budget_gpus=self.gpu.count,
+            prefill=call("dmodels:Parallel", tp=self.parallel.prefill_tp),
+            decode=call("dmodels:Parallel", tp=self.parallel.decode_tp),
             burst=self.traffic.burst,
         )
 

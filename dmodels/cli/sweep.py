@@ -21,18 +21,7 @@ from . import render
 from .calls import Code, call
 from .command import Form, asks, check_suffix
 from .plan_inputs import engine_call
-from .schema import (
-    Degree,
-    EngineTable,
-    FileName,
-    GpuTable,
-    ModelTable,
-    Precision,
-    Seconds,
-    Table,
-    TrafficTable,
-    WorkloadTable,
-)
+from .schema import Degree, EngineTable, GpuTable, ModelTable, Precision, Seconds, Table, TrafficTable, WorkloadTable
 from .sweep_axes import read_axes
 
 _PLOTS = ("pareto", "heatmap", "curves")

@@ -120,6 +120,12 @@ def marker(place: int) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
+def words(axes: Axes, text: str, at: Any, offset: tuple[float, float] = (0.0, 0.0), **look: Any) -> None:
+    """Small words at a point, `offset` typographic points beside it; on the side that the offset points to."""
+    side = {} if offset[0] == 0 else {"ha": "left" if offset[0] > 0 else "right"}
+    axes.annotate(text, at, offset, textcoords="offset points", **({"fontsize": SMALL, "color": INK} | side | look))
+
+
 def plain(axis: Any, wide: bool = True) -> None:
     """Ticks of a logarithmic axis as plain numbers (20, 50, 100), not as powers; few enough to be read.
 

@@ -29,7 +29,7 @@ def measure(
     """Mean and percentile of TTFT, TPOT and E2E, and role changes, over replications of `count` requests.
 
     A prompt takes ceil(tokens / chunk_tokens) iterations. The first fifth of a run is warm-up. OVERLOAD: in most runs
-    the time from arrival to the first token, or to the last, grew from third to third as it does without end (1 : 3 : 5).
+    the time to the first token, or to the last, grew from third to third as it does without end (1 : 3 : 5).
     """
     growing = []
 

@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from dmodels.core.scenario import FileName, Table, quantity
 
-
 Seconds = Annotated[float, quantity("s"), Field(ge=0)]
 Rate = Annotated[float, quantity("B/s"), Field(ge=0)]
 Bytes = Annotated[float, quantity("B"), Field(gt=0)]
@@ -32,8 +31,8 @@ class FabricTable(Table):
     racks_per_pod: Count = 2
     servers_per_rack: Count = 2
     instances_per_server: Count = 2
-    tiers: Annotated[list[Rate], _FOUR] = ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s"]
-    latency: Annotated[list[Seconds], _FOUR] = ["1 us", "5 us", "10 us", "20 us"]
+    tiers: Annotated[list[Rate], _FOUR] = ("450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s")
+    latency: Annotated[list[Seconds], _FOUR] = ("1 us", "5 us", "10 us", "20 us")
     ports: Count = 4
     port: Rate | None = "400 Gbit/s"
     nic: Rate | None = None
@@ -96,7 +95,7 @@ class RunTable(Table):
     runs: Annotated[int, Field(ge=2, le=1000)] = 10
     warmup: Seconds = "5 s"
     measure: Annotated[float, quantity("s"), Field(gt=0)] = "15 s"
-    contexts: list[Annotated[float, Field(ge=1)]] = [1024, 4096, 8192, 16384, 32768, 65536, 131072]
+    contexts: list[Annotated[float, Field(ge=1)]] = (1024, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 class TransferScenario(Table):

@@ -121,23 +121,9 @@ def _show(answer: Any) -> None:
 
 def _result(answer: Any) -> dict[str, Any]:
     """The result as JSON holds it, units in the keys."""
-    return {
-        "feasible": answer.feasible,
-        "problem": answer.problem,
-        "use": answer.use,
-        "tiers": answer.tiers,
-        "access_s": answer.access_s,
-        "first_token_s": answer.first_token_s,
-        "recomputed_flop": answer.recomputed_flop,
-        "curves": answer.curves,
-        "vary": answer.vary,
-        "promotion": answer.promotion,
-        "purchases": answer.purchases,
-        "cheapest": answer.mix,
-        "sharing": answer.sharing,
-        "pooled": answer.pooled,
-        "notes": answer.notes,
-    }
+    names = ("feasible", "problem", "use", "tiers", "access_s", "first_token_s", "recomputed_flop", "curves", "vary")
+    names += ("promotion", "purchases", "sharing", "pooled", "notes")
+    return {name: getattr(answer, name) for name in names} | {"cheapest": answer.mix}
 
 
 def _draw(answer: Any, out: Path | None) -> None:

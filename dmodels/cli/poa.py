@@ -82,18 +82,10 @@ def _windows(found: Any) -> list[dict[str, Any]]:
 
     w, index = found.windows, found.windows.index
     columns = {
-        "start_s": w.start_s,
-        "end_s": w.end_s,
-        "poa_hat": index.poa_hat,
-        "observed_s": index.observed_s,
-        "optimum_s": index.optimum_s,
-        "ttft_p99_s": w.ttft_p99_s,
+        **{name: getattr(w, name) for name in ("start_s", "end_s", "ttft_p99_s", "routing", "constant", "queueing")},
+        **{name: getattr(index, name) for name in ("poa_hat", "observed_s", "optimum_s", "loads")},
         "regime": [NAMES[now] for now in found.regime],
         "driver": found.driver,
-        "routing": w.routing,
-        "constant": w.constant,
-        "queueing": w.queueing,
-        "loads": index.loads,
         "flags": [describe(flags) for flags in index.flags],
     }
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -81,6 +81,9 @@ def command(asked: SizeAsked, form: Form) -> int:
     )
 
 
+WEIGHTS = ("embedding", "attention", "dense", "expert")
+
+
 def _result(answer) -> dict[str, Any]:
     from dmodels.core.flags import describe
 
@@ -93,17 +96,10 @@ def _result(answer) -> dict[str, Any]:
         "binds": answer.binds,
         "longest_context_tokens": answer.longest_context_tokens,
         "per_gpu": {
-            "weight_bytes": s.weight_bytes,
-            "embedding_weight_bytes": w.embedding_bytes,
-            "attention_weight_bytes": w.attention_bytes,
-            "dense_weight_bytes": w.dense_bytes,
-            "expert_weight_bytes": w.expert_bytes,
-            "activation_bytes": s.activation_bytes,
-            "runtime_bytes": s.runtime_bytes,
-            "kv_budget_bytes": s.budget_bytes,
+            **{name: getattr(s, name) for name in ("weight_bytes", "activation_bytes", "runtime_bytes")},
+            **{f"{part}_weight_bytes": getattr(w, f"{part}_bytes") for part in WEIGHTS},
+            **{f"kv_{name}": getattr(s, name) for name in ("budget_bytes", "sequence_bytes", "free_bytes")},
             "kv_bytes_per_token": s.kv_bytes_per_token,
-            "kv_sequence_bytes": s.sequence_bytes,
-            "kv_free_bytes": s.free_bytes,
         },
         "mixed_lengths": answer.mixed,
         "have_bytes": answer.have_bytes,

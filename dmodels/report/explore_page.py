@@ -84,11 +84,11 @@ def _controls(asked: Question, dials: Dials) -> str:
 
 def _slider(c: Control) -> str:
     """A number to type, and a slider over its logarithm; the script keeps both together."""
-    words = escape(f"{c.label} [{c.unit}]", quote=True)
+    words, name = escape(f"{c.label} [{c.unit}]", quote=True), escape(c.name, quote=True)
     return (
-        f'<div class="dial"><label for="{c.name}">{words}</label>'
-        f'<input type="number" id="{c.name}" name="{c.name}" value="{c.value:.5g}" min="0" step="any" required>'
-        f'<input type="range" data-for="{c.name}" min="0" max="1000" data-low="{c.low:.6g}" data-high="{c.high:.6g}" '
+        f'<div class="dial"><label for="{name}">{words}</label>'
+        f'<input type="number" id="{name}" name="{name}" value="{c.value:.5g}" min="0" step="any" required>'
+        f'<input type="range" data-for="{name}" min="0" max="1000" data-low="{c.low:.6g}" data-high="{c.high:.6g}" '
         f'value="{_place(c):.0f}" aria-label="{words}, slider"></div>'
     )
 

@@ -19,6 +19,8 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
 
     `ends` holds (height, name, number of the series). Call it after the limits are set.
     """
+    if not ends:
+        return
     inside = axes.transAxes.inverted()
     low, high = axes.get_ylim()
     at = [

@@ -129,7 +129,7 @@ POOLED = [
 
 def _tier_rows(answer: Any) -> list[list[Any]]:
     return [
-        [row["tier"], row["size_gib"], row["blocks_count"], 1e3 * row["read_s"], row["served_frac"], row["usd_per_gib"]]
+        [row.tier, row.size_gib, row.blocks_count, 1e3 * row.read_s, row.served_frac, row.usd_per_gib]
         for row in answer.tiers
     ]
 
@@ -138,7 +138,7 @@ def _size_rows(answer: Any) -> list[list[Any]]:
     """Usable hits, at every second size at which policies were replayed, and the largest."""
     import numpy as np
 
-    c, gib = answer.curves, answer.tiers[0]["block_mib"] / 1024
+    c, gib = answer.curves, answer.tiers[0].block_mib / 1024
     at = {size: k for k, size in enumerate(c.replayed_blocks)}
     rows = []
     for size in np.unique(np.r_[c.replayed_blocks[::2], c.replayed_blocks[-1]]):
@@ -206,7 +206,7 @@ def _sections(answer: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
 
 
 def _summary(answer: Any) -> str:
-    limited = sum(row["served_frac"] for row in answer.tiers if row["size_gib"] != float("inf"))
+    limited = sum(row.served_frac for row in answer.tiers if row.size_gib != float("inf"))
     return (
         f"{answer.use.requests_count:,} requests, {answer.use.accesses_count:,} block accesses: {limited:.1%} hit in "
         f"memory of limited size, mean access {1e3 * answer.access_s:.3g} ms, first token "
@@ -230,20 +230,18 @@ def _plain(answer: Any) -> dict[str, Any]:
     return {
         "feasible": answer.feasible,
         "problem": answer.problem,
-        "use": answer.use._asdict(),
-        "tiers": answer.tiers,
+        "use": answer.use.to_dict(),
+        "tiers": [tier.to_dict() for tier in answer.tiers],
         "access_s": answer.access_s,
         "first_token_s": answer.first_token_s,
         "recomputed_flop": answer.recomputed_flop,
-        "curves": answer.curves._asdict(),
-        "vary": [one._asdict() for one in answer.vary],
-        "promotion": answer.promotion._asdict(),
-        "purchases": [one._asdict() for one in answer.purchases],
-        "cheapest": None if answer.mix is None else answer.mix._asdict(),
-        "sharing": None
-        if sharing is None
-        else sharing._asdict() | {"layouts": [one._asdict() for one in sharing.layouts]},
-        "pooled": [one._asdict() for one in answer.pooled],
+        "curves": answer.curves.to_dict(),
+        "vary": [one.to_dict() for one in answer.vary],
+        "promotion": answer.promotion.to_dict(),
+        "purchases": [one.to_dict() for one in answer.purchases],
+        "cheapest": None if answer.mix is None else answer.mix.to_dict(),
+        "sharing": None if sharing is None else sharing.to_dict(),
+        "pooled": [one.to_dict() for one in answer.pooled],
         "notes": answer.notes,
     }
 

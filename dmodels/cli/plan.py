@@ -44,7 +44,7 @@ def command(
     split: Annotated[bool, typer.Option(help="also try prefill/decode splits")] = True,
     prefix_hits: Annotated[bool, typer.Option(help="take prefix-cache hits of the trace off the prompts")] = False,
     repair: Annotated[bool, typer.Option(help="mend the trace: sort it, drop unreadable and empty requests")] = False,
-    max_gpus: Annotated[float, typer.Option(help="GPUs that there are, per pool")] = float("inf"),
+    max_gpus: Annotated[float, typer.Option(help="GPUs that there are, over all pools")] = float("inf"),
     max_num_seqs: Annotated[float, typer.Option(help="the engine's limit on requests in a batch")] = 256,
     max_num_batched_tokens: Annotated[float, typer.Option(help="the engine's limit on tokens in a step")] = 8192,
     backend: Annotated[str, typer.Option(help="engine whose measured speeds apply: vllm, sglang, trtllm")] = "vllm",

@@ -151,7 +151,7 @@ def _result(study) -> dict:
         "thresholds": _rows(study),
         "best": _best(study),
         "forgiving_tokens": study.forgiving_tokens,
-        "reasons": study.reasons,
+        "reasons": study.notes,
     }
 
 
@@ -205,8 +205,8 @@ def _show(study, name: str, gpus: int) -> None:
         for b in _best(study)
     ]
     render.print_table("Best thresholds, of all", ["pools", "contexts", "slots", "work", "saved: exact"], best)
-    for reason in study.reasons:
-        print(f"- {reason}")
+    for note in study.notes:
+        print(f"- {note}")
 
 
 def _number(text: str) -> float:

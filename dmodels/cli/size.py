@@ -106,10 +106,10 @@ def _result(answer) -> dict:
             "kv_sequence_bytes": float(s.sequence_bytes),
             "kv_free_bytes": float(s.free_bytes),
         },
-        "mixed_lengths": None if answer.mixed is None else answer.mixed._asdict(),
+        "mixed_lengths": None if answer.mixed is None else answer.mixed.to_dict(),
         "have_bytes": answer.have_bytes,
         "need_bytes": answer.need_bytes,
-        "fixes": [fix._asdict() for fix in answer.fixes],
+        "fixes": [fix.to_dict() for fix in answer.fixes],
     }
 
 

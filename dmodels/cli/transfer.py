@@ -29,7 +29,7 @@ def command(
 
     answer = study(asked)
     if json:
-        print(render.as_json("transfer", asked.model_dump(), answer))
+        print(render.as_json("transfer", asked.model_dump(), answer.to_dict()))
     else:
         _show(answer)
     if out is not None:
@@ -41,13 +41,13 @@ def command(
         kind = out.suffix.lstrip(".").lower()
         if kind not in ("png", "pdf", "svg"):
             raise InputError(f"--out {out}: a file that ends in .png, .pdf or .svg is accepted")
-        rates = answer["tier_bytes_per_s"]
-        tiers = sorted({row["tier"] for row in answer["share"]})
+        rates = answer.tier_bytes_per_s
+        tiers = sorted({row["tier"] for row in answer.share})
         ratio = rates[tiers[-2]] / rates[tiers[-1]] if len(tiers) > 1 and rates[tiers[-1]] > 0 else 1.0
         sheet = overview(
-            answer["share"],
-            answer["policies"],
-            answer["upgrades"],
+            answer.share,
+            answer.policies,
+            answer.upgrades,
             ratio,
             asked.telemetry.std,
             asked.telemetry.correlation_time,
@@ -56,13 +56,13 @@ def command(
         sheet.savefig(image, format=kind, dpi=130)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(image.getvalue())
-    return 1 if answer["problems"] or all(row["served_frac"] == 0 for row in answer["policies"]) else 0
+    return 1 if answer.problems or all(row["served_frac"] == 0 for row in answer.policies) else 0
 
 
-def _show(answer: dict) -> None:
-    for sentence in answer["problems"]:
+def _show(answer) -> None:
+    for sentence in answer.problems:
         print(f"problem: {sentence}")
-    least = min(row["served_frac"] for row in answer["policies"])
+    least = min(row["served_frac"] for row in answer.policies)
     if least < 1:
         print(f"note: as few as {100 * least:.3g} % of the requests are served; means are over those alone")
     render.print_table(
@@ -77,7 +77,7 @@ def _show(answer: dict) -> None:
                 100 * r["share_frac"],
                 100 * r["pipelined_share_frac"],
             ]
-            for r in answer["share"]
+            for r in answer.share
         ],
     )
     percent = lambda row, *names: [100 * row[name] for name in names]
@@ -108,7 +108,7 @@ def _show(answer: dict) -> None:
                 1e3 * r["tbt_mean_s"],
                 *percent(r, "tier_2_frac", "tier_3_frac", "ttft_vs_first_frac", "ttft_vs_first_se_frac"),
             ]
-            for r in answer["policies"]
+            for r in answer.policies
         ],
     )
     render.print_table(
@@ -122,7 +122,7 @@ def _show(answer: dict) -> None:
                 r["transfer_mean_s"],
                 *percent(r, "ttft_saved_frac"),
             ]
-            for r in answer["upgrades"]
+            for r in answer.upgrades
         ],
     )
     render.print_table(
@@ -137,7 +137,7 @@ def _show(answer: dict) -> None:
                 r["regret_at_twice_s"],
                 r["refresh_s"],
             ]
-            for r in answer["staleness"]
+            for r in answer.staleness
         ],
     )
 

@@ -84,7 +84,6 @@ class PlanInputs:
             read = read_trace(self.trace, repair=self.repair)
             read = with_prefix_hits(read) if self.prefix_hits else read
             found = Workload.from_trace(read, self.rate_rps)
-            found = found if self.prefix_hits else found.replace(cached_tokens=0.0)
             return found, Path(self.trace).name, read.notices
         from dmodels.catalog import workload as bundled
 
@@ -100,7 +99,6 @@ class PlanInputs:
             read = f"read_trace({self.trace!r}, repair={self.repair})"
             read = f"with_prefix_hits({read})" if self.prefix_hits else read
             traffic = f"Workload.from_trace({read}, {self.rate_rps!r})"
-            traffic += "" if self.prefix_hits else ".replace(cached_tokens=0.0)"
         else:
             traffic = f"catalog.workload({self.workload!r}, {self.rate_rps!r}, {self.prefix_hits})"
         bounds = (self.ttft_s, self.tpot_s, self.e2e_s, self.percentile)

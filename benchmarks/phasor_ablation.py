@@ -16,11 +16,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from benchmarks import phasor_capacity as capacity
 from benchmarks.registry import record, show
 from dmodels.sim import arrivals
 from dmodels.sim.cluster import Cluster, Control, Flow, Signal, simulate
 from dmodels.sim.estimate import mean_of
-from dmodels.studies import capacity
 
 STATIC, ELASTIC = Cluster(4, 4), Cluster(3, 3, 2)
 SYSTEMS = {

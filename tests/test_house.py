@@ -91,8 +91,9 @@ def code_lines(node: ast.FunctionDef) -> int:
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:
+    """Compiled by numba, or a program of a GPU, whose first argument is a reference to memory."""
     names = [ast.unparse(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]
-    return any(name in ("kernel", "inline") for name in names)
+    return any(name in ("kernel", "inline") for name in names) or any(a.arg.endswith("_ref") for a in node.args.args)
 
 
 def positional_calls() -> list[str]:

@@ -37,7 +37,7 @@ TIERS = {
     "tier": "tier",
     "size [GiB]": "size_gib",
     "blocks": "blocks_count",
-    "read a block [ms]": lambda row: 1e3 * row["read_s"],
+    "read a block [ms]": lambda row: 1e3 * row.read_s,
     "serves": "served_frac",
     "price [$/GiB]": "usd_per_gib",
 }
@@ -73,7 +73,7 @@ def _by_size(answer: Any) -> Table:
     """Usable hits, at every second size at which policies were replayed, and the largest."""
     import numpy as np
 
-    c, gib = answer.curves, answer.tiers[0]["block_mib"] / 1024
+    c, gib = answer.curves, answer.tiers[0].block_mib / 1024
     at = {size: (int(np.searchsorted(c.blocks, size)), k) for k, size in enumerate(c.replayed_blocks)}
     columns = {
         "blocks": lambda size: size,
@@ -101,7 +101,7 @@ def _tables(answer: Any) -> list[Table]:
 
 
 def _summary(answer: Any) -> str:
-    limited = sum(row["served_frac"] for row in answer.tiers if row["size_gib"] != float("inf"))
+    limited = sum(row.served_frac for row in answer.tiers if row.size_gib != float("inf"))
     return (
         f"{answer.use.requests_count:,} requests, {answer.use.accesses_count:,} block accesses: {limited:.1%} hit in "
         f"memory of limited size, mean access {1e3 * answer.access_s:.3g} ms, first token "

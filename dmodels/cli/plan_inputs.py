@@ -70,7 +70,7 @@ class SpaceTable(Table):
     kv: Precisions = flag("as-published", "KV precisions to try: as-published, bf16, fp8")
     thresholds: Thresholds | None = flag(None, "two-pool thresholds to try, in total tokens")
     split: bool = flag(True, "also try prefill/decode splits")
-    max_gpus: Annotated[float, Field(ge=1)] = flag(float("inf"), "GPUs that there are, per pool")
+    max_gpus: Annotated[float, Field(ge=1)] = flag(float("inf"), "GPUs that there are, over all pools")
 
 
 class PlanInputs(Table):

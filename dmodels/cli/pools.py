@@ -139,7 +139,7 @@ def _result(study) -> dict:
         "thresholds": _rows(study),
         "best": _best(study),
         "forgiving_tokens": study.forgiving_tokens,
-        "reasons": study.reasons,
+        "reasons": study.notes,
     }
 
 
@@ -176,5 +176,5 @@ def _show(study, asked: PoolsAsked) -> None:
     )
     columns = SPLITS | ({"$/year": "fleet_usd_per_year"} if priced else {})
     render.show([table(title, _rows(study), columns), table("Best thresholds, of all", _best(study), BEST)])
-    for reason in study.reasons:
-        print(f"- {reason}")
+    for note in study.notes:
+        print(f"- {note}")

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Any
 
 import numpy as np
 
+from dmodels.core.answers import plain
 from dmodels.report.text import Table, cell
 
 #: Version of the answers: a key that changes or goes raises it, a new key does not.
 VERSION = 1
 
 
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: records as objects, arrays as lists, whole floats as ints, NaN and infinities as
-    null."""
-    if hasattr(value, "to_dict"):
-        value = value.to_dict()
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, int | float):
-        number = float(value)
-        if not math.isfinite(number):
-            return None
-        return int(value) if number.is_integer() and abs(number) < 2**53 else value
-    if hasattr(value, "__array__"):
-        return plain(np.asarray(value).tolist())
-    return str(value)
+def whole(value: Any) -> Any:
+    """Plain data with whole floats as ints, which is shorter and the same number."""
+    if isinstance(value, dict):
+        return {name: whole(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
@@ -49,7 +29,7 @@ def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
     from dmodels import __version__
 
     head = {"schema": f"dmodels.{command}/{VERSION}", "dmodels": __version__, "command": command}
-    return json.dumps(head | {"inputs": plain(inputs), "result": plain(result)}, indent=2)
+    return json.dumps(head | {"inputs": whole(plain(inputs)), "result": whole(plain(result))}, indent=2)
 
 
 def show(tables: Iterable[Table]) -> None:

@@ -23,9 +23,9 @@ def command(asked: Any, form: Form, out: Figures = None) -> int:
     return form.give(
         _call(asked),
         lambda answer: asked.model_dump(),
-        lambda answer: answer,
+        lambda answer: answer.to_dict(),
         _show,
-        feasible=lambda answer: not answer["problems"] and any(row["served_frac"] for row in answer["policies"]),
+        feasible=lambda answer: not answer.problems and any(row["served_frac"] for row in answer.policies),
         write=lambda answer: _draw(answer, asked, out),
     )
 
@@ -80,31 +80,31 @@ STALENESS = {
 }
 
 
-def _show(answer: dict[str, Any]) -> None:
-    for sentence in answer["problems"]:
+def _show(answer: Any) -> None:
+    for sentence in answer.problems:
         print(f"problem: {sentence}")
-    least = min(row["served_frac"] for row in answer["policies"])
+    least = min(row["served_frac"] for row in answer.policies)
     if least < 1:
         print(f"note: as few as {100 * least:.3g} % of the requests are served; means are over those alone")
     share = "Share of TTFT: KV sent after prefill, or layer by layer; one transfer at a time"
     render.show(
         [
-            table(share, answer["share"], SHARE),
-            table("Policies on the same requests and the same ECMP draws", answer["policies"], POLICIES),
-            table("Which upgrade pays: each change alone", answer["upgrades"], UPGRADES),
-            table("How stale telemetry may be, for a prompt of median length", answer["staleness"], STALENESS),
+            table(share, answer.share, SHARE),
+            table("Policies on the same requests and the same ECMP draws", answer.policies, POLICIES),
+            table("Which upgrade pays: each change alone", answer.upgrades, UPGRADES),
+            table("How stale telemetry may be, for a prompt of median length", answer.staleness, STALENESS),
         ]
     )
 
 
-def _draw(answer: dict[str, Any], asked: Any, out: Path | None) -> None:
+def _draw(answer: Any, asked: Any, out: Path | None) -> None:
     if out is None:
         return
     from dmodels.report import style, transfer_figures
 
-    rates = answer["tier_bytes_per_s"]
-    tiers = sorted({row["tier"] for row in answer["share"]})
+    rates = answer.tier_bytes_per_s
+    tiers = sorted({row["tier"] for row in answer.share})
     ratio = rates[tiers[-2]] / rates[tiers[-1]] if len(tiers) > 1 and rates[tiers[-1]] > 0 else 1.0
     noise = asked.telemetry.std, asked.telemetry.correlation_time
-    sheet = transfer_figures.overview(answer["share"], answer["policies"], answer["upgrades"], ratio, *noise)
+    sheet = transfer_figures.overview(answer.share, answer.policies, answer.upgrades, ratio, *noise)
     style.save(sheet, out, dpi=130)

@@ -49,7 +49,7 @@ def hit_rates(answer: Place, axes: Axes) -> None:
 
 def latency(answer: Place, axes: Axes) -> None:
     """Mean time to the first token as one tier grows, the others as they are."""
-    rows = {row["tier"]: row for row in answer.tiers}
+    rows = {row.tier: row for row in answer.tiers}
     for place, one in enumerate(answer.vary):
         shown = one.bytes_ > 0
         axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place))

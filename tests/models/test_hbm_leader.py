@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from dmodels.models.cache import THRESHOLDS, Policy, best_threshold, leader, replay, stack_distances
+from dmodels.models.cache import THRESHOLDS, Eviction, best_threshold, leader, replay, stack_distances
 
 requests = st.lists(st.lists(st.integers(0, 7), max_size=4, unique=True), min_size=1, max_size=12)
 
@@ -84,5 +84,5 @@ def test_promotion_keeps_a_scan_out_of_hbm():
     stream = np.array([b for k in range(20) for b in [0, 1, *range(100 + 6 * k, 106 + 6 * k)]])
     found = leader(stream, None, 2, [np.inf], [1.0, 2.0])
     assert np.round(found.tier_frac[:, 0] * len(stream)).tolist() == [18, 38]
-    everything = replay(stream, None, 2, Policy.LRU).hit.mean()
+    everything = replay(stream, None, 2, Eviction.LRU).hit.mean()
     assert everything == 0

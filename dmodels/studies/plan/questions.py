@@ -17,7 +17,8 @@ from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine
 
 from .admitted import Admitted, admitted
-from .layouts import AS_PUBLISHED, chosen_gpus
+from .designs import Precision
+from .layouts import chosen_gpus
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,22 @@ class Question:
     workload_name: str = "workload"
     tp: tuple[int, ...] = (1, 2, 4, 8)
     pp: tuple[int, ...] = (1,)
-    weights: tuple[str, ...] = (AS_PUBLISHED,)
-    kv: tuple[str, ...] = (AS_PUBLISHED,)
+    weights: tuple[str, ...] = (Precision.AS_PUBLISHED,)
+    kv: tuple[str, ...] = (Precision.AS_PUBLISHED,)
     thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold
     split: bool = True
     engine: Engine = field(default_factory=Engine)
     backend: str = "vllm"
-    max_gpus: float = np.inf
-    served_name: str = ""  # what the engine is told to serve: the Hugging Face id where there is one
+    max_gpus: float = np.inf  # that there are, over all pools
+    served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "kv"):
+            given = getattr(self, name)
+            given = [given] if isinstance(given, str) else given
+            object.__setattr__(self, name, tuple(map(Precision.named, given)))
+        if not self.max_gpus >= 1:
+            raise InputError(f"max_gpus = {self.max_gpus:g}: accepted are numbers from 1")
 
     @property
     def rate_rps(self) -> float:

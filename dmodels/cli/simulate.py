@@ -25,8 +25,8 @@ ROUTERS = {
     "round-robin": "ROUND_ROBIN",
     "random": "RANDOM",
     "power-of-two": "POWER_OF_TWO",
-    "jsq": "JSQ",
-    "cache-aware": "CACHE_AWARE",
+    "jsq": "SHORTEST_QUEUE",
+    "cache-aware": "DYNAMO",
 }
 #: --policy with prefill instances -> (signal that prompts are routed by, who moves standby workers).
 CONTROLS = {
@@ -107,7 +107,7 @@ class SimulateAsked(Table):
 
     def fleet(self) -> Code:
         """The library call for pools behind a router."""
-        law = call("dmodels.models.latency:LinearLaw", *self.iteration)
+        law = call("dmodels.models.latency:StepLaw", *self.iteration)
         how = {
             "chunk_tokens": self.chunk_tokens,
             "prefill": Code(f"dmodels.sim.requests:Prefill.{self.prefill.upper()}"),
@@ -117,7 +117,7 @@ class SimulateAsked(Table):
             short = self.short_instances, self.short_slots, law, self.threshold_tokens
             pools.insert(0, call("dmodels.sim.fleet:Pool", *short, **how))
         key = call("jax:random.key", self.seed)
-        router = Code(f"dmodels.sim.fleet:Policy.{ROUTERS[self.policy or 'jsq']}")
+        router = Code(f"dmodels.sim.fleet:RoutingPolicy.{ROUTERS[self.policy or 'jsq']}")
         same = {"count": self.requests_count, "spill_queue": self.spill_queue_count, "percentile": self.percentile}
         if self.trace:
             read = call("dmodels:read_trace", self.trace)
@@ -130,12 +130,11 @@ class SimulateAsked(Table):
         """The library call for prefill and decode apart, under Phasor's controller or a baseline."""
         signal, flow = CONTROLS[self.policy or "phasor"]
         machines = call(
-            "dmodels.sim.cluster:Cluster",
+            "dmodels.sim.cluster:Workers",
             prefill=self.prefill_instances,
             decode=self.instances,
             standby=self.standby_instances,
-            base_s=self.iteration[0],
-            per_sequence_s=self.iteration[1],
+            step=call("dmodels.models.latency:StepLaw", *self.iteration),
             slots=self.slots,
             kv_blocks=self.slots,  # as everywhere in this command memory is counted in slots: a block a sequence
             block_tokens=1 << 40,

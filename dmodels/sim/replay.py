@@ -27,7 +27,7 @@ def replay_trace(
     trace: Trace,
     pools: Sequence[fleet.Pool],
     key: jax.Array,
-    policy: int,
+    policy: fleet.RoutingPolicy,
     *,
     rate_rps: float | None = None,
     count: int | None = None,
@@ -48,6 +48,6 @@ def replay_trace(
         when, inputs, outputs, pools, policy, key=key, cached_tokens=cached, spill_queue=spill_queue
     )
     parts = fleet.by_pool(served, pools)
-    kept = sum(verify.steady(part)[0].size if stationary else part.arrival_s.size for part in parts)
     found = [verify.trace_metrics(part, percentile, stationary=stationary) for part in parts]
+    kept = sum(int(part["requests_count"].value) for part in found)
     return Replay((when.size - 1) / float(when[-1] - when[0]), when.size, when.size - kept, found)

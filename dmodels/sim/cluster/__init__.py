@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from .disaggregated import Signal, Stages, prefill
+from .disaggregated import Stages, prefill
 from .measured import measure
-from .simulation import Cluster, Control, Flow, Run, simulate
+from .records import ClusterRun, Control, Flow, Signal, Workers
+from .simulation import simulate
 
 __all__ = [
-    "Cluster",
+    "ClusterRun",
     "Control",
     "Flow",
-    "Run",
     "Signal",
     "Stages",
+    "Workers",
     "measure",
     "prefill",
     "simulate",

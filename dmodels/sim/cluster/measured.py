@@ -10,12 +10,13 @@ from dmodels.core.workload import Workload
 
 from .. import arrivals, lengths
 from ..estimate import Estimate, replicate
-from .simulation import Cluster, Control, simulate
+from .records import Control, Workers
+from .simulation import simulate
 
 
 def measure(
     workload: Workload,
-    machines: Cluster,
+    machines: Workers,
     control: Control,
     key: jax.Array,
     *,

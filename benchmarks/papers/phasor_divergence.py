@@ -15,11 +15,11 @@ import jax
 import numpy as np
 from numba import njit
 
+from benchmarks.phasor_capacity import Prompts
 from benchmarks.registry import Row, benchmark
 from dmodels.sim import arrivals
 from dmodels.sim.cluster import Signal, prefill
 from dmodels.sim.estimate import difference, mean_of
-from dmodels.studies.capacity import Prompts
 
 WINDOW_S = (300.0, 420.0)
 VISIBLE = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)

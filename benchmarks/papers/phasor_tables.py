@@ -14,12 +14,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from benchmarks import phasor_capacity as capacity
 from benchmarks.papers._printed import write
 from benchmarks.registry import Row, benchmark
 from dmodels.sim import arrivals
 from dmodels.sim.cluster import Control, Flow, Signal, Workers, simulate
 from dmodels.sim.estimate import mean_of
-from dmodels.studies import capacity
 
 STATIC, ELASTIC = Workers(4, 4), Workers(3, 3, 2)
 SYSTEMS = {

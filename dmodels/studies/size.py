@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag, usable
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
@@ -32,7 +34,8 @@ from dmodels.models.memory import (
 LONGEST_TOKENS = 2**22
 
 
-class Mixed(NamedTuple):
+@dataclass(frozen=True)
+class Mixed(Answer):
     """Sequences of a workload's lengths per instance."""
 
     mean_bytes: float  # KV per GPU of a running sequence, seen at a random moment
@@ -41,16 +44,19 @@ class Mixed(NamedTuple):
     probability: float
 
 
-class Fix(NamedTuple):
+@dataclass(frozen=True)
+class Fix(Answer):
     """One change that makes it fit."""
 
     change: str
     slots_count: int
 
 
-class Size(NamedTuple):
+@dataclass(frozen=True)
+class Size(Answer):
     """The answer of `size`."""
 
+    derived = ("fits",)
     slots: Slots
     weights: WeightBytes
     longest_context_tokens: int  # longest single sequence that fits; 0: none

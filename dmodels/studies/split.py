@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from dmodels.control.planner import (
     score,
     sla_target,
 )
+from dmodels.core.answers import Answer
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import Real, float64
@@ -39,9 +41,11 @@ from dmodels.solvers.solution import Solution
 CALM, BURST, AFTER = 20, 20, 60  # intervals of 30 s in the burst that planners are scored on
 
 
-class Split(NamedTuple):
+@dataclass(frozen=True)
+class Split(Answer):
     """The whole answer. Curves are over `prefill_gpus`; courses over planning intervals."""
 
+    internal = ("game",)
     game: Game
     equilibrium: Solution
     optimum: Solution
@@ -74,7 +78,7 @@ def split(
 
     `burst`: how many times higher the arrival rate of the ten minutes is on which planners are scored.
     """
-    game = serving_game(model, gpu, workload, slo, budget_gpus, prefill, decode)
+    game = serving_game(model, gpu, workload, slo, budget_gpus, prefill=prefill, decode=decode)
     selfish, whole = equilibrium(game), integer_split(game)
     best, slope = jax.tree.map(np.asarray, _optimum(game))
     x = np.linspace(0.0, budget_gpus, 241)
@@ -92,7 +96,21 @@ def split(
         courses, scores = _planners(game, whole, rate)
     slope = float(slope) if int(best.flags) == 0 else np.nan
     return Split(
-        game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode, rate, courses, scores
+        game,
+        equilibrium=selfish,
+        optimum=best,
+        whole=whole,
+        loss_frac=loss,
+        slope_gpus_per_rps=slope,
+        notes=notes,
+        prefill_gpus=x,
+        ttft_frac=ttft,
+        itl_frac=itl,
+        saved_prefill=saved_prefill,
+        saved_decode=saved_decode,
+        arrival_rps=rate,
+        courses=courses,
+        scores=scores,
     )
 
 

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import phasor_capacity as capacity
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import SLO
 from dmodels.sim.cluster import Control, Flow, Workers
-from dmodels.studies import capacity
 
 STILL = Control(flow=Flow.NONE, theta_frag=0.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .disaggregated import Stages, prefill
+from .measured import measure
 from .records import ClusterRun, Control, Flow, Signal, Workers
 from .simulation import simulate
 
@@ -13,6 +14,7 @@ __all__ = [
     "Signal",
     "Stages",
     "Workers",
+    "measure",
     "prefill",
     "simulate",
 ]

@@ -41,8 +41,8 @@ class Site(NamedTuple):
             every[self.prefill_instances :],
             self.kv_bytes_per_token,
             self.kv_memory_bytes,
-            self.curve,
-            self.shards,
+            curve=self.curve,
+            shards=self.shards,
         )
 
 

@@ -101,6 +101,10 @@ def schema(command: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
 def _merged(values: list[Any], path: str, maps: set[str]) -> dict[str, Any]:
     kinds = sorted({_kind(value) for value in values})
     kinds = [kind for kind in kinds if not (kind == "integer" and "number" in kinds)]
+    if kinds == ["null"]:  # no sample says what else it may be
+        return {}
+    if path.startswith("inputs.") and len(kinds) == 1 and kinds[0] in ("string", "number", "array"):
+        kinds = [*kinds, "null"]  # most of what is asked may be left out
     found: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds}
     if "array" in kinds:
         items = [item for value in values if isinstance(value, list) for item in value]

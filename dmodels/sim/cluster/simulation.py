@@ -53,8 +53,10 @@ def simulate(
     if n and (most := rows["blocks"].max()) > cluster.kv_blocks:
         raise InputError(f"kv_blocks {cluster.kv_blocks:g}: a request needs {most:g}; accepted: at least that")
     floor = _floor(rows, cluster, control, clients)
+    base_s, per_sequence_s = map(float, cluster.step)
     machine = engine.Machine(
-        *map(float, cluster.step),
+        base_s=base_s,
+        per_sequence_s=per_sequence_s,
         slots=int(cluster.slots),
         kv_blocks=float(cluster.kv_blocks),
         block_transfer_s=float(cluster.block_transfer_s),

@@ -95,7 +95,9 @@ def _chunk(study: Study, settings: _Settings, key: jax.Array) -> Study:
     work, times = _drawn(study, settings, key)
     tau, v, busy, in_flight, pending = study.clock
     keys, first_v, first_id = study.lines.copy()
-    clock = virtual_time.Clock(float(tau), int(v), int(busy), keys, first_v, first_id, int(in_flight), int(pending))
+    clock = virtual_time.Clock(
+        float(tau), int(v), int(busy), keys, first_v, first_id=first_id, in_flight=int(in_flight), pending=int(pending)
+    )
     clock = virtual_time.run(work, settings.instance, clock, study.carried.shape[1], False, times)
     counts, sums = np.zeros_like(study.counts), np.zeros(4)
     _count(work, times, counts, sums)

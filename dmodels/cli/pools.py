@@ -73,7 +73,7 @@ def command(
 
     from dmodels.catalog import workload as bundled
     from dmodels.core.workload import Workload
-    from dmodels.models.pooling import Engine, Headroom
+    from dmodels.models.pooling import Headroom, SlotEngine
     from dmodels.models.traffic import read_trace
     from dmodels.studies.pools import pool_study
 
@@ -82,7 +82,7 @@ def command(
         for notice in read.notices:
             typer.echo(f"dmodels: {read.name}: {notice}", err=True)
     traffic = Workload.from_trace(read, rate_rps) if read else bundled(workload)
-    engine = Engine(base, step, blocks, 16, max_sequences)
+    engine = SlotEngine(base, step, blocks, 16, max_sequences)
     study = pool_study(traffic, limits, rate_rps, context, engine, Headroom(*factors), pools, gpus, dollars)
     if json:
         inputs = {
@@ -230,10 +230,10 @@ def _python(trace, workload, limits, rate, context, engine, factors, pools, gpus
     return "\n".join(
         [
             "from dmodels import Workload, read_trace" if trace else "from dmodels.catalog import workload",
-            "from dmodels.models.pooling import Engine, Headroom",
+            "from dmodels.models.pooling import SlotEngine, Headroom",
             "from dmodels.studies.pools import pool_study",
             "",
-            f"engine = Engine({base!r}, {step!r}, {blocks!r}, 16, {cap!r})",
+            f"engine = SlotEngine({base!r}, {step!r}, {blocks!r}, 16, {cap!r})",
             f"headroom = Headroom({', '.join(map(repr, factors))})",
             f"traffic = {source}",
             f"arguments = ({limits!r}, {rate!r}, {context!r}, engine, headroom, {pools!r}, {gpus!r}, {price})",

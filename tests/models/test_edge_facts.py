@@ -99,7 +99,7 @@ def test_one_stage_is_the_model_and_two_keep_the_fuller_end():
 
 def test_a_context_that_ends_inside_a_block_takes_the_whole_block():
     """8,200 tokens are 513 blocks of 16: 127 fit in 65,536, not 128."""
-    assert float(pooling.slots_count(8200.0, pooling.Engine())) == 127.0
+    assert float(pooling.slots_count(8200.0, pooling.SlotEngine())) == 127.0
 
 
 def test_no_arrivals_need_no_instances_and_are_no_mistake():

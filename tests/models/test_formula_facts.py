@@ -225,6 +225,6 @@ def test_activations_of_a_model_whose_heads_are_widest():
 
 def test_the_one_threshold_that_parts_two_lengths_is_found():
     """Four blocks of a token: one slot of 4 tokens, or two of 2. Half of the requests have 2 tokens, half 4."""
-    engine = pooling.Engine(blocks_count=4.0, block_tokens=1.0)
+    engine = pooling.SlotEngine(blocks_count=4.0, block_tokens=1.0)
     found = pooling.best_thresholds(Workload([1.0, 3.0], [1.0, 1.0], [0.5, 0.5]), 2, 4.0, engine)
     assert found.threshold_tokens.tolist() == [2.0, 4.0] and found.work_frac.tolist() == [0.5, 0.5]

@@ -12,6 +12,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models import migration, pooling, transfer
+from dmodels.models.memory import sequences_that_fit
 from dmodels.models.queueing import stalled_tpot_s
 from dmodels.models.transfer import staleness
 
@@ -39,9 +40,9 @@ def test_two_fixed_rounds_and_the_hand_over():
 
 
 def test_room_for_three_sequences_holds_three():
-    """In GB: 3 and 0.9 of them, and half of what the model weighs."""
-    asked = ((4.0, 1.0), (3.999, 1.0), (1.9, 1.0), (0.5, 0.01))
-    assert [float(pooling.sequences_count(gpu, 1.0, 1.0, one)) for gpu, one in asked] == [3.0, 2.0, 0.0, 0.0]
+    """In GB: 3, 2.999 and 0.9 of them, and less than nothing."""
+    asked = ((3.0, 1.0), (2.999, 1.0), (0.9, 1.0), (-0.5, 0.01))
+    assert [float(sequences_that_fit(budget, one)) for budget, one in asked] == [3.0, 2.0, 0.0, 0.0]
 
 
 def test_no_requests_save_nothing():
@@ -52,7 +53,7 @@ def test_no_requests_save_nothing():
 def test_a_context_that_no_instance_holds_is_told_what_one_holds():
     short = Workload(np.array([10.0]), np.array([5.0]), np.array([1.0]))
     with pytest.raises(InputError, match="at most 1600,"):
-        pooling.best_thresholds(short, 1, 1601.0, pooling.Engine(blocks_count=100.0))
+        pooling.best_thresholds(short, 1, 1601.0, pooling.SlotEngine(blocks_count=100.0))
 
 
 def test_nothing_to_send_needs_no_link_and_a_slow_link_is_one():

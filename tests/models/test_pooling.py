@@ -14,11 +14,11 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models import multiplexing, pooling
-from dmodels.models.pooling import Engine, Headroom, best_thresholds, savings, split_savings
+from dmodels.models.pooling import Headroom, SlotEngine, best_thresholds, savings, split_savings
 from dmodels.models.traffic import split, whole
 from dmodels.solvers import breakpoints
 
-ENGINE = Engine()
+ENGINE = SlotEngine()
 unit = st.floats(0.0, 1.0)
 
 
@@ -130,20 +130,12 @@ def test_no_number_is_nonfinite_without_a_flag(alpha, single, short, long, arriv
 
 def test_gradients_agree_with_finite_differences():
     def saved(x):
-        return pooling.work_savings(x[0], x[1], x[2], Engine(x[3], x[4]))
+        return pooling.work_savings(x[0], x[1], x[2], SlotEngine(x[3], x[4]))
 
     x = jnp.array([0.4, 100.0, 20.0, 8e-3, 0.65e-3])
     step = 1e-6 * np.diag(np.asarray(x))
     differences = [(saved(x + h) - saved(x - h)) / (2 * h.max()) for h in jnp.asarray(step)]
     np.testing.assert_allclose(jax.grad(saved)(x), differences, rtol=1e-6)
-
-
-def test_qwen3_on_mi300x_follows_equation_1_but_not_the_heads():
-    token = pooling.kv_sequence_bytes(94, 4, 128, 2, 1, tp=8)
-    assert token == 24_064  # 23.5 KiB, with half a KV head per GPU
-    slots = [float(pooling.sequences_count(133.4e9, 1.0, 0.0, token * c)) for c in (8192, 32768)]
-    assert slots == [676, 169]
-    assert [float(pooling.sequences_count(133.4e9, 1.0, 0.0, 2 * token * c)) for c in (8192, 32768)] == [338, 84]
 
 
 def _brute(price, reached, k):

@@ -11,8 +11,9 @@ from scipy import stats
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.models.latency import Efficiency, resident_max_count, serve, serve_disaggregated
+from dmodels.models.latency import Efficiency, serve, serve_disaggregated
 from dmodels.models.latency import serving as latency_serving
+from dmodels.models.memory import residents_of_length
 
 pytestmark = pytest.mark.usefixtures("op_by_op")
 
@@ -50,8 +51,18 @@ def law(decode, context, prompt, attended, drafts=0.0):
 def _steps_of_the_law(monkeypatch):
     """In the place of `step`, which has facts of its own."""
 
-    def step(model, gpu, parallel, decode, context, prompt, attended, efficiency, drafts=0.0):
-        return SimpleNamespace(total_s=law(decode, context, prompt, attended, drafts))
+    def step(
+        model,
+        gpu,
+        parallel,
+        decode_count,
+        context_tokens,
+        prefill_tokens,
+        attended_tokens,
+        efficiency,
+        draft_tokens=0.0,
+    ):
+        return SimpleNamespace(total_s=law(decode_count, context_tokens, prefill_tokens, attended_tokens, draft_tokens))
 
     monkeypatch.setattr(latency_serving, "step", step)
 
@@ -61,18 +72,8 @@ def cache_of(tokens, tp):
     return tokens * 2 * (2 * 28 * max(8 / tp, 1) * 128 + 4 * 576)
 
 
-def resident(tp, pp, dp, tokens, memory=0.9):
-    weights = (2 * 2e9 + 3e9 + 2 * 9e8) / tp + 10 * 40 * 3e7 * 0.5 / tp / dp
-    return dp * (memory * 8e10 - weights / pp) / (cache_of(tokens, tp) / pp)
-
-
-def test_requests_that_the_cache_holds():
-    at = lambda *layout: float(resident_max_count(MODEL, NODE, Parallel(*layout), 3000.0, 1000.0))
-    assert at(4.0, 2.0, 2.0, 8.0) == pytest.approx(resident(4, 2, 2, 3500))
-    assert at(16.0) == pytest.approx(resident(16, 1, 1, 3500))
-    half = float(resident_max_count(MODEL, NODE, Parallel(4.0), 3000.0, 1000.0, 0.5))
-    assert half == pytest.approx(resident(4, 1, 1, 3500, 0.5))
-    assert float(resident_max_count(MODEL, NODE.replace(memory_bytes=1e9), Parallel(4.0), 3000.0, 1000.0)) == 0.0
+def resident(tp, pp, dp, isl, osl):
+    return float(residents_of_length(MODEL, NODE, Parallel(tp, pp, dp, tp * dp), isl, osl))
 
 
 def slot_wait(requests, slots, ranks):
@@ -90,9 +91,10 @@ def test_where_hardly_anyone_is_sent_hardly_anyone_waits():
 
 
 def one_instance(tp, pp, dp, isl, osl, clients, drafts=0.0, batch=math.inf, poll=0.0):
-    """(TTFT, TPOT, decoding, slots, tokens a second)."""
+    """(TTFT, TPOT, decoding, held by the memory, tokens a second)."""
     context = isl + osl / 2
-    slots = min(resident(tp, pp, dp, context), batch * dp)
+    held = resident(tp, pp, dp, isl, osl)
+    slots = min(held, batch * dp)
     most = min(clients, max(slots, 1))
     gain = sum(0.55**i for i in range(int(drafts) + 1))
     alone = lambda n: law(n, context, 0, 0, drafts)
@@ -107,7 +109,7 @@ def one_instance(tp, pp, dp, isl, osl, clients, drafts=0.0, batch=math.inf, poll
         n = most * osl * tpot / (osl * tpot + admitted)
     first = admitted + slot_wait(clients / dp, max(slots, 1) / dp, dp) * osl * tpot
     rate = clients * osl / (first + osl * tpot)
-    return first, tpot, rate * tpot, slots, rate
+    return first, tpot, rate * tpot, held, rate
 
 
 @pytest.mark.parametrize(
@@ -140,12 +142,13 @@ def two_kinds(prefill, n_prefill, decode, n_decode, isl, osl, clients, drafts=0.
     context = isl + osl / 2
     tp, dp = decode
     gain = sum(0.55**i for i in range(int(drafts) + 1))
-    slots = min(resident(tp, 1, dp, context), batch * dp)
+    held = resident(tp, 1, dp, isl, osl)
+    slots = min(held, batch * dp)
     alone = lambda n: law(n, context, 0, 0, drafts)
     prompt = lambda count: law(0, context, prefill[1] * isl * count, isl / 2)
     share = max(8192 / isl, 1)
     service, queued = prompt(1), prompt(share) / share
-    fixed = 0.055 + cache_read(isl, prefill[0]) / (5e10 * 0.42)
+    fixed = 0.055 + cache_of(isl, prefill[0]) / (5e10 * 0.42)
     each = clients / n_decode
     most = min(each, max(slots, 1))
     servers = n_prefill * prefill[1]
@@ -161,12 +164,7 @@ def two_kinds(prefill, n_prefill, decode, n_decode, isl, osl, clients, drafts=0.
     admitted = fixed + residence + 0.2 * max(clients / servers - 1, 0) * queued
     elsewhere = max(slots, 1) * admitted / (osl * tpot)
     wait = slot_wait((each - elsewhere) / dp, max(slots, 1) / dp, n_decode * dp)
-    return admitted + (3 + wait * osl) * tpot, tpot, decoding, slots, n_decode * decoding / tpot
-
-
-def cache_read(tokens, tp):
-    """What moves: a latent layer's 700 tokens that are looked at, all of the others."""
-    return 2 * (2 * 28 * max(8 / tp, 1) * 128 * tokens + 4 * 576 * min(tokens, 700))
+    return admitted + (3 + wait * osl) * tpot, tpot, decoding, held, n_decode * decoding / tpot
 
 
 @pytest.mark.parametrize(

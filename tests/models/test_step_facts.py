@@ -50,7 +50,7 @@ larger = lambda a, b: (a**4 + b**4) ** 0.25  # a roofline
 
 def attention_work(context, attended, tp):
     """(bytes that a token reads, FLOPs of its attention, FLOPs of a prompt token's), on one GPU of `tp`."""
-    heads, sliding_heads = max(6 / tp, 1), max(8 / tp, 1)
+    heads, sliding_heads = math.ceil(6 / tp), math.ceil(8 / tp)  # a head is not cut
     keys_and_values = 2 * 2 * heads * 64 * context + 2 * 3 * sliding_heads * 32 * min(context, 500)
     latent = 4 * (576 * 2 * min(context, 700) + 132 * context)
     read = 2 * keys_and_values + latent + 2 * 3 * 1e5 / tp

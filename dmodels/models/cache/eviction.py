@@ -70,7 +70,9 @@ def replay(
     capacity = int(min(capacity_blocks, count))
     if policy is not Eviction.KVBM:
         steps = np.zeros_like(steps)
-    hit, gone = kernels.replay(blocks, starts, steps, count, capacity, policy.value, float(threshold), forget)
+    hit, gone = kernels.replay(
+        blocks, starts, steps, count, capacity=capacity, rule=policy.value, threshold=float(threshold), forget=forget
+    )
     return Replay(hit, gone)
 
 

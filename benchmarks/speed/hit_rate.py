@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.registry import Row, benchmark, interleaved
 from dmodels.models.cache import (
-    Policy,
+    Eviction,
     belady_distances,
     decay_steps,
     lru_hit_frac,
@@ -89,7 +89,7 @@ def speed(ids: np.ndarray, starts: np.ndarray, time_s: np.ndarray, path: str | N
         "LRU, requests, 64 sizes": lambda: curve(stack_distances(ids, starts), SIZES),
         "LRU, single accesses, 64 sizes": lambda: curve(stack_distances(ids), SIZES),
         "optimum, requests, 64 sizes": lambda: curve(belady_distances(ids, starts), SIZES),
-        "KVBM, requests, 1 size": lambda: replay(ids, starts, FEW[3], Policy.KVBM, steps),
+        "KVBM, requests, 1 size": lambda: replay(ids, starts, FEW[3], Eviction.KVBM, steps),
         "dictionary LRU, 1 size": lambda: dictionary(listed, FEW[3]),
     }
     if path is not None:

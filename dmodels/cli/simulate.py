@@ -95,7 +95,7 @@ def command(
         raise unknown("policy", policy, names)
     if prefill not in ("own", "shared", "packed"):
         raise unknown("prefill", prefill, ("own", "shared", "packed"))
-    shape = f"{instances}, {slots}, LinearLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
+    shape = f"{instances}, {slots}, StepLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
     shape += f"prefill=Prefill.{prefill.upper()}"
     if show_python:
         print(
@@ -120,17 +120,17 @@ def command(
     import jax
 
     from dmodels.core.flags import Flag
-    from dmodels.models.latency import LinearLaw
-    from dmodels.sim.fleet import Policy, Pool
+    from dmodels.models.latency import StepLaw
+    from dmodels.sim.fleet import POLICIES, Pool
     from dmodels.sim.requests import Prefill
 
-    law, mode = LinearLaw(base, step), Prefill[prefill.upper()]
+    law, mode = StepLaw(base, step), Prefill[prefill.upper()]
     pools = [Pool(instances, slots, law, chunk_tokens=chunk, prefill=mode)]
     labels = ["all"]
     if short_instances:
         pools.insert(0, Pool(short_instances, short_slots, law, threshold, chunk, mode))
         labels = ["short", "long"]
-    router, key = Policy[policy.upper().replace("-", "_")], jax.random.key(seed)
+    router, key = POLICIES[names.index(policy)], jax.random.key(seed)
     if trace:
         rate_rps, found = _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests)
     else:
@@ -228,11 +228,12 @@ def _python(
     if short:
         law, rest = law.split("), ", 1)
         pools.insert(0, f"Pool({short}, {short_slots}, {law}), {threshold:g}, {rest})")
-    router = f"Policy.{policy.upper().replace('-', '_')}"
+    names = {"jsq": "SHORTEST_QUEUE", "cache-aware": "DYNAMO"}
+    router = f"RoutingPolicy.{names.get(policy, policy.upper().replace('-', '_'))}"
     lines = [
         "import jax",
-        "from dmodels.sim.fleet import Policy, Pool",
-        "from dmodels.models.latency import LinearLaw",
+        "from dmodels.sim.fleet import Pool, RoutingPolicy",
+        "from dmodels.models.latency import StepLaw",
         "from dmodels.sim.requests import Prefill",
         "",
         f"pools = [{', '.join(pools)}]",

@@ -53,6 +53,7 @@ def run(
 
     from dmodels.catalog import workload as bundled
     from dmodels.core.flags import Flag
+    from dmodels.models.latency import StepLaw
     from dmodels.sim import arrivals, cluster, lengths
     from dmodels.sim.cluster import Signal
     from dmodels.sim.estimate import replicate
@@ -60,7 +61,8 @@ def run(
     traffic = bundled(workload, rate_rps)
     rate_rps = float(traffic.rate_rps)
     # as everywhere in this command memory is counted in slots: one block for each sequence
-    machines = cluster.Cluster(prefill, decode, standby, *law_s, slots, kv_blocks=slots, block_tokens=1 << 40)
+    step = StepLaw(*law_s)
+    machines = cluster.Workers(prefill, decode, standby, step, slots, kv_blocks=slots, block_tokens=1 << 40)
     control = cluster.Control(Signal[signal], cluster.Flow[flow], theta_frag=0.0)
     growing = []
 
@@ -121,6 +123,7 @@ def _python(signal, flow, workload, rate_rps, prefill, decode, standby, slots, l
             "import jax",
             "import numpy as np",
             "from dmodels.catalog import workload",
+            "from dmodels.models.latency import StepLaw",
             "from dmodels.sim import arrivals, cluster, lengths",
             "from dmodels.sim.cluster import Signal",
             "",
@@ -129,7 +132,7 @@ def _python(signal, flow, workload, rate_rps, prefill, decode, standby, slots, l
             f"when = arrivals.gamma(when_key, float(traffic.rate_rps), float(traffic.arrival_cv), {count})",
             f"long = lengths.draw(what_key, traffic, {count})",
             f"seconds = np.ceil((long.input_tokens - long.cached_tokens).clip(1) / {chunk}) * {sum(law_s)}",
-            f"machines = cluster.Cluster({prefill}, {decode}, {standby}, {law_s[0]}, {law_s[1]}, {slots}, "
+            f"machines = cluster.Workers({prefill}, {decode}, {standby}, StepLaw{law_s}, {slots}, "
             f"kv_blocks={slots}, block_tokens=1 << 40)",
             f"control = cluster.Control(Signal.{signal}, cluster.Flow.{flow}, theta_frag=0.0)",
             "served = cluster.simulate(when, long.input_tokens, long.output_tokens, seconds, machines, control)",

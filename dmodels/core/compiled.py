@@ -21,7 +21,9 @@ from numba import njit
 PACKAGE = Path(__file__).parents[1]
 
 
-def kernel(function: Callable | None = None, *, signature: tuple | None = None, **options: Any) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None, *, signature: tuple[Any, ...] | None = None, **options: Any
+) -> Any:
     """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
 
     It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes

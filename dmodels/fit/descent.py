@@ -6,7 +6,7 @@ normal equations are assembled from that, level by level. The robust loss is rew
 (iteratively reweighted least squares), and a step is taken only if it lowers the loss.
 
 optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows
-(benchmarks/fit_peers.py).
+(benchmarks/speed/fit.py).
 """
 
 from __future__ import annotations

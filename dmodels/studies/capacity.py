@@ -90,7 +90,7 @@ def task(name: str, length_cv: float = 0.5) -> Task:
 
 
 @float64
-def by_formula(job: Task, cluster: sim.Cluster, prompts: Prompts = Prompts()) -> Capacity:  # noqa: B008 - constants
+def by_formula(job: Task, cluster: sim.Workers, prompts: Prompts = Prompts()) -> Capacity:  # noqa: B008 - constants
     """Closed form: one bisection over the throughput. Standby workers are not counted."""
     grid = (np.arange(200) + 0.5) / 200
     z = np.asarray(jax.scipy.special.ndtri(jnp.asarray(grid)))
@@ -108,8 +108,8 @@ def by_formula(job: Task, cluster: sim.Cluster, prompts: Prompts = Prompts()) ->
         wait = float(wait_mean_s(x, mean, float(cluster.prefill), scv))
         waits = float(erlang_c(float(cluster.prefill), x * mean))
         ttft = _quantile(q, waits, wait, service)
-        n = float(fluid_occupancy(x / cluster.decode, output, cluster.base_s, cluster.per_sequence_s))
-        tpot = cluster.base_s + cluster.per_sequence_s * (n + spread * np.sqrt(n)) if np.isfinite(n) else np.inf
+        n = float(fluid_occupancy(x / cluster.decode, output, *cluster.step))
+        tpot = cluster.step.iteration_s(n + spread * np.sqrt(n)) if np.isfinite(n) else np.inf
         return x * (wait + mean) + cluster.decode * n, ttft, float(tpot), n
 
     low, high = 0.0, cluster.prefill / mean
@@ -143,7 +143,7 @@ def draw(job: Task, key: jax.Array, count: int, prompts: Prompts = Prompts()) ->
 
 def by_simulation(
     job: Task,
-    cluster: sim.Cluster,
+    cluster: sim.Workers,
     control: sim.Control,
     key: jax.Array,
     *,
@@ -167,7 +167,7 @@ def by_simulation(
         out = []
         for inputs, outputs, seconds in draws:
             start = np.zeros(requests)
-            first = np.arange(clients) * (job.output_tokens * cluster.base_s / max(clients, 1))
+            first = np.arange(clients) * (job.output_tokens * cluster.step.base_s / max(clients, 1))
             start[:clients], start[clients:] = first, first[-1]  # spaced over one life, so that all do not come at once
             run = sim.simulate(start, inputs, outputs, seconds, cluster, control, clients=clients)
             done = np.sort(run.end_s)

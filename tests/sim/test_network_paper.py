@@ -1,4 +1,4 @@
-"""NetKV's tables from the trace beside the project, in the setting of benchmarks/netkv_setting.py."""
+"""NetKV's tables from the trace beside the project, in the setting of benchmarks/papers/_netkv_setting.py."""
 
 import numpy as np
 import pytest

@@ -276,7 +276,7 @@ def _pool(sized: _Sized, row: int, stage: int) -> Pool:
 
 
 def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, ...]]:
-    """Load of an instance, and the latencies that `benchmarks/agreement.py` does not vouch for at that load."""
+    """Load of an instance, and the latencies that `tools/make_agreement.py` does not vouch for at that load."""
     cells, engine = priced.cells, priced.question.engine
     steps, requests = (jax.tree.map(lambda leaf: leaf[cell, 0], x) for x in (cells.steps, cells.requests))
     slots = min(float(cells.slots_count[cell, 0]), float(engine.max_num_seqs_count) * float(cells.dp[cell, 0]))

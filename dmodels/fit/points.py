@@ -13,7 +13,7 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.precision import FORMAT_BYTES
 from dmodels.core.records import Real, Record, float64, jit, quantity, stack
-from dmodels.models.memory import residents_of_length
+from dmodels.models.memory import kv_budget_bytes, residents_of_length
 
 from .rows import Rejected, Row, Table
 
@@ -127,16 +127,20 @@ def resident_counts(points: Points, parallel: Parallel, osl: Real) -> np.ndarray
     return np.asarray(_counts(points.model, points.gpu, parallel, points.isl, osl, points.utilization))
 
 
-_counts = jit(residents_of_length)
+_counts, _budgets = jit(residents_of_length), jit(kv_budget_bytes)
 
 
+@float64
 def _fitted(points: Points, assumed: np.ndarray) -> tuple[Points, np.ndarray]:
     """The points with memory for their requests, and which of them have it.
 
-    A deployment that ran did fit: where the usual share of the memory holds no request, the engine was given more of
-    it. Where the number of decode instances is assumed, it is at least as many as hold the cache of all clients.
+    A deployment that ran did fit: where the usual share of the memory holds no request, or leaves less for the cache
+    than it leaves idle, the engine was given more of it. Where the number of decode instances is assumed, it is at
+    least as many as hold the cache of all clients.
     """
-    points = points.replace(utilization=np.where(_fits(points), points.utilization, TIGHT))
+    cache = np.asarray(_budgets(points.model, points.gpu, points.decode, points.utilization))
+    roomy = cache >= (1.0 - points.utilization) * np.asarray(points.gpu.memory_bytes)
+    points = points.replace(utilization=np.where(roomy & _fits(points), points.utilization, TIGHT))
     held, fits = resident_counts(points, points.decode, points.osl), _fits(points)
     needed = np.where(assumed & fits, np.ceil(points.concurrency / np.maximum(held, 1.0)), 1.0)
     return points.replace(decode_instances=np.maximum(points.decode_instances, needed)), fits

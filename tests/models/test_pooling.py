@@ -14,6 +14,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models import multiplexing, pooling
+from dmodels.models.memory import sequences_that_fit
 from dmodels.models.pooling import Headroom, SlotEngine, best_thresholds, savings, split_savings
 from dmodels.models.traffic import split, whole
 from dmodels.solvers import breakpoints
@@ -216,6 +217,12 @@ def test_the_one_threshold_that_parts_two_lengths_is_found():
     engine = pooling.SlotEngine(blocks_count=4.0, block_tokens=1.0)
     found = pooling.best_thresholds(Workload([1.0, 3.0], [1.0, 1.0], [0.5, 0.5]), 2, 4.0, engine)
     assert found.threshold_tokens.tolist() == [2.0, 4.0] and found.work_frac.tolist() == [0.5, 0.5]
+
+
+def test_room_for_three_sequences_holds_three():
+    """In GB: 3, 2.999 and 0.9 of them, and less than nothing."""
+    asked = ((3.0, 1.0), (2.999, 1.0), (0.9, 1.0), (-0.5, 0.01))
+    assert [float(sequences_that_fit(budget, one)) for budget, one in asked] == [3.0, 2.0, 0.0, 0.0]
 
 
 def test_no_requests_save_nothing():

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from numba import njit
 
-from benchmarks.phasor_capacity import Prompts
+from benchmarks.papers._phasor_capacity import Prompts
 from benchmarks.registry import Row, benchmark
 from dmodels.sim import arrivals
 from dmodels.sim.cluster import Signal, prefill

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from benchmarks import phasor_capacity as capacity
+from benchmarks.papers import _phasor_capacity as capacity
 from benchmarks.papers._printed import write
 from benchmarks.registry import Row, benchmark
 from dmodels.sim import arrivals

@@ -65,7 +65,7 @@ class PoolsAsked(Table):
             threshold_tokens=self.thresholds,
             rate_rps=self.rate_rps,
             context_tokens=self.context_tokens,
-            engine=call("dmodels.models.pooling:Engine", *self.iteration, *limits),
+            engine=call("dmodels.models.pooling:SlotEngine", *self.iteration, *limits),
             headroom=call("dmodels.models.pooling:Headroom", *self.headroom),
             pools_count=self.pools,
             gpus_per_instance=self.gpus_per_instance,

@@ -94,7 +94,10 @@ def _chunk(study: Study, settings: _Settings, key: jax.Array) -> Study:
     """Draw, serve and count one more chunk."""
     work, times = _drawn(study, settings, key)
     tau, v, busy, in_flight, pending = study.clock
-    clock = virtual_time.Clock(float(tau), int(v), int(busy), *study.lines.copy(), int(in_flight), int(pending))
+    keys, first_v, first_id = study.lines.copy()
+    clock = virtual_time.Clock(
+        float(tau), int(v), int(busy), keys, first_v, first_id=first_id, in_flight=int(in_flight), pending=int(pending)
+    )
     clock = virtual_time.run(work, settings.instance, clock, study.carried.shape[1], False, times)
     counts, sums = np.zeros_like(study.counts), np.zeros(4)
     _count(work, times, counts, sums)
@@ -102,9 +105,8 @@ def _chunk(study: Study, settings: _Settings, key: jax.Array) -> Study:
         means = sums / counts.sum(1)
     row = np.concatenate([means, [_quantile(c, settings.percentile) for c in counts]])
     kept = study.counts + counts if study.done > 0 else study.counts
-    return Study(
-        study.done + 1, *_carried(work, times, clock, settings.instance), kept, np.vstack([study.batches, row])
-    )
+    lines = _carried(work, times, clock, settings.instance)
+    return Study(study.done + 1, *lines, kept, np.vstack([study.batches, row]))  # type: ignore[call-arg]
 
 
 def _drawn(study: Study, settings: _Settings, key: jax.Array) -> tuple[virtual_time.Work, virtual_time.Times]:

@@ -14,7 +14,7 @@ from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
-from dmodels.models.pooling import Engine, Headroom, Savings, Thresholds
+from dmodels.models.pooling import Headroom, Savings, SlotEngine, Thresholds
 from dmodels.models.traffic import LengthClass, between, split, whole
 
 
@@ -45,7 +45,7 @@ def pool_study(
     threshold_tokens: Any = None,
     rate_rps: float | None = None,
     context_tokens: float | None = None,
-    engine: Engine | None = None,
+    engine: SlotEngine | None = None,
     headroom: Headroom | None = None,
     pools_count: int = 3,
     gpus_per_instance: float = 1.0,
@@ -56,7 +56,7 @@ def pool_study(
     `context_tokens` defaults to the smallest power of two that holds the longest request; thresholds default to the
     powers of two from 1,024 below it. Instances are those of `engine` (default: the paper's A100 pair).
     """
-    engine = Engine() if engine is None else engine
+    engine = SlotEngine() if engine is None else engine
     headroom = Headroom() if headroom is None else headroom
     every = whole(workload)
     longest = float(every.max_total_tokens)
@@ -119,7 +119,7 @@ def _thresholds(given: Any, context: float) -> np.ndarray:
     return values
 
 
-def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: Engine) -> np.ndarray:
+def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: SlotEngine) -> np.ndarray:
     """The law with as many sequences per instance as their mean pages allow, instead of C_max reserved for each.
 
     Never positive: work at mean holding h costs W h / K + H until the cap binds, which is convex in h, and the whole's
@@ -136,7 +136,7 @@ def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: En
 
 
 def _forgiving(
-    workload: Workload, context: float, best: float, engine: Engine, kept_frac: float = 0.8
+    workload: Workload, context: float, best: float, engine: SlotEngine, kept_frac: float = 0.8
 ) -> tuple[float, float]:
     """The widest run of thresholds around the best one, on a grid of 2 %, whose exact saving is `kept_frac` of its."""
     grid = np.unique(np.append(np.round(np.geomspace(min(64.0, context), context, 350)), best))
@@ -151,7 +151,7 @@ def _forgiving(
     return float(grid[low]), float(grid[high])
 
 
-def _notes(s: PoolStudy, engine: Engine, headroom: Headroom) -> list[str]:
+def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom) -> list[str]:
     """Sentences that a planner can check against the table."""
     top = int(np.lexsort((s.law_frac, s.savings.realized_frac))[-1])  # of equal fleets the one with less work
     name = f"{s.threshold_tokens[top]:,.0f}"

@@ -19,10 +19,9 @@ from dmodels.models.memory import (
     Slots,
     WeightBytes,
     concurrent_sequences,
-    footprint,
     kv_reserved_bytes,
+    residents,
     sequences_by_bernstein,
-    sequences_by_normal,
     sequences_that_fit,
     stage,
     weight_bytes_per_gpu,
@@ -113,7 +112,7 @@ def size(
     for (text, _), count, flags in zip(changes, slots.slots_count[1:], slots.flags[1:], strict=True):
         if usable(int(flags)):
             fixes.setdefault(text.split()[0], Fix(text, int(count)))
-    mixed = None if workload is None else _mixed(asked, workload, float(first.budget_bytes), probability, *options[1:])
+    mixed = None if workload is None else _mixed(asked, workload, probability, *options)
     weights = jax.tree.map(np.asarray, weight_bytes_per_gpu(model, parallel))
     unusable = not usable(int(first.flags))
     return Size(
@@ -135,10 +134,10 @@ def _slots(batch: _Try, utilization: float, block_tokens: float, batched_tokens:
         batch.model,
         batch.gpu,
         batch.context_tokens,
-        p.tp,
-        p.pp,
-        p.dp,
-        p.ep,
+        tp=p.tp,
+        pp=p.pp,
+        dp=p.dp,
+        ep=p.ep,
         utilization=utilization,
         block_tokens=block_tokens,
         batched_tokens=batched_tokens,
@@ -177,23 +176,30 @@ def _longest(asked: _Try, budget_bytes: float, block_tokens: float, batched_toke
 
 
 def _mixed(
-    asked: _Try, workload: Workload, budget_bytes: float, probability: float, block_tokens: float, batched_tokens: float
+    asked: _Try,
+    workload: Workload,
+    probability: float,
+    utilization: float,
+    block_tokens: float,
+    batched_tokens: float,
 ) -> Mixed:
-    part = stage(asked.model, asked.parallel.pp)
-    one = footprint(
-        part,
-        workload.input_tokens,
-        workload.output_tokens,
-        workload.weight_frac,
-        asked.parallel.tp,
-        block_tokens,
-        batched_tokens,
+    held = residents(
+        asked.model,
+        asked.gpu,
+        asked.parallel,
+        input_tokens=workload.input_tokens,
+        output_tokens=workload.output_tokens,
+        weights=workload.weight_frac,
+        utilization=utilization,
+        block_tokens=block_tokens,
+        batched_tokens=batched_tokens,
+        probability=probability,
     )
-    ranks = float(asked.parallel.dp)
+    certain = float(asked.parallel.dp) * float(sequences_by_bernstein(held.budget_bytes, held.each, probability))
     return Mixed(
-        mean_bytes=float(one.mean_bytes),
-        slots_count=int(ranks * float(sequences_by_normal(budget_bytes, one, probability))),
-        certain_count=int(ranks * float(sequences_by_bernstein(budget_bytes, one, probability))),
+        mean_bytes=float(held.each.mean_bytes),
+        slots_count=int(held.count),
+        certain_count=min(int(certain), int(held.count)),
         probability=float(probability),
     )
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import phasor_capacity as capacity
+from benchmarks.papers import _phasor_capacity as capacity
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import SLO

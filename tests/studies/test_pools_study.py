@@ -17,7 +17,7 @@ def test_the_forgiving_range_keeps_four_fifths_and_its_neighbours_do_not():
     best = study.best[0].saved_frac
 
     def saved(threshold):
-        work, engine = split(w, threshold).short.work_frac, pooling.Engine()
+        work, engine = split(w, threshold).short.work_frac, pooling.SlotEngine()
         return float(pooling.work_savings(work, pooling.slots_count(threshold, engine), 16.0, engine))
 
     assert low < study.best[0].threshold_tokens[0] < high

@@ -49,7 +49,7 @@ def remaining_prefill_s(
 ) -> Real:
     """Seconds to prefill the rest of one prompt alone on one instance; `latency.prefill_s` where nothing is cached."""
     attended = cached_tokens + new_tokens / 2.0
-    found = step(
+    return step(
         model,
         gpu,
         parallel,
@@ -58,8 +58,7 @@ def remaining_prefill_s(
         prefill_tokens=parallel.dp * new_tokens,
         attended_tokens=attended,
         efficiency=efficiency,
-    )
-    return found.total_s
+    ).total_s
 
 
 def tier_fracs(hits_at: Real) -> Real:

@@ -6,6 +6,7 @@ ones of a threshold, prefill only or decode only. A *scheme* is what one can dep
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,11 +24,9 @@ from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, StepTable
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import (
-    footprint,
-    kv_budget_bytes,
     kv_bytes_per_token,
     kv_reserved_bytes,
-    sequences_by_normal,
+    residents,
 )
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import NO_GAPS, Requests, requests_between
@@ -223,15 +222,19 @@ def _size(instances: Instances, requests: Requests, inputs, outputs, weights, ba
     """Memory and step tables of every layout (rows) for every stage (columns), in one compiled program."""
     model, gpu, parallel, efficiency = instances
     part = pipeline_stage(model, parallel.pp)
-    budget = kv_budget_bytes(model, gpu, parallel, batched_tokens=batched_tokens)
     wide = jax.tree.map(lambda leaf: leaf[:, None], Instances(part, gpu, parallel, efficiency))
-    over_stages = jax.vmap(footprint, in_axes=(None, 0, 0, 0, None))
-    one = jax.lax.map(lambda layout: over_stages(layout[0], inputs, outputs, weights, layout[1]), (part, parallel.tp))
-    longest = kv_reserved_bytes(wide.model, requests.longest_tokens[None], wide.parallel.tp)
+
+    def over_stages(layout):
+        held = functools.partial(residents, *layout, batched_tokens=batched_tokens)
+        return jax.vmap(held)(inputs, outputs, weights)
+
+    held = jax.lax.map(over_stages, (model, gpu, parallel))
+    tokens = requests.longest_tokens[None]
+    longest = kv_reserved_bytes(wide.model, tokens, wide.parallel.tp, max_batched_tokens=batched_tokens)
     nic = gpu.nic_bytes_per_s_per_gpu_oneway
     memory = {
-        "slots_count": wide.parallel.dp * sequences_by_normal(budget[:, None], one),
-        "budget_bytes": budget,
+        "slots_count": held.count,
+        "budget_bytes": held.budget_bytes[:, 0],
         "longest_bytes": longest,
         "transfer_s_per_token": safe_divide(kv_bytes_per_token(part, parallel.tp), nic, 0.0),
     }

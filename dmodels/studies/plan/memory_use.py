@@ -10,7 +10,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.models.instance import Engine
-from dmodels.models.memory import activation_bytes, footprint, runtime_bytes, stage, weight_bytes_per_gpu
+from dmodels.models.memory import activation_bytes, residents, runtime_bytes, weight_bytes_per_gpu
 from dmodels.models.traffic import condition
 
 from .deployment import Pool
@@ -96,7 +96,14 @@ def _one_request_bytes(answer: Plan, pool: Pool, model) -> float:
     """KV per GPU of a running request, seen at a random moment."""
     small = condition(compressed(answer.priced.admitted.workload), pool.stage.low_tokens, pool.stage.high_tokens)
     outputs = np.ones_like(small.output_tokens) if pool.stage.role == Role.PREFILL else small.output_tokens
-    one = footprint(
-        stage(model, float(pool.layout.pp)), small.input_tokens, outputs, small.weight_frac, float(pool.layout.tp)
+    x, asked = pool.layout, answer.question
+    held = residents(
+        model,
+        asked.gpus[x.gpu],
+        Parallel(x.tp, x.pp, x.dp, x.ep),
+        small.input_tokens,
+        outputs,
+        small.weight_frac,
+        batched_tokens=asked.engine.max_num_batched_tokens,
     )
-    return float(one.mean_bytes)
+    return float(held.each.mean_bytes)

@@ -8,12 +8,10 @@ saturation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 from dmodels.games.routing import RoutingGame, closed_loop, optimum_flows
@@ -32,8 +30,7 @@ class Deployment(NamedTuple):
     request_blocks: float = 8.0  # 128 tokens of 16
 
 
-@dataclass(frozen=True)
-class RouterMap(Answer):
+class RouterMap(NamedTuple):
     """Maps with axes (tau, omega)."""
 
     tau: np.ndarray

@@ -8,8 +8,7 @@ import pytest
 from dmodels.games.routing import RoutingGame, closed_loop, gibbs_loads
 from dmodels.models.latency import affine
 from dmodels.models.queueing import closed_loop_rps
-from dmodels.report.routing_figures import router_maps
-from dmodels.studies.router_map import Deployment, finite_source, router_map
+from tests.games.router_map import Deployment, finite_source, router_map
 
 
 def test_finite_source_is_the_exact_queue():
@@ -43,9 +42,3 @@ def test_hits_relieve_the_prefill_server_at_saturation():
     assert at.ttft_p99_s[0, 3] < 0.5 * at.ttft_p99_s[0, 0]  # tau 0: omega 1 against 0
     assert (np.diff(at.hit_frac[:, 3]) < 0).all()  # temperature costs hits
     assert at.throughput_rps[0, 0] == pytest.approx(19.0, rel=0.02)
-
-
-def test_maps_are_drawn(tmp_path):
-    figure = router_maps(router_map(16, steps=4000), "C = 16")
-    figure.savefig(tmp_path / "maps.png")
-    assert len(figure.axes) == 8 and (tmp_path / "maps.png").stat().st_size > 20_000

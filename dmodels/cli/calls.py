@@ -39,7 +39,7 @@ class Code:
         """The value, made once."""
         if not self._made:
             module, _, path = self.target.rpartition(":")
-            value = self.owner.run() if self.owner else import_module(module)
+            value: Any = self.owner.run() if self.owner else import_module(module)
             for name in path.split("."):
                 value = getattr(value, name) if hasattr(value, name) else import_module(f"{module}.{name}")
             if self.arguments is not None:

@@ -66,7 +66,9 @@ def announce(made: Code) -> None:
             print(f"dmodels: {value.name}: {notice}", file=sys.stderr)
 
 
-def asks(model: type[Table] | str, scenario: str = "", only: tuple[str, ...] = ()) -> Callable[[Callable], Callable]:
+def asks(
+    model: type[Table] | str, scenario: str = "", only: tuple[str, ...] = ()
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The command of a function that takes a `model` (or its "module:name", if that is slow to import).
 
     The model is read from flags or, with the help of its argument, from a scenario file; then `only` names the fields
@@ -75,7 +77,7 @@ def asks(model: type[Table] | str, scenario: str = "", only: tuple[str, ...] = (
     known = [] if isinstance(model, str) else flags(model)
     leaves = {"__".join(leaf.path): leaf for leaf in known if not scenario or ".".join(leaf.path) in only}
 
-    def made(function: Callable) -> Callable:
+    def made(function: Callable[..., int]) -> Callable[..., int]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         formed = bool(own) and own[0].name == "form"
         own = own[formed:]

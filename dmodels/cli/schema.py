@@ -11,20 +11,22 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from dmodels.core.errors import InputError
-from dmodels.core.scenario import FileName, Table, quantity
+from dmodels.core.scenario import FileName as FileName
+from dmodels.core.scenario import Table as Table
+from dmodels.core.scenario import quantity
 
 Asked = TypeVar("Asked", bound=Table)
 
 
 def flag(default: Any, help: str, *names: str, argument: bool = False, repeated: bool = False) -> Any:
     """A field that is also an option of the command, called like the field unless `names` say otherwise."""
-    how = {"names": list(names), "argument": argument, "repeated": repeated}
+    how: dict[str, Any] = {"names": list(names), "argument": argument, "repeated": repeated}
     return Field(default, description=help, json_schema_extra={"flag": how})
 
 
@@ -89,7 +91,7 @@ class WorkloadTable(Table):
         return {names.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
-    def _one_kind(self):
+    def _one_kind(self) -> Self:
         fixed = self.input_tokens is not None or self.output_tokens is not None
         if (self.name is not None) + (self.trace is not None) + fixed != 1:
             raise ValueError("give one of name, trace, or input_tokens with output_tokens")

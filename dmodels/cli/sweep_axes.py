@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dmodels.core.errors import InputError, unknown
@@ -23,9 +25,9 @@ AXES = {name: name for name in (*_NAMES, *_WHOLE, *_OTHERS)} | {
 }
 
 
-def read_axes(given: list[str]) -> dict[str, list]:
+def read_axes(given: list[str]) -> dict[str, list[Any]]:
     """Argument -> its values."""
-    axes: dict[str, list] = {}
+    axes: dict[str, list[Any]] = {}
     for text in given:
         name, equals, values = text.partition("=")
         name = name.strip()
@@ -40,7 +42,7 @@ def read_axes(given: list[str]) -> dict[str, list]:
     return axes
 
 
-def _values(name: str, argument: str, text: str) -> list:
+def _values(name: str, argument: str, text: str) -> list[Any]:
     """The values that a person means by `1,2,4`, `10:10000:log:64` or `0.5 s:4 s:lin:8`."""
     if not text.strip():
         raise InputError(f"--axis {name}: is empty; accepted are values like 1,2,4 or 10:10000:log:64")

@@ -53,9 +53,9 @@ def latency(answer: Place, axes: Axes) -> None:
     for place, one in enumerate(answer.vary):
         shown = one.bytes_ > 0
         axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place))
-        if rows[one.tier]["blocks_count"] > 0:
+        if rows[one.tier].blocks_count > 0:
             axes.plot(
-                rows[one.tier]["size_gib"],
+                rows[one.tier].size_gib,
                 1e3 * answer.first_token_s,
                 style.marker(place),
                 color=style.colour(place),

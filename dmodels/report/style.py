@@ -122,8 +122,9 @@ def marker(place: int) -> str:
 
 def words(axes: Axes, text: str, at: Any, offset: tuple[float, float] = (0.0, 0.0), **look: Any) -> None:
     """Small words at a point, `offset` typographic points beside it; on the side that the offset points to."""
-    side = {} if offset[0] == 0 else {"ha": "left" if offset[0] > 0 else "right"}
-    axes.annotate(text, at, offset, textcoords="offset points", **({"fontsize": SMALL, "color": INK} | side | look))
+    side: dict[str, Any] = {} if offset[0] == 0 else {"ha": "left" if offset[0] > 0 else "right"}
+    how: dict[str, Any] = {"fontsize": SMALL, "color": INK, **side, **look}
+    axes.annotate(text, at, offset, textcoords="offset points", **how)
 
 
 def plain(axis: Any, wide: bool = True) -> None:

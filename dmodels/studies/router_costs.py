@@ -42,7 +42,7 @@ def router_costs(game: RoutingGame, runs: int = 200, seed: int = 0, tau: float =
     price = price_of_anarchy(game)
     arrays, rng = game.arrays(), np.random.default_rng(seed)
     requests, least = float(np.sum(game.counts)), float(price.optimum_s)
-    found = {}
+    found: dict[str, PolicyCost] = {}
     for name in POLICIES:
         cost = np.asarray(sums(arrays, policy_flows(game, name, rng, runs, tau=tau))[0])
         ratio = cost / least if np.isfinite(least) else cost * np.nan

@@ -98,13 +98,20 @@ def burst_cost_s(
     return float(kernels.burst_cost(scoring, near, requests, state, flying, where))
 
 
-def _one_source(oracle, source, kv_bytes, hit_frac, pool, in_flight):
+def _one_source(
+    oracle: Oracle, source: Any, kv_bytes: Any, hit_frac: Any, pool: DecodePool, in_flight: Any
+) -> tuple[Any, ...]:
     """(requests, oracle, counters, pool) of one prefill instance."""
     requests = requests_of(oracle, source, kv_bytes, hit_frac)
     if len(requests.kv_bytes) == 0:
         raise InputError("kv_bytes: 0 requests; accepted: at least one")
     rows, near, flying, _ = rows_used(oracle, requests, in_flight)
-    return rows, near, flying, DecodePool(*(column[0] for column in pool_of(pool, near.tier_map.shape[1], 1)))
+    return (
+        rows,
+        near,
+        flying,
+        DecodePool(*(np.asarray(column)[0] for column in pool_of(pool, near.tier_map.shape[1], 1))),
+    )
 
 
 def _compositions(total: int, parts: int) -> np.ndarray:

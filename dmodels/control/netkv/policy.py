@@ -148,7 +148,7 @@ def dispatch(
     ]
     after = np.zeros((len(oracle.tier_map), counters.shape[1])) if in_flight is None else np.array(in_flight, float)
     after[used] = counters
-    return Choice(index, cost, flags, intents), DecodePool(*(column[0] for column in pools)), after
+    return Choice(index, cost, flags, intents), DecodePool(*(np.asarray(column)[0] for column in pools)), after
 
 
 def scoring_of(

@@ -164,13 +164,12 @@ def serve_disaggregated(
 def _served(fits: Real, found: Serving) -> Serving:
     """`found` with its flags; where nothing fits, nothing is served and the times are infinite."""
     flags = flag_where(~fits, Flag.NO_FIT) | flag_nonfinite(found.ttft_s, found.tpot_s)
-    never, nothing = (lambda x: jnp.where(fits, x, jnp.inf)), (lambda x: jnp.where(fits, x, 0.0))
     return Serving(
-        never(found.ttft_s),
-        never(found.tpot_s),
-        nothing(found.decode_count),
+        jnp.where(fits, found.ttft_s, jnp.inf),
+        jnp.where(fits, found.tpot_s, jnp.inf),
+        jnp.where(fits, found.decode_count, 0.0),
         found.resident_max_count,
-        nothing(found.tokens_per_s),
+        jnp.where(fits, found.tokens_per_s, 0.0),
         flags,
     )
 

@@ -197,8 +197,8 @@ def residents_of_length(
     At 7,000 + 1,000 tokens, one H100 holds 5 requests of Gemma-3-27B, and two hold 2 of Llama-3.1-70B in BF16.
     """
     rank = max(map(jnp.ndim, jax.tree.leaves((model, gpu, parallel, isl, osl, utilization))))
-    lengths = (jnp.reshape(x, (*jnp.shape(x), 1) if jnp.ndim(x) else (1,) * (rank + 1)) for x in (isl, osl))
-    return residents(model, gpu, parallel, *lengths, utilization=utilization).count
+    prompt, answer = (jnp.reshape(x, (*jnp.shape(x), 1) if jnp.ndim(x) else (1,) * (rank + 1)) for x in (isl, osl))
+    return residents(model, gpu, parallel, prompt, answer, utilization=utilization).count
 
 
 def occupancy_bytes(sequences: Real, one: Footprint, probability: Real = 0.99) -> Real:

@@ -82,7 +82,8 @@ def _trtllm(pool: Pool, asked: Question) -> str:
 
 
 def _quantization(pool: Pool) -> list[str]:
-    method = {Precision.FP8: "fp8", Precision.FP4: "modelopt_fp4"}.get(pool.layout.weights)
+    methods: dict[str, str] = {Precision.FP8: "fp8", Precision.FP4: "modelopt_fp4"}
+    method = methods.get(pool.layout.weights)
     return [f"--quantization {method}"] if method else []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,14 +50,14 @@ class Priced:
         """Place of a (layout, stage) pair among the cells."""
         return row * len(self.stages) + stage
 
-    def cell_of(self, pool) -> int:
+    def cell_of(self, pool: Any) -> int:
         """Place of a recommended pool among the cells."""
         return self.cell(self.layouts.index(pool.layout), self.stages.index(pool.stage))
 
     @property
     def prices_usd_per_hour(self) -> np.ndarray:
         """Price of one instance of each layout."""
-        return np.array([float(self.question.gpus[x.gpu].price_usd_per_hour) * x.gpus for x in self.layouts])
+        return np.asarray([float(self.question.gpus[x.gpu].price_usd_per_hour) * x.gpus for x in self.layouts])
 
     @property
     def rate_rps(self) -> float:
@@ -67,7 +67,7 @@ class Priced:
     @property
     def pool_gpus(self) -> np.ndarray:
         """GPUs of each cell's smallest pool; inf where there is none."""
-        return self.instances * np.array([[x.gpus] for x in self.layouts])
+        return np.asarray(self.instances * np.array([[x.gpus] for x in self.layouts]))
 
     @property
     def costs_usd_per_hour(self) -> np.ndarray:
@@ -138,7 +138,7 @@ def cheapest(priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0
     found, limit = [], priced.question.max_gpus
     for scheme in priced.schemes:
         at = list(scheme.stages)
-        rows: Sequence = quickest[at]
+        rows: Sequence[int] | np.ndarray = quickest[at]
         if gpus[rows, at].sum() > limit:
             rows = _within(costs[:, at], gpus[:, at], ttft_s[:, at], limit)
         cost = float(sum(costs[rows, at]))
@@ -149,9 +149,10 @@ def cheapest(priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0
     return [ranked for _, ranked in order]
 
 
-def _within(costs: np.ndarray, gpus: np.ndarray, ttft_s: np.ndarray, limit: float) -> tuple[np.ndarray, ...]:
+def _within(costs: np.ndarray, gpus: np.ndarray, ttft_s: np.ndarray, limit: float) -> Sequence[int]:
     """The layout of each stage (layouts, stages) that together cost least with at most `limit` GPUs: all tried."""
     total, need, late = (reduce(np.add.outer, np.where(gpus <= limit, x, np.inf).T) for x in (costs, gpus, ttft_s))
     total = np.where(need <= limit, total, np.inf)
     late = np.where(total <= total.min() * (1.0 + 1e-12), late, np.inf)
-    return np.unravel_index(np.argmin(np.where(np.isfinite(total), late, np.inf)), total.shape)
+    best = np.argmin(np.where(np.isfinite(total), late, np.inf))
+    return [int(i) for i in np.unravel_index(best, total.shape)]

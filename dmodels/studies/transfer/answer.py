@@ -74,7 +74,8 @@ def study(asked: TransferScenario) -> TransferAnswer:
         layers=float(np.asarray(record.n_layers)),
     )
     rates, tiers = advertised_bytes_per_s(cluster), sorted({row["tier"] for row in shares})
-    losses = {n: oblivious_loss(n * per_token, 0.0, 0.5, rates[tiers[0]], rates[tiers[-1]]) for n in run.contexts}
+    near, far = rates[int(tiers[0])], rates[int(tiers[-1])]
+    losses = {n: oblivious_loss(n * per_token, 0.0, 0.5, near, far) for n in run.contexts}
     return TransferAnswer(
         kv_bytes_per_token=per_token,
         tier_bytes_per_s=rates.tolist(),

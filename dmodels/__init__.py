@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .models.traffic import Trace as Trace
     from .models.traffic import read_trace as read_trace
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Public name -> module that defines it.
 _HOME = {

@@ -5,7 +5,7 @@ Run it: python examples/08_network_or_scheduler.py
 
 import numpy as np
 
-from dmodels.control.netkv import Policy
+from dmodels.core.routing import RoutingPolicy
 from dmodels.sim.network import Arrivals, netkv_cluster, simulate
 
 draws = np.random.default_rng(0)
@@ -18,6 +18,6 @@ arrivals = Arrivals(
     output_tokens=draws.integers(100, 400, count),
 )
 
-for policy in (Policy.ROUND_ROBIN, Policy.NETKV_FULL):
+for policy in (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.NETKV_FULL):
     run = simulate(netkv_cluster(), arrivals, policy, seed=1)
     print(f"{policy.name:12s} TTFT mean {np.nanmean(run.ttft_s):.2f} s, transfer {np.nanmean(run.transfer_s):.2f} s")

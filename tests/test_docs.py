@@ -92,7 +92,9 @@ print(json.dumps([str(p) for p in pages.check([Path({str(wrong)!r})])]))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed; `make docs` installs it"
+)
 def test_the_guide_builds_without_warnings(tmp_path):
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]

@@ -3,7 +3,7 @@
     python tools/docs_figures.py [NAME ...]
 
 Each function draws one figure; without names all are drawn, which takes a few minutes (the simulations).
-`latency` reads the residuals that `python -m benchmarks.accuracy` leaves in benchmarks/results.
+`latency` reads the residuals that `python -m tools.make_calibration` leaves in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def token_budget(axes) -> None:
 @picture
 def simulator(axes) -> None:
     """Mean waits of M/M/1 and M/D/1 simulated in 32 runs, with 4 standard errors, on the exact curves."""
-    from dmodels.models.latency import LinearLaw
+    from dmodels.models.latency import StepLaw
     from dmodels.models.queueing import wait_mean_s
     from dmodels.sim.batching import simulate
 
@@ -327,7 +327,7 @@ def simulator(axes) -> None:
             for _ in range(32):
                 gap = draws.exponential(1.0 / load, 8_000)
                 steps = np.full(8_000, 1000.0) if scv == 0 else np.maximum(draws.geometric(1e-3, 8_000), 1.0)
-                served = simulate(np.cumsum(gap), np.ones(8_000), steps, LinearLaw(0.0, 1e-3), slots=1, emits=True)
+                served = simulate(np.cumsum(gap), np.ones(8_000), steps, StepLaw(0.0, 1e-3), slots=1, emits=True)
                 runs.append(served.wait_s[2_000:].mean())
             points.append((np.mean(runs), 4 * np.std(runs, ddof=1) / 32**0.5))
         mean, error = np.array(points).T

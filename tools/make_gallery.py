@@ -91,7 +91,7 @@ def _plan():
     from dmodels.studies.plan.memory_use import memory_use
     from dmodels.studies.plan.risks import loads
 
-    answer = plan(from_scenario(ROOT / PLAN).question()[0])
+    answer = plan(from_scenario(ROOT / PLAN).call().run())
     return answer, loads(answer), memory_use(answer)
 
 
@@ -158,7 +158,7 @@ def _served():
     from dmodels.cli.plan_inputs import from_scenario
 
     listener = listening(0)
-    app = application(from_scenario(ROOT / PLAN).question()[0], PLAN)
+    app = application(from_scenario(ROOT / PLAN).call().run(), PLAN)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from dmodels.core.records import float64
-from dmodels.models.latency import LinearLaw
-from dmodels.sim.fleet import Policy, Pool, simulate
+from dmodels.models.latency import StepLaw
+from dmodels.sim.fleet import Pool, RoutingPolicy, simulate
 
 OUT = Path(__file__).resolve().parents[1] / "examples" / "data"
 #: Columns of the measured rows that an aggregated deployment needs.
@@ -79,7 +79,7 @@ def router_log(count: int = 2048, workers: int = 4, groups: int = 6) -> list[lis
     output = np.ceil(draws.lognormal(5.0, 0.6, count))
     group = draws.integers(0, groups, count)
     served = simulate(
-        arrival, prompt, output, Pool(workers, 64, LinearLaw(8e-3, 0.65e-3)), Policy.RANDOM, key=jax.random.key(7)
+        arrival, prompt, output, Pool(workers, 64, StepLaw(8e-3, 0.65e-3)), RoutingPolicy.RANDOM, key=jax.random.key(7)
     )
     rows = []
     for i in np.argsort(served.end_s):

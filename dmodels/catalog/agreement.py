@@ -13,7 +13,7 @@ def trusted_load(form: str, slots: float, output_cv: float = 1.0) -> float:
     """The highest load (share of what an instance serves with all slots taken) up to which `form` was within 10 % of
     the simulation; 0 where it never was. Between the measured numbers of slots and CVs the more cautious one counts.
 
-    Measured by `benchmarks/agreement.py`, from 4 to 128 slots, for CVs of 0.5 to 2; outside, the nearest one counts.
+    Measured by `tools/make_agreement.py`, from 4 to 128 slots, for CVs of 0.5 to 2; outside, the nearest one counts.
     """
     rows = _table()
     if form not in rows:

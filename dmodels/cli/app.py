@@ -13,26 +13,44 @@ from dmodels.core.errors import InputError, unknown
 
 from . import COMMANDS
 
+#: What to do about a fault.
+REPORT = "please report this line and the command as an issue; DMODELS_DEBUG=1 shows where it happened"
+INFEASIBLE, BAD_INPUT, FAULT, INTERRUPTED, CLOSED_PIPE = 1, 2, 3, 130, 141
+
 
 def run(argv: list[str]) -> int:
-    """Exit code of one command line: 0 an answer, 1 no feasible answer, 2 bad input. Bad input is never a traceback."""
+    """Exit code of one command line: 0 an answer, 1 no feasible answer, 2 bad input, 3 a fault of the program,
+    130 interrupted, 141 if who read the output has gone. Nothing is a traceback, unless DMODELS_DEBUG asks for it."""
+    if sys.stdout is None:  # closed by the caller, who wants only the exit code
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    try:
+        code = _asked(argv)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        return _complain(str(error), BAD_INPUT)
+    except BrokenPipeError:  # `dmodels ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    except OSError as error:
+        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+    except KeyboardInterrupt:
+        return _complain("interrupted", INTERRUPTED)
+    except Exception as error:
+        if os.environ.get("DMODELS_DEBUG"):
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return _complain(f"a fault of dmodels, not of its input ({said}); {REPORT}", FAULT)
+
+
+def _asked(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0
     if argv[0] == "--version":
         print(f"dmodels {__version__}")
         return 0
-    try:
-        return _command(argv[0], argv[1:])
-    except InputError as error:
-        return _complain(str(error), 2)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):  # `dmodels ... | head` closed the pipe; that is no fault
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
-    except KeyboardInterrupt:
-        return _complain("interrupted", 130)
+    return _command(argv[0], argv[1:])
 
 
 def usage() -> str:
@@ -48,7 +66,7 @@ def usage() -> str:
             "Commands (dmodels COMMAND --help shows one):",
             *lines,
             "",
-            "Exit codes: 0 an answer, 1 no feasible answer, 2 bad input.",
+            "Exit codes: 0 an answer, 1 no feasible answer, 2 bad input, 3 a fault of dmodels, 130 interrupted.",
         ]
     )
 
@@ -78,9 +96,11 @@ def _command(name: str, argv: list[str]) -> int:
     except typer.Exit as stop:
         return stop.exit_code
     except typer.Abort:
-        return _complain("interrupted", 130)
+        return _complain("interrupted", INTERRUPTED)
     except usage_error as error:
-        return _complain(" ".join(error.format_message().split()), 2)
+        return _complain(" ".join(error.format_message().split()), BAD_INPUT)
+    except SystemExit:  # click's way of saying that the pipe is closed
+        raise BrokenPipeError from None
 
 
 def _complain(line: str, code: int) -> int:

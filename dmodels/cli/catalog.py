@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import GIB, TFLOPS, unit_of
+from dmodels.report.text import Table as Shown
+from dmodels.report.text import cell, table
 
 from . import render
-from .options import Json, ShowPython
+from .command import Form, asks
+from .schema import FileName, Table, flag
 
 
-def command(
-    what: Annotated[str, typer.Argument(help="gpus, models, fabrics, workloads, a name, or a config.json")] = "",
-    gpu_file: Annotated[str | None, typer.Option(help="your own GPUs and prices: CSV, TOML, JSON or YAML")] = None,
-    json: Json = False,
-    show_python: ShowPython = False,
-) -> int:
+class CatalogAsked(Table):
+    """Which entries of the catalogue."""
+
+    what: str = flag("", "gpus, models, fabrics, workloads, a name, or a config.json", argument=True)
+    gpu_file: FileName | None = flag(None, "your own GPUs and prices: CSV, TOML, JSON or YAML")
+
+
+@asks(CatalogAsked)
+def command(asked: CatalogAsked, form: Form) -> int:
     from dmodels import catalog
 
     lists = {
-        "gpus": (lambda: catalog.gpus(gpu_file), "catalog.gpus()", _gpus),
+        "gpus": (lambda: catalog.gpus(asked.gpu_file), "catalog.gpus()", _gpus),
         "models": (_sized_models, "{name: catalog.model(name) for name in catalog.models()}", _models),
         "fabrics": (catalog.fabrics, "catalog.fabrics()", _fabrics),
         "workloads": (_workload_facts, "{n: catalog.workload(n) for n in catalog.workload_names()}", _workloads),
     }
-    if what in lists or not what:
-        chosen = [what] if what else ["gpus", "models"]
-        if show_python:
-            print("\n".join(["from dmodels import catalog", *(lists[name][1] for name in chosen)]))
-            return 0
-        found = {name: lists[name][0]() for name in chosen}
-        if json:
-            print(render.as_json("catalog", {"what": what or "gpus, models", "gpu_file": gpu_file}, found))
-        else:
-            for name in chosen:
-                lists[name][2](found[name])
+    if asked.what and asked.what not in lists:
+        return _one(asked, form)
+    chosen = [asked.what] if asked.what else ["gpus", "models"]
+    if form.show_python:
+        print("\n".join(["from dmodels import catalog", *(lists[name][1] for name in chosen)]))
         return 0
-    return _one(what, gpu_file, json, show_python)
+    found = {name: lists[name][0]() for name in chosen}
+    if form.json:
+        print(render.as_json("catalog", {"what": ", ".join(chosen), "gpu_file": asked.gpu_file}, found))
+    else:
+        render.show(lists[name][2](found[name]) for name in chosen)
+    return 0
 
 
-def _one(name: str, gpu_file: str | None, json: bool, show_python: bool) -> int:
-    """One GPU, model or fabric, whichever has the name."""
+def _one(asked: CatalogAsked, form: Form) -> int:
+    """One GPU or model, whichever has the name."""
     from dmodels import catalog
 
+    name = asked.what
     finders = (
-        (lambda: catalog.gpu_facts(name, gpu_file), f"catalog.gpu_facts({name!r})"),
+        (lambda: catalog.gpu_facts(name, asked.gpu_file), f"catalog.gpu_facts({name!r})"),
         (lambda: _model_facts(name), f"catalog.model({name!r})"),
     )
     for find, python in finders:
@@ -57,22 +61,22 @@ def _one(name: str, gpu_file: str | None, json: bool, show_python: bool) -> int:
             if "is unknown" not in str(error):
                 raise
             continue
-        if show_python:
+        if form.show_python:
             print(f"from dmodels import catalog\n{python}")
-        elif json:
-            print(render.as_json("catalog", {"what": name, "gpu_file": gpu_file}, facts))
+        elif form.json:
+            print(render.as_json("catalog", asked.model_dump(), facts))
         else:
             rows = [[key, _cell(value), unit_of(key)] for key, value in facts.items() if value not in ("", ())]
-            render.print_table(str(facts["name"]), ["", "value", "unit"], rows)
+            render.show([(str(facts["name"]), ["", "value", "unit"], rows)])
         return 0
-    raise unknown("GPU or model", name, [*catalog.gpus(gpu_file), *catalog.models()])
+    raise unknown("GPU or model", name, [*catalog.gpus(asked.gpu_file), *catalog.models()])
 
 
 def _cell(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else render.cell(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple | list) else cell(value)
 
 
-def _gpus(table: dict[str, dict[str, Any]]) -> None:
+def _gpus(found: dict[str, dict[str, Any]]) -> Shown:
     head = ["GPU", "GiB", "HBM TB/s", "BF16 TFLOP/s", "FP8", "FP4", "scale-up GB/s", "NIC Gbit/s", "domain", "W", "$/h"]
     keys = (
         ("memory_bytes", GIB),
@@ -86,38 +90,34 @@ def _gpus(table: dict[str, dict[str, Any]]) -> None:
         ("tdp_w", 1),
         ("price_usd_per_hour", 1),
     )
-    rows = [[name, *(facts[k] / u if k in facts else "-" for k, u in keys)] for name, facts in table.items()]
-    render.print_table("GPUs (dense rates; links one direction, per GPU; approximate list prices)", head, rows)
+    rows = [[name, *(facts[k] / u if k in facts else "-" for k, u in keys)] for name, facts in found.items()]
+    return "GPUs (dense rates; links one direction, per GPU; approximate list prices)", head, rows
 
 
-def _models(table: dict[str, dict[str, Any]]) -> None:
-    head = ["model", "parameters, 1e9", "active", "weights GiB", "KV bytes/token", "context", "Hugging Face id"]
-    rows = [
-        [
-            name,
-            facts["params_count"] / 1e9,
-            facts["active_params_count"] / 1e9,
-            facts["weight_bytes"] / GIB,
-            facts["kv_bytes_per_token"],
-            facts["max_context_tokens"],
-            facts["hf_id"],
-        ]
-        for name, facts in table.items()
-    ]
-    render.print_table("Models (KV bytes per token of a long sequence, at tp = 1)", head, rows)
+def _models(found: dict[str, dict[str, Any]]) -> Shown:
+    columns = {
+        "model": lambda item: item[0],
+        "parameters, 1e9": lambda item: item[1]["params_count"] / 1e9,
+        "active": lambda item: item[1]["active_params_count"] / 1e9,
+        "weights GiB": lambda item: item[1]["weight_bytes"] / GIB,
+        "KV bytes/token": lambda item: item[1]["kv_bytes_per_token"],
+        "context": lambda item: item[1]["max_context_tokens"],
+        "Hugging Face id": lambda item: item[1]["hf_id"],
+    }
+    return table("Models (KV bytes per token of a long sequence, at tp = 1)", found.items(), columns)
 
 
-def _fabrics(table: dict[str, dict[str, Any]]) -> None:
+def _fabrics(found: dict[str, dict[str, Any]]) -> Shown:
     rows = [
         [name, f["bytes_per_s_oneway"] / 1e9, f["latency_s"] * 1e6, f["scope"], f["source"], f["date"]]
-        for name, f in table.items()
+        for name, f in found.items()
     ]
-    render.print_table("Fabrics", ["fabric", "GB/s one way", "latency us", "per", "source", "date"], rows)
+    return "Fabrics", ["fabric", "GB/s one way", "latency us", "per", "source", "date"], rows
 
 
-def _workloads(table: dict[str, dict[str, Any]]) -> None:
-    rows = [[n, f["mean_input_tokens"], f["mean_output_tokens"], f["rate_rps"], f["source"]] for n, f in table.items()]
-    render.print_table("Workloads", ["workload", "mean input tokens", "mean output", "req/s", "source"], rows)
+def _workloads(found: dict[str, dict[str, Any]]) -> Shown:
+    rows = [[n, f["mean_input_tokens"], f["mean_output_tokens"], f["rate_rps"], f["source"]] for n, f in found.items()]
+    return "Workloads", ["workload", "mean input tokens", "mean output", "req/s", "source"], rows
 
 
 def _workload_facts() -> dict[str, dict[str, Any]]:

@@ -7,12 +7,12 @@ import sys
 import textwrap
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from . import render
-from .options import Json, ShowPython
+from .calls import call
+from .command import Form, asks
+from .schema import Table, flag
 
 #: The source tree, if this is one: pages are not part of the installed package.
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,34 +20,36 @@ NO_TREE = "not run: the pages are in the source tree, not in the installed packa
 NO_PYTEST = "not run: checks need pytest; install dmodels[test]"
 
 
-def command(
-    name: Annotated[str, typer.Argument(metavar="[ID]", help="a claim, such as TB-1; without it, all are listed")] = "",
-    verdict: Annotated[str, typer.Option(help="list only: proved, conditional or refuted")] = "",
-    run: Annotated[bool, typer.Option(help="run the claim's page")] = True,
-    json: Json = False,
-    show_python: ShowPython = False,
-) -> int:
-    from dmodels.catalog import ledger
+class ClaimsAsked(Table):
+    """Which claims."""
 
-    if show_python:
-        call = f"claim({name!r})" if name else f"claims({verdict!r})" if verdict else "claims()"
-        print(f"from dmodels import catalog\ncatalog.{call}")
-        return 0
-    if not name:
-        found = ledger.claims(verdict)
-        if json:
-            print(render.as_json("claims", {"verdict": verdict}, found))
-        else:
-            _list(found)
-        return 0
-    entry = ledger.claim(name)
-    passed, line = check(entry["page"]) if run else (None, "not run")
-    if json:
-        result = entry | {"check": {"passed": passed, "line": line}}
-        print(render.as_json("claims", {"name": entry["id"], "run": run}, result))
-    else:
-        _show(entry, line)
-    return 1 if passed is False else 0
+    name: str = flag("", "a claim's id, such as TB-1; without it, all are listed", argument=True)
+    verdict: str = flag("", "list only: proved, conditional or refuted")
+    run: bool = flag(True, "run the claim's page")
+
+
+@asks(ClaimsAsked)
+def command(asked: ClaimsAsked, form: Form) -> int:
+    if not asked.name:
+        return form.give(
+            call("dmodels:catalog.claims", asked.verdict or None),
+            lambda found: {"verdict": asked.verdict},
+            lambda found: found,
+            _list,
+        )
+    checked: list[Any] = [None, "not run"]
+
+    def write(entry: dict[str, Any]) -> None:
+        checked[:] = check(entry["page"]) if asked.run else checked
+
+    return form.give(
+        call("dmodels:catalog.claim", asked.name),
+        lambda entry: {"name": entry["id"], "run": asked.run},
+        lambda entry: entry | {"check": {"passed": checked[0], "line": checked[1]}},
+        lambda entry: _show(entry, checked[1]),
+        feasible=lambda entry: checked[0] is not False,
+        write=write,
+    )
 
 
 def check(page: str) -> tuple[bool | None, str]:
@@ -66,7 +68,7 @@ def check(page: str) -> tuple[bool | None, str]:
 
 def _list(found: dict[str, dict[str, Any]]) -> None:
     rows = [[name, entry["verdict"].lower(), entry["says"], entry["where"]] for name, entry in found.items()]
-    render.print_table("Claims (dmodels claims ID shows one and runs its check)", ["id", "", "claim", "where"], rows)
+    render.show([("Claims (dmodels claims ID shows one and runs its check)", ["id", "", "claim", "where"], rows)])
 
 
 def _show(entry: dict[str, Any], line: str) -> None:

@@ -13,11 +13,14 @@ import typer
 
 from dmodels.core.errors import InputError
 
-from .plan_inputs import from_scenario
+from .command import announce, asks
+from .plan_inputs import PlanInputs
 
 
+@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one")
 def command(
-    scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/plan.toml is one", show_default=False)],
+    asked: PlanInputs,
+    scenario: Path,
     port: Annotated[int, typer.Option(help="port on 127.0.0.1; 0: any free one")] = 8765,
 ) -> int:
     try:
@@ -31,14 +34,13 @@ def command(
     from dmodels.studies.explore import at_rest, turned
     from dmodels.studies.plan import plan
 
-    asked, notices = from_scenario(scenario).question()
-    for notice in notices:
-        print(f"dmodels: {notice}", file=sys.stderr)
+    call = asked.call()
+    question = call.run()
+    announce(call)
     listener = listening(port)
     print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
-    rest = at_rest(asked)
-    answer_fragment(plan(turned(asked, rest)))
-    app = application(asked, str(scenario))
+    answer_fragment(plan(turned(question, at_rest(question))))
+    app = application(question, str(scenario))
     print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
     try:
         serve(app, listener)

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from dmodels.core.errors import InputError
-from dmodels.report import explore_page, plan_tables
+from dmodels.report import explore_page, html, plan_tables
 from dmodels.report.plan_page import plan_page
 from dmodels.studies.explore import Dials, at_rest, turned
 from dmodels.studies.plan import Plan, Question, plan, sensitivity
@@ -70,7 +70,7 @@ def application(asked: Question, scenario: str) -> Starlette:
             return HTMLResponse(plan_page(answer, changes, again), headers=_HEADERS)
 
     def script(request: Request) -> Response:
-        return Response(explore_page.script(), 200, _HEADERS, "text/javascript")
+        return Response(html.shipped("explore.js"), 200, _HEADERS, "text/javascript")
 
     def refused(request: Request, error: Exception) -> Response:
         return PlainTextResponse(str(error), 422, _HEADERS)

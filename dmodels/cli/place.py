@@ -7,206 +7,101 @@ The scenario is a TOML file with tables [model], [gpu], [parallel], [tiers.*] an
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dmodels.core.errors import InputError
 from dmodels.core.files import write_text
+from dmodels.report.text import Table, table
 
 from . import render
-from .options import Json, ShowPython, check_suffix
+from .command import Form, Out, asks, check_suffix
+from .place_scenario import PlaceAsked
 
 
-def command(
-    scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/place.toml is one", show_default=False)],
-    trace: Annotated[Path | None, typer.Option(help="a Mooncake trace, instead of the scenario's")] = None,
-    out: Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")] = None,
-    json: Json = False,
-    show_python: ShowPython = False,
-) -> int:
-    if out is not None:
-        check_suffix("out", out, ".png", ".svg", ".html")
-    from .place_scenario import PlaceScenario
-    from .scenario import read_scenario
-
-    read = read_scenario(scenario, PlaceScenario)
-    if trace is None and read.trace.file is None:
+@asks(PlaceAsked, scenario="a TOML file; examples/place.toml is one", only=("trace.file",))
+def command(asked: PlaceAsked, form: Form, scenario: Path, out: Out = None) -> int:
+    check_suffix("out", out, ".png", ".svg", ".html")
+    if asked.trace.file is None:
         raise InputError(f"{scenario}: trace.file is missing; give it there or as --trace")
-    path = str(trace if trace is not None else scenario.parent / read.trace.file)
-    if show_python:
-        print(_python(read, path))
-        return 0
-    answer = _answer(read, path)
-    if out is not None:
-        _draw(answer, out)
-    if json:
-        print(render.as_json("place", read.model_dump() | {"trace": {"file": path}}, _plain(answer)))
-    else:
-        _tables(answer)
-    return int(not answer.feasible)
-
-
-def _answer(read: Any, path: str) -> Any:
-    from dmodels import Parallel, catalog
-    from dmodels.models.traffic import read_trace
-    from dmodels.studies.place import Tier, place
-
-    gpu = catalog.gpu(read.gpu.name, read.gpu.file)
-    tiers = [Tier("HBM", read.tiers.hbm.size, float(gpu.hbm_bytes_per_s) * read.parallel.tp, 0.0, read.tiers.hbm.price)]
-    for name in ("dram", "ssd", "remote"):
-        tier = getattr(read.tiers, name)
-        if tier is not None:
-            label = "remote" if name == "remote" else name.upper()
-            tiers.append(Tier(label, tier.size, tier.bandwidth, tier.latency, tier.price))
-    return place(
-        read_trace(path, repair=read.trace.repair),
-        catalog.model(read.model.name),
-        gpu,
-        Parallel(tp=read.parallel.tp),
-        tiers,
-        read.target.hit_rate,
-        float("inf") if read.target.first_token is None else read.target.first_token,
-        read.sharing.workers,
-        read.sharing.link,
-        read.policy.decay,
+    return form.give(
+        asked.call(),
+        lambda answer: asked.model_dump(),
+        _result,
+        _show,
+        feasible=lambda answer: answer.feasible,
+        write=lambda answer: _draw(answer, out),
     )
 
 
-def _python(read: Any, path: str) -> str:
-    tiers = [
-        f'    Tier("HBM", {read.tiers.hbm.size!r}, float(gpu.hbm_bytes_per_s) * {read.parallel.tp}, 0.0, '
-        f"{read.tiers.hbm.price!r}),"
-    ]
-    for name, tier in (("DRAM", read.tiers.dram), ("SSD", read.tiers.ssd), ("remote", read.tiers.remote)):
-        if tier is not None:
-            size = 'float("inf")' if tier.size == float("inf") else repr(tier.size)
-            tiers.append(f"    Tier({name!r}, {size}, {tier.bandwidth!r}, {tier.latency!r}, {tier.price!r}),")
-    bound = 'float("inf")' if read.target.first_token is None else repr(read.target.first_token)
-    return "\n".join(
-        [
-            "from dmodels import Parallel, catalog, read_trace",
-            "from dmodels.studies.place import place",
-            "from dmodels.studies.place import Tier",
-            "",
-            f"gpu = catalog.gpu({read.gpu.name!r}, {read.gpu.file!r})",
-            "tiers = [",
-            *tiers,
-            "]",
-            f"trace = read_trace({path!r}, repair={read.trace.repair})",
-            f"answer = place(trace, catalog.model({read.model.name!r}), gpu, Parallel(tp={read.parallel.tp}), tiers,",
-            f"               target_hit_frac={read.target.hit_rate!r},",
-            f"               target_first_token_s={bound}, workers={read.sharing.workers},",
-            f"               link_bytes_per_s={read.sharing.link!r}, decay_s={read.policy.decay!r})",
-        ]
-    )
+TIERS = {
+    "tier": "tier",
+    "size [GiB]": "size_gib",
+    "blocks": "blocks_count",
+    "read a block [ms]": lambda row: 1e3 * row.read_s,
+    "serves": "served_frac",
+    "price [$/GiB]": "usd_per_gib",
+}
+BUY = {
+    "buy": "name",
+    "GiB": lambda row: ", ".join(f"{gib:,.4g} {tier}" for tier, gib in row.added_gib.items()) or "nothing",
+    "price [$]": "usd",
+    "hit rate": "hit_frac",
+    "first token [ms]": lambda row: 1e3 * row.first_token_s,
+    "saves [$/h]": "saved_usd_per_hour",
+    "paid back [h]": "payback_h",
+}
+LAYOUTS = {
+    "layout": "name",
+    "hit rate": "hit_frac",
+    "first token [ms]": lambda row: 1e3 * row.first_token_s,
+    "ceiling": "ceiling_frac",
+    "blocks for the pool's hits": "equal_blocks",
+    "saves [$/h]": "saved_usd_per_hour",
+}
+POOLED = {
+    "requests": "name",
+    "alone [ms]": lambda row: 1e3 * row.isolated_s,
+    "pool, each for itself [ms]": lambda row: 1e3 * row.selfish_s,
+    "pool, run centrally [ms]": lambda row: 1e3 * row.coordinated_s,
+    "no less than [ms]": lambda row: 1e3 * row.bound_s,
+    "pooling saves": "pooling_frac:.1%",
+    "central placement saves": lambda row: f"{row.coordination_frac:.1%} to {row.coordination_most_frac:.1%}",
+}
 
 
-TIERS = ["tier", "size [GiB]", "blocks", "read a block [ms]", "serves", "price [$/GiB]"]
-SIZES = [
-    "blocks",
-    "GiB",
-    "optimum",
-    "LRU",
-    "KVBM",
-    "LFU",
-    "Che, shuffled",
-    "recomputed [TFLOP/request]",
-    "prefill [ms]",
-]
-BUY = ["buy", "GiB", "price [$]", "hit rate", "first token [ms]", "saves [$/h]", "paid back [h]"]
-LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits", "saves [$/h]"]
-POOLED = [
-    "requests",
-    "alone [ms]",
-    "pool, each for itself [ms]",
-    "pool, run centrally [ms]",
-    "no less than [ms]",
-    "pooling saves",
-    "central placement saves",
-]
-
-
-def _tier_rows(answer: Any) -> list[list[Any]]:
-    return [
-        [row["tier"], row["size_gib"], row["blocks_count"], 1e3 * row["read_s"], row["served_frac"], row["usd_per_gib"]]
-        for row in answer.tiers
-    ]
-
-
-def _size_rows(answer: Any) -> list[list[Any]]:
+def _by_size(answer: Any) -> Table:
     """Usable hits, at every second size at which policies were replayed, and the largest."""
     import numpy as np
 
-    c, gib = answer.curves, answer.tiers[0]["block_mib"] / 1024
-    at = {size: k for k, size in enumerate(c.replayed_blocks)}
-    rows = []
-    for size in np.unique(np.r_[c.replayed_blocks[::2], c.replayed_blocks[-1]]):
-        i, k = int(np.searchsorted(c.blocks, size)), at[size]
-        rows.append(
-            [
-                size,
-                size * gib,
-                c.belady_frac[i],
-                c.usable_frac[i],
-                c.kvbm_usable_frac[k],
-                c.lfu_usable_frac[k],
-                c.shuffled_frac[i],
-                c.recomputed_flop[i] / 1e12,
-                1e3 * c.prefill_s[i],
-            ]
-        )
-    return rows
+    c, gib = answer.curves, answer.tiers[0].block_mib / 1024
+    at = {size: (int(np.searchsorted(c.blocks, size)), k) for k, size in enumerate(c.replayed_blocks)}
+    columns = {
+        "blocks": lambda size: size,
+        "GiB": lambda size: size * gib,
+        "optimum": lambda size: c.belady_frac[at[size][0]],
+        "LRU": lambda size: c.usable_frac[at[size][0]],
+        "KVBM": lambda size: c.kvbm_usable_frac[at[size][1]],
+        "LFU": lambda size: c.lfu_usable_frac[at[size][1]],
+        "Che, shuffled": lambda size: c.shuffled_frac[at[size][0]],
+        "recomputed [TFLOP/request]": lambda size: c.recomputed_flop[at[size][0]] / 1e12,
+        "prefill [ms]": lambda size: 1e3 * c.prefill_s[at[size][0]],
+    }
+    return table("By cache size", np.unique(np.r_[c.replayed_blocks[::2], c.replayed_blocks[-1]]), columns)
 
 
-def _buy_rows(answer: Any) -> list[list[Any]]:
-    rows = [*([answer.mix] if answer.mix else []), *answer.purchases]
-    return [
-        [
-            row.name,
-            ", ".join(f"{gib:,.4g} {tier}" for tier, gib in row.added_gib.items()) or "nothing",
-            row.usd,
-            row.hit_frac,
-            1e3 * row.first_token_s,
-            row.saved_usd_per_hour,
-            row.payback_h,
-        ]
-        for row in rows
-    ]
-
-
-def _layout_rows(answer: Any) -> list[list[Any]]:
-    return [
-        [row.name, row.hit_frac, 1e3 * row.first_token_s, row.ceiling_frac, row.equal_blocks, row.saved_usd_per_hour]
-        for row in answer.sharing.layouts
-    ]
-
-
-def _pooled_rows(answer: Any) -> list[list[Any]]:
-    return [
-        [
-            row.name,
-            *(1e3 * value for value in (row.isolated_s, row.selfish_s, row.coordinated_s, row.bound_s)),
-            f"{row.pooling_frac:.1%}",
-            f"{row.coordination_frac:.1%} to {row.coordination_most_frac:.1%}",
-        ]
-        for row in answer.pooled
-    ]
-
-
-def _sections(answer: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
-    found = [("Tiers as they are", TIERS, _tier_rows(answer)), ("By cache size", SIZES, _size_rows(answer))]
+def _tables(answer: Any) -> list[Table]:
+    found = [table("Tiers as they are", answer.tiers, TIERS), _by_size(answer)]
     if answer.purchases:
-        found.append(("What to buy", BUY, _buy_rows(answer)))
+        found.append(table("What to buy", [*([answer.mix] if answer.mix else []), *answer.purchases], BUY))
     if answer.sharing is not None:
-        found.append((f"HBM of {answer.sharing.workers} workers", LAYOUTS, _layout_rows(answer)))
+        found.append(table(f"HBM of {answer.sharing.workers} workers", answer.sharing.layouts, LAYOUTS))
     if answer.pooled:
-        found.append(("The pool as a game: mean read of a block used before", POOLED, _pooled_rows(answer)))
+        found.append(table("The pool as a game: mean read of a block used before", answer.pooled, POOLED))
     return found
 
 
 def _summary(answer: Any) -> str:
-    limited = sum(row["served_frac"] for row in answer.tiers if row["size_gib"] != float("inf"))
+    limited = sum(row.served_frac for row in answer.tiers if row.size_gib != float("inf"))
     return (
         f"{answer.use.requests_count:,} requests, {answer.use.accesses_count:,} block accesses: {limited:.1%} hit in "
         f"memory of limited size, mean access {1e3 * answer.access_s:.3g} ms, first token "
@@ -214,56 +109,34 @@ def _summary(answer: Any) -> str:
     )
 
 
-def _tables(answer: Any) -> None:
+def _notes(answer: Any) -> list[str]:
+    return [*answer.notes, *([f"Infeasible: {answer.problem}."] if answer.problem else [])]
+
+
+def _show(answer: Any) -> None:
     print(_summary(answer))
-    for title, head, rows in _sections(answer):
-        render.print_table(title, head, rows)
-    for note in answer.notes:
-        print(note)
-    if answer.problem:
-        print(f"Infeasible: {answer.problem}.")
+    render.show(_tables(answer))
+    print("\n".join(_notes(answer)))
 
 
-def _plain(answer: Any) -> dict[str, Any]:
+def _result(answer: Any) -> dict[str, Any]:
     """The result as JSON holds it, units in the keys."""
-    sharing = answer.sharing
-    return {
-        "feasible": answer.feasible,
-        "problem": answer.problem,
-        "use": answer.use._asdict(),
-        "tiers": answer.tiers,
-        "access_s": answer.access_s,
-        "first_token_s": answer.first_token_s,
-        "recomputed_flop": answer.recomputed_flop,
-        "curves": answer.curves._asdict(),
-        "vary": [one._asdict() for one in answer.vary],
-        "promotion": answer.promotion._asdict(),
-        "purchases": [one._asdict() for one in answer.purchases],
-        "cheapest": None if answer.mix is None else answer.mix._asdict(),
-        "sharing": None
-        if sharing is None
-        else sharing._asdict() | {"layouts": [one._asdict() for one in sharing.layouts]},
-        "pooled": [one._asdict() for one in answer.pooled],
-        "notes": answer.notes,
-    }
+    names = ("feasible", "problem", "use", "tiers", "access_s", "first_token_s", "recomputed_flop", "curves", "vary")
+    names += ("promotion", "purchases", "sharing", "pooled", "notes")
+    return {name: getattr(answer, name) for name in names} | {"cheapest": answer.mix}
 
 
-def _draw(answer: Any, out: Path) -> None:
+def _draw(answer: Any, out: Path | None) -> None:
+    if out is None:
+        return
     from dmodels.report import html, place_figures, style
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix != ".html":
+    if out.suffix.lower() != ".html":
         style.save(place_figures.figure(answer), out)
         return
-
-    parts = [html.paragraph(_summary(answer), "answer")]
-    if answer.problem:
-        parts.append(html.paragraph(f"Infeasible: {answer.problem}."))
-    parts += [html.paragraph(note) for note in answer.notes]
-    made = [
+    drawn = [
         html.picture(style.figure(lambda axes, draw=draw: draw(answer, axes)), draw.__doc__.rstrip("."), number)
         for number, draw in enumerate(place_figures.drawings(answer))
     ]
-    parts.append(html.pictures(made))
-    parts += [html.table(*section) for section in _sections(answer)]
-    write_text(out, html.page("Where KV blocks live", parts))
+    notes = [_summary(answer), *_notes(answer)]
+    write_text(out, html.report("Where KV blocks live", notes, drawn, _tables(answer)))

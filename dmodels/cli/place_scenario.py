@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from .scenario import Degree, ModelTable, Seconds, Table, quantity
+from .calls import Code, call
+from .schema import Degree, FileName, GpuTable, ModelTable, Seconds, Table, Wait, flag, quantity
 
 Size = Annotated[float, quantity("B"), Field(ge=0)]
 Speed = Annotated[float, quantity("B/s"), Field(gt=0)]
-Wait = Annotated[float, quantity("s"), Field(ge=0)]
 Price = Annotated[float, Field(ge=0)]
 
 #: US dollars per GiB. From memory of 2025 street prices, not from a quotation: HBM as one H100's share of its price,
 #: DRAM as DDR5 modules, SSD as data-centre NVMe. Give your own as `price` in each tier.
 PRICES = {"hbm": 375.0, "dram": 5.0, "ssd": 0.12, "remote": 0.0}
-
-
-class GpuTable(Table):
-    """[gpu]: catalogue name, and the user's own GPUs and prices."""
-
-    name: str
-    file: str | None = None
 
 
 class ParallelTable(Table):
@@ -34,7 +27,7 @@ class ParallelTable(Table):
 class TraceTable(Table):
     """[trace]: a log with prefix blocks; the path is relative to the scenario's folder."""
 
-    file: str | None = None
+    file: FileName | None = flag(None, "a Mooncake trace, instead of the scenario's", "--trace")
     repair: bool = False
 
 
@@ -50,7 +43,7 @@ class DramTable(Table):
 
     size: Size
     bandwidth: Speed
-    latency: Wait = 20e-6
+    latency: Wait = "20 us"
     price: Price = PRICES["dram"]
 
 
@@ -59,16 +52,16 @@ class SsdTable(Table):
 
     size: Size
     bandwidth: Speed
-    latency: Wait = 100e-6
+    latency: Wait = "100 us"
     price: Price = PRICES["ssd"]
 
 
 class RemoteTable(Table):
     """[tiers.remote]: networked storage, without a limit unless a size is given."""
 
-    size: Size = float("inf")
+    size: Size | None = None
     bandwidth: Speed
-    latency: Wait = 1e-3
+    latency: Wait = "1 ms"
     price: Price = PRICES["remote"]
 
 
@@ -104,10 +97,10 @@ class SharingTable(Table):
 class PolicyTable(Table):
     """[policy]: time between KVBM's decay steps (the paper names none; a minute is our choice)."""
 
-    decay: Seconds = 60.0
+    decay: Seconds = "60 s"
 
 
-class PlaceScenario(Table):
+class PlaceAsked(Table):
     """The whole file."""
 
     model: ModelTable
@@ -118,3 +111,29 @@ class PlaceScenario(Table):
     target: TargetTable = TargetTable()
     sharing: SharingTable = SharingTable()
     policy: PolicyTable = PolicyTable()
+
+    def call(self) -> Code:
+        """The library call."""
+        gpu = call("dmodels:catalog.gpu", self.gpu.name, self.gpu.file, label="gpu")
+        rate = call("operator:mul", call("builtins:float", gpu.attribute("hbm_bytes_per_s")), self.parallel.tp)
+        tiers = [self._tier("HBM", self.tiers.hbm, rate, 0.0)]
+        for name, tier in (("DRAM", self.tiers.dram), ("SSD", self.tiers.ssd), ("remote", self.tiers.remote)):
+            if tier is not None:
+                tiers.append(self._tier(name, tier, tier.bandwidth, tier.latency))
+        return call(
+            "dmodels.studies.place:place",
+            call("dmodels:read_trace", self.trace.file, repair=self.trace.repair or None),
+            call("dmodels:catalog.model", self.model.name),
+            gpu,
+            call("dmodels:Parallel", tp=self.parallel.tp),
+            tiers,
+            target_hit_frac=self.target.hit_rate,
+            target_first_token_s=self.target.first_token,
+            workers=self.sharing.workers,
+            link_bytes_per_s=self.sharing.link,
+            decay_s=self.policy.decay,
+        )
+
+    def _tier(self, name: str, tier: Any, bytes_per_s: Any, latency_s: float) -> Code:
+        size_bytes = float("inf") if tier.size is None else tier.size
+        return call("dmodels.studies.place:Tier", name, size_bytes, bytes_per_s, latency_s, tier.price)

@@ -1,8 +1,7 @@
-"""What a plan is asked, read from flags or from a scenario file, and turned into a `Question`: one road for both."""
+"""What a plan is asked: the flags of `dmodels plan`, which are the keys of the scenario of `report` and `explore`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,231 +9,128 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from dmodels.core.errors import InputError
 
-from .scenario import Degree, EngineTable, ModelTable, Rate, Seconds, Table, WorkloadTable, quantity, read_scenario
+from .calls import Code, call
+from .schema import (
+    Degrees,
+    EngineTable,
+    FileName,
+    ModelTable,
+    Names,
+    Precision,
+    Price,
+    Seconds,
+    Table,
+    TrafficTable,
+    WorkloadTable,
+    flag,
+    read_scenario,
+    several,
+)
 
-
-@dataclass(frozen=True)
-class PlanInputs:
-    """The flags of `dmodels plan` as numbers in base units."""
-
-    model: str
-    gpus: tuple[str, ...]
-    trace: str | None = None
-    workload: str = "azure-conv"
-    isl: float | None = None
-    osl: float | None = None
-    rate_rps: float | None = None  # None: the traffic's own
-    ttft_s: float = 2.0
-    tpot_s: float = 0.08
-    e2e_s: float = float("inf")
-    percentile: float = 0.99
-    prefix_hits: bool = False
-    repair: bool = False
-    gpu_file: str | None = None
-    price_usd_per_hour: dict[str, float] = field(default_factory=dict)  # of one GPU; others as in the catalogue
-    max_num_seqs: float = 256.0
-    max_num_batched_tokens: float = 8192.0
-    options: dict[str, Any] = field(default_factory=dict)  # of `Question`: tp, pp, weights, kv, thresholds, ...
-
-    def question(self) -> tuple[Any, list[str]]:
-        """(the `Question`, what the reader of the trace wants to be known)."""
-        from dmodels.core.hardware import SLO
-        from dmodels.models.instance import Engine
-        from dmodels.studies.plan import question
-
-        traffic, name, notices = self._traffic()
-        slo = SLO(self.ttft_s, self.tpot_s, self.e2e_s, self.percentile)
-        engine = Engine(self.max_num_seqs, self.max_num_batched_tokens)
-        asked = question(
-            self.model,
-            list(self.gpus),
-            traffic,
-            slo,
-            gpu_file=self.gpu_file,
-            workload_name=name,
-            engine=engine,
-            **self.options,
-        )
-        return replace(asked, gpus=self._priced(asked.gpus)), notices
-
-    def _priced(self, gpus: dict[str, Any]) -> dict[str, Any]:
-        from dmodels import catalog
-
-        given = {catalog.gpu_facts(name, self.gpu_file)["name"]: x for name, x in self.price_usd_per_hour.items()}
-        for name in given:
-            if name not in gpus:
-                raise InputError(f"gpu.price.{name}: accepted are prices of {', '.join(gpus)}")
-        return {
-            name: gpu.replace(price_usd_per_hour=given[name]) if name in given else gpu for name, gpu in gpus.items()
-        }
-
-    def _traffic(self) -> tuple[Any, str, list[str]]:
-        from dmodels.core.workload import Workload
-
-        if self.isl is not None:
-            if self.trace is not None:
-                raise InputError("--trace and --isl: give one of them")
-            if self.rate_rps is None:
-                raise InputError("--rate is missing: fixed lengths have no rate of their own")
-            lengths = f"ISL {self.isl:g} / OSL {self.osl:g}"
-            return Workload.fixed(self.isl, self.osl, self.rate_rps), lengths, []
-        if self.trace is not None:
-            from dmodels.models.traffic import read_trace, with_prefix_hits
-
-            read = read_trace(self.trace, repair=self.repair)
-            read = with_prefix_hits(read) if self.prefix_hits else read
-            found = Workload.from_trace(read, self.rate_rps)
-            found = found if self.prefix_hits else found.replace(cached_tokens=0.0)
-            return found, Path(self.trace).name, read.notices
-        from dmodels.catalog import workload as bundled
-
-        return bundled(self.workload, self.rate_rps, self.prefix_hits), self.workload, []
-
-    def python(self) -> str:
-        """The same as a library call."""
-        from dmodels import catalog
-
-        if self.isl is not None:
-            traffic = f"Workload.fixed({self.isl!r}, {self.osl!r}, {self.rate_rps!r})"
-        elif self.trace is not None:
-            read = f"read_trace({self.trace!r}, repair={self.repair})"
-            read = f"with_prefix_hits({read})" if self.prefix_hits else read
-            traffic = f"Workload.from_trace({read}, {self.rate_rps!r})"
-            traffic += "" if self.prefix_hits else ".replace(cached_tokens=0.0)"
-        else:
-            traffic = f"catalog.workload({self.workload!r}, {self.rate_rps!r}, {self.prefix_hits})"
-        bounds = (self.ttft_s, self.tpot_s, self.e2e_s, self.percentile)
-        slo = ", ".join('float("inf")' if x == float("inf") else repr(x) for x in bounds)
-        given = ", ".join(f"{k}={v!r}" for k, v in self.options.items() if v != float("inf"))
-        engine = f"Engine({self.max_num_seqs!r}, {self.max_num_batched_tokens!r})"
-        lines = [
-            "from dmodels import SLO, catalog",
-            "from dmodels.core.workload import Workload",
-            "from dmodels.models.instance import Engine",
-            "from dmodels.models.traffic import read_trace, with_prefix_hits",
-            "from dmodels.studies.plan import plan, question",
-            "",
-            f"asked = question({self.model!r}, {list(self.gpus)!r}, {traffic}, SLO({slo}), "
-            f"gpu_file={self.gpu_file!r}, engine={engine}, {given})",
-        ]
-        names = {catalog.gpu_facts(name, self.gpu_file)["name"]: x for name, x in self.price_usd_per_hour.items()}
-        lines += [
-            f"asked.gpus[{name!r}] = asked.gpus[{name!r}].replace(price_usd_per_hour={price!r})"
-            for name, price in names.items()
-        ]
-        return "\n".join([*lines, "answer = plan(asked)"])
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str | int | float) else value
-
-
-Price = Annotated[float, quantity("USD/h"), Field(gt=0)]
-Names = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
-Degrees = Annotated[list[Degree], BeforeValidator(_listed), Field(min_length=1)]
+Precisions = Annotated[list[Precision], BeforeValidator(several), Field(min_length=1)]
+Thresholds = Annotated[list[Annotated[float, Field(gt=0)]], BeforeValidator(several)]
 
 
 class GpuTable(Table):
     """[gpu]: the types to choose from, a file of one's own, prices of one GPU."""
 
-    name: Names
-    file: str | None = None
+    name: Names = flag("h100_sxm,h200_sxm", "GPU types to choose from, like h100_sxm,h200_sxm", "--gpu")
+    file: FileName | None = flag(None, "your own GPUs or prices (CSV or TOML)", "--gpu-file")
     price: dict[str, Price] = Field(default_factory=dict)
 
 
 class PlanWorkload(WorkloadTable):
     """[workload]: as elsewhere, with what a trace allows."""
 
-    prefix_hits: bool = False
-    repair: bool = False
+    prefix_hits: bool = flag(False, "take prefix-cache hits of the trace off the prompts")
+    repair: bool = flag(False, "mend the trace: sort it, drop unreadable and empty requests")
 
     @model_validator(mode="before")
     @classmethod
-    def _by_flag(cls, given: Any) -> Any:
-        """`isl` and `osl`, as the flags are called, are the same fields."""
-        names = {"isl": "input_tokens", "osl": "output_tokens"}
-        return {names.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else given
+    def _bundled(cls, given: Any) -> Any:
+        kinds = {"name", "trace", "input_tokens", "output_tokens", "isl", "osl"}
+        return given if not isinstance(given, dict) or kinds & set(given) else given | {"name": "azure-conv"}
 
 
-class PlanSlo(Table):
+class SloTable(Table):
     """[slo]: bounds that a share `percentile` of requests keeps."""
 
-    ttft: Seconds = 2.0
-    tpot: Seconds = 0.08
-    e2e: Seconds = float("inf")
-    percentile: float = Field(0.99, ge=0.5, lt=1)
-
-
-class PlanTraffic(Table):
-    """[traffic]: the rate, where it is not the workload's own."""
-
-    rate: Rate | None = None
+    ttft: Seconds = flag("2 s", "bound on time to first token", "--ttft", "--ttft-p99")
+    tpot: Seconds = flag("80 ms", "bound on time per output token", "--tpot", "--tpot-p99")
+    e2e: Seconds | None = flag(None, "bound on the whole request", "--e2e", "--e2e-p99")
+    percentile: Annotated[float, Field(ge=0.5, lt=1)] = flag(0.99, "share of requests that must meet each bound")
 
 
 class SpaceTable(Table):
     """[space]: what is tried."""
 
-    tp: Degrees = Field(default_factory=lambda: [1, 2, 4, 8])
-    pp: Degrees = Field(default_factory=lambda: [1])
-    weights: Names = Field(default_factory=lambda: ["as published"])
-    kv: Names = Field(default_factory=lambda: ["as published"])
-    thresholds: list[Annotated[float, Field(gt=0)]] | None = None
-    split: bool = True
-    max_gpus: float = Field(float("inf"), ge=1)
+    tp: Degrees = flag("1,2,4,8", "tensor-parallel degrees to try")
+    pp: Degrees = flag("1", "pipeline-parallel degrees to try; beyond 1 nothing is measured")
+    weights: Precisions = flag("as-published", "weight precisions to try: as-published, bf16, fp8, fp4")
+    kv: Precisions = flag("as-published", "KV precisions to try: as-published, bf16, fp8")
+    thresholds: Thresholds | None = flag(None, "two-pool thresholds to try, in total tokens")
+    split: bool = flag(True, "also try prefill/decode splits")
+    max_gpus: Annotated[float, Field(ge=1)] = flag(float("inf"), "GPUs that there are, over all pools")
 
 
-class PlanScenario(Table):
-    """A scenario of `dmodels report` and `dmodels explore`."""
+class PlanInputs(Table):
+    """A scenario of `dmodels report` and `dmodels explore`, and the flags of `dmodels plan`."""
 
-    model: ModelTable
-    gpu: GpuTable
-    workload: PlanWorkload
-    slo: PlanSlo = PlanSlo()
-    traffic: PlanTraffic = PlanTraffic()
+    model: ModelTable = ModelTable()
+    gpu: GpuTable = GpuTable()
+    workload: PlanWorkload = PlanWorkload()
+    traffic: TrafficTable = TrafficTable()
+    slo: SloTable = SloTable()
     space: SpaceTable = SpaceTable()
     engine: EngineTable = EngineTable()
 
+    def call(self) -> Code:
+        """The `Question`, as a library call."""
+        space, slo, engine = self.space, self.slo, self.engine
+        traffic, workload_name = traffic_call(self.workload, self.traffic.rate)
+        return call(
+            "dmodels.studies.plan:question",
+            self.model.name,
+            self.gpu.name,
+            traffic,
+            call("dmodels:SLO", slo.ttft, slo.tpot, float("inf") if slo.e2e is None else slo.e2e, slo.percentile),
+            gpu_file=self.gpu.file,
+            prices_usd_per_hour=self.gpu.price or None,
+            workload_name=workload_name,
+            engine=engine_call(engine),
+            tp=tuple(space.tp),
+            pp=tuple(space.pp),
+            weights=tuple(space.weights),
+            kv=tuple(space.kv),
+            thresholds_tokens=None if space.thresholds is None else tuple(space.thresholds),
+            split=space.split,
+            backend=engine.backend,
+            max_gpus=None if space.max_gpus == float("inf") else space.max_gpus,
+            label="asked",
+        )
+
+
+def engine_call(asked: EngineTable) -> Code:
+    """The engine's limits as a library call."""
+    limits = float(asked.max_num_seqs), float(asked.max_num_batched_tokens)
+    return call("dmodels.models.instance:Engine", *limits)
+
+
+def traffic_call(asked: WorkloadTable, rate_rps: float | None) -> tuple[Code, str]:
+    """(the workload as a library call, its name)."""
+    hits, repair = getattr(asked, "prefix_hits", False), getattr(asked, "repair", False)
+    if asked.trace is not None:
+        read = call("dmodels:read_trace", asked.trace, repair=repair or None, label="trace")
+        read = call("dmodels.models.traffic:with_prefix_hits", read) if hits else read
+        return call("dmodels:Workload.from_trace", read, rate_rps), Path(asked.trace).name
+    if asked.name is not None:
+        return call("dmodels:catalog.workload", asked.name, rate_rps, hits or None), asked.name
+    if rate_rps is None:
+        raise InputError("--rate is missing: fixed lengths have no rate of their own (traffic.rate in a scenario)")
+    lengths = f"ISL {asked.input_tokens:g} / OSL {asked.output_tokens:g}"
+    return call("dmodels:Workload.fixed", asked.input_tokens, asked.output_tokens, rate_rps), lengths
+
 
 def from_scenario(path: Path) -> PlanInputs:
-    """The inputs in a scenario file. Files that it names are looked for beside it, then where the command runs."""
-    read = read_scenario(path, PlanScenario)
-    space, w = read.space, read.workload
-    return PlanInputs(
-        model=_beside(path, read.model.name),
-        gpus=tuple(read.gpu.name),
-        trace=w.trace and _beside(path, w.trace),
-        workload=w.name or "",
-        isl=w.input_tokens,
-        osl=w.output_tokens,
-        rate_rps=read.traffic.rate,
-        ttft_s=read.slo.ttft,
-        tpot_s=read.slo.tpot,
-        e2e_s=read.slo.e2e,
-        percentile=read.slo.percentile,
-        prefix_hits=w.prefix_hits,
-        repair=w.repair,
-        gpu_file=read.gpu.file and _beside(path, read.gpu.file),
-        price_usd_per_hour=read.gpu.price,
-        max_num_seqs=float(read.engine.max_num_seqs),
-        max_num_batched_tokens=float(read.engine.max_num_batched_tokens),
-        options={
-            "tp": tuple(space.tp),
-            "pp": tuple(space.pp),
-            "weights": tuple(map(precision, space.weights)),
-            "kv": tuple(map(precision, space.kv)),
-            "thresholds_tokens": None if space.thresholds is None else tuple(space.thresholds),
-            "split": space.split,
-            "backend": read.engine.backend,
-            "max_gpus": space.max_gpus,
-        },
-    )
-
-
-def precision(text: str) -> str:
-    """A precision as layouts call it: `as-published` is `as published`."""
-    return "as published" if text.strip() in ("as-published", "as published") else text.strip()
-
-
-def _beside(scenario: Path, named: str) -> str:
-    there = scenario.parent / named
-    return str(there) if there.is_file() else named
+    """The inputs in a scenario file."""
+    return read_scenario(path, PlanInputs)

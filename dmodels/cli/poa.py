@@ -9,115 +9,118 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
-from .options import Json
+from dmodels.report.text import table
+
+from . import render
+from .calls import Code, call
+from .command import Form, asks
+from .schema import Degree, Positive, Seconds, Table, flag
 
 NAMES = ("below", "transition", "saturated")
 
 
-def command(
-    log: Annotated[Path, typer.Argument(help="request log: .csv, .jsonl, .parquet")],
-    window: Annotated[int, typer.Option(help="requests in a window")] = 512,
-    step: Annotated[int | None, typer.Option(help="requests between windows [default: half a window]")] = None,
-    worker: Annotated[list[str] | None, typer.Option(help="a known worker; repeat [default: those in the log]")] = None,
-    capacity: Annotated[float, typer.Option(help="C_j, places on each worker")] = 64.0,
-    calibrate: Annotated[bool, typer.Option(help="fit a, b and the cache weight to the log")] = False,
-    load_aware: Annotated[bool, typer.Option(help="let the optimum move the loads")] = False,
-    baseline: Annotated[str | None, typer.Option(help='TTFT P99 of the idle system, like "55 ms"')] = None,
-    limit: Annotated[int, typer.Option(help="bad rows to show")] = 20,
-    plot: Annotated[Path | None, typer.Option(help="write PoA-hat over time to this file")] = None,
-    json: Json = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call")] = False,
-) -> int:
-    """Parse, analyse, show."""
-    from dmodels.core.errors import InputError
-    from dmodels.core.flags import describe
-    from dmodels.studies.router_log import analyse
+class PoaAsked(Table):
+    """A router's log, and how it is cut into windows."""
 
-    from .options import quantity
-    from .render import as_json, print_table
+    log: str = flag(..., "request log: .csv, .jsonl, .parquet", argument=True)
+    window: Degree = flag(512, "requests in a window")
+    step: Degree | None = flag(None, "requests between windows [default: half a window]")
+    worker: list[str] | None = flag(None, "a known worker; repeat [default: those in the log]", repeated=True)
+    capacity: Positive = flag(64.0, "C_j, places on each worker")
+    calibrate: bool = flag(False, "fit a, b and the cache weight to the log")
+    load_aware: bool = flag(False, "let the optimum move the loads")
+    baseline_s: Seconds | None = flag(None, 'TTFT P99 of the idle system, like "55 ms"', "--baseline")
+    limit: Annotated[int, Field(ge=0)] = flag(20, "bad rows to show")
 
-    baseline_s = None if baseline is None else quantity("baseline", baseline, "s")
-    if show_python:
-        call = f"analyse({str(log)!r}, window={window}, step={step}, workers={worker}, limit={limit}, "
-        call += f"capacity={capacity}, calibrate={calibrate}, load_aware={load_aware}, baseline_s={baseline_s})"
-        print(f"from dmodels.studies.router_log import analyse\n\n{call}")
-        return 0
-    for name, value, least in (("window", window, 1), ("step", step or 1, 1), ("limit", limit, 0)):
-        if value < least:
-            raise InputError(f"--{name} {value}: accepted are whole numbers from {least}")
-    if not 0 < capacity < float("inf"):
-        raise InputError(f"--capacity {capacity:g}: accepted are positive numbers")
-    found = analyse(log, window, step, worker, limit, capacity, calibrate, load_aware, baseline_s)
-    w, index = found.windows, found.windows.index
-    if plot is not None:
-        from dmodels.report import routing_figures, style
-
-        drawn = routing_figures.index_over_time(w.end_s, index.poa_hat, found.regime)
-        style.save(style.paper(drawn), plot)
-    if json:
-        inputs = {
-            "log": str(log),
-            "window": window,
-            "step": step,
-            "capacity": capacity,
-            "calibrate": calibrate,
-            "load_aware": load_aware,
-            "baseline_s": found.baseline_s,
-        }
-        rows = [
-            {
-                "start_s": w.start_s[i],
-                "end_s": w.end_s[i],
-                "poa_hat": index.poa_hat[i],
-                "observed_s": index.observed_s[i],
-                "optimum_s": index.optimum_s[i],
-                "ttft_p99_s": w.ttft_p99_s[i],
-                "regime": NAMES[found.regime[i]],
-                "driver": found.driver[i],
-                "routing": w.routing[i],
-                "constant": w.constant[i],
-                "queueing": w.queueing[i],
-                "loads": index.loads[i],
-                "flags": describe(index.flags[i]),
-            }
-            for i in range(len(w.end_s))
-        ]
-        log_facts = {
-            "rows": found.log.rows_count,
-            "kept": len(found.log),
-            "workers": found.log.workers,
-            "problems": dict(found.log.problems),
-            "reports": found.log.reports,
-            "notices": found.log.notices,
-        }
-        print(as_json("poa", inputs, {"log": log_facts, "windows": rows}))
-        return 0
-    for text in (*found.log.reports, *found.log.notices):
-        print(text, file=sys.stderr)
-    if found.log.problems:
-        counts = ", ".join(f"{kind}: {count:,}" for kind, count in found.log.problems.items())
-        print(
-            f"{found.log.rows_count - len(found.log):,} of {found.log.rows_count:,} rows left out; {counts}",
-            file=sys.stderr,
+    def call(self) -> Code:
+        """The library call."""
+        return call(
+            "dmodels.studies.router_log:analyse",
+            self.log,
+            window=self.window,
+            step=self.step,
+            workers=self.worker,
+            limit=self.limit,
+            capacity=self.capacity,
+            calibrate=self.calibrate,
+            load_aware=self.load_aware,
+            baseline_s=self.baseline_s,
         )
-    head = ["end [s]", "PoA-hat", "TTFT P99 [s]", "regime", "driver", "routing x", "constant x", "queueing x", "flags"]
-    rows = [
-        [
-            w.end_s[i],
-            index.poa_hat[i],
-            w.ttft_p99_s[i],
-            NAMES[found.regime[i]],
-            found.driver[i],
-            w.routing[i],
-            w.constant[i],
-            w.queueing[i],
-            describe(index.flags[i]),
-        ]
-        for i in range(len(w.end_s))
-    ]
-    print_table(f"{len(found.log):,} requests on {len(found.log.workers)} workers", head, rows)
-    return 0
+
+
+@asks(PoaAsked)
+def command(
+    asked: PoaAsked,
+    form: Form,
+    plot: Annotated[Path | None, typer.Option(help="write PoA-hat over time to this file")] = None,
+) -> int:
+    return form.give(
+        asked.call(),
+        lambda found: asked.model_dump() | {"baseline_s": found.baseline_s},
+        _result,
+        _show,
+        write=lambda found: _draw(found, plot),
+    )
+
+
+def _draw(found: Any, plot: Path | None) -> None:
+    if plot is None:
+        return
+    from dmodels.report import routing_figures, style
+
+    w = found.windows
+    style.save(style.paper(routing_figures.index_over_time(w.end_s, w.index.poa_hat, found.regime)), plot)
+
+
+def _windows(found: Any) -> list[dict[str, Any]]:
+    from dmodels.core.flags import describe
+
+    w, index = found.windows, found.windows.index
+    columns = {
+        **{name: getattr(w, name) for name in ("start_s", "end_s", "ttft_p99_s", "routing", "constant", "queueing")},
+        **{name: getattr(index, name) for name in ("poa_hat", "observed_s", "optimum_s", "loads")},
+        "regime": [NAMES[now] for now in found.regime],
+        "driver": found.driver,
+        "flags": [describe(flags) for flags in index.flags],
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _result(found: Any) -> dict[str, Any]:
+    log = {
+        "rows": found.log.rows_count,
+        "kept": len(found.log),
+        "workers": found.log.workers,
+        "problems": dict(found.log.problems),
+        "reports": found.log.reports,
+        "notices": found.log.notices,
+    }
+    return {"log": log, "windows": _windows(found)}
+
+
+COLUMNS = {
+    "end [s]": "end_s",
+    "PoA-hat": "poa_hat",
+    "TTFT P99 [s]": "ttft_p99_s",
+    "regime": "regime",
+    "driver": "driver",
+    "routing x": "routing",
+    "constant x": "constant",
+    "queueing x": "queueing",
+    "flags": "flags",
+}
+
+
+def _show(found: Any) -> None:
+    log = found.log
+    for text in (*log.reports, *log.notices):
+        print(text, file=sys.stderr)
+    if log.problems:
+        counts = ", ".join(f"{kind}: {count:,}" for kind, count in log.problems.items())
+        print(f"{log.rows_count - len(log):,} of {log.rows_count:,} rows left out; {counts}", file=sys.stderr)
+    render.show([table(f"{len(log):,} requests on {len(log.workers)} workers", _windows(found), COLUMNS)])

@@ -2,107 +2,95 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from pydantic import BeforeValidator, Field, model_validator
 
-from dmodels.core.errors import InputError
+from dmodels.report.text import table
 
 from . import render
-from .options import Json, quantity
+from .calls import Code, call
+from .command import Form, asks
+from .schema import Degree, FileName, Positive, Price, Rate, Seconds, Table, flag, several
+
+Law = Annotated[tuple[Seconds, Seconds], BeforeValidator(several)]
+Factors = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(several)]
 
 
-def command(
-    trace: Annotated[
-        str | None, typer.Option(help="traffic: a trace file (Azure, Mooncake, BurstGPT or plain)")
-    ] = None,
-    workload: Annotated[str, typer.Option(help="traffic: a bundled workload, if no trace is given")] = "azure-paper",
-    rate: Annotated[str | None, typer.Option(help='arrivals, like "1000 req/s"; default: the workload\'s own')] = None,
-    thresholds: Annotated[str | None, typer.Option(help="total tokens, like 4096,8192; default: powers of two")] = None,
-    context: Annotated[
-        float | None, typer.Option(help="tokens of the single pool's context; default: what fits all")
-    ] = None,
-    pools: Annotated[int, typer.Option(help="look for the best thresholds of up to this many pools")] = 3,
-    headroom: Annotated[str, typer.Option(help="sizing factors: single, short, long pool")] = "1.08,1.05,1.02",
-    iteration: Annotated[
-        str, typer.Option(help="iteration time W,H: without sequences, and more for each")
-    ] = "8 ms,0.65 ms",
-    blocks: Annotated[float, typer.Option(help="KV blocks of 16 tokens per instance")] = 65536,
-    max_sequences: Annotated[float, typer.Option(help="the scheduler's cap on running sequences")] = 128,
-    gpus: Annotated[int, typer.Option(help="GPUs per instance")] = 2,
-    price: Annotated[str | None, typer.Option(help='price of one GPU, like "2.21 $/h"')] = None,
-    repair: Annotated[
-        bool, typer.Option(help="mend the trace: sort it, drop unreadable lines and empty requests")
-    ] = False,
-    json: Json = False,
-    show_python: Annotated[
-        bool, typer.Option("--show-python", help="print the library call instead of running it")
-    ] = False,
-) -> int:
-    base, step = _list("iteration", iteration, lambda text: quantity("iteration", text, "s"), 2)
-    factors = _list("headroom", headroom, _number, 3)
-    limits = None if thresholds is None else _list("thresholds", thresholds, _number)
-    rate_rps = None if rate is None else quantity("rate", rate, "req/s")
-    dollars = float("nan") if price is None else quantity("price", price, "USD/h")
-    for name, value in (
-        ("blocks", blocks),
-        ("max-sequences", max_sequences),
-        ("gpus", gpus),
-        ("headroom", min(factors)),
-        ("iteration", min(base, step)),
-    ):
-        if not value > 0:
-            raise InputError(f"--{name} {value:g}: accepted are positive numbers")
-    if show_python:
-        print(
-            _python(
-                trace,
-                workload,
-                limits,
-                rate_rps,
-                context,
-                (base, step, blocks, max_sequences),
-                factors,
-                pools,
-                gpus,
-                dollars,
-                repair,
-            )
+class PoolsAsked(Table):
+    """Traffic, instances, and the thresholds to try."""
+
+    trace: FileName | None = flag(None, "traffic: a trace file (Azure, Mooncake, BurstGPT or plain)")
+    workload: str | None = flag(None, "traffic: a bundled workload [default: azure-paper]")
+    rate_rps: Rate | None = flag(None, 'arrivals, like "1000 req/s"; default: the workload\'s own', "--rate")
+    thresholds: Annotated[list[float], BeforeValidator(several)] | None = flag(
+        None, "total tokens, like 4096,8192; default: powers of two"
+    )
+    context_tokens: float | None = flag(
+        None, "tokens of the single pool's context; default: what fits all", "--context"
+    )
+    pools: int = flag(3, "look for the best thresholds of up to this many pools")
+    headroom: Factors = flag("1.08,1.05,1.02", "sizing factors: single, short, long pool")
+    iteration: Law = flag("8 ms,0.65 ms", "iteration time W,H: without sequences, and more for each")
+    blocks_count: Positive = flag(65536, "KV blocks of 16 tokens per instance", "--blocks")
+    max_sequences_count: Annotated[float, Field(gt=0, le=1e6)] = flag(
+        128, "the scheduler's cap on running sequences", "--max-sequences"
+    )
+    gpus_per_instance: Degree = flag(2, "GPUs per instance", "--gpus")
+    price_usd_per_hour: Price | None = flag(None, 'price of one GPU, like "2.21 $/h"', "--price")
+    repair: bool = flag(False, "mend the trace: sort it, drop unreadable lines and empty requests")
+
+    @model_validator(mode="after")
+    def _one_traffic(self):
+        if self.trace and self.workload:
+            raise ValueError("--trace and --workload: give one of them")
+        return self
+
+    @property
+    def traffic(self) -> str:
+        """What arrives, by name."""
+        return self.trace or self.workload or "azure-paper"
+
+    def call(self) -> Code:
+        """The library call."""
+        if self.trace:
+            read = call("dmodels:read_trace", self.trace, repair=self.repair or None)
+            workload = call("dmodels:Workload.from_trace", read)
+        else:
+            workload = call("dmodels:catalog.workload", self.traffic)
+        limits = self.blocks_count, 16, self.max_sequences_count
+        return call(
+            "dmodels.studies.pools:pool_study",
+            workload,
+            threshold_tokens=self.thresholds,
+            rate_rps=self.rate_rps,
+            context_tokens=self.context_tokens,
+            engine=call("dmodels.models.pooling:SlotEngine", *self.iteration, *limits),
+            headroom=call("dmodels.models.pooling:Headroom", *self.headroom),
+            pools_count=self.pools,
+            gpus_per_instance=self.gpus_per_instance,
+            price_usd_per_hour=self.price_usd_per_hour,
         )
-        return 0
 
-    from dmodels.catalog import workload as bundled
-    from dmodels.core.workload import Workload
-    from dmodels.models.pooling import Engine, Headroom
-    from dmodels.models.traffic import read_trace
-    from dmodels.studies.pools import pool_study
-
-    read = read_trace(trace, repair=repair) if trace else None
-    if read:
-        for notice in read.notices:
-            typer.echo(f"dmodels: {read.name}: {notice}", err=True)
-    traffic = Workload.from_trace(read, rate_rps) if read else bundled(workload)
-    engine = Engine(base, step, blocks, 16, max_sequences)
-    study = pool_study(traffic, limits, rate_rps, context, engine, Headroom(*factors), pools, gpus, dollars)
-    if json:
-        inputs = {
-            "trace": trace,
-            "workload": None if trace else workload,
+    def inputs(self, study: Any) -> dict[str, Any]:
+        """What was asked, with what follows from it."""
+        return self.model_dump(exclude={"iteration"}) | {
+            "workload": None if self.trace else self.traffic,
             "rate_rps": study.rate_rps,
             "context_tokens": study.context_tokens,
-            "headroom": dict(zip(("single", "short", "long"), factors, strict=True)),
-            "base_s": base,
-            "per_sequence_s": step,
-            "blocks_count": blocks,
-            "max_sequences_count": max_sequences,
-            "gpus_per_instance": gpus,
-            "price_usd_per_hour": dollars,
-            "notices": read.notices if read else (),
+            "headroom": dict(zip(("single", "short", "long"), self.headroom, strict=True)),
+            "base_s": self.iteration[0],
+            "per_sequence_s": self.iteration[1],
         }
-        print(render.as_json("pools", inputs, _result(study)))
-    else:
-        _show(study, trace or workload, gpus)
-    return 0
+
+
+@asks(PoolsAsked)
+def command(asked: PoolsAsked, form: Form) -> int:
+    made = asked.call()
+    notices = lambda: [line for value in made.values() for line in getattr(value, "notices", ())]
+    return form.give(
+        made, lambda study: asked.inputs(study) | {"notices": notices()}, _result, lambda study: _show(study, asked)
+    )
 
 
 def _rows(study) -> list[dict]:
@@ -151,92 +139,42 @@ def _result(study) -> dict:
         "thresholds": _rows(study),
         "best": _best(study),
         "forgiving_tokens": study.forgiving_tokens,
-        "reasons": study.reasons,
+        "reasons": study.notes,
     }
 
 
-def _show(study, name: str, gpus: int) -> None:
-    homo = float(study.savings.homo_instances_count)
-    priced = study.single_usd_per_year == study.single_usd_per_year
-    head = [
-        "threshold",
-        "slots",
-        "requests",
-        "work",
-        "short",
-        "long",
-        "instances",
-        "saved: Eq. 7",
-        "exact",
-        "with headroom",
-        "if paged",
-    ] + ["$/year"] * priced
-    rows = [
-        [
-            row["threshold_tokens"],
-            row["slots_count"],
-            *(f"{row[k]:.1%}" for k in ("request_frac", "work_frac")),
-            row["short_instances"],
-            row["long_instances"],
-            row["fleet_instances"],
-            *(
-                f"{row[k]:.1%}"
-                for k in ("paper_eq7_frac", "exact_frac", "with_headroom_and_ceilings_frac", "paged_frac")
-            ),
-        ]
-        + [row["fleet_usd_per_year"]] * priced
-        for row in _rows(study)
-    ]
+SPLITS = {
+    "threshold": "threshold_tokens",
+    "slots": "slots_count",
+    "requests": "request_frac:.1%",
+    "work": "work_frac:.1%",
+    "short": "short_instances",
+    "long": "long_instances",
+    "instances": "fleet_instances",
+    "saved: Eq. 7": "paper_eq7_frac:.1%",
+    "exact": "exact_frac:.1%",
+    "with headroom": "with_headroom_and_ceilings_frac:.1%",
+    "if paged": "paged_frac:.1%",
+}
+BEST = {
+    "pools": "pools_count",
+    "contexts": lambda row: " / ".join(f"{t:,.0f}" for t in row["threshold_tokens"]),
+    "slots": lambda row: " / ".join(f"{n:.0f}" for n in row["slots_count"]),
+    "work": lambda row: " / ".join(f"{w:.1%}" for w in row["work_frac"]),
+    "saved: exact": "exact_frac:.1%",
+}
+
+
+def _show(study, asked: PoolsAsked) -> None:
+    instances = float(study.savings.homo_instances_count)
+    priced = asked.price_usd_per_hour is not None
     money = f", {study.single_usd_per_year:,.0f} $/year" if priced else ""
-    render.print_table(
-        f"{name} at {study.rate_rps:,.4g} req/s. One pool of {study.context_tokens:,.0f} tokens: "
-        f"{study.slots_single:.0f} slots, {homo:,.0f} instances = {homo * gpus:,.0f} GPUs{money}",
-        head,
-        rows,
+    title = (
+        f"{asked.traffic} at {study.rate_rps:,.4g} req/s. One pool of {study.context_tokens:,.0f} tokens: "
+        f"{study.slots_single:.0f} slots, {instances:,.0f} instances = "
+        f"{instances * asked.gpus_per_instance:,.0f} GPUs{money}"
     )
-    best = [
-        [
-            b["pools_count"],
-            " / ".join(f"{t:,.0f}" for t in b["threshold_tokens"]),
-            " / ".join(f"{n:.0f}" for n in b["slots_count"]),
-            " / ".join(f"{w:.1%}" for w in b["work_frac"]),
-            f"{b['exact_frac']:.1%}",
-        ]
-        for b in _best(study)
-    ]
-    render.print_table("Best thresholds, of all", ["pools", "contexts", "slots", "work", "saved: exact"], best)
-    for reason in study.reasons:
-        print(f"- {reason}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{text!r}: accepted is a number") from None
-
-
-def _list(name: str, text: str, one, count: int | None = None) -> list[float]:
-    values = [one(part.strip()) for part in text.split(",")]
-    if count is not None and len(values) != count:
-        raise InputError(f"--{name} {text!r}: accepted are {count} values with commas between them")
-    return values
-
-
-def _python(trace, workload, limits, rate, context, engine, factors, pools, gpus, dollars, repair) -> str:
-    source = f"Workload.from_trace(read_trace({trace!r}, repair={repair}))" if trace else f"workload({workload!r})"
-    price = "float('nan')" if dollars != dollars else repr(dollars)
-    base, step, blocks, cap = engine
-    return "\n".join(
-        [
-            "from dmodels import Workload, read_trace" if trace else "from dmodels.catalog import workload",
-            "from dmodels.models.pooling import Engine, Headroom",
-            "from dmodels.studies.pools import pool_study",
-            "",
-            f"engine = Engine({base!r}, {step!r}, {blocks!r}, 16, {cap!r})",
-            f"headroom = Headroom({', '.join(map(repr, factors))})",
-            f"traffic = {source}",
-            f"arguments = ({limits!r}, {rate!r}, {context!r}, engine, headroom, {pools!r}, {gpus!r}, {price})",
-            "study = pool_study(traffic, *arguments)",
-        ]
-    )
+    columns = SPLITS | ({"$/year": "fleet_usd_per_year"} if priced else {})
+    render.show([table(title, _rows(study), columns), table("Best thresholds, of all", _best(study), BEST)])
+    for note in study.notes:
+        print(f"- {note}")

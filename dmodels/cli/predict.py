@@ -2,41 +2,66 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from dmodels.core.files import write_text
 
+from .calls import Code, call
+from .command import Form, asks
+from .schema import FileName, Table, flag
+
+
+class PredictAsked(Table):
+    """The rows, and whose measured efficiencies apply."""
+
+    rows: str = flag(..., "CSV with id, model_path, system, backend, isl, osl, and the layout", argument=True)
+    calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
+
+    def call(self) -> Code:
+        """The library call."""
+        own = call("dmodels.fit.calibration:read", self.calibration) if self.calibration else None
+        return call("dmodels.fit.predict:predict_file", self.rows, own)
+
+
+@asks(PredictAsked)
 def command(
-    rows: Annotated[Path, typer.Argument(help="CSV with id, model_path, system, backend, isl, osl, and the layout")],
-    out: Annotated[Path | None, typer.Option(help="Write the predictions here; otherwise to stdout")] = None,
-    calibration: Annotated[Path | None, typer.Option(help="A calibration written by `dmodels fit --out`")] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON with the inputs")] = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="Print the library call instead")] = False,
+    asked: PredictAsked,
+    form: Form,
+    out: Annotated[Path | None, typer.Option(help="write the predictions here; otherwise to stdout")] = None,
 ) -> int:
-    import sys
+    return form.give(
+        asked.call(),
+        lambda found: asked.model_dump(),
+        lambda found: {"predictions": found.values, "rejected": rejected(found)},
+        lambda found: None if out else print(_csv(found), end=""),
+        write=lambda found: _write(found, out),
+        label="predictions",
+    )
 
-    if show_python:
-        print("from dmodels.fit.predict import predict_file, to_csv\n")
-        print(f"print(to_csv(predict_file({str(rows)!r})), end='')")
-        return 0
-    from dmodels.core.files import write_text
-    from dmodels.fit.calibration import read
-    from dmodels.fit.predict import predict_file, to_csv
 
-    from .render import as_json
+def rejected(found: Any) -> list[dict[str, Any]]:
+    """Rows that could not be used, as JSON holds them, and why."""
+    return [{"id": r.id, "line": r.line, "reason": r.reason} for r in found.rejected]
 
-    found = predict_file(rows, read(calibration) if calibration else None)
-    text = to_csv(found)
-    if json:
-        rejected = [{"id": r.id, "line": r.line, "reason": r.reason} for r in found.rejected]
-        print(as_json("predict", {"rows": str(rows)}, {"predictions": found.values, "rejected": rejected}))
-    elif out is None:
-        print(text, end="")
-    if out is not None:
-        write_text(out, text)
+
+def say_rejected(found: Any) -> None:
+    """The same on stderr."""
     for r in found.rejected:
         print(f"skipped {r.id}{f' (line {r.line})' if r.line else ''}: {r.reason}", file=sys.stderr)
+
+
+def _csv(found: Any) -> str:
+    from dmodels.fit.predict import to_csv
+
+    return to_csv(found)
+
+
+def _write(found: Any, out: Path | None) -> None:
+    if out is not None:
+        write_text(out, _csv(found))
+    say_rejected(found)
     print(f"{len(found.values)} rows predicted, {len(found.rejected)} skipped", file=sys.stderr)
-    return 0

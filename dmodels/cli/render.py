@@ -1,56 +1,52 @@
-"""What commands print: tables for people, JSON with inputs, units in the keys, and the version for programs."""
+"""What commands print: tables for people, JSON with inputs, units in the keys, and the versions for programs."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from dmodels.report.text import cell
+from dmodels.core.answers import plain
+from dmodels.report.text import Table, cell
+
+#: Version of the answers: a key that changes or goes raises it, a new key does not.
+VERSION = 1
 
 
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: arrays as lists, whole floats as ints, NaN and infinities as null."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        if not math.isfinite(number):
-            return None
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
-    return value if isinstance(value, str) or value is None else str(value)
+def whole(value: Any) -> Any:
+    """Plain data with whole floats as ints, which is shorter and the same number."""
+    if isinstance(value, dict):
+        return {name: whole(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
-    """One JSON document: what was asked, what came out, and the version that answered."""
+    """One JSON document: its schema, what was asked, what came out, and the version that answered."""
     from dmodels import __version__
 
-    document = {"dmodels": __version__, "command": command, "inputs": plain(inputs), "result": plain(result)}
-    return json.dumps(document, indent=2)
+    head = {"schema": f"dmodels.{command}/{VERSION}", "dmodels": __version__, "command": command}
+    return json.dumps(head | {"inputs": whole(plain(inputs)), "result": whole(plain(result))}, indent=2)
 
 
-def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on stdout. Numbers align right; nothing is cut when stdout is not a terminal."""
+def show(tables: Iterable[Table]) -> None:
+    """Tables on stdout. Numbers align right; nothing is cut when stdout is not a terminal."""
     import sys
 
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
 
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
-    numeric = [all(isinstance(row[i], int | float | np.number) for row in rows) for i in range(len(head))]
-    for name, right in zip(head, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left")
-    for row in rows:
-        table.add_row(*(cell(value) for value in row))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, soft_wrap=False, markup=False).print(table)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, soft_wrap=False, markup=False)
+    for title, head, rows in tables:
+        grid = Grid(title=title, title_justify="left", title_style="bold", header_style="bold")
+        for i, name in enumerate(head):
+            right = all(isinstance(row[i], int | float | np.number) for row in rows)
+            grid.add_column(name, justify="right" if right else "left")
+        for row in rows:
+            grid.add_row(*map(cell, row))
+        with console.capture() as text:  # rich itself ends the program where the reader of a pipe has gone
+            console.print(grid)
+        print(text.get(), end="")

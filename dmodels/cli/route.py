@@ -7,119 +7,93 @@ intervals over all pure equilibria, and what simple policies cost. Give a, b, d,
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from pydantic import BeforeValidator, Field, model_validator
 
-from .options import Json
+from . import render
+from .calls import Code, call
+from .command import Form, asks
+from .schema import Degree, Positive, Table, Wait, flag, several
+
+Times = Annotated[list[Wait], BeforeValidator(several), Field(min_length=1)]
+Counts = Annotated[list[Positive], BeforeValidator(several), Field(min_length=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-def command(
-    requests: Annotated[int, typer.Option(help="concurrent requests")] = 64,
-    workers: Annotated[int, typer.Option(help="workers")] = 2,
-    prefixes: Annotated[int, typer.Option(help="prefix groups of equal size")] = 5,
-    a: Annotated[str, typer.Option("--a", help="latency per request on the worker")] = "5 ms",
-    b: Annotated[str, typer.Option("--b", help="latency of an idle worker")] = "20 ms",
-    d: Annotated[str, typer.Option("--d", help="scale of the pole")] = "10 ms",
-    saturation: Annotated[str, typer.Option(help="requests at the pole")] = "64",
-    beta: Annotated[float, typer.Option(help="order of the pole")] = 2.0,
-    omega: Annotated[str, typer.Option(help="what a whole miss costs")] = "15 ms",
-    tau: Annotated[float, typer.Option(help="temperature of the dynamo policy, in units of the cost range")] = 0.0,
-    runs: Annotated[int, typer.Option(help="random draws per policy")] = 200,
-    seed: Annotated[int, typer.Option(help="of the random draws")] = 0,
-    json: Json = False,
-    show_python: Annotated[bool, typer.Option("--show-python", help="print the library call")] = False,
-) -> int:
-    """Parse, solve, show."""
-    import numpy as np
+class RouteAsked(Table):
+    """A routing game, and how often its random policies are drawn."""
 
-    from dmodels.core.errors import InputError
+    requests: Degree = flag(64, "concurrent requests")
+    workers: Degree = flag(2, "workers")
+    prefixes: Degree = flag(5, "prefix groups of equal size")
+    a_s: Times = flag("5 ms", "latency per request on the worker", "--a")
+    b_s: Times = flag("20 ms", "latency of an idle worker", "--b")
+    d_s: Times = flag("10 ms", "scale of the pole", "--d")
+    n_sat: Counts = flag("64", "requests at the pole", "--saturation")
+    beta: Positive = flag(2.0, "order of the pole")
+    omega_s: Wait = flag("15 ms", "what a whole miss costs", "--omega")
+    tau: NotNegative = flag(0.0, "temperature of the dynamo policy, in units of the cost range")
+    runs: Degree = flag(200, "random draws per policy")
+    seed: Annotated[int, Field(ge=0)] = flag(0, "of the random draws")
 
-    from .options import quantity
-    from .render import as_json, print_table
+    @model_validator(mode="after")
+    def _per_worker(self):
+        for name, flag_name in (("a_s", "a"), ("b_s", "b"), ("d_s", "d"), ("n_sat", "saturation")):
+            values = getattr(self, name)
+            if len(values) not in (1, self.workers):
+                accepted = f"accepted are 1 or {self.workers}, one per worker"
+                raise ValueError(f"--{flag_name} has {len(values)} values; {accepted}")
+            setattr(self, name, values * self.workers if len(values) == 1 else values)
+        return self
 
-    def per_worker(name: str, text: str, read) -> list[float]:
-        values = [read(part) for part in text.split(",")]
-        if len(values) not in (1, workers):
-            raise InputError(f"--{name} has {len(values)} values; accepted are 1 or {workers}, one per worker")
-        return [float(v) for v in np.broadcast_to(values, workers)]
+    def call(self) -> Code:
+        """The library call."""
+        law = self.a_s, self.b_s, self.d_s, self.n_sat, [self.beta] * self.workers
+        curve = call("dmodels.models.latency:LatencyCurve", *law)
+        game = "dmodels.studies.router_costs:grouped_game"
+        return call(
+            "dmodels.studies.router_costs:router_costs",
+            call(game, self.requests, self.prefixes, curve, self.omega_s, label="game"),
+            runs=self.runs,
+            seed=self.seed,
+            tau=self.tau,
+        )
 
-    def number(text: str) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            raise InputError(f"--saturation {text!r}: accepted are numbers of requests") from None
 
-    for name, value in (("requests", requests), ("workers", workers), ("prefixes", prefixes), ("runs", runs)):
-        if value < 1:
-            raise InputError(f"--{name} {value}: accepted are whole numbers from 1")
-    seconds = lambda name: lambda text: quantity(name, text, "s")
-    a_s, b_s, d_s = (per_worker(n, v, seconds(n)) for n, v in (("a", a), ("b", b), ("d", d)))
-    n_sat, omega_s = per_worker("saturation", saturation, number), quantity("omega", omega, "s")
-    if show_python:
-        print(f"""import numpy as np
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.routing import RoutingGame
-from dmodels.models.latency import LatencyCurve
-
-curve = LatencyCurve({a_s}, {b_s}, {d_s}, {n_sat}, {[beta] * workers})
-overlap = np.eye({workers})[np.arange({prefixes}) % {workers}]
-counts = np.bincount(np.arange({requests}) % {prefixes}, minlength={prefixes})
-price_of_anarchy(RoutingGame(curve, overlap, {omega_s}, counts))""")
-        return 0
-
-    from dmodels.core.flags import describe, usable
-    from dmodels.games.anarchy import price_of_anarchy
-    from dmodels.games.routing import POLICIES, RoutingGame, policy_flows, sums
-    from dmodels.models.latency import LatencyCurve
-
-    counts = np.bincount(np.arange(requests) % prefixes, minlength=prefixes)
-    overlap = np.eye(workers)[np.arange(prefixes) % workers]
-    game = RoutingGame(LatencyCurve(a_s, b_s, d_s, n_sat, [beta] * workers), overlap, omega_s, counts)
-    price = price_of_anarchy(game)
-    a = game.arrays()
-    rng, least = np.random.default_rng(seed), float(price.optimum_s)
-    costs = {name: sums(a, policy_flows(game, name, rng, runs, tau=tau))[0] for name in POLICIES}
-    ratio = {name: cost / least if np.isfinite(least) else cost * np.nan for name, cost in costs.items()}
-    if json:
-        inputs = {
-            "requests": requests,
-            "workers": workers,
-            "prefixes": prefixes,
-            "a_s": a_s,
-            "b_s": b_s,
-            "d_s": d_s,
-            "n_sat": n_sat,
-            "beta": beta,
-            "omega_s": omega_s,
-            "tau": tau,
-            "runs": runs,
-            "seed": seed,
-        }
-        result = {name: getattr(price, name) for name in price._fields if name != "flags"}
-        result |= {
-            "flags": describe(int(price.flags)),
-            "policies": {
-                name: {"mean_s": cost.mean() / requests, "worst_s": cost.max() / requests, "ratio": ratio[name].mean()}
-                for name, cost in costs.items()
-            },
-        }
-        print(as_json("route", inputs, result))
-        return 0 if usable(int(price.flags)) else 1
-    rows = [
-        ["worst equilibrium", float(price.worst_s) / requests, float(price.lower), float(price.upper)],
-        [
-            "best equilibrium",
-            float(price.best_s) / requests,
-            float(price.stability_lower),
-            float(price.stability_upper),
-        ],
-        ["optimum", least / requests, 1.0, 1.0],
-    ]
-    rows += [[name, cost.mean() / requests, ratio[name].mean(), ratio[name].max()] for name, cost in costs.items()]
-    print_table(
-        f"{requests} requests, {prefixes} prefixes, {workers} workers: {describe(int(price.flags))}",
-        ["", "mean cost [s]", "over optimum, from (mean)", "to (worst)"],
-        rows,
+@asks(RouteAsked)
+def command(asked: RouteAsked, form: Form) -> int:
+    return form.give(
+        asked.call(), lambda found: asked.model_dump(), _result, lambda found: _show(asked, found), feasible=_feasible
     )
-    return 0 if usable(int(price.flags)) else 1
+
+
+def _feasible(found: Any) -> bool:
+    from dmodels.core.flags import usable
+
+    return usable(int(found.price.flags))
+
+
+def _result(found: Any) -> dict[str, Any]:
+    from dmodels.core.flags import describe
+
+    policies = {
+        name: {"mean_s": c.mean_s, "worst_s": c.worst_s, "ratio": c.ratio} for name, c in found.policies.items()
+    }
+    return found.price._asdict() | {"flags": describe(int(found.price.flags)), "policies": policies}
+
+
+def _show(asked: RouteAsked, found: Any) -> None:
+    from dmodels.core.flags import describe
+
+    price = found.price
+    worst, best, least = (float(cost) / asked.requests for cost in (price.worst_s, price.best_s, price.optimum_s))
+    rows = [
+        ["worst equilibrium", worst, float(price.lower), float(price.upper)],
+        ["best equilibrium", best, float(price.stability_lower), float(price.stability_upper)],
+        ["optimum", least, 1.0, 1.0],
+    ]
+    rows += [[name, cost.mean_s, cost.ratio, cost.worst_ratio] for name, cost in found.policies.items()]
+    told = describe(int(price.flags))
+    title = f"{asked.requests} requests, {asked.prefixes} prefixes, {asked.workers} workers: {told}"
+    render.show([(title, ["", "mean cost [s]", "over optimum, from (mean)", "to (worst)"], rows)])

@@ -2,175 +2,234 @@
 
 A bundled workload is drawn at random and replicated until the intervals are narrow; a trace is replayed as it is (or
 rescaled in time to --rate) and its intervals come from batches. --short-instances makes a second pool for requests of
-at most --threshold tokens. Exit code 1: the fleet cannot keep up.
+at most --threshold tokens; --prefill-instances separates prefill from decode. Exit code 1: the fleet cannot keep up.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
-import typer
+from pydantic import BeforeValidator, Field, model_validator
 
-from dmodels.core.errors import InputError, unknown
+from dmodels.core.errors import unknown
+from dmodels.report.text import table
 
-from . import render, simulate_cluster
-from .options import Json, quantity
+from . import render
+from .calls import Code, call
+from .command import Form, asks
+from .schema import Degree, FileName, Rate, Seconds, Table, Wait, flag, several
+
+#: --policy of a fleet -> the library's router.
+ROUTERS = {
+    "round-robin": "ROUND_ROBIN",
+    "random": "RANDOM",
+    "power-of-two": "POWER_OF_TWO",
+    "jsq": "SHORTEST_QUEUE",
+    "cache-aware": "DYNAMO",
+}
+#: --policy with prefill instances -> (signal that prompts are routed by, who moves standby workers).
+CONTROLS = {
+    "phasor": ("WORK", "FREENESS"),
+    "reactive": ("REQUESTS", "REACTIVE"),
+    "freeness": ("WORK", "NONE"),
+    "queue-length": ("REQUESTS", "NONE"),
+    "token-backlog": ("TOKENS", "NONE"),
+    "memory": ("MEMORY", "NONE"),
+}
+PREFILL = ("own", "shared", "packed")
+POLICY = (
+    "round-robin, random, power-of-two, jsq or cache-aware [default: jsq]; with prefill instances phasor, reactive, "
+    "freeness, queue-length, token-backlog or memory [default: phasor]"
+)
+Instances = Annotated[int, Field(ge=0, le=100_000)]
+Law = Annotated[tuple[Seconds, Wait], BeforeValidator(several)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-def command(
-    trace: Annotated[str | None, typer.Option(help="replay a trace file (Azure, Mooncake, BurstGPT or plain)")] = None,
-    workload: Annotated[str, typer.Option(help="a bundled workload, if no trace is given")] = "azure-paper",
-    rate: Annotated[str | None, typer.Option(help='arrivals, like "1000 req/s"; default: the workload\'s own')] = None,
-    instances: Annotated[int, typer.Option(help="instances (of the long pool, if there are two)")] = 1,
-    slots: Annotated[int, typer.Option(help="sequences that an instance runs at once")] = 16,
-    short_instances: Annotated[int, typer.Option(help="instances of a pool for short requests")] = 0,
-    short_slots: Annotated[int, typer.Option(help="sequences that a short instance runs at once")] = 128,
-    threshold: Annotated[float, typer.Option(help="most total tokens of a short request")] = 8192,
-    spill: Annotated[float, typer.Option(help="waiting requests an instance at which short ones go long")] = float(
-        "inf"
-    ),
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="round-robin, random, power-of-two, jsq or cache-aware; with prefill instances phasor, reactive, "
-            "freeness, queue-length, token-backlog or memory"
-        ),
-    ] = "jsq",
-    prefill_instances: Annotated[int, typer.Option(help="instances that only prefill; the others only decode")] = 0,
-    standby_instances: Annotated[int, typer.Option(help="instances that phasor and reactive give to either side")] = 0,
-    iteration: Annotated[str, typer.Option(help="iteration time W,H: without sequences, and more for each")] = (
-        "8 ms,0.65 ms"
-    ),
-    chunk: Annotated[int, typer.Option(help="prompt tokens that an iteration takes")] = 512,
-    prefill: Annotated[str, typer.Option(help="prompts in an iteration: own, shared or packed")] = "own",
-    percentile: Annotated[float, typer.Option(help="percentile to report")] = 0.99,
-    precision: Annotated[float, typer.Option(help="half-width to reach, as a share of each value")] = 0.05,
-    requests: Annotated[int | None, typer.Option(help="requests per replication, or of the trace")] = None,
-    seed: Annotated[int, typer.Option(help="key of the random numbers")] = 0,
-    json: Json = False,
-    show_python: Annotated[
-        bool, typer.Option("--show-python", help="print the library call instead of running it")
-    ] = False,
-) -> int:
-    texts = iteration.split(",")
-    if len(texts) != 2:
-        raise InputError(f"--iteration {iteration!r}: accepted are two times W,H, like '8 ms,0.65 ms'")
-    base, step = (quantity("iteration", text, "s") for text in texts)
-    rate_rps = None if rate is None else quantity("rate", rate, "req/s")
-    for name, value, low, high in (
-        ("percentile", percentile, 0, 1),
-        ("precision", precision, 0, 1),
-        ("threshold", threshold, 0, float("inf")),
-        ("instances", instances, 0, float("inf")),
-        ("iteration", min(base, step + 1e-300), 0, float("inf")),
-    ):
-        if not low < value < high:
-            raise InputError(f"--{name} {value:g}: accepted are numbers above {low} and below {high:g}")
-    if short_instances < 0:
-        raise InputError(f"--short-instances {short_instances}: accepted are whole numbers from 0")
-    if requests is not None and requests < 1000:
-        raise InputError(f"--requests {requests}: accepted are at least 1000, to tell warm-up from steady state")
-    if prefill_instances or standby_instances:
-        if trace or short_instances:
-            raise InputError("--prefill-instances: accepted with a bundled --workload and one pool")
-        return simulate_cluster.run(
-            policy,
-            workload,
-            rate_rps,
-            prefill_instances,
-            instances,
-            standby_instances,
-            slots,
-            (base, step),
-            chunk,
-            percentile,
-            precision,
-            requests,
-            seed,
-            json,
-            show_python,
-        )
-    names = ("round-robin", "random", "power-of-two", "jsq", "cache-aware")
-    if policy not in names:
-        raise unknown("policy", policy, names)
-    if prefill not in ("own", "shared", "packed"):
-        raise unknown("prefill", prefill, ("own", "shared", "packed"))
-    shape = f"{instances}, {slots}, LinearLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
-    shape += f"prefill=Prefill.{prefill.upper()}"
-    if show_python:
-        print(
-            _python(
-                trace,
-                workload,
-                rate_rps,
-                shape,
-                short_instances,
-                short_slots,
-                threshold,
-                spill,
-                policy,
-                percentile,
-                precision,
-                requests,
-                seed,
-            )
-        )
-        return 0
+class SimulateAsked(Table):
+    """A fleet, what it is sent, and how sure the answer has to be."""
 
-    import jax
+    trace: FileName | None = flag(None, "replay a trace file (Azure, Mooncake, BurstGPT or plain)")
+    workload: str | None = flag(None, "a bundled workload [default: azure-paper]")
+    rate_rps: Rate | None = flag(None, 'arrivals, like "1000 req/s"; default: the workload\'s own', "--rate")
+    instances: Annotated[int, Field(ge=1, le=100_000)] = flag(1, "instances (of the long pool, if there are two)")
+    slots: Annotated[int, Field(ge=1, le=100_000)] = flag(16, "sequences that an instance runs at once")
+    short_instances: Instances = flag(0, "instances of a pool for short requests")
+    short_slots: Annotated[int, Field(ge=1, le=100_000)] = flag(128, "sequences that a short instance runs at once")
+    threshold_tokens: Annotated[float, Field(gt=0, allow_inf_nan=False)] = flag(
+        8192, "most total tokens of a short request", "--threshold"
+    )
+    spill_queue_count: Annotated[float, Field(ge=0)] = flag(
+        float("inf"), "waiting requests an instance at which short ones go long", "--spill"
+    )
+    policy: str | None = flag(None, POLICY)
+    prefill_instances: Instances = flag(0, "instances that only prefill; the others only decode")
+    standby_instances: Instances = flag(0, "instances that phasor and reactive give to either side")
+    iteration: Law = flag("8 ms,0.65 ms", "iteration time W,H: without sequences, and more for each")
+    chunk_tokens: Degree = flag(512, "prompt tokens that an iteration takes", "--chunk")
+    prefill: str = flag("own", "prompts in an iteration: own, shared or packed")
+    percentile: Share = flag(0.99, "percentile to report")
+    precision_frac: Share = flag(0.05, "half-width to reach, as a share of each value", "--precision")
+    requests_count: Annotated[int, Field(ge=1000, le=20_000_000)] | None = flag(
+        None, "requests per replication, or of the trace", "--requests"
+    )
+    steady: bool = flag(False, "of a trace, cut warm-up and end as if its load were steady")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = flag(0, "key of the random numbers")
 
-    from dmodels.core.flags import Flag
-    from dmodels.models.latency import LinearLaw
-    from dmodels.sim.fleet import Policy, Pool
-    from dmodels.sim.requests import Prefill
+    @model_validator(mode="after")
+    def _one_mode(self):
+        policies = CONTROLS if self.disaggregated else ROUTERS
+        if self.disaggregated and (self.trace or self.short_instances):
+            raise ValueError("--prefill-instances: accepted with a bundled --workload and one pool")
+        if self.disaggregated and not self.prefill_instances:
+            raise ValueError("--standby-instances: accepted with --prefill-instances from 1")
+        if self.trace and self.workload:
+            raise ValueError("--trace and --workload: give one of them")
+        for name, value, known in (("policy", self.policy, policies), ("prefill", self.prefill, PREFILL)):
+            if value is not None and value not in known:
+                raise unknown(name, value, known)
+        return self
 
-    law, mode = LinearLaw(base, step), Prefill[prefill.upper()]
-    pools = [Pool(instances, slots, law, chunk_tokens=chunk, prefill=mode)]
-    labels = ["all"]
-    if short_instances:
-        pools.insert(0, Pool(short_instances, short_slots, law, threshold, chunk, mode))
-        labels = ["short", "long"]
-    router, key = Policy[policy.upper().replace("-", "_")], jax.random.key(seed)
-    if trace:
-        rate_rps, found = _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests)
-    else:
-        from dmodels.catalog import workload as bundled
-        from dmodels.sim.verify import measure
+    @property
+    def disaggregated(self) -> bool:
+        """Whether prefill and decode have instances of their own."""
+        return bool(self.prefill_instances or self.standby_instances)
 
-        traffic = bundled(workload, rate_rps)
-        rate_rps = float(traffic.rate_rps)
-        found = measure(
-            traffic, pools, key, router, percentile=percentile, spill_queue=spill, count=requests, target_frac=precision
-        )
-    if json:
-        inputs = {
-            "trace": trace,
-            "workload": None if trace else workload,
-            "rate_rps": rate_rps,
-            "pools": [dict(instances=p.instances, slots_count=p.slots, max_tokens=p.max_tokens) for p in pools],
-            "policy": policy,
-            "base_s": base,
-            "per_sequence_s": step,
-            "chunk_tokens": chunk,
-            "prefill": prefill,
-            "spill_queue_count": spill,
-            "percentile": percentile,
-            "precision_frac": precision,
-            "seed": seed,
+    @property
+    def traffic(self) -> str:
+        """What arrives, by name."""
+        return self.trace or self.workload or "azure-paper"
+
+    def workload_call(self) -> Code:
+        """The bundled workload."""
+        return call("dmodels:catalog.workload", self.traffic, self.rate_rps, label="workload")
+
+    def fleet(self) -> Code:
+        """The library call for pools behind a router."""
+        law = call("dmodels.models.latency:StepLaw", *self.iteration)
+        how = {
+            "chunk_tokens": self.chunk_tokens,
+            "prefill": Code(f"dmodels.sim.requests:Prefill.{self.prefill.upper()}"),
         }
-        parts = zip(labels, found, strict=True)
-        result = {label: {name: e._asdict() for name, e in part.items()} for label, part in parts}
-        print(render.as_json("simulate", inputs, result))
+        pools = [call("dmodels.sim.fleet:Pool", self.instances, self.slots, law, **how)]
+        if self.short_instances:
+            short = self.short_instances, self.short_slots, law, self.threshold_tokens
+            pools.insert(0, call("dmodels.sim.fleet:Pool", *short, **how))
+        key = call("jax:random.key", self.seed)
+        router = Code(f"dmodels.sim.fleet:RoutingPolicy.{ROUTERS[self.policy or 'jsq']}")
+        same = {"count": self.requests_count, "spill_queue": self.spill_queue_count, "percentile": self.percentile}
+        if self.trace:
+            read = call("dmodels:read_trace", self.trace)
+            replay = "dmodels.sim.replay:replay_trace"
+            return call(replay, read, pools, key, router, rate_rps=self.rate_rps, stationary=self.steady, **same)
+        target = self.precision_frac
+        return call("dmodels.sim.verify:measure", self.workload_call(), pools, key, router, target_frac=target, **same)
+
+    def cluster(self) -> Code:
+        """The library call for prefill and decode apart, under Phasor's controller or a baseline."""
+        signal, flow = CONTROLS[self.policy or "phasor"]
+        machines = call(
+            "dmodels.sim.cluster:Workers",
+            prefill=self.prefill_instances,
+            decode=self.instances,
+            standby=self.standby_instances,
+            step=call("dmodels.models.latency:StepLaw", *self.iteration),
+            slots=self.slots,
+            kv_blocks=self.slots,  # as everywhere in this command memory is counted in slots: a block a sequence
+            block_tokens=1 << 40,
+        )
+        names = (Code(f"dmodels.sim.cluster:Signal.{signal}"), Code(f"dmodels.sim.cluster:Flow.{flow}"))
+        return call(
+            "dmodels.sim.cluster:measure",
+            self.workload_call(),
+            machines,
+            call("dmodels.sim.cluster:Control", *names, theta_frag=0.0),
+            call("jax:random.key", self.seed),
+            prefill_iteration_s=sum(self.iteration),
+            chunk_tokens=self.chunk_tokens,
+            percentile=self.percentile,
+            target_frac=self.precision_frac,
+            count=self.requests_count,
+        )
+
+    def inputs(self, rate_rps: float) -> dict[str, Any]:
+        """What was asked, with what follows from it."""
+        sizes = [(self.short_instances, self.short_slots, self.threshold_tokens)] * bool(self.short_instances)
+        sizes += [(self.instances, self.slots, None)]
+        pools = [{"instances": n, "slots_count": slots, "max_tokens": most} for n, slots, most in sizes]
+        return self.model_dump(exclude={"iteration"}) | {
+            "workload": None if self.trace else self.traffic,
+            "rate_rps": rate_rps,
+            "policy": self.policy or ("phasor" if self.disaggregated else "jsq"),
+            "pools": pools,
+            "decode_instances": self.instances if self.disaggregated else 0,
+            "slots_count": self.slots,
+            "base_s": self.iteration[0],
+            "per_sequence_s": self.iteration[1],
+        }
+
+
+@asks(SimulateAsked)
+def command(asked: SimulateAsked, form: Form) -> int:
+    if asked.disaggregated:
+        made, parts = asked.cluster(), lambda found: {"all": found}
     else:
-        rows = [
-            [label, name, e.value, e.low, e.high, e.samples, _note(e.flags)]
-            for label, part in zip(labels, found, strict=True)
-            for name, e in part.items()
-        ]
-        size = " + ".join(f"{p.instances} x {p.slots} slots" for p in pools)
-        title = f"{trace or workload} at {rate_rps:.4g} req/s on {size}, {policy}"
-        render.print_table(title, ["pool", "metric", "value", "95% low", "95% high", "samples", "note"], rows)
-    return int(any(e.flags & Flag.OVERLOAD for part in found for e in part.values()))
+        made = asked.fleet()
+        labels = ["short", "long"] if asked.short_instances else ["all"]
+        parts = lambda found: dict(zip(labels, found.pools if asked.trace else found, strict=True))
+    rate = lambda found: found.rate_rps if asked.trace else float(asked.workload_call().run().rate_rps)
+    return form.give(
+        made,
+        lambda found: asked.inputs(rate(found)),
+        lambda found: _result(asked, found, parts(found)),
+        lambda found: _show(asked, parts(found), rate(found)),
+        feasible=lambda found: not _overloaded(parts(found)),
+        write=lambda found: _cut(asked, found),
+    )
+
+
+def _cut(asked: SimulateAsked, found: Any) -> None:
+    """What of a trace does not count is said."""
+    if asked.trace and found.cut_count:
+        line = f"{found.cut_count:,} of {found.requests_count:,} requests left out as warm-up and end (--steady)"
+        print(f"dmodels: {line}", file=sys.stderr)
+
+
+def _overloaded(parts: dict[str, Any]) -> bool:
+    from dmodels.core.flags import Flag
+
+    return any(e.flags & Flag.OVERLOAD for part in parts.values() for e in part.values())
+
+
+def _result(asked: SimulateAsked, found: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    from dmodels.core.flags import Flag
+
+    if asked.disaggregated:
+        return parts["all"] | {"flags": int(Flag.OVERLOAD) if _overloaded(parts) else 0}
+    cut = {"cut_requests_count": found.cut_count} if asked.trace else {}
+    return parts | cut
+
+
+def _show(asked: SimulateAsked, parts: dict[str, Any], rate_rps: float) -> None:
+    rows = [(label, name, e) for label, part in parts.items() for name, e in part.items()]
+    columns = {
+        "pool": lambda row: row[0],
+        "metric": lambda row: row[1],
+        "value": lambda row: row[2].value,
+        "95% low": lambda row: row[2].low,
+        "95% high": lambda row: row[2].high,
+        "samples": lambda row: row[2].samples,
+        "note": lambda row: _note(row[2].flags),
+    }
+    if asked.disaggregated:
+        size = f"{asked.prefill_instances} prefill + {asked.instances} decode"
+        size += f" + {asked.standby_instances} standby" if asked.standby_instances else ""
+    else:
+        size = f"{asked.short_instances} x {asked.short_slots} + " if asked.short_instances else ""
+        size += f"{asked.instances} x {asked.slots} slots"
+    policy = asked.policy or ("phasor" if asked.disaggregated else "jsq")
+    render.show([table(f"{asked.traffic} at {rate_rps:.4g} req/s on {size}, {policy}", rows, columns)])
 
 
 def _note(flags: int) -> str:
@@ -184,79 +243,3 @@ def _note(flags: int) -> str:
         Flag.NONFINITE: "not a number",
     }
     return "; ".join(text for flag, text in notes.items() if flags & flag)
-
-
-def _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests):
-    """The rate and the metrics of a trace's requests, played back."""
-    import numpy as np
-    import typer
-
-    from dmodels.models.traffic import read_trace
-    from dmodels.sim import arrivals, fleet
-    from dmodels.sim.verify import trace_metrics
-
-    read = read_trace(trace)
-    for notice in read.notices:
-        typer.echo(f"dmodels: {read.name}: {notice}", err=True)
-    when = arrivals.replay(read.time_s, rate_rps, requests)
-    again = np.arange(when.size) % len(read)
-    inputs = np.maximum(1, read.input_tokens[again])
-    outputs = np.maximum(1, read.output_tokens[again])
-    cached = np.minimum(np.broadcast_to(read.cached_tokens, len(read))[again], inputs)
-    served = fleet.simulate(when, inputs, outputs, pools, router, key=key, cached_tokens=cached, spill_queue=spill)
-    found = [trace_metrics(part, percentile) for part in fleet.by_pool(served, pools)]
-    return (when.size - 1) / float(when[-1] - when[0]), found
-
-
-def _python(
-    trace,
-    workload,
-    rate_rps,
-    shape,
-    short,
-    short_slots,
-    threshold,
-    spill,
-    policy,
-    percentile,
-    precision,
-    requests,
-    seed,
-) -> str:
-    law = shape.split(", ", 2)[2]
-    pools = [f"Pool({shape})"]
-    if short:
-        law, rest = law.split("), ", 1)
-        pools.insert(0, f"Pool({short}, {short_slots}, {law}), {threshold:g}, {rest})")
-    router = f"Policy.{policy.upper().replace('-', '_')}"
-    lines = [
-        "import jax",
-        "from dmodels.sim.fleet import Policy, Pool",
-        "from dmodels.models.latency import LinearLaw",
-        "from dmodels.sim.requests import Prefill",
-        "",
-        f"pools = [{', '.join(pools)}]",
-        f"key = jax.random.key({seed})",
-    ]
-    spilling = f', spill_queue=float("{spill}")' if spill == float("inf") else f", spill_queue={spill:g}"
-    if trace:
-        lines[1:1] = [
-            "from dmodels.models.traffic import read_trace",
-            "from dmodels.sim import arrivals, fleet",
-            "from dmodels.sim.verify import trace_metrics",
-        ]
-        lines += [
-            f"trace = read_trace({trace!r})",
-            f"when = arrivals.replay(trace.time_s, {rate_rps}, {requests})",
-            "again = range(len(when)) if len(when) == len(trace) else [i % len(trace) for i in range(len(when))]",
-            "served = fleet.simulate(when, trace.input_tokens[again], trace.output_tokens[again], pools,",
-            f"                        {router}, key=key{spilling})",
-            f"print(trace_metrics(served, {percentile}))",
-        ]
-    else:
-        lines[1:1] = ["from dmodels.catalog import workload", "from dmodels.sim.verify import measure"]
-        lines += [
-            f"print(measure(workload({workload!r}, {rate_rps}), pools, key, {router}, percentile={percentile},",
-            f"              target_frac={precision}, count={requests}{spilling}))",
-        ]
-    return "\n".join(lines)

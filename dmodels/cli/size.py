@@ -2,150 +2,141 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from pydantic import Field
 
-from dmodels.core.errors import InputError
 from dmodels.core.units import GIB
+from dmodels.report.text import table
 
 from . import render
-from .options import Json, ShowPython
+from .calls import Code, call
+from .command import Form, asks
+from .schema import Degree, FileName, Table, flag
 
 
-def command(
-    model: Annotated[str, typer.Option(help="catalogue name, Hugging Face id, or path of a config.json")],
-    gpu: Annotated[str, typer.Option(help="GPU, like h100_sxm (`dmodels catalog gpus` lists them)")],
-    tp: Annotated[int, typer.Option(help="tensor parallelism")] = 1,
-    pp: Annotated[int, typer.Option(help="pipeline stages")] = 1,
-    dp: Annotated[int, typer.Option(help="attention data parallelism: ranks with a KV pool of their own")] = 1,
-    ep: Annotated[int, typer.Option(help="expert parallelism, over the tp * dp GPUs of a stage")] = 1,
-    context: Annotated[int, typer.Option(help="tokens of one sequence, input and output together")] = 8192,
-    workload: Annotated[str | None, typer.Option(help="a bundled workload: sequences of its mix of lengths")] = None,
-    weight_dtype: Annotated[str | None, typer.Option(help="bf16, fp8, fp4, int4, ...; default: as published")] = None,
-    kv_dtype: Annotated[str | None, typer.Option(help="bf16, fp8 or fp4; default: as published")] = None,
-    utilization: Annotated[float, typer.Option(help="share of GPU memory the engine may use")] = 0.9,
-    block_tokens: Annotated[int, typer.Option(help="tokens per KV block")] = 16,
-    batched_tokens: Annotated[int, typer.Option(help="most tokens of one iteration (max_num_batched_tokens)")] = 8192,
-    gpu_file: Annotated[str | None, typer.Option(help="your own GPUs and prices: CSV, TOML, JSON or YAML")] = None,
-    json: Json = False,
-    show_python: ShowPython = False,
-) -> int:
-    _check(tp=tp, pp=pp, dp=dp, ep=ep, context=context, block_tokens=block_tokens, batched_tokens=batched_tokens)
-    if not 0 < utilization <= 1:
-        raise InputError(f"--utilization {utilization:g}: a number above 0 and at most 1 is accepted")
-    if show_python:
-        print(_python(**{k: v for k, v in locals().items() if k not in ("json", "show_python")}))
-        return 0
-    from dmodels import Parallel, catalog
-    from dmodels.models.memory import with_kv_dtype, with_weight_dtype
-    from dmodels.studies.size import size
+class SizeAsked(Table):
+    """What one instance is sized for."""
 
-    record = catalog.model(model)
-    if weight_dtype:
-        record = with_weight_dtype(record, weight_dtype)
-    if kv_dtype:
-        record = with_kv_dtype(record, kv_dtype)
-    traffic = catalog.workload(workload) if workload else None
-    answer = size(
-        record,
-        catalog.gpu(gpu, gpu_file),
-        Parallel(tp, pp, dp, ep),
-        context,
-        traffic,
-        utilization,
-        block_tokens,
-        batched_tokens,
+    model: str = flag(..., "catalogue name, Hugging Face id, or path of a config.json")
+    gpu: str = flag(..., "GPU, like h100_sxm (`dmodels catalog gpus` lists them)")
+    tp: Degree = flag(1, "tensor parallelism")
+    pp: Degree = flag(1, "pipeline stages")
+    dp: Degree = flag(1, "attention data parallelism: ranks with a KV pool of their own")
+    ep: Degree = flag(1, "expert parallelism, over the tp * dp GPUs of a stage")
+    context_tokens: Degree = flag(8192, "tokens of one sequence, input and output together", "--context")
+    workload: str | None = flag(None, "a bundled workload: sequences of its mix of lengths")
+    weight_dtype: str | None = flag(None, "bf16, fp8, fp4, int4, ...; default: as published")
+    kv_dtype: str | None = flag(None, "bf16, fp8 or fp4; default: as published")
+    utilization_frac: Annotated[float, Field(gt=0, le=1)] = flag(
+        0.9, "share of GPU memory the engine may use", "--utilization"
     )
-    inputs = {
-        "model": catalog.model_name(model),
-        "gpu": catalog.gpu_facts(gpu, gpu_file)["name"],
-        "parallel": f"tp{tp}pp{pp}dp{dp}ep{ep}",
-        "context_tokens": context,
-        "workload": workload,
-        "weight_dtype": weight_dtype or "as published",
-        "kv_dtype": kv_dtype or "as published",
-        "utilization_frac": utilization,
-        "block_tokens": block_tokens,
-        "batched_tokens": batched_tokens,
-    }
-    if json:
-        print(render.as_json("size", inputs, _result(answer)))
-    else:
-        _show(inputs, answer)
-    return 0 if answer.fits else 1
+    block_tokens: Degree = flag(16, "tokens per KV block")
+    batched_tokens: Degree = flag(8192, "most tokens of one iteration (max_num_batched_tokens)")
+    gpu_file: FileName | None = flag(None, "your own GPUs and prices: CSV, TOML, JSON or YAML")
+
+    @property
+    def layout(self) -> str:
+        """The parallelism as one word."""
+        return f"tp{self.tp}pp{self.pp}dp{self.dp}ep{self.ep}"
+
+    def call(self) -> Code:
+        """The library call."""
+        model = call("dmodels:catalog.model", self.model)
+        for kind, dtype in (("weight", self.weight_dtype), ("kv", self.kv_dtype)):
+            model = call(f"dmodels.models.memory:with_{kind}_dtype", model, dtype.lower()) if dtype else model
+        return call(
+            "dmodels.studies.size:size",
+            model,
+            call("dmodels:catalog.gpu", self.gpu, self.gpu_file),
+            call("dmodels:Parallel", tp=self.tp, pp=self.pp, dp=self.dp, ep=self.ep),
+            self.context_tokens,
+            call("dmodels:catalog.workload", self.workload) if self.workload else None,
+            utilization=self.utilization_frac,
+            block_tokens=self.block_tokens,
+            batched_tokens=self.batched_tokens,
+        )
+
+    def inputs(self) -> dict[str, Any]:
+        """What was asked, by the names that the catalogue has for it."""
+        from dmodels import catalog
+
+        return self.model_dump() | {
+            "model": catalog.model_name(self.model),
+            "gpu": catalog.gpu_facts(self.gpu, self.gpu_file)["name"],
+            "parallel": self.layout,
+            "weight_dtype": self.weight_dtype or "as published",
+            "kv_dtype": self.kv_dtype or "as published",
+        }
 
 
-def _check(**counts: int) -> None:
-    for name, value in counts.items():
-        if value < 1:
-            raise InputError(f"--{name.replace('_', '-')} {value}: a whole number of at least 1 is accepted")
+@asks(SizeAsked)
+def command(asked: SizeAsked, form: Form) -> int:
+    return form.give(
+        asked.call(),
+        lambda answer: asked.inputs(),
+        _result,
+        lambda answer: _show(asked.inputs(), answer),
+        feasible=lambda answer: answer.fits,
+    )
 
 
-def _result(answer) -> dict:
+WEIGHTS = ("embedding", "attention", "dense", "expert")
+
+
+def _result(answer) -> dict[str, Any]:
     from dmodels.core.flags import describe
 
     s, w = answer.slots, answer.weights
     return {
         "fits": answer.fits,
         "reasons": describe(int(s.flags)),
-        "sequences_per_instance_count": float(s.slots_count),
-        "instance_gpus": float(s.gpus),
+        "sequences_per_instance_count": s.slots_count,
+        "instance_gpus": s.gpus,
         "binds": answer.binds,
         "longest_context_tokens": answer.longest_context_tokens,
         "per_gpu": {
-            "weight_bytes": float(s.weight_bytes),
-            "embedding_weight_bytes": float(w.embedding_bytes),
-            "attention_weight_bytes": float(w.attention_bytes),
-            "dense_weight_bytes": float(w.dense_bytes),
-            "expert_weight_bytes": float(w.expert_bytes),
-            "activation_bytes": float(s.activation_bytes),
-            "runtime_bytes": float(s.runtime_bytes),
-            "kv_budget_bytes": float(s.budget_bytes),
-            "kv_bytes_per_token": float(s.kv_bytes_per_token),
-            "kv_sequence_bytes": float(s.sequence_bytes),
-            "kv_free_bytes": float(s.free_bytes),
+            **{name: getattr(s, name) for name in ("weight_bytes", "activation_bytes", "runtime_bytes")},
+            **{f"{part}_weight_bytes": getattr(w, f"{part}_bytes") for part in WEIGHTS},
+            **{f"kv_{name}": getattr(s, name) for name in ("budget_bytes", "sequence_bytes", "free_bytes")},
+            "kv_bytes_per_token": s.kv_bytes_per_token,
         },
-        "mixed_lengths": None if answer.mixed is None else answer.mixed._asdict(),
+        "mixed_lengths": answer.mixed,
         "have_bytes": answer.have_bytes,
         "need_bytes": answer.need_bytes,
-        "fixes": [fix._asdict() for fix in answer.fixes],
+        "fixes": answer.fixes,
     }
 
 
-def _show(inputs: dict, answer) -> None:
+def _show(inputs: dict[str, Any], answer) -> None:
+    from dmodels.core.flags import describe
+
     s, w = answer.slots, answer.weights
-    gpus = int(s.gpus)
-    render.print_table(
-        f"{inputs['model']} on {gpus} x {inputs['gpu']} ({inputs['parallel']}): memory of the fullest GPU",
-        ["", "GiB", "how sure"],
-        [
-            [label, float(value) / GIB, sure]
-            for label, value, sure in (
-                ("embedding and head", w.embedding_bytes, "exact"),
-                ("attention", w.attention_bytes, "exact"),
-                ("dense FFNs, shared experts, routers", w.dense_bytes, "exact"),
-                ("routed experts", w.expert_bytes, "exact"),
-                ("weights of unknown split", w.unsplit_bytes, "as given"),
-                ("activations", s.activation_bytes, "assumed, within a factor of 2"),
-                ("driver and communicators", s.runtime_bytes, "assumed, within 0.7 GiB"),
-                ("left for the KV cache", s.budget_bytes, "the rest of the usable memory"),
-            )
-            if float(value) != 0
-        ],
-    )
+    gpus, length = int(s.gpus), inputs["context_tokens"]
+    parts = [
+        ("embedding and head", w.embedding_bytes, "exact"),
+        ("attention", w.attention_bytes, "exact"),
+        ("dense FFNs, shared experts, routers", w.dense_bytes, "exact"),
+        ("routed experts", w.expert_bytes, "exact"),
+        ("weights of unknown split", w.unsplit_bytes, "as given"),
+        ("activations", s.activation_bytes, "assumed, within a factor of 2"),
+        ("driver and communicators", s.runtime_bytes, "assumed, within 0.7 GiB"),
+        ("left for the KV cache", s.budget_bytes, "the rest of the usable memory"),
+    ]
+    title = f"{inputs['model']} on {gpus} x {inputs['gpu']} ({inputs['parallel']}): memory of the fullest GPU"
+    columns = {"": lambda part: part[0], "GiB": lambda part: float(part[1]) / GIB, "how sure": lambda part: part[2]}
+    render.show([table(title, [part for part in parts if float(part[1])], columns)])
     if not answer.fits:
         print(f"Nothing fits: {answer.binds}.")
         print(f"  have  {answer.have_bytes / GIB:,.2f} GiB of usable memory per GPU")
-        print(f"  need  {answer.need_bytes / GIB:,.2f} GiB with one sequence of {inputs['context_tokens']:,} tokens")
+        print(f"  need  {answer.need_bytes / GIB:,.2f} GiB with one sequence of {length:,} tokens")
         for fix in answer.fixes:
             print(f"  fits with {fix.change}: {fix.slots_count:,} at once")
         if not answer.fixes:
             print("  no single change of precision, parallelism or context makes it fit")
         return
-    each = float(s.sequence_bytes) / 2**20
-    length = inputs["context_tokens"]
     print(f"{int(s.slots_count):,} sequences of {length:,} tokens at once per instance of {gpus} GPUs")
+    each = float(s.sequence_bytes) / 2**20
     print(f"  each {each:,.1f} MiB per GPU; {float(s.kv_bytes_per_token):,.0f} bytes per token and GPU")
     print(f"  what limits: {answer.binds}; a single sequence could have {answer.longest_context_tokens:,} tokens")
     if answer.mixed is not None:
@@ -153,28 +144,4 @@ def _show(inputs: dict, answer) -> None:
         print(f"{m.slots_count:,} running sequences of {inputs['workload']} fit with {m.probability:.0%} probability")
         print(f"  {mean:,.1f} MiB per GPU each on average; normal law with skewness ({m.certain_count:,} by Bernstein)")
     if int(s.flags):
-        from dmodels.core.flags import describe
-
         print(f"  note: {describe(int(s.flags))} (the config's context is shorter)")
-
-
-def _python(**a) -> str:
-    model = f"catalog.model({a['model']!r})"
-    if a["weight_dtype"]:
-        model = f"with_weight_dtype({model}, {a['weight_dtype']!r})"
-    if a["kv_dtype"]:
-        model = f"with_kv_dtype({model}, {a['kv_dtype']!r})"
-    file = f", {a['gpu_file']!r}" if a["gpu_file"] else ""
-    traffic = f", catalog.workload({a['workload']!r})" if a["workload"] else ""
-    return "\n".join(
-        [
-            "from dmodels import Parallel, catalog",
-            "from dmodels.models.memory import with_kv_dtype, with_weight_dtype",
-            "from dmodels.studies.size import size",
-            "",
-            f"size({model}, catalog.gpu({a['gpu']!r}{file}),",
-            f"     Parallel(tp={a['tp']}, pp={a['pp']}, dp={a['dp']}, ep={a['ep']}), {a['context']}{traffic},",
-            f"     utilization={a['utilization']}, block_tokens={a['block_tokens']}, "
-            f"batched_tokens={a['batched_tokens']})",
-        ]
-    )

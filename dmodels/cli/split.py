@@ -8,156 +8,121 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from pydantic import Field
 
-from dmodels.core.errors import InputError
 from dmodels.core.files import write_text
+from dmodels.report.text import Table as Shown
+from dmodels.report.text import table
 
 from . import render
-from .options import Json, ShowPython, check_suffix
+from .calls import Code, call
+from .command import Form, Out, asks, check_suffix
+from .plan_inputs import traffic_call
+from .schema import Degree, GpuTable, ModelTable, Seconds, Table, TrafficTable, WorkloadTable
 
 
-def command(
-    scenario: Annotated[Path, typer.Argument(help="a TOML file; examples/split.toml is one", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")] = None,
-    json: Json = False,
-    show_python: ShowPython = False,
-) -> int:
-    if out is not None:
-        check_suffix("out", out, ".png", ".svg", ".html")
-    asked = _schema()
-    read = _read(scenario, asked)
-    if show_python:
-        print(_python(read))
-        return 0
-    from dmodels.core.flags import describe, usable
-    from dmodels.studies.split import split
+class CountedGpu(GpuTable):
+    """[gpu]: what kind and how many."""
 
-    answer = split(*_records(read), burst=read.traffic.burst)
-    if out is not None:
-        _draw(answer, out)
-    infeasible = not usable(int(answer.whole.flags))
-    if json:
-        print(render.as_json("split", read.model_dump(), _plain(answer)))
-        return int(infeasible)
-    if infeasible:
-        print(f"No split: {describe(int(answer.whole.flags))}.")
-    _tables(answer)
-    return int(infeasible)
+    count: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-def _schema() -> Any:
-    from .scenario import Degree, GpuTable, ModelTable, SloTable, Table, TrafficTable, WorkloadTable
+class ParallelTable(Table):
+    """[parallel]: tensor parallelism of one worker of each kind."""
 
-    class ParallelTable(Table):
-        """[parallel]: tensor parallelism of one worker of each kind."""
-
-        prefill_tp: Degree = 1
-        decode_tp: Degree = 1
-
-    class SplitScenario(Table):
-        model: ModelTable
-        gpu: GpuTable
-        parallel: ParallelTable = ParallelTable()
-        workload: WorkloadTable
-        slo: SloTable
-        traffic: TrafficTable = TrafficTable()
-
-    return SplitScenario
+    prefill_tp: Degree = 1
+    decode_tp: Degree = 1
 
 
-def _read(path: Path, schema: Any) -> Any:
-    from .scenario import read_scenario
+class SloTable(Table):
+    """[slo]: bounds that requests should keep."""
 
-    return read_scenario(path, schema)
+    ttft: Seconds
+    tpot: Seconds
 
 
-def _records(read: Any):
-    """(model, gpu, workload, slo, budget, prefill, decode) of a scenario."""
-    from dmodels import SLO, Parallel, catalog
-    from dmodels.core.workload import Workload
-    from dmodels.models.traffic import read_trace
+class BurstTable(TrafficTable):
+    """[traffic]: the arrival rate, and how much higher a burst is."""
 
-    w, rate = read.workload, read.traffic.rate
-    if w.name is not None:
-        traffic = catalog.workload(w.name, rate)
-    elif w.trace is not None:
-        traffic = Workload.from_trace(read_trace(w.trace), rate)
-    elif rate is None:
-        raise InputError("traffic.rate is missing: fixed lengths have no rate of their own")
-    else:
-        traffic = Workload.fixed(w.input_tokens, w.output_tokens, rate)
-    return (
-        catalog.model(read.model.name),
-        catalog.gpu(read.gpu.name, read.gpu.file),
-        traffic,
-        SLO(ttft_s=read.slo.ttft, tpot_s=read.slo.tpot),
-        float(read.gpu.count),
-        Parallel(tp=read.parallel.prefill_tp),
-        Parallel(tp=read.parallel.decode_tp),
+    burst: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 1.5
+
+
+class SplitAsked(Table):
+    """The whole file."""
+
+    model: ModelTable
+    gpu: CountedGpu
+    parallel: ParallelTable = ParallelTable()
+    workload: WorkloadTable
+    slo: SloTable
+    traffic: BurstTable = BurstTable()
+
+    def call(self) -> Code:
+        """The library call."""
+        return call(
+            "dmodels.studies.split:split",
+            call("dmodels:catalog.model", self.model.name),
+            call("dmodels:catalog.gpu", self.gpu.name, self.gpu.file),
+            traffic_call(self.workload, self.traffic.rate)[0],
+            call("dmodels:SLO", ttft_s=self.slo.ttft, tpot_s=self.slo.tpot),
+            budget_gpus=self.gpu.count,
+            prefill=call("dmodels:Parallel", tp=self.parallel.prefill_tp),
+            decode=call("dmodels:Parallel", tp=self.parallel.decode_tp),
+            burst=self.traffic.burst,
+        )
+
+
+@asks(SplitAsked, scenario="a TOML file; examples/split.toml is one")
+def command(asked: SplitAsked, form: Form, out: Out = None) -> int:
+    check_suffix("out", out, ".png", ".svg", ".html")
+    return form.give(
+        asked.call(),
+        lambda answer: asked.model_dump(),
+        _result,
+        _show,
+        feasible=_feasible,
+        write=lambda answer: _draw(answer, out),
     )
 
 
-def _python(read: Any) -> str:
-    w, rate = read.workload, read.traffic.rate
-    if w.name is not None:
-        traffic = f"catalog.workload({w.name!r}, {rate!r})"
-    elif w.trace is not None:
-        traffic = f"Workload.from_trace(read_trace({w.trace!r}), {rate!r})"
-    else:
-        traffic = f"Workload.fixed({w.input_tokens:g}, {w.output_tokens:g}, {rate!r})"
-    return "\n".join(
-        [
-            "from dmodels import SLO, Parallel, catalog",
-            "from dmodels.core.workload import Workload",
-            "from dmodels.models.traffic import read_trace",
-            "from dmodels.studies.split import split",
-            "",
-            f"answer = split(catalog.model({read.model.name!r}), catalog.gpu({read.gpu.name!r}, {read.gpu.file!r}),",
-            f"               {traffic},",
-            f"               SLO(ttft_s={read.slo.ttft:g}, tpot_s={read.slo.tpot:g}), {read.gpu.count},",
-            f"               Parallel(tp={read.parallel.prefill_tp}), Parallel(tp={read.parallel.decode_tp}),",
-            f"               burst={read.traffic.burst:g})",
-        ]
-    )
+def _feasible(answer: Any) -> bool:
+    from dmodels.core.flags import usable
+
+    return usable(int(answer.whole.flags))
 
 
-def _rows(answer: Any) -> list[list[Any]]:
-    rows = []
-    for name, value in (("equilibrium", answer.equilibrium.value), ("optimum", answer.optimum.value)):
-        numbers = (value.prefill_gpus, value.decode_gpus, value.ttft_violation_frac, value.itl_violation_frac)
-        rows.append([name, *map(float, numbers)])
-    value = answer.whole.value
+def _tables(answer: Any) -> list[Shown]:
+    found = [("equilibrium", answer.equilibrium.value), ("optimum", answer.optimum.value)]
+    whole = answer.whole.value
     if answer.whole.flags == 0:
-        label = f"whole workers: {int(value.prefill_instances)} + {int(value.decode_instances)}"
-        numbers = (value.prefill_gpus, value.decode_gpus, value.ttft_violation_frac, value.itl_violation_frac)
-        rows.append([label, *map(float, numbers)])
-    return rows
-
-
-HEAD = ["split", "prefill [GPU]", "decode [GPU]", "TTFT misses", "ITL misses"]
-PLANNERS = ["planner", "late requests", "workers moved", "worst wait [s]", "recovery [s]"]
-
-
-def _tables(answer: Any) -> None:
-    render.print_table("Prefill/decode split", HEAD, _rows(answer))
-    for note in _notes(answer):
-        print(note)
+        found.append((f"whole workers: {int(whole.prefill_instances)} + {int(whole.decode_instances)}", whole))
+    heads = {
+        "prefill [GPU]": "prefill_gpus",
+        "decode [GPU]": "decode_gpus",
+        "TTFT misses": "ttft_violation_frac",
+        "ITL misses": "itl_violation_frac",
+    }
+    rows = [[name, *(float(getattr(value, key)) for key in heads.values())] for name, value in found]
+    tables: list[Shown] = [("Prefill/decode split", ["split", *heads], rows)]
     if answer.scores:
-        render.print_table("Planners on a ten-minute burst", PLANNERS, _planner_rows(answer))
-
-
-def _planner_rows(answer: Any) -> list[list[Any]]:
-    rows = []
-    for name, s in answer.scores.items():
-        rows.append([name, float(s.violation_frac), float(s.moves_count), float(s.worst_wait_s), float(s.recovery_s)])
-    return rows
+        columns = {
+            "planner": lambda item: item[0],
+            "late requests": lambda item: float(item[1].violation_frac),
+            "workers moved": lambda item: float(item[1].moves_count),
+            "worst wait [s]": lambda item: float(item[1].worst_wait_s),
+            "recovery [s]": lambda item: float(item[1].recovery_s),
+        }
+        tables.append(table("Planners on a ten-minute burst", answer.scores.items(), columns))
+    return tables
 
 
 def _notes(answer: Any) -> list[str]:
     import numpy as np
 
-    notes = list(answer.notes)
+    from dmodels.core.flags import describe
+
+    notes = [] if _feasible(answer) else [f"No split: {describe(int(answer.whole.flags))}."]
+    notes += answer.notes
     if np.isfinite(answer.loss_frac):
         notes.append(f"The equilibrium costs {answer.loss_frac:.2%} more violations than the optimum.")
     if np.isfinite(answer.slope_gpus_per_rps) and answer.slope_gpus_per_rps:
@@ -165,39 +130,36 @@ def _notes(answer: Any) -> list[str]:
     return notes
 
 
-def _plain(answer: Any) -> dict[str, Any]:
+def _show(answer: Any) -> None:
+    print("\n".join(_notes(answer)))
+    render.show(_tables(answer))
+
+
+def _result(answer: Any) -> dict[str, Any]:
     """The result as JSON holds it, units in the keys."""
-
-    def record(value):
-        return {name: float(leaf) for name, leaf in vars(value).items()}
-
     certificate = answer.equilibrium.certificate
     return {
-        "equilibrium": record(answer.equilibrium.value) | {"flags": int(answer.equilibrium.flags)},
+        "equilibrium": vars(answer.equilibrium.value) | {"flags": answer.equilibrium.flags},
         "equilibria_prefill_gpus": [float(x) for x in certificate["equilibria_gpus"] if x == x],
-        "kkt_residual": float(certificate["kkt_residual"]),
-        "optimum": record(answer.optimum.value),
-        "whole_workers": record(answer.whole.value) | {"flags": int(answer.whole.flags)},
-        "integrality_gap": float(answer.whole.certificate["integrality_gap"]),
+        "kkt_residual": certificate["kkt_residual"],
+        "optimum": vars(answer.optimum.value),
+        "whole_workers": vars(answer.whole.value) | {"flags": answer.whole.flags},
+        "integrality_gap": answer.whole.certificate["integrality_gap"],
         "loss_frac": answer.loss_frac,
         "optimum_slope_gpus_per_rps": answer.slope_gpus_per_rps,
-        "planners": {name: {k: float(v) for k, v in s._asdict().items()} for name, s in answer.scores.items()},
+        "planners": answer.scores,
         "notes": answer.notes,
     }
 
 
-def _draw(answer: Any, out: Path) -> None:
-    from dmodels.report.split_figures import figure
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix != ".html":
-        figure(answer).savefig(out, dpi=130)
+def _draw(answer: Any, out: Path | None) -> None:
+    if out is None:
         return
-    from dmodels.report import html
+    from dmodels.report import html, split_figures, style
 
-    parts = [html.paragraph(note) for note in _notes(answer)]
-    parts.append(html.table("Splits", HEAD, _rows(answer)))
-    parts.append(html.picture(figure(answer), "Violation rates, marginals, and planners in a burst", 1))
-    if answer.scores:
-        parts.append(html.table("Planners on a ten-minute burst", PLANNERS, _planner_rows(answer)))
-    write_text(out, html.page("Prefill/decode split", parts))
+    made = split_figures.figure(answer)
+    if out.suffix.lower() == ".html":
+        drawn = [html.picture(made, "Violation rates, marginals, and planners in a burst", 1)]
+        write_text(out, html.report("Prefill/decode split", _notes(answer), drawn, _tables(answer)))
+    else:
+        style.save(made, out, dpi=130)

@@ -13,7 +13,7 @@ from dmodels.models.router import block_costs, choose
 from . import regime
 
 
-class Settings(NamedTuple):
+class RegimeSettings(NamedTuple):
     """tau and omega for Below, Transition, Saturated (last axis 3)."""
 
     tau: Real
@@ -28,25 +28,25 @@ class Action(NamedTuple):
     omega: Real
 
 
-def table_2() -> Settings:
+def table_2() -> RegimeSettings:
     """The paper's Table 2. Its Saturated row never fired in any of its experiments (conjectural, as it says)."""
-    return Settings(jnp.array([0.0, 0.7, 0.8]), jnp.array([1.0, 1.0, 0.1]))
+    return RegimeSettings(jnp.array([0.0, 0.7, 0.8]), jnp.array([1.0, 1.0, 0.1]))
 
 
-def init(shape: tuple[int, ...] = ()) -> regime.State:
+def init(shape: tuple[int, ...] = ()) -> regime.DetectorState:
     """The detector's state: the controller remembers nothing else."""
     return regime.init(shape)
 
 
 def update(
-    state: regime.State, ttft_p99_s: Real, params: regime.Detector, settings: Settings
-) -> tuple[regime.State, Action]:
+    state: regime.DetectorState, ttft_p99_s: Real, params: regime.Detector, settings: RegimeSettings
+) -> tuple[regime.DetectorState, Action]:
     """One sample of TTFT P99 in, (state, Action) out."""
     state, now = regime.update(state, ttft_p99_s, params)
     return state, action(now, settings)
 
 
-def action(now: Real, settings: Settings) -> Action:
+def action(now: Real, settings: RegimeSettings) -> Action:
     """The parameters of a regime, without sampling."""
     pick: Callable[[Real], Real] = lambda values: jnp.take(jnp.asarray(values), now, axis=-1)
     return Action(now, pick(settings.tau), pick(settings.omega))

@@ -35,7 +35,7 @@ class Detector(NamedTuple):
     samples: Real = 3.0  # k
 
 
-class State(NamedTuple):
+class DetectorState(NamedTuple):
     """What the detector remembers. The counters have a last axis of two, one for each boundary."""
 
     ewma_s: Real
@@ -67,13 +67,13 @@ def detector(
     return Detector(thresholds, margin_frac * thresholds, jnp.asarray(alpha, float), jnp.asarray(samples, float))
 
 
-def init(shape: tuple[int, ...] = ()) -> State:
+def init(shape: tuple[int, ...] = ()) -> DetectorState:
     """Below, with nothing seen."""
     zero, none = jnp.zeros(shape, float), jnp.zeros((*shape, 2), float)
-    return State(zero, jnp.zeros(shape, jnp.int32), none, none, zero)
+    return DetectorState(zero, jnp.zeros(shape, jnp.int32), none, none, zero)
 
 
-def update(state: State, ttft_p99_s: Real, params: Detector) -> tuple[State, Real]:
+def update(state: DetectorState, ttft_p99_s: Real, params: Detector) -> tuple[DetectorState, Real]:
     """One sample in, (state, regime) out. The first sample starts the EWMA; NaN (nothing completed) changes nothing."""
     sample = jnp.asarray(ttft_p99_s, float)
     valid = jnp.isfinite(sample)
@@ -87,11 +87,11 @@ def update(state: State, ttft_p99_s: Real, params: Detector) -> tuple[State, Rea
     up = jnp.where(rises[..., 1], 2, jnp.where(rises[..., 0], 1, 0)).astype(jnp.int32)
     cap = jnp.where(falls[..., 0], 0, jnp.where(falls[..., 1], 1, 2)).astype(jnp.int32)
     regime = jnp.minimum(jnp.maximum(state.regime, up), cap)
-    new = State(ewma, regime, above, below, state.seen + 1.0)
+    new = DetectorState(ewma, regime, above, below, state.seen + 1.0)
     keep: Callable[[Real, Real], Real] = lambda fresh, old: jnp.where(
         valid[..., None] if fresh.ndim > valid.ndim else valid, fresh, old
     )
-    new = State(*(keep(fresh, old) for fresh, old in zip(new, state, strict=True)))
+    new = DetectorState(*(keep(fresh, old) for fresh, old in zip(new, state, strict=True)))
     return new, new.regime
 
 

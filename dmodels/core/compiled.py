@@ -12,7 +12,7 @@ import ast
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from numba import njit
 PACKAGE = Path(__file__).parents[1]
 
 
-def kernel(function: Callable | None = None, *, signature: tuple | None = None, **options: Any) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None, *, signature: tuple[Any, ...] | None = None, **options: Any
+) -> Any:
     """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
 
     It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes
@@ -37,11 +39,24 @@ def kernel(function: Callable | None = None, *, signature: tuple | None = None, 
     except RuntimeError:  # "cannot cache function ...: no locator available"
         compiled = njit(nogil=True, **options)(function)
     else:
-        compiled._cache._cache_file._source_stamp = stamp(Path(inspect.getfile(function)))
+        kept = compiled._cache._cache_file
+        kept._source_stamp = stamp(Path(inspect.getfile(function)))
+        kept._load_index = partial(_index, kept._load_index)
     if signature is not None:
         compiled.compile(signature)
         compiled.disable_compile()
     return compiled
+
+
+def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+    """What is kept on disk; nothing where it names a record that has since been renamed or moved.
+
+    numba reads the types of kept signatures before it looks at the stamp.
+    """
+    try:
+        return load()
+    except (AttributeError, ImportError):
+        return {}
 
 
 #: For small helpers that kernels call: compiled into their callers.

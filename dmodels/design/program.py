@@ -108,6 +108,27 @@ def program(
 
 
 @float64
+def table(
+    function: Callable,
+    rows: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    constants: Mapping[str, Any],
+    block: tuple[int, int],
+    least: tuple[int, int],
+) -> Program:
+    """The formula at all pairs of a row and a column, whose arguments are arrays or records with a leading axis.
+
+    Blocks have a given shape, and tables are filled up to `least` (rows, columns), so that all smaller spaces share one
+    compiled program.
+    """
+    check_names(getattr(function, "__name__", "value"), function, [*rows, *columns], [*constants])
+    sizes = tuple(len(jax.tree.leaves(part)[0]) for part in (rows, columns))
+    tables = jax.device_put(tuple(_filled(dict(part), most) for part, most in zip((rows, columns), least, strict=True)))
+    data = {name: _as_data(name, value) for name, value in constants.items()}
+    return Program(function, Layout(*block, long_axis=1, outputs=None, fixed=(), bare="value"), tables, data, sizes)
+
+
+@float64
 def lowered(asked: Program) -> jax.stages.Lowered:
     """The program before compilation; its `out_info` has the shapes (rows, columns, ...) of a block's outputs."""
     return _lowered(asked.function, asked.layout, *_described(asked))
@@ -131,7 +152,7 @@ def compiled(asked: Program) -> Callable:
 
 def _described(asked: Program) -> tuple:
     leaves, tree = jax.tree.flatten(arguments(asked, 0))
-    return tree, tuple((np.shape(leaf), np.result_type(leaf)) for leaf in leaves)
+    return tree, tuple((np.shape(leaf), getattr(leaf, "dtype", None) or np.result_type(leaf)) for leaf in leaves)
 
 
 @lru_cache(maxsize=128)
@@ -199,12 +220,12 @@ def _as_data(name: str, value: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if isinstance(leaf, int | float) else leaf, value)
 
 
-def _filled(value: Any) -> Any:
-    """Values along an axis, filled up to a power of two with the last one."""
+def _filled(value: Any, least: int = 1) -> Any:
+    """Values along an axis, filled up to a power of two, and to `least`, with the last one."""
 
     def fill(leaf):
         leaf = np.asarray(leaf)
-        more = _power(len(leaf)) - len(leaf)
+        more = max(_power(len(leaf)), least) - len(leaf)
         return np.concatenate([leaf, np.repeat(leaf[-1:], more, axis=0)]) if more else leaf
 
     return jax.tree.map(fill, value)

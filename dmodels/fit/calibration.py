@@ -1,7 +1,7 @@
 """The shipped calibration: efficiencies of any (GPU, backend, precision, architecture), and how wrong they may be.
 
 data/calibration.json holds the effects that `dmodels fit` finds in the measured rows, with where they come from, and
-data/intervals.json the quantiles of the error on rows that were held out. Both are made by benchmarks/accuracy.py.
+data/intervals.json the quantiles of the error on rows that were held out. Both are made by tools/make_calibration.py.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from scipy import stats
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
-from dmodels.models.latency import LatencyCurve, linear_iteration_s, singular_latency_s
+from dmodels.models.latency import LatencyCurve, StepLaw, singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
 
 #: Fitted and held numbers by name; law(numbers, loads) -> values.
@@ -172,7 +172,7 @@ def pole_interval(
 
 
 def _linear(p: Params, n: Real) -> Real:
-    return linear_iteration_s(n, p["w_s"], p["h_s"])
+    return StepLaw(p["w_s"], p["h_s"]).iteration_s(n)
 
 
 def _singular(p: Params, n: Real) -> Real:

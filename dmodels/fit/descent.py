@@ -6,7 +6,7 @@ normal equations are assembled from that, level by level. The robust loss is rew
 (iteratively reweighted least squares), and a step is taken only if it lowers the loss.
 
 optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows
-(benchmarks/fit_peers.py).
+(benchmarks/speed/fit.py).
 """
 
 from __future__ import annotations
@@ -68,21 +68,34 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     p, q = halves
     cut = p.isl.shape[0]
     e = hierarchy.efficiency(u[:cut])
-    one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens, p.decode_batch, p.poll_steps)
+    one = serve(
+        p.model,
+        p.gpu,
+        p.decode,
+        isl=p.isl,
+        osl=p.osl,
+        concurrency=p.concurrency,
+        efficiency=e,
+        draft_tokens=p.draft_tokens,
+        decode_batch=p.decode_batch,
+        poll_steps=p.poll_steps,
+        utilization=p.utilization,
+    )
     e = hierarchy.efficiency(u[cut:])
     two = serve_disaggregated(
         q.model,
         q.gpu,
-        q.prefill,
-        q.prefill_instances,
-        q.decode,
-        q.decode_instances,
-        q.isl,
-        q.osl,
-        q.concurrency,
-        e,
-        q.draft_tokens,
-        q.decode_batch,
+        prefill=q.prefill,
+        prefill_instances=q.prefill_instances,
+        decode=q.decode,
+        decode_instances=q.decode_instances,
+        isl=q.isl,
+        osl=q.osl,
+        concurrency=q.concurrency,
+        efficiency=e,
+        draft_tokens=q.draft_tokens,
+        decode_batch=q.decode_batch,
+        utilization=q.utilization,
     )
     both = ((one, p.stream_interval), (two, q.stream_interval))
     # the first message carries as many tokens as the others

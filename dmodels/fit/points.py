@@ -12,8 +12,8 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.precision import FORMAT_BYTES
-from dmodels.core.records import Real, Record, float64, quantity, stack
-from dmodels.models.latency import resident_max_count
+from dmodels.core.records import Real, Record, float64, jit, quantity, stack
+from dmodels.models.memory import kv_budget_bytes, residents_of_length
 
 from .rows import Rejected, Row, Table
 
@@ -43,8 +43,8 @@ FORMATS = {
 }
 #: Mean of request lengths over the nominal one: the benchmark draws them evenly between 0.8 and 1.
 LENGTH_FRAC = 0.9
-#: Memory of a GPU that holds more than it would by the usual share, over what that share assumes.
-TIGHT = 1.2
+#: Share of a GPU's memory that an engine uses by default, and the most that it can be given.
+UTILIZATION, TIGHT = 0.9, 0.98
 #: What ids of fine-tunes and quantised copies carry behind the name of the model.
 SUFFIX = re.compile(r"[-_](nvfp4|mxfp4|fp4|fp8|int4|w4a16|awq|gptq|bf16|instruct|chat|it|hf|v\d+|dynamic|\d{4})$", re.I)
 
@@ -66,10 +66,11 @@ class Points(Record):
     draft_tokens: Real = quantity()
     stream_interval: Real = quantity()
     poll_steps: Real = quantity()
+    utilization: Real = quantity()  # share of the memory that the engine uses
 
 
 def to_points(table: Table) -> tuple[Points, Table]:
-    """Arrays of the rows whose model, GPU and formats are known, and the table with the other rows rejected."""
+    """Arrays of the rows whose model, GPU and formats are known and that fit; and the table, the others rejected."""
     good, rejected, records = [], list(table.rejected), []
     for row in table.rows:
         try:
@@ -77,14 +78,18 @@ def to_points(table: Table) -> tuple[Points, Table]:
             good.append(row)
         except InputError as error:
             rejected.append(Rejected(row.id, 0, str(error)))
-    kept = Table(good, rejected)
-    return (stack_points(kept.rows, records), kept)
+    if not good:
+        raise InputError(f"no row can be used{f': {rejected[0].reason}' if rejected else ''}")
+    points, fits = _fitted(_stack_points(good, records), np.array([not row.stated for row in good]))
+    rejected += [Rejected(row.id, 0, _misfit(row)) for row, there in zip(good, fits, strict=True) if not there]
+    kept = Table([row for row, there in zip(good, fits, strict=True) if there], rejected)
+    if not kept.rows:
+        raise InputError(f"no row can be used: {rejected[-1].reason}")
+    return points[fits], kept
 
 
-def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
+def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
     """The arrays of rows with their records."""
-    if not rows:
-        raise InputError("no row can be used")
 
     def column(of):
         return np.array([float(of(row)) for row in rows])
@@ -97,7 +102,7 @@ def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
             column(lambda r: of(r).ep),
         )
 
-    points = Points(
+    return Points(
         model=_stack([model for model, _ in records]),
         gpu=_stack([gpu for _, gpu in records]),
         decode=parallel(lambda r: r.decode),
@@ -112,25 +117,49 @@ def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         draft_tokens=column(lambda r: r.draft_tokens),
         stream_interval=column(lambda r: r.stream_interval),
         poll_steps=column(lambda r: r.poll_steps),
+        utilization=np.full(len(rows), UTILIZATION),
     )
-    return _enough(points, column(lambda r: not r.stated) > 0)
 
 
 @float64
-def _enough(points: Points, assumed: np.ndarray) -> Points:
-    """Where the number of decode instances is assumed, at least as many as hold the cache of all clients.
+def resident_counts(points: Points, parallel: Parallel, osl: Real) -> np.ndarray:
+    """(n,): requests of `osl` output tokens that an instance of each row holds at once."""
+    return np.asarray(_counts(points.model, points.gpu, parallel, points.isl, osl, points.utilization))
 
-    And a deployment that ran did fit: where 90 % of the memory would not hold the weights, the engine took more of it.
+
+_counts, _budgets = jit(residents_of_length), jit(kv_budget_bytes)
+
+
+@float64
+def _fitted(points: Points, assumed: np.ndarray) -> tuple[Points, np.ndarray]:
+    """The points with memory for their requests, and which of them have it.
+
+    A deployment that ran did fit: where the usual share of the memory holds no request, or leaves less for the cache
+    than it leaves idle, the engine was given more of it. Where the number of decode instances is assumed, it is at
+    least as many as hold the cache of all clients.
     """
+    cache = np.asarray(_budgets(points.model, points.gpu, points.decode, points.utilization))
+    roomy = cache >= (1.0 - points.utilization) * np.asarray(points.gpu.memory_bytes)
+    points = points.replace(utilization=np.where(roomy & _fits(points), points.utilization, TIGHT))
+    held, fits = resident_counts(points, points.decode, points.osl), _fits(points)
+    needed = np.where(assumed & fits, np.ceil(points.concurrency / np.maximum(held, 1.0)), 1.0)
+    return points.replace(decode_instances=np.maximum(points.decode_instances, needed)), fits
 
-    def slots():
-        return np.asarray(resident_max_count(points.model, points.gpu, points.decode, points.isl, points.osl))
 
-    tight = slots() < 1.0
-    memory = np.asarray(points.gpu.memory_bytes) * np.where(tight, TIGHT, 1.0)
-    points = points.replace(gpu=points.gpu.replace(memory_bytes=memory))
-    needed = np.where(assumed & (slots() >= 1.0), np.ceil(points.concurrency / np.maximum(slots(), 1.0)), 1.0)
-    return points.replace(decode_instances=np.maximum(points.decode_instances, needed))
+def _fits(points: Points) -> np.ndarray:
+    """(n,): a request fits where it is decoded, and its prompt where it is prefilled."""
+    prompts = resident_counts(points, points.prefill, 1.0)
+    return (resident_counts(points, points.decode, points.osl) >= 1.0) & ((points.separate == 0) | (prompts >= 1.0))
+
+
+def _misfit(row: Row) -> str:
+    """Why a row is refused: in the words of the row."""
+    roles = [("", row.decode)] if row.prefill == row.decode else [("prefill ", row.prefill), ("decode ", row.decode)]
+    over = " and ".join(f"{role}tp{layout.tp:g} dp{layout.dp:g} ep{layout.ep:g}" for role, layout in roles)
+    return (
+        f"does not fit: {row.model_path} ({row.precision or 'bf16'}) over {over} on {row.system}; accepted is a layout "
+        f"whose GPUs hold the weights and a request of {row.isl:g} + {row.osl:g} tokens in {TIGHT:.0%} of their memory"
+    )
 
 
 def _stack(records: list) -> Record:

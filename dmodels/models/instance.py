@@ -199,10 +199,64 @@ def operate(
     slo = SLO() if slo is None else slo
     engine = Engine() if engine is None else engine
     x = arrival_rps * slowdown  # all times scale together, so load is what is slowed down
-    prompt = requests.prefill_tokens
-
+    q, prompt = slo.percentile, requests.prefill_tokens
+    decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
     fits = jnp.asarray(slots_count) >= 1.0
     slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
+
+    batch = _batch(steps, requests, x, slots)
+    prompts = _prompts(requests, batch, x, engine)
+    slot = _slot_queue(requests, batch, prompts, x, slots)
+    overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
+    wait = slot.wait + prompts.wait
+    wait_square = slot.wait_square + prompts.wait_square + 2.0 * slot.wait * prompts.wait
+    waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
+
+    mean_step = batch.mean_step
+    per_token = pp * safe_divide(prompts.one, prompt, 0.0) + transfer_s_per_token / slowdown
+    fixed = prompt_s + (1.0 + wait_steps) * mean_step
+    begins = fixed[..., None] + mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
+    own = begins + per_token[..., None] * requests.prefill_edge_tokens
+    ttft_mean = wait + fixed + per_token * prompt
+
+    tokens = _tokens(steps, requests, batch, prompts, x, slots, q)
+    lives = (ttft_mean - wait + tokens.backlog)[..., None] + tokens.each_s[..., None] * requests.output_edge_tokens
+    ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
+
+    times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, wait)
+    ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
+    missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
+    flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
+    decoding = x * (requests.output_tokens * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
+    return Operating(
+        decode_count=jnp.minimum(decoding, slots),
+        slots_count=slots + 0.0 * batch.count,
+        prefill_busy_frac=batch.busy,
+        wait_s=wait,
+        ttft_s=ttft,
+        ttft_mean_s=ttft_mean,
+        tpot_s=tpot,
+        tpot_mean_s=tpot_mean,
+        e2e_s=e2e,
+        tokens_per_s=arrival_rps * requests.output_tokens,
+        flags=flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot)),
+    )
+
+
+class _Batch(NamedTuple):
+    """The requests that decode at a time, and their steps."""
+
+    count: Real  # n, of the fluid
+    alone: Real  # t_0(n)
+    extra: Real  # K(n)
+    full: tuple[Real, Real]  # the same with all slots taken
+    busy: Real  # x K(n)
+    mean_step: Real
+    inertia: Real
+    overload: Real
+
+
+def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real) -> _Batch:
     n, overload = steps.occupancy(x, requests.output_tokens, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
@@ -211,79 +265,91 @@ def operate(
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
     busy = x * extra
-    mean_step = safe_divide(alone, 1.0 - busy)
+    return _Batch(n, alone, extra, (alones[2], extras[2]), busy, safe_divide(alone, 1.0 - busy), inertia, overload)
 
-    # Prompts in a backlog share steps, `max_num_batched_tokens` to a step.
-    chunks = prompt / engine.max_num_batched_tokens
-    one_prompt = extra + alone * chunks
+
+class _Prompts(NamedTuple):
+    """The queue of prompts (M/G/1): those in a backlog share steps, `max_num_batched_tokens` to a step."""
+
+    one: Real  # seconds of a mean prompt
+    square: Real  # its second moment over the mean's square
+    busy: Real
+    wait: Real
+    wait_square: Real
+
+
+def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine) -> _Prompts:
+    prompt = requests.prefill_tokens
+    one = batch.extra + batch.alone * (prompt / engine.max_num_batched_tokens)
     square = safe_divide(requests.prefill_square, prompt**2, 1.0)
-    prefill_busy = x * one_prompt
-    room = safe_divide(1.0, 1.0 - prefill_busy)
-    prefill_wait = 0.5 * x * one_prompt**2 * square * room
-    service = requests.output_tokens * mean_step + alone + one_prompt
-    slot_load = x * service
-    # Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
-    # Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations).
-    decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
-    full_alone, full_busy = jnp.where(decodes, alones[2], alone), jnp.where(decodes, x * extras[2], busy)
-    full_service = requests.output_tokens * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + one_prompt
+    cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
+    busy = x * one
+    room = safe_divide(1.0, 1.0 - busy)
+    wait = 0.5 * x * one**2 * square * room
+    # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
+    wait_square = 2.0 * wait**2 + x * one**3 * cube * room / 3.0
+    # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
+    # wait, about half is for the step under way, and what comes then is in the next one together with the prompt.
+    shared = 1.0 + 0.5 * batch.busy
+    return _Prompts(one, square, busy, wait * shared, wait_square * shared**2)
+
+
+class _SlotQueue(NamedTuple):
+    """The wait for a slot."""
+
+    wait: Real
+    wait_square: Real
+    overload: Real
+
+
+def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real) -> _SlotQueue:
+    """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
+    Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations)."""
+    decodes, outputs = requests.output_tokens > 0, requests.output_tokens
+    slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one)
+    full_alone = jnp.where(decodes, batch.full[0], batch.alone)
+    full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
+    full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
     spare = slots - x * full_service
     queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, spare)
     stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0)
     full = erlang_c(stiff * slots, stiff * slot_load)
-    slot_wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
-    # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
-    cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
-    prefill_wait_square = 2.0 * prefill_wait**2 + x * one_prompt**3 * cube * room / 3.0
-    # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
-    # wait, about half is for the step under way, and what comes then is in the next one together with the prompt.
-    shared = 1.0 + 0.5 * busy
-    prefill_wait, prefill_wait_square = prefill_wait * shared, prefill_wait_square * shared**2
-    wait = slot_wait + prefill_wait
-    slot_wait_square = 2.0 * slot_wait * queued
-    wait_square = slot_wait_square + prefill_wait_square + 2.0 * slot_wait * prefill_wait
-    waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
-    overload = overload | (prefill_busy >= 1.0) | (spare <= 0.0)
+    wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
+    return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
 
-    per_token = pp * safe_divide(one_prompt, prompt, 0.0) + transfer_s_per_token / slowdown
-    fixed = prompt_s + (1.0 + wait_steps) * mean_step
-    begins = fixed[..., None] + mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
-    own = begins + per_token[..., None] * requests.prefill_edge_tokens
-    q = slo.percentile
-    ttft_mean = wait + fixed + per_token * prompt
 
-    answered = prefill_wait + 1.5 * mean_step + one_prompt  # until the first token, once it has a slot
-    answered_variance = prefill_wait_square - prefill_wait**2 + one_prompt**2 * (square - 1.0)
-    gaps = requests.gap_tokens
-    stalls = mean_step * safe_divide(1.0, alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
-    backlog = x * extra * stalls * answered  # stalls by prompts that came before the first token, and what they beget
-    mean = (busy * mean_step)[..., None] * gaps + backlog[..., None]
-    spread = extra * square * stalls**2
-    variance = spread[..., None] * mean + ((x * extra * stalls) ** 2 * answered_variance)[..., None]
+class _Tokens(NamedTuple):
+    """The time between tokens."""
+
+    tpot: Real  # at the SLO's percentile
+    tpot_mean: Real
+    each_s: Real  # a mean step of a running request
+    backlog: Real  # seconds of stalls, over its life, by prompts that came before its first token
+
+
+def _tokens(
+    steps: Roofline | StepTable, requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real, q: Real
+) -> _Tokens:
+    gaps, decodes, mean_step = requests.gap_tokens, requests.output_tokens > 0, batch.mean_step
+    answered = prompts.wait + 1.5 * mean_step + prompts.one  # until the first token, once it has a slot
+    answered_variance = prompts.wait_square - prompts.wait**2 + prompts.one**2 * (prompts.square - 1.0)
+    stalls = mean_step * safe_divide(1.0, batch.alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
+    backlog = batch.busy * stalls * answered  # stalls by prompts before the first token, and what they beget
+    mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
+    spread = batch.extra * prompts.square * stalls**2
+    variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
     # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
     # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
-    seen = jnp.minimum(n + 1.0 / inertia, slots)
-    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(n / inertia), slots)
+    seen = jnp.minimum(batch.count + 1.0 / batch.inertia, slots)
+    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(batch.count / batch.inertia), slots)
     shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
     per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
-    shared_s = jnp.where(decodes, shared_s, alone)
+    shared_s = jnp.where(decodes, shared_s, batch.alone)
     mates_s = per_mate * seen  # of each step
-    lifetimes = inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
+    lifetimes = batch.inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
     crowding = (gaps * (per_mate * (crowd - seen) / 3.0)[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )
-    token_s = safe_divide(shared_s, 1.0 - busy)
-    tpot_mean = token_s + backlog * ((1.0 / gaps) @ GAP_WEIGHTS)
-    lives = (ttft_mean - wait + backlog)[..., None] + token_s[..., None] * requests.output_edge_tokens
-    ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
-
-    times = (ttft, tpot, e2e, ttft_mean, tpot_mean, wait)
-    ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
-    missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
-    flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
-    flags = flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot))
-    tokens = arrival_rps * requests.output_tokens
-    decoding = x * (requests.output_tokens * token_s + jnp.where(decodes, backlog, 0.0))
-    decoding = jnp.minimum(decoding, slots)
-    return Operating(decoding, slots + 0.0 * n, busy, wait, ttft, ttft_mean, tpot, tpot_mean, e2e, tokens, flags)
+    each_s = safe_divide(shared_s, 1.0 - batch.busy)
+    return _Tokens(tpot, each_s + backlog * ((1.0 / gaps) @ GAP_WEIGHTS), each_s, backlog)

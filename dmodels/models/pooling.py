@@ -20,16 +20,17 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import ceil_div, safe_divide
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.core.workload import Workload
 from dmodels.solvers import breakpoints
 
+from .memory import sequences_that_fit
 from .traffic import CHUNK_TOKENS, between
 
 
-class Engine(Record):
-    """What one instance can hold and how fast it steps; the defaults are the paper's (its Appendix A)."""
+class SlotEngine(Record):
+    """An instance with so many slots: what it holds, and how fast it steps. Defaults: the paper's (Appendix A)."""
 
     base_s: Real = quantity(8e-3)  # W: an iteration without sequences
     per_sequence_s: Real = quantity(0.65e-3)  # H: more for every active sequence
@@ -63,59 +64,34 @@ class Savings(NamedTuple):
     flags: Real
 
 
-def kv_sequence_bytes(
-    n_layers: Real, n_kv_heads: Real, head_dim: Real, kv_dtype_bytes: Real, context_tokens: Real, tp: Real = 1.0
-) -> Real:
-    r"""KV bytes reserved per sequence and GPU, $2 n_l n_h d_h b\, C_{max} / tp$: Eq. (1), as printed, divided over TP.
-
-    It divides KV heads without end; `models.memory` replicates them once tp exceeds their number.
-
-    >>> kv_sequence_bytes(80, 8, 128, 2, 65536) / 2**30
-    20.0
-    """
-    return 2.0 * n_layers * n_kv_heads * head_dim * kv_dtype_bytes * context_tokens / tp
-
-
-def sequences_count(gpu_bytes: Real, utilization_frac: Real, model_bytes: Real, sequence_bytes: Real) -> Real:
-    r"""$N_{seq} = \lfloor (M_{gpu} u - M_{model}) / M_{seq} \rfloor$, Eq. (2); 0 where the model leaves no room.
-
-    Llama-3-70B in BF16 over two A100-80GB leaves 1.5 GB a GPU: no sequence of 64K (10 GiB), one of 8K (1.25 GiB).
-
-    >>> float(sequences_count(80e9, 0.9, 141e9 / 2, 1.25 * 2**30))
-    1.0
-    """
-    room = jnp.maximum(gpu_bytes * utilization_frac - model_bytes, 0.0)
-    return jnp.floor(room / sequence_bytes * (1 + 1e-12))
-
-
-def slots_count(context_tokens: Real, engine: Engine) -> Real:
+def slots_count(context_tokens: Real, engine: SlotEngine) -> Real:
     r"""$N_{seq}(B) = \min(128, \lfloor 65536 / \lceil B/16 \rceil \rfloor)$ (Appendix A): slots that each reserve B.
 
-    >>> [float(slots_count(b, Engine())) for b in (4096, 8192, 16384, 65536)]
+    >>> [float(slots_count(b, SlotEngine())) for b in (4096, 8192, 16384, 65536)]
     [128.0, 128.0, 64.0, 16.0]
     """
-    fit = jnp.floor(engine.blocks_count / jnp.ceil(context_tokens / engine.block_tokens))
-    return jnp.minimum(engine.max_sequences_count, fit)
+    blocks = ceil_div(context_tokens, engine.block_tokens)
+    return jnp.minimum(engine.max_sequences_count, sequences_that_fit(engine.blocks_count, blocks))
 
 
-def iteration_s(slots: Real, engine: Engine) -> Real:
+def iteration_s(slots: Real, engine: SlotEngine) -> Real:
     """t(N) = W + H N, Eq. (9). 18.4 ms at 16 slots, 91.2 ms at 128."""
     return engine.base_s + engine.per_sequence_s * slots
 
 
-def slot_s(slots: Real, engine: Engine) -> Real:
+def slot_s(slots: Real, engine: SlotEngine) -> Real:
     """tau(N) = t(N) / N: instance-seconds that one iteration of one request costs. Infinite without slots.
 
-    >>> round(1e3 * float(slot_s(16.0, Engine())), 4), round(1e3 * float(slot_s(128.0, Engine())), 4)
+    >>> round(1e3 * float(slot_s(16.0, SlotEngine())), 4), round(1e3 * float(slot_s(128.0, SlotEngine())), 4)
     (1.15, 0.7125)
     """
     return safe_divide(iteration_s(slots, engine), jnp.asarray(slots))
 
 
-def throughput_rps(slots: Real, iterations_count: Real, engine: Engine) -> Real:
+def throughput_rps(slots: Real, iterations_count: Real, engine: SlotEngine) -> Real:
     r"""$\mu = N / E[S] = 1 / (E[I]\,\tau(N))$ requests per second of an instance whose slots are all busy (App. A).
 
-    >>> round(float(throughput_rps(16.0, 290.0, Engine())), 2)  # the paper: about 3.0
+    >>> round(float(throughput_rps(16.0, 290.0, SlotEngine())), 2)  # the paper: about 3.0
     3.0
     """
     return 1.0 / (iterations_count * slot_s(slots, engine))
@@ -149,14 +125,14 @@ def break_even_rho_long(short_frac: Real, rho_short: Real) -> Real:
 
 
 def work_savings(
-    work_frac: Real, slots_short: Real, slots_single: Real, engine: Engine, headroom: Headroom | None = None
+    work_frac: Real, slots_short: Real, slots_single: Real, engine: SlotEngine, headroom: Headroom | None = None
 ) -> Real:
     r"""$1 - [b_s \tau(N_s) w + b_l \tau(N_h)(1-w)] / (b_h \tau(N_h))$: the exact law, w = short share of iterations.
 
     With equal headroom it is w (1 - tau_s/tau_h), at most 1 - 0.7125/1.15 = 38 % for 128 against 16 slots. Without any
     short traffic (w = 0) the paper's unequal headroom alone "saves" 1 - 1.02/1.08 = 5.6 %.
 
-    >>> round(float(work_savings(1.0, 128.0, 16.0, Engine())), 4)
+    >>> round(float(work_savings(1.0, 128.0, 16.0, SlotEngine())), 4)
     0.3804
     """
     b = Headroom() if headroom is None else headroom
@@ -211,7 +187,7 @@ def split_savings(
     slots_short: Real,
     slots_single: Real,
     arrival_rps: Real,
-    engine: Engine,
+    engine: SlotEngine,
     headroom: Headroom | None = None,
     slots_long: Real | None = None,
 ) -> Savings:
@@ -255,7 +231,7 @@ def best_thresholds(
     workload: Workload,
     pools_count: int,
     context_tokens: float,
-    engine: Engine | None = None,
+    engine: SlotEngine | None = None,
     chunk_tokens: float = CHUNK_TOKENS,
 ) -> Thresholds:
     r"""Contexts of `pools_count` pools that need the fewest instances, over *all* thresholds.
@@ -265,7 +241,7 @@ def best_thresholds(
     N dominates every other with that N: those are the candidates. For two pools and N = K/B without rounding the best
     is the threshold that maximises $\phi(B)(B_H - B)$, whatever W, H and K.
     """
-    engine = Engine() if engine is None else engine
+    engine = SlotEngine() if engine is None else engine
     slots_single = float(slots_count(context_tokens, engine))
     if not slots_single >= 1:
         held = float(engine.blocks_count * engine.block_tokens)

@@ -1,0 +1,1 @@
+"""Pictures, tables and pages, made from answers; nothing is computed here."""

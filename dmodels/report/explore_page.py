@@ -7,9 +7,7 @@ only asks again as soon as a slider moves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from html import escape
-from importlib.resources import files
 
 from dmodels.studies.explore import REACH, Dials, at_rest
 from dmodels.studies.plan import Plan, Question
@@ -17,23 +15,6 @@ from dmodels.studies.plan.risks import loads
 
 from . import html, plan_page, plan_tables
 from .plan_notes import notes
-
-_STYLE = """
-body { max-width: 96rem; }
-.explore { display: grid; grid-template-columns: minmax(15rem, 19rem) minmax(0, 1fr); gap: 2rem; align-items: start; }
-form { position: sticky; top: 1rem; display: grid; gap: .7rem; background: var(--panel); padding: 1rem;
-  border-radius: 6px; }
-.dial { display: grid; grid-template-columns: minmax(0, 1fr) 6.5rem; gap: 0 .5rem; align-items: center; }
-.dial label { font-size: .9rem; } .dial input[type=range] { grid-column: 1 / -1; width: 100%; margin: .2rem 0 0; }
-.dial input[type=number], select, button { font: inherit; font-size: .9rem; color: var(--ink);
-  background: var(--paper); border: 1px solid var(--soft); border-radius: 4px; padding: .15rem .4rem; width: 100%; }
-input, select, button { accent-color: var(--mark); } :focus-visible { outline: 2px solid var(--mark); }
-#status { color: var(--soft); font-size: .9rem; min-height: 1.5em; margin: 0 0 .5rem; }
-#status.bad { color: var(--ink); border-left: 4px solid #d1242f; padding-left: .7rem; }
-#answer table { font-size: .82rem; } #answer th, #answer td { padding: .25rem .4rem; }
-#answer.old { opacity: .55; } .scripted button { display: none; }
-@media (max-width: 60rem) { .explore { grid-template-columns: minmax(0, 1fr); } form { position: static; } }
-"""
 
 #: Field of `Dials` -> (name in the address, label, unit, factor from base units to that unit).
 FIELDS = {
@@ -59,7 +40,7 @@ class Control:
 
 def explore_page(asked: Question, dials: Dials, result: str, status: str) -> str:
     """The whole page; `result` is the fragment of `answer_fragment` ("": there is none), `status` the line above it."""
-    head = f'<style>{_STYLE}</style>\n<script src="/explore.js" defer></script>\n'
+    head = f'<style>{html.shipped("explore.css")}</style>\n<script src="/explore.js" defer></script>\n'
     bad = ' class="bad"'
     body = (
         f'<div class="explore">\n<form method="get" action="/" aria-label="Settings">\n{_controls(asked, dials)}\n'
@@ -85,12 +66,6 @@ def answer_fragment(answer: Plan) -> str:
     return "\n".join(parts)
 
 
-@cache
-def script() -> str:
-    """The page's script."""
-    return files("dmodels.report").joinpath("explore.js").read_text(encoding="utf-8")
-
-
 def _controls(asked: Question, dials: Dials) -> str:
     rest = at_rest(asked)
     found = []
@@ -109,11 +84,11 @@ def _controls(asked: Question, dials: Dials) -> str:
 
 def _slider(c: Control) -> str:
     """A number to type, and a slider over its logarithm; the script keeps both together."""
-    words = escape(f"{c.label} [{c.unit}]", quote=True)
+    words, name = escape(f"{c.label} [{c.unit}]", quote=True), escape(c.name, quote=True)
     return (
-        f'<div class="dial"><label for="{c.name}">{words}</label>'
-        f'<input type="number" id="{c.name}" name="{c.name}" value="{c.value:.5g}" min="0" step="any" required>'
-        f'<input type="range" data-for="{c.name}" min="0" max="1000" data-low="{c.low:.6g}" data-high="{c.high:.6g}" '
+        f'<div class="dial"><label for="{name}">{words}</label>'
+        f'<input type="number" id="{name}" name="{name}" value="{c.value:.5g}" min="0" step="any" required>'
+        f'<input type="range" data-for="{name}" min="0" max="1000" data-low="{c.low:.6g}" data-high="{c.high:.6g}" '
         f'value="{_place(c):.0f}" aria-label="{words}, slider"></div>'
     )
 

@@ -9,51 +9,22 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from . import style
-from .text import cell
+from .text import Table, cell
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --soft: #57606a; --line: #d0d7de; --mark: #0b5cad;
-  --panel: #f3f5f8; }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --soft: #9da7b3;
-  --line: #30363d; --mark: #6cb6ff; --panel: #161b22; } }
-* { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
-  max-width: 72rem; padding: 1.5rem 1rem 4rem; overflow-wrap: break-word; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
-.answer { font-size: 1.15rem; border-left: 4px solid var(--mark); padding: .4rem 0 .4rem 1rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; min-width: 60%; margin: .4rem 0 1rem; }
-caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-tbody th { font-weight: 600; }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number, th.short { white-space: nowrap; }
-figure { margin: 0; min-width: 0; } figure svg { display: block; width: 100%; height: auto; }
-figcaption { color: var(--soft); font-size: .9rem; padding-top: .3rem; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); gap: 2rem 1.5rem; }
-pre { background: var(--panel); padding: .8rem; font-size: .85rem; border-radius: 6px; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-a { color: var(--mark); }
-@media screen and (max-width: 44rem) {
-  table, tbody, tr, th, td, caption { display: block; min-width: 0; } thead { position: absolute; clip-path: inset(50%);
-  width: 1px; height: 1px; overflow: hidden; }
-  tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } th, td { border: 0; padding: .1rem 0; }
-  td, td.number { display: flex; gap: 1rem; justify-content: space-between; text-align: right; white-space: normal;
-  overflow-wrap: anywhere; }
-  td:empty { display: none; }
-  td::before { content: attr(data-name); color: var(--soft); text-align: left; flex: none; max-width: 55%; }
-}
-@media print { @page { margin: 14mm; } h2 { break-after: avoid; }
-  body { max-width: none; padding: 0; font-size: 10.5pt; }
-  .wide { overflow: visible; } table { font-size: 8pt; min-width: 0; } th, td { padding: .15rem .35rem; }
-  tr, figure { break-inside: avoid; } .pictures { grid-template-columns: 1fr 1fr; gap: 1rem; } pre { font-size: 8pt; } }
-"""
+
+@cache
+def shipped(name: str) -> str:
+    """A style sheet or script of the package."""
+    return files("dmodels.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def page(title: str, parts: Sequence[str], head: str = "") -> str:
@@ -61,7 +32,7 @@ def page(title: str, parts: Sequence[str], head: str = "") -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{style.css()}{_STYLE}</style>\n{head}</head>\n"
+        f"<style>{style.css()}{shipped('page.css')}</style>\n{head}</head>\n"
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</main>\n</body>\n</html>\n"
     )
 
@@ -130,3 +101,8 @@ def picture(made: Figure, caption: str, number: int, told: str = "") -> str:
 def pictures(made: Sequence[str]) -> str:
     """Several figures side by side where there is room."""
     return '<div class="pictures">\n' + "\n".join(made) + "\n</div>"
+
+
+def report(title: str, notes: Sequence[str], drawn: Sequence[str], tables: Sequence[Table]) -> str:
+    """A whole page of notes, figures and tables."""
+    return page(title, [*map(paragraph, notes), pictures(drawn), *(table(*one) for one in tables)])

@@ -19,6 +19,8 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
 
     `ends` holds (height, name, number of the series). Call it after the limits are set.
     """
+    if not ends:
+        return
     inside = axes.transAxes.inverted()
     low, high = axes.get_ylim()
     at = [
@@ -28,12 +30,12 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
     lines = np.array([name.count("\n") + 1 for _, name, _ in ends])
     step = 1.25 * size / (72 * axes.bbox.height / style.paper(axes).dpi)
     for height, (_, name, place) in zip(_apart(heights, step * lines), ends, strict=True):
-        axes.annotate(
+        style.words(
+            axes,
             name,
             (1.0, height),
             (4, 0),
             xycoords="axes fraction",
-            textcoords="offset points",
             va="center",
             fontsize=size,
             color=style.writing(place),
@@ -79,13 +81,13 @@ def name_groups(axes: Axes, groups: Sequence[Group]) -> None:
         best = centres[np.argmax(np.where(fits, 0.0, -1e6) - 10.0 * hidden + room)]
         taken.append((best, half))
         x, y = axes.transAxes.inverted().transform(best)
-        axes.annotate(
+        style.words(
+            axes,
             group.name,
             (x, y),
             xycoords="axes fraction",
             ha="center",
             va="center",
-            fontsize=style.SMALL,
             bbox=style.HALO,
             color=style.INK if group.place is None else style.writing(group.place),
         )
@@ -96,16 +98,14 @@ def name_marks(axes: Axes, marks: Sequence[tuple[float, str, str]], foot: float 
     ordered = sorted(marks)
     left = np.mean([x for x, _, _ in ordered]) > np.mean(axes.get_xlim())
     for rank, (x, name, colour) in enumerate(ordered if left else ordered[::-1]):
-        axes.annotate(
+        style.words(
+            axes,
             name,
             (x, foot + 0.075 * rank),
             (-4 if left else 4, 0),
             xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="right" if left else "left",
             va="center",
             color=colour,
-            fontsize=style.SMALL,
             bbox=style.HALO,
         )
 

@@ -25,14 +25,7 @@ def hit_rates(answer: Place, axes: Axes) -> None:
         (answer.use.warm_frac, "all but blocks used once (a cache that was warm)"),
     ):
         axes.axhline(share, color=style.SOFT, linewidth=0.8)
-        axes.annotate(
-            f"{text}: {share:.1%}",
-            (c.blocks[0], share),
-            (0, 3),
-            textcoords="offset points",
-            fontsize=style.SMALL,
-            color=style.SOFT,
-        )
+        style.words(axes, f"{text}: {share:.1%}", (c.blocks[0], share), (0, 3), color=style.SOFT)
     axes.plot(c.blocks, c.belady_frac, color=style.INK, linewidth=1.2, label="optimum (knows the future)")
     axes.plot(c.blocks, c.lru_frac, color=style.colour(0), linewidth=2.4, label="LRU")
     for place, name, values in ((1, "KVBM (doubling, decay)", c.kvbm_frac), (2, "LFU", c.lfu_frac)):
@@ -56,13 +49,13 @@ def hit_rates(answer: Place, axes: Axes) -> None:
 
 def latency(answer: Place, axes: Axes) -> None:
     """Mean time to the first token as one tier grows, the others as they are."""
-    rows = {row["tier"]: row for row in answer.tiers}
+    rows = {row.tier: row for row in answer.tiers}
     for place, one in enumerate(answer.vary):
         shown = one.bytes_ > 0
         axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place))
-        if rows[one.tier]["blocks_count"] > 0:
+        if rows[one.tier].blocks_count > 0:
             axes.plot(
-                rows[one.tier]["size_gib"],
+                rows[one.tier].size_gib,
                 1e3 * answer.first_token_s,
                 style.marker(place),
                 color=style.colour(place),
@@ -117,15 +110,7 @@ def promotion(answer: Place, axes: Axes) -> None:
         (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0)),
         (least, "no leader does better", style.SOFT),
     ):
-        axes.annotate(
-            name,
-            (p.threshold[-1], height),
-            (0, 6),
-            textcoords="offset points",
-            ha="right",
-            fontsize=style.SMALL,
-            color=colour,
-        )
+        style.words(axes, name, (p.threshold[-1], height), (0, 6), ha="right", color=colour)
     axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="HBM as leader")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
@@ -141,15 +126,13 @@ def shared(answer: Place, axes: Axes) -> None:
         axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
         axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":")
-        axes.annotate(
+        style.words(
+            axes,
             "HBM\nas it is ",
             (s.size_blocks, 1.0),
             (-2, -2),
             xycoords=axes.get_xaxis_transform(),
-            textcoords="offset points",
-            ha="right",
             va="top",
-            fontsize=style.SMALL,
             color=style.SOFT,
         )
     axes.set(
@@ -178,14 +161,8 @@ def pooled(answer: Place, axes: Axes) -> None:
         axes.bar_label(bars, [kind] * len(values), padding=4, fontsize=style.SMALL, color=style.writing(place))
     for at, row in enumerate(answer.pooled):
         axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2)
-    axes.annotate(
-        "no placement\nis faster",
-        (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6),
-        (0, -3),
-        textcoords="offset points",
-        va="top",
-        fontsize=style.SMALL,
-        color=style.INK,
+    style.words(
+        axes, "no placement\nis faster", (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6), (0, -3), va="top"
     )
     axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
     axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below

@@ -67,16 +67,8 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     if best is not None:
         axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13, zorder=5)
         left = best.ttft_s > 0.4 * axes.get_xlim()[1]  # where nothing that keeps the SLOs can be
-        axes.annotate(
-            "recommended",
-            (best.ttft_s, best.usd_per_hour),
-            (-9 if left else 9, 0),
-            va="center",
-            textcoords="offset points",
-            ha="right" if left else "left",
-            fontsize=style.SMALL,
-            color=style.INK,
-            bbox=style.HALO,
+        style.words(
+            axes, "recommended", (best.ttft_s, best.usd_per_hour), (-9 if left else 9, 0), va="center", bbox=style.HALO
         )
         groups.append(Group([best.ttft_s], [best.usd_per_hour]))
     name_groups(axes, groups)
@@ -133,17 +125,14 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
     for rank, (place, kind, words) in enumerate(sorted(marks)):
         axes.axvline(place, color=style.INK, linestyle=kind, linewidth=1.1)
         rightwards = place < 0.25 or (rank == 1 and place < 0.76)
-        axes.annotate(
+        style.words(
+            axes,
             words,
             (place, 0.93 if rank == 0 else 0.83),
             (4 if rightwards else -4, 0),
             xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            color=style.INK,
             bbox=style.HALO,
-            ha="left" if rightwards else "right",
             va="center",
-            fontsize=style.SMALL,
         )
     axes.set(xlabel="load [share of the rate that saturates]", ylabel="latency / SLO")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -162,15 +151,12 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
     now = float(np.interp(load.operating_frac, x, mean))
     axes.plot([load.operating_frac], [now], "o", color=style.colour(0), markersize=7, zorder=4)
     leftwards = load.operating_frac > 0.3
-    axes.annotate(
+    style.words(
+        axes,
         f"runs with {now:.2g}" if now < 10 else f"runs with {now:.0f}",
         (load.operating_frac, now),
         (-6 if leftwards else 6, 8),
-        textcoords="offset points",
-        ha="right" if leftwards else "left",
-        color=style.INK,
         bbox=style.HALO,
-        fontsize=style.SMALL,
     )
     # prompts that wait for a prefill worker grow without end towards saturation: the slots are what is looked for
     ceiling = 1.15 * max(limits[0][0], min(float((mean + spread).max()), 2.0 * limits[0][0]))
@@ -213,16 +199,7 @@ def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
                 label=name if y == 0 else None,
             )
             if width > 0.05 * whole:
-                axes.annotate(
-                    f"{width:.3g}",
-                    (left + width / 2, y - 0.25),
-                    (0, -2),
-                    textcoords="offset points",
-                    ha="center",
-                    va="top",
-                    fontsize=style.SMALL,
-                    color=style.INK,
-                )
+                style.words(axes, f"{width:.3g}", (left + width / 2, y - 0.25), (0, -2), ha="center", va="top")
             left += width
     names = [f"{use.pool.stage.name}:\n{use.pool.layout.gpu}\n{use.pool.layout.degrees}" for use in reversed(uses)]
     axes.set_yticks(range(len(uses)), names)
@@ -273,13 +250,12 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
                 linewidth=0.6,
             )
             if abs(end - base) > 1e-9:
-                axes.annotate(
+                style.words(
+                    axes,
                     f"x{change.factor:g}" + ": infeasible" * none,
                     (end, at),
                     (3 if end > base else -3, 0),
-                    textcoords="offset points",
                     va="center",
-                    ha="left" if end > base else "right",
                     fontsize=style.SMALL - 1,
                     color=style.writing(place),
                 )
@@ -321,15 +297,13 @@ def _reach(change: Change, base: float) -> float:
 
 def _beside(axes: Axes, x: float, words: str, right: bool) -> None:
     """Words at the foot of a vertical line."""
-    axes.annotate(
+    style.words(
+        axes,
         words,
         (x, 0.04),
         (3 if right else -3, 0),
         xycoords=("data", "axes fraction"),
         bbox=style.HALO,
-        textcoords="offset points",
-        ha="left" if right else "right",
-        fontsize=style.SMALL,
         color=style.SOFT,
     )
 

@@ -179,11 +179,9 @@ def _deployed(answer: Plan) -> str:
     commands = []
     for pool in best.pools:
         commands += [f"# {pool.stage.name}: {pool.instances} x", command(pool, asked)]
-    router = ", ".join(f"{key} = {value}" for key, value in best.router().items())
+    router = ", ".join(f"{key} = {value}" for key, value in best.router.items())
     return html.section(
-        "What to deploy",
-        html.table(*plan_tables.pools_table(answer)),
-        html.code([*commands, f"# router: {router}"]),
+        "What to deploy", html.table(*plan_tables.pools_table(answer)), html.code([*commands, f"# router: {router}"])
     )
 
 

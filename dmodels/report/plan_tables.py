@@ -13,9 +13,7 @@ from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
 
 from .plan_notes import notes
-from .text import cell, share
-
-Table = tuple[str, list[str], list[list[Any]]]
+from .text import Table, cell, share
 
 
 def sentences(answer: Plan) -> list[str]:
@@ -261,7 +259,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
             "pool_gpus": x.gpus,
             "usd_per_hour": x.usd_per_hour,
             "request_share_frac": x.request_share_frac,
-            "max_model_len_tokens": x.max_model_len(),
+            "max_model_len_tokens": x.max_model_len_tokens,
             "ttft_ms": milliseconds(x.ttft_s),
             "tpot_ms": milliseconds(x.tpot_s),
             "e2e_ms": milliseconds(x.e2e_s),
@@ -288,7 +286,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
         "ttft_ms": milliseconds(d.ttft_s),
         "tpot_ms": milliseconds(d.tpot_s),
         "e2e_ms": milliseconds(d.e2e_s),
-        "router": d.router(),
+        "router": d.router,
         "pools": pools,
     }
 

@@ -7,7 +7,7 @@ from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.studies.plan import Plan
 
-from .plan_tables import Table
+from .text import Table
 
 #: Claims behind what every plan uses, and behind each kind of deployment and each risk.
 _ALWAYS = ("NK-E1", "TB-5", "TB-4")
@@ -57,7 +57,7 @@ def claims_table(answer: Plan) -> Table:
 
 def _steps(answer: Plan) -> list[str]:
     if answer.best is None:
-        found = {c.provenance: c for c in answer.calibration.confidences.values()}
+        found = {c.provenance: c for c in answer.priced.calibration.confidences.values()}
     else:
         found = {pool.confidence.provenance: pool.confidence for pool in answer.best.pools}
     standing = "calibrated" if all(name.startswith("calibrated") for name in found) else "assumed"

@@ -7,7 +7,8 @@ import math
 from dmodels.studies.plan import Plan, Pool
 from dmodels.studies.plan.risks import Grown, Risks
 
-from .plan_tables import Table, headroom, milliseconds, recommended
+from .plan_tables import headroom, milliseconds, recommended
+from .text import Table
 
 
 def sentences(answer: Plan, found: Risks) -> list[str]:

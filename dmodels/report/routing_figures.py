@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from dmodels.studies.router_map import RouterMap
 
 from . import style
 from .naming import Group, name_groups
@@ -59,18 +56,3 @@ def tau_omega_map(
     ax.set_yticklabels([f"{v:g}" for v in tau])
     ax.figure.colorbar(image, ax=ax).ax.tick_params(labelsize=style.SMALL)
     return ax
-
-
-def router_maps(maps: RouterMap, title: str = "") -> Figure:
-    """The four maps of a `studies.router_map.RouterMap` in one figure. Returns it."""
-    figure, axes = style.panels(2, 2, 9.6, 7)
-    panels = (
-        ("price of anarchy of the law [1]", maps.poa),
-        ("TTFT P99 [s]", maps.ttft_p99_s),
-        ("ITL P99 [ms]", maps.itl_p99_s * 1e3),
-        ("throughput [requests/s]", maps.throughput_rps),
-    )
-    for ax, (name, values) in zip(axes.flat, panels, strict=True):
-        tau_omega_map(values, maps.tau, maps.omega, name, ax, most=values is maps.throughput_rps)
-    figure.suptitle(title)
-    return figure

@@ -110,11 +110,11 @@ def courses(answer: Split, axes: Axes) -> None:
             linewidth=0,
             transform=axes.get_xaxis_transform(),
         )
-        axes.annotate(
+        style.words(
+            axes,
             f"arrivals, at most {rate.max():.3g} req/s",
             (0.02, 0.03),
             xycoords="axes fraction",
-            fontsize=style.SMALL,
             color=style.SOFT,
             bbox=style.HALO,
         )

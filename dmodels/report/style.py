@@ -15,6 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dmodels.core.files import replacing
+
 #: blue, vermilion, green, pink, orange, sky, brown, grey
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#666666")
 #: The same for words.
@@ -118,6 +120,13 @@ def marker(place: int) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
+def words(axes: Axes, text: str, at: Any, offset: tuple[float, float] = (0.0, 0.0), **look: Any) -> None:
+    """Small words at a point, `offset` typographic points beside it; on the side that the offset points to."""
+    side: dict[str, Any] = {} if offset[0] == 0 else {"ha": "left" if offset[0] > 0 else "right"}
+    how: dict[str, Any] = {"fontsize": SMALL, "color": INK, **side, **look}
+    axes.annotate(text, at, offset, textcoords="offset points", **how)
+
+
 def plain(axis: Any, wide: bool = True) -> None:
     """Ticks of a logarithmic axis as plain numbers (20, 50, 100), not as powers; few enough to be read.
 
@@ -144,8 +153,9 @@ def number(value: float) -> str:
 
 
 def save(made: Figure, path: str | Path, dpi: float = 150) -> Path:
-    """Write a figure; the suffix picks the format."""
-    made.savefig(path, dpi=dpi)
+    """Write a figure, whole or not at all; the suffix picks the format."""
+    with replacing(path) as draft:
+        made.savefig(draft, dpi=dpi)
     return Path(path)
 
 

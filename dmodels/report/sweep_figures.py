@@ -186,14 +186,12 @@ def tornado(ds: xr.Dataset, output: str, ax: Axes | None = None) -> Axes:
                     hatch="//" if bad else "",
                 )
                 right = value > base or (value == base and end == 1)
-                ax.annotate(
+                style.words(
+                    ax,
                     _tell(float(spans[place][end])),
                     (value, y),
                     (3 if right else -3, 0),
                     va="center",
-                    textcoords="offset points",
-                    ha="left" if right else "right",
-                    fontsize=style.SMALL,
                     color=style.writing(end),
                 )
     ax.set_yticks(range(len(reach)), ds.argument.values[np.argsort(reach)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,3 +32,24 @@ def share(part: float) -> str:
     ('25%', '0.0123%')
     """
     return f"{100.0 * part:.3g}%"
+
+
+#: Title, heads and rows: what terminal and page show alike.
+Table = tuple[str, list[str], list[list[Any]]]
+
+
+def table(title: str, items: Iterable[Any], columns: Mapping[str, str | Callable[[Any], Any]]) -> Table:
+    """A row of each item, and per column a function of it or a field of it; `field:.1%` writes it in that format.
+
+    >>> table("Tiers", [{"name": "HBM", "hit_frac": 0.5}], {"tier": "name", "hits": "hit_frac:.1%"})
+    ('Tiers', ['tier', 'hits'], [['HBM', '50.0%']])
+    """
+    return title, list(columns), [[_value(item, column) for column in columns.values()] for item in items]
+
+
+def _value(item: Any, column: str | Callable[[Any], Any]) -> Any:
+    if callable(column):
+        return column(item)
+    name, _, form = column.partition(":")
+    value = item[name] if isinstance(item, Mapping) else getattr(item, name)
+    return format(value, form) if form else value

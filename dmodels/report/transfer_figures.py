@@ -42,14 +42,7 @@ def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     axes.set(
         xlabel="context [token]", ylabel="share of TTFT [%]", ylim=(0, None), title="KV transfer in TTFT, idle fabric"
     )
-    axes.annotate(
-        "dashed: sent layer by layer",
-        (0.02, 0.98),
-        xycoords="axes fraction",
-        va="top",
-        fontsize=style.SMALL,
-        color=style.SOFT,
-    )
+    style.words(axes, "dashed: sent layer by layer", (0.02, 0.98), xycoords="axes fraction", va="top", color=style.SOFT)
     name_lines(axes, ends)
 
 
@@ -89,21 +82,19 @@ def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -
         axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=1)
     drift = std * np.sqrt(2 * -np.expm1(-1.0 / correlation_time_s)) * 2.576 if correlation_time_s > 0 else std
     axes.axhline(100 * drift, color=style.SOFT, lw=0.8)
-    axes.annotate(
-        "drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", fontsize=style.SMALL, color=style.SOFT
-    )
+    style.words(axes, "drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", color=style.SOFT)
     axes.set(
         xlabel="extra delay of the slow tier's instance / its idle transfer [1]",
         ylabel="tolerated error [points]",
         title=f"stale telemetry, tiers {ratio:.3g}:1",
     )
     axes.set_ylim(0, None)
-    axes.annotate(
+    style.words(
+        axes,
         "dotted: Proposition 2 (bandwidth only)",
         (0.02, 0.98),
         xycoords="axes fraction",
         va="top",
-        fontsize=style.SMALL,
         color=style.SOFT,
     )
     axes.set_xlim(-2.0, 2.0)

@@ -108,7 +108,8 @@ class Requests(NamedTuple):
             raise InputError("cached_tokens exceed input_tokens; accepted: at most the input")
         return cls(arrival, *lengths)
 
-    def chunks(self, chunk_tokens: int) -> np.ndarray:
-        """Prefill iterations of each prompt: ceil(tokens not cached / chunk), at least one."""
-        todo = self.input_tokens - self.cached_tokens
-        return np.maximum(1, -(-todo // chunk_tokens))
+    @property
+    def prefill_tokens(self) -> np.ndarray:
+        """Tokens of each prompt that are not cached, at least 1."""
+        todo: np.ndarray = np.maximum(1, self.input_tokens - self.cached_tokens)
+        return todo

@@ -1,5 +1,8 @@
 """Solvers that know nothing of LLMs. Each returns a `Solution`: an answer with the evidence to check it.
 
+`assign` and `transport` are linear assignment and transportation, in batches; `variational_equilibria` and
+`affine_equilibria` solve games; `wardrop`, `bracket` and `interval` are what the games and the models are built on.
+
 Names are resolved on first use (PEP 562), so that importing the package stays light.
 """
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
-from dmodels.models.pooling import Engine, Headroom, Savings, Thresholds
+from dmodels.models.pooling import Headroom, Savings, SlotEngine, Thresholds
 from dmodels.models.traffic import LengthClass, between, split, whole
 
 
-class PoolStudy(NamedTuple):
+@dataclass(frozen=True)
+class PoolStudy(Answer):
     """Arrays have one entry per threshold; `best` one entry per number of pools, from two on."""
 
     context_tokens: float  # of the single pool, and of the last pool of every split
@@ -33,7 +36,7 @@ class PoolStudy(NamedTuple):
     forgiving_tokens: tuple[float, float]  # thresholds around the best that keep 80 % of what it saves
     usd_per_year: np.ndarray  # of the split fleet; nan without a price
     single_usd_per_year: float
-    reasons: tuple[str, ...]
+    notes: tuple[str, ...]  # sentences that a planner can check against the numbers
 
 
 @float64
@@ -42,7 +45,7 @@ def pool_study(
     threshold_tokens: Any = None,
     rate_rps: float | None = None,
     context_tokens: float | None = None,
-    engine: Engine | None = None,
+    engine: SlotEngine | None = None,
     headroom: Headroom | None = None,
     pools_count: int = 3,
     gpus_per_instance: float = 1.0,
@@ -53,7 +56,7 @@ def pool_study(
     `context_tokens` defaults to the smallest power of two that holds the longest request; thresholds default to the
     powers of two from 1,024 below it. Instances are those of `engine` (default: the paper's A100 pair).
     """
-    engine = Engine() if engine is None else engine
+    engine = SlotEngine() if engine is None else engine
     headroom = Headroom() if headroom is None else headroom
     every = whole(workload)
     longest = float(every.max_total_tokens)
@@ -73,7 +76,14 @@ def pool_study(
     short, long = split(workload, thresholds)
     slots = np.asarray(pooling.slots_count(thresholds, engine))
     saved = pooling.split_savings(
-        short.request_frac, short.work_frac, every.iterations_count, slots, single, rate, engine, headroom
+        short.request_frac,
+        short.work_frac,
+        every.iterations_count,
+        slots_short=slots,
+        slots_single=single,
+        arrival_rps=rate,
+        engine=engine,
+        headroom=headroom,
     )
     saved = Savings(*(np.asarray(x) for x in saved))
     law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
@@ -81,23 +91,23 @@ def pool_study(
     forgiving = _forgiving(workload, context, float(best[0].threshold_tokens[0]), engine)
     price = float(price_usd_per_hour)
     study = PoolStudy(
-        context,
-        rate,
-        single,
-        every,
-        thresholds,
-        short,
-        slots,
-        saved,
-        law,
-        _paged(every, short, long, engine),
-        best,
-        forgiving,
-        fleet_cost(saved.dual_instances_count, gpus_per_instance, price).usd_per_year,
-        float(fleet_cost(float(saved.homo_instances_count), gpus_per_instance, price).usd_per_year),
-        (),
+        context_tokens=context,
+        rate_rps=rate,
+        slots_single=single,
+        everything=every,
+        threshold_tokens=thresholds,
+        short=short,
+        slots_short=slots,
+        savings=saved,
+        law_frac=law,
+        paged_frac=_paged(every, short, long, engine),
+        best=best,
+        forgiving_tokens=forgiving,
+        usd_per_year=fleet_cost(saved.dual_instances_count, gpus_per_instance, price).usd_per_year,
+        single_usd_per_year=float(fleet_cost(float(saved.homo_instances_count), gpus_per_instance, price).usd_per_year),
+        notes=(),
     )
-    return study._replace(reasons=tuple(_reasons(study, engine, headroom)))
+    return replace(study, notes=tuple(_notes(study, engine, headroom)))
 
 
 def _thresholds(given: Any, context: float) -> np.ndarray:
@@ -109,7 +119,7 @@ def _thresholds(given: Any, context: float) -> np.ndarray:
     return values
 
 
-def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: Engine) -> np.ndarray:
+def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: SlotEngine) -> np.ndarray:
     """The law with as many sequences per instance as their mean pages allow, instead of C_max reserved for each.
 
     Never positive: work at mean holding h costs W h / K + H until the cap binds, which is convex in h, and the whole's
@@ -126,7 +136,7 @@ def _paged(every: LengthClass, short: LengthClass, long: LengthClass, engine: En
 
 
 def _forgiving(
-    workload: Workload, context: float, best: float, engine: Engine, kept_frac: float = 0.8
+    workload: Workload, context: float, best: float, engine: SlotEngine, kept_frac: float = 0.8
 ) -> tuple[float, float]:
     """The widest run of thresholds around the best one, on a grid of 2 %, whose exact saving is `kept_frac` of its."""
     grid = np.unique(np.append(np.round(np.geomspace(min(64.0, context), context, 350)), best))
@@ -141,7 +151,7 @@ def _forgiving(
     return float(grid[low]), float(grid[high])
 
 
-def _reasons(s: PoolStudy, engine: Engine, headroom: Headroom) -> list[str]:
+def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom) -> list[str]:
     """Sentences that a planner can check against the table."""
     top = int(np.lexsort((s.law_frac, s.savings.realized_frac))[-1])  # of equal fleets the one with less work
     name = f"{s.threshold_tokens[top]:,.0f}"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dmodels.control import regime
+from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 from dmodels.games.anarchy import IndexCost, RequestLog, Windows, calibrated_cost, driver, read_log, windows
 
 
-class Analysis(NamedTuple):
+@dataclass(frozen=True)
+class Analysis(Answer):
     """A log, its windows, and per window the regime (0, 1, 2) and the driver's name."""
 
     log: RequestLog

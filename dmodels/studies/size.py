@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag, usable
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
@@ -17,10 +19,9 @@ from dmodels.models.memory import (
     Slots,
     WeightBytes,
     concurrent_sequences,
-    footprint,
     kv_reserved_bytes,
+    residents,
     sequences_by_bernstein,
-    sequences_by_normal,
     sequences_that_fit,
     stage,
     weight_bytes_per_gpu,
@@ -32,7 +33,8 @@ from dmodels.models.memory import (
 LONGEST_TOKENS = 2**22
 
 
-class Mixed(NamedTuple):
+@dataclass(frozen=True)
+class Mixed(Answer):
     """Sequences of a workload's lengths per instance."""
 
     mean_bytes: float  # KV per GPU of a running sequence, seen at a random moment
@@ -41,16 +43,19 @@ class Mixed(NamedTuple):
     probability: float
 
 
-class Fix(NamedTuple):
+@dataclass(frozen=True)
+class Fix(Answer):
     """One change that makes it fit."""
 
     change: str
     slots_count: int
 
 
-class Size(NamedTuple):
+@dataclass(frozen=True)
+class Size(Answer):
     """The answer of `size`."""
 
+    derived = ("fits",)
     slots: Slots
     weights: WeightBytes
     longest_context_tokens: int  # longest single sequence that fits; 0: none
@@ -107,7 +112,7 @@ def size(
     for (text, _), count, flags in zip(changes, slots.slots_count[1:], slots.flags[1:], strict=True):
         if usable(int(flags)):
             fixes.setdefault(text.split()[0], Fix(text, int(count)))
-    mixed = None if workload is None else _mixed(asked, workload, float(first.budget_bytes), probability, *options[1:])
+    mixed = None if workload is None else _mixed(asked, workload, probability, *options)
     weights = jax.tree.map(np.asarray, weight_bytes_per_gpu(model, parallel))
     unusable = not usable(int(first.flags))
     return Size(
@@ -129,10 +134,10 @@ def _slots(batch: _Try, utilization: float, block_tokens: float, batched_tokens:
         batch.model,
         batch.gpu,
         batch.context_tokens,
-        p.tp,
-        p.pp,
-        p.dp,
-        p.ep,
+        tp=p.tp,
+        pp=p.pp,
+        dp=p.dp,
+        ep=p.ep,
         utilization=utilization,
         block_tokens=block_tokens,
         batched_tokens=batched_tokens,
@@ -171,23 +176,30 @@ def _longest(asked: _Try, budget_bytes: float, block_tokens: float, batched_toke
 
 
 def _mixed(
-    asked: _Try, workload: Workload, budget_bytes: float, probability: float, block_tokens: float, batched_tokens: float
+    asked: _Try,
+    workload: Workload,
+    probability: float,
+    utilization: float,
+    block_tokens: float,
+    batched_tokens: float,
 ) -> Mixed:
-    part = stage(asked.model, asked.parallel.pp)
-    one = footprint(
-        part,
-        workload.input_tokens,
-        workload.output_tokens,
-        workload.weight_frac,
-        asked.parallel.tp,
-        block_tokens,
-        batched_tokens,
+    held = residents(
+        asked.model,
+        asked.gpu,
+        asked.parallel,
+        input_tokens=workload.input_tokens,
+        output_tokens=workload.output_tokens,
+        weights=workload.weight_frac,
+        utilization=utilization,
+        block_tokens=block_tokens,
+        batched_tokens=batched_tokens,
+        probability=probability,
     )
-    ranks = float(asked.parallel.dp)
+    certain = float(asked.parallel.dp) * float(sequences_by_bernstein(held.budget_bytes, held.each, probability))
     return Mixed(
-        mean_bytes=float(one.mean_bytes),
-        slots_count=int(ranks * float(sequences_by_normal(budget_bytes, one, probability))),
-        certain_count=int(ranks * float(sequences_by_bernstein(budget_bytes, one, probability))),
+        mean_bytes=float(held.each.mean_bytes),
+        slots_count=int(held.count),
+        certain_count=min(int(certain), int(held.count)),
         probability=float(probability),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,8 @@ import numpy as np
 
 from dmodels.control.planner import (
     Course,
-    Pools,
     Score,
+    TandemPools,
     anarchy_driven,
     best_response,
     planner,
@@ -20,6 +21,7 @@ from dmodels.control.planner import (
     score,
     sla_target,
 )
+from dmodels.core.answers import Answer
 from dmodels.core.flags import usable
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
@@ -40,9 +42,11 @@ from dmodels.solvers.solution import Solution
 CALM, BURST, AFTER = 20, 20, 60  # intervals of 30 s in the burst that planners are scored on
 
 
-class Split(NamedTuple):
+@dataclass(frozen=True)
+class Split(Answer):
     """The whole answer. Curves are over `prefill_gpus`; courses over planning intervals."""
 
+    internal = ("game",)
     game: Game
     equilibrium: Solution
     optimum: Solution
@@ -75,7 +79,7 @@ def split(
 
     `burst`: how many times higher the arrival rate of the ten minutes is on which planners are scored.
     """
-    game = serving_game(model, gpu, workload, slo, budget_gpus, prefill, decode)
+    game = serving_game(model, gpu, workload, slo, budget_gpus, prefill=prefill, decode=decode)
     selfish, whole = equilibrium(game), integer_split(game)
     best, slope = jax.tree.map(np.asarray, _optimum(game))
     x = np.linspace(0.0, budget_gpus, 241)
@@ -93,7 +97,21 @@ def split(
         courses, scores = _planners(game, whole, rate)
     slope = float(slope) if usable(int(best.flags)) else np.nan
     return Split(
-        game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode, rate, courses, scores
+        game,
+        equilibrium=selfish,
+        optimum=best,
+        whole=whole,
+        loss_frac=loss,
+        slope_gpus_per_rps=slope,
+        notes=notes,
+        prefill_gpus=x,
+        ttft_frac=ttft,
+        itl_frac=itl,
+        saved_prefill=saved_prefill,
+        saved_decode=saved_decode,
+        arrival_rps=rate,
+        courses=courses,
+        scores=scores,
     )
 
 
@@ -135,7 +153,7 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
     total = float(whole.value.prefill_instances + whole.value.decode_instances)
     p, d = _queues(game)
     most = float(min((d.tpot_slo_s - d.step_base_s) / d.step_slope_s, d.slots_count))
-    pools = Pools(
+    pools = TandemPools(
         prefill_rps=float(d.prefill_rps_per_gpu) * worker,
         decode_rps=most / ((float(d.step_base_s) + float(d.step_slope_s) * most) * float(d.output_tokens)),
         ttft_wait_slo_s=float(p.ttft_slo_s),

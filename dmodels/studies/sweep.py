@@ -29,11 +29,12 @@ from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import out_of_domain
 from dmodels.models.traffic import compress
 
-from .plan import Layout
+from .plan import Layout, Precision
 from .plan.calibration import calibrated
 from .plan.designs import Cells, Stage, cells
 from .plan.evaluate import evaluate
-from .plan.layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances
+from .plan.layouts import chosen_gpus, in_precision, instances
+from .plan.sizing import SUPPORT
 
 #: Axes that make an instance or its requests -> what is taken where the axis is not given.
 BUILT = {
@@ -43,16 +44,16 @@ BUILT = {
     "pp": 1,
     "dp": 1,
     "ep": 1,
-    "weights": AS_PUBLISHED,
-    "kv": AS_PUBLISHED,
+    "weights": Precision.AS_PUBLISHED,
+    "kv": Precision.AS_PUBLISHED,
     "workload": None,
     "input_tokens": None,
     "output_tokens": None,
 }
 #: Axes that are numbers of the formula.
 NUMBERS = ("rate_rps", "ttft_s", "tpot_s", "e2e_s", "percentile", "price_usd_per_hour", "slowdown", "instances")
-#: Points to which a workload is compressed, and bits of the largest number of instances.
-_SUPPORT, _BITS = (40, 6), 22
+#: Bits of the largest number of instances.
+_BITS = 22
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def sweep_designs(scenario: Scenario, axes: Mapping[str, Sequence], **options):
     built = {name: list(values) for name, values in axes.items() if name in BUILT}
     known = {**BUILT, **scenario.base}
     combinations = [{**known, **dict(zip(built, row, strict=True))} for row in itertools.product(*built.values())]
-    batch, facts = _cells(scenario, combinations)
+    batch, per_row = _cells(scenario, combinations)
     given: dict[str, Any] = {}
     stride = len(combinations)
     for name, values in axes.items():  # a place among the combinations, axis by axis
@@ -95,12 +96,12 @@ def sweep_designs(scenario: Scenario, axes: Mapping[str, Sequence], **options):
     if "rate_rps" not in given and fixed_lengths:
         raise InputError("rate is missing: fixed lengths have no rate of their own")
     engine = scenario.engine or Engine()
-    return sweep(sized_pool, batch=batch, facts=facts, engine=engine, **given, **options)
+    return sweep(sized_pool, batch=batch, per_row=per_row, engine=engine, **given, **options)
 
 
 def sized_pool(
     batch: Cells,
-    facts: Mapping[str, Real],
+    per_row: Mapping[str, Real],
     engine: Engine,
     model=0.0,
     gpu=0.0,
@@ -129,19 +130,19 @@ def sized_pool(
     """
     places = (model, gpu, tp, pp, dp, ep, weights, kv, workload, input_tokens, output_tokens)
     row = jnp.round(sum(places)).astype(jnp.int32)
-    cell, fact = jax.tree.map(lambda leaf: jnp.asarray(leaf)[row], (batch, dict(facts)))
+    cell, own = jax.tree.map(lambda leaf: jnp.asarray(leaf)[row], (batch, dict(per_row)))
     cell = cell._replace(slo=SLO(ttft_s, tpot_s, e2e_s, percentile))
-    rate = jnp.where(rate_rps > 0, rate_rps, fact["rate_rps"])
-    price = jnp.where(price_usd_per_hour < 0, fact["price_usd_per_hour"], price_usd_per_hour)
+    rate = jnp.where(rate_rps > 0, rate_rps, own["rate_rps"])
+    price = jnp.where(price_usd_per_hour < 0, own["price_usd_per_hour"], price_usd_per_hour)
 
     at = lambda count: evaluate(cell, count, rate, slowdown, engine)
     if instances is None:
         instances, point = _fewest(at)
     else:
         point = at(instances)
-    gpus, tokens = instances * fact["gpus"], instances * point.tokens_per_s
+    gpus, tokens = instances * own["gpus"], instances * point.tokens_per_s
     cost = gpus * price
-    wrong = flag_where(fact["runs"] == 0, Flag.OUT_OF_DOMAIN)
+    wrong = flag_where(own["runs"] == 0, Flag.OUT_OF_DOMAIN)
     wrong = wrong | flag_where(~((rate > 0) & (instances >= 1) & (slowdown > 0)), Flag.OUT_OF_DOMAIN)
     return {
         "instances": instances,
@@ -153,7 +154,7 @@ def sized_pool(
         "e2e_s": point.e2e_s,
         "output_tokens_per_s": tokens,
         "user_tokens_per_s": safe_divide(1.0, point.tpot_mean_s),
-        "gpu_tokens_per_s": safe_divide(point.tokens_per_s, fact["gpus"]),
+        "gpu_tokens_per_s": safe_divide(point.tokens_per_s, own["gpus"]),
         "decode_count": point.decode_count,
         "slots_count": point.slots_count,
         "flags": point.flags | wrong,
@@ -191,7 +192,12 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
     canonical = {asked: next(iter(found)) for asked, found in gpus.items()}
     records = {name: record for found in gpus.values() for name, record in found.items()}
     rows = [
-        Layout(canonical[row["gpu"]], *(int(row[k]) for k in ("tp", "pp", "dp", "ep")), row["weights"], row["kv"])
+        Layout(
+            canonical[row["gpu"]],
+            *(int(row[k]) for k in ("tp", "pp", "dp", "ep")),
+            Precision.named(row["weights"]),
+            Precision.named(row["kv"]),
+        )
         for row in combinations
     ]
     stored = [in_precision(models[row["model"]], layout) for row, layout in zip(combinations, rows, strict=True)]
@@ -204,20 +210,20 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
         layouts, own = [rows[i] for i in places], [stored[i] for i in places]
         calibration = calibrated(catalog.model_name(model), own, layouts, scenario.backend)
         workload = _workload(scenario, *traffic)
-        small = compress(workload, *_SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
+        small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
         batch = instances(own, records, layouts, calibration.efficiency)
         parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine))
         rates[places] = float(workload.rate_rps)
         order += places
     back = np.argsort(order)
     joined = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf)[:, 0] for leaf in leaves])[back], *parts)
-    facts = {
+    per_row = {
         "gpus": np.array([float(layout.gpus) for layout in rows]),
         "price_usd_per_hour": np.array([float(records[layout.gpu].price_usd_per_hour) for layout in rows]),
         "rate_rps": rates,
         "runs": np.array([float(_runs(*pair, records)) for pair in zip(rows, stored, strict=True)]),
     }
-    return joined, facts
+    return joined, per_row
 
 
 def _runs(layout: Layout, model, records) -> bool:

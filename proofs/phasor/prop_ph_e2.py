@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import phasor
-from dmodels.sim.cluster import Cluster, Control, Flow, simulate
+from dmodels.sim.cluster import Control, Flow, Workers, simulate
 from proofs.claim import PHASOR, Claim, Verdict
 
 CLAIM = Claim(
@@ -42,12 +42,12 @@ def test_remaining_work_is_a_central_queue(jobs):  # 2
         free[0] = max(free[0], times[-1]) + size
         first.append(free[0])
     sizes = [size for _, size in jobs]
-    run = simulate(times, [1] * 10, [1] * 10, sizes, Cluster(3, 1), Control(flow=Flow.NONE, theta_frag=0.0))
+    run = simulate(times, [1] * 10, [1] * 10, sizes, Workers(3, 1), Control(flow=Flow.NONE, theta_frag=0.0))
     assert [round(t, 9) for t in run.first_token_s] == first
 
 
 def test_full_costs_of_work_in_service_are_not():  # 3
-    loads = phasor.State(phasor.init(2).queued_flop + 10.0, phasor.init(2).queued_count + 1.0)
+    loads = phasor.WorkerLoads(phasor.init(2).queued_flop + 10.0, phasor.init(2).queued_count + 1.0)
     loads = loads._replace(queued_flop=loads.queued_flop.at[1].set(9.0))
     _, worker = phasor.route(loads, 1.0, phasor.workers(2, 1.0, 1.0))
     assert int(worker) == 1  # sizes 10 at t = 0 and 9 at t = 7; at t = 9 they end at 10 and at 16
@@ -58,7 +58,7 @@ def test_unequal_peaks():  # 4
     import jax.numpy as jnp
 
     pool = phasor.workers(2, jnp.array([1.0, 10.0]), 1.0)
-    state = phasor.State(jnp.array([0.0, 1.0]), jnp.ones(2))
+    state = phasor.WorkerLoads(jnp.array([0.0, 1.0]), jnp.ones(2))
     ends = (5.0 / 1.0, (1.0 + 5.0) / 10.0)
     picks = [int(phasor.route(state, 5.0, pool, before=before)[1]) for before in (True, False)]
     assert [ends[w] for w in picks] == [5.0, 0.6]

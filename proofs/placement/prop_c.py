@@ -18,16 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
-from dmodels.games.placement import (
-    CachingGame,
-    caching_equilibrium,
-    caching_range,
-    complete,
-    line,
-    ring,
-    shortest_paths,
-)
+from dmodels.games.placement import complete, line, ring, shortest_paths
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
+from proofs.placement.caching import CachingGame, caching_equilibrium, caching_range
 
 CLAIM = Claim(
     id="POA-C",

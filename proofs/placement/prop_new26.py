@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from dmodels.games.placement import CachingGame, caching_range, line, line_price_bound, line_range
+from dmodels.games.placement import line
 from proofs.claim import DMODELS, Claim, Verdict
+from proofs.placement.caching import CachingGame, caching_range, line_price_bound, line_range
 
 CLAIM = Claim(
     id="NEW-26",
     source=DMODELS,
-    where="games.placement_selfish.line_range",
+    where="proofs.placement.caching.line_range",
     says="Selfish caching on a line of equal links has a price of anarchy of order sqrt(n), at most "
     "alpha/sqrt(alpha - 1/4)",
     verdict=Verdict.PROVED,

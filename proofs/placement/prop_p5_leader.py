@@ -18,7 +18,7 @@ import itertools
 import numpy as np
 import sympy as sp
 
-from dmodels.models.cache import Policy, best_threshold, decay_steps, leader, replay
+from dmodels.models.cache import Eviction, best_threshold, decay_steps, leader, replay
 from dmodels.models.traffic import read_trace
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
@@ -76,7 +76,7 @@ def test_k_hits_hold_a_place_for_two_to_the_k_steps():  # 4
     for k in (1, 2, 3, 6):
         stream = [0] * (k + 1) + [1 + i % 2 for i in range(2 ** (k + 1) + 8)]
         steps = np.r_[np.zeros(k + 1), np.arange(len(stream) - k - 1)]
-        hit = replay(np.array(stream), None, 2, Policy.KVBM, steps).hit[k + 1 :]
+        hit = replay(np.array(stream), None, 2, Eviction.KVBM, steps).hit[k + 1 :]
         first = int(np.argmax(hit))  # the two fit from when block 0 has gone
         assert sp.log(first - 2, 2) <= k + 1 and abs(first - 2**k) <= 2
         assert hit[first:].all()

@@ -16,7 +16,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.pooling import Engine, savings, split_savings, work_savings
+from dmodels.models.pooling import SlotEngine, savings, split_savings, work_savings
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -40,8 +40,8 @@ def test_requests_drop_out():  # 1
 
 @given(phi=st.floats(0, 1), alpha=st.floats(0.01, 0.99), mean=st.floats(1, 1e4), slots=st.floats(16, 4096))  # 2
 def test_the_code_says_so(phi, alpha, mean, slots):
-    by_rates = _SPLIT(alpha, phi, mean, slots, 16.0, 1000.0, Engine()).routed_frac
-    by_work = _WORK(phi, slots, 16.0, Engine())
+    by_rates = _SPLIT(alpha, phi, mean, slots, 16.0, 1000.0, SlotEngine()).routed_frac
+    by_work = _WORK(phi, slots, 16.0, SlotEngine())
     law = phi * (1 - ((8 + 0.65 * slots) / slots) / (18.4 / 16))
     assert float(by_rates) == pytest.approx(law, abs=1e-9) and float(by_work) == pytest.approx(law, abs=1e-12)
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.workload import Workload
-from dmodels.models.pooling import Engine, best_thresholds, slots_count, work_savings
+from dmodels.models.pooling import SlotEngine, best_thresholds, slots_count, work_savings
 from dmodels.models.traffic import split
 from proofs.claim import DMODELS, Claim, Verdict
 
@@ -48,7 +48,7 @@ def test_savings_are_linear_in_the_context_spared():  # 1
 def test_the_argmax_does_not_depend_on_the_engine(seed, base, step, blocks):
     """With so many blocks that rounding is nothing, the DP finds argmax phi(B)(B_H - B) for any W, H, K."""
     traffic, top = _traffic(seed), 65536.0
-    engine = Engine(base, step, blocks, 1.0, 1e12)
+    engine = SlotEngine(base, step, blocks, 1.0, 1e12)
     b = np.sort(traffic.total_tokens)
     short, _ = split(traffic, b)
     law = np.asarray(work_savings(short.work_frac, blocks / b, blocks / top, engine))
@@ -58,7 +58,7 @@ def test_the_argmax_does_not_depend_on_the_engine(seed, base, step, blocks):
 
 @given(seed=st.integers(0, 200))  # 2
 def test_below_the_cap_a_longer_context_is_never_worse(seed):
-    traffic, engine = _traffic(seed), Engine()
+    traffic, engine = _traffic(seed), SlotEngine()
     b = np.array([512.0, 1024.0, 2048.0, 4096.0, 8192.0])
     short, _ = split(traffic, b)
     saved = np.asarray(work_savings(short.work_frac, slots_count(b, engine), 16.0, engine))
@@ -69,7 +69,7 @@ def test_below_the_cap_a_longer_context_is_never_worse(seed):
 @settings(max_examples=12)
 @given(seed=st.integers(0, 60))  # 3 and 4
 def test_pools_add_little_or_much_but_within_the_guarantee(seed):
-    traffic, engine = _traffic(seed), Engine(max_sequences_count=1024.0)
+    traffic, engine = _traffic(seed), SlotEngine(max_sequences_count=1024.0)
     saved = [best_thresholds(traffic, k, 65536.0, engine).saved_frac for k in (2, 3, 5, 9)]
     assert (np.diff(saved) >= -1e-12).all()
     work = traffic.weight_frac * (np.ceil(traffic.input_tokens / 512) + traffic.output_tokens)

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from dmodels.catalog import workload
-from dmodels.models.pooling import PAPER_HEADROOM, Engine, Headroom, split_savings, work_savings
+from dmodels.models.pooling import PAPER_HEADROOM, Headroom, SlotEngine, split_savings, work_savings
 from dmodels.models.traffic import split, whole
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
@@ -30,12 +30,14 @@ PAPER = Headroom(**PAPER_HEADROOM)
 
 def test_no_short_traffic_still_saves():  # 1
     assert 1 - Fraction(102, 108) == Fraction(1, 18)
-    assert float(work_savings(0.0, 128.0, 16.0, Engine(), PAPER)) == pytest.approx(1 / 18)
+    assert float(work_savings(0.0, 128.0, 16.0, SlotEngine(), PAPER)) == pytest.approx(1 / 18)
 
 
 @pytest.mark.parametrize(("name", "printed", "equal"), [("azure-paper", 16.6, 12.5), ("lmsys-paper", 38.5, 36.9)])  # 2
 def test_at_equal_headroom_the_savings_shrink(name, printed, equal):
     every, short = whole(workload(name)), split(workload(name), 8192.0).short
-    s = split_savings(short.request_frac, short.work_frac, every.iterations_count, 128.0, 16.0, 1000.0, Engine(), PAPER)
+    s = split_savings(
+        short.request_frac, short.work_frac, every.iterations_count, 128.0, 16.0, 1000.0, SlotEngine(), PAPER
+    )
     assert round(100 * float(s.realized_frac), 1) == printed
-    assert round(100 * float(work_savings(short.work_frac, 128.0, 16.0, Engine())), 1) == equal
+    assert round(100 * float(work_savings(short.work_frac, 128.0, 16.0, SlotEngine())), 1) == equal

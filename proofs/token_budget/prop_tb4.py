@@ -10,7 +10,9 @@ from fractions import Fraction
 
 import pytest
 
-from dmodels.models.pooling import Engine, kv_sequence_bytes, sequences_count, slots_count
+from dmodels import Model
+from dmodels.models.memory import kv_bytes, sequences_that_fit
+from dmodels.models.pooling import SlotEngine, slots_count
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(
@@ -39,10 +41,10 @@ def test_equation_2_gives_other_numbers():  # 1
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])  # 2
 def test_the_code_says_the_same(tp):
     for context in (65536, 8192):
-        kv = kv_sequence_bytes(80, 8, 128, 2, context, tp)
-        assert float(sequences_count(80e9, 0.9, 141e9 / tp, kv)) == _exact(tp, context)
+        kv = kv_bytes(Model(80, 8, 128), float(context), tp)
+        assert float(sequences_that_fit(80e9 * 0.9 - 141e9 / tp, kv)) == _exact(tp, context)
 
 
 def test_the_eightfold_gain_is_the_block_budget_and_stops_at_the_cap():  # 3
-    n = [float(slots_count(float(b), Engine())) for b in (65536, 8192, 4096, 1024)]
+    n = [float(slots_count(float(b), SlotEngine())) for b in (65536, 8192, 4096, 1024)]
     assert n == [16, 128, 128, 128]

@@ -8,9 +8,9 @@ is exactly 23.5 KiB again. The dollars follow from the node counts, which the te
 from fractions import Fraction
 
 from dmodels.catalog import model
-from dmodels.models.memory import kv_bytes_per_token
-from dmodels.models.pooling import kv_sequence_bytes, sequences_count
+from dmodels.models.memory import kv_bytes_per_token, sequences_that_fit
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
+from proofs.papers.token_budget.printed import equation_1_bytes
 
 CLAIM = Claim(
     id="TB-5",
@@ -28,7 +28,7 @@ ROOM = 133.4e9
 
 
 def _slots(per_token: float) -> list[float]:
-    return [float(sequences_count(ROOM, 1.0, 0.0, per_token * c)) for c in (8192, 32768)]
+    return [float(sequences_that_fit(ROOM, per_token * c)) for c in (8192, 32768)]
 
 
 def test_bytes_and_sequences_exactly():  # 1, 2: 2 x 94 layers x heads per GPU x 128 x bytes
@@ -40,7 +40,7 @@ def test_bytes_and_sequences_exactly():  # 1, 2: 2 x 94 layers x heads per GPU x
 
 
 def test_equation_1_over_eight_is_half_a_head():  # 1
-    token = kv_sequence_bytes(94, 4, 128, 2, 1, tp=8)
+    token = equation_1_bytes(94, 4, 128, 2, tp=8)
     assert token == 24_064 == 23.5 * 1024 and _slots(token) == [676, 169]
 
 

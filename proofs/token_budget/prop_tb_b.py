@@ -13,7 +13,7 @@ import numpy as np
 import sympy as sp
 
 from dmodels.core.workload import Workload
-from dmodels.models.pooling import Engine, best_thresholds, slots_count, work_savings
+from dmodels.models.pooling import SlotEngine, best_thresholds, slots_count, work_savings
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(
@@ -44,7 +44,7 @@ def test_the_doubling_test():  # 2
 
 
 def test_requests_of_20k():  # 3
-    engine = Engine()
+    engine = SlotEngine()
     slots = lambda b: slots_count(float(b), engine)
     saved = lambda work, b: float(work_savings(work, slots(b), slots(64 * K), engine))
     assert saved(0.0, 8 * K) == 0 == saved(0.0, 16 * K)

@@ -13,7 +13,7 @@ from fractions import Fraction as F
 import pytest
 import sympy as sp
 
-from dmodels.models.pooling import Engine, iteration_s
+from dmodels.models.pooling import SlotEngine, iteration_s
 from dmodels.models.queueing import fluid_occupancy
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
@@ -62,5 +62,5 @@ def test_rounded_as_stated():  # 2
 
 
 def test_a_full_short_instance_misses_the_slo():  # 3
-    assert float(iteration_s(128.0, Engine())) == pytest.approx(float(W + H * 128)) and W + H * 128 > F(80, 1000)
+    assert float(iteration_s(128.0, SlotEngine())) == pytest.approx(float(W + H * 128)) and W + H * 128 > F(80, 1000)
     assert W + H * 110 <= F(80, 1000) < W + H * 111

@@ -162,7 +162,7 @@ def test_turning_a_dial_compiles_nothing(scenario, caplog):
     from dmodels.studies.explore import at_rest, turned
     from dmodels.studies.plan import plan
 
-    asked, _ = from_scenario(scenario).question()
+    asked = from_scenario(scenario).call().run()
     rest = at_rest(asked)
     show = lambda **settings: answer_fragment(plan(turned(asked, replace(rest, **settings))))
     show()

@@ -102,7 +102,7 @@ def test_an_infeasible_plan_exits_with_1_and_names_the_fix(capsys):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--rate", "-5 req/s"], "rate_rps = -5"),
+        (["--rate", "-5 req/s"], "--rate -5 req/s: input should be greater than 0"),
         (["--rate", "nan req/s"], "not a number"),
         (["--rate", "5"], "--rate '5': a unit is missing"),
         (["--gpu", "h1000"], "nearest are h100"),
@@ -110,11 +110,11 @@ def test_an_infeasible_plan_exits_with_1_and_names_the_fix(capsys):
         (["--trace", "nofile.csv"], "nofile.csv: No such file"),
         (["--isl", "5"], "give both"),
         (["--isl", "5", "--osl", "5"], "--rate is missing"),
-        (["--tp", "0"], "whole numbers"),
+        (["--tp", "0"], "--tp 0: input should be greater than or equal to 1"),
         (["--weights", "fp9"], "nearest are fp8"),
         (["--backend", "vlm"], "nearest are vllm"),
-        (["--ttft", "-1 s"], "ttft_s"),
-        (["--percentile", "2"], "percentile 2"),
+        (["--ttft", "-1 s"], "--ttft -1 s"),
+        (["--percentile", "2"], "--percentile 2"),
         (["--max-num-seqs", "x"], "--max-num-seqs"),
         (["--nonsense"], "nonsense"),
     ],

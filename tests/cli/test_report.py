@@ -99,10 +99,10 @@ def test_tables_say_what_their_cells_are(reported):
 
 def test_the_example_states_every_flag_that_plan_takes():
     """What a scenario can say is written in the example, if only as a comment."""
-    from dmodels.cli.plan_inputs import PlanScenario
+    from dmodels.cli.plan_inputs import PlanInputs
 
     text = EXAMPLE.read_text(encoding="utf-8")
-    for name, field in PlanScenario.model_fields.items():
+    for name, field in PlanInputs.model_fields.items():
         assert f"[{name}]" in text
         for key in field.annotation.model_fields:
             shown = {"input_tokens": "isl", "output_tokens": "osl"}.get(key, key)

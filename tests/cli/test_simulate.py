@@ -41,6 +41,23 @@ def test_a_trace_is_replayed(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["inputs"]["rate_rps"] == pytest.approx(10, rel=0.01)
     assert document["result"]["all"]["ttft_p99_s"]["value"] > 0
+    assert document["result"]["cut_requests_count"] == 0
+
+
+def test_a_burst_of_a_trace_counts_unless_it_is_taken_as_steady(tmp_path, capsys):
+    """One instance of one slot takes 10 ms a request: 500 at once wait up to 5 s, whatever comes later."""
+    times = [0.0] * 500 + [10.0 + k for k in range(3000)]
+    file = tmp_path / "burst.csv"
+    file.write_text("\n".join(["time_s,input_tokens,output_tokens", *(f"{t},10,1" for t in times)]))
+    fleet = ["simulate", "--trace", str(file), "--slots", "1", "--iteration", "5 ms,0 ms", "--json"]
+    assert main(fleet) in (0, 1)
+    everything = json.loads(capsys.readouterr().out)["result"]
+    assert everything["cut_requests_count"] == 0 and everything["all"]["wait_mean_s"]["value"] > 0.1
+    assert main([*fleet, "--steady"]) in (0, 1)
+    said = capsys.readouterr()
+    steady = json.loads(said.out)["result"]
+    assert steady["cut_requests_count"] > 0 and "left out as warm-up and end" in said.err
+    assert steady["all"]["wait_mean_s"]["value"] < everything["all"]["wait_mean_s"]["value"]
 
 
 @pytest.mark.parametrize("flags", [[], ["--short-instances", "2"]])
@@ -48,10 +65,10 @@ def test_show_python_prints_a_call_that_runs_and_agrees(flags, capsys):
     assert main([*FAST, *flags, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["result"]
     assert main([*FAST, *flags, "--show-python"]) == 0
-    code = capsys.readouterr().out
-    exec(compile(code, "shown", "exec"), {})
+    scope: dict = {}
+    exec(compile(capsys.readouterr().out, "shown", "exec"), scope)
     value = next(iter(shown.values()))["ttft_mean_s"]["value"]
-    assert f"{value:.10g}"[:9] in capsys.readouterr().out
+    assert scope["answer"][0]["ttft_mean_s"].value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +86,10 @@ def test_show_python_prints_a_call_that_runs_and_agrees(flags, capsys):
         ["--short-instances", "-1"],
         ["--slots", "0"],
         ["--workload", "nothing"],
+        ["--slots", "-1"],
+        ["--seed", "12345678901234567890"],
+        ["--requests", "100000000000"],
+        ["--workload", "azure-conv", "--trace", "x.csv"],
     ],
     ids=" ".join,
 )

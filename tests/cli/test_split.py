@@ -40,7 +40,7 @@ def test_show_python_prints_the_call(capsys):
     assert main(["split", str(EXAMPLE), "--show-python"]) == 0
     printed = capsys.readouterr().out
     compile(printed, "shown", "exec")
-    assert "SLO(ttft_s=2, tpot_s=0.025), 40" in printed
+    assert "SLO(ttft_s=2.0, tpot_s=0.025),\n    budget_gpus=40,\n" in printed
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
-"""Algorithm 1: regime to parameters to worker, and the metrics that it exports."""
+"""Algorithm 1: regime to parameters to worker, step by step."""
 
 from __future__ import annotations
-
-import urllib.request
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 
 from dmodels.control import adaptive, regime
-from dmodels.control.exporter import RouterMetrics
 from dmodels.models.router import block_costs, choice_probabilities, choose, paper_omega_s
 
 
@@ -66,22 +63,3 @@ def test_the_two_sign_conventions_agree_only_with_the_requests_length():
         assert int(jnp.argmin(dynamo)) == int(jnp.argmin(paper)) == worker
     fixed = [int(jnp.argmin(block_s * active - 8 * block_s * cached / blocks)) for blocks in (8.0, 64.0)]
     assert fixed == [0, 1]  # one omega for all lengths routes the long request to the other worker
-
-
-def test_metrics_can_be_scraped_over_loopback():
-    metrics = RouterMetrics()
-    metrics.window(7.5)
-    metrics.sampled(adaptive.action(jnp.int32(1), adaptive.table_2()))
-    metrics.routed("decode-1", 100.0)
-    server, port = metrics.serve()
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-    finally:
-        server.shutdown()
-        server.server_close()
-    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
-    assert float(values["game_poa"]) == 7.5 and float(values["game_saturation_state"]) == 1.0
-    assert float(values["game_router_temperature"]) == pytest.approx(0.7)
-    assert values['game_routing_cost_bucket{le="64.0",worker="decode-1"}'] == "0.0"
-    assert values['game_routing_cost_count{worker="decode-1"}'] == "1.0"

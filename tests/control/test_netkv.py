@@ -5,13 +5,25 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import congestion as cg
-from dmodels.control.netkv import Choice, Oracle, Policy, Pool, choose, costs, dispatch, oracle_problems, router
+from dmodels.control.netkv import (
+    POLICIES,
+    Choice,
+    DecodePool,
+    Oracle,
+    choose,
+    costs,
+    dispatch,
+    kernels,
+    oracle_problems,
+)
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.routing import RoutingPolicy
+from dmodels.models.latency import NETKV_CURVE
 
 GBIT = 1e9 / 8
 RATES = np.array([450e9, 50 * GBIT, 25 * GBIT, 12.5 * GBIT])
@@ -22,12 +34,12 @@ def random_case(seed, n=16, decode=12, prefill=4):
     rng = np.random.default_rng(seed)
     oracle = Oracle(rng.integers(0, 4, (prefill, decode)), RATES, LATENCY, rng.uniform(0, 0.95, 4))
     count = lambda most: rng.integers(0, most, (n, decode)).astype(float)
-    pool = Pool(rng.choice([0.0, 1e9, 1e10, 1e12], (n, decode)), count(4), count(65), count(5))
+    pool = DecodePool(rng.choice([0.0, 1e9, 1e10, 1e12], (n, decode)), count(4), count(65), count(5))
     hits = rng.choice([0.0, 0.5, 1.0], (n, decode)) * rng.uniform(0, 1, (n, decode))
     return oracle, rng.integers(0, prefill, n), rng.uniform(0, 2e10, n), hits, pool, rng.integers(0, 20, (prefill, 4))
 
 
-@given(seed=st.integers(0, 10_000), policy=st.sampled_from(list(Policy)), reserve=st.sampled_from([0.0, 1e9]))
+@given(seed=st.integers(0, 10_000), policy=st.sampled_from(POLICIES), reserve=st.sampled_from([0.0, 1e9]))
 def test_no_policy_picks_an_instance_without_room(seed, policy, reserve):
     oracle, source, kv, hits, pool, flying = random_case(seed)
     choice = choose(policy, oracle, source, kv, hits, pool, in_flight=flying, reserve_bytes=reserve)
@@ -39,62 +51,79 @@ def test_no_policy_picks_an_instance_without_room(seed, policy, reserve):
     assert ((choice.flags[~taken] & int(Flag.INFEASIBLE)) > 0).all() and (choice.flags[taken] == 0).all()
 
 
-def test_compiled_plain_and_jax_scorers_agree():
-    worst = 0.0
+EDGE = st.sampled_from([0.0, 0.3, 1.0, 1.5, 16.0, 63.0, 64.0, 65.0, np.nan, np.inf])
+SIZE = st.one_of(EDGE, st.floats(0, 1e11))
+
+
+@settings(max_examples=400)
+@given(payload=SIZE, rate=SIZE, congestion=EDGE, flying=EDGE, latency=EDGE, queued=EDGE, batch=EDGE)
+def test_the_compiled_law_is_the_jax_law(payload, rate, congestion, flying, latency, queued, batch):
+    """Full and overfull tiers, dead ones, missing readings: the same seconds, and inf for what is not known."""
+    pace = kernels.pace_s_per_byte(rate, congestion, flying, 16.0)
+    compiled = kernels.post_prefill_s(payload, pace, latency, queued, batch, NETKV_CURVE)
+    oracle = Oracle(np.array([[0]]), np.array([rate]), np.array([latency]), np.array([congestion]))
+    with jax.enable_x64(True):
+        state = DecodePool(np.array([np.inf]), np.array([queued]), np.array([batch]))
+        traced = float(costs(oracle, 0, np.array([payload]), state, np.array([flying])).total_s[0])
+    assert not math.isnan(compiled)
+    assert compiled == pytest.approx(traced, rel=1e-12)
+    if any(math.isnan(x) for x in (payload, latency, queued, batch)):
+        assert math.isinf(compiled)
+
+
+def test_batched_choices_are_the_least_of_the_jax_costs():
     score = jax.jit(lambda *a: costs(*a).total_s)
     for seed in range(40):
         oracle, source, kv, hits, pool, flying = random_case(seed, n=4)
-        choice = choose(Policy.NETKV_FULL, oracle, source, kv, hits, pool, in_flight=flying)
-        tiers = [router.Tier(*map(float, t)) for t in zip(RATES, LATENCY, oracle.congestion, strict=True)]
+        choice = choose(RoutingPolicy.NETKV_FULL, oracle, source, kv, hits, pool, in_flight=flying)
         for r in range(4):
-            row = Pool(*(x[r] for x in pool))
+            row = DecodePool(*(x[r] for x in pool))
             total = np.asarray(score(oracle, source[r], kv[r] * (1 - hits[r]), row, flying[source[r]]))
             room = kv[r] * (1 - hits[r]) <= row.free_bytes
-            flights = router.InFlight()
-            flights.counts.update({("p", t): int(flying[source[r], t]) for t in range(4)})
-            candidates = [
-                router.Candidate(
-                    j,
-                    int(oracle.tier_map[source[r], j]),
-                    hits[r, j] * 4096,
-                    row.free_bytes[j],
-                    row.queued[j],
-                    row.batch[j],
-                )
-                for j in range(12)
-            ]
-            plain = router.score(kv[r], 4096, "p", candidates, tiers, flights)
-            np.testing.assert_allclose([plain[j] for j in range(12)], total, rtol=1e-12)
             if room.any():
-                j = choice.index[r]
-                assert total[j] == pytest.approx(total[room].min(), rel=1e-12)
-                assert choice.cost[r] == pytest.approx(total[j], rel=1e-12)
-                worst = max(worst, router.select(kv[r], 4096, "p", candidates, tiers, flights).cost_s / total[j] - 1)
-    assert worst < 1e-9
+                assert choice.cost[r] == pytest.approx(total[room].min(), rel=1e-12)
+                assert choice.cost[r] == pytest.approx(total[choice.index[r]], rel=1e-12)
+
+
+def test_what_is_not_known_is_never_chosen_over_what_is():
+    """A worker of unknown memory, queue or hit, and a tier of unknown congestion, stand first in the list."""
+    good = DecodePool(np.full(2, 1e12), np.zeros(2), np.zeros(2))
+    oracle = Oracle(np.array([[2, 3]]), RATES, LATENCY, np.zeros(4))
+    first = lambda x: np.array([np.nan, x])
+    cases = [(oracle, 0.0, good._replace(**{n: first(1e12)})) for n in ("free_bytes", "queued", "batch")]
+    cases += [(oracle, first(0.0), good), (oracle._replace(congestion=np.array([0, 0, np.nan, 0])), 0.0, good)]
+    for where, hits, pool in cases:
+        assert choose(RoutingPolicy.NETKV_FULL, where, 0, 1e9, hits, pool).index.tolist() == [1]
 
 
 def test_the_ladder_uses_one_more_signal_at_each_rung():
     """Two candidates on tiers 2 and 3. Each rung flips on its own signal and on none above it."""
-    pool = Pool(np.full(2, 1e12), np.zeros(2), np.zeros(2))
+    pool = DecodePool(np.full(2, 1e12), np.zeros(2), np.zeros(2))
     idle = Oracle(np.array([[2, 3]]), RATES, np.zeros(4), np.zeros(4))
     busy = idle._replace(congestion=np.array([0, 0, 0.8, 0.0]))
     pick = lambda policy, oracle, flying, hits=(0.0, 0.0): int(
         choose(policy, oracle, 0, 1e10, np.array(hits), pool, in_flight=np.array([flying])).index[0]
     )
     none, two = [0, 0, 0, 0], [0, 0, 2, 0]
-    assert [pick(p, busy, two) for p in (Policy.NETKV_TOPO, Policy.NETKV_STATIC, Policy.NETKV_FULL)] == [0, 1, 1]
-    assert [pick(p, busy, none) for p in (Policy.NETKV_TOPO, Policy.NETKV_STATIC, Policy.NETKV_FULL)] == [0, 0, 1]
-    assert pick(Policy.CACHE, idle, none, (0.0, 0.1)) == 1 == pick(Policy.CACHE_LOAD, idle, none, (0.0, 0.1))
-    assert pick(Policy.NETKV_TOPO, idle, none, (0.0, 0.1)) == 0
+    assert [
+        pick(p, busy, two) for p in (RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_STATIC, RoutingPolicy.NETKV_FULL)
+    ] == [0, 1, 1]
+    assert [
+        pick(p, busy, none) for p in (RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_STATIC, RoutingPolicy.NETKV_FULL)
+    ] == [0, 0, 1]
+    assert (
+        pick(RoutingPolicy.CACHE, idle, none, (0.0, 0.1)) == 1 == pick(RoutingPolicy.CACHE_LOAD, idle, none, (0.0, 0.1))
+    )
+    assert pick(RoutingPolicy.NETKV_TOPO, idle, none, (0.0, 0.1)) == 0
     loaded = pool._replace(batch=np.array([9.0, 1.0]))
-    assert int(choose(Policy.LOAD, idle, 0, 1e10, 0.0, loaded).index[0]) == 1
+    assert int(choose(RoutingPolicy.LOAD, idle, 0, 1e10, 0.0, loaded).index[0]) == 1
 
 
 def test_a_burst_spreads_by_the_integer_rule_of_equation_4():
     """Six equal transfers from one source over tiers of 2:1: shares (n+1)/B equalise, so 4 near and 2 far."""
     oracle = Oracle(np.array([[2, 2, 3, 3]]), RATES, np.zeros(4), np.zeros(4))
-    pool = Pool(np.full(4, 1e15), np.zeros(4), np.zeros(4))
-    choice, after, flying = dispatch(Policy.NETKV_STATIC, oracle, np.zeros(6, int), np.full(6, 1e11), 0.0, pool)
+    pool = DecodePool(np.full(4, 1e15), np.zeros(4), np.zeros(4))
+    choice, after, flying = dispatch(RoutingPolicy.NETKV_STATIC, oracle, np.zeros(6, int), np.full(6, 1e11), 0.0, pool)
     assert flying[0].tolist() == [0, 0, 4, 2]
     assert after.batch.sum() == 6 and after.free_bytes.sum() == 4e15 - 6e11
     assert [i.payload_bytes for i in choice.intents] == [1e11] * 6
@@ -103,16 +132,16 @@ def test_a_burst_spreads_by_the_integer_rule_of_equation_4():
 
 def test_round_robin_takes_turns_and_skips_the_full():
     oracle = Oracle(np.array([[3, 3, 3]]), RATES, LATENCY, np.zeros(4))
-    pool = Pool(np.array([1e12, 0.0, 1e12]), np.zeros(3), np.zeros(3))
-    choice, *_ = dispatch(Policy.ROUND_ROBIN, oracle, np.zeros(4, int), np.full(4, 1e9), 0.0, pool)
+    pool = DecodePool(np.array([1e12, 0.0, 1e12]), np.zeros(3), np.zeros(3))
+    choice, *_ = dispatch(RoutingPolicy.ROUND_ROBIN, oracle, np.zeros(4, int), np.full(4, 1e9), 0.0, pool)
     assert choice.index.tolist() == [0, 2, 0, 2]
 
 
 def test_the_destination_term_avoids_incast():
     oracle = Oracle(np.array([[2, 2]]), RATES, LATENCY, np.zeros(4))
-    pool = Pool(np.full(2, 1e12), np.zeros(2), np.zeros(2), np.array([3.0, 0.0]))
-    assert choose(Policy.NETKV_FULL, oracle, 0, 1e10, 0.0, pool).index[0] == 0
-    aware = choose(Policy.NETKV_FULL, oracle, 0, 1e10, 0.0, pool, destination_bytes_per_s=RATES[2])
+    pool = DecodePool(np.full(2, 1e12), np.zeros(2), np.zeros(2), np.array([3.0, 0.0]))
+    assert choose(RoutingPolicy.NETKV_FULL, oracle, 0, 1e10, 0.0, pool).index[0] == 0
+    aware = choose(RoutingPolicy.NETKV_FULL, oracle, 0, 1e10, 0.0, pool, destination_bytes_per_s=RATES[2])
     assert aware.index[0] == 1
 
 
@@ -125,41 +154,24 @@ def test_faults_of_an_oracle_are_sentences():
 
 
 def test_dead_tiers_are_infeasible_and_flagged():
-    pool = Pool(np.full(1, 1e12), np.zeros(1), np.zeros(1))
+    pool = DecodePool(np.full(1, 1e12), np.zeros(1), np.zeros(1))
     for congestion, rate in ((1.0, RATES), (0.0, np.zeros(4))):
         oracle = Oracle(np.array([[3]]), rate, LATENCY, np.full(4, congestion))
-        choice: Choice = choose(Policy.NETKV_FULL, oracle, 0, 1e9, 0.0, pool)
+        choice: Choice = choose(RoutingPolicy.NETKV_FULL, oracle, 0, 1e9, 0.0, pool)
         assert choice.index[0] == -1 and choice.flags[0] & Flag.INFEASIBLE and math.isinf(choice.cost[0])
-    huge = choose(Policy.LOAD, oracle, 0, 1e13, 0.0, pool)
+    huge = choose(RoutingPolicy.LOAD, oracle, 0, 1e13, 0.0, pool)
     assert huge.flags[0] & Flag.NO_FIT
 
 
 def test_empty_pools_and_wrong_shapes_raise_one_line():
-    pool = Pool(np.ones(2), np.ones(2), np.ones(2))
+    pool = DecodePool(np.ones(2), np.ones(2), np.ones(2))
     with pytest.raises(InputError, match="at least one decode"):
-        choose(Policy.LOAD, Oracle(np.zeros((1, 0), int), RATES, LATENCY, np.zeros(4)), 0, 1.0, 0.0, pool)
+        choose(RoutingPolicy.LOAD, Oracle(np.zeros((1, 0), int), RATES, LATENCY, np.zeros(4)), 0, 1.0, 0.0, pool)
     oracle = Oracle(np.array([[2, 3]]), RATES, LATENCY, np.zeros(4))
     with pytest.raises(InputError, match="source: instance 1"):
-        choose(Policy.LOAD, oracle, 1, 1.0, 0.0, pool)
+        choose(RoutingPolicy.LOAD, oracle, 1, 1.0, 0.0, pool)
     with pytest.raises(InputError, match="queued"):
-        choose(Policy.LOAD, oracle, 0, 1.0, 0.0, pool._replace(queued=np.ones(3)))
-
-
-def test_the_plain_router_counts_and_explains():
-    tiers = [router.Tier(r) for r in RATES]
-    flying = router.InFlight()
-    near = router.Candidate("near", 2, free_bytes=1e10)
-    assert router.select(1e9, 100, "p", [near], tiers, flying).name == "near" and flying.of("p", 2) == 1
-    flying.finish("p", 2)
-    with pytest.raises(ValueError, match="finished twice"):
-        flying.finish("p", 2)
-    assert "empty" in router.select(1e9, 100, "p", [], tiers, flying).reason
-    assert "1e+11 B" in router.select(1e11, 100, "p", [near], tiers, flying).reason
-    dead = [router.Tier(0.0)] * 4
-    assert "bandwidth" in router.select(1e9, 100, "p", [near], dead, flying).reason
-    for _ in range(40):
-        flying.start("p", 3)
-    assert flying.of("p", 3) == 16
+        choose(RoutingPolicy.LOAD, oracle, 0, 1.0, 0.0, pool._replace(queued=np.ones(3)))
 
 
 def test_autoregression_forecasts_better_than_the_last_reading():
@@ -188,9 +200,57 @@ def test_smoothing_cuts_white_noise_to_its_known_share():
     assert np.asarray(level)[100:].var() == pytest.approx(0.05**2 * 0.2 / 1.8, rel=0.1)
 
 
-def test_the_plain_router_imports_no_jax():
-    import subprocess
-    import sys
+NO_FIT, DEAD, WRONG = (int(f) for f in (Flag.NO_FIT | Flag.INFEASIBLE, Flag.INFEASIBLE, Flag.OUT_OF_DOMAIN))
 
-    code = "import sys, dmodels.control.netkv_router; assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+
+def oracle(*tiers, rate=1.0, congestion=0.0):
+    """One prefill instance, a decode instance on each of `tiers`, of two."""
+    return Oracle(np.array([tiers]), np.array([rate, rate]), np.zeros(2), np.array([congestion, congestion]))
+
+
+def pool(*free_bytes):
+    free = np.array(free_bytes, float)
+    return DecodePool(free, np.zeros(free.shape), np.zeros(free.shape))
+
+
+def test_a_sound_oracle_has_no_problem_and_an_unknown_tier_is_named():
+    assert oracle_problems(oracle(0, 1)) == [] == oracle_problems(oracle(0, 1, rate=0.5, congestion=0.99))
+    (above,), (below,) = oracle_problems(oracle(0, 2)), oracle_problems(oracle(-1, 1))
+    assert "tier 2" in above and "tier -1" in below
+    assert len(oracle_problems(oracle(0, rate=0.0))) == 1 == len(oracle_problems(oracle(1, congestion=1.0)))
+
+
+def flags(kv_bytes, hits, free, **asked):
+    return choose(RoutingPolicy.NETKV_FULL, oracle(0, 1, **asked), 0, kv_bytes, hits, pool(*free)).flags.tolist()
+
+
+def test_what_a_rejection_says():
+    """Dead links reject everybody; no room is named where what must move fits no instance."""
+    dead = {"rate": 0.0}
+    assert flags([10.0], [0.0, 0.5], (4.0, 5.0), **dead) == [DEAD]  # 5 bytes fit 5
+    assert flags([10.1], [0.0, 0.5], (4.0, 5.0), **dead) == [NO_FIT] == flags([10.0], [0.0, 0.5], (5.0, 4.0), **dead)
+    assert flags([10.0, 20.0], [0.0, 0.5], (4.0, 5.0)) == [0, NO_FIT]
+
+
+def test_each_of_many_pools_answers_for_itself():
+    both = DecodePool(*(np.array(x) for x in ([[5.0, 1.0], [1.0, 20.0]], np.zeros((2, 2)), np.zeros((2, 2)))))
+    many = choose(RoutingPolicy.NETKV_FULL, oracle(0, 1, rate=0.0), 0, [10.0, 10.0], [0.0, 0.0], both)
+    assert many.flags.tolist() == [NO_FIT, DEAD]
+
+
+@pytest.mark.parametrize(
+    "kv_bytes, hits, congestion",
+    [(np.inf, 0.0, 0.0), (-1.0, 0.0, 0.0), (1.0, -0.1, 0.0), (1.0, 1.1, 0.0), (1.0, 0.0, 1.0)],
+)
+def test_inputs_outside_the_domain_are_flagged(kv_bytes, hits, congestion):
+    found = choose(
+        RoutingPolicy.NETKV_FULL, oracle(0, 1, congestion=congestion), 0, [kv_bytes], [0.5, hits], pool(9.0, 9.0)
+    )
+    assert int(found.flags[0]) & WRONG
+
+
+def test_the_first_instance_gets_its_intent_too():
+    choice, after, _ = dispatch(RoutingPolicy.NETKV_FULL, oracle(0, 1), 0, [10.0, 99.0], [0.4, 0.0], pool(50.0, 0.0))
+    (intent,) = choice.intents  # the second request fits nowhere
+    assert (intent.source, intent.destination, intent.payload_bytes) == (0, 0, pytest.approx(6.0))
+    assert choice.index.tolist() == [0, -1] and after.free_bytes.tolist() == [44.0, 0.0]

@@ -5,8 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dmodels.control.netkv import Oracle, Policy, Pool, burst_cost_s, dispatch, joint_assignment
+from dmodels.control.netkv import DecodePool, Oracle, burst_cost_s, dispatch, joint_assignment
 from dmodels.core.flags import Flag
+from dmodels.core.routing import RoutingPolicy
 
 RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])
 
@@ -15,7 +16,7 @@ def case(seed, requests=4, decode=4):
     rng = np.random.default_rng(seed)
     oracle = Oracle(rng.integers(1, 4, (2, decode)), RATES, np.full(4, 1e-5), rng.uniform(0, 0.8, 4))
     queued, batch = rng.integers(0, 3, decode), rng.integers(50, 65, decode)
-    pool = Pool(np.full(decode, 1e12), queued.astype(float), batch.astype(float))
+    pool = DecodePool(np.full(decode, 1e12), queued.astype(float), batch.astype(float))
     hits = np.where(rng.random((requests, decode)) < 0.4, rng.uniform(0, 1, (requests, decode)), 0.0)
     return oracle, 1, rng.uniform(1e8, 1e10, requests), hits, pool, rng.integers(0, 4, (2, 4)).astype(float)
 
@@ -37,7 +38,7 @@ def test_the_greedy_never_beats_it_and_sometimes_loses():
     for seed in range(20):
         oracle, source, kv, hits, pool, flying = case(seed, requests=8, decode=6)
         best = joint_assignment(oracle, source, kv, hits, pool, in_flight=flying).value.cost_s
-        greedy, *_ = dispatch(Policy.NETKV_FULL, oracle, np.full(8, source), kv, hits, pool, in_flight=flying)
+        greedy, *_ = dispatch(RoutingPolicy.NETKV_FULL, oracle, np.full(8, source), kv, hits, pool, in_flight=flying)
         cost = burst_cost_s(oracle, source, kv, hits, pool, greedy.index, in_flight=flying)
         excess.append(cost / best - 1)
     assert min(excess) >= -1e-9 and max(excess) > 0.01
@@ -50,5 +51,5 @@ def test_no_bandwidth_or_no_room_is_infeasible_and_an_overfull_instance_is_flagg
     tight = pool._replace(free_bytes=np.zeros(4))
     assert joint_assignment(oracle, source, kv, 0.0, tight).flags & Flag.INFEASIBLE
     one = Oracle(np.array([[2]]), RATES, np.zeros(4), np.zeros(4))
-    small = Pool(np.full(1, 1.5e9), np.zeros(1), np.zeros(1))
+    small = DecodePool(np.full(1, 1.5e9), np.zeros(1), np.zeros(1))
     assert joint_assignment(one, 0, np.full(2, 1e9), 0.0, small).flags & Flag.OVERLOAD

@@ -91,9 +91,9 @@ def test_two_small_moves_make_room_for_a_large_request():
 
 def test_trigger_and_wanted():
     blocks = jnp.asarray(padded([[6, 5], [6, 5], [2, 2]]))
-    on = defrag.triggered(blocks, CAPACITY, 4.0, defrag.Settings())
+    on = defrag.triggered(blocks, CAPACITY, 4.0, defrag.DefragSettings())
     assert np.asarray(on).tolist() == [True, True, False]  # 1 of 12 free and stranded; 8 free, none stranded
-    assert not np.asarray(defrag.triggered(blocks, CAPACITY, 1.0, defrag.Settings())).any()
+    assert not np.asarray(defrag.triggered(blocks, CAPACITY, 1.0, defrag.DefragSettings())).any()
     _, moves = GREEDY(blocks, jnp.full(3, CAPACITY), 4.0, moves=6, wanted_count=2.0)
     assert (np.asarray(moves.worker) == -1).all()  # two requests of 4 fit already
     full = np.full((2, 2), 20.0)

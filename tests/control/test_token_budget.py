@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dmodels.control import token_budget
 from dmodels.control.token_budget import TokenBudgetRouter, bounds
 from dmodels.control.token_budget import policy as tb
 from dmodels.core.errors import InputError
@@ -174,7 +175,7 @@ def test_gains_map_over_one_stream():
     seen = jnp.asarray(rng.lognormal(1.2, 0.3, 200)) * tokens
     gammas = jnp.array([0.0, 1.0, 2.0, 4.0])
     mapped = PAPER._replace(gamma=gammas)
-    axes = tb.Settings(None, 0, None, None, None, None, None)
+    axes = tb.RatioSettings(None, 0, None, None, None, None, None)
     state, _ = jax.vmap(scan_updates, in_axes=(axes, None, None, None))(mapped, jnp.zeros(200, jnp.int32), seen, tokens)
     ratio = jax.vmap(tb.conservative_ratio, in_axes=(0, axes))(state, mapped)[:, 0]
     assert (np.diff(ratio) < 0).all()
@@ -193,3 +194,46 @@ def test_gains_map_over_one_stream():
 def test_mistakes_name_the_field(call, word):
     with pytest.raises(InputError, match=word):
         call()
+
+
+def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
+    rule = token_budget.settings()
+    start = token_budget.init(1, rule)
+    for tokens in (0.0, -1.0, math.inf, math.nan):
+        assert all(
+            (new == old).all()
+            for new, old in zip(token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True)
+        )
+    for tokens in (5.0, 30.0, 1e-6):  # 8 and 1.3 bytes a token, and more than there can be
+        assert float(token_budget.update(start, 0, 40.0, tokens, rule).quantile[0]) == float(start.quantile[0])
+
+
+def test_nine_hits_make_up_for_one_miss_in_ten():
+    rule = token_budget.settings(miss_frac=0.1, step=0.05)
+    state = start = token_budget.init(1, rule)
+    for tokens in [20.0, *[1.0] * 9]:  # 1 byte a token, below the quantile of 4; then 20 of them above
+        state = token_budget.update(state, 0, 20.0, tokens, rule)
+    assert float(state.quantile[0]) == pytest.approx(float(start.quantile[0]), rel=1e-12)
+
+
+def test_a_response_of_no_bytes_or_endless_ones_teaches_nothing():
+    rule = token_budget.settings()
+    start = token_budget.init(1, rule)
+    for size in (0.0, math.inf):
+        after = token_budget.update(start, 0, size, 10.0, rule)
+        assert [np.asarray(a).tolist() for a in after] == [np.asarray(b).tolist() for b in start]
+
+
+def test_a_ratio_on_the_quantile_raises_it():
+    rule = token_budget.settings(miss_frac=0.1, step=0.05)
+    start = token_budget.init(1, rule)._replace(quantile=np.array([4.0]))
+    start = type(start)(*map(jnp.asarray, start))
+    on, below = (float(token_budget.update(start, 0, size, 16.0, rule).quantile[0]) for size in (64.0, 63.0))
+    assert below < 4.0 < on
+
+
+def test_a_request_spills_to_the_pool_with_the_least_waiting_for_its_limit():
+    """One waiting of one allowed is worse than three of four."""
+    where = token_budget.pools([10.0, 20.0, 30.0], [100.0, 200.0, 300.0], [2.0, 1.0, 4.0])
+    assert int(token_budget.dispatch(5.0, jnp.array([9.0, 1.0, 3.0]), where).pool) == 2
+    assert int(token_budget.dispatch(5.0, jnp.array([9.0, 0.0, 3.0]), where).pool) == 1

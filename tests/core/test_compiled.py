@@ -73,9 +73,20 @@ def test_every_kernel_of_the_package_goes_through_the_one_decorator():
 
 
 def test_the_stamp_covers_what_is_imported_through_others():
-    reached = {compiled.PACKAGE / "sim" / "network_engine.py"}
+    reached = {compiled.PACKAGE / "sim" / "network" / "engine.py"}
     grown = True
     while grown:
         grown = set().union(*map(compiled._imported, reached)) - reached
         reached |= grown
-    assert compiled.PACKAGE / "control" / "_netkv_kernels.py" in reached
+    assert compiled.PACKAGE / "control" / "netkv" / "kernels.py" in reached
+
+
+def test_a_kept_index_that_names_a_record_which_is_gone_is_no_fault(tmp_path):
+    program = "from typing import NamedTuple\nfrom dmodels.core.compiled import kernel\n"
+    program += "class {0}(NamedTuple):\n    x: float\n"
+    program += "@kernel\ndef half(a):\n    return a.x / 2\n"
+    for name in ("Old", "New"):
+        (tmp_path / "half_of.py").write_text(program.format(name))
+        code = f"from half_of import half, {name}; assert half({name}(3.0)) == 1.5"
+        paths = os.pathsep.join([str(tmp_path), str(Path(compiled.PACKAGE).parent)])
+        subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, cwd=tmp_path, check=True)

@@ -12,7 +12,7 @@ from scipy import stats
 from dmodels.control import adaptive, regime
 from dmodels.games.anarchy import AFFINE_WEIGHTED, IndexCost, identical_workers_price, poa_index
 from dmodels.models.latency import LatencyCurve, latency_table
-from dmodels.studies.router_map import finite_source
+from tests.games.router_map import finite_source
 
 PAPER = Path(__file__).parents[2] / "proofs" / "papers" / "price_of_anarchy"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import floyd_warshall
 
 from dmodels.core.errors import InputError
-from dmodels.games.placement import PlacementGame, empty, isolated_s, placement
+from dmodels.games.placement import PlacementGame, empty, isolated_s, levels, placement
 from dmodels.games.placement import networks as net
 from tests.games.placement_brute import draw, truth
 
@@ -134,3 +134,11 @@ def test_hierarchies_are_recognised_and_others_are_not(seed):
     assert net.levels(net.line(n, 1.0)) is None and net.levels(net.ring(n, 1.0, directed=True)) is None
     assert net.levels(net.complete(n, 3.0)).hop_s.tolist() == [3.0]
     assert net.levels(np.zeros((1, 1))) is not None
+
+
+def test_the_tree_of_one_and_of_two_workers():
+    alone, pair = levels([[0.0]]), levels([[0.0, 3.0], [3.0, 0.0]])
+    assert alone.hop_s.tolist() == [0.0] and alone.group.tolist() == [[0]]
+    assert pair.hop_s.tolist() == [3.0] and pair.group.tolist() == [[0, 0]]
+    assert levels([[0.0, 3.0], [2.0, 0.0]]) is None  # no one distance
+    assert levels(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])) is None  # a line

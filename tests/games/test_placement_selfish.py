@@ -9,20 +9,14 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import (
+from dmodels.games.placement import PlacementGame, at_risk, complete, line, more_memory, ring, rises
+from proofs.placement.caching import (
     CachingGame,
-    PlacementGame,
-    at_risk,
     caching_cost_s,
     caching_equilibrium,
     caching_range,
-    complete,
-    line,
     line_price_bound,
     line_range,
-    more_memory,
-    ring,
-    rises,
 )
 
 

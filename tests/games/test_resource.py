@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from dmodels.games.resource import (
     Multiplied,
     Power,
     Starved,
+    balance_of,
     equilibria,
     equilibrium,
     explain,
@@ -228,3 +231,42 @@ def test_games_in_any_unit_have_the_closed_form(count):
     np.testing.assert_allclose(found.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
     several = equilibrium(game.replace(decode=Starved(Exponential(b / unit, 3.0), Logistic(4 * unit, unit))))
     np.testing.assert_allclose(several.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
+
+
+def test_a_logistic_rate_is_half_its_scale_in_the_middle():
+    rate = Logistic(middle_gpus=8.0, width_gpus=2.0, scale_frac=0.6)
+    assert float(rate(8.0)) == pytest.approx(0.3)
+    assert float(rate(10.0)) == pytest.approx(0.6 / (1 + math.e))
+    assert float(rate(-1e3)) == pytest.approx(0.6) and float(rate(1e3)) == pytest.approx(0.0)
+
+
+def test_a_power_rate_halves_at_its_knee():
+    assert [float(Power(4.0, order, 0.5)(4.0)) for order in (1.0, 2.0)] == pytest.approx([0.25, 0.125])
+
+
+def test_starvation_adds_or_multiplies():
+    """Own 1/e at one GPU and 1 at none, starvation 1/e^2 at two."""
+    own, hungry = Exponential(1.0), Exponential(1.0)
+    assert float(Alone(own)(1.0, 5.0)) == pytest.approx(math.exp(-1))
+    assert float(Starved(own, hungry)(1.0, 2.0)) == pytest.approx(math.exp(-1) + math.exp(-2))
+    assert float(Multiplied(own, hungry)(1.0, 2.0)) == pytest.approx(math.exp(-3))
+
+
+def test_uniqueness_needs_both_rates_convex():
+    convex, other = Exponential(1.0), Logistic(8.0, 2.0)
+    known = lambda prefill, decode: Game(prefill, Alone(decode), 8.0).convex
+    assert known(convex, convex) and not known(convex, other) and not known(other, convex)
+
+
+def test_the_balance_is_the_log_of_a_ratio_or_its_sign():
+    assert float(balance_of(2.0, 3.0)) == pytest.approx(math.log(1.5))
+    assert float(balance_of(1e-200, 1e200)) == pytest.approx(400 * math.log(10))
+    assert [float(balance_of(*pair)) for pair in ((-0.1, 0.1), (1.0, -1.0), (0.0, 0.0), (0.0, 2.0), (2.0, 0.0))] == [
+        1000.0,
+        -1000.0,
+        0.0,
+        1000.0,
+        -1000.0,
+    ]
+    assert [float(balance_of(*pair)) for pair in ((1e200, -1e-200), (-1e-200, 1e200))] == [-1000.0, 1000.0]
+    assert [float(balance_of(*pair)) for pair in ((-2.0, -6.0), (-6.0, -2.0))] == pytest.approx([-500.0, 500.0])

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.models.cache import Policy, belady_distances, decay_steps, replay, stack_distances, usable_hits
+from dmodels.models.cache import Eviction, belady_distances, decay_steps, replay, stack_distances, usable_hits
 
 blocks = st.integers(0, 8)
 requests = st.lists(st.lists(blocks, max_size=5), min_size=1, max_size=14)
-policies = st.sampled_from(list(Policy))
+policies = st.sampled_from(list(Eviction))
 
 
 def flat(listed):
@@ -24,7 +24,7 @@ def plain(listed, capacity, policy, steps, threshold, forget):
     """(hits, gone) of a dictionary of frequencies that is decayed step by step and sorted at every request."""
     frequency, used, held, left, hits, gone, now, clock = {}, {}, set(), {}, [], [], 0, 0
     for r, request in enumerate(listed):
-        for _ in range(int(steps[r]) - now if policy is Policy.KVBM else 0):
+        for _ in range(int(steps[r]) - now if policy is Eviction.KVBM else 0):
             frequency = {b: f - 1 for b, f in frequency.items() if f > 1}
         now = int(steps[r])
         hits += [b in held for b in request]
@@ -32,7 +32,7 @@ def plain(listed, capacity, policy, steps, threshold, forget):
         own = list(dict.fromkeys(request))
         for b in own:
             f = frequency.get(b, 0)
-            frequency[b] = {Policy.LRU: 1, Policy.LFU: f + 1, Policy.KVBM: max(2 * f, 1)}[policy]
+            frequency[b] = {Eviction.LRU: 1, Eviction.LFU: f + 1, Eviction.KVBM: max(2 * f, 1)}[policy]
             if b not in held and (len(held) < capacity or frequency[b] >= threshold):
                 held.add(b)
         last = own[::-1]  # from the tail; a block in two places counts where it stands first
@@ -97,8 +97,8 @@ def test_a_scan_empties_least_recently_used_and_not_the_frequencies():
     rounds = [[1], [2], [3], [4], [1], [2], [3], [4]]
     listed = [r for k in range(10) for r in [*rounds, *([1000 + 30 * k + i] for i in range(30))]]
     ids, starts = flat(listed)
-    lru = replay(ids, starts, 6, Policy.LRU).hit.sum()
-    kvbm = replay(ids, starts, 6, Policy.KVBM).hit.sum()
+    lru = replay(ids, starts, 6, Eviction.LRU).hit.sum()
+    kvbm = replay(ids, starts, 6, Eviction.KVBM).hit.sum()
     assert lru == 40 and kvbm == 76
 
 
@@ -107,8 +107,8 @@ def test_doubling_outlives_every_decay():
     listed = [[1]] * 9 + [[2 + i % 3] for i in range(300)]
     steps = np.r_[np.zeros(9), np.arange(300)]
     ids, starts = flat(listed)
-    assert replay(ids, starts, 3, Policy.KVBM, steps).hit.sum() < 8 + 60  # two slots for three blocks in turn: 0 hits
-    assert replay(ids, starts, 3, Policy.LRU).hit.sum() == 8 + 297
+    assert replay(ids, starts, 3, Eviction.KVBM, steps).hit.sum() < 8 + 60  # two slots for three blocks in turn: 0 hits
+    assert replay(ids, starts, 3, Eviction.LRU).hit.sum() == 8 + 297
 
 
 def test_hits_after_the_first_miss_cannot_be_used():
@@ -124,6 +124,6 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="capacity_blocks = nan"):
         replay(ids, None, float("nan"))
     with pytest.raises(InputError, match="decay_steps: accepted are 2 whole numbers"):
-        replay(ids, None, 1, Policy.KVBM, np.array([1, 0]))
+        replay(ids, None, 1, Eviction.KVBM, np.array([1, 0]))
     with pytest.raises(InputError, match="every_s = 0"):
         decay_steps(np.zeros(1), 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Model, Parallel
+from dmodels.models import latency
 from dmodels.models.latency import (
     Efficiency,
     LatencyCurve,
+    StepLaw,
+    curves,
     decode_step_s,
     iteration_s,
-    linear_iteration_s,
     linear_law,
     prefill_s,
     singular_latency_s,
@@ -23,6 +27,7 @@ from dmodels.models.latency import (
     terms,
     tokens_per_step,
 )
+from dmodels.models.latency import laws as latency_laws
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
 LLAMA_70B = Model(
@@ -202,11 +207,11 @@ def test_gradients_at_nothing_are_finite():
 
 
 def test_the_papers_linear_law_and_the_chord_of_the_roofline():
-    assert linear_iteration_s(16.0, 8e-3, 0.65e-3) == pytest.approx(18.4e-3)
+    assert StepLaw(8e-3, 0.65e-3).iteration_s(16.0) == pytest.approx(18.4e-3)
     law = linear_law(LLAMA_70B, H200, Parallel(8.0), 4096.0, 128.0)
     for n in (1.0, 128.0):
-        assert law.w_s + law.h_s * n == pytest.approx(float(decode_step_s(LLAMA_70B, H200, Parallel(8.0), n, 4096.0)))
-    assert law.h_s > 0
+        assert law.iteration_s(n) == pytest.approx(float(decode_step_s(LLAMA_70B, H200, Parallel(8.0), n, 4096.0)))
+    assert law.per_sequence_s > 0
 
 
 def test_the_singular_curve_is_infinite_from_its_pole_on():
@@ -215,3 +220,30 @@ def test_the_singular_curve_is_infinite_from_its_pole_on():
     np.testing.assert_allclose(values[:2], [0.32 + 0.5 + 32 / 1024, 0.63 + 0.5 + 32.0])
     assert np.isinf(values[2:]).all()
     assert np.isfinite(jax.grad(lambda n: jnp.where(n < 64, singular_latency_s(n, curve), 0.0))(70.0))
+
+
+def test_a_line_beside_a_pole_stays_a_line():
+    """f = n + 1 and f = 1/(4 - n), one worker each: the first is finite for every number of requests."""
+    both = curves.as_curve([curves.affine(1.0, 1.0), curves.LatencyCurve(0.0, 0.0, 1.0, 4.0)])
+    table = curves.latency_table(both, 5)
+    np.testing.assert_allclose(table, [[2, 3, 4, 5, 6], [1 / 3, 1 / 2, 1, math.inf, math.inf]])
+    np.testing.assert_array_equal(curves.latency_table(curves.affine(0.0, 0.0), 3), np.zeros(3))
+    np.testing.assert_array_equal(curves.latency_table(curves.affine(2.0, -2.0), 3), [0.0, 2.0, 4.0])
+
+
+def test_half_a_request_below_the_pole_the_singular_term_is_doubled():
+    assert float(latency_laws.singular_latency_s(3.5, curves.LatencyCurve(0.0, 1.0, 1.0, 4.0))) == 3.0
+
+
+def test_a_chord_over_one_and_two_requests_is_exact_at_both():
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9), GPU(8e10, 2e12, 3e14)
+    law = latency_laws.linear_law(model, gpu, Parallel(1.0), 1000.0, n_max=2.0)
+    for n in (1.0, 2.0):
+        expected = latency.decode_step_s(model, gpu, Parallel(1.0), n, 1000.0)
+        assert float(law.iteration_s(n)) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_table_ends_at_its_pole_and_rises_before_it():
+    """d = 1, n_sat = 3.5: half a request of room at 3."""
+    table = curves.latency_table(curves.LatencyCurve(0.0, 0.0, 1.0, 3.5), 4)
+    np.testing.assert_allclose(table, [1 / 2.5, 1 / 1.5, 2.0, math.inf])

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Flag, Model, Parallel
-from dmodels.models.latency import Efficiency, decode_step_s, prefill_s, resident_max_count, serve, serve_disaggregated
+from dmodels.models.latency import Efficiency, decode_step_s, prefill_s, serve, serve_disaggregated
+from dmodels.models.memory import residents_of_length
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
 LLAMA_70B = Model(
@@ -61,8 +62,8 @@ def test_one_client_sees_its_own_prefill_and_nothing_else():
 
 
 def test_what_does_not_fit_waits():
-    """141 GB hold 70 GB of weights and 50 requests of 8K: 128 clients wait for (128/50 - 1) answers."""
-    slots = float(resident_max_count(FP8, H200, Parallel(), 7373.0, 922.0))
+    """150 GB hold 70 GB of weights and 47 requests of 8K: 128 clients wait for (128/47 - 1) answers."""
+    slots = float(residents_of_length(FP8, H200, Parallel(), 7373.0, 922.0))
     assert 40 < slots < 60
     s = _serve(1.0, 7373.0, 922.0, 128.0)
     assert s.ttft_s == pytest.approx((128 / slots - 1) * 922 * float(s.tpot_s), rel=0.1)
@@ -82,8 +83,24 @@ def test_a_scheduler_that_looks_every_thirty_steps_delays_the_first_token_by_the
     assert rare.ttft_s - each.ttft_s == pytest.approx(30 * float(step), rel=0.02)
 
 
-def test_a_model_that_does_not_fit_is_flagged():
-    assert int(serve(LLAMA_70B, H200, Parallel(), 1000.0, 1000.0, 4.0).flags) & Flag.NO_FIT
+def test_what_does_not_fit_is_flagged_and_never_answers():
+    """141 GB of weights in 135 GB; of two kinds of instances, either may be too small."""
+    lengths = {"isl": 1000.0, "osl": 1000.0, "concurrency": 4.0}
+    apart = [
+        serve_disaggregated(LLAMA_70B, H200, Parallel(p), 1.0, Parallel(d), 1.0, **lengths)
+        for p, d in ((1.0, 2.0), (2.0, 1.0), (2.0, 2.0))
+    ]
+    for s in (serve(LLAMA_70B, H200, Parallel(), **lengths), *apart[:2]):
+        assert int(s.flags) == Flag.NO_FIT
+        assert np.isinf(s.ttft_s) and np.isinf(s.tpot_s) and s.decode_count == 0 == s.tokens_per_s
+    assert int(apart[2].flags) == 0 and np.isfinite(apart[2].ttft_s)
+
+
+def test_a_gradient_next_to_what_does_not_fit_is_finite():
+    total = lambda n: jnp.where(jnp.isfinite(t := serve(LLAMA_70B, H200, TP, 1e3, 1e3, n).ttft_s), t, 0.0).sum()
+    TP = Parallel(jnp.array([1.0, 4.0]))
+    slope = jax.grad(total)(jnp.array([4.0, 4.0]))
+    assert slope[0] == 0 and slope[1] > 0
 
 
 def test_too_few_prefill_instances_rule_the_rate():

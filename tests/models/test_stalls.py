@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from dmodels.models.queueing import stalled_tpot_s
 
@@ -26,3 +28,17 @@ def test_stalls_never_speed_up_and_more_of_them_never_help(q, stall, spread):
     gaps, weights = np.array([1.0, 10.0, 1e9]), np.array([0.3, 0.3, 0.4])
     one = float(stalled_tpot_s(q, 0.02, np.full(3, stall), np.full(3, spread), gaps, weights))
     assert np.isfinite(one) and one >= 0.02
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e6])
+def test_without_stalls_a_token_takes_its_step_in_any_unit(unit):
+    got = stalled_tpot_s(0.99, 0.02 * unit, jnp.zeros(1), jnp.zeros(1), jnp.array([100.0]), jnp.ones(1))
+    assert float(got) / unit == pytest.approx(0.02, rel=1e-8)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("shape", [2.0, 8.0])
+def test_one_class_of_answers_is_a_gamma(q, shape):
+    """Stalls of 1 s in the mean over 10 gaps: 20 ms and a tenth of the gamma's quantile."""
+    got = stalled_tpot_s(q, 0.02, jnp.array([1.0]), jnp.array([1.0 / shape]), jnp.array([10.0]), jnp.array([1.0]))
+    assert float(got) == pytest.approx(0.02 + stats.gamma(shape, scale=1 / shape).ppf(q) / 10, rel=0.02)

@@ -225,3 +225,22 @@ def test_batches_have_the_dispersion_of_their_size():
     rng = np.random.default_rng(4)
     batches = np.repeat(np.cumsum(rng.exponential(1.0, 50_000)), 5)
     assert burstiness(batches, 10.0).dispersion_count[0] == pytest.approx(5.0, rel=0.1)
+
+
+def test_bursts_do_not_depend_on_when_the_clock_started():
+    """Two, one and no arrivals in three windows of a second: mean 1, variance 2/3, peak 2; two whole windows do."""
+    time = np.array([0.0, 0.5, 1.2, 3.0])
+    for start in (0.0, 1e3):
+        found = burstiness(start + time, 1.0)
+        assert found.dispersion_count[0] == pytest.approx(2 / 3) and found.peak_to_mean_frac[0] == pytest.approx(2.0)
+    both = burstiness(np.array([0.0, 0.5, 1.2, 1.9, 2.0]), [1.0, 1.1]).dispersion_count
+    assert both[0] == 0.0 and np.isnan(both[1])
+
+
+def test_the_busiest_window_is_compared_with_the_mean_one():
+    """Three arrivals, then one, in windows of a second: 3 over 2."""
+    assert burstiness(np.array([0.0, 0.1, 0.2, 1.5, 2.0]), 1.0).peak_to_mean_frac[0] == 1.5
+
+
+def test_bursts_are_looked_for_over_a_second_ten_and_a_minute():
+    assert burstiness(np.arange(10.0)).window_s.tolist() == [1.0, 10.0, 60.0]

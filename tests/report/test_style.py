@@ -111,3 +111,9 @@ def test_names_of_clouds_hide_no_point_and_no_other_words_and_stand_by_their_own
     for i, box in enumerate(boxes[1:]):
         middle = axes.transData.inverted().transform((box.min + box.max) / 2)
         assert np.argmin([np.hypot(*(middle - other)) for other in middles]) == i
+
+
+def test_a_picture_without_lines_needs_no_names():
+    axes = style.panel()
+    naming.name_lines(axes, [])
+    assert not axes.texts

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import batching
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.requests import KVCache, Prefill, Requests
 from tests.sim import oracle as stepwise
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 MODES = pytest.mark.parametrize("prefill", list(Prefill), ids=lambda mode: mode.name)
 
 
@@ -41,7 +41,7 @@ def test_two_events_per_request_are_exact(prefill, emits, slots, rate_rps):
     fast = batching.simulate(arrival, prompt, output, LAW, slots, prefill=prefill, emits=emits, cached_tokens=cached)
     slow = stepwise.simulate(
         Requests.checked(arrival, prompt, output, cached),
-        lambda n, _: LAW.w_s + LAW.h_s * n,
+        lambda n, _: LAW.iteration_s(n),
         slots,
         prefill=prefill,
         emits=emits,

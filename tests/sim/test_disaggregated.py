@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, estimate
 from dmodels.sim.cluster import Signal, disaggregated
 from dmodels.sim.fleet import Pool
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 POOL = Pool(3, 16, LAW)
 ARRIVAL = arrivals.poisson(jax.random.key(0), 6.0, 3000)
 RNG = np.random.default_rng(0)

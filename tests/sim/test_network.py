@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control.netkv import Policy
+from dmodels.control.netkv import POLICIES
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.routing import RoutingPolicy
 from dmodels.models.transfer import shared_transfer_s
 from dmodels.sim.network import (
     Arrivals,
-    Cluster,
+    NetworkCluster,
     fabric_problems,
     fat_tree,
     fat_tree_of_radix,
@@ -128,12 +129,12 @@ def requests(at, tokens=8192.0, output=10.0, prefill=0.0, pool=12, **more):
 def test_a_single_flow_has_its_tiers_bandwidth():
     cluster = netkv_cluster()._replace(shards=1)
     for decode, tier in ((4, 2), (8, 3)):
-        run = simulate(cluster._replace(decode=np.array([decode])), requests([0.0], pool=1), Policy.ROUND_ROBIN)
+        run = simulate(cluster._replace(decode=np.array([decode])), requests([0.0], pool=1), RoutingPolicy.ROUND_ROBIN)
         rate = 8192 * BYTES / (run.transfer_s[0] - cluster.fabric.tier_latency_s[tier])
         assert run.tier[0] == tier
         assert rate == pytest.approx(cluster.fabric.tier_bytes_per_s[tier], rel=1e-9)
-    same = Cluster(cluster.fabric, np.array([0]), np.array([1]), shards=1)  # the other instance of the server
-    rate = 8192 * BYTES / (simulate(same, requests([0.0], pool=1), Policy.LOAD).transfer_s[0] - 1e-6)
+    same = NetworkCluster(cluster.fabric, np.array([0]), np.array([1]), shards=1)  # the other instance of the server
+    rate = 8192 * BYTES / (simulate(same, requests([0.0], pool=1), RoutingPolicy.LOAD).transfer_s[0] - 1e-6)
     assert rate == pytest.approx(450e9, rel=1e-9)
 
 
@@ -148,18 +149,20 @@ def one_link_cluster(**options):
         tier_bytes_per_s=(1e12, 1e12, 1e12, 1e9),
         **options,
     )
-    return Cluster(fabric, np.arange(4), np.arange(4, 8), shards=1)
+    return NetworkCluster(fabric, np.arange(4), np.arange(4, 8), shards=1)
 
 
 def test_n_flows_on_a_link_get_one_nth_each():
     for n in (2, 3, 8):
-        run = simulate(one_link_cluster(), requests(np.zeros(n), pool=4), Policy.ROUND_ROBIN)
+        run = simulate(one_link_cluster(), requests(np.zeros(n), pool=4), RoutingPolicy.ROUND_ROBIN)
         np.testing.assert_allclose(run.transfer_s - 20e-6, n * 8192 * BYTES / 1e9, rtol=1e-9)
 
 
 @given(sizes=st.lists(st.floats(100, 1e5), min_size=2, max_size=7))
 def test_reallocation_is_exact_processor_sharing(sizes):
-    run = simulate(one_link_cluster(), requests(np.zeros(len(sizes)), np.array(sizes), pool=4), Policy.ROUND_ROBIN)
+    run = simulate(
+        one_link_cluster(), requests(np.zeros(len(sizes)), np.array(sizes), pool=4), RoutingPolicy.ROUND_ROBIN
+    )
     sizes = np.array(sizes) * BYTES
     exact = [float(shared_transfer_s(s, np.delete(sizes, i), 1e9)) for i, s in enumerate(sizes)]
     np.testing.assert_allclose(run.transfer_s - 20e-6, exact, rtol=1e-9)
@@ -180,7 +183,7 @@ def busy_runs():
     return cluster, simulate_many(
         {"cluster": cluster, "arrivals": busy(seed), "policy": policy, "seed": seed, "background": background}
         for seed in range(3)
-        for policy in Policy
+        for policy in POLICIES
     )
 
 
@@ -233,11 +236,11 @@ def test_prefix_caches_are_least_recently_used():
     lists = [chains[rng.zipf(1.5) % 12] for _ in range(n)]
     starts = np.concatenate([[0], np.cumsum([len(b) for b in lists])])
     tokens = np.array([512.0 * len(b) for b in lists])
-    cluster = Cluster(
+    cluster = NetworkCluster(
         fat_tree(), np.array([0]), np.array([4]), kv_memory_bytes=BYTES * (512 * room + 1), reserve_tokens=0.0
     )
     arrivals = requests(100.0 * np.arange(n), tokens, 1.0, block_ids=np.concatenate(lists), block_starts=starts)
-    run = simulate(cluster, arrivals, Policy.CACHE)
+    run = simulate(cluster, arrivals, RoutingPolicy.CACHE)
     memory, expected = OrderedDict(), []
     for blocks in lists:
         hit = 0
@@ -260,7 +263,7 @@ def test_memory_is_never_overbooked():
     """Bytes held between choice and end, per instance, from the outside."""
     cluster = netkv_cluster()._replace(kv_memory_bytes=40e9)
     arrivals = busy(5, 300, 20.0)
-    for policy in Policy:
+    for policy in POLICIES:
         run = simulate(cluster, arrivals, policy)
         tokens = arrivals.input_tokens * (1 - run.hit_frac) + arrivals.output_tokens
         ready = arrivals.arrival_s + arrivals.prefill_s
@@ -277,13 +280,15 @@ def test_memory_is_never_overbooked():
 def test_background_takes_its_share_and_moves_in_steps():
     steps = np.array([[0.0, 0, 0, 0.0], [0, 0, 0, 0.5]])
     size = 8192 * BYTES / 1e9  # 2.68 s alone
-    half = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=steps[1])
+    half = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=steps[1])
     assert half.transfer_s[0] - 20e-6 == pytest.approx(2 * size, rel=1e-9)
-    moved = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=steps, background_step_s=2.0)
+    moved = simulate(
+        one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=steps, background_step_s=2.0
+    )
     assert moved.transfer_s[0] - 20e-6 == pytest.approx(2.0 + 2 * (size - 2.0), rel=1e-9)
     links = np.zeros((1, len(one_link_cluster().fabric.link_bytes_per_s)))
     links[0, one_link_cluster().fabric.first[5]] = 0.75  # one uplink of one pod
-    slow = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=links)
+    slow = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=links)
     assert slow.transfer_s[0] - 20e-6 == pytest.approx(4 * size, rel=1e-9)
 
 
@@ -292,7 +297,7 @@ def test_a_stale_oracle_is_read_at_its_last_refresh():
     cluster = netkv_cluster()
     background = np.array([[0, 0, 0.98, 0.0], [0, 0, 0.0, 0.0]])
     late = lambda at, refresh: simulate(
-        cluster, requests([at]), Policy.NETKV_FULL, background=background, refresh_s=refresh
+        cluster, requests([at]), RoutingPolicy.NETKV_FULL, background=background, refresh_s=refresh
     ).tier[0]
     assert [late(0.5, 1.0), late(4.0, 1.0), late(4.0, 5.0), late(5.5, 5.0)] == [3, 2, 3, 2]
 
@@ -309,8 +314,8 @@ def test_a_radix_k_tree_has_its_known_counts_and_full_bisection():
 
 def test_aligned_paths_come_down_through_the_spine_they_went_up():
     tree = fat_tree_of_radix(4, 1e9)._replace(tier_latency_s=np.zeros(4))
-    cluster = Cluster(tree, np.array([0]), np.array([12]), shards=1)
-    run = simulate(cluster, requests([0.0], pool=1), Policy.LOAD, seed=5)
+    cluster = NetworkCluster(tree, np.array([0]), np.array([12]), shards=1)
+    run = simulate(cluster, requests([0.0], pool=1), RoutingPolicy.LOAD, seed=5)
     used = np.flatnonzero(run.carried_bytes)
     first = tree.first
     assert len(used) == 6 and run.tier[0] == 3
@@ -320,36 +325,36 @@ def test_aligned_paths_come_down_through_the_spine_they_went_up():
 
 
 def test_bad_fabrics_and_requests_are_flags_and_sentences():
-    dead = Cluster(fat_tree(tier_bytes_per_s=(450e9, 6e9, 3e9, 0.0)), np.arange(4), np.arange(8, 16))
+    dead = NetworkCluster(fat_tree(tier_bytes_per_s=(450e9, 6e9, 3e9, 0.0)), np.arange(4), np.arange(8, 16))
     assert "disconnected" in fabric_problems(dead.fabric)[0]
-    run = simulate(dead, requests([0.0, 1.0], pool=8), Policy.ROUND_ROBIN, until_s=100.0)
+    run = simulate(dead, requests([0.0, 1.0], pool=8), RoutingPolicy.ROUND_ROBIN, until_s=100.0)
     assert (run.flags == Flag.INFEASIBLE).all() and run.stuck_bytes == pytest.approx(2 * 8192 * BYTES)
     assert summary(run)["served_frac"] == 0.0 and summary(run)["slo_frac"] == 0.0
-    netkv = simulate(dead, requests([0.0], pool=8), Policy.NETKV_FULL)
+    netkv = simulate(dead, requests([0.0], pool=8), RoutingPolicy.NETKV_FULL)
     assert netkv.choice[0] == -1 and netkv.flags[0] == Flag.INFEASIBLE  # it does not start what cannot end
-    full = simulate(one_link_cluster(), requests([0.0], pool=4), Policy.LOAD, background=1.0, until_s=9.0)
+    full = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=1.0, until_s=9.0)
     assert full.stuck_bytes > 0 and np.isnan(full.ttft_s[0])
-    huge = simulate(netkv_cluster(), requests([0.0], 1e7), Policy.LOAD)
+    huge = simulate(netkv_cluster(), requests([0.0], 1e7), RoutingPolicy.LOAD)
     assert huge.flags[0] & Flag.NO_FIT and "the largest request needs" in huge.problems[0]
     with pytest.raises(InputError, match="the pool is empty"):
-        simulate(netkv_cluster()._replace(decode=np.zeros(0, int)), requests([0.0], pool=0), Policy.LOAD)
+        simulate(netkv_cluster()._replace(decode=np.zeros(0, int)), requests([0.0], pool=0), RoutingPolicy.LOAD)
     with pytest.raises(InputError, match="both pools"):
-        simulate(netkv_cluster()._replace(decode=np.arange(3, 15)), requests([0.0]), Policy.LOAD)
+        simulate(netkv_cluster()._replace(decode=np.arange(3, 15)), requests([0.0]), RoutingPolicy.LOAD)
     with pytest.raises(InputError, match=r"background: 1\.2"):
-        simulate(netkv_cluster(), requests([0.0]), Policy.LOAD, background=1.2)
+        simulate(netkv_cluster(), requests([0.0]), RoutingPolicy.LOAD, background=1.2)
     with pytest.raises(InputError, match="input_tokens: nan"):
-        simulate(netkv_cluster(), requests([0.0], np.nan), Policy.LOAD)
+        simulate(netkv_cluster(), requests([0.0], np.nan), RoutingPolicy.LOAD)
 
 
 def test_serial_prefill_queues_and_parallel_prefill_does_not():
     arrivals = requests(np.zeros(8), prefill=1.0)  # 4 prefill instances, two requests each
-    serial = simulate(netkv_cluster(), arrivals, Policy.LOAD, serial_prefill=True)
+    serial = simulate(netkv_cluster(), arrivals, RoutingPolicy.LOAD, serial_prefill=True)
     assert (np.sort(np.floor(serial.ttft_s)) == [1, 1, 1, 1, 2, 2, 2, 2]).all()
-    assert (np.floor(simulate(netkv_cluster(), arrivals, Policy.LOAD).ttft_s) == 1).all()
+    assert (np.floor(simulate(netkv_cluster(), arrivals, RoutingPolicy.LOAD).ttft_s) == 1).all()
 
 
 def test_one_seed_hashes_alike_under_all_policies_and_seeds_differ():
     args = (netkv_cluster(), busy(1))
-    same = [simulate(*args, Policy.ROUND_ROBIN, seed=2).transfer_s for _ in range(2)]
+    same = [simulate(*args, RoutingPolicy.ROUND_ROBIN, seed=2).transfer_s for _ in range(2)]
     np.testing.assert_array_equal(*same)
-    assert (simulate(*args, Policy.ROUND_ROBIN, seed=3).transfer_s != same[0]).any()
+    assert (simulate(*args, RoutingPolicy.ROUND_ROBIN, seed=3).transfer_s != same[0]).any()

@@ -1,16 +1,16 @@
-"""NetKV's tables from the trace beside the project, in the setting of benchmarks/netkv_setting.py."""
+"""NetKV's tables from the trace beside the project, in the setting of benchmarks/papers/_netkv_setting.py."""
 
 import numpy as np
 import pytest
 
-from dmodels.control.netkv import Policy
 from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy
 from dmodels.core.units import gbit_per_s
 from dmodels.models.traffic import read_trace
 from dmodels.sim.network import RAG, netkv_cluster, poisson, window
 from dmodels.studies.transfer import compare_policies, tune_cache_weight
 
-LADDER = (Policy.ROUND_ROBIN, Policy.CACHE_LOAD, Policy.NETKV_TOPO, Policy.NETKV_FULL)
+LADDER = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_FULL)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,10 @@ def test_table_6_transfers_within_10_percent_and_shares_within_5_points(trace):
         assert at[policy]["transfer_mean_s"] == pytest.approx(transfer, rel=0.10)
         assert at[policy]["tier_2_frac"] == pytest.approx(tier_2, abs=0.05)
         assert at[policy]["tier_0_frac"] == at[policy]["tier_1_frac"] == 0
-    ttft = [at[p.name]["ttft_mean_s"] for p in (Policy.ROUND_ROBIN, Policy.CACHE_LOAD, Policy.NETKV_FULL)]
+    ttft = [
+        at[p.name]["ttft_mean_s"]
+        for p in (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_FULL)
+    ]
     np.testing.assert_allclose(ttft, [1.963, 1.808, 1.592], rtol=0.05)  # from 18.9 %, 11.8 % and Table IV
 
 

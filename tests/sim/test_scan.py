@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.sim import batching
 from dmodels.sim.batching import scan
 from dmodels.sim.requests import Prefill
@@ -39,7 +39,7 @@ def test_lanes_agree_with_single_instances(prefill):
 
 def test_it_runs_in_float64_whatever_the_caller_configured():
     with jax.enable_x64(False):
-        served = scan.simulate([[0.0, 1e6]], 600, 10, LinearLaw(8e-3, 1e-3), 4)
+        served = scan.simulate([[0.0, 1e6]], 600, 10, StepLaw(8e-3, 1e-3), 4)
     np.testing.assert_allclose(served.e2e_s, 12 * 9e-3, rtol=1e-6)  # float32 would lose 0.06 s at 10^6 s
     assert served.tpot_s.shape == (1, 2)
 

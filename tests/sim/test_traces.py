@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 from dmodels.models.traffic import read_trace
 from dmodels.sim import arrivals, fleet
-from dmodels.sim.fleet import Policy, Pool, Prefixes
+from dmodels.sim.fleet import Pool, Prefixes, RoutingPolicy
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,6 @@ def test_cache_aware_routing_keeps_mooncakes_conversations_together(shared_data)
     args = (when, prompt, np.maximum(1, trace.output_tokens), Pool(24, 32, LAW))
     blind, aware = (
         fleet.simulate(*args, policy, prefixes=prefixes, cache_weight=50.0).ttft_s.mean()
-        for policy in (Policy.JSQ, Policy.CACHE_AWARE)
+        for policy in (RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.DYNAMO)
     )
     assert aware < blind

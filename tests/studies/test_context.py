@@ -54,7 +54,7 @@ def test_a_context_that_all_fit_changes_nothing():
     free, wide = plan(asked(0)), plan(asked(longest))
     assert wide.priced.admitted.refused_frac == wide.priced.admitted.cut_frac == 0.0
     assert wide.best.decomposition() == free.best.decomposition()
-    assert all(p.max_model_len() == longest for p in wide.best.pools if not np.isfinite(p.stage.high_tokens))
+    assert all(p.max_model_len_tokens == longest for p in wide.best.pools if not np.isfinite(p.stage.high_tokens))
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 from dmodels import SLO, catalog
 from dmodels.studies.plan import fleets, plan, question
 
-points = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12)
+points = st.lists(st.tuples(*[st.integers(1, 30)] * 3), min_size=1, max_size=12)
 
 
-@given(points, points, st.sampled_from([(fleets._side_by_side, np.maximum), (fleets._in_turn, np.add)]))
-def test_the_front_of_two_stages_is_that_of_all_pairs(a, b, kind):
-    join, over = kind
-    one, two = (np.array(x, float).T for x in (a, b))
-    found = join(fleets.pruned(*one), fleets.pruned(*two))
-    every = fleets.pruned(over.outer(one[0], two[0]).ravel(), np.add.outer(one[1], two[1]).ravel())
+@given(points, points, st.booleans(), st.sampled_from([20.0, np.inf]))
+def test_the_front_of_two_stages_is_that_of_all_pairs_within_the_gpus(a, b, in_turn, limit):
+    one, two = (np.array(x, float) for x in (a, b))
+    parts = (x[fleets.pareto_mask(x)] for x in (one, two))
+    joined = fleets._joined(*parts, in_turn, limit)
+    found = fleets.pruned(*joined[:, :2].T)
+    times = (np.add if in_turn else np.maximum).outer(one[:, 0], two[:, 0])
+    costs, gpus = (np.add.outer(one[:, i], two[:, i]) for i in (1, 2))
+    every = fleets.pruned(times[gpus <= limit], costs[gpus <= limit])
     np.testing.assert_allclose(found.ttft_s, every.ttft_s)
     np.testing.assert_allclose(found.usd_per_hour, every.usd_per_hour)
 

@@ -64,8 +64,8 @@ def test_tiers_serve_what_their_stack_says_and_latency_is_a_sum_over_requests(an
     cached = np.minimum(hits * 512.0, TRACE.input_tokens - 1)
     one = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
     compute = np.asarray(one(TRACE.input_tokens - cached, cached))
-    assert [row["served_frac"] for row in answer.tiers] == pytest.approx([(tier == k).mean() for k in range(3)])
-    assert [row["read_s"] for row in answer.tiers] == pytest.approx(read[:3])
+    assert [row.served_frac for row in answer.tiers] == pytest.approx([(tier == k).mean() for k in range(3)])
+    assert [row.read_s for row in answer.tiers] == pytest.approx(read[:3])
     assert answer.first_token_s == pytest.approx((load + compute).mean(), rel=1e-9)
 
 
@@ -85,7 +85,7 @@ def test_use_and_curves_tell_the_same_trace(answer):
 
 def test_a_purchase_meets_the_target_and_one_block_less_does_not(answer):
     distances = stack_distances(TRACE.block_ids, TRACE.block_starts)
-    have = sum(row["blocks_count"] for row in answer.tiers)
+    have = sum(row.blocks_count for row in answer.tiers)
     ssd = next(row for row in answer.purchases if row.name == "SSD alone")
     blocks = have + round(ssd.added_gib["SSD"] / BLOCK)
     assert (distances <= blocks).mean() >= 0.75 > (distances <= blocks - 1).mean()
@@ -167,7 +167,7 @@ def test_the_pool_as_a_game_reads_what_was_used_before(answer):
             reads[i % 4][block] += block in seen
             seen.add(block)
     room = [int(size / 4 / BLOCK) for size in (4, 10, 20)]
-    miss, times = _state(tiers())[0].miss_s, [row["read_s"] for row in answer.tiers]
+    miss, times = _state(tiers())[0].miss_s, [row.read_s for row in answer.tiers]
     cost = 0.0
     for count in reads:
         often = sorted(count.values(), reverse=True)
@@ -190,13 +190,13 @@ def test_without_a_link_a_pool_is_worth_nothing():
 def test_networked_storage_computes_nothing_again():
     far = place(TRACE, LLAMA, H100, TP4, tiers(1.0, 0.0, 0.0, read_bytes_per_s=10e9, latency_s=1e-3))
     assert far.recomputed_flop == 0
-    assert sum(row["served_frac"] for row in far.tiers) == pytest.approx(far.use.ceiling_frac)
+    assert sum(row.served_frac for row in far.tiers) == pytest.approx(far.use.ceiling_frac)
     assert [one.tier for one in far.vary] == ["HBM", "DRAM", "SSD"]
 
 
 def test_no_memory_at_all_and_traces_without_reuse():
     none = place(TRACE, LLAMA, H100, TP4, tiers(0.0, 0.0, 0.0), target_hit_frac=0.5, workers=2)
-    assert [row["served_frac"] for row in none.tiers] == [0, 0, 0] and none.sharing.layouts[0].hit_frac == 0
+    assert [row.served_frac for row in none.tiers] == [0, 0, 0] and none.sharing.layouts[0].hit_frac == 0
     compute = np.mean([float(prefill_s(LLAMA, H100, TP4, n)) for n in TRACE.input_tokens[:1]])
     once = Trace("once", np.zeros(1), TRACE.input_tokens[:1], np.ones(1), 0.0, np.arange(3), np.array([0, 3]))
     found = place(once, LLAMA, H100, TP4, tiers(), target_hit_frac=0.0)

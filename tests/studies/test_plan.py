@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
-from dmodels.studies.plan import plan, price, question, sensitivity
+from dmodels.studies.plan import Precision, plan, price, question, sensitivity
 from dmodels.studies.plan.evaluate import sweep_instances
 
 CHAT = catalog.workload("azure-conv", 20.0)
@@ -212,3 +214,51 @@ def test_bad_questions_are_one_line(changes, says):
 def test_overload_is_flagged_not_hidden(answer):
     flags = answer.fleets.one_pool["flags"]
     assert np.isfinite(answer.fleets.one_pool["ttft_s"][(flags & int(Flag.OVERLOAD)) == 0]).all()
+
+
+@pytest.mark.parametrize("max_gpus", [6.0, 10.0])
+def test_no_fleet_takes_more_gpus_than_there_are(answer, max_gpus):
+    """Over all pools together; of all pairs of pools within the limit the cheapest, or a fix that suffices."""
+    few = plan(asked(max_gpus=max_gpus))
+    deployments = (*few.kinds, *few.by_gpu)
+    assert all(d.gpus <= max_gpus for d in deployments)
+    gpus, costs, possible = few.priced.pool_gpus, answer.priced.costs_usd_per_hour, []
+    for scheme in few.priced.schemes:
+        rows = np.indices((len(gpus),) * len(scheme.stages)).reshape(len(scheme.stages), -1)
+        need = sum(gpus[r, s] for r, s in zip(rows, scheme.stages, strict=True))
+        cost = sum(costs[r, s] for r, s in zip(rows, scheme.stages, strict=True))
+        possible.append(cost[need <= max_gpus].min(initial=np.inf))
+    if np.isfinite(min(possible)):
+        assert few.best.usd_per_hour == pytest.approx(min(possible))
+    else:
+        assert few.best is None
+    if few.best is None:
+        more = float(few.rejections[0].fix.split(" more GPUs")[0].replace(",", ""))
+        assert plan(asked(max_gpus=max_gpus + more)).best is not None
+        assert plan(asked(max_gpus=max_gpus + more - 1.0)).best is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_gpus": 0.0}, "max_gpus = 0"),
+        ({"max_gpus": float("nan")}, "max_gpus = nan"),
+        ({"weights": ("fp9",)}, "precision 'fp9' is unknown; the nearest are fp8"),
+    ],
+)
+def test_bad_options_name_themselves(options, says):
+    with pytest.raises(InputError, match=says):
+        asked(**options)
+
+
+def test_a_precision_is_one_name_however_it_is_written():
+    assert asked(weights="FP8", kv=("as-published", "fp8")).kv == ("as published", "fp8")
+    assert asked(weights="FP8").weights == ("fp8",)
+    assert asked(weights="FP8").weights[0] is Precision.FP8
+
+
+def test_an_answer_is_plain_data(answer):
+    found = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
+    assert found["best"]["gpus"] == answer.best.gpus
+    assert found["best"]["pools"][0]["layout"]["weights"] == "as published"
+    assert found["best"]["kind"] in ("one pool", "two pools", "prefill/decode split")

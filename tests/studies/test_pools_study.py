@@ -17,7 +17,7 @@ def test_the_forgiving_range_keeps_four_fifths_and_its_neighbours_do_not():
     best = study.best[0].saved_frac
 
     def saved(threshold):
-        work, engine = split(w, threshold).short.work_frac, pooling.Engine()
+        work, engine = split(w, threshold).short.work_frac, pooling.SlotEngine()
         return float(pooling.work_savings(work, pooling.slots_count(threshold, engine), 16.0, engine))
 
     assert low < study.best[0].threshold_tokens[0] < high
@@ -27,7 +27,7 @@ def test_the_forgiving_range_keeps_four_fifths_and_its_neighbours_do_not():
 def test_one_length_leaves_nothing_to_split():
     study = pool_study(Workload.fixed(1000, 200, 500.0), context_tokens=4096)
     assert study.best[0].saved_frac == 0 and (study.law_frac == 0).all()
-    assert any("keep one pool" in reason for reason in study.reasons)
+    assert any("keep one pool" in reason for reason in study.notes)
 
 
 def test_dollars_count_gpus_not_instances():

@@ -1,25 +1,25 @@
 """NetKV: the decode worker chosen by the cost of moving the KV cache to it.
 
 `dmodels transfer` and the network simulator use `policy`; `router` is for a live gateway; `joint` (a whole burst at
-once, as a bound on what greedy choices miss) is used by the ledger.
+once, as a bound on what greedy choices miss) is used by the ledger. `kernels` has the cost, once.
 """
 
 from __future__ import annotations
 
 from .joint import Burst, burst_cost_s, joint_assignment
-from .policy import Choice, Oracle, Policy, Pool, TransferIntent, choose, costs, dispatch, oracle_problems
-from .router import Candidate, Decision, InFlight, Tier, score, select
+from .policy import POLICIES, choose, costs, dispatch, oracle_problems
+from .records import Choice, DecodePool, Oracle, Requests, Scoring, TransferIntent
+from .router import NetKVRouter
 
 __all__ = [
+    "POLICIES",
     "Burst",
-    "Candidate",
     "Choice",
-    "Decision",
-    "InFlight",
+    "DecodePool",
+    "NetKVRouter",
     "Oracle",
-    "Policy",
-    "Pool",
-    "Tier",
+    "Requests",
+    "Scoring",
     "TransferIntent",
     "burst_cost_s",
     "choose",
@@ -27,6 +27,4 @@ __all__ = [
     "dispatch",
     "joint_assignment",
     "oracle_problems",
-    "score",
-    "select",
 ]

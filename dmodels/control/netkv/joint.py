@@ -14,11 +14,14 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.models.latency import NETKV_CURVE, BatchingCurve
+from dmodels.core.routing import RoutingPolicy
+from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from dmodels.solvers.solution import Solution
 from dmodels.solvers.transportation import transport
 
-from .policy import Oracle, Pool
+from . import kernels
+from .policy import pool_of, requests_of, rows_used, scoring_of
+from .records import DecodePool, Oracle
 
 
 class Burst(NamedTuple):
@@ -34,11 +37,12 @@ def joint_assignment(
     source: int,
     kv_bytes: Any,
     hit_frac: Any,
-    pool: Pool,
+    pool: DecodePool,
     *,
     in_flight: Any = None,
     reserve_bytes: float = 0.0,
     curve: BatchingCurve = NETKV_CURVE,
+    max_in_flight: float = MAX_IN_FLIGHT,
 ) -> Solution:
     """Least total post-prefill latency of n requests (n,) that leave one prefill instance together.
 
@@ -47,33 +51,13 @@ def joint_assignment(
     instance. The certificate is that of `transport` at the best counts: its `gap` bounds the distance from the
     optimum at those counts, and `bounds` (one per count vector) shows that no other count can do better.
     """
-    kv = np.atleast_1d(np.asarray(kv_bytes, np.float64))
-    tier = np.asarray(oracle.tier_map)[source]
-    count, tiers = len(kv), len(oracle.tier_bandwidth_bytes_per_s)
-    if count == 0 or tier.size == 0:
-        raise InputError(f"kv_bytes, tier_map: {count} requests, {tier.size} candidates; accepted: at least one each")
-    hits = np.broadcast_to(np.asarray(hit_frac, np.float64), (count, len(tier)))
-    flying = np.zeros(tiers) if in_flight is None else np.asarray(in_flight, np.float64)[source]
-    payload = kv[:, None] * (1.0 - hits)
-    room = payload + reserve_bytes <= pool.free_bytes
-    blocked = np.maximum(pool.queued - np.maximum(curve.max_batch - pool.batch, 0.0), 0.0)
-    fixed = blocked * curve.iteration_s(pool.batch) + curve.iteration_s(np.minimum(pool.batch + 1.0, curve.max_batch))
-    fixed = fixed + np.asarray(oracle.tier_latency_s)[tier]
-    rate = np.asarray(oracle.tier_bandwidth_bytes_per_s) * np.maximum(1.0 - np.asarray(oracle.congestion), 0.0)
-    used = [t for t in np.unique(tier) if rate[t] > 0]
-    if not used:
-        nothing = Burst(np.full(count, -1), np.zeros(tiers), np.inf)
-        return Solution(nothing, {"gap": np.inf, "bounds": np.zeros(0)}, np.int32(Flag.INFEASIBLE), np.int64(0))
+    scoring = scoring_of(RoutingPolicy.NETKV_FULL, curve, reserve_bytes, max_in_flight=max_in_flight)
+    requests, near, flying, state = _one_source(oracle, source, kv_bytes, hit_frac, pool, in_flight)
+    count, tier, tiers = len(requests.kv_bytes), near.tier_map[0], len(near.congestion)
+    used = np.unique(tier)
     counts = _compositions(count, len(used))
-    cost, best = np.empty((len(counts), count, len(used))), np.empty((len(counts), count, len(used)), int)
-    for column, t in enumerate(used):  # the cheapest candidate of a tier, at each level of sharing
-        here = np.flatnonzero(tier == t)
-        share = (flying[t] + np.maximum(counts[:, column], 1.0)) / rate[t]
-        price = share[:, None, None] * payload[None][:, :, here] + fixed[here]
-        price = np.where(room[None][:, :, here], price, np.inf)
-        pick = price.argmin(-1)
-        best[:, :, column] = here[pick]
-        cost[:, :, column] = np.take_along_axis(price, pick[..., None], -1)[..., 0]
+    cost, best = np.empty((len(counts), count, len(used))), np.empty((len(counts), count, len(used)), np.int64)
+    kernels.cheapest_on_tiers(scoring, near, requests, state, flying, used=used, counts=counts, cost=cost, best=best)
     solved = transport(cost, counts)
     total = np.where(np.asarray(solved.flags) & Flag.INFEASIBLE, np.inf, np.asarray(solved.value.cost))
     row = int(total.argmin())
@@ -82,9 +66,11 @@ def joint_assignment(
         return Solution(nothing, {"gap": np.inf, "bounds": total}, np.int32(Flag.INFEASIBLE), solved.steps.sum())
     column = np.asarray(solved.value.columns)[row].astype(int)
     index = best[row, np.arange(count), column]
-    taken = np.zeros(len(tier))
-    np.add.at(taken, index, payload[np.arange(count), index])
-    overfull = bool((taken + reserve_bytes * (taken > 0) > pool.free_bytes).any())
+    payload = requests.kv_bytes * (
+        1.0 - np.broadcast_to(requests.hit_frac, (count, len(tier)))[np.arange(count), index]
+    )
+    taken = np.bincount(index, payload, len(tier))
+    overfull = bool((taken + reserve_bytes * (taken > 0) > state.free_bytes).any())
     flags = np.int32(Flag.OVERLOAD if overfull else 0) | np.asarray(solved.flags)[row]
     certificate = {name: np.asarray(value)[row] for name, value in solved.certificate.items()} | {"bounds": total}
     value = Burst(index, np.bincount(tier[index], minlength=tiers).astype(float), float(total[row]))
@@ -96,24 +82,36 @@ def burst_cost_s(
     source: int,
     kv_bytes: Any,
     hit_frac: Any,
-    pool: Pool,
+    pool: DecodePool,
     index: Any,
     *,
     in_flight: Any = None,
     curve: BatchingCurve = NETKV_CURVE,
+    max_in_flight: float = MAX_IN_FLIGHT,
 ) -> float:
     """What any assignment of a burst costs under the same law; for comparing the greedy with the optimum."""
-    index, tier = np.asarray(index), np.asarray(oracle.tier_map)[source]
-    kv, tiers = np.atleast_1d(np.asarray(kv_bytes, np.float64)), len(oracle.tier_bandwidth_bytes_per_s)
-    hits = np.broadcast_to(np.asarray(hit_frac, np.float64), (len(kv), len(tier)))
-    flying = np.zeros(tiers) if in_flight is None else np.asarray(in_flight, np.float64)[source]
-    share = flying + np.bincount(tier[index], minlength=tiers)
-    rate = np.asarray(oracle.tier_bandwidth_bytes_per_s) * (1.0 - np.asarray(oracle.congestion))
-    blocked = np.maximum(pool.queued - np.maximum(curve.max_batch - pool.batch, 0.0), 0.0)
-    fixed = blocked * curve.iteration_s(pool.batch) + curve.iteration_s(np.minimum(pool.batch + 1.0, curve.max_batch))
-    t = tier[index]
-    send = kv * (1.0 - hits[np.arange(len(kv)), index]) * share[t] / rate[t]
-    return float((send + fixed[index] + np.asarray(oracle.tier_latency_s)[t]).sum())
+    scoring = scoring_of(RoutingPolicy.NETKV_FULL, curve, max_in_flight=max_in_flight)
+    requests, near, flying, state = _one_source(oracle, source, kv_bytes, hit_frac, pool, in_flight)
+    where = np.asarray(index, np.int64)
+    if where.shape != requests.kv_bytes.shape or where.min() < 0 or where.max() >= near.tier_map.shape[1]:
+        raise InputError(f"index: {where}; accepted: a decode instance from 0 for each of {len(requests.kv_bytes)}")
+    return float(kernels.burst_cost(scoring, near, requests, state, flying, where))
+
+
+def _one_source(
+    oracle: Oracle, source: Any, kv_bytes: Any, hit_frac: Any, pool: DecodePool, in_flight: Any
+) -> tuple[Any, ...]:
+    """(requests, oracle, counters, pool) of one prefill instance."""
+    requests = requests_of(oracle, source, kv_bytes, hit_frac)
+    if len(requests.kv_bytes) == 0:
+        raise InputError("kv_bytes: 0 requests; accepted: at least one")
+    rows, near, flying, _ = rows_used(oracle, requests, in_flight)
+    return (
+        rows,
+        near,
+        flying,
+        DecodePool(*(np.asarray(column)[0] for column in pool_of(pool, near.tier_map.shape[1], 1))),
+    )
 
 
 def _compositions(total: int, parts: int) -> np.ndarray:

@@ -1,75 +1,34 @@
-"""Decode-instance selection that sees the network: the operator's oracle, Algorithm 1 of NetKV, and its baselines.
+"""Decode-instance selection that sees the network: faults of an oracle, Algorithm 1 of NetKV, and its baselines.
 
-Everything here works on whole batches of decisions, from pure state to pure choice. For one request at a time inside
-a Python router see `router`; for the optimum over a batch, `joint`; for forecasts, `congestion`.
+Everything here works on whole batches of decisions, from pure state to pure choice. For one request at a time in a
+live router see `router`; for the optimum over a batch, `joint`; for forecasts, `control.congestion`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.routing import RoutingPolicy
 from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from dmodels.models.transfer import PostPrefill, effective_bandwidth_bytes_per_s, post_prefill_latency
 
-from . import _kernels as kernels
+from . import kernels
+from .records import Choice, DecodePool, Oracle, Requests, Scoring, TransferIntent
 
-
-class Policy(IntEnum):
-    """How a decode instance is chosen among those with room. The last four form the paper's ablation ladder."""
-
-    ROUND_ROBIN = kernels.ROUND_ROBIN
-    LOAD = kernels.LOAD  # least queueing delay plus first step
-    CACHE = kernels.CACHE  # longest prefix hit, load breaks ties
-    CACHE_LOAD = kernels.CACHE_LOAD  # CLA*: weighted sum of miss and load
-    NETKV_TOPO = kernels.TOPO  # post-prefill latency on static tier bandwidths
-    NETKV_STATIC = kernels.STATIC  # ... and the transfers in flight
-    NETKV_FULL = kernels.FULL  # ... and the congestion that the operator reports
-
-
-class Oracle(NamedTuple):
-    """What the operator tells the scheduler every refresh: three static maps and a dynamic one.
-
-    tier_map[p, d] is the tier of prefill instance p and decode instance d; the others are indexed by tier, 0 (same
-    node) to 3 (cross pod). Bandwidths are of one whole transfer on an idle tier.
-    """
-
-    tier_map: np.ndarray
-    tier_bandwidth_bytes_per_s: np.ndarray
-    tier_latency_s: np.ndarray
-    congestion: np.ndarray
-
-
-class TransferIntent(NamedTuple):
-    """What the scheduler may tell the operator about a transfer that is about to start."""
-
-    source: int
-    destination: int
-    payload_bytes: float
-    priority: int = 0
-
-
-class Pool(NamedTuple):
-    """State of D decode instances: shape (D,), or (N, D) where each of N decisions has a state of its own."""
-
-    free_bytes: np.ndarray
-    queued: np.ndarray
-    batch: np.ndarray
-    inbound: np.ndarray | float = 0.0  # transfers on their way to the instance
-
-
-class Choice(NamedTuple):
-    """Index of the chosen instance per request (-1: rejected), what the policy minimised, and why not."""
-
-    index: np.ndarray  # type: ignore[assignment]  # hides `tuple.index`, which means nothing here
-    cost: np.ndarray
-    flags: np.ndarray
-    intents: list[TransferIntent] | None = None
+#: What `choose` and `dispatch` can do. The last four form the paper's ablation ladder.
+POLICIES = (
+    RoutingPolicy.ROUND_ROBIN,
+    RoutingPolicy.LOAD,
+    RoutingPolicy.CACHE,
+    RoutingPolicy.CACHE_LOAD,
+    RoutingPolicy.NETKV_TOPO,
+    RoutingPolicy.NETKV_STATIC,
+    RoutingPolicy.NETKV_FULL,
+)
 
 
 def oracle_problems(oracle: Oracle) -> list[str]:
@@ -98,7 +57,7 @@ def costs(
     oracle: Oracle,
     source: Any,
     payload_bytes: Any,
-    pool: Pool,
+    pool: DecodePool,
     in_flight: Any = 0.0,
     reserve_bytes: float = 0.0,
     curve: BatchingCurve = NETKV_CURVE,
@@ -107,6 +66,7 @@ def costs(
     """Post-prefill latency of every candidate, Eq. (5), in JAX: composes under jit, vmap and grad.
 
     `payload_bytes` (D,) is the effective size at each candidate, `in_flight` (4,) the transfers of this source by tier.
+    The same law as `kernels.post_prefill_s`.
     """
     import jax.numpy as jnp
 
@@ -125,12 +85,12 @@ def costs(
 
 
 def choose(
-    policy: Policy,
+    policy: RoutingPolicy,
     oracle: Oracle,
     source: Any,
     kv_bytes: Any,
     hit_frac: Any,
-    pool: Pool,
+    pool: DecodePool,
     *,
     in_flight: Any = None,
     reserve_bytes: float = 0.0,
@@ -142,33 +102,25 @@ def choose(
     """N independent decisions: requests (N,) from prefill instances `source`, hits (N, D) or (D,), one pool or N.
 
     Each decision sees the state given, not what the others of the batch take; `dispatch` is the sequential form.
-    An instance without room for payload and reserve is never chosen.
+    An instance without room for payload and reserve, or whose free memory is not known (NaN), is never chosen, nor is
+    one of unknown cost.
     """
-    return _run(
-        kernels.choose_many,
-        policy,
-        oracle,
-        source,
-        kv_bytes,
-        hit_frac,
-        pool,
-        in_flight,
-        reserve_bytes,
-        curve,
-        cache_weight,
-        max_in_flight,
-        destination_bytes_per_s,
-        2,
-    )[0]
+    scoring = scoring_of(policy, curve, reserve_bytes, cache_weight, max_in_flight, destination_bytes_per_s)
+    requests = requests_of(oracle, source, kv_bytes, hit_frac)
+    rows, near, counters, _ = rows_used(oracle, requests, in_flight)
+    pools = pool_of(pool, near.tier_map.shape[1], len(rows.kv_bytes))
+    index, cost = np.empty(len(rows.kv_bytes), np.int64), np.empty(len(rows.kv_bytes))
+    kernels.choose_many(scoring, near, rows, pools, counters, index=index, cost=cost)
+    return Choice(index, cost, _flags(scoring, near, rows, pools.free_bytes, index))
 
 
 def dispatch(
-    policy: Policy,
+    policy: RoutingPolicy,
     oracle: Oracle,
     source: Any,
     kv_bytes: Any,
     hit_frac: Any,
-    pool: Pool,
+    pool: DecodePool,
     *,
     in_flight: Any = None,
     reserve_bytes: float = 0.0,
@@ -176,124 +128,104 @@ def dispatch(
     cache_weight: float = 0.5,
     max_in_flight: float = MAX_IN_FLIGHT,
     destination_bytes_per_s: float = np.inf,
-) -> tuple[Choice, Pool, np.ndarray]:
+) -> tuple[Choice, DecodePool, np.ndarray]:
     """Algorithm 1 over a burst: each request sees memory, batches and transfers in flight that the earlier ones took.
 
     Returns the choices (with their `TransferIntent`s), the pool and the counters afterwards; inputs stay as they are.
     """
-    choice, state = _run(
-        kernels.dispatch_many,
-        policy,
-        oracle,
-        source,
-        kv_bytes,
-        hit_frac,
-        pool,
-        in_flight,
-        reserve_bytes,
-        curve,
-        cache_weight,
-        max_in_flight,
-        destination_bytes_per_s,
-        1,
-    )
-    free, queued, batch, inbound, counters, source, kv, hits = state
+    scoring = scoring_of(policy, curve, reserve_bytes, cache_weight, max_in_flight, destination_bytes_per_s)
+    requests = requests_of(oracle, source, kv_bytes, hit_frac)
+    rows, near, counters, used = rows_used(oracle, requests, in_flight)
+    pools = pool_of(pool, near.tier_map.shape[1], 1)
+    index, cost = np.empty(len(rows.kv_bytes), np.int64), np.empty(len(rows.kv_bytes))
+    kernels.dispatch_many(scoring, near, rows, pools, counters, index=index, cost=cost)
+    flags = _flags(scoring, near, rows, pools.free_bytes, index)
+    hit = np.broadcast_to(rows.hit_frac, (len(index), near.tier_map.shape[1]))
     intents = [
-        TransferIntent(int(p), int(j), float(kv[r] * (1.0 - hits[r if len(hits) > 1 else 0, j])))
-        for r, (p, j) in enumerate(zip(source, choice.index, strict=True))
+        TransferIntent(int(p), int(j), float(kv * (1.0 - hit[r, j])))
+        for r, (p, j, kv) in enumerate(zip(requests.source, index, rows.kv_bytes, strict=True))
         if j >= 0
     ]
-    return choice._replace(intents=intents), Pool(free, queued, batch, inbound), counters
+    after = np.zeros((len(oracle.tier_map), counters.shape[1])) if in_flight is None else np.array(in_flight, float)
+    after[used] = counters
+    return Choice(index, cost, flags, intents), DecodePool(*(np.asarray(column)[0] for column in pools)), after
 
 
-def _run(
-    kernel: Callable[..., None],
-    policy: Policy,
-    oracle: Oracle,
-    source: Any,
-    kv_bytes: Any,
-    hit_frac: Any,
-    pool: Pool,
-    in_flight: Any,
-    reserve_bytes: float,
+def scoring_of(
+    policy: RoutingPolicy,
     curve: BatchingCurve,
-    cache_weight: float,
-    max_in_flight: float,
-    destination_bytes_per_s: float,
-    rank: int,
-) -> tuple[Choice, tuple[np.ndarray, ...]]:
-    """Shapes, types and flags around a kernel. `rank` 1: a pool of (D,), 2: of (1, D) or (N, D)."""
-    tier_map = np.ascontiguousarray(oracle.tier_map, np.int64)
-    if tier_map.ndim != 2 or tier_map.shape[1] == 0:
-        raise InputError(f"tier_map: shape {tier_map.shape}; accepted: (prefill, at least one decode instance)")
-    prefill, decode = tier_map.shape
-    bandwidth, latency, congestion = (_row(x) for x in oracle[1:])
-    if tier_map.min(initial=0) < 0 or tier_map.max(initial=0) >= len(bandwidth):
-        raise InputError(f"tier_map: tier {tier_map.max()}; accepted: 0..{len(bandwidth) - 1}")
+    reserve_bytes: float = 0.0,
+    cache_weight: float = 0.5,
+    max_in_flight: float = MAX_IN_FLIGHT,
+    destination_bytes_per_s: float = np.inf,
+) -> Scoring:
+    """The numbers of a decision as kernels want them."""
+    if policy not in POLICIES:
+        raise InputError(f"policy: {policy}; accepted: {', '.join(POLICIES)}")
+    plain = BatchingCurve(*(float(x) for x in curve))
+    limits = (float(x) for x in (reserve_bytes, cache_weight, max_in_flight, destination_bytes_per_s))
+    return Scoring(policy.number, plain, *limits)
+
+
+def requests_of(oracle: Oracle, source: Any, kv_bytes: Any, hit_frac: Any) -> Requests:
+    """Requests as arrays of one length, checked against the map of tiers."""
+    shape = np.shape(oracle.tier_map)
+    if len(shape) != 2 or shape[1] == 0:
+        raise InputError(f"tier_map: shape {shape}; accepted: (prefill, at least one decode instance)")
     kv = np.atleast_1d(np.ascontiguousarray(kv_bytes, np.float64))
     source = np.ascontiguousarray(np.broadcast_to(source, kv.shape), np.int64)
-    if source.min(initial=0) < 0 or source.max(initial=0) >= prefill:
-        raise InputError(f"source: instance {source.max()}; accepted: 0..{prefill - 1}")
-    hits = _rows(hit_frac, decode, 2, "hit_frac")
-    state = [np.array(_rows(x, decode, rank, name)) for name, x in pool._asdict().items()]
-    rows = max(len(x) for x in state) if rank == 2 else 1
-    if rank == 2:
-        state = [np.ascontiguousarray(np.broadcast_to(x, (rows, decode))) for x in state]
-    if rows not in (1, len(kv)) or len(hits) not in (1, len(kv)):
-        raise InputError(f"pool and hits have {rows} and {len(hits)} rows; accepted: 1 or one per request ({len(kv)})")
-    free, queued, batch, inbound = state
-    counters = np.zeros((prefill, len(bandwidth))) if in_flight is None else np.array(in_flight, np.float64)
-    if counters.shape != (prefill, len(bandwidth)):
-        raise InputError(f"in_flight: shape {counters.shape}; accepted: {(prefill, len(bandwidth))}")
-    index, cost = np.empty(len(kv), np.int64), np.empty(len(kv))
+    if source.min(initial=0) < 0 or source.max(initial=0) >= shape[0]:
+        raise InputError(f"source: instance {source.max()}; accepted: 0..{shape[0] - 1}")
+    hits = _rows(hit_frac, shape[1], "hit_frac")
+    if len(hits) not in (1, len(kv)):
+        raise InputError(f"hit_frac: {len(hits)} rows; accepted: 1 or one per request ({len(kv)})")
+    return Requests(source, kv, hits)
+
+
+def rows_used(oracle: Oracle, requests: Requests, in_flight: Any) -> tuple[Requests, Oracle, np.ndarray, np.ndarray]:
+    """Requests, oracle and counters reduced to the prefill instances that send: all that a decision must look at."""
+    used, local = np.unique(requests.source, return_inverse=True)
+    near = np.ascontiguousarray(np.asarray(oracle.tier_map)[used], np.int64)
+    bandwidth, latency, congestion = (np.ascontiguousarray(np.atleast_1d(x), np.float64) for x in oracle[1:])
+    if near.min(initial=0) < 0 or near.max(initial=0) >= len(bandwidth):
+        raise InputError(f"tier_map: tier {near.max()}; accepted: 0..{len(bandwidth) - 1}")
+    shape = (len(oracle.tier_map), len(bandwidth))
+    if in_flight is not None and np.shape(in_flight) != shape:
+        raise InputError(f"in_flight: shape {np.shape(in_flight)}; accepted: {shape}")
+    counters = np.zeros((len(used), len(bandwidth)))
+    if in_flight is not None:
+        counters += np.asarray(in_flight, np.float64)[used]
+    return requests._replace(source=local.reshape(-1)), Oracle(near, bandwidth, latency, congestion), counters, used
+
+
+def pool_of(pool: DecodePool, decode: int, requests: int) -> DecodePool:
+    """A pool of (1, D), or of (N, D) where any of its columns has one row per request; always copies."""
+    columns = [_rows(values, decode, name) for name, values in pool._asdict().items()]
+    rows = max(len(column) for column in columns)
+    if rows not in (1, requests) or any(len(column) not in (1, rows) for column in columns):
+        raise InputError(f"pool: {rows} rows; accepted: 1 or one per request ({requests})")
+    return DecodePool(*(np.array(np.broadcast_to(column, (rows, decode))) for column in columns))
+
+
+def _rows(values: Any, decode: int, name: str) -> np.ndarray:
+    """`values` as (rows, decode)."""
+    array = np.atleast_1d(np.asarray(values, np.float64))
+    if array.ndim > 2 or array.shape[-1] not in (1, decode):
+        raise InputError(f"{name}: shape {np.shape(values)}; accepted: one number per decode instance ({decode})")
+    array = np.broadcast_to(array, (*array.shape[:-1], decode))
+    return np.ascontiguousarray(array[None] if array.ndim == 1 else array)
+
+
+def _flags(scoring: Scoring, near: Oracle, requests: Requests, free_bytes: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Why requests were rejected, and which inputs lie outside the domain."""
+    kv, hits, lost = requests.kv_bytes, requests.hit_frac, index < 0
     flags = np.zeros(len(kv), np.int32)
-    most, least = hits.max(1), hits.min(1)
-    needs = kv[:, None] * (1.0 - hits) + reserve_bytes
-    bad = ~(np.isfinite(kv) & (kv >= 0)) | ~((least >= 0) & (most <= 1))
-    flags[bad] |= Flag.OUT_OF_DOMAIN
-    used = np.unique(tier_map)
-    if not ((congestion[used] >= 0) & (congestion[used] < 1)).all():
+    flags[~(np.isfinite(kv) & (kv >= 0)) | ~((hits.min(1) >= 0) & (hits.max(1) <= 1))] |= Flag.OUT_OF_DOMAIN
+    used = np.zeros(len(near.congestion), bool)
+    used[near.tier_map] = True
+    if not ((near.congestion[used] >= 0) & (near.congestion[used] < 1)).all():
         flags |= np.int32(Flag.OUT_OF_DOMAIN)
-    kernel(
-        int(policy),
-        source,
-        kv,
-        hits,
-        free,
-        float(reserve_bytes),
-        queued,
-        batch,
-        tier_map,
-        bandwidth,
-        latency,
-        congestion,
-        counters,
-        float(destination_bytes_per_s),
-        inbound,
-        float(curve.base_s),
-        float(curve.slope_s),
-        float(curve.max_batch),
-        float(max_in_flight),
-        float(cache_weight),
-        index,
-        cost,
-    )
-    lost = index < 0
-    roomy = (needs <= free).any(1)
+    roomy = (kv[:, None] * (1.0 - hits) + scoring.reserve_bytes <= free_bytes).any(1)
     flags[lost & ~roomy] |= Flag.NO_FIT
     flags[lost] |= Flag.INFEASIBLE
-    return Choice(index, cost, flags), (free, queued, batch, inbound, counters, source, kv, hits)
-
-
-def _row(values: Any) -> np.ndarray:
-    return np.ascontiguousarray(np.atleast_1d(values), np.float64)
-
-
-def _rows(values: Any, decode: int, rank: int, name: str) -> np.ndarray:
-    array = np.asarray(values, np.float64)
-    array = np.broadcast_to(array, (*array.shape[:-1], decode)) if array.ndim and array.shape[-1] == 1 else array
-    array = np.full(decode, array) if array.ndim == 0 else array
-    array = array[None] if array.ndim < rank else array
-    if array.ndim != rank or array.shape[-1] != decode:
-        raise InputError(f"{name}: shape {np.shape(values)}; accepted: one number per decode instance ({decode})")
-    return np.ascontiguousarray(array)
+    return flags

@@ -1,127 +1,115 @@
-"""NetKV for one request at a time, in plain Python: what a router's scoring plug-in calls.
+r"""NetKV for one request at a time in a live gateway, on telemetry that may be missing, stale or NaN.
 
-No arrays and nothing to compile; names are the router's own. `score` is the `Score(ctx, pods)` of llm-d's scorer chain
-and the scoring function of Dynamo's KV router; `InFlight` follows the transfers that the router itself has started.
+Every decision draws two instances as power-of-two does, by the requests that this router itself has open on each, and
+takes the better of them and of NetKV's choice *as far as is known*: NetKV's choice counts what is unknown at its worst
+(no hit, no room, no bandwidth), the drawn one at its best (full hit, an empty queue, an idle tier). So, whatever the
+unknown readings truly are, Eq. (5) of the chosen instance is at most that of the power-of-two choice. Without any
+telemetry the router *is* power-of-two; with all of it, it is Algorithm 1.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
+from random import Random
+from typing import Any
 
+import numpy as np
+
+from dmodels.core.errors import InputError
 from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """One locality tier as the operator describes it."""
-
-    bandwidth_bytes_per_s: float
-    latency_s: float = 0.0
-    congestion: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A decode instance as the router sees it for one request."""
-
-    name: Hashable
-    tier: int  # between the request's prefill instance and this one
-    hit_tokens: float = 0.0  # block-aligned prefix that it holds
-    free_bytes: float = inf
-    queued: float = 0.0
-    batch: float = 0.0
+from .live_kernels import (
+    BANDWIDTH,
+    BATCH,
+    CONGESTION,
+    FREE,
+    LATENCY,
+    OPEN,
+    QUEUED,
+    READ,
+    SEEN,
+    decide,
+    note_serve,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The chosen instance, its tier and predicted post-prefill latency, all scores; None and a reason if rejected."""
+class NetKVRouter:
+    """Decode instances for requests that have left prefill; not for several threads at once.
 
-    name: Hashable | None
-    tier: int | None
-    cost_s: float
-    scores_s: Mapping[Hashable, float]
-    reason: str = ""
+    tier_map                    (P, D) tier of prefill instance p and decode instance d
+    tier_bandwidth_bytes_per_s  (T,) of one whole transfer on an idle tier
+    max_age_s                   telemetry older than this, at the `now_s` of a decision, is unknown
 
-
-@dataclass
-class InFlight:
-    """Transfers of each prefill instance by tier. `start` on dispatch, `finish` in the transfer-done callback."""
-
-    cap: float = MAX_IN_FLIGHT
-    counts: Counter[tuple[Hashable, int]] = field(default_factory=Counter)
-
-    def start(self, source: Hashable, tier: int) -> None:
-        self.counts[source, tier] += 1
-
-    def finish(self, source: Hashable, tier: int) -> None:
-        if self.counts[source, tier] <= 0:
-            raise ValueError(f"transfer from {source!r} on tier {tier} finished twice")
-        self.counts[source, tier] -= 1
-
-    def of(self, source: Hashable, tier: int) -> float:
-        return min(self.counts[source, tier], self.cap)
-
-
-def score(
-    kv_bytes: float,
-    input_tokens: float,
-    source: Hashable,
-    candidates: Iterable[Candidate],
-    tiers: Sequence[Tier],
-    in_flight: InFlight,
-    curve: BatchingCurve = NETKV_CURVE,
-) -> dict[Hashable, float]:
-    """Predicted post-prefill latency in seconds of each candidate, Eq. (5); lower is better, inf: unreachable."""
-    base, slope, most = float(curve.base_s), float(curve.slope_s), float(curve.max_batch)
-    rates = [
-        t.bandwidth_bytes_per_s * max(1.0 - t.congestion, 0.0) / (in_flight.of(source, i) + 1.0)
-        for i, t in enumerate(tiers)
-    ]
-    scores = {}
-    for c in candidates:
-        payload = kv_bytes * (1.0 - min(c.hit_tokens, input_tokens) / input_tokens) if input_tokens > 0 else kv_bytes
-        rate = rates[c.tier]
-        send = 0.0 if payload == 0.0 else payload / rate if rate > 0.0 else inf
-        wait = max(c.queued - max(most - c.batch, 0.0), 0.0) * (base + slope * c.batch)
-        scores[c.name] = send + tiers[c.tier].latency_s + wait + base + slope * min(c.batch + 1.0, most)
-    return scores
-
-
-def select(
-    kv_bytes: float,
-    input_tokens: float,
-    source: Hashable,
-    candidates: Sequence[Candidate],
-    tiers: Sequence[Tier],
-    in_flight: InFlight,
-    reserve_bytes: float = 0.0,
-    curve: BatchingCurve = NETKV_CURVE,
-) -> Decision:
-    """Algorithm 1: filter by memory, score, take the least, count the transfer.
-
-    >>> near, far = Candidate("near", 2, hit_tokens=16384), Candidate("far", 3, hit_tokens=29491.2)
-    >>> tiers = [Tier(450e9), Tier(6.25e9), Tier(3.125e9, congestion=0.2), Tier(1.5625e9, congestion=0.2)]
-    >>> flying = InFlight(); flying.start("prefill-0", 2)
-    >>> select(2.5e9, 32768, "prefill-0", [near, far], tiers, flying).name       # the paper's worked example
-    'far'
+    >>> router = NetKVRouter([[2, 3]], [450e9, 6.25e9, 3.125e9, 1.5625e9])
+    >>> router.observe_network([0.0, 0.0, 0.2, 0.2]); router.observe([0, 1], free_bytes=180e9, queued=0, batch=0)
+    >>> router.route(0, 2.5e9), router.route(0, 2.5e9, [0.5, 0.9])        # near, then the warmer one, far away
+    (0, 1)
+    >>> router.landed(0, 0); router.finished(0)
     """
-    room = [
-        c
-        for c in candidates
-        if kv_bytes * (1.0 - (min(c.hit_tokens, input_tokens) / input_tokens if input_tokens > 0 else 0.0))
-        + reserve_bytes
-        <= c.free_bytes
-    ]
-    if not room:
-        most = max((c.free_bytes for c in candidates), default=0.0)
-        why = f"the request needs up to {kv_bytes + reserve_bytes:.4g} B; no instance has more than {most:.4g} B free"
-        return Decision(None, None, inf, {}, why if candidates else "the decode pool is empty")
-    scores = score(kv_bytes, input_tokens, source, room, tiers, in_flight, curve)
-    best = min(room, key=lambda c: scores[c.name])
-    if scores[best.name] == inf:
-        return Decision(None, None, inf, scores, "no tier that leads to an instance with room has any bandwidth")
-    in_flight.start(source, best.tier)
-    return Decision(best.name, best.tier, scores[best.name], scores)
+
+    def __init__(
+        self,
+        tier_map: Any,
+        tier_bandwidth_bytes_per_s: Any,
+        tier_latency_s: Any = 0.0,
+        *,
+        reserve_bytes: float = 0.0,
+        curve: BatchingCurve = NETKV_CURVE,
+        max_in_flight: float = MAX_IN_FLIGHT,
+        max_age_s: float = inf,
+        seed: int = 0,
+    ):
+        self._tier = np.ascontiguousarray(tier_map, np.int64)
+        count = len(np.atleast_1d(tier_bandwidth_bytes_per_s))
+        if self._tier.ndim != 2 or self._tier.size == 0:
+            raise InputError(f"tier_map: shape {self._tier.shape}; accepted: (prefill, decode), at least one of each")
+        if self._tier.min() < 0 or self._tier.max() >= count:
+            raise InputError(f"tier_map: tier {self._tier.max()}; accepted: 0..{count - 1}")
+        self._rules = np.array([*curve, reserve_bytes, max_in_flight, max_age_s], np.float64)
+        self._tiers = np.full((6, count), nan)
+        self._tiers[BANDWIDTH], self._tiers[LATENCY] = tier_bandwidth_bytes_per_s, tier_latency_s
+        self._table = np.full((10, self._tier.shape[1]), nan)
+        self._table[SEEN] = -inf
+        self._table[OPEN] = 0.0
+        self._in_flight = np.zeros((len(self._tier), count))
+        self._rows = list(zip(self._tier.astype(np.uint32), self._in_flight, strict=True))
+        self._state = self._table, self._tiers, self._rules
+        self._no_hit = np.zeros(self._tier.shape[1])
+        self._draw = Random(seed).random
+
+    @property
+    def open_requests(self) -> np.ndarray:
+        """(D,) requests that this router has sent and that have not finished."""
+        return np.array(self._table[OPEN])
+
+    def observe(self, instance: Any, free_bytes: Any, queued: Any, batch: Any, now_s: float = 0.0) -> None:
+        """Telemetry of one instance, or of several by index; it takes the place of what was counted since the last."""
+        table = self._table
+        table[FREE, instance], table[QUEUED, instance], table[BATCH, instance] = free_bytes, queued, batch
+        table[SEEN, instance] = now_s
+        note_serve(table, np.atleast_1d(np.arange(table.shape[1])[instance]), self._rules)
+
+    def observe_network(self, congestion: Any, now_s: float = 0.0) -> None:
+        """The operator's reading of every tier, (T,)."""
+        self._tiers[CONGESTION], self._tiers[READ] = congestion, now_s
+
+    def route(self, source: int, kv_bytes: float, hit_frac: Any = None, now_s: float = 0.0) -> int:
+        """The decode instance, which now has the request; -1 where none has room and bandwidth."""
+        hit = self._no_hit if hit_frac is None else np.asarray(hit_frac, np.float64)
+        if hit.shape != self._no_hit.shape:
+            raise InputError(f"hit_frac: shape {hit.shape}; accepted: {self._no_hit.shape}")
+        draws = self._draw(), self._draw()
+        return int(decide(self._state, self._rows[source], hit, kv_bytes, now_s, draws))
+
+    def landed(self, source: int, instance: int) -> None:
+        """The transfer of one request is done."""
+        tier = self._tier[source, instance]
+        if self._in_flight[source, tier] <= 0:
+            raise InputError(f"landed: prefill instance {source} has no transfer on tier {tier}")
+        self._in_flight[source, tier] -= 1.0
+
+    def finished(self, instance: int) -> None:
+        """One request has left the instance."""
+        if self._table[OPEN, instance] <= 0:
+            raise InputError(f"finished: no open request on instance {instance}")
+        self._table[OPEN, instance] -= 1.0

@@ -22,7 +22,7 @@ from dmodels.models.freeness import decode_freeness, requests_that_fit, stranded
 from dmodels.solvers.solution import Solution
 
 
-class Settings(NamedTuple):
+class DefragSettings(NamedTuple):
     """When to act. theta_frag is compared with Phi_S in blocks of the KV pool."""
 
     theta_frag: Real = 0.168
@@ -44,7 +44,7 @@ def free_blocks(blocks: Real, capacity_blocks: Real) -> Real:
     return capacity_blocks - jnp.sum(blocks, axis=-1)
 
 
-def triggered(blocks: Real, capacity_blocks: Real, request_blocks: Real, params: Settings) -> Real:
+def triggered(blocks: Real, capacity_blocks: Real, request_blocks: Real, params: DefragSettings) -> Real:
     """Algorithm 1 line 8: workers below theta_frag on which something is stranded."""
     stranded = stranded_blocks(free_blocks(blocks, capacity_blocks), request_blocks)
     phi = decode_freeness(jnp.sum(blocks, axis=-1), stranded, capacity_blocks)

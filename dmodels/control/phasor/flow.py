@@ -25,7 +25,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
 
 
-class Settings(NamedTuple):
+class FlowSettings(NamedTuple):
     """Parameters, by `settings`."""
 
     theta: Real  # flow-control ratio
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     cool_steps: Real  # control epochs between two changes
 
 
-class State(NamedTuple):
+class Roles(NamedTuple):
     """Workers by role, and epochs until the next change is allowed."""
 
     prefill: Real
@@ -43,24 +43,24 @@ class State(NamedTuple):
     changes: Real
 
 
-def settings(theta: float = 0.62, margin: float = 0.1, cool_steps: float = 20.0) -> Settings:
+def settings(theta: float = 0.62, margin: float = 0.1, cool_steps: float = 20.0) -> FlowSettings:
     """The paper's theta_flow, and T_cool of 20 epochs of 50 ms."""
     if not (0 < theta < 1 and 0 < margin < 1 and cool_steps >= 0):
         raise InputError(
             f"theta {theta}, margin {margin}, cool_steps {cool_steps}; accepted: theta and margin between "
             "0 and 1, cool_steps from 0"
         )
-    return Settings(theta, margin, cool_steps)
+    return FlowSettings(theta, margin, cool_steps)
 
 
-def init(prefill: Real, decode: Real, mixed: Real = 0.0) -> State:
+def init(prefill: Real, decode: Real, mixed: Real = 0.0) -> Roles:
     """Roles at the start."""
     p, d, m = (jnp.asarray(x, float) for x in (prefill, decode, mixed))
     zero = jnp.zeros_like(p + d + m)
-    return State(p + zero, d + zero, m + zero, zero, zero)
+    return Roles(p + zero, d + zero, m + zero, zero, zero)
 
 
-def promote(state: State, phi_prefill: Real, phi_decode: Real, params: Settings) -> tuple[State, Real]:
+def promote(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSettings) -> tuple[Roles, Real]:
     """One epoch of lines 12 to 18: (state, change): +-1 a worker to prefill/decode, +-2 one recalled from it.
 
     Ties when both triggers fire go to prefill, as printed. Without the recall, at most n_M changes happen, ever. A
@@ -78,7 +78,7 @@ def promote(state: State, phi_prefill: Real, phi_decode: Real, params: Settings)
     return _moved(state, one(to_p) - one(from_p), one(to_d) - one(from_d), params), change.astype(jnp.int32)
 
 
-def transfer(state: State, phi_prefill: Real, phi_decode: Real, params: Settings) -> tuple[State, Real]:
+def transfer(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSettings) -> tuple[Roles, Real]:
     """One epoch of the direct rule: (state, +1 decode to prefill, -1 prefill to decode, 0)."""
     ready = (state.wait <= 0) & jnp.isfinite(phi_prefill) & jnp.isfinite(phi_decode)
     to_p = ready & (phi_prefill < params.theta * phi_decode) & (state.decode >= 2)
@@ -88,7 +88,7 @@ def transfer(state: State, phi_prefill: Real, phi_decode: Real, params: Settings
     return _turned(state, to_p, to_d & ~to_p, params)
 
 
-def descend(state: State, phi_prefill: Real, phi_decode: Real, params: Settings) -> tuple[State, Real]:
+def descend(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSettings) -> tuple[Roles, Real]:
     r"""One epoch of the rule that lowers $V = \max(L_P/n_P, L_D/n_D)$ by the factor 1 - margin or does nothing.
 
     V falls strictly with every change, so at constant loads no configuration comes back. While every load stays within
@@ -143,15 +143,15 @@ def balanced_prefill(workers: Real, prefill_load: Real, decode_load: Real) -> Re
     return workers * safe_divide(prefill_load, total, 0.5)
 
 
-def _turned(state: State, to_p: Real, to_d: Real, params: Settings) -> tuple[State, Real]:
+def _turned(state: Roles, to_p: Real, to_d: Real, params: FlowSettings) -> tuple[Roles, Real]:
     step = jnp.where(to_p, 1.0, jnp.where(to_d, -1.0, 0.0))
     return _moved(state, step, -step, params), step.astype(jnp.int32)
 
 
-def _moved(state: State, prefill: Real, decode: Real, params: Settings) -> State:
+def _moved(state: Roles, prefill: Real, decode: Real, params: FlowSettings) -> Roles:
     changed = (prefill != 0) | (decode != 0)
     wait = jnp.maximum(jnp.where(changed, params.cool_steps, state.wait) - 1.0, 0.0)
-    return State(
+    return Roles(
         state.prefill + prefill,
         state.decode + decode,
         state.mixed - prefill - decode,

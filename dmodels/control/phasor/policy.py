@@ -27,7 +27,7 @@ class Workers(NamedTuple):
     open: Real  # 1 where it takes requests
 
 
-class State(NamedTuple):
+class WorkerLoads(NamedTuple):
     """Load of each prefill worker, (w,) each."""
 
     queued_flop: Real  # costs of requests that are not finished, less progress
@@ -40,33 +40,35 @@ def workers(count: int, flop_per_s: Real, slo_s: Real) -> Workers:
     return Workers(spread(flop_per_s), spread(slo_s), jnp.ones((count,), float))
 
 
-def init(count: int) -> State:
+def init(count: int) -> WorkerLoads:
     """Idle."""
-    return State(jnp.zeros((count,), float), jnp.zeros((count,), float))
+    return WorkerLoads(jnp.zeros((count,), float), jnp.zeros((count,), float))
 
 
-def freeness(state: State, pool: Workers) -> Real:
+def freeness(state: WorkerLoads, pool: Workers) -> Real:
     """Phi_T of each worker, Eq. (2)."""
     return prefill_freeness(state.queued_flop, pool.flop_per_s, pool.slo_s)
 
 
-def route(state: State, request_flop: Real, pool: Workers, before: bool = False) -> tuple[State, Real]:
+def route(state: WorkerLoads, request_flop: Real, pool: Workers, before: bool = False) -> tuple[WorkerLoads, Real]:
     """(state with the request dispatched, worker); ties go to the first worker, -1 and no change if none is open.
+    A cost that is not finite counts as none.
 
     Never refuses: where all are over budget the least negative wins (Appendix B.4). That does not minimise the sum of
     violations, as the paper says it does; with equal budgets it keeps the largest load within 2 - 1/w of the least.
     """
+    request_flop = jnp.where(jnp.isfinite(request_flop), jnp.maximum(request_flop, 0.0), 0.0)
     after = freeness_after(state.queued_flop, 0.0 if before else request_flop, pool.flop_per_s, pool.slo_s)
     score = jnp.where(pool.open > 0, after, -jnp.inf)
     found = jnp.any(pool.open > 0)
     worker = jnp.where(found, jnp.argmax(score), 0).astype(jnp.int32)
-    flop = jnp.where(jnp.isfinite(request_flop) & found, jnp.maximum(request_flop, 0.0), 0.0)
     one = jnp.where(found, 1.0, 0.0)
-    new = State(state.queued_flop.at[worker].add(flop), state.queued_count.at[worker].add(one))
+    flop, count = state.queued_flop.at[worker].add(one * request_flop), state.queued_count.at[worker].add(one)
+    new = WorkerLoads(flop, count)
     return new, jnp.where(found, worker, jnp.int32(-1))
 
 
-def update(state: State, worker: Real, done_flop: Real, done_count: Real = 0.0) -> State:
+def update(state: WorkerLoads, worker: Real, done_flop: Real, done_count: Real = 0.0) -> WorkerLoads:
     """Progress of a worker: so much of its virtual load is done, and so many requests have left.
 
     Loads stay at least 0, and a worker without requests has none, so that rounding and estimates that differ from what
@@ -75,6 +77,6 @@ def update(state: State, worker: Real, done_flop: Real, done_count: Real = 0.0) 
     valid = jnp.isfinite(done_flop) & jnp.isfinite(done_count)
     left = jnp.maximum(state.queued_count[worker] - jnp.where(valid, jnp.maximum(done_count, 0.0), 0.0), 0.0)
     load = jnp.maximum(state.queued_flop[worker] - jnp.where(valid, jnp.maximum(done_flop, 0.0), 0.0), 0.0)
-    return State(
+    return WorkerLoads(
         state.queued_flop.at[worker].set(jnp.where(left > 0, load, 0.0)), state.queued_count.at[worker].set(left)
     )

@@ -29,7 +29,8 @@ class PhasorRouter:
         self.queued_count = [0] * len(self.capacity)
 
     def route(self, request_flop: float) -> int:
-        """The worker, which now has the request; -1 if none is open."""
+        """The worker, which now has the request; -1 if none is open. A cost that is not finite counts as none."""
+        request_flop = max(request_flop, 0.0) if isfinite(request_flop) else 0.0
         best, most = -1, -inf
         loads, capacity, takes = self.queued_flop, self.capacity, self.open
         for w in range(len(loads)):
@@ -38,7 +39,7 @@ class PhasorRouter:
                 if phi > most:
                     best, most = w, phi
         if best >= 0:
-            loads[best] += max(request_flop, 0.0) if isfinite(request_flop) else 0.0
+            loads[best] += request_flop
             self.queued_count[best] += 1
         return best
 

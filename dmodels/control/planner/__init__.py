@@ -1,11 +1,8 @@
-"""Planners that move GPUs between prefill and decode, run in a loop and judged for stability.
-
-`dmodels split` uses `planners` and `loop`; `stability` (step limits and cycles) is used by the ledger.
-"""
+"""Planners that move GPUs between prefill and decode, run in a loop; `dmodels split` uses them."""
 
 from __future__ import annotations
 
-from .loop import Course, Pools, Score, run, score
+from .loop import Course, Score, TandemPools, run, score
 from .planners import (
     Cost,
     Observation,
@@ -18,7 +15,6 @@ from .planners import (
     reactive,
     sla_target,
 )
-from .stability import limit, measured_cycle, radius, relay_cycle
 
 __all__ = [
     "Cost",
@@ -26,17 +22,13 @@ __all__ = [
     "Observation",
     "Planner",
     "PlannerState",
-    "Pools",
     "Pressure",
     "Score",
+    "TandemPools",
     "anarchy_driven",
     "best_response",
-    "limit",
-    "measured_cycle",
     "planner",
-    "radius",
     "reactive",
-    "relay_cycle",
     "run",
     "score",
     "sla_target",

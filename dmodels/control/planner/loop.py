@@ -12,7 +12,7 @@ from dmodels.core.records import Real, Record, quantity
 from .planners import INTERVAL_S, Observation, Planner
 
 
-class Pools(Record):
+class TandemPools(Record):
     """What one worker of each pool serves, and what counts as late."""
 
     prefill_rps: Real = quantity()  # per prefill worker
@@ -41,7 +41,9 @@ class Score(NamedTuple):
     recovery_s: Real  # from the first violation to the last
 
 
-def run(planner: Planner, pools: Pools, arrival_rps: Real, prefill: Real, total: Real, forecast: Real = 1.0) -> Course:
+def run(
+    planner: Planner, pools: TandemPools, arrival_rps: Real, prefill: Real, total: Real, forecast: Real = 1.0
+) -> Course:
     """The course of `arrival_rps` (t,) under a planner that starts with `prefill` of `total` workers.
 
     Per interval T: backlog of prompts Q += (a - mu_P n_P) T, never negative; what leaves prefill enters decode, whose

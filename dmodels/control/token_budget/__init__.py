@@ -1,15 +1,15 @@
 """Token-budget routing: short and long pools, with a running estimate of bytes per token.
 
-The fleet simulator uses `policy`; `router` is for a live gateway; `bounds` and `threshold` are used by the ledger.
+The fleet simulator uses `policy`; `router` is for a live gateway; `bounds` is used by the ledger.
 """
 
 from __future__ import annotations
 
 from .policy import (
-    Decision,
-    Pools,
-    Settings,
-    State,
+    ContextPools,
+    PoolDecision,
+    Ratios,
+    RatioSettings,
     conservative_ratio,
     deviation,
     dispatch,
@@ -25,11 +25,11 @@ from .router import Category, Sent, TokenBudgetRouter
 
 __all__ = [
     "Category",
-    "Decision",
-    "Pools",
+    "ContextPools",
+    "PoolDecision",
+    "RatioSettings",
+    "Ratios",
     "Sent",
-    "Settings",
-    "State",
     "TokenBudgetRouter",
     "conservative_ratio",
     "deviation",

@@ -31,7 +31,7 @@ from dmodels.core.records import Real
 LOW, HIGH = 1.0 / 64.0, 64.0
 
 
-class Settings(NamedTuple):
+class RatioSettings(NamedTuple):
     """Gains, by `settings`. Leaves may carry leading axes under vmap."""
 
     beta: Real  # decay of all averages
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
     cold_quantile: Real
 
 
-class State(NamedTuple):
+class Ratios(NamedTuple):
     """What is known of each category, (k,) each."""
 
     ratio: Real  # EMA of bytes per token
@@ -54,7 +54,7 @@ class State(NamedTuple):
     count: Real  # responses seen
 
 
-class Pools(NamedTuple):
+class ContextPools(NamedTuple):
     """Pools from the shortest context to the longest, (p,) each."""
 
     thresholds_tokens: Real  # B: totals up to it are sent here
@@ -62,7 +62,7 @@ class Pools(NamedTuple):
     spill_count: Real  # waiting requests above which the pool is overloaded
 
 
-class Decision(NamedTuple):
+class PoolDecision(NamedTuple):
     """Where a request goes, the total it was given, and whether the pool's context holds that total."""
 
     pool: Real
@@ -77,7 +77,7 @@ def settings(
     miss_frac: float | None = None,
     step: float = 0.05,
     cold_ratio: float = 4.0,
-) -> Settings:
+) -> RatioSettings:
     r"""The paper's gains by default; `miss_frac` turns the quantile on.
 
     The quantile moves by $q \leftarrow q\,e^{s(\delta - 1[c < q])}$ with s = `step` and $\delta$ = `miss_frac`. Summed
@@ -91,16 +91,16 @@ def settings(
             f"< 1, gamma and sigmas from 0, cold_ratio from {LOW:g} to {HIGH:g}"
         )
     if miss_frac is None:
-        return Settings(beta, gamma, sigmas, 1.0, 1.0, cold_ratio, HIGH)
+        return RatioSettings(beta, gamma, sigmas, 1.0, 1.0, cold_ratio, HIGH)
     if not (0 < miss_frac < 1 and step > 0 and isfinite(step)):
         raise InputError(f"miss_frac {miss_frac}, step {step}; accepted: 0 < miss_frac < 1, step above 0")
     rise, fall = exp(step * miss_frac), exp(step * (miss_frac - 1.0))
-    return Settings(beta, gamma, sigmas, rise, fall, cold_ratio, cold_ratio)
+    return RatioSettings(beta, gamma, sigmas, rise, fall, cold_ratio, cold_ratio)
 
 
 def pools(
     thresholds_tokens: Iterable[float], contexts_tokens: Iterable[float], spill_count: float | Iterable[float] = inf
-) -> Pools:
+) -> ContextPools:
     """Checked on the host: contexts increase, every threshold lies within its pool's context.
 
     The last pool's threshold is its context: what no threshold takes goes there, as in the paper.
@@ -121,17 +121,17 @@ def pools(
             f"thresholds_tokens {limits}, contexts_tokens {contexts}, spill_count {spill}; accepted: "
             "increasing contexts, and a threshold within each (the last may be left out)"
         )
-    return Pools(*(np.array(column, np.float64) for column in (limits, contexts, spill)))
+    return ContextPools(*(np.array(column, np.float64) for column in (limits, contexts, spill)))
 
 
-def init(categories: int, params: Settings | None = None) -> State:
+def init(categories: int, params: RatioSettings | None = None) -> Ratios:
     """No feedback yet: the cold ratio for every category."""
     params = settings() if params is None else params
     full: Callable[[Real], Real] = lambda value: jnp.full((categories,), value, float)
-    return State(full(params.cold_ratio), full(0.0), full(0.0), full(1.0), full(params.cold_quantile), full(0.0))
+    return Ratios(full(params.cold_ratio), full(0.0), full(0.0), full(1.0), full(params.cold_quantile), full(0.0))
 
 
-def update(state: State, category: Real, prompt_bytes: Real, prompt_tokens: Real, params: Settings) -> State:
+def update(state: Ratios, category: Real, prompt_bytes: Real, prompt_tokens: Real, params: RatioSettings) -> Ratios:
     """OnResponse of Algorithm 1 for one response: Eq. (4), the spread, and the two other dispersions.
 
     `prompt_tokens` is usage.prompt_tokens. A response without a positive, finite count changes nothing.
@@ -139,11 +139,11 @@ def update(state: State, category: Real, prompt_bytes: Real, prompt_tokens: Real
     ratio_seen = prompt_bytes / jnp.where(prompt_tokens > 0, prompt_tokens, 1.0)
     valid = (prompt_tokens > 0) & (prompt_tokens < inf) & (prompt_bytes > 0) & (prompt_bytes < inf)
     seen = jnp.where(valid, jnp.clip(ratio_seen, LOW, HIGH), 1.0)
-    old = State(*(leaf[category] for leaf in state))
+    old = Ratios(*(leaf[category] for leaf in state))
     gain = 1.0 - params.beta
     error = seen - old.ratio
     ratio = old.ratio + gain * error  # written so that a constant stream leaves it exactly where it is
-    new = State(
+    new = Ratios(
         ratio,
         old.spread + gain * (jnp.abs(seen - ratio) - old.spread),  # line 24 comes after line 23
         params.beta * (old.variance + gain * error * error),
@@ -151,13 +151,13 @@ def update(state: State, category: Real, prompt_bytes: Real, prompt_tokens: Real
         old.quantile * jnp.where(seen < old.quantile, params.fall, params.rise),
         old.count + 1.0,
     )
-    return State(*(leaf.at[category].set(jnp.where(valid, n, o)) for leaf, n, o in zip(state, new, old, strict=True)))
+    return Ratios(*(leaf.at[category].set(jnp.where(valid, n, o)) for leaf, n, o in zip(state, new, old, strict=True)))
 
 
 on_response = update
 
 
-def deviation(state: State) -> Real:
+def deviation(state: Ratios) -> Real:
     r"""Standard deviation of bytes per token, corrected for the weights: $\sqrt{v / (1 - \sum w^2)}$.
 
     The cold ratio counts as one observation, so a wrong cold start widens it until it is forgotten.
@@ -166,7 +166,7 @@ def deviation(state: State) -> Real:
     return jnp.sqrt(jnp.where(room > 0, state.variance, 0.0) / jnp.where(room > 0, room, 1.0))
 
 
-def conservative_ratio(state: State, params: Settings) -> Real:
+def conservative_ratio(state: Ratios, params: RatioSettings) -> Real:
     """c* of every category, Eq. (5) with all paddings; never below the least ratio there is, so totals stay finite."""
     padded = state.ratio - params.gamma * state.spread - params.sigmas * deviation(state)
     return jnp.clip(jnp.minimum(padded, state.quantile), LOW, HIGH)
@@ -184,14 +184,14 @@ def total_tokens(prompt_bytes: Real, max_output_tokens: Real, ratio: Real) -> Re
 
 
 def route(
-    state: State,
+    state: Ratios,
     category: Real,
     prompt_bytes: Real,
     max_output_tokens: Real,
     queued_count: Real,
-    where: Pools,
-    params: Settings,
-) -> Decision:
+    where: ContextPools,
+    params: RatioSettings,
+) -> PoolDecision:
     """Algorithm 1 for one request; `queued_count` (p,) are the pools' waiting requests.
 
     Home is the first pool whose threshold and context hold the total, else the last. An overloaded home hands the
@@ -202,7 +202,7 @@ def route(
     return dispatch(total_tokens(prompt_bytes, max_output_tokens, ratio), queued_count, where)
 
 
-def dispatch(total: Real, queued_count: Real, where: Pools) -> Decision:
+def dispatch(total: Real, queued_count: Real, where: ContextPools) -> PoolDecision:
     """Lines 6 to 18 of Algorithm 1, once the total is known."""
     last = where.contexts_tokens.shape[-1] - 1
     holds = jnp.asarray(total <= where.contexts_tokens)
@@ -213,4 +213,4 @@ def dispatch(total: Real, queued_count: Real, where: Pools) -> Decision:
     depth = jnp.where(holds & ~full, depth, inf)
     other = jnp.argmin(depth)
     pool = jnp.where(full[home] & (depth[other] < inf), other, home).astype(jnp.int32)
-    return Decision(pool, total, holds[pool])
+    return PoolDecision(pool, total, holds[pool])

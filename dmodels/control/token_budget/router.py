@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from math import ceil, inf, sqrt
 from typing import NamedTuple
 
-from .policy import HIGH, LOW, Pools, Settings, settings
+from .policy import HIGH, LOW, ContextPools, RatioSettings, settings
 
 
 class Sent(NamedTuple):
@@ -43,9 +43,9 @@ class TokenBudgetRouter:
     3.9
     """
 
-    def __init__(self, where: Pools, params: Settings | None = None):
+    def __init__(self, where: ContextPools, params: RatioSettings | None = None):
         params = settings() if params is None else params
-        self.params = Settings(*(float(x) for x in params))
+        self.params = RatioSettings(*(float(x) for x in params))
         columns = ([float(x) for x in column] for column in where)
         self.thresholds, self.contexts, self.spill = columns
         self.queued = [0] * len(self.contexts)

@@ -48,11 +48,10 @@ def polynomial_weighted(degree: int) -> float:
     r"""The same for requests of unequal size: $\Phi_d^{d+1}$ (Aland et al. 2006); (3 + sqrt 5)/2 for d = 1."""
     if degree < 1:
         raise InputError(f"degree = {degree}; accepted are numbers from 1")
-    low, high = 1.0, 2.0 + 2.0 * degree
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if (degree + 1) * math.log(middle) < degree * math.log(middle + 1) else (low, middle)
-    return low ** (degree + 1)
+    from scipy.optimize import brentq
+
+    root: float = brentq(lambda x: (degree + 1) * math.log(x) - degree * math.log(x + 1), 1.0, 2.0 + 2.0 * degree)
+    return root ** (degree + 1)
 
 
 def polynomial_nonatomic(degree: Real) -> Real:

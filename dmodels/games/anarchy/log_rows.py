@@ -23,7 +23,7 @@ def json_rows(path: Path) -> Iterator[Any]:
 
 
 def csv_rows(path: Path) -> Iterator[Any]:
-    """A mapping a row, under the names of the header; a row that cannot be split is told as text."""
+    """A mapping a row, under the names of the header; a row that cannot be split comes as text."""
     with path.open(encoding="utf-8", errors="replace", newline="") as lines:
         rows = csv.DictReader(lines)
         while True:

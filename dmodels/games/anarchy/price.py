@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.flags import Flag
-from dmodels.games.routing import Arrays, NashRange, RoutingGame, least_potential_flow, optimum_flows, sums
+from dmodels.games.routing import NashRange, RoutingArrays, RoutingGame, least_potential_flow, optimum_flows, sums
 from dmodels.games.routing.equilibria import blurred, range_flags, search
 from dmodels.games.routing.kernels import social_cost
 
@@ -124,7 +124,7 @@ def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
     return np.where(positive, cost / np.where(positive, least, 1.0), np.where((least == 0) & (cost == 0), 1.0, np.nan))
 
 
-def _where_cut(a: Arrays, nash: NashRange) -> NashRange:
+def _where_cut(a: RoutingArrays, nash: NashRange) -> NashRange:
     """The range of games whose search was cut short, with the best equilibrium that minimises the potential, and the
     floor and the ceiling of the linear programme."""
     best, worst, floor, ceiling = (cost.reshape(-1).copy() for cost in nash[:4])
@@ -149,7 +149,7 @@ def _where_cut(a: Arrays, nash: NashRange) -> NashRange:
     )
 
 
-def _smooth(a: Arrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:
+def _smooth(a: RoutingArrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:
     """`price` (B), lowered to what the curves' smoothness gives in the games that `cut` numbers."""
     few = a._replace(
         f=a.f[cut % len(a.f)], cost=a.cost[cut % len(a.cost)], counts=a.counts[cut % len(a.counts)], batch=cut.shape
@@ -159,7 +159,7 @@ def _smooth(a: Arrays, cut: np.ndarray, price: np.ndarray) -> np.ndarray:
     return out.reshape(price.shape)
 
 
-def _theorem(a: Arrays) -> np.ndarray:
+def _theorem(a: RoutingArrays) -> np.ndarray:
     """What theory allows a worst equilibrium to cost, in multiples of the optimum; inf where no theorem applies.
 
     5/2 for affine latencies with any overlaps in [0, 1] (a miss is a private constant resource); 1/(1 - beta) without

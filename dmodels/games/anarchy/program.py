@@ -27,7 +27,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.games.routing import RoutingGame
 from dmodels.games.routing.equilibria import merge, shape_of, tolerance
-from dmodels.games.routing.smooth import dearest_pay
+from dmodels.games.routing.smooth import cost_ceilings
 from dmodels.games.routing.tighten import root_box
 from dmodels.solvers.solution import Solution
 
@@ -38,7 +38,7 @@ UNKNOWNS = 6_000
 class Programme(NamedTuple):
     """Social cost `unit_s` (`pay` x) over `above` x <= 0, `equal` x = `right`, 0 <= x <= `upper`."""
 
-    unit_s: float  # the dearest request, so that all coefficients are about 1
+    unit_s: float  # the costliest request, so that all coefficients are about 1
     pay: np.ndarray
     above: Any  # scipy.sparse
     equal: Any
@@ -64,7 +64,7 @@ def _support(f, c, q, coarse: bool):
         box = (np.zeros(workers, np.int64), np.full(workers, total), np.ones(c.shape, bool), np.full(c.shape, np.inf))
         return box, np.full(groups, np.inf)
     box = root_box(f, c, q, shape_of(f, total)[0], tolerance(f, c, total))
-    return box, dearest_pay(f, c, q, *box)[0]
+    return box, cost_ceilings(f, c, q, *box)[0]
 
 
 def programme(f: np.ndarray, c: np.ndarray, q: np.ndarray, coarse: bool = False) -> Programme:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.threads import share
-from dmodels.games.routing import Arrays, RoutingGame, optimum_flows
+from dmodels.games.routing import RoutingArrays, RoutingGame, optimum_flows
 from dmodels.games.routing.smooth import smooth_ceiling
 
 #: The s = 1/(1 - mu) at which `coarse_ceiling_s` bounds a game against its optimum.
@@ -34,7 +34,7 @@ class Smoothness(NamedTuple):
 
 
 @kernel
-def _dearest_pair(f, total, s):
+def _worst_ratio(f, total, s):
     """(L(s), its slope): L is the greatest over workers, n < total and o of s a + (1 - s) b with a = f(n+1)/f(o), b =
     n f(n)/(o f(o)). Always at least s, from n = 0, o = 1."""
     best, slope = s, 1.0
@@ -61,16 +61,16 @@ def _least_price(f, total):
     """(s, L) with L(s) least over s >= 1: L is convex and piecewise linear, so the lines at both ends of a bracket
     meet at or below the minimum, which is found exactly after finitely many cuts."""
     low, high = 1.0, 2.0
-    at_low, rise_low = _dearest_pair(f, total, low)
+    at_low, rise_low = _worst_ratio(f, total, low)
     if rise_low >= 0:
         return low, at_low
-    at_high, rise_high = _dearest_pair(f, total, high)
+    at_high, rise_high = _worst_ratio(f, total, high)
     while rise_high < 0:
         low, at_low, rise_low = high, at_high, rise_high
         if high > 1e9:
             return high, np.inf
         high *= 2.0
-        at_high, rise_high = _dearest_pair(f, total, high)
+        at_high, rise_high = _worst_ratio(f, total, high)
     if at_high == np.inf:
         return high, np.inf
     for _ in range(200):
@@ -82,7 +82,7 @@ def _least_price(f, total):
             s = (at_low - rise_low * low - at_high + rise_high * high) / (rise_high - rise_low)
             floor = at_high + rise_high * (s - high)
         s = min(max(s, low), high)
-        value, rise = _dearest_pair(f, total, s)
+        value, rise = _worst_ratio(f, total, s)
         if value <= floor * (1.0 + 1e-14) or s == low or s == high:
             return (s, value) if value <= at_high else (high, at_high)
         if rise < 0:
@@ -103,7 +103,7 @@ def _least_prices(f, totals, first, last, s, price):
         s[b], price[b] = _least_price(fb, total) if smooth else (1.0, np.inf)
 
 
-def smooth_prices(a: Arrays) -> tuple[np.ndarray, np.ndarray]:
+def smooth_prices(a: RoutingArrays) -> tuple[np.ndarray, np.ndarray]:
     """(s = 1/(1 - mu), price) of the games in a batch; time grows as workers x requests^2."""
     s, price = np.empty(a.size), np.empty(a.size)
     totals = a.counts.sum(-1)
@@ -137,9 +137,7 @@ def coarse_ceiling_s(game: RoutingGame) -> np.ndarray:
     out = np.empty(a.size)
     for b in range(a.size):
         f, c, q = a.f[b % len(a.f)], a.cost[b % len(a.cost)], a.counts[b % len(a.counts)]
-        everywhere = np.full(len(f), q.sum()), np.full(len(q), np.inf)
-        low = float((q * c.min(-1)).sum())
-        out[b] = min(
-            smooth_ceiling(f, c, flows[b], np.zeros(len(f), np.int64), *everywhere, low, s) for s in _MULTIPLIERS
-        )
+        box = np.zeros(len(f), np.int64), np.full(len(f), q.sum())
+        ceilings = np.full(len(q), np.inf), float((q * c.min(-1)).sum())
+        out[b] = min(smooth_ceiling(f, c, flows[b], box, ceilings, s) for s in _MULTIPLIERS)
     return out.reshape(a.batch)

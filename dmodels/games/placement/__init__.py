@@ -6,34 +6,23 @@ and open to callers.
 
 from __future__ import annotations
 
-from .anarchy import PriceOfAnarchy, price_of_anarchy, random_placement
+from .anarchy import PlacementPrice, price_of_anarchy, random_placement
 from .bound import best_bound, price_bound
 from .existence import approximate_equilibrium, pure_equilibrium
-from .game import Placement, PlacementGame, empty, isolated_s, placement
+from .game import Placement, PlacementGame, empty, placement
 from .hierarchy import hierarchical_equilibrium
 from .networks import complete, fat_tree, levels, line, ring, shortest_paths, two_level
 from .optimum import greedy_optimum, social_optimum
 from .paradox import Rise, Risk, at_risk, more_memory, paradox_search, rises
 from .pure_equilibria import Equilibria, equilibria, profiles_count
-from .response import best_response, best_response_dynamics, gains_s, regrets
-from .selfish import (
-    CachingGame,
-    CachingRange,
-    caching_cost_s,
-    caching_equilibrium,
-    caching_range,
-    line_price_bound,
-    line_range,
-)
+from .response import best_response, best_response_dynamics, gains_s, isolated_s, regrets
 from .sharing import Sharing, value_of_sharing
 
 __all__ = [
-    "CachingGame",
-    "CachingRange",
     "Equilibria",
     "Placement",
     "PlacementGame",
-    "PriceOfAnarchy",
+    "PlacementPrice",
     "Rise",
     "Risk",
     "Sharing",
@@ -42,9 +31,6 @@ __all__ = [
     "best_bound",
     "best_response",
     "best_response_dynamics",
-    "caching_cost_s",
-    "caching_equilibrium",
-    "caching_range",
     "complete",
     "empty",
     "equilibria",
@@ -55,8 +41,6 @@ __all__ = [
     "isolated_s",
     "levels",
     "line",
-    "line_price_bound",
-    "line_range",
     "more_memory",
     "paradox_search",
     "placement",

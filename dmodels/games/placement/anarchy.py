@@ -1,7 +1,7 @@
 r"""Prices of anarchy and of stability of placement games, as certified intervals.
 
 Worst (best) pure equilibrium over the least cost. Small games are enumerated: the interval is a point. Otherwise the
-numerator lies between equilibria that were found and what everybody would pay alone (at an equilibrium nobody pays more
+numerator lies between equilibria that were found and what all would pay alone (at an equilibrium nobody pays more
 than it would with nobody to read from), the denominator between a placement that was found and a bound by duality.
 """
 
@@ -14,17 +14,17 @@ import numpy as np
 from dmodels.core.flags import Flag, describe
 
 from .bound import best_bound
-from .game import PlacementGame, isolated_s
+from .game import PlacementGame
 from .hierarchy import hierarchical_equilibrium, not_hierarchical
 from .optimum import greedy_optimum, social_optimum, variables_count
 from .pure_equilibria import equilibria, profiles_count
-from .response import best_response_dynamics
+from .response import best_response_dynamics, isolated_s
 
 #: Variables up to which the optimum is sought by HiGHS and not by greedy.
 EXACT_VARIABLES = 6_000
 
 
-class PriceOfAnarchy(NamedTuple):
+class PlacementPrice(NamedTuple):
     """An interval that holds the true price of anarchy, one for the price of stability, and what they are made of.
 
     lower, upper            price of anarchy; NaN where there is no pure equilibrium (or none is known: lower)
@@ -61,7 +61,7 @@ class PriceOfAnarchy(NamedTuple):
 
 def price_of_anarchy(
     game: PlacementGame, max_profiles: float = 3e5, starts: int = 8, rng: np.random.Generator | None = None
-) -> PriceOfAnarchy:
+) -> PlacementPrice:
     """The intervals. Games of more than `max_profiles` profiles are searched from `starts` random placements.
 
     Two workers, two blocks, one place each, access 1, distance 1, recomputation 3, rates (5, 2) for both: both keep
@@ -88,7 +88,7 @@ def price_of_anarchy(
     worst, best = (max(found), min(found)) if found else (np.nan, np.nan)
     flags = np.int32(0 if found else int(Flag.NOT_CONVERGED))
     upper = _ratio(ceiling, bound)
-    return PriceOfAnarchy(
+    return PlacementPrice(
         _ratio(worst, least),
         upper,
         1.0 if found else np.nan,
@@ -105,16 +105,16 @@ def price_of_anarchy(
     )
 
 
-def _enumerated(game: PlacementGame, max_profiles: float) -> PriceOfAnarchy:
+def _enumerated(game: PlacementGame, max_profiles: float) -> PlacementPrice:
     s = equilibria(game, max_profiles)
     least, costs = s.value.optimum_s, s.value.social_s
     ceiling = float(isolated_s(game).sum())
     if not costs.size:
         nan = float("nan")
-        return PriceOfAnarchy(nan, nan, nan, nan, True, 0, nan, nan, ceiling, least, least, 0, s.flags)
+        return PlacementPrice(nan, nan, nan, nan, True, 0, nan, nan, ceiling, least, least, 0, s.flags)
     worst, best = float(costs.max()), float(costs.min())
     anarchy, stability = _ratio(worst, least), _ratio(best, least)
-    return PriceOfAnarchy(
+    return PlacementPrice(
         anarchy, anarchy, stability, stability, True, 1, worst, best, ceiling, least, least, len(costs), s.flags
     )
 

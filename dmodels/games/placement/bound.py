@@ -24,7 +24,7 @@ from dmodels.solvers.solution import Solution
 from . import kernels
 from .bound_dual import dual_blocks, reads
 from .bound_tree import tree_blocks, tree_nodes
-from .game import Arrays, PlacementGame
+from .game import PlacementArrays, PlacementGame
 from .networks import levels
 
 
@@ -62,7 +62,7 @@ def best_bound(game: PlacementGame, target_s: float | None = None, iterations: i
         tier = best_response_dynamics(game, coordinated=True, max_rounds=2).value.tier
     tier = np.ascontiguousarray(tier, np.int8)
     if target_s is None:
-        target_s = float(kernels.costs(tier, a.demand, a.access, a.distance, a.recompute).sum())
+        target_s = float(kernels.costs(tier, a).sum())
     limited = np.isfinite(a.capacity) & (a.slots > 0)
     prices = np.where(limited, first_prices(a, tier), 0.0)
     best, best_prices, step, since = -np.inf, prices, 1.0, 0
@@ -85,12 +85,12 @@ def best_bound(game: PlacementGame, target_s: float | None = None, iterations: i
     return Solution(np.float64(max(best, 0.0)), {"prices": best_prices}, np.int32(0), np.int64(iterations))
 
 
-def first_prices(a: Arrays, tier: np.ndarray) -> np.ndarray:
-    """(n, T): what one more byte of each tier would save everybody at the placement `tier`, others as they are."""
+def first_prices(a: PlacementArrays, tier: np.ndarray) -> np.ndarray:
+    """(n, T): what one more byte of each tier would save all workers at the placement `tier`, others as they are."""
     n, m = a.demand.shape
     saved = np.empty((a.access.shape[1], m, n))
     access = np.ascontiguousarray(a.access.T)
-    loop = lambda start, stop: kernels.savings(start, stop, tier, a.demand, access, a.distance, a.recompute, saved)
+    loop = lambda start, stop: kernels.savings(start, stop, tier, a, access, saved)
     share(loop, m, 1e-9 * n * n * m)
     out = np.zeros(a.access.shape)
     for i in range(n):
@@ -104,7 +104,7 @@ def first_prices(a: Arrays, tier: np.ndarray) -> np.ndarray:
 class _Lagrangian:
     """The bound and the bytes that the relaxed optimum uses, at given prices."""
 
-    def __init__(self, a: Arrays):
+    def __init__(self, a: PlacementArrays):
         self.a = a
         self.room = a.slots * a.size[0] if a.alike else a.capacity  # whole blocks only
         net = levels(a.distance) if (a.access == a.access[0]).all() else None
@@ -117,23 +117,10 @@ class _Lagrangian:
         m = a.demand.shape[1]
         value, used = np.empty(m), np.zeros((m, *a.access.shape), np.bool_)
         if self.nodes is not None:
-            loop = lambda first, last: tree_blocks(
-                first, last, a.demand, a.access[0], a.capacity, prices, a.recompute, a.size, *self.nodes, value, used
-            )
+            loop = lambda first, last: tree_blocks(first, last, a, prices, self.nodes, (value, used))
         else:
-            flat = used.reshape(m, -1)
-            loop = lambda first, last: dual_blocks(
-                first,
-                last,
-                a.demand,
-                *self.reads,
-                a.capacity.reshape(-1),
-                prices.reshape(-1),
-                a.recompute,
-                a.size,
-                value,
-                flat,
-            )
+            found = value, used.reshape(m, -1)
+            loop = lambda first, last: dual_blocks(first, last, a, prices.reshape(-1), self.reads, found)
         share(loop, m, 1e-7 * m * a.access.size)
         paid = prices * np.where(prices > 0, self.room, 0.0)
         return float(value.sum() - paid.sum()), np.tensordot(a.size, used.astype(float), axes=(0, 0))

@@ -21,7 +21,7 @@ class Reads(NamedTuple):
     place  (n, P) int32: places as numbered in `cost`, by rising cost; P = workers times tiers
     cost   (P, n): a read from each place by each client
     rising (n, P): the same, sorted, by client
-    step   (n, ROUNDS): up to what cost of a read a client's payments are raised; last the dearest prefill
+    step   (n, ROUNDS): up to what cost of a read a client's payments are raised; last the costliest prefill
     reach  (n, ROUNDS): how many places cost less than that
     """
 
@@ -47,8 +47,12 @@ def reads(distance: np.ndarray, access: np.ndarray, recompute: np.ndarray) -> Re
 
 
 @kernel
-def dual_blocks(start, stop, demand, place, cost, rising, step, reach, capacity, prices, recompute, size, value, used):
-    """Blocks start..stop-1: a dual solution's value (at most the least cost), and copies at places paid in full."""
+def dual_blocks(start, stop, a, prices, reads, found):
+    """Blocks start..stop-1 of `found`: a dual's value (at most the least cost), and copies at places paid in full."""
+    demand, recompute, size = a.demand, a.recompute, a.size
+    capacity = a.capacity.reshape(-1)
+    place, cost, rising, step, reach = reads
+    value, used = found
     n, places = rising.shape
     w, v, slack = np.empty((n, LANES)), np.empty((n, LANES)), np.empty((places, LANES))
     gamma, goal = np.zeros(LANES), np.empty(LANES)

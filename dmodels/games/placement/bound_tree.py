@@ -60,8 +60,11 @@ def _node(v, q, children, first, code, f):
 
 
 @kernel
-def tree_blocks(start, stop, demand, access, capacity, prices, recompute, size, child, first, code, outer, value, used):
-    """Blocks start..stop-1: least cost with prices, and where the copies are. Exact."""
+def tree_blocks(start, stop, a, prices, nodes, found):
+    """Blocks start..stop-1 of `found`: least cost with prices, and where the copies are. Exact."""
+    demand, access, capacity, recompute, size = a.demand, a.access[0], a.capacity, a.recompute, a.size
+    child, first, code, outer = nodes
+    value, used = found
     n, tiers = capacity.shape
     inner, states = code.shape[0], outer.size
     f = np.empty((n + inner, states, tiers + 1))  # by node, outside state, and the tier it must hold (last: any)

@@ -102,7 +102,7 @@ class PlacementGame(Record):
         """T, the tiers of one worker."""
         return self.access_s.shape[-1]
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> PlacementArrays:
         """The game as plain arrays of full shape."""
         n, m, tiers = self.workers_count, self.blocks_count, self.tiers_count
         demand, access, capacity, distance, recompute, size = (
@@ -121,10 +121,10 @@ class PlacementGame(Record):
         alike = bool((size == size[0]).all())
         # places of a tier: whole blocks; a byte lost to rounding is not a block lost
         slots = np.minimum(np.floor(capacity / size.min() * (1 + 1e-12) + 1e-12), m).astype(np.int64)
-        return Arrays(demand, access, capacity, distance, recompute, size, slots, alike)
+        return PlacementArrays(demand, access, capacity, distance, recompute, size, slots, alike)
 
 
-class Arrays(NamedTuple):
+class PlacementArrays(NamedTuple):
     """A placement game on the host: all arrays of full shape; `slots` (n, T) whole blocks of the smallest size."""
 
     demand: np.ndarray
@@ -168,13 +168,13 @@ def placement(game: PlacementGame, tier) -> Placement:
     return placed(a, checked(a, tier))
 
 
-def placed(a: Arrays, tier: np.ndarray) -> Placement:
+def placed(a: PlacementArrays, tier: np.ndarray) -> Placement:
     """`placement` of arrays."""
-    cost = kernels.costs(tier, a.demand, a.access, a.distance, a.recompute)
+    cost = kernels.costs(tier, a)
     return Placement(tier, cost, float(cost.sum()))
 
 
-def checked(a: Arrays, tier) -> np.ndarray:
+def checked(a: PlacementArrays, tier) -> np.ndarray:
     """`tier` as int8 (n, m), or an `InputError` that says what does not fit."""
     tier = np.asarray(tier)
     if tier.shape != a.demand.shape:
@@ -191,17 +191,6 @@ def checked(a: Arrays, tier) -> np.ndarray:
     return tier
 
 
-def held_bytes(a: Arrays, tier: np.ndarray) -> np.ndarray:
+def held_bytes(a: PlacementArrays, tier: np.ndarray) -> np.ndarray:
     """Bytes in each tier of each worker, (n, T)."""
     return np.stack([((tier == t) * a.size).sum(1) for t in range(a.access.shape[1])], axis=1)
-
-
-def isolated_s(game: PlacementGame) -> np.ndarray:
-    """What each worker pays at best with nobody to read from, (n,): at most this at every equilibrium.
-
-    Whatever the others do, a worker can keep what it would keep alone, and their copies only help it. So the sum bounds
-    every pure equilibrium, and pooling can gain no more than this less the optimum.
-    """
-    from .response import alone_s
-
-    return alone_s(game.arrays())

@@ -1,6 +1,6 @@
 r"""A pure equilibrium in polynomial time: one limited tier on a hierarchical network, blocks of one size.
 
-*Raising floors.* Imagine that a copy of every block floats at a distance of at most the smallest hop from everybody.
+*Raising floors.* Imagine that a copy of every block floats at a distance of at most the smallest hop from every worker.
 Then nobody's choice depends on the others, and each worker keeps the blocks it needs most. Now raise the floor of one
 block after another by one hop. Where a part of the network holds no copy, the block has become dearer, and at most one
 worker per part takes it in for its least valuable block c. That block is then missing near the worker who dropped it;
@@ -25,7 +25,7 @@ from dmodels.core.errors import InputError
 from dmodels.solvers.solution import Solution
 
 from . import kernels
-from .game import Arrays, PlacementGame, placed
+from .game import PlacementArrays, PlacementGame, placed
 from .networks import levels
 from .response import equilibrium_flag, regrets
 
@@ -57,7 +57,7 @@ def hierarchical_equilibrium(game: PlacementGame) -> Solution:
         held, moves = _raise_floors(a.demand, a.slots[:, limited], net.hop_s, net.group, most)
         tier[held] = limited
     if unlimited is not None:  # what is nearer in one's own slow tier than anywhere else
-        away = kernels.outside(tier, a.access, a.distance, a.recompute).T
+        away = kernels.outside(tier, a).T
         tier[(tier < 0) & (a.demand > 0) & (a.access[:, unlimited, None] < away)] = unlimited
     profile, gain = placed(a, tier), regrets(a, tier)
     return Solution(profile, {"gain_s": gain}, equilibrium_flag(profile, gain), np.int64(moves))
@@ -80,14 +80,14 @@ def not_hierarchical(game: PlacementGame) -> str:
     return ""
 
 
-def _limited(a: Arrays) -> list[int]:
+def _limited(a: PlacementArrays) -> list[int]:
     """Limited tiers that are used at all, all in use below the fastest unlimited one."""
     everything = (a.slots >= a.demand.shape[1]).all(0)
     fastest = a.access[0, everything].min(initial=np.inf)
     return [t for t in np.flatnonzero(~everything) if a.slots[:, t].any() and a.access[0, t] < fastest]
 
 
-def _tiers(a: Arrays) -> tuple[int | None, int | None]:
+def _tiers(a: PlacementArrays) -> tuple[int | None, int | None]:
     """(the limited tier, the fastest unlimited tier), None where there is none."""
     limited = _limited(a)
     everything = np.flatnonzero((a.slots >= a.demand.shape[1]).all(0))

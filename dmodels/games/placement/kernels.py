@@ -1,10 +1,11 @@
 """Compiled loops of the placement game: reads from others, costs, and social costs of one worker's choices.
 
-`tier` (n, m) int8 is a placement (-1: not kept), `demand` (n, m), `access` (n, T), `distance` (n, n) with row i what i
-pays on top to read from j, `recompute` (m,).
+`tier` (n, m) int8 is a placement (-1: not kept), `a` the game's `PlacementArrays`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,13 +13,22 @@ from dmodels.core.compiled import kernel
 from dmodels.core.threads import share
 
 
+class Nearest(NamedTuple):
+    """The cheapest read of each (worker, block), the cheapest without its server, and who serves it (-1: a prefill)."""
+
+    first: np.ndarray  # (n, m)
+    second: np.ndarray
+    server: np.ndarray
+
+
 @kernel
-def outside(tier, access, distance, recompute):
+def outside(tier, a):
     """(m, n): the least that each worker pays for each block that it does not keep itself."""
+    access, distance = a.access, a.distance
     n, m = tier.shape
     out = np.empty((m, n))
     for b in range(m):
-        out[b] = recompute[b]
+        out[b] = a.recompute[b]
         for j in range(n):
             t = tier[j, b]
             if t >= 0:
@@ -30,8 +40,9 @@ def outside(tier, access, distance, recompute):
 
 
 @kernel
-def renew_outside(before, j, tier, access, distance, recompute, out):
+def renew_outside(before, j, tier, a, out):
     """`outside` again after worker j changed from `before` (m,) to tier[j]; only reads that this concerns."""
+    access, distance = a.access, a.distance
     n, m = tier.shape
     for b in range(m):
         if tier[j, b] == before[b]:
@@ -44,7 +55,7 @@ def renew_outside(before, j, tier, access, distance, recompute, out):
             if new <= old:
                 out[b, i] = min(out[b, i], distance[i, j] + new)
             elif distance[i, j] + old <= out[b, i]:  # it read from j
-                least = recompute[b]
+                least = a.recompute[b]
                 for k in range(n):
                     t = tier[k, b]
                     if t >= 0 and k != i and distance[i, k] + access[k, t] < least:
@@ -53,8 +64,9 @@ def renew_outside(before, j, tier, access, distance, recompute, out):
 
 
 @kernel
-def stays(row, demand, access, out, i, slots, prices):
+def stays(row, i, a, out, prices):
     """(what worker i pays, at most what a best response saves), by weak duality at `prices` (T,) of a place."""
+    demand, access, slots = a.demand[i], a.access[i], a.slots[i]
     paid, best = 0.0, 0.0
     for t in range(slots.size):
         best -= prices[t] * slots[t]
@@ -71,10 +83,11 @@ def stays(row, demand, access, out, i, slots, prices):
 
 
 @kernel
-def costs(tier, demand, access, distance, recompute):
+def costs(tier, a):
     """(n,): what each worker pays."""
+    demand, access = a.demand, a.access
     n, m = tier.shape
-    out = outside(tier, access, distance, recompute)
+    out = outside(tier, a)
     total = np.zeros(n)
     for i in range(n):
         for b in range(m):
@@ -86,17 +99,18 @@ def costs(tier, demand, access, distance, recompute):
 
 
 @kernel
-def nearest_two(tier, access, distance, recompute):
-    """Cheapest read of each (worker, block), who serves it (-1: a prefill), and the cheapest without that server."""
-    n, m = tier.shape
-    first, second, server = np.empty((n, m)), np.empty((n, m)), np.empty((n, m), np.int16)
-    renew(tier, access, distance, recompute, np.arange(m), first, second, server)
-    return first, second, server
+def nearest_two(tier, a):
+    """`Nearest` of a placement."""
+    near = Nearest(np.empty(tier.shape), np.empty(tier.shape), np.empty(tier.shape, np.int16))
+    renew(tier, a, np.arange(tier.shape[1]), near)
+    return near
 
 
 @kernel
-def renew(tier, access, distance, recompute, blocks, first, second, server):
+def renew(tier, a, blocks, near):
     """`nearest_two` again for the blocks listed."""
+    access, distance, recompute = a.access, a.distance, a.recompute
+    first, second, server = near
     n = tier.shape[0]
     for b in blocks:
         for i in range(n):
@@ -115,17 +129,19 @@ def renew(tier, access, distance, recompute, blocks, first, second, server):
                     second[i, b] = v
 
 
-def everybodys(demand, access, distance, first, second, server, i) -> np.ndarray:
+def social_costs(a, near, i) -> np.ndarray:
     """(m, T + 1): what all workers pay for each block if i keeps it in tier t; the last column: if i keeps it not."""
-    n, m = demand.shape
-    out = np.zeros((m, access.shape[1] + 1))
-    loop = lambda start, stop: _everybodys(start, stop, demand, access, distance, first, second, server, i, out)
+    n, m = a.demand.shape
+    out = np.zeros((m, a.access.shape[1] + 1))
+    loop = lambda start, stop: _social_costs(start, stop, a, near, i, out)
     share(loop, m, 5e-9 * n * m)
     return out
 
 
 @kernel
-def _everybodys(start, stop, demand, access, distance, first, second, server, i, out):
+def _social_costs(start, stop, a, near, i, out):
+    demand, access, distance = a.demand, a.access, a.distance
+    first, second, server = near
     n, tiers = access.shape
     for k in range(n):
         d = distance[k, i]
@@ -141,8 +157,9 @@ def _everybodys(start, stop, demand, access, distance, first, second, server, i,
 
 
 @kernel
-def gains(demand, access, distance, best, b, out):
+def gains(a, best, b, out):
     """out (n, T): what all workers save if one more copy of block b is put there; best (n,): what each pays now."""
+    demand, access, distance = a.demand, a.access, a.distance
     n, tiers = access.shape
     for j in range(n):
         for t in range(tiers):
@@ -155,11 +172,12 @@ def gains(demand, access, distance, best, b, out):
 
 
 @kernel
-def savings(start, stop, tier, demand, access, distance, recompute, out):
+def savings(start, stop, tier, a, access, out):
     """Blocks start..stop-1 of out (T, m, n): what all workers save if i keeps the block in tier t, against not at all.
 
     `access` is (T, n) here, so that the innermost loop is one of vectors.
     """
+    demand, distance, recompute = a.demand, a.distance, a.recompute
     tiers, n = access.shape
     first, second = np.empty(n), np.empty(n)
     server = np.empty(n, np.int64)

@@ -21,7 +21,7 @@ from dmodels.core.flags import Flag
 from dmodels.solvers.solution import Solution
 
 from . import kernels
-from .game import Arrays, PlacementGame, empty, placed
+from .game import PlacementArrays, PlacementGame, empty, placed
 from .response import best_response_dynamics
 
 #: Variables from which HiGHS is no longer asked.
@@ -71,7 +71,7 @@ def variables_count(game: PlacementGame) -> int:
 class _Program:
     """The programme as sparse arrays: first the places x (one per worker, tier and block), then the z."""
 
-    def __init__(self, a: Arrays, build: bool = True):
+    def __init__(self, a: PlacementArrays, build: bool = True):
         self.a = a
         n, m = a.demand.shape
         tiers = a.access.shape[1]
@@ -185,7 +185,7 @@ class _Program:
 
 
 def greedy_optimum(game: PlacementGame, polish: bool = True) -> Solution:
-    """Copies one after another where the next one saves everybody the most (per byte), then coordinated responses.
+    """Copies one after another where the next one saves all workers the most (per byte), then coordinated responses.
 
     value        `Placement`
     certificate  `greedy_s`: cost before polishing; `bound_s`: no placement costs less, from the marginal savings that
@@ -194,7 +194,7 @@ def greedy_optimum(game: PlacementGame, polish: bool = True) -> Solution:
     flags        0
     steps        copies that greedy placed
 
-    `polish` lets each worker in turn rearrange its own tiers for everybody's benefit until that lowers nothing.
+    `polish` lets each worker in turn rearrange its own tiers for the social cost until that lowers nothing.
     """
     a = game.arrays()
     copies, best, steps = _greedy(a)
@@ -214,7 +214,7 @@ def greedy_optimum(game: PlacementGame, polish: bool = True) -> Solution:
     return Solution(result, certificate, np.int32(0), np.int64(steps))
 
 
-def _greedy(a: Arrays) -> tuple[np.ndarray, np.ndarray, int]:
+def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
     """(copies (n, T, m), what each worker then pays for a read of each block (m, n), how many were placed)."""
     n, m = a.demand.shape
     tiers = a.access.shape[1]
@@ -224,7 +224,7 @@ def _greedy(a: Arrays) -> tuple[np.ndarray, np.ndarray, int]:
     out = np.empty((n, tiers))
 
     def next_copy(b: int) -> tuple[float, int]:
-        kernels.gains(a.demand, a.access, a.distance, best[b], b, out)
+        kernels.gains(a, best[b], b, out)
         out[room < a.size[b]] = 0.0
         at = int(out.argmax())
         return float(out.flat[at] / a.size[b]), at
@@ -250,13 +250,13 @@ def _greedy(a: Arrays) -> tuple[np.ndarray, np.ndarray, int]:
     return copies, best, steps
 
 
-def _left(a: Arrays, best: np.ndarray) -> float:
+def _left(a: PlacementArrays, best: np.ndarray) -> float:
     """What more copies could still save at most: each tier filled with its best marginal savings, in fractions."""
     n, m = a.demand.shape
     tiers = a.access.shape[1]
     gains = np.empty((m, n, tiers))
     for b in range(m):
-        kernels.gains(a.demand, a.access, a.distance, best[b], b, gains[b])
+        kernels.gains(a, best[b], b, gains[b])
     total = 0.0
     for j in range(n):
         for t in range(tiers):

@@ -1,4 +1,4 @@
-r"""The cache paradox: more memory, or one more worker that caches, and everybody together pays more.
+r"""The cache paradox: more memory, or one more worker that caches, and all together pay more.
 
 The least cost never rises with memory. What selfish workers settle on may: a worker with one place more takes in a
 block that a neighbour held for both, the neighbour then turns to something else, and a third pays for it. As in
@@ -6,7 +6,7 @@ Braess's road network every equilibrium can rise: three workers and two blocks a
 NVLink inside a node and InfiniBand between (proofs/placement/prop_cp.py).
 
 `at_risk` tries this cluster: it plays from the present equilibrium with the memory added, and bounds any equilibrium
-from above by what everybody would pay alone.
+from above by what all would pay alone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 
-from .game import PlacementGame, isolated_s
+from .game import PlacementGame
 from .pure_equilibria import equilibria, profiles_count
-from .response import best_response_dynamics
+from .response import best_response_dynamics, isolated_s
 
 
 class Rise(NamedTuple):
@@ -152,7 +152,7 @@ def at_risk(
     Adds `extra_bytes` (one block by default) to each tier of each of `workers` in turn, or of all of them `together`.
     Games of at most `max_profiles` profiles: all equilibria before and after. Larger ones: play from `start` (empty
     tiers) to an equilibrium, and on from there with the memory added, `plays` times in different orders of turns; a
-    risk that is found is real, and `safe` is a proof (everybody alone would pay less than now).
+    risk that is found is real, and `safe` is a proof (all alone would pay less than now).
 
     >>> from dmodels.games.placement import line
     >>> game = PlacementGame([[0, 2], [1, 1], [1, 0]], [0.0], [[0], [1], [1]], line(3, 1.0), 4.0)
@@ -183,7 +183,7 @@ def at_risk(
 
 
 def _worst_play(game: PlacementGame, tier: np.ndarray, plays: int, rng: np.random.Generator) -> float:
-    """The dearest rest that play from `tier` comes to, NaN if one play comes to none."""
+    """The costliest equilibrium that play from `tier` comes to, NaN if one play comes to none."""
     orders = [None, *(rng.permutation(game.workers_count) for _ in range(plays - 1))]
     ends = [best_response_dynamics(game, tier, order) for order in orders]
     return np.nan if any(s.flags for s in ends) else max(s.value.social_s for s in ends)

@@ -17,7 +17,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers.solution import Solution
 
-from .game import Arrays, PlacementGame
+from .game import PlacementArrays, PlacementGame
 
 #: Gains below this share of the largest cost are ties.
 TIE_RTOL = 1e-11
@@ -108,7 +108,7 @@ def _ways(blocks: int, slots: tuple[int, ...]) -> int:
     return sum(math.comb(blocks, k) * _ways(blocks - k, slots[1:]) for k in range(min(slots[0], blocks) + 1))
 
 
-def _strategies(a: Arrays, i: int) -> np.ndarray:
+def _strategies(a: PlacementArrays, i: int) -> np.ndarray:
     """All tiers (count, m) that worker i may choose, int8."""
     m, tiers = a.demand.shape[1], a.access.shape[1]
     rows = np.zeros((1, 0), np.int8)

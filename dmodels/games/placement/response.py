@@ -4,7 +4,7 @@ Given what the others keep, a read of block b from outside costs worker i $r_{ib
 $w_{ib}\,(r_{ib} - \alpha_{it})^+$: a transportation problem with one column per tier, solved exactly by
 `solvers.transport`. Blocks of unequal size make it a multiple knapsack, solved by HiGHS.
 
-The same with everybody's reads in place of one's own is a *coordinated* response: each turn lowers the social cost, so
+The same with all workers' reads in place of one's own is a *coordinated* response: each turn lowers the social cost, so
 these dynamics always end, where selfish ones may cycle.
 """
 
@@ -19,7 +19,7 @@ from dmodels.solvers import transport
 from dmodels.solvers.solution import Solution
 
 from . import kernels
-from .game import STAY_RTOL, Arrays, Placement, PlacementGame, checked, empty, placed
+from .game import STAY_RTOL, Placement, PlacementArrays, PlacementGame, checked, empty, placed
 
 #: What the placements of a cycle may fill.
 CYCLE_BYTES = 1 << 28
@@ -33,7 +33,7 @@ def best_response(game: PlacementGame, tier, worker: int) -> Solution:
     """
     a = game.arrays()
     tier = checked(a, tier)
-    away = kernels.outside(tier, a.access, a.distance, a.recompute)[:, worker]
+    away = kernels.outside(tier, a)[:, worker]
     row, cost, _ = choose(a, worker, *_own(a, away, worker))
     gain = _paid(a, tier[worker], away, worker) - cost
     return Solution(row, {"cost_s": cost, "gain_s": gain}, np.int32(0), np.int64(1))
@@ -57,7 +57,7 @@ def best_response_dynamics(
 
     start        tier (n, m); nobody keeps anything unless given
     order        the order of turns, a permutation of the workers; as numbered unless given
-    coordinated  each minimises everybody's cost instead of its own: ends in a local optimum of the social cost
+    coordinated  each minimises the social cost instead of its own: ends in a local optimum of the social cost
     worth_frac   the share of its cost that a move must save; above the default, play ends at an approximate equilibrium
 
     value        `Placement`. After a cycle: the placement of it whose largest gain is least
@@ -104,18 +104,18 @@ def _turns(play, order, rounds: int) -> list[np.ndarray]:
 
 
 class _Selfish:
-    """Turns of workers who look after themselves, in `tier`; keeps what each pays to read from others."""
+    """Turns of workers who minimise their own cost, in `tier`; keeps what each pays to read from others."""
 
-    def __init__(self, a: Arrays, tier: np.ndarray, worth_frac: float):
+    def __init__(self, a: PlacementArrays, tier: np.ndarray, worth_frac: float):
         self.a, self.tier, self.worth_frac = a, tier, worth_frac
-        self.out = kernels.outside(tier, a.access, a.distance, a.recompute)
+        self.out = kernels.outside(tier, a)
         self.prices: list[np.ndarray | None] = [None] * len(tier)
 
     def move(self, i: int) -> bool:
         """Play worker i's best response; False if it gains nothing worth moving for."""
         a, tier, prices = self.a, self.tier, self.prices[i]
         if prices is not None:  # most turns change nothing, which the prices of the last response prove
-            paid, most = kernels.stays(tier[i], a.demand[i], a.access[i], self.out, i, a.slots[i], prices)
+            paid, most = kernels.stays(tier[i], i, a, self.out, prices)
             if most <= self.worth_frac * paid:
                 return False
         away = np.ascontiguousarray(self.out[:, i])
@@ -125,21 +125,21 @@ class _Selfish:
             return False
         before = tier[i].copy()
         tier[i] = row
-        kernels.renew_outside(before, i, tier, a.access, a.distance, a.recompute, self.out)
+        kernels.renew_outside(before, i, tier, a, self.out)
         return True
 
 
 class _Coordinated:
-    """Turns of workers who look after everybody, in `tier`; keeps the two cheapest reads of each (worker, block)."""
+    """Turns of workers who minimise the social cost, in `tier`; keeps the `Nearest` reads."""
 
-    def __init__(self, a: Arrays, tier: np.ndarray, worth_frac: float):
+    def __init__(self, a: PlacementArrays, tier: np.ndarray, worth_frac: float):
         self.a, self.tier, self.worth_frac = a, tier, worth_frac
-        self.near = kernels.nearest_two(tier, a.access, a.distance, a.recompute)
+        self.near = kernels.nearest_two(tier, a)
 
     def _response(self, i: int) -> tuple[float, np.ndarray, float]:
         """(what all pay now, worker i's tiers at which they pay least, what they then pay)."""
         a = self.a
-        cost = kernels.everybodys(a.demand, a.access, a.distance, *self.near, i)
+        cost = kernels.social_costs(a, self.near, i)
         held = np.where(self.tier[i] < 0, a.access.shape[1], self.tier[i])
         row, best, _ = choose(a, i, cost[:, :-1], cost[:, -1])
         return float(np.take_along_axis(cost, held[:, None], 1).sum()), row, best
@@ -152,7 +152,7 @@ class _Coordinated:
             return False
         changed = np.flatnonzero(tier[i] != row)
         tier[i] = row
-        kernels.renew(tier, a.access, a.distance, a.recompute, changed, *self.near)
+        kernels.renew(tier, a, changed, self.near)
         return True
 
     def regrets(self) -> np.ndarray:
@@ -160,31 +160,38 @@ class _Coordinated:
         return np.array([now - best for now, _, best in map(self._response, range(len(self.tier)))])
 
 
-def regrets(a: Arrays, tier: np.ndarray) -> np.ndarray:
+def regrets(a: PlacementArrays, tier: np.ndarray) -> np.ndarray:
     """`gains_s` of arrays."""
-    out = kernels.outside(tier, a.access, a.distance, a.recompute)
+    out = kernels.outside(tier, a)
     best = [choose(a, i, *_own(a, out[:, i], i))[1] for i in range(len(tier))]
     return np.array([_paid(a, tier[i], out[:, i], i) - cost for i, cost in enumerate(best)])
 
 
-def alone_s(a: Arrays) -> np.ndarray:
-    """What each worker pays at best with nobody to read from, (n,)."""
+def isolated_s(game: PlacementGame) -> np.ndarray:
+    """What each worker pays at best with nobody to read from, (n,): at most this at every equilibrium.
+
+    Whatever the others do, a worker can keep what it would keep alone, and their copies only help it. So the sum bounds
+    every pure equilibrium, and pooling can gain no more than this less the optimum.
+    """
+    a = game.arrays()
     return np.array([choose(a, i, *_own(a, a.recompute, i))[1] for i in range(len(a.demand))])
 
 
-def _own(a: Arrays, out: np.ndarray, i: int) -> tuple[np.ndarray, np.ndarray]:
+def _own(a: PlacementArrays, out: np.ndarray, i: int) -> tuple[np.ndarray, np.ndarray]:
     """Worker i's cost of each block kept in each tier (m, T), and not kept (m,)."""
     w = a.demand[i]
     return w[:, None] * np.minimum(a.access[i], out[:, None]), w * out
 
 
-def _paid(a: Arrays, row: np.ndarray, out: np.ndarray, i: int) -> float:
+def _paid(a: PlacementArrays, row: np.ndarray, out: np.ndarray, i: int) -> float:
     kept = row >= 0
     own = np.where(kept, a.access[i, np.where(kept, row, 0)], np.inf)
     return float((a.demand[i] * np.minimum(own, out)).sum())
 
 
-def choose(a: Arrays, i: int, kept: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float, np.ndarray | None]:
+def choose(
+    a: PlacementArrays, i: int, kept: np.ndarray, unkept: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray | None]:
     """Tiers (m,) for the blocks of worker i at least total cost, `kept` (m, T) or `unkept` (m,), and that cost.
 
     Last the price (T,) of a place in each tier, by which the cost is the least; None for blocks of unequal size.
@@ -219,7 +226,7 @@ def choose(a: Arrays, i: int, kept: np.ndarray, unkept: np.ndarray) -> tuple[np.
     return row, float(total), prices
 
 
-def _knapsack(a: Arrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float]:
+def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float]:
     """Blocks of unequal size: a multiple knapsack, by HiGHS to a zero gap."""
     from scipy.optimize import LinearConstraint, milp
     from scipy.sparse import coo_array

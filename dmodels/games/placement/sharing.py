@@ -12,16 +12,16 @@ import numpy as np
 from dmodels.core.flags import describe
 
 from .bound import best_bound
-from .game import Placement, PlacementGame, isolated_s
-from .response import best_response_dynamics
+from .game import Placement, PlacementGame
+from .response import best_response_dynamics, isolated_s
 
 
 class Sharing(NamedTuple):
-    """Costs per second of all reads, rate times seconds (mean reads in flight), from dearest to least.
+    """Costs per second of all reads, rate times seconds (mean reads in flight), from most to least.
 
     isolated_s     every worker for itself, no reads from others
     selfish        the pool where every worker looks after itself: an equilibrium (or the best of a cycle, see flags)
-    coordinated    the pool with everybody's reads in view: a local optimum
+    coordinated    the pool with all workers' reads in view: a local optimum
     bound_s        no placement in the pool costs less
     flags          NOT_CONVERGED: selfish play never settles
     """

@@ -18,7 +18,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.core.workload import Workload
 from dmodels.models.latency import Efficiency, decode_step_s, prefill_s
-from dmodels.models.memory import concurrent_sequences
+from dmodels.models.memory import residents
 from dmodels.models.queueing import wait_mean_s, wait_tail
 
 from .game import Game
@@ -141,7 +141,7 @@ def serving_game(
     scv = float(weight @ times**2) / mean**2 - 1.0
     output = float(weight @ np.asarray(workload.output_tokens))
     held = float(weight @ (workload.output_tokens * (workload.input_tokens + 0.5 * workload.output_tokens))) / output
-    slots = concurrent_sequences(model, gpu, held, tp=decode.tp, pp=decode.pp, dp=decode.dp, ep=decode.ep)
+    slots = residents(model, gpu, decode, workload.input_tokens, workload.output_tokens, weight).count
     first = float(decode_step_s(model, gpu, decode, 1.0, held, efficiency))
     last = float(decode_step_s(model, gpu, decode, 64.0, held, efficiency))
     slope = (last - first) / 63.0
@@ -154,7 +154,7 @@ def serving_game(
             output_tokens=output,
             step_base_s=first - slope,
             step_slope_s=slope,
-            slots_count=float(slots.slots_count),
+            slots_count=float(slots),
             worker_gpus=decode.gpus,
             tpot_slo_s=slo.tpot_s,
             prefill_rps_per_gpu=servers_per_gpu / mean,

@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 from .chain import closed_loop
-from .equilibria import NashRange
+from .equilibria import NashRange, best_response, greedy_arrival, nash_range
 from .game import (
-    Arrays,
     Profile,
+    RoutingArrays,
     RoutingGame,
-    best_response,
     flow,
     flow_gain_s,
     gain_s,
-    greedy_arrival,
-    nash_range,
-    optimum,
     overload_flag,
     paper_cost_s,
     potential,
@@ -31,6 +27,7 @@ from .optima import (
     least_potential_flow,
     marginal_cost_game,
     marginals,
+    optimum,
     optimum_flows,
 )
 from .policies import POLICIES, counterfactuals, policy_flows
@@ -38,10 +35,10 @@ from .stochastic import GibbsLoads, gibbs_loads, gibbs_profiles, logit_equilibri
 
 __all__ = [
     "POLICIES",
-    "Arrays",
     "GibbsLoads",
     "NashRange",
     "Profile",
+    "RoutingArrays",
     "RoutingGame",
     "best_response",
     "closed_loop",

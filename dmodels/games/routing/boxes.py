@@ -16,16 +16,31 @@ of boxes is spent is bounded by smoothness too (`smooth`).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dmodels.core.compiled import kernel
 
 from .kernels import flow_at_loads
-from .smooth import dearest_pay, smooth_ceiling
+from .smooth import cost_ceilings, smooth_ceiling
 from .tighten import largest_loads, range_max, tighten
 
 #: The s of `smooth_ceiling` that are tried; 1 is best in most boxes, 1.2 where loads can vary by half and more.
 SMOOTH = (1.0, 1.2)
+
+
+class Found(NamedTuple):
+    """Costs of the best and worst equilibrium found, bounds on what unexplored boxes hold (equal to them when
+    complete), the flows where they improve on the given ones (else all -1), and the boxes looked at."""
+
+    best: float
+    worst: float
+    floor: float
+    ceiling: float
+    best_flow: np.ndarray
+    worst_flow: np.ndarray
+    boxes: int
 
 
 @kernel
@@ -73,7 +88,7 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
         base_high += excess[j]
     left = slack
     used = np.zeros(workers, np.bool_)
-    while left > 0:  # the dearest chords first: an upper bound of a convex sum
+    while left > 0:  # the steepest chords first: an upper bound of a convex sum
         pick = -1
         for j in range(workers):
             if not used[j] and room[j] > 0 and (pick < 0 or chord[j] > chord[pick]):
@@ -107,14 +122,10 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
 
 @kernel
 def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxes):
-    """Least and greatest cost of all pure equilibria, from costs `best`, `worst` of known ones.
+    """`Found` among all pure equilibria, from costs `best`, `worst` of known ones.
 
-    `anchor` is any placement, the cheaper the better, against which dear equilibria are bounded (`smooth`).
-
+    `anchor` is any placement, the cheaper the better, against which costly equilibria are bounded (`smooth`).
     `tol` is the rounding of what one request pays; social costs are compared to 1e-12 of the best.
-
-    Returns (best, worst, best_low, worst_high, best_x, worst_x, boxes): the costs found, with their flows where they
-    improve on the given ones (else all -1), and bounds on what unexplored boxes hold (equal to them when complete).
     """
     groups, workers = c.shape
     total = 0
@@ -162,9 +173,9 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
             continue
         if boxes >= max_boxes:
             if high > worst_high:
-                most, private_low = dearest_pay(f, c, q, lo, hi, arc, reach)
+                ceilings = cost_ceilings(f, c, q, lo, hi, arc, reach)
                 for s in SMOOTH:
-                    high = min(high, smooth_ceiling(f, c, anchor, lo, hi, most, private_low, s) + total * tol)
+                    high = min(high, smooth_ceiling(f, c, anchor, (lo, hi), ceilings, s) + total * tol)
             best_low, worst_high = min(best_low, low), max(worst_high, high)
             continue
         middle = (lo[wide] + hi[wide]) // 2
@@ -173,4 +184,4 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
         stack_lo[size + 1], stack_hi[size + 1] = lo, hi
         stack_lo[size + 1, wide] = middle + 1
         size += 2
-    return best, worst, min(best_low, best), max(worst_high, worst), best_x, worst_x, boxes
+    return Found(best, worst, min(best_low, best), max(worst_high, worst), best_x, worst_x, boxes)

@@ -8,12 +8,13 @@ import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.flags import Flag
+from dmodels.core.records import Real
 from dmodels.core.threads import share
 from dmodels.solvers.solution import Solution
 
 from .boxes import enumerate_nash
-from .game import Arrays, Profile, RoutingGame, flow, flow_gain_s, overload_flag, sums, worker_of_each
-from .kernels import best_response, greedy, social_cost
+from .game import Profile, RoutingArrays, RoutingGame, flow, flow_gain_s, overload_flag, sums, worker_of_each
+from .kernels import greedy, respond, social_cost
 
 #: Rounding of one comparison of costs: two sums, a product, and what made the curve.
 ULPS = 16.0
@@ -90,7 +91,7 @@ def tolerance(f, c, total):
     return ULPS * 2.0**-52 * (level + np.abs(c).max())
 
 
-def blurred(a: Arrays) -> np.ndarray:
+def blurred(a: RoutingArrays) -> np.ndarray:
     """(B,): whether latencies or private costs differ by so little that the sum of the two cannot tell them apart.
 
     Equilibria are then decided by rounding. Differences at the rounding of the latencies themselves are ties.
@@ -126,8 +127,8 @@ def shape_of(f, total):
 
 
 @kernel
-def _away(c, q):
-    """Everybody where a miss costs most: a start from which the dynamics tend to end in a dear equilibrium."""
+def _at_costliest(c, q):
+    """Every request where its miss costs most: a start from which the dynamics tend to end in a dear equilibrium."""
     x = np.zeros(c.shape, np.int64)
     for g in range(q.size):
         x[g, np.argmax(c[g])] = q[g]
@@ -144,20 +145,20 @@ def ranges(f, c, q, max_boxes, max_steps, first, last, cost, flows, boxes):
         monotone, convex = shape_of(fb, total)
         tol = tolerance(fb, groups, total)
         cheap = greedy(fb, groups, sizes)
-        best_response(fb, groups, cheap, tol, max_steps)
-        dear = _away(groups, sizes)
-        best_response(fb, groups, dear, tol, max_steps)
+        respond(fb, groups, cheap, tol, max_steps)
+        dear = _at_costliest(groups, sizes)
+        respond(fb, groups, dear, tol, max_steps)
         low, high = social_cost(fb, groups, cheap), social_cost(fb, groups, dear)
         if low > high:
             low, high, cheap, dear = high, low, dear, cheap
-        out = enumerate_nash(fb, groups, sizes, monotone, convex, tol, low, high, cheap, max_boxes)
-        cost[b, 0], cost[b, 1], cost[b, 2], cost[b, 3] = out[0], out[1], out[2], out[3]
-        split(out[4] if out[4][0, 0] >= 0 else cheap, qb, into, flows[b, 0])
-        split(out[5] if out[5][0, 0] >= 0 else dear, qb, into, flows[b, 1])
-        boxes[b] = out[6]
+        found = enumerate_nash(fb, groups, sizes, monotone, convex, tol, low, high, cheap, max_boxes)
+        cost[b, 0], cost[b, 1], cost[b, 2], cost[b, 3] = found.best, found.worst, found.floor, found.ceiling
+        split(found.best_flow if found.best_flow[0, 0] >= 0 else cheap, qb, into, flows[b, 0])
+        split(found.worst_flow if found.worst_flow[0, 0] >= 0 else dear, qb, into, flows[b, 1])
+        boxes[b] = found.boxes
 
 
-def search(a: Arrays, max_boxes: int) -> tuple[NashRange, np.ndarray]:
+def search(a: RoutingArrays, max_boxes: int) -> tuple[NashRange, np.ndarray]:
     """The range of each game in the batch, and the boxes looked at."""
     size, (groups, workers) = a.size, a.cost.shape[1:]
     cost, boxes = np.empty((size, 4)), np.empty(size, np.int64)
@@ -174,8 +175,12 @@ def range_flags(r: NashRange) -> np.ndarray:
     return np.where(complete, 0, int(Flag.NOT_CONVERGED)).astype(np.int32) | overload_flag(r.worst_s)
 
 
-def nash_range_many(game: RoutingGame, max_boxes: int) -> Solution:
-    """See `routing.nash_range`."""
+def nash_range(game: RoutingGame, max_boxes: int = 200_000) -> Solution:
+    """Best and worst pure Nash equilibrium, exactly, by branch and prune over load vectors (`boxes`).
+
+    `value` is a `NashRange`. With `max_boxes` spent, `best_s` and `worst_s` are still equilibria that were found, and
+    `best_floor_s` and `worst_ceiling_s` still bound all equilibria; the flag NOT_CONVERGED is then up.
+    """
     a = game.arrays()
     value, boxes = search(a, max_boxes)
     flags = range_flags(value)
@@ -189,11 +194,16 @@ def _responses(f, c, q, x, from_greedy, max_steps, first, last, steps, done):
         fb, cb, qb = f[b % len(f)], c[b % len(c)], q[b % len(q)]
         if from_greedy:
             x[b] = greedy(fb, cb, qb)
-        steps[b], done[b] = best_response(fb, cb, x[b], tolerance(fb, cb, qb.sum()), max_steps)
+        steps[b], done[b] = respond(fb, cb, x[b], tolerance(fb, cb, qb.sum()), max_steps)
 
 
-def best_response_many(game: RoutingGame, start, max_steps: int) -> Solution:
-    """See `routing.best_response`."""
+def best_response(game: RoutingGame, start: Real | None = None, max_steps: int = 1_000_000) -> Solution:
+    """Best-response dynamics: the request with the most to gain moves to its best worker, until nobody gains.
+
+    Starts from `start` (an assignment or flow), or from greedy arrival. `value` is a `Profile`, `steps` the moves made,
+    `certificate["gain_s"]` the largest gain that is left. The paper says that at most n steps are needed; with cache
+    terms that is wrong (N = 2, m = 3 needs 3 from some start).
+    """
     a = game.arrays()
     shape = (*a.batch, game.groups_count, game.workers_count)
     x = np.zeros(shape, np.int64) if start is None else np.broadcast_to(flow(game, start), shape).copy()
@@ -209,14 +219,17 @@ def best_response_many(game: RoutingGame, start, max_steps: int) -> Solution:
     return Solution(value, {"gain_s": flow_gain_s(a, value.flow)}, flags, steps.reshape(a.batch))
 
 
-def greedy_many(game: RoutingGame) -> Profile:
-    """See `routing.greedy_arrival`."""
+def greedy_arrival(game: RoutingGame) -> Profile:
+    """Requests arrive one after another, in order, each to the worker that is cheapest then (the first of equals).
+
+    Without cache terms and with nondecreasing latencies this is an equilibrium; with them it need not be one.
+    """
     a = game.arrays()
     x = [greedy(a.f[b % len(a.f)], a.cost[b % len(a.cost)], a.counts[b % len(a.counts)]) for b in range(a.size)]
     return profile(a, np.array(x).reshape(*a.batch, game.groups_count, game.workers_count))
 
 
-def profile(a: Arrays, flows: np.ndarray) -> Profile:
+def profile(a: RoutingArrays, flows: np.ndarray) -> Profile:
     """A flow with its assignment, cost and potential."""
     each = [worker_of_each(x) for x in flows.reshape(-1, *flows.shape[-2:])]
     longest = max(map(len, each))

@@ -21,7 +21,6 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real, Record, quantity
 from dmodels.models.latency import as_curve, latency_table
-from dmodels.solvers.solution import Solution
 
 
 class RoutingGame(Record):
@@ -67,7 +66,7 @@ class RoutingGame(Record):
         out: int = int(self.overlap.shape[-2])
         return out
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> RoutingArrays:
         """The game as plain arrays on the host, with the batch in one leading axis."""
         overlap, omega, counts = (np.asarray(a, np.float64) for a in (self.overlap, self.omega, self.counts))
         counts = np.broadcast_to(counts, np.broadcast_shapes(counts.shape, (self.groups_count,)))
@@ -84,10 +83,10 @@ class RoutingGame(Record):
             raise InputError("curve gives NaN or a negative latency; accepted are numbers from 0 (inf past a pole)")
         cost = omega[..., None, None] * (1.0 - overlap)
         batch = np.broadcast_shapes(f.shape[:-2], cost.shape[:-2], counts.shape[:-1])
-        return Arrays(_flat(f, 2, batch), _flat(cost, 2, batch), _flat(counts, 1, batch).astype(np.int64), batch)
+        return RoutingArrays(_flat(f, 2, batch), _flat(cost, 2, batch), _flat(counts, 1, batch).astype(np.int64), batch)
 
 
-class Arrays(NamedTuple):
+class RoutingArrays(NamedTuple):
     """f (B, m, K), private cost (B, G, m) in the miss form, group sizes (B, G); B is 1 where all games share it."""
 
     f: np.ndarray
@@ -151,7 +150,7 @@ def worker_of_each(flows: np.ndarray) -> np.ndarray:
     return np.repeat(workers, flows.reshape(-1))
 
 
-def sums(a: Arrays, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sums(a: RoutingArrays, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(social cost, potential) of flows (..., G, m), miss form."""
     f, cost, _ = a.shaped()
     loads = x.sum(-2)
@@ -190,13 +189,13 @@ def gain_s(game: RoutingGame, assignment: Real) -> np.ndarray:
     return flow_gain_s(game.arrays(), flow(game, assignment))
 
 
-def flow_gain_s(a: Arrays, x: np.ndarray) -> np.ndarray:
+def flow_gain_s(a: RoutingArrays, x: np.ndarray) -> np.ndarray:
     """`gain_s` of flows (..., G, m)."""
     f, cost, _ = a.shaped()
     loads, m = x.sum(-2), x.shape[-1]
     f = np.broadcast_to(f, (*loads.shape, f.shape[-1]))
     at = np.take_along_axis(f, np.maximum(loads, 1)[..., None] - 1, -1)[..., 0]
-    full = np.minimum(loads, f.shape[-1] - 1)  # a worker that has everybody gets no newcomer
+    full = np.minimum(loads, f.shape[-1] - 1)  # a worker that has every request gets no newcomer
     there = np.take_along_axis(f, full[..., None], -1)[..., 0][..., None, :] + cost
     apart = np.where(np.eye(m, dtype=bool), np.inf, np.broadcast_to(there[..., None, :], (*there.shape, m)))
     least = apart.min(-1)
@@ -204,50 +203,6 @@ def flow_gain_s(a: Arrays, x: np.ndarray) -> np.ndarray:
     move = at[..., None, :] + cost - np.where(movable, least, 0.0)
     gain: np.ndarray = np.where(movable, move, -np.inf).max((-2, -1))
     return gain
-
-
-def best_response(game: RoutingGame, start: Real | None = None, max_steps: int = 1_000_000) -> Solution:
-    """Best-response dynamics: the request with the most to gain moves to its best worker, until nobody gains.
-
-    Starts from `start` (an assignment or flow), or from greedy arrival. `value` is a `Profile`, `steps` the moves made,
-    `certificate["gain_s"]` the largest gain that is left. The paper says that at most n steps are needed; with cache
-    terms that is wrong (N = 2, m = 3 needs 3 from some start).
-    """
-    from .equilibria import best_response_many
-
-    return best_response_many(game, start, max_steps)
-
-
-def greedy_arrival(game: RoutingGame) -> Profile:
-    """Requests arrive one after another, in order, each to the worker that is cheapest then (the first of equals).
-
-    Without cache terms and with nondecreasing latencies this is an equilibrium; with them it need not be one.
-    """
-    from .equilibria import greedy_many
-
-    return greedy_many(game)
-
-
-def optimum(game: RoutingGame) -> Solution:
-    """The assignment with the least social cost, certified: a convex min-cost flow (the paper says NP-hard).
-
-    `value` is a `Profile`; `certificate["bound_s"]` is a lower bound from duality, equal to the cost where every
-    k f_j(k) is convex. Where one is not, its convex hull gives the bound, and NOT_CONVERGED says that a gap is left.
-    """
-    from .optima import optimum_many
-
-    return optimum_many(game)
-
-
-def nash_range(game: RoutingGame, max_boxes: int = 200_000) -> Solution:
-    """Best and worst pure Nash equilibrium, exactly, by branch and prune over load vectors (`boxes`).
-
-    `value` is a `NashRange`. With `max_boxes` spent, `best_s` and `worst_s` are still equilibria that were found, and
-    `best_floor_s` and `worst_ceiling_s` still bound all equilibria; the flag NOT_CONVERGED is then up.
-    """
-    from .equilibria import nash_range_many
-
-    return nash_range_many(game, max_boxes)
 
 
 def overload_flag(cost_s: np.ndarray) -> np.ndarray:

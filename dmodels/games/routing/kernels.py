@@ -58,7 +58,7 @@ def best_move(f, c, x, n, tol):
             if x[g, j] == 0:
                 continue
             there, k = least, at
-            if at == j:  # the cheapest place for anybody else is where it sits: look at the others
+            if at == j:  # the cheapest place for all others is where it sits: look at the others
                 there, k = np.inf, -1
                 for other in range(workers):
                     if other != j and (k < 0 or newcomer[other] + c[g, other] < there):
@@ -70,7 +70,7 @@ def best_move(f, c, x, n, tol):
 
 
 @kernel
-def best_response(f, c, x, tol, max_steps):
+def respond(f, c, x, tol, max_steps):
     """Single requests move, the one with the most to gain first, until nobody gains more than tol. Changes x."""
     n = loads_of(x)
     steps = 0

@@ -20,8 +20,8 @@ from dmodels.solvers import congestion_transport
 from dmodels.solvers.solution import Solution
 
 from .equilibria import profile
-from .game import Arrays, RoutingGame, overload_flag
-from .kernels import best_response
+from .game import RoutingArrays, RoutingGame, overload_flag
+from .kernels import respond
 
 #: Ranges of loads that branch and bound looks at, per game.
 BRANCHES = 2_000
@@ -59,7 +59,7 @@ def convex_marginals(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return out, convex
 
 
-def optimum_flows(a: Arrays) -> tuple[np.ndarray, np.ndarray]:
+def optimum_flows(a: RoutingArrays) -> tuple[np.ndarray, np.ndarray]:
     """(flows (B, G, m), lower bound (B,)) of the batch: the optimum where the bound equals the flow's cost."""
     step, convex = convex_marginals(a.f)
     size, (groups, workers) = a.size, a.cost.shape[1:]
@@ -83,7 +83,7 @@ def optimum_flows(a: Arrays) -> tuple[np.ndarray, np.ndarray]:
     step = marginals(a.f)
     for b in np.flatnonzero(bent):  # moves that lower the social cost, until none does
         rise, cost = step[b % len(step)], a.cost[b % len(a.cost)]
-        best_response(rise, cost, flows[b], 1e-12 * abs(bound[b]), 1_000_000)
+        respond(rise, cost, flows[b], 1e-12 * abs(bound[b]), 1_000_000)
         flows[b], bound[b] = _branch(rise, cost, a.counts[b % len(a.counts)], flows[b], bound[b])
     return flows, bound
 
@@ -163,7 +163,7 @@ def least_potential_flow(f: np.ndarray, c: np.ndarray, q: np.ndarray) -> np.ndar
 
 
 def marginal_cost_game(game: RoutingGame) -> RoutingGame:
-    r"""The game in which each request is charged what it costs everybody: f_j(k) becomes g_j(k) - g_j(k-1).
+    r"""The game in which each request is charged what it costs all requests: f_j(k) becomes g_j(k) - g_j(k-1).
 
     Its potential is the social cost of `game`, so an optimum of `game` is an equilibrium of it (Pigou's toll); without
     cache terms every equilibrium is then optimal.
@@ -173,8 +173,12 @@ def marginal_cost_game(game: RoutingGame) -> RoutingGame:
     return RoutingGame(step, game.overlap, game.omega, game.counts)
 
 
-def optimum_many(game: RoutingGame) -> Solution:
-    """See `routing.optimum`."""
+def optimum(game: RoutingGame) -> Solution:
+    """The assignment with the least social cost, certified: a convex min-cost flow (the paper says NP-hard).
+
+    `value` is a `Profile`; `certificate["bound_s"]` is a lower bound from duality, equal to the cost where every
+    k f_j(k) is convex. Where one is not, its convex hull gives the bound, and NOT_CONVERGED says that a gap is left.
+    """
     a = game.arrays()
     flows, bound = optimum_flows(a)
     value = profile(a, flows.reshape(*a.batch, *flows.shape[1:]))

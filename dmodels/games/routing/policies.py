@@ -5,18 +5,38 @@ All under one cost model, $f_j(n_j) + \omega(1 - o_{ij})$ at the final loads. Re
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy, at_random, power_of_two
 from dmodels.core.threads import share
 
 from .game import RoutingGame, sums
 from .optima import optimum_flows
 
-#: name -> number in the compiled loop
-POLICIES = {"round robin": 0, "random": 1, "power of two": 2, "shortest queue": 3, "cache affine": 4, "dynamo": 5,
-            "marginal cost": 6}  # fmt: skip
+#: What is compared.
+POLICIES = (
+    RoutingPolicy.ROUND_ROBIN,
+    RoutingPolicy.RANDOM,
+    RoutingPolicy.POWER_OF_TWO,
+    RoutingPolicy.SHORTEST_QUEUE,
+    RoutingPolicy.CACHE,
+    RoutingPolicy.DYNAMO,
+    RoutingPolicy.MARGINAL_COST,
+)
+ROUND_ROBIN, RANDOM, POWER_OF_TWO, SHORTEST_QUEUE, CACHE, DYNAMO, _ = (policy.number for policy in POLICIES)
+
+
+class _Router(NamedTuple):
+    """A policy in plain numbers."""
+
+    policy: int
+    weight: float
+    tau: float
+    normalized: bool
 
 
 @kernel
@@ -42,58 +62,40 @@ def _draw(cost: np.ndarray, tau: float, u: float, spread: float) -> int:
 
 
 @kernel
-def _assign(
-    f: np.ndarray,
-    overlap: np.ndarray,
-    omega: np.ndarray,
-    group: np.ndarray,
-    policy: int,
-    weight: float,
-    tau: float,
-    spread: float,
-    uniform: np.ndarray,
-    first: int,
-    last: int,
-    x: np.ndarray,
-) -> None:
-    """Replay games first..last: x[b] becomes the flow of the policy."""
-    m = f.shape[1]
+def _assign(f, miss, omega, group, router, uniform, x):  # type: ignore[no-untyped-def]
+    """Replay a game with random numbers (runs, n, 2): x[b] becomes the flow of run b. `miss` (G, m) is 1 - overlap."""
+    m, policy = f.shape[0], router.policy
     cost = np.empty(m)
-    for b in range(first, last):
-        fb, ob = f[b % len(f)], overlap[b % len(overlap)]
-        miss = omega[b % len(omega)]
+    for b in range(len(x)):
         n = np.zeros(m, np.int64)
         for i in range(len(group)):
             g, u, v = group[i], uniform[b, i, 0], uniform[b, i, 1]
             pick = 0
-            if policy == 0:
+            if policy == ROUND_ROBIN:
                 pick = i % m
-            elif policy == 1:
-                pick = min(int(u * m), m - 1)
-            elif policy == 2:
-                pick = min(int(u * m), m - 1)
-                other = (pick + 1 + min(int(v * (m - 1)), m - 2)) % m if m > 1 else pick
-                if n[other] < n[pick]:
-                    pick = other
+            elif policy == RANDOM:
+                pick = at_random(n, 0, m, u)
+            elif policy == POWER_OF_TWO:
+                pick = power_of_two(n, 0, m, u, v)
             else:
                 for j in range(m):
-                    if policy == 3:
+                    if policy == SHORTEST_QUEUE:
                         cost[j] = n[j]
-                    elif policy == 4:  # most of the prefix first, then the shorter queue
-                        cost[j] = -ob[g, j] + 1e-9 * n[j]
-                    elif policy == 5:
-                        cost[j] = fb[j, n[j]] + weight * (1.0 - ob[g, j])
+                    elif policy == CACHE:  # most of the prefix first, then the shorter queue
+                        cost[j] = miss[g, j] + 1e-9 * n[j]
+                    elif policy == DYNAMO:
+                        cost[j] = f[j, n[j]] + router.weight * miss[g, j]
                     else:
-                        before = n[j] * fb[j, n[j] - 1] if n[j] > 0 else 0.0
-                        cost[j] = (n[j] + 1) * fb[j, n[j]] - before + miss * (1.0 - ob[g, j])
-                pick = _draw(cost, tau if policy == 5 else 0.0, u, spread)
+                        before = n[j] * f[j, n[j] - 1] if n[j] > 0 else 0.0
+                        cost[j] = (n[j] + 1) * f[j, n[j]] - before + omega * miss[g, j]
+                pick = _draw(cost, router.tau if policy == DYNAMO else 0.0, u, router.normalized)
             n[pick] += 1
             x[b, g, pick] += 1
 
 
 def policy_flows(
     game: RoutingGame,
-    policy: str,
+    policy: RoutingPolicy,
     rng: np.random.Generator,
     runs: int = 1,
     router_omega: float | None = None,
@@ -110,29 +112,14 @@ def policy_flows(
     a = game.arrays()
     if a.size != 1:
         raise InputError(f"{a.size} games; accepted is one")
-    overlap, omega = np.asarray(game.overlap).reshape(1, game.groups_count, -1), np.asarray(game.omega).reshape(1)
+    miss, omega = 1.0 - np.asarray(game.overlap).reshape(game.groups_count, -1), float(np.asarray(game.omega).item())
     group = rng.permutation(np.repeat(np.arange(game.groups_count), a.counts[0]))
     uniform = rng.uniform(size=(runs, len(group), 2))
     x = np.zeros((runs, game.groups_count, game.workers_count), np.int64)
-    weight = float(omega[0] if router_omega is None else router_omega)
-    share(
-        lambda i, j: _assign(
-            a.f,
-            np.ascontiguousarray(overlap),
-            omega,
-            group,
-            POLICIES[policy],
-            weight,
-            float(tau),
-            normalized,
-            uniform,
-            i,
-            j,
-            x,
-        ),
-        runs,
-        runs * 1e-5,
-    )
+    weight = omega if router_omega is None else float(router_omega)
+    router = _Router(RoutingPolicy(policy).number, weight, float(tau), bool(normalized))
+    loop = lambda i, j: _assign(a.f[0], miss, omega, group, router, uniform[i:j], x[i:j])
+    share(loop, runs, runs * 1e-5)
     return x
 
 

@@ -45,8 +45,10 @@ def _concave_steps(value, first, last, steps):
 
 
 @kernel
-def smooth_ceiling(f, c, x, lo, hi, most, private_low, s):
-    """The bound above for loads lo..hi; inf where a term is infinite. `private_low` is the least sum of c (c_min)."""
+def smooth_ceiling(f, c, x, box, ceilings, s):
+    """The bound above for loads in `box` = (lo, hi); inf where a term is infinite. `ceilings` as of `cost_ceilings`."""
+    lo, hi = box
+    most, private_low = ceilings
     groups, workers = c.shape
     limit = f.shape[1]
     total, widest, left = 0, 0, 0
@@ -87,7 +89,7 @@ def smooth_ceiling(f, c, x, lo, hi, most, private_low, s):
 
 
 @kernel
-def dearest_pay(f, c, q, lo, hi, arc, reach):
+def cost_ceilings(f, c, q, lo, hi, arc, reach):
     """(what a request of each group can pay at most in a tightened box, the least sum of private costs)."""
     groups, workers = c.shape
     most = np.full(groups, -np.inf)
@@ -96,10 +98,10 @@ def dearest_pay(f, c, q, lo, hi, arc, reach):
         least = np.inf
         for j in range(workers):
             if arc[g, j]:
-                dear = 0.0
+                highest = 0.0
                 for n in range(max(lo[j], 1), hi[j] + 1):
-                    dear = max(dear, f[j, n - 1])
-                most[g] = max(most[g], min(dear, reach[g, j]) + c[g, j])
+                    highest = max(highest, f[j, n - 1])
+                most[g] = max(most[g], min(highest, reach[g, j]) + c[g, j])
                 least = min(least, c[g, j])
         private_low += q[g] * least
     return most, private_low

@@ -100,7 +100,7 @@ def _convolve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def logit_equilibrium(
     game: RoutingGame, tau: float, tolerance: float = 1e-10, max_steps: int = 20_000, damping: float = 0.2
 ) -> Solution:
-    r"""Quantal response: everybody mixes over workers by a softmax of *expected* costs, given that all others do.
+    r"""Quantal response: every request mixes over workers by a softmax of *expected* costs, given that all others do.
 
     $p_{gj} \propto e^{-E[f_j(1 + K_{-g,j}) + c_{gj}]/\tau}$ with $K_{-g,j}$ the others on j, a sum of independent
     binomials whose law is convolved exactly. Symmetric within groups. `value` has `probability` (G, m), `mean_cost_s`

@@ -15,7 +15,7 @@ from .che import (
     ttl_blocks,
     ttl_hit_frac,
 )
-from .eviction import Policy, Replay, decay_steps, replay, usable_hits
+from .eviction import Eviction, Replay, decay_steps, replay, usable_hits
 from .externality import lost_hits, residence_accesses
 from .hbm_leader import THRESHOLDS, Leader, best_threshold, leader
 from .prefix_cache import access_s, block_bytes, prefill_flop, remaining_prefill_s, tier_fracs
@@ -23,8 +23,8 @@ from .stack_distance import belady_distances, hit_frac, previous, stack_distance
 
 __all__ = [
     "THRESHOLDS",
+    "Eviction",
     "Leader",
-    "Policy",
     "Replay",
     "access_s",
     "belady_distances",

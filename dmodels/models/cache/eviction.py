@@ -17,7 +17,7 @@ from . import _eviction_kernels as kernels
 from .stack_distance import checked_starts, numbered
 
 
-class Policy(Enum):
+class Eviction(Enum):
     """Which block leaves first; among equals the one whose last use is longest ago.
 
     LRU   last use longest ago.
@@ -43,7 +43,7 @@ def replay(
     ids: np.ndarray,
     starts: np.ndarray | None,
     capacity_blocks: float,
-    policy: Policy = Policy.LRU,
+    policy: Eviction = Eviction.LRU,
     decay_steps: np.ndarray | None = None,
     threshold: float = 0.0,
     forget: bool = True,
@@ -55,9 +55,9 @@ def replay(
                  store everything, 2 (KVBM's promotion) what has been used before
     forget       a block that leaves loses its frequency; False: it keeps it, as where a lower tier keeps the block
 
-    >>> replay(np.array([1, 2, 1, 3, 1]), None, 1, Policy.LFU).hit.tolist()       # what is new is always stored
+    >>> replay(np.array([1, 2, 1, 3, 1]), None, 1, Eviction.LFU).hit.tolist()       # what is new is always stored
     [False, False, False, False, False]
-    >>> replay(np.array([1, 2, 1, 3, 1]), None, 1, Policy.KVBM, threshold=2).hit.tolist()
+    >>> replay(np.array([1, 2, 1, 3, 1]), None, 1, Eviction.KVBM, threshold=2).hit.tolist()
     [False, False, True, False, True]
     """
     if not capacity_blocks >= 0:
@@ -68,9 +68,11 @@ def replay(
     if len(steps) != requests or np.any(np.diff(steps) < 0) or np.any(steps < 0):
         raise InputError(f"decay_steps: accepted are {requests} whole numbers from 0 that do not fall, one per request")
     capacity = int(min(capacity_blocks, count))
-    if policy is not Policy.KVBM:
+    if policy is not Eviction.KVBM:
         steps = np.zeros_like(steps)
-    hit, gone = kernels.replay(blocks, starts, steps, count, capacity, policy.value, float(threshold), forget)
+    hit, gone = kernels.replay(
+        blocks, starts, steps, count, capacity, rule=policy.value, threshold=float(threshold), forget=forget
+    )
     return Replay(hit, gone)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _stack_kernels as kernels
-from .eviction import Policy, replay
+from .eviction import Eviction, replay
 from .stack_distance import belady_distances, numbered
 
 #: Thresholds worth trying: frequencies are powers of two, less the decay. 1 stores everything.
@@ -56,7 +56,7 @@ def leader(
     sums = np.cumsum(np.asarray(lower_blocks, np.float64))
     rows = []
     for threshold in thresholds:
-        hit, gone = replay(blocks, starts, hbm_blocks, Policy.KVBM, decay_steps, threshold, forget=False)
+        hit, gone = replay(blocks, starts, hbm_blocks, Eviction.KVBM, decay_steps, threshold, forget=False)
         again = gone >= 0
         slots = kernels.least_slots(gone[again], when[again])
         below = [(slots <= size).sum() for size in sums]

@@ -49,7 +49,16 @@ def remaining_prefill_s(
 ) -> Real:
     """Seconds to prefill the rest of one prompt alone on one instance; `latency.prefill_s` where nothing is cached."""
     attended = cached_tokens + new_tokens / 2.0
-    return step(model, gpu, parallel, 0.0, 0.0, parallel.dp * new_tokens, attended, efficiency).total_s
+    return step(
+        model,
+        gpu,
+        parallel,
+        decode_count=0.0,
+        context_tokens=0.0,
+        prefill_tokens=parallel.dp * new_tokens,
+        attended_tokens=attended,
+        efficiency=efficiency,
+    ).total_s
 
 
 def tier_fracs(hits_at: Real) -> Real:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from .curves import TableCurve, affine, as_curve, iteration_time, latency_table
-from .laws import LatencyCurve, LinearLaw, linear_iteration_s, linear_law, singular_latency_s
-from .serving import Serving, resident_max_count, serve, serve_disaggregated
+from .laws import LatencyCurve, StepLaw, linear_law, singular_latency_s
+from .serving import Serving, serve, serve_disaggregated
 from .steps import Efficiency, Step, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
 from .terms import (
     all_reduce_bytes,
@@ -25,9 +25,9 @@ __all__ = [
     "BatchingCurve",
     "Efficiency",
     "LatencyCurve",
-    "LinearLaw",
     "Serving",
     "Step",
+    "StepLaw",
     "TableCurve",
     "affine",
     "all_reduce_bytes",
@@ -40,12 +40,10 @@ __all__ = [
     "iteration_time",
     "kv_read_bytes",
     "latency_table",
-    "linear_iteration_s",
     "linear_law",
     "peak_flop_per_s",
     "prefill_attention_flop",
     "prefill_s",
-    "resident_max_count",
     "serve",
     "serve_disaggregated",
     "singular_latency_s",

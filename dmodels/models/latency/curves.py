@@ -12,7 +12,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, Record, quantity, stack
 
-from .laws import LatencyCurve, singular_latency_s
+from .laws import LatencyCurve, StepLaw, singular_latency_s
 
 __all__ = ["LatencyCurve", "TableCurve", "affine", "iteration_time", "latency_table", "singular_latency_s"]
 
@@ -34,12 +34,12 @@ def affine(a_s: Real, b_s: Real) -> LatencyCurve:
     return LatencyCurve(line.a_s + zero, line.b_s + zero, zero, zero + np.inf, zero + 1.0)
 
 
-def iteration_time(w_s: Real, h_s: Real, iterations: Real = 1.0) -> LatencyCurve:
-    """Latency of a request of `iterations` decode steps where a step of n requests takes W + H n.
+def iteration_time(law: StepLaw, iterations: Real = 1.0) -> LatencyCurve:
+    """Latency of a request of `iterations` decode steps, each of which takes `law`.
 
     W = 8 ms, H = 0.65 ms, 100 iterations, 16 in flight: 1.84 s.
     """
-    return affine(h_s * np.asarray(iterations), w_s * np.asarray(iterations))
+    return affine(law.per_sequence_s * np.asarray(iterations), law.base_s * np.asarray(iterations))
 
 
 def latency_table(curve: LatencyCurve | TableCurve, n_max: int) -> np.ndarray:

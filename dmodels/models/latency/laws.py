@@ -13,11 +13,19 @@ from dmodels.core.records import Real, Record, quantity
 from .steps import Efficiency, decode_step_s
 
 
-class LinearLaw(NamedTuple):
-    """t(n) = W + H n: seconds of an iteration with n requests in flight."""
+class StepLaw(NamedTuple):
+    """t(n) = W + H n: seconds of an iteration with n requests in flight. arXiv:2604.09613, Eq. (9).
 
-    w_s: Real
-    h_s: Real
+    >>> round(float(StepLaw(8e-3, 0.65e-3).iteration_s(16)), 6)  # its 70B model on A100s
+    0.0184
+    """
+
+    base_s: Real  # W
+    per_sequence_s: Real  # H
+
+    def iteration_s(self, n: Real) -> Real:
+        """Seconds of an iteration with n requests in flight."""
+        return self.base_s + self.per_sequence_s * n
 
 
 class LatencyCurve(Record):
@@ -28,15 +36,6 @@ class LatencyCurve(Record):
     d_s: Real = quantity()
     n_sat: Real = quantity()
     beta: Real = quantity(1.0)
-
-
-def linear_iteration_s(n: Real, w_s: Real, h_s: Real) -> Real:
-    """t(n) = W + H n. arXiv:2604.09613, Eq. (9), with W = 8 ms and H = 0.65 ms for its 70B model on A100s.
-
-    >>> round(float(linear_iteration_s(16, 8e-3, 0.65e-3)), 6)
-    0.0184
-    """
-    return w_s + h_s * n
 
 
 def singular_latency_s(n: Real, curve: LatencyCurve) -> Real:
@@ -59,7 +58,7 @@ def linear_law(
     context_tokens: Real,
     n_max: Real = 64.0,
     efficiency: Efficiency | None = None,
-) -> LinearLaw:
+) -> StepLaw:
     """(W, H) of the chord of the roofline's decode step between 1 and n_max requests at one context.
 
     Queueing formulas need t(n) = W + H n. The step grows with n and bends at the ridge of the roofline, so a chord over
@@ -67,5 +66,5 @@ def linear_law(
     """
     first = decode_step_s(model, gpu, parallel, 1.0, context_tokens, efficiency)
     last = decode_step_s(model, gpu, parallel, n_max, context_tokens, efficiency)
-    h = (last - first) / jnp.maximum(n_max - 1.0, 1.0)
-    return LinearLaw(first - h, h)
+    per_sequence_s = (last - first) / jnp.maximum(n_max - 1.0, 1.0)
+    return StepLaw(first - per_sequence_s, per_sequence_s)

@@ -23,10 +23,9 @@ import jax.numpy as jnp
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
+from dmodels.models.memory import kv_bytes, residents_of_length
 
-from . import terms
 from .steps import Efficiency, step, tokens_per_step
 
 #: Rounds of the fixed point for n. It contracts by about F / (osl TPOT + F) a round, a small part of a request's life.
@@ -39,24 +38,9 @@ class Serving(NamedTuple):
     ttft_s: Real  # mean time to first token
     tpot_s: Real  # mean time per output token after the first
     decode_count: Real  # requests that decode at a time, per decode instance
-    resident_max_count: Real  # requests that the KV cache of a decode instance holds
+    resident_max_count: Real  # requests that a decode instance holds at once (`models.memory.residents`)
     tokens_per_s: Real  # output tokens per second, all instances
     flags: Real
-
-
-def resident_max_count(
-    model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, memory_frac: Real = 0.9
-) -> Real:
-    """Requests whose KV cache fits at once, each counted at its mean length isl + osl/2; over all dp ranks."""
-    tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
-    shared = model.attention_params * model.attention_dtype_bytes + model.dense_params * model.dense_dtype_bytes
-    shared = shared + (model.head_params + model.embedding_params) * model.embedding_dtype_bytes
-    experts = model.n_moe_layers * model.n_experts * model.expert_params * model.expert_dtype_bytes
-    weights = (shared / tp + experts / (tp * dp)) / pp
-    free = jnp.maximum(memory_frac * gpu.memory_bytes - weights, 0.0)
-    dense_attention = model.replace(index_topk_tokens=0.0)  # a sparse layer reads its top-k but keeps every token
-    per_request = terms.kv_read_bytes(dense_attention, isl + osl / 2.0, tp) / pp
-    return dp * safe_divide(free, per_request)
 
 
 def serve(
@@ -70,18 +54,22 @@ def serve(
     draft_tokens: Real = 0.0,
     decode_batch: Real = float("inf"),
     poll_steps: Real = 0.0,
+    utilization: Real = 0.9,
 ) -> Serving:
     """TTFT and TPOT of `concurrency` clients with prompts of `isl` and answers of `osl` tokens (means) on one instance.
 
     `decode_batch` is the most requests that it is set to decode at a time (per rank of attention data parallelism), the
-    cache may hold fewer; `poll_steps` the steps after which its scheduler looks for new requests, beyond every step.
+    cache may hold fewer; `poll_steps` the steps after which its scheduler looks for new requests, beyond every step;
+    `utilization` the share of the memory that the engine may use (`models.memory.residents`).
 
     The fixed point takes a fixed number of rounds, so the result is differentiable and every point costs the same.
+    Flags: NO_FIT where the instance cannot hold one request; then both times are infinite.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
-    slots = jnp.minimum(resident_max_count(model, gpu, parallel, isl, osl), decode_batch * parallel.dp)
-    most = jnp.minimum(concurrency, jnp.maximum(slots, 1.0))
+    held = residents_of_length(model, gpu, parallel, isl, osl, utilization)
+    slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
+    most = jnp.minimum(concurrency, slots)
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
     alone_of, mixed_of, shared_of = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
     ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) + e.ahead_count * (1.0 - 1.0 / jnp.maximum(most, 1.0))
@@ -102,11 +90,10 @@ def serve(
 
     decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
     alone, mixed, tpot = times(decoding)
-    waiting = _slot_wait(concurrency / parallel.dp, jnp.maximum(slots, 1.0) / parallel.dp, parallel.dp, e)
+    waiting = _slot_wait(concurrency / parallel.dp, slots / parallel.dp, parallel.dp, e)
     first = admitted_s(alone, mixed) + waiting * osl * tpot
     tokens_per_s = concurrency * osl / (first + osl * tpot)  # Little's law
-    flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
-    return Serving(first, tpot, tokens_per_s * tpot, slots, tokens_per_s, flags)
+    return _served(held >= 1.0, Serving(first, tpot, tokens_per_s * tpot, held, tokens_per_s, 0))
 
 
 def serve_disaggregated(
@@ -122,6 +109,7 @@ def serve_disaggregated(
     efficiency: Efficiency | None = None,
     draft_tokens: Real = 0.0,
     decode_batch: Real = float("inf"),
+    utilization: Real = 0.9,
 ) -> Serving:
     r"""TTFT and TPOT of a closed loop over separate prefill and decode instances, rate-matched.
 
@@ -131,20 +119,22 @@ def serve_disaggregated(
     prompts; where prefill is slower, R -> C S'/m - Z, and the decoders idle. `prefill_instances` of 0 means
     rate-matched: as many as keep up with the decoders. `decode_batch` is the most requests that an instance (or each
     of its dp ranks) is set to decode at a time; the cache may hold fewer.
+    Flags: NO_FIT where a decode instance cannot hold one request, or a prefill instance one prompt.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
-    slots = jnp.minimum(resident_max_count(model, gpu, decode, isl, osl), decode_batch * decode.dp)
+    held = residents_of_length(model, gpu, decode, isl, osl, utilization)
+    slots = jnp.maximum(jnp.minimum(held, decode_batch * decode.dp), 1.0)
     alone_of, _, _ = _steps(model, gpu, decode, context, isl, e, draft_tokens)
     _, prompt_of, shared_of = _steps(model, gpu, prefill, context, isl, e, 0.0)
     shared, sharing = shared_of(0.0)
     service, queued = prompt_of(0.0), shared / sharing
-    transfer = terms.kv_read_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
+    transfer = kv_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
     fixed = e.prompt_ms * 1e-3 + transfer
 
     each = concurrency / decode_instances
-    most = jnp.minimum(each, jnp.maximum(slots, 1.0))
+    most = jnp.minimum(each, slots)
     matched = jnp.maximum(concurrency * queued / (osl * alone_of(most) / gain + fixed), prefill.dp)
     servers = jnp.where(prefill_instances > 0, prefill_instances * prefill.dp, matched)
 
@@ -162,12 +152,26 @@ def serve_disaggregated(
     tpot, _, residence = times(decoding)
     ahead = e.burst_frac * jnp.maximum(concurrency / servers - 1.0, 0.0) * queued
     admitted = fixed + residence + ahead
-    elsewhere = jnp.maximum(slots, 1.0) * admitted / (osl * tpot)  # when full, those at prefill hold no slot
+    elsewhere = slots * admitted / (osl * tpot)  # when full, those at prefill hold no slot
     ranks = decode_instances * decode.dp
-    waiting = _slot_wait((each - elsewhere) / decode.dp, jnp.maximum(slots, 1.0) / decode.dp, ranks, e)
+    waiting = _slot_wait((each - elsewhere) / decode.dp, slots / decode.dp, ranks, e)
     first = admitted + (e.wait_steps + waiting * osl) * tpot
-    flags = flag_where(slots < 1.0, Flag.NO_FIT) | flag_nonfinite(first, tpot)
-    return Serving(first, tpot, decoding, slots, decode_instances * decoding / tpot, flags)
+    prompts = residents_of_length(model, gpu, prefill, isl, 1.0, utilization)
+    fits = (held >= 1.0) & (prompts >= 1.0)
+    return _served(fits, Serving(first, tpot, decoding, held, decode_instances * decoding / tpot, 0))
+
+
+def _served(fits: Real, found: Serving) -> Serving:
+    """`found` with its flags; where nothing fits, nothing is served and the times are infinite."""
+    flags = flag_where(~fits, Flag.NO_FIT) | flag_nonfinite(found.ttft_s, found.tpot_s)
+    return Serving(
+        jnp.where(fits, found.ttft_s, jnp.inf),
+        jnp.where(fits, found.tpot_s, jnp.inf),
+        jnp.where(fits, found.decode_count, 0.0),
+        found.resident_max_count,
+        jnp.where(fits, found.tokens_per_s, 0.0),
+        flags,
+    )
 
 
 def _slot_wait(requests: Real, slots: Real, ranks: Real, e: Efficiency) -> Real:
@@ -191,11 +195,31 @@ def _steps(
     sharing = jnp.maximum(e.prefill_batch_tokens / isl, 1.0)
 
     def alone(decoding: Real) -> Real:
-        return step(model, gpu, parallel, decoding, context, 0.0, 0.0, e, draft_tokens).total_s
+        return step(
+            model,
+            gpu,
+            parallel,
+            decode_count=decoding,
+            context_tokens=context,
+            prefill_tokens=0.0,
+            attended_tokens=0.0,
+            efficiency=e,
+            draft_tokens=draft_tokens,
+        ).total_s
 
     def mixed(decoding: Real, prompts: Real = 1.0) -> Real:
         new = parallel.dp * isl * prompts
-        return step(model, gpu, parallel, decoding, context, new, isl / 2.0, e, draft_tokens).total_s
+        return step(
+            model,
+            gpu,
+            parallel,
+            decode_count=decoding,
+            context_tokens=context,
+            prefill_tokens=new,
+            attended_tokens=isl / 2.0,
+            efficiency=e,
+            draft_tokens=draft_tokens,
+        ).total_s
 
     def shared(decoding: Real) -> tuple[Real, Real]:
         return mixed(decoding, sharing), sharing

@@ -13,6 +13,7 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
+from dmodels.models.memory import kv_bytes, mla_layer_bytes, state_bytes
 
 
 def peak_flop_per_s(gpu: GPU, dtype_bytes: Real) -> Real:
@@ -42,23 +43,15 @@ def expert_hit_frac(model: Model, tokens: Real, spread_frac: Real = 1.0) -> Real
 def kv_read_bytes(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:
     """Cache bytes that one decode step of one sequence reads on each GPU: what it attends to, over all layers.
 
-    Heads are split over `tp` until one is left per GPU; the MLA latent is the same on every rank; a sliding layer
-    reads its window, a sparse MLA layer its top-k and the whole index, a linear layer reads and writes its state.
+    All that it holds (`models.memory.kv_bytes`), but of the latent of a sparse MLA layer the top-k only, and the state
+    of a linear layer twice, because it is read and written.
 
     >>> float(kv_read_bytes(Model(80, 8, 128), 1000.0, 8.0))
     40960000.0
     """
-    heads = jnp.maximum(model.n_kv_heads / tp, 1.0)
-    sliding_heads = jnp.maximum(model.sliding_kv_heads / tp, 1.0)
-    full = 2.0 * model.n_full_layers * heads * model.head_dim * context_tokens
-    window = jnp.minimum(context_tokens, model.sliding_window_tokens)
-    sliding = 2.0 * model.n_sliding_layers * sliding_heads * model.sliding_head_dim * window
-    plain = (model.kv_lora_rank + model.qk_rope_head_dim) * model.kv_dtype_bytes
-    per_token = jnp.where(model.latent_bytes_per_token > 0, model.latent_bytes_per_token, plain)
-    latent = model.n_mla_layers * per_token * _attended(model, context_tokens)
-    index = model.n_mla_layers * model.index_bytes_per_token * context_tokens
-    state = 2.0 * model.n_linear_layers * model.linear_state_bytes / tp
-    return (full + sliding) * model.kv_dtype_bytes + latent + index + state
+    latent = mla_layer_bytes(model) - model.index_bytes_per_token
+    unread = model.n_mla_layers * latent * (context_tokens - _attended(model, context_tokens))
+    return kv_bytes(model, context_tokens, tp) - unread + state_bytes(model, tp)
 
 
 def decode_attention_flop(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:

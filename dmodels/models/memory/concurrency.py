@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
@@ -98,6 +101,10 @@ def out_of_domain(model: Model, p: Parallel) -> Real:
     return bad | uneven | (p.pp > model.n_layers) | (p.ep > p.tp * p.dp)
 
 
+#: Nodes and weights of Gauss-Legendre on [-1, 1].
+_NODES, _MASSES = (axis.tolist() for axis in np.polynomial.legendre.leggauss(8))
+
+
 class Footprint(Record):
     """KV bytes per GPU of one sequence seen at a random instant: its moments, and the largest."""
 
@@ -127,18 +134,71 @@ def footprint(
     i, o = jnp.asarray(input_tokens, float), jnp.asarray(output_tokens, float)
     w = jnp.ones_like(o) if weights is None else jnp.asarray(weights, float)
     seen = w * o / jnp.sum(w * o, axis=-1, keepdims=True)
-    nodes, mass = np.polynomial.legendre.leggauss(8)
-    at = [i + 0.5 * (1.0 + float(node)) * o for node in nodes]
-    held = jnp.stack([kv_reserved_bytes(model, tokens, tp, block_tokens, batched_tokens) for tokens in at])
-    weight = 0.5 * mass.reshape((8,) + (1,) * seen.ndim) * seen[None]
-    mean = jnp.sum(weight * held, axis=(0, -1))
-    away = held - mean[None, ..., None]
-    variance = jnp.sum(weight * away**2, axis=(0, -1))
-    third = jnp.sum(weight * away**3, axis=(0, -1))
-    skewness = safe_divide(third, variance**1.5, otherwise=0.0)
+    at = [i + 0.5 * (1.0 + node) * o for node in _NODES]
+    held = [kv_reserved_bytes(model, tokens, tp, block_tokens, batched_tokens) for tokens in at]
+
+    def mean_of(values: list[Real]) -> Real:  # a sum, which XLA fuses; an axis of its own for the nodes would be stored
+        return sum(0.5 * mass * jnp.sum(seen * value, axis=-1) for mass, value in zip(_MASSES, values, strict=True))
+
+    mean = mean_of(held)
+    away = [value - mean[..., None] for value in held]
+    variance = mean_of([x**2 for x in away])
+    sd = jnp.sqrt(variance)
+    alike = sd <= 1e-9 * mean  # what differs is rounding
+    skewness = safe_divide(mean_of([x**3 for x in away]), jnp.where(alike, 0.0, variance * sd), otherwise=0.0)
     ends = kv_reserved_bytes(model, i + o, tp, block_tokens, batched_tokens)
     largest = jnp.max(jnp.where(seen > 0, ends, 0.0), axis=-1)
-    return Footprint(mean, jnp.sqrt(variance), largest, skewness)
+    return Footprint(mean, sd, largest, skewness)
+
+
+class Residents(NamedTuple):
+    """The requests that one instance runs at once under a mix of lengths."""
+
+    count: Real  # of the whole instance, every attention rank's; 0 where the longest request does not fit
+    budget_bytes: Real  # per GPU, for KV
+    each: Footprint  # per GPU, of one of them
+
+
+def residents(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    input_tokens: Real,
+    output_tokens: Real,
+    weights: Real | None = None,
+    utilization: Real = 0.9,
+    block_tokens: Real = 16,
+    batched_tokens: Real = 8192,
+    probability: Real = 0.99,
+) -> Residents:
+    """How many requests an instance runs at once, their lengths being atoms on the last axis (see `footprint`).
+
+    `serve`, `predict`, `fit`, `plan` and `size` all ask here. A whole number per attention rank: as many as stay within
+    the budget with `probability` (`sequences_by_normal`), and never fewer than fit whatever their lengths, the budget
+    over the longest one's bytes. None where the longest does not fit: an engine refuses what its cache cannot hold, so
+    the count is at least 1 exactly where `concurrent_sequences` finds room for the longest.
+    """
+    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens)
+    over_atoms = lambda leaf: jnp.asarray(leaf)[..., None] if jnp.ndim(leaf) else leaf
+    part, tp, block, batched = jax.tree.map(
+        over_atoms, (stage(model, parallel.pp), parallel.tp, block_tokens, batched_tokens)
+    )
+    each = footprint(part, input_tokens, output_tokens, weights, tp=tp, block_tokens=block, batched_tokens=batched)
+    certain = sequences_that_fit(budget, each.max_bytes)
+    likely = sequences_by_normal(budget, each, probability)
+    return Residents(parallel.dp * jnp.where(certain >= 1, jnp.maximum(certain, likely), 0.0), budget, each)
+
+
+def residents_of_length(
+    model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, utilization: Real = 0.9
+) -> Real:
+    """The count of `residents` where every request has `isl` prompt and `osl` output tokens; all arguments broadcast.
+
+    At 7,000 + 1,000 tokens, one H100 holds 5 requests of Gemma-3-27B, and two hold 2 of Llama-3.1-70B in BF16.
+    """
+    rank = max(map(jnp.ndim, jax.tree.leaves((model, gpu, parallel, isl, osl, utilization))))
+    prompt, answer = (jnp.reshape(x, (*jnp.shape(x), 1) if jnp.ndim(x) else (1,) * (rank + 1)) for x in (isl, osl))
+    return residents(model, gpu, parallel, prompt, answer, utilization=utilization).count
 
 
 def occupancy_bytes(sequences: Real, one: Footprint, probability: Real = 0.99) -> Real:

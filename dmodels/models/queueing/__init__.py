@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .birth_death import Occupancy, occupancy, ttft_quantile_s
 from .formulas import (
-    closed_loop_knee,
-    closed_loop_response_s,
     closed_loop_rps,
     erlang_b,
     erlang_c,
@@ -21,8 +19,6 @@ from .transient import backlog_s, work_variance_s
 __all__ = [
     "Occupancy",
     "backlog_s",
-    "closed_loop_knee",
-    "closed_loop_response_s",
     "closed_loop_rps",
     "erlang_b",
     "erlang_c",

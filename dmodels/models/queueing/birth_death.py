@@ -4,7 +4,7 @@ With n in flight an iteration takes t(n), so requests of E iterations on average
 with N slots $\mu_n = \mu_N$ beyond N. Arrivals at rate x give $p_n \propto \prod_{k \le n} x / \mu_k$. Exact for
 geometric lengths; while nobody waits all requests share the pace alike, so that $p_n$ does not depend on the length
 distribution. Erlang C, which fixes the pace, misses how a fuller batch slows itself down and fills further;
-`benchmarks/agreement.py` measures both.
+`tools/make_agreement.py` measures both.
 """
 
 from __future__ import annotations

@@ -153,14 +153,14 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     return jnp.where(finite, answer, jnp.inf)
 
 
-def fluid_occupancy(arrival_rps: Real, iterations: Real, base_s: Real, slope_s: Real) -> Real:
+def fluid_occupancy(arrival_rps: Real, iterations: Real, base_s: Real, per_sequence_s: Real) -> Real:
     r"""Requests in flight where an iteration takes W + H n: $n^* = \frac{W x}{1 - H x}$, x = arrival rate x iterations.
 
     Exact for the fluid limit (token-budget paper's Eq. (9) with n = x t(n)); inf where x H >= 1. It is 6 to 9 %
     low on TPOT where occupancy fluctuates. W = 8 ms, H = 0.65 ms, x = 800/s: 13.3 in flight.
     """
     x = arrival_rps * iterations
-    return safe_divide(base_s * x, 1.0 - slope_s * x)
+    return safe_divide(base_s * x, 1.0 - per_sequence_s * x)
 
 
 def closed_loop_rps(clients: Real, think_s: Real, service_s: Real) -> Real:
@@ -173,13 +173,3 @@ def closed_loop_rps(clients: Real, think_s: Real, service_s: Real) -> Real:
     0.8
     """
     return (1.0 - erlang_b(clients, think_s / service_s)) / service_s
-
-
-def closed_loop_knee(think_s: Real, service_s: Real, servers: Real = 1.0) -> Real:
-    """Number of clients at which the two asymptotes of a closed loop meet: c (1 + Z/S)."""
-    return servers * (1.0 + think_s / service_s)
-
-
-def closed_loop_response_s(clients: Real, think_s: Real, service_s: Real) -> Real:
-    """Mean response time in the closed loop, by Little's law: N/X - Z."""
-    return clients / closed_loop_rps(clients, think_s, service_s) - think_s

@@ -47,8 +47,9 @@ def backlog_s(percentile: float, load_frac: float, variance_s: float, duration_s
         up, reflected = ((sign * drift * duration_s - backlog) / spread for sign in (1.0, -1.0))
         return math.exp(log_ndtr(up)) + math.exp(far + log_ndtr(reflected))
 
-    low, high = 0.0, max(drift, 0.0) * duration_s + 10.0 * spread
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if beyond(middle) > 1.0 - percentile else (low, middle)
-    return high
+    from scipy.optimize import brentq
+
+    excess = lambda backlog: beyond(backlog) - (1.0 - percentile)
+    most = max(drift, 0.0) * duration_s + 10.0 * spread
+    root: float = brentq(excess, 0.0, most) if excess(0.0) > 0.0 else 0.0
+    return root

@@ -74,6 +74,9 @@ def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
     trace, notices = _drop_unserved(where, layout, trace, notices, repair)
     trace, notices = _in_order(where, layout, trace, notices, repair)
     ids, starts = _blocks(where, trace)
+    if trace.cached.any():
+        hits = trace.cached.sum() / trace.input.sum()
+        notices.append(f"cached_tokens: {hits:.1%} of the prompt tokens were in a prefix cache and need no prefill")
     return Trace(
         Path(where).name,
         trace.time - trace.time[0],
@@ -185,5 +188,10 @@ def prefix_hits(trace: Trace, capacity_blocks: float = float("inf"), block_token
 
 
 def with_prefix_hits(trace: Trace, capacity_blocks: float = float("inf")) -> Trace:
-    """The trace with `cached_tokens` from a simulated prefix cache (see `prefix_hits`)."""
+    """The trace with `cached_tokens` from a simulated prefix cache (see `prefix_hits`).
+
+    A trace without prefix blocks whose file says what was cached has its hits already, and stays as it is.
+    """
+    if trace.block_ids is None and np.any(trace.cached_tokens):
+        return trace
     return replace(trace, cached_tokens=prefix_hits(trace, capacity_blocks))

@@ -17,46 +17,6 @@ from dmodels.core.records import Real
 from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from dmodels.models.memory import kv_bytes_per_token
 
-from .choice import ObliviousLoss, oblivious_loss
-from .paths import fan_out_time_s, pipelined_transfer_s, shared_transfer_s, staged_transfer_s
-from .staleness import (
-    correlation_time_s,
-    cost_staleness_tolerance,
-    refresh_interval_s,
-    same_tier_tolerance,
-    stale_regret_bound_s,
-    tier_staleness_tolerance,
-    worst_stale_regret_s,
-)
-
-__all__ = [
-    "MAX_IN_FLIGHT",
-    "NETKV_CURVE",
-    "BatchingCurve",
-    "ObliviousLoss",
-    "PostPrefill",
-    "correlation_time_s",
-    "cost_staleness_tolerance",
-    "effective_bandwidth_bytes_per_s",
-    "effective_bytes",
-    "fan_out_time_s",
-    "first_step_s",
-    "kv_cache_bytes",
-    "oblivious_loss",
-    "pipelined_transfer_s",
-    "post_prefill_latency",
-    "queue_delay_s",
-    "refresh_interval_s",
-    "same_tier_tolerance",
-    "shared_transfer_s",
-    "slot_wait_s",
-    "staged_transfer_s",
-    "stale_regret_bound_s",
-    "tier_staleness_tolerance",
-    "transfer_time_s",
-    "worst_stale_regret_s",
-]
-
 
 class PostPrefill(NamedTuple):
     """TTFT minus prefill, and its parts. `flags` says why a candidate is no candidate."""
@@ -167,6 +127,7 @@ def post_prefill_latency(
     r"""$T_{xfer} + T_{queue} + T_{dec}$, Eq. (5), with the memory condition as a flag.
 
     NO_FIT: payload and reserve exceed the free memory. INFEASIBLE: no bandwidth. OUT_OF_DOMAIN: a negative input.
+    NONFINITE: a reading is missing (NaN); the total is inf then, so that what is not known is never the least.
     The serial form is an upper bound for engines that overlap transfer and prefill: see `pipelined_transfer_s`.
     """
     transfer = transfer_time_s(bytes_, bandwidth_bytes_per_s, latency_s)
@@ -178,4 +139,5 @@ def post_prefill_latency(
         | flag_where(negative, Flag.OUT_OF_DOMAIN)
         | flag_where(jnp.isnan(transfer + queue + step), Flag.NONFINITE)
     )
-    return PostPrefill(transfer + queue + step, transfer, queue, step, flags)
+    total = transfer + queue + step
+    return PostPrefill(jnp.where(jnp.isnan(total), jnp.inf, total), transfer, queue, step, flags)

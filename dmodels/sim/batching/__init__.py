@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .simulation import check_instance, simulate, work
+from .simulation import check_instance, simulate
 from .step_times import TokenLaw, seconds, table, token_table, token_tables
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "table",
     "token_table",
     "token_tables",
-    "work",
 ]

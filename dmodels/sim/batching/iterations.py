@@ -6,6 +6,8 @@ cost is one pass over the requests in flight. `virtual_time` is for everything e
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dmodels.core.compiled import kernel
@@ -14,11 +16,11 @@ from dmodels.sim.requests import KVCache, Prefill, Requests, Served
 
 from . import step_times as laws
 from .step_times import seconds
-from .virtual_time import TIE_S
+from .virtual_time import TIE_S, Times
 
 
 def simulate(
-    requests: Requests, law, slots: int, chunk_tokens: int, prefill: Prefill, emits: bool, kv: KVCache | None
+    requests: Requests, law, slots: int, chunk_tokens: int, prefill: Prefill, *, emits: bool, kv: KVCache | None
 ) -> Served:
     """`batching.simulate` for a `TokenLaw` and for limited memory (`kv`)."""
     times, tokens = laws.token_table(law, slots)
@@ -28,49 +30,35 @@ def simulate(
         most = int((requests.input_tokens + requests.output_tokens).max())
         if -(-most // block_tokens) > blocks:
             raise InputError(f"kv: {blocks} blocks of {block_tokens} tokens; a request of {most} tokens never fits")
-    admitted, first, end = (np.full(n, np.nan) for _ in range(3))
-    preemptions = np.zeros(n, np.int64)
-    _run(
-        *requests,
-        times,
-        tokens,
-        slots,
-        chunk_tokens,
-        int(prefill),
-        bool(emits),
-        kv is not None,
-        int(blocks),
-        int(block_tokens),
-        bool(reserve),
-        admitted,
-        first,
-        end,
-        preemptions,
-    )
-    return Served(requests.arrival_s, admitted, first, end, requests.output_tokens, preemptions)
+    served, preemptions = Times.unknown(n), np.zeros(n, np.int64)
+    engine = _Engine(times, tokens, slots, chunk_tokens, int(prefill), bool(emits))
+    memory = _Memory(kv is not None, int(blocks), int(block_tokens), bool(reserve))
+    _run(requests, engine, memory, served, preemptions)
+    return Served(requests.arrival_s, *served, requests.output_tokens, preemptions)
+
+
+class _Engine(NamedTuple):
+    times: np.ndarray  # (slots + 1, k) seconds of an iteration
+    tokens: np.ndarray  # (k,) processed in it
+    slots: int
+    chunk: int
+    mode: int  # a `Prefill`
+    emits: bool
+
+
+class _Memory(NamedTuple):
+    limited: bool
+    blocks: int
+    block_tokens: int
+    reserve: bool
 
 
 @kernel
-def _run(
-    arrival,
-    prompt,
-    output,
-    cached,
-    times,
-    grid,
-    slots,
-    chunk,
-    mode,
-    emits,
-    limited,
-    free,
-    block,
-    reserve,
-    admitted,
-    first,
-    end,
-    preemptions,
-):
+def _run(requests, engine, memory, served, preemptions):
+    arrival, prompt, output, cached = requests
+    times, grid, slots, chunk, mode, emits = engine
+    limited, free, block, reserve = memory
+    admitted, first, end = served
     total = arrival.size
     ids = np.empty(slots, np.int64)  # in order of admission
     todo = np.empty(slots, np.int64)  # prompt tokens ahead
@@ -135,11 +123,11 @@ def _run(
                 share[k] = 0
                 tokens += 1
                 continue
-            if mode == 0:
+            if mode == Prefill.OWN:
                 share[k] = min(todo[k], chunk)
             else:
                 share[k] = min(todo[k], budget)
-                budget = budget - share[k] if mode == 2 else 0
+                budget = budget - share[k] if mode == Prefill.PACKED else 0
             tokens += share[k]
         now += seconds(times, grid, n, tokens)
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dmodels.core.errors import InputError
 from dmodels.sim.requests import KVCache, Prefill, Requests, Served
 
+from . import iterations, virtual_time
 from . import step_times as laws
-from . import virtual_time
 
 
 def simulate(
@@ -37,45 +35,23 @@ def simulate(
     token, as real engines do; otherwise it comes an iteration later and a request takes ceil(L_in/C) + L_out iterations
     (arXiv:2604.09613, Appendix A). Prefix hits (`cached_tokens`) need no prefill but occupy memory.
 
-    >>> from dmodels.models.latency import LinearLaw
-    >>> one = simulate([1.0], 600, 10, LinearLaw(8e-3, 1e-3), slots=4)
+    >>> from dmodels.models.latency import StepLaw
+    >>> one = simulate([1.0], 600, 10, StepLaw(8e-3, 1e-3), slots=4)
     >>> [round(float(x[0]), 6) for x in (one.ttft_s, one.tpot_s, one.e2e_s)]
     [0.027, 0.009, 0.108]
     """
     requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)
     check_instance(slots, chunk_tokens)
     if kv is not None or isinstance(law, laws.TokenLaw):
-        from . import iterations
-
-        return iterations.simulate(requests, law, int(slots), int(chunk_tokens), prefill, emits, kv)
+        return iterations.simulate(requests, law, int(slots), int(chunk_tokens), prefill, emits=emits, kv=kv)
     n = requests.arrival_s.size
     if n >= 1 << virtual_time.ID_BITS:
         raise InputError(f"arrival_s: {n} requests in one call; accepted: fewer than 2**28 (dmodels.sim.study streams)")
-    admitted, first, end = (np.full(n, np.nan) for _ in range(3))
-    virtual_time.run(
-        requests.arrival_s,
-        work(requests, prefill, chunk_tokens),
-        requests.output_tokens,
-        laws.table(law, slots),
-        int(prefill),
-        int(chunk_tokens),
-        0 if emits else 1,
-        virtual_time.idle(int(slots)),
-        0,
-        True,
-        admitted,
-        first,
-        end,
-    )
-    return Served(requests.arrival_s, admitted, first, end, requests.output_tokens)
-
-
-def work(requests: Requests, prefill: Prefill, chunk_tokens: int) -> np.ndarray:
-    """Prefill work in the unit of the mode: chunks, or tokens where chunks are packed."""
-    if prefill == Prefill.PACKED:
-        out: np.ndarray = np.maximum(1, requests.input_tokens - requests.cached_tokens)
-        return out
-    return requests.chunks(chunk_tokens)
+    work = virtual_time.Work(requests.arrival_s, requests.prefill_tokens, requests.output_tokens)
+    instance = virtual_time.Instance(laws.table(law, slots), int(prefill), int(chunk_tokens), 0 if emits else 1)
+    times = virtual_time.Times.unknown(n)
+    virtual_time.run(work, instance, virtual_time.idle(int(slots)), 0, True, times)
+    return Served(requests.arrival_s, *times, requests.output_tokens)
 
 
 def check_instance(slots: int, chunk_tokens: int) -> None:

@@ -1,6 +1,6 @@
 r"""How long one iteration takes, as the simulators read it: a table over requests in flight, and optionally tokens.
 
-Accepted wherever a `law` is asked for: a `LinearLaw` (W + H n), an array t[0..slots] (or t[1..slots]), a function
+Accepted wherever a `law` is asked for: a `StepLaw` (W + H n), an array t[0..slots] (or t[1..slots]), a function
 t(n), or a `TokenLaw` for t(n, tokens), where tokens counts what the iteration processes: one per decoding request
 plus the prompt tokens of its prefill chunks.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from dmodels.core.compiled import inline
 from dmodels.core.errors import InputError
-from dmodels.models.latency import LinearLaw
+from dmodels.models.latency import StepLaw
 
 
 class TokenLaw(NamedTuple):
@@ -34,14 +34,14 @@ class TokenLaw(NamedTuple):
 def table(law: Any, slots: int) -> np.ndarray:
     """t(0), ..., t(slots) in seconds, float64; t(0) is never used.
 
-    >>> [float(t) for t in table(LinearLaw(8e-3, 1e-3), 2)]
+    >>> [float(t) for t in table(StepLaw(8e-3, 1e-3), 2)]
     [0.008, 0.009000000000000001, 0.01]
     """
     counts = np.arange(slots + 1, dtype=np.float64)
     if isinstance(law, TokenLaw):
-        raise InputError("law: t(n, tokens); accepted here: LinearLaw, an array, or a function of n alone")
-    if hasattr(law, "w_s"):
-        times = float(law.w_s) + float(law.h_s) * counts
+        raise InputError("law: t(n, tokens); accepted here: StepLaw, an array, or a function of n alone")
+    if isinstance(law, StepLaw):
+        times = np.asarray(law.iteration_s(counts), np.float64)
     elif callable(law):
         times = np.asarray(law(counts), np.float64)
     else:
@@ -94,6 +94,3 @@ def seconds(times, grid, n, tokens):
     k = min(max(np.searchsorted(grid, tokens) - 1, 0), grid.size - 2)
     part = (tokens - grid[k]) / (grid[k + 1] - grid[k])
     return times[n, k] + part * (times[n, k + 1] - times[n, k])
-
-
-__all__ = ["LinearLaw", "TokenLaw", "seconds", "table", "token_table", "token_tables"]

@@ -15,12 +15,43 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import inline, kernel
+from dmodels.sim.requests import Prefill
 
 #: A request that arrives within a nanosecond of an iteration's end is in time for the next one.
 TIE_S = 1e-9
 #: Keys of the sorted vector hold (completion << ID_BITS) + request; so many requests fit in one call.
 ID_BITS = 28
+
+
+class Work(NamedTuple):
+    """What requests (n,) bring, in order of arrival."""
+
+    arrival_s: np.ndarray
+    prefill_tokens: np.ndarray  # tokens of the prompt that are not cached, at least 1
+    output_tokens: np.ndarray
+
+
+class Instance(NamedTuple):
+    """What serves them, in plain numbers."""
+
+    times_s: np.ndarray  # t(0), ..., t(slots)
+    mode: int  # a `Prefill`
+    chunk_tokens: int
+    late: int  # iterations from the last prefill chunk to the first token
+
+
+class Times(NamedTuple):
+    """When requests (n,) were admitted, answered and done, seconds; NaN: not yet."""
+
+    admitted: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+
+    @classmethod
+    def unknown(cls, count: int) -> Times:
+        """Of requests that are still to be served."""
+        return cls(*(np.full(count, np.nan) for _ in range(3)))
 
 
 class Clock(NamedTuple):
@@ -42,12 +73,27 @@ def idle(slots: int) -> Clock:
     return Clock(0.0, 0, 0, zeros, zeros.copy(), zeros.copy(), 0, 0)
 
 
+@inline
+def prefill_end(mode, chunk, v, busy, tokens):
+    """(virtual time at which a prompt admitted at v ends, until when the shared prefill server is then busy)."""
+    if mode == Prefill.PACKED:
+        busy = max(busy, chunk * v) + tokens
+        return (busy + chunk - 1) // chunk, busy
+    chunks = (tokens + chunk - 1) // chunk
+    if mode == Prefill.SHARED:
+        busy = max(busy, v) + chunks
+        return busy, busy
+    return v + chunks, busy
+
+
 @kernel
-def run(arrival, prefill, output, times, mode, chunk, late, clock, start, final, admitted, first, end):
-    """Serve arrival[start:], writing seconds into admitted, first, end; `late` iterations part the last prefill chunk
-    from the first token. Unless `final`, stop once the last arrival is admitted, for the next one is not known yet.
-    Returns (tau, v, prefill_v, in flight, pending); the arrays of `clock` are updated in place."""
+def run(work, instance, clock, start, final, served):
+    """Serve `Work` from request `start` on, writing `Times` into `served`, and give the `Clock` afterwards, whose
+    arrays are updated in place. Unless `final`, stop once the last arrival is admitted: the next is not known yet."""
+    arrival, prefill, output = work
+    times, mode, chunk, late = instance
     tau, v, prefill_v, keys, first_v, first_id, n, pending = clock
+    admitted, first, end = served
     slots = keys.size
     total = arrival.size
     i = start
@@ -91,14 +137,7 @@ def run(arrival, prefill, output, times, mode, chunk, late, clock, start, final,
                 end[keys[n] & ((1 << ID_BITS) - 1)] = tau
                 continue
         # admit request i at (tau, v)
-        if mode == 0:
-            done = v + prefill[i]
-        elif mode == 1:
-            prefill_v = max(prefill_v, v) + prefill[i]
-            done = prefill_v
-        else:
-            prefill_v = max(prefill_v, chunk * v) + prefill[i]
-            done = -(-prefill_v // chunk)
+        done, prefill_v = prefill_end(mode, chunk, v, prefill_v, prefill[i])
         admitted[i] = tau
         first_v[pending] = done + late
         first_id[pending] = i
@@ -116,4 +155,4 @@ def run(arrival, prefill, output, times, mode, chunk, late, clock, start, final,
         keys[low] = key
         n += 1
         i += 1
-    return tau, v, prefill_v, n, pending
+    return Clock(tau, v, prefill_v, keys, first_v, first_id, n, pending)

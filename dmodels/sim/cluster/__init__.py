@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from .disaggregated import Signal, Stages, prefill
-from .simulation import Cluster, Control, Flow, Run, simulate
+from .disaggregated import Stages, prefill
+from .measured import measure
+from .records import ClusterRun, Control, Flow, Signal, Workers
+from .simulation import simulate
 
 __all__ = [
-    "Cluster",
+    "ClusterRun",
     "Control",
     "Flow",
-    "Run",
     "Signal",
     "Stages",
+    "Workers",
+    "measure",
     "prefill",
     "simulate",
 ]

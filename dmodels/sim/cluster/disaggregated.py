@@ -6,7 +6,6 @@ workers' load. Nothing flows back from decode to prefill, so the stages are simu
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import jax
@@ -15,25 +14,10 @@ import numpy as np
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.sim import fleet
-from dmodels.sim.fleet import Policy, Pool
+from dmodels.sim.fleet import Pool, RoutingPolicy
 from dmodels.sim.requests import Requests, Served
 
-
-class Signal(IntEnum):
-    """What a router sees of a prefill worker; the least is chosen, the first of equals.
-
-    TURN      nothing: in turn
-    REQUESTS  requests there, waiting and in service
-    WORK      seconds of unfinished work (virtual freeness with exact remaining costs orders workers the same way)
-    TOKENS    prompt tokens there, waiting and in service
-    MEMORY    prompt tokens in service only: the KV memory in use, which cannot see the queue
-    """
-
-    TURN = 0
-    REQUESTS = 1
-    WORK = 2
-    TOKENS = 3
-    MEMORY = 4
+from .records import Signal
 
 
 class Stages(NamedTuple):
@@ -77,7 +61,7 @@ def simulate(
     *,
     signal: Signal = Signal.REQUESTS,
     transfer_s: Any = 0.0,
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     prefill_emits: bool = True,
     key: jax.Array | None = None,
 ) -> Stages:
@@ -123,13 +107,13 @@ def _prefill(arrival, tokens, seconds, workers, signal):
                 there[w] -= 1
                 held[w] -= tokens[done]
                 head[w] = after[done]
-            if signal == 0:
+            if signal == Signal.TURN:
                 score = 0.0 if w == i % workers else 1.0
-            elif signal == 1:
+            elif signal == Signal.REQUESTS:
                 score = there[w]
-            elif signal == 2:
+            elif signal == Signal.WORK:
                 score = max(0.0, free[w] - now)
-            elif signal == 3:
+            elif signal == Signal.TOKENS:
                 score = held[w]
             else:
                 score = float(tokens[head[w]]) if head[w] >= 0 else 0.0

@@ -2,54 +2,414 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dmodels.core.compiled import kernel
 
+from .records import Flow, Role, Signal
+
+WORKER = np.dtype(
+    [
+        ("done_at", "f8"),  # when its prompt, or its step, ends
+        ("step_at", "f8"),
+        ("batch", "i8"),  # as a decoder: sequences, those that take part in the step that runs, blocks in use
+        ("joined", "i8"),
+        ("used", "f8"),
+        ("role", "i8"),
+        ("next_role", "i8"),  # where it is draining
+        ("draining", "i8"),
+        ("locked", "f8"),  # a promoted worker keeps its role until then; 0: it never came from standby
+        # as a prefill worker: prompts there, their believed seconds and tokens, and the one in service
+        ("count", "i8"),
+        ("work", "f8"),
+        ("tokens", "f8"),
+        ("serving", "f8"),
+        ("head", "i8"),
+        ("tail", "i8"),
+        ("begun", "f8"),
+    ]
+)
+
+REQUEST = np.dtype(
+    [
+        ("arrival", "f8"),
+        ("prompt", "i8"),
+        ("left", "i8"),  # output tokens to come
+        ("seconds", "f8"),  # of its prefill
+        ("believed", "f8"),  # what the router believes that it takes
+        ("blocks", "f8"),
+        ("after", "i8"),  # the next prompt at the same worker
+        ("worker", "i8"),
+        ("first", "f8"),
+        ("end", "f8"),
+    ]
+)
+
+TALLY = np.dtype(
+    [
+        ("next", "i8"),  # request to arrive
+        ("horizon", "i8"),  # requests that may arrive so far
+        ("closed", "i8"),  # whether an answer brings the next request
+        ("finished", "i8"),
+        ("turn", "i8"),
+        ("waiting_from", "i8"),  # requests without a decoder: queue[waiting_from:waiting_to]
+        ("waiting_to", "i8"),
+        ("waiting_blocks", "f8"),
+        ("mean_blocks", "f8"),
+        ("next_epoch", "f8"),
+        ("quiet_until", "f8"),  # the controller changes no role until then
+        ("changes", "i8"),
+        ("moved", "f8"),
+    ]
+)
+
+
+class Floor(NamedTuple):
+    """All there is to know between two events."""
+
+    workers: np.ndarray  # WORKER records
+    requests: np.ndarray  # REQUEST records
+    lines: np.ndarray  # (workers, slots) sequences of each decoder
+    queue: np.ndarray  # (requests,) in the order in which prefills ended
+    tally: np.ndarray  # (1,) TALLY
+
+
+class Machine(NamedTuple):
+    """`Workers` in plain numbers."""
+
+    base_s: float
+    per_sequence_s: float
+    slots: int
+    kv_blocks: float
+    block_transfer_s: float
+    ttft_slo_s: float
+
+
+class ControlRules(NamedTuple):
+    """`Control` in plain numbers."""
+
+    signal: int
+    flow: int
+    theta_flow: float
+    theta_frag: float
+    epoch_s: float
+    cool_s: float
+    queue_limit: float
+    sees_waiting: float
+
+
+class Seen(NamedTuple):
+    """What the controller sees: workers of each role, mean freeness of both, and what it writes down."""
+
+    prefill: int
+    decode: int
+    prefill_freeness: float
+    decode_freeness: float
+    queue: float  # prompts a prefill worker
+    batch: float  # sequences a decoder
+    stranded_frac: float
+
+
+PREFILL, DECODE, STANDBY = (int(role) for role in Role)
+#: What happens next: an arrival, the end of a prompt or of a decoder's step, a control epoch.
+ARRIVAL, PROMPT, STEP, EPOCH = range(4)
+
 
 @kernel
-def score_of(signal, turn, w, count, work, tokens, serving):
-    """What the router looks at on worker w; the least is chosen."""
-    if signal == 0:
-        return 0.0 if turn == w else 1.0
-    if signal == 1:
-        return float(count[w])
-    if signal == 2:
-        return work[w]
-    if signal == 3:
-        return tokens[w]
-    return serving[w]
+def run(f, machine, rules):
+    """Until all requests are served; (epochs (k, 3): time, batch, stranded share, and queues (k, workers))."""
+    m, tally = f.workers.size, f.tally[0]
+    freed = [(np.inf, 0, 0.0)]  # (time, decoder, blocks) of sequences on their way to another decoder
+    epochs, queues = [(0.0, 0.0, 0.0)], [np.zeros(m)]
+    while tally.finished < f.requests.size:
+        now, kind, w = next_event(f)
+        admit = release(f, freed, now)
+        if kind == ARRIVAL:
+            arrive(f, rules.signal, now)
+        elif kind == PROMPT:
+            admit |= end_prompt(f, w, now)
+        elif kind == STEP:
+            admit |= end_step(f, w, now)
+        else:
+            tally.next_epoch = now + rules.epoch_s
+            seen = observe(f, machine, rules)
+            epochs.append((now, seen.batch, seen.stranded_frac))
+            queues.append(np.array([float(w.count) for w in f.workers]))
+            if rules.theta_frag > 0:
+                gather(f, machine, rules, freed, now)
+            admit |= reassign(f, rules, seen, now)
+        if admit:
+            admit_waiting(f, machine)
+        for d in f.workers:
+            if d.batch > 0 and d.step_at == np.inf:
+                d.joined = d.batch
+                d.step_at = now + machine.base_s + machine.per_sequence_s * d.batch
+    table = np.empty((len(queues), m))
+    for k in range(len(queues)):
+        table[k] = queues[k]
+    return np.array(epochs), table
+
+
+@kernel(forceinline=True)
+def next_event(f):
+    """(time, what happens, worker); of equals an epoch, then an arrival, then the worker of the lowest number."""
+    tally = f.tally[0]
+    now, kind, which = tally.next_epoch, EPOCH, -1
+    if tally.next < tally.horizon and f.requests[tally.next].arrival <= now:
+        now, kind = f.requests[tally.next].arrival, ARRIVAL
+    for w in range(f.workers.size):
+        worker = f.workers[w]
+        if worker.done_at < now:
+            now, kind, which = worker.done_at, PROMPT, w
+        if worker.step_at < now:
+            now, kind, which = worker.step_at, STEP, w
+    return now, kind, which
+
+
+@kernel(forceinline=True)
+def release(f, freed, now):
+    """Free the blocks of sequences that have arrived elsewhere; whether there were any."""
+    some, k = False, 1
+    while k < len(freed):
+        if freed[k][0] <= now:
+            _, d, blocks = freed.pop(k)
+            f.workers[d].used -= blocks
+            some = True
+        else:
+            k += 1
+    return some
 
 
 @kernel
-def best_home(need, role, draining, used, capacity, batch, slots):
+def score_of(signal, mine, worker):
+    """What the router looks at on a prefill worker; the least is chosen. `mine`: it is this worker's turn."""
+    if signal == Signal.TURN:
+        return 0.0 if mine else 1.0
+    if signal == Signal.REQUESTS:
+        return float(worker.count)
+    if signal == Signal.WORK:
+        return worker.work
+    if signal == Signal.TOKENS:
+        return worker.tokens
+    return worker.serving
+
+
+@kernel
+def arrive(f, signal, now):
+    """The next request goes to the prefill worker of least score."""
+    tally, m = f.tally[0], f.workers.size
+    i = tally.next
+    tally.next += 1
+    while f.workers[tally.turn % m].role != PREFILL or f.workers[tally.turn % m].draining:
+        tally.turn += 1
+    best, least = -1, np.inf
+    for w in range(m):
+        worker = f.workers[w]
+        if worker.role == PREFILL and not worker.draining:
+            score = score_of(signal, w == tally.turn % m, worker)
+            if signal == Signal.WORK and worker.head >= 0:  # progress of the prompt in service counts
+                served = f.requests[worker.head]
+                score -= served.believed * min(1.0, (now - worker.begun) / served.seconds)
+            if score < least:
+                best, least = w, score
+    tally.turn += 1
+    worker, request = f.workers[best], f.requests[i]
+    request.worker = best
+    worker.count += 1
+    worker.work += request.believed
+    worker.tokens += request.prompt
+    if worker.head < 0:
+        worker.head = worker.tail = i
+        begin_prompt(f, worker, now)
+    else:
+        f.requests[worker.tail].after = i
+        worker.tail = i
+
+
+@kernel
+def begin_prompt(f, worker, now):
+    """The prompt at the head of a worker's line."""
+    request = f.requests[worker.head]
+    worker.begun, worker.done_at, worker.serving = now, now + request.seconds, request.prompt
+
+
+@kernel
+def end_prompt(f, w, now):
+    """The first token of the request in service at w, which then waits for a decoder; whether it does."""
+    worker, tally = f.workers[w], f.tally[0]
+    i = worker.head
+    request = f.requests[i]
+    request.first = now
+    worker.count -= 1
+    worker.tokens -= request.prompt
+    worker.work = worker.work - request.believed if worker.count > 0 else 0.0
+    worker.head = request.after
+    if worker.head >= 0:
+        begin_prompt(f, worker, now)
+    else:
+        worker.done_at, worker.serving = np.inf, 0.0
+        leave(worker)
+    request.left -= 1
+    if request.left <= 0:
+        finish(f, i, now)
+        return False
+    f.queue[tally.waiting_to] = i
+    tally.waiting_to += 1
+    tally.waiting_blocks += request.blocks
+    return True
+
+
+@kernel(forceinline=True)
+def end_step(f, w, now):
+    """A token for every sequence that took part in decoder w's step; whether one of them ended."""
+    decoder, line = f.workers[w], f.lines[w]
+    kept = 0
+    for place in range(decoder.batch):
+        i = line[place]
+        request = f.requests[i]
+        if place < decoder.joined:
+            request.left -= 1
+        if request.left <= 0:
+            finish(f, i, now)
+            decoder.used -= request.blocks
+        else:
+            line[kept] = i
+            kept += 1
+    ended = kept < decoder.batch
+    decoder.batch = kept
+    decoder.step_at = np.inf  # the next step begins with whoever is admitted now
+    if kept == 0:
+        leave(decoder)
+    return ended
+
+
+@kernel(forceinline=True)
+def finish(f, i, now):
+    """Request i is answered; in a closed loop its client asks again."""
+    tally = f.tally[0]
+    f.requests[i].end = now
+    tally.finished += 1
+    if tally.closed and tally.horizon < f.requests.size:
+        f.requests[tally.horizon].arrival = now
+        tally.horizon += 1
+
+
+@kernel
+def leave(worker):
+    """A draining worker with nothing left takes its next role."""
+    if worker.draining:
+        worker.role, worker.draining = worker.next_role, False
+
+
+@kernel
+def best_home(f, machine, need):
     """The decoder with the most free blocks that takes a sequence of `need` blocks, or -1."""
     best, room = -1, -1.0
-    for d in range(role.size):
-        if role[d] == 1 and not draining[d] and batch[d] < slots:
-            free = capacity - used[d]
+    for w in range(f.workers.size):
+        d = f.workers[w]
+        if d.role == DECODE and not d.draining and d.batch < machine.slots:
+            free = machine.kv_blocks - d.used
             if free >= need and free > room:
-                best, room = d, free
+                best, room = w, free
     return best
 
 
 @kernel
-def defragment(k, theta, role, draining, used, capacity, batch, slots, lines, blocks):
+def admit_waiting(f, machine):
+    """First come, first served: a large sequence holds up those behind it."""
+    tally = f.tally[0]
+    while tally.waiting_from < tally.waiting_to:
+        i = f.queue[tally.waiting_from]
+        d = best_home(f, machine, f.requests[i].blocks)
+        if d < 0:
+            return
+        tally.waiting_from += 1
+        tally.waiting_blocks -= f.requests[i].blocks
+        join(f, i, d)
+
+
+@kernel
+def join(f, i, d):
+    """Sequence i takes its place and its blocks on decoder d."""
+    decoder = f.workers[d]
+    f.lines[d, decoder.batch] = i
+    decoder.batch += 1
+    decoder.used += f.requests[i].blocks
+
+
+@kernel
+def observe(f, machine, rules):
+    """What the controller sees at an epoch."""
+    capacity, mean = machine.kv_blocks, f.tally[0].mean_blocks
+    prefill = decode = 0
+    idle = free_decode = queue = batch = free_all = stranded_all = 0.0
+    for w in f.workers:
+        if w.draining:
+            continue
+        if w.role == PREFILL:
+            prefill += 1
+            idle += 1.0 - w.work / machine.ttft_slo_s
+            queue += w.count
+        elif w.role == DECODE:
+            decode += 1
+            free = capacity - w.used
+            stranded = free - mean * np.floor(free / mean)
+            free_decode += 1.0 - (w.used + stranded) / capacity
+            batch += w.batch
+            free_all += free
+            stranded_all += stranded
+    free_decode -= rules.sees_waiting * f.tally[0].waiting_blocks / capacity
+    stranded_frac = stranded_all / free_all if free_all > 0 else 0.0
+    return Seen(prefill, decode, idle / prefill, free_decode / decode, queue / prefill, batch / decode, stranded_frac)
+
+
+@kernel
+def gather(f, machine, rules, freed, now):
+    """Up to four moves that make room for the next request in line, or for one of mean size."""
+    tally = f.tally[0]
+    waits = tally.waiting_from < tally.waiting_to
+    need = f.requests[f.queue[tally.waiting_from]].blocks if waits else tally.mean_blocks
+    for _ in range(4):
+        a, place, b = best_move(f, machine, need, rules.theta_frag)
+        if a < 0:
+            return
+        source, line = f.workers[a], f.lines[a]
+        i = line[place]
+        for k in range(place, source.batch - 1):
+            line[k] = line[k + 1]
+        source.batch -= 1
+        source.joined -= 1 if place < source.joined else 0
+        if source.batch == 0:
+            source.step_at = np.inf
+        join(f, i, b)
+        blocks = f.requests[i].blocks
+        tally.moved += blocks
+        freed.append((now + blocks * machine.block_transfer_s, a, blocks))
+
+
+@kernel
+def best_move(f, machine, k, theta):
     """The move that lets most more requests of k blocks fit, away from a decoder below theta: (from, place, to)."""
+    capacity = machine.kv_blocks
     best, source, place, target = 0.0, -1, -1, -1
-    for a in range(role.size):
-        if role[a] != 1 or draining[a]:
+    for a in range(f.workers.size):
+        one = f.workers[a]
+        if one.role != DECODE or one.draining:
             continue
-        free = capacity - used[a]
+        free = capacity - one.used
         stranded = free - k * np.floor(free / k)
-        if not (1.0 - (used[a] + stranded) / capacity < theta and stranded > 0):
+        if not (1.0 - (one.used + stranded) / capacity < theta and stranded > 0):
             continue
-        for s in range(batch[a]):
-            size = blocks[lines[a, s]]
-            for b in range(role.size):
-                if b == a or role[b] != 1 or draining[b] or batch[b] >= slots or capacity - used[b] < size:
+        for s in range(one.batch):
+            size = f.requests[f.lines[a, s]].blocks
+            for b in range(f.workers.size):
+                other = f.workers[b]
+                there = capacity - other.used
+                taken = other.role != DECODE or other.draining or other.batch >= machine.slots or there < size
+                if b == a or taken:
                     continue
-                there = capacity - used[b]
                 gain = np.floor((free + size) / k) + np.floor((there - size) / k)
                 gain -= np.floor(free / k) + np.floor(there / k)
                 worth = gain - 1e-6 * size
@@ -59,233 +419,57 @@ def defragment(k, theta, role, draining, used, capacity, batch, slots, lines, bl
 
 
 @kernel
-def run_cluster(arrival, prompt, output, seconds, believed, blocks, role, machine, control, clients):
-    base, step, slots_f, capacity, move_s, slo = machine
-    signal, flow, theta, theta_frag, epoch, cool, limit, sees_waiting = control
-    n, m, slots = arrival.size, role.size, int(slots_f)
-    first, end, worker = np.full(n, np.nan), np.full(n, np.nan), np.full(n, -1)
-    after, left = np.full(n, -1), output.copy()
-    # prefill side
-    head, tail, count = np.full(m, -1), np.full(m, -1), np.zeros(m, np.int64)
-    work, tokens, serving = np.zeros(m), np.zeros(m), np.zeros(m)  # believed seconds; prompt tokens; those in service
-    done_at, begun = np.full(m, np.inf), np.zeros(m)
-    # decode side
-    lines, batch, used = np.zeros((m, slots), np.int64), np.zeros(m, np.int64), np.zeros(m)
-    joined = np.zeros(m, np.int64)  # sequences of `lines` that take part in the step that runs
-    step_at = np.full(m, np.inf)
-    draining = np.zeros(m, np.bool_)
-    next_role = np.full(m, 2)
-    waiting, first_waiting, n_waiting, waiting_blocks = np.empty(n, np.int64), 0, 0, 0.0
-    freed_at, freed_w, freed_b = [np.inf], [0], [0.0]  # blocks that a finished move will free
-    mean_blocks = max(1.0, np.ceil(blocks.mean())) if n else 1.0
-    locked = np.zeros(m)  # a promoted worker keeps its role until then
-    wait_until, changes, moved, turn = 0.0, 0, 0.0, 0
-    seen_t, seen_q, seen_n, seen_f = [0.0], [np.zeros(m)], [0.0], [0.0]
-    next_i, finished, next_epoch = 0, 0, epoch
-    horizon = clients if clients > 0 else n  # requests that may arrive so far
+def reassign(f, rules, seen, now):
+    """Give a standby worker to a role in need or take one back, as `Flow` says; whether a worker came."""
+    tally = f.tally[0]
+    free_p, free_d = seen.prefill_freeness, seen.decode_freeness
+    waiting = tally.waiting_to - tally.waiting_from
+    to = back = -1
+    if rules.flow == Flow.FREENESS and now >= tally.quiet_until:
+        if free_p < rules.theta_flow * free_d:
+            to = PREFILL
+        elif free_d < rules.theta_flow * free_p:
+            to = DECODE
+        elif seen.prefill > 1 and 1.0 - (1.0 - free_p) * seen.prefill / (seen.prefill - 1) >= max(free_d, 0.0):
+            back = PREFILL
+        elif seen.decode > 1 and 1.0 - (1.0 - free_d) * seen.decode / (seen.decode - 1) >= max(free_p, 0.0):
+            back = DECODE
+    elif rules.flow == Flow.REACTIVE:
+        if seen.queue > rules.queue_limit:
+            to = PREFILL
+        elif waiting > rules.queue_limit:
+            to = DECODE
+        elif seen.queue <= 1.0 and seen.prefill > 1:
+            back = PREFILL
+        elif seen.decode > 1:
+            back = DECODE
+    changes = tally.changes
+    if to >= 0:
+        promote(f, to, now + rules.cool_s)
+    elif back >= 0:
+        recall(f, back, now)
+    if tally.changes > changes:
+        tally.quiet_until = now + rules.cool_s if rules.flow == Flow.FREENESS else 0.0
+    return to >= 0 and tally.changes > changes
 
-    while finished < n:
-        now = next_epoch
-        kind, which = 3, -1
-        if next_i < horizon and arrival[next_i] <= now:
-            now, kind = arrival[next_i], 0
-        for w in range(m):
-            if done_at[w] < now:
-                now, kind, which = done_at[w], 1, w
-            if step_at[w] < now:
-                now, kind, which = step_at[w], 2, w
-        admit = False
-        k = 1
-        while k < len(freed_at):
-            if freed_at[k] <= now:
-                used[freed_w[k]] -= freed_b[k]
-                freed_at.pop(k)
-                freed_w.pop(k)
-                freed_b.pop(k)
-                admit = True
-            else:
-                k += 1
 
-        if kind == 0:  # an arrival: the prefill worker of least score
-            i = next_i
-            next_i += 1
-            best, least = -1, np.inf
-            while role[turn % m] != 0 or draining[turn % m]:
-                turn += 1
-            for w in range(m):
-                if role[w] == 0 and not draining[w]:
-                    load = work[w]
-                    if signal == 2 and head[w] >= 0:  # progress of the prompt in service counts
-                        share = min(1.0, (now - begun[w]) / seconds[head[w]])
-                        load -= believed[head[w]] * share
-                    score = score_of(signal, turn % m, w, count, work, tokens, serving) if signal != 2 else load
-                    if score < least:
-                        best, least = w, score
-            turn += 1
-            w = best
-            worker[i] = w
-            count[w] += 1
-            work[w] += believed[i]
-            tokens[w] += prompt[i]
-            if head[w] < 0:
-                head[w] = tail[w] = i
-                begun[w], done_at[w], serving[w] = now, now + seconds[i], prompt[i]
-            else:
-                after[tail[w]] = i
-                tail[w] = i
-        elif kind == 1:  # a prompt is done
-            w = which
-            i = head[w]
-            first[i] = now
-            count[w] -= 1
-            tokens[w] -= prompt[i]
-            work[w] = work[w] - believed[i] if count[w] > 0 else 0.0
-            head[w] = after[i]
-            if head[w] < 0:
-                done_at[w], serving[w] = np.inf, 0.0
-                if draining[w]:
-                    role[w], draining[w] = next_role[w], False
-            else:
-                begun[w], done_at[w], serving[w] = now, now + seconds[head[w]], prompt[head[w]]
-            left[i] -= 1
-            if left[i] <= 0:
-                end[i] = now
-                finished += 1
-                if clients > 0 and horizon < n:
-                    arrival[horizon] = now
-                    horizon += 1
-            else:
-                waiting[first_waiting + n_waiting] = i
-                n_waiting += 1
-                waiting_blocks += blocks[i]
-                admit = True
-        elif kind == 2:  # a decoder's step is over: a token for everyone who took part
-            d = which
-            s = 0
-            for place in range(batch[d]):
-                i = lines[d, place]
-                if place < joined[d]:
-                    left[i] -= 1
-                if left[i] <= 0:
-                    end[i] = now
-                    finished += 1
-                    used[d] -= blocks[i]
-                    admit = True
-                    if clients > 0 and horizon < n:
-                        arrival[horizon] = now
-                        horizon += 1
-                else:
-                    lines[d, s] = i
-                    s += 1
-            batch[d] = s
-            step_at[d] = np.inf  # the next step begins below, with whoever is admitted now
-            if s == 0 and draining[d]:
-                role[d], draining[d] = next_role[d], False
-        else:  # a control epoch
-            next_epoch = now + epoch
-            n_p = n_d = 0
-            phi_p = phi_d = 0.0
-            queue_p = 0.0
-            total = free_all = stranded_all = 0.0
-            for w in range(m):
-                if draining[w]:
-                    continue
-                if role[w] == 0:
-                    n_p += 1
-                    phi_p += 1.0 - work[w] / slo
-                    queue_p += count[w]
-                elif role[w] == 1:
-                    n_d += 1
-                    free = capacity - used[w]
-                    stranded = free - mean_blocks * np.floor(free / mean_blocks)
-                    phi_d += 1.0 - (used[w] + stranded) / capacity
-                    total += batch[w]
-                    free_all += free
-                    stranded_all += stranded
-            phi_d -= sees_waiting * waiting_blocks / capacity
-            phi_p, phi_d, queue_p = phi_p / n_p, phi_d / n_d, queue_p / n_p
-            seen_t.append(now)
-            seen_q.append(count.astype(np.float64))
-            seen_n.append(total / n_d)
-            seen_f.append(stranded_all / free_all if free_all > 0 else 0.0)
-            if theta_frag > 0:
-                need = blocks[waiting[first_waiting]] if n_waiting > 0 else mean_blocks
-                for _ in range(4):
-                    a, place, b = defragment(
-                        need, theta_frag, role, draining, used, capacity, batch, slots, lines, blocks
-                    )
-                    if a < 0:
-                        break
-                    i = lines[a, place]
-                    for k in range(place, batch[a] - 1):
-                        lines[a, k] = lines[a, k + 1]
-                    batch[a] -= 1
-                    joined[a] -= 1 if place < joined[a] else 0
-                    lines[b, batch[b]] = i
-                    batch[b] += 1
-                    if batch[a] == 0:
-                        step_at[a] = np.inf
-                    used[b] += blocks[i]
-                    moved += blocks[i]
-                    freed_at.append(now + blocks[i] * move_s)
-                    freed_w.append(a)
-                    freed_b.append(blocks[i])
-            to = -1  # role that a standby worker gets; 10 + role: a worker of it is recalled
-            if flow == 1 and now >= wait_until:
-                if phi_p < theta * phi_d:
-                    to = 0
-                elif phi_d < theta * phi_p:
-                    to = 1
-                elif n_p > 1 and 1.0 - (1.0 - phi_p) * n_p / (n_p - 1) >= max(phi_d, 0.0):
-                    to = 10
-                elif n_d > 1 and 1.0 - (1.0 - phi_d) * n_d / (n_d - 1) >= max(phi_p, 0.0):
-                    to = 11
-            elif flow == 2:
-                if queue_p > limit:
-                    to = 0
-                elif n_waiting > limit:
-                    to = 1
-                elif queue_p <= 1.0 and n_p > 1:
-                    to = 10
-                elif n_d > 1:
-                    to = 11
-            if to == 0 or to == 1:
-                for w in range(m):
-                    if role[w] == 2:
-                        role[w], locked[w] = to, now + cool
-                        changes += 1
-                        wait_until = now + cool if flow == 1 else 0.0
-                        admit = True
-                        break
-            elif to >= 10:  # only workers that came from standby go back: those beyond the first of each role
-                for w in range(m - 1, -1, -1):
-                    if role[w] == to - 10 and not draining[w] and locked[w] > 0 and now >= locked[w]:
-                        changes += 1
-                        wait_until = now + cool if flow == 1 else 0.0
-                        next_role[w], locked[w] = 2, 0.0
-                        if (to == 10 and count[w] == 0) or (to == 11 and batch[w] == 0):
-                            role[w] = 2
-                        else:
-                            draining[w] = True
-                        break
+@kernel
+def promote(f, role, until):
+    """The first standby worker takes a role."""
+    for w in f.workers:
+        if w.role == STANDBY:
+            w.role, w.locked = role, until
+            f.tally[0].changes += 1
+            return
 
-        while admit and n_waiting > 0:  # first come, first served: a large sequence holds up those behind it
-            i = waiting[first_waiting]
-            d = best_home(blocks[i], role, draining, used, capacity, batch, slots)
-            if d < 0:
-                break
-            first_waiting += 1
-            n_waiting -= 1
-            waiting_blocks -= blocks[i]
-            lines[d, batch[d]] = i
-            batch[d] += 1
-            used[d] += blocks[i]
-        for d in range(m):
-            if batch[d] > 0 and step_at[d] == np.inf:
-                joined[d] = batch[d]
-                step_at[d] = now + base + step * batch[d]
 
-    queues = np.empty((len(seen_q), m))
-    for k in range(len(seen_q)):
-        queues[k] = seen_q[k]
-    return (arrival, first, end, worker, np.array(seen_t), queues, np.array(seen_n), np.array(seen_f), changes, moved)
+@kernel
+def recall(f, role, now):
+    """The last worker that came from standby and is not locked goes back, once it has nothing left to do."""
+    for w in f.workers[::-1]:
+        if w.role == role and not w.draining and w.locked > 0 and now >= w.locked:
+            f.tally[0].changes += 1
+            w.next_role, w.locked, w.draining = STANDBY, 0.0, True
+            if (role == PREFILL and w.count == 0) or (role == DECODE and w.batch == 0):
+                leave(w)
+            return

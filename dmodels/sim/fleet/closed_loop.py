@@ -14,13 +14,13 @@ import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy
 from dmodels.sim.requests import Served
 
 from . import simulation as fleet
 from . import state as fs
 from .engine import route
-from .routing import Policy
-from .simulation import Pool
+from .records import Pool
 
 
 def simulate(
@@ -28,7 +28,7 @@ def simulate(
     input_tokens: Any,
     output_tokens: Any,
     pools: Pool | Sequence[Pool],
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     *,
     until_s: float = np.inf,
     key: jax.Array | None = None,
@@ -38,18 +38,23 @@ def simulate(
 
     The answers are (clients * rounds,), a client's rounds one after another; what was never asked has a NaN arrival.
     """
-    think = np.ascontiguousarray(think_s, np.float64)
-    if think.ndim != 2 or not (np.isfinite(think).all() and (think >= 0).all()):
-        raise InputError(f"think_s: shape {think.shape}; accepted: (clients, rounds) finite seconds from 0")
+    think = _checked(think_s)
     lengths = [np.broadcast_to(np.asarray(x), think.shape).ravel() for x in (input_tokens, output_tokens)]
     run = fleet.start(np.zeros(think.size), *lengths, pools, policy, key=key)
     run.fleet.requests["arrival"] = np.nan
-    _loop(run.fleet, think, run.policy, run.cache_weight, run.spill_queue, float(until_s))
+    _loop(run.fleet, think, run.router, float(until_s))
     return fleet.answers(run)
 
 
+def _checked(think_s: Any) -> np.ndarray:
+    think = np.ascontiguousarray(think_s, np.float64)
+    if think.ndim != 2 or not (np.isfinite(think).all() and (think >= 0).all()):
+        raise InputError(f"think_s: shape {think.shape}; accepted: (clients, rounds) finite seconds from 0")
+    return think
+
+
 @kernel
-def _loop(f, think, policy, weight, spill, until):
+def _loop(f, think, router, until):
     clients, rounds = think.shape
     coming = [(think[0, 0], 0)]
     for c in range(1, clients):
@@ -71,7 +76,7 @@ def _loop(f, think, policy, weight, spill, until):
         else:
             ask, i = heappop(coming)
             f.requests[i].arrival = ask
-            route(f, policy, weight, spill, i, ask)
+            route(f, router, i, ask)
 
 
 def serial(
@@ -83,9 +88,7 @@ def serial(
     request's `lifo` holds, else the one that has waited longest. In a disaggregated system the server is the prefill
     worker, and thinking includes the decoding of the answer.
     """
-    think = np.ascontiguousarray(think_s, np.float64)
-    if think.ndim != 2 or not (np.isfinite(think).all() and (think >= 0).all()):
-        raise InputError(f"think_s: shape {think.shape}; accepted: (clients, rounds) finite seconds from 0")
+    think = _checked(think_s)
     service = np.ascontiguousarray(np.broadcast_to(np.asarray(service_s, np.float64), think.shape))
     if not (np.isfinite(service).all() and (service > 0).all()):
         raise InputError("service_s: accepted are finite seconds above 0")

@@ -9,27 +9,18 @@ import numpy as np
 from dmodels.core.compiled import kernel
 
 from . import state as fs
+from .records import Change
 from .routing import choose, choose_pool
 
 
 @kernel
-def run(
-    f: Any,
-    event_time: np.ndarray,
-    event_kind: np.ndarray,
-    event_instance: np.ndarray,
-    event_value: np.ndarray,
-    policy: int,
-    weight: float,
-    spill: float,
-    until: float,
-) -> None:
+def run(f: Any, events: np.ndarray, router: fs.Router, until: float) -> None:
     """Everything up to `until`, in the order of time; an event before an arrival at the same instant."""
     n = f.requests.size
     while True:
         i, e = f.place[0], f.place[1]
         next_arrival = f.requests[i].arrival if i < n else np.inf
-        next_event = event_time[e] if e < event_time.size else np.inf
+        next_event = events[e].time if e < events.size else np.inf
         now = min(next_arrival, next_event)
         if now > until or now == np.inf:
             fs.run_until(f, until)
@@ -37,22 +28,22 @@ def run(
         fs.run_until(f, now)
         if next_event <= next_arrival:
             f.place[1] += 1
-            happen(f, policy, weight, spill, now, event_kind[e], event_instance[e], event_value[e])
+            happen(f, router, events[e])
         else:
             f.place[0] += 1
-            route(f, policy, weight, spill, i, now)
+            route(f, router, i, now)
 
 
 @kernel
-def route(f: Any, policy: int, weight: float, spill: float, i: int, now: float) -> None:
+def route(f: Any, router: fs.Router, i: int, now: float) -> None:
     """Send request i to an instance; where none is up it waits for one."""
-    p = choose_pool(f, i, spill)
+    p = choose_pool(f, router, i)
     if p < 0:
         return
-    j = choose(f, policy, weight, p, i)
+    j = choose(f, router, p, i)
     while j < 0 and p + 1 < f.pools.size:  # nobody is there: a later pool's context is at least as long
         p += 1
-        j = choose(f, policy, weight, p, i)
+        j = choose(f, router, p, i)
     request = f.requests[i]
     if j < 0:
         if f.place[2] < 0:
@@ -67,10 +58,11 @@ def route(f: Any, policy: int, weight: float, spill: float, i: int, now: float) 
 
 
 @kernel
-def happen(f: Any, policy: int, weight: float, spill: float, now: float, kind: int, j: int, value: float) -> None:
-    """An event of `kind` (`fleet.Change`) at instance j."""
+def happen(f: Any, router: fs.Router, event: Any) -> None:
+    """One of the EVENT records."""
+    now, change, j = event.time, event.change, event.instance
     here = f.instances[j]
-    if kind == 0 and here.up:
+    if change == Change.DOWN and here.up:
         lost = np.empty(here.in_flight + here.waiting, np.int64)
         for k in range(here.in_flight):
             lost[k] = f.lines[j, 0, k] & fs.ID_MASK
@@ -80,6 +72,7 @@ def happen(f: Any, policy: int, weight: float, spill: float, now: float, kind: i
             i = f.requests[i].after
         f.pools[here.pool].backlog -= here.waiting
         here.in_flight = here.waiting = here.pending = here.up = here.prefill_v = 0
+        here.tau = now  # the iteration in progress, which may end later, is lost with its requests
         f.loads[j] = fs.CLOSED
         f.kept[j] = -1
         fs.note_next(f, j)
@@ -90,19 +83,19 @@ def happen(f: Any, policy: int, weight: float, spill: float, now: float, kind: i
             request.instance = -1
             request.retries += 1
             request.hits = 0
-            route(f, policy, weight, spill, i, now)
-    elif kind == 2:
+            route(f, router, i, now)
+    elif change == Change.SLOW:
         fs.to_boundary(f, j, now)
-        here.slow = value
+        here.slow = event.value
         fs.note_next(f, j)
-    elif kind == 3:
+    elif change == Change.DRAIN:
         fs.set_open(f, j, False)
-    elif kind == 1 or (kind == 4 and here.up):
+    elif change == Change.UP or (change == Change.OPEN and here.up):
         here.up = 1
         fs.set_open(f, j, True)
         i = f.place[2]
         f.place[2:] = -1
         while i >= 0:
             following = f.requests[i].after
-            route(f, policy, weight, spill, i, now)
+            route(f, router, i, now)
             i = following

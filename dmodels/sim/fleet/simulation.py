@@ -7,120 +7,35 @@ expresses; so this is one compiled loop over arrivals, completions and fleet eve
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
+from dmodels.core.routing import RoutingPolicy
 from dmodels.sim.batching import check_instance, virtual_time
 from dmodels.sim.batching import step_times as laws
-from dmodels.sim.requests import Prefill, Requests, Served
+from dmodels.sim.requests import Requests, Served
 
-from . import engine as fleet_engine
-from . import independent
+from . import engine, independent
 from . import state as fs
-from .routing import Policy
+from .records import Event, Pool, Prefixes, in_order
+from .routing import BLIND, GAMBLING, router_of
 from .tokens import TokenFleet
-
-__all__ = ["Change", "Event", "Policy", "Pool", "Prefixes", "Run", "advance", "answers", "by_pool", "simulate", "start"]
-
-
-class Pool(NamedTuple):
-    """Instances of one kind, with an iteration law t(n) or t(n, tokens) as `dmodels.sim.laws` reads it. A request whose
-    tokens exceed `max_tokens` is not routed here."""
-
-    instances: int
-    slots: int
-    law: Any
-    max_tokens: float = np.inf
-    chunk_tokens: int = 512
-    prefill: Prefill = Prefill.OWN
-    emits: bool = False
-
-
-class Change(IntEnum):
-    """What can happen to an instance. DOWN loses all work: its requests are routed anew and start over. DRAIN lets it
-    finish what it has, and takes nothing new. SLOW multiplies its iteration times by the event's value."""
-
-    DOWN = 0
-    UP = 1
-    SLOW = 2
-    DRAIN = 3
-    OPEN = 4
-
-
-class Event(NamedTuple):
-    """At `time_s`, `change` happens to `instance` (counted over all pools)."""
-
-    time_s: float
-    change: Change
-    instance: int
-    value: float = 1.0
-
-
-class Prefixes(NamedTuple):
-    """Shared prefixes: the id of each request's (-1: none), its tokens, and how many an instance remembers (LRU)."""
-
-    ids: Any
-    tokens: Any
-    remembered: int
 
 
 def simulate(
-    arrival_s: Any,
-    input_tokens: Any,
-    output_tokens: Any,
-    pools: Pool | Sequence[Pool],
-    policy: Policy = Policy.JSQ,
-    *,
-    key: jax.Array | None = None,
-    cached_tokens: Any = 0,
-    route_tokens: Any = None,
-    spill_queue: float = np.inf,
-    events: Sequence[Event] = (),
-    prefixes: Prefixes | None = None,
-    cache_weight: float = 1.0,
+    arrival_s: Any, input_tokens: Any, output_tokens: Any, pools: Pool | Sequence[Pool], *router: Any, **options: Any
 ) -> Served:
-    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools in order.
-
-    Pools are tried in order: a request goes to the first whose `max_tokens` holds its `route_tokens` (what the router
-    believes the total is; the true total unless given), or spills to a later one while more than `spill_queue`
-    requests an instance wait there. Requests that no pool holds, or that turn out longer than the pool they were sent
-    to, are refused: their times are NaN and their instance is -1. RANDOM and POWER_OF_TWO need a `key`.
-    """
-    run = start(
-        arrival_s,
-        input_tokens,
-        output_tokens,
-        pools,
-        policy,
-        key=key,
-        cached_tokens=cached_tokens,
-        route_tokens=route_tokens,
-        spill_queue=spill_queue,
-        events=events,
-        prefixes=prefixes,
-        cache_weight=cache_weight,
-    )
+    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools. Arguments as of `start`."""
+    run = start(arrival_s, input_tokens, output_tokens, pools, *router, **options)
     if run.alone:
         return independent.serve(run)
     advance(run, np.inf)
     return answers(run)
-
-
-class Run(NamedTuple):
-    """A simulation that can be advanced in steps; between steps the fleet's state may be read."""
-
-    fleet: fs.Fleet | TokenFleet
-    events: tuple[np.ndarray, ...]
-    policy: int
-    cache_weight: float
-    spill_queue: float
-    alone: bool  # routing looks at no load and the law at no tokens: instances may be served one after another
 
 
 def start(
@@ -128,7 +43,7 @@ def start(
     input_tokens: Any,
     output_tokens: Any,
     pools: Pool | Sequence[Pool],
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     *,
     key: jax.Array | None = None,
     cached_tokens: Any = 0,
@@ -137,8 +52,14 @@ def start(
     events: Sequence[Event] = (),
     prefixes: Prefixes | None = None,
     cache_weight: float = 1.0,
-) -> Run:
-    """The fleet before the first arrival; arguments as in `simulate`."""
+) -> fs.Simulation:
+    """The fleet before the first arrival.
+
+    Pools are tried in order: a request goes to the first whose `max_tokens` holds its `route_tokens` (what the router
+    believes the total is; the true total unless given), or spills to a later one while more than `spill_queue`
+    requests an instance wait there. Requests that no pool holds, or that turn out longer than the pool they were sent
+    to, are refused: their times are NaN and their instance is -1. RANDOM and POWER_OF_TWO need a `key`.
+    """
     pools = (pools,) if isinstance(pools, Pool) else tuple(pools)
     requests = Requests.checked(arrival_s, input_tokens, output_tokens, cached_tokens)
     n = requests.arrival_s.size
@@ -153,37 +74,27 @@ def start(
         rows["prefix"], rows["prefix_tokens"] = prefixes.ids, prefixes.tokens
         if prefixes.remembered < 1 or (rows["prefix_tokens"] > rows["prompt"]).any():
             raise InputError("prefixes: accepted are tokens within the input, and at least one remembered prefix")
-    if policy in (Policy.RANDOM, Policy.POWER_OF_TWO):
+    router = router_of(policy, cache_weight, spill_queue)
+    if policy in GAMBLING:
         if key is None:
-            raise InputError(f"key: missing; accepted: a jax.random.key, for policy {Policy(policy).name}")
+            raise InputError(f"key: missing; accepted: a jax.random.key, for policy {policy!r}")
         rows["draw"], rows["draw2"] = _draws(key, n)
     records = _records(pools)
     times, tokens = laws.token_tables([pool.law for pool in pools], [int(pool.slots) for pool in pools])
     fleet = _fresh(records, times, tokens, rows, 1 if prefixes is None else int(prefixes.remembered))
-    blind = policy in (Policy.ROUND_ROBIN, Policy.RANDOM) and tokens.shape[1] == 1
-    alone = blind and len(pools) == 1 and not events and prefixes is None
-    happening = _events(events, len(fleet.instances))
-    return Run(fleet, happening, int(policy), float(cache_weight), float(spill_queue), alone)
+    alone = policy in BLIND and tokens.shape[1] == 1 and len(pools) == 1 and not events and prefixes is None
+    return fs.Simulation(fleet, in_order(events, len(fleet.instances)), router, alone)
 
 
-def advance(run: Run, until_s: float) -> None:
+def advance(run: fs.Simulation, until_s: float) -> None:
     """Run everything that happens up to `until_s`, in place."""
-    fleet_engine.run(run.fleet, *run.events, run.policy, run.cache_weight, run.spill_queue, until_s)
+    engine.run(run.fleet, run.events, run.router, until_s)
 
 
-def answers(run: Run) -> Served:
+def answers(run: fs.Simulation) -> Served:
     """What is known so far; NaN for what has not happened yet."""
-    rows = run.fleet.requests
-    column: Callable[[str], np.ndarray] = lambda name: rows[name].copy()
-    return Served(
-        column("arrival"),
-        column("admitted"),
-        column("first"),
-        column("end"),
-        column("output"),
-        column("retries"),
-        column("instance"),
-    )
+    names = ("arrival", "admitted", "first", "end", "output", "retries", "instance")
+    return Served(*(run.fleet.requests[name].copy() for name in names))
 
 
 def by_pool(served: Served, pools: Sequence[Pool]) -> list[Served]:
@@ -204,19 +115,12 @@ def _records(pools: Sequence[Pool]) -> np.ndarray:
     if not contexts[0] > 0 or contexts != sorted(contexts):
         raise InputError(f"max_tokens {contexts}: accepted are positive contexts that do not fall from pool to pool")
     records = np.zeros(len(pools), fs.POOL)
-    for k, pool in enumerate(pools):
-        begin = records[k - 1]["start"] + records[k - 1]["size"] if k else 0
-        records[k] = (
-            begin,
-            pool.instances,
-            pool.slots,
-            pool.chunk_tokens,
-            int(pool.prefill),
-            0 if pool.emits else 1,
-            pool.max_tokens,
-            0,
-            0,
-        )
+    records["size"] = [pool.instances for pool in pools]
+    records["start"] = np.cumsum(records["size"]) - records["size"]
+    for name in ("slots", "chunk", "mode", "limit"):
+        field = {"chunk": "chunk_tokens", "mode": "prefill", "limit": "max_tokens"}.get(name, name)
+        records[name] = [getattr(pool, field) for pool in pools]
+    records["late"] = [0 if pool.emits else 1 for pool in pools]
     return records
 
 
@@ -235,21 +139,6 @@ def _fresh(
     if tokens.shape[1] == 1:
         return fs.Fleet(pools, times[:, :, 0].copy(), *state)
     return TokenFleet(pools, times, *state, tokens)
-
-
-def _events(events: Sequence[Event], instances: int) -> tuple[np.ndarray, ...]:
-    for event in events:
-        if not 0 <= event.instance < instances or not np.isfinite(event.time_s):
-            raise InputError(f"events: {event}; accepted: instances 0..{instances - 1} at finite times")
-        if event.change == Change.SLOW and not (np.isfinite(event.value) and event.value > 0):
-            raise InputError(f"events: {event}; accepted: a positive factor on iteration times")
-    ordered = sorted(events, key=lambda event: event.time_s)
-    return (
-        np.array([e.time_s for e in ordered], np.float64),
-        np.array([int(e.change) for e in ordered], np.int64),
-        np.array([e.instance for e in ordered], np.int64),
-        np.array([e.value for e in ordered], np.float64),
-    )
 
 
 @float64

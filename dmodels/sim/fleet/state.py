@@ -16,13 +16,13 @@ import numpy as np
 from numba.extending import overload
 
 from dmodels.core.compiled import kernel
-from dmodels.sim.batching.virtual_time import ID_BITS, TIE_S
+from dmodels.core.routing import CLOSED
+from dmodels.sim.batching.virtual_time import ID_BITS, TIE_S, prefill_end
 
 from . import tokens as fleet_tokens
 from .tokens import TokenFleet, follow
 
 ID_MASK = (1 << ID_BITS) - 1
-CLOSED = 1 << 40
 
 POOL = np.dtype(
     [
@@ -90,6 +90,23 @@ class Fleet(NamedTuple):
     place: np.ndarray  # (4,): next request, next event, first and last request that no instance would take
 
 
+class Router(NamedTuple):
+    """How instances are chosen, in plain numbers."""
+
+    policy: int  # `RoutingPolicy.number`
+    cache_weight: float
+    spill_queue: float
+
+
+class Simulation(NamedTuple):
+    """A fleet that can be advanced in steps; between steps its state may be read."""
+
+    fleet: Fleet | TokenFleet
+    events: np.ndarray  # EVENT records in the order of time
+    router: Router
+    alone: bool  # routing looks at no load and the law at no tokens: instances may be served one after another
+
+
 @kernel
 def slope(f, j):
     """Seconds of instance j's next iteration."""
@@ -148,14 +165,7 @@ def admit(f, j, i):
     here, request = f.instances[j], f.requests[i]
     pool = f.pools[here.pool]
     todo = max(1, request.prompt - max(request.cached, request.hits))
-    if pool.mode == 0:
-        done = here.v + (todo + pool.chunk - 1) // pool.chunk
-    elif pool.mode == 1:
-        done = max(here.prefill_v, here.v) + (todo + pool.chunk - 1) // pool.chunk
-        here.prefill_v = done
-    else:
-        here.prefill_v = max(here.prefill_v, pool.chunk * here.v) + todo
-        done = (here.prefill_v + pool.chunk - 1) // pool.chunk
+    done, here.prefill_v = prefill_end(pool.mode, pool.chunk, here.v, here.prefill_v, todo)
     request.admitted = here.tau
     request.instance = j
     f.lines[j, 1, here.pending] = done + pool.late

@@ -14,6 +14,7 @@ import numpy as np
 from dmodels.core.compiled import inline, kernel
 from dmodels.sim.batching import seconds
 from dmodels.sim.batching.virtual_time import ID_BITS, TIE_S
+from dmodels.sim.requests import Prefill
 
 
 class TokenFleet(NamedTuple):
@@ -51,9 +52,9 @@ def pace(f, j, v):
             else:
                 whole += 1
     prompts = whole * pool.chunk + last
-    if pool.mode == 1:  # one prompt at a time
+    if pool.mode == Prefill.SHARED:  # one prompt at a time
         prompts = last if last > 0 else min(whole, 1) * pool.chunk
-    elif pool.mode == 2 and whole + last > 0:
+    elif pool.mode == Prefill.PACKED and whole + last > 0:
         left = here.prefill_v - pool.chunk * v
         prompts = min(left, pool.chunk)
         same = min(same, max(1, left // pool.chunk))

@@ -6,8 +6,8 @@ from .fabric import NETKV_TIERS, Fabric, fabric_problems, fat_tree, fat_tree_of_
 from .fill import max_min_rates
 from .simulation import (
     Arrivals,
-    Cluster,
-    Run,
+    NetworkCluster,
+    NetworkRun,
     advertised_bytes_per_s,
     netkv_cluster,
     simulate,
@@ -22,10 +22,10 @@ __all__ = [
     "NETKV_TIERS",
     "RAG",
     "Arrivals",
-    "Cluster",
     "Fabric",
+    "NetworkCluster",
+    "NetworkRun",
     "Profile",
-    "Run",
     "advertised_bytes_per_s",
     "fabric_problems",
     "fat_tree",

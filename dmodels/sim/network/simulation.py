@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmodels.control.netkv import Policy
+from dmodels.control.netkv.policy import scoring_of
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.routing import RoutingPolicy
 from dmodels.core.units import gbit_per_s
 from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 
@@ -30,9 +31,9 @@ from .state import UNREACHABLE, Jobs, Outcome, Rules
 
 __all__ = [
     "Arrivals",
-    "Cluster",
     "Fabric",
-    "Run",
+    "NetworkCluster",
+    "NetworkRun",
     "fabric_problems",
     "fat_tree",
     "fat_tree_of_radix",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class Cluster(NamedTuple):
+class NetworkCluster(NamedTuple):
     """Where prefill and decode run on a fabric, and what a decode instance holds."""
 
     fabric: Fabric
@@ -70,7 +71,7 @@ class Arrivals(NamedTuple):
     block_starts: np.ndarray | None = None  # (N + 1,)
 
 
-class Run(NamedTuple):
+class NetworkRun(NamedTuple):
     """One simulation, per request in order of arrival (nan or -1 where it never came to that) and per link."""
 
     arrival_s: np.ndarray
@@ -89,7 +90,7 @@ class Run(NamedTuple):
     problems: tuple[str, ...]
 
 
-def netkv_cluster(pods: int = 2, **options: Any) -> Cluster:
+def netkv_cluster(pods: int = 2, **options: Any) -> NetworkCluster:
     """The paper's cluster: prefill fills the first rack of every second pod, all other instances decode.
 
     Two pods are its 64 GPUs (4 prefill, 12 decode instances); 32 pods its 1,024. Options go to `fat_tree`; unless they
@@ -100,13 +101,13 @@ def netkv_cluster(pods: int = 2, **options: Any) -> Cluster:
     racks = int(fabric.rack.max()) + 1
     per_pod = racks // pods
     first = np.isin(fabric.rack, np.arange(0, racks, 2 * per_pod))
-    return Cluster(fabric, np.flatnonzero(first), np.flatnonzero(~first))
+    return NetworkCluster(fabric, np.flatnonzero(first), np.flatnonzero(~first))
 
 
 def simulate(
-    cluster: Cluster,
+    cluster: NetworkCluster,
     arrivals: Arrivals,
-    policy: Policy,
+    policy: RoutingPolicy,
     *,
     seed: int = 0,
     cache_weight: float = 0.5,
@@ -119,7 +120,7 @@ def simulate(
     sees_inbound: bool = True,
     serial_prefill: bool = False,
     until_s: float = np.inf,
-) -> Run:
+) -> NetworkRun:
     """One run of one policy.
 
     `background` is the share of capacity that other traffic takes: a number (all links but NVLink), (4,) by kind of
@@ -143,58 +144,55 @@ def simulate(
         readings = by_tier[np.minimum(at / background_step_s, len(level) - 1).astype(int)]
     blocks, starts, hit = _blocks(arrivals, order, pool)
     jobs = Jobs(
-        ready[order],
-        source[order],
-        np.asarray(arrivals.input_tokens, np.float64)[order],
-        np.asarray(arrivals.output_tokens, np.float64)[order],
-        hit,
-        blocks,
-        starts,
+        ready_s=ready[order],
+        source=source[order],
+        input_tokens=np.asarray(arrivals.input_tokens, np.float64)[order],
+        output_tokens=np.asarray(arrivals.output_tokens, np.float64)[order],
+        hit_frac=hit,
+        blocks=blocks,
+        block_starts=starts,
     )
     rates = advertised_bytes_per_s(cluster)
+    aware_of = float(rates[1]) if destination_aware else np.inf
+    scoring = scoring_of(
+        policy,
+        cluster.curve,
+        cache_weight=cache_weight,
+        max_in_flight=max_in_flight,
+        destination_bytes_per_s=aware_of,
+    )
     rules = Rules(
-        int(policy),
-        int(seed),
-        int(cluster.shards),
-        float(cluster.kv_bytes_per_token),
-        float(cluster.kv_memory_bytes / cluster.kv_bytes_per_token),
-        float(cluster.reserve_tokens),
-        float(cluster.block_tokens),
-        float(cluster.curve.base_s),
-        float(cluster.curve.slope_s),
-        int(cluster.curve.max_batch),
-        float(cache_weight),
-        float(max_in_flight),
-        float(rates[1]) if destination_aware else np.inf,
-        float(refresh_s),
-        float(background_step_s),
-        bool(sees_inbound),
-        float(until_s),
+        scoring=scoring,
+        seed=int(seed),
+        shards=int(cluster.shards),
+        kv_bytes_per_token=float(cluster.kv_bytes_per_token),
+        capacity_tokens=float(cluster.kv_memory_bytes / cluster.kv_bytes_per_token),
+        reserve_tokens=float(cluster.reserve_tokens),
+        block_tokens=float(cluster.block_tokens),
+        refresh_s=float(refresh_s),
+        background_step_s=float(background_step_s),
+        sees_inbound=bool(sees_inbound),
+        until_s=float(until_s),
     )
-    out, carried, stuck, events = run(
-        fabric,
-        np.asarray(cluster.prefill, np.int64),
-        np.asarray(cluster.decode, np.int64),
-        jobs,
-        rules,
-        rates,
-        level,
-        np.ascontiguousarray(readings, np.float64),
-    )
+    instances = np.asarray(cluster.prefill, np.int64), np.asarray(cluster.decode, np.int64)
+    moving = level, np.ascontiguousarray(readings, np.float64)
+    out, carried, stuck, events = run(fabric, *instances, jobs, rules, rates, *moving)
     back = np.empty_like(order)
     back[order] = np.arange(count)
     out = type(out)(*(column[back] for column in out))
     return _result(cluster, arrivals, ready, out, carried, float(stuck), int(events))
 
 
-def simulate_many(cases: Iterable[Mapping[str, Any]], threads: int | None = None) -> list[Run]:
+def simulate_many(cases: Iterable[Mapping[str, Any]], threads: int | None = None) -> list[NetworkRun]:
     """Many runs, given as keyword arguments of `simulate`, on all cores: the loop releases the interpreter."""
     cases = list(cases)
     with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as workers:
         return list(workers.map(lambda case: simulate(**case), cases))
 
 
-def summary(result: Run, from_s: float = 0.0, to_s: float = np.inf, ttft_slo_s: float = np.inf) -> dict[str, float]:
+def summary(
+    result: NetworkRun, from_s: float = 0.0, to_s: float = np.inf, ttft_slo_s: float = np.inf
+) -> dict[str, float]:
     """The paper's metrics over requests that arrived in a window. Those without a first token miss every SLO."""
     here = (result.arrival_s >= from_s) & (result.arrival_s < to_s)
     ttft = result.ttft_s[here]
@@ -219,7 +217,7 @@ def summary(result: Run, from_s: float = 0.0, to_s: float = np.inf, ttft_slo_s: 
     }
 
 
-def advertised_bytes_per_s(cluster: Cluster) -> np.ndarray:
+def advertised_bytes_per_s(cluster: NetworkCluster) -> np.ndarray:
     """What the oracle calls the bandwidth of a tier: one whole transfer, all shards, on an idle fabric."""
     fabric = cluster.fabric
     shards = cluster.shards
@@ -229,7 +227,7 @@ def advertised_bytes_per_s(cluster: Cluster) -> np.ndarray:
     return np.array([fabric.tier_bytes_per_s[0], *np.minimum(rate[1:], min(ports, nic))])
 
 
-def _check(cluster: Cluster, arrivals: Arrivals) -> None:
+def _check(cluster: NetworkCluster, arrivals: Arrivals) -> None:
     pools = {"prefill": cluster.prefill, "decode": cluster.decode}
     for name, pool in pools.items():
         pool = np.asarray(pool)
@@ -296,14 +294,14 @@ def _blocks(arrivals: Arrivals, order: np.ndarray, pool: int) -> tuple[np.ndarra
 
 
 def _result(
-    cluster: Cluster,
+    cluster: NetworkCluster,
     arrivals: Arrivals,
     ready: np.ndarray,
     out: Outcome,
     carried: np.ndarray,
     stuck: float,
     events: int,
-) -> Run:
+) -> NetworkRun:
     arrival = np.asarray(arrivals.arrival_s, np.float64)
     flags = np.zeros(len(arrival), np.int32)
     flags[out.choice == -1] |= Flag.NO_FIT
@@ -318,7 +316,7 @@ def _result(
     unfinished = (out.choice >= 0) & ~np.isfinite(out.finished_s)
     flags[unfinished] |= Flag.INFEASIBLE if stuck > 0 and problems else Flag.OVERLOAD
     hit = out.hit_tokens / np.asarray(arrivals.input_tokens)
-    return Run(
+    return NetworkRun(
         arrival,
         np.maximum(out.choice, -1),
         out.tier,

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmodels.control.netkv import Scoring
 from dmodels.core.compiled import kernel
+
+from .cache import caches_of
 
 #: In `Outcome.choice`: some instance had room, but no tier that leads to one has any bandwidth.
 UNREACHABLE = -2
@@ -27,19 +30,13 @@ class Jobs(NamedTuple):
 class Rules(NamedTuple):
     """Numbers that the loop needs, all plain."""
 
-    policy: int
+    scoring: Scoring  # its reserve is that of the request at hand, see `reserve_tokens`
     seed: int
     shards: int
     kv_bytes_per_token: float
     capacity_tokens: float  # KV memory of a decode instance
     reserve_tokens: float  # held back when deciding
     block_tokens: float
-    base_s: float
-    slope_s: float
-    max_batch: int
-    cache_weight: float
-    max_in_flight: float
-    to_rate: float  # destination term; inf: off
     refresh_s: float
     background_step_s: float
     sees_inbound: bool  # whether a decision counts requests on their way as part of a batch
@@ -75,6 +72,41 @@ class Decoders(NamedTuple):
     inbound: np.ndarray
 
 
+class Progress(NamedTuple):
+    """Per request, from decision to end."""
+
+    behind: np.ndarray  # next in the queue of its instance
+    sending: np.ndarray  # flows that have not ended
+    pinned: np.ndarray  # blocks of the cache that it uses
+    held_tokens: np.ndarray  # outside the cache
+
+
+@kernel
+def empty_caches(jobs, rules, pool):
+    """Caches of the decode instances, in use where the requests say nothing about hits."""
+    on = jobs.hit_frac.shape[1] != pool
+    kinds = jobs.blocks.max() + 1 if on and jobs.blocks.shape[0] > 0 else 1
+    return caches_of(on, pool, kinds, rules.capacity_tokens, rules.block_tokens)
+
+
+@kernel
+def tiers_between(fabric, prefill, decode):
+    """(P, D) locality tier of every pair."""
+    tier = np.zeros((prefill.shape[0], decode.shape[0]), np.int64)
+    for p in range(prefill.shape[0]):
+        for j in range(decode.shape[0]):
+            a, b = prefill[p], decode[j]
+            tier[p, j] = int(fabric.server[a] != fabric.server[b])
+            tier[p, j] += int(fabric.rack[a] != fabric.rack[b]) + int(fabric.pod[a] != fabric.pod[b])
+    return tier
+
+
+@kernel
+def no_progress(count):
+    """Requests that are not on their way."""
+    return Progress(np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count))
+
+
 @kernel
 def no_outcome(count):
     """The outcome of requests to which nothing has happened yet."""
@@ -91,8 +123,9 @@ def no_outcome(count):
 
 
 @kernel
-def idle_decoders(pool, slots):
+def idle_decoders(pool, max_batch):
     """Decode instances that run nothing."""
+    slots = int(max_batch)
     return Decoders(
         np.zeros(pool),
         np.zeros(pool, np.int64),

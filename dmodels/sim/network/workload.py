@@ -76,7 +76,7 @@ def window(
     pieces = [trace.block_ids[trace.block_starts[i] : trace.block_starts[i + 1]] for i in mine]
     starts = np.concatenate([[0], np.cumsum([len(p) for p in pieces])])
     prefill = profile.prefill_base_s + profile.prefill_s_per_token * tokens
-    return Arrivals(at, prefill, tokens, output, None, np.concatenate(pieces), starts)
+    return Arrivals(at, prefill, tokens, output, block_ids=np.concatenate(pieces), block_starts=starts)
 
 
 def poisson(

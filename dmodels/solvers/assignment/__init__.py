@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .solve import BACKENDS, Matching, assign, is_floating
+from .host import is_floating
+from .solve import BACKENDS, Matching, assign
 
 __all__ = [
     "BACKENDS",

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
-from dmodels.solvers._callback import call_host
+from dmodels.solvers.callback import call_host
 
-from .solve import GAP_RTOL, solve_host
+from .host import GAP_RTOL, solve_host
 
 
 @jax.custom_jvp

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .solve import Placement, Shipment, congestion_transport, transport
+from .records import Placement, Shipment
+from .solve import congestion_transport, transport
 
 __all__ = [
     "Placement",

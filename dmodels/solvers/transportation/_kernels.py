@@ -11,6 +11,7 @@ from dmodels.core.compiled import kernel
 
 from ._flow import solve
 from ._prices import choose, greedy_prices, overflow
+from .records import INFEASIBLE, SOLVED
 
 #: From so many rows on, prices are first found on samples of the rows.
 SAMPLE_FROM = 64
@@ -100,11 +101,10 @@ def _bill(c, x, price, width, lam, u, columns, flow, load):
 
 
 @kernel
-def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v, load, cost, gap, state, steps):
-    """Solve problems first..last. Arrays of leading size 1 are shared by all problems.
-
-    `columns` (B, n) is filled where its size is not 0, else `flow` (B, n, m). state: 0 solved, 1 infeasible.
-    """
+def ship_many(problems, greedy, first, last, shipped):
+    """Solve problems first..last that are not marked as bad: (`Problems` into `Shipped`)."""
+    c, supply, price, width = problems
+    columns, flow, u, v, load, cost, gap, state, steps = shipped
     n, m = c.shape[1:]
     # a copy of the problem at hand: read-only arrays would be another type, and `solve` compiled a second time
     cb, sb, pb, wb = np.empty((n, m)), np.empty(n), np.empty(price.shape[1:]), np.empty(width.shape[1:])
@@ -115,7 +115,7 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
     rows = np.empty(0, np.int32)
     no_columns, no_flow = np.empty(0, np.int64), np.empty((0, 0))
     for b in range(first, last):
-        if state[b] != 0:
+        if state[b] != SOLVED:
             continue
         cb[:], sb[:], pb[:], wb[:] = _at(c, b), _at(supply, b), _at(price, b), _at(width, b)
         lam[:] = 0
@@ -139,7 +139,7 @@ def ship_many(c, supply, price, width, greedy, first, last, columns, flow, u, v,
         for j in range(m):
             v[b, j] = 0.0 - lam[j]
         if not feasible:
-            state[b] = 1
+            state[b] = INFEASIBLE
             continue
         columns_b, flow_b = (columns[b], no_flow) if columns.size > 0 else (no_columns, flow[b])
         cost[b], gap[b] = _bill(cb, x, pb, wb, lam, u[b], columns_b, flow_b, load[b])

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.solvers._callback import call_host
+from dmodels.solvers.callback import call_host
 from dmodels.solvers.solution import Solution
 
-from .solve import Placement, Shipment, congestion_host, transport_host
+from .host import congestion_host, transport_host
+from .records import Placement, Shipment
 
 
 @jax.custom_jvp

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from dmodels.core.records import Real
 
 if TYPE_CHECKING:
-    from .variational.problem import Problem
+    from .problem import Problem
 
 #: A slack below this share of its own terms is rounding and says nothing about the room.
 ROUNDING = 1e-9

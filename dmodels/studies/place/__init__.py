@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .buy import Purchase
 from .cost import PrefillBill, State, Tier, at_sizes, bill
-from .study import Curves, Place, Promotion, Use, Vary, place, use_of
+from .records import Curves, Place, Promotion, TierUse, Use, Vary
+from .study import place, use_of
 
 __all__ = [
     "Curves",
@@ -14,6 +15,7 @@ __all__ = [
     "Purchase",
     "State",
     "Tier",
+    "TierUse",
     "Use",
     "Vary",
     "at_sizes",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
+
+from dmodels.core.answers import Answer
 
 from .cost import State, Tier, at_sizes
 
 _GRID = 48  # sizes tried per tier in a mix, and again around the best
 
 
-class Purchase(NamedTuple):
+@dataclass(frozen=True)
+class Purchase(Answer):
     """Memory to add, and what it brings."""
 
     name: str

@@ -7,17 +7,19 @@ after itself, and a bound that no placement beats. Reads that a cache could serv
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.games.placement import PlacementGame, at_risk, complete, value_of_sharing
 from dmodels.models.traffic import Trace
 
 from .cost import State
 
 
-class Pooled(NamedTuple):
+@dataclass(frozen=True)
+class Pooled(Answer):
     """One way of sending requests to workers: mean seconds per read that a cache could serve."""
 
     name: str

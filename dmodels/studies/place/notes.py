@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .cost import State, Tier
-
-if TYPE_CHECKING:
-    from .study import Place, Use
+from .records import Place, Use
 
 
 def beyond_ceiling(use: Use, state: State, weights: np.ndarray, tiers: Sequence[Tier], target: float) -> str:

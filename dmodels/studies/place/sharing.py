@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.models.cache import stack_distances, usable
 from dmodels.models.traffic import Trace
 
 from .cost import PrefillBill
 
 
-class Layout(NamedTuple):
+@dataclass(frozen=True)
+class Layout(Answer):
     """One way to use the same memory."""
 
     name: str
@@ -23,7 +25,8 @@ class Layout(NamedTuple):
     saved_usd_per_hour: float  # GPU time of prefill less than with requests in turn
 
 
-class Sharing(NamedTuple):
+@dataclass(frozen=True)
+class Sharing(Answer):
     """Layouts at the given size, and their hit rates by total size."""
 
     workers: int
@@ -73,7 +76,7 @@ def sharing(trace: Trace, size_blocks: float, workers: int, peer_s: float, costs
             )
         )
     turn = layouts[-1].saved_usd_per_hour
-    layouts = [one._replace(saved_usd_per_hour=one.saved_usd_per_hour - turn) for one in layouts]
+    layouts = [replace(one, saved_usd_per_hour=one.saved_usd_per_hour - turn) for one in layouts]
     factor = layouts[-1].equal_blocks / layouts[0].equal_blocks if pool_hits else 1.0
     return Sharing(workers, size_blocks, peer_s, layouts, sizes, np.array(curves), factor)
 

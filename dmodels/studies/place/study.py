@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import float64
 from dmodels.models.cache import (
     THRESHOLDS,
-    Policy,
+    Eviction,
     belady_distances,
     best_threshold,
     block_bytes,
@@ -31,92 +29,15 @@ from dmodels.models.cache import (
 )
 from dmodels.models.traffic import BLOCK_TOKENS, Trace
 
-from .buy import Purchase, cheapest, purchases
+from .buy import cheapest, purchases
 from .cost import PrefillBill, Tier, at_sizes, bill
-from .game import Pooled, pooled
+from .game import pooled
 from .notes import beyond_ceiling, notes
-from .sharing import Sharing, routes, sharing
+from .records import Curves, Place, Promotion, TierUse, Use, Vary
+from .sharing import routes, sharing
 
 SIZES = 64  # sizes of the curves
 REPLAYED = 16  # of them, those at which policies without stack distances are replayed
-
-
-class Use(NamedTuple):
-    """How a trace uses its blocks: what no cache can change."""
-
-    requests_count: int
-    accesses_count: int
-    blocks_count: int
-    once_frac: float  # of the accesses, those to blocks that are used once
-    once_blocks_frac: float  # of the blocks, those used once
-    ceiling_frac: float  # hits of an unlimited cache: all but the requests that use a block first
-    warm_frac: float  # the same if blocks that are reused were there from the start: 1 - once_frac
-
-
-class Curves(NamedTuple):
-    """Shares of block accesses that hit, by cache size (sizes,). Policies stand at `replayed` sizes."""
-
-    blocks: np.ndarray
-    lru_frac: np.ndarray
-    usable_frac: np.ndarray  # LRU, counting a block only if all before it in its request hit
-    belady_frac: np.ndarray
-    shuffled_frac: np.ndarray  # what popularities alone explain: Che's approximation of the trace in random order
-    replayed_blocks: np.ndarray
-    lfu_frac: np.ndarray
-    lfu_usable_frac: np.ndarray
-    kvbm_frac: np.ndarray
-    kvbm_usable_frac: np.ndarray
-    lost_hits: np.ndarray  # hits others lose per block stored and never used again
-    lost_gpu_s: np.ndarray  # GPU-seconds of prefill in them
-    recomputed_flop: np.ndarray  # prefill FLOPs per request on blocks that had been computed before
-    prefill_s: np.ndarray  # mean, per request
-
-
-class Vary(NamedTuple):
-    """One tier's size varied, the others as they are."""
-
-    tier: str
-    bytes_: np.ndarray
-    hit_frac: np.ndarray  # of the tiers of limited size together
-    access_s: np.ndarray  # mean latency of one block access
-    first_token_s: np.ndarray  # mean over requests: loading plus the rest of the prefill
-
-
-class Promotion(NamedTuple):
-    """HBM as leader: the mean access latency of each threshold, with the best answer of the tiers below."""
-
-    threshold: np.ndarray
-    hbm_frac: np.ndarray
-    access_s: np.ndarray
-    best: float
-    gain_frac: float  # of the latency with everything stored, what the best threshold saves
-    kvbm_gain_frac: float  # the same for KVBM's threshold, 2
-    bound_gain_frac: float  # no leader saves more
-
-
-@dataclass(frozen=True)
-class Place:
-    """The whole answer."""
-
-    use: Use
-    tiers: list[dict[str, Any]]  # one row per tier as it is
-    access_s: float
-    first_token_s: float
-    recomputed_flop: float  # per request
-    curves: Curves
-    vary: list[Vary]
-    promotion: Promotion
-    purchases: list[Purchase]
-    mix: Purchase | None
-    sharing: Sharing | None
-    pooled: list[Pooled]  # the same workers as a game; empty for one worker
-    problem: str  # why the target cannot be met; "" where it can
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def feasible(self) -> bool:
-        """Whether the target can be met."""
-        return not self.problem
 
 
 @float64
@@ -170,18 +91,18 @@ def place(
         game = pooled(trace, state, workers, peer_s, routes(trace, workers))
     found = Place(
         use,
-        _rows(tiers, weights, state),
-        state.access_s,
-        state.first_token_s,
-        state.recomputed_flop,
-        curves,
-        _vary(tiers, weights, state),
-        promotion,
-        bought,
-        mix,
-        shared,
-        game,
-        problem,
+        tiers=_as_they_are(tiers, weights, state),
+        access_s=state.access_s,
+        first_token_s=state.first_token_s,
+        recomputed_flop=state.recomputed_flop,
+        curves=curves,
+        vary=_vary(tiers, weights, state),
+        promotion=promotion,
+        purchases=bought,
+        mix=mix,
+        sharing=shared,
+        pooled=game,
+        problem=problem,
     )
     found.notes.extend(notes(found, tiers, state))
     return found
@@ -212,13 +133,13 @@ def use_of(trace: Trace, distances: np.ndarray) -> Use:
     accesses, blocks = float(uses @ count), float(count.sum())
     once = float(count[uses == 1].sum())
     return Use(
-        len(trace),
-        int(accesses),
-        int(blocks),
-        once / accesses,
-        once / blocks,
-        float(np.isfinite(distances).mean()),
-        1 - once / accesses,
+        requests_count=len(trace),
+        accesses_count=int(accesses),
+        blocks_count=int(blocks),
+        once_frac=once / accesses,
+        once_blocks_frac=once / blocks,
+        ceiling_frac=float(np.isfinite(distances).mean()),
+        warm_frac=1 - once / accesses,
     )
 
 
@@ -236,29 +157,28 @@ def _curves(trace: Trace, distances: np.ndarray, costs: PrefillBill, decay_s: fl
     total = len(np.unique(ids))
     sizes = _sizes(total)
     uses, count = popularity(ids)
-    shuffled = np.asarray(shuffled_hit_frac(sizes, uses, count))
     some = np.unique(np.r_[sizes[:: max(len(sizes) // REPLAYED, 1)], sizes[-1]])
     steps = decay_steps(trace.time_s, decay_s)
-    runs = [[replay(ids, starts, c, p, steps).hit for c in some] for p in (Policy.LFU, Policy.KVBM)]
-    (lfu, lfu_used), (kvbm, kvbm_used) = (
-        (np.array([h.mean() for h in run]), np.array([usable_hits(h, starts).mean() for h in run])) for run in runs
-    )
+    hits = {p: [replay(ids, starts, c, p, steps).hit for c in some] for p in (Eviction.LFU, Eviction.KVBM)}
+    mean = lambda policy: np.array([hit.mean() for hit in hits[policy]])
+    usable_mean = lambda policy: np.array([usable_hits(hit, starts).mean() for hit in hits[policy]])
     lost = lost_hits(ids, starts, sizes)
     prefill, flop = costs.at(sizes)
-    found = [hit_frac(d, sizes) for d in (distances, usable(distances, starts), belady_distances(ids, starts))]
     return Curves(
-        sizes,
-        *found,
-        shuffled,
-        some,
-        lfu,
-        lfu_used,
-        kvbm,
-        kvbm_used,
-        lost,
-        lost * costs.block_gpu_s,
-        flop - costs.least_flop,
-        prefill,
+        blocks=sizes,
+        lru_frac=hit_frac(distances, sizes),
+        usable_frac=hit_frac(usable(distances, starts), sizes),
+        belady_frac=hit_frac(belady_distances(ids, starts), sizes),
+        shuffled_frac=np.asarray(shuffled_hit_frac(sizes, uses, count)),
+        replayed_blocks=some,
+        lfu_frac=mean(Eviction.LFU),
+        lfu_usable_frac=usable_mean(Eviction.LFU),
+        kvbm_frac=mean(Eviction.KVBM),
+        kvbm_usable_frac=usable_mean(Eviction.KVBM),
+        lost_hits=lost,
+        lost_gpu_s=lost * costs.block_gpu_s,
+        recomputed_flop=flop - costs.least_flop,
+        prefill_s=prefill,
     )
 
 
@@ -274,13 +194,13 @@ def _promotion(trace: Trace, state, decay_s: float) -> Promotion:
     best, cost, least = best_threshold(found, state.read_s, state.miss_s)
     gain = lambda value: float(1 - value / cost[0]) if cost[0] > 0 else 0.0
     return Promotion(
-        found.threshold,
-        found.tier_frac[:, 0],
-        cost,
-        float(found.threshold[best]),
-        gain(cost[best]),
-        gain(cost[1]),
-        gain(least),
+        threshold=found.threshold,
+        hbm_frac=found.tier_frac[:, 0],
+        access_s=cost,
+        best=float(found.threshold[best]),
+        gain_frac=gain(cost[best]),
+        kvbm_gain_frac=gain(cost[1]),
+        bound_gain_frac=gain(least),
     )
 
 
@@ -298,16 +218,16 @@ def _vary(tiers, weights, state) -> list[Vary]:
     return rows
 
 
-def _rows(tiers, weights, state) -> list[dict[str, Any]]:
+def _as_they_are(tiers, weights, state) -> list[TierUse]:
     return [
-        {
-            "tier": tier.name,
-            "size_gib": tier.size_bytes / 2**30,
-            "blocks_count": state.blocks[i],
-            "block_mib": weights[i] / 2**20,
-            "read_s": state.read_s[i],
-            "served_frac": state.tier_frac[i],
-            "usd_per_gib": tier.usd_per_gib,
-        }
+        TierUse(
+            tier.name,
+            size_gib=tier.size_bytes / 2**30,
+            blocks_count=state.blocks[i],
+            block_mib=weights[i] / 2**20,
+            read_s=state.read_s[i],
+            served_frac=state.tier_frac[i],
+            usd_per_gib=tier.usd_per_gib,
+        )
         for i, tier in enumerate(tiers)
     ]

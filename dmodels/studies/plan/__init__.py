@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from .deployment import Deployment, Pool
-from .designs import Layout
+from .designs import Kind, Layout, Precision, Role
 from .launch import command
 from .questions import Question, check, question
 from .rescale import with_lengths
-from .search import GROWTH, Plan, Priced, plan, price
+from .search import GROWTH, Plan, plan
 from .sensitivities import Change, sensitivity
+from .sizing import Priced, price
 
 __all__ = [
     "GROWTH",
     "Change",
     "Deployment",
+    "Kind",
     "Layout",
     "Plan",
     "Pool",
+    "Precision",
     "Priced",
     "Question",
+    "Role",
     "check",
     "command",
     "plan",

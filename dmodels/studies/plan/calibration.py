@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dmodels import catalog
+from dmodels.core.answers import Answer
 from dmodels.core.errors import unknown
 from dmodels.core.model import Model
 from dmodels.fit.calibration import efficiency_for, interval, quantiles
@@ -20,7 +21,7 @@ ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5)}
 
 
 @dataclass(frozen=True)
-class Confidence:
+class Confidence(Answer):
     """80 % intervals of one layout's predictions, as factors on them, and what they rest on."""
 
     tpot: tuple[float, float]

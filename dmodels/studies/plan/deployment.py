@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.models.cost import fleet_cost
 
 from .calibration import Confidence
-from .designs import Layout, Stage
+from .designs import Kind, Layout, Role, Stage
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Answer):
     """Equal instances behind one queue: `instances` x `layout.gpus` GPUs."""
 
+    derived = ("gpus", "usd_per_hour", "usd_per_year", "max_model_len_tokens")
     stage: Stage
     layout: Layout
     instances: int
@@ -52,10 +54,11 @@ class Pool:
         """The same for 8,760 hours."""
         return float(fleet_cost(self.instances, self.layout.gpus, self.price_usd_per_hour).usd_per_year)
 
-    def max_model_len(self) -> int:
+    @property
+    def max_model_len_tokens(self) -> int:
         """The context to configure: the stage's threshold, or the longest request rounded up to 1,024 tokens.
 
-        Never beyond the model's own context: an engine that is told to does not start.
+        Never beyond the model's own context: an engine that is asked for more does not start.
         """
         top = self.stage.high_tokens
         top = top if math.isfinite(top) else 1024 * math.ceil(self.longest_tokens / 1024)
@@ -63,10 +66,11 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Deployment(Answer):
     """Pools that together serve every request."""
 
-    kind: str
+    derived = ("gpus", "usd_per_hour", "usd_per_year", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "router")
+    kind: Kind
     name: str
     pools: tuple[Pool, ...]
     gpus_low: float  # GPUs if steps were as fast, and as slow, as the calibration's 80 % interval allows; inf: none
@@ -100,7 +104,7 @@ class Deployment:
     @property
     def tpot_s(self) -> float:
         """TPOT that the SLO's percentile of requests meets: the worst pool's."""
-        return max(pool.tpot_s for pool in self.pools if pool.stage.role != "prefill")
+        return max(pool.tpot_s for pool in self.pools if pool.stage.role != Role.PREFILL)
 
     @property
     def tokens_per_s(self) -> float:
@@ -114,13 +118,14 @@ class Deployment:
         ]
         return f"{self.gpus} GPU{'s' * (self.gpus != 1)} = " + " + ".join(parts)
 
+    @property
     def router(self) -> dict[str, float | str]:
         """Parameters of the router that sends requests to the pools."""
-        if self.kind == "two pools":
+        if self.kind == Kind.TWO_POOLS:
             threshold = self.pools[0].stage.high_tokens
             return {"policy": "token budget", "threshold_tokens": threshold, "spill_when_queue_exceeds_s": 0.1}
         return {"policy": "least requests in flight"}
 
     def _over_pools(self, field: str) -> float:
         values = [getattr(pool, field) for pool in self.pools]
-        return float(np.sum(values) if self.kind == "prefill/decode split" else np.max(values))
+        return float(np.sum(values) if self.kind == Kind.SPLIT else np.max(values))

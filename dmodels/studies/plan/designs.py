@@ -6,12 +6,16 @@ ones of a threshold, prefill only or decode only. A *scheme* is what one can dep
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from dmodels.core.answers import Answer
+from dmodels.core.errors import unknown
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
@@ -20,11 +24,9 @@ from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, StepTable
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import (
-    footprint,
-    kv_budget_bytes,
     kv_bytes_per_token,
     kv_reserved_bytes,
-    sequences_by_normal,
+    residents,
 )
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import NO_GAPS, Requests, requests_between
@@ -33,17 +35,55 @@ from dmodels.models.traffic import NO_GAPS, Requests, requests_between
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
 
 
+class Precision(StrEnum):
+    """The format of weights or KV cache that a layout asks for."""
+
+    AS_PUBLISHED = "as published"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP8_BLOCK = "fp8_block"
+    INT8 = "int8"
+    INT4 = "int4"
+    FP4 = "fp4"
+    MXFP4 = "mxfp4"
+
+    @classmethod
+    def named(cls, text: str) -> Precision:
+        """The precision of a name, as people write it: 'FP8', 'as-published'."""
+        name = text.strip().lower().replace("as-published", cls.AS_PUBLISHED)
+        if name not in list(cls):
+            raise unknown("precision", text, cls)
+        return cls(name)
+
+
+class Role(StrEnum):
+    """What a pool does for its requests."""
+
+    SERVE = "serve"  # prefill and decode
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Kind(StrEnum):
+    """How pools share the requests."""
+
+    ONE_POOL = "one pool"
+    TWO_POOLS = "two pools"  # short and long requests
+    SPLIT = "prefill/decode split"
+
+
 @dataclass(frozen=True)
-class Layout:
+class Layout(Answer):
     """One instance: its GPU, how it is spread, and in which precision it keeps weights and KV cache."""
 
+    derived = ("gpus",)
     gpu: str
     tp: int = 1
     pp: int = 1
     dp: int = 1
     ep: int = 1
-    weights: str = "as published"
-    kv: str = "as published"
+    weights: str = Precision.AS_PUBLISHED
+    kv: str = Precision.AS_PUBLISHED
 
     @property
     def gpus(self) -> int:
@@ -62,7 +102,7 @@ class Layout:
         return " ".join(split) or "tp1"
 
     def __str__(self) -> str:
-        precision = "" if (self.weights, self.kv) == ("as published",) * 2 else f" w={self.weights} kv={self.kv}"
+        precision = "" if {self.weights, self.kv} == {Precision.AS_PUBLISHED} else f" w={self.weights} kv={self.kv}"
         return f"{self.gpu} {self.parallel}{precision}"
 
 
@@ -71,7 +111,7 @@ class Stage:
     """What one pool does: requests whose total lies in (low, high], in one role."""
 
     name: str
-    role: str = "serve"  # "serve" (prefill and decode), "prefill" or "decode"
+    role: Role = Role.SERVE
     low_tokens: float = 0.0
     high_tokens: float = np.inf
     ttft_share: float = 1.0  # of the TTFT budget
@@ -82,14 +122,14 @@ class Stage:
 class Scheme:
     """A way to deploy: which stages together serve every request."""
 
-    kind: str  # "one pool", "two pools", "prefill/decode split"
+    kind: Kind
     name: str
     stages: tuple[int, ...]  # indices into the list of stages
 
     @property
     def in_turn(self) -> bool:
         """Whether each request passes all stages, rather than one of them."""
-        return self.kind == "prefill/decode split"
+        return self.kind == Kind.SPLIT
 
 
 class Instances(NamedTuple):
@@ -120,16 +160,16 @@ class Cells(NamedTuple):
 def schemes(thresholds_tokens: list[float], split: bool) -> tuple[list[Stage], list[Scheme]]:
     """Stages and schemes: one pool; two pools for every threshold; a prefill/decode split for every TTFT share."""
     stages = [Stage("all")]
-    found = [Scheme("one pool", "one pool", (0,))]
+    found = [Scheme(Kind.ONE_POOL, "one pool", (0,))]
     for threshold in thresholds_tokens:
         at = len(stages)
         stages += [Stage("short", high_tokens=threshold), Stage("long", low_tokens=threshold)]
-        found.append(Scheme("two pools", f"two pools at {threshold:,.0f} tokens", (at, at + 1)))
+        found.append(Scheme(Kind.TWO_POOLS, f"two pools at {threshold:,.0f} tokens", (at, at + 1)))
     for share in TTFT_SHARES if split else ():
         at = len(stages)
-        stages += [Stage("prefill", "prefill", ttft_share=share, percentile_share=0.5)]
-        stages += [Stage("decode", "decode", ttft_share=1.0 - share, percentile_share=0.5)]
-        found.append(Scheme("prefill/decode split", "prefill/decode split", (at, at + 1)))
+        stages += [Stage("prefill", Role.PREFILL, ttft_share=share, percentile_share=0.5)]
+        stages += [Stage("decode", Role.DECODE, ttft_share=1.0 - share, percentile_share=0.5)]
+        found.append(Scheme(Kind.SPLIT, "prefill/decode split", (at, at + 1)))
     return stages, found
 
 
@@ -144,11 +184,13 @@ def cells(
     requests = stack(*each)
     percentile = 1.0 - (1.0 - float(slo.percentile)) * np.array([stage.percentile_share for stage in stages])
     share = np.array([stage.ttft_share for stage in stages])
-    tpot = np.array([np.inf if stage.role == "prefill" else float(slo.tpot_s) for stage in stages])
+    tpot = np.array([np.inf if stage.role == Role.PREFILL else float(slo.tpot_s) for stage in stages])
     promised = SLO(slo.ttft_s * share, tpot, np.broadcast_to(slo.e2e_s, share.shape), percentile)
     lengths = [_support(small, stage, own) for stage, own in zip(stages, each, strict=True)]
     inputs, outputs, weights = (np.stack(column) for column in zip(*lengths, strict=True))
-    prefill, decode = (np.array([float(stage.role == role) for stage in stages]) for role in ("prefill", "decode"))
+    prefill, decode = (
+        np.array([float(stage.role == role) for stage in stages]) for role in (Role.PREFILL, Role.DECODE)
+    )
     e = instances.efficiency
     ranks = np.where(instances.parallel.dp > 1, e.dp_wait_steps, 0.0)
     memory, steps = _size(instances, requests, inputs, outputs, weights, float(engine.max_num_batched_tokens))
@@ -180,15 +222,19 @@ def _size(instances: Instances, requests: Requests, inputs, outputs, weights, ba
     """Memory and step tables of every layout (rows) for every stage (columns), in one compiled program."""
     model, gpu, parallel, efficiency = instances
     part = pipeline_stage(model, parallel.pp)
-    budget = kv_budget_bytes(model, gpu, parallel, batched_tokens=batched_tokens)
     wide = jax.tree.map(lambda leaf: leaf[:, None], Instances(part, gpu, parallel, efficiency))
-    over_stages = jax.vmap(footprint, in_axes=(None, 0, 0, 0, None))
-    one = jax.lax.map(lambda layout: over_stages(layout[0], inputs, outputs, weights, layout[1]), (part, parallel.tp))
-    longest = kv_reserved_bytes(wide.model, requests.longest_tokens[None], wide.parallel.tp)
+
+    def over_stages(layout):
+        held = functools.partial(residents, *layout, batched_tokens=batched_tokens)
+        return jax.vmap(held)(inputs, outputs, weights)
+
+    held = jax.lax.map(over_stages, (model, gpu, parallel))
+    tokens = requests.longest_tokens[None]
+    longest = kv_reserved_bytes(wide.model, tokens, wide.parallel.tp, max_batched_tokens=batched_tokens)
     nic = gpu.nic_bytes_per_s_per_gpu_oneway
     memory = {
-        "slots_count": wide.parallel.dp * sequences_by_normal(budget[:, None], one),
-        "budget_bytes": budget,
+        "slots_count": held.count,
+        "budget_bytes": held.budget_bytes[:, 0],
         "longest_bytes": longest,
         "transfer_s_per_token": safe_divide(kv_bytes_per_token(part, parallel.tp), nic, 0.0),
     }
@@ -199,10 +245,10 @@ def _size(instances: Instances, requests: Requests, inputs, outputs, weights, ba
 
 def _requests(workload: Workload, stage: Stage) -> Requests:
     requests = requests_between(workload, stage.low_tokens, stage.high_tokens)
-    if stage.role == "prefill":  # a prompt leaves when it is computed
+    if stage.role == Role.PREFILL:  # a prompt leaves when it is computed
         nothing = 0.0 * requests.output_edge_tokens
         return requests.replace(output_tokens=0.0, output_edge_tokens=nothing, gap_tokens=NO_GAPS, output_scv=0.0)
-    if stage.role == "decode":
+    if stage.role == Role.DECODE:
         return requests.replace(
             prefill_tokens=0.0,
             prefill_square=0.0,
@@ -217,7 +263,7 @@ def _support(workload: Workload, stage: Stage, requests: Requests) -> tuple[np.n
     total = np.asarray(workload.total_tokens)
     here = (total > stage.low_tokens) & (total <= stage.high_tokens)
     weights = np.where(here, workload.weight_frac, 0.0)
-    outputs = np.ones_like(total) if stage.role == "prefill" else np.asarray(workload.output_tokens)
+    outputs = np.ones_like(total) if stage.role == Role.PREFILL else np.asarray(workload.output_tokens)
     if not weights.any() and requests.share_frac > 0:  # a stage so narrow that compression left nothing in it
         alike = np.full_like(total, requests.input_tokens), np.full_like(total, max(requests.output_tokens, 1.0))
         return *alike, np.full_like(total, 1.0 / len(total))

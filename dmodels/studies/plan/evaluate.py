@@ -1,12 +1,11 @@
 """Points of a plan, in batch: a cell (layout, stage) with a number of instances.
 
-Cells are processed in blocks of a fixed size, so memory is bounded and new numbers never recompile.
+Cells are the rows of a table on the engine of `design`, numbers of instances its columns. Blocks have one shape, so
+memory is bounded, and tables have at least `ROWS` x `COLUMNS` places, so plans of other sizes share the program.
 """
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -14,14 +13,18 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
+from dmodels.design.distribute import gathered
+from dmodels.design.program import Program, table
 from dmodels.models.instance import Engine, Operating, operate
 
 from .designs import Cells
 
-#: Cells of one compiled block.
-BLOCK = 512
-#: Numbers of instances per cell of one compiled block.
-COLUMNS = 16
+#: The smallest table: cells, and numbers of instances that one call of the engine looks at.
+ROWS, COLUMNS = 1024, 64
+#: Cells and numbers of instances of one compiled block.
+_BLOCK = (512, 16)
+#: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
+_TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
 _MOST = 2.0**22
 
@@ -38,101 +41,76 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 
     `instances` (cells, r) broadcasts against the cells' leaves (cells, 1). Pure; compose it under jit, vmap and grad.
     """
-    arrival = rate_rps * cells.requests.share_frac / instances
     point = operate(
         cells.steps,
         cells.requests,
-        arrival,
+        rate_rps * cells.requests.share_frac / instances,
         cells.slots_count,
-        cells.slo,
-        engine,
-        cells.prompt_s,
-        cells.transfer_s_per_token,
-        slowdown,
-        cells.dp,
-        cells.pp,
-        cells.wait_steps,
+        slo=cells.slo,
+        engine=engine,
+        prompt_s=cells.prompt_s,
+        transfer_s_per_token=cells.transfer_s_per_token,
+        slowdown=slowdown,
+        dp=cells.dp,
+        pp=cells.pp,
+        wait_steps=cells.wait_steps,
     )
     unfit = flag_where(cells.longest_bytes > cells.budget_bytes, Flag.NO_FIT)
     return point._replace(flags=point.flags | unfit)
 
 
+@float64
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
-    """`evaluate` over all cells in blocks; `instances` (cells, r). Host arrays (cells, r)."""
-    n, r = instances.shape
-    answer = [np.empty((n, r), np.int32 if name == "flags" else np.float64) for name in Operating._fields]
-
-    def fill(work):
-        start, column, (block, slow) = work
-        rows, columns = np.arange(start, start + BLOCK), np.arange(column, column + COLUMNS)
-        counts = instances[np.minimum(rows, n - 1)][:, np.minimum(columns, r - 1)]
-        point = _evaluate(block, counts, rate_rps, slow, engine)
-        for place, values in zip(answer, point, strict=True):
-            room = place[start : start + BLOCK, column : column + COLUMNS]
-            room[...] = np.asarray(values)[: room.shape[0], : room.shape[1]]
-
-    _parallel(
-        fill,
-        (
-            (i * BLOCK, column, block)
-            for i, block in enumerate(_blocks(cells, _slowdown(cells, slowdown)))
-            for column in range(0, r, COLUMNS)
-        ),
-    )
-    return Operating(*answer)
+    """`evaluate` over all cells; `instances` (cells, r). Host arrays (cells, r)."""
+    asked = _asked(cells, rate_rps, engine, slowdown)
+    parts = [_at(asked, instances[:, left : left + COLUMNS]) for left in range(0, instances.shape[1], COLUMNS)]
+    return Operating(**{name: np.concatenate([part[name] for part in parts], 1) for name in Operating._fields})
 
 
+@float64
 def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0) -> Smallest:
     """The exact smallest pools, by a search over whole instances: adding one never makes a pool slower.
 
-    `slowdown` is one factor, or one per cell.
+    `slowdown` is one factor, or one per cell. Both sizes of a cell are bracketed, too few below and enough above, and a
+    round tries `_TRIES` sizes inside each bracket: geometrically at first, because most pools are small, then evenly.
     """
-    work = _blocks(cells, _slowdown(cells, slowdown))
-    parts = _parallel(lambda block: _fewest(block[0], rate_rps, block[1], engine), work)
-    fewest = np.concatenate(parts)[: len(cells.slots_count)]
-    return Smallest(*np.where(fewest > _MOST, np.inf, fewest).T)
-
-
-@jax.jit
-def _evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engine: Engine) -> Operating:
-    return evaluate(cells, instances, rate_rps, slowdown, engine)
-
-
-def _fewest(cells: Cells, rate_rps: float, slowdown: Real, engine: Engine) -> np.ndarray:
-    """(cells, 2): the fewest instances that keep up and that meet the SLO too; above _MOST where there is none.
-
-    Both are bracketed, too few below and enough above, and a call of the compiled program tries half its columns
-    inside each bracket: geometrically at first, because most pools are small, then evenly.
-    """
-    tries = COLUMNS // 2
+    asked = _asked(cells, rate_rps, engine, slowdown)
     blocking = np.array([int(Flag.OVERLOAD), 0x7FFFFFFF], np.int32)[:, None]
-    low = np.zeros((len(cells.slots_count), 2))
+    low = np.zeros((asked.sizes[0], 2))
     high = np.full_like(low, _MOST + 1.0)
-    trial = np.broadcast_to(np.round(np.geomspace(1.0, _MOST, tries)), (*low.shape, tries))
-    while (high - low > 1.0).any():
-        counts = trial.reshape(len(low), COLUMNS)
-        flags = np.asarray(_evaluate(cells, counts, rate_rps, slowdown, engine).flags).reshape(trial.shape)
-        wanting = (flags & blocking) != 0
-        low = np.maximum(low, np.where(wanting, trial, 0.0).max(-1))
-        high = np.minimum(high, np.where(wanting, np.inf, trial).min(-1))
-        step = (high - low)[..., None] / (tries + 1.0)
-        trial = np.maximum(np.floor(low[..., None] + step * np.arange(1.0, tries + 1.0)), 1.0)
-    return high
+    trial = np.round(np.geomspace(1.0, _MOST, _TRIES)) + 0.0 * low[..., None]
+    while (blocks := np.unique(np.flatnonzero((high - low > 1.0).any(1)) // _BLOCK[0])).size:
+        at = np.isin(np.arange(len(low)) // _BLOCK[0], blocks)  # cells of the blocks in which one is still open
+        flags = _at(asked, trial.reshape(len(low), -1), ("flags",), blocks.tolist())["flags"]
+        wanting = (flags[at].reshape(-1, 2, _TRIES) & blocking) != 0
+        low[at] = np.maximum(low[at], np.where(wanting, trial[at], 0.0).max(-1))
+        high[at] = np.minimum(high[at], np.where(wanting, np.inf, trial[at]).min(-1))
+        step = (high - low)[..., None] / (_TRIES + 1.0)
+        trial = np.maximum(np.floor(low[..., None] + step * np.arange(1.0, _TRIES + 1.0)), 1.0)
+    return Smallest(*np.where(high > _MOST, np.inf, high).T)
 
 
-def _slowdown(cells: Cells, slowdown) -> np.ndarray:
-    return np.broadcast_to(np.asarray(slowdown, np.float64).reshape(-1, 1), (len(cells.slots_count), 1))
+def _point(cell: Cells, counts: Real, slowdown: Real, column: Real, rate_rps: Real, engine: Engine) -> Operating:
+    return evaluate(cell, counts[column], rate_rps, slowdown, engine)
 
 
-def _blocks(*trees):
-    """The trees cut along their first axis into blocks of `BLOCK` rows, the last one filled up with its last row."""
-    n = len(jax.tree.leaves(trees[0])[0])
-    for start in range(0, n, BLOCK):
-        rows = np.minimum(np.arange(start, start + BLOCK), n - 1)
-        yield tuple(jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], tree) for tree in trees)
+def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown) -> Program:
+    """The cells as a table whose numbers of instances are still to be given."""
+    n = len(cells.slots_count)
+    rows = {
+        "cell": jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], cells),
+        "counts": np.ones((n, COLUMNS)),
+        "slowdown": np.broadcast_to(np.asarray(slowdown, np.float64), (n,)),
+    }
+    constants = {"rate_rps": float(rate_rps), "engine": engine}
+    return table(_point, rows, {"column": np.arange(COLUMNS)}, constants, _BLOCK, (ROWS, COLUMNS))
 
 
-def _parallel(function, work) -> list:
-    """One thread per core: a compiled block runs outside the interpreter lock, and on one core."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(float64(function), work))
+def _at(asked: Program, instances: np.ndarray, names=None, blocks=None) -> dict[str, np.ndarray]:
+    """The table at up to COLUMNS numbers of instances per cell."""
+    rows, columns = asked.tables
+    n, r = instances.shape
+    counts = np.ones(rows["counts"].shape)
+    counts[:n, :r] = instances
+    given = {**rows, "counts": jax.device_put(counts)}
+    return gathered(asked._replace(tables=(given, columns), sizes=(n, r)), names, blocks)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from dmodels.core.flags import Flag
 from dmodels.design.pareto import pareto_mask
 
 from .evaluate import sweep_instances
-
-if TYPE_CHECKING:
-    from .search import Priced
+from .sizing import Priced
 
 #: Sizes of each pool that are looked at: multiples of the fewest instances that keep up, and the plan's own size.
 _SIZES = np.geomspace(1.0, 12.0, 63)
@@ -71,15 +68,16 @@ def fleets(priced: Priced) -> Fleets:
     )
     cost = counts * priced.prices_usd_per_hour[:, None, None]
     meets = (flags == 0) & (counts * gpus <= asked.max_gpus)
-    stages = [pruned(ttft[:, s][meets[:, s]], cost[:, s][meets[:, s]]) for s in range(k)]
-    kinds: dict[str, list[Front]] = {}
+    limited = np.isfinite(asked.max_gpus)  # then a pool of fewer GPUs has its use, too: it leaves more to the other
+    sizes = np.stack([ttft, cost, counts * gpus if limited else np.zeros_like(cost)], -1)
+    stages = [_least(sizes[:, s][meets[:, s]]) for s in range(k)]
+    kinds: dict[str, list[np.ndarray]] = {}
     for scheme in priced.schemes:
-        join = _in_turn if scheme.in_turn else _side_by_side
-        kinds.setdefault(scheme.kind, []).append(reduce(join, (stages[s] for s in scheme.stages)))
-    fronts = {
-        kind: pruned(np.concatenate([x.ttft_s for x in found]), np.concatenate([x.usd_per_hour for x in found]))
-        for kind, found in kinds.items()
-    }
+        whole = reduce(
+            lambda a, b, s=scheme: _joined(a, b, s.in_turn, asked.max_gpus), (stages[i] for i in scheme.stages)
+        )
+        kinds.setdefault(scheme.kind, []).append(whole)
+    fronts = {kind: pruned(*np.concatenate(found)[:, :2].T) for kind, found in kinds.items()}
     one = {
         "instances": counts[:, 0],
         "gpus": counts[:, 0] * gpus[:, 0],
@@ -108,12 +106,15 @@ def pruned(ttft_s: np.ndarray, usd_per_hour: np.ndarray) -> Front:
     return Front(ttft_s[kept][order], usd_per_hour[kept][order])
 
 
-def _side_by_side(a: Front, b: Front) -> Front:
-    """Each request goes to one of both: the TTFT is the worse one's."""
-    ttft = np.union1d(a.ttft_s, b.ttft_s)
-    return pruned(ttft, a.cost_within(ttft) + b.cost_within(ttft))
+def _joined(a: np.ndarray, b: np.ndarray, in_turn: bool, max_gpus: float) -> np.ndarray:
+    """Two pools as one fleet; rows of (TTFT, USD/h, GPUs) that no other row is below in all.
+
+    A request that goes through both in turn has the sum of their TTFTs; if to one of both, the worse one counts.
+    """
+    times = np.add.outer(a[:, 0], b[:, 0]) if in_turn else np.maximum.outer(a[:, 0], b[:, 0])
+    whole = np.stack([times, *(np.add.outer(x, y) for x, y in zip(a.T[1:], b.T[1:], strict=True))], -1).reshape(-1, 3)
+    return _least(whole[whole[:, 2] <= max_gpus])
 
 
-def _in_turn(a: Front, b: Front) -> Front:
-    """Each request goes through both: TTFTs add up."""
-    return pruned(np.add.outer(a.ttft_s, b.ttft_s).ravel(), np.add.outer(a.usd_per_hour, b.usd_per_hour).ravel())
+def _least(fleets: np.ndarray) -> np.ndarray:
+    return fleets[pareto_mask(fleets if fleets[:, 2].any() else fleets[:, :2])]

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .deployment import Pool
+from .designs import Precision, Role
 
 if TYPE_CHECKING:
     from .questions import Question
@@ -30,10 +31,10 @@ def _vllm(pool: Pool, asked: Question) -> str:
     parts += [f"--data-parallel-size {x.dp}"] * (x.dp > 1)
     parts += ["--enable-expert-parallel"] * (x.ep > 1)
     parts += _quantization(pool)
-    parts += ["--kv-cache-dtype fp8"] * (x.kv == "fp8")
-    parts += [f"--max-model-len {pool.max_model_len()}", f"--max-num-seqs {_rank_requests(pool, asked)}"]
+    parts += ["--kv-cache-dtype fp8"] * (x.kv == Precision.FP8)
+    parts += [f"--max-model-len {pool.max_model_len_tokens}", f"--max-num-seqs {_rank_requests(pool, asked)}"]
     parts += [f"--max-num-batched-tokens {_rank_tokens(asked)}", f"--gpu-memory-utilization {_MEMORY_FRAC}"]
-    role = {"prefill": "kv_producer", "decode": "kv_consumer"}.get(pool.stage.role)
+    role = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}.get(pool.stage.role)
     if role:
         parts.append(f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\'')
     return " ".join(parts)
@@ -47,11 +48,11 @@ def _sglang(pool: Pool, asked: Question) -> str:
     parts += [f"--dp-size {x.dp} --enable-dp-attention"] * (x.dp > 1)
     parts += [f"--ep-size {x.ep}"] * (x.ep > 1)
     parts += _quantization(pool)
-    parts += ["--kv-cache-dtype fp8_e4m3"] * (x.kv == "fp8")
-    parts += [f"--context-length {pool.max_model_len()}"]
+    parts += ["--kv-cache-dtype fp8_e4m3"] * (x.kv == Precision.FP8)
+    parts += [f"--context-length {pool.max_model_len_tokens}"]
     parts += [f"--max-running-requests {_rank_requests(pool, asked) * x.dp}"]
     parts += [f"--chunked-prefill-size {_rank_tokens(asked) * x.dp}"]
-    if pool.stage.role in ("prefill", "decode"):
+    if pool.stage.role != Role.SERVE:
         parts.append(f"--disaggregation-mode {pool.stage.role} --disaggregation-transfer-backend nixl")
     return " ".join(parts)
 
@@ -62,16 +63,16 @@ def _trtllm(pool: Pool, asked: Question) -> str:
     parts = [f"trtllm-serve {asked.served_name}", f"--tp_size {x.tp * x.dp}"]
     parts += [f"--pp_size {x.pp}"] * (x.pp > 1)
     parts += [f"--ep_size {x.ep}"] * (x.ep > 1)
-    parts += [f"--max_seq_len {pool.max_model_len()}", f"--max_batch_size {_rank_requests(pool, asked)}"]
+    parts += [f"--max_seq_len {pool.max_model_len_tokens}", f"--max_batch_size {_rank_requests(pool, asked)}"]
     parts += [f"--max_num_tokens {_rank_tokens(asked)}", f"--kv_cache_free_gpu_memory_fraction {_MEMORY_FRAC}"]
     more: dict[str, Any] = {}
     if x.dp > 1:
         more["enable_attention_dp"] = True
-    if x.kv == "fp8":
+    if x.kv == Precision.FP8:
         more["kv_cache_config"] = {"dtype": "fp8"}
-    if pool.stage.role == "prefill":
+    if pool.stage.role == Role.PREFILL:
         more["disable_overlap_scheduler"] = True  # context servers do not have it
-    if pool.stage.role in ("prefill", "decode"):
+    if pool.stage.role != Role.SERVE:
         more["cache_transceiver_config"] = {"backend": "NIXL"}
     if more:
         parts.append(f"--extra_llm_api_options <(echo '{json.dumps(more)}')")  # JSON is YAML
@@ -81,7 +82,8 @@ def _trtllm(pool: Pool, asked: Question) -> str:
 
 
 def _quantization(pool: Pool) -> list[str]:
-    method = {"fp8": "fp8", "fp4": "modelopt_fp4"}.get(pool.layout.weights)
+    methods: dict[str, str] = {Precision.FP8: "fp8", Precision.FP4: "modelopt_fp4"}
+    method = methods.get(pool.layout.weights)
     return [f"--quantization {method}"] if method else []
 
 

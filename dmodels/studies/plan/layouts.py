@@ -14,9 +14,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import stack
 from dmodels.models.memory import out_of_domain, with_kv_dtype, with_weight_dtype
 
-from .designs import Instances, Layout
-
-AS_PUBLISHED = "as published"
+from .designs import Instances, Layout, Precision
 
 
 def layouts(
@@ -24,8 +22,8 @@ def layouts(
     gpus: dict[str, GPU],
     tp: Iterable[int] = (1, 2, 4, 8),
     pp: Iterable[int] = (1,),
-    weights: Sequence[str] = (AS_PUBLISHED,),
-    kv: Sequence[str] = (AS_PUBLISHED,),
+    weights: Sequence[str] = (Precision.AS_PUBLISHED,),
+    kv: Sequence[str] = (Precision.AS_PUBLISHED,),
 ) -> list[Layout]:
     """Layouts that an engine can run: tensor parallel within a node, pipeline stages anywhere, what suits the model.
 
@@ -66,21 +64,21 @@ def instances(models: Sequence[Model], gpus: dict[str, GPU], found: Sequence[Lay
 
 def chosen_gpus(names: Sequence[str], file: str | None = None) -> dict[str, GPU]:
     """Catalogue records by their catalogue names, in the order asked for, each once."""
-    facts = {catalog.gpu_facts(name, file)["name"]: name for name in names}
-    if not facts:
+    asked = {catalog.gpu_facts(name, file)["name"]: name for name in names}
+    if not asked:
         raise InputError("gpus: none named; accepted is one name or more from `dmodels catalog gpus`")
-    return {canonical: catalog.gpu(name, file) for canonical, name in facts.items()}
+    return {canonical: catalog.gpu(name, file) for canonical, name in asked.items()}
 
 
 def in_precision(model: Model, layout: Layout) -> Model:
     """The model as the layout stores it."""
-    if layout.weights != AS_PUBLISHED:
+    if layout.weights != Precision.AS_PUBLISHED:
         model = with_weight_dtype(model, layout.weights)
-    return model if layout.kv == AS_PUBLISHED else with_kv_dtype(model, layout.kv)
+    return model if layout.kv == Precision.AS_PUBLISHED else with_kv_dtype(model, layout.kv)
 
 
 def _runs(gpu: GPU, dtype: str) -> bool:
     """FP8 and FP4 need units of their own; other formats are widened by the kernels that read them."""
-    if dtype == "fp4":
+    if dtype == Precision.FP4:
         return float(gpu.peak_fp4_flop_per_s) > 0
     return float(gpu.peak_fp8_flop_per_s) > 0 if dtype.startswith("fp8") else True

@@ -6,22 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.models.instance import Engine
-from dmodels.models.memory import activation_bytes, footprint, runtime_bytes, stage, weight_bytes_per_gpu
+from dmodels.models.memory import activation_bytes, residents, runtime_bytes, weight_bytes_per_gpu
 from dmodels.models.traffic import condition
 
 from .deployment import Pool
+from .designs import Role
 from .layouts import in_precision
-from .search import Plan, compressed
+from .search import Plan
+from .sizing import compressed
 
 #: vLLM's --gpu-memory-utilization, as in the command lines of a plan.
 UTILIZATION = 0.9
 
 
 @dataclass(frozen=True)
-class MemoryUse:
+class MemoryUse(Answer):
     """One GPU (the fullest) of a pool in steady state; the six parts add up to `gpu_bytes`."""
 
     pool: Pool
@@ -62,7 +65,7 @@ def _of(answer: Plan, pool: Pool) -> MemoryUse:
     engine: Engine = asked.engine
     model, gpu = in_precision(asked.model, x), asked.gpus[x.gpu]
     parallel = Parallel(x.tp, x.pp, x.dp, x.ep)
-    place = answer.priced.cell(answer.priced.layouts.index(x), answer.priced.stages.index(pool.stage))
+    place = answer.priced.cell_of(pool)
     total, budget = float(gpu.memory_bytes), float(answer.priced.cells.budget_bytes[place, 0])
     weights = float(weight_bytes_per_gpu(model, parallel).total_bytes)
     active = float(activation_bytes(model, parallel.tp, engine.max_num_batched_tokens))
@@ -70,21 +73,21 @@ def _of(answer: Plan, pool: Pool) -> MemoryUse:
     used = min(_in_flight(answer, pool) / x.dp * _one_request_bytes(answer, pool, model), budget)
     return MemoryUse(
         pool,
-        total,
-        weights,
-        active,
-        runtime,
-        used,
-        budget - used,
-        (1.0 - UTILIZATION) * total,
-        float(answer.priced.cells.slots_count[place, 0]),
-        float(engine.max_num_seqs_count) * x.dp,
+        gpu_bytes=total,
+        weights_bytes=weights,
+        activations_bytes=active,
+        runtime_bytes=runtime,
+        kv_used_bytes=used,
+        kv_free_bytes=budget - used,
+        reserved_bytes=(1.0 - UTILIZATION) * total,
+        slots_by_memory_count=float(answer.priced.cells.slots_count[place, 0]),
+        slots_by_engine_count=float(engine.max_num_seqs_count) * x.dp,
     )
 
 
 def _in_flight(answer: Plan, pool: Pool) -> float:
     """Requests that hold KV on an instance; of a prefill worker, those that it holds until they have left."""
-    if pool.stage.role != "prefill":
+    if pool.stage.role != Role.PREFILL:
         return pool.decode_count
     return answer.priced.rate_rps * pool.request_share_frac / pool.instances * pool.ttft_mean_s
 
@@ -92,8 +95,15 @@ def _in_flight(answer: Plan, pool: Pool) -> float:
 def _one_request_bytes(answer: Plan, pool: Pool, model) -> float:
     """KV per GPU of a running request, seen at a random moment."""
     small = condition(compressed(answer.priced.admitted.workload), pool.stage.low_tokens, pool.stage.high_tokens)
-    outputs = np.ones_like(small.output_tokens) if pool.stage.role == "prefill" else small.output_tokens
-    one = footprint(
-        stage(model, float(pool.layout.pp)), small.input_tokens, outputs, small.weight_frac, float(pool.layout.tp)
+    outputs = np.ones_like(small.output_tokens) if pool.stage.role == Role.PREFILL else small.output_tokens
+    x, asked = pool.layout, answer.question
+    held = residents(
+        model,
+        asked.gpus[x.gpu],
+        Parallel(x.tp, x.pp, x.dp, x.ep),
+        small.input_tokens,
+        outputs,
+        small.weight_frac,
+        batched_tokens=asked.engine.max_num_batched_tokens,
     )
-    return float(one.mean_bytes)
+    return float(held.each.mean_bytes)

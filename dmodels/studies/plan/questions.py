@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine
 
 from .admitted import Admitted, admitted
-from .layouts import AS_PUBLISHED, chosen_gpus
+from .designs import Precision
+from .layouts import chosen_gpus
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,22 @@ class Question:
     workload_name: str = "workload"
     tp: tuple[int, ...] = (1, 2, 4, 8)
     pp: tuple[int, ...] = (1,)
-    weights: tuple[str, ...] = (AS_PUBLISHED,)
-    kv: tuple[str, ...] = (AS_PUBLISHED,)
+    weights: tuple[str, ...] = (Precision.AS_PUBLISHED,)
+    kv: tuple[str, ...] = (Precision.AS_PUBLISHED,)
     thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold
     split: bool = True
     engine: Engine = field(default_factory=Engine)
     backend: str = "vllm"
-    max_gpus: float = np.inf
-    served_name: str = ""  # what the engine is told to serve: the Hugging Face id where there is one
+    max_gpus: float = np.inf  # that there are, over all pools
+    served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "kv"):
+            given = getattr(self, name)
+            given = [given] if isinstance(given, str) else given
+            object.__setattr__(self, name, tuple(map(Precision.named, given)))
+        if not self.max_gpus >= 1:
+            raise InputError(f"max_gpus = {self.max_gpus:g}: accepted are numbers from 1")
 
     @property
     def rate_rps(self) -> float:
@@ -60,16 +69,24 @@ def question(
     *,
     rate_rps: float | None = None,
     gpu_file: str | None = None,
+    prices_usd_per_hour: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Question:
-    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
+    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
+    at `prices_usd_per_hour` of one GPU where these differ."""
     if rate_rps is not None:
         workload = workload.at_rate(rate_rps)
     check(workload, slo)
     name, record = catalog.model_name(model), catalog.model(model)
     local = Path(model)  # engines are given the folder of a config.json
     served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
-    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
+    chosen = chosen_gpus(gpus, gpu_file)
+    for gpu, price in (prices_usd_per_hour or {}).items():
+        known = catalog.gpu_facts(gpu, gpu_file)["name"]
+        if known not in chosen:
+            raise InputError(f"gpu.price.{known}: accepted are prices of {', '.join(chosen)}")
+        chosen[known] = chosen[known].replace(price_usd_per_hour=price)
+    return Question(name, record, chosen, workload, slo, served_name=served, **options)
 
 
 def check(workload: Workload, slo: SLO) -> None:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
 from dmodels.core.units import GIB
+from dmodels.models.instance import Operating
 
 from .designs import Layout
 from .evaluate import sweep_instances
-
-if TYPE_CHECKING:
-    from .search import Priced
+from .sizing import Priced, cheapest
 
 #: "Without load": so few requests a second that none meets another.
 _IDLE_RPS = 1e-9
 
 
 @dataclass(frozen=True)
-class Rejection:
-    """One layout that cannot serve all requests from one pool, however many instances there are."""
+class Rejection(Answer):
+    """One layout that cannot serve all requests from one pool, however many instances there are.
 
-    layout: Layout
+    Where nothing but the number of GPUs is missing, `layout` is the fleet that takes the fewest, in words.
+    """
+
+    layout: Layout | str
     binding: str
     have: str
     need: str
@@ -37,76 +40,109 @@ def rejections(priced: Priced) -> list[Rejection]:
     out = np.flatnonzero(~np.isfinite(priced.costs_usd_per_hour[:, 0]))
     if not out.size:
         return []
-    k = len(priced.stages)
-    one = np.ones((len(out), 1))
-    idle = sweep_instances(_rows(priced.cells, out * k), one, _IDLE_RPS, priced.question.engine)
-    found = [_why(priced, row, idle, i) for i, row in enumerate(out)]
+    cells = jax.tree.map(lambda leaf: leaf[out * len(priced.stages)], priced.cells)
+    idle = sweep_instances(cells, np.ones((len(out), 1)), _IDLE_RPS, priced.question.engine)
+    idle = [Operating(*(leaf[i, 0] for leaf in idle)) for i in range(len(out))]
+    found = [_beyond_context(priced, row) or _why(priced, row, at) for row, at in zip(out, idle, strict=True)]
     # more memory leads to another layout of this list, so where all fell it is the smallest fix of none but the last
     hopeless = all(r.binding.startswith("memory") for r in found)
-    return sorted(found, key=lambda r: (r.binding.startswith("memory") and not hopeless, r.excess))
+    found = sorted(found, key=lambda r: (r.binding.startswith("memory") and not hopeless, r.excess))
+    return [*_too_few_gpus(priced), *found]
 
 
-def _why(priced: Priced, row: int, idle, i: int) -> Rejection:
-    asked, layout, at = priced.question, priced.layouts[row], row * len(priced.stages)
-    if priced.admitted.none:
-        limit, w = priced.admitted.limit_tokens, asked.workload
-        shortest = float(np.min(w.input_tokens[np.asarray(w.weight_frac) > 0]))
-        return Rejection(
-            layout,
-            "the model's context",
-            f"{limit:,.0f} tokens",
-            f"over {shortest:,.0f} tokens",
-            "a model with a longer context",
-            shortest / limit,
-        )
-    budget = float(priced.cells.budget_bytes[at, 0])
-    longest = float(priced.cells.longest_bytes[at, 0])
-    memory = float(asked.gpus[layout.gpu].memory_bytes)
+def _why(priced: Priced, row: int, idle: Operating) -> Rejection:
+    return (
+        _short_of_memory(priced, row, idle)
+        or _slow_without_load(priced, row, idle)
+        or _short_of_gpus(priced.layouts[row], priced.pool_gpus[row, 0], priced.question.max_gpus)
+    )
+
+
+def _beyond_context(priced: Priced, row: int) -> Rejection | None:
+    if not priced.admitted.none:
+        return None
+    limit, w = priced.admitted.limit_tokens, priced.question.workload
+    shortest = float(np.min(w.input_tokens[np.asarray(w.weight_frac) > 0]))
+    return Rejection(
+        priced.layouts[row],
+        binding="the model's context",
+        have=f"{limit:,.0f} tokens",
+        need=f"over {shortest:,.0f} tokens",
+        fix="a model with a longer context",
+        excess=shortest / limit,
+    )
+
+
+def _short_of_memory(priced: Priced, row: int, idle: Operating) -> Rejection | None:
+    layout, at = priced.layouts[row], priced.cell(row, 0)
+    usable = 0.9 * float(priced.question.gpus[layout.gpu].memory_bytes) / GIB
+    budget, longest = (float(x[at, 0]) / GIB for x in (priced.cells.budget_bytes, priced.cells.longest_bytes))
     if budget <= 0:
-        have, need = 0.9 * memory / GIB, 0.9 * memory / GIB - budget / GIB
         return Rejection(
             layout,
-            "memory for weights",
-            f"{have:.1f} GiB per GPU",
-            f"{need:.1f} GiB per GPU",
-            f"{_more_gpus(priced, row)}, or narrower weights",
-            need / have,
+            binding="memory for weights",
+            have=f"{usable:.1f} GiB per GPU",
+            need=f"{usable - budget:.1f} GiB per GPU",
+            fix=f"{_more_gpus(priced, row)}, or narrower weights",
+            excess=(usable - budget) / usable,
         )
-    if int(idle.flags[i, 0]) & Flag.NO_FIT:
-        have, need = budget / GIB, longest / GIB
-        tokens = float(priced.cells.requests.longest_tokens[at, 0])
-        return Rejection(
-            layout,
-            "memory for KV",
-            f"{have:.1f} GiB per GPU after weights",
-            f"{need:.1f} GiB for a request of {tokens:,.0f} tokens",
-            f"{_more_gpus(priced, row)}, or FP8 KV",
-            max(need / have, 1.0),
-        )
-    misses = [
-        (float(value[i, 0]) / bound, name, float(value[i, 0]), bound)
-        for name, value, bound in (
-            ("TTFT", idle.ttft_s, float(asked.slo.ttft_s)),
-            ("TPOT", idle.tpot_s, float(asked.slo.tpot_s)),
-            ("E2E", idle.e2e_s, float(asked.slo.e2e_s)),
-        )
-    ]
-    excess, name, value, bound = max(misses)
-    if excess > 1:
-        fix = f"a {name} SLO of {_rounded_up_ms(value):g} ms, or more GPUs per instance"
-        have, need = f"{1e3 * value:,.4g} ms", f"at most {1e3 * bound:,.4g} ms"
-        return Rejection(layout, f"{name} without load", have, need, fix, excess)
-    need = priced.instances[row, 0] * layout.gpus
+    if not int(idle.flags) & Flag.NO_FIT:
+        return None
+    tokens = float(priced.cells.requests.longest_tokens[at, 0])
+    return Rejection(
+        layout,
+        binding="memory for KV",
+        have=f"{budget:.1f} GiB per GPU after weights",
+        need=f"{longest:.1f} GiB for a request of {tokens:,.0f} tokens",
+        fix=f"{_more_gpus(priced, row)}, or FP8 KV",
+        excess=max(longest / budget, 1.0),
+    )
+
+
+def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection | None:
+    slo = priced.question.slo
+    times = (("TTFT", idle.ttft_s, slo.ttft_s), ("TPOT", idle.tpot_s, slo.tpot_s), ("E2E", idle.e2e_s, slo.e2e_s))
+    excess, name, value, bound = max((float(x) / float(most), name, float(x), float(most)) for name, x, most in times)
+    if excess <= 1:
+        return None
+    return Rejection(
+        priced.layouts[row],
+        binding=f"{name} without load",
+        have=f"{1e3 * value:,.4g} ms",
+        need=f"at most {1e3 * bound:,.4g} ms",
+        fix=f"a {name} SLO of {_rounded_up_ms(value):g} ms, or more GPUs per instance",
+        excess=excess,
+    )
+
+
+def _short_of_gpus(layout: Layout | str, need: float, limit: float) -> Rejection:
     if not np.isfinite(need):
         return Rejection(layout, "rate", "4,194,304 instances", "more", "a lower rate", np.inf)
     return Rejection(
         layout,
-        "GPU budget",
-        f"{asked.max_gpus:,.0f} GPUs",
-        f"{need:,.0f} GPUs",
-        f"{need - asked.max_gpus:,.0f} more GPUs",
-        need / max(asked.max_gpus, 1.0),
+        binding="GPU budget",
+        have=f"{limit:,.0f} GPUs",
+        need=f"{need:,.0f} GPUs",
+        fix=f"{need - limit:,.0f} more GPUs",
+        excess=need / max(limit, 1.0),
     )
+
+
+def _too_few_gpus(priced: Priced) -> list[Rejection]:
+    """Where the GPUs there are carry no scheme, but more would: the fleet of the fewest GPUs, over all schemes."""
+    asked, gpus = priced.question, priced.pool_gpus
+    if not np.isfinite(asked.max_gpus) or cheapest(priced, priced.costs_usd_per_hour):
+        return []
+    unlimited = replace(priced, question=replace(asked, max_gpus=np.inf))
+    ranked = cheapest(unlimited, gpus)  # the fewest GPUs in place of the least cost
+    if not ranked:
+        return []
+    scheme, rows, need = ranked[0]
+    pools = [
+        f"{priced.instances[row, stage]:.0f} x {priced.layouts[row]}"
+        for row, stage in zip(rows, scheme.stages, strict=True)
+    ]
+    return [_short_of_gpus(f"{scheme.name} ({' + '.join(pools)})", need, asked.max_gpus)] if len(pools) > 1 else []
 
 
 def _more_gpus(priced: Priced, row: int) -> str:
@@ -126,9 +162,3 @@ def _rounded_up_ms(seconds: float) -> float:
     ms = 1e3 * seconds
     unit = 10.0 ** (np.floor(np.log10(ms)) - 1)
     return float(np.ceil(ms / unit) * unit)
-
-
-def _rows(cells, rows: np.ndarray):
-    import jax
-
-    return jax.tree.map(lambda leaf: leaf[rows], cells)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from .questions import Question
-from .search import thresholds
+from .sizing import thresholds
 
 
 def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: float = 1.0) -> Question:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.models.instance import Operating
@@ -19,8 +20,10 @@ from dmodels.models.queueing import backlog_s, work_variance_s
 from dmodels.models.transfer import refresh_interval_s
 
 from .deployment import Pool
+from .designs import Kind, Role
 from .evaluate import COLUMNS, sweep_instances
-from .search import Plan, Priced
+from .search import Plan
+from .sizing import Priced
 
 #: Bursts that are asked about: factors on the rate.
 BURSTS = (1.1, 1.25, 1.5, 2.0)
@@ -34,7 +37,7 @@ _HEAVY = 0.99
 
 
 @dataclass(frozen=True)
-class PoolLoad:
+class PoolLoad(Answer):
     """One pool from idle to saturation. Arrays run over `load_frac`, the share of the rate at which it saturates."""
 
     pool: Pool
@@ -55,7 +58,7 @@ class PoolLoad:
 
 
 @dataclass(frozen=True)
-class Grown:
+class Grown(Answer):
     """All pools at a higher rate, held for `duration_s`."""
 
     factor: float  # on the rate
@@ -67,7 +70,7 @@ class Grown:
 
 
 @dataclass(frozen=True)
-class Lost:
+class Lost(Answer):
     """One instance of a pool gone, its requests on the others."""
 
     pool: Pool
@@ -76,7 +79,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Stale:
+class Stale(Answer):
     """How old the readings of requests in flight may be by which a router picks an instance of a pool."""
 
     pool: Pool
@@ -85,7 +88,7 @@ class Stale:
 
 
 @dataclass(frozen=True)
-class Risks:
+class Risks(Answer):
     """All of it, of the recommended deployment."""
 
     loads: tuple[PoolLoad, ...]
@@ -132,27 +135,26 @@ def loads(answer: Plan) -> tuple[PoolLoad, ...]:
     pools, slo = answer.best.pools, answer.priced.cells.slo
     top = _saturation(answer.priced, pools)
     point = _at(answer.priced, pools, top[:, None] * _LOADS)
-    places = [answer.priced.stages.index(pool.stage) for pool in pools]
     rates = [answer.priced.rate_rps * pool.request_share_frac / pool.instances for pool in pools]
     prompts = top[:, None] * _LOADS * np.array(rates)[:, None] * point.ttft_mean_s
-    prefill = np.array([[pool.stage.role == "prefill"] for pool in pools])
+    prefill = np.array([[pool.stage.role == Role.PREFILL] for pool in pools])
     in_flight = np.where(prefill, prompts, point.decode_count)
     heavy = int(np.argmin(np.abs(_LOADS - _HEAVY)))
     waits = point.ttft_mean_s[:, heavy] - point.ttft_mean_s[:, 0]
     return tuple(
         PoolLoad(
             pool,
-            _LOADS,
-            point.ttft_s[i],
-            point.tpot_s[i],
-            work_variance_s(float(waits[i]), float(_LOADS[heavy])),
-            in_flight[i],
-            1.0 / float(top[i]),
-            knee(_LOADS, point.ttft_s[i]),
-            float(slo.ttft_s[at, 0]),
-            float(slo.tpot_s[at, 0]),
+            load_frac=_LOADS,
+            ttft_s=point.ttft_s[i],
+            tpot_s=point.tpot_s[i],
+            work_variance_s=work_variance_s(float(waits[i]), float(_LOADS[heavy])),
+            in_flight_count=in_flight[i],
+            operating_frac=1.0 / float(top[i]),
+            knee_frac=knee(_LOADS, point.ttft_s[i]),
+            ttft_bound_s=float(slo.ttft_s[at, 0]),
+            tpot_bound_s=float(slo.tpot_s[at, 0]),
         )
-        for i, (pool, at) in enumerate(zip(pools, places, strict=True))
+        for i, (pool, at) in enumerate(zip(pools, map(answer.priced.cell_of, pools), strict=True))
     )
 
 
@@ -171,13 +173,13 @@ def knee(load_frac: np.ndarray, latency_s: np.ndarray) -> float:
 def _at(priced: Priced, pools: Sequence[Pool], factors: np.ndarray) -> Operating:
     """Pools at their own rates times `factors` (pools, n); host arrays (pools, n).
 
-    Rows of COLUMNS factors share the plan's own compiled blocks, so that nothing new is compiled.
+    Rows of COLUMNS factors fill the blocks of the engine.
     """
     count, n = factors.shape
     rows = -(-n // COLUMNS)
     padded = np.concatenate([factors, np.repeat(factors[:, -1:], rows * COLUMNS - n, 1)], 1).reshape(-1, COLUMNS)
-    places = [priced.cell(priced.layouts.index(pool.layout), priced.stages.index(pool.stage)) for pool in pools]
-    cells = jax.tree.map(lambda leaf: np.asarray(leaf)[np.repeat(places, rows)], priced.cells)
+    at = np.repeat([priced.cell_of(pool) for pool in pools], rows)
+    cells = jax.tree.map(lambda leaf: np.asarray(leaf)[at], priced.cells)
     instances = np.repeat([float(pool.instances) for pool in pools], rows)[:, None] / padded
     point = sweep_instances(cells, instances, priced.rate_rps, priced.question.engine)
     return Operating(*(np.asarray(leaf).reshape(count, -1)[:, :n] for leaf in point))
@@ -209,8 +211,8 @@ def _grown(
         if over[i]:
             beyond, room = g - load.growth, load.growth - 1.0
             drain = max(drain, duration_s * max(beyond, 0.0) / room if room > 0 else np.inf)
-        tpot.append(float(point.tpot_s[i, column]) if load.pool.stage.role != "prefill" else 0.0)
-    whole = sum(ttft) if answer.best.kind == "prefill/decode split" else max(ttft)
+        tpot.append(float(point.tpot_s[i, column]) if load.pool.stage.role != Role.PREFILL else 0.0)
+    whole = sum(ttft) if answer.best.kind == Kind.SPLIT else max(ttft)
     kept = bool((point.flags[:, column] == 0).all())
     return Grown(float(factors.max()), float(whole), float(max(tpot)), bool(over.any()), float(drain), kept)
 

@@ -6,15 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 
 from .evaluate import fewest_instances
 from .rescale import with_lengths
-from .search import Plan, Priced, cheapest, price
+from .search import Plan
+from .sizing import Priced, cheapest, price
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(Answer):
     """One input changed by a factor, and the cheapest answer to the changed question (inf: none)."""
 
     what: str
@@ -31,8 +33,8 @@ def sensitivity(answer: Plan) -> list[Change]:
     found = []
     for factor in (0.8, 1.2):
         found.append(_rate(priced, factor))
-        found.append(_change("input length", factor, price(with_lengths(asked, factor, 1.0))))
-        found.append(_change("output length", factor, price(with_lengths(asked, 1.0, factor))))
+        found.append(_change("input length", factor, price(with_lengths(asked, factor, 1.0), priced.calibration)))
+        found.append(_change("output length", factor, price(with_lengths(asked, 1.0, factor), priced.calibration)))
         found += [_price(priced, name, factor) for name in asked.gpus]
     for factor in (0.5, 2.0):
         for name in ("ttft_s", "tpot_s"):
@@ -51,8 +53,7 @@ def _bound(priced: Priced, name: str, factor: float) -> Change:
 
 
 def _rate(priced: Priced, factor: float) -> Change:
-    asked = priced.question
-    again = fewest_instances(priced.cells, factor * priced.rate_rps, asked.engine).instances
+    again = fewest_instances(priced.cells, factor * priced.rate_rps, priced.question.engine).instances
     return _change("request rate", factor, replace(priced, instances=again.reshape(priced.instances.shape)))
 
 
@@ -64,5 +65,5 @@ def _price(priced: Priced, gpu: str, factor: float) -> Change:
 
 def _change(what: str, factor: float, priced: Priced) -> Change:
     ranked = cheapest(priced, priced.costs_usd_per_hour)
-    usd_per_hour, name = (ranked[0][2], ranked[0][0].name) if ranked else (np.inf, "none")
+    usd_per_hour, name = (ranked[0].usd_per_hour, ranked[0].scheme.name) if ranked else (np.inf, "none")
     return Change(what, factor, usd_per_hour, name, priced.admitted.refused_frac)

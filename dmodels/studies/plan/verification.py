@@ -7,11 +7,13 @@ exactly, iteration by iteration. A router that looks at queues does better than 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models.traffic import condition
@@ -21,10 +23,12 @@ from dmodels.sim.requests import Prefill, Served
 from dmodels.sim.verify import Row, against, steady
 
 from .deployment import Pool
+from .designs import Role
 from .search import Plan
 
 
-class Verified(NamedTuple):
+@dataclass(frozen=True)
+class Verified(Answer):
     """One pool of a deployment: predictions beside measurements with their 95 % intervals."""
 
     scheme: str
@@ -51,7 +55,7 @@ def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: i
     for i, (scheme, pool) in enumerate((d.name, pool) for d in answer.kinds for pool in d.pools):
         q = 1.0 - (1.0 - float(answer.question.slo.percentile)) * pool.stage.percentile_share
         predicted = {"ttft_mean_s": pool.ttft_mean_s, "ttft_slo_s": pool.ttft_s}
-        if pool.stage.role != "prefill":
+        if pool.stage.role != Role.PREFILL:
             predicted |= {"tpot_mean_s": pool.tpot_mean_s, "tpot_slo_s": pool.tpot_s, "decode_count": pool.decode_count}
         one = _simulated(answer, pool)
 
@@ -67,7 +71,7 @@ def verify(answer: Plan, key: jax.Array, requests_count: int = 8_000, at_most: i
 
 def _simulated(answer: Plan, pool: Pool) -> _Simulated:
     asked, priced = answer.question, answer.priced
-    at = priced.cell(priced.layouts.index(pool.layout), priced.stages.index(pool.stage))
+    at = priced.cell_of(pool)
     steps = jax.tree.map(lambda leaf: np.asarray(leaf[at, 0]), priced.cells.steps)
     prompt = max(float(priced.cells.requests.prefill_tokens[at, 0]), 1e-9)
     slots = int(pool.slots_count)
@@ -80,9 +84,9 @@ def _simulated(answer: Plan, pool: Pool) -> _Simulated:
     law = TokenLaw.tabulated(seconds, slots, float(asked.engine.max_num_batched_tokens) + slots, points=2049)
     part = condition(priced.admitted.workload, pool.stage.low_tokens, pool.stage.high_tokens)
     part = part.at_rate(float(part.rate_rps) / pool.instances)
-    if pool.stage.role == "prefill":
+    if pool.stage.role == Role.PREFILL:
         part = part.replace(output_tokens=np.ones_like(part.output_tokens))
-    if pool.stage.role == "decode":
+    if pool.stage.role == Role.DECODE:
         part = part.replace(cached_tokens=part.input_tokens)
     transfer = float(priced.cells.transfer_s_per_token[at, 0]) * float(priced.cells.requests.prefill_tokens[at, 0])
     late_steps = float(priced.cells.wait_steps[at, 0]) - 0.5

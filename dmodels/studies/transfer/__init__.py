@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .answer import study
+from .answer import TransferAnswer, study
 from .policies import Site, compare_policies, stale_telemetry, transfer_share, tune_cache_weight, upgrades
 from .scenario import TransferScenario
 
 __all__ = [
     "Site",
+    "TransferAnswer",
     "TransferScenario",
     "compare_policies",
     "stale_telemetry",

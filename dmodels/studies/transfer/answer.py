@@ -1,32 +1,105 @@
-"""A whole scenario: everything that `dmodels transfer` shows, as lists of rows."""
+"""A whole scenario: everything that `dmodels transfer` shows, in one answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dmodels import catalog
-from dmodels.control.netkv import Policy
-from dmodels.core.records import Real, float64
+from dmodels.control.netkv import POLICIES
+from dmodels.core.answers import Answer
+from dmodels.core.model import Model
+from dmodels.core.records import float64
 from dmodels.models.memory import kv_bytes_per_token, with_kv_dtype
 from dmodels.models.traffic import read_trace
 from dmodels.models.transfer import oblivious_loss
-from dmodels.sim.network import Arrivals, Cluster, Profile, advertised_bytes_per_s, fabric_problems, poisson, window
+from dmodels.sim.network import (
+    Arrivals,
+    NetworkCluster,
+    Profile,
+    advertised_bytes_per_s,
+    fabric_problems,
+    poisson,
+    window,
+)
 
 from .policies import Site, compare_policies, stale_telemetry, transfer_share, upgrades
 from .scenario import TransferScenario
 
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class TransferAnswer(Answer):
+    """What the network costs, and what would help. Tables are lists of rows, units in the keys."""
+
+    kv_bytes_per_token: float
+    tier_bytes_per_s: list[float]
+    median_input_tokens: float
+    problems: list[str]  # why the scenario cannot run as it is written
+    share: Rows  # of TTFT that the transfer takes, by context and tier
+    policies: Rows
+    upgrades: Rows
+    oblivious_choice: Rows  # what a router loses that does not see the network, by context
+    staleness: Rows
+
 
 @float64
-def study(asked: TransferScenario) -> dict[str, Any]:
-    """Lists of rows: transfer share by context and tier, policies, upgrades, oblivious choices, staleness; problems."""
+def study(asked: TransferScenario) -> TransferAnswer:
+    """Transfer share by context and tier, policies, upgrades, oblivious choices, staleness; problems."""
     record = catalog.model(asked.model.name)
     if asked.model.kv_dtype:
         record = with_kv_dtype(record, asked.model.kv_dtype)
-    per_token = float(np.asarray(kv_bytes_per_token(record)))
-    f, run, t = asked.fabric, asked.simulation, asked.traffic
+    site, run = _site(asked, record), asked.simulation
+    cluster, arrivals, per_token = site.cluster(), _arrivals(asked), site.kv_bytes_per_token
+    background = np.asarray(asked.telemetry.background)
+    options: dict[str, Any] = {
+        "runs": run.runs,
+        "ttft_slo_s": asked.traffic.ttft_slo,
+        "warmup_s": run.warmup,
+        "measure_s": run.measure,
+        "background": background,
+        "refresh_s": asked.telemetry.refresh,
+        "until_s": run.warmup + run.measure + 600.0,
+    }
+    median = float(np.median(arrivals(0, cluster).input_tokens))
+    shares = transfer_share(
+        cluster,
+        run.contexts,
+        lambda n: asked.prefill.base + asked.prefill.per_token * n,
+        congestion=background,
+        layers=float(np.asarray(record.n_layers)),
+    )
+    rates, tiers = advertised_bytes_per_s(cluster), sorted({row["tier"] for row in shares})
+    near, far = rates[int(tiers[0])], rates[int(tiers[-1])]
+    losses = {n: oblivious_loss(n * per_token, 0.0, 0.5, near, far) for n in run.contexts}
+    return TransferAnswer(
+        kv_bytes_per_token=per_token,
+        tier_bytes_per_s=rates.tolist(),
+        median_input_tokens=median,
+        problems=[*fabric_problems(cluster.fabric), *_too_long(asked, per_token)],
+        share=shares,
+        policies=compare_policies(cluster, lambda k: arrivals(k, cluster), list(POLICIES), **options),
+        upgrades=upgrades(site, arrivals, **options),
+        oblivious_choice=[
+            {"context_tokens": n} | {name: float(value) for name, value in loss._asdict().items()}
+            for n, loss in losses.items()
+        ],
+        staleness=stale_telemetry(
+            cluster,
+            median * per_token,
+            congestion=background,
+            std=asked.telemetry.std,
+            correlation_time_s=asked.telemetry.correlation_time,
+        ),
+    )
+
+
+def _site(asked: TransferScenario, record: Model) -> Site:
+    f = asked.fabric
     fabric = {
         "pods": f.pods,
         "racks_per_pod": f.racks_per_pod,
@@ -39,10 +112,14 @@ def study(asked: TransferScenario) -> dict[str, Any]:
         "rack_uplinks": f.rack_uplinks,
         "pod_uplinks": f.pod_uplinks,
     }
-    if f.nic is not None:
-        fabric["nic_bytes_per_s"] = f.nic
-    site = Site(fabric, asked.pools.prefill_instances, per_token, asked.pools.kv_memory, asked.model.tp)
-    cluster = site.cluster()
+    fabric |= {} if f.nic is None else {"nic_bytes_per_s": f.nic}
+    per_token = float(np.asarray(kv_bytes_per_token(record)))
+    return Site(fabric, asked.pools.prefill_instances, per_token, asked.pools.kv_memory, asked.model.tp)
+
+
+def _arrivals(asked: TransferScenario) -> Callable[[int, NetworkCluster], Arrivals]:
+    """The requests of window k: cut out of a trace, or drawn from a bundled workload."""
+    t, run = asked.traffic, asked.simulation
     profile = Profile(
         t.min_tokens,
         t.max_tokens,
@@ -55,59 +132,17 @@ def study(asked: TransferScenario) -> dict[str, Any]:
     seconds = run.warmup + run.measure
     if t.trace:
         source = read_trace(t.trace)
-        make: Callable[[int, Cluster], Arrivals] = lambda k, c: window(
-            source, profile, t.rate, seconds, len(c.decode), position_frac=k / run.runs, seed=k
+        return lambda k, cluster: window(
+            source, profile, t.rate, seconds, len(cluster.decode), position_frac=k / run.runs, seed=k
         )
-    else:
-        mix = catalog.workload(t.workload)
-        parts = mix.input_tokens, mix.output_tokens, mix.weight_frac
-        make = lambda k, c: poisson(*parts, profile, t.rate, seconds, len(c.decode), seed=k)
-    options: dict[str, Any] = {
-        "runs": run.runs,
-        "ttft_slo_s": t.ttft_slo,
-        "warmup_s": run.warmup,
-        "measure_s": run.measure,
-        "background": np.asarray(asked.telemetry.background),
-        "refresh_s": asked.telemetry.refresh,
-        "until_s": seconds + 600.0,
-    }
-    problems = fabric_problems(cluster.fabric)
-    policies = list(Policy)
-    compared = compare_policies(cluster, lambda k: make(k, cluster), policies, **options)
-    rates = advertised_bytes_per_s(cluster)
-    longest = max(run.contexts) * per_token
-    if longest > asked.pools.kv_memory:
-        problems.append(
-            f"a context of {max(run.contexts):g} tokens needs {longest:.4g} B of KV memory; an instance has "
-            f"{asked.pools.kv_memory:.4g} B"
-        )
-    median = float(np.median(make(0, cluster).input_tokens))
-    shares = transfer_share(
-        cluster,
-        run.contexts,
-        lambda n: asked.prefill.base + asked.prefill.per_token * n,
-        congestion=np.asarray(asked.telemetry.background),
-        layers=float(np.asarray(record.n_layers)),
-    )
-    tiers = sorted({row["tier"] for row in shares})
-    near, far = rates[int(tiers[0])], rates[int(tiers[-1])]
-    lose: Callable[[Real], dict[str, Real]] = lambda n: oblivious_loss(n * per_token, 0.0, 0.5, near, far)._asdict()
-    loss = [{"context_tokens": n} | {name: float(value) for name, value in lose(n).items()} for n in run.contexts]
-    stale = stale_telemetry(
-        cluster,
-        median * per_token,
-        congestion=np.asarray(asked.telemetry.background),
-        std=asked.telemetry.std,
-        correlation_time_s=asked.telemetry.correlation_time,
-    )
-    return {
-        "kv_bytes_per_token": per_token,
-        "tier_bytes_per_s": rates.tolist(),
-        "median_input_tokens": median,
-        "problems": problems,
-        "share": shares,
-        "policies": compared,
-        "upgrades": upgrades(site, make, **options),
-        "oblivious_choice": loss,
-        "staleness": stale,
-    }
+    mix = catalog.workload(t.workload)
+    parts = mix.input_tokens, mix.output_tokens, mix.weight_frac
+    return lambda k, cluster: poisson(*parts, profile, t.rate, seconds, len(cluster.decode), seed=k)
+
+
+def _too_long(asked: TransferScenario, per_token: float) -> list[str]:
+    context, memory = max(asked.simulation.contexts), asked.pools.kv_memory
+    if context * per_token <= memory:
+        return []
+    need = context * per_token
+    return [f"a context of {context:g} tokens needs {need:.4g} B of KV memory; an instance has {memory:.4g} B"]

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmodels.control.netkv import Policy
+from dmodels.control.netkv import POLICIES
 from dmodels.core.records import float64
+from dmodels.core.routing import RoutingPolicy
 from dmodels.models import transfer as law
 from dmodels.models.latency import NETKV_CURVE, BatchingCurve
-from dmodels.sim.network import Arrivals, Cluster, advertised_bytes_per_s, fat_tree, simulate_many, summary
+from dmodels.sim.network import Arrivals, NetworkCluster, advertised_bytes_per_s, fat_tree, simulate_many, summary
 
 #: The paper's protocol: five seconds to warm up, fifteen that count.
 WARMUP_S, MEASURE_S = 5.0, 15.0
@@ -30,25 +31,25 @@ class Site(NamedTuple):
     shards: int = 4
     curve: BatchingCurve = NETKV_CURVE
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> NetworkCluster:
         """The first instances prefill, the others decode."""
         fabric = fat_tree(**self.fabric)
         every = np.arange(fabric.instances)
-        return Cluster(
+        return NetworkCluster(
             fabric,
             every[: self.prefill_instances],
             every[self.prefill_instances :],
             self.kv_bytes_per_token,
             self.kv_memory_bytes,
-            self.curve,
-            self.shards,
+            curve=self.curve,
+            shards=self.shards,
         )
 
 
 def compare_policies(
-    cluster: Cluster,
+    cluster: NetworkCluster,
     arrivals: Callable[[int], Arrivals],
-    policies: Iterable[Policy] = tuple(Policy),
+    policies: Iterable[RoutingPolicy] = POLICIES,
     *,
     runs: int = 20,
     ttft_slo_s: float = 5.0,
@@ -88,11 +89,14 @@ def compare_policies(
 
 
 def tune_cache_weight(
-    cluster: Cluster, arrivals: Callable[[int], Arrivals], weights: Sequence[float] = CACHE_WEIGHTS, **options: Any
+    cluster: NetworkCluster,
+    arrivals: Callable[[int], Arrivals],
+    weights: Sequence[float] = CACHE_WEIGHTS,
+    **options: Any,
 ) -> tuple[float, list[float]]:
     """The cache weight of CLA* with the least mean TTFT on windows that are kept apart from those measured."""
     means = [
-        compare_policies(cluster, arrivals, [Policy.CACHE_LOAD], cache_weight=w, **options)[0]["ttft_mean_s"]
+        compare_policies(cluster, arrivals, [RoutingPolicy.CACHE_LOAD], cache_weight=w, **options)[0]["ttft_mean_s"]
         for w in weights
     ]
     return float(weights[int(np.argmin(means))]), means
@@ -100,7 +104,7 @@ def tune_cache_weight(
 
 @float64
 def transfer_share(
-    cluster: Cluster,
+    cluster: NetworkCluster,
     context_tokens: Sequence[float],
     prefill_s: Callable[[np.ndarray], np.ndarray],
     *,
@@ -145,10 +149,10 @@ def transfer_share(
 
 def upgrades(
     site: Site,
-    arrivals: Callable[[int, Cluster], Arrivals],
+    arrivals: Callable[[int, NetworkCluster], Arrivals],
     *,
-    policy: Policy = Policy.CACHE_LOAD,
-    aware: Policy = Policy.NETKV_FULL,
+    policy: RoutingPolicy = RoutingPolicy.CACHE_LOAD,
+    aware: RoutingPolicy = RoutingPolicy.NETKV_FULL,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """What each change alone does to mean TTFT under `policy`: faster links by tier, more of them, a network-aware
@@ -180,7 +184,7 @@ def upgrades(
 
 @float64
 def stale_telemetry(
-    cluster: Cluster,
+    cluster: NetworkCluster,
     kv_bytes: float,
     *,
     congestion: Any = 0.3,
@@ -220,7 +224,7 @@ def stale_telemetry(
     return rows
 
 
-def _tiers(cluster: Cluster) -> np.ndarray:
+def _tiers(cluster: NetworkCluster) -> np.ndarray:
     """Tiers that some pair of a prefill and a decode instance is on."""
     p, d = np.asarray(cluster.prefill), np.asarray(cluster.decode)
     return np.unique(cluster.fabric.tier(p[:, None], d[None, :]))

@@ -2,55 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from dmodels.core.units import parse
+from dmodels.core.scenario import FileName, Table, quantity
 
-
-def _quantity(unit: str) -> Any:
-    """A field that is written as text with a unit and read as a number in base units."""
-
-    def read(value: Any) -> float:
-        if isinstance(value, str):
-            return parse(value, unit)
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and unit == "1"):
-            return value
-        raise ValueError(f'{value!r} has no unit; text like "1 {unit}" is accepted')
-
-    return BeforeValidator(read)
-
-
-Seconds = Annotated[float, _quantity("s"), Field(ge=0)]
-Rate = Annotated[float, _quantity("B/s"), Field(ge=0)]
-Bytes = Annotated[float, _quantity("B"), Field(gt=0)]
+Seconds = Annotated[float, quantity("s"), Field(ge=0)]
+Rate = Annotated[float, quantity("B/s"), Field(ge=0)]
+Bytes = Annotated[float, quantity("B"), Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 _FOUR = Field(min_length=4, max_length=4)
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True)
-
-
-class ModelTable(_Table):
+class ModelTable(Table):
     """What is served, and how its KV cache is stored."""
 
-    name: str = "llama-3-70b"
+    name: FileName = "llama-3-70b"
     kv_dtype: str | None = None
     tp: Count = 4
 
 
-class FabricTable(_Table):
+class FabricTable(Table):
     """The fat-tree. `tiers`: NVLink, then what one flow gets within a rack, within a pod, across pods."""
 
     pods: Count = 2
     racks_per_pod: Count = 2
     servers_per_rack: Count = 2
     instances_per_server: Count = 2
-    tiers: Annotated[list[Rate], _FOUR] = ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s"]
-    latency: Annotated[list[Seconds], _FOUR] = ["1 us", "5 us", "10 us", "20 us"]
+    tiers: Annotated[list[Rate], _FOUR] = ("450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s")
+    latency: Annotated[list[Seconds], _FOUR] = ("1 us", "5 us", "10 us", "20 us")
     ports: Count = 4
     port: Rate | None = "400 Gbit/s"
     nic: Rate | None = None
@@ -58,19 +40,19 @@ class FabricTable(_Table):
     pod_uplinks: Count = 128
 
 
-class PoolTable(_Table):
+class PoolTable(Table):
     """The first `prefill_instances` instances prefill, the others decode."""
 
     prefill_instances: Count = 4
     kv_memory: Bytes = "180 GB"
 
 
-class TrafficTable(_Table):
+class TrafficTable(Table):
     """A bundled workload, or a trace file of your own, restricted to prompts between two bounds."""
 
     workload: str = "mooncake"
-    trace: str | None = None
-    rate: Annotated[float, _quantity("req/s"), Field(gt=0)] = "6 req/s"
+    trace: FileName | None = None
+    rate: Annotated[float, quantity("req/s"), Field(gt=0)] = "6 req/s"
     min_tokens: Annotated[float, Field(ge=1)] = 1024.0
     max_tokens: Annotated[float, Field(ge=1)] = 131072.0
     ttft_slo: Seconds = "5 s"
@@ -83,14 +65,14 @@ class TrafficTable(_Table):
         return self
 
 
-class PrefillTable(_Table):
+class PrefillTable(Table):
     """Time in prefill: base plus a time per prompt token."""
 
     base: Seconds = "50 ms"
     per_token: Seconds = "68 us"
 
 
-class TelemetryTable(_Table):
+class TelemetryTable(Table):
     """Background load, as the oracle reports it, how it wanders, and how often it is read."""
 
     background: list[Share] | Share = 0.0
@@ -107,16 +89,16 @@ class TelemetryTable(_Table):
         return self
 
 
-class RunTable(_Table):
+class RunTable(Table):
     """How long and how often to simulate."""
 
     runs: Annotated[int, Field(ge=2, le=1000)] = 10
     warmup: Seconds = "5 s"
-    measure: Annotated[float, _quantity("s"), Field(gt=0)] = "15 s"
-    contexts: list[Annotated[float, Field(ge=1)]] = [1024, 4096, 8192, 16384, 32768, 65536, 131072]
+    measure: Annotated[float, quantity("s"), Field(gt=0)] = "15 s"
+    contexts: list[Annotated[float, Field(ge=1)]] = (1024, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
-class TransferScenario(_Table):
+class TransferScenario(Table):
     """A whole file; every table has defaults: NetKV's cluster under the RAG workload."""
 
     model: ModelTable = ModelTable()

@@ -42,7 +42,7 @@ def test_the_row_says_what_the_code_gives(row, numbers):
 
 
 def test_every_simulated_number_has_a_verdict_by_the_rule_and_failures_a_reason():
-    from benchmarks.netkv_tables import verdict
+    from benchmarks.papers._netkv_verdicts import verdict
 
     for row in SIMULATED:
         assert row["verdict"] == verdict(row["unit"], float(row["printed"]), float(row["computed"])), row["id"]

@@ -24,7 +24,8 @@ from dmodels.catalog import totals_cdf
 from dmodels.core.lengths import partial_iterations, partial_moments
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
-from dmodels.models.pooling import PAPER_HEADROOM, Engine, Headroom
+from dmodels.models.memory import sequences_that_fit
+from dmodels.models.pooling import PAPER_HEADROOM, Headroom, SlotEngine
 from dmodels.models.queueing import fluid_occupancy
 
 THRESHOLDS = np.array([1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0])
@@ -35,7 +36,7 @@ RATE_RPS = 1000.0
 def sizing(name: str) -> pooling.Savings:
     """Fleets at every threshold of Figure 6, from exact moments of a CDF."""
     share, work, mean = _classes(name)
-    engine = Engine()
+    engine = SlotEngine()
     return pooling.split_savings(
         share,
         work,
@@ -65,7 +66,7 @@ def _classes(name: str):
 
 @cache
 def _rates() -> dict[str, float]:
-    engine, at = Engine(), 3  # 8192
+    engine, at = SlotEngine(), 3  # 8192
     out = {f"t_{n}": 1e3 * float(pooling.iteration_s(float(n), engine)) for n in (16, 128)}
     for name in ("azure", "lmsys"):
         share, work, mean = _classes(f"{name}-paper")
@@ -132,13 +133,21 @@ def _dollars() -> dict[str, float]:
     return out
 
 
+def equation_1_bytes(layers: float, kv_heads: float, head_dim: float, dtype_bytes: float, tp: float) -> float:
+    r"""KV bytes per token and GPU, $2 n_l n_h d_h b / tp$: Eq. (1) as printed, which divides KV heads without end.
+
+    `models.memory` replicates them once tp exceeds their number.
+    """
+    return 2.0 * layers * kv_heads * head_dim * dtype_bytes / tp
+
+
 def _memory() -> dict[str, float]:
-    llama = [pooling.kv_sequence_bytes(80, 8, 128, 2, c, tp=2) for c in (65536, 8192)]
-    slots = [float(pooling.sequences_count(80e9, 0.9, 141e9 / 2, m)) for m in llama]
-    token = pooling.kv_sequence_bytes(94, 4, 128, 2, 1, tp=8)
+    llama = [equation_1_bytes(80, 8, 128, 2, tp=2) * c for c in (65536, 8192)]
+    slots = [float(sequences_that_fit(80e9 * 0.9 - 141e9 / 2, m)) for m in llama]
+    token = equation_1_bytes(94, 4, 128, 2, tp=8)
     weights = 235 / 8
     room = 192 * 0.9 - weights - 10
-    qwen = [float(pooling.sequences_count(133.4e9, 1.0, 0.0, token * c)) for c in (8192, 32768)]
+    qwen = [float(sequences_that_fit(133.4e9, token * c)) for c in (8192, 32768)]
     lost = 128 * 15 * token
     return {
         "llama_slots_64k": slots[0],
@@ -156,7 +165,7 @@ def _memory() -> dict[str, float]:
 
 def _latency() -> dict[str, float]:
     """TPOT by the fluid fixed point n = x W / (1 - x H) of the paper's own timing model, in ms."""
-    engine, fleets = Engine(), _fleets()
+    engine, fleets = SlotEngine(), _fleets()
     _, work, mean = _classes("azure-paper")
     out = {}
     for name, iterations_per_s, instances in (

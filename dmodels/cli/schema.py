@@ -1,0 +1,198 @@
+"""What a command can be asked: one pydantic model, whose fields are flags, keys of scenario files and inputs in JSON.
+
+A field written with `flag` is an option of the command. Quantities are text with a unit ("2 s", "30 req/s") wherever a
+person writes them, and numbers in base units from then on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_args
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from dmodels.core.errors import InputError
+from dmodels.core.scenario import FileName as FileName
+from dmodels.core.scenario import Table as Table
+from dmodels.core.scenario import quantity
+
+Asked = TypeVar("Asked", bound=Table)
+
+
+def flag(default: Any, help: str, *names: str, argument: bool = False, repeated: bool = False) -> Any:
+    """A field that is also an option of the command, called like the field unless `names` say otherwise."""
+    how: dict[str, Any] = {"names": list(names), "argument": argument, "repeated": repeated}
+    return Field(default, description=help, json_schema_extra={"flag": how})
+
+
+def several(value: Any) -> Any:
+    """A list from text with commas, or from one value."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return [value] if isinstance(value, int | float) else value
+
+
+Seconds = Annotated[float, quantity("s"), Field(gt=0)]
+Wait = Annotated[float, quantity("s"), Field(ge=0)]
+Rate = Annotated[float, quantity("req/s"), Field(gt=0)]
+Price = Annotated[float, quantity("USD/h"), Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Degree = Annotated[int, Field(ge=1)]
+Degrees = Annotated[list[Degree], BeforeValidator(several), Field(min_length=1)]
+Names = Annotated[list[str], BeforeValidator(several), Field(min_length=1)]
+
+
+def _precision(value: Any) -> Any:
+    text = value.strip().lower().replace("-", " ") if isinstance(value, str) else value
+    return text if text == "as published" else value.strip().lower() if isinstance(value, str) else value
+
+
+Precision = Annotated[str, BeforeValidator(_precision)]
+
+
+class EngineTable(Table):
+    """[engine]: how the engine batches, and whose measured speeds apply."""
+
+    backend: str = flag("vllm", "engine whose measured speeds apply: vllm, sglang, trtllm")
+    max_num_seqs: Degree = flag(256, "the engine's limit on requests in a batch")
+    max_num_batched_tokens: Degree = flag(8192, "the engine's limit on tokens in a step")
+
+
+class ModelTable(Table):
+    """[model]: what is served."""
+
+    name: FileName = flag("llama-3.1-70b", "catalogue name, Hugging Face id, or a local config.json", "--model")
+
+
+class GpuTable(Table):
+    """[gpu]: its kind, and a file of the user's own GPUs and prices."""
+
+    name: str
+    file: FileName | None = None
+
+
+class WorkloadTable(Table):
+    """[workload]: a bundled workload, a trace, or fixed lengths (also called isl and osl, as the flags are)."""
+
+    name: str | None = flag(None, "traffic: a bundled workload [default: azure-conv]", "--workload")
+    trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT or plain)")
+    input_tokens: Positive | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
+    output_tokens: Positive | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_flag(cls, given: Any) -> Any:
+        names = {"isl": "input_tokens", "osl": "output_tokens"}
+        return {names.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        fixed = self.input_tokens is not None or self.output_tokens is not None
+        if (self.name is not None) + (self.trace is not None) + fixed != 1:
+            raise ValueError("give one of name, trace, or input_tokens with output_tokens")
+        if fixed and (self.input_tokens is None or self.output_tokens is None):
+            raise ValueError("give both input_tokens and output_tokens (--isl and --osl), or neither")
+        return self
+
+
+class TrafficTable(Table):
+    """[traffic]: the arrival rate, where it is not the workload's own."""
+
+    rate: Rate | None = flag(None, 'arrivals, like "200 req/s"; default: the traffic\'s own')
+
+
+class Leaf(NamedTuple):
+    """A field of a question, by its path through the tables."""
+
+    path: tuple[str, ...]
+    field: FieldInfo
+
+    @property
+    def how(self) -> Any:
+        """What `flag` says of it; None: it is no flag."""
+        extra = self.field.json_schema_extra
+        return extra.get("flag") if isinstance(extra, dict) else None
+
+    @property
+    def names(self) -> list[str]:
+        """The option as it is typed."""
+        return self.how["names"] or [f"--{self.path[-1].replace('_', '-')}"]
+
+
+def flags(model: type[Table], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """The fields of a question that are flags."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Table):
+            yield from flags(field.annotation, (*path, name))
+        elif (leaf := Leaf((*path, name), field)).how:
+            yield leaf
+
+
+def read_scenario(file: str | Path, model: type[Asked], over: Mapping[tuple[str, ...], Any] | None = None) -> Asked:
+    """The scenario in a TOML file, `over` it what flags say. The first mistake is an `InputError` of one line."""
+    try:
+        content = tomllib.loads(Path(file).read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: not UTF-8 text; a TOML file is accepted") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{file}: not TOML: {' '.join(str(error).split())}") from None
+    _put(content, over or {})
+    try:
+        return model.model_validate(content, context={"folder": Path(file).parent})
+    except ValidationError as error:
+        raise InputError(f"{file}: {_first(error, model, {})}") from None
+
+
+def from_flags(model: type[Asked], given: Mapping[tuple[str, ...], Any]) -> Asked:
+    """The question that flags ask: path of a field -> what was typed."""
+    names = {leaf.path: leaf.names[0].partition("/")[0] for leaf in flags(model)}
+    try:
+        return model.model_validate(_put({}, given))
+    except ValidationError as error:
+        raise InputError(_first(error, model, names)) from None
+
+
+def _put(content: dict[str, Any], given: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    for path, value in given.items():
+        table = content
+        for name in path[:-1]:
+            table = table.setdefault(name, {})
+        table[path[-1]] = value
+    return content
+
+
+def _first(error: ValidationError, model: type[Table], flag_names: Mapping[tuple[str, ...], str]) -> str:
+    # a misspelt key is also reported as a missing one: the misspelling says more
+    found = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    where = tuple(str(part) for part in found["loc"])
+    place = ".".join(where)
+    if found["type"] == "extra_forbidden":
+        known = _known(model, where[:-1])
+        near = difflib.get_close_matches(where[-1], known, n=3, cutoff=0.3) or known[:6]
+        return f"{place} is unknown; the nearest are {', '.join(near)}"
+    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
+    if found["type"] == "missing":
+        return (
+            f"{named}: a value is missing; all are given, with commas between them" if named else f"{place} is missing"
+        )
+    text = found["msg"].removeprefix("Value error, ")
+    text = text[:1].lower() + text[1:]
+    given = found.get("input")
+    shown = given if isinstance(given, str | int | float) and repr(given) not in text else None
+    if named:
+        return f"{named} {text}" if shown is None else f"{named} {shown}: {text}"
+    shown = "" if shown is None else f" = {shown!r}"
+    return f"{place}{shown}: {text}" if place and not flag_names else text
+
+
+def _known(model: Any, where: tuple[str, ...]) -> list[str]:
+    """Names that the table at `where` accepts."""
+    for part in where:
+        inner = model.model_fields[part].annotation
+        model = inner if isinstance(inner, type) else next(t for t in get_args(inner) if t is not NoneType)
+    return list(model.model_fields)

@@ -1,0 +1,74 @@
+"""What a study returns: a frozen dataclass whose numbers are also there as plain data, units in the names.
+
+A study's answer is an `Answer`; so are the parts of it that have a face of their own. What JSON cannot hold, and no
+reader of JSON expects, an answer does not give either: arrays become lists, enums their values, NaN and infinities
+None (the name of a field says what None means: no bound, no price, no answer).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class Answer:
+    """Base of the frozen dataclasses that studies return.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Fleet(Answer):
+    ...     derived = ("usd_per_hour",)
+    ...     gpus: int
+    ...     usd_per_gpu_hour: float
+    ...     @property
+    ...     def usd_per_hour(self) -> float:
+    ...         return self.gpus * self.usd_per_gpu_hour
+    >>> Fleet(8, float("nan")).to_dict(), Fleet(8, 2.5).to_dict()["usd_per_hour"]
+    ({'gpus': 8, 'usd_per_gpu_hour': None, 'usd_per_hour': None}, 20.0)
+    """
+
+    #: Properties that stand beside the fields in `to_dict`.
+    derived: ClassVar[tuple[str, ...]] = ()
+    #: Fields that `to_dict` leaves out: the working state that further questions are answered from.
+    internal: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name -> value of every field and derived property: None, bool, int, float, str, list or dict throughout."""
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return {name: plain(getattr(self, name)) for name in (*names, *self.derived) if name not in self.internal}
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it; records, named tuples and dataclasses as dicts of their fields.
+
+    >>> plain({"load_frac": np.array([0.5, np.inf]), 2: (np.int64(3), True)})
+    {'load_frac': [0.5, None], '2': [3, True]}
+    """
+    if isinstance(value, Answer):
+        return value.to_dict()
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, str | bool):
+        return value
+    if hasattr(value, "__array__"):  # NumPy's and JAX's, without importing the latter
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(plain(name)): plain(one) for name, one in value.items()}
+    if hasattr(value, "_fields"):
+        return {name: plain(getattr(value, name)) for name in value._fields}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form as plain data")

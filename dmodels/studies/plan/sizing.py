@@ -1,0 +1,158 @@
+"""Every cell's smallest pool and its price, and the cheapest way to put pools together.
+
+A scheme (one pool, two pools at a threshold, a prefill/decode split) costs the sum of its stages' cheapest pools,
+unless these take more GPUs than there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.workload import Workload
+from dmodels.models.traffic import compress
+
+from .admitted import Admitted
+from .calibration import Calibration, calibrated
+from .designs import Cells, Layout, Scheme, Stage, cells, schemes
+from .evaluate import fewest_instances
+from .layouts import in_precision, instances, layouts
+from .questions import Question
+
+#: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
+_THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
+#: Cells by total and by output to which a workload is compressed for the memory footprint.
+SUPPORT = (40, 6)
+#: The support is filled up to a multiple of this.
+_ROOM = 256
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Every cell's smallest pool and its price; the arrays have a row per layout and a column per stage."""
+
+    question: Question
+    admitted: Admitted  # the traffic that is sized for: what fits the model's context
+    layouts: list[Layout]
+    stages: list[Stage]
+    schemes: list[Scheme]
+    cells: Cells
+    calibration: Calibration
+    instances: np.ndarray
+    stable_instances: np.ndarray
+
+    def cell(self, row: int, stage: int) -> int:
+        """Place of a (layout, stage) pair among the cells."""
+        return row * len(self.stages) + stage
+
+    def cell_of(self, pool: Any) -> int:
+        """Place of a recommended pool among the cells."""
+        return self.cell(self.layouts.index(pool.layout), self.stages.index(pool.stage))
+
+    @property
+    def prices_usd_per_hour(self) -> np.ndarray:
+        """Price of one instance of each layout."""
+        return np.asarray([float(self.question.gpus[x.gpu].price_usd_per_hour) * x.gpus for x in self.layouts])
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second that the engines take."""
+        return self.admitted.rate_rps
+
+    @property
+    def pool_gpus(self) -> np.ndarray:
+        """GPUs of each cell's smallest pool; inf where there is none."""
+        return np.asarray(self.instances * np.array([[x.gpus] for x in self.layouts]))
+
+    @property
+    def costs_usd_per_hour(self) -> np.ndarray:
+        """Price of each cell's smallest pool; inf where there is none, or fewer GPUs than it takes."""
+        return np.where(
+            self.pool_gpus <= self.question.max_gpus, self.instances * self.prices_usd_per_hour[:, None], np.inf
+        )
+
+
+def price(asked: Question, calibration: Calibration | None = None) -> Priced:
+    """Size every cell's smallest pool; `calibration` is that of a question with the same layouts."""
+    taken = asked.admitted
+    found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
+    models = [in_precision(asked.model, layout) for layout in found]
+    if calibration is None:
+        calibration = calibrated(asked.model_name, models, found, asked.backend)
+    records = instances(models, asked.gpus, found, calibration.efficiency)
+    stages, ways = schemes(thresholds(asked), asked.split)
+    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)
+    fewest = fewest_instances(batch, taken.rate_rps, asked.engine)
+    sized = {
+        name: np.where(taken.none, np.inf, count).reshape(len(found), len(stages))
+        for name, count in fewest._asdict().items()
+    }
+    return Priced(asked, taken, found, stages, ways, cells=batch, calibration=calibration, **sized)
+
+
+def compressed(workload: Workload) -> Workload:
+    """The support on which memory is sized: a few hundred points, filled up with points of no weight, so that a
+    workload of other lengths needs no other program."""
+    small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
+    k = small.input_tokens.shape[-1]
+    fill = lambda values: np.pad(np.broadcast_to(values, (k,)), (0, -k % _ROOM), mode="edge")
+    weight = np.pad(small.weight_frac, (0, -k % _ROOM))
+    inputs, outputs, cached = map(fill, (small.input_tokens, small.output_tokens, small.cached_tokens))
+    return small.replace(input_tokens=inputs, output_tokens=outputs, weight_frac=weight, cached_tokens=cached)
+
+
+def thresholds(asked: Question) -> list[float]:
+    """The thresholds of two pools that are tried: those asked for that leave requests on both sides."""
+    taken = asked.admitted.workload
+    total = np.asarray(taken.total_tokens)[np.asarray(taken.weight_frac) > 0]
+    wanted = _THRESHOLDS if asked.thresholds_tokens is None else asked.thresholds_tokens
+    kept = [float(t) for t in wanted if (total <= t).any() and (total > t).any()]
+    if asked.thresholds_tokens and not kept:
+        low, high = total.min(), total.max()
+        raise InputError(f"threshold {wanted[0]:g} tokens: leaves a pool empty; accepted are {low:g} to below {high:g}")
+    return kept
+
+
+class Ranked(NamedTuple):
+    """A scheme with a layout for each of its stages."""
+
+    scheme: Scheme
+    rows: tuple[int, ...]  # of the layouts
+    usd_per_hour: float
+
+
+def cheapest(priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0) -> list[Ranked]:
+    """The cheapest layouts of every feasible scheme, cheapest scheme first.
+
+    Ties go to fewer pools, then to the lower TTFT: `ttft_s`, as `costs`, has a row per layout and a column per stage.
+    No scheme takes more GPUs than there are, over all its pools.
+    """
+    ttft_s, gpus = ttft_s + np.zeros_like(costs), priced.pool_gpus
+    least = np.nanmin(costs, axis=0, initial=np.inf)
+    quickest = np.argmin(np.where(costs <= least * (1.0 + 1e-12), ttft_s, np.inf), axis=0)
+    found, limit = [], priced.question.max_gpus
+    for scheme in priced.schemes:
+        at = list(scheme.stages)
+        rows: Sequence[int] | np.ndarray = quickest[at]
+        if gpus[rows, at].sum() > limit:
+            rows = _within(costs[:, at], gpus[:, at], ttft_s[:, at], limit)
+        cost = float(sum(costs[rows, at]))
+        late = float((np.sum if scheme.in_turn else np.max)(ttft_s[rows, at]))
+        if np.isfinite(cost):
+            found.append((late, Ranked(scheme, tuple(map(int, rows)), cost)))
+    order = sorted(found, key=lambda entry: (round(entry[1].usd_per_hour, 6), len(entry[1].rows), entry[0]))
+    return [ranked for _, ranked in order]
+
+
+def _within(costs: np.ndarray, gpus: np.ndarray, ttft_s: np.ndarray, limit: float) -> Sequence[int]:
+    """The layout of each stage (layouts, stages) that together cost least with at most `limit` GPUs: all tried."""
+    total, need, late = (reduce(np.add.outer, np.where(gpus <= limit, x, np.inf).T) for x in (costs, gpus, ttft_s))
+    total = np.where(need <= limit, total, np.inf)
+    late = np.where(total <= total.min() * (1.0 + 1e-12), late, np.inf)
+    best = np.argmin(np.where(np.isfinite(total), late, np.inf))
+    return [int(i) for i in np.unravel_index(best, total.shape)]

@@ -1,0 +1,42 @@
+"""Every JSON document that a test of a command prints is held against the schema that is shipped with the command."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dmodels.cli import render
+
+
+def shipped(command: str) -> dict[str, Any]:
+    """The schema of a command's answer."""
+    return json.loads(files("dmodels.cli").joinpath(f"schemas/{command}.json").read_text(encoding="utf-8"))
+
+
+def closed(schema: Any) -> Any:
+    """The same, refusing keys that it does not name: a new key is to be written down with `tools/make_schemas.py`."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(part) for name, part in schema.items()}
+    named = isinstance(inner.get("properties"), dict) and inner.get("type") in ("object", ["null", "object"])
+    return {"additionalProperties": False} | inner if named else inner
+
+
+@pytest.fixture(autouse=True)
+def documents_keep_their_schema(monkeypatch):
+    made = render.as_json
+    monkeypatch.setenv("DMODELS_DEBUG", "1")  # a fault, this check's included, is to be seen
+
+    def checked(command: str, inputs: Any, result: Any) -> str:
+        text = made(command, inputs, result)
+        problems = list(Draft202012Validator(closed(shipped(command))).iter_errors(json.loads(text)))
+        assert not problems, [f"{problem.json_path}: {problem.message[:200]}" for problem in problems[:5]]
+        return text
+
+    monkeypatch.setattr(render, "as_json", checked)

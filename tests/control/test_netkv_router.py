@@ -1,0 +1,123 @@
+"""The live router: Algorithm 1 with all telemetry, power-of-two without any, and never worse than that in between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, dispatch
+from dmodels.control.netkv.kernels import pace_s_per_byte, post_prefill_s
+from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy
+from dmodels.models.latency import NETKV_CURVE
+
+RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])
+LATENCY = np.array([1e-6, 5e-6, 1e-5, 2e-5])
+
+
+def truth(seed, count=9):
+    """(tiers, congestion, free, queued, batch, hits) of a pool, all known."""
+    rng = np.random.default_rng(seed)
+    state = rng.choice([2e9, 1e10, 1e12], count), rng.integers(0, 4, count), rng.integers(55, 66, count)
+    hits = np.where(rng.random(count) < 0.5, rng.random(count), 0.0)
+    return rng.integers(0, 4, count), rng.uniform(0, 0.99, 4), *(x.astype(float) for x in state), hits
+
+
+def router(tier, **options):
+    return NetKVRouter(tier[None], RATES, LATENCY, **options)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_with_all_telemetry_it_is_algorithm_1(seed):
+    tier, congestion, free, queued, batch, hits = truth(seed)
+    live = router(tier, seed=seed)
+    live.observe_network(congestion)
+    live.observe(np.arange(len(tier)), free, queued, batch)
+    sizes = np.random.default_rng(seed).uniform(1e8, 2e10, 6)
+    expected, *_ = dispatch(
+        RoutingPolicy.NETKV_FULL,
+        Oracle(tier[None], RATES, LATENCY, congestion),
+        np.zeros(6, int),
+        sizes,
+        hits,
+        DecodePool(free, queued, batch),
+    )
+    assert [live.route(0, kv, hits) for kv in sizes] == expected.index.tolist()
+
+
+def test_without_telemetry_it_is_power_of_two():
+    """The fullest of n stays within log log n of the mean; one random choice leaves it several deviations above."""
+    counts, trials = np.zeros(64), 4000
+    live = NetKVRouter(np.full((1, 64), 2), RATES, seed=1)
+    for _ in range(trials):
+        chosen = live.route(0, 1e9)
+        counts[chosen] += 1
+        live.landed(0, chosen)
+    assert counts.max() <= trials / 64 + 3  # at random: 62 +- 8
+    assert counts.sum() == trials
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 10_000), hidden_frac=st.sampled_from([0.1, 0.5, 0.9]), age_s=st.sampled_from([0.0, 5.0]))
+def test_whatever_the_unknown_is_the_choice_is_never_worse_than_power_of_two(seed, hidden_frac, age_s):
+    """The draws of a blind twin are the power-of-two choice; the true cost of ours is at most that of its."""
+    tier, congestion, free, queued, batch, hits = truth(seed)
+    free[:] = 1e15
+    rng = np.random.default_rng(seed + 1)
+    blur = lambda x: np.where(rng.random(x.shape) < hidden_frac, np.nan, x)
+    live, blind = router(tier, seed=seed, max_age_s=1.0), router(tier, seed=seed)
+    live.observe_network(blur(congestion), rng.choice([0.0, age_s]))
+    for j in range(len(tier)):
+        live.observe(j, *(float(blur(x[j])) for x in (free, queued, batch)), now_s=rng.choice([0.0, age_s]))
+    kv = 5e9
+    ours, theirs = live.route(0, kv, blur(hits), now_s=age_s), blind.route(0, kv)
+    cost = lambda j: post_prefill_s(
+        kv * (1 - hits[j]),
+        pace_s_per_byte(RATES[tier[j]], congestion[tier[j]], 0.0, 16.0),
+        LATENCY[tier[j]],
+        queued[j],
+        batch[j],
+        NETKV_CURVE,
+    )
+    assert cost(ours) <= cost(theirs) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("broken", [0, 7])
+def test_an_instance_without_telemetry_does_not_take_the_traffic(broken):
+    live = NetKVRouter(np.full((1, 8), 2), RATES)
+    live.observe_network([0.0, 0.0, 0.1, 0.1])
+    live.observe(np.arange(8), 1e15, 0.0, 4.0)
+    live.observe(broken, np.nan, np.nan, np.nan)
+    counts = np.zeros(8)
+    for k in range(800):
+        chosen = live.route(0, 1e9)
+        counts[chosen] += 1
+        live.landed(0, chosen)
+        if k >= 80:  # everything finishes in time
+            live.finished(int(np.argmax(live.open_requests)))
+    assert 0 < counts[broken] < 2.5 * 800 / 8
+
+
+def test_old_readings_are_unknown_and_a_request_without_a_size_is_not_dropped():
+    live = NetKVRouter([[1, 1]], RATES, max_age_s=10.0)
+    live.observe_network(np.zeros(4), now_s=0.0)
+    live.observe([0, 1], [0.0, 1e12], 0.0, 0.0, now_s=0.0)
+    assert live.route(0, 1e9, now_s=5.0) == 1  # 0 is full
+    assert {live.route(0, 1e9, now_s=50.0) for _ in range(8)} == {0, 1}  # or was, 50 s ago
+    assert live.route(0, np.nan, now_s=5.0) >= 0
+
+
+def test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zero():
+    live = NetKVRouter([[1, 2]], [1e9, 1e9, 0.0])
+    live.observe_network(np.zeros(3))
+    live.observe([0, 1], [1e6, 1e12], 0, 0)
+    assert live.route(0, 1e9) == -1 and live.open_requests.sum() == 0
+    assert live.route(0, 1e9, [0.0, 1.0]) == 1  # nothing to send
+    live.landed(0, 1)
+    for wrong in (lambda: live.landed(0, 1), lambda: live.finished(0), lambda: live.route(0, 1e9, [0.0])):
+        with pytest.raises(InputError):
+            wrong()
+    with pytest.raises(InputError, match="tier 3"):
+        NetKVRouter([[3]], [1e9])

@@ -1,0 +1,202 @@
+"""Write the JSON Schema of every command's answer to dmodels/cli/schemas, from documents of the commands themselves.
+
+`python tools/make_schemas.py` runs the commands below; fields that a question's model describes take its words, and
+numbers the unit that their name states. A key that one document lacks is optional, a value that one has as null may be
+null. `tests/cli/conftest.py` holds every document that the tests print against what is written here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "dmodels" / "cli" / "schemas"
+sys.path.insert(0, str(ROOT))
+
+PLAN = "plan --tp 4,8 --gpu h100,h200 --thresholds 2048 --rate '20 req/s'"
+SIMULATE = "simulate --rate '20 req/s' --instances 8 --requests 3000 --precision 0.5"
+CLUSTER = "simulate --rate '20 req/s' --prefill-instances 2 --instances 3 --slots 64 --requests 1500 --precision 0.9"
+#: Command lines that show every part of an answer; {folder} has the files that `_files` writes.
+SAMPLES = {
+    "plan": [PLAN + " --verify", PLAN + " --tpot '1 ms' --no-split"],
+    "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],
+    "catalog": ["catalog", "catalog fabrics", "catalog workloads", "catalog h100_sxm", "catalog qwen3-8b"],
+    "simulate": [SIMULATE, SIMULATE + " --trace {folder}/trace.csv", CLUSTER + " --policy reactive"],
+    "transfer": ["transfer {folder}/transfer.toml"],
+    "pools": ["pools", "pools --price '2 $/h'", "pools --trace {folder}/trace.csv"],
+    "split": ["split examples/split.toml", "split {folder}/split.toml"],
+    "place": ["place examples/place.toml", "place {folder}/place.toml"],
+    "sweep": [
+        "sweep examples/sweep.toml --axis tp=1,4 --axis rate=10,100",
+        "sweep examples/sweep.toml --axis gpu=h100",
+    ],
+    "poa": ["poa {folder}/log.jsonl --window 25"],
+    "route": ["route --runs 5", "route --runs 5 --requests 200"],
+    "predict": ["predict {folder}/rows.csv"],
+    "fit": ["fit {folder}/rows.csv --steps 1"],
+    "claims": ["claims", "claims TB-1 --no-run"],
+}
+#: Objects whose keys are names of the question or of the catalogue, not of the schema.
+MAPS = {
+    "plan": ["inputs.price_usd_per_hour", "inputs.asked.gpu.price"],
+    "catalog": ["result", "result.*", "result.*.*"],
+    "simulate": ["result", "result.*"],
+    "split": ["result.planners"],
+    "place": [],
+    "sweep": ["inputs.axes", "inputs.base", "result.fell", "result.best[]", "result.pareto[]"],
+    "poa": ["result.log.problems"],
+    "route": ["result.policies"],
+    "predict": ["result.predictions[]"],
+    "fit": ["result.errors.before", "result.errors.after", "result.errors.held_out", "result.efficiencies[]"],
+    "claims": ["result"],
+}
+EVERYWHERE = ("added_gib", "router", "two_pools_usd_per_hour_by_threshold_tokens")
+
+
+def documents(command: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """What the samples of a command print."""
+    import shlex
+
+    from dmodels.cli import main
+
+    for line in SAMPLES[command]:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()) as said:
+            code = main([*shlex.split(line.format(folder=folder)), "--json"])
+        if code not in (0, 1):
+            raise SystemExit(f"{line}: {said.getvalue()}")
+        yield json.loads(text.getvalue())
+
+
+def schema(command: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """The schema that all samples follow."""
+    maps = set(MAPS.get(command, []))
+    says = dict(_descriptions(command))
+    parts = {
+        name: _described(_merged([sample[name] for sample in samples], name, maps), name, says)
+        for name in ("inputs", "result")
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": samples[0]["schema"],
+        "type": "object",
+        "required": ["schema", "dmodels", "command", "inputs", "result"],
+        "properties": {
+            "schema": {"const": samples[0]["schema"]},
+            "dmodels": {"type": "string", "description": "the version that answered"},
+            "command": {},
+            **parts,
+        },
+    }
+
+
+def _merged(values: list[Any], path: str, maps: set[str]) -> dict[str, Any]:
+    kinds = sorted({_kind(value) for value in values})
+    kinds = [kind for kind in kinds if not (kind == "integer" and "number" in kinds)]
+    if kinds == ["null"]:  # no sample says what else it may be
+        return {}
+    if path.startswith("inputs.") and len(kinds) == 1 and kinds[0] in ("string", "number", "array"):
+        kinds = [*kinds, "null"]  # most of what is asked may be left out
+    found: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds}
+    if "array" in kinds:
+        items = [item for value in values if isinstance(value, list) for item in value]
+        found["items"] = _merged(items, path + "[]", maps) if items else {}
+    tables = [value for value in values if isinstance(value, dict)]
+    if not tables:
+        return found
+    if path in maps or path.rpartition(".")[2] in EVERYWHERE:
+        inner = [value for table in tables for value in table.values()]
+        found["additionalProperties"] = _merged(inner, path + ".*", maps) if inner else True
+        return found
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    found["required"] = [name for name in names if all(name in table for table in tables)]
+    found["properties"] = {
+        name: _merged([table[name] for table in tables if name in table], f"{path}.{name}", maps) for name in names
+    }
+    return found
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    kinds = {int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return kinds[type(value)]
+
+
+def _described(found: dict[str, Any], name: str, says: dict[str, str]) -> dict[str, Any]:
+    """With the words of the question's fields, and the units in names."""
+    from dmodels.core.units import unit_of
+
+    unit = unit_of(name) if "number" in found.get("type", ()) else ""
+    words = [says.get(name, ""), f"[{unit}]" if unit not in ("", "1") else ""]
+    text = " ".join(filter(None, words))
+    inner = {key: _described(value, key, says) for key, value in found.get("properties", {}).items()}
+    return found | ({"properties": inner} if inner else {}) | ({"description": text} if text else {})
+
+
+def _descriptions(command: str) -> Iterable[tuple[str, str]]:
+    from dmodels.cli.schema import Table, flags
+
+    module = import_module("dmodels.cli.plan_inputs" if command == "plan" else f"dmodels.cli.{command}")
+    for model in vars(module).values():
+        if isinstance(model, type) and issubclass(model, Table) and model.__module__ == module.__name__:
+            for leaf in flags(model):
+                yield leaf.path[-1], leaf.field.description or ""
+
+
+def _files(folder: Path) -> None:
+    """Small inputs of the samples."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    when = np.cumsum(rng.exponential(0.2, 2000))
+    rows = zip(when, rng.integers(10, 900, 2000), rng.integers(5, 90, 2000), strict=True)
+    text = "\n".join(["time_s,input_tokens,output_tokens", *(f"{a},{b},{c}" for a, b, c in rows)])
+    (folder / "trace.csv").write_text(text)
+    few = '[simulation]\nruns = 2\ncontexts = [4096, 65536]\n[traffic]\nrate = "4 req/s"\n'
+    (folder / "transfer.toml").write_text(few)
+    split = (ROOT / "examples" / "split.toml").read_text()
+    (folder / "split.toml").write_text(split.replace("count = 40", "count = 6"))
+    place = (ROOT / "examples" / "place.toml").read_text()
+    data = ROOT / "examples" / "data"
+    place = place.replace("hit_rate = 0.15", "hit_rate = 0.99").replace('"data/', f'"{data}/')
+    (folder / "place.toml").write_text(place)
+    log = [
+        {"id": f"r{i}", "arrival": i / 20, "completion": i / 20 + 2, "worker": f"w{i % 3}", "latency": 2.0, "ttft": 0.1}
+        for i in range(60)
+    ]
+    (folder / "log.jsonl").write_text("\n".join(map(json.dumps, [*log, {"id": "cut"}])))
+    (folder / "rows.csv").write_text((data / "measured.csv").read_text())
+
+
+def main() -> None:
+    TARGET.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        _files(Path(folder))
+        for command in sys.argv[1:] or SAMPLES:
+            found = schema(command, list(documents(command, Path(folder))))
+            _write(command, found)
+            if command == "plan":  # explore answers the same questions, turned by sliders
+                del found["properties"]["inputs"]["properties"]["asked"]
+                found["properties"]["inputs"]["required"].remove("asked")
+                _write("explore", json.loads(json.dumps(found).replace("dmodels.plan/", "dmodels.explore/")))
+
+
+def _write(command: str, found: dict[str, Any]) -> None:
+    found["title"] = f"The answer of `dmodels {command} --json`"
+    found["properties"]["command"]["const"] = command
+    (TARGET / f"{command}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -48,7 +48,7 @@ def test_oligopoly_with_a_common_limit():
         p = {"total": float(total)}
         found = variational_equilibrium(costs, limit, (0, INF), np.full(5, 10.0), params=p, samples=2)
         np.testing.assert_allclose(found.value.x, printed, atol=2e-4)
-        assert found.certificate["kkt_residual"] < 1e-8 and found.flags == 0
+        assert found.certificate["kkt_residual"] < 1e-8 and found.flags == Flag.FIRST_ORDER_ONLY  # not quadratic
 
 
 @pytest.mark.slow
@@ -200,6 +200,15 @@ def test_a_map_that_is_not_monotone_is_flagged_and_said():
     assert "not monotone" in said
     if found.flags & Flag.OUT_OF_DOMAIN:  # it stopped at the wrong corner, and knows that a player would move
         assert found.certificate["profitable_deviation"] > 0.1 and "gains" in said
+
+
+def test_a_needle_is_not_certified():
+    # beside its own valley at 0.3 the first cost has a dip of width 1e-4 at 0.8128, where player 0 gains 0.7
+    needle = lambda x: (x[0] - 0.3) ** 2 + 0.1 * x[0] * x[1] - jnp.exp(-(((x[0] - 0.8128) / 1e-4) ** 2))
+    found = variational_equilibrium([needle, lambda x: (x[1] - 0.5) ** 2], None, (0, 1), [0.4, 0.4])
+    assert found.certificate.kkt_residual < 1e-9 and not found.certificate.convex
+    assert found.flags & (Flag.FIRST_ORDER_ONLY | Flag.OUT_OF_DOMAIN)
+    assert any("First-order only" in said or "gains" in said for said in explain(found))
 
 
 @pytest.mark.parametrize(

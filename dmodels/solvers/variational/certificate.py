@@ -39,9 +39,9 @@ class Certificate(dict):
         return cls(zip(names, values, strict=True))
 
 
-def certify(problem, units, s, y, lam, nu, samples: int) -> tuple[Certificate, jax.Array]:
-    """The evidence at (y, lam, nu) of the scaled `problem`, whose KKT functions there are `s`, and each player's gain
-    (`_deviations`).
+def certify(problem, units, s, at, samples: int) -> tuple[Certificate, jax.Array]:
+    """The evidence at (y, lam, nu) = `at` of the scaled `problem`, whose KKT functions there are `s`, and each player's
+    gain (`_deviations`).
 
     In the units of the game as it was given:
 
@@ -57,10 +57,13 @@ def certify(problem, units, s, y, lam, nu, samples: int) -> tuple[Certificate, j
                             (`scaling.scale_at`), lam by its price: what the flags judge
     unit                    (n,): the unit of each variable
     strictly_monotone       the symmetrised jacobian is positive definite at x and at the samples, whatever its scaling
+    convex                  each player's cost is known to be convex in its own variables: F is affine (or the gradient
+                            of costs that are quadratic) and the player's own block of its jacobian is definite
     distance_bound          (n,): each variable is at most this far from the equilibrium (`_distance_bound`); inf where
                             strong monotonicity was not shown. Proved for affine maps; for others it supposes that F is
                             monotone and that its jacobian changes by less than half within the bound
     """
+    y, lam, nu = at
     judged = residual(problem, s, y, lam, scale_at(s, y, lam, nu, fine=True))
     # units are powers of two: these are the game's own numbers to the last digit
     x, r, g, e = units.unit * y, s.r / units.unit, units.rows * s.g, units.equal_rows * s.e
@@ -80,12 +83,14 @@ def certify(problem, units, s, y, lam, nu, samples: int) -> tuple[Certificate, j
         relative_residual=norm(judged),
         unit=units.unit,
         strictly_monotone=strict,
+        convex=_known_convex(problem, jacobian, strict),
         distance_bound=units.unit * _distance_bound(problem, s, jacobian, y, lam, nu),
     ), gains
 
 
-def flags(problem, certificate: Certificate, s, gains, violation, y, lam, nu, tolerance):
+def flags(problem, certificate: Certificate, s, gains, at, *, violation, tolerance):
     """The mask that the certificate supports. `violation` is the least one found, in units of the scaled problem."""
+    y, lam, nu = at
     failed = ~(certificate.relative_residual <= tolerance)
     crossed = jnp.any(problem.lower > problem.upper)
     empty = crossed | (failed & (violation > 1e-7))
@@ -100,6 +105,7 @@ def flags(problem, certificate: Certificate, s, gains, violation, y, lam, nu, to
         | flag_where(empty, Flag.INFEASIBLE)
         | flag_where(~unique, Flag.NOT_UNIQUE)
         | flag_where(gain & ~failed, Flag.OUT_OF_DOMAIN)
+        | flag_where(~certificate.convex & ~failed, Flag.FIRST_ORDER_ONLY)
         | flag_nonfinite(certificate.kkt_residual, certificate.relative_residual, jnp.sum(y), jnp.sum(costs))
     )
 
@@ -124,6 +130,10 @@ def explain(solution) -> list[str]:
         said.append(
             f"The point satisfies the first-order conditions, but a player gains {gain:.3g} by moving alone: "
             "its cost is not convex in its own variables, so the point is no equilibrium."
+        )
+    if mask & Flag.FIRST_ORDER_ONLY and not mask & Flag.OUT_OF_DOMAIN:
+        said.append(
+            "First-order only: the costs are not known to be convex, so a deviation that no sample met may still pay."
         )
     if mask & Flag.NOT_UNIQUE:
         least = float(c["least_eigenvalue_sampled"])
@@ -184,6 +194,18 @@ def _monotonicity(problem, s, unit, y, samples: int):
     values, definite = jax.vmap(test)(jacobians)
     least = jnp.minimum(here, jnp.min(jnp.where(said, values, jnp.inf)))
     return here, least, strict & jnp.all(definite | ~said), jacobian
+
+
+def _known_convex(problem, jacobian, strict):
+    if not problem.quadratic:
+        return jnp.zeros((), bool)
+    own = np.zeros((problem.n, problem.n), bool)
+    for block in problem.blocks:
+        own[np.ix_(block, block)] = True
+    if all(len(block) == 1 for block in problem.blocks):
+        return strict | jnp.all(jnp.diagonal(jacobian) >= 0.0)
+    symmetric = jnp.where(own, 0.5 * (jacobian + jacobian.T), 0.0)
+    return strict | (_least_eigenvalue(symmetric) >= -STRICT * jnp.max(jnp.abs(symmetric)))
 
 
 def _modulus(jacobian):

@@ -1,10 +1,8 @@
-"""Two Newton methods on the KKT system of a game: interior point from afar, active set to finish.
+"""The KKT system of a game, and Newton on its active constraints.
 
-The interior point keeps all slacks positive, x minus its bounds included (they are carried by x itself, so a map with
-a pole on a bound is never evaluated beyond it), and follows Mehrotra's predictor and corrector (SIAM J. Optim. 2, 1992)
-with the Jacobian of the stationarity conditions in place of a Hessian. It stops early; semismooth Newton on the active
-constraints then converges quadratically to round-off. Both measure every row of the system by its own terms
-(`scaling`), so that costs of 1e-15 are solved as well as costs of 1.
+`interior` comes near from afar and stops early; semismooth Newton on the active constraints then converges
+quadratically to round-off. Both measure every row of the system by its own terms (`scaling`), so that costs of 1e-15
+are solved as well as costs of 1.
 """
 
 from __future__ import annotations
@@ -19,9 +17,6 @@ from dmodels.solvers.variational.scaling import Scale, scale_at
 
 from .problem import Problem
 from .small_linear import solve
-
-FRACTION = 0.995  # of the way to the boundary
-HALVINGS = 12
 
 
 class Point(NamedTuple):
@@ -83,155 +78,6 @@ def norm(vector: Real) -> Real:
     """Largest magnitude; NaN counts as infinite (`max` alone may drop it)."""
     top = jnp.max(jnp.abs(vector), initial=0.0)
     return jnp.where(jnp.isfinite(jnp.sum(vector)), top, jnp.inf)
-
-
-def interior_start(problem, x0) -> tuple[Point, Scale]:
-    """x0 moved inside the box, multipliers of one unit each, slacks at least a tenth; and the scale there."""
-    lower, upper = problem.lower, problem.upper
-    room = jnp.where(jnp.isfinite(upper - lower), upper - lower, 2.0)
-    margin = jnp.minimum(0.05 * room, 0.1)
-    x = jnp.where(fixed(problem), lower, jnp.clip(x0, lower + margin, upper - margin))
-    m, p = (sum(piece.rows for piece in pieces) for pieces in (problem.inequalities, problem.equalities))
-    s = evaluate(problem, x, jnp.zeros(m), jnp.zeros(p))
-    scale = scale_at(s, x, jnp.zeros(m), jnp.zeros(p))
-    return Point(x, scale.price, jnp.maximum(-s.g, 0.1), jnp.zeros(p), scale.force, scale.force), scale
-
-
-def interior_restart(problem, x, scale: Scale) -> Point:
-    """Inside the box at x, ten units of everything."""
-    g = problem.constraints(x, problem.inequalities)[0]
-    p = sum(piece.rows for piece in problem.equalities)
-    force = 10.0 * scale.force
-    return Point(x, 10.0 * scale.price, jnp.maximum(-g, 1.0), jnp.zeros(p), force, force)
-
-
-def interior(problem, start: Point, gap, max_steps):
-    """Predictor-corrector steps until the mean complementarity and the residuals, all relative to the scale of their
-    rows, fall below `gap`. (Point, steps)."""
-    lower, upper = problem.lower, problem.upper
-    frozen = fixed(problem)
-    has_low, has_high = jnp.isfinite(lower) & ~frozen, jnp.isfinite(upper) & ~frozen
-    ones = jnp.concatenate([jnp.where(has_low, 1.0, 0.0), jnp.where(has_high, 1.0, 0.0), jnp.ones_like(start.lam)])
-    count = jnp.maximum(jnp.sum(ones), 1.0)
-
-    def room(x):
-        return jnp.where(has_low, x - lower, 1.0), jnp.where(has_high, upper - x, 1.0)
-
-    def dual_residual(s: System, point: Point):
-        full = s.r - jnp.where(has_low, point.low, 0.0) + jnp.where(has_high, point.high, 0.0)
-        return jnp.where(frozen, 0.0, full)
-
-    def products(point: Point):
-        below, above = room(point.x)
-        return (
-            point.slack * point.lam,
-            jnp.where(has_low, below * point.low, 0.0),
-            jnp.where(has_high, above * point.high, 0.0),
-        )
-
-    def measure(s: System, point: Point):
-        scale = scale_at(s, point.x, point.lam, point.nu)
-        # a row far below the others keeps a share of the barrier, which a later, tighter stage takes away
-        return scale._replace(force=jnp.maximum(scale.force, 1e-10 * jnp.max(scale.force)))
-
-    def shares(point: Point, scale: Scale):
-        slack, low, high = products(point)
-        return slack / scale.price, low / scale.force, high / scale.force
-
-    def mean_gap(point: Point, scale: Scale):
-        return sum(jnp.sum(c) for c in shares(point, scale)) / count
-
-    def merit(s: System, point: Point, scale: Scale):
-        parts = [dual_residual(s, point) / scale.force, s.g + point.slack, s.e, *shares(point, scale)]
-        total = sum(jnp.sum(part**2) for part in parts)
-        return jnp.where(jnp.isfinite(total), total, jnp.inf)
-
-    def step(carry):
-        point, s, scale, _, steps, _ = carry
-        below, above = room(point.x)
-        rd, rp = dual_residual(s, point), s.g + point.slack
-        bend = jnp.where(has_low, point.low / below, 0.0) + jnp.where(has_high, point.high / above, 0.0)
-        top = s.h + jnp.diag(bend) + s.jg_own.T @ ((point.lam / point.slack)[:, None] * s.jg)
-        # scaled by the row's own terms, not by `top`, whose barrier would make it a brake on the free variables
-        top = jnp.where(frozen[:, None], 0.0, top) + jnp.diag(jnp.where(frozen, 1.0, 1e-11 * scale.force))
-        right = jnp.where(frozen[:, None], 0.0, s.je_own.T * scale.equal_price[None])
-        p = s.e.shape[0]
-        height = jnp.max(jnp.abs(top), axis=1)
-        height = jnp.where((height > 0) & jnp.isfinite(height), height, 1.0)
-        top, right = top / height[:, None], right / height[:, None]
-        matrix = jnp.block([[top, right], [s.je, -1e-12 * jnp.eye(p)]]) if p else top
-
-        def direction(cg, cl, ch):
-            """Newton step towards slack * lam = ... with complementarity residuals cg, cl, ch."""
-            lifted = s.jg_own.T @ ((point.lam * rp - cg) / point.slack)
-            rhs = -rd - lifted - jnp.where(has_low, cl / below, 0.0) + jnp.where(has_high, ch / above, 0.0)
-            rhs = jnp.where(frozen, 0.0, rhs / height)
-            both = solve(matrix, jnp.concatenate([rhs, -s.e]), problem.unroll)
-            dx, dnu = both[: rhs.shape[0]], both[rhs.shape[0] :] * scale.equal_price
-            dslack = -rp - s.jg @ dx
-            dlam = (-cg - point.lam * dslack) / point.slack
-            dlow = jnp.where(has_low, (-cl - point.low * dx) / below, 0.0)
-            dhigh = jnp.where(has_high, (-ch + point.high * dx) / above, 0.0)
-            return Point(dx, dlam, dslack, dnu, dlow, dhigh)
-
-        def longest(d: Point):
-            """Step length at which the first positive quantity reaches zero, at most 1."""
-            limits = [jnp.ones(1)]
-            pairs = [(point.slack, d.slack), (point.lam, d.lam)]
-            pairs += [(jnp.where(has_low, below, 1.0), jnp.where(has_low, d.x, 0.0))]
-            pairs += [(jnp.where(has_high, above, 1.0), jnp.where(has_high, -d.x, 0.0))]
-            pairs += [(jnp.where(has_low, point.low, 1.0), d.low), (jnp.where(has_high, point.high, 1.0), d.high)]
-            for value, change in pairs:
-                limits.append(jnp.where(change < 0, -value / jnp.where(change < 0, change, -1.0), jnp.inf))
-            return jnp.min(jnp.concatenate(limits))
-
-        cg, cl, ch = products(point)
-        predictor = direction(cg, cl, ch)
-        reach = longest(predictor)
-        mu = mean_gap(point, scale)
-        ahead = jax.tree.map(lambda a, b: a + reach * b, point, predictor)
-        sigma = jnp.clip((mean_gap(ahead, scale) / jnp.maximum(mu, 1e-300)) ** 3, 1e-6, 1.0)
-        # Mehrotra's second-order term is dropped where the predictor was short: there it misleads
-        trust = reach**2
-        aim = sigma * mu * scale.force
-        cg2 = cg + trust * predictor.slack * predictor.lam - sigma * mu * scale.price
-        cl2 = jnp.where(has_low, cl + trust * predictor.x * predictor.low - aim, 0.0)
-        ch2 = jnp.where(has_high, ch - trust * predictor.x * predictor.high - aim, 0.0)
-        d = direction(cg2, cl2, ch2)
-        alpha = jnp.minimum(1.0, FRACTION * longest(d))
-        before = merit(s, point, scale) + 1e-28 * count  # and rounding
-
-        def ahead_by(alpha):
-            return jax.tree.map(lambda a, b: a + alpha * b, point, d)
-
-        def shorter(state):
-            alpha, tries, _ = state
-            alpha = jnp.where(tries > 0, 0.5 * alpha, alpha)
-            trial = ahead_by(alpha)
-            values = evaluate(problem, trial.x, trial.lam, trial.nu, derivatives=False)
-            return alpha, tries + 1, merit(values, trial, scale)
-
-        def too_long(state):
-            alpha, tries, reached = state
-            return (tries < HALVINGS) & ~(reached <= before * (1.0 - 1e-4 * alpha) + mu**2 * count)
-
-        alpha, _, reached = jax.lax.while_loop(too_long, shorter, (alpha, jnp.int32(0), jnp.asarray(jnp.inf)))
-        moved = ahead_by(alpha)
-        sound = jnp.isfinite(sum(jnp.sum(part) for part in moved)) & jnp.isfinite(reached)
-        moved = jax.tree.map(lambda new, old: jnp.where(sound, new, old), moved, point)
-        s = evaluate(problem, moved.x, moved.lam, moved.nu)
-        scale = measure(s, moved)
-        error = jnp.maximum(mean_gap(moved, scale), jnp.sqrt(merit(s, moved, scale)))
-        return moved, s, scale, jnp.where(sound, error, jnp.inf), steps + 1, sound
-
-    def running(carry):
-        *_, error, steps, sound = carry
-        return (error > gap) & (steps < max_steps) & sound
-
-    first = evaluate(problem, start.x, start.lam, start.nu)
-    state = (start, first, measure(first, start), jnp.asarray(jnp.inf), jnp.int32(0), jnp.asarray(True))
-    point, *_, steps, _ = jax.lax.while_loop(running, step, state)
-    return point, steps
 
 
 class Active(NamedTuple):

@@ -119,6 +119,14 @@ class Problem(eqx.Module):
             masks.append(np.broadcast_to(faces, (piece.rows, self.n)))
         return np.concatenate(masks) if masks else np.zeros((0, self.n), bool)
 
+    @property
+    def quadratic(self) -> bool:
+        """F is affine in x, as its operations show: what holds of its jacobian at one point holds at all."""
+        if self.matrix is not None:
+            return True
+        closed = jax.make_jaxpr(jax.jacfwd(self.pseudogradient))(jnp.zeros(self.n))
+        return not any(_depends(closed.jaxpr, [True]))
+
     def stationarity(self, x: Real, lam: Real, nu: Real) -> Real:
         """F(x) + J_g(x)' lam + J_h(x)' nu, shape (n,)."""
         out = self.pseudogradient(x)
@@ -179,6 +187,18 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
         with_params=with_params,
         unroll=unroll,
     )
+
+
+def _depends(jaxpr, on: list[bool]) -> list[bool]:
+    """Which outputs of `jaxpr` are computed from the inputs marked in `on`."""
+    marked = {v for v, mark in zip(jaxpr.invars, on, strict=True) if mark}
+    is_marked = lambda v: not hasattr(v, "val") and v in marked
+    for eqn in jaxpr.eqns:
+        inputs = [is_marked(v) for v in eqn.invars]
+        inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("pjit", "jit") else None
+        outputs = _depends(inner.jaxpr, inputs) if inner is not None else [any(inputs)] * len(eqn.outvars)
+        marked |= {v for v, mark in zip(eqn.outvars, outputs, strict=True) if mark}
+    return [is_marked(v) for v in jaxpr.outvars]
 
 
 def _array(value):

@@ -27,6 +27,7 @@ from dmodels.solvers.variational.scaling import frame, scale_at, scaled
 from . import certificate as evidence
 from .certificate import explain
 from .fallback import extragradient, least_violation
+from .interior import interior, interior_restart, interior_start
 from .newton import (
     Active,
     System,
@@ -34,9 +35,6 @@ from .newton import (
     active_system,
     evaluate,
     finish,
-    interior,
-    interior_restart,
-    interior_start,
     on_bounds,
     semismooth_active,
 )
@@ -98,9 +96,11 @@ def variational_equilibrium(
     unroll       write linear systems of up to 6 unknowns out: for large batches (slower to compile, faster to run)
 
     Returns a `Solution`: `value.x`, `value.multipliers`; `certificate.kkt_residual` and the rest of
-    `variational_certificate.certify`; flags INFEASIBLE, NOT_CONVERGED, NOT_UNIQUE (strict monotonicity not shown),
-    OUT_OF_DOMAIN (a KKT point from which a player gains by moving); `explain(solution)` says them in words. It
-    composes with `jit`, `vmap` and `grad`; `variational_equilibria` maps it over a batch of params in blocks.
+    `variational_certificate.certify`; flags INFEASIBLE, NOT_CONVERGED, NONFINITE (a cost too), NOT_UNIQUE (strict
+    monotonicity not shown), OUT_OF_DOMAIN (a KKT point from which a player gains by moving), FIRST_ORDER_ONLY (a
+    warning: costs are not quadratic, so not known to be convex in their owners' variables; first-order conditions and
+    samples hold, a narrow dip between the samples is not excluded); `explain(solution)` says them in words. It composes
+    with `jit`, `vmap` and `grad`; `variational_equilibria` maps it over a batch of params in blocks.
 
     Harker's game [2]: costs x^2 + 8/3 x y - 34 x and y^2 + 5/4 x y - 24.25 y, x + y <= 15, both in [0, 10]:
 
@@ -178,13 +178,13 @@ def _solve(
     (y, lam, nu), steps = jax.lax.stop_gradient(method(held, start, tolerance, max_steps))
     y, lam = _snapped(held, y, lam, nu, tolerance)
     s = evaluate(held, y, lam, nu)
-    certificate, gains = evidence.certify(held, units, s, y, lam, nu, samples)
+    certificate, gains = evidence.certify(held, units, s, (y, lam, nu), samples)
     nearest, violation = y, evidence.violation(held, y)
     if fallback:  # a lane that converged starts at no violation to speak of and takes no step
         close = certificate.relative_residual <= tolerance
         violation, nearest = least_violation(held, y, jnp.where(close, 0, 200))
     certificate["least_violation"] = evidence.violation(raw, units.unit * nearest)
-    flags = evidence.flags(held, certificate, s, gains, violation, y, lam, nu, tolerance)
+    flags = evidence.flags(held, certificate, s, gains, (y, lam, nu), violation=violation, tolerance=tolerance)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
     y, lam, nu, active = _with_derivatives(live, held, s, y, lam, nu)
     rest = live.stationarity(y, lam, nu) / units.unit

@@ -103,6 +103,8 @@ def _merged(values: list[Any], path: str, maps: set[str]) -> dict[str, Any]:
     kinds = [kind for kind in kinds if not (kind == "integer" and "number" in kinds)]
     if kinds == ["null"]:  # no sample says what else it may be
         return {}
+    if "number" in kinds and "null" not in kinds:
+        kinds = [*kinds, "null"]  # a number that is not finite is null in JSON
     if path.startswith("inputs.") and len(kinds) == 1 and kinds[0] in ("string", "number", "array"):
         kinds = [*kinds, "null"]  # most of what is asked may be left out
     found: dict[str, Any] = {"type": kinds[0] if len(kinds) == 1 else kinds}
@@ -186,7 +188,8 @@ def main() -> None:
         for command in sys.argv[1:] or SAMPLES:
             found = schema(command, list(documents(command, Path(folder))))
             _write(command, found)
-            if command == "plan":  # explore answers the same questions, turned by sliders
+            if command == "plan":  # report answers the same, and explore, turned by sliders
+                _write("report", json.loads(json.dumps(found).replace("dmodels.plan/", "dmodels.report/")))
                 del found["properties"]["inputs"]["properties"]["asked"]
                 found["properties"]["inputs"]["required"].remove("asked")
                 _write("explore", json.loads(json.dumps(found).replace("dmodels.plan/", "dmodels.explore/")))

@@ -32,7 +32,7 @@ def test_the_printed_call_gives_the_printed_numbers(capsys):
     _, code, _ = _run(capsys, "--show-python", "--workload", "lmsys-paper", "--context", "65536")
     scope = {}
     exec(code, scope)
-    assert float(scope["study"].savings.homo_instances_count) == 265
+    assert float(scope["answer"].savings.homo_instances_count) == 265
 
 
 def test_no_split_saves_where_pages_are_given_out_on_demand(capsys):

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from dmodels.cli import main
+from dmodels.fit.predict import to_csv
 
 HEAD = (
     "id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
@@ -77,9 +78,9 @@ def test_files_that_hold_no_rows_are_bad_input(capsys, write, tmp_path):
 def test_the_printed_call_runs(capsys, write):
     path = write(line())
     _, code_text, _ = run(capsys, "predict", path, "--show-python")
-    exec(compile(code_text, "shown", "exec"), {})
-    shown = capsys.readouterr().out
-    assert shown == run(capsys, "predict", path)[1]
+    scope = {}
+    exec(compile(code_text, "shown", "exec"), scope)
+    assert to_csv(scope["predictions"]) == run(capsys, "predict", path)[1]
 
 
 @pytest.mark.slow

@@ -91,4 +91,4 @@ def test_show_python_prints_what_runs(scenario, capsys):
     assert main(["transfer", path, "--show-python"]) == 0
     space = {}
     exec(capsys.readouterr().out, space)
-    assert space["answer"]["kv_bytes_per_token"] == 327680
+    assert space["answer"].kv_bytes_per_token == 327680

@@ -34,7 +34,7 @@ def test_measured_prefix_hits_count_in_command_and_library_alike(tmp_path, capsy
         out, err = capsys.readouterr()
         assert "cached_tokens: 90.0% of the prompt tokens" in err
         found.append(json.loads(out))
-    assert found[0] == found[1]
+    assert found[0]["result"] == found[1]["result"]
     assert found[0]["inputs"]["prefix_hit_frac"] == pytest.approx(0.9)
     workload = Workload.from_trace(read_trace(trace))
     ask = lambda traffic: plan(question("llama-3.1-70b", ["h100_sxm"], traffic, SLO(2.0, 0.08), tp=(4,), split=False))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Columns that are fields of `GPU`, in its order.
 VALUES = ("memory_bytes", "hbm_bytes_per_s", "peak_flop_per_s", "peak_fp8_flop_per_s", "peak_fp4_flop_per_s",
           "nvlink_bytes_per_s_oneway", "nic_bytes_per_s_per_gpu_oneway", "gpus_per_node", "tdp_w",
-          "price_usd_per_hour")  # fmt: skip
+          "price_usd_per_hour", "sm_count", "l2_bytes")  # fmt: skip
 NEEDED = VALUES[:3]
 REMARKS = ("name", "aliases", "source", "memory_source", "price_source", "date")
 

@@ -1,0 +1,105 @@
+"""From a table's columns to the fields of its operator's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+Columns = dict[str, Any]
+Rows = tuple[str, dict[str, Any]]
+
+#: Experts without a gate (two matrices): (hidden, expert width) of the Nemotron-H families, squared ReLU.
+NOT_GATED = {(2688, 1856), (4096, 2688), (1024, 2688), (8192, 5120), (2048, 5120)}
+SKEW = {"balanced": 0.0, "power_law_1.01": 1.0, "power_law_1.2": 2.0}
+#: MLA of DeepSeek: query-key and value dimensions of the expanded heads, and of the latent.
+EXPANDED, LATENT = (192.0, 128.0), (576.0, 512.0)
+
+TEXT = {"kernel_source", "gemm_dtype", "moe_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "distribution"}
+_ATTENTION = ("kernel_source", "batch_size", "isl", "num_heads", "attn_dtype", "head_dim", "latency")
+_MLA = ("kernel_source", "mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency")
+NEEDED: dict[str, tuple[str, ...]] = {
+    "gemm": ("kernel_source", "gemm_dtype", "m", "n", "k", "latency"),
+    "moe": ("kernel_source", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts",
+            "moe_tp_size", "moe_ep_size", "distribution", "latency"),
+    "context_attention": (*_ATTENTION, "num_key_value_heads", "kv_cache_dtype", "step"),
+    "generation_attention": (*_ATTENTION, "num_key_value_heads", "kv_cache_dtype", "step"),
+    "encoder_attention": _ATTENTION,
+    "context_mla": _MLA,
+    "generation_mla": _MLA,
+}  # fmt: skip
+
+
+def needed(kind: str) -> list[tuple[str, bool]]:
+    """(column, whether it holds numbers) that a table of that kind must have."""
+    return [(name, name not in TEXT) for name in NEEDED[kind]]
+
+
+def _gemm(t: Columns) -> Iterator[Rows]:
+    yield "gemm", {"m": t["m"], "n": t["n"], "k": t["k"], "dtype": t["gemm_dtype"], **_common(t)}
+
+
+def _moe(t: Columns) -> Iterator[Rows]:
+    widths = zip(t["hidden_size"].astype(int), t["inter_size"].astype(int), strict=True)
+    plain = np.array([pair in NOT_GATED for pair in widths], bool)
+    skew = np.array([SKEW.get(name, np.nan) for name in t["distribution"]])
+    known = np.isfinite(skew)
+    rows = {name: t[name] for name in NEEDED["moe"][2:9]}
+    rows |= {"matrices": np.where(plain, 2.0, 3.0), "skew": skew, "dtype": t["moe_dtype"], **_common(t)}
+    yield "moe", {name: np.asarray(values)[known] for name, values in rows.items()}
+
+
+def _attention(kind: str) -> Callable[[Columns], Iterator[Rows]]:
+    def reader(t: Columns) -> Iterator[Rows]:
+        heads, dim = t["num_heads"], t["head_dim"]
+        zero = np.zeros(len(heads))
+        encoder = kind == "encoder_attention"
+        cache = t["attn_dtype"] if encoder else t["kv_cache_dtype"]
+        # a table that writes 0 KV heads means as many as query heads
+        kv = heads if encoder else np.where(t["num_key_value_heads"] > 0, t["num_key_value_heads"], heads)
+        window = np.asarray(t.get("window_size", zero), np.float64)
+        yield kind, {
+            "batch_size": t["batch_size"], "isl": t["isl"], "prefix": zero if encoder else t["step"],
+            "num_heads": heads, "num_key_value_heads": kv, "qk_dim": dim, "v_dim": dim,
+            "window": np.where(np.isfinite(window), window, 0.0), "causal": zero + (0.0 if encoder else 1.0),
+            "cache_bytes": _cache_bytes(cache), "shared_latent": zero,
+            "dtype": _pair(t["attn_dtype"], cache), **_common(t),
+        }  # fmt: skip
+
+    return reader
+
+
+def _mla(kind: str) -> Callable[[Columns], Iterator[Rows]]:
+    def reader(t: Columns) -> Iterator[Rows]:
+        zero = np.zeros(len(t["num_heads"]))
+        latent = kind == "generation_mla"
+        qk, v = LATENT if latent else EXPANDED
+        yield kind, {
+            "batch_size": t["batch_size"], "isl": t["isl"], "prefix": t["step"], "num_heads": t["num_heads"],
+            "num_key_value_heads": zero + 1.0 if latent else t["num_heads"], "qk_dim": zero + qk, "v_dim": zero + v,
+            "window": zero, "causal": zero + 1.0, "cache_bytes": _cache_bytes(t["kv_cache_dtype"]),
+            "shared_latent": zero + latent, "dtype": _pair(t["mla_dtype"], t["kv_cache_dtype"]), **_common(t),
+        }  # fmt: skip
+
+    return reader
+
+
+def _common(t: Columns) -> dict[str, Any]:
+    return {"kernel": t["kernel_source"], "seconds": np.asarray(t["latency"], np.float64) * 1e-3}
+
+
+def _cache_bytes(names: Any) -> np.ndarray:
+    return np.where(np.char.startswith(np.asarray(names).astype(str), "fp8"), 1.0, 2.0)
+
+
+def _pair(arithmetic: Any, cache: Any) -> np.ndarray:
+    return np.char.add(np.char.add(np.asarray(arithmetic).astype(str), "+"), np.asarray(cache).astype(str))
+
+
+READERS: dict[str, Callable[[Columns], Iterator[Rows]]] = {
+    "gemm": _gemm,
+    "moe": _moe,
+    **{kind: _attention(kind) for kind in ("context_attention", "generation_attention", "encoder_attention")},
+    **{kind: _mla(kind) for kind in ("context_mla", "generation_mla")},
+}

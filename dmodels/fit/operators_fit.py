@@ -1,0 +1,93 @@
+"""From tables of measured kernels to the constants of the laws: cells, their relatives, and what was held out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dmodels.catalog.gpu_table import load_gpus
+from dmodels.catalog.tables import find, index
+from dmodels.core.hardware import GPU
+from dmodels.core.records import Floats, float64
+from dmodels.models.operators import law, typical
+
+from .operators_cells import Fitted, fit_cell
+from .operators_hierarchy import Cell, effects, expected, OWN
+from .operators_rows import Kernels, Table, read
+
+#: Rows of a cell that the fit sees, and rows held out that are predicted.
+ROWS, TESTED = 700, 400
+#: Deviation of a constant from its relatives in the first round, when there are none yet.
+FIRST = 1.2
+#: Fewer rows than this are no cell of their own.
+FEWEST = 24
+GPU_FILE = Path(__file__).parent / "data" / "operators_gpus.csv"
+
+
+class Sample(NamedTuple):
+    """A cell's rows: those fitted, and those held out."""
+
+    cell: Cell
+    fitted: Kernels
+    held_out: Kernels
+
+
+def hardware(names: Iterable[str]) -> dict[str, GPU]:
+    """The GPU records of the tables' folder names, from the catalogue and the file of GPUs that plans do not offer."""
+    table = load_gpus(GPU_FILE)
+    known = index({name: facts["aliases"] for name, facts in table.items()})
+    fields = tuple(GPU.__dataclass_fields__)
+    found = {}
+    for name in names:
+        facts = table[find("GPU", name, known)]
+        found[name] = GPU(**{field: facts[field] for field in fields if field in facts})
+    return found
+
+
+def samples(tables: Iterable[Table], rows: int = ROWS, tested: int = TESTED) -> dict[str, list[Sample]]:
+    """Kind -> samples of its cells."""
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for table in tables:
+        for kernels in read(table):
+            of = law(kernels.kind)
+            at = np.searchsorted(of.edges, kernels.shape[of.switch], side="left")
+            out = kernels.held_out
+            for i in range(len(of.edges) + 1):
+                train, test = np.flatnonzero((at == i) & ~out), np.flatnonzero((at == i) & out)
+                if len(train) >= FEWEST:
+                    cell = Cell(kernels.gpu, kernels.engine, kernels.dtype, kernels.kernel, i)
+                    found[kernels.kind].append(Sample(cell, kernels.take(_spread(train, rows)),
+                                                      kernels.take(_spread(test, tested))))  # fmt: skip
+    return found
+
+
+def _spread(index: np.ndarray, most: int) -> np.ndarray:
+    if len(index) <= most:
+        return index
+    return np.sort(np.random.default_rng(0).choice(index, most, replace=False))
+
+
+@float64
+def fit_kind(kind: str, cells: list[Sample], gpus: dict[str, GPU], rounds: int = 3,
+             say: Callable[[str], None] = lambda line: None) -> tuple[dict[str, Floats], list[Fitted]]:  # fmt: skip
+    """Effects of the levels (in u, relative to the typical values), and each cell's own constants (in u)."""
+    origin = typical(kind)[0]
+    width, known = len(origin), {}
+    fitted: list[Fitted] = []
+    for turn in range(rounds):
+        deviation = np.full(width, OWN if turn else FIRST)
+        new = []
+        for i, s in enumerate(cells):
+            prior = origin + expected(known, s.cell, width)
+            start = fitted[i].u if turn else prior
+            new.append(fit_cell(kind, s.cell.dtype, gpus[s.cell.gpu], s.fitted.shape, s.fitted.seconds, start, prior,
+                                deviation, ROWS))  # fmt: skip
+        fitted = new
+        known = effects([s.cell for s in cells], np.array([f.u for f in fitted]) - origin,
+                        np.array([f.variance for f in fitted]))  # fmt: skip
+        say(f"{kind}: round {turn + 1} of {rounds}, {len(cells)} cells, {sum(f.steps for f in fitted)} steps")
+    return known, fitted

@@ -1,0 +1,53 @@
+"""Which law gives the time of which kind of operator, and where its kernels switch.
+
+A kind has one law and several kinds may share one. `edges` are values of the field `switch` at which engines take
+another kernel or tile (CUTLASS and cuBLAS choose by m; grouped products by the tokens): each range has constants of its
+own, which the fit pulls towards each other. Time never falls at an edge (`operators.time_s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dmodels.core.errors import unknown
+from dmodels.core.records import Real
+
+from . import attention, gemm, moe
+from .constants import Constant
+
+
+class Law(NamedTuple):
+    """Fields of a shape, constants, the formula, the work that no kernel can avoid, and where kernels switch."""
+
+    fields: tuple[str, ...]
+    constants: tuple[Constant, ...]
+    seconds: Callable[..., Real]
+    work: Callable[..., tuple[Real, Real]]
+    switch: str
+    edges: tuple[float, ...]
+
+
+_GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0))
+_MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (48.0, 512.0))
+_CONTEXT = Law(attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work,
+               "isl", (512.0,))  # fmt: skip
+_GENERATION = Law(attention.FIELDS, attention.GENERATION_CONSTANTS, attention.generation_seconds, attention.work,
+                  "batch_size", ())  # fmt: skip
+
+LAWS: dict[str, Law] = {
+    "gemm": _GEMM,
+    "moe": _MOE,
+    "context_attention": _CONTEXT,
+    "encoder_attention": _CONTEXT,
+    "context_mla": _CONTEXT,
+    "generation_attention": _GENERATION,
+    "generation_mla": _GENERATION,
+}
+
+
+def law(kind: str) -> Law:
+    """The law of a kind of operator."""
+    if kind not in LAWS:
+        raise unknown("operator", kind, LAWS)
+    return LAWS[kind]

@@ -20,7 +20,7 @@ from .operators_hierarchy import Cell, effects, expected, OWN
 from .operators_rows import Kernels, Table, read
 
 #: Rows of a cell that the fit sees, and rows held out that are predicted.
-ROWS, TESTED = 700, 400
+ROWS, TESTED = 500, 400
 #: Deviation of a constant from its relatives in the first round, when there are none yet.
 FIRST = 1.2
 #: Fewer rows than this are no cell of their own.

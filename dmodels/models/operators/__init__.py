@@ -18,11 +18,12 @@ from dmodels.core.errors import InputError, unknown
 from dmodels.core.hardware import GPU
 from dmodels.core.records import Floats, Real
 
+from .choice import Choice, chosen
 from .constants import Constant, merged, origins, values
-from .formats import FORMATS, cache_bytes, number_format, peak_flop_per_s
+from .formats import FORMATS, Format, cache_bytes, number_format, peak_flop_per_s
 from .laws import LAWS, Law, law
 
-__all__ = ["FORMATS", "LAWS", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "law", "layer_s", "number_format",
+__all__ = ["FORMATS", "LAWS", "Choice", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "law", "layer_s", "number_format",
            "time_s", "typical"]  # fmt: skip
 
 
@@ -42,12 +43,13 @@ def typical(kind: str) -> Floats:
 
 
 def time_s(
-    kind: str, shape: Mapping[str, Real], dtype: str, gpu: GPU, u: Real | None = None, warm: float = 0.0
+    kind: str, shape: Mapping[str, Real], dtype: str, gpu: GPU, u: Choice | Real | None = None, warm: float = 0.0
 ) -> Real:
     """Seconds of one call of the operator, for every shape; never less than the data sheet allows.
 
-    `u` (ranges, constants) holds the constants of each range between the law's switches, as `typical(kind)` does. The time
-    is at least what the ranges below give at their upper ends, so it never falls where an engine switches kernels.
+    `u` (ranges, constants) holds the constants of each range between the law's switches, as `typical(kind)` does, or of
+    several kernels with the tree that chooses between them. A kernel's time is at least what its ranges below give at
+    their upper ends, so it never falls where the engine switches tiles.
     `warm` 1: a benchmark's loop over one matrix, which may stay in the last-level cache (see `gemm.seconds`).
 
     A 16-bit product with m = 1, n = k = 8192 moves 134 MB: at 3.35 TB/s no less than 40 us on an H100.
@@ -66,18 +68,26 @@ def time_s(
             raise unknown(f"field of {kind}", field, of.fields)
     like = np.broadcast_shapes(*(jnp.shape(shape[field]) for field in of.fields))
     flat = merged({field: shape[field] for field in of.fields})
-    constants = typical(kind) if u is None else u
-    edges = (*of.edges, np.inf)
-    found, below = None, -np.inf
-    for i, edge in enumerate(edges):
-        at = flat if len(edges) == 1 else flat | {of.switch: jnp.minimum(flat[of.switch], edge)}
-        rows = jnp.broadcast_to(jnp.asarray(constants)[i], (flat[of.fields[0]].size, len(of.constants)))
-        took = of.seconds(at, values(of.constants, rows), gpu, form, warm)
-        found = took if found is None else jnp.where(flat[of.switch] > below, jnp.maximum(found, took), found)
-        below = edge
+    choice = u if isinstance(u, Choice) else Choice(jnp.asarray(typical(kind) if u is None else u)[None])
+    which = chosen(choice.tree, flat)
+    found: Real = 0.0
+    for i, constants in enumerate(choice.u):
+        found = jnp.where(which == i, _kernel_s(of, flat, form, gpu, constants, warm), found)
     if warm == 0.0:
         found = jnp.maximum(found, floor_s(kind, flat, dtype, gpu))
     return jnp.reshape(found, like)
+
+
+def _kernel_s(of: Law, flat: dict[str, Real], form: Format, gpu: GPU, constants: Real, warm: float) -> Real:
+    """Seconds by one kernel, range by range, each at least what the ranges below end with."""
+    edges = (*of.edges, np.inf)
+    found: Real = 0.0
+    for edge, below, u in zip(edges, (-np.inf, *of.edges), constants, strict=True):
+        at = flat if len(edges) == 1 else flat | {of.switch: jnp.minimum(flat[of.switch], edge)}
+        rows = jnp.broadcast_to(u, (flat[of.switch].shape[0], len(of.constants)))
+        took = of.seconds(at, values(of.constants, rows), gpu, form, warm)
+        found = jnp.where(flat[of.switch] > below, jnp.maximum(found, took), found)
+    return found
 
 
 def floor_s(kind: str, shape: Mapping[str, Real], dtype: str, gpu: GPU) -> Real:
@@ -92,7 +102,7 @@ def floor_s(kind: str, shape: Mapping[str, Real], dtype: str, gpu: GPU) -> Real:
     return jnp.maximum(flops / peak_flop_per_s(gpu, form), bytes_ / gpu.hbm_bytes_per_s)
 
 
-def layer_s(operators: Sequence[Operator], gpu: GPU, constants: Callable[[str, str], Real] | None = None) -> Real:
+def layer_s(operators: Sequence[Operator], gpu: GPU, constants: Callable[[str, str], Choice | Real] | None = None) -> Real:
     """Seconds of operators one after the other. `constants(kind, dtype)` gives each one's u, as `Coefficients.at` does."""
     total: Real = 0.0
     for o in operators:

@@ -38,6 +38,8 @@ CONTEXT_CONSTANTS = (
     Constant("bandwidth_frac", 0.02, 1.0, 0.6, "of the memory's data sheet"),
     Constant("passes", 0.2, 20.0, 1.2, "passes over queries and outputs"),
     Constant("prompt_us", 0.0005, 20.0, 0.05, "cost of a prompt"),
+    Constant("block_us", 0.001, 50.0, 1.0, "start and end of a block of queries on its multiprocessor"),
+    Constant("unskipped_frac", 1e-4, 1.0, 0.01, "share of the pairs outside a window that is computed nevertheless"),
     Constant("overlap_power", 1.02, 40.0, 2.5, "how far memory and arithmetic hide each other"),
 )
 GENERATION_CONSTANTS = (
@@ -45,11 +47,13 @@ GENERATION_CONSTANTS = (
     Constant("bandwidth_frac", 0.03, 1.0, 0.75, "of the memory's data sheet"),
     Constant("compute_frac", 0.01, 1.0, 0.3, "of the data sheet's peak"),
     Constant("tile_rows", 1.0, 128.0, 12.0, "query heads that a tile has rows for"),
+    Constant("pass_rows", 8.0, 2048.0, 256.0, "query heads of a KV head that one pass over the cache serves"),
     Constant("part_tokens", 16.0, 8192.0, 256.0, "shortest part that a sequence's cache is split into"),
     Constant("loop_ns", 0.01, 200.0, 2.0, "latency of one cached token in a part's loop"),
     Constant("wave_frac", 0.003, 1.0, 0.4, "share of a part-filled wave that is waited for"),
     Constant("merge_us", 0.01, 50.0, 1.5, "joining the parts of a sequence"),
     Constant("sequence_us", 0.0003, 5.0, 0.01, "cost of a sequence"),
+    Constant("block_us", 0.001, 50.0, 1.0, "start and end of a part on its multiprocessor"),
     Constant("overlap_power", 1.02, 40.0, 2.5, "how far memory and arithmetic hide each other"),
 )
 #: Queries of one block.
@@ -96,9 +100,14 @@ def context_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: 
     rate = peak_flop_per_s(gpu, form) * c["compute_frac"]
     reach = seen(shape)
     extra = jnp.minimum(c["masked_tokens"], prefix + BLOCK)
-    computed = pairs(s, prefix, shape["window"], shape["causal"]) + s * extra
+    inside = pairs(s, prefix, shape["window"], shape["causal"])
+    outside = pairs(s, prefix, 0.0 * s, shape["causal"]) - inside
+    computed = inside + c["unskipped_frac"] * outside + s * extra
     block = jnp.minimum(jnp.maximum(s, 16.0), BLOCK) * (reach + extra)
-    arithmetic = (b * heads * computed + c["wave_frac"] * multiprocessors(gpu) * block) * per_pair / rate
+    sms = multiprocessors(gpu)
+    arithmetic = (b * heads * computed + c["wave_frac"] * sms * block) * per_pair / rate
+    blocks = b * heads * jnp.maximum(s / BLOCK, 1.0)
+    arithmetic = arithmetic + 1e-6 * c["block_us"] * blocks / sms
     flow = b * s * heads * dims * 2.0 * c["passes"] + (work(shape, form)[1] - b * s * heads * dims * 2.0)
     memory = flow / (gpu.hbm_bytes_per_s * c["bandwidth_frac"])
     return 1e-6 * (c["launch_us"] + c["prompt_us"] * b) + both(arithmetic, memory, c["overlap_power"])
@@ -110,14 +119,14 @@ def generation_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, for
     b, kv_heads, length = shape["batch_size"], shape["num_key_value_heads"], seen(shape)
     dims, sms = shape["qk_dim"] + shape["v_dim"], multiprocessors(gpu)
     rows = shape["num_heads"] / kv_heads * shape["isl"]
-    # smoothly at least one tile, and whole rows beyond
-    rows = jnp.hypot(rows, c["tile_rows"])
-    lanes = b * kv_heads * jnp.maximum(1.0, shape["num_heads"] / kv_heads / 64.0)
+    passes = (1.0 + (rows / c["pass_rows"]) ** 4.0) ** 0.25
+    rows = jnp.hypot(rows, c["tile_rows"]) / passes  # at least one tile
+    lanes = b * kv_heads * passes
     parts = jnp.clip(sms / lanes, 1.0, jnp.maximum(length / c["part_tokens"], 1.0))
     waves = jnp.maximum(1.0, steps(lanes * parts / sms, c["wave_frac"]))
-    per_token = 2.0 * dims * rows / jnp.maximum(1.0, shape["num_heads"] / kv_heads / 64.0)
     per_sm = peak_flop_per_s(gpu, form) * c["compute_frac"] / sms
-    arithmetic = waves * length / parts * (per_token / per_sm + c["loop_ns"] * 1e-9)
-    memory = work(shape, form)[1] / (gpu.hbm_bytes_per_s * c["bandwidth_frac"])
+    per_token = 2.0 * dims * rows / per_sm + c["loop_ns"] * 1e-9
+    arithmetic = waves * (length / parts * per_token + c["block_us"] * 1e-6)
+    memory = passes * work(shape, form)[1] / (gpu.hbm_bytes_per_s * c["bandwidth_frac"])
     merge = c["merge_us"] * (1.0 - 1.0 / parts)
     return 1e-6 * (c["launch_us"] + c["sequence_us"] * b + merge) + both(arithmetic, memory, c["overlap_power"])

@@ -29,11 +29,11 @@ class Law(NamedTuple):
 
 
 _GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0))
-_MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (48.0, 512.0))
+_MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (24.0, 128.0, 1024.0))
 _CONTEXT = Law(attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work,
                "isl", (512.0,))  # fmt: skip
 _GENERATION = Law(attention.FIELDS, attention.GENERATION_CONSTANTS, attention.generation_seconds, attention.work,
-                  "batch_size", ())  # fmt: skip
+                  "qk_dim", (64.0, 128.0, 192.0, 256.0))  # fmt: skip
 
 LAWS: dict[str, Law] = {
     "gemm": _GEMM,

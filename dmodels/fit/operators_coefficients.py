@@ -1,0 +1,132 @@
+"""The fitted constants of the laws of operators, as a file, and what they say for a GPU, an engine and a format.
+
+`load()` gives what ships with dmodels; `dmodels fit operators FOLDER --out FILE` writes another. A (GPU, engine, format)
+that was measured has its own constants; one that was not has its relatives' (see `operators_hierarchy`), with the choice
+of kernels of the nearest GPU that the same engine was measured on; and a kind that is not in the file has the law's typical
+values. `label` says which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.records import Floats
+from dmodels.models.operators import LAWS, Choice, law, typical
+from dmodels.models.operators.choice import Tree
+
+from .operators_hierarchy import Cell, expected, generation
+
+FILE = Path(__file__).parent / "data" / "operators.json"
+MEASURED, RELATIVES, DATA_SHEET = "kernels measured", "relatives", "data sheet"
+#: Digits of u that are kept: a constant to a tenth of a per cent.
+DIGITS = 3
+
+
+class Measured(NamedTuple):
+    """Of one (GPU, engine, format): kernel -> range -> constants in u, and the tree that chooses the kernel."""
+
+    kernels: dict[str, dict[int, Floats]]
+    tree: Tree
+
+
+class Kind(NamedTuple):
+    """Of one kind: effects of the levels, and what was measured."""
+
+    levels: dict[str, Floats]
+    measured: dict[tuple[str, str, str], Measured]
+
+
+class Coefficients(NamedTuple):
+    """Constants by kind, and where they come from."""
+
+    kinds: dict[str, Kind]
+    provenance: dict[str, Any]
+
+    def at(self, gpu: str, engine: str) -> Callable[[str, str], Choice]:
+        """(kind, format) -> constants, for `operators.layer_s`. `gpu` is the catalogue's name, `engine` as in tables."""
+        return lambda kind, dtype: self.choice(kind, gpu, engine, dtype)
+
+    def label(self, kind: str, gpu: str, engine: str, dtype: str) -> str:
+        """Whether these kernels were measured, or their relatives, or nothing but the data sheet is known."""
+        if kind not in self.kinds:
+            return DATA_SHEET
+        known = self.kinds[kind]
+        if (gpu, engine, dtype) in known.measured:
+            return MEASURED
+        near = any(g == gpu or generation(g) == generation(gpu) or e == engine for g, e, _ in known.measured)
+        return RELATIVES if near else DATA_SHEET
+
+    def choice(self, kind: str, gpu: str, engine: str, dtype: str) -> Choice:
+        """Constants of the kernels, and which kernel runs which shape."""
+        origin = typical(kind)
+        if kind not in self.kinds:
+            return Choice(origin[None])
+        known = self.kinds[kind]
+        own = known.measured.get((gpu, engine, dtype))
+        like = own or _nearest(known, gpu, engine, dtype)
+        kernels = tuple(like.kernels) if like else ("",)
+        u = np.array([[origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), origin.shape[1])
+                       for i in range(len(origin))] for kernel in kernels])  # fmt: skip
+        if own:
+            for k, kernel in enumerate(kernels):
+                for i, fitted in own.kernels[kernel].items():
+                    u[k, i] = fitted
+        return Choice(u, like.tree if like else 0, kernels)
+
+
+def _nearest(known: Kind, gpu: str, engine: str, dtype: str) -> Measured | None:
+    """What the engine runs in that format on the nearest GPU that it was measured on; None: it never was."""
+    near = [key for key in known.measured if key[1] == engine and key[2] == dtype]
+    near.sort(key=lambda key: (generation(key[0]) != generation(gpu), key))
+    return known.measured[near[0]] if near else None
+
+
+@lru_cache(maxsize=4)
+def load(path: str | Path = FILE) -> Coefficients:
+    """The constants of a file that `dump` wrote."""
+    path = Path(path)
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        kinds = {kind: _kind(kind, facts) for kind, facts in held["kinds"].items()}
+        return Coefficients(kinds, held["provenance"])
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path.name}: holds no constants of operators ({error})") from None
+
+
+def _kind(kind: str, facts: dict[str, Any]) -> Kind:
+    names = [c.name for c in law(kind).constants]
+    if facts["constants"] != names:
+        raise InputError(f"{kind} has the constants {facts['constants']}; the law's are {names}: refit")
+    measured = {}
+    for key, cell in facts["measured"].items():
+        gpu, engine, dtype = key.split("|")
+        kernels = {name: {int(i): np.array(u) for i, u in ranges.items()} for name, ranges in cell["kernels"].items()}
+        measured[gpu, engine, dtype] = Measured(kernels, cell["choice"])
+    return Kind({name: np.array(u) for name, u in facts["levels"].items()}, measured)
+
+
+def dump(coefficients: Coefficients) -> str:
+    """The file's text."""
+    def plain(u: Floats) -> list[float]:
+        return [round(float(x), DIGITS) for x in u]
+
+    kinds = {}
+    for kind, known in coefficients.kinds.items():
+        kinds[kind] = {
+            "constants": [c.name for c in LAWS[kind].constants],
+            "levels": {name: plain(u) for name, u in known.levels.items()},
+            "measured": {"|".join(key): {"kernels": {name: {str(i): plain(u) for i, u in ranges.items()}
+                                                     for name, ranges in cell.kernels.items()}, "choice": cell.tree}
+                         for key, cell in known.measured.items()},
+        }  # fmt: skip
+    lines = json.dumps({"provenance": coefficients.provenance, "kinds": kinds}, separators=(",", ":"))
+    return lines.replace('"levels":', '\n"levels":').replace('"measured":', '\n"measured":') + "\n"

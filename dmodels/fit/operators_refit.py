@@ -1,0 +1,168 @@
+"""Refit the laws of operators from a folder of measured tables: constants, and the error on what was held out.
+
+Three kinds of held-out rows, none of which the constants in question have seen:
+
+- `shapes`: every tenth shape, by a hash of the shape (the same on every GPU);
+- `pair`: all rows of a (GPU, engine), predicted from the other pairs;
+- `gpu`: all rows of a GPU, predicted from the other GPUs and its data sheet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import GPU
+from dmodels.core.records import Floats, float64
+from dmodels.models.operators import law, time_s, typical
+
+from .operators_cells import Fitted
+from .operators_coefficients import Coefficients, Kind, Measured
+from .operators_fit import Sample, fit_kind, hardware, samples
+from .operators_hierarchy import effects
+from .operators_rows import Table, tables
+from .operators_tree import learn
+
+PROTOCOLS = ("shapes", "pair", "gpu")
+Key = tuple[str, str, str]
+
+
+class Row(NamedTuple):
+    """Errors |predicted / measured - 1| of the held-out rows of one (kind, GPU, engine, format)."""
+
+    kind: str
+    gpu: str
+    engine: str
+    dtype: str
+    errors: dict[str, Floats]  # by protocol
+
+
+class Refit(NamedTuple):
+    """Constants with provenance, errors by cell, and tables that were left out with the reason."""
+
+    coefficients: Coefficients
+    rows: list[Row]
+    skipped: list[tuple[str, str]]
+
+    def summary(self, *by: str) -> list[dict[str, Any]]:
+        """Median and P90 of the error by the columns named (kind, gpu, engine, dtype), for every protocol."""
+        groups: dict[tuple, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            groups[tuple(getattr(row, name) for name in by)].append(row)
+        return [dict(zip(by, key, strict=True)) | _quantiles(rows) for key, rows in sorted(groups.items())]
+
+
+def _quantiles(rows: list[Row]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for protocol in PROTOCOLS:
+        held = [row.errors[protocol] for row in rows if protocol in row.errors]
+        errors = np.concatenate(held) if held else np.zeros(0)
+        found[f"{protocol}_count"] = len(errors)
+        for name, q in (("median", 0.5), ("p90", 0.9)):
+            found[f"{protocol}_{name}"] = float(np.quantile(errors, q)) if len(errors) else None
+    return found
+
+
+def refit(folder: str | Path, kinds: tuple[str, ...] = (), say: Callable[[str], None] = lambda line: None) -> Refit:
+    """The laws' constants from the tables under `folder`; `kinds` limits it to some."""
+    found = [t for t in tables(folder) if not kinds or t.kind in kinds]
+    gpus, skipped, used = {}, [], []
+    for t in found:
+        try:
+            gpus |= hardware([t.gpu]) if t.gpu not in gpus else {}
+            used.append(t)
+        except InputError as error:
+            skipped.append((str(t.path), str(error)))
+    if not used:
+        raise InputError(f"{folder}: no table of {', '.join(kinds) or 'a kind that has a law'} and of a known GPU")
+    known, rows = {}, []
+    by_table: dict[str, list[Table]] = defaultdict(list)
+    for t in used:
+        by_table[t.kind].append(t)
+    for name in sorted(by_table):
+        for kind, cells in samples(by_table[name]).items():
+            _, fitted = fit_kind(kind, cells, gpus, say=say)
+            known[kind] = gathered(kind, cells, fitted)
+            rows += errors(kind, cells, fitted, gpus)
+            say(f"{kind}: {_line(_quantiles([r for r in rows if r.kind == kind]))}")
+    provenance = {
+        "made_by": "dmodels fit operators", "date": date.today().isoformat(),
+        "source": "NVIDIA AIConfigurator operator database (Apache-2.0), or tables in its layout",
+        "tables": {f"{t.gpu}/{t.engine}/{t.kind}": t.release for t in used},
+        "rows": {kind: int(sum(len(s.fitted.seconds) for s in cells)) for kind, cells in ()},
+        "held_out_error": Refit(Coefficients({}, {}), rows, []).summary("kind"),
+    }  # fmt: skip
+    return Refit(Coefficients(known, provenance), rows, skipped)
+
+
+def gathered(kind: str, cells: list[Sample], fitted: list[Fitted]) -> Kind:
+    """Effects of the levels and the cells' own constants, with the trees that choose between their kernels."""
+    origin = typical(kind)[0]
+    u, variance = np.array([f.u for f in fitted]), np.array([f.variance for f in fitted])
+    levels = effects([s.cell for s in cells], u - origin, variance)
+    groups: dict[Key, list[int]] = defaultdict(list)
+    for i, s in enumerate(cells):
+        groups[s.cell.gpu, s.cell.engine, s.cell.dtype].append(i)
+    measured = {}
+    for key, index in groups.items():
+        names = sorted({cells[i].cell.kernel for i in index})
+        kernels: dict[str, dict[int, Floats]] = {name: {} for name in names}
+        for i in index:
+            kernels[cells[i].cell.kernel][cells[i].cell.range] = u[i]
+        measured[key] = Measured(kernels, _tree(kind, [cells[i] for i in index], names))
+    return Kind(levels, measured)
+
+
+def _tree(kind: str, cells: list[Sample], names: list[str]) -> Any:
+    if len(names) == 1:
+        return 0
+    shape = {f: np.concatenate([s.fitted.shape[f] for s in cells]) for f in law(kind).fields}
+    kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in cells])
+    features = [*law(kind).fields, *(("n%128", "k%128") if kind == "gemm" else ())]
+    return learn(shape, kernel, features)
+
+
+@float64
+def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str, GPU]) -> list[Row]:
+    """The error of what was held out, by (GPU, engine, format) and protocol, predicted as a user would: the kernel is
+    not stated, it is chosen."""
+    def without(drop: Callable[[Sample], bool]) -> Coefficients | None:
+        kept = [i for i, s in enumerate(cells) if not drop(s)]
+        if not kept or len(kept) == len(cells):
+            return None
+        return Coefficients({kind: gathered(kind, [cells[i] for i in kept], [fitted[i] for i in kept])}, {})
+
+    whole = Coefficients({kind: gathered(kind, cells, fitted)}, {})
+    groups: dict[Key, list[Sample]] = defaultdict(list)
+    for s in cells:
+        groups[s.cell.gpu, s.cell.engine, s.cell.dtype].append(s)
+    pairs = {key[:2] for key in groups}
+    by_pair = {pair: without(lambda s, p=pair: (s.cell.gpu, s.cell.engine) == p) for pair in pairs}
+    by_gpu = {gpu: without(lambda s, g=gpu: s.cell.gpu == g) for gpu, _ in pairs}
+    rows = []
+    for key, group in groups.items():
+        gpu, engine, dtype = key
+        held = [s.held_out for s in group if len(s.held_out.seconds)]
+        if not held:
+            continue
+        shape = {f: np.concatenate([h.shape[f] for h in held]) for f in law(kind).fields}
+        seconds = np.concatenate([h.seconds for h in held])
+        found = {}
+        for protocol, used in zip(PROTOCOLS, (whole, by_pair[gpu, engine], by_gpu[gpu]), strict=True):
+            if used is not None:
+                guess = time_s(kind, shape, dtype, gpus[gpu], used.choice(kind, gpu, engine, dtype), 1.0)
+                found[protocol] = np.abs(np.asarray(guess) / seconds - 1.0)
+        rows.append(Row(kind, gpu, engine, dtype, found))
+    return rows
+
+
+def _line(q: dict[str, Any]) -> str:
+    parts = [f"{p} {100 * q[f'{p}_median']:.1f} % (P90 {100 * q[f'{p}_p90']:.0f} %)" for p in PROTOCOLS
+             if q[f"{p}_median"] is not None]  # fmt: skip
+    return "held out: " + ", ".join(parts)

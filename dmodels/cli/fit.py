@@ -1,4 +1,4 @@
-"""Refit the efficiencies on measured serving rows, and report the error before and after."""
+"""Refit the efficiencies on measured serving rows, or the laws of operators on measured kernels (`fit operators FOLDER`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ CELLS_PER_TABLE = 4
 
 
 def command(
-    rows: Annotated[Path, typer.Argument(help="CSV with the layout and silicon_ttft_ms and silicon_tpot_ms")],
+    rows: Annotated[
+        Path, typer.Argument(help="CSV with the layout and silicon_ttft_ms and silicon_tpot_ms; or the word 'operators'")
+    ],
+    folder: Annotated[Path | None, typer.Argument(help="after 'operators': the folder of measured kernel times")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the calibration here (JSON), for `dmodels predict`")] = None,
     steps: Annotated[int, typer.Option(help="Levenberg-Marquardt steps at most", min=1)] = 15,
     json: Annotated[bool, typer.Option("--json", help="JSON with the inputs")] = False,
@@ -20,6 +23,14 @@ def command(
 ) -> int:
     import sys
 
+    if rows == Path("operators") or folder is not None:
+        from dmodels.core.errors import InputError
+
+        from .fit_operators import run
+
+        if folder is None or rows != Path("operators"):
+            raise InputError(f"fit {rows}: one CSV of serving rows, or `operators FOLDER`, is accepted")
+        return run(folder, out, json, show_python)
     if show_python:
         print("from dmodels.fit.refit import refit\n")
         print(f"print(refit({str(rows)!r}, max_steps={steps}).after)")

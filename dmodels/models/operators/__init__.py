@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -23,7 +24,7 @@ from .constants import Constant, merged, origins, values
 from .formats import FORMATS, Format, cache_bytes, number_format, peak_flop_per_s
 from .laws import LAWS, Law, law
 
-__all__ = ["FORMATS", "LAWS", "Choice", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "law", "layer_s", "number_format",
+__all__ = ["FORMATS", "LAWS", "Choice", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "kernel_s", "law", "layer_s", "number_format",
            "time_s", "typical"]  # fmt: skip
 
 
@@ -72,34 +73,37 @@ def time_s(
     which = chosen(choice.tree, flat)
     found: Real = 0.0
     for i, constants in enumerate(choice.u):
-        found = jnp.where(which == i, _kernel_s(of, flat, form, gpu, constants, warm), found)
+        found = jnp.where(which == i, kernel_s(of, flat, form, gpu, constants, warm), found)
     if warm == 0.0:
         found = jnp.maximum(found, floor_s(kind, flat, dtype, gpu))
     return jnp.reshape(found, like)
 
 
-def _kernel_s(of: Law, flat: dict[str, Real], form: Format, gpu: GPU, constants: Real, warm: float) -> Real:
-    """Seconds by one kernel, range by range, each at least what the ranges below end with."""
-    edges = (*of.edges, np.inf)
-    found: Real = 0.0
-    for edge, below, u in zip(edges, (-np.inf, *of.edges), constants, strict=True):
-        at = flat if len(edges) == 1 else flat | {of.switch: jnp.minimum(flat[of.switch], edge)}
-        rows = jnp.broadcast_to(u, (flat[of.switch].shape[0], len(of.constants)))
-        took = of.seconds(at, values(of.constants, rows), gpu, form, warm)
-        found = jnp.where(flat[of.switch] > below, jnp.maximum(found, took), found)
-    return found
+def kernel_s(of: Law, shape: dict[str, Real], form: Format, gpu: GPU, u: Real, warm: float = 0.0) -> Real:
+    """Seconds by one kernel for a flat shape, u (ranges, constants): each range at least what those below it end with."""
+    here = shape[of.switch]
+
+    def by(constants: Real, edge: Real) -> Real:
+        rows = jnp.broadcast_to(constants, (*here.shape, len(of.constants)))
+        return of.seconds(shape | {of.switch: jnp.minimum(here, edge)}, values(of.constants, rows), gpu, form, warm)
+
+    took = jax.vmap(by)(jnp.asarray(u), jnp.array([*of.edges, jnp.inf]))
+    reached = here[None, :] > jnp.array([-jnp.inf, *of.edges])[:, None]
+    return jnp.max(jnp.where(reached, took, 0.0), axis=0)
 
 
 def floor_s(kind: str, shape: Mapping[str, Real], dtype: str, gpu: GPU) -> Real:
-    """Seconds that no kernel can undercut: the FLOPs at the peak or the bytes at the memory's bandwidth of the data sheet.
+    """Seconds that no kernel can undercut: the FLOPs at the peak or the bytes at the bandwidth of the
+    data sheet (the memory's, or the link's).
 
     >>> from dmodels.core.hardware import GPU
     >>> float(floor_s("gemm", {"m": 1.0, "n": 1e3, "k": 1e3}, "bfloat16", GPU(79e9, 2.004e12, 1e15)))
     1e-06
     """
     form = number_format(dtype)
-    flops, bytes_ = law(kind).work(dict(shape), form)
-    return jnp.maximum(flops / peak_flop_per_s(gpu, form), bytes_ / gpu.hbm_bytes_per_s)
+    of = law(kind)
+    flops, bytes_ = of.work(dict(shape), form)
+    return jnp.maximum(flops / peak_flop_per_s(gpu, form), bytes_ / of.bandwidth(dict(shape), gpu))
 
 
 def layer_s(operators: Sequence[Operator], gpu: GPU, constants: Callable[[str, str], Choice | Real] | None = None) -> Real:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dmodels.core.errors import unknown
+from dmodels.core.hardware import GPU
 from dmodels.core.records import Real
 
-from . import attention, gemm, moe
+from . import attention, block, collective, gemm, moe, recurrent
 from .constants import Constant
 
 
@@ -26,6 +27,7 @@ class Law(NamedTuple):
     work: Callable[..., tuple[Real, Real]]
     switch: str
     edges: tuple[float, ...]
+    bandwidth: Callable[[dict[str, Real], GPU], Real] = lambda shape, gpu: gpu.hbm_bytes_per_s
 
 
 _GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0))
@@ -34,6 +36,14 @@ _CONTEXT = Law(attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_
                "isl", (512.0,))  # fmt: skip
 _GENERATION = Law(attention.FIELDS, attention.GENERATION_CONSTANTS, attention.generation_seconds, attention.work,
                   "qk_dim", (64.0, 128.0, 192.0, 256.0))  # fmt: skip
+_COLLECTIVE = Law(collective.FIELDS, collective.CONSTANTS, collective.seconds, collective.work, "message_bytes",
+                  (2.0**16, 2.0**21, 2.0**25), collective.link_bytes_per_s)  # fmt: skip
+_RECURRENT = Law(recurrent.FIELDS, recurrent.CONSTANTS, recurrent.seconds, recurrent.work, "seq_len", (256.0,))
+_PROMPT_BLOCK = Law(block.FIELDS, block.CONSTANTS, block.seconds, block.work, "isl", (16.0, 512.0))
+_TOKEN_BLOCK = Law(block.FIELDS, block.CONSTANTS, block.seconds, block.work, "batch_size", (16.0, 128.0))
+
+#: Attention blocks that engines time as one module.
+BLOCKS = ("mla", "dsa", "msa", "dsv4_csa", "dsv4_hca")
 
 LAWS: dict[str, Law] = {
     "gemm": _GEMM,
@@ -43,6 +53,11 @@ LAWS: dict[str, Law] = {
     "context_mla": _CONTEXT,
     "generation_attention": _GENERATION,
     "generation_mla": _GENERATION,
+    **{f"{name}_context_module": _PROMPT_BLOCK for name in BLOCKS},
+    **{f"{name}_generation_module": _TOKEN_BLOCK for name in BLOCKS},
+    **{f"{name}_{part}": _RECURRENT for name in ("gdn", "kda", "mamba2")
+       for part in ("conv", "recurrence", "conv_step", "step")},
+    **{name: _COLLECTIVE for name in collective.SENDS},
 }
 
 

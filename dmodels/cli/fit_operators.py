@@ -1,0 +1,38 @@
+"""Refit the laws of operators on a folder of measured kernel times."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def run(folder: Path, out: Path | None, json: bool, show_python: bool) -> int:
+    """`dmodels fit operators FOLDER`: the held-out error by kind of operator, and the constants to a file."""
+    if show_python:
+        print("from dmodels.fit.operators_refit import refit\n")
+        print(f'print(refit({str(folder)!r}).summary("kind"))')
+        return 0
+    from dmodels.fit.operators_coefficients import dump
+    from dmodels.fit.operators_refit import PROTOCOLS, refit
+
+    from .render import as_json, print_table, write_text
+
+    found = refit(folder, say=lambda line: print(line, file=sys.stderr))
+    if out is not None:
+        write_text(out, dump(found.coefficients))
+    if json:
+        skipped = [{"table": table, "reason": reason} for table, reason in found.skipped]
+        result = {"errors": found.summary("kind", "gpu", "engine", "dtype"), "skipped": skipped}
+        print(as_json("fit", {"folder": str(folder)}, result))
+    else:
+        head = ["operator", "rows", *(f"{p}: {q}" for p in PROTOCOLS for q in ("median", "P90"))]
+        lines = [[row["kind"], row["shapes_count"], *(_percent(row[f"{p}_{q}"]) for p in PROTOCOLS for q in ("median", "p90"))]
+                 for row in found.summary("kind")]  # fmt: skip
+        print_table("Absolute error of what was held out", head, lines)
+    for table, reason in found.skipped:
+        print(f"skipped {table}: {reason}", file=sys.stderr)
+    return 0
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

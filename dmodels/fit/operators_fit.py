@@ -72,7 +72,7 @@ def _spread(index: np.ndarray, most: int) -> np.ndarray:
 
 
 @float64
-def fit_kind(kind: str, cells: list[Sample], gpus: dict[str, GPU], rounds: int = 3,
+def fit_kind(kind: str, cells: list[Sample], gpus: dict[str, GPU], rounds: int = 2,
              say: Callable[[str], None] = lambda line: None) -> tuple[dict[str, Floats], list[Fitted]]:  # fmt: skip
     """Effects of the levels (in u, relative to the typical values), and each cell's own constants (in u)."""
     origin = typical(kind)[0]

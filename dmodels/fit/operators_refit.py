@@ -23,7 +23,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU
 from dmodels.core.records import Floats, float64
 from dmodels.models.operators import Choice, kernel_s, law, number_format, typical
-from dmodels.models.operators.choice import chosen
+from dmodels.models.operators.choice import Tree, chosen
 from dmodels.models.operators.formats import Format
 
 from .operators_cells import Fitted
@@ -88,7 +88,8 @@ def refit(folder: str | Path, kinds: tuple[str, ...] = (), say: Callable[[str], 
     known, counts, rows = {}, {}, []
     for kind, cells in sorted(samples(used).items()):
         _, fitted = fit_kind(kind, cells, gpus, say=say)
-        known[kind], counts[kind] = gathered(kind, cells, fitted), sum(len(s.fitted.seconds) for s in cells)
+        known[kind] = gathered(kind, cells, fitted, trees(kind, cells))
+        counts[kind] = sum(len(s.fitted.seconds) for s in cells)
         rows += errors(kind, cells, fitted, gpus)
         say(f"{kind}: {_line(_quantiles([r for r in rows if r.kind == kind]))}")
     provenance = {
@@ -101,47 +102,60 @@ def refit(folder: str | Path, kinds: tuple[str, ...] = (), say: Callable[[str], 
     return Refit(Coefficients(known, provenance), rows, skipped)
 
 
-def gathered(kind: str, cells: list[Sample], fitted: list[Fitted]) -> Kind:
+def _groups(cells: list[Sample]) -> dict[Key, list[int]]:
+    """(GPU, engine, format) -> indices of its cells."""
+    groups: dict[Key, list[int]] = defaultdict(list)
+    for i, s in enumerate(cells):
+        groups[s.cell.gpu, s.cell.engine, s.cell.dtype].append(i)
+    return groups
+
+
+def _kernels(cells: list[Sample]) -> list[str]:
+    return sorted({s.cell.kernel for s in cells})
+
+
+def trees(kind: str, cells: list[Sample]) -> dict[Key, Tree]:
+    """(GPU, engine, format) -> which of its kernels runs which shape."""
+    found: dict[Key, Tree] = {}
+    for key, index in _groups(cells).items():
+        group = [cells[i] for i in index]
+        names = _kernels(group)
+        shape = {f: np.concatenate([s.fitted.shape[f] for s in group]) for f in law(kind).fields}
+        kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in group])
+        features = [*law(kind).fields, *(("n%128", "k%128") if kind == "gemm" else ())]
+        found[key] = learn(shape, kernel, features) if len(names) > 1 else 0
+    return found
+
+
+def gathered(kind: str, cells: list[Sample], fitted: list[Fitted], known_trees: dict[Key, Tree]) -> Kind:
     """Effects of the levels and the cells' own constants, with the trees that choose between their kernels."""
     origin = typical(kind)[0]
     u, variance = np.array([f.u for f in fitted]), np.array([f.variance for f in fitted])
     levels = effects([s.cell for s in cells], u - origin, variance)
-    groups: dict[Key, list[int]] = defaultdict(list)
-    for i, s in enumerate(cells):
-        groups[s.cell.gpu, s.cell.engine, s.cell.dtype].append(i)
     measured = {}
-    for key, index in groups.items():
-        names = sorted({cells[i].cell.kernel for i in index})
-        kernels: dict[str, dict[int, Floats]] = {name: {} for name in names}
+    for key, index in _groups(cells).items():
+        kernels: dict[str, dict[int, Floats]] = {name: {} for name in _kernels([cells[i] for i in index])}
         for i in index:
             kernels[cells[i].cell.kernel][cells[i].cell.range] = u[i]
-        measured[key] = Measured(kernels, _tree(kind, [cells[i] for i in index], names))
+        measured[key] = Measured(kernels, known_trees[key])
     return Kind(levels, measured)
-
-
-def _tree(kind: str, cells: list[Sample], names: list[str]) -> Any:
-    if len(names) == 1:
-        return 0
-    shape = {f: np.concatenate([s.fitted.shape[f] for s in cells]) for f in law(kind).fields}
-    kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in cells])
-    features = [*law(kind).fields, *(("n%128", "k%128") if kind == "gemm" else ())]
-    return learn(shape, kernel, features)
 
 
 @float64
 def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str, GPU]) -> list[Row]:
     """The error of what was held out, by (GPU, engine, format) and protocol, predicted as a user would: the kernel is
     not stated, it is chosen."""
+    known_trees = trees(kind, cells)
+
     def without(drop: Callable[[Sample], bool]) -> Coefficients | None:
         kept = [i for i, s in enumerate(cells) if not drop(s)]
         if not kept or len(kept) == len(cells):
             return None
-        return Coefficients({kind: gathered(kind, [cells[i] for i in kept], [fitted[i] for i in kept])}, {})
+        left = gathered(kind, [cells[i] for i in kept], [fitted[i] for i in kept], known_trees)
+        return Coefficients({kind: left}, {})
 
-    whole = Coefficients({kind: gathered(kind, cells, fitted)}, {})
-    groups: dict[Key, list[Sample]] = defaultdict(list)
-    for s in cells:
-        groups[s.cell.gpu, s.cell.engine, s.cell.dtype].append(s)
+    whole = Coefficients({kind: gathered(kind, cells, fitted, known_trees)}, {})
+    groups = {key: [cells[i] for i in index] for key, index in _groups(cells).items()}
     pairs = {key[:2] for key in groups}
     by_pair = {pair: without(lambda s, p=pair: (s.cell.gpu, s.cell.engine) == p) for pair in pairs}
     by_gpu = {gpu: without(lambda s, g=gpu: s.cell.gpu == g) for gpu, _ in pairs}

@@ -6,7 +6,8 @@ combinations. Each $\beta$ is pulled to zero with its level's deviation. A cell 
 the sum of the levels that were, and a GPU that nobody measured has its generation, or what all GPUs have in common.
 
 Given each cell's own fit $\hat u_c$ and its variance $v_c$ (per constant), the effects are the posterior mean of a linear
-model with crossed random effects: weights $1 / (v_c + d^2)$, ridge $1/\sigma_l^2$; one linear system per constant.
+model with crossed random effects, $\beta = \Sigma B^T (B \Sigma B^T + \mathrm{diag}(v + d^2))^{-1} \hat u$ with B the cells' levels and
+$\Sigma$ the levels' variances; one linear system per constant.
 """
 
 from __future__ import annotations
@@ -78,12 +79,10 @@ def effects(cells: Sequence[Cell], u: Floats, variance: Floats) -> dict[str, Flo
     belongs = np.zeros((len(cells), len(names)))
     for row, path in enumerate(paths):
         belongs[row, [at[level] for level in path]] = 1.0
-    ridge = np.diag([deviation(name) ** -2.0 for name in names])
-    found = np.empty((len(names), u.shape[1]))
-    for j in range(u.shape[1]):
-        weight = 1.0 / (variance[:, j] + OWN**2)
-        found[:, j] = np.linalg.solve(belongs.T @ (weight[:, None] * belongs) + ridge, belongs.T @ (weight * u[:, j]))
-    return dict(zip(names, found, strict=True))
+    prior = belongs * np.array([deviation(name) ** 2 for name in names])
+    shared = prior @ belongs.T  # covariance of the cells: there are fewer of them than of levels
+    found = [prior.T @ np.linalg.solve(shared + np.diag(variance[:, j] + OWN**2), u[:, j]) for j in range(u.shape[1])]
+    return dict(zip(names, np.transpose(found), strict=True))
 
 
 def expected(known: dict[str, Floats], cell: Cell, width: int) -> Floats:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.operators ../shared/data/operators [--write] [KIND ...]
 
-refits on the folder's tables and prints the error by operator, GPU and number format; `--write` makes the constants that
-ship with dmodels (dmodels/fit/data/operators.json).
+refits on the folder's tables and prints the error by operator, GPU and number format; `--write` makes the constants
+that ship with dmodels (dmodels/fit/data/operators.json).
 """
 
 from __future__ import annotations

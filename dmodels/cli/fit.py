@@ -1,4 +1,4 @@
-"""Refit the efficiencies on measured serving rows, or the laws of operators on measured kernels (`fit operators FOLDER`)."""
+"""Refit the efficiencies on measured serving rows, or (`fit operators FOLDER`) the laws of operators on kernel times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ CELLS_PER_TABLE = 4
 
 def command(
     rows: Annotated[
-        Path, typer.Argument(help="CSV with the layout and silicon_ttft_ms and silicon_tpot_ms; or the word 'operators'")
+        Path,
+        typer.Argument(help="CSV with the layout and silicon_ttft_ms and silicon_tpot_ms; or the word 'operators'"),
     ],
-    folder: Annotated[Path | None, typer.Argument(help="after 'operators': the folder of measured kernel times")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="after 'operators': the folder of measured kernel times")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the calibration here (JSON), for `dmodels predict`")] = None,
     steps: Annotated[int, typer.Option(help="Levenberg-Marquardt steps at most", min=1)] = 15,
     json: Annotated[bool, typer.Option("--json", help="JSON with the inputs")] = False,

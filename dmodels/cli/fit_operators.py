@@ -26,8 +26,9 @@ def run(folder: Path, out: Path | None, json: bool, show_python: bool) -> int:
         print(as_json("fit", {"folder": str(folder)}, result))
     else:
         head = ["operator", "rows", *(f"{p}: {q}" for p in PROTOCOLS for q in ("median", "P90"))]
-        lines = [[row["kind"], row["shapes_count"], *(_percent(row[f"{p}_{q}"]) for p in PROTOCOLS for q in ("median", "p90"))]
-                 for row in found.summary("kind")]  # fmt: skip
+        cells = [f"{p}_{q}" for p in PROTOCOLS for q in ("median", "p90")]
+        rows = found.summary("kind")
+        lines = [[row["kind"], row["shapes_count"], *(_percent(row[cell]) for cell in cells)] for row in rows]
         print_table("Absolute error of what was held out", head, lines)
     for table, reason in found.skipped:
         print(f"skipped {table}: {reason}", file=sys.stderr)

@@ -1,8 +1,8 @@
 """Sizes of the attention blocks that the module tables name: what `operators.block` needs of a model.
 
-From the models' config.json where it is public: DeepSeek-V3 and V3.2 and GLM-5. Of DeepSeek-V4 and MiniMax-M3 only hidden
-size and heads are in the tables' shapes; the other sizes are assumed (`ASSUMED`), and the constants of their kinds, which
-no other model shares, take up the difference: do not use them for another model.
+From the models' config.json where it is public: DeepSeek-V3 and V3.2 and GLM-5. Of DeepSeek-V4 and MiniMax-M3 only
+hidden size and heads are in the tables' shapes; the other sizes are assumed (`ASSUMED`), and the constants of their
+kinds, which no other model shares, take up the difference: do not use them for another model.
 """
 
 from __future__ import annotations

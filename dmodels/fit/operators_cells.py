@@ -1,14 +1,14 @@
 r"""Constants of one cell of measured kernels: robust least squares of the logarithm of the time.
 
-Maximises the posterior of $u$ given $\ln t_i = \ln \hat t(u, x_i) + \epsilon_i$ with Student-like noise (Cauchy loss beyond
-`ROBUST` sigmas: clocks, autotuning and interruptions leave outliers) and the prior of the cell's relatives, by
+Maximises the posterior of $u$ given $\ln t_i = \ln \hat t(u, x_i) + \epsilon_i$ with Student-like noise (Cauchy loss
+beyond `ROBUST` sigmas: clocks, autotuning and interruptions leave outliers) and the prior of the cell's relatives, by
 Levenberg-Marquardt with JAX's derivatives; one compilation per law, since all cells have the same number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
     steps: int
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(kind: str, bits: tuple) -> tuple[Callable, Callable]:
     """ln t (rows,) and its derivatives (rows, constants) of one kind and number format."""
     of = law(kind)

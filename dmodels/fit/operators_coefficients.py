@@ -1,9 +1,9 @@
 """The fitted constants of the laws of operators, as a file, and what they say for a GPU, an engine and a format.
 
-`load()` gives what ships with dmodels; `dmodels fit operators FOLDER --out FILE` writes another. A (GPU, engine, format)
-that was measured has its own constants; one that was not has its relatives' (see `operators_hierarchy`), with the choice
-of kernels of the nearest GPU that the same engine was measured on; and a kind that is not in the file has the law's typical
-values. `label` says which.
+`load()` gives what ships with dmodels; `dmodels fit operators FOLDER --out FILE` writes another. A (GPU, engine,
+format) that was measured has its own constants; one that was not has its relatives' (see `operators_hierarchy`), with
+the choice of kernels of the nearest GPU that the same engine was measured on; and a kind that is not in the file has
+the law's typical values. `label` says which.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Coefficients(NamedTuple):
     provenance: dict[str, Any]
 
     def at(self, gpu: str, engine: str) -> Callable[[str, str], Choice]:
-        """(kind, format) -> constants, for `operators.layer_s`. `gpu` is the catalogue's name, `engine` as in tables."""
+        """(kind, format) -> constants, for `operators.layer_s`; `gpu` and `engine` as the tables name them."""
         return lambda kind, dtype: self.choice(kind, gpu, engine, dtype)
 
     def label(self, kind: str, gpu: str, engine: str, dtype: str) -> str:
@@ -116,6 +116,7 @@ def _kind(kind: str, facts: dict[str, Any]) -> Kind:
 
 def dump(coefficients: Coefficients) -> str:
     """The file's text."""
+
     def plain(u: Floats) -> list[float]:
         return [round(float(x), DIGITS) for x in u]
 

@@ -41,7 +41,8 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "generation_mla": _MLA,
     **{f"{name}_{phase}_module": (*_MLA, "model", "gemm_type") for name in BLOCK_KINDS
        for phase in ("context", "generation")},
-    **{name: ("kernel_source", "phase", "batch_size", "seq_len", *sizes, "latency") for name, sizes in RECURRENT.items()},
+    **{name: ("kernel_source", "phase", "batch_size", "seq_len", *sizes, "latency")
+       for name, sizes in RECURRENT.items()},
     **{name: ("kernel_source", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
        for name in ("nccl", "oneccl")},
     "custom_allreduce": ("kernel_source", "allreduce_dtype", "num_gpus", "message_size", "latency"),

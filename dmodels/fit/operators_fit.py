@@ -16,7 +16,7 @@ from dmodels.core.records import Floats, float64
 from dmodels.models.operators import law, typical
 
 from .operators_cells import Fitted, fit_cell
-from .operators_hierarchy import Cell, effects, expected, OWN
+from .operators_hierarchy import OWN, Cell, effects, expected
 from .operators_rows import Kernels, Table, read
 
 #: Rows of a cell that the fit sees, and rows held out that are predicted.

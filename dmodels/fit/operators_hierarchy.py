@@ -1,13 +1,13 @@
 r"""What a cell of measured kernels shares with its relatives.
 
-The constants of a cell (kind, GPU, engine, number format, kernel, range) are $u = u_0 + \sum_l \beta_l + \varepsilon$ over
-the levels l that it belongs to: all cells, its range, its format, its GPU's generation, its GPU, its engine and their
-combinations. Each $\beta$ is pulled to zero with its level's deviation. A cell that was never measured has
-the sum of the levels that were, and a GPU that nobody measured has its generation, or what all GPUs have in common.
+The constants of a cell (kind, GPU, engine, number format, kernel, range) are $u = u_0 + \sum_l \beta_l + \varepsilon$
+over the levels l that it belongs to: all cells, its range, its format, its GPU's generation, its GPU, its engine and
+their combinations. Each $\beta$ is pulled to zero with its level's deviation. A cell that was never measured has the
+sum of the levels that were, and a GPU that nobody measured has its generation, or what all GPUs have in common.
 
-Given each cell's own fit $\hat u_c$ and its variance $v_c$ (per constant), the effects are the posterior mean of a linear
-model with crossed random effects, $\beta = \Sigma B^T (B \Sigma B^T + \mathrm{diag}(v + d^2))^{-1} \hat u$ with B the cells' levels and
-$\Sigma$ the levels' variances; one linear system per constant.
+Given each cell's own fit $\hat u_c$ and its variance $v_c$ (per constant), the effects are the posterior mean of a
+linear model with crossed random effects, $\beta = \Sigma B^T (B \Sigma B^T + \mathrm{diag}(v + d^2))^{-1} \hat u$
+with B the cells' levels and $\Sigma$ the levels' variances; one linear system per constant.
 """
 
 from __future__ import annotations

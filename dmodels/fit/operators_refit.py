@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import date
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from .operators_cells import Fitted
 from .operators_coefficients import Coefficients, Kind, Measured
 from .operators_fit import Sample, fit_kind, hardware, samples
 from .operators_hierarchy import effects
-from .operators_rows import Table, tables
+from .operators_rows import tables
 from .operators_tree import learn
 
 PROTOCOLS = ("shapes", "pair", "gpu")
@@ -196,7 +196,7 @@ def predicted(kind: str, shape: dict[str, Floats], dtype: str, gpu: GPU, choice:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(kind: str, bits: int) -> Callable:
     of = law(kind)
 

@@ -95,23 +95,18 @@ def _newer(a: str, b: str) -> bool:
     return key(a) > key(b)
 
 
-def read(table: Table, most_rows: int | None = None) -> Iterator[Kernels]:
-    """The table's rows by operator, number format and kernel; of each at most `most_rows`, evenly by the shapes' hash."""
+def read(table: Table) -> Iterator[Kernels]:
+    """The table's rows by operator, number format and kernel."""
     columns = _columns(table)
     for kind, rows in READERS[table.kind](columns):
         fields = LAWS[kind].fields
         shape = {f: np.asarray(rows[f], np.float64) for f in fields}
-        # ms, as float32 in the files
         seconds = np.asarray(rows["seconds"], np.float64)
         groups = np.char.add(np.char.add(rows["dtype"].astype(str), "\t"), rows["kernel"].astype(str))
         for group in np.unique(groups):
             dtype, kernel = str(group).split("\t")
             index = np.flatnonzero(groups == group)
-            kernels = Kernels(kind, table.gpu, table.engine, dtype, kernel, shape, seconds).take(index)
-            if most_rows is not None and len(index) > most_rows:
-                order = np.argsort(shape_hash(kernels.shape), kind="stable")
-                kernels = kernels.take(order[np.linspace(0, len(order) - 1, most_rows).astype(int)])
-            yield kernels
+            yield Kernels(kind, table.gpu, table.engine, dtype, kernel, shape, seconds).take(index)
 
 
 def _columns(table: Table) -> dict[str, np.ndarray]:

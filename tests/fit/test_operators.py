@@ -50,7 +50,9 @@ def test_a_fit_recovers_the_constants_that_made_a_table(tmp_path):
     size = np.repeat(2.0 ** np.arange(8, 29, 0.25).round(2), 3).astype(np.int64)
     ranks = np.tile([2, 4, 8], len(size) // 3)
     shape = {"message_bytes": size * 2.0, "ranks": ranks.astype(float), "sends": np.full(len(size), 2.0)}
-    seconds = np.asarray(time_s("all_reduce", shape, "bfloat16", h100, true, 1.0)) * np.exp(rng.normal(0, 0.02, len(size)))
+    seconds = np.asarray(time_s("all_reduce", shape, "bfloat16", h100, true, 1.0)) * np.exp(
+        rng.normal(0, 0.02, len(size))
+    )
     seconds[::37] *= 3.0  # interrupted
     write(tmp_path / "h100_sxm" / "nccl" / "nccl@2.27.parquet", kernel_source=["NCCL"] * len(size),
           op_name=["all_reduce"] * len(size), nccl_dtype=["half"] * len(size), num_gpus=ranks, message_size=size,
@@ -70,14 +72,21 @@ def test_kernel_switches_are_found_and_predicted(tmp_path):
     slow = typical("gemm").copy()
     slow[:, 0] = 2.0
     few = shape["m"] <= 16
-    seconds = np.where(few, *(np.asarray(time_s("gemm", shape, "bfloat16", h200, u, 1.0)) for u in (slow, typical("gemm"))))
+    seconds = np.where(
+        few, *(np.asarray(time_s("gemm", shape, "bfloat16", h200, u, 1.0)) for u in (slow, typical("gemm")))
+    )
     rows = len(few)
     write(tmp_path / "h200_sxm" / "vllm" / "gemm@1.parquet", gemm_dtype=["bfloat16"] * rows, latency=seconds * 1e3,
           kernel_source=np.where(few, "small", "large").tolist(), **shape)  # fmt: skip
     found = refit(tmp_path)
     choice = found.coefficients.choice("gemm", "h200_sxm", "vllm", "bfloat16")
     assert choice.kernels == ("large", "small")
-    assert list(np.asarray(chosen(choice.tree, {"m": np.array([1.0, 16.0, 18.0, 4096.0]), "n": 1e3, "k": 1e3}))) == [1, 1, 0, 0]
+    assert list(np.asarray(chosen(choice.tree, {"m": np.array([1.0, 16.0, 18.0, 4096.0]), "n": 1e3, "k": 1e3}))) == [
+        1,
+        1,
+        0,
+        0,
+    ]
     assert found.summary("kind")[0]["shapes_median"] < 0.03
     out = tmp_path / "operators.json"
     out.write_text(coefficients.dump(found.coefficients))
@@ -146,7 +155,9 @@ def test_mistakes_in_tables_name_file_row_column_and_reason(tmp_path):
     gemm_table(path, shape, seconds)
     with pytest.raises(InputError, match=r"gemm@1.parquet: row 7, latency is -1; a finite number above 0 is accepted"):
         list(read(tables(tmp_path)[0]))
-    write(path, kernel_source=["a", "a"], gemm_dtype=["fp8", "fp8"], m=["1", "x"], n=[1, 1], k=[1, 1], latency=[1.0, 1.0])
+    write(
+        path, kernel_source=["a", "a"], gemm_dtype=["fp8", "fp8"], m=["1", "x"], n=[1, 1], k=[1, 1], latency=[1.0, 1.0]
+    )
     with pytest.raises(InputError, match=r"row 1, m is 'x'; a number is accepted"):
         list(read(tables(tmp_path)[0]))
     path.write_bytes(b"no table")
@@ -161,7 +172,9 @@ def test_mistakes_in_tables_name_file_row_column_and_reason(tmp_path):
 def test_what_ships_says_where_it_comes_from():
     assert coefficients.FILE.stat().st_size < 900_000
     shipped = coefficients.load()
-    assert {"gemm", "moe", "context_attention", "generation_attention", "context_mla", "generation_mla"} <= set(shipped.kinds)
+    assert {"gemm", "moe", "context_attention", "generation_attention", "context_mla", "generation_mla"} <= set(
+        shipped.kinds
+    )
     said = shipped.provenance
     assert said["date"].startswith("20") and "AIConfigurator" in said["source"]
     assert all(said["rows"][kind] > 1000 for kind in ("gemm", "moe"))

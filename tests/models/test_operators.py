@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,9 @@ GPUS = sorted(catalog.gpus())
 ATTENTION = {"batch_size": 4.0, "isl": 512.0, "prefix": 1024.0, "num_heads": 32.0, "num_key_value_heads": 8.0,
              "qk_dim": 128.0, "v_dim": 128.0, "window": 0.0, "causal": 1.0, "cache_bytes": 2.0,
              "shared_latent": 0.0}  # fmt: skip
-BLOCK = {"batch_size": 4.0, "isl": 512.0, "prefix": 4096.0, "num_heads": 16.0, "token_weights": 2e7, "head_weights": 1.3e6,
-         "qk_dim": 576.0, "v_dim": 512.0, "entry_bytes": 1152.0, "top_k": 2048.0, "index_dim": 8192.0,
-         "compress_ratio": 1.0}  # fmt: skip
+BLOCK = {"batch_size": 4.0, "isl": 512.0, "prefix": 4096.0, "num_heads": 16.0, "token_weights": 2e7,
+         "head_weights": 1.3e6, "qk_dim": 576.0, "v_dim": 512.0, "entry_bytes": 1152.0, "top_k": 2048.0,
+         "index_dim": 8192.0, "compress_ratio": 1.0}  # fmt: skip
 #: A shape of each law, and the fields along which its time must not fall.
 SHAPES = {
     "gemm": ({"m": 64.0, "n": 4096.0, "k": 4096.0}, ("m",)),
@@ -39,7 +39,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(kind):
     """Time and floor of a kind, for shapes and GPUs: one compilation for all of them."""
     return jax.jit(lambda shape, gpu: (time_s(kind, shape, "bfloat16", gpu), floor_s(kind, shape, "bfloat16", gpu)))
@@ -78,7 +78,8 @@ def test_a_gpu_with_better_rates_is_never_slower(kind):
     slow = catalog.gpu("h100_sxm")
     faster = [slow.replace(hbm_bytes_per_s=slow.hbm_bytes_per_s * 1.5),
               slow.replace(peak_flop_per_s=slow.peak_flop_per_s * 1.5),
-              slow.replace(nvlink_bytes_per_s_oneway=slow.nvlink_bytes_per_s_oneway * 1.5), catalog.gpu("h200_sxm")]  # fmt: skip
+              slow.replace(nvlink_bytes_per_s_oneway=slow.nvlink_bytes_per_s_oneway * 1.5),
+              catalog.gpu("h200_sxm")]  # fmt: skip
     swept = sweep(kind, SHAPES[kind][1][0])
     before, _ = compiled(kind)(swept, slow)
     for gpu in faster:
@@ -116,7 +117,9 @@ def test_constants_stay_in_their_plausible_bounds_whatever_is_fitted(kind):
     assert all(c.high <= 1.0 for c in constants if c.name.endswith("bandwidth_frac") or c.name == "compute_frac")
 
 
-@pytest.mark.parametrize("isl,prefix,window", [(1, 0, 0), (7, 0, 0), (7, 5, 0), (7, 0, 3), (7, 5, 3), (7, 5, 8), (4, 9, 128)])
+@pytest.mark.parametrize(
+    "isl,prefix,window", [(1, 0, 0), (7, 0, 0), (7, 5, 0), (7, 0, 3), (7, 5, 3), (7, 5, 8), (4, 9, 128)]
+)
 def test_pairs_are_counted_one_by_one(isl, prefix, window):
     counted = sum(min(prefix + i, window) if window else prefix + i for i in range(1, isl + 1))
     assert float(pairs(float(isl), float(prefix), float(window), 1.0)) == counted
@@ -170,7 +173,9 @@ def test_a_choice_runs_each_shape_by_its_kernel():
     slow[:, 0] = 20.0  # the longest launch
     choice = Choice(np.array([typical("gemm"), slow]), ["m", 16.0, 1, 0])
     shape = {"m": np.array([8.0, 32.0]), "n": 1024.0, "k": 1024.0}
-    chosen, fast, late = (np.asarray(time_s("gemm", shape, "bfloat16", h100, u)) for u in (choice, typical("gemm"), slow))
+    chosen, fast, late = (
+        np.asarray(time_s("gemm", shape, "bfloat16", h100, u)) for u in (choice, typical("gemm"), slow)
+    )
     assert chosen[0] == late[0] > fast[0] and chosen[1] == fast[1] < late[1]
 
 

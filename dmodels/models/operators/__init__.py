@@ -1,9 +1,9 @@
 r"""Laws of operators: seconds of a GPU kernel from its shape, the GPU's data sheet, and fitted constants.
 
 A layer is a list of `Operator`s, each a kind, a shape (numbers that broadcast) and a number format. `time_s` gives the
-seconds of one kind for arrays of shapes, in JAX, differentiable; `layer_s` adds up a list. The constants come from measured
-tables (`dmodels.fit.operators_coefficients`); where none are given, each law's typical values are used with the GPU's data
-sheet.
+seconds of one kind for arrays of shapes, in JAX, differentiable; `layer_s` adds up a list. The constants come from
+measured tables (`dmodels.fit.operators_coefficients`); where none are given, each law's typical values are used with
+the GPU's data sheet.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .constants import Constant, merged, origins, values
 from .formats import FORMATS, Format, cache_bytes, number_format, peak_flop_per_s
 from .laws import LAWS, Law, law
 
-__all__ = ["FORMATS", "LAWS", "Choice", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "kernel_s", "law", "layer_s", "number_format",
-           "time_s", "typical"]  # fmt: skip
+__all__ = ["FORMATS", "LAWS", "Choice", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "kernel_s",
+           "law", "layer_s", "number_format", "time_s", "typical"]  # fmt: skip
 
 
 class Operator(NamedTuple):
@@ -80,7 +80,7 @@ def time_s(
 
 
 def kernel_s(of: Law, shape: dict[str, Real], form: Format, gpu: GPU, u: Real, warm: float = 0.0) -> Real:
-    """Seconds by one kernel for a flat shape, u (ranges, constants): each range at least what those below it end with."""
+    """Seconds by one kernel, of a flat shape, by u (ranges, constants). A range is at least what those below end with."""
     here = shape[of.switch]
 
     def by(constants: Real, edge: Real) -> Real:
@@ -106,8 +106,10 @@ def floor_s(kind: str, shape: Mapping[str, Real], dtype: str, gpu: GPU) -> Real:
     return jnp.maximum(flops / peak_flop_per_s(gpu, form), bytes_ / of.bandwidth(dict(shape), gpu))
 
 
-def layer_s(operators: Sequence[Operator], gpu: GPU, constants: Callable[[str, str], Choice | Real] | None = None) -> Real:
-    """Seconds of operators one after the other. `constants(kind, dtype)` gives each one's u, as `Coefficients.at` does."""
+def layer_s(
+    operators: Sequence[Operator], gpu: GPU, constants: Callable[[str, str], Choice | Real] | None = None
+) -> Real:
+    """Seconds of operators one after the other. `constants(kind, dtype)` gives each u, as `Coefficients.at` does."""
     total: Real = 0.0
     for o in operators:
         u = None if constants is None else constants(o.kind, o.dtype)

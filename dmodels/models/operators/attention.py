@@ -1,8 +1,8 @@
 r"""Time of attention kernels on one GPU: prompts (with a cached prefix, causal, windowed) and single new tokens.
 
 A prompt of s new tokens after a prefix of c attends to $\sum_{i=1}^{s} \min(c+i, W)$ pairs of positions per head; its
-arithmetic is $2 (d_{qk} + d_v)$ FLOPs per pair, plus the softmax, which costs the same for every head dimension. Blocks of
-128 queries of one head run on one multiprocessor each, and the longest of them is waited for:
+arithmetic is $2 (d_{qk} + d_v)$ FLOPs per pair, plus the softmax, which costs the same for every head dimension.
+Blocks of 128 queries of one head run on one multiprocessor each, and the longest of them is waited for:
 
 $$t = t_0 + \Big(\big(\tfrac{F}{P f} + \omega\,\tfrac{F_\text{longest}}{P f / S}\big)^p
         + \big(\tfrac{\text{bytes}}{\beta b}\big)^p\Big)^{1/p}$$
@@ -24,8 +24,8 @@ from dmodels.core.records import Real
 from .constants import Constant, both, steps
 from .formats import Format, multiprocessors, peak_flop_per_s
 
-#: `prefix` cached tokens before `isl` new ones; `window` 0: full attention; `qk_dim`, `v_dim` per head; `causal` 1 or 0;
-#: `cache_bytes` of one element; `shared_latent` 1: keys and values are one latent per token (MLA), stored once.
+#: `prefix` cached tokens before `isl` new ones; `window` 0: full attention; `qk_dim`, `v_dim` per head; `causal` 1 or
+#: 0; `cache_bytes` of one element; `shared_latent` 1: keys and values are one latent per token (MLA), stored once.
 FIELDS = ("batch_size", "isl", "prefix", "num_heads", "num_key_value_heads", "qk_dim", "v_dim", "window", "causal",
           "cache_bytes", "shared_latent")  # fmt: skip
 CONTEXT_CONSTANTS = (

@@ -1,4 +1,4 @@
-r"""Time of a whole attention block: projections, norms, indexer and (sparse) attention, timed as one by engines' modules.
+r"""Time of a whole attention block: projections, norms, indexer and (sparse) attention, as engines' modules time it.
 
 The parts follow each other and each has its own share of the roofline:
 
@@ -22,9 +22,9 @@ from .attention import pairs
 from .constants import Constant, both
 from .formats import FORMATS, Format, peak_flop_per_s
 
-#: `token_weights`: weights that every rank multiplies with each token; `head_weights`: those of one query head; `qk_dim`
-#: and `v_dim` of the attention as computed; `entry_bytes` of one cached entry; `top_k` 0: no selection; `index_dim`:
-#: heads x dimension of the indexer, 0 without it.
+#: `token_weights`: weights that every rank multiplies with each token; `head_weights`: those of one query head;
+#: `qk_dim` and `v_dim` of the attention as computed; `entry_bytes` of one cached entry; `top_k` 0: no selection;
+#: `index_dim`: heads x dimension of the indexer, 0 without it.
 FIELDS = ("batch_size", "isl", "prefix", "num_heads", "token_weights", "head_weights", "qk_dim", "v_dim", "entry_bytes",
           "top_k", "index_dim", "compress_ratio")  # fmt: skip
 CONSTANTS = (
@@ -70,8 +70,8 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     dims = shape["qk_dim"] + shape["v_dim"]
     wide = peak_flop_per_s(gpu, FORMATS["bfloat16"]) * c["attention_frac"]
     read = jnp.minimum((prefix + s) / shape["compress_ratio"], few)  # distinct entries of a sequence at most
-    attention = both(2.0 * b * rows * dims * few / wide, b * read * shape["entry_bytes"] / (bandwidth * c["cache_frac"]),
-                     power)  # fmt: skip
+    cache = b * read * shape["entry_bytes"] / (bandwidth * c["cache_frac"])
+    attention = both(2.0 * b * rows * dims * few / wide, cache, power)
     eight = peak_flop_per_s(gpu, FORMATS["fp8"]) * c["index_frac"]
     indexed = jnp.where(shape["index_dim"] > 0, b * every, 0.0)
     index = indexed * (2.0 * shape["index_dim"] / eight + 1e-12 * c["select_ps"])

@@ -3,9 +3,9 @@ r"""Time of a collective among r GPUs: a launch, a latency per rank, and the byt
 $$t = t_0 + (r-1)\,\tau + \frac{V}{\beta\,b\,(2/r)^{\theta}}$$
 
 V is what one GPU sends for a message of M bytes (the whole tensor): all-reduce $2M(r-1)/r$ as a ring, all-gather,
-reduce-scatter and all-to-all $M(r-1)/r$. $\theta$ is how much ranks share the link's way (PCIe: nearly 1; NVLink through a
-switch: 0). b is the link of the scale-up domain, or the network of the scale-out where r exceeds the domain. Small messages
-have kernels of their own (one shot, low latency), hence the ranges.
+reduce-scatter and all-to-all $M(r-1)/r$. $\theta$ is how much ranks share the link's way (PCIe: nearly 1; NVLink
+through a switch: 0). b is the link of the scale-up domain, or the network of the scale-out where r exceeds the
+domain. Small messages have kernels of their own (one shot, low latency), hence the ranges.
 """
 
 from __future__ import annotations
@@ -46,4 +46,4 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     del warm
     ranks = shape["ranks"]
     rate = link_bytes_per_s(shape, gpu) * c["link_frac"] * (2.0 / ranks) ** c["sharing_power"]
-    return (1e-6 * (c["launch_us"] + c["rank_us"] * (ranks - 1.0)) + shape["sends"] * work(shape, form)[1] / rate)
+    return 1e-6 * (c["launch_us"] + c["rank_us"] * (ranks - 1.0)) + shape["sends"] * work(shape, form)[1] / rate

@@ -65,7 +65,7 @@ def both(a: Real, b: Real, sharpness: Real) -> Real:
 
 
 def least(t: Real, sharpness: Real) -> Real:
-    r"""Smooth minimum over the last axis, $(\sum_j t_j^{-b})^{-1/b}$: the engine takes about the fastest of its kernels."""
+    r"""Smooth minimum over the last axis, $(\sum_j t_j^{-b})^{-1/b}$: about the fastest of several kernels."""
     return jnp.exp(-jax.scipy.special.logsumexp(-sharpness[..., None] * jnp.log(t), axis=-1) / sharpness)
 
 

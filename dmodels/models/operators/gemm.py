@@ -7,11 +7,11 @@ $$t_j = \left( \Big(w_j\,\big(\tfrac{2 B_m B_n k / s}{P/S\, f\, e_j} + \tfrac{k}
       + \big(\tfrac{\text{bytes}}{\beta\, b\, r_j}\big)^p \right)^{1/p}, \qquad
   t = t_0 + \min_j t_j + t_\text{quantise}$$
 
-with waves $w_j = \max(1, T_j s / S)$ partly rounded up, $e_j$ the efficiency of a small tile, and $r_j$ the share of the
-bandwidth that as few multiprocessors can draw. Formats with quantised activations add the kernel that quantises them: a
-launch, a cost per row and one pass over x. The minimum over j is smooth (`constants.least`): where all n tile sizes are as
-fast, the kernel is $n^{1/b}$ faster than each, so f and $\beta$ are shares of one tile size, below those that large
-products reach.
+with waves $w_j = \max(1, T_j s / S)$ partly rounded up, $e_j$ the efficiency of a small tile, and $r_j$ the share of
+the bandwidth that as few multiprocessors can draw. Formats with quantised activations add the kernel that quantises
+them: a cost per row and one pass over x. The minimum over j is smooth (`constants.least`): where all n tile sizes
+are as fast, the kernel is $n^{1/b}$ faster than each, so f and $\beta$ are shares of one tile size, below those that
+large products reach.
 
 Source: the tile and wave arithmetic of CUTLASS and cuBLAS (NVIDIA, "Matrix Multiplication Background").
 """

@@ -55,8 +55,11 @@ LAWS: dict[str, Law] = {
     "generation_mla": _GENERATION,
     **{f"{name}_context_module": _PROMPT_BLOCK for name in BLOCKS},
     **{f"{name}_generation_module": _TOKEN_BLOCK for name in BLOCKS},
-    **{f"{name}_{part}": _RECURRENT for name in ("gdn", "kda", "mamba2")
-       for part in ("conv", "recurrence", "conv_step", "step")},
+    **{
+        f"{name}_{part}": _RECURRENT
+        for name in ("gdn", "kda", "mamba2")
+        for part in ("conv", "recurrence", "conv_step", "step")
+    },
     **{name: _COLLECTIVE for name in collective.SENDS},
 }
 

@@ -5,11 +5,11 @@ and $1/p$ of their width (TP of p). The fullest rank, for which all wait, gets
 
 $$P = \min\!\big(T K e^{\gamma-1},\; T \min(K, E_l)\big)$$
 
-token-expert pairs; $\gamma = 0$ if routing is balanced. With x = P / E_l pairs per expert, the experts that have any are
-$A = \min(E_l, P)$ if balanced, else $E_l (1 - (1 + x/\alpha)^{-\alpha})$: tokens per expert are then gamma-Poisson with shape
-$\alpha$. Weights of A experts move; each expert's pairs are cut into tiles of $B_m$ rows, in waves over the
-multiprocessors; the kernel is about the fastest of the tile sizes. Routing, sorting and the weighted sum cost a launch, a
-time per token, per expert and per byte.
+token-expert pairs; $\gamma = 0$ if routing is balanced. With x = P / E_l pairs per expert, the experts that have any
+are $A = \min(E_l, P)$ if balanced, else $E_l (1 - (1 + x/\alpha)^{-\alpha})$: tokens per expert are then
+gamma-Poisson with shape $\alpha$. Weights of A experts move; each expert's pairs are cut into tiles of $B_m$ rows, in
+waves over the multiprocessors; the kernel is about the fastest of the tile sizes. Routing, sorting and the weighted
+sum cost a launch, a time per token, per expert and per byte.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from dmodels.core.records import Real
 from .constants import Constant, both, least
 from .formats import Format, multiprocessors, peak_flop_per_s
 
-#: `matrices`: 3 for a gated expert (gate, up, down), 2 for a plain one. `skew`: 0 balanced, 1 and 2 the measured power laws
-#: of exponent 1.01 and 1.2; between them it interpolates.
+#: `matrices`: 3 for a gated expert (gate, up, down), 2 for a plain one. `skew`: 0 balanced, 1 and 2 the measured
+#: power laws of exponent 1.01 and 1.2; between them it interpolates.
 FIELDS = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "matrices",
           "skew")  # fmt: skip
 CONSTANTS = (
@@ -54,7 +54,9 @@ def loads(shape: dict[str, Real], c: dict[str, Real]) -> tuple[Real, Real]:
     growth = low * ((1.0 - high) * c["skew1_power"] + high * c["skew2_power"])
     alpha = (1.0 - high) * c["skew1_shape"] + high * c["skew2_shape"]
     even = shape["num_tokens"] * shape["topk"] / shape["moe_ep_size"]
-    pairs = jnp.minimum(even * shape["moe_ep_size"] ** growth, shape["num_tokens"] * jnp.minimum(shape["topk"], experts))
+    pairs = jnp.minimum(
+        even * shape["moe_ep_size"] ** growth, shape["num_tokens"] * jnp.minimum(shape["topk"], experts)
+    )
     pairs = jnp.maximum(pairs, 1.0)
     spread = experts * (1.0 - (1.0 + pairs / experts / alpha) ** -alpha)
     reached = low * spread + (1.0 - low) * jnp.minimum(experts, pairs)

@@ -1,8 +1,8 @@
 r"""Time of linear attention (gated delta rule, KDA, Mamba-2): its recurrence over tokens, and the short convolution.
 
-Prompts are cut into chunks of 64 tokens: within a chunk the recurrence is a few small matrix products, from chunk to chunk
-the state of $d_k \times d_v$ per head is carried, one after the other. A new token reads and writes every state. The
-convolution (`conv` 1) only moves its channels.
+Prompts are cut into chunks of 64 tokens: within a chunk the recurrence is a few small matrix products, from chunk to
+chunk the state of $d_k \times d_v$ per head is carried, one after the other. A new token reads and writes every
+state. The convolution (`conv` 1) only moves its channels.
 
 $$t = t_0 + \big(A^p + (\text{bytes} / \beta b)^p\big)^{1/p},\quad
   A = \frac{F}{P f} + \lceil s/64 \rceil\, \tau\, \max(1, \text{heads} \cdot b / S)$$

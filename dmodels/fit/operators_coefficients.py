@@ -76,8 +76,9 @@ class Coefficients(NamedTuple):
                        for i in range(len(origin))] for kernel in kernels])  # fmt: skip
         if own:
             for k, kernel in enumerate(kernels):
-                for i, fitted in own.kernels[kernel].items():
-                    u[k, i] = fitted
+                fitted = own.kernels[kernel]
+                for i in range(len(origin)):  # a range where the kernel never ran is like the nearest where it did
+                    u[k, i] = fitted[min(fitted, key=lambda j: abs(j - i))]
         return Choice(u, like.tree if like else 0, kernels)
 
 

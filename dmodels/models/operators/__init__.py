@@ -80,7 +80,7 @@ def time_s(
 
 
 def kernel_s(of: Law, shape: dict[str, Real], form: Format, gpu: GPU, u: Real, warm: float = 0.0) -> Real:
-    """Seconds by one kernel, of a flat shape, by u (ranges, constants). A range is at least what those below end with."""
+    """Seconds by one kernel, of a flat shape, by u (ranges, constants). Where a law climbs, ranges start above what ends."""
     here = shape[of.switch]
 
     def by(constants: Real, edge: Real) -> Real:
@@ -89,6 +89,8 @@ def kernel_s(of: Law, shape: dict[str, Real], form: Format, gpu: GPU, u: Real, w
 
     took = jax.vmap(by)(jnp.asarray(u), jnp.array([*of.edges, jnp.inf]))
     reached = here[None, :] > jnp.array([-jnp.inf, *of.edges])[:, None]
+    if not of.climbs:
+        reached &= here[None, :] <= jnp.array([*of.edges, jnp.inf])[:, None]
     return jnp.max(jnp.where(reached, took, 0.0), axis=0)
 
 

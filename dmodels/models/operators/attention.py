@@ -22,7 +22,7 @@ from dmodels.core.hardware import GPU
 from dmodels.core.records import Real
 
 from .constants import Constant, both, steps
-from .formats import Format, multiprocessors, peak_flop_per_s
+from .formats import Format, cached_gain, multiprocessors, peak_flop_per_s
 
 #: `prefix` cached tokens before `isl` new ones; `window` 0: full attention; `qk_dim`, `v_dim` per head; `causal` 1 or
 #: 0; `cache_bytes` of one element; `shared_latent` 1: keys and values are one latent per token (MLA), stored once.
@@ -54,6 +54,8 @@ GENERATION_CONSTANTS = (
     Constant("merge_us", 0.01, 50.0, 1.5, "joining the parts of a sequence"),
     Constant("sequence_us", 0.0003, 5.0, 0.01, "cost of a sequence"),
     Constant("block_us", 0.001, 50.0, 1.0, "start and end of a part on its multiprocessor"),
+    Constant("cache_gain", 0.001, 20.0, 0.05, "extra bandwidth of a KV cache that stays in the last-level cache"),
+    Constant("cache_share", 0.1, 1.5, 0.5, "share of the last-level cache that it can have"),
     Constant("overlap_power", 1.02, 40.0, 2.5, "how far memory and arithmetic hide each other"),
 )
 #: Queries of one block.
@@ -115,7 +117,6 @@ def context_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: 
 
 def generation_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, warm: float = 0.0) -> Real:
     """Seconds of attention of one new token per sequence (`isl` of them with speculation)."""
-    del warm
     b, kv_heads, length = shape["batch_size"], shape["num_key_value_heads"], seen(shape)
     dims, sms = shape["qk_dim"] + shape["v_dim"], multiprocessors(gpu)
     rows = shape["num_heads"] / kv_heads * shape["isl"]
@@ -127,6 +128,8 @@ def generation_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, for
     per_sm = peak_flop_per_s(gpu, form) * c["compute_frac"] / sms
     per_token = 2.0 * dims * rows / per_sm + c["loop_ns"] * 1e-9
     arithmetic = waves * (length / parts * per_token + c["block_us"] * 1e-6)
-    memory = passes * work(shape, form)[1] / (gpu.hbm_bytes_per_s * c["bandwidth_frac"])
+    bytes_ = work(shape, form)[1]
+    drawn = gpu.hbm_bytes_per_s * c["bandwidth_frac"] * cached_gain(gpu, bytes_, c, warm)
+    memory = passes * bytes_ / drawn
     merge = c["merge_us"] * (1.0 - 1.0 / parts)
     return 1e-6 * (c["launch_us"] + c["sequence_us"] * b + merge) + both(arithmetic, memory, c["overlap_power"])

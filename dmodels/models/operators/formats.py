@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dmodels.core.errors import unknown
@@ -73,6 +74,12 @@ def peak_flop_per_s(gpu: GPU, form: Format) -> Real:
     eight = jnp.where(gpu.peak_fp8_flop_per_s > 0, gpu.peak_fp8_flop_per_s, wide)
     four = jnp.where(gpu.peak_fp4_flop_per_s > 0, gpu.peak_fp4_flop_per_s, eight)
     return {16: wide, 8: eight, 4: four}[form.bits]
+
+
+def cached_gain(gpu: GPU, bytes_: Real, c: dict[str, Real], warm: float) -> Real:
+    """Factor on the bandwidth where a benchmark's loop finds its data in the last-level cache: 1 if `warm` is 0."""
+    fits = jax.nn.sigmoid(8.0 * jnp.log(jnp.maximum(gpu.l2_bytes, 1.0) * c["cache_share"] / bytes_))
+    return 1.0 + warm * fits * c["cache_gain"]
 
 
 def multiprocessors(gpu: GPU) -> Real:

@@ -18,7 +18,6 @@ Source: the tile and wave arithmetic of CUTLASS and cuBLAS (NVIDIA, "Matrix Mult
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,7 +25,7 @@ from dmodels.core.hardware import GPU
 from dmodels.core.records import Real
 
 from .constants import Constant, both, least, steps
-from .formats import Format, multiprocessors, peak_flop_per_s
+from .formats import Format, cached_gain, multiprocessors, peak_flop_per_s
 
 FIELDS = ("m", "n", "k")
 CONSTANTS = (
@@ -63,8 +62,7 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     bandwidth, sms = gpu.hbm_bytes_per_s, multiprocessors(gpu)
     per_sm = peak_flop_per_s(gpu, form) / sms
     bytes_ = work(shape, form)[1]
-    fits = jax.nn.sigmoid(8.0 * jnp.log(jnp.maximum(gpu.l2_bytes, 1.0) * c["cache_share"] / bytes_))
-    drawn = bandwidth * c["bandwidth_frac"] * (1.0 + warm * fits * c["cache_gain"])
+    drawn = bandwidth * c["bandwidth_frac"] * cached_gain(gpu, bytes_, c, warm)
 
     columns = jnp.ceil(n[:, None] / TILE_N)
     tiles = jnp.ceil(m[:, None] / TILE_M) * columns

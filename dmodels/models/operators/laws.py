@@ -1,7 +1,7 @@
 """Which law gives the time of which kind of operator, and where its kernels switch.
 
 A kind has one law and several kinds may share one. `edges` are values of the field `switch` at which engines take
-another kernel or tile (CUTLASS and cuBLAS choose by m; grouped products by the tokens): each range has constants of its
+another kernel or tile (CUTLASS and cuBLAS choose by m; decoding kernels are compiled per head dimension): each range has constants of its
 own, which the fit pulls towards each other. Time never falls at an edge (`operators.time_s`).
 """
 
@@ -28,6 +28,7 @@ class Law(NamedTuple):
     switch: str
     edges: tuple[float, ...]
     bandwidth: Callable[[dict[str, Real], GPU], Real] = lambda shape, gpu: gpu.hbm_bytes_per_s
+    climbs: bool = True  # whether time may not fall where `switch` passes an edge
 
 
 _GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0))
@@ -35,7 +36,7 @@ _MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (24.0
 _CONTEXT = Law(attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work,
                "isl", (512.0,))  # fmt: skip
 _GENERATION = Law(attention.FIELDS, attention.GENERATION_CONSTANTS, attention.generation_seconds, attention.work,
-                  "qk_dim", (64.0, 128.0, 192.0, 256.0))  # fmt: skip
+                  "qk_dim", (64.0, 128.0, 192.0, 256.0), climbs=False)  # fmt: skip
 _COLLECTIVE = Law(collective.FIELDS, collective.CONSTANTS, collective.seconds, collective.work, "message_bytes",
                   (2.0**16, 2.0**21, 2.0**25), collective.link_bytes_per_s)  # fmt: skip
 _RECURRENT = Law(recurrent.FIELDS, recurrent.CONSTANTS, recurrent.seconds, recurrent.work, "seq_len", (256.0,))

@@ -26,6 +26,7 @@ CONSTANTS = (
     Constant("bandwidth_frac", 0.02, 1.0, 0.5, "of the memory's data sheet"),
     Constant("passes", 0.2, 20.0, 1.0, "passes over the tokens' channels"),
     Constant("chunk_us", 0.0005, 50.0, 0.5, "a chunk of one head, after the one before it"),
+    Constant("block_tokens", 1.0, 4096.0, 16.0, "tokens that a convolution's block covers, few or not"),
     Constant("overlap_power", 1.02, 40.0, 2.5, "how far memory and arithmetic hide each other"),
 )
 CHUNK = 64.0
@@ -46,7 +47,9 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     tokens = b * s
     flops, _ = work(shape, form)
     inside = 4.0 * tokens * shape["heads"] * jnp.minimum(s, CHUNK) * (shape["key_dim"] + shape["value_dim"])
-    lanes = jnp.where(shape["conv"] > 0, tokens * shape["channels"] / 4096.0, b * shape["heads"])
+    lanes = jnp.where(
+        shape["conv"] > 0, b * jnp.hypot(s, c["block_tokens"]) * shape["channels"] / 4096.0, b * shape["heads"]
+    )
     chunks = jnp.where(shape["conv"] > 0, 1.0, jnp.maximum(1.0, s / CHUNK))
     arithmetic = (flops + inside * (1.0 - shape["conv"])) / (peak_flop_per_s(gpu, form) * c["compute_frac"])
     arithmetic = arithmetic + 1e-6 * c["chunk_us"] * chunks * jnp.hypot(1.0, lanes / multiprocessors(gpu))

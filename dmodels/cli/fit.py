@@ -1,4 +1,4 @@
-"""Refit the efficiencies on measured serving rows, or (`fit operators FOLDER`) the laws of operators on kernel times."""
+"""Refit the efficiencies on measured serving rows, or (`fit operators FOLDER`) the operators' laws on kernel times."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def time_s(
 
 
 def kernel_s(of: Law, shape: dict[str, Real], form: Format, gpu: GPU, u: Real, warm: float = 0.0) -> Real:
-    """Seconds by one kernel, of a flat shape, by u (ranges, constants). Where a law climbs, ranges start above what ends."""
+    """Seconds by one kernel, of a flat shape, by u (ranges, constants). A law that climbs never falls at an edge."""
     here = shape[of.switch]
 
     def by(constants: Real, edge: Real) -> Real:

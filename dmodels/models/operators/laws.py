@@ -1,8 +1,8 @@
 """Which law gives the time of which kind of operator, and where its kernels switch.
 
 A kind has one law and several kinds may share one. `edges` are values of the field `switch` at which engines take
-another kernel or tile (CUTLASS and cuBLAS choose by m; decoding kernels are compiled per head dimension): each range has constants of its
-own, which the fit pulls towards each other. Time never falls at an edge (`operators.time_s`).
+another kernel or tile (CUTLASS and cuBLAS choose by m; decoding kernels are compiled per head dimension): each range
+has constants of its own, which the fit pulls towards each other. Where a law `climbs`, time never falls at an edge.
 """
 
 from __future__ import annotations

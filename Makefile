@@ -7,7 +7,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo
 # Neighbouring tests stay in one worker, which has compiled what they share, until another worker has none left.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help plan test test-all proofs proofs-thorough mutants docs docs-check notebooks lint clean
+.PHONY: help plan test test-all proofs proofs-thorough mutants docs docs-check notebooks lint types ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,8 +38,8 @@ proofs: $(VENV)/.installed ## the proofs and quick property checks of every clai
 proofs-thorough: $(VENV)/.installed ## twenty times as many cases per claim, from fixed seeds; prints how many
 	$(BIN)/python -m proofs --thorough
 
-mutants: $(VENV)/.installed ## change the shipped formulas one at a time and print the share that a check notices (hours)
-	$(BIN)/python -m proofs.mutants
+mutants: $(VENV)/.installed ## change the package at random, 20 times a room, and print what no test notices (hours)
+	$(BIN)/python -m tools.mutants
 
 docs: $(VENV)/.installed-docs ## build the guide into out/docs; warnings and dead links fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -51,9 +51,14 @@ notebooks: $(VENV)/.installed-notebooks ## the notebooks of examples/notebooks, 
 	@mkdir -p out/notebooks
 	for f in examples/notebooks/*.py; do OUT=$$PWD/out/notebooks $(BIN)/python -m jupytext --to ipynb --execute --run-path . --output out/notebooks/$$(basename $$f .py).ipynb $$f || exit 1; done
 
-lint: $(VENV)/.installed-lint ## style, and strict types of the public modules
+lint: $(VENV)/.installed-lint ## style and format
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: $(VENV)/.installed-lint ## strict types, but for the debts that pyproject.toml names
 	$(BIN)/python -m mypy
+
+ci: lint types test docs ## what CI runs
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) build *.egg-info out

@@ -47,3 +47,21 @@ def _strict_jax():
 
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         yield
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Nothing is left out in silence: what was not run, why, and the target that runs it."""
+    left_out = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        left_out[reason] = left_out.get(reason, 0) + 1
+    told = [f"{count} skipped: {reason}" for reason, count in sorted(left_out.items())]
+    if "not slow" in terminalreporter.config.option.markexpr:
+        told.append("slow tests and property searches: `make test-all`; 20 times as many cases: `make proofs-thorough`")
+        told.append("slow blocks of the guide: `make docs-check`; its strict build: `make docs`")
+        told.append("notebooks: `make notebooks`; changes that no test notices: `make mutants`")
+    if told:
+        terminalreporter.section("left out")
+        for line in told:
+            terminalreporter.line(line)

@@ -1,4 +1,4 @@
-"""What every benchmark writes down beside its figures: the machine, the versions, the commit.
+"""The benchmarks by name, their timing, and what each writes down: the machine, the versions, the commit.
 
 A result is one JSON object per line in `benchmarks/results/<name>.jsonl`, appended, never rewritten, so that two
 commits or two machines can be compared years later.
@@ -13,14 +13,57 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from pkgutil import iter_modules
+from typing import NamedTuple
 
 RESULTS = Path(__file__).parent / "results"
-FIGURES = Path(__file__).parent / "figures"
 
 #: Packages whose versions are recorded where they are installed.
 PACKAGES = ("dmodels", "jax", "jaxlib", "numpy", "scipy", "numba", "equinox", "optimistix", "cvxpy")
+
+
+Row = Mapping[str, object]
+
+
+class Case(NamedTuple):
+    """A benchmark: `run(quick)` yields rows; `write(rows)` puts them beside the proofs, where a page shows them."""
+
+    name: str
+    what: str
+    run: Callable[[bool], Iterable[Row]]
+    peers: tuple[str, ...]
+    write: Callable[[list[Row]], Path] | None
+
+
+_CASES: dict[str, Case] = {}
+
+
+def benchmark(*peers: str, name: str = "", write: Callable[[list[Row]], Path] | None = None):
+    """Register a function of `quick` under its own name or `name`; its results go to results/<name>.jsonl."""
+
+    def register(run: Callable[[bool], Iterable[Row]]):
+        key = name or run.__name__
+        _CASES[key] = Case(key, run.__doc__.splitlines()[0], run, peers, write)
+        return run
+
+    return register
+
+
+def cases() -> dict[str, Case]:
+    """Every benchmark by name."""
+    for folder in ("speed", "papers"):
+        for module in iter_modules([str(Path(__file__).parent / folder)]):
+            if not module.name.startswith("_"):
+                import_module(f"benchmarks.{folder}.{module.name}")
+    return dict(sorted(_CASES.items()))
+
+
+def text(row: Row) -> str:
+    """One line of a row: names and four digits."""
+    return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
 
 
 def commit() -> str:
@@ -56,11 +99,16 @@ def device() -> dict[str, object]:
         cpu = names[0].strip() if names else cpu
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     accelerators = sorted({d.device_kind for d in jax.devices() if d.platform != "cpu"})
-    return {"cpu": cpu, "cores": cores, "system": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(), "accelerators": accelerators}  # fmt: skip
+    return {
+        "cpu": cpu,
+        "cores": cores,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "accelerators": accelerators,
+    }
 
 
-def record(name: str, rows: Iterable[Mapping], *peers: str) -> Path:
+def record(name: str, rows: Iterable[Row], *peers: str) -> Path:
     """Append `rows` to results/<name>.jsonl, each with when, where, which versions and which commit."""
     facts = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -93,10 +141,3 @@ def interleaved(
             run()
             best[name] = min(best[name], clock() - start)
     return best
-
-
-def show(title: str, rows: list[dict]) -> None:
-    """Print rows of the same keys under their names."""
-    print(f"\n{title}\n" + "  ".join(rows[0]))
-    for row in rows:
-        print("  ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))

@@ -19,22 +19,22 @@ if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .core.records import stack as stack
     from .core.units import parse as parse
     from .core.workload import Workload as Workload
-    from .design.space import choice as choice
-    from .design.space import grid as grid
+    from .design.axes import choice as choice
+    from .design.axes import grid as grid
+    from .design.axes import zipped as zipped
     from .design.space import sweep as sweep
-    from .design.space import zipped as zipped
     from .fit.calibration import efficiency_for as efficiency_for
     from .models.latency import Efficiency as Efficiency
     from .models.latency import iteration_s as iteration_s
     from .models.latency import prefill_s as prefill_s
-    from .models.latency_serving import serve as serve
+    from .models.latency import serve as serve
     from .models.memory import concurrent_sequences as concurrent_sequences
     from .models.memory import kv_bytes as kv_bytes
     from .models.memory import kv_bytes_per_token as kv_bytes_per_token
-    from .models.trace import Trace as Trace
-    from .models.trace import read_trace as read_trace
+    from .models.traffic import Trace as Trace
+    from .models.traffic import read_trace as read_trace
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Public name -> module that defines it.
 _HOME = {
@@ -44,23 +44,23 @@ _HOME = {
     "Flag": "core.flags",
     "Model": "core.model",
     "Parallel": "core.hardware",
-    "Trace": "models.trace",
+    "Trace": "models.traffic",
     "Workload": "core.workload",
-    "choice": "design.space",
+    "choice": "design.axes",
     "concurrent_sequences": "models.memory",
-    "grid": "design.space",
+    "grid": "design.axes",
     "kv_bytes": "models.memory",
     "kv_bytes_per_token": "models.memory",
     "parse": "core.units",
     "Efficiency": "models.latency",
     "iteration_s": "models.latency",
     "prefill_s": "models.latency",
-    "serve": "models.latency_serving",
+    "serve": "models.latency",
     "efficiency_for": "fit.calibration",
-    "read_trace": "models.trace",
+    "read_trace": "models.traffic",
     "stack": "core.records",
     "sweep": "design.space",
-    "zipped": "design.space",
+    "zipped": "design.axes",
 }
 
 __all__ = ["__version__", *_HOME]

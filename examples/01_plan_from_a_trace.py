@@ -4,8 +4,7 @@ Run it: python examples/01_plan_from_a_trace.py
 """
 
 from dmodels import SLO, catalog
-from dmodels.studies.launch import command
-from dmodels.studies.plan import plan, question
+from dmodels.studies.plan import command, plan, question
 
 # A bundled trace of conversations, 20 requests a second. Your own: Workload.from_trace(read_trace("requests.csv")).
 chat = catalog.workload("azure-conv", rate_rps=20.0)

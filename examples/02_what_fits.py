@@ -4,7 +4,8 @@ Run it: python examples/02_what_fits.py
 """
 
 from dmodels import catalog, concurrent_sequences
-from dmodels.design.space import choice, grid, sweep
+from dmodels.design.axes import choice, grid
+from dmodels.design.space import sweep
 
 ds = sweep(
     concurrent_sequences,

@@ -9,7 +9,7 @@ from dmodels import SLO, Parallel, catalog
 from dmodels.core.records import float64
 from dmodels.models.instance import Roofline, operate
 from dmodels.models.latency import Efficiency
-from dmodels.models.requests import requests_between
+from dmodels.models.traffic import requests_between
 
 MODEL, GPU = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm")
 REQUESTS = requests_between(catalog.workload("azure-conv"))

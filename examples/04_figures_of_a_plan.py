@@ -9,7 +9,7 @@ from pathlib import Path
 from dmodels import SLO, catalog
 from dmodels.report import plan_figures, style
 from dmodels.studies.plan import plan, question
-from dmodels.studies.risks import loads
+from dmodels.studies.plan.risks import loads
 
 chat = catalog.workload("azure-conv", rate_rps=200.0)
 answer = plan(question("llama-3.1-70b", ["h100_sxm", "h200_sxm"], chat, SLO(2.0, 0.08)))

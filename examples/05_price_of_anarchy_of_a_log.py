@@ -11,6 +11,8 @@ found = analyse(Path(__file__).parent / "data" / "router_log.csv", window=128, s
 
 names = ("below", "transition", "saturated")
 for i, end in enumerate(found.windows.end_s):
-    print(f"{end:5.1f} s  PoA-hat {found.windows.index.poa_hat[i]:5.1f}"
-          f" = routing {found.windows.routing[i]:.2f} x constant {found.windows.constant[i]:.2f}"
-          f" x queueing {found.windows.queueing[i]:5.2f}  {names[found.regime[i]]}")  # fmt: skip
+    print(
+        f"{end:5.1f} s  PoA-hat {found.windows.index.poa_hat[i]:5.1f}"
+        f" = routing {found.windows.routing[i]:.2f} x constant {found.windows.constant[i]:.2f}"
+        f" x queueing {found.windows.queueing[i]:5.2f}  {names[found.regime[i]]}"
+    )

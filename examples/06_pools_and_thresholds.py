@@ -10,7 +10,9 @@ study = pool_study(catalog.workload("azure-paper"), [2048.0, 8192.0, 32768.0], p
 
 for i, tokens in enumerate(study.threshold_tokens):
     ideal, exact = float(study.savings.ideal_frac[i]), float(study.law_frac[i])
-    print(f"{tokens:6.0f} tokens: formula {ideal:.1%}, exact {exact:.1%},"
-          f" with paged memory {float(study.paged_frac[i]):.1%}")  # fmt: skip
+    print(
+        f"{tokens:6.0f} tokens: formula {ideal:.1%}, exact {exact:.1%},"
+        f" with paged memory {float(study.paged_frac[i]):.1%}"
+    )
 low, high = study.forgiving_tokens
 print(f"any threshold from {low:,.0f} to {high:,.0f} keeps 80 % of the best saving")

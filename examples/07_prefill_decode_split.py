@@ -3,9 +3,7 @@
 Run it: python examples/07_prefill_decode_split.py
 """
 
-from dmodels.games.resource import Game, equilibrium, social_optimum
-from dmodels.games.resource_integer import integer_split
-from dmodels.games.violation import Exponential, Starved
+from dmodels.games.resource import Exponential, Game, Starved, equilibrium, integer_split, social_optimum
 
 # Prefill misses 10 % fewer TTFTs per GPU; decode 25 % fewer ITLs, but starves where prefill cannot feed it.
 decode = Starved(Exponential(0.25), Exponential(0.15))

@@ -11,8 +11,16 @@ from dmodels.studies.plan import plan, question
 DATA = Path(__file__).parent / "data"
 traffic = Workload.from_trace(read_trace(DATA / "azure_conv_5min.csv"), 50.0)
 
-answer = plan(question(DATA / "our-model" / "config.json", ["h100_sxm", "new_gpu"], traffic, SLO(2.0, 0.08),
-                       gpu_file=str(DATA / "my_gpus.toml"), split=False))  # fmt: skip
+answer = plan(
+    question(
+        DATA / "our-model" / "config.json",
+        ["h100_sxm", "new_gpu"],
+        traffic,
+        SLO(2.0, 0.08),
+        gpu_file=str(DATA / "my_gpus.toml"),
+        split=False,
+    )
+)
 
 for option in answer.by_gpu:
     low, high = option.gpus_low, option.gpus_high

@@ -1,9 +1,9 @@
 """`python -m proofs`: run the pages and print how many cases each one tried; `--thorough` tries many times as many.
 
-    python -m proofs                        every page, its own number of cases
-    python -m proofs --thorough             twenty times as many, from fixed seeds
-    python -m proofs --thorough --seed 7    others than the fixed ones, the same again for the same seed
-    python -m proofs POA-4.2 NEW-8          these pages only
+python -m proofs                        every page, its own number of cases
+python -m proofs --thorough             twenty times as many, from fixed seeds
+python -m proofs --thorough --seed 7    others than the fixed ones, the same again for the same seed
+python -m proofs POA-4.2 NEW-8          these pages only
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ def main(argv: list[str] | None = None) -> int:
             count = job.result()
             cases = sum(count.cases.values())
             total, searched, failed = total + cases, searched + count.searches, failed + count.failed
-            print(f"{page.claim.id:<10} {page.claim.verdict.name.lower():<12} {count.tests:>6} {cases:>12,} "
-                  f"{count.seconds:>8.1f}  {page.file}", flush=True)  # fmt: skip
+            print(
+                f"{page.claim.id:<10} {page.claim.verdict.name.lower():<12} {count.tests:>6} {cases:>12,} "
+                f"{count.seconds:>8.1f}  {page.file}",
+                flush=True,
+            )
             if count.failed:
                 print(count.output, file=sys.stderr)
     seeds = "fixed seeds" if options.seed is None else f"seed {options.seed}"

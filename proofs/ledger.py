@@ -6,7 +6,6 @@ A page is `proofs/<topic>/prop_*.py`; its `CLAIM` is the entry. Rows of the pape
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections import Counter, defaultdict
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from dmodels.core.files import csv_rows
 from proofs.claim import DMODELS, NETKV, PHASOR, PRICE_OF_ANARCHY, TOKEN_BUDGET, Claim, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,8 +64,8 @@ def tables() -> list[Table]:
     found = []
     for folder, paper in TABLES.items():
         for path in sorted((ROOT / "proofs" / "papers" / folder).rglob("*.csv")):
-            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-            verdicts = Counter(_short(row.get("verdict") or "") for row in csv.DictReader(lines))
+            rows = csv_rows(path.read_text(encoding="utf-8"))
+            verdicts = Counter(_short(row.get("verdict") or "") for row in rows)
             found.append(Table(paper, path.relative_to(ROOT).as_posix(), verdicts))
     return found
 
@@ -130,7 +130,7 @@ def data(found: list[Page]) -> str:
 
 def main() -> None:
     """Write both files, each whole or not at all."""
-    from dmodels.cli.render import write_text
+    from dmodels.core.files import write_text
 
     found = pages()
     if wrong := problems(found):

@@ -58,9 +58,7 @@ def _defined(node: ast.stmt) -> list[str]:
 def _read(node: ast.stmt) -> Iterable[str]:
     """Names that a definition reads; a function's decorators (strategies, parameters) are no part of its argument."""
     parts = node.body if isinstance(node, ast.FunctionDef) else [node]
-    return {
-        n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-    }
+    return {n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def names(page) -> Names:

@@ -1,4 +1,4 @@
-"""JAX op by op, for facts that ask a formula once; and a headless Chromium for tests of pages, where there is one."""
+"""A headless Chromium for tests of pages, where there is one."""
 
 from __future__ import annotations
 
@@ -32,22 +32,13 @@ FAULTS = """() => {
 }"""
 
 
-@pytest.fixture
-def op_by_op():
-    """Nothing is compiled: for facts that ask a formula once or twice. The mutation check asks them many changes."""
-    import jax
-
-    with jax.disable_jit():
-        yield
-
-
 @pytest.fixture(scope="module")  # not longer: playwright keeps an event loop running, which asyncio.run refuses
 def chromium():
     """A browser; its pages are opened with `new_page`."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
-        pytest.skip("no Chromium on this machine")
+        pytest.skip("no Chromium on this machine; `.ci/run` installs it where it can")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

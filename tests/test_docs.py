@@ -54,10 +54,26 @@ def test_every_page_is_in_a_group():
 
 def test_a_wrong_line_a_failing_block_and_an_unknown_command_are_found(tmp_path):
     """The runner itself: what it must not let through."""
-    text = "\n".join([
-        "```python", "print('three')", "1 / 0", "```", "", "```python", "print('one')", "```", "```text", "two", "```",
-        "", "```console", "$ dmodels size", "$ rm -rf x", "```",
-    ])  # fmt: skip
+    text = "\n".join(
+        [
+            "```python",
+            "print('three')",
+            "1 / 0",
+            "```",
+            "",
+            "```python",
+            "print('one')",
+            "```",
+            "```text",
+            "two",
+            "```",
+            "",
+            "```console",
+            "$ dmodels size",
+            "$ rm -rf x",
+            "```",
+        ]
+    )
     wrong = tmp_path / "wrong.md"
     wrong.write_text(text, encoding="utf-8")
     code = f"""
@@ -76,7 +92,9 @@ print(json.dumps([str(p) for p in pages.check([Path({str(wrong)!r})])]))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed; `make docs` installs it"
+)
 def test_the_guide_builds_without_warnings(tmp_path):
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]

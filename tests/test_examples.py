@@ -14,8 +14,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.py"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROTOCOLS = {"random": "random folds", "pair": "a (model, GPU) pair left out", "model": "a model left out",
-             "gpu": "a GPU left out"}  # fmt: skip
+PROTOCOLS = {
+    "random": "random folds",
+    "pair": "a (model, GPU) pair left out",
+    "model": "a model left out",
+    "gpu": "a GPU left out",
+}
 
 
 def run(command: list[str], folder: Path) -> str:

@@ -3,7 +3,7 @@
     python tools/docs_figures.py [NAME ...]
 
 Each function draws one figure; without names all are drawn, which takes a few minutes (the simulations).
-`latency` reads the residuals that `python -m benchmarks.accuracy` leaves in benchmarks/results.
+`latency` reads the residuals that `python -m tools.make_calibration` leaves in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -57,8 +57,15 @@ def latency(axes) -> None:
     for k, metric in enumerate(("tpot", "ttft")):
         median, high = (np.array([100 * rows[p][metric][s] for p in names]) for s in ("median", "p90"))
         bars = axes.barh(at + 0.2 - 0.4 * k, median, 0.36)
-        axes.annotate(metric.upper(), (high[-1], at[-1] + 0.2 - 0.4 * k), (4, 0), textcoords="offset points",
-                      va="center", fontsize=style.SMALL, color=style.writing(k))  # fmt: skip
+        axes.annotate(
+            metric.upper(),
+            (high[-1], at[-1] + 0.2 - 0.4 * k),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=style.SMALL,
+            color=style.writing(k),
+        )
         axes.hlines(at + 0.2 - 0.4 * k, median, high, color=bars[0].get_facecolor(), linewidth=1.5)
     axes.set_yticks(at, [f"held out:\n{text}" for text in names.values()])
     axes.set(xlabel="absolute error on held-out rows: bar to the median, line to P90 [%]", xlim=(0, None))
@@ -68,14 +75,23 @@ def latency(axes) -> None:
 def queueing(axes) -> None:
     """Closed forms as lines, simulated means and P99 with 95 % intervals as points."""
     from dmodels.studies.plan import plan, question
-    from dmodels.studies.verify import verify
+    from dmodels.studies.plan.verification import verify
 
     rates = (1.0, 2.0, 3.0, 4.0, 5.0, 5.5)
     shown = {"ttft_mean_s": "TTFT mean", "ttft_slo_s": "TTFT P99", "tpot_slo_s": "TPOT P99"}
     rows: dict[str, list] = {name: [] for name in shown}
     for i, rate in enumerate(rates):
-        answer = plan(question("llama-3.1-70b", ["h100_sxm"], catalog.workload("azure-conv", rate), SLO(20.0, 1.0),
-                               tp=(4,), split=False, thresholds_tokens=()))  # fmt: skip
+        answer = plan(
+            question(
+                "llama-3.1-70b",
+                ["h100_sxm"],
+                catalog.workload("azure-conv", rate),
+                SLO(20.0, 1.0),
+                tp=(4,),
+                split=False,
+                thresholds_tokens=(),
+            )
+        )
         for row in verify(answer, jax.random.key(i))[0].rows:
             if row.metric in shown:
                 rows[row.metric].append(row)
@@ -84,8 +100,15 @@ def queueing(axes) -> None:
         axes.plot(rates, [1e3 * r.predicted for r in rows[name]])
         ends.append((1e3 * rows[name][-1].predicted, label, k))
         value = np.array([[1e3 * r.measured.value, 1e3 * r.measured.low, 1e3 * r.measured.high] for r in rows[name]]).T
-        axes.errorbar(rates, value[0], np.abs(value[1:] - value[0]), fmt=style.MARKERS[k], color=style.COLOURS[k],
-                      capsize=2, markersize=4)  # fmt: skip
+        axes.errorbar(
+            rates,
+            value[0],
+            np.abs(value[1:] - value[0]),
+            fmt=style.MARKERS[k],
+            color=style.COLOURS[k],
+            capsize=2,
+            markersize=4,
+        )
     axes.set(yscale="log", xlabel="rate to one instance [req/s]", ylabel="latency [ms]")
     style.plain(axes.yaxis)
     note(axes, "lines: closed forms; points: simulated, 95 % interval")
@@ -98,8 +121,11 @@ def pooling(axes) -> None:
     from dmodels.studies.pools import pool_study
 
     found = pool_study(catalog.workload("azure-paper"), 2.0 ** np.arange(9, 16))
-    shares = {"published\nformula, Eq. (7)": found.savings.ideal_frac, "exact: by work": found.law_frac,
-              "if memory is paged": found.paged_frac}  # fmt: skip
+    shares = {
+        "published\nformula, Eq. (7)": found.savings.ideal_frac,
+        "exact: by work": found.law_frac,
+        "if memory is paged": found.paged_frac,
+    }
     for share in shares.values():
         axes.plot(found.threshold_tokens, 100 * np.asarray(share), marker=".")
     axes.set(xscale="log", xlabel="threshold [token]", ylabel="instances saved [%]")
@@ -110,8 +136,7 @@ def pooling(axes) -> None:
 @picture
 def split(axes) -> None:
     """Two violation rates along a budget of 40 GPUs, with the equilibrium."""
-    from dmodels.games.resource import Game, equilibrium
-    from dmodels.games.violation import Alone, Exponential
+    from dmodels.games.resource import Alone, Exponential, Game, equilibrium
 
     game = Game(Exponential(0.10), Alone(Exponential(0.25)), budget_gpus=40.0)
     x = np.linspace(0.0, 40.0, 400)
@@ -122,8 +147,15 @@ def split(axes) -> None:
         groups.append(Group(x, 100 * values, name, i, line=True))
     at = float(equilibrium(game).value.prefill_gpus)
     axes.axvline(at, color=style.SOFT, linewidth=1, linestyle="--")
-    axes.annotate(f"equal marginals at {at:.2f}", (at, 60), (-6, 0), textcoords="offset points", ha="right",
-                  fontsize=style.SMALL, color=style.INK)  # fmt: skip
+    axes.annotate(
+        f"equal marginals at {at:.2f}",
+        (at, 60),
+        (-6, 0),
+        textcoords="offset points",
+        ha="right",
+        fontsize=style.SMALL,
+        color=style.INK,
+    )
     axes.set(xlabel="prefill, of 40 [GPU]", ylabel="requests [%]", ylim=(0, 110))
     name_groups(axes, groups)
 
@@ -131,8 +163,7 @@ def split(axes) -> None:
 @picture
 def routing(axes) -> None:
     """Exact price of anarchy of two equal workers against load, and its bound in closed form."""
-    from dmodels.games.anarchy import price_of_anarchy
-    from dmodels.games.anarchy_bounds import identical_workers_price
+    from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
     from dmodels.games.routing import RoutingGame
 
     counts = np.arange(2, 41, 2)
@@ -163,8 +194,15 @@ def placement(axes) -> None:
     axes.plot(sizes[blocks][finite], 100 * sizes[hits][finite], marker="o")
     most = 100 * sizes[hits][~np.isfinite(sizes[blocks])].max()
     axes.axhline(most, linestyle="--", color=style.SOFT)
-    axes.annotate("unlimited", (sizes[blocks][finite].min(), most), (0, -4), textcoords="offset points", va="top",
-                  fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    axes.annotate(
+        "unlimited",
+        (sizes[blocks][finite].min(), most),
+        (0, -4),
+        textcoords="offset points",
+        va="top",
+        fontsize=style.SMALL,
+        color=style.SOFT,
+    )
     axes.set(xscale="log", xlabel="cache size [blocks of 512 tokens]", ylabel="prompt tokens found [%]", ylim=(0, None))
     style.plain(axes.xaxis)
     name_groups(axes, [Group(sizes[blocks][finite], 100 * sizes[hits][finite], "least recently used leaves", 0, True)])
@@ -173,8 +211,7 @@ def placement(axes) -> None:
 @picture
 def transfer(axes) -> None:
     """Transfer's share of TTFT over a 100 Gbit/s path, at once and layer by layer, against context."""
-    from dmodels.models.transfer import kv_cache_bytes, transfer_time_s
-    from dmodels.models.transfer_paths import pipelined_transfer_s
+    from dmodels.models.transfer import kv_cache_bytes, pipelined_transfer_s, transfer_time_s
 
     tokens = np.geomspace(512.0, 131072.0, 100)
     bytes_ = np.asarray(kv_cache_bytes(catalog.model("llama-3.1-70b"), tokens))
@@ -207,8 +244,10 @@ def phasor(axes) -> None:
     rules = {"freeness after dispatch": "free", "fewest queued": "count", "round robin": "turn"}
     ends = []
     for i, (label, rule) in enumerate(rules.items()):
-        waits = [1e3 * np.quantile(_waits(np.cumsum(gaps) * flop.mean() / speed.sum() / load, flop, speed, rule), 0.99)
-                 for load in loads]  # fmt: skip
+        waits = [
+            1e3 * np.quantile(_waits(np.cumsum(gaps) * flop.mean() / speed.sum() / load, flop, speed, rule), 0.99)
+            for load in loads
+        ]
         axes.plot(loads, waits, marker=style.marker(i))
         ends.append((waits[-1], label, i))
     axes.set(yscale="log", xlabel="load of the pool [1]", ylabel="P99 of wait plus prefill [ms]")
@@ -248,8 +287,13 @@ def token_budget(axes) -> None:
     tokens = np.ceil(draws.lognormal(6.5, 0.8, count))
     bytes_ = np.maximum(np.floor(tokens * ratio), 1.0)
     ends = []
-    for i, (name, params) in enumerate((("average less\n1 mean error", tb.settings()), ("tracked\n1 % quantile",
-                                       tb.settings(gamma=0.0, miss_frac=0.01)))):  # fmt: skip
+    for i, (name, params) in enumerate(
+        (
+            ("average less\n1 mean error", tb.settings()),
+            ("tracked\n1 % quantile", tb.settings(gamma=0.0, miss_frac=0.01)),
+        )
+    ):
+
         def step(state, x, params=params):
             used = tb.conservative_ratio(state, params)[0]
             return tb.update(state, 0, x[0], x[1], params), x[0] / x[1] < used
@@ -265,9 +309,9 @@ def token_budget(axes) -> None:
 @picture
 def simulator(axes) -> None:
     """Mean waits of M/M/1 and M/D/1 simulated in 32 runs, with 4 standard errors, on the exact curves."""
+    from dmodels.models.latency import StepLaw
     from dmodels.models.queueing import wait_mean_s
     from dmodels.sim.batching import simulate
-    from dmodels.sim.laws import LinearLaw
 
     loads = np.array([0.3, 0.5, 0.7, 0.8, 0.9])
     fine = np.linspace(0.2, 0.93, 100)
@@ -283,7 +327,7 @@ def simulator(axes) -> None:
             for _ in range(32):
                 gap = draws.exponential(1.0 / load, 8_000)
                 steps = np.full(8_000, 1000.0) if scv == 0 else np.maximum(draws.geometric(1e-3, 8_000), 1.0)
-                served = simulate(np.cumsum(gap), np.ones(8_000), steps, LinearLaw(0.0, 1e-3), slots=1, emits=True)
+                served = simulate(np.cumsum(gap), np.ones(8_000), steps, StepLaw(0.0, 1e-3), slots=1, emits=True)
                 runs.append(served.wait_s[2_000:].mean())
             points.append((np.mean(runs), 4 * np.std(runs, ddof=1) / 32**0.5))
         mean, error = np.array(points).T

@@ -69,17 +69,27 @@ def page() -> str:
     ]
     for entry in ENTRIES:
         line = entry.shown or entry.command.format(out=f"{entry.name}.png")
-        parts += ["", f"## {entry.title}", "", f"![{entry.caption}](gallery/{entry.name}.png)", "", entry.caption, "",
-                  "```text", line, "```"]  # fmt: skip
+        parts += [
+            "",
+            f"## {entry.title}",
+            "",
+            f"![{entry.caption}](gallery/{entry.name}.png)",
+            "",
+            entry.caption,
+            "",
+            "```text",
+            line,
+            "```",
+        ]
     return "\n".join(parts) + "\n"
 
 
 @cache
 def _plan():
     from dmodels.cli.plan_inputs import from_scenario
-    from dmodels.studies.memory_use import memory_use
     from dmodels.studies.plan import plan
-    from dmodels.studies.risks import loads
+    from dmodels.studies.plan.memory_use import memory_use
+    from dmodels.studies.plan.risks import loads
 
     answer = plan(from_scenario(ROOT / PLAN).question()[0])
     return answer, loads(answer), memory_use(answer)
@@ -107,7 +117,7 @@ def _load(out: Path) -> None:
 
 def _inputs(out: Path) -> None:
     from dmodels.report import plan_figures, style
-    from dmodels.studies.sensitivity import sensitivity
+    from dmodels.studies.plan import sensitivity
 
     answer, _, uses = _plan()
     made, ((left, right),) = style.panels(1, 2, 11, 4)
@@ -163,41 +173,90 @@ _SWEEP = "dmodels sweep examples/sweep.toml --axis tp=1,2,4,8 --axis rate=10:100
 _REPORT = f"dmodels report {PLAN} --out plan.html"
 
 ENTRIES = (
-    Entry("explore", "A plan that follows sliders",
-          "The page of `dmodels explore`: sliders for load, lengths, SLOs and prices on the left, the plan with its "
-          "pictures on the right.", "", partial(_screenshot, width=1280, height=900, explore=True),
-          f"dmodels explore {PLAN}"),
-    Entry("report", "The report of a plan",
-          "The head of a report: the answer in three sentences, what to deploy with its cost a year, and the first "
-          "pictures of why.", "", partial(_screenshot, width=1280, height=1000, explore=False), _REPORT),
-    Entry("fleets", "What fleets cost, and what they yield",
-          "Left: cost of fleets against their TTFT: one-pool fleets as points, hollow where an SLO is missed, other "
-          "kinds as broken lines; the full star is the recommended fleet, empty ones are its alternatives. Right: "
-          "tokens per second of a GPU against those of a user, with the Pareto front of one-pool fleets.",
-          "", _fleets, _REPORT),
-    Entry("load", "Latency and occupancy against load",
-          "Left: TTFT and TPOT over their SLOs from idle to saturation, with the operating point and the knee. Right: "
-          "requests in flight on one instance, and the slots that bound them.", "", _load, _REPORT),
-    Entry("inputs", "Memory, and what moves the answer",
-          "Left: where the memory of one GPU goes. Right: cost of the cheapest plan when one input changes.",
-          "", _inputs, _REPORT),
-    Entry("split", "Prefill and decode",
-          "How many GPUs for prefill: violation rates and marginals with the selfish and the best split; below, "
-          "planners in a burst.", "dmodels split examples/split.toml --out {out}"),
-    Entry("sweep-pareto", "A sweep: the Pareto front",
-          "Cost against TTFT over tensor parallelism and rate, feasible points only.", _SWEEP.format(plot="pareto")),
-    Entry("sweep-heatmap", "A sweep: two axes",
-          "Cost per million tokens over rate and tensor parallelism; hatched where nothing is feasible.",
-          _SWEEP.format(plot="heatmap")),
-    Entry("sweep-curves", "A sweep: along one axis",
-          "Cost per million tokens against the rate, a line per tensor parallelism; flagged points are hollow.",
-          _SWEEP.format(plot="curves")),
-    Entry("place", "Tiers of the KV cache",
-          "Hit rate by policy and size, time to the first token by tier, what evictions and blocks used once cost, and "
-          "what sharing a pool gains.", "dmodels place examples/place.toml --out {out}"),
-    Entry("poa", "The price of anarchy in a router's log",
-          "The index over time, by regime.", "dmodels poa examples/data/router_log.csv --plot {out}"),
-)  # fmt: skip
+    Entry(
+        "explore",
+        "A plan that follows sliders",
+        "The page of `dmodels explore`: sliders for load, lengths, SLOs and prices on the left, the plan with its "
+        "pictures on the right.",
+        "",
+        partial(_screenshot, width=1280, height=900, explore=True),
+        f"dmodels explore {PLAN}",
+    ),
+    Entry(
+        "report",
+        "The report of a plan",
+        "The head of a report: the answer in three sentences, what to deploy with its cost a year, and the first "
+        "pictures of why.",
+        "",
+        partial(_screenshot, width=1280, height=1000, explore=False),
+        _REPORT,
+    ),
+    Entry(
+        "fleets",
+        "What fleets cost, and what they yield",
+        "Left: cost of fleets against their TTFT: one-pool fleets as points, hollow where an SLO is missed, other "
+        "kinds as broken lines; the full star is the recommended fleet, empty ones are its alternatives. Right: "
+        "tokens per second of a GPU against those of a user, with the Pareto front of one-pool fleets.",
+        "",
+        _fleets,
+        _REPORT,
+    ),
+    Entry(
+        "load",
+        "Latency and occupancy against load",
+        "Left: TTFT and TPOT over their SLOs from idle to saturation, with the operating point and the knee. Right: "
+        "requests in flight on one instance, and the slots that bound them.",
+        "",
+        _load,
+        _REPORT,
+    ),
+    Entry(
+        "inputs",
+        "Memory, and what moves the answer",
+        "Left: where the memory of one GPU goes. Right: cost of the cheapest plan when one input changes.",
+        "",
+        _inputs,
+        _REPORT,
+    ),
+    Entry(
+        "split",
+        "Prefill and decode",
+        "How many GPUs for prefill: violation rates and marginals with the selfish and the best split; below, "
+        "planners in a burst.",
+        "dmodels split examples/split.toml --out {out}",
+    ),
+    Entry(
+        "sweep-pareto",
+        "A sweep: the Pareto front",
+        "Cost against TTFT over tensor parallelism and rate, feasible points only.",
+        _SWEEP.format(plot="pareto"),
+    ),
+    Entry(
+        "sweep-heatmap",
+        "A sweep: two axes",
+        "Cost per million tokens over rate and tensor parallelism; hatched where nothing is feasible.",
+        _SWEEP.format(plot="heatmap"),
+    ),
+    Entry(
+        "sweep-curves",
+        "A sweep: along one axis",
+        "Cost per million tokens against the rate, a line per tensor parallelism; flagged points are hollow.",
+        _SWEEP.format(plot="curves"),
+    ),
+    Entry(
+        "place",
+        "Tiers of the KV cache",
+        "Hit rate by policy and size, time to the first token by tier, what evictions and blocks used once cost, and "
+        "what sharing a pool gains.",
+        "dmodels place examples/place.toml --out {out}",
+    ),
+    Entry(
+        "poa",
+        "The price of anarchy in a router's log",
+        "The index over time, by regime.",
+        "dmodels poa examples/data/router_log.csv --plot {out}",
+    ),
+)
 
 if __name__ == "__main__":
     main(sys.argv[1:])

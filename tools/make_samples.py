@@ -17,14 +17,30 @@ import jax
 import numpy as np
 
 from dmodels.core.records import float64
-from dmodels.models.latency_laws import LinearLaw
-from dmodels.sim.fleet import Policy, Pool, simulate
+from dmodels.models.latency import StepLaw
+from dmodels.sim.fleet import Pool, RoutingPolicy, simulate
 
 OUT = Path(__file__).resolve().parents[1] / "examples" / "data"
 #: Columns of the measured rows that an aggregated deployment needs.
-COLUMNS = ("id", "model_path", "system", "backend", "precision", "mode", "isl", "osl", "gemm_quant_mode", "batch_size",
-           "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size", "silicon_ttft_ms",
-           "silicon_tpot_ms")  # fmt: skip
+COLUMNS = (
+    "id",
+    "model_path",
+    "system",
+    "backend",
+    "precision",
+    "mode",
+    "isl",
+    "osl",
+    "gemm_quant_mode",
+    "batch_size",
+    "tp_size",
+    "pp_size",
+    "attention_dp_size",
+    "moe_tp_size",
+    "moe_ep_size",
+    "silicon_ttft_ms",
+    "silicon_tpot_ms",
+)
 
 
 def trace_slice(path: Path, start: str = "2023-11-16 18:30", end: str = "2023-11-16 18:35") -> str:
@@ -41,8 +57,14 @@ def head(path: Path, count: int = 600) -> str:
 def measured(path: Path, model: str = "Qwen/Qwen3-32B", system: str = "h100_sxm") -> list[dict[str, str]]:
     """Aggregated vLLM rows of one model on one GPU."""
     with open(path, newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["model_path"] == model and row["system"] == system
-                and row["backend"] == "vllm" and row["mode"] == "agg"]  # fmt: skip
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["model_path"] == model
+            and row["system"] == system
+            and row["backend"] == "vllm"
+            and row["mode"] == "agg"
+        ]
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
@@ -56,15 +78,24 @@ def router_log(count: int = 2048, workers: int = 4, groups: int = 6) -> list[lis
     prompt = 1024 + np.ceil(draws.lognormal(5.5, 0.8, count))
     output = np.ceil(draws.lognormal(5.0, 0.6, count))
     group = draws.integers(0, groups, count)
-    served = simulate(arrival, prompt, output, Pool(workers, 64, LinearLaw(8e-3, 0.65e-3)), Policy.RANDOM,
-                      key=jax.random.key(7))  # fmt: skip
+    served = simulate(
+        arrival, prompt, output, Pool(workers, 64, StepLaw(8e-3, 0.65e-3)), RoutingPolicy.RANDOM, key=jax.random.key(7)
+    )
     rows = []
     for i in np.argsort(served.end_s):
         worker = int(served.instance[i])
         knows = (group[i] - worker) % groups in (0, 1)
         overlap = 1024 / prompt[i] if knows else 0.0
-        rows.append([f"r{i}", f"{arrival[i]:.3f}", f"{served.end_s[i]:.3f}", f"w{worker}",
-                     f"{served.first_token_s[i] - arrival[i]:.4f}", f"{overlap:.2f}"])  # fmt: skip
+        rows.append(
+            [
+                f"r{i}",
+                f"{arrival[i]:.3f}",
+                f"{served.end_s[i]:.3f}",
+                f"w{worker}",
+                f"{served.first_token_s[i] - arrival[i]:.4f}",
+                f"{overlap:.2f}",
+            ]
+        )
     return rows
 
 

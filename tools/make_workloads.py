@@ -16,9 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dmodels.core.workload import Workload
-from dmodels.models.burstiness import burstiness
-from dmodels.models.trace import Trace, prefix_hits, read_trace
-from dmodels.models.workload import compress, whole
+from dmodels.models.traffic import Trace, burstiness, compress, prefix_hits, read_trace, whole
 
 OUT = Path(__file__).resolve().parents[1] / "dmodels" / "catalog" / "data" / "workloads"
 TRACES = {
@@ -36,8 +34,10 @@ def table(title: str, file: str, trace: Trace) -> str:
     exact = Workload.from_trace(trace, cached_tokens=cached)
     small = compress(exact)
     a, b = whole(exact), whole(small)
-    error = {name: float(getattr(b, name) / getattr(a, name)) - 1 for name in
-             ("input_square", "output_square", "prefill_output", "input_p99_tokens", "output_p99_tokens")}  # fmt: skip
+    error = {
+        name: float(getattr(b, name) / getattr(a, name)) - 1
+        for name in ("input_square", "output_square", "prefill_output", "input_p99_tokens", "output_p99_tokens")
+    }
     burst = burstiness(trace.time_s)
     names = ["input_tokens", "output_tokens", "weight_frac"] + (["cached_tokens"] if cached is not None else [])
     head = [
@@ -51,8 +51,11 @@ def table(title: str, file: str, trace: Trace) -> str:
         f"arrival_cv = {float(exact.arrival_cv)!r}",
     ]
     if cached is not None:
-        head.insert(3, "cached_tokens: what an unlimited prefix cache of 512-token blocks holds, "
-                       f"{cached.sum() / trace.input_tokens.sum():.1%} of the input")  # fmt: skip
+        head.insert(
+            3,
+            "cached_tokens: what an unlimited prefix cache of 512-token blocks holds, "
+            f"{cached.sum() / trace.input_tokens.sum():.1%} of the input",
+        )
     rows = zip(*(getattr(small, name) for name in names), strict=True)
     return _lines(head, names, rows)
 

@@ -159,8 +159,12 @@ class Page:
     def _compare(self, first: int, shown: list[str], printed: str) -> None:
         there = [_plain(line) for line in printed.splitlines()]
         for at, part in _segments(shown):
-            missing = [i for i, line in enumerate(part) if not _RULES.fullmatch(line)
-                       and not any(printed_line.startswith(_plain(line)) for printed_line in there)]  # fmt: skip
+            missing = [
+                i
+                for i, line in enumerate(part)
+                if not _RULES.fullmatch(line)
+                and not any(printed_line.startswith(_plain(line)) for printed_line in there)
+            ]
             for i in missing:
                 self._fail(first + at + i, f"shown but not printed: {part[i].strip()}")
             if missing and there:  # what is printed now: from the line that is most like the first one, as many lines

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 from functools import cache
 from importlib.resources import files
 
 from dmodels.core.errors import unknown
+from dmodels.core.files import csv_rows
 
 
 def trusted_load(form: str, slots: float, output_cv: float = 1.0) -> float:
     """The highest load (share of what an instance serves with all slots taken) up to which `form` was within 10 % of
     the simulation; 0 where it never was. Between the measured numbers of slots and CVs the more cautious one counts.
 
-    Measured by `benchmarks/agreement.py`, from 4 to 128 slots, for CVs of 0.5 to 2; outside, the nearest one counts.
+    Measured by `tools/make_agreement.py`, from 4 to 128 slots, for CVs of 0.5 to 2; outside, the nearest one counts.
     """
     rows = _table()
     if form not in rows:
@@ -40,7 +40,7 @@ def _around(value: float, known: list[float]) -> set[float]:
 def _table() -> dict[str, dict[tuple[float, float], float]]:
     text = files("dmodels.catalog").joinpath("data", "agreement.csv").read_text(encoding="utf-8")
     rows: dict[str, dict[tuple[float, float], float]] = {}
-    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+    for row in csv_rows(text):
         points = rows.setdefault(row["form"], {})
         points[float(row["slots_count"]), float(row["output_cv"])] = float(row["load_frac"])
     return rows

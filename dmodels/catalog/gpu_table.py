@@ -14,9 +14,20 @@ if TYPE_CHECKING:
     from dmodels.core.hardware import GPU
 
 #: Columns that are fields of `GPU`, in its order.
-VALUES = ("memory_bytes", "hbm_bytes_per_s", "peak_flop_per_s", "peak_fp8_flop_per_s", "peak_fp4_flop_per_s",
-          "nvlink_bytes_per_s_oneway", "nic_bytes_per_s_per_gpu_oneway", "gpus_per_node", "tdp_w",
-          "price_usd_per_hour", "sm_count", "l2_bytes")  # fmt: skip
+VALUES = (
+    "memory_bytes",
+    "hbm_bytes_per_s",
+    "peak_flop_per_s",
+    "peak_fp8_flop_per_s",
+    "peak_fp4_flop_per_s",
+    "nvlink_bytes_per_s_oneway",
+    "nic_bytes_per_s_per_gpu_oneway",
+    "gpus_per_node",
+    "tdp_w",
+    "price_usd_per_hour",
+    "sm_count",
+    "l2_bytes",
+)
 NEEDED = VALUES[:3]
 REMARKS = ("name", "aliases", "source", "memory_source", "price_source", "date")
 

@@ -21,9 +21,9 @@ def models() -> dict[str, dict[str, Any]]:
 
 def model(name: str | Path) -> Model:
     """A model by its catalogue name, its Hugging Face id, or the path of a config.json or of its folder."""
-    from dmodels.core.model import Model
+    from .hf import read_model
 
-    return Model.from_hf(model_config(name))
+    return read_model(model_config(name))
 
 
 def model_config(name: str | Path) -> dict[str, Any] | Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dmodels.core.errors import InputError, unknown
+from dmodels.core.files import csv_rows
 from dmodels.core.units import UNITS, parse, unit_of
 
 DATA = files("dmodels.catalog") / "data"
@@ -19,10 +20,9 @@ DATA = files("dmodels.catalog") / "data"
 
 def read_csv(text: str, where: str) -> list[dict[str, str]]:
     """Rows of a CSV file; lines that begin with # are remarks, empty cells are left out."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    reader = csv.DictReader(lines)
+    reader = csv_rows(text)
     if not reader.fieldnames or "name" not in reader.fieldnames:
-        first = (lines or [""])[0][:60]
+        first = ",".join(reader.fieldnames or ())[:60]
         raise InputError(f"{where}: the first line is {first!r}; column names, 'name' among them, are accepted")
     rows = []
     for row in reader:

@@ -12,6 +12,7 @@ from importlib.resources import files
 import numpy as np
 
 from dmodels.core.errors import unknown
+from dmodels.core.files import csv_rows, remarks
 from dmodels.core.lengths import TotalsCdf
 from dmodels.core.workload import Workload
 
@@ -40,8 +41,14 @@ def workload(name: str, rate_rps: float | None = None, prefix_hits: bool = False
     else:
         weight = columns["weight_frac"]
         cached = columns.get("cached_tokens", 0.0) if prefix_hits else 0.0
-        found = Workload(columns["input_tokens"], columns["output_tokens"], weight / weight.sum(), cached,
-                         facts["rate_rps"], facts["arrival_cv"])  # fmt: skip
+        found = Workload(
+            columns["input_tokens"],
+            columns["output_tokens"],
+            weight / weight.sum(),
+            cached,
+            facts["rate_rps"],
+            facts["arrival_cv"],
+        )
     return found if rate_rps is None else found.at_rate(rate_rps)
 
 
@@ -71,17 +78,18 @@ def _key(name: str) -> str:
 
 
 def _cdf(columns: dict[str, np.ndarray], facts: dict[str, float]) -> TotalsCdf:
-    return TotalsCdf(columns["upper_tokens"], columns["cumulative_frac"], facts["share_mean_frac"],
-                     facts["share_std_frac"])  # fmt: skip
+    return TotalsCdf(
+        columns["upper_tokens"], columns["cumulative_frac"], facts["share_mean_frac"], facts["share_std_frac"]
+    )
 
 
 @cache
 def _table(stem: str) -> tuple[dict[str, np.ndarray], dict[str, float], str]:
     """(columns, single numbers, source) of one file."""
-    lines = _FOLDER.joinpath(f"{stem}.csv").read_text(encoding="utf-8").splitlines()
-    notes = [line[1:].strip() for line in lines if line.startswith("#")]
-    head, *rows = [line.split(",") for line in lines if line and not line.startswith("#")]
+    text = _FOLDER.joinpath(f"{stem}.csv").read_text(encoding="utf-8")
+    notes = remarks(text)
     facts = {key: float(value) for key, eq, value in (note.partition(" = ") for note in notes) if eq and " " not in key}
-    numbers = np.array(rows, dtype=np.float64)
+    reader = csv_rows(text)
+    numbers = np.array([list(row.values()) for row in reader], dtype=np.float64)
     numbers.flags.writeable = False
-    return dict(zip(head, numbers.T, strict=True)), facts, notes[0]
+    return dict(zip(reader.fieldnames or (), numbers.T, strict=True)), facts, notes[0]

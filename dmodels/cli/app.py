@@ -59,8 +59,9 @@ def click_command(name: str) -> Any:
 
     module = import_module(f"dmodels.cli.{name.replace('-', '_')}")
     help_names = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=help_names,
-                      rich_markup_mode=None)  # fmt: skip
+    app = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, context_settings=help_names, rich_markup_mode=None
+    )
     app.command(name, help=module.__doc__)(module.command)
     return typer.main.get_command(app)
 

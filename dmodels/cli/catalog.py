@@ -74,10 +74,18 @@ def _cell(value: Any) -> str:
 
 def _gpus(table: dict[str, dict[str, Any]]) -> None:
     head = ["GPU", "GiB", "HBM TB/s", "BF16 TFLOP/s", "FP8", "FP4", "scale-up GB/s", "NIC Gbit/s", "domain", "W", "$/h"]
-    keys = (("memory_bytes", GIB), ("hbm_bytes_per_s", 1e12), ("peak_flop_per_s", TFLOPS),
-            ("peak_fp8_flop_per_s", TFLOPS), ("peak_fp4_flop_per_s", TFLOPS), ("nvlink_bytes_per_s_oneway", 1e9),
-            ("nic_bytes_per_s_per_gpu_oneway", 1e9 / 8), ("gpus_per_node", 1), ("tdp_w", 1),
-            ("price_usd_per_hour", 1))  # fmt: skip
+    keys = (
+        ("memory_bytes", GIB),
+        ("hbm_bytes_per_s", 1e12),
+        ("peak_flop_per_s", TFLOPS),
+        ("peak_fp8_flop_per_s", TFLOPS),
+        ("peak_fp4_flop_per_s", TFLOPS),
+        ("nvlink_bytes_per_s_oneway", 1e9),
+        ("nic_bytes_per_s_per_gpu_oneway", 1e9 / 8),
+        ("gpus_per_node", 1),
+        ("tdp_w", 1),
+        ("price_usd_per_hour", 1),
+    )
     rows = [[name, *(facts[k] / u if k in facts else "-" for k, u in keys)] for name, facts in table.items()]
     render.print_table("GPUs (dense rates; links one direction, per GPU; approximate list prices)", head, rows)
 
@@ -85,10 +93,17 @@ def _gpus(table: dict[str, dict[str, Any]]) -> None:
 def _models(table: dict[str, dict[str, Any]]) -> None:
     head = ["model", "parameters, 1e9", "active", "weights GiB", "KV bytes/token", "context", "Hugging Face id"]
     rows = [
-        [name, facts["params_count"] / 1e9, facts["active_params_count"] / 1e9, facts["weight_bytes"] / GIB,
-         facts["kv_bytes_per_token"], facts["max_context_tokens"], facts["hf_id"]]
+        [
+            name,
+            facts["params_count"] / 1e9,
+            facts["active_params_count"] / 1e9,
+            facts["weight_bytes"] / GIB,
+            facts["kv_bytes_per_token"],
+            facts["max_context_tokens"],
+            facts["hf_id"],
+        ]
         for name, facts in table.items()
-    ]  # fmt: skip
+    ]
     render.print_table("Models (KV bytes per token of a long sequence, at tp = 1)", head, rows)
 
 

@@ -19,8 +19,7 @@ from dmodels.core.errors import InputError
 from dmodels.report import explore_page, plan_tables
 from dmodels.report.plan_page import plan_page
 from dmodels.studies.explore import Dials, at_rest, turned
-from dmodels.studies.plan import Plan, Question, plan
-from dmodels.studies.sensitivity import sensitivity
+from dmodels.studies.plan import Plan, Question, plan, sensitivity
 
 from . import render
 

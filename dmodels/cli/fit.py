@@ -38,10 +38,11 @@ def command(
         print("from dmodels.fit.refit import refit\n")
         print(f"print(refit({str(rows)!r}, max_steps={steps}).after)")
         return 0
+    from dmodels.core.files import write_text
     from dmodels.fit.calibration import dump
     from dmodels.fit.refit import refit
 
-    from .render import as_json, print_table, write_text
+    from .render import as_json, print_table
 
     found = refit(rows, max_steps=steps)
     if out is not None:
@@ -50,8 +51,14 @@ def command(
     lines = []
     for metric in ("ttft", "tpot"):
         b, a, h = found.before[metric], found.after[metric], found.held_out[metric]
-        lines.append([metric, b.count, *(f"{100 * x:.1f} %" for x in (b.median, a.median, h.median)),
-                      *(f"{100 * x:.1f} %" for x in (b.p90, a.p90, h.p90))])  # fmt: skip
+        lines.append(
+            [
+                metric,
+                b.count,
+                *(f"{100 * x:.1f} %" for x in (b.median, a.median, h.median)),
+                *(f"{100 * x:.1f} %" for x in (b.p90, a.p90, h.p90)),
+            ]
+        )
     if json:
         result = {
             "errors": {name: _plain(getattr(found, name)) for name in ("before", "after", "held_out")},

@@ -12,10 +12,11 @@ def run(folder: Path, out: Path | None, json: bool, show_python: bool) -> int:
         print("from dmodels.fit.operators_refit import refit\n")
         print(f'print(refit({str(folder)!r}).summary("kind"))')
         return 0
+    from dmodels.core.files import write_text
     from dmodels.fit.operators_coefficients import dump
     from dmodels.fit.operators_refit import PROTOCOLS, refit
 
-    from .render import as_json, print_table, write_text
+    from .render import as_json, print_table
 
     found = refit(folder, say=lambda line: print(line, file=sys.stderr))
     if out is not None:

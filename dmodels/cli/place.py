@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import write_text
 
 from . import render
 from .options import Json, ShowPython, check_suffix
@@ -48,9 +49,8 @@ def command(
 
 def _answer(read: Any, path: str) -> Any:
     from dmodels import Parallel, catalog
-    from dmodels.models.trace import read_trace
-    from dmodels.studies.place import place
-    from dmodels.studies.place_cost import Tier
+    from dmodels.models.traffic import read_trace
+    from dmodels.studies.place import Tier, place
 
     gpu = catalog.gpu(read.gpu.name, read.gpu.file)
     tiers = [Tier("HBM", read.tiers.hbm.size, float(gpu.hbm_bytes_per_s) * read.parallel.tp, 0.0, read.tiers.hbm.price)]
@@ -74,8 +74,10 @@ def _answer(read: Any, path: str) -> Any:
 
 
 def _python(read: Any, path: str) -> str:
-    tiers = [f'    Tier("HBM", {read.tiers.hbm.size!r}, float(gpu.hbm_bytes_per_s) * {read.parallel.tp}, 0.0, '
-             f"{read.tiers.hbm.price!r}),"]  # fmt: skip
+    tiers = [
+        f'    Tier("HBM", {read.tiers.hbm.size!r}, float(gpu.hbm_bytes_per_s) * {read.parallel.tp}, 0.0, '
+        f"{read.tiers.hbm.price!r}),"
+    ]
     for name, tier in (("DRAM", read.tiers.dram), ("SSD", read.tiers.ssd), ("remote", read.tiers.remote)):
         if tier is not None:
             size = 'float("inf")' if tier.size == float("inf") else repr(tier.size)
@@ -85,7 +87,7 @@ def _python(read: Any, path: str) -> str:
         [
             "from dmodels import Parallel, catalog, read_trace",
             "from dmodels.studies.place import place",
-            "from dmodels.studies.place_cost import Tier",
+            "from dmodels.studies.place import Tier",
             "",
             f"gpu = catalog.gpu({read.gpu.name!r}, {read.gpu.file!r})",
             "tiers = [",
@@ -101,12 +103,28 @@ def _python(read: Any, path: str) -> str:
 
 
 TIERS = ["tier", "size [GiB]", "blocks", "read a block [ms]", "serves", "price [$/GiB]"]
-SIZES = ["blocks", "GiB", "optimum", "LRU", "KVBM", "LFU", "Che, shuffled", "recomputed [TFLOP/request]",
-         "prefill [ms]"]  # fmt: skip
+SIZES = [
+    "blocks",
+    "GiB",
+    "optimum",
+    "LRU",
+    "KVBM",
+    "LFU",
+    "Che, shuffled",
+    "recomputed [TFLOP/request]",
+    "prefill [ms]",
+]
 BUY = ["buy", "GiB", "price [$]", "hit rate", "first token [ms]", "saves [$/h]", "paid back [h]"]
 LAYOUTS = ["layout", "hit rate", "first token [ms]", "ceiling", "blocks for the pool's hits", "saves [$/h]"]
-POOLED = ["requests", "alone [ms]", "pool, each for itself [ms]", "pool, run centrally [ms]", "no less than [ms]",
-          "pooling saves", "central placement saves"]  # fmt: skip
+POOLED = [
+    "requests",
+    "alone [ms]",
+    "pool, each for itself [ms]",
+    "pool, run centrally [ms]",
+    "no less than [ms]",
+    "pooling saves",
+    "central placement saves",
+]
 
 
 def _tier_rows(answer: Any) -> list[list[Any]]:
@@ -125,18 +143,36 @@ def _size_rows(answer: Any) -> list[list[Any]]:
     rows = []
     for size in np.unique(np.r_[c.replayed_blocks[::2], c.replayed_blocks[-1]]):
         i, k = int(np.searchsorted(c.blocks, size)), at[size]
-        rows.append([size, size * gib, c.belady_frac[i], c.usable_frac[i], c.kvbm_usable_frac[k], c.lfu_usable_frac[k],
-                     c.shuffled_frac[i], c.recomputed_flop[i] / 1e12, 1e3 * c.prefill_s[i]])  # fmt: skip
+        rows.append(
+            [
+                size,
+                size * gib,
+                c.belady_frac[i],
+                c.usable_frac[i],
+                c.kvbm_usable_frac[k],
+                c.lfu_usable_frac[k],
+                c.shuffled_frac[i],
+                c.recomputed_flop[i] / 1e12,
+                1e3 * c.prefill_s[i],
+            ]
+        )
     return rows
 
 
 def _buy_rows(answer: Any) -> list[list[Any]]:
     rows = [*([answer.mix] if answer.mix else []), *answer.purchases]
     return [
-        [row.name, ", ".join(f"{gib:,.4g} {tier}" for tier, gib in row.added_gib.items()) or "nothing", row.usd,
-         row.hit_frac, 1e3 * row.first_token_s, row.saved_usd_per_hour, row.payback_h]
+        [
+            row.name,
+            ", ".join(f"{gib:,.4g} {tier}" for tier, gib in row.added_gib.items()) or "nothing",
+            row.usd,
+            row.hit_frac,
+            1e3 * row.first_token_s,
+            row.saved_usd_per_hour,
+            row.payback_h,
+        ]
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def _layout_rows(answer: Any) -> list[list[Any]]:
@@ -148,10 +184,14 @@ def _layout_rows(answer: Any) -> list[list[Any]]:
 
 def _pooled_rows(answer: Any) -> list[list[Any]]:
     return [
-        [row.name, *(1e3 * value for value in (row.isolated_s, row.selfish_s, row.coordinated_s, row.bound_s)),
-         f"{row.pooling_frac:.1%}", f"{row.coordination_frac:.1%} to {row.coordination_most_frac:.1%}"]
+        [
+            row.name,
+            *(1e3 * value for value in (row.isolated_s, row.selfish_s, row.coordinated_s, row.bound_s)),
+            f"{row.pooling_frac:.1%}",
+            f"{row.coordination_frac:.1%} to {row.coordination_most_frac:.1%}",
+        ]
         for row in answer.pooled
-    ]  # fmt: skip
+    ]
 
 
 def _sections(answer: Any) -> list[tuple[str, list[str], list[list[Any]]]]:
@@ -226,4 +266,4 @@ def _draw(answer: Any, out: Path) -> None:
     ]
     parts.append(html.pictures(made))
     parts += [html.table(*section) for section in _sections(answer)]
-    render.write_text(out, html.page("Where KV blocks live", parts))
+    write_text(out, html.page("Where KV blocks live", parts))

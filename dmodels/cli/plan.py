@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import write_text
 
 from . import render
 from .options import Json, ShowPython, quantity
@@ -70,16 +71,46 @@ def command(
             raise InputError(f"--{name} {value:g}: accepted are numbers from 1")
     if (isl is None) != (osl is None):
         raise InputError("--isl and --osl: give both or neither")
-    options = {**degrees, **precisions, "thresholds_tokens": limits, "split": split, "backend": backend,
-               "max_gpus": max_gpus}  # fmt: skip
-    inputs = PlanInputs(model, tuple(names), trace, workload, isl, osl, rate_rps, *bounds, percentile, prefix_hits,
-                        repair, gpu_file, {}, max_num_seqs, max_num_batched_tokens, options)  # fmt: skip
+    options = {
+        **degrees,
+        **precisions,
+        "thresholds_tokens": limits,
+        "split": split,
+        "backend": backend,
+        "max_gpus": max_gpus,
+    }
+    inputs = PlanInputs(
+        model,
+        tuple(names),
+        trace,
+        workload,
+        isl,
+        osl,
+        rate_rps,
+        *bounds,
+        percentile,
+        prefix_hits,
+        repair,
+        gpu_file,
+        {},
+        max_num_seqs,
+        max_num_batched_tokens,
+        options,
+    )
     again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
     return run(inputs, again, "plan", sensitivity, verify, out, json, show_python)
 
 
-def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bool, out: Path | None, json: bool,
-        show_python: bool) -> int:  # fmt: skip
+def run(
+    inputs: PlanInputs,
+    again: str,
+    name: str,
+    sensitivity: bool,
+    verify: bool,
+    out: Path | None,
+    json: bool,
+    show_python: bool,
+) -> int:
     """Answer, and show it as asked; `again` is the command line `name` that does the same."""
     if show_python:
         print(inputs.python())
@@ -87,7 +118,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 
     from dmodels.report import plan_tables
     from dmodels.studies.plan import plan
-    from dmodels.studies.sensitivity import sensitivity as vary
+    from dmodels.studies.plan import sensitivity as vary
 
     asked, notices = inputs.question()
     for notice in notices:
@@ -103,7 +134,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
     if out is not None:
         from dmodels.report.plan_page import plan_page
 
-        render.write_text(out, plan_page(answer, changes, again))
+        write_text(out, plan_page(answer, changes, again))
         print(f"report: {out}", file=sys.stderr)
     return 0 if answer.best is not None else 1
 
@@ -111,7 +142,7 @@ def run(inputs: PlanInputs, again: str, name: str, sensitivity: bool, verify: bo
 def _print(answer, changes) -> None:
     from dmodels.report import plan_tables
     from dmodels.report.plan_notes import notes
-    from dmodels.studies.launch import command as command_of
+    from dmodels.studies.plan import command as command_of
 
     for sentence in plan_tables.sentences(answer) + notes(answer):
         print(sentence)
@@ -134,7 +165,7 @@ def _verify(answer) -> None:
     """Closed form beside simulation, on stderr with `--json` so that stdout stays one document."""
     import jax
 
-    from dmodels.studies.verify import verify
+    from dmodels.studies.plan.verification import verify
 
     for checked in verify(answer, jax.random.key(0)):
         rows = [

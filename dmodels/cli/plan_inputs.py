@@ -45,8 +45,16 @@ class PlanInputs:
         traffic, name, notices = self._traffic()
         slo = SLO(self.ttft_s, self.tpot_s, self.e2e_s, self.percentile)
         engine = Engine(self.max_num_seqs, self.max_num_batched_tokens)
-        asked = question(self.model, list(self.gpus), traffic, slo, gpu_file=self.gpu_file, workload_name=name,
-                         engine=engine, **self.options)  # fmt: skip
+        asked = question(
+            self.model,
+            list(self.gpus),
+            traffic,
+            slo,
+            gpu_file=self.gpu_file,
+            workload_name=name,
+            engine=engine,
+            **self.options,
+        )
         return replace(asked, gpus=self._priced(asked.gpus)), notices
 
     def _priced(self, gpus: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +79,7 @@ class PlanInputs:
             lengths = f"ISL {self.isl:g} / OSL {self.osl:g}"
             return Workload.fixed(self.isl, self.osl, self.rate_rps), lengths, []
         if self.trace is not None:
-            from dmodels.models.trace import read_trace, with_prefix_hits
+            from dmodels.models.traffic import read_trace, with_prefix_hits
 
             read = read_trace(self.trace, repair=self.repair)
             read = with_prefix_hits(read) if self.prefix_hits else read
@@ -100,16 +108,20 @@ class PlanInputs:
         given = ", ".join(f"{k}={v!r}" for k, v in self.options.items() if v != float("inf"))
         engine = f"Engine({self.max_num_seqs!r}, {self.max_num_batched_tokens!r})"
         lines = [
-            "from dmodels import SLO, catalog", "from dmodels.core.workload import Workload",
+            "from dmodels import SLO, catalog",
+            "from dmodels.core.workload import Workload",
             "from dmodels.models.instance import Engine",
-            "from dmodels.models.trace import read_trace, with_prefix_hits",
-            "from dmodels.studies.plan import plan, question", "",
+            "from dmodels.models.traffic import read_trace, with_prefix_hits",
+            "from dmodels.studies.plan import plan, question",
+            "",
             f"asked = question({self.model!r}, {list(self.gpus)!r}, {traffic}, SLO({slo}), "
             f"gpu_file={self.gpu_file!r}, engine={engine}, {given})",
-        ]  # fmt: skip
+        ]
         names = {catalog.gpu_facts(name, self.gpu_file)["name"]: x for name, x in self.price_usd_per_hour.items()}
-        lines += [f"asked.gpus[{name!r}] = asked.gpus[{name!r}].replace(price_usd_per_hour={price!r})"
-                  for name, price in names.items()]  # fmt: skip
+        lines += [
+            f"asked.gpus[{name!r}] = asked.gpus[{name!r}].replace(price_usd_per_hour={price!r})"
+            for name, price in names.items()
+        ]
         return "\n".join([*lines, "answer = plan(asked)"])
 
 
@@ -188,19 +200,34 @@ def from_scenario(path: Path) -> PlanInputs:
     read = read_scenario(path, PlanScenario)
     space, w = read.space, read.workload
     return PlanInputs(
-        model=_beside(path, read.model.name), gpus=tuple(read.gpu.name), trace=w.trace and _beside(path, w.trace),
-        workload=w.name or "", isl=w.input_tokens, osl=w.output_tokens, rate_rps=read.traffic.rate,
-        ttft_s=read.slo.ttft, tpot_s=read.slo.tpot, e2e_s=read.slo.e2e, percentile=read.slo.percentile,
-        prefix_hits=w.prefix_hits, repair=w.repair, gpu_file=read.gpu.file and _beside(path, read.gpu.file),
-        price_usd_per_hour=read.gpu.price, max_num_seqs=float(read.engine.max_num_seqs),
+        model=_beside(path, read.model.name),
+        gpus=tuple(read.gpu.name),
+        trace=w.trace and _beside(path, w.trace),
+        workload=w.name or "",
+        isl=w.input_tokens,
+        osl=w.output_tokens,
+        rate_rps=read.traffic.rate,
+        ttft_s=read.slo.ttft,
+        tpot_s=read.slo.tpot,
+        e2e_s=read.slo.e2e,
+        percentile=read.slo.percentile,
+        prefix_hits=w.prefix_hits,
+        repair=w.repair,
+        gpu_file=read.gpu.file and _beside(path, read.gpu.file),
+        price_usd_per_hour=read.gpu.price,
+        max_num_seqs=float(read.engine.max_num_seqs),
         max_num_batched_tokens=float(read.engine.max_num_batched_tokens),
         options={
-            "tp": tuple(space.tp), "pp": tuple(space.pp), "weights": tuple(map(precision, space.weights)),
+            "tp": tuple(space.tp),
+            "pp": tuple(space.pp),
+            "weights": tuple(map(precision, space.weights)),
             "kv": tuple(map(precision, space.kv)),
             "thresholds_tokens": None if space.thresholds is None else tuple(space.thresholds),
-            "split": space.split, "backend": read.engine.backend, "max_gpus": space.max_gpus,
+            "split": space.split,
+            "backend": read.engine.backend,
+            "max_gpus": space.max_gpus,
         },
-    )  # fmt: skip
+    )
 
 
 def precision(text: str) -> str:

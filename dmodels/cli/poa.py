@@ -59,26 +59,65 @@ def command(
         drawn = routing_figures.index_over_time(w.end_s, index.poa_hat, found.regime)
         style.save(style.paper(drawn), plot)
     if json:
-        inputs = {"log": str(log), "window": window, "step": step, "capacity": capacity, "calibrate": calibrate,
-                  "load_aware": load_aware, "baseline_s": found.baseline_s}  # fmt: skip
-        rows = [{"start_s": w.start_s[i], "end_s": w.end_s[i], "poa_hat": index.poa_hat[i],
-                 "observed_s": index.observed_s[i], "optimum_s": index.optimum_s[i], "ttft_p99_s": w.ttft_p99_s[i],
-                 "regime": NAMES[found.regime[i]], "driver": found.driver[i], "routing": w.routing[i],
-                 "constant": w.constant[i], "queueing": w.queueing[i], "loads": index.loads[i],
-                 "flags": describe(index.flags[i])} for i in range(len(w.end_s))]  # fmt: skip
-        log_facts = {"rows": found.log.rows_count, "kept": len(found.log), "workers": found.log.workers,
-                     "problems": dict(found.log.problems), "reports": found.log.reports,
-                     "notices": found.log.notices}  # fmt: skip
+        inputs = {
+            "log": str(log),
+            "window": window,
+            "step": step,
+            "capacity": capacity,
+            "calibrate": calibrate,
+            "load_aware": load_aware,
+            "baseline_s": found.baseline_s,
+        }
+        rows = [
+            {
+                "start_s": w.start_s[i],
+                "end_s": w.end_s[i],
+                "poa_hat": index.poa_hat[i],
+                "observed_s": index.observed_s[i],
+                "optimum_s": index.optimum_s[i],
+                "ttft_p99_s": w.ttft_p99_s[i],
+                "regime": NAMES[found.regime[i]],
+                "driver": found.driver[i],
+                "routing": w.routing[i],
+                "constant": w.constant[i],
+                "queueing": w.queueing[i],
+                "loads": index.loads[i],
+                "flags": describe(index.flags[i]),
+            }
+            for i in range(len(w.end_s))
+        ]
+        log_facts = {
+            "rows": found.log.rows_count,
+            "kept": len(found.log),
+            "workers": found.log.workers,
+            "problems": dict(found.log.problems),
+            "reports": found.log.reports,
+            "notices": found.log.notices,
+        }
         print(as_json("poa", inputs, {"log": log_facts, "windows": rows}))
         return 0
     for text in (*found.log.reports, *found.log.notices):
         print(text, file=sys.stderr)
     if found.log.problems:
         counts = ", ".join(f"{kind}: {count:,}" for kind, count in found.log.problems.items())
-        print(f"{found.log.rows_count - len(found.log):,} of {found.log.rows_count:,} rows left out; {counts}",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"{found.log.rows_count - len(found.log):,} of {found.log.rows_count:,} rows left out; {counts}",
+            file=sys.stderr,
+        )
     head = ["end [s]", "PoA-hat", "TTFT P99 [s]", "regime", "driver", "routing x", "constant x", "queueing x", "flags"]
-    rows = [[w.end_s[i], index.poa_hat[i], w.ttft_p99_s[i], NAMES[found.regime[i]], found.driver[i], w.routing[i],
-             w.constant[i], w.queueing[i], describe(index.flags[i])] for i in range(len(w.end_s))]  # fmt: skip
+    rows = [
+        [
+            w.end_s[i],
+            index.poa_hat[i],
+            w.ttft_p99_s[i],
+            NAMES[found.regime[i]],
+            found.driver[i],
+            w.routing[i],
+            w.constant[i],
+            w.queueing[i],
+            describe(index.flags[i]),
+        ]
+        for i in range(len(w.end_s))
+    ]
     print_table(f"{len(found.log):,} requests on {len(found.log.workers)} workers", head, rows)
     return 0

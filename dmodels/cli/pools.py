@@ -74,7 +74,7 @@ def command(
     from dmodels.catalog import workload as bundled
     from dmodels.core.workload import Workload
     from dmodels.models.pooling import Engine, Headroom
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
     from dmodels.studies.pools import pool_study
 
     read = read_trace(trace, repair=repair) if trace else None

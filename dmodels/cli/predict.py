@@ -21,10 +21,11 @@ def command(
         print("from dmodels.fit.predict import predict_file, to_csv\n")
         print(f"print(to_csv(predict_file({str(rows)!r})), end='')")
         return 0
+    from dmodels.core.files import write_text
     from dmodels.fit.calibration import read
     from dmodels.fit.predict import predict_file, to_csv
 
-    from .render import as_json, write_text
+    from .render import as_json
 
     found = predict_file(rows, read(calibration) if calibration else None)
     text = to_csv(found)

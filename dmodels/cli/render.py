@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,19 +54,3 @@ def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) 
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, soft_wrap=False, markup=False).print(table)
-
-
-def write_text(path: str | Path, text: str) -> Path:
-    """Write a file whole or not at all: a temporary file beside it, then a rename."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return path

@@ -60,7 +60,7 @@ def command(
         print(f"""import numpy as np
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 
 curve = LatencyCurve({a_s}, {b_s}, {d_s}, {n_sat}, {[beta] * workers})
 overlap = np.eye({workers})[np.arange({prefixes}) % {workers}]
@@ -70,9 +70,8 @@ price_of_anarchy(RoutingGame(curve, overlap, {omega_s}, counts))""")
 
     from dmodels.core.flags import describe, usable
     from dmodels.games.anarchy import price_of_anarchy
-    from dmodels.games.routing import RoutingGame, sums
-    from dmodels.games.routing_policies import POLICIES, policy_flows
-    from dmodels.models.curves import LatencyCurve
+    from dmodels.games.routing import POLICIES, RoutingGame, policy_flows, sums
+    from dmodels.models.latency import LatencyCurve
 
     counts = np.bincount(np.arange(requests) % prefixes, minlength=prefixes)
     overlap = np.eye(workers)[np.arange(prefixes) % workers]
@@ -83,18 +82,44 @@ price_of_anarchy(RoutingGame(curve, overlap, {omega_s}, counts))""")
     costs = {name: sums(a, policy_flows(game, name, rng, runs, tau=tau))[0] for name in POLICIES}
     ratio = {name: cost / least if np.isfinite(least) else cost * np.nan for name, cost in costs.items()}
     if json:
-        inputs = {"requests": requests, "workers": workers, "prefixes": prefixes, "a_s": a_s, "b_s": b_s, "d_s": d_s,
-                  "n_sat": n_sat, "beta": beta, "omega_s": omega_s, "tau": tau, "runs": runs, "seed": seed}  # fmt: skip
+        inputs = {
+            "requests": requests,
+            "workers": workers,
+            "prefixes": prefixes,
+            "a_s": a_s,
+            "b_s": b_s,
+            "d_s": d_s,
+            "n_sat": n_sat,
+            "beta": beta,
+            "omega_s": omega_s,
+            "tau": tau,
+            "runs": runs,
+            "seed": seed,
+        }
         result = {name: getattr(price, name) for name in price._fields if name != "flags"}
-        result |= {"flags": describe(int(price.flags)),
-                   "policies": {name: {"mean_s": cost.mean() / requests, "worst_s": cost.max() / requests,
-                                       "ratio": ratio[name].mean()} for name, cost in costs.items()}}  # fmt: skip
+        result |= {
+            "flags": describe(int(price.flags)),
+            "policies": {
+                name: {"mean_s": cost.mean() / requests, "worst_s": cost.max() / requests, "ratio": ratio[name].mean()}
+                for name, cost in costs.items()
+            },
+        }
         print(as_json("route", inputs, result))
         return 0 if usable(int(price.flags)) else 1
-    rows = [["worst equilibrium", float(price.worst_s) / requests, float(price.lower), float(price.upper)],
-            ["best equilibrium", float(price.best_s) / requests, float(price.stability_lower),
-             float(price.stability_upper)], ["optimum", least / requests, 1.0, 1.0]]  # fmt: skip
+    rows = [
+        ["worst equilibrium", float(price.worst_s) / requests, float(price.lower), float(price.upper)],
+        [
+            "best equilibrium",
+            float(price.best_s) / requests,
+            float(price.stability_lower),
+            float(price.stability_upper),
+        ],
+        ["optimum", least / requests, 1.0, 1.0],
+    ]
     rows += [[name, cost.mean() / requests, ratio[name].mean(), ratio[name].max()] for name, cost in costs.items()]
-    print_table(f"{requests} requests, {prefixes} prefixes, {workers} workers: {describe(int(price.flags))}",
-                ["", "mean cost [s]", "over optimum, from (mean)", "to (worst)"], rows)  # fmt: skip
+    print_table(
+        f"{requests} requests, {prefixes} prefixes, {workers} workers: {describe(int(price.flags))}",
+        ["", "mean cost [s]", "over optimum, from (mean)", "to (worst)"],
+        rows,
+    )
     return 0 if usable(int(price.flags)) else 1

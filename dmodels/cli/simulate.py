@@ -58,9 +58,12 @@ def command(
     base, step = (quantity("iteration", text, "s") for text in texts)
     rate_rps = None if rate is None else quantity("rate", rate, "req/s")
     for name, value, low, high in (
-        ("percentile", percentile, 0, 1), ("precision", precision, 0, 1), ("threshold", threshold, 0, float("inf")),
-        ("instances", instances, 0, float("inf")), ("iteration", min(base, step + 1e-300), 0, float("inf")),
-    ):  # fmt: skip
+        ("percentile", percentile, 0, 1),
+        ("precision", precision, 0, 1),
+        ("threshold", threshold, 0, float("inf")),
+        ("instances", instances, 0, float("inf")),
+        ("iteration", min(base, step + 1e-300), 0, float("inf")),
+    ):
         if not low < value < high:
             raise InputError(f"--{name} {value:g}: accepted are numbers above {low} and below {high:g}")
     if short_instances < 0:
@@ -70,35 +73,64 @@ def command(
     if prefill_instances or standby_instances:
         if trace or short_instances:
             raise InputError("--prefill-instances: accepted with a bundled --workload and one pool")
-        return simulate_cluster.run(policy, workload, rate_rps, prefill_instances, instances, standby_instances, slots,
-                                    (base, step), chunk, percentile, precision, requests, seed, json,
-                                    show_python)  # fmt: skip
+        return simulate_cluster.run(
+            policy,
+            workload,
+            rate_rps,
+            prefill_instances,
+            instances,
+            standby_instances,
+            slots,
+            (base, step),
+            chunk,
+            percentile,
+            precision,
+            requests,
+            seed,
+            json,
+            show_python,
+        )
     names = ("round-robin", "random", "power-of-two", "jsq", "cache-aware")
     if policy not in names:
         raise unknown("policy", policy, names)
     if prefill not in ("own", "shared", "packed"):
         raise unknown("prefill", prefill, ("own", "shared", "packed"))
-    shape = f"{instances}, {slots}, LinearLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
+    shape = f"{instances}, {slots}, StepLaw({base:g}, {step:g}), chunk_tokens={chunk}, "
     shape += f"prefill=Prefill.{prefill.upper()}"
     if show_python:
-        print(_python(trace, workload, rate_rps, shape, short_instances, short_slots, threshold, spill, policy,
-                      percentile, precision, requests, seed))  # fmt: skip
+        print(
+            _python(
+                trace,
+                workload,
+                rate_rps,
+                shape,
+                short_instances,
+                short_slots,
+                threshold,
+                spill,
+                policy,
+                percentile,
+                precision,
+                requests,
+                seed,
+            )
+        )
         return 0
 
     import jax
 
     from dmodels.core.flags import Flag
-    from dmodels.sim.fleet import Policy, Pool
-    from dmodels.sim.laws import LinearLaw
+    from dmodels.models.latency import StepLaw
+    from dmodels.sim.fleet import POLICIES, Pool
     from dmodels.sim.requests import Prefill
 
-    law, mode = LinearLaw(base, step), Prefill[prefill.upper()]
+    law, mode = StepLaw(base, step), Prefill[prefill.upper()]
     pools = [Pool(instances, slots, law, chunk_tokens=chunk, prefill=mode)]
     labels = ["all"]
     if short_instances:
         pools.insert(0, Pool(short_instances, short_slots, law, threshold, chunk, mode))
         labels = ["short", "long"]
-    router, key = Policy[policy.upper().replace("-", "_")], jax.random.key(seed)
+    router, key = POLICIES[names.index(policy)], jax.random.key(seed)
     if trace:
         rate_rps, found = _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests)
     else:
@@ -107,21 +139,34 @@ def command(
 
         traffic = bundled(workload, rate_rps)
         rate_rps = float(traffic.rate_rps)
-        found = measure(traffic, pools, key, router, percentile=percentile, spill_queue=spill, count=requests,
-                        target_frac=precision)  # fmt: skip
+        found = measure(
+            traffic, pools, key, router, percentile=percentile, spill_queue=spill, count=requests, target_frac=precision
+        )
     if json:
         inputs = {
-            "trace": trace, "workload": None if trace else workload, "rate_rps": rate_rps,
+            "trace": trace,
+            "workload": None if trace else workload,
+            "rate_rps": rate_rps,
             "pools": [dict(instances=p.instances, slots_count=p.slots, max_tokens=p.max_tokens) for p in pools],
-            "policy": policy, "base_s": base, "per_sequence_s": step, "chunk_tokens": chunk, "prefill": prefill,
-            "spill_queue_count": spill, "percentile": percentile, "precision_frac": precision, "seed": seed,
-        }  # fmt: skip
+            "policy": policy,
+            "base_s": base,
+            "per_sequence_s": step,
+            "chunk_tokens": chunk,
+            "prefill": prefill,
+            "spill_queue_count": spill,
+            "percentile": percentile,
+            "precision_frac": precision,
+            "seed": seed,
+        }
         parts = zip(labels, found, strict=True)
         result = {label: {name: e._asdict() for name, e in part.items()} for label, part in parts}
         print(render.as_json("simulate", inputs, result))
     else:
-        rows = [[label, name, e.value, e.low, e.high, e.samples, _note(e.flags)]
-                for label, part in zip(labels, found, strict=True) for name, e in part.items()]  # fmt: skip
+        rows = [
+            [label, name, e.value, e.low, e.high, e.samples, _note(e.flags)]
+            for label, part in zip(labels, found, strict=True)
+            for name, e in part.items()
+        ]
         size = " + ".join(f"{p.instances} x {p.slots} slots" for p in pools)
         title = f"{trace or workload} at {rate_rps:.4g} req/s on {size}, {policy}"
         render.print_table(title, ["pool", "metric", "value", "95% low", "95% high", "samples", "note"], rows)
@@ -132,8 +177,12 @@ def _note(flags: int) -> str:
     """What a flag means for an interval."""
     from dmodels.core.flags import Flag
 
-    notes = {Flag.OVERLOAD: "waits keep growing", Flag.NOT_CONVERGED: "not as narrow, or as sure, as asked",
-             Flag.EXTRAPOLATED: "few values beyond the percentile", Flag.NONFINITE: "not a number"}  # fmt: skip
+    notes = {
+        Flag.OVERLOAD: "waits keep growing",
+        Flag.NOT_CONVERGED: "not as narrow, or as sure, as asked",
+        Flag.EXTRAPOLATED: "few values beyond the percentile",
+        Flag.NONFINITE: "not a number",
+    }
     return "; ".join(text for flag, text in notes.items() if flags & flag)
 
 
@@ -142,7 +191,7 @@ def _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests):
     import numpy as np
     import typer
 
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
     from dmodels.sim import arrivals, fleet
     from dmodels.sim.verify import trace_metrics
 
@@ -159,28 +208,56 @@ def _replayed(trace, rate_rps, pools, router, key, spill, percentile, requests):
     return (when.size - 1) / float(when[-1] - when[0]), found
 
 
-def _python(trace, workload, rate_rps, shape, short, short_slots, threshold, spill, policy, percentile, precision,
-            requests, seed) -> str:  # fmt: skip
+def _python(
+    trace,
+    workload,
+    rate_rps,
+    shape,
+    short,
+    short_slots,
+    threshold,
+    spill,
+    policy,
+    percentile,
+    precision,
+    requests,
+    seed,
+) -> str:
     law = shape.split(", ", 2)[2]
     pools = [f"Pool({shape})"]
     if short:
         law, rest = law.split("), ", 1)
         pools.insert(0, f"Pool({short}, {short_slots}, {law}), {threshold:g}, {rest})")
-    router = f"Policy.{policy.upper().replace('-', '_')}"
-    lines = ["import jax", "from dmodels.sim.fleet import Policy, Pool", "from dmodels.sim.laws import LinearLaw",
-             "from dmodels.sim.requests import Prefill", "", f"pools = [{', '.join(pools)}]",
-             f"key = jax.random.key({seed})"]  # fmt: skip
+    names = {"jsq": "SHORTEST_QUEUE", "cache-aware": "DYNAMO"}
+    router = f"RoutingPolicy.{names.get(policy, policy.upper().replace('-', '_'))}"
+    lines = [
+        "import jax",
+        "from dmodels.sim.fleet import Pool, RoutingPolicy",
+        "from dmodels.models.latency import StepLaw",
+        "from dmodels.sim.requests import Prefill",
+        "",
+        f"pools = [{', '.join(pools)}]",
+        f"key = jax.random.key({seed})",
+    ]
     spilling = f', spill_queue=float("{spill}")' if spill == float("inf") else f", spill_queue={spill:g}"
     if trace:
-        lines[1:1] = ["from dmodels.models.trace import read_trace", "from dmodels.sim import arrivals, fleet",
-                      "from dmodels.sim.verify import trace_metrics"]  # fmt: skip
-        lines += [f"trace = read_trace({trace!r})", f"when = arrivals.replay(trace.time_s, {rate_rps}, {requests})",
-                  "again = range(len(when)) if len(when) == len(trace) else [i % len(trace) for i in range(len(when))]",
-                  "served = fleet.simulate(when, trace.input_tokens[again], trace.output_tokens[again], pools,",
-                  f"                        {router}, key=key{spilling})",
-                  f"print(trace_metrics(served, {percentile}))"]  # fmt: skip
+        lines[1:1] = [
+            "from dmodels.models.traffic import read_trace",
+            "from dmodels.sim import arrivals, fleet",
+            "from dmodels.sim.verify import trace_metrics",
+        ]
+        lines += [
+            f"trace = read_trace({trace!r})",
+            f"when = arrivals.replay(trace.time_s, {rate_rps}, {requests})",
+            "again = range(len(when)) if len(when) == len(trace) else [i % len(trace) for i in range(len(when))]",
+            "served = fleet.simulate(when, trace.input_tokens[again], trace.output_tokens[again], pools,",
+            f"                        {router}, key=key{spilling})",
+            f"print(trace_metrics(served, {percentile}))",
+        ]
     else:
         lines[1:1] = ["from dmodels.catalog import workload", "from dmodels.sim.verify import measure"]
-        lines += [f"print(measure(workload({workload!r}, {rate_rps}), pools, key, {router}, percentile={percentile},",
-                  f"              target_frac={precision}, count={requests}{spilling}))"]  # fmt: skip
+        lines += [
+            f"print(measure(workload({workload!r}, {rate_rps}), pools, key, {router}, percentile={percentile},",
+            f"              target_frac={precision}, count={requests}{spilling}))",
+        ]
     return "\n".join(lines)

@@ -17,9 +17,23 @@ POLICIES = {
 }
 
 
-def run(policy: str, workload: str, rate_rps: float | None, prefill: int, decode: int, standby: int, slots: int,
-        law_s: tuple[float, float], chunk: int, percentile: float, precision: float, requests: int | None, seed: int,
-        json: bool, show_python: bool) -> int:  # fmt: skip
+def run(
+    policy: str,
+    workload: str,
+    rate_rps: float | None,
+    prefill: int,
+    decode: int,
+    standby: int,
+    slots: int,
+    law_s: tuple[float, float],
+    chunk: int,
+    percentile: float,
+    precision: float,
+    requests: int | None,
+    seed: int,
+    json: bool,
+    show_python: bool,
+) -> int:
     """Replications of a bundled workload until intervals are narrow; a prompt takes ceil(tokens / chunk) iterations.
 
     Exit code 1 where the P99 of the second half of a run is more than twice that of the first: queues grow.
@@ -39,14 +53,16 @@ def run(policy: str, workload: str, rate_rps: float | None, prefill: int, decode
 
     from dmodels.catalog import workload as bundled
     from dmodels.core.flags import Flag
+    from dmodels.models.latency import StepLaw
     from dmodels.sim import arrivals, cluster, lengths
-    from dmodels.sim.disaggregated import Signal
+    from dmodels.sim.cluster import Signal
     from dmodels.sim.estimate import replicate
 
     traffic = bundled(workload, rate_rps)
     rate_rps = float(traffic.rate_rps)
     # as everywhere in this command memory is counted in slots: one block for each sequence
-    machines = cluster.Cluster(prefill, decode, standby, *law_s, slots, kv_blocks=slots, block_tokens=1 << 40)
+    step = StepLaw(*law_s)
+    machines = cluster.Workers(prefill, decode, standby, step, slots, kv_blocks=slots, block_tokens=1 << 40)
     control = cluster.Control(Signal[signal], cluster.Flow[flow], theta_frag=0.0)
     growing = []
 
@@ -70,12 +86,29 @@ def run(policy: str, workload: str, rate_rps: float | None, prefill: int, decode
     found = replicate(once, jax.random.key(seed), precision, at_most=64)
     overload = bool(np.mean(growing) > 0.5)
     if json:
-        inputs = {"workload": workload, "rate_rps": rate_rps, "prefill_instances": prefill, "decode_instances": decode,
-                  "standby_instances": standby, "slots_count": slots, "policy": policy, "base_s": law_s[0],
-                  "per_sequence_s": law_s[1], "chunk_tokens": chunk, "percentile": percentile,
-                  "precision_frac": precision, "seed": seed, "requests_count": count}  # fmt: skip
-        print(render.as_json("simulate", inputs, {name: e._asdict() for name, e in found.items()} | {
-            "flags": int(Flag.OVERLOAD) if overload else 0}))  # fmt: skip
+        inputs = {
+            "workload": workload,
+            "rate_rps": rate_rps,
+            "prefill_instances": prefill,
+            "decode_instances": decode,
+            "standby_instances": standby,
+            "slots_count": slots,
+            "policy": policy,
+            "base_s": law_s[0],
+            "per_sequence_s": law_s[1],
+            "chunk_tokens": chunk,
+            "percentile": percentile,
+            "precision_frac": precision,
+            "seed": seed,
+            "requests_count": count,
+        }
+        print(
+            render.as_json(
+                "simulate",
+                inputs,
+                {name: e._asdict() for name, e in found.items()} | {"flags": int(Flag.OVERLOAD) if overload else 0},
+            )
+        )
     else:
         rows = [[name, e.value, e.low, e.high, e.samples] for name, e in found.items()]
         size = f"{prefill} prefill + {decode} decode" + (f" + {standby} standby" if standby else "")
@@ -85,17 +118,24 @@ def run(policy: str, workload: str, rate_rps: float | None, prefill: int, decode
 
 
 def _python(signal, flow, workload, rate_rps, prefill, decode, standby, slots, law_s, chunk, count, seed) -> str:
-    return "\n".join([
-        "import jax", "import numpy as np", "from dmodels.catalog import workload",
-        "from dmodels.sim import arrivals, cluster, lengths", "from dmodels.sim.disaggregated import Signal", "",
-        f"traffic = workload({workload!r}, {rate_rps})",
-        f"when_key, what_key = jax.random.split(jax.random.key({seed}))",
-        f"when = arrivals.gamma(when_key, float(traffic.rate_rps), float(traffic.arrival_cv), {count})",
-        f"long = lengths.draw(what_key, traffic, {count})",
-        f"seconds = np.ceil((long.input_tokens - long.cached_tokens).clip(1) / {chunk}) * {sum(law_s)}",
-        f"machines = cluster.Cluster({prefill}, {decode}, {standby}, {law_s[0]}, {law_s[1]}, {slots}, "
-        f"kv_blocks={slots}, block_tokens=1 << 40)",
-        f"control = cluster.Control(Signal.{signal}, cluster.Flow.{flow}, theta_frag=0.0)",
-        "served = cluster.simulate(when, long.input_tokens, long.output_tokens, seconds, machines, control)",
-        "print(np.quantile(served.ttft_s, 0.99))",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "import jax",
+            "import numpy as np",
+            "from dmodels.catalog import workload",
+            "from dmodels.models.latency import StepLaw",
+            "from dmodels.sim import arrivals, cluster, lengths",
+            "from dmodels.sim.cluster import Signal",
+            "",
+            f"traffic = workload({workload!r}, {rate_rps})",
+            f"when_key, what_key = jax.random.split(jax.random.key({seed}))",
+            f"when = arrivals.gamma(when_key, float(traffic.rate_rps), float(traffic.arrival_cv), {count})",
+            f"long = lengths.draw(what_key, traffic, {count})",
+            f"seconds = np.ceil((long.input_tokens - long.cached_tokens).clip(1) / {chunk}) * {sum(law_s)}",
+            f"machines = cluster.Workers({prefill}, {decode}, {standby}, StepLaw{law_s}, {slots}, "
+            f"kv_blocks={slots}, block_tokens=1 << 40)",
+            f"control = cluster.Control(Signal.{signal}, cluster.Flow.{flow}, theta_frag=0.0)",
+            "served = cluster.simulate(when, long.input_tokens, long.output_tokens, seconds, machines, control)",
+            "print(np.quantile(served.ttft_s, 0.99))",
+        ]
+    )

@@ -38,7 +38,7 @@ def command(
         print(_python(**{k: v for k, v in locals().items() if k not in ("json", "show_python")}))
         return 0
     from dmodels import Parallel, catalog
-    from dmodels.models.precision import with_kv_dtype, with_weight_dtype
+    from dmodels.models.memory import with_kv_dtype, with_weight_dtype
     from dmodels.studies.size import size
 
     record = catalog.model(model)
@@ -48,9 +48,15 @@ def command(
         record = with_kv_dtype(record, kv_dtype)
     traffic = catalog.workload(workload) if workload else None
     answer = size(
-        record, catalog.gpu(gpu, gpu_file), Parallel(tp, pp, dp, ep), context, traffic, utilization, block_tokens,
+        record,
+        catalog.gpu(gpu, gpu_file),
+        Parallel(tp, pp, dp, ep),
+        context,
+        traffic,
+        utilization,
+        block_tokens,
         batched_tokens,
-    )  # fmt: skip
+    )
     inputs = {
         "model": catalog.model_name(model),
         "gpu": catalog.gpu_facts(gpu, gpu_file)["name"],
@@ -163,7 +169,7 @@ def _python(**a) -> str:
     return "\n".join(
         [
             "from dmodels import Parallel, catalog",
-            "from dmodels.models.precision import with_kv_dtype, with_weight_dtype",
+            "from dmodels.models.memory import with_kv_dtype, with_weight_dtype",
             "from dmodels.studies.size import size",
             "",
             f"size({model}, catalog.gpu({a['gpu']!r}{file}),",

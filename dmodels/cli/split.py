@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import write_text
 
 from . import render
 from .options import Json, ShowPython, check_suffix
@@ -75,7 +76,7 @@ def _records(read: Any):
     """(model, gpu, workload, slo, budget, prefill, decode) of a scenario."""
     from dmodels import SLO, Parallel, catalog
     from dmodels.core.workload import Workload
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
 
     w, rate = read.workload, read.traffic.rate
     if w.name is not None:
@@ -109,7 +110,7 @@ def _python(read: Any) -> str:
         [
             "from dmodels import SLO, Parallel, catalog",
             "from dmodels.core.workload import Workload",
-            "from dmodels.models.trace import read_trace",
+            "from dmodels.models.traffic import read_trace",
             "from dmodels.studies.split import split",
             "",
             f"answer = split(catalog.model({read.model.name!r}), catalog.gpu({read.gpu.name!r}, {read.gpu.file!r}),",
@@ -199,4 +200,4 @@ def _draw(answer: Any, out: Path) -> None:
     parts.append(html.picture(figure(answer), "Violation rates, marginals, and planners in a burst", 1))
     if answer.scores:
         parts.append(html.table("Planners on a ten-minute burst", PLANNERS, _planner_rows(answer)))
-    render.write_text(out, html.page("Prefill/decode split", parts))
+    write_text(out, html.page("Prefill/decode split", parts))

@@ -19,10 +19,34 @@ from . import render
 from .options import Json, ShowPython, check_suffix
 
 #: What a person types -> the argument that it means.
-AXES = {name: name for name in ("model", "gpu", "tp", "pp", "dp", "ep", "weights", "kv", "workload", "input_tokens",
-                                "output_tokens", "percentile", "slowdown", "instances")}  # fmt: skip
-AXES |= {"isl": "input_tokens", "osl": "output_tokens", "rate": "rate_rps", "ttft": "ttft_s", "tpot": "tpot_s",
-         "e2e": "e2e_s", "price": "price_usd_per_hour"}  # fmt: skip
+AXES = {
+    name: name
+    for name in (
+        "model",
+        "gpu",
+        "tp",
+        "pp",
+        "dp",
+        "ep",
+        "weights",
+        "kv",
+        "workload",
+        "input_tokens",
+        "output_tokens",
+        "percentile",
+        "slowdown",
+        "instances",
+    )
+}
+AXES |= {
+    "isl": "input_tokens",
+    "osl": "output_tokens",
+    "rate": "rate_rps",
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "e2e": "e2e_s",
+    "price": "price_usd_per_hour",
+}
 #: Arguments whose values are names; the others are numbers.
 _NAMES = ("model", "gpu", "weights", "kv", "workload")
 _WHOLE = ("tp", "pp", "dp", "ep", "instances")
@@ -179,17 +203,27 @@ def _read(path: Path) -> Any:
 
 def _base(read: Any) -> dict[str, Any]:
     w = read.workload
-    found = {"model": read.model.name, "gpu": read.gpu.name, "workload": w.name, "input_tokens": w.input_tokens,
-             "output_tokens": w.output_tokens, **read.parallel.model_dump(), **read.precision.model_dump(),
-             "rate_rps": read.traffic.rate, "ttft_s": read.slo.ttft, "tpot_s": read.slo.tpot, "e2e_s": read.slo.e2e,
-             "percentile": read.slo.percentile}  # fmt: skip
+    found = {
+        "model": read.model.name,
+        "gpu": read.gpu.name,
+        "workload": w.name,
+        "input_tokens": w.input_tokens,
+        "output_tokens": w.output_tokens,
+        **read.parallel.model_dump(),
+        **read.precision.model_dump(),
+        "rate_rps": read.traffic.rate,
+        "ttft_s": read.slo.ttft,
+        "tpot_s": read.slo.tpot,
+        "e2e_s": read.slo.e2e,
+        "percentile": read.slo.percentile,
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _scenario(read: Any, base: dict[str, Any]) -> Any:
     from dmodels.core.workload import Workload
     from dmodels.models.instance import Engine
-    from dmodels.models.trace import read_trace
+    from dmodels.models.traffic import read_trace
     from dmodels.studies.sweep import Scenario
 
     trace = None if read.workload.trace is None else Workload.from_trace(read_trace(read.workload.trace))
@@ -199,8 +233,10 @@ def _scenario(read: Any, base: dict[str, Any]) -> Any:
 
 def _rows(points, names: list[str]) -> list[dict[str, Any]]:
     count = points.sizes["point"]
-    return [{name: points[name].values[i] if points[name].ndim else points[name].item() for name in names}
-            for i in range(count)]  # fmt: skip
+    return [
+        {name: points[name].values[i] if points[name].ndim else points[name].item() for name in names}
+        for i in range(count)
+    ]
 
 
 def _result(ds, told, ranked, front, out) -> dict[str, Any]:
@@ -220,8 +256,10 @@ def _print(axes, output, told, ranked, front) -> None:
     shown = dict.fromkeys([*axes, output, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"])
     names = [name for name in shown if name in ranked]
     heads = [f"{name} [{unit}]" if (unit := unit_of(name)) not in ("", "1") else name for name in names]
-    cells = [[row[name].item() if hasattr(row[name], "item") else row[name] for name in names]
-             for row in _rows(ranked, names)]  # fmt: skip
+    cells = [
+        [row[name].item() if hasattr(row[name], "item") else row[name] for name in names]
+        for row in _rows(ranked, names)
+    ]
     if cells:
         render.print_table(f"the best points by {output}", heads, cells)
         print(f"{front.sizes['point']:,} points are on the front of {output} against TTFT")
@@ -240,10 +278,16 @@ def _draw(ds, plot: str, output: str, path: Path) -> None:
 def _python(read: Any, base: dict[str, Any], axes: dict[str, list]) -> str:
     w, e = read.workload, read.engine
     traffic = "None" if w.trace is None else f"Workload.from_trace(read_trace({w.trace!r}))"
-    return "\n".join([
-        "from dmodels.core.workload import Workload", "from dmodels.models.instance import Engine",
-        "from dmodels.models.trace import read_trace", "from dmodels.studies.sweep import Scenario, sweep_designs", "",
-        f"scenario = Scenario({base!r}, {traffic},",
-        f"                    Engine({e.max_num_seqs}, {e.max_num_batched_tokens}), {e.backend!r}, {read.gpu.file!r})",
-        f"ds = sweep_designs(scenario, {axes!r})",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "from dmodels.core.workload import Workload",
+            "from dmodels.models.instance import Engine",
+            "from dmodels.models.traffic import read_trace",
+            "from dmodels.studies.sweep import Scenario, sweep_designs",
+            "",
+            f"scenario = Scenario({base!r}, {traffic},",
+            f"                    Engine({e.max_num_seqs}, {e.max_num_batched_tokens}), {e.backend!r},",
+            f"                    {read.gpu.file!r})",
+            f"ds = sweep_designs(scenario, {axes!r})",
+        ]
+    )

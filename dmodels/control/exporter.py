@@ -30,8 +30,13 @@ class RouterMetrics:
         self.poa = Gauge("game_poa", "PoA-hat of the latest window", registry=self.registry)
         self.state = Gauge("game_saturation_state", "0 below, 1 transition, 2 saturated", registry=self.registry)
         self.temperature = Gauge("game_router_temperature", "tau now in use", registry=self.registry)
-        self.cost = Histogram("game_routing_cost", "cost of the chosen worker in blocks, Eq. (1)", ["worker"],
-                              buckets=buckets, registry=self.registry)  # fmt: skip
+        self.cost = Histogram(
+            "game_routing_cost",
+            "cost of the chosen worker in blocks, Eq. (1)",
+            ["worker"],
+            buckets=buckets,
+            registry=self.registry,
+        )
 
     def window(self, poa: float) -> None:
         """A new value of PoA-hat."""

@@ -46,17 +46,23 @@ class State(NamedTuple):
 
 
 def detector(
-    baseline_s: Real, theta1: float = 5.0, theta2: float = 36.0, margin_frac: float = 0.2, alpha: float = 0.3,
+    baseline_s: Real,
+    theta1: float = 5.0,
+    theta2: float = 36.0,
+    margin_frac: float = 0.2,
+    alpha: float = 0.3,
     samples: int = 3,
-) -> Detector:  # fmt: skip
+) -> Detector:
     """Thresholds as multiples of the baseline TTFT P99 of the idle system.
 
     The paper advises 3 to 5 for theta1, but its own settings are 300 ms / 55 ms = 5.5 and 1 s / 0.175 s = 5.7; its
     theta2 are 36 and 57. The defaults give 0.28 s and 2 s for its 70B model.
     """
     if not (0 < theta1 < theta2 and 0 < alpha <= 1 and 0 <= margin_frac < 1 and samples >= 1):
-        raise InputError(f"theta1 {theta1}, theta2 {theta2}, alpha {alpha}, margin {margin_frac}, samples {samples}; "
-                         "accepted: 0 < theta1 < theta2, 0 < alpha <= 1, 0 <= margin < 1, samples >= 1")  # fmt: skip
+        raise InputError(
+            f"theta1 {theta1}, theta2 {theta2}, alpha {alpha}, margin {margin_frac}, samples {samples}; "
+            "accepted: 0 < theta1 < theta2, 0 < alpha <= 1, 0 <= margin < 1, samples >= 1"
+        )
     thresholds = jnp.asarray(baseline_s, float)[..., None] * jnp.array([theta1, theta2], float)
     return Detector(thresholds, margin_frac * thresholds, jnp.asarray(alpha, float), jnp.asarray(samples, float))
 

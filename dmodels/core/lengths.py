@@ -38,8 +38,10 @@ class TotalsCdf(Record):
         if not (isinstance(upper, np.ndarray) and isinstance(cumulative, np.ndarray)):
             return  # traced: checked by whoever built it
         if upper.ndim != 1 or upper.shape != cumulative.shape or not upper.size:
-            raise InputError(f"upper_tokens and cumulative_frac: shapes {upper.shape} and {cumulative.shape}; "
-                             "accepted: one CDF value per bucket edge")  # fmt: skip
+            raise InputError(
+                f"upper_tokens and cumulative_frac: shapes {upper.shape} and {cumulative.shape}; "
+                "accepted: one CDF value per bucket edge"
+            )
         edges = np.concatenate([[0.0], upper])
         if not (np.isfinite(upper).all() and (upper % 1 == 0).all() and (np.diff(edges) >= 1).all()):
             raise InputError(f"upper_tokens {upper.tolist()}: accepted are increasing whole numbers from 1")
@@ -48,8 +50,10 @@ class TotalsCdf(Record):
             raise InputError(f"cumulative_frac {cumulative.tolist()}: accepted are nondecreasing values that end at 1")
         low, mean, high = float(self.share_low_frac), float(self.share_mean_frac), float(self.share_high_frac)
         if not (0.0 <= low <= high <= 1.0 and 0.0 <= mean <= 1.0 and float(self.share_std_frac) >= 0.0):
-            raise InputError(f"output share mean {mean}, std {float(self.share_std_frac)}, clipped to [{low}, {high}]: "
-                             "accepted are shares between 0 and 1 and a std of at least 0")  # fmt: skip
+            raise InputError(
+                f"output share mean {mean}, std {float(self.share_std_frac)}, clipped to [{low}, {high}]: "
+                "accepted are shares between 0 and 1 and a std of at least 0"
+            )
 
     @property
     def mean_tokens(self) -> Real:
@@ -202,6 +206,10 @@ def _mean_output_large(cdf: TotalsCdf, total: Floats) -> Floats:
 
     step = 1.0 / (total * std)
     third = step**3 * ((z2**2 - 1) * _density(z2) - (z1**2 - 1) * _density(z1)) / 720
-    inner = ((tail_integral(z2) - tail_integral(z1)) / step + (ndtr(-z1) + ndtr(-z2)) / 2
-             + step * (_density(z1) - _density(z2)) / 12 + third)  # fmt: skip
+    inner = (
+        (tail_integral(z2) - tail_integral(z1)) / step
+        + (ndtr(-z1) + ndtr(-z2)) / 2
+        + step * (_density(z1) - _density(z2)) / 12
+        + third
+    )
     return np.where(last >= first, np.maximum(certain, 1.0) + inner, np.maximum(certain, 1.0))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from os import PathLike
-from typing import Any
-
 from .records import Real, Record, quantity
 
 
@@ -86,13 +82,3 @@ class Model(Record):
         """Parameters that one token's forward pass multiplies by (the input embedding is a look-up)."""
         experts = self.n_moe_layers * self.n_active_experts * self.expert_params
         return self.attention_params + self.dense_params + experts + self.head_params
-
-    @classmethod
-    def from_hf(cls, config: str | PathLike[str] | Mapping[str, Any]) -> Model:
-        """The model of a Hugging Face `config.json`: a path to it (or to its folder), or the parsed mapping.
-
-        Raises `ConfigError`, one line that names the field, what it holds and what is accepted.
-        """
-        from .hf import read_config
-
-        return cls(**read_config(config))

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from dmodels.core.compiled import kernel
 
 
-def _kernel(function):
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder where compiled code could be kept
-        return njit(nogil=True)(function)
-
-
-@_kernel
+@kernel
 def covered_by_all_pairs(points, front, first):
     """True for each point that some row of `front` is at most equal to in all columns from `first` on."""
     n, m, d = points.shape[0], front.shape[0], points.shape[1]
@@ -31,7 +25,7 @@ def covered_by_all_pairs(points, front, first):
     return out
 
 
-@_kernel
+@kernel
 def covered_in_plane(x, y, order, front_x, front_y, front_order):
     """The same for two columns: points and front are visited by increasing x, keeping the front's least y so far."""
     n, m = len(x), len(front_x)
@@ -47,7 +41,7 @@ def covered_in_plane(x, y, order, front_x, front_y, front_order):
     return out
 
 
-@_kernel
+@kernel
 def front_of_sorted(points):
     """True for each row of lexicographically sorted distinct `points` that no earlier row covers (all pairs)."""
     n, d = points.shape

@@ -169,8 +169,11 @@ def _stacked(name: str, records: list) -> Any:
         return np.array(records, np.float64)
     if len({jax.tree.structure(record) for record in records}) > 1:
         raise InputError(f"axis {name!r} mixes {', '.join(sorted(kinds))}; accepted are records of one kind")
-    if not all(isinstance(leaf, np.ndarray | np.generic | float | int | jax.Array)
-               for record in records for leaf in jax.tree.leaves(record)):  # fmt: skip
+    if not all(
+        isinstance(leaf, np.ndarray | np.generic | float | int | jax.Array)
+        for record in records
+        for leaf in jax.tree.leaves(record)
+    ):
         raise InputError(f"axis {name!r} holds {', '.join(sorted(kinds))}; accepted are records and numbers")
     try:
         return stack(*records)

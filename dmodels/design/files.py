@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import replacing
 
 #: Rows of a table that are in memory at a time.
 _ROWS = 2**18
 
 
 def write(ds, path: str | Path) -> Path:
-    """Write a Dataset as its file name says: .nc, .zarr, .parquet (a row per point) or .csv.
-
-    It is written beside the target and renamed, so readers never see half a file.
-    """
+    """Write a Dataset as its file name says: .nc, .zarr, .parquet (a row per point) or .csv; whole or not at all."""
     path = Path(path)
     make = writer(path)
-    folder = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=f".{path.name}."))
-    try:
-        half = folder / path.name
-        make(ds, half)
-        if path.is_dir():  # a Zarr folder cannot be replaced in one step: set the old one aside first
-            path.rename(folder / "old")
-        os.replace(half, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with replacing(path) as draft:
+        make(ds, draft)
     return path
 
 

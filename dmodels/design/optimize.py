@@ -38,8 +38,17 @@ def _none(x: Real, parameters: Any) -> Real:
 
 
 @float64
-def minimize(objective: Function, low: Real, high: Real, parameters: Any = None, constraints: Function = _none, *,
-             starts: int = 16, key: int = 0, tolerance: float = 1e-7) -> Solution:  # fmt: skip
+def minimize(
+    objective: Function,
+    low: Real,
+    high: Real,
+    parameters: Any = None,
+    constraints: Function = _none,
+    *,
+    starts: int = 16,
+    key: int = 0,
+    tolerance: float = 1e-7,
+) -> Solution:
     """The least `objective(x, parameters)` over the box with `constraints(x, parameters) <= 0` (a vector).
 
     `starts` points: the middle of the box, and points drawn from it with `key`. Numbers in `parameters` are data: other
@@ -76,8 +85,12 @@ def _chosen(every: dict[str, Real], low: Real, high: Real, tolerance: float) -> 
     flags = Flag(0) if fits.any() else Flag.INFEASIBLE
     flags |= Flag(0) if good or not fits.any() else Flag.NOT_CONVERGED
     flags |= Flag(0) if np.isfinite(best["objective"]) else Flag.NONFINITE
-    value = {"x": low + (high - low) * best["unit"], "objective": best["objective"],
-             "multipliers": best["multipliers"], "spread": every["objective"]}  # fmt: skip
+    value = {
+        "x": low + (high - low) * best["unit"],
+        "objective": best["objective"],
+        "multipliers": best["multipliers"],
+        "spread": every["objective"],
+    }
     return Solution(value, certificate, np.int32(flags), np.int32(best["steps"]))
 
 

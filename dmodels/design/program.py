@@ -72,8 +72,13 @@ class Program(NamedTuple):
         )
 
 
-def program(function: Callable, axes: Mapping[str, Axis], constants: Mapping[str, Any],
-            outputs: tuple[str, ...] | None, block_points: int) -> Program:  # fmt: skip
+def program(
+    function: Callable,
+    axes: Mapping[str, Axis],
+    constants: Mapping[str, Any],
+    outputs: tuple[str, ...] | None,
+    block_points: int,
+) -> Program:
     """Check the arguments against the formula's signature and lay the space out in blocks."""
     fixed: dict[str, Any] = {}
     bare = getattr(function, "__name__", "value")

@@ -47,8 +47,13 @@ def pareto(
     return take(ds, places[np.lexsort(costs[places].T[::-1])])
 
 
-def best(ds: xr.Dataset, minimize: str | None = None, maximize: str | None = None, within_frac: float = 0.0,
-         interval: tuple[str, str] | None = None) -> xr.Dataset:  # fmt: skip
+def best(
+    ds: xr.Dataset,
+    minimize: str | None = None,
+    maximize: str | None = None,
+    within_frac: float = 0.0,
+    interval: tuple[str, str] | None = None,
+) -> xr.Dataset:
     """The best feasible points along a new dimension `point`: the best one first, and all that tie with it.
 
     within_frac  points worse by at most this share of the best value tie as well

@@ -15,8 +15,9 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
 
+from .axes import zipped
 from .formula import flagged, named, nested
-from .space import sweep, zipped
+from .space import sweep
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -83,8 +84,10 @@ def one_at_a_time(
     constants = {name: value for name, value in given.items() if name not in spans}
     ds = sweep(function, point=zipped(rows), **constants)
     names = list(spans)
-    table = {name: (("argument", "end"), values.values[1:].reshape(len(names), 2), values.attrs)
-             for name, values in ds.data_vars.items()}  # fmt: skip
+    table = {
+        name: (("argument", "end"), values.values[1:].reshape(len(names), 2), values.attrs)
+        for name, values in ds.data_vars.items()
+    }
     base = {f"base_{name}": ((), values.values[0], values.attrs) for name, values in ds.data_vars.items()}
     sides = {place: ("argument", [float(spans[name][i]) for name in names]) for i, place in enumerate(("low", "high"))}
     return xr.Dataset(table | base, {"argument": names, "end": ["low", "high"], **sides}, ds.attrs)

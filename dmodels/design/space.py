@@ -42,10 +42,20 @@ BLOCK_POINTS = 2**15
 MEMORY_BYTES = 4 * 2**30
 
 
-def sweep(function: Callable[..., Any], /, *, outputs: Sequence[str] | None = None, out: str | Path | None = None,
-          devices: Sequence[Any] | None = None, client: Any = None, threads: int | None = None,
-          progress: bool | Callable[[int, int], None] | None = None, block_points: int = BLOCK_POINTS,
-          memory_bytes: float = MEMORY_BYTES, **arguments: Any) -> xr.Dataset:  # fmt: skip
+def sweep(
+    function: Callable[..., Any],
+    /,
+    *,
+    outputs: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    devices: Sequence[Any] | None = None,
+    client: Any = None,
+    threads: int | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
+    block_points: int = BLOCK_POINTS,
+    memory_bytes: float = MEMORY_BYTES,
+    **arguments: Any,
+) -> xr.Dataset:
     """`function` at every point of a space, as an `xarray.Dataset` with one dimension per axis.
 
     Arguments of `function` are axes (`grid`, `choice`, `zipped`) or values. Numbers and records are data, so other
@@ -105,8 +115,14 @@ def sweep(function: Callable[..., Any], /, *, outputs: Sequence[str] | None = No
     return ds
 
 
-def blocks(function: Callable[..., Any], /, *, outputs: Sequence[str] | None = None, block_points: int = BLOCK_POINTS,
-           **arguments: Any) -> Iterator[dict[str, np.ndarray]]:  # fmt: skip
+def blocks(
+    function: Callable[..., Any],
+    /,
+    *,
+    outputs: Sequence[str] | None = None,
+    block_points: int = BLOCK_POINTS,
+    **arguments: Any,
+) -> Iterator[dict[str, np.ndarray]]:
     """The same points block by block, for spaces too large to hold: `points` (n, axes) are indices along the axes.
 
     Each block is a mapping output -> (n, ...) with `points` beside it; keep of it what you need, like a Pareto front.
@@ -124,8 +140,9 @@ def blocks(function: Callable[..., Any], /, *, outputs: Sequence[str] | None = N
         yield {"points": points} | {name: value.reshape(len(points), *value.shape[2:]) for name, value in found.items()}
 
 
-def _asked(function: Callable[..., Any], given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int
-           ) -> tuple[dict[str, Axis], Program]:  # fmt: skip
+def _asked(
+    function: Callable[..., Any], given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int
+) -> tuple[dict[str, Axis], Program]:
     """(axes by name, program) of a question."""
     if block_points < 1:
         raise InputError(f"block_points = {block_points}: accepted are whole numbers from 1")
@@ -138,8 +155,9 @@ def _asked(function: Callable[..., Any], given: Mapping[str, Any], outputs: Sequ
     return axes, program(function, axes, constants, None if outputs is None else tuple(outputs), int(block_points))
 
 
-def _dataset(function: Callable[..., Any], axes: Mapping[str, Axis], asked: Program, store: Store,
-             given: Mapping[str, Any]) -> xr.Dataset:  # fmt: skip
+def _dataset(
+    function: Callable[..., Any], axes: Mapping[str, Axis], asked: Program, store: Store, given: Mapping[str, Any]
+) -> xr.Dataset:
     import xarray as xr
 
     names = list(axes)
@@ -237,8 +255,9 @@ def _too_large(axes: Mapping[str, Axis], like: Any, total: int, limit: float) ->
 
 
 @contextmanager
-def _shown(progress: bool | Callable[[int, int], None] | None, total: int, already: int
-           ) -> Iterator[Callable[[], object]]:  # fmt: skip
+def _shown(
+    progress: bool | Callable[[int, int], None] | None, total: int, already: int
+) -> Iterator[Callable[[], object]]:
     """A function to call after each block."""
     if callable(progress):
         tell, count = progress, iter(range(already + 1, total + 1))

@@ -1,7 +1,7 @@
 """The shipped calibration: efficiencies of any (GPU, backend, precision, architecture), and how wrong they may be.
 
 data/calibration.json holds the effects that `dmodels fit` finds in the measured rows, with where they come from, and
-data/intervals.json the quantiles of the error on rows that were held out. Both are made by benchmarks/accuracy.py.
+data/intervals.json the quantiles of the error on rows that were held out. Both are made by tools/make_calibration.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from .conformal import Interval, Quantiles
 from .silicon import Effects
 
 
-def efficiency_for(gpu_name: str, backend: str = "", precision: str = "", model: str = "",
-                   mode: str = "agg") -> Efficiency:  # fmt: skip
+def efficiency_for(
+    gpu_name: str, backend: str = "", precision: str = "", model: str = "", mode: str = "agg"
+) -> Efficiency:
     """Calibrated efficiencies of one GPU under one backend and precision, and of a model's architecture if given.
 
     What was not measured falls back level by level: an unknown backend or precision adds nothing, an unmeasured GPU
@@ -87,8 +88,10 @@ def table(effects: Effects, cells: Sequence[tuple[str, str, str]]) -> list[dict[
     out = []
     for system, backend, precision in cells:
         e = _efficiency(effects, hierarchy.levels(system, backend, precision, "", "agg"))
-        out.append({"gpu": system, "backend": backend, "precision": precision}
-                   | {name: float(getattr(e, name)) for name in hierarchy.NAMES})  # fmt: skip
+        out.append(
+            {"gpu": system, "backend": backend, "precision": precision}
+            | {name: float(getattr(e, name)) for name in hierarchy.NAMES}
+        )
     return out
 
 

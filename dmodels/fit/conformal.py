@@ -41,8 +41,9 @@ class Quantiles:
     pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # (model, GPU) that were measured
     provenance: str = ""
 
-    def multipliers(self, system: str, backend: str, model: str, mode: str,
-                    stated: bool = True) -> dict[str, dict[str, Interval]]:  # fmt: skip
+    def multipliers(
+        self, system: str, backend: str, model: str, mode: str, stated: bool = True
+    ) -> dict[str, dict[str, Interval]]:
         """Multipliers for one kind of row, from the narrowest group that is large enough."""
         found = narrowest(self.groups, group_names(self.novelty(system, model), system, backend, mode, stated))
         return {m: {k: Interval(*np.exp(found[m][k])) for k in LEVELS} for m in METRICS}
@@ -92,8 +93,13 @@ def narrowest(found: Mapping[str, Any], names: Sequence[str]) -> Any:
     raise LookupError("the interval file has no group for everything")
 
 
-def calibrate(errors: np.ndarray, groups: Sequence[Sequence[str]], pairs: Iterable[tuple[str, str]],
-              provenance: str = "", machines: Sequence[str] | None = None) -> Quantiles:  # fmt: skip
+def calibrate(
+    errors: np.ndarray,
+    groups: Sequence[Sequence[str]],
+    pairs: Iterable[tuple[str, str]],
+    provenance: str = "",
+    machines: Sequence[str] | None = None,
+) -> Quantiles:
     """Quantiles of held-out errors (n, 2) of log TTFT and log TPOT, given each row's groups, narrowest first.
 
     `machines` names what was left out together with each row, "" for rows that were left out at random; intervals of
@@ -102,8 +108,10 @@ def calibrate(errors: np.ndarray, groups: Sequence[Sequence[str]], pairs: Iterab
     found = _quantiles(errors, groups)
     for novelty, wider in _widenings(errors, groups, machines).items():
         for name in [name for name in found if name.split("/")[0] == novelty]:
-            found[name] = {m: {k: [low - wider[m][k], high + wider[m][k]] for k, (low, high) in found[name][m].items()}
-                           for m in METRICS}  # fmt: skip
+            found[name] = {
+                m: {k: [low - wider[m][k], high + wider[m][k]] for k, (low, high) in found[name][m].items()}
+                for m in METRICS
+            }
     return Quantiles(found, frozenset(pairs), provenance)
 
 
@@ -112,8 +120,11 @@ def _quantiles(errors, groups):
     for i, names in enumerate(groups):
         for name in names:
             members.setdefault(name, []).append(i)
-    return {name: {m: {k: bounds(errors[rows, j], level) for k, level in LEVELS.items()} for j, m in enumerate(METRICS)}
-            for name, rows in members.items() if len(rows) >= FEWEST or name == "all"}  # fmt: skip
+    return {
+        name: {m: {k: bounds(errors[rows, j], level) for k, level in LEVELS.items()} for j, m in enumerate(METRICS)}
+        for name, rows in members.items()
+        if len(rows) >= FEWEST or name == "all"
+    }
 
 
 def _widenings(errors, groups, machines):
@@ -128,9 +139,16 @@ def _widenings(errors, groups, machines):
             bound = narrowest(found, groups[i])
             miss = [[_miss(errors[i, j], *bound[m][k]) for k in LEVELS] for j, m in enumerate(METRICS)]
             misses.setdefault(groups[i][-2], []).append(miss)
-    return {novelty: {m: {k: max(bounds(np.array(miss)[:, j, n], 2.0 * level - 1.0)[1], 0.0)
-                          for n, (k, level) in enumerate(LEVELS.items())} for j, m in enumerate(METRICS)}
-            for novelty, miss in misses.items()}  # fmt: skip
+    return {
+        novelty: {
+            m: {
+                k: max(bounds(np.array(miss)[:, j, n], 2.0 * level - 1.0)[1], 0.0)
+                for n, (k, level) in enumerate(LEVELS.items())
+            }
+            for j, m in enumerate(METRICS)
+        }
+        for novelty, miss in misses.items()
+    }
 
 
 def _miss(error: float, low: float, high: float) -> float:

@@ -20,7 +20,7 @@ from scipy import stats
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
-from dmodels.models.latency_laws import LatencyCurve, linear_iteration_s, singular_latency_s
+from dmodels.models.latency import LatencyCurve, StepLaw, singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
 
 #: Fitted and held numbers by name; law(numbers, loads) -> values.
@@ -120,9 +120,18 @@ def compare(*fits: CurveFit) -> list[dict[str, Any]]:
     """Laws of the same measurements, best first: AICc, difference from the best, Akaike weight, residual spread."""
     best = min(f.aicc for f in fits)
     weight = {f.law: np.exp(-0.5 * (f.aicc - best)) for f in fits}
-    rows = [{"law": f.law, "parameters": len(f.values), "aicc": f.aicc, "delta": f.aicc - best,
-             "weight": float(weight[f.law] / sum(weight.values())), "sigma": f.sigma, "runs_p": f.runs_p()}
-            for f in fits]  # fmt: skip
+    rows = [
+        {
+            "law": f.law,
+            "parameters": len(f.values),
+            "aicc": f.aicc,
+            "delta": f.aicc - best,
+            "weight": float(weight[f.law] / sum(weight.values())),
+            "sigma": f.sigma,
+            "runs_p": f.runs_p(),
+        }
+        for f in fits
+    ]
     return sorted(rows, key=lambda row: row["aicc"])
 
 
@@ -141,8 +150,9 @@ def sweep(load: Any, value: Any, fewest: int) -> tuple[np.ndarray, np.ndarray]:
     return x[order], y[order]
 
 
-def pole_interval(found: CurveFit, x: np.ndarray, y: np.ndarray, beta: float | None = None,
-                  level: float = 0.95) -> tuple[float, float]:  # fmt: skip
+def pole_interval(
+    found: CurveFit, x: np.ndarray, y: np.ndarray, beta: float | None = None, level: float = 0.95
+) -> tuple[float, float]:
     """Poles that fit about as well: profile likelihood with an F threshold; infinite where the profile stays flat."""
     free = max(len(x) - len(found.values), 1)
     limit = np.sum(found.residuals**2) * (1.0 + stats.f.ppf(level, 1, free) / free) + 1e-12
@@ -162,7 +172,7 @@ def pole_interval(found: CurveFit, x: np.ndarray, y: np.ndarray, beta: float | N
 
 
 def _linear(p: Params, n: Real) -> Real:
-    return linear_iteration_s(n, p["w_s"], p["h_s"])
+    return StepLaw(p["w_s"], p["h_s"]).iteration_s(n)
 
 
 def _singular(p: Params, n: Real) -> Real:

@@ -6,7 +6,7 @@ normal equations are assembled from that, level by level. The robust loss is rew
 (iteratively reweighted least squares), and a step is taken only if it lowers the loss.
 
 optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows
-(benchmarks/fit_peers.py).
+(benchmarks/speed/fit.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
-from dmodels.models.latency_serving import serve, serve_disaggregated
+from dmodels.models.latency import serve, serve_disaggregated
 
 from . import hierarchy
 from .points import Points
@@ -70,8 +70,20 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     e = hierarchy.efficiency(u[:cut])
     one = serve(p.model, p.gpu, p.decode, p.isl, p.osl, p.concurrency, e, p.draft_tokens, p.decode_batch, p.poll_steps)
     e = hierarchy.efficiency(u[cut:])
-    two = serve_disaggregated(q.model, q.gpu, q.prefill, q.prefill_instances, q.decode, q.decode_instances,
-                              q.isl, q.osl, q.concurrency, e, q.draft_tokens, q.decode_batch)  # fmt: skip
+    two = serve_disaggregated(
+        q.model,
+        q.gpu,
+        q.prefill,
+        q.prefill_instances,
+        q.decode,
+        q.decode_instances,
+        q.isl,
+        q.osl,
+        q.concurrency,
+        e,
+        q.draft_tokens,
+        q.decode_batch,
+    )
     both = ((one, p.stream_interval), (two, q.stream_interval))
     # the first message carries as many tokens as the others
     pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]

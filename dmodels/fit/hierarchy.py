@@ -30,8 +30,20 @@ DEVIATION = {"all": 0.25, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "gene
              "gpu+backend": 0.15, "precision": 0.05, "generation+precision": 0.2,
              "gpu+backend+precision": 0.2}  # fmt: skip
 #: What may differ between cells (GPU, backend, precision); every other efficiency is the same for all of them.
-CELL = ("hbm_frac", "kv_frac", "flop_frac", "attention_flop_frac", "link_frac", "hop_us", "layer_us", "moe_layer_us",
-        "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")  # fmt: skip
+CELL = (
+    "hbm_frac",
+    "kv_frac",
+    "flop_frac",
+    "attention_flop_frac",
+    "link_frac",
+    "hop_us",
+    "layer_us",
+    "moe_layer_us",
+    "request_us",
+    "prefill_layer_us",
+    "prompt_ms",
+    "burst_frac",
+)
 #: What belongs to a backend's scheduler.
 SCHEDULER = ("ahead_count", "prefill_batch_tokens")
 #: What depends on the architecture's kernels, on a backend's release, and on how prompts reach a deployment. Where the
@@ -102,8 +114,9 @@ def generation(system: str) -> str:
     return "fp4" if gpu.peak_fp4_flop_per_s > 0 else "fp8" if gpu.peak_fp8_flop_per_s > 0 else "bf16"
 
 
-def levels(system: str, backend: str, precision: str, architecture: str, mode: str,
-           release: str = "") -> tuple[str, ...]:  # fmt: skip
+def levels(
+    system: str, backend: str, precision: str, architecture: str, mode: str, release: str = ""
+) -> tuple[str, ...]:
     """Names of the effects that add up for a row: "gpu=h200_sxm", "gpu+backend=h200_sxm+vllm", ..."""
     gen = generation(system)
     return (

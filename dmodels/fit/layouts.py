@@ -84,8 +84,11 @@ def _separate(cell: Mapping[str, str]) -> Deployment:
     if clients < 1:
         raise InputError("concurrency is missing; state decode_batch_size, or silicon_concurrency in the data source")
     if stated:
-        same = [r for r in candidates(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
-                if r.decode._replace(batch=math.inf) == decode]  # fmt: skip
+        same = [
+            r
+            for r in candidates(cell, clients, prefill.gpus, prefill.ep, decode.gpus)
+            if r.decode._replace(batch=math.inf) == decode
+        ]
         same.sort(key=lambda r: r.draft_tokens)  # exports that state instances left speculative runs out
         return Deployment(decode._replace(batch=same[0].decode.batch) if same else decode, prefill, clients, True)
     listed, only = recipe(cell, clients, prefill.gpus, prefill.ep, decode.gpus)

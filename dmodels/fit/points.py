@@ -8,22 +8,39 @@ from functools import lru_cache
 import numpy as np
 
 from dmodels import catalog
-from dmodels.core.config_quant import FORMAT_BYTES
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.precision import FORMAT_BYTES
 from dmodels.core.records import Real, Record, float64, quantity, stack
-from dmodels.models.latency_serving import resident_max_count
+from dmodels.models.latency import resident_max_count
 
 from .rows import Rejected, Row, Table
 
 #: Names of number formats in the rows -> those of the catalogue.
 FORMATS = {
-    "": "bf16", "none": "bf16", "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
-    "fp8": "fp8", "fp8_static": "fp8", "fp8_ootb": "fp8", "fp8_block": "fp8_block",
-    "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4",
-    "int4": "int4", "int4_wo": "int4", "w4afp8": "int4", "int8": "int8", "int8_wo": "int8", "sq": "int8",
-}  # fmt: skip
+    "": "bf16",
+    "none": "bf16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "bf16",
+    "float16": "bf16",
+    "fp8": "fp8",
+    "fp8_static": "fp8",
+    "fp8_ootb": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "fp4",
+    "fp4": "fp4",
+    "mxfp4": "mxfp4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4",
+    "int4": "int4",
+    "int4_wo": "int4",
+    "w4afp8": "int4",
+    "int8": "int8",
+    "int8_wo": "int8",
+    "sq": "int8",
+}
 #: Mean of request lengths over the nominal one: the benchmark draws them evenly between 0.8 and 1.
 LENGTH_FRAC = 0.9
 #: Memory of a GPU that holds more than it would by the usual share, over what that share assumes.
@@ -73,8 +90,12 @@ def stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         return np.array([float(of(row)) for row in rows])
 
     def parallel(of):
-        return Parallel(column(lambda r: of(r).tp), 1.0 + 0 * column(lambda r: 1), column(lambda r: of(r).dp),
-                        column(lambda r: of(r).ep))  # fmt: skip
+        return Parallel(
+            column(lambda r: of(r).tp),
+            1.0 + 0 * column(lambda r: 1),
+            column(lambda r: of(r).dp),
+            column(lambda r: of(r).ep),
+        )
 
     points = Points(
         model=_stack([model for model, _ in records]),

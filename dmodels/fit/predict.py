@@ -18,8 +18,19 @@ from .points import to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
 
-COLUMNS = ("id", "ttft_ms", "tpot_ms", "ttft_lo80_ms", "ttft_hi80_ms", "ttft_lo95_ms", "ttft_hi95_ms",
-           "tpot_lo80_ms", "tpot_hi80_ms", "tpot_lo95_ms", "tpot_hi95_ms")  # fmt: skip
+COLUMNS = (
+    "id",
+    "ttft_ms",
+    "tpot_ms",
+    "ttft_lo80_ms",
+    "ttft_hi80_ms",
+    "ttft_lo95_ms",
+    "ttft_hi95_ms",
+    "tpot_lo80_ms",
+    "tpot_hi80_ms",
+    "tpot_lo95_ms",
+    "tpot_hi95_ms",
+)
 
 
 @dataclass(frozen=True)
@@ -91,8 +102,21 @@ def errors(predicted: np.ndarray, measured: np.ndarray | float) -> Errors:
 
 def configuration(row: Row) -> tuple[Any, ...]:
     """What a row says it ran: rows that agree in all of this should agree in their latencies."""
-    return (row.model_path, row.system, row.backend, row.precision, row.mode, row.isl, row.osl, row.concurrency,
-            row.decode, row.prefill, row.draft_tokens, row.stream_interval, row.poll_steps)  # fmt: skip
+    return (
+        row.model_path,
+        row.system,
+        row.backend,
+        row.precision,
+        row.mode,
+        row.isl,
+        row.osl,
+        row.concurrency,
+        row.decode,
+        row.prefill,
+        row.draft_tokens,
+        row.stream_interval,
+        row.poll_steps,
+    )
 
 
 def repeats(rows: Sequence[Row]) -> list[list[int]]:
@@ -117,8 +141,10 @@ def disagreement(rows: Sequence[Row]) -> dict[str, dict[str, Errors]]:
             released, when = rows[i].release == rows[j].release, rows[i].day == rows[j].day
             kind = ("same release, same day" if when else "same release, other day") if released else "other release"
             found.setdefault(kind, []).extend((log[i] - log[j], log[j] - log[i]))
-    return {kind: {m: errors(np.exp(np.array(d)[:, j]), 1.0) for j, m in enumerate(("ttft", "tpot"))}
-            for kind, d in sorted(found.items())}  # fmt: skip
+    return {
+        kind: {m: errors(np.exp(np.array(d)[:, j]), 1.0) for j, m in enumerate(("ttft", "tpot"))}
+        for kind, d in sorted(found.items())
+    }
 
 
 def noise_floor(rows: Sequence[Row]) -> dict[str, Errors]:

@@ -29,8 +29,15 @@ def folds(rows: Sequence[Row], protocol: str, seed: int = 0) -> Iterator[np.ndar
         yield np.array([key(row) == value for row in rows])
 
 
-def held_out(points: Points, rows: Sequence[Row], protocol: str, start: Effects | None = None,
-             prior: Effects | None = None, max_steps: int = 6, seed: int = 0) -> np.ndarray:  # fmt: skip
+def held_out(
+    points: Points,
+    rows: Sequence[Row],
+    protocol: str,
+    start: Effects | None = None,
+    prior: Effects | None = None,
+    max_steps: int = 6,
+    seed: int = 0,
+) -> np.ndarray:
     """(n, 2): log predictions of every row from the calibration of the fold that did not see it.
 
     Where copies of held-out measurements remain among the other rows (the same run under another model's name), they

@@ -7,13 +7,14 @@ what is known of its run (`runs.settings`) is taken, else the first: which it wa
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
+
+from dmodels.core.files import csv_rows
 
 from .runs import settings
 
@@ -57,8 +58,9 @@ def side(text: str, batch: str = "") -> Layout:
     return Layout(tp, dp, expert, float(count), float(batch or "inf"))
 
 
-def recipe(cell: Mapping[str, str], clients: float, prefill_gpus: float, prefill_ep: float,
-           decode_gpus: float) -> tuple[Recipe | None, bool]:  # fmt: skip
+def recipe(
+    cell: Mapping[str, str], clients: float, prefill_gpus: float, prefill_ep: float, decode_gpus: float
+) -> tuple[Recipe | None, bool]:
     """The deployment that a row ran on, and whether it is the only one that agrees with the row."""
     found = candidates(cell, clients, prefill_gpus, prefill_ep, decode_gpus)
     known = settings(cell, "disagg").draft_tokens > 0
@@ -67,8 +69,9 @@ def recipe(cell: Mapping[str, str], clients: float, prefill_gpus: float, prefill
     return (found[0] if found else None), len(found) == 1
 
 
-def candidates(cell: Mapping[str, str], clients: float, prefill_gpus: float, prefill_ep: float,
-               decode_gpus: float) -> list[Recipe]:  # fmt: skip
+def candidates(
+    cell: Mapping[str, str], clients: float, prefill_gpus: float, prefill_ep: float, decode_gpus: float
+) -> list[Recipe]:
     """Deployments that agree with what a row states, those with the row's expert parallelism of prefill if any."""
     source = cell.get("silicon_data_source", "")
     found = []
@@ -96,8 +99,17 @@ def _fits(recipe: Recipe, prefill_gpus: float, decode_gpus: float) -> bool:
 @lru_cache(maxsize=1)
 def _recipes() -> list[tuple[str, str, tuple[str, ...], Recipe]]:
     text = files("dmodels.fit").joinpath("data/recipes.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return [(row["model"], row["date"], tuple(row[name] for name in KEYS),
-             Recipe(side(row["prefill"]), side(row["decode"], row["batch"]), float(row["draft_tokens"]),
-                    frozenset(int(n) for n in row["clients"].split())))
-            for row in rows]  # fmt: skip
+    return [
+        (
+            row["model"],
+            row["date"],
+            tuple(row[name] for name in KEYS),
+            Recipe(
+                side(row["prefill"]),
+                side(row["decode"], row["batch"]),
+                float(row["draft_tokens"]),
+                frozenset(int(n) for n in row["clients"].split()),
+            ),
+        )
+        for row in csv_rows(text)
+    ]

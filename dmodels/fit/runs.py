@@ -10,12 +10,13 @@ columns, the more frequent kind is assumed, and the error is the data's own: `pr
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
+
+from dmodels.core.files import csv_rows
 
 KEYS = ("backend", "mode", "system", "precision", "isl", "osl", "moe_ep_size")
 #: Clients from which on the longer of a run's two polling intervals holds.
@@ -48,8 +49,9 @@ def settings(cell: Mapping[str, str], mode: str) -> Settings:
             # the db-dump export left speculative runs out
             draft = 0.0 if source.startswith("db-dump") else float(run["draft_tokens"])
             few, many = (run["poll_steps"].split() * 2)[:2]
-            return Settings(draft, float(run["stream_interval"]), (float(few), float(many)),
-                            float(run["extra_clients"]))  # fmt: skip
+            return Settings(
+                draft, float(run["stream_interval"]), (float(few), float(many)), float(run["extra_clients"])
+            )
     return Settings()
 
 
@@ -62,4 +64,4 @@ def _gpus(cell: Mapping[str, str]) -> str:
 @lru_cache(maxsize=1)
 def _runs() -> list[dict[str, str]]:
     text = files("dmodels.fit").joinpath("data/runs.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    return list(csv_rows(text))

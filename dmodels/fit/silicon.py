@@ -43,8 +43,15 @@ def predict_log(points: Points, rows: Sequence[Row], effects: Effects) -> np.nda
 
 
 @float64
-def fit(points: Points, rows: Sequence[Row], keep: np.ndarray | None = None, start: Effects | None = None,
-        prior: Effects | None = None, max_steps: int = 25, covariance: bool = False) -> Effects:  # fmt: skip
+def fit(
+    points: Points,
+    rows: Sequence[Row],
+    keep: np.ndarray | None = None,
+    start: Effects | None = None,
+    prior: Effects | None = None,
+    max_steps: int = 25,
+    covariance: bool = False,
+) -> Effects:
     """The calibration of measured rows.
 
     `keep` masks rows out (their levels stay, at the prior's effect: no new shapes, so no new compilation per fold).
@@ -60,8 +67,9 @@ def fit(points: Points, rows: Sequence[Row], keep: np.ndarray | None = None, sta
     return Effects(known, centre + found.z * scale, found.covariance() if covariance else None, found.steps)
 
 
-def problem_of(points: Points, rows: Sequence[Row], keep: np.ndarray | None = None,
-               prior: Effects | None = None) -> tuple[Problem, tuple[str, ...], np.ndarray]:  # fmt: skip
+def problem_of(
+    points: Points, rows: Sequence[Row], keep: np.ndarray | None = None, prior: Effects | None = None
+) -> tuple[Problem, tuple[str, ...], np.ndarray]:
     """The least squares problem of measured rows, its levels, and the effects (levels, efficiencies) where z is 0."""
     halves, order = _split(points)
     rows = [rows[i] for i in order]

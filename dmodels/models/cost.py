@@ -52,8 +52,9 @@ def usd_per_mtoken(usd_per_hour: Real, tokens_per_s: Real) -> Real:
     return safe_divide(usd_per_hour / SECONDS_PER_HOUR * 1e6, tokens_per_s)
 
 
-def token_prices(usd_per_hour: Real, rate_rps: Real, input_tokens: Real, output_tokens: Real, prefill_s: Real,
-                 decode_s: Real) -> TokenPrices:  # fmt: skip
+def token_prices(
+    usd_per_hour: Real, rate_rps: Real, input_tokens: Real, output_tokens: Real, prefill_s: Real, decode_s: Real
+) -> TokenPrices:
     r"""Input and output prices that together earn exactly what the fleet costs.
 
     Dollars are attributed by work: `prefill_s` and `decode_s` are the instance-seconds that a mean request takes in

@@ -48,8 +48,9 @@ def step_s(memory_s: Real, compute_s: Real, clock_frac: Real = 1.0) -> Real:
     return memory_s + compute_s / clock_frac
 
 
-def decode_joules_per_token(power: Power, batch: Real, base_s: Real, per_sequence_s: Real, clock_frac: Real = 1.0,
-                            compute_frac: Real = 0.0) -> Real:  # fmt: skip
+def decode_joules_per_token(
+    power: Power, batch: Real, base_s: Real, per_sequence_s: Real, clock_frac: Real = 1.0, compute_frac: Real = 0.0
+) -> Real:
     r"""J/token of a worker that decodes `batch` sequences: $P(f)\,t(n, f)/n$, $t = W + Hn$.
 
     Falls with the batch like W/n towards P H; `compute_frac` is the share of the step that scales with the clock. W = 8
@@ -88,8 +89,9 @@ def energy_usd_per_hour(watts: Real, usd_per_kwh: Real, pue: Real = 1.2) -> Real
     return watts * 3600.0 / JOULES_PER_KWH * usd_per_kwh * pue
 
 
-def usd_per_mtoken_with_energy(gpu_usd_per_hour: Real, watts: Real, tokens_per_s: Real, usd_per_kwh: Real,
-                               pue: Real = 1.2) -> Real:  # fmt: skip
+def usd_per_mtoken_with_energy(
+    gpu_usd_per_hour: Real, watts: Real, tokens_per_s: Real, usd_per_kwh: Real, pue: Real = 1.2
+) -> Real:
     """Rent and electricity per million generated tokens; inf where nothing is generated.
 
     Eight V100 at 2 USD/h and 1720 W, 9820 tok/s, 0.10 USD/kWh: 0.4526 of rent and 0.0058 of electricity.

@@ -34,15 +34,18 @@ class UnitCheck(NamedTuple):
     quadratic_over_attention: float  # alpha / (2 n_layers n_heads d_h), causal attention; nan if not given
 
 
-def calibrate(tokens, latency_s, peak_flop_per_s: float, scale: float = 1.0, intercept: bool = False,
-              relative: bool = False) -> Fit:  # fmt: skip
+def calibrate(
+    tokens, latency_s, peak_flop_per_s: float, scale: float = 1.0, intercept: bool = False, relative: bool = False
+) -> Fit:
     """Least squares on at least three lengths; `relative` weighs by 1/latency, so that short prompts count as much."""
     x, y = np.asarray(tokens, np.float64).ravel(), np.asarray(latency_s, np.float64).ravel()
     terms = 3 if intercept else 2
     good = x.size == y.size and np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y > 0).all()
     if not good or np.unique(x).size <= terms:
-        raise InputError(f"tokens {x.shape}, latency_s {y.shape}; accepted: pairs of finite numbers above 0, with more "
-                         f"than {terms} different lengths")  # fmt: skip
+        raise InputError(
+            f"tokens {x.shape}, latency_s {y.shape}; accepted: pairs of finite numbers above 0, with more "
+            f"than {terms} different lengths"
+        )
     if not (0 < peak_flop_per_s < np.inf and 0 < scale < np.inf):
         raise InputError(f"peak_flop_per_s {peak_flop_per_s:g}, scale {scale:g}; accepted: finite numbers above 0")
     unit = x.max()
@@ -58,13 +61,25 @@ def calibrate(tokens, latency_s, peak_flop_per_s: float, scale: float = 1.0, int
     alpha, beta, *base = found * back
     spread = float(((y - y.mean()) ** 2).sum())
     r_squared = 1.0 - float(residual @ residual) / spread if spread > 0 else float("nan")
-    return Fit(PrefillCost(alpha, beta, scale, base[0] if base else 0.0), covariance, r_squared, residual,
-               float(singular[0] / singular[-1]))  # fmt: skip
+    return Fit(
+        PrefillCost(alpha, beta, scale, base[0] if base else 0.0),
+        covariance,
+        r_squared,
+        residual,
+        float(singular[0] / singular[-1]),
+    )
 
 
-def check_units(cost: PrefillCost, peak_flop_per_s: float, params_count: float, tokens, latency_s=None,
-                n_layers: float | None = None, n_heads: float | None = None, head_dim: float | None = None,
-                ) -> UnitCheck:  # fmt: skip
+def check_units(
+    cost: PrefillCost,
+    peak_flop_per_s: float,
+    params_count: float,
+    tokens,
+    latency_s=None,
+    n_layers: float | None = None,
+    n_heads: float | None = None,
+    head_dim: float | None = None,
+) -> UnitCheck:
     """Does the cost, in FLOP, agree with what prompts are known to cost?
 
     Phasor's Table 4 on Qwen2.5-7B, V100: in TFLOP 0.426 s at 1,024 tokens where its text has 0.116 s, a linear term of

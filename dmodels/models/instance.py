@@ -28,9 +28,8 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, step
-from .queueing import erlang_c, sum_quantile_s
-from .requests import GAP_WEIGHTS, LEVELS, Requests
-from .stalls import stalled_tpot_s
+from .queueing import erlang_c, stalled_tpot_s, sum_quantile_s
+from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
 class Engine(Record):
@@ -170,10 +169,20 @@ class Roofline(NamedTuple):
 
 
 @jit  # called as it stands it compiled some three hundred programs for each new shape
-def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, slots_count: Real,
-            slo: SLO | None = None, engine: Engine | None = None, prompt_s: Real = 0.0,
-            transfer_s_per_token: Real = 0.0, slowdown: Real = 1.0, dp: Real = 1.0, pp: Real = 1.0,
-            wait_steps: Real = 0.5) -> Operating:  # fmt: skip
+def operate(
+    steps: Roofline | StepTable,
+    requests: Requests,
+    arrival_rps: Real,
+    slots_count: Real,
+    slo: SLO | None = None,
+    engine: Engine | None = None,
+    prompt_s: Real = 0.0,
+    transfer_s_per_token: Real = 0.0,
+    slowdown: Real = 1.0,
+    dp: Real = 1.0,
+    pp: Real = 1.0,
+    wait_steps: Real = 0.5,
+) -> Operating:
     """Steady state of an instance that `arrival_rps` requests a second reach, with memory for `slots_count` of them.
 
     prompt_s              host time of a prompt before its first step (tokenizer, scheduling)
@@ -261,8 +270,9 @@ def operate(steps: Roofline | StepTable, requests: Requests, arrival_rps: Real, 
     mates_s = per_mate * seen  # of each step
     lifetimes = inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
     crowding = (gaps * (per_mate * (crowd - seen) / 3.0)[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
-    tpot = stalled_tpot_s(q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps,
-                          GAP_WEIGHTS)  # fmt: skip
+    tpot = stalled_tpot_s(
+        q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
+    )
     token_s = safe_divide(shared_s, 1.0 - busy)
     tpot_mean = token_s + backlog * ((1.0 / gaps) @ GAP_WEIGHTS)
     lives = (ttft_mean - wait + backlog)[..., None] + token_s[..., None] * requests.output_edge_tokens

@@ -32,8 +32,9 @@ def dirty_bytes_per_s(kv_bytes_per_token: Real, tpot_s: Real) -> Real:
     return kv_bytes_per_token / tpot_s
 
 
-def precopy(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, stop_bytes: Real,
-            handover_s: Real = 0.0) -> Migration:  # fmt: skip
+def precopy(
+    kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, stop_bytes: Real, handover_s: Real = 0.0
+) -> Migration:
     r"""Pre-copy with a threshold: $n = \lceil\ln(\epsilon/V)/\ln q\rceil$ rounds,
     $T = \frac{V}{r}\frac{1-q^{n+1}}{1-q}$, downtime $\frac{V q^n}{r} \le \epsilon/r$.
 
@@ -51,8 +52,13 @@ def precopy(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, stop_byte
     left = kv_bytes * small**rounds
     sent = kv_bytes * (1.0 - small ** (rounds + 1.0)) / (1.0 - small)
     never: Callable[[Real], Real] = lambda x: jnp.where(converges, x, jnp.inf)
-    return Migration(never(rounds), never(sent / link_bytes_per_s + handover_s), never(left / link_bytes_per_s +
-                     handover_s), never(sent), flag_where(~converges, Flag.OVERLOAD))  # fmt: skip
+    return Migration(
+        never(rounds),
+        never(sent / link_bytes_per_s + handover_s),
+        never(left / link_bytes_per_s + handover_s),
+        never(sent),
+        flag_where(~converges, Flag.OVERLOAD),
+    )
 
 
 def precopy_rounds(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, rounds: Real) -> Migration:
@@ -64,8 +70,13 @@ def precopy_rounds(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, ro
     near = jnp.abs(q - 1.0) < 1e-9
     series = jnp.where(near, rounds + 1.0, (1.0 - q ** (rounds + 1.0)) / jnp.where(near, 1.0, 1.0 - q))
     sent = kv_bytes * series
-    return Migration(rounds + 0.0 * sent, sent / link_bytes_per_s, kv_bytes * q**rounds / link_bytes_per_s, sent,
-                     flag_where(q >= 1.0, Flag.OVERLOAD))  # fmt: skip
+    return Migration(
+        rounds + 0.0 * sent,
+        sent / link_bytes_per_s,
+        kv_bytes * q**rounds / link_bytes_per_s,
+        sent,
+        flag_where(q >= 1.0, Flag.OVERLOAD),
+    )
 
 
 def stop_and_copy_s(kv_bytes: Real, link_bytes_per_s: Real) -> Real:
@@ -94,8 +105,14 @@ def serving_slowdown(migrations: Real = 1.0) -> Real:
     return 1.0 + migrations
 
 
-def break_even_tokens(kv_bytes_per_token: Real, link_bytes_per_s: Real, seconds_per_token: Real,
-                      seconds_per_token2: Real, base_s: Real = 0.0, fixed_s: Real = 0.0) -> Real:  # fmt: skip
+def break_even_tokens(
+    kv_bytes_per_token: Real,
+    link_bytes_per_s: Real,
+    seconds_per_token: Real,
+    seconds_per_token2: Real,
+    base_s: Real = 0.0,
+    fixed_s: Real = 0.0,
+) -> Real:
     r"""The length from which moving a KV cache is quicker than computing it again.
 
     Moving takes $f + \kappa l/r$, recomputing $b_0 + \beta l + \alpha l^2$; they meet at the positive root of

@@ -25,7 +25,7 @@ from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.core.workload import Workload
 from dmodels.solvers import breakpoints
 
-from .workload import CHUNK_TOKENS, between
+from .traffic import CHUNK_TOKENS, between
 
 
 class Engine(Record):
@@ -63,8 +63,9 @@ class Savings(NamedTuple):
     flags: Real
 
 
-def kv_sequence_bytes(n_layers: Real, n_kv_heads: Real, head_dim: Real, kv_dtype_bytes: Real, context_tokens: Real,
-                      tp: Real = 1.0) -> Real:  # fmt: skip
+def kv_sequence_bytes(
+    n_layers: Real, n_kv_heads: Real, head_dim: Real, kv_dtype_bytes: Real, context_tokens: Real, tp: Real = 1.0
+) -> Real:
     r"""KV bytes reserved per sequence and GPU, $2 n_l n_h d_h b\, C_{max} / tp$: Eq. (1), as printed, divided over TP.
 
     It divides KV heads without end; `models.memory` replicates them once tp exceeds their number.
@@ -147,8 +148,9 @@ def break_even_rho_long(short_frac: Real, rho_short: Real) -> Real:
     return safe_divide(1.0 - short_frac, 1.0 - short_frac / rho_short)
 
 
-def work_savings(work_frac: Real, slots_short: Real, slots_single: Real, engine: Engine,
-                 headroom: Headroom | None = None) -> Real:  # fmt: skip
+def work_savings(
+    work_frac: Real, slots_short: Real, slots_single: Real, engine: Engine, headroom: Headroom | None = None
+) -> Real:
     r"""$1 - [b_s \tau(N_s) w + b_l \tau(N_h)(1-w)] / (b_h \tau(N_h))$: the exact law, w = short share of iterations.
 
     With equal headroom it is w (1 - tau_s/tau_h), at most 1 - 0.7125/1.15 = 38 % for 128 against 16 slots. Without any
@@ -163,8 +165,14 @@ def work_savings(work_frac: Real, slots_short: Real, slots_single: Real, engine:
     return 1.0 - (short + long) / (b.single * slot_s(slots_single, engine))
 
 
-def savings(short_frac: Real, single_rps: Real, short_rps: Real, long_rps: Real, arrival_rps: Real = 1.0,
-            headroom: Headroom | None = None) -> Savings:  # fmt: skip
+def savings(
+    short_frac: Real,
+    single_rps: Real,
+    short_rps: Real,
+    long_rps: Real,
+    arrival_rps: Real = 1.0,
+    headroom: Headroom | None = None,
+) -> Savings:
     r"""Fleets and savings from the rates of one instance in each pool, Eqs. (6) to (8), with ceilings and headroom.
 
     `short_frac` is alpha; `single_rps`, `short_rps`, `long_rps` are mu of the single, short and long pool *for the
@@ -196,9 +204,17 @@ def savings(short_frac: Real, single_rps: Real, short_rps: Real, long_rps: Real,
     return Savings(ideal, routed, realized, homo, dual, short_count, long_count, flags)
 
 
-def split_savings(request_frac: Real, work_frac: Real, iterations_count: Real, slots_short: Real, slots_single: Real,
-                  arrival_rps: Real, engine: Engine, headroom: Headroom | None = None,
-                  slots_long: Real | None = None) -> Savings:  # fmt: skip
+def split_savings(
+    request_frac: Real,
+    work_frac: Real,
+    iterations_count: Real,
+    slots_short: Real,
+    slots_single: Real,
+    arrival_rps: Real,
+    engine: Engine,
+    headroom: Headroom | None = None,
+    slots_long: Real | None = None,
+) -> Savings:
     """`savings` with every rate from the timing model: the whole path from a trace's class shares to instances.
 
     `request_frac`, `work_frac`: short share of requests and of iterations; `iterations_count`: E[I] over all requests.

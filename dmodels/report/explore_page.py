@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from dmodels.studies.explore import REACH, Dials, at_rest
 from dmodels.studies.plan import Plan, Question
-from dmodels.studies.risks import loads
+from dmodels.studies.plan.risks import loads
 
 from . import html, plan_page, plan_tables
 from .plan_notes import notes

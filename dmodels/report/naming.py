@@ -28,8 +28,16 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
     lines = np.array([name.count("\n") + 1 for _, name, _ in ends])
     step = 1.25 * size / (72 * axes.bbox.height / style.paper(axes).dpi)
     for height, (_, name, place) in zip(_apart(heights, step * lines), ends, strict=True):
-        axes.annotate(name, (1.0, height), (4, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-                      fontsize=size, color=style.writing(place))  # fmt: skip
+        axes.annotate(
+            name,
+            (1.0, height),
+            (4, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            va="center",
+            fontsize=size,
+            color=style.writing(place),
+        )
 
 
 class Group(NamedTuple):
@@ -71,9 +79,16 @@ def name_groups(axes: Axes, groups: Sequence[Group]) -> None:
         best = centres[np.argmax(np.where(fits, 0.0, -1e6) - 10.0 * hidden + room)]
         taken.append((best, half))
         x, y = axes.transAxes.inverted().transform(best)
-        axes.annotate(group.name, (x, y), xycoords="axes fraction", ha="center",
-                      va="center", fontsize=style.SMALL, bbox=style.HALO,
-                      color=style.INK if group.place is None else style.writing(group.place))  # fmt: skip
+        axes.annotate(
+            group.name,
+            (x, y),
+            xycoords="axes fraction",
+            ha="center",
+            va="center",
+            fontsize=style.SMALL,
+            bbox=style.HALO,
+            color=style.INK if group.place is None else style.writing(group.place),
+        )
 
 
 def name_marks(axes: Axes, marks: Sequence[tuple[float, str, str]], foot: float = 0.05) -> None:
@@ -81,9 +96,18 @@ def name_marks(axes: Axes, marks: Sequence[tuple[float, str, str]], foot: float 
     ordered = sorted(marks)
     left = np.mean([x for x, _, _ in ordered]) > np.mean(axes.get_xlim())
     for rank, (x, name, colour) in enumerate(ordered if left else ordered[::-1]):
-        axes.annotate(name, (x, foot + 0.075 * rank), (-4 if left else 4, 0), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", ha="right" if left else "left", va="center", color=colour,
-                      fontsize=style.SMALL, bbox=style.HALO)  # fmt: skip
+        axes.annotate(
+            name,
+            (x, foot + 0.075 * rank),
+            (-4 if left else 4, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            color=colour,
+            fontsize=style.SMALL,
+            bbox=style.HALO,
+        )
 
 
 def note(axes: Axes, words: str) -> None:

@@ -20,16 +20,31 @@ SIZE = "cache [blocks of 512 tokens]"
 def hit_rates(answer: Place, axes: Axes) -> None:
     """Hit rate of each policy by cache size, the optimum above them, and what popularities alone would say."""
     c = answer.curves
-    for share, text in ((answer.use.ceiling_frac, "all but first uses"),
-                        (answer.use.warm_frac, "all but blocks used once (a cache that was warm)")):  # fmt: skip
+    for share, text in (
+        (answer.use.ceiling_frac, "all but first uses"),
+        (answer.use.warm_frac, "all but blocks used once (a cache that was warm)"),
+    ):
         axes.axhline(share, color=style.SOFT, linewidth=0.8)
-        axes.annotate(f"{text}: {share:.1%}", (c.blocks[0], share), (0, 3), textcoords="offset points",
-                      fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+        axes.annotate(
+            f"{text}: {share:.1%}",
+            (c.blocks[0], share),
+            (0, 3),
+            textcoords="offset points",
+            fontsize=style.SMALL,
+            color=style.SOFT,
+        )
     axes.plot(c.blocks, c.belady_frac, color=style.INK, linewidth=1.2, label="optimum (knows the future)")
     axes.plot(c.blocks, c.lru_frac, color=style.colour(0), linewidth=2.4, label="LRU")
     for place, name, values in ((1, "KVBM (doubling, decay)", c.kvbm_frac), (2, "LFU", c.lfu_frac)):
-        axes.plot(c.replayed_blocks, values, marker=style.marker(place), color=style.colour(place), markersize=3.5,
-                  linewidth=1.2, label=name)  # fmt: skip
+        axes.plot(
+            c.replayed_blocks,
+            values,
+            marker=style.marker(place),
+            color=style.colour(place),
+            markersize=3.5,
+            linewidth=1.2,
+            label=name,
+        )
     axes.plot(c.blocks, c.shuffled_frac, "--", color=style.colour(3), label="Che, trace in random order")
     axes.set(xscale="log", xlabel=SIZE, ylabel="block accesses that hit", title="Hit rate by policy")
     axes.set_ylim(0, 1.7 * max(answer.use.warm_frac, 1e-3))  # room for the legend
@@ -46,10 +61,19 @@ def latency(answer: Place, axes: Axes) -> None:
         shown = one.bytes_ > 0
         axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place))
         if rows[one.tier]["blocks_count"] > 0:
-            axes.plot(rows[one.tier]["size_gib"], 1e3 * answer.first_token_s, style.marker(place),
-                      color=style.colour(place), markersize=6)  # fmt: skip
-    axes.set(xscale="log", xlabel="size of the tier [GiB]", ylabel="load and prefill, mean [ms]",
-             title="Time to the first token (marks: as it is; no queue)")  # fmt: skip
+            axes.plot(
+                rows[one.tier]["size_gib"],
+                1e3 * answer.first_token_s,
+                style.marker(place),
+                color=style.colour(place),
+                markersize=6,
+            )
+    axes.set(
+        xscale="log",
+        xlabel="size of the tier [GiB]",
+        ylabel="load and prefill, mean [ms]",
+        title="Time to the first token (marks: as it is; no queue)",
+    )
     _decades(axes)
     ends = [(1e3 * one.first_token_s[-1], f"{one.tier}\ngrows", place) for place, one in enumerate(answer.vary)]
     naming.name_lines(axes, ends)
@@ -59,8 +83,13 @@ def externality(answer: Place, axes: Axes) -> None:
     """GPU time that others lose for each block that is stored and never used again."""
     c = answer.curves
     axes.plot(c.blocks, 1e3 * c.lost_gpu_s, color=style.colour(1))
-    axes.set(xscale="log", xlabel=SIZE, ylabel="others' GPU time per block stored [ms]", ylim=(0, None),
-             title="What storing a block used once costs others")  # fmt: skip
+    axes.set(
+        xscale="log",
+        xlabel=SIZE,
+        ylabel="others' GPU time per block stored [ms]",
+        ylim=(0, None),
+        title="What storing a block used once costs others",
+    )
     _decades(axes)
 
 
@@ -68,8 +97,13 @@ def recomputed(answer: Place, axes: Axes) -> None:
     """Prefill of blocks that had been computed before and were evicted."""
     c = answer.curves
     axes.plot(c.blocks, c.recomputed_flop / 1e12, color=style.colour(0))
-    axes.set(xscale="log", xlabel=SIZE, ylabel="TFLOP per request", ylim=(0, None),
-             title="Prefill computed again because of evictions")  # fmt: skip
+    axes.set(
+        xscale="log",
+        xlabel=SIZE,
+        ylabel="TFLOP per request",
+        ylim=(0, None),
+        title="Prefill computed again because of evictions",
+    )
     _decades(axes)
 
 
@@ -79,10 +113,19 @@ def promotion(answer: Place, axes: Axes) -> None:
     axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0))
     least = 1e3 * p.access_s[0] * (1 - p.bound_gain_frac)
     axes.axhline(least, color=style.SOFT, linestyle="--", linewidth=1)
-    for height, name, colour in ((1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0)),
-                                 (least, "no leader does better", style.SOFT)):  # fmt: skip
-        axes.annotate(name, (p.threshold[-1], height), (0, 6), textcoords="offset points", ha="right",
-                      fontsize=style.SMALL, color=colour)  # fmt: skip
+    for height, name, colour in (
+        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0)),
+        (least, "no leader does better", style.SOFT),
+    ):
+        axes.annotate(
+            name,
+            (p.threshold[-1], height),
+            (0, 6),
+            textcoords="offset points",
+            ha="right",
+            fontsize=style.SMALL,
+            color=colour,
+        )
     axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="HBM as leader")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
@@ -98,15 +141,30 @@ def shared(answer: Place, axes: Axes) -> None:
         axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
         axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":")
-        axes.annotate("HBM\nas it is ", (s.size_blocks, 1.0), (-2, -2), xycoords=axes.get_xaxis_transform(),
-                      textcoords="offset points", ha="right", va="top", fontsize=style.SMALL,
-                      color=style.SOFT)  # fmt: skip
-    axes.set(xscale="log", xlabel=f"HBM of {s.workers} workers together [blocks]", ylabel="block accesses that hit",
-             title="Sharing HBM", ylim=(0, 1.05 * max(np.max(s.hit_frac), 1e-3)))  # fmt: skip
+        axes.annotate(
+            "HBM\nas it is ",
+            (s.size_blocks, 1.0),
+            (-2, -2),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            fontsize=style.SMALL,
+            color=style.SOFT,
+        )
+    axes.set(
+        xscale="log",
+        xlabel=f"HBM of {s.workers} workers together [blocks]",
+        ylabel="block accesses that hit",
+        title="Sharing HBM",
+        ylim=(0, 1.05 * max(np.max(s.hit_frac), 1e-3)),
+    )
     _decades(axes)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ends = [(curve[-1], textwrap.fill(layout.name, 15), place)
-            for place, (layout, curve) in enumerate(zip(s.layouts, s.hit_frac, strict=True))]  # fmt: skip
+    ends = [
+        (curve[-1], textwrap.fill(layout.name, 15), place)
+        for place, (layout, curve) in enumerate(zip(s.layouts, s.hit_frac, strict=True))
+    ]
     naming.name_lines(axes, ends)
 
 
@@ -120,8 +178,15 @@ def pooled(answer: Place, axes: Axes) -> None:
         axes.bar_label(bars, [kind] * len(values), padding=4, fontsize=style.SMALL, color=style.writing(place))
     for at, row in enumerate(answer.pooled):
         axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2)
-    axes.annotate("no placement\nis faster", (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6), (0, -3),
-                  textcoords="offset points", va="top", fontsize=style.SMALL, color=style.INK)  # fmt: skip
+    axes.annotate(
+        "no placement\nis faster",
+        (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6),
+        (0, -3),
+        textcoords="offset points",
+        va="top",
+        fontsize=style.SMALL,
+        color=style.INK,
+    )
     axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
     axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below
     axes.margins(x=0.35)

@@ -9,11 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dmodels.core.units import GIB
-from dmodels.studies.fleets import Front
-from dmodels.studies.memory_use import MemoryUse
-from dmodels.studies.plan import Plan
-from dmodels.studies.risks import PoolLoad
-from dmodels.studies.sensitivity import Change
+from dmodels.studies.plan import Change, Plan
+from dmodels.studies.plan.fleets import Front
+from dmodels.studies.plan.memory_use import MemoryUse
+from dmodels.studies.plan.risks import PoolLoad
 
 from . import style
 from .naming import Group, name_groups, name_lines
@@ -56,14 +55,29 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     if np.isfinite(bound):
         axes.axvline(bound, color=style.SOFT, linestyle="--", linewidth=1)
         _beside(axes, bound, "SLO", right=False)
-    axes.plot([d.ttft_s for d in others], [d.usd_per_hour for d in others], "*", color=style.INK, mfc=style.PAPER,
-              markersize=9, zorder=4)  # fmt: skip
+    axes.plot(
+        [d.ttft_s for d in others],
+        [d.usd_per_hour for d in others],
+        "*",
+        color=style.INK,
+        mfc=style.PAPER,
+        markersize=9,
+        zorder=4,
+    )
     if best is not None:
         axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13, zorder=5)
         left = best.ttft_s > 0.4 * axes.get_xlim()[1]  # where nothing that keeps the SLOs can be
-        axes.annotate("recommended", (best.ttft_s, best.usd_per_hour), (-9 if left else 9, 0), va="center",
-                      textcoords="offset points", ha="right" if left else "left", fontsize=style.SMALL,
-                      color=style.INK, bbox=style.HALO)  # fmt: skip
+        axes.annotate(
+            "recommended",
+            (best.ttft_s, best.usd_per_hour),
+            (-9 if left else 9, 0),
+            va="center",
+            textcoords="offset points",
+            ha="right" if left else "left",
+            fontsize=style.SMALL,
+            color=style.INK,
+            bbox=style.HALO,
+        )
         groups.append(Group([best.ttft_s], [best.usd_per_hour]))
     name_groups(axes, groups)
 
@@ -112,14 +126,25 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
     axes.set(xlim=(0, 1.0), ylim=(0, top))
     axes.axhline(1.0, color=style.SOFT, linestyle="--", linewidth=1)
     axes.text(0.015, 1.02, "SLO", color=style.SOFT, fontsize=style.SMALL, va="bottom")
-    marks = [(load.operating_frac, "-", f"runs at {load.operating_frac:.0%}"),
-             (load.knee_frac, ":", f"knee at {load.knee_frac:.0%}")]  # fmt: skip
+    marks = [
+        (load.operating_frac, "-", f"runs at {load.operating_frac:.0%}"),
+        (load.knee_frac, ":", f"knee at {load.knee_frac:.0%}"),
+    ]
     for rank, (place, kind, words) in enumerate(sorted(marks)):
         axes.axvline(place, color=style.INK, linestyle=kind, linewidth=1.1)
         rightwards = place < 0.25 or (rank == 1 and place < 0.76)
-        axes.annotate(words, (place, 0.93 if rank == 0 else 0.83), (4 if rightwards else -4, 0),
-                      xycoords=("data", "axes fraction"), textcoords="offset points", color=style.INK, bbox=style.HALO,
-                      ha="left" if rightwards else "right", va="center", fontsize=style.SMALL)  # fmt: skip
+        axes.annotate(
+            words,
+            (place, 0.93 if rank == 0 else 0.83),
+            (4 if rightwards else -4, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            color=style.INK,
+            bbox=style.HALO,
+            ha="left" if rightwards else "right",
+            va="center",
+            fontsize=style.SMALL,
+        )
     axes.set(xlabel="load [share of the rate that saturates]", ylabel="latency / SLO")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     name_lines(axes, ends)
@@ -137,9 +162,16 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
     now = float(np.interp(load.operating_frac, x, mean))
     axes.plot([load.operating_frac], [now], "o", color=style.colour(0), markersize=7, zorder=4)
     leftwards = load.operating_frac > 0.3
-    axes.annotate(f"runs with {now:.2g}" if now < 10 else f"runs with {now:.0f}", (load.operating_frac, now),
-                  (-6 if leftwards else 6, 8), textcoords="offset points", ha="right" if leftwards else "left",
-                  color=style.INK, bbox=style.HALO, fontsize=style.SMALL)  # fmt: skip
+    axes.annotate(
+        f"runs with {now:.2g}" if now < 10 else f"runs with {now:.0f}",
+        (load.operating_frac, now),
+        (-6 if leftwards else 6, 8),
+        textcoords="offset points",
+        ha="right" if leftwards else "left",
+        color=style.INK,
+        bbox=style.HALO,
+        fontsize=style.SMALL,
+    )
     # prompts that wait for a prefill worker grow without end towards saturation: the slots are what is looked for
     ceiling = 1.15 * max(limits[0][0], min(float((mean + spread).max()), 2.0 * limits[0][0]))
     ends = [(float(mean[-1]), "mean\n(band: 98 %)", 0)]
@@ -155,19 +187,42 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
 
 def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
     """One bar per pool: what fills a GPU's memory, the wide parts with their GiB."""
-    looks = {"weights": style.colour(0), "activations": style.colour(4), "runtime": style.colour(3),
-             "KV in use": style.colour(2), "KV free": "none", "left over": style.FILL}  # fmt: skip
+    looks = {
+        "weights": style.colour(0),
+        "activations": style.colour(4),
+        "runtime": style.colour(3),
+        "KV in use": style.colour(2),
+        "KV free": "none",
+        "left over": style.FILL,
+    }
     whole = max(use.gpu_bytes for use in uses) / GIB
     for y, use in enumerate(reversed(uses)):
         left = 0.0
         for name, size in use.parts.items():
             width, free = max(size, 0.0) / GIB, name == "KV free"
             edge = style.colour(2) if free else style.SOFT if name == "left over" else looks[name]
-            axes.barh(y, width, left=left, height=0.5, color=looks[name], edgecolor=edge, linewidth=0.6,
-                      hatch="///" if free else "", label=name if y == 0 else None)  # fmt: skip
+            axes.barh(
+                y,
+                width,
+                left=left,
+                height=0.5,
+                color=looks[name],
+                edgecolor=edge,
+                linewidth=0.6,
+                hatch="///" if free else "",
+                label=name if y == 0 else None,
+            )
             if width > 0.05 * whole:
-                axes.annotate(f"{width:.3g}", (left + width / 2, y - 0.25), (0, -2), textcoords="offset points",
-                              ha="center", va="top", fontsize=style.SMALL, color=style.INK)  # fmt: skip
+                axes.annotate(
+                    f"{width:.3g}",
+                    (left + width / 2, y - 0.25),
+                    (0, -2),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    fontsize=style.SMALL,
+                    color=style.INK,
+                )
             left += width
     names = [f"{use.pool.stage.name}:\n{use.pool.layout.gpu}\n{use.pool.layout.degrees}" for use in reversed(uses)]
     axes.set_yticks(range(len(uses)), names)
@@ -207,12 +262,27 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
         for change in pair:
             place, none = int(change.factor > 1), not np.isfinite(change.usd_per_hour)
             end, at = edge if none else change.usd_per_hour, y + (0.18 if change.factor < 1 else -0.18)
-            axes.barh(at, end - base, left=base, height=0.34, color="none" if none else style.colour(place),
-                      hatch="///" if none else "", edgecolor=style.colour(place), linewidth=0.6)  # fmt: skip
+            axes.barh(
+                at,
+                end - base,
+                left=base,
+                height=0.34,
+                color="none" if none else style.colour(place),
+                hatch="///" if none else "",
+                edgecolor=style.colour(place),
+                linewidth=0.6,
+            )
             if abs(end - base) > 1e-9:
-                axes.annotate(f"x{change.factor:g}" + ": infeasible" * none, (end, at), (3 if end > base else -3, 0),
-                              textcoords="offset points", va="center", ha="left" if end > base else "right",
-                              fontsize=style.SMALL - 1, color=style.writing(place))  # fmt: skip
+                axes.annotate(
+                    f"x{change.factor:g}" + ": infeasible" * none,
+                    (end, at),
+                    (3 if end > base else -3, 0),
+                    textcoords="offset points",
+                    va="center",
+                    ha="left" if end > base else "right",
+                    fontsize=style.SMALL - 1,
+                    color=style.writing(place),
+                )
     axes.axvline(base, color=style.INK, linewidth=1)
     still = [max(_reach(c, base) for c in pair) < 1e-9 * base for _, pair in ordered]
     names = [name + "\n(no change)" * flat for (name, _), flat in zip(ordered, still, strict=True)]
@@ -233,8 +303,16 @@ def _nothing(axes: Axes) -> None:
     """Words in place of a picture that has no points."""
     axes.set(xticks=[], yticks=[])
     axes.minorticks_off()
-    axes.text(0.5, 0.5, "no layout keeps up with this load", transform=axes.transAxes, ha="center", va="center",
-              fontsize=style.TEXT, color=style.INK)  # fmt: skip
+    axes.text(
+        0.5,
+        0.5,
+        "no layout keeps up with this load",
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        fontsize=style.TEXT,
+        color=style.INK,
+    )
 
 
 def _reach(change: Change, base: float) -> float:
@@ -243,9 +321,17 @@ def _reach(change: Change, base: float) -> float:
 
 def _beside(axes: Axes, x: float, words: str, right: bool) -> None:
     """Words at the foot of a vertical line."""
-    axes.annotate(words, (x, 0.04), (3 if right else -3, 0), xycoords=("data", "axes fraction"), bbox=style.HALO,
-                  textcoords="offset points", ha="left" if right else "right", fontsize=style.SMALL,
-                  color=style.SOFT)  # fmt: skip
+    axes.annotate(
+        words,
+        (x, 0.04),
+        (3 if right else -3, 0),
+        xycoords=("data", "axes fraction"),
+        bbox=style.HALO,
+        textcoords="offset points",
+        ha="left" if right else "right",
+        fontsize=style.SMALL,
+        color=style.SOFT,
+    )
 
 
 def _percentile(answer: Plan) -> str:

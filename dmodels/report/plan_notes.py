@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dmodels.studies.admitted import Admitted
 from dmodels.studies.plan import Plan
+from dmodels.studies.plan.admitted import Admitted
 
 from .text import share
 

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from dmodels import __version__
-from dmodels.studies.launch import command
-from dmodels.studies.memory_use import MemoryUse, memory_use
-from dmodels.studies.plan import Plan
-from dmodels.studies.risks import PoolLoad, Risks, risks
-from dmodels.studies.sensitivity import Change
+from dmodels.studies.plan import Change, Plan, command
+from dmodels.studies.plan.memory_use import MemoryUse, memory_use
+from dmodels.studies.plan.risks import PoolLoad, Risks, risks
 
 from . import html, plan_figures, plan_tables, provenance, risk_tables, style
 from .plan_notes import notes
@@ -62,22 +60,32 @@ def pictures(drawn: Sequence[Drawing], quick: bool = False) -> str:
 def fleet_drawings(answer: Plan) -> list[Drawing]:
     """What fleets cost and yield."""
     best = answer.best
-    star = "" if best is None else (
-        f" The full star: the recommended fleet, ${best.usd_per_hour:,.2f}/h{_beaten(answer)}; empty stars: the "
-        "alternatives below."
-    )  # fmt: skip
+    star = (
+        ""
+        if best is None
+        else (
+            f" The full star: the recommended fleet, ${best.usd_per_hour:,.2f}/h{_beaten(answer)}; empty stars: the "
+            "alternatives below."
+        )
+    )
     kinds = " and ".join(kind for kind in answer.fleets.fronts if kind != "one pool")
     lines = f" Broken lines: the cheapest fleets as {kinds}." if kinds else ""
     return [
-        (partial(plan_figures.cost_front, answer), 3.5,
-         f"Cost of fleets against their TTFT. Points: one-pool fleets, hollow where they miss an SLO.{lines}{star}",
-         f"Scatter plot of cost against TTFT of one-pool fleets of {', '.join(answer.question.gpus)}, with the Pareto "
-         f"front of all kinds of fleets that meet the SLOs.{lines}{star}"),
-        (partial(plan_figures.throughput_front, answer), 3.5,
-         "What a GPU yields against what a user feels, one-pool fleets.",
-         "Scatter plot of output tokens per second and GPU against tokens per second of one user, with the Pareto "
-         "front; left of the dashed line the TPOT SLO is missed in the mean."),
-    ]  # fmt: skip
+        (
+            partial(plan_figures.cost_front, answer),
+            3.5,
+            f"Cost of fleets against their TTFT. Points: one-pool fleets, hollow where they miss an SLO.{lines}{star}",
+            f"Scatter plot of cost against TTFT of one-pool fleets of {', '.join(answer.question.gpus)}, with the "
+            f"Pareto front of all kinds of fleets that meet the SLOs.{lines}{star}",
+        ),
+        (
+            partial(plan_figures.throughput_front, answer),
+            3.5,
+            "What a GPU yields against what a user feels, one-pool fleets.",
+            "Scatter plot of output tokens per second and GPU against tokens per second of one user, with the Pareto "
+            "front; left of the dashed line the TPOT SLO is missed in the mean.",
+        ),
+    ]
 
 
 def _beaten(answer: Plan) -> str:
@@ -91,13 +99,14 @@ def latency_drawing(load: PoolLoad) -> Drawing:
     """One pool's latency against its load."""
     name, p = load.pool.stage.name, load.pool
     return (
-        partial(plan_figures.latency_against_load, load), 3.5,
+        partial(plan_figures.latency_against_load, load),
+        3.5,
         f"Pool '{name}': latency against load. It runs at {load.operating_frac:.0%} of saturation; the knee is where "
         "1 % more load begins to cost more than 1 % more TTFT.",
         f"Line chart of TTFT and TPOT over their SLOs against load for the pool {name}: at the operating point, "
         f"{load.operating_frac:.0%} of saturation, TTFT is {1e3 * p.ttft_s:,.0f} ms; the knee is at "
         f"{load.knee_frac:.0%}.",
-    )  # fmt: skip
+    )
 
 
 def occupancy_drawing(load: PoolLoad, use: MemoryUse) -> Drawing:
@@ -105,11 +114,12 @@ def occupancy_drawing(load: PoolLoad, use: MemoryUse) -> Drawing:
     name, p = load.pool.stage.name, load.pool
     now = float(np.interp(load.operating_frac, load.load_frac, load.in_flight_count))
     return (
-        partial(plan_figures.occupancy, load, use), 3.5,
+        partial(plan_figures.occupancy, load, use),
+        3.5,
         f"Pool '{name}': requests in flight on one instance, and the slots that bound them.",
         f"Line chart of requests in flight per instance of the pool {name} against load: {now:.0f} at the "
         f"operating point, {p.slots_count:.0f} slots.",
-    )  # fmt: skip
+    )
 
 
 def memory_drawing(uses: Sequence[MemoryUse]) -> Drawing:
@@ -118,8 +128,12 @@ def memory_drawing(uses: Sequence[MemoryUse]) -> Drawing:
         f"{use.pool.stage.name}: " + ", ".join(f"{name} {size / 2**30:.3g} GiB" for name, size in use.parts.items())
         for use in uses
     )
-    return (partial(plan_figures.memory_per_gpu, uses), 1.9 + 0.8 * len(uses), "Where the memory of one GPU goes.",
-            f"Stacked bars of one GPU's memory. {told}.")  # fmt: skip
+    return (
+        partial(plan_figures.memory_per_gpu, uses),
+        1.9 + 0.8 * len(uses),
+        "Where the memory of one GPU goes.",
+        f"Stacked bars of one GPU's memory. {told}.",
+    )
 
 
 def threshold_drawing(answer: Plan) -> Drawing:
@@ -131,9 +145,13 @@ def threshold_drawing(answer: Plan) -> Drawing:
 def tornado_drawing(answer: Plan, changes: list[Change]) -> Drawing:
     """What moves the cost."""
     worst = max(changes, key=lambda c: c.usd_per_hour)
-    return (partial(plan_figures.tornado, answer, changes), 3.9, "Cost of the cheapest plan when one input changes.",
-            f"Bar chart of the cheapest plan's cost when one input changes; the dearest: {worst.what} times "
-            f"{worst.factor:g}, {cell(worst.usd_per_hour)} USD/h.")  # fmt: skip
+    return (
+        partial(plan_figures.tornado, answer, changes),
+        3.9,
+        "Cost of the cheapest plan when one input changes.",
+        f"Bar chart of the cheapest plan's cost when one input changes; the dearest: {worst.what} times "
+        f"{worst.factor:g}, {cell(worst.usd_per_hour)} USD/h.",
+    )
 
 
 def _recommended(answer: Plan, changes: list[Change]) -> list[str]:

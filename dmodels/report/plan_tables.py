@@ -8,12 +8,9 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.deployment import Deployment
-from dmodels.studies.launch import command
-from dmodels.studies.memory_use import MemoryUse
-from dmodels.studies.plan import GROWTH, Plan
-from dmodels.studies.rejections import Rejection
-from dmodels.studies.sensitivity import Change
+from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, command
+from dmodels.studies.plan.memory_use import MemoryUse
+from dmodels.studies.plan.rejections import Rejection
 
 from .plan_notes import notes
 from .text import cell, share
@@ -58,8 +55,11 @@ def in_three_sentences(answer: Plan) -> list[str]:
     """The same for someone who reads no tables: what to do; why this; how sure, or what would help."""
     said = sentences(answer)
     if answer.best is None:
-        return [said[0], *(part.rstrip(".") + "." for part in said[1].split("; smallest fix: ", 1)[:1]),
-                f"The smallest change that would help: {answer.rejections[0].fix}."]  # fmt: skip
+        return [
+            said[0],
+            *(part.rstrip(".") + "." for part in said[1].split("; smallest fix: ", 1)[:1]),
+            f"The smallest change that would help: {answer.rejections[0].fix}.",
+        ]
     best, base = answer.best, answer.baseline
     if base is None or base is best:
         tried = f"{_layouts(answer)}, put together in {len(answer.priced.schemes)} ways"
@@ -80,19 +80,54 @@ def pools_table(answer: Plan) -> Table:
     """The recommended pools, with their sum where there are several."""
     best = recommended(answer)
     p = f"P{100 * float(answer.question.slo.percentile):g}"
-    head = ["pool", "requests", "instances", "layout", "GPUs", "USD/h", "USD/year", f"TTFT {p} [ms]",
-            f"TPOT {p} [ms]", "in flight", "slots", "one instance less breaks"]  # fmt: skip
+    head = [
+        "pool",
+        "requests",
+        "instances",
+        "layout",
+        "GPUs",
+        "USD/h",
+        "USD/year",
+        f"TTFT {p} [ms]",
+        f"TPOT {p} [ms]",
+        "in flight",
+        "slots",
+        "one instance less breaks",
+    ]
     rows: list[list[Any]] = [
-        [x.stage.name, f"{x.request_share_frac:.1%}", x.instances, str(x.layout), x.gpus, round(x.usd_per_hour, 2),
-         round(x.usd_per_year), _ranged(x.ttft_s, x.confidence.ttft),
-         _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
-         round(x.decode_count, 1) if x.stage.role != "prefill" else "-", math.floor(x.slots_count), x.binding]
+        [
+            x.stage.name,
+            f"{x.request_share_frac:.1%}",
+            x.instances,
+            str(x.layout),
+            x.gpus,
+            round(x.usd_per_hour, 2),
+            round(x.usd_per_year),
+            _ranged(x.ttft_s, x.confidence.ttft),
+            _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
+            round(x.decode_count, 1) if x.stage.role != "prefill" else "-",
+            math.floor(x.slots_count),
+            x.binding,
+        ]
         for x in best.pools
-    ]  # fmt: skip
+    ]
     if len(rows) > 1:
-        rows.append(["together", "100.0%", sum(x.instances for x in best.pools), "", best.gpus,
-                     round(best.usd_per_hour, 2), round(best.usd_per_year), f"{milliseconds(best.ttft_s):,g}",
-                     f"{milliseconds(best.tpot_s):,g}", "", "", ""])  # fmt: skip
+        rows.append(
+            [
+                "together",
+                "100.0%",
+                sum(x.instances for x in best.pools),
+                "",
+                best.gpus,
+                round(best.usd_per_hour, 2),
+                round(best.usd_per_year),
+                f"{milliseconds(best.ttft_s):,g}",
+                f"{milliseconds(best.tpot_s):,g}",
+                "",
+                "",
+                "",
+            ]
+        )
     shares = "; requests are shares of those served" if answer.priced.admitted.refused_frac else ""
     title = "Recommended pools; latencies with their 80 % interval; in flight and slots are requests per instance"
     return title + shares, head, rows
@@ -102,18 +137,31 @@ def memory_table(uses: Sequence[MemoryUse]) -> Table:
     """The memory of one GPU of each pool."""
     head = ["pool", "GPU", *(f"{name} [GiB]" for name in uses[0].parts), "all [GiB]"]
     rows = [
-        [use.pool.stage.name, use.pool.layout.gpu, *(float(f"{size / GIB:.3g}") for size in use.parts.values()),
-         float(f"{use.gpu_bytes / GIB:.4g}")]
+        [
+            use.pool.stage.name,
+            use.pool.layout.gpu,
+            *(float(f"{size / GIB:.3g}") for size in use.parts.values()),
+            float(f"{use.gpu_bytes / GIB:.4g}"),
+        ]
         for use in uses
-    ]  # fmt: skip
+    ]
     return "Memory of one GPU", head, rows
 
 
 def alternatives_table(answer: Plan) -> Table:
     """The best of each kind and of each GPU type, with what each serves for the money."""
     p = f"P{100 * float(answer.question.slo.percentile):g}"
-    head = ["alternative", "GPUs", "80 % interval", "USD/h", "USD/year", "USD/Mtoken out", f"TTFT {p} [ms]",
-            f"TPOT {p} [ms]", "pools"]  # fmt: skip
+    head = [
+        "alternative",
+        "GPUs",
+        "80 % interval",
+        "USD/h",
+        "USD/year",
+        "USD/Mtoken out",
+        f"TTFT {p} [ms]",
+        f"TPOT {p} [ms]",
+        "pools",
+    ]
     rows, seen = [], set()
     named = [(d.name, d) for d in answer.kinds] + [
         (f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu
@@ -137,10 +185,15 @@ def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
     refused = answer.priced.admitted.refused_frac
     base = recommended(answer).usd_per_hour
     rows = [
-        [c.what, f"x {c.factor:g}", round(c.usd_per_hour, 2), _against(c, base),
-         c.name + (f", {share(c.refused_frac)} refused" if c.refused_frac != refused else "")]
+        [
+            c.what,
+            f"x {c.factor:g}",
+            round(c.usd_per_hour, 2),
+            _against(c, base),
+            c.name + (f", {share(c.refused_frac)} refused" if c.refused_frac != refused else ""),
+        ]
         for c in changes
-    ]  # fmt: skip
+    ]
     return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
 
 
@@ -148,18 +201,27 @@ def inputs(answer: Plan) -> dict[str, Any]:
     """Everything that was asked, units in the keys."""
     asked, slo, w = answer.question, answer.question.slo, answer.question.workload
     return {
-        "model": asked.model_name, "gpus": list(asked.gpus), "workload": asked.workload_name,
-        "rate_rps": asked.rate_rps, "mean_input_tokens": float(w.mean_input_tokens),
-        "mean_output_tokens": float(w.mean_output_tokens), "prefix_hit_frac": float(w.prefix_hit_frac),
-        "slo_ttft_ms": milliseconds(slo.ttft_s), "slo_tpot_ms": milliseconds(slo.tpot_s),
+        "model": asked.model_name,
+        "gpus": list(asked.gpus),
+        "workload": asked.workload_name,
+        "rate_rps": asked.rate_rps,
+        "mean_input_tokens": float(w.mean_input_tokens),
+        "mean_output_tokens": float(w.mean_output_tokens),
+        "prefix_hit_frac": float(w.prefix_hit_frac),
+        "slo_ttft_ms": milliseconds(slo.ttft_s),
+        "slo_tpot_ms": milliseconds(slo.tpot_s),
         "slo_e2e_ms": milliseconds(slo.e2e_s),
-        "slo_percentile": float(slo.percentile), "tp": list(asked.tp), "pp": list(asked.pp),
-        "weights": list(asked.weights), "kv": list(asked.kv), "backend": asked.backend,
+        "slo_percentile": float(slo.percentile),
+        "tp": list(asked.tp),
+        "pp": list(asked.pp),
+        "weights": list(asked.weights),
+        "kv": list(asked.kv),
+        "backend": asked.backend,
         "max_num_seqs_count": float(asked.engine.max_num_seqs_count),
         "max_num_batched_tokens": float(asked.engine.max_num_batched_tokens),
         "max_context_tokens": float(asked.model.max_context_tokens),
         "price_usd_per_hour": {name: float(gpu.price_usd_per_hour) for name, gpu in asked.gpus.items()},
-    }  # fmt: skip
+    }
 
 
 def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
@@ -168,39 +230,67 @@ def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
         "feasible": answer.best is not None,
         "summary": sentences(answer),
         "notes": notes(answer),
-        "refused_frac": answer.priced.admitted.refused_frac, "cut_off_frac": answer.priced.admitted.cut_frac,
+        "refused_frac": answer.priced.admitted.refused_frac,
+        "cut_off_frac": answer.priced.admitted.cut_frac,
         "recommended": answer.best and _plain(answer, answer.best),
         "alternatives": [_plain(answer, d) for d in answer.kinds],
         "by_gpu": [_plain(answer, d) for d in answer.by_gpu],
         "two_pools_usd_per_hour_by_threshold_tokens": dict(answer.by_threshold),
-        "rejections": [{"layout": str(r.layout), "binding": r.binding, "have": r.have, "need": r.need, "fix": r.fix}
-                       for r in answer.rejections],
+        "rejections": [
+            {"layout": str(r.layout), "binding": r.binding, "have": r.have, "need": r.need, "fix": r.fix}
+            for r in answer.rejections
+        ],
         "sensitivity": [vars(c) for c in changes],
-        "rate_headroom_frac": answer.headroom_frac, "survives_loss_of_an_instance": answer.survives_loss,
+        "rate_headroom_frac": answer.headroom_frac,
+        "survives_loss_of_an_instance": answer.survives_loss,
         "points_count": answer.points_count,
-    }  # fmt: skip
+    }
 
 
 def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
     pools = [
-        {"name": x.stage.name, "role": x.stage.role, "layout": x.layout.parallel, "gpu": x.layout.gpu,
-         "weights": x.layout.weights, "kv": x.layout.kv, "pool_instances": x.instances,
-         "gpus_per_instance": x.layout.gpus, "pool_gpus": x.gpus, "usd_per_hour": x.usd_per_hour,
-         "request_share_frac": x.request_share_frac, "max_model_len_tokens": x.max_model_len(),
-         "ttft_ms": milliseconds(x.ttft_s), "tpot_ms": milliseconds(x.tpot_s), "e2e_ms": milliseconds(x.e2e_s),
-         "decode_count": x.decode_count,
-         "ttft_interval80_ms": [milliseconds(x.ttft_s * f) for f in x.confidence.ttft],
-         "tpot_interval80_ms": [milliseconds(x.tpot_s * f) for f in x.confidence.tpot],
-         "latency_provenance": x.confidence.provenance, "load_frac": x.load_frac, "extrapolated": list(x.extrapolated),
-         "slots_count": x.slots_count, "binding": x.binding,
-         "command": command(x, answer.question)}
+        {
+            "name": x.stage.name,
+            "role": x.stage.role,
+            "layout": x.layout.parallel,
+            "gpu": x.layout.gpu,
+            "weights": x.layout.weights,
+            "kv": x.layout.kv,
+            "pool_instances": x.instances,
+            "gpus_per_instance": x.layout.gpus,
+            "pool_gpus": x.gpus,
+            "usd_per_hour": x.usd_per_hour,
+            "request_share_frac": x.request_share_frac,
+            "max_model_len_tokens": x.max_model_len(),
+            "ttft_ms": milliseconds(x.ttft_s),
+            "tpot_ms": milliseconds(x.tpot_s),
+            "e2e_ms": milliseconds(x.e2e_s),
+            "decode_count": x.decode_count,
+            "ttft_interval80_ms": [milliseconds(x.ttft_s * f) for f in x.confidence.ttft],
+            "tpot_interval80_ms": [milliseconds(x.tpot_s * f) for f in x.confidence.tpot],
+            "latency_provenance": x.confidence.provenance,
+            "load_frac": x.load_frac,
+            "extrapolated": list(x.extrapolated),
+            "slots_count": x.slots_count,
+            "binding": x.binding,
+            "command": command(x, answer.question),
+        }
         for x in d.pools
-    ]  # fmt: skip
+    ]
     return {
-        "kind": d.kind, "name": d.name, "fleet_gpus": d.gpus, "gpus_low": d.gpus_low, "gpus_high": d.gpus_high,
-        "usd_per_hour": d.usd_per_hour, "usd_per_year": d.usd_per_year, "ttft_ms": milliseconds(d.ttft_s),
-        "tpot_ms": milliseconds(d.tpot_s), "e2e_ms": milliseconds(d.e2e_s), "router": d.router(), "pools": pools,
-    }  # fmt: skip
+        "kind": d.kind,
+        "name": d.name,
+        "fleet_gpus": d.gpus,
+        "gpus_low": d.gpus_low,
+        "gpus_high": d.gpus_high,
+        "usd_per_hour": d.usd_per_hour,
+        "usd_per_year": d.usd_per_year,
+        "ttft_ms": milliseconds(d.ttft_s),
+        "tpot_ms": milliseconds(d.tpot_s),
+        "e2e_ms": milliseconds(d.e2e_s),
+        "router": d.router(),
+        "pools": pools,
+    }
 
 
 def _alternative(name: str, d: Deployment) -> list[Any]:

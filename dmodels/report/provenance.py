@@ -24,14 +24,22 @@ def rests_on(answer: Plan) -> Table:
     rows = [
         ["weights, KV per token, blocks", "exact", "the model's config.json", "none"],
         ["activations, runtime", "assumed", "a model of one step; the driver's context", "factor 2 on 1 to 3 GiB"],
-        ["sequences in memory", "approximate", "P99 of occupancy, normal law with skewness",
-         "Bernstein's guaranteed count is lower: see `dmodels size`"],
+        [
+            "sequences in memory",
+            "approximate",
+            "P99 of occupancy, normal law with skewness",
+            "Bernstein's guaranteed count is lower: see `dmodels size`",
+        ],
         ["step times", *_steps(answer)],
-        ["waits and percentiles", "approximate",
-         "Poisson arrivals per instance; occupancy of a birth-death chain; exponential tails", _waits(answer)],
+        [
+            "waits and percentiles",
+            "approximate",
+            "Poisson arrivals per instance; occupancy of a birth-death chain; exponential tails",
+            _waits(answer),
+        ],
         ["lengths and their joint distribution", *_traffic(answer)],
         *([f"price of {name}", "list price", *_price(answer, name)] for name in answer.question.gpus),
-    ]  # fmt: skip
+    ]
     return "What the numbers rest on", ["number", "standing", "from", "error"], rows
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dmodels.studies.deployment import Pool
-from dmodels.studies.plan import Plan
-from dmodels.studies.risks import Grown, Risks
+from dmodels.studies.plan import Plan, Pool
+from dmodels.studies.plan.risks import Grown, Risks
 
 from .plan_tables import Table, headroom, milliseconds, recommended
 

@@ -43,8 +43,16 @@ def tau_omega_map(
     for (i, j), value in np.ndenumerate(values):
         dark = (value - low) > 0.6 * max(high - low, 1e-300)
         weight = "bold" if (i, j) == best else "normal"
-        ax.text(j, i, f"{value:.4g}", ha="center", va="center", color="white" if dark else "black", weight=weight,
-                fontsize=8)  # fmt: skip
+        ax.text(
+            j,
+            i,
+            f"{value:.4g}",
+            ha="center",
+            va="center",
+            color="white" if dark else "black",
+            weight=weight,
+            fontsize=8,
+        )
     ax.grid(False)
     ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega [1]", ylabel="tau [1]", title=title)
     ax.set_xticklabels([f"{v:g}" for v in omega])
@@ -56,8 +64,12 @@ def tau_omega_map(
 def router_maps(maps: RouterMap, title: str = "") -> Figure:
     """The four maps of a `studies.router_map.RouterMap` in one figure. Returns it."""
     figure, axes = style.panels(2, 2, 9.6, 7)
-    panels = (("price of anarchy of the law [1]", maps.poa), ("TTFT P99 [s]", maps.ttft_p99_s),
-              ("ITL P99 [ms]", maps.itl_p99_s * 1e3), ("throughput [requests/s]", maps.throughput_rps))  # fmt: skip
+    panels = (
+        ("price of anarchy of the law [1]", maps.poa),
+        ("TTFT P99 [s]", maps.ttft_p99_s),
+        ("ITL P99 [ms]", maps.itl_p99_s * 1e3),
+        ("throughput [requests/s]", maps.throughput_rps),
+    )
     for ax, (name, values) in zip(axes.flat, panels, strict=True):
         tau_omega_map(values, maps.tau, maps.omega, name, ax, most=values is maps.throughput_rps)
     figure.suptitle(title)

@@ -50,8 +50,10 @@ def violations(answer: Split, axes: Axes) -> None:
     axes.set(xlabel="prefill [GPU]", ylabel="requests that miss the SLO [share]", ylim=(FLOOR, 3.0))
     axes.set_title("Violation rates")
     _points(answer, axes)
-    ends = [(max(float(values[-1]), FLOOR), name, i) for i, (name, values) in enumerate(
-        (("TTFT", answer.ttft_frac), ("ITL", answer.itl_frac)))]  # fmt: skip
+    ends = [
+        (max(float(values[-1]), FLOOR), name, i)
+        for i, (name, values) in enumerate((("TTFT", answer.ttft_frac), ("ITL", answer.itl_frac)))
+    ]
     name_lines(axes, ends)
 
 
@@ -82,9 +84,10 @@ def portrait(answer: Split, axes: Axes) -> None:
         axes.plot(x[0], y[0], "o", color=colour, markerfacecolor="white", markersize=7)
     axes.set_yscale("symlog", linthresh=1.0)
     axes.set(
-        xlabel="prefill [instance]", ylabel="wait in prefill less wait in decode [s]",
+        xlabel="prefill [instance]",
+        ylabel="wait in prefill less wait in decode [s]",
         title="Planners in a burst: phase portrait (ring: start)" if answer.courses else "Planners were not run",
-    )  # fmt: skip
+    )
     name_groups(axes, groups)
 
 
@@ -98,9 +101,22 @@ def courses(answer: Split, axes: Axes) -> None:
     axes.set(xlabel="time [min]", ylabel="prefill [instance]", title="The same over time")
     if answer.courses:
         rate = np.asarray(answer.arrival_rps)
-        axes.fill_between(minutes, 0.45 * rate / rate.max(), step="post", color=style.FILL, zorder=0, linewidth=0,
-                          transform=axes.get_xaxis_transform())  # fmt: skip
-        axes.annotate(f"arrivals, at most {rate.max():.3g} req/s", (0.02, 0.03), xycoords="axes fraction",
-                      fontsize=style.SMALL, color=style.SOFT, bbox=style.HALO)  # fmt: skip
+        axes.fill_between(
+            minutes,
+            0.45 * rate / rate.max(),
+            step="post",
+            color=style.FILL,
+            zorder=0,
+            linewidth=0,
+            transform=axes.get_xaxis_transform(),
+        )
+        axes.annotate(
+            f"arrivals, at most {rate.max():.3g} req/s",
+            (0.02, 0.03),
+            xycoords="axes fraction",
+            fontsize=style.SMALL,
+            color=style.SOFT,
+            bbox=style.HALO,
+        )
         axes.set_xlim(0, minutes[-1])
         name_lines(axes, ends)

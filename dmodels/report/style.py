@@ -30,12 +30,23 @@ _DARK = {INK: "#E6EDF3", SOFT: "#9DA7B3", GRID: "#30363D", FILL: "#262C34", PAPE
 _VARIABLES = {
     **{colour: f"--series-{i}" for i, colour in enumerate(COLOURS)},
     **{colour: f"--writing-{i}" for i, colour in enumerate(WRITING)},
-    INK: "--fig-ink", SOFT: "--fig-soft", GRID: "--fig-grid", FILL: "--fig-fill", PAPER: "--fig-paper",
-}  # fmt: skip
+    INK: "--fig-ink",
+    SOFT: "--fig-soft",
+    GRID: "--fig-grid",
+    FILL: "--fig-fill",
+    PAPER: "--fig-paper",
+}
 #: Points of text in figures.
 TEXT, SMALL = 9.5, 8.5
-LEGEND: dict[str, Any] = {"fontsize": SMALL, "labelcolor": INK, "facecolor": PAPER, "edgecolor": "none",
-                          "framealpha": 0.85, "borderpad": 0.3, "handlelength": 1.5}  # fmt: skip
+LEGEND: dict[str, Any] = {
+    "fontsize": SMALL,
+    "labelcolor": INK,
+    "facecolor": PAPER,
+    "edgecolor": "none",
+    "framealpha": 0.85,
+    "borderpad": 0.3,
+    "handlelength": 1.5,
+}
 #: Ring around the operating point, and the paper behind words that stand on lines.
 HALO = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
 

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from dmodels.core.errors import InputError
-from dmodels.design.select import feasible, pareto_mask
+from dmodels.design.pareto import pareto_mask
+from dmodels.design.select import feasible
 
 from . import style
 from .naming import Group, name_groups, name_lines, note
@@ -65,8 +66,19 @@ def heatmap(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None =
     x, y = names
     best = _over(ds, output, [y, x])
     most = np.nanmax(best) / max(np.nanmin(best), 1e-300) if np.isfinite(best).any() else 1.0
-    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, facecolor=style.FILL, edgecolor=style.SOFT,
-                           hatch="////", linewidth=0, zorder=0))  # fmt: skip
+    ax.add_patch(
+        Rectangle(
+            (0, 0),
+            1,
+            1,
+            transform=ax.transAxes,
+            facecolor=style.FILL,
+            edgecolor=style.SOFT,
+            hatch="////",
+            linewidth=0,
+            zorder=0,
+        )
+    )
     scale = "log" if most > 30 and np.nanmin(best) > 0 else "linear"
     drawn = ax.pcolormesh(np.arange(best.shape[1] + 1), np.arange(best.shape[0] + 1), best, cmap="viridis", norm=scale)
     bar = ax.figure.colorbar(drawn, ax=ax, label=label(ds, output))
@@ -164,12 +176,26 @@ def tornado(ds: xr.Dataset, output: str, ax: Axes | None = None) -> Axes:
         for end in (0, 1):
             value, bad = float(ds[output].values[place, end]), int(ds.flags.values[place, end]) != 0
             if np.isfinite(value):
-                ax.barh(y, value - base, left=base, height=0.6, color=style.colour(end), alpha=0.9,
-                        hatch="//" if bad else "")  # fmt: skip
+                ax.barh(
+                    y,
+                    value - base,
+                    left=base,
+                    height=0.6,
+                    color=style.colour(end),
+                    alpha=0.9,
+                    hatch="//" if bad else "",
+                )
                 right = value > base or (value == base and end == 1)
-                ax.annotate(_tell(float(spans[place][end])), (value, y), (3 if right else -3, 0), va="center",
-                            textcoords="offset points", ha="left" if right else "right", fontsize=style.SMALL,
-                            color=style.writing(end))  # fmt: skip
+                ax.annotate(
+                    _tell(float(spans[place][end])),
+                    (value, y),
+                    (3 if right else -3, 0),
+                    va="center",
+                    textcoords="offset points",
+                    ha="left" if right else "right",
+                    fontsize=style.SMALL,
+                    color=style.writing(end),
+                )
     ax.set_yticks(range(len(reach)), ds.argument.values[np.argsort(reach)])
     ax.margins(x=0.15)
     ax.axvline(base, color=style.INK, linewidth=1)

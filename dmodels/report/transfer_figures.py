@@ -16,9 +16,14 @@ from .naming import name_lines
 
 TIERS = ("same server", "same rack", "same pod", "across pods")
 NAMES = {
-    "ROUND_ROBIN": "round robin", "LOAD": "load", "CACHE": "cache", "CACHE_LOAD": "cache + load (CLA*)",
-    "NETKV_TOPO": "NetKV: tiers", "NETKV_STATIC": "NetKV: + in flight", "NETKV_FULL": "NetKV: + congestion",
-}  # fmt: skip
+    "ROUND_ROBIN": "round robin",
+    "LOAD": "load",
+    "CACHE": "cache",
+    "CACHE_LOAD": "cache + load (CLA*)",
+    "NETKV_TOPO": "NetKV: tiers",
+    "NETKV_STATIC": "NetKV: + in flight",
+    "NETKV_FULL": "NetKV: + congestion",
+}
 
 
 def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
@@ -34,18 +39,26 @@ def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     axes.set_xscale("log", base=2)
     ticks = [float(c) for c in dict.fromkeys(r["context_tokens"] for r in rows)]
     axes.set_xticks(ticks, [f"{c / 1024:g}K" for c in ticks])
-    axes.set(xlabel="context [token]", ylabel="share of TTFT [%]",
-             ylim=(0, None), title="KV transfer in TTFT, idle fabric")  # fmt: skip
-    axes.annotate("dashed: sent layer by layer", (0.02, 0.98), xycoords="axes fraction", va="top",
-                  fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    axes.set(
+        xlabel="context [token]", ylabel="share of TTFT [%]", ylim=(0, None), title="KV transfer in TTFT, idle fabric"
+    )
+    axes.annotate(
+        "dashed: sent layer by layer",
+        (0.02, 0.98),
+        xycoords="axes fraction",
+        va="top",
+        fontsize=style.SMALL,
+        color=style.SOFT,
+    )
     name_lines(axes, ends)
 
 
 def policies(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     """Mean TTFT by policy, the transfer in it drawn darker, with standard errors."""
     y = np.arange(len(rows))[::-1]
-    axes.barh(y, [r["ttft_mean_s"] for r in rows], color=style.FILL, xerr=[r["ttft_se_s"] for r in rows],
-              error_kw={"lw": 1})  # fmt: skip
+    axes.barh(
+        y, [r["ttft_mean_s"] for r in rows], color=style.FILL, xerr=[r["ttft_se_s"] for r in rows], error_kw={"lw": 1}
+    )
     axes.barh(y, [r["transfer_mean_s"] for r in rows], height=0.45, color=style.colour(0))
     axes.set_yticks(y, [NAMES[r["policy"]] for r in rows])
     axes.set(xlabel="mean TTFT, and in blue the transfer in it [s]", title="who decodes: policies on the same requests")
@@ -76,21 +89,35 @@ def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -
         axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=1)
     drift = std * np.sqrt(2 * -np.expm1(-1.0 / correlation_time_s)) * 2.576 if correlation_time_s > 0 else std
     axes.axhline(100 * drift, color=style.SOFT, lw=0.8)
-    axes.annotate("drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", fontsize=style.SMALL,
-                  color=style.SOFT)  # fmt: skip
-    axes.set(xlabel="extra delay of the slow tier's instance / its idle transfer [1]",
-             ylabel="tolerated error [points]", title=f"stale telemetry, tiers {ratio:.3g}:1")  # fmt: skip
+    axes.annotate(
+        "drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", fontsize=style.SMALL, color=style.SOFT
+    )
+    axes.set(
+        xlabel="extra delay of the slow tier's instance / its idle transfer [1]",
+        ylabel="tolerated error [points]",
+        title=f"stale telemetry, tiers {ratio:.3g}:1",
+    )
     axes.set_ylim(0, None)
-    axes.annotate("dotted: Proposition 2 (bandwidth only)", (0.02, 0.98), xycoords="axes fraction", va="top",
-                  fontsize=style.SMALL, color=style.SOFT)  # fmt: skip
+    axes.annotate(
+        "dotted: Proposition 2 (bandwidth only)",
+        (0.02, 0.98),
+        xycoords="axes fraction",
+        va="top",
+        fontsize=style.SMALL,
+        color=style.SOFT,
+    )
     axes.set_xlim(-2.0, 2.0)
     name_lines(axes, ends)
 
 
 def overview(
-    shares: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str, Any]], changed: Sequence[Mapping[str, Any]],
-    ratio: float, std: float, correlation_time_s: float,
-) -> Figure:  # fmt: skip
+    shares: Sequence[Mapping[str, Any]],
+    compared: Sequence[Mapping[str, Any]],
+    changed: Sequence[Mapping[str, Any]],
+    ratio: float,
+    std: float,
+    correlation_time_s: float,
+) -> Figure:
     """All four on one sheet."""
     made, ((a, b), (c, d)) = style.panels(2, 2, 12.5, 8.2)
     share_of_ttft(shares, a)

@@ -52,8 +52,10 @@ def markov_modulated(key: jax.Array, rates_rps: Any, mean_stay_s: Any, count: in
     rates, stay = np.asarray(rates_rps, np.float64), np.asarray(mean_stay_s, np.float64)
     fits = rates.ndim == 1 and rates.shape == stay.shape and (rates >= 0).all() and rates.any() and (stay > 0).all()
     if not fits:
-        raise InputError(f"rates_rps {rates.tolist()}, mean_stay_s {stay.tolist()}; accepted: one positive stay per "
-                         "rate, rates from 0 and not all 0")  # fmt: skip
+        raise InputError(
+            f"rates_rps {rates.tolist()}, mean_stay_s {stay.tolist()}; accepted: one positive stay per "
+            "rate, rates from 0 and not all 0"
+        )
     key_arrivals, key_state, key_stays = jax.random.split(key, 3)
     unit = poisson(key_arrivals, 1.0, count)
     first = int(jax.random.choice(key_state, rates.size, p=jnp.asarray(stay / stay.sum())))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from scipy.special import bdtr, stdtrit
+from scipy.special import stdtrit
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
@@ -98,21 +98,6 @@ def batch_quantile(values: Any, q: float, batches: int = 20, confidence: float =
     reach = _student(batches - 1, confidence) * float(spread)
     few = int(Flag.EXTRAPOLATED) if rows.shape[1] * min(q, 1 - q) < 10 else 0
     return Estimate(value, value - reach, value + reach, batches, few | _correlated(each))
-
-
-def quantile_of(values: Any, q: float, confidence: float = 0.95) -> Estimate:
-    """Quantile of independent values with the distribution-free interval between two order statistics (binomial)."""
-    x = np.sort(np.asarray(values, np.float64))
-    n = x.size
-    if n < 2:
-        raise InputError(f"values: {n}; accepted: at least two")
-    tail = (1 - confidence) / 2
-    below = bdtr(np.arange(n), n, q)  # P(at most k of n values lie below the quantile)
-    low = int(np.searchsorted(below, tail, side="right"))  # P(count < low) <= tail
-    high = int(np.searchsorted(below, 1 - tail, side="left")) + 1  # P(count >= high) <= tail
-    beyond = low == 0 or high > n
-    return Estimate(float(np.quantile(x, q)), float(x[max(low - 1, 0)]), float(x[min(high - 1, n - 1)]), n,
-                    int(Flag.EXTRAPOLATED) if beyond else 0)  # fmt: skip
 
 
 def difference(a: Any, b: Any, confidence: float = 0.95) -> Estimate:

@@ -93,8 +93,10 @@ class Requests(NamedTuple):
             raise InputError("arrival_s: not finite or not in order; accepted: nondecreasing times in seconds")
         lengths = []
         for name, value, least in (
-            ("input_tokens", input_tokens, 1), ("output_tokens", output_tokens, 1), ("cached_tokens", cached_tokens, 0),
-        ):  # fmt: skip
+            ("input_tokens", input_tokens, 1),
+            ("output_tokens", output_tokens, 1),
+            ("cached_tokens", cached_tokens, 0),
+        ):
             value = np.asarray(value)
             if value.ndim > 1 or value.size not in (1, arrival.size):
                 raise InputError(f"{name}: shape {value.shape}; accepted: one number, or one per request")
@@ -106,7 +108,8 @@ class Requests(NamedTuple):
             raise InputError("cached_tokens exceed input_tokens; accepted: at most the input")
         return cls(arrival, *lengths)
 
-    def chunks(self, chunk_tokens: int) -> np.ndarray:
-        """Prefill iterations of each prompt: ceil(tokens not cached / chunk), at least one."""
-        todo = self.input_tokens - self.cached_tokens
-        return np.maximum(1, -(-todo // chunk_tokens))
+    @property
+    def prefill_tokens(self) -> np.ndarray:
+        """Tokens of each prompt that are not cached, at least 1."""
+        todo: np.ndarray = np.maximum(1, self.input_tokens - self.cached_tokens)
+        return todo

@@ -8,8 +8,6 @@ also one batch of the confidence intervals; the first chunk is dropped as warm-u
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +15,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
+from dmodels.core.files import replacing
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 
-from . import estimate, laws, lengths, virtual_time
-from .batching import check_instance, work
-from .compiled import kernel
-from .requests import Prefill, Requests
+from . import estimate, lengths
+from .batching import check_instance, virtual_time
+from .batching import step_times as laws
+from .requests import Prefill
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s", "wait_s")
 #: A histogram bin is 2**-8 of an octave's start wide: a quantile is known to 0.2 %. Bins span 2**-20 s to 2**20 s.
@@ -67,13 +67,13 @@ def run(
     check_instance(slots, chunk_tokens)
     if chunk < 1000 or chunk >= 1 << (virtual_time.ID_BITS - 1) or count < 1:
         raise InputError(f"count = {count}, chunk = {chunk}; accepted: a positive count in chunks of 1000 to 2**27")
-    times = laws.table(law, slots)
     chunks = max(3, -(-count // chunk))
-    asked = _fingerprint(workload, times, jax.random.key_data(key), chunk, percentile, chunk_tokens, prefill, emits)
+    instance = virtual_time.Instance(laws.table(law, slots), int(prefill), int(chunk_tokens), 0 if emits else 1)
+    settings = _Settings(workload, instance, chunk, percentile)
+    asked = _fingerprint(settings, jax.random.key_data(key))
     study = _read(checkpoint, asked, slots)
     for c in range(int(study.done), chunks):
-        study = _chunk(study, workload, times, jax.random.fold_in(key, c), chunk, percentile, chunk_tokens, prefill,
-                       0 if emits else 1)  # fmt: skip
+        study = _chunk(study, settings, jax.random.fold_in(key, c))
         if checkpoint is not None:
             _write(checkpoint, asked, study)
         if progress is not None:
@@ -81,57 +81,66 @@ def run(
     return _estimates(study, percentile)
 
 
-def _chunk(
-    study: Study,
-    workload: Workload,
-    times: np.ndarray,
-    key: jax.Array,
-    chunk: int,
-    percentile: float,
-    chunk_tokens: int,
-    prefill: Prefill,
-    late: int,
-) -> Study:
-    key_gaps, key_lengths = jax.random.split(key)
-    arrival = float(study.last_s) + np.cumsum(_gaps(key_gaps, float(workload.arrival_cv), chunk)) / workload.rate_rps
-    drawn = lengths.draw(key_lengths, workload, chunk)
-    todo = work(Requests(arrival, *drawn), prefill, chunk_tokens)
-    old = study.carried.shape[1]
-    join: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda first, second: np.concatenate([first, second])
-    arrival = join(study.carried[0], arrival)
-    output = join(study.carried[3].astype(np.int64), drawn.output_tokens)
-    todo = join(np.ones(old, np.int64), todo)  # not read: these are in flight
-    admitted, first = (join(study.carried[k], np.full(chunk, np.nan)) for k in (1, 2))
-    end = np.full(old + chunk, np.nan)
-    keys, first_v, first_id = (line.copy() for line in study.lines)
-    tau, v, prefill_v, in_flight, pending = study.clock
-    clock = virtual_time.Clock(float(tau), int(v), int(prefill_v), keys, first_v, first_id, int(in_flight),
-                               int(pending))  # fmt: skip
-    tau, v, prefill_v, in_flight, pending = virtual_time.run(
-        arrival, todo, output, times, int(prefill), chunk_tokens, late, clock, old, False, admitted, first, end
-    )
-    # carry what is in flight: number it anew from 0, and start seconds and virtual time from here
-    mask = (1 << virtual_time.ID_BITS) - 1
-    going = np.sort(keys[:in_flight] & mask)
-    keys[:in_flight] = ((keys[:in_flight] >> virtual_time.ID_BITS) - v << virtual_time.ID_BITS) + np.searchsorted(
-        going, keys[:in_flight] & mask
-    )
-    first_v[:pending] -= v
-    first_id[:pending] = np.searchsorted(going, first_id[:pending])
-    origin = arrival[-1]
-    carried = np.stack([arrival[going] - origin, admitted[going] - origin, first[going] - origin,
-                        output[going].astype(np.float64)])  # fmt: skip
-    prefill_v -= v * (chunk_tokens if prefill == Prefill.PACKED else 1)
-    counts = np.zeros_like(study.counts)
-    sums = np.zeros(4)
-    _count(arrival, admitted, first, end, output, counts, sums)
+class _Settings(NamedTuple):
+    """What all chunks of a study have in common."""
+
+    workload: Workload
+    instance: virtual_time.Instance
+    chunk: int
+    percentile: float
+
+
+def _chunk(study: Study, settings: _Settings, key: jax.Array) -> Study:
+    """Draw, serve and count one more chunk."""
+    work, times = _drawn(study, settings, key)
+    tau, v, busy, in_flight, pending = study.clock
+    clock = virtual_time.Clock(float(tau), int(v), int(busy), *study.lines.copy(), int(in_flight), int(pending))
+    clock = virtual_time.run(work, settings.instance, clock, study.carried.shape[1], False, times)
+    counts, sums = np.zeros_like(study.counts), np.zeros(4)
+    _count(work, times, counts, sums)
     with np.errstate(invalid="ignore"):
         means = sums / counts.sum(1)
-    row = np.concatenate([means, [_quantile(c, percentile) for c in counts]])
+    row = np.concatenate([means, [_quantile(c, settings.percentile) for c in counts]])
     kept = study.counts + counts if study.done > 0 else study.counts
-    now = np.array([tau - origin, 0.0, prefill_v, in_flight, pending])
-    lines = np.stack([keys, first_v, first_id])
-    return Study(study.done + 1, now, lines, carried, np.array(0.0), kept, np.concatenate([study.batches, row[None]]))
+    return Study(
+        study.done + 1, *_carried(work, times, clock, settings.instance), kept, np.vstack([study.batches, row])
+    )
+
+
+def _drawn(study: Study, settings: _Settings, key: jax.Array) -> tuple[virtual_time.Work, virtual_time.Times]:
+    """The requests in flight and the chunk's new ones, with what is known of their times."""
+    key_gaps, key_lengths = jax.random.split(key)
+    workload, chunk = settings.workload, settings.chunk
+    gaps = np.cumsum(_gaps(key_gaps, float(workload.arrival_cv), chunk)) / workload.rate_rps
+    drawn = lengths.draw(key_lengths, workload, chunk)
+    arrival, admitted, first, output = study.carried
+    unread = np.ones(arrival.size, np.int64)  # prompts in flight have been counted already
+    work = virtual_time.Work(
+        np.concatenate([arrival, float(study.last_s) + gaps]),
+        np.concatenate([unread, np.maximum(1, drawn.input_tokens - drawn.cached_tokens)]),
+        np.concatenate([output.astype(np.int64), drawn.output_tokens]),
+    )
+    times = virtual_time.Times.unknown(arrival.size + chunk)
+    times.admitted[: arrival.size], times.first[: arrival.size] = admitted, first
+    return work, times
+
+
+def _carried(
+    work: virtual_time.Work, times: virtual_time.Times, clock: virtual_time.Clock, instance: virtual_time.Instance
+) -> tuple[np.ndarray, ...]:
+    """`Study.clock` to `last_s`: what is in flight, numbered anew from 0, seconds and virtual time from here."""
+    mask, v = (1 << virtual_time.ID_BITS) - 1, clock.v
+    keys, first_v, first_id = clock.keys[: clock.in_flight], clock.first_v[: clock.pending], clock.first_id
+    going = np.sort(keys & mask)
+    keys[:] = ((keys >> virtual_time.ID_BITS) - v << virtual_time.ID_BITS) + np.searchsorted(going, keys & mask)
+    first_v -= v
+    first_id[: clock.pending] = np.searchsorted(going, first_id[: clock.pending])
+    origin = work.arrival_s[-1]
+    seconds = [x[going] - origin for x in (work.arrival_s, times.admitted, times.first)]
+    busy = clock.prefill_v - v * (instance.chunk_tokens if instance.mode == Prefill.PACKED else 1)
+    now = np.array([clock.tau_s - origin, 0.0, busy, clock.in_flight, clock.pending])
+    lines = np.stack([clock.keys, clock.first_v, first_id])
+    return now, lines, np.stack([*seconds, work.output_tokens[going].astype(np.float64)]), np.array(0.0)
 
 
 @float64
@@ -144,16 +153,10 @@ def _gaps(key: jax.Array, cv: float, count: int) -> np.ndarray:
 
 
 @kernel
-def _count(
-    arrival: np.ndarray,
-    admitted: np.ndarray,
-    first: np.ndarray,
-    end: np.ndarray,
-    output: np.ndarray,
-    counts: np.ndarray,
-    sums: np.ndarray,
-) -> None:
+def _count(work: virtual_time.Work, times: virtual_time.Times, counts: np.ndarray, sums: np.ndarray) -> None:
     """Histograms of the metrics of finished requests. The bits of a float64 are its logarithm, nearly."""
+    arrival, _, output = work
+    admitted, first, end = times
     value = np.empty(1)
     bits = value.view(np.int64)
     for i in range(arrival.size):
@@ -190,29 +193,38 @@ def _estimates(study: Study, percentile: float) -> dict[str, estimate.Estimate]:
     found = {}
     for k, name in enumerate(METRICS):
         for column, tag, value in (
-            (k, "mean", None), (4 + k, f"p{100 * percentile:g}", _quantile(study.counts[k], percentile))
-        ):  # fmt: skip
+            (k, "mean", None),
+            (4 + k, f"p{100 * percentile:g}", _quantile(study.counts[k], percentile)),
+        ):
             batches = study.batches[1:, column]
             if np.isnan(batches).all():
                 continue
             e = estimate.mean_of(batches)
             centre = e.value if value is None else value
-            found[f"{name[:-2]}_{tag}_s"] = e._replace(value=centre, low=centre - e.half_width,
-                                                       high=centre + e.half_width)  # fmt: skip
+            found[f"{name[:-2]}_{tag}_s"] = e._replace(
+                value=centre, low=centre - e.half_width, high=centre + e.half_width
+            )
     return found
 
 
-def _fingerprint(workload: Workload, *rest: Any) -> str:
+def _fingerprint(*asked: Any) -> str:
     digest = hashlib.sha256()
-    for part in (*jax.tree.leaves(workload), *rest):
+    for part in jax.tree.leaves(asked):
         digest.update(np.ascontiguousarray(np.asarray(part, np.float64)).tobytes())
     return digest.hexdigest()
 
 
 def _read(checkpoint: str | Path | None, asked: str, slots: int) -> Study:
     if checkpoint is None or not Path(checkpoint).exists():
-        return Study(np.array(0), np.zeros(5), np.zeros((3, slots), np.int64), np.zeros((4, 0)), np.array(0.0),
-                     np.zeros((4, _BINS), np.int64), np.zeros((0, 8)))  # fmt: skip
+        return Study(
+            np.array(0),
+            np.zeros(5),
+            np.zeros((3, slots), np.int64),
+            np.zeros((4, 0)),
+            np.array(0.0),
+            np.zeros((4, _BINS), np.int64),
+            np.zeros((0, 8)),
+        )
     try:
         with np.load(checkpoint, allow_pickle=False) as file:
             if str(file["asked"]) != asked:
@@ -225,14 +237,5 @@ def _read(checkpoint: str | Path | None, asked: str, slots: int) -> Study:
 
 
 def _write(checkpoint: str | Path, asked: str, study: Study) -> None:
-    """Whole or not at all: a temporary file beside it, then a rename."""
-    path = Path(checkpoint)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, asked=np.array(asked), **study._asdict())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(checkpoint) as draft, draft.open("wb") as file:
+        np.savez(file, asked=np.array(asked), **study._asdict())

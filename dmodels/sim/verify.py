@@ -17,18 +17,18 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 
-from . import arrivals, estimate, fleet, laws, lengths
+from . import arrivals, estimate, fleet, lengths
+from .batching import step_times as laws
 from .estimate import Estimate
-from .fleet import Pool
+from .fleet import Pool, RoutingPolicy
 from .requests import Served
-from .routing import Policy
 
 
 def measure(
     workload: Workload,
     pools: Pool | Sequence[Pool],
     key: jax.Array,
-    policy: Policy = Policy.JSQ,
+    policy: RoutingPolicy = RoutingPolicy.SHORTEST_QUEUE,
     *,
     percentile: float = 0.99,
     spill_queue: float = np.inf,
@@ -56,8 +56,16 @@ def measure(
         cv = float(workload.arrival_cv)
         when = arrivals.poisson(key_arrivals, rate, count) if cv == 1 else arrivals.gamma(key_arrivals, rate, cv, count)
         long = lengths.draw(key_lengths, workload, count)
-        served = fleet.simulate(when, long.input_tokens, long.output_tokens, pools, policy, key=key_router,
-                                cached_tokens=long.cached_tokens, spill_queue=spill_queue)  # fmt: skip
+        served = fleet.simulate(
+            when,
+            long.input_tokens,
+            long.output_tokens,
+            pools,
+            policy,
+            key=key_router,
+            cached_tokens=long.cached_tokens,
+            spill_queue=spill_queue,
+        )
         found: dict[tuple[int, str], float] = {}
         for p, (pool, part) in enumerate(zip(pools, fleet.by_pool(served, pools), strict=True)):
             kept, growing = steady(part)
@@ -103,15 +111,21 @@ def steady(served: Served) -> tuple[np.ndarray, bool]:
     e2e = served.e2e_s
     if e2e.size < 200:
         raise InputError(f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count")
-    begin, unsettled = estimate.warmup_count(e2e)
+    begin, _ = estimate.warmup_count(e2e)
     horizon = served.arrival_s[-1] - np.quantile(e2e, 0.999)
     end = int(np.searchsorted(served.arrival_s, horizon))
-    first, second, third = (part.mean() for part in np.array_split(served.wait_s, 3))
-    service = float((served.end_s - served.admitted_s).mean())
-    grows = bool(unsettled and third > 1.3 * second > 1.69 * first and third > service / 2)  # 1 : 3 : 5 without end
+    grows = growing(served)
     if end - begin < e2e.size // 4:  # the run is dominated by its ends
         return np.arange(begin, e2e.size), grows
     return np.arange(begin, end), grows
+
+
+def growing(served: Served) -> bool:
+    """Whether a run never settles and its waits rise from third to third: arrivals outrun service."""
+    _, unsettled = estimate.warmup_count(served.e2e_s)
+    first, second, third = (part.mean() for part in np.array_split(served.wait_s, 3))
+    service = float((served.end_s - served.admitted_s).mean())
+    return bool(unsettled and third > 1.3 * second > 1.69 * first and third > service / 2)  # 1 : 3 : 5 without end
 
 
 class Row(NamedTuple):
@@ -150,16 +164,25 @@ def _enough(workload: Workload, pools: Sequence[Pool]) -> int:
     return int(np.clip(40 * longest * float(workload.rate_rps), 20_000, 400_000))
 
 
-def trace_metrics(served: Served, percentile: float = 0.99, batches: int = 20) -> dict[str, Estimate]:
-    """Metrics of one long run, such as a trace that cannot be replicated, with intervals from batches."""
-    kept, growing = steady(served)
+def trace_metrics(
+    served: Served, percentile: float = 0.99, batches: int = 20, *, stationary: bool = False
+) -> dict[str, Estimate]:
+    """Metrics of one long run, such as a trace that cannot be replicated, with intervals from batches.
+
+    Every request counts, for a burst is part of a trace, wherever it comes. Only where the run is said to be
+    `stationary` are its ends left out as warm-up and running dry (`steady`); `requests_count` says how many remain.
+    """
+    count = served.arrival_s.size
+    if count < 2 * batches:
+        raise InputError(f"{count} requests in a pool; accepted: at least {2 * batches}, two for each batch")
+    kept, grows = steady(served) if stationary else (np.arange(count), growing(served))
     tag = f"p{100 * percentile:g}"
-    found = {}
+    found = {"requests_count": Estimate(kept.size, kept.size, kept.size, 1)}
     for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s"):
         values = getattr(served, name)[kept]
         values = values[np.isfinite(values)]
         if values.size >= 2 * batches:
             found[f"{name[:-2]}_mean_s"] = estimate.batch_means(values, batches)
             found[f"{name[:-2]}_{tag}_s"] = estimate.batch_quantile(values, percentile, batches)
-    bad = int(Flag.OVERLOAD) if growing else 0
+    bad = int(Flag.OVERLOAD) if grows else 0
     return {name: e._replace(flags=e.flags | bad) for name, e in found.items()}

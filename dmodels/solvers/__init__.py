@@ -1,5 +1,8 @@
 """Solvers that know nothing of LLMs. Each returns a `Solution`: an answer with the evidence to check it.
 
+`assign` and `transport` are linear assignment and transportation, in batches; `variational_equilibria` and
+`affine_equilibria` solve games; `wardrop`, `bracket` and `interval` are what the games and the models are built on.
+
 Names are resolved on first use (PEP 562), so that importing the package stays light.
 """
 
@@ -9,17 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
-    from .affine import affine_equilibria as affine_equilibria
     from .assignment import assign as assign
     from .solution import Solution as Solution
     from .transportation import congestion_transport as congestion_transport
     from .transportation import transport as transport
+    from .variational import affine_equilibria as affine_equilibria
     from .variational import variational_equilibria as variational_equilibria
     from .variational import variational_equilibrium as variational_equilibrium
 
 #: Public name -> module of this package that defines it (which must be called otherwise than the name).
 _HOME = {
-    "affine_equilibria": "affine",
+    "affine_equilibria": "variational",
     "variational_equilibria": "variational",
     "variational_equilibrium": "variational",
     "Solution": "solution",

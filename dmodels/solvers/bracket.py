@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from ..core.records import Real
+from dmodels.core.records import Real
 
 
 def chandrupatla(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.records import Real
+from dmodels.core.records import Real
 
 if TYPE_CHECKING:
     from jax.extend.core import Jaxpr

@@ -17,7 +17,6 @@ capacities is a ratio of costs only at equal response time.
 
 from __future__ import annotations
 
-import csv
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError, unknown
+from dmodels.core.files import csv_rows
 from dmodels.core.flags import Flag
 from dmodels.core.hardware import SLO
 from dmodels.core.numerics import safe_divide
@@ -70,12 +70,15 @@ class Capacity(NamedTuple):
 def tasks(length_cv: float = 0.5) -> dict[str, Task]:
     """The workloads of Phasor's Tables 1 and 3 by name."""
     text = files("dmodels.catalog").joinpath("data", "slo_workloads.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return {
-        row["name"]: Task(float(row["input_tokens"]), float(row["output_tokens"]),
-                          SLO(float(row["ttft_s"]), float(row["tpot_s"])), length_cv)
-        for row in rows
-    }  # fmt: skip
+        row["name"]: Task(
+            float(row["input_tokens"]),
+            float(row["output_tokens"]),
+            SLO(float(row["ttft_s"]), float(row["tpot_s"])),
+            length_cv,
+        )
+        for row in csv_rows(text)
+    }
 
 
 def task(name: str, length_cv: float = 0.5) -> Task:
@@ -87,7 +90,7 @@ def task(name: str, length_cv: float = 0.5) -> Task:
 
 
 @float64
-def by_formula(job: Task, cluster: sim.Cluster, prompts: Prompts = Prompts()) -> Capacity:  # noqa: B008 - constants
+def by_formula(job: Task, cluster: sim.Workers, prompts: Prompts = Prompts()) -> Capacity:  # noqa: B008 - constants
     """Closed form: one bisection over the throughput. Standby workers are not counted."""
     grid = (np.arange(200) + 0.5) / 200
     z = np.asarray(jax.scipy.special.ndtri(jnp.asarray(grid)))
@@ -105,8 +108,8 @@ def by_formula(job: Task, cluster: sim.Cluster, prompts: Prompts = Prompts()) ->
         wait = float(wait_mean_s(x, mean, float(cluster.prefill), scv))
         waits = float(erlang_c(float(cluster.prefill), x * mean))
         ttft = _quantile(q, waits, wait, service)
-        n = float(fluid_occupancy(x / cluster.decode, output, cluster.base_s, cluster.per_sequence_s))
-        tpot = cluster.base_s + cluster.per_sequence_s * (n + spread * np.sqrt(n)) if np.isfinite(n) else np.inf
+        n = float(fluid_occupancy(x / cluster.decode, output, *cluster.step))
+        tpot = cluster.step.iteration_s(n + spread * np.sqrt(n)) if np.isfinite(n) else np.inf
         return x * (wait + mean) + cluster.decode * n, ttft, float(tpot), n
 
     low, high = 0.0, cluster.prefill / mean
@@ -131,14 +134,24 @@ def by_formula(job: Task, cluster: sim.Cluster, prompts: Prompts = Prompts()) ->
 def draw(job: Task, key: jax.Array, count: int, prompts: Prompts = Prompts()) -> tuple[np.ndarray, ...]:  # noqa: B008
     """(input tokens, output tokens, prefill seconds) of so many requests."""
     z = np.asarray(jax.random.normal(key, (2, count), float))
-    inputs, outputs = (np.maximum(1.0, np.rint(_lognormal(mean, job.length_cv, row)))
-                       for mean, row in zip((job.input_tokens, job.output_tokens), z, strict=True))  # fmt: skip
+    inputs, outputs = (
+        np.maximum(1.0, np.rint(_lognormal(mean, job.length_cv, row)))
+        for mean, row in zip((job.input_tokens, job.output_tokens), z, strict=True)
+    )
     return inputs, outputs, prompts.seconds(inputs)
 
 
-def by_simulation(job: Task, cluster: sim.Cluster, control: sim.Control, key: jax.Array, *, requests: int = 4000,
-                  replications: int = 4, most_clients: int = 4096, prompts: Prompts = Prompts(),  # noqa: B008
-                  ) -> Capacity:  # fmt: skip
+def by_simulation(
+    job: Task,
+    cluster: sim.Workers,
+    control: sim.Control,
+    key: jax.Array,
+    *,
+    requests: int = 4000,
+    replications: int = 4,
+    most_clients: int = 4096,
+    prompts: Prompts = Prompts(),  # noqa: B008
+) -> Capacity:
     """Bisection over clients on the simulation; the first third of each run is warm-up.
 
     P99s are means over replications, whose requests are the same for every number of clients. NOT_CONVERGED: even
@@ -154,7 +167,7 @@ def by_simulation(job: Task, cluster: sim.Cluster, control: sim.Control, key: ja
         out = []
         for inputs, outputs, seconds in draws:
             start = np.zeros(requests)
-            first = np.arange(clients) * (job.output_tokens * cluster.base_s / max(clients, 1))
+            first = np.arange(clients) * (job.output_tokens * cluster.step.base_s / max(clients, 1))
             start[:clients], start[clients:] = first, first[-1]  # spaced over one life, so that all do not come at once
             run = sim.simulate(start, inputs, outputs, seconds, cluster, control, clients=clients)
             done = np.sort(run.end_s)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from dmodels.core.errors import InputError, unknown
 
-from .question import Question, check
-from .rescale import with_lengths
+from .plan import Question, check, with_lengths
 
 #: How far a slider goes, as a factor on the value at rest, down and up.
 REACH = {"rate_rps": 16.0, "isl_tokens": 8.0, "osl_tokens": 8.0, "ttft_s": 8.0, "tpot_s": 8.0, "price": 4.0}
@@ -41,8 +40,15 @@ def at_rest(asked: Question) -> Dials:
     """The dials of a question as it was asked."""
     w, slo = asked.workload, asked.slo
     prices = {name: float(gpu.price_usd_per_hour) for name, gpu in asked.gpus.items()}
-    return Dials(asked.rate_rps, float(w.mean_input_tokens), float(w.mean_output_tokens), float(slo.ttft_s),
-                 float(slo.tpot_s), "", prices)  # fmt: skip
+    return Dials(
+        asked.rate_rps,
+        float(w.mean_input_tokens),
+        float(w.mean_output_tokens),
+        float(slo.ttft_s),
+        float(slo.tpot_s),
+        "",
+        prices,
+    )
 
 
 def turned(asked: Question, dials: Dials) -> Question:

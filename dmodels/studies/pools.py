@@ -13,7 +13,7 @@ from dmodels.core.workload import Workload
 from dmodels.models import pooling
 from dmodels.models.cost import fleet_cost
 from dmodels.models.pooling import Engine, Headroom, Savings, Thresholds
-from dmodels.models.workload import LengthClass, between, split, whole
+from dmodels.models.traffic import LengthClass, between, split, whole
 
 
 class PoolStudy(NamedTuple):

@@ -11,9 +11,7 @@ import numpy as np
 
 from dmodels.control import regime
 from dmodels.core.records import float64
-from dmodels.games.anarchy_index import IndexCost, calibrated_cost
-from dmodels.games.anarchy_log import RequestLog, read_log
-from dmodels.games.anarchy_windows import Windows, driver, windows
+from dmodels.games.anarchy import IndexCost, RequestLog, Windows, calibrated_cost, driver, read_log, windows
 
 
 class Analysis(NamedTuple):
@@ -29,9 +27,16 @@ class Analysis(NamedTuple):
 
 @float64
 def analyse(
-    path: str | Path, window: int = 512, step: int | None = None, workers: list[str] | None = None, limit: int = 20,
-    capacity: float = 64.0, calibrate: bool = False, load_aware: bool = False, baseline_s: float | None = None,
-) -> Analysis:  # fmt: skip
+    path: str | Path,
+    window: int = 512,
+    step: int | None = None,
+    workers: list[str] | None = None,
+    limit: int = 20,
+    capacity: float = 64.0,
+    calibrate: bool = False,
+    load_aware: bool = False,
+    baseline_s: float | None = None,
+) -> Analysis:
     """PoA-hat over sliding windows of a log, with the detector of Eq. (10) and (11) run over the windows' TTFT P99.
 
     `baseline_s` is TTFT P99 of the idle system; the least over the windows unless given. `calibrate` fits a, b and the

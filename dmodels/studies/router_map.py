@@ -13,12 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_chain import closed_loop
-from dmodels.games.routing_optimum import optimum_flows
-from dmodels.models.curves import iteration_time
-
-from ..core.records import Real
+from dmodels.core.records import Real
+from dmodels.games.routing import RoutingGame, closed_loop, optimum_flows
+from dmodels.models.latency import StepLaw, iteration_time
 
 
 class Deployment(NamedTuple):
@@ -27,8 +24,7 @@ class Deployment(NamedTuple):
     workers_count: int = 2
     prefill_s: float = 0.0702  # service of a request that hits nothing; at half hits 1/19 s, the measured ceiling
     hit_saves_frac: float = 0.5  # part of it that a full hit saves
-    w_s: float = 20e-3
-    h_s: float = 0.025e-3
+    step: StepLaw = StepLaw(20e-3, 0.025e-3)  # an iteration of decode
     output_tokens: int = 256
     prefixes_count: int = 5
     request_blocks: float = 8.0  # 128 tokens of 16
@@ -47,9 +43,13 @@ class RouterMap(NamedTuple):
 
 
 def router_map(
-    clients: int, tau: Real = (0.0, 0.3, 0.7, 1.0), omega: Real = (0.0, 0.3, 0.7, 1.0),
-    deployment: Deployment | None = None, rng: np.random.Generator | None = None, steps: int = 40_000,
-) -> RouterMap:  # fmt: skip
+    clients: int,
+    tau: Real = (0.0, 0.3, 0.7, 1.0),
+    omega: Real = (0.0, 0.3, 0.7, 1.0),
+    deployment: Deployment | None = None,
+    rng: np.random.Generator | None = None,
+    steps: int = 40_000,
+) -> RouterMap:
     """The maps of Figure 6 and their companions for C = `clients` over a grid of tau (rows) and omega (columns)."""
     d = Deployment() if deployment is None else deployment
     if clients < 1 or d.workers_count < 1:
@@ -59,14 +59,14 @@ def router_map(
     overlap = np.eye(d.workers_count)[np.arange(d.prefixes_count) % d.workers_count]
     law, hit = closed_loop(overlap, clients, omega[None, :], tau[:, None], rng, d.request_blocks, steps=steps)
     k = np.arange(clients + 1.0)
-    itl = d.w_s + d.h_s * k
+    itl = d.step.iteration_s(k)
     weight = (law * k).sum(-2) / clients  # share of requests that have company k
     itl_mean = weight @ itl
     itl_p99 = itl[np.minimum((np.cumsum(weight, -1) < 0.99).sum(-1), clients)]
     service = d.prefill_s * (1.0 - d.hit_saves_frac * hit)
     _, p99, rate = finite_source(clients, d.output_tokens * itl_mean, service)
     miss_s = d.prefill_s * d.hit_saves_frac
-    curve = iteration_time(np.full(d.workers_count, d.w_s), np.full(d.workers_count, d.h_s), d.output_tokens)
+    curve = iteration_time(d.step, np.full(d.workers_count, d.output_tokens))
     counts = np.bincount(np.arange(clients) % d.prefixes_count, minlength=d.prefixes_count)
     game = RoutingGame(curve, overlap, miss_s, counts)
     _, least = optimum_flows(game.arrays())

@@ -8,16 +8,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..control.planner import anarchy_driven, best_response, planner, reactive, sla_target
-from ..control.planner_loop import Course, Pools, Score, run, score
-from ..core.hardware import GPU, SLO, Parallel
-from ..core.model import Model
-from ..core.records import Real, float64
-from ..core.workload import Workload
-from ..games.queueing import DecodeBatch, PrefillQueue, serving_game
-from ..games.resource import Game, equilibrium, explain, social_optimum
-from ..games.resource_integer import integer_split
-from ..solvers.solution import Solution
+from dmodels.control.planner import (
+    Course,
+    Pools,
+    Score,
+    anarchy_driven,
+    best_response,
+    planner,
+    reactive,
+    run,
+    score,
+    sla_target,
+)
+from dmodels.core.hardware import GPU, SLO, Parallel
+from dmodels.core.model import Model
+from dmodels.core.records import Real, float64
+from dmodels.core.workload import Workload
+from dmodels.games.resource import (
+    DecodeBatch,
+    Game,
+    PrefillQueue,
+    equilibrium,
+    explain,
+    integer_split,
+    serving_game,
+    social_optimum,
+)
+from dmodels.solvers.solution import Solution
 
 CALM, BURST, AFTER = 20, 20, 60  # intervals of 30 s in the burst that planners are scored on
 
@@ -74,8 +91,9 @@ def split(
         rate = float(workload.rate_rps) * np.r_[np.ones(CALM), np.full(BURST, burst), np.ones(AFTER)]
         courses, scores = _planners(game, whole, rate)
     slope = float(slope) if int(best.flags) == 0 else np.nan
-    return Split(game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode,
-                 rate, courses, scores)  # fmt: skip
+    return Split(
+        game, selfish, best, whole, loss, slope, notes, x, ttft, itl, saved_prefill, saved_decode, rate, courses, scores
+    )
 
 
 def at_rate(game: Game, arrival_rps: Real) -> Game:

@@ -23,19 +23,32 @@ from dmodels.core.hardware import SLO, Parallel
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
-from dmodels.design.space import choice, grid, sweep
+from dmodels.design.axes import choice, grid
+from dmodels.design.space import sweep
 from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import out_of_domain
-from dmodels.models.workload import compress
+from dmodels.models.traffic import compress
 
-from .calibration import calibrated
-from .designs import Cells, Layout, Stage, cells
-from .evaluate import evaluate
-from .layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances
+from .plan import Layout
+from .plan.calibration import calibrated
+from .plan.designs import Cells, Stage, cells
+from .plan.evaluate import evaluate
+from .plan.layouts import AS_PUBLISHED, chosen_gpus, in_precision, instances
 
 #: Axes that make an instance or its requests -> what is taken where the axis is not given.
-BUILT = {"model": None, "gpu": None, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "weights": AS_PUBLISHED, "kv": AS_PUBLISHED,
-         "workload": None, "input_tokens": None, "output_tokens": None}  # fmt: skip
+BUILT = {
+    "model": None,
+    "gpu": None,
+    "tp": 1,
+    "pp": 1,
+    "dp": 1,
+    "ep": 1,
+    "weights": AS_PUBLISHED,
+    "kv": AS_PUBLISHED,
+    "workload": None,
+    "input_tokens": None,
+    "output_tokens": None,
+}
 #: Axes that are numbers of the formula.
 NUMBERS = ("rate_rps", "ttft_s", "tpot_s", "e2e_s", "percentile", "price_usd_per_hour", "slowdown", "instances")
 #: Points to which a workload is compressed, and bits of the largest number of instances.
@@ -85,10 +98,30 @@ def sweep_designs(scenario: Scenario, axes: Mapping[str, Sequence], **options):
     return sweep(sized_pool, batch=batch, facts=facts, engine=engine, **given, **options)
 
 
-def sized_pool(batch: Cells, facts: Mapping[str, Real], engine: Engine, model=0.0, gpu=0.0, tp=0.0, pp=0.0, dp=0.0,
-               ep=0.0, weights=0.0, kv=0.0, workload=0.0, input_tokens=0.0, output_tokens=0.0, rate_rps=0.0,
-               ttft_s=np.inf, tpot_s=np.inf, e2e_s=np.inf, percentile=0.99, price_usd_per_hour=-1.0, slowdown=1.0,
-               instances=None) -> dict[str, Real]:  # fmt: skip
+def sized_pool(
+    batch: Cells,
+    facts: Mapping[str, Real],
+    engine: Engine,
+    model=0.0,
+    gpu=0.0,
+    tp=0.0,
+    pp=0.0,
+    dp=0.0,
+    ep=0.0,
+    weights=0.0,
+    kv=0.0,
+    workload=0.0,
+    input_tokens=0.0,
+    output_tokens=0.0,
+    rate_rps=0.0,
+    ttft_s=np.inf,
+    tpot_s=np.inf,
+    e2e_s=np.inf,
+    percentile=0.99,
+    price_usd_per_hour=-1.0,
+    slowdown=1.0,
+    instances=None,
+) -> dict[str, Real]:
     """One pool: the fewest instances that keep the SLOs (or `instances` of them), what they cost and how they run.
 
     Arguments from `model` to `output_tokens` are places that add up to a row of `batch`. A rate of 0 is the workload's
@@ -157,8 +190,10 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
     gpus = {row["gpu"]: chosen_gpus([row["gpu"]], scenario.gpu_file) for row in combinations}  # {asked: {name: record}}
     canonical = {asked: next(iter(found)) for asked, found in gpus.items()}
     records = {name: record for found in gpus.values() for name, record in found.items()}
-    rows = [Layout(canonical[row["gpu"]], *(int(row[k]) for k in ("tp", "pp", "dp", "ep")), row["weights"], row["kv"])
-            for row in combinations]  # fmt: skip
+    rows = [
+        Layout(canonical[row["gpu"]], *(int(row[k]) for k in ("tp", "pp", "dp", "ep")), row["weights"], row["kv"])
+        for row in combinations
+    ]
     stored = [in_precision(models[row["model"]], layout) for row, layout in zip(combinations, rows, strict=True)]
     groups: dict[tuple, list[int]] = {}
     for place, row in enumerate(combinations):

@@ -26,9 +26,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dmodels import SLO, Workload, read_trace
-from dmodels.studies.plan import plan, question
-from dmodels.studies.sensitivity import sensitivity
-from dmodels.studies.verify import verify
+from dmodels.studies.plan import plan, question, sensitivity
+from dmodels.studies.plan.verification import verify
 
 ROOT = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "examples" / "data").is_dir())
 traffic = Workload.from_trace(read_trace(ROOT / "examples" / "data" / "azure_conv_5min.csv"), rate_rps=20.0)
@@ -41,8 +40,10 @@ promise = SLO(ttft_s=2.0, tpot_s=0.08, percentile=0.99)
 asked = question("llama-3.1-70b", ["h100_sxm"], traffic, promise, tp=(4, 8))
 answer = plan(asked)
 for option in answer.kinds:
-    print(f"{option.name:28s} {option.gpus:4d} GPUs ({option.gpus_low:.0f} to {option.gpus_high:.0f})"
-          f"  {option.usd_per_hour:8.2f} USD/h")  # fmt: skip
+    print(
+        f"{option.name:28s} {option.gpus:4d} GPUs ({option.gpus_low:.0f} to {option.gpus_high:.0f})"
+        f"  {option.usd_per_hour:8.2f} USD/h"
+    )
 
 # %% [markdown]
 # The interval in brackets repeats the sizing with step times at both ends of their 80 % interval. Designs whose
@@ -89,6 +90,8 @@ for checked in verify(answer, jax.random.key(0)):
     print(checked.pool.stage.name)
     for row in checked.rows:
         found = row.measured
-        print(f"  {row.metric:12s} closed form {row.predicted:.4g}, simulated {found.value:.4g}"
-              f" ({found.low:.4g} to {found.high:.4g})")  # fmt: skip
+        print(
+            f"  {row.metric:12s} closed form {row.predicted:.4g}, simulated {found.value:.4g}"
+            f" ({found.low:.4g} to {found.high:.4g})"
+        )
         assert row.agrees or abs(row.error_frac) < 0.25, row

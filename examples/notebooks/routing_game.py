@@ -21,9 +21,8 @@
 import numpy as np
 
 from dmodels.games import routing
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import identical_workers_price
-from dmodels.games.routing_policies import counterfactuals
+from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
+from dmodels.games.routing import counterfactuals
 
 # %% [markdown]
 # ## The smallest example
@@ -33,8 +32,12 @@ from dmodels.games.routing_policies import counterfactuals
 
 # %%
 pigou = routing.RoutingGame([[1.0, 2.0], [2.0, 2.0]], np.zeros((2, 2)))
-print("both on the first:", routing.social_cost_s(pigou, [0, 0]), "most that one gains by moving:",
-      routing.gain_s(pigou, [0, 0]))  # fmt: skip
+print(
+    "both on the first:",
+    routing.social_cost_s(pigou, [0, 0]),
+    "most that one gains by moving:",
+    routing.gain_s(pigou, [0, 0]),
+)
 price = price_of_anarchy(pigou)
 print("price of anarchy between", float(price.lower), "and", float(price.upper))
 assert float(price.lower) == float(price.upper) == 4 / 3

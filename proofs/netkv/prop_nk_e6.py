@@ -9,7 +9,8 @@ instances by queue length, which is all that the algorithm asks of it, unless a 
 import numpy as np
 import sympy as sp
 
-from dmodels.models.transfer import NETKV_CURVE, BatchingCurve, queue_delay_s, slot_wait_s
+from dmodels.models.latency import NETKV_CURVE, BatchingCurve
+from dmodels.models.transfer import queue_delay_s, slot_wait_s
 from proofs.claim import NETKV, Claim, Verdict
 
 CLAIM = Claim(

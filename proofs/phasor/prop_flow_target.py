@@ -16,7 +16,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

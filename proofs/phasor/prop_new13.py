@@ -11,7 +11,7 @@ never returns to a configuration while loads stay within m/(2 - m) (5).
 import jax.numpy as jnp
 import sympy as sp
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 from proofs.claim import PHASOR, Claim, Verdict
 
 CLAIM = Claim(

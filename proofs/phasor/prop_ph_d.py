@@ -19,8 +19,10 @@ CLAIM = Claim(
     where="Appendix D",
     says="downtime of a migration is constant and independent of the sequence length",
     verdict=Verdict.CONDITIONAL,
-    needs=("the link is faster than the writer, g < r (k g < r for k at once)",
-           "copying stops at a threshold of bytes"),
+    needs=(
+        "the link is faster than the writer, g < r (k g < r for k at once)",
+        "copying stops at a threshold of bytes",
+    ),
     error="with a fixed number of rounds downtime is V q^n / r",
     counterexample="Two rounds over a link ten times as fast as the writer: a hundred times the cache is a hundred "
     "times the downtime.",

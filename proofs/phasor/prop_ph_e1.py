@@ -11,7 +11,7 @@ from fractions import Fraction as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 from dmodels.models.freeness import decode_freeness, prefill_freeness
 from proofs.claim import PHASOR, Claim, Verdict
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import phasor
-from dmodels.sim.cluster import Cluster, Control, Flow, simulate
+from dmodels.sim.cluster import Control, Flow, Workers, simulate
 from proofs.claim import PHASOR, Claim, Verdict
 
 CLAIM = Claim(
@@ -42,7 +42,7 @@ def test_remaining_work_is_a_central_queue(jobs):  # 2
         free[0] = max(free[0], times[-1]) + size
         first.append(free[0])
     sizes = [size for _, size in jobs]
-    run = simulate(times, [1] * 10, [1] * 10, sizes, Cluster(3, 1), Control(flow=Flow.NONE, theta_frag=0.0))
+    run = simulate(times, [1] * 10, [1] * 10, sizes, Workers(3, 1), Control(flow=Flow.NONE, theta_frag=0.0))
     assert [round(t, 9) for t in run.first_token_s] == first
 
 

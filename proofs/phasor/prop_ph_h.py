@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 from proofs.claim import PHASOR, Claim, Verdict
 
 CLAIM = Claim(

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
-from dmodels.games.placement_networks import complete, line, ring, shortest_paths
-from dmodels.games.placement_selfish import CachingGame, caching_equilibrium, caching_range
+from dmodels.games.placement import complete, line, ring, shortest_paths
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
+from proofs.placement.caching import CachingGame, caching_equilibrium, caching_range
 
 CLAIM = Claim(
     id="POA-C",
@@ -29,13 +29,17 @@ CLAIM = Claim(
     says="In selfish caching pure equilibria always exist, and the price of anarchy is 1 on complete graphs, O(n) "
     "on lines",
     verdict=Verdict.CONDITIONAL,
-    needs=("no capacities, a cost per copy", "undirected distances", "a block that somebody must hold (gamma infinite)",
-           "equal demand, for the complete graph"),
+    needs=(
+        "no capacities, a cost per copy",
+        "undirected distances",
+        "a block that somebody must hold (gamma infinite)",
+        "equal demand, for the complete graph",
+    ),
     error="O(n) on a line is Theta(sqrt n) if its links are equal",
     counterexample="Three nodes on a one-way ring, a copy costs one and a half hops: whoever holds one, somebody "
     "moves.",
     means="The bounds are about caches that pay rent for copies, not about HBM of fixed size: do not use them for it.",
-)  # fmt: skip
+)
 
 
 def cost(distance, alpha, rates, kept, i):

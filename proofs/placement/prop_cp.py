@@ -23,10 +23,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.placement import PlacementGame, isolated_s
-from dmodels.games.placement_equilibria import equilibria
-from dmodels.games.placement_networks import complete, line, two_level
-from dmodels.games.placement_paradox import at_risk, more_memory, paradox_search, rises
+from dmodels.games.placement import (
+    PlacementGame,
+    at_risk,
+    complete,
+    equilibria,
+    isolated_s,
+    line,
+    more_memory,
+    paradox_search,
+    rises,
+    two_level,
+)
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 

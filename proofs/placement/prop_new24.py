@@ -25,10 +25,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import fat_tree, levels, line
-from dmodels.games.placement_response import best_response_dynamics
+from dmodels.games.placement import (
+    PlacementGame,
+    best_response_dynamics,
+    fat_tree,
+    hierarchical_equilibrium,
+    levels,
+    line,
+)
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -39,8 +43,7 @@ CLAIM = Claim(
     "K n m (L + 1) moves",
     verdict=Verdict.PROVED,
     needs=("blocks of one size", "the same access cost at all workers"),
-    means="A stable placement of HBM over NVLink and InfiniBand is a matter of seconds for 200 GPUs and 20,000 "
-    "blocks.",
+    means="A stable placement of HBM over NVLink and InfiniBand is a matter of seconds for 200 GPUs and 20,000 blocks.",
 )
 
 

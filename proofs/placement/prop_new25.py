@@ -24,9 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_networks import complete
+from dmodels.games.placement import PlacementGame, complete, price_of_anarchy
 from proofs.claim import DMODELS, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 

@@ -14,20 +14,19 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from dmodels.games.placement_networks import line
-from dmodels.games.placement_selfish import CachingGame, caching_range, line_price_bound, line_range
+from dmodels.games.placement import line
 from proofs.claim import DMODELS, Claim, Verdict
+from proofs.placement.caching import CachingGame, caching_range, line_price_bound, line_range
 
 CLAIM = Claim(
     id="NEW-26",
     source=DMODELS,
-    where="games.placement_selfish.line_range",
+    where="proofs.placement.caching.line_range",
     says="Selfish caching on a line of equal links has a price of anarchy of order sqrt(n), at most "
     "alpha/sqrt(alpha - 1/4)",
     verdict=Verdict.PROVED,
     needs=("no capacities", "equal demand", "gamma infinite"),
-    means="The O(n) that is quoted for lines needs links of very different length; a row of equal hops loses far "
-    "less.",
+    means="The O(n) that is quoted for lines needs links of very different length; a row of equal hops loses far less.",
 )
 
 

@@ -16,10 +16,7 @@ from fractions import Fraction as F
 import numpy as np
 
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame, placement
-from dmodels.games.placement_equilibria import equilibria
-from dmodels.games.placement_networks import complete
-from dmodels.games.placement_response import best_response_dynamics, gains_s
+from dmodels.games.placement import PlacementGame, best_response_dynamics, complete, equilibria, gains_s, placement
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import profiles, switch
 

@@ -20,12 +20,9 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.placement import PlacementGame, placement
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_networks import complete
-from dmodels.games.placement_response import gains_s
-from dmodels.games.placement_selfish import CachingGame, caching_range
+from dmodels.games.placement import PlacementGame, complete, gains_s, placement, price_of_anarchy
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
+from proofs.placement.caching import CachingGame, caching_range
 from proofs.placement.exact import extremes, switch
 
 CLAIM = Claim(

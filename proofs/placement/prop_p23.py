@@ -16,9 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import complete, fat_tree, levels
+from dmodels.games.placement import PlacementGame, complete, fat_tree, hierarchical_equilibrium, levels
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import cost, strategies
 
@@ -28,14 +26,17 @@ CLAIM = Claim(
     where="Proposition 2(3)",
     says="With HBM capacities an equilibrium of KV placement is found in polynomial time on hierarchical networks",
     verdict=Verdict.CONDITIONAL,
-    needs=("one capacity-limited tier (the tier below holds everything)", "blocks of one size",
-           "the same access costs at all workers"),
+    needs=(
+        "one capacity-limited tier (the tier below holds everything)",
+        "blocks of one size",
+        "the same access costs at all workers",
+    ),
     error="none under these hypotheses; without them there may be no equilibrium",
     counterexample="Two GPUs on one switch with one HBM and one DRAM place each and three blocks: no equilibrium "
     "exists.",
     means="If DRAM (or SSD) holds everything, a stable placement of HBM over NVLink and InfiniBand can be computed at "
     "once; with two scarce tiers do not wait for one.",
-)  # fmt: skip
+)
 
 
 def gain(i, tiers, rates, access, rooms, distance, recompute):

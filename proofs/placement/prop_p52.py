@@ -12,9 +12,7 @@ from fractions import Fraction as F
 import numpy as np
 import sympy as sp
 
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_networks import complete
+from dmodels.games.placement import PlacementGame, complete, price_of_anarchy
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 
@@ -22,8 +20,7 @@ CLAIM = Claim(
     id="POA-5.2",
     source=PRICE_OF_ANARCHY,
     where="Proposition 5(2)",
-    says="At capacity the price of anarchy of KV placement is sublinear in the workers and nears 1 when well "
-    "connected",
+    says="At capacity the price of anarchy of KV placement is sublinear in the workers and nears 1 when well connected",
     verdict=Verdict.REFUTED,
     minimal="no size: the family grows with the number of workers; two of them are its first member",
     counterexample="Three GPUs with one place each and three blocks: with transfers at a sixth of a prefill the "

@@ -12,9 +12,7 @@ from fractions import Fraction as F
 
 import numpy as np
 
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_networks import complete
+from dmodels.games.placement import PlacementGame, complete, price_of_anarchy
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 

@@ -21,9 +21,8 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.che import characteristic_time, eviction_externality
-from dmodels.models.stack_distance import belady_distances, stack_distances
-from dmodels.models.trace import read_trace
+from dmodels.models.cache import belady_distances, characteristic_time, eviction_externality, stack_distances
+from dmodels.models.traffic import read_trace
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

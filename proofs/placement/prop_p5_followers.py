@@ -25,8 +25,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.models import _stack_kernels as kernels
-from dmodels.models.stack_distance import belady_distances
+from dmodels.models.cache import _stack_kernels as kernels
+from dmodels.models.cache import belady_distances
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -78,8 +78,9 @@ def test_no_assignment_is_cheaper(found, first, second, costs):  # 2
 def test_nothing_has_to_move_up(found, first, second):  # 3
     found = sorted(((a, a + length) for a, length in found), key=lambda one: one[1])
     least = slots(found)
-    at = lambda low, high, gap: [iv for iv, k in zip(found, least, strict=True)
-                                 if low < k <= high and iv[0] <= gap < iv[1]]  # fmt: skip
+    at = lambda low, high, gap: [
+        iv for iv, k in zip(found, least, strict=True) if low < k <= high and iv[0] <= gap < iv[1]
+    ]
     waiting = [max(len(at(first, first + second, gap)) - second, 0) for gap in range(11)]
     for gap in range(11):
         assert waiting[gap] <= first - len(at(0, first, gap))

@@ -18,9 +18,8 @@ import itertools
 import numpy as np
 import sympy as sp
 
-from dmodels.models.eviction import Policy, decay_steps, replay
-from dmodels.models.hbm_leader import best_threshold, leader
-from dmodels.models.trace import read_trace
+from dmodels.models.cache import Policy, best_threshold, decay_steps, leader, replay
+from dmodels.models.traffic import read_trace
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

@@ -18,7 +18,7 @@ from fractions import Fraction as F
 
 import numpy as np
 
-from dmodels.models.stack_distance import belady_distances, stack_distances, usable
+from dmodels.models.cache import belady_distances, stack_distances, usable
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -16,10 +16,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.placement import PlacementGame, placement
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_networks import complete, two_level
-from dmodels.games.placement_response import gains_s
+from dmodels.games.placement import PlacementGame, complete, gains_s, placement, price_of_anarchy, two_level
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 
@@ -62,8 +59,13 @@ def test_gamma_over_alpha_bounds_every_game(seed):  # 1
     rng = np.random.default_rng(seed)
     n, m = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     access = np.sort(rng.uniform(0.5, 3, 2))
-    game = PlacementGame(rng.integers(0, 5, (n, m)), access[:1], rng.integers(0, 3, (n, 1)),
-                         complete(n, rng.uniform(0.1, 3)), rng.uniform(access[1], 9))  # fmt: skip
+    game = PlacementGame(
+        rng.integers(0, 5, (n, m)),
+        access[:1],
+        rng.integers(0, 3, (n, 1)),
+        complete(n, rng.uniform(0.1, 3)),
+        rng.uniform(access[1], 9),
+    )
     p = price_of_anarchy(game)
     assert p.optimum_s == 0 or not p.exists == 1 or p.upper <= game.recompute_s / access[0] * (1 + 1e-12)
 

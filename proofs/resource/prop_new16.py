@@ -13,8 +13,7 @@ import sympy as sp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dmodels.games.resource import Game, equilibrium
-from dmodels.games.violation import Alone, Exponential
+from dmodels.games.resource import Alone, Exponential, Game, equilibrium
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -17,8 +17,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.resource import Game, equilibrium
-from dmodels.games.violation import Alone, Exponential
+from dmodels.games.resource import Alone, Exponential, Game, equilibrium
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

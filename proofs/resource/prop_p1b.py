@@ -53,8 +53,10 @@ def test_the_solver_finds_them_and_proves_them_all():  # 2
     game = Game(
         lambda x: ((1 - x) ** 2 + 5 * (1 - x)) / 64,
         lambda d, p: ((1 - d) ** 2 + (1 - d) * (5 + 2 * (1 - 2 * p) + 4 * (p - 0.25) * (p - 0.5) * (p - 0.75))) / 64,
-        1.0, prefill_worker_gpus=0.125, decode_worker_gpus=0.125,
-    )  # fmt: skip
+        1.0,
+        prefill_worker_gpus=0.125,
+        decode_worker_gpus=0.125,
+    )
     found = equilibrium(game)
     np.testing.assert_allclose(found.certificate["equilibria_gpus"][:3], [0.25, 0.5, 0.75], atol=1e-12)
     assert found.flags == Flag.NOT_UNIQUE and found.certificate["proved"] == 1

@@ -32,8 +32,9 @@ def test_no_split_has_equal_marginals():  # 1
 
 
 def test_the_solver_returns_the_corner():  # 2
-    game = Game(lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0,
-                prefill_worker_gpus=0.1, decode_worker_gpus=0.1)  # fmt: skip
+    game = Game(
+        lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0, prefill_worker_gpus=0.1, decode_worker_gpus=0.1
+    )
     found = equilibrium(game)
     assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
     assert found.certificate["marginal_prefill"] > found.certificate["marginal_decode"]

@@ -15,8 +15,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.resource import Game, equilibrium, social_optimum
-from dmodels.games.violation import Alone, Exponential
+from dmodels.games.resource import Alone, Exponential, Game, equilibrium, social_optimum
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

@@ -69,6 +69,9 @@ def test_the_gap_is_not_proportional():  # 3
     assert sp.simplify((2 * x - 1 - lam * (1 - x) ** 2).subs(x, optimum)) == 0
     effect = lam / 4  # |dV_I/dG_P| at x = 1/2
     share = (optimum - sp.Rational(1, 2)) / effect
-    assert [share.subs(lam, v) for v in (sp.Rational(5, 4), 3, 8)] == [sp.Rational(8, 25), sp.Rational(2, 9),
-                                                                      sp.Rational(1, 8)]  # fmt: skip
+    assert [share.subs(lam, v) for v in (sp.Rational(5, 4), 3, 8)] == [
+        sp.Rational(8, 25),
+        sp.Rational(2, 9),
+        sp.Rational(1, 8),
+    ]
     assert sp.limit(share, lam, 0) == sp.Rational(1, 2)

@@ -14,7 +14,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy_bounds import polynomial_nonatomic
+from dmodels.games.anarchy import polynomial_nonatomic
 from dmodels.solvers.wardrop import marginal, wardrop
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 

@@ -37,8 +37,11 @@ def test_the_forms_differ_by_a_constant():  # 1
     assert sp.solve(sp.diff(router - other, o), blocks) == [1]
 
 
-@given(cached=st.lists(st.integers(0, 64), min_size=3, max_size=3), active=st.lists(st.integers(0, 99), min_size=3,
-       max_size=3), omega=st.integers(1, 5))  # fmt: skip
+@given(
+    cached=st.lists(st.integers(0, 64), min_size=3, max_size=3),
+    active=st.lists(st.integers(0, 99), min_size=3, max_size=3),
+    omega=st.integers(1, 5),
+)
 def test_the_shipped_weights_choose_alike(cached, active, omega):  # 2
     cached, active = np.array(cached, float), np.array(active, float)
     router = block_costs(64.0 - cached, active, float(omega))

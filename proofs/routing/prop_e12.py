@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dmodels.games import routing
-from dmodels.games.anarchy_index import IndexCost, poa_index
+from dmodels.games.anarchy import IndexCost, poa_index
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.games import routing
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_stochastic import gibbs_loads, gibbs_profiles
+from dmodels.games.routing import RoutingGame, gibbs_loads, gibbs_profiles
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

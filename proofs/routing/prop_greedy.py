@@ -48,8 +48,9 @@ def _greedy(f, o, omega):
     for i in range(len(o)):
         at.append(min(range(len(f)), key=lambda k: cost(i, k, loads[k])))
         loads[at[-1]] += 1
-    return [cost(i, k, loads[k] - 1) - min(cost(i, j, loads[j]) for j in range(len(f)) if j != k)
-            for i, k in enumerate(at)]  # fmt: skip
+    return [
+        cost(i, k, loads[k] - 1) - min(cost(i, j, loads[j]) for j in range(len(f)) if j != k) for i, k in enumerate(at)
+    ]
 
 
 TABLES = list(itertools.combinations_with_replacement([Fraction(x, 2) for x in (1, 2, 5)], 3))

@@ -44,9 +44,7 @@ def fewest_moves(f, credit) -> int:
         for i in range(2):
             options = {j: pay((*at[:i], j, *at[i + 1 :]), i) for j in workers}
             if min(options.values()) < options[at[i]]:
-                yield from (
-                    (*at[:i], j, *at[i + 1 :]) for j, cost in options.items() if cost == min(options.values())
-                )
+                yield from ((*at[:i], j, *at[i + 1 :]) for j, cost in options.items() if cost == min(options.values()))
 
     @cache
     def left(at):

@@ -15,10 +15,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import identical_workers_price
+from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve, latency_table
+from dmodels.models.latency import LatencyCurve, latency_table
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -54,8 +53,13 @@ def test_all_small_games_in_rationals():  # two workers, two or four requests, o
 def test_no_equilibrium_exceeds_the_bound(seed, each, m):
     rng = np.random.default_rng(seed)
     ones = np.ones(m)
-    curve = LatencyCurve(rng.uniform(0, 1) * ones, rng.uniform(0.01, 1) * ones, rng.uniform(0, 1) * ones,
-                         (each + rng.uniform(0.1, 4)) * ones, 2.0 * ones)  # fmt: skip
+    curve = LatencyCurve(
+        rng.uniform(0, 1) * ones,
+        rng.uniform(0.01, 1) * ones,
+        rng.uniform(0, 1) * ones,
+        (each + rng.uniform(0.1, 4)) * ones,
+        2.0 * ones,
+    )
     omega = 10.0 ** rng.uniform(-2, 1)
     p = price_of_anarchy(RoutingGame(curve, rng.uniform(size=(each * m, m)), omega))
     bound = identical_workers_price(latency_table(curve, each)[0, -1], omega)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from dmodels.games import routing
 from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_optimum import marginal_cost_game
-from dmodels.models.curves import affine
+from dmodels.games.routing import RoutingGame, marginal_cost_game
+from dmodels.models.latency import affine
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -25,7 +24,8 @@ CLAIM = Claim(
     source=DMODELS,
     where="games.routing_optimum.marginal_cost_game",
     says="Under marginal-cost routing the social optimum is an equilibrium; without caches every equilibrium is "
-    "optimal", verdict=Verdict.PROVED,
+    "optimal",
+    verdict=Verdict.PROVED,
     needs=("k f(k) convex, for the second part",),
     means="Route by what a request costs all others too (latency plus load times slope) instead of by its own latency.",
 )

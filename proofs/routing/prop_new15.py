@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.games import routing
-from dmodels.games.anarchy_bounds import AFFINE_ATOMIC
+from dmodels.games.anarchy import AFFINE_ATOMIC
 from dmodels.games.routing import RoutingGame
 from proofs.claim import DMODELS, Claim, Verdict
 

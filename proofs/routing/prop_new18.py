@@ -48,8 +48,9 @@ def test_rerouting_by_the_shipped_cost_ends(sizes, seed):  # 2
     omega = float(rng.integers(0, 5))
     at = [int(j) for j in rng.integers(0, 3, len(sizes))]
     load = lambda j: sum(w for w, k in zip(sizes, at, strict=True) if k == j)
-    phi = lambda: sum(F(load(j)) ** 2 / 2 for j in range(3)) + sum(
-        w * (F(w, 2) + F(omega) * missing[i][at[i]]) for i, w in enumerate(sizes)
+    phi = lambda: (
+        sum(F(load(j)) ** 2 / 2 for j in range(3))
+        + sum(w * (F(w, 2) + F(omega) * missing[i][at[i]]) for i, w in enumerate(sizes))
     )
     for _ in range(100_000):
         moved = False

@@ -23,7 +23,7 @@ import z3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.curves import LatencyCurve, latency_table
+from dmodels.models.latency import LatencyCurve, latency_table
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

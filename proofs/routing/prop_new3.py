@@ -15,8 +15,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import singleton_price
+from dmodels.games.anarchy import price_of_anarchy, singleton_price
 from dmodels.games.routing import RoutingGame
 from proofs.claim import DMODELS, Claim, Verdict
 
@@ -44,8 +43,7 @@ def test_all_small_games_in_rationals():  # three requests, two workers, every p
         beta = max(o * (t[n - 1] - t[o - 1]) / (n * t[n - 1]) for t in f for n in range(1, 4) for o in range(1, n))
         totals = [[Fraction(0), *(n * t[n - 1] for n in range(1, 4))] for t in f]
         cost = [totals[0][n] + totals[1][3 - n] for n in range(4)]  # n requests on worker 0
-        stable = [n for n in range(4)
-                  if (n == 0 or f[0][n - 1] <= f[1][3 - n]) and (n == 3 or f[1][2 - n] <= f[0][n])]  # fmt: skip
+        stable = [n for n in range(4) if (n == 0 or f[0][n - 1] <= f[1][3 - n]) and (n == 3 or f[1][2 - n] <= f[0][n])]
         assert stable and max(cost[n] for n in stable) * (1 - beta) <= min(cost)
         assert abs(float(singleton_price(np.array(f, float))) - float(1 / (1 - beta))) < 1e-12
 

@@ -16,8 +16,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy_bounds import pole_limit, pole_price
-from dmodels.games.anarchy_queues import mm1_price
+from dmodels.games.anarchy import mm1_price, pole_limit, pole_price
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 import sympy as sp
 
-from dmodels.games.anarchy_index import IndexCost, poa_index
+from dmodels.games.anarchy import IndexCost, poa_index
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -10,7 +10,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy_bounds import softmax_regret
+from dmodels.games.anarchy import softmax_regret
 from dmodels.models.router import choice_probabilities
 from proofs.claim import DMODELS, Claim, Verdict
 

@@ -13,8 +13,7 @@ import numpy as np
 import sympy as sp
 
 from dmodels.games import routing
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_stochastic import gibbs_loads, gibbs_profiles
+from dmodels.games.routing import RoutingGame, gibbs_loads, gibbs_profiles
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dmodels.games import routing
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

@@ -14,8 +14,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import AFFINE_ATOMIC, AFFINE_NONATOMIC
+from dmodels.games.anarchy import AFFINE_ATOMIC, AFFINE_NONATOMIC, price_of_anarchy
 from dmodels.games.routing import RoutingGame
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 

@@ -28,7 +28,7 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 
-from dmodels.models.curves import LatencyCurve, latency_table
+from dmodels.models.latency import LatencyCurve, latency_table
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.routing.prop_new27 import a_game_without, latencies
 

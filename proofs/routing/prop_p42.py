@@ -16,10 +16,9 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_bounds import pole_limit, pole_price
+from dmodels.games.anarchy import pole_limit, pole_price, price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 from dmodels.solvers.wardrop import marginal, wardrop
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
@@ -85,5 +84,7 @@ def test_the_peak_is_where_the_fast_worker_fills():  # 3
 
 
 def test_identical_workers_limit_is_one():  # 1, in the limit formula
-    assert float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) == 1.0 or abs(
-        float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) - 1) < 1e-12  # fmt: skip
+    assert (
+        float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) == 1.0
+        or abs(float(pole_limit(jnp.full(5, 3.0), jnp.full(5, 0.2), 2.0)) - 1) < 1e-12
+    )

@@ -14,8 +14,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy_bounds import polynomial_atomic, polynomial_weighted
-from dmodels.games.anarchy_queues import mm1_price
+from dmodels.games.anarchy import mm1_price, polynomial_atomic, polynomial_weighted
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

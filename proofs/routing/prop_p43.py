@@ -14,7 +14,7 @@ import sympy as sp
 from dmodels.control.regime import alarm_slack, curvature
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve
+from dmodels.models.latency import LatencyCurve
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

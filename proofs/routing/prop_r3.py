@@ -13,7 +13,7 @@ import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.games.anarchy_bounds import AFFINE_ATOMIC, AFFINE_WEIGHTED, polynomial_weighted
+from dmodels.games.anarchy import AFFINE_ATOMIC, AFFINE_WEIGHTED, polynomial_weighted
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(

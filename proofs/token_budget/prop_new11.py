@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dmodels.core.workload import Workload
 from dmodels.models.pooling import Engine, best_thresholds, slots_count, work_savings
-from dmodels.models.workload import split
+from dmodels.models.traffic import split
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

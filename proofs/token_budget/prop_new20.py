@@ -21,8 +21,8 @@ from dmodels.core.hardware import SLO
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, operate, step_table
-from dmodels.models.occupancy import occupancy
-from dmodels.models.requests import requests_between
+from dmodels.models.queueing import occupancy
+from dmodels.models.traffic import requests_between
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -11,7 +11,7 @@ import pytest
 
 from dmodels.catalog import workload
 from dmodels.models.pooling import PAPER_HEADROOM, Engine, Headroom, split_savings, work_savings
-from dmodels.models.workload import split, whole
+from dmodels.models.traffic import split, whole
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(
@@ -22,7 +22,7 @@ CLAIM = Claim(
     verdict=Verdict.CONDITIONAL,
     needs=("the single pool gets more headroom than the two pools (1.08 against 1.05 and 1.02)",),
     error="4.1 and 1.6 points of the printed savings are headroom and ceilings",
-    counterexample="A trace without a single short request still \"saves\" 5.6 %: 1.02 against 1.08 of headroom.",
+    counterexample='A trace without a single short request still "saves" 5.6 %: 1.02 against 1.08 of headroom.',
     means="Give every design the same headroom before comparing; a pool split in two needs more of it, not less.",
 )
 PAPER = Headroom(**PAPER_HEADROOM)

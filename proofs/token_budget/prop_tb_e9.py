@@ -43,8 +43,9 @@ def test_one_solution():  # 1
     assert sp.simplify((w + h * x * w / (1 - x * h)) - w / (1 - x * h)) == 0
 
 
-@pytest.mark.parametrize(("pool", "printed_ms", "least_ms"), [((1000, 361, 16, F(3)), 12, 16),
-                                                              ((917, 72, 128, F(27, 2)), 25, 55)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pool", "printed_ms", "least_ms"), [((1000, 361, 16, F(3)), 12, 16), ((917, 72, 128, F(27, 2)), 25, 55)]
+)
 def test_steady_state_is_slower(pool, printed_ms, least_ms):  # 2
     x = _iterations_per_s(*pool)
     step = W / (1 - x * H)

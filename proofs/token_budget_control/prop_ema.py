@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import token_budget as tb
-from dmodels.control import token_budget_bounds as bounds
+from dmodels.control.token_budget import bounds
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(

@@ -8,7 +8,7 @@ by luck only, and only if ratios scatter by 13 % or more (3). The paper's sigma 
 
 import sympy as sp
 
-from dmodels.control import token_budget_bounds as bounds
+from dmodels.control.token_budget import bounds
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(

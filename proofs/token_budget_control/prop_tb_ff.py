@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.control import token_budget as tb
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control.token_budget import TokenBudgetRouter, bounds
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(
@@ -23,13 +22,17 @@ CLAIM = Claim(
     where="Section 4.3",
     says="no request in the short pool can exceed its KV budget, regardless of load",
     verdict=Verdict.CONDITIONAL,
-    needs=("every request's bytes per token are at least c* B/C", "max_output_tokens is enforced",
-           "N ceil(C/16) blocks are there", "spill-over checks the same conservative total"),
+    needs=(
+        "every request's bytes per token are at least c* B/C",
+        "max_output_tokens is enforced",
+        "N ceil(C/16) blocks are there",
+        "spill-over checks the same conservative total",
+    ),
     error="the share of under-estimated prompts; at most delta + (ln(c_max/c_min) + 2s)/(sT) with the tracked quantile",
     counterexample="32,000 bytes of Chinese text and 100 tokens of output count as 8,100 tokens and are 16,100: "
     "admitted to a pool of 8,192.",
     means="Buy safety with B < C or with the quantile; the engine's own limit has to catch the rest.",
-)  # fmt: skip
+)
 
 
 def test_counterexample():  # 1

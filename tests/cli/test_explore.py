@@ -167,8 +167,13 @@ def test_turning_a_dial_compiles_nothing(scenario, caplog):
     show = lambda **settings: answer_fragment(plan(turned(asked, replace(rest, **settings))))
     show()
     with jax.log_compiles():
-        for field, factor in (("rate_rps", 1.3), ("isl_tokens", 0.7), ("osl_tokens", 1.9), ("ttft_s", 0.6),
-                              ("tpot_s", 1.7)):  # fmt: skip
+        for field, factor in (
+            ("rate_rps", 1.3),
+            ("isl_tokens", 0.7),
+            ("osl_tokens", 1.9),
+            ("ttft_s", 0.6),
+            ("tpot_s", 1.7),
+        ):
             show(**{field: factor * getattr(rest, field)})
         show(price_usd_per_hour={"h100_sxm": 1.0, "h200_sxm": 9.0})
     assert [r.message for r in caplog.records if "Compiling" in r.message] == []

@@ -30,8 +30,15 @@ def trace(tmp_path_factory) -> Path:
     """120 requests: 30 prompts of eight blocks behind a common head, asked for four times each."""
     path = tmp_path_factory.mktemp("trace") / "small.jsonl"
     order = np.random.default_rng(0).permutation(np.repeat(np.arange(30), 4))
-    rows = [{"timestamp": 500 * i, "input_length": 512 * 9, "output_length": 100,
-             "hash_ids": [0, *(1 + 8 * int(p) + k for k in range(8))]} for i, p in enumerate(order)]  # fmt: skip
+    rows = [
+        {
+            "timestamp": 500 * i,
+            "input_length": 512 * 9,
+            "output_length": 100,
+            "hash_ids": [0, *(1 + 8 * int(p) + k for k in range(8))],
+        }
+        for i, p in enumerate(order)
+    ]
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
 
@@ -39,8 +46,13 @@ def trace(tmp_path_factory) -> Path:
 def scenario(tmp_path, **changes) -> Path:
     """The example with sizes that suit a small trace, and texts replaced."""
     text = EXAMPLE.read_text()
-    for old, new in {"320 GiB": "8 GiB", "512 GiB": "8 GiB", "256 GiB": "1 GiB", "hit_rate = 0.15": "hit_rate = 0.7",
-                     **changes}.items():  # fmt: skip
+    for old, new in {
+        "320 GiB": "8 GiB",
+        "512 GiB": "8 GiB",
+        "256 GiB": "1 GiB",
+        "hit_rate = 0.15": "hit_rate = 0.7",
+        **changes,
+    }.items():
         assert old in text
         text = text.replace(old, new, 1)
     path = tmp_path / "place.toml"

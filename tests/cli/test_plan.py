@@ -176,8 +176,22 @@ def short_config(tmp_path):
 
 
 def test_requests_beyond_the_context_are_told_by_text_page_and_json(short_config, tmp_path, capsys):
-    options = ["plan", "--model", str(short_config), "--rate", "10 req/s", "--tp", "4", "--gpu", "h100_sxm",
-               "--thresholds", "1024", "--no-sensitivity", "--out", str(tmp_path / "plan.html")]  # fmt: skip
+    options = [
+        "plan",
+        "--model",
+        str(short_config),
+        "--rate",
+        "10 req/s",
+        "--tp",
+        "4",
+        "--gpu",
+        "h100_sxm",
+        "--thresholds",
+        "1024",
+        "--no-sensitivity",
+        "--out",
+        str(tmp_path / "plan.html"),
+    ]
     assert main(options) == 0
     text = capsys.readouterr().out
     assert main([*options, "--json"]) == 0
@@ -194,8 +208,23 @@ def test_requests_beyond_the_context_are_told_by_text_page_and_json(short_config
 
 
 def test_where_the_context_takes_no_request_nothing_is_planned(short_config, tmp_path, capsys):
-    options = ["plan", "--model", str(short_config), "--rate", "10 req/s", "--isl", "2048", "--osl", "9", "--tp", "4",
-               "--gpu", "h100_sxm", "--out", str(tmp_path / "plan.html")]  # fmt: skip
+    options = [
+        "plan",
+        "--model",
+        str(short_config),
+        "--rate",
+        "10 req/s",
+        "--isl",
+        "2048",
+        "--osl",
+        "9",
+        "--tp",
+        "4",
+        "--gpu",
+        "h100_sxm",
+        "--out",
+        str(tmp_path / "plan.html"),
+    ]
     assert main(options) == 1
     text, page = capsys.readouterr().out, (tmp_path / "plan.html").read_text(encoding="utf-8")
     for shown in (text, page):

@@ -8,16 +8,25 @@ import numpy as np
 import pytest
 
 from dmodels.cli import main
-from dmodels.games.anarchy_index import poa_index
+from dmodels.games.anarchy import poa_index
 
 
 def rows(n=200, workers=3, seed=0):
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(0.05, n))
     latency = 2.0 + rng.exponential(0.05, n)
-    return [{"id": f"r{i}", "arrival": float(arrival[i]), "completion": float(arrival[i] + latency[i]),
-             "worker": f"decode-{rng.integers(workers)}", "latency": float(latency[i]), "ttft": 0.1,
-             "overlap": rng.uniform(size=workers).tolist()} for i in range(n)]  # fmt: skip
+    return [
+        {
+            "id": f"r{i}",
+            "arrival": float(arrival[i]),
+            "completion": float(arrival[i] + latency[i]),
+            "worker": f"decode-{rng.integers(workers)}",
+            "latency": float(latency[i]),
+            "ttft": 0.1,
+            "overlap": rng.uniform(size=workers).tolist(),
+        }
+        for i in range(n)
+    ]
 
 
 def write(path, records):
@@ -59,9 +68,15 @@ def test_bad_rows_are_counted_by_kind_and_shown_up_to_the_limit(tmp_path, capsys
     assert main(args) == 0
     log = json.loads(capsys.readouterr().out)["result"]["log"]
     assert log["problems"] == {
-        "completion before arrival": 1, "duplicated id": 1, "unknown worker": 1, "clock skew": 1, "bad number": 2,
-        "missing field": 1, "unreadable": 2, "gap": 1,
-    }  # fmt: skip
+        "completion before arrival": 1,
+        "duplicated id": 1,
+        "unknown worker": 1,
+        "clock skew": 1,
+        "bad number": 2,
+        "missing field": 1,
+        "unreadable": 2,
+        "gap": 1,
+    }
     assert log["rows"] == 70 and log["kept"] == 62 and len(log["reports"]) == 4
     assert log["reports"][0].startswith("row 61: completion")
 

@@ -10,8 +10,10 @@ import pytest
 
 from dmodels.cli import main
 
-HEAD = ("id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
-        "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms")  # fmt: skip
+HEAD = (
+    "id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
+    "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
+)
 
 
 def line(name="a", model="meta-llama/Llama-3.1-8B-Instruct", system="h200_sxm", batch=16, tp=1, ttft="", tpot=""):
@@ -85,8 +87,17 @@ def test_a_refit_lowers_the_error_and_its_calibration_predicts(capsys, write, tm
     loads = [line(f"r{b}{t}", batch=b, tp=t) for b in (1, 4, 16, 64) for t in (1, 2, 4)]
     _, out, _ = run(capsys, "predict", write(*loads))
     told = {row["id"]: row for row in csv.DictReader(io.StringIO(out))}
-    slow = [line(f"r{b}{t}", batch=b, tp=t, ttft=2 * float(told[f"r{b}{t}"]["ttft_ms"]),
-                 tpot=1.4 * float(told[f"r{b}{t}"]["tpot_ms"])) for b in (1, 4, 16, 64) for t in (1, 2, 4)]  # fmt: skip
+    slow = [
+        line(
+            f"r{b}{t}",
+            batch=b,
+            tp=t,
+            ttft=2 * float(told[f"r{b}{t}"]["ttft_ms"]),
+            tpot=1.4 * float(told[f"r{b}{t}"]["tpot_ms"]),
+        )
+        for b in (1, 4, 16, 64)
+        for t in (1, 2, 4)
+    ]
     path, calibration = write(*slow, line("bad", ttft="-1", tpot="1")), tmp_path / "mine.json"
     code, out, err = run(capsys, "fit", path, "--out", str(calibration), "--json")
     result = json.loads(out)["result"]
@@ -102,8 +113,13 @@ def test_the_table_of_a_fit_names_every_efficiency_and_machine_whole(capsys, wri
     from dmodels.models.latency import Efficiency
 
     monkeypatch.setenv("COLUMNS", "120")
-    path = write(*(line(f"{gpu} {b}", system=gpu, batch=b, ttft=60 * b**0.3, tpot=8 * b**0.2)
-                   for gpu in ("h200_sxm", "h100_sxm") for b in (1, 8, 64)))  # fmt: skip
+    path = write(
+        *(
+            line(f"{gpu} {b}", system=gpu, batch=b, ttft=60 * b**0.3, tpot=8 * b**0.2)
+            for gpu in ("h200_sxm", "h100_sxm")
+            for b in (1, 8, 64)
+        )
+    )
     code, out, _ = run(capsys, "fit", path, "--steps", "1")
     assert code == 0
     for name in (*Efficiency.__dataclass_fields__, "h200_sxm vllm fp8", "h100_sxm vllm fp8"):

@@ -52,14 +52,40 @@ def test_the_page_has_everything_a_director_asks(reported):
     lead = re.search(r'<p class="answer">(.*?)</p>', page, re.S)[1]
     assert len(re.findall(r"[.](?= [A-Z]|$)", lead)) == 3  # three sentences
     titles = re.findall(r"<h2>(.*?)</h2>", page)
-    assert titles == ["What to deploy", "Why", "Alternatives", "If an input is wrong", "What could go wrong",
-                      "What fell, and why", "What it rests on", "Inputs and reproduction"] or titles == [
-                      "What to deploy", "Why", "Alternatives", "If an input is wrong", "What could go wrong",
-                      "What it rests on", "Inputs and reproduction"]  # fmt: skip
+    assert titles == [
+        "What to deploy",
+        "Why",
+        "Alternatives",
+        "If an input is wrong",
+        "What could go wrong",
+        "What fell, and why",
+        "What it rests on",
+        "Inputs and reproduction",
+    ] or titles == [
+        "What to deploy",
+        "Why",
+        "Alternatives",
+        "If an input is wrong",
+        "What could go wrong",
+        "What it rests on",
+        "Inputs and reproduction",
+    ]
     year = document["result"]["recommended"]["usd_per_year"]
     assert "USD/year" in page and f"{round(year):,}" in page
-    for words in ("knee", "Saturation:", "Burst", "Failure", "Stale telemetry", "calibrated", "assumed", "exact",
-                  "NK-E1", "dmodels report", "Memory of one GPU", "in flight"):  # fmt: skip
+    for words in (
+        "knee",
+        "Saturation:",
+        "Burst",
+        "Failure",
+        "Stale telemetry",
+        "calibrated",
+        "assumed",
+        "exact",
+        "NK-E1",
+        "dmodels report",
+        "Memory of one GPU",
+        "in flight",
+    ):
         assert words in page, words
 
 
@@ -150,8 +176,9 @@ def test_in_a_browser_nothing_is_clipped_or_overlaps(reported, chromium, faults,
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     words = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
     assert (paper, words) == {
-        "light": ("rgb(255, 255, 255)", "rgb(27, 31, 36)"), "dark": ("rgb(13, 17, 23)", "rgb(230, 237, 243)"),
-    }[scheme]  # fmt: skip
+        "light": ("rgb(255, 255, 255)", "rgb(27, 31, 36)"),
+        "dark": ("rgb(13, 17, 23)", "rgb(230, 237, 243)"),
+    }[scheme]
     page.emulate_media(media="print", color_scheme=scheme)  # on paper it is black on white, whatever the screen
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)"
     page.close()

@@ -16,8 +16,22 @@ def run(capsys, *args):
 
 def test_pigou_pair(capsys):
     """Two requests, f = n and f = 2, no misses: 4/3."""
-    code, seen = run(capsys, "--requests", "2", "--prefixes", "1", "--a", "1 s,0 s", "--b", "0 s,2 s", "--d", "0 s",
-                     "--omega", "0 s", "--json")  # fmt: skip
+    code, seen = run(
+        capsys,
+        "--requests",
+        "2",
+        "--prefixes",
+        "1",
+        "--a",
+        "1 s,0 s",
+        "--b",
+        "0 s,2 s",
+        "--d",
+        "0 s",
+        "--omega",
+        "0 s",
+        "--json",
+    )
     result = json.loads(seen.out)["result"]
     assert code == 0 and result["lower"] == pytest.approx(4 / 3) and result["exact"] and result["certified"]
 

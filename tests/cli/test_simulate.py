@@ -56,11 +56,22 @@ def test_show_python_prints_a_call_that_runs_and_agrees(flags, capsys):
 
 @pytest.mark.parametrize(
     "flags",
-    [["--policy", "best"], ["--prefill", "none"], ["--iteration", "8"], ["--iteration", "8,1"], ["--rate", "5"],
-     ["--percentile", "99"], ["--requests", "10"], ["--instances", "0"], ["--trace", "/nowhere.csv"],
-     ["--short-instances", "-1"], ["--slots", "0"], ["--workload", "nothing"]],
+    [
+        ["--policy", "best"],
+        ["--prefill", "none"],
+        ["--iteration", "8"],
+        ["--iteration", "8,1"],
+        ["--rate", "5"],
+        ["--percentile", "99"],
+        ["--requests", "10"],
+        ["--instances", "0"],
+        ["--trace", "/nowhere.csv"],
+        ["--short-instances", "-1"],
+        ["--slots", "0"],
+        ["--workload", "nothing"],
+    ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_bad_input_is_one_line_and_two(flags, capsys):
     assert main(["simulate", *flags]) == 2
     error = capsys.readouterr().err

@@ -8,8 +8,23 @@ import pytest
 
 from dmodels.cli import main
 
-FAST = ["simulate", "--workload", "azure-conv", "--rate", "20 req/s", "--prefill-instances", "2", "--instances", "3",
-        "--slots", "64", "--requests", "1500", "--precision", "0.9"]  # fmt: skip
+FAST = [
+    "simulate",
+    "--workload",
+    "azure-conv",
+    "--rate",
+    "20 req/s",
+    "--prefill-instances",
+    "2",
+    "--instances",
+    "3",
+    "--slots",
+    "64",
+    "--requests",
+    "1500",
+    "--precision",
+    "0.9",
+]
 
 
 @pytest.mark.parametrize("policy", ["phasor", "queue-length"])
@@ -36,9 +51,12 @@ def test_the_printed_call_runs(capsys):
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [(["--policy", "jsq"], "policy"), (["--short-instances", "2"], "prefill-instances"),
-     (["--policy", "phasor", "--standby-instances", "-1"], "standby-instances")],
-)  # fmt: skip
+    [
+        (["--policy", "jsq"], "policy"),
+        (["--short-instances", "2"], "prefill-instances"),
+        (["--policy", "phasor", "--standby-instances", "-1"], "standby-instances"),
+    ],
+)
 def test_bad_input_is_one_line(options, word, capsys):
     assert main([*FAST, *options]) == 2
     message = capsys.readouterr().err.strip()

@@ -18,8 +18,8 @@ import pytest
 
 from dmodels.control import phasor
 from dmodels.control import token_budget as tb
-from dmodels.control.phasor_router import PhasorRouter
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control.phasor import PhasorRouter
+from dmodels.control.token_budget import TokenBudgetRouter
 
 POOLS = tb.pools([4096], [8192, 65536], [600, 600])
 GAINS = tb.settings(gamma=1.0, miss_frac=0.02)
@@ -94,9 +94,15 @@ def replay(log: list[tuple]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     sent = [event[0] == "sent" for event in log]
     column = lambda k, answered: np.array([e[answered if e[0] == "answered" else k] for e in log], float)
     queued = jnp.array([e[5] if e[0] == "sent" else (0, 0) for e in log], float)
-    events = (jnp.array(sent), jnp.asarray(column(2, 2)).astype(jnp.int32), jnp.asarray(column(3, 3)),
-              jnp.asarray(column(4, 4)), queued, jnp.asarray(column(7, 5)).astype(jnp.int32),
-              jnp.asarray(column(8, 6)))  # fmt: skip
+    events = (
+        jnp.array(sent),
+        jnp.asarray(column(2, 2)).astype(jnp.int32),
+        jnp.asarray(column(3, 3)),
+        jnp.asarray(column(4, 4)),
+        queued,
+        jnp.asarray(column(7, 5)).astype(jnp.int32),
+        jnp.asarray(column(8, 6)),
+    )
     pool = phasor.workers(WORKERS, 1.0, 0.4)
 
     def step(states, event):

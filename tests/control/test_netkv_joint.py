@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dmodels.control.netkv import Oracle, Policy, Pool, dispatch
-from dmodels.control.netkv_joint import burst_cost_s, joint_assignment
+from dmodels.control.netkv import Oracle, Policy, Pool, burst_cost_s, dispatch, joint_assignment
 from dmodels.core.flags import Flag
 
 RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.control import phasor
-from dmodels.control import phasor_baselines as baselines
-from dmodels.control.phasor_router import PhasorRouter
+from dmodels.control.phasor import PhasorRouter, baselines
+from dmodels.control.phasor import baselines as phasor_baselines
 
 ROUTE, UPDATE = jax.jit(phasor.route, static_argnames="before"), jax.jit(phasor.update)
 wild = st.one_of(st.floats(), st.floats(0, 10), st.sampled_from([math.inf, math.nan, -1.0]))
@@ -132,10 +132,13 @@ def test_closed_workers_get_nothing():
 def test_proxies_and_what_they_do_not_see():
     """Worker 0 has a long queue that holds no memory yet: memory sends to it, all others do not."""
     seen = baselines.Telemetry(
-        queued_count=jnp.array([30.0, 3.0]), queued_tokens=jnp.array([30e3, 9e3]),
-        running_tokens=jnp.array([8e3, 9e3]), kv_tokens=jnp.array([3e5, 3e5]),
-        queued_flop=jnp.array([30.0, 5.0]), budget_flop=jnp.array([50.0, 50.0]),
-    )  # fmt: skip
+        queued_count=jnp.array([30.0, 3.0]),
+        queued_tokens=jnp.array([30e3, 9e3]),
+        running_tokens=jnp.array([8e3, 9e3]),
+        kv_tokens=jnp.array([3e5, 3e5]),
+        queued_flop=jnp.array([30.0, 5.0]),
+        budget_flop=jnp.array([50.0, 50.0]),
+    )
     rules = (baselines.queue_length, baselines.token_backlog, baselines.virtual_freeness)
     assert [int(baselines.least(rule(seen))) for rule in rules] == [1, 1, 1]
     assert int(baselines.least(baselines.memory_only(seen))) == 0
@@ -165,3 +168,59 @@ def test_routing_scans(key):
     state, chosen = jax.jit(lambda c: jax.lax.scan(lambda s, u: phasor.route(s, u, pool), phasor.init(8), c))(cost)
     assert float(jnp.ptp(state.queued_flop)) <= 1.5 and float(state.queued_count.sum()) == 1e5
     assert set(np.unique(chosen)) == set(range(8))
+
+
+SEEN = phasor_baselines.Telemetry(
+    *(
+        np.array(x)
+        for x in (
+            [2.0, 1.0, 1.0, 5.0],
+            [10.0, 20.0, 30.0, 5.0],
+            [50.0, 90.0, 60.0, 40.0],
+            [100.0, 200.0, 50.0, 100.0],
+            [4.0, 9.0, 6.0, 5.0],
+            [8.0, 9.0, 3.0, 20.0],
+        )
+    )
+)
+
+
+def test_each_rule_reads_its_own_proxy():
+    shares = ([0.5, 0.45, 1.2, 0.4], [0.5, 1.0, 2.0, 0.25])
+    for rule, expected in zip((phasor_baselines.memory_only, phasor_baselines.virtual_freeness), shares, strict=True):
+        assert rule(SEEN).tolist() == pytest.approx(expected)
+    assert [
+        int(phasor_baselines.least(rule(SEEN)))
+        for rule in (phasor_baselines.queue_length, phasor_baselines.token_backlog)
+    ] == [1, 3]
+
+
+def test_turns_go_round():
+    turn, order = jnp.int32(0), []
+    for _ in range(5):
+        turn, worker = phasor_baselines.round_robin(turn, 3)
+        order.append(int(worker))
+    assert order == [0, 1, 2, 0, 1]
+
+
+def test_two_draws_are_two_workers_and_the_shorter_queue_wins():
+    """Four workers: the first of two, the second one of the three others, each for a third of the second draw."""
+    pair = lambda a, b: int(phasor_baselines.power_of_two(SEEN, jnp.array([a, b])))
+    assert [pair(0.0, b) for b in (0.0, 0.34, 0.99)] == [1, 2, 0]  # against 1, 2, 3 from worker 0
+    assert [pair(0.99, b) for b in (0.0, 0.34, 0.99)] == [0, 1, 2]  # against 0, 1, 2 from worker 3
+    assert pair(0.25, 0.0) == 1 and pair(0.5, 0.99) == 2  # 1 against 2, 2 against 1: of equals, the first drawn
+    assert [int(phasor_baselines.power_of_two(SEEN, jnp.array(d))) for d in ([1.0, 1.0], [1.0, 0.0])] == [2, 0]
+    two = phasor_baselines.Telemetry(*(x[2:] for x in SEEN))
+    assert [int(phasor_baselines.power_of_two(two, jnp.array(d))) for d in ([0.0, 1.0], [0.9, 1.0])] == [0, 0]
+    alone = phasor_baselines.Telemetry(*(x[:1] for x in SEEN))
+    assert int(phasor_baselines.power_of_two(alone, jnp.array([0.5, 0.5]))) == 0
+
+
+def test_a_static_split_is_in_proportion_with_one_worker_each():
+    split = lambda p, d: float(phasor_baselines.static_split(p, d, 8))
+    assert [split(3.0, 1.0), split(0.1, 0.3), split(0.0, 0.0), split(0.0, 5.0), split(5.0, 0.0)] == [6, 2, 4, 1, 7]
+
+
+def test_a_mixed_worker_follows_the_queue_that_exceeds_the_limit():
+    role = lambda p, d: int(phasor_baselines.reactive_role(p, d, 4.0))
+    assert [role(5.0, 9.0), role(4.0, 5.0), role(4.0, 4.0), role(5.0, 0.0)] == [1, -1, 0, 1]

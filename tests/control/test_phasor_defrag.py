@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control import phasor_defrag as defrag
+from dmodels.control.phasor import defrag
 from dmodels.core.flags import Flag
 
 CAPACITY = 12.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control import phasor_flow as flow
+from dmodels.control.phasor import flow
 from dmodels.core.errors import InputError
 
 FAST = flow.settings(cool_steps=0)
@@ -178,3 +179,32 @@ def test_workers_are_conserved_for_any_input(rule, phi):
 def test_mistakes_name_the_field():
     with pytest.raises(InputError, match="theta"):
         flow.settings(theta=1.0)
+
+
+RULE = flow.settings(0.5, 0.25, 3.0)
+
+
+def test_exactly_at_the_least_freeness_a_worker_moves():
+    """theta = 1/2: from three workers to one at 6/11, from two to three at 18/29."""
+    for gains, gives, least in ((1.0, 3.0, 6 / 11), (3.0, 2.0, 18 / 29)):
+        y = float(flow.y_crit(gains, gives, 0.5))
+        assert y == pytest.approx(least, rel=1e-12)
+        assert int(flow.transfer(flow.init(gains, gives), 0.0, y, RULE)[1]) == 1
+        assert int(flow.transfer(flow.init(gives, gains), y, 0.0, RULE)[1]) == -1
+
+
+def test_pools_of_a_batch_begin_with_nothing_changed():
+    state = flow.init(np.array([2.0, 3.0]), 4.0)
+    assert [np.asarray(leaf).tolist() for leaf in state] == [[2.0, 3.0], [4.0, 4.0]] + [[0.0, 0.0]] * 3
+
+
+def test_three_quarters_of_the_work_takes_three_quarters_of_the_workers():
+    assert [float(flow.balanced_prefill(8.0, *loads)) for loads in ((3.0, 1.0), (0.0, 0.0))] == [6.0, 4.0]
+    assert float(flow.drift_limit(0.5)) == pytest.approx(1 / 3)
+    assert float(flow.without(0.5, 1.0)) == -math.inf
+
+
+def test_a_pool_that_is_just_free_enough_is_not_helped():
+    """theta = 1/2: freeness 1/2 beside 1 is no trigger, and the freer pool can spare a worker."""
+    change = lambda p, d: int(flow.promote(flow.init(2.0, 2.0, 1.0), p, d, flow.settings(0.5))[1])
+    assert [change(1.0, 0.5), change(0.5, 1.0), change(1.0, 0.49), change(0.49, 1.0)] == [2, -2, -1, 1]

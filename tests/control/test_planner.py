@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control.planner import anarchy_driven, best_response, planner, reactive, sla_target
-from dmodels.control.planner_loop import Pools, run, score
-from dmodels.control.planner_stability import limit, measured_cycle, radius, relay_cycle, simulate
+from dmodels.control.planner import (
+    Observation,
+    Pools,
+    anarchy_driven,
+    best_response,
+    limit,
+    measured_cycle,
+    planner,
+    radius,
+    reactive,
+    relay_cycle,
+    run,
+    score,
+    sla_target,
+)
+from dmodels.control.planner.stability import simulate
 
 LEAKS, DELAYS = (0.0, 0.3, 0.5, 0.8, 0.95), (0, 1, 2, 3)
 POOLS = Pools(prefill_rps=2.0, decode_rps=1.0)  # of 24 workers at 14 req/s: 7 to 8 prefill, 14 to 16 decode
@@ -127,3 +142,72 @@ def test_work_is_conserved():
     served = 30.0 * np.asarray(rate) - np.diff(left, prepend=0.0)
     assert served.max() <= 30.0 * 2.0 * 6.0 + 1e-9  # capacity
     assert served.sum() + left[-1] == pytest.approx(30.0 * float(rate.sum()))
+
+
+def test_a_planner_acts_on_what_it_saw_so_many_intervals_ago():
+    for delay in (0, 1, 2):
+        rule = planner(lambda prefill, total, seen: seen.prefill_wait_s, delay=delay)
+        state, course = rule.init(4.0, 8.0), []
+        for wait_s in (1.0, 0.0, 0.0, 0.0):
+            state = rule.update(state, Observation(0.0, wait_s, 0.0))
+            course.append(float(state.prefill))
+        assert course == [4.0] * delay + [5.0] * (4 - delay)
+
+
+def test_a_planner_rests_after_it_gave_decode_a_worker_and_keeps_one_in_each_pool():
+    rule = planner(lambda prefill, total, seen: seen.prefill_wait_s, grace=2.0)
+    at = rule.init(2.0, 4.0)
+    course = []
+    for push in (0.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0):
+        at = rule.update(at, Observation(0.0, push, 0.0))
+        course.append((float(at.prefill), float(at.grace)))
+    assert course == [(2, 0), (3, 0), (3, 0), (2, 2), (2, 1), (2, 0), (3, 0), (3, 0)]
+
+
+def test_the_reactive_planner_in_and_out_of_its_dead_band():
+    wait = lambda prefill_s, decode_s: Observation(0.0, prefill_s, decode_s)
+    plain, steep = reactive(dead_band_s=0.5), reactive(gain=2.0)
+    assert [float(plain(1.0, 2.0, wait(p, d))) for p, d in ((0.5, 0.0), (0.6, 0.0), (0.0, 0.6), (0.2, 0.2))] == [
+        0.0,
+        1.0,
+        -1.0,
+        0.0,
+    ]
+    assert [float(steep(1.0, 2.0, wait(p, d))) for p, d in ((3.0, 1.0), (0.0, 1.5))] == [4.0, -3.0]
+
+
+def test_the_repaired_planner_goes_where_it_is_cheaper_by_one():
+    here = Observation(4.0, 0.0, 0.0)
+    go = lambda cost, at: float(best_response(lambda p, total, rate: cost(p))(at, 8.0, here))
+    valley = lambda p: (p - 3.0) ** 2
+    assert [go(valley, at) for at in (1.0, 3.0, 6.0)] == [1.0, 0.0, -1.0]
+    assert go(lambda p: -((p - 3.0) ** 2), 3.0) == 1.0  # as good both ways: prefill
+
+
+def test_the_anarchy_driven_planner_goes_all_the_way_or_nowhere():
+    here = Observation(4.0, 0.0, 0.0)
+    push = anarchy_driven(lambda p, total, rate: abs(p - 3.0), lambda total, rate: 3.0)
+    assert [float(push(at, 8.0, here)) for at in (1.0, 3.0, 5.0)] == [2.0, 0.0, -2.0]
+
+
+def test_replicas_in_proportion_to_what_the_forecast_needs():
+    """Four requests a second: two prefill workers of 2/s, eight decoders of 1/2: of ten workers two, of twenty four."""
+    push = sla_target(2.0, 0.5)
+    assert [float(push(1.0, total, Observation(4.0, 0.0, 0.0))) for total in (10.0, 20.0)] == [1.0, 3.0]
+
+
+def test_a_planner_of_a_full_system_is_never_stable():
+    for leak in (1.0, 1.5):
+        assert tuple(limit(leak)) == (0.0, math.inf)
+
+
+def test_the_relay_swings_by_its_describing_function():
+    """4 kappa/(pi A) = 1/2."""
+    assert float(relay_cycle(0.3, 0.5)[2]) == pytest.approx(2.4 / math.pi)
+
+
+def test_a_cycle_is_counted_between_upward_crossings_of_its_mean():
+    """The second half: 0, 2 and 5 are the last below; twice; once."""
+    measured = lambda *x: measured_cycle(np.array([9.0] * len(x) + [*x]), np.zeros(2 * len(x)), 1.0)
+    assert measured(0.0, 1.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0)[:2] == (2.5, 0.5)
+    assert measured(0.0, 1.0, 0.0, 1.0)[0] == 2.0 and measured(0.0, 0.0, 1.0, 1.0)[0] == math.inf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,8 +38,9 @@ def plain(samples, thresholds, margins, alpha, k):
 @settings(max_examples=50)
 @given(
     samples=st.lists(st.floats(0, 5, width=32), min_size=40, max_size=40),
-    alpha=st.sampled_from([0.1, 0.3, 1.0]), k=st.integers(1, 4),
-)  # fmt: skip
+    alpha=st.sampled_from([0.1, 0.3, 1.0]),
+    k=st.integers(1, 4),
+)
 def test_scan_equals_the_rules(samples, alpha, k):
     params = regime.detector(0.2, 5.0, 15.0, 0.2, alpha, k)
     _, regimes = run(jnp.array(samples), params)
@@ -122,3 +125,36 @@ def test_alarm_slack_is_where_the_curvature_reaches_theta():
 def test_wrong_settings_are_named():
     with pytest.raises(InputError, match="theta1"):
         regime.detector(0.1, 5.0, 2.0)
+
+
+def test_a_step_that_ends_on_the_threshold_is_never_seen():
+    assert math.isinf(float(regime.detection_samples(0.0, 1.0, 1.0)))
+    assert float(regime.detection_samples(0.0, 100.0, 1.0)) == 1.0  # the first sample reads 30
+    assert float(regime.detection_samples(0.0, 100.0, 1.0, 0.3, 3.0)) == 3.0
+
+
+def test_the_second_difference_of_a_square_is_two_at_any_spacing():
+    for x in ([0.0, 1.0, 3.0], [1.0, 3.0, 4.0], [2.0, 5.0, 9.0]):
+        assert float(regime.curvature(jnp.array(x), jnp.array(x) ** 2)) == pytest.approx(2.0)
+
+
+def test_whole_samples_are_not_rounded_up():
+    assert [float(regime.least_dwell_samples(m, 1.0, a)) for m, a in ((0.3, 0.3), (0.6, 0.2), (0.61, 0.2))] == [1, 3, 4]
+
+
+def test_twice_the_step_needs_a_sixteenth_of_the_readings():
+    assert float(regime.curvature_samples(1.0, 2.0, 1.0, 4.0)) == pytest.approx(6.0)
+
+
+def test_a_level_on_a_threshold_is_not_above_it_nor_on_its_margin_below():
+    """Thresholds of 1 and 2 s with margins of a quarter, and no memory: 1 s is still below, 0.75 s still above."""
+    rule = regime.detector(0.5, 2.0, 4.0, 0.25, 1.0, 1)
+    start, at_first = regime.update(regime.init(), 1.0, rule)
+    assert (int(at_first), float(start.seen)) == (0, 1.0)
+    higher, up = regime.update(start, 1.5, rule)
+    assert [int(up), *(int(regime.update(higher, s, rule)[1]) for s in (2.0, 0.75, 0.7, 2.1))] == [1, 1, 1, 0, 2]
+
+
+def test_a_sample_that_lands_on_the_threshold_does_not_count():
+    """Halves of what is left: 1/2, then 3/4 and 7/8."""
+    assert [float(regime.detection_samples(0.0, 1.0, t, 0.5)) for t in (0.5, 0.75, 0.8)] == [2.0, 3.0, 3.0]

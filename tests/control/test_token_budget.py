@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control import token_budget as tb
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control.token_budget_router import TokenBudgetRouter
+from dmodels.control import token_budget
+from dmodels.control.token_budget import TokenBudgetRouter, bounds, threshold
+from dmodels.control.token_budget import policy as tb
 from dmodels.core.errors import InputError
 
 PAPER = tb.settings()
@@ -112,10 +112,13 @@ sizes = st.one_of(st.floats(1, 4e5), st.sampled_from([8000.0, 32768.0, 16384.0])
 
 @settings(max_examples=60)
 @given(
-    requests=st.lists(st.tuples(sizes, st.floats(0, 9000), st.lists(st.integers(0, 30), min_size=3, max_size=3)),
-                      min_size=16, max_size=16),
+    requests=st.lists(
+        st.tuples(sizes, st.floats(0, 9000), st.lists(st.integers(0, 30), min_size=3, max_size=3)),
+        min_size=16,
+        max_size=16,
+    ),
     ratio=st.floats(0.02, 40),
-)  # fmt: skip
+)
 def test_where_requests_go(requests, ratio):
     state = tb.init(1)._replace(ratio=jnp.array([ratio]))
     prompt_bytes, output, queued = (jnp.asarray(np.array(x, float)) for x in zip(*requests, strict=True))
@@ -136,10 +139,19 @@ def test_where_requests_go(requests, ratio):
 
 @settings(max_examples=40)
 @given(
-    stream=st.lists(st.tuples(st.integers(0, 2), sizes, st.floats(1, 1e5), st.integers(0, 9000),
-                              st.lists(st.integers(0, 30), min_size=3, max_size=3)), min_size=25, max_size=25),
+    stream=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            sizes,
+            st.floats(1, 1e5),
+            st.integers(0, 9000),
+            st.lists(st.integers(0, 30), min_size=3, max_size=3),
+        ),
+        min_size=25,
+        max_size=25,
+    ),
     params=st.sampled_from([PAPER, PADDED, tb.settings(gamma=0.0, sigmas=2.0, cold_ratio=1.0)]),
-)  # fmt: skip
+)
 def test_the_live_router_decides_as_the_pure_functions(stream, params):
     router, state = TokenBudgetRouter(THREE, params), tb.init(3, params)
     for category, prompt_bytes, prompt_tokens, output, queued in stream:
@@ -182,3 +194,60 @@ def test_gains_map_over_one_stream():
 def test_mistakes_name_the_field(call, word):
     with pytest.raises(InputError, match=word):
         call()
+
+
+def test_a_threshold_moves_with_the_share_of_failures_of_a_window():
+    rule = threshold.settings(0.5, 1e5, target_frac=0.01, step=0.5)
+    after = lambda failed, served: threshold.update(threshold.init(100.0), failed, served, rule)
+    for failed, served, share in ((0.0, 1.0, 0.0), (1.0, 4.0, 0.25), (3.0, 2.0, 1.0)):
+        assert float(after(failed, served).threshold_tokens) == pytest.approx(100 * math.exp(0.5 * (0.01 - share)))
+        assert float(after(failed, served).windows) == 1.0
+    silent = after(1.0, 0.0)
+    assert (float(silent.threshold_tokens), float(silent.windows)) == (100.0, 0.0)
+    assert float(threshold.rate_slack(10.0, threshold.settings(1.0, 2.0))) == pytest.approx(math.log(2) / 5)
+    for wrong in ((0.0, 1.0, 0.5, 0.5), (1.0, 2.0, 1.5, 0.5), (1.0, 2.0, 0.5, 0.0)):
+        with pytest.raises(InputError):
+            threshold.settings(*wrong)
+
+
+def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
+    rule = token_budget.settings()
+    start = token_budget.init(1, rule)
+    for tokens in (0.0, -1.0, math.inf, math.nan):
+        assert all(
+            (new == old).all()
+            for new, old in zip(token_budget.update(start, 0, 40.0, tokens, rule), start, strict=True)
+        )
+    for tokens in (5.0, 30.0, 1e-6):  # 8 and 1.3 bytes a token, and more than there can be
+        assert float(token_budget.update(start, 0, 40.0, tokens, rule).quantile[0]) == float(start.quantile[0])
+
+
+def test_nine_hits_make_up_for_one_miss_in_ten():
+    rule = token_budget.settings(miss_frac=0.1, step=0.05)
+    state = start = token_budget.init(1, rule)
+    for tokens in [20.0, *[1.0] * 9]:  # 1 byte a token, below the quantile of 4; then 20 of them above
+        state = token_budget.update(state, 0, 20.0, tokens, rule)
+    assert float(state.quantile[0]) == pytest.approx(float(start.quantile[0]), rel=1e-12)
+
+
+def test_a_response_of_no_bytes_or_endless_ones_teaches_nothing():
+    rule = token_budget.settings()
+    start = token_budget.init(1, rule)
+    for size in (0.0, math.inf):
+        after = token_budget.update(start, 0, size, 10.0, rule)
+        assert [np.asarray(a).tolist() for a in after] == [np.asarray(b).tolist() for b in start]
+
+
+def test_a_ratio_on_the_quantile_raises_it():
+    rule = token_budget.settings(miss_frac=0.1, step=0.05)
+    start = token_budget.init(1, rule)._replace(quantile=np.array([4.0]))
+    start = type(start)(*map(jnp.asarray, start))
+    on, below = (float(token_budget.update(start, 0, size, 16.0, rule).quantile[0]) for size in (64.0, 63.0))
+    assert below < 4.0 < on
+
+
+def test_a_request_spills_to_the_pool_with_the_least_waiting_for_its_limit():
+    """One waiting of one allowed is worse than three of four."""
+    where = token_budget.pools([10.0, 20.0, 30.0], [100.0, 200.0, 300.0], [2.0, 1.0, 4.0])
+    assert int(token_budget.dispatch(5.0, jnp.array([9.0, 1.0, 3.0]), where).pool) == 2
+    assert int(token_budget.dispatch(5.0, jnp.array([9.0, 0.0, 3.0]), where).pool) == 1

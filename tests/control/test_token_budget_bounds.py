@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dmodels.control import token_budget_bounds as bounds
-from dmodels.control import token_budget_threshold as threshold
+from dmodels.control.token_budget import bounds, threshold
 from dmodels.core.errors import InputError
 
 BETA, RUNS = 0.95, 20_000
@@ -136,8 +137,11 @@ def test_largest_gain_separates_settling_from_ringing(delay):
             if abs(x[-1]) > 1e6:
                 break
         assert (abs(x[-1]) < 1e-2) == settles
-    roots = np.roots([1.0, -1.0] + [0.0] * (delay - 1) + [float(threshold.largest_gain(float(delay)))] if delay else
-                     [1.0, float(threshold.largest_gain(0.0)) - 1.0])  # fmt: skip
+    roots = np.roots(
+        [1.0, -1.0] + [0.0] * (delay - 1) + [float(threshold.largest_gain(float(delay)))]
+        if delay
+        else [1.0, float(threshold.largest_gain(0.0)) - 1.0]
+    )
     assert np.abs(roots).max() == pytest.approx(1.0, abs=1e-9)
 
 
@@ -149,3 +153,23 @@ def test_any_failures_at_all_leave_a_threshold_in_range():
         assert 1024.0 <= float(state.threshold_tokens) <= 65536.0
     with pytest.raises(InputError, match="target_frac"):
         threshold.settings(1024.0, 65536.0, target_frac=0.0)
+
+
+def test_a_right_cold_start_needs_no_responses():
+    assert float(bounds.responses_to(0.035, 2.0, 2.0)) == 0.0
+    assert float(bounds.responses_to(0.5, 2.5, 2.0)) == 0.0  # off by a quarter, and half is allowed
+
+
+def test_quantile_slack_of_ratios_from_one_to_six():
+    assert float(bounds.quantile_slack(10_000.0, 1.0, 6.0)) == pytest.approx((math.log(6) + 0.1) / 500, rel=1e-12)
+    assert float(bounds.quantile_slack(10_000.0, 2.0, 6.0)) == pytest.approx((math.log(3) + 0.1) / 500, rel=1e-12)
+
+
+def test_cantelli_at_one_deviation_and_at_the_mean():
+    assert [float(bounds.miss_bound(n, 4.0, 2.0)) for n in (2.0, 4.0, 5.0)] == [0.5, 1.0, 1.0]
+    assert float(bounds.miss_bound(4.0, 4.0, 0.0)) == 1.0
+
+
+def test_no_margin_is_wider_than_the_context():
+    assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 2.0)) == 1.0
+    assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 6.0)) == 0.5

@@ -62,9 +62,17 @@ def test_what_is_printed_is_read_back(number, unit):
 
 @pytest.mark.parametrize(
     ("name", "unit"),
-    [("ttft_ms", "ms"), ("hbm_bytes_per_s", "B/s"), ("kv_bytes", "B"), ("pool_instances", "instance"),
-     ("fleet_gpus", "GPU"), ("price_usd_per_hour", "USD/h"), ("alpha", ""), ("rho", "")],
-)  # fmt: skip
+    [
+        ("ttft_ms", "ms"),
+        ("hbm_bytes_per_s", "B/s"),
+        ("kv_bytes", "B"),
+        ("pool_instances", "instance"),
+        ("fleet_gpus", "GPU"),
+        ("price_usd_per_hour", "USD/h"),
+        ("alpha", ""),
+        ("rho", ""),
+    ],
+)
 def test_names_say_their_unit(name, unit):
     assert unit_of(name) == unit
 

@@ -45,8 +45,10 @@ def run(tmp_path, name, before="", xla="", during="", **env) -> subprocess.Popen
     script = SCRIPT.format(before=before, during=during)
     return subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / name), str(Path(__file__).parent)],
-        env={**os.environ, "XLA_FLAGS": flags, **env}, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env={**os.environ, "XLA_FLAGS": flags, **env},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def same_as_here(path: Path) -> None:

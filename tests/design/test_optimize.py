@@ -59,10 +59,17 @@ def test_a_routing_split_agrees_with_scipy(split):
     cost = jax.jit(jax.value_and_grad(lambda x: split_cost(x, SPLIT)))
     room, slope = (jax.jit(f) for f in (lambda x: -roomy(x, SPLIT), jax.jacobian(lambda x: -roomy(x, SPLIT))))
     host = lambda f: lambda x: np.asarray(f(x))
-    told = [scipy_minimize(lambda x: [np.asarray(v) for v in cost(x)], start, jac=True, method="SLSQP",
-                           bounds=list(zip(*BOX, strict=True)),
-                           constraints={"type": "ineq", "fun": host(room), "jac": host(slope)})
-            for start in ([0.5, 9.0], [0.6, 8.0])]  # fmt: skip
+    told = [
+        scipy_minimize(
+            lambda x: [np.asarray(v) for v in cost(x)],
+            start,
+            jac=True,
+            method="SLSQP",
+            bounds=list(zip(*BOX, strict=True)),
+            constraints={"type": "ineq", "fun": host(room), "jac": host(slope)},
+        )
+        for start in ([0.5, 9.0], [0.6, 8.0])
+    ]
     best = min(told, key=lambda found: found.fun if found.success else np.inf)
     assert split.value["objective"] == pytest.approx(best.fun, rel=1e-4)
     np.testing.assert_allclose(split.value["x"], best.x, rtol=2e-2)
@@ -71,8 +78,9 @@ def test_a_routing_split_agrees_with_scipy(split):
 def test_derivatives_of_the_answer_are_those_of_solving_again(split):
     dx, dv = derivative(split_cost, split, *BOX, SPLIT, roomy)
     for name, step in (("rate_rps", 0.02), ("toll_s", 1e-3), ("most_frac", 1e-3)):
-        up, down = (minimize(split_cost, *BOX, SPLIT | {name: SPLIT[name] + sign * step}, roomy, starts=8)
-                    for sign in (1, -1))  # fmt: skip
+        up, down = (
+            minimize(split_cost, *BOX, SPLIT | {name: SPLIT[name] + sign * step}, roomy, starts=8) for sign in (1, -1)
+        )
         slope = (up.value["objective"] - down.value["objective"]) / (2 * step)
         assert float(dv[name]) == pytest.approx(slope, rel=1e-3, abs=1e-4)
         np.testing.assert_allclose(dx[name], (up.value["x"] - down.value["x"]) / (2 * step), rtol=2e-2, atol=1e-2)

@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from dmodels import grid, sweep
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_where
-from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto, pareto_mask
+from dmodels.design.pareto import pareto_mask
+from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto
 
 values = st.one_of(st.sampled_from([0.0, 1.0, 2.0, np.inf, np.nan]), st.floats(-3, 3, width=16))
 tables = st.integers(1, 5).flatmap(
@@ -23,8 +24,10 @@ tables = st.integers(1, 5).flatmap(
 def dominated(costs):
     """By the definition, all pairs."""
     finite = np.isfinite(costs).all(1)
-    worse = [[finite[j] and (costs[j] <= costs[i]).all() and (costs[j] < costs[i]).any() for j in range(len(costs))]
-             for i in range(len(costs))]  # fmt: skip
+    worse = [
+        [finite[j] and (costs[j] <= costs[i]).all() and (costs[j] < costs[i]).any() for j in range(len(costs))]
+        for i in range(len(costs))
+    ]
     return np.array(worse, bool).reshape(len(costs), len(costs)).any(1) | ~finite
 
 
@@ -67,8 +70,13 @@ def cost(gpus, load_frac):
     wait = load_frac / gpus / (1.0 - load_frac / 4.0)
     flags = flag_where(gpus < load_frac, Flag.OVERLOAD) | flag_where(wait > 1.0, Flag.SLO_MISS)
     flags = flags | flag_where(load_frac > 2.5, Flag.EXTRAPOLATED)
-    return {"cost_usd_per_hour": 3.0 * gpus, "low_usd_per_hour": 2.5 * gpus, "high_usd_per_hour": 3.6 * gpus,
-            "wait_s": wait, "flags": flags}  # fmt: skip
+    return {
+        "cost_usd_per_hour": 3.0 * gpus,
+        "low_usd_per_hour": 2.5 * gpus,
+        "high_usd_per_hour": 3.6 * gpus,
+        "wait_s": wait,
+        "flags": flags,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,11 @@ from dmodels.report import sweep_figures
 
 def smooth(machine, rate_rps, tp):
     speed = jnp.sum(machine.speeds_rps) * tp**0.8
-    return {"cost_usd_per_hour": machine.price_usd_per_hour * rate_rps / speed, "wait_s": 1.0 / (60.0 - rate_rps),
-            "zero_s": 0.0 * rate_rps}  # fmt: skip
+    return {
+        "cost_usd_per_hour": machine.price_usd_per_hour * rate_rps / speed,
+        "wait_s": 1.0 / (60.0 - rate_rps),
+        "zero_s": 0.0 * rate_rps,
+    }
 
 
 GIVEN = {"machine": formulas.SMALL, "rate_rps": 20.0, "tp": 4}

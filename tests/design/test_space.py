@@ -34,9 +34,13 @@ MACHINES = {"small": formulas.SMALL, "large": formulas.LARGE}
 
 
 def test_the_readme_example_holds_known_numbers():
-    ds = sweep(concurrent_sequences, model=choice({"llama": model("llama-3.1-70b")}),
-               gpu=choice({"A100": gpu("a100_80"), "MI300X": gpu("mi300x")}),
-               context_tokens=grid(8192, 65536), tp=8)  # fmt: skip
+    ds = sweep(
+        concurrent_sequences,
+        model=choice({"llama": model("llama-3.1-70b")}),
+        gpu=choice({"A100": gpu("a100_80"), "MI300X": gpu("mi300x")}),
+        context_tokens=grid(8192, 65536),
+        tp=8,
+    )
     assert dict(ds.sizes) == {"model": 1, "gpu": 2, "context_tokens": 2}
     # 80 layers x 8 heads x 2 x 128 x 2 B / 8 GPUs = 40,960 B per token and GPU
     np.testing.assert_array_equal(ds.kv_bytes_per_token, 40960.0)
@@ -67,13 +71,18 @@ def place(x, y, z):
 
 
 def test_records_lists_and_fields_of_records_are_axes():
-    ds = sweep(formulas.fleet, machine=choice(MACHINES), at=zipped({"tp": [1, 4, 9], "rate_rps": [60, 240, 540]}),
-               **{"machine.price_usd_per_hour": grid(2.0, 3.0)})  # fmt: skip
+    ds = sweep(
+        formulas.fleet,
+        machine=choice(MACHINES),
+        at=zipped({"tp": [1, 4, 9], "rate_rps": [60, 240, 540]}),
+        **{"machine.price_usd_per_hour": grid(2.0, 3.0)},
+    )
     assert ds.cost_usd_per_hour.dims == ("machine", "at", "machine.price_usd_per_hour")
     assert set(ds.at.coords) == {"tp", "rate_rps"}
     # the small machine serves 6, 12, 18 req/s
-    np.testing.assert_array_equal(ds.machines_count.sel(machine="small").isel({"machine.price_usd_per_hour": 0}),
-                                  [10, 20, 30])  # fmt: skip
+    np.testing.assert_array_equal(
+        ds.machines_count.sel(machine="small").isel({"machine.price_usd_per_hour": 0}), [10, 20, 30]
+    )
     np.testing.assert_array_equal(ds.cost_usd_per_hour.sel(machine="small"), [[20, 30], [40, 60], [60, 90]])
     rows = zipped([{"tp": 1, "machine": formulas.SMALL}, {"tp": 4, "machine": formulas.LARGE}])
     assert list(sweep(formulas.fleet, at=rows, rate_rps=60).machines_count.values) == [10, 1]
@@ -162,8 +171,13 @@ def test_labelled_files_hold_the_dataset(tmp_path, suffix):
 def test_tables_hold_a_row_per_point(tmp_path, suffix):
     import pandas as pd
 
-    ds = sweep(formulas.fleet, out=tmp_path / f"sweep{suffix}", machine=choice(MACHINES),
-               at=zipped({"tp": [1, 4], "rate_rps": [60, 240]}), headroom_frac=grid(0.0, 0.2, 0.4))  # fmt: skip
+    ds = sweep(
+        formulas.fleet,
+        out=tmp_path / f"sweep{suffix}",
+        machine=choice(MACHINES),
+        at=zipped({"tp": [1, 4], "rate_rps": [60, 240]}),
+        headroom_frac=grid(0.0, 0.2, 0.4),
+    )
     frame = (pd.read_parquet if suffix == ".parquet" else pd.read_csv)(tmp_path / f"sweep{suffix}")
     assert len(frame) == 12 and {"machine", "tp", "rate_rps", "headroom_frac", "flags"} <= set(frame.columns)
     for row in frame.itertuples():

@@ -11,7 +11,7 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.fit.curves import compare, curve, fit_closed_loop, fit_linear, fit_singular
 from dmodels.fit.knee import bracket, knee
-from dmodels.models.latency_laws import singular_latency_s
+from dmodels.models.latency import singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
 
 LOADS = np.array([1.0, 2, 4, 8, 16, 32, 48, 56, 60, 62])
@@ -23,8 +23,9 @@ def paper():
     path = Path(__file__).parents[2] / "proofs" / "papers" / "price_of_anarchy" / "load_sweep_340b.csv"
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     rows = list(csv.DictReader(lines))
-    return {name: np.array([float(row[name]) for row in rows])
-            for name in ("concurrency", "printed_ttft_s", "printed_rps")}  # fmt: skip
+    return {
+        name: np.array([float(row[name]) for row in rows]) for name in ("concurrency", "printed_ttft_s", "printed_rps")
+    }
 
 
 def test_a_line_is_recovered_with_its_interval():

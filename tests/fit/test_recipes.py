@@ -10,10 +10,23 @@ from dmodels.fit.layouts import layouts
 from dmodels.fit.recipes import Recipe, _recipes, side
 from dmodels.fit.rows import parse_row
 
-ROW = {"id": "r", "model_path": "deepseek-ai/DeepSeek-R1", "backend": "trtllm", "system": "gb200", "precision": "fp4",
-       "mode": "disagg", "isl": "1024", "osl": "8192", "gemm_quant_mode": "nvfp4", "moe_quant_mode": "nvfp4",
-       "prefill_tp_size": "4", "prefill_moe_ep_size": "4", "decode_tp_size": "4", "decode_moe_ep_size": "4",
-       "silicon_data_source": "2026-03-25.csv; silicon_concurrency=60; measured=2026-03-23"}  # fmt: skip
+ROW = {
+    "id": "r",
+    "model_path": "deepseek-ai/DeepSeek-R1",
+    "backend": "trtllm",
+    "system": "gb200",
+    "precision": "fp4",
+    "mode": "disagg",
+    "isl": "1024",
+    "osl": "8192",
+    "gemm_quant_mode": "nvfp4",
+    "moe_quant_mode": "nvfp4",
+    "prefill_tp_size": "4",
+    "prefill_moe_ep_size": "4",
+    "decode_tp_size": "4",
+    "decode_moe_ep_size": "4",
+    "silicon_data_source": "2026-03-25.csv; silicon_concurrency=60; measured=2026-03-23",
+}
 
 
 def test_sixty_clients_of_this_row_are_served_by_fifteen_instances_of_four_slots():
@@ -26,15 +39,23 @@ def test_sixty_clients_of_this_row_are_served_by_fifteen_instances_of_four_slots
 
 
 def test_a_row_that_two_deployments_agree_with_is_not_stated():
-    cell = ROW | {"osl": "1024", "decode_tp_size": "8",
-                  "silicon_data_source": "silicon_concurrency=48; measured=2026-03-23"}  # fmt: skip
+    cell = ROW | {
+        "osl": "1024",
+        "decode_tp_size": "8",
+        "silicon_data_source": "silicon_concurrency=48; measured=2026-03-23",
+    }
     ran = layouts(cell, "disagg")
     assert not ran.stated and ran.decode.instances == 4.0  # with and without speculation, else the same
 
 
 def test_older_runs_have_deployments_of_their_own():
-    cell = ROW | {"osl": "1024", "prefill_tp_size": "36", "decode_tp_size": "36", "prefill_moe_ep_size": "1",
-                  "silicon_data_source": "silicon_concurrency=144; measured=2025-12-05"}  # fmt: skip
+    cell = ROW | {
+        "osl": "1024",
+        "prefill_tp_size": "36",
+        "decode_tp_size": "36",
+        "prefill_moe_ep_size": "1",
+        "silicon_data_source": "silicon_concurrency=144; measured=2025-12-05",
+    }
     ran = layouts(cell, "disagg")  # 36 GPUs in all: 4 for prefill, 4 x 8 to decode
     assert ran.prefill.gpus * ran.prefill.instances + ran.decode.gpus * ran.decode.instances == 36.0
 

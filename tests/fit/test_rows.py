@@ -14,13 +14,36 @@ from dmodels.fit.points import family, nearest_model, to_points
 from dmodels.fit.recipes import Layout
 from dmodels.fit.rows import measurement, parse_row, read_rows
 
-AGG = {"id": "a", "model_path": "deepseek-ai/DeepSeek-R1", "system": "b200_sxm", "backend": "sglang",
-       "precision": "fp8", "mode": "agg", "isl": "1024", "osl": "1024", "gemm_quant_mode": "fp8",
-       "moe_quant_mode": "fp8_block", "batch_size": "64", "tp_size": "8", "pp_size": "1", "attention_dp_size": "1",
-       "moe_tp_size": "8", "moe_ep_size": "1", "silicon_ttft_ms": "500", "silicon_tpot_ms": "20"}  # fmt: skip
-DISAGG = AGG | {"mode": "disagg", "batch_size": "", "tp_size": "", "prefill_tp_size": "4", "prefill_moe_ep_size": "4",
-                "decode_tp_size": "8", "decode_moe_ep_size": "4",
-                "silicon_data_source": "source_file=2026-04-06.csv; silicon_concurrency=128; wip=False"}  # fmt: skip
+AGG = {
+    "id": "a",
+    "model_path": "deepseek-ai/DeepSeek-R1",
+    "system": "b200_sxm",
+    "backend": "sglang",
+    "precision": "fp8",
+    "mode": "agg",
+    "isl": "1024",
+    "osl": "1024",
+    "gemm_quant_mode": "fp8",
+    "moe_quant_mode": "fp8_block",
+    "batch_size": "64",
+    "tp_size": "8",
+    "pp_size": "1",
+    "attention_dp_size": "1",
+    "moe_tp_size": "8",
+    "moe_ep_size": "1",
+    "silicon_ttft_ms": "500",
+    "silicon_tpot_ms": "20",
+}
+DISAGG = AGG | {
+    "mode": "disagg",
+    "batch_size": "",
+    "tp_size": "",
+    "prefill_tp_size": "4",
+    "prefill_moe_ep_size": "4",
+    "decode_tp_size": "8",
+    "decode_moe_ep_size": "4",
+    "silicon_data_source": "source_file=2026-04-06.csv; silicon_concurrency=128; wip=False",
+}
 INFERENCEX = "source_file=2026-04-06.csv; silicon_concurrency=64; wip=False"
 
 
@@ -70,10 +93,23 @@ def test_separate_instances_state_their_numbers_or_are_marked_as_assumed():
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("isl", "0"), ("isl", "-5"), ("osl", "1.5"), ("osl", ""), ("batch_size", "nan"), ("tp_size", "0"), ("mode", "x"),
-     ("silicon_ttft_ms", ""), ("silicon_ttft_ms", "-1"), ("silicon_tpot_ms", "0"), ("silicon_tpot_ms", "inf"),
-     ("model_path", ""), ("pp_size", "2"), ("moe_ep_size", "some")],
-)  # fmt: skip
+    [
+        ("isl", "0"),
+        ("isl", "-5"),
+        ("osl", "1.5"),
+        ("osl", ""),
+        ("batch_size", "nan"),
+        ("tp_size", "0"),
+        ("mode", "x"),
+        ("silicon_ttft_ms", ""),
+        ("silicon_ttft_ms", "-1"),
+        ("silicon_tpot_ms", "0"),
+        ("silicon_tpot_ms", "inf"),
+        ("model_path", ""),
+        ("pp_size", "2"),
+        ("moe_ep_size", "some"),
+    ],
+)
 def test_a_bad_cell_is_named(column, value):
     with pytest.raises(InputError, match=column):
         parse_row(AGG | {column: value})
@@ -85,8 +121,13 @@ def test_measurements_are_optional_when_asked_for_predictions():
 
 
 def test_bad_rows_are_counted_and_the_rest_is_kept(tmp_path):
-    rows = [AGG, AGG | {"id": "b", "isl": "0"}, AGG | {"id": "c", "model_path": "no/such-model"},
-            AGG | {"id": "d", "system": "abacus"}, AGG | {"id": "e", "gemm_quant_mode": "fp3"}]  # fmt: skip
+    rows = [
+        AGG,
+        AGG | {"id": "b", "isl": "0"},
+        AGG | {"id": "c", "model_path": "no/such-model"},
+        AGG | {"id": "d", "system": "abacus"},
+        AGG | {"id": "e", "gemm_quant_mode": "fp3"},
+    ]
     points, table = to_points(read_rows(_write(tmp_path, rows)))
     assert [row.id for row in table.rows] == ["a"]
     assert sorted(r.id for r in table.rejected) == ["b", "c", "d", "e"]
@@ -136,15 +177,23 @@ def test_how_often_the_scheduler_looks_is_known_by_the_run():
 
 
 def test_a_sweep_with_one_client_more_than_slots_says_so_in_its_waits():
-    cells = AGG | {"model_path": "meta-llama/Llama-3.1-8B-Instruct", "backend": "trtllm", "system": "h100_sxm",
-                   "precision": "", "moe_tp_size": "1", "silicon_data_source": "trtllm/1.0.0rc3/x.csv"}  # fmt: skip
+    cells = AGG | {
+        "model_path": "meta-llama/Llama-3.1-8B-Instruct",
+        "backend": "trtllm",
+        "system": "h100_sxm",
+        "precision": "",
+        "moe_tp_size": "1",
+        "silicon_data_source": "trtllm/1.0.0rc3/x.csv",
+    }
     row = parse_row(cells)
     assert row.concurrency == 65.0 and row.decode.batch == 64.0 and row.decode == row.prefill
 
 
 def test_exports_that_round_are_copies_of_one_measurement():
-    exact, rounded = (parse_row(AGG | {"silicon_ttft_ms": t, "silicon_tpot_ms": p})
-                      for t, p in (("4413.1041586297215", "52.69031890729453"), ("4413.10", "52.69")))  # fmt: skip
+    exact, rounded = (
+        parse_row(AGG | {"silicon_ttft_ms": t, "silicon_tpot_ms": p})
+        for t, p in (("4413.1041586297215", "52.69031890729453"), ("4413.10", "52.69"))
+    )
     assert measurement(exact) == measurement(rounded) != measurement(parse_row(AGG))
 
 

@@ -16,8 +16,18 @@ from dmodels.fit.protocols import folds
 from dmodels.fit.rows import Table, measurement, parse_row
 from dmodels.models.latency import Efficiency
 
-BASE = {"backend": "vllm", "precision": "fp8", "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "pp_size": "1",
-        "attention_dp_size": "1", "moe_tp_size": "1", "moe_ep_size": "1", "isl": "1024", "osl": "512"}  # fmt: skip
+BASE = {
+    "backend": "vllm",
+    "precision": "fp8",
+    "gemm_quant_mode": "fp8",
+    "moe_quant_mode": "fp8",
+    "pp_size": "1",
+    "attention_dp_size": "1",
+    "moe_tp_size": "1",
+    "moe_ep_size": "1",
+    "isl": "1024",
+    "osl": "512",
+}
 
 
 def rows(n=12, slower=1.0, systems=("h100_sxm", "h200_sxm"), seed=0):
@@ -25,9 +35,13 @@ def rows(n=12, slower=1.0, systems=("h100_sxm", "h200_sxm"), seed=0):
     rng = np.random.default_rng(seed)
     table = Table()
     for i in range(n):
-        cells = BASE | {"id": f"r{i}", "model_path": ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")[i % 2],
-                        "system": systems[(i // 2) % len(systems)], "batch_size": str(int(2 ** rng.integers(1, 8))),
-                        "tp_size": str(int(2 ** rng.integers(0, 3)))}  # fmt: skip
+        cells = BASE | {
+            "id": f"r{i}",
+            "model_path": ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B")[i % 2],
+            "system": systems[(i // 2) % len(systems)],
+            "batch_size": str(int(2 ** rng.integers(1, 8))),
+            "tp_size": str(int(2 ** rng.integers(0, 3))),
+        }
         table.rows.append(parse_row(cells, measured=False))
     values = predict(table).values
     measured = []
@@ -144,8 +158,11 @@ def test_a_build_without_a_number_is_known_by_its_month():
 
     row = rows(1).rows[0]
     dated = replace(row, source="measured=2025-11-10T00:00:00.000Z; wip=False")
-    for said, level in ((row, "release="), (dated, "release=vllm+2025-11"),
-                        (replace(dated, release="0.15.1"), "release=vllm+0.15.1")):  # fmt: skip
+    for said, level in (
+        (row, "release="),
+        (dated, "release=vllm+2025-11"),
+        (replace(dated, release="0.15.1"), "release=vllm+0.15.1"),
+    ):
         assert level in hierarchy.row_levels(said)
 
 

@@ -58,5 +58,11 @@ def draw(rng, most_workers=3, most_blocks=3, sizes=False):
     access = np.sort(rng.integers(0, 5, (n, tiers)), 1).astype(float)
     size = rng.integers(1, 4, m).astype(float) if sizes else np.ones(m)
     capacity = rng.integers(0, 3 + 2 * sizes, (n, tiers)).astype(float)
-    return (rng.integers(0, 6, (n, m)).astype(float), access, capacity, distance,
-            rng.integers(0, 10, m).astype(float), size)  # fmt: skip
+    return (
+        rng.integers(0, 6, (n, m)).astype(float),
+        access,
+        capacity,
+        distance,
+        rng.integers(0, 10, m).astype(float),
+        size,
+    )

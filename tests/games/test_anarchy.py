@@ -10,10 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
-from dmodels.games import anarchy_bounds as bounds
-from dmodels.games.anarchy import PAPER_FORM, price_of_anarchy
+from dmodels.games.anarchy import (
+    PAPER_FORM,
+    bounds,
+    pole_limit,
+    pole_price,
+    polynomial_weighted,
+    price_of_anarchy,
+    singleton_price,
+)
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve, affine, latency_table
+from dmodels.models.latency import LatencyCurve, affine, latency_table
 
 from .test_routing_nash import as_game, every_profile, random_game
 
@@ -57,8 +64,9 @@ def test_affine_latencies_never_exceed_five_halves(seed):
     batch, n, m = 8, 5, 3
     game = RoutingGame(
         affine(rng.integers(0, 9, (batch, m)) / 4, rng.integers(0, 9, (batch, m)) / 4),
-        rng.integers(0, 5, (batch, n, m)) / 4, rng.integers(0, 40, batch) / 4,
-    )  # fmt: skip
+        rng.integers(0, 5, (batch, n, m)) / 4,
+        rng.integers(0, 40, batch) / 4,
+    )
     assert (price_of_anarchy(game).upper <= 2.5 + 1e-9).all()
 
 
@@ -152,3 +160,44 @@ def test_softmax_regret_is_the_worst_case():
     p = np.exp(-c / 0.7)
     regret = (c * p).sum(1) / p.sum(1) - c.min(1)
     assert regret.max() <= float(bounds.softmax_regret(0.7, 5))
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4, 8])
+def test_the_weighted_price_solves_its_equation(degree):
+    """Phi^(d+1) = (Phi + 1)^d."""
+    price = polynomial_weighted(degree)
+    assert (price ** (1 / (degree + 1)) + 1) ** degree == pytest.approx(price, rel=1e-9)
+
+
+def test_three_poles_of_order_two():
+    assert pole_price(3.0, 2.0) == 9.0
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
+def test_poles_in_proportion_cost_no_anarchy(beta):
+    """c proportional to d^(1/beta), whatever the constants."""
+    d = np.array([1.0, 4.0, 9.0])
+    assert float(pole_limit(5.0 * d ** (1 / beta), d, beta)) == pytest.approx(1.0)
+
+
+def test_a_worker_without_a_pole_fills_first():
+    """Near capacity 1 + 4 every request of an equilibrium waits as long as at the pole, d/(c - x) of the first worker;
+    the optimum makes only the first worker's own wait: five times less. The limit of ever smaller d."""
+    c = np.array([1.0, 4.0])
+    assert float(pole_limit(c, np.array([1.0, 0.0]), 1.0)) == pytest.approx(5.0)
+    assert float(pole_limit(c, np.array([1.0, 1e-16]), 1.0)) == pytest.approx(5.0, rel=1e-7)
+
+
+def test_one_table_that_falls_once_is_enough_for_no_bound():
+    rising = [1.0, 2.0, 3.0]
+    for falling in ([1.0, 3.0, 2.0], [3.0, 2.0, 2.0]):
+        assert np.isinf(singleton_price([rising, falling])) and np.isinf(singleton_price([falling, rising]))
+    assert singleton_price([[rising, rising], [rising, falling]]).tolist() == [pytest.approx(4 / 3), np.inf]
+
+
+def test_the_singleton_price_has_no_unit_and_no_pole():
+    table = np.array([[1.0, 2.0, 3.0, 4.0]])
+    assert [float(singleton_price(scale * table)) for scale in (1.0, 1e-3, 1e3)] == pytest.approx([4 / 3] * 3)
+    assert np.isinf(singleton_price([[1.0, 2.0, np.inf]])) and np.isinf(singleton_price([[2.0, 1.0]]))
+    assert np.isinf(singleton_price([[np.inf, 1.0]]))
+    assert float(singleton_price([[0.0, 0.0, 0.0]])) == 1.0

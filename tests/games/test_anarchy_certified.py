@@ -8,14 +8,11 @@ from scipy.optimize import linprog
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games import anarchy_bounds as bounds
 from dmodels.games import routing
-from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.anarchy_program import dual_bound, equilibrium_program, programme
-from dmodels.games.anarchy_smoothness import coarse_ceiling_s, smoothness
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_optimum import least_potential_flow
-from dmodels.models.curves import LatencyCurve, affine
+from dmodels.games.anarchy import bounds, coarse_ceiling_s, price_of_anarchy, smoothness
+from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme
+from dmodels.games.routing import RoutingGame, least_potential_flow
+from dmodels.models.latency import LatencyCurve, affine
 
 from .test_anarchy import check_intervals
 from .test_routing_nash import as_game, every_profile, random_game
@@ -29,8 +26,11 @@ def coarse_range(f, c):
     n, m = c.shape
     loads = (profiles[:, :, None] == np.arange(m)).sum(1)
     here = f[profiles, np.take_along_axis(loads, profiles, 1) - 1] + c[np.arange(n), profiles]
-    regret = [here[:, i] - np.where(profiles[:, i] == k, here[:, i], f[k, np.minimum(loads[:, k], n - 1)] + c[i, k])
-              for i in range(n) for k in range(m)]  # fmt: skip
+    regret = [
+        here[:, i] - np.where(profiles[:, i] == k, here[:, i], f[k, np.minimum(loads[:, k], n - 1)] + c[i, k])
+        for i in range(n)
+        for k in range(m)
+    ]
     one = np.ones((1, len(cost)))
     return [sign * linprog(sign * cost, regret, np.zeros(n * m), one, [1.0]).fun for sign in (1.0, -1.0)]
 
@@ -95,8 +95,9 @@ def test_smoothness_is_the_linear_programme_over_lambda_and_mu():
             paid, own = np.where(n > 0, n * row[np.maximum(n, 1) - 1], 0.0), o * row[o - 1]
             rows.append(np.stack([o * row[n] - paid, -own, -paid], -1).reshape(-1, 3))
         rows = np.concatenate(rows)
-        found = linprog([0, 1], np.vstack([rows[:, :2], [[1, -1]]]), np.append(rows[:, 2], 0.0),
-                        bounds=[(1, None), (None, None)])  # fmt: skip
+        found = linprog(
+            [0, 1], np.vstack([rows[:, :2], [[1, -1]]]), np.append(rows[:, 2], 0.0), bounds=[(1, None), (None, None)]
+        )
         price = float(smoothness(RoutingGame(f, np.zeros((6, 2)))).price)
         assert (found.status == 0) == np.isfinite(price)
         assert np.isinf(price) or price == pytest.approx(found.fun, rel=1e-9)

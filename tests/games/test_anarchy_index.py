@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dmodels.core.flags import Flag
-from dmodels.games.anarchy_index import IndexCost, calibrated_cost, poa_index
+from dmodels.games.anarchy import IndexCost, calibrated_cost, poa_index
 
 
 def the_papers_way(latency, worker, overlap, capacity=64):

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import TraceError
-from dmodels.games.anarchy_log import log_from_rows, read_log
-from dmodels.games.anarchy_windows import driver, windows
+from dmodels.games.anarchy import driver, log_from_rows, read_log, windows
 
-ROWS = [{"id": f"r{i}", "arrival": i * 0.1, "completion": i * 0.1 + 1.0, "worker": f"w{i % 2}", "overlap": 0.25}
-        for i in range(40)]  # fmt: skip
+ROWS = [
+    {"id": f"r{i}", "arrival": i * 0.1, "completion": i * 0.1 + 1.0, "worker": f"w{i % 2}", "overlap": 0.25}
+    for i in range(40)
+]
 
 
 def test_three_formats_are_one_log(tmp_path):
@@ -37,9 +38,11 @@ def test_three_formats_are_one_log(tmp_path):
 
 def test_prefixes_are_replayed_in_order_of_arrival():
     """Worker a saw x y; a request x y z then finds two of three blocks there and none on b."""
-    rows = [{"arrival": 0, "completion": 2, "worker": "a", "prefix": ["x", "y"]},
-            {"arrival": 1, "completion": 3, "worker": "b", "prefix": ["x", "y", "z"]},
-            {"arrival": 2, "completion": 4, "worker": "b", "prefix": "x y q"}]  # fmt: skip
+    rows = [
+        {"arrival": 0, "completion": 2, "worker": "a", "prefix": ["x", "y"]},
+        {"arrival": 1, "completion": 3, "worker": "b", "prefix": ["x", "y", "z"]},
+        {"arrival": 2, "completion": 4, "worker": "b", "prefix": "x y q"},
+    ]
     log = log_from_rows(iter(rows))
     np.testing.assert_allclose(log.overlap, [[0, 0], [2 / 3, 0], [2 / 3, 2 / 3]])
     assert "never evict" in log.notices[0]
@@ -52,9 +55,16 @@ def test_worker_objects_and_other_names():
 
 
 values = st.one_of(
-    st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=8), st.lists(st.floats(), max_size=3),
-    st.dictionaries(st.text(max_size=3), st.floats(), max_size=2), st.just("1e400"), st.just(10**400),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.floats(),
+    st.integers(),
+    st.text(max_size=8),
+    st.lists(st.floats(), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.floats(), max_size=2),
+    st.just("1e400"),
+    st.just(10**400),
+)
 fields = st.sampled_from(["id", "arrival", "completion", "worker", "latency", "ttft", "overlap", "prefix", "x"])
 
 
@@ -82,8 +92,15 @@ def test_no_bytes_crash_the_reader(data, suffix, tmp_path_factory):
 
 def test_windows_multiply_to_the_index_and_name_the_driver():
     rng = np.random.default_rng(0)
-    rows = [{"id": i, "arrival": float(i), "completion": i + (1.0 if i < 300 else 40.0) + rng.uniform(0, 0.01),
-             "worker": int(rng.integers(3))} for i in range(600)]  # fmt: skip
+    rows = [
+        {
+            "id": i,
+            "arrival": float(i),
+            "completion": i + (1.0 if i < 300 else 40.0) + rng.uniform(0, 0.01),
+            "worker": int(rng.integers(3)),
+        }
+        for i in range(600)
+    ]
     log = log_from_rows(iter(rows))
     w = windows(log, size=100, step=50)
     np.testing.assert_allclose(w.routing * w.constant * w.queueing, w.index.poa_hat, rtol=1e-12)

@@ -10,9 +10,8 @@ import pytest
 from scipy import stats
 
 from dmodels.control import adaptive, regime
-from dmodels.games.anarchy_bounds import AFFINE_WEIGHTED, identical_workers_price
-from dmodels.games.anarchy_index import IndexCost, poa_index
-from dmodels.models.curves import LatencyCurve, latency_table
+from dmodels.games.anarchy import AFFINE_WEIGHTED, IndexCost, identical_workers_price, poa_index
+from dmodels.models.latency import LatencyCurve, latency_table
 from dmodels.studies.router_map import finite_source
 
 PAPER = Path(__file__).parents[2] / "proofs" / "papers" / "price_of_anarchy"

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from dmodels.games.anarchy_bounds import pole_limit
-from dmodels.games.anarchy_queues import mm1_equilibrium, mm1_optimum, mm1_price, mmc_split
+from dmodels.games.anarchy import mm1_equilibrium, mm1_optimum, mm1_price, mmc_split, pole_limit
 from dmodels.models.queueing import wait_mean_s
 
 rates = st.lists(st.floats(0.1, 20), min_size=2, max_size=5)
@@ -48,3 +47,13 @@ def test_two_stations_of_several_servers_against_a_search():
     mean = lambda a: float(response(a) @ jnp.array([a, total - a]))
     best = minimize_scalar(mean, bounds=(1.6, 3.49), method="bounded", options={"xatol": 1e-10})
     assert mean(float(y[0])) == pytest.approx(best.fun, rel=1e-9) and float(y[0]) == pytest.approx(best.x, abs=1e-4)
+
+
+def test_full_queues_have_no_equilibrium():
+    assert np.isnan(mm1_equilibrium([1.0, 1.0], 2.0)).all() and np.isnan(mm1_price([1.0, 1.0], 2.0))
+    np.testing.assert_allclose(mm1_equilibrium([1.0, 1.0], 1.999), [0.9995, 0.9995])
+
+
+def test_a_queue_that_is_just_as_slow_idle_gets_nothing():
+    """mu = (3, 1) at load 2: the fast queue answers in 1/(3 - 2) = 1, the slow one idle in 1."""
+    np.testing.assert_allclose(mm1_equilibrium([3.0, 1.0], 2.0), [2.0, 0.0], atol=1e-12)

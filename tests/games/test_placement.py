@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import floyd_warshall
 
 from dmodels.core.errors import InputError
-from dmodels.games import placement_networks as net
-from dmodels.games.placement import PlacementGame, empty, isolated_s, placement
+from dmodels.games.placement import PlacementGame, empty, isolated_s, levels, placement
+from dmodels.games.placement import networks as net
 from tests.games.placement_brute import draw, truth
 
 seeds = st.integers(0, 2**31)
@@ -102,8 +102,12 @@ def test_networks_of_known_distances():
     assert (net.ring(5, 1.0, directed=True) + net.ring(5, 1.0, directed=True).T == 5 * (1 - np.eye(5))).all()
     tree = net.fat_tree(8, (2, 4), (1.0, 3.0, 9.0))
     assert tree[0].tolist() == [0.0, 1.0, 3.0, 3.0, 9.0, 9.0, 9.0, 9.0]
-    for wrong in (lambda: net.fat_tree(8, (4, 6), (1.0, 2.0, 3.0)), lambda: net.fat_tree(8, (2,), (1.0,)),
-                  lambda: net.line(3, -1.0), lambda: net.shortest_paths(np.zeros((2, 3)))):  # fmt: skip
+    for wrong in (
+        lambda: net.fat_tree(8, (4, 6), (1.0, 2.0, 3.0)),
+        lambda: net.fat_tree(8, (2,), (1.0,)),
+        lambda: net.line(3, -1.0),
+        lambda: net.shortest_paths(np.zeros((2, 3))),
+    ):
         with pytest.raises(InputError):
             wrong()
 
@@ -130,3 +134,11 @@ def test_hierarchies_are_recognised_and_others_are_not(seed):
     assert net.levels(net.line(n, 1.0)) is None and net.levels(net.ring(n, 1.0, directed=True)) is None
     assert net.levels(net.complete(n, 3.0)).hop_s.tolist() == [3.0]
     assert net.levels(np.zeros((1, 1))) is not None
+
+
+def test_the_tree_of_one_and_of_two_workers():
+    alone, pair = levels([[0.0]]), levels([[0.0, 3.0], [3.0, 0.0]])
+    assert alone.hop_s.tolist() == [0.0] and alone.group.tolist() == [[0]]
+    assert pair.hop_s.tolist() == [3.0] and pair.group.tolist() == [[0, 0]]
+    assert levels([[0.0, 3.0], [2.0, 0.0]]) is None  # no one distance
+    assert levels(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])) is None  # a line

@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame, placement
-from dmodels.games.placement_equilibria import equilibria, profiles_count
-from dmodels.games.placement_existence import pure_equilibrium
-from dmodels.games.placement_hierarchy import hierarchical_equilibrium
-from dmodels.games.placement_networks import complete, fat_tree, two_level
-from dmodels.games.placement_response import best_response, best_response_dynamics, gains_s
+from dmodels.games.placement import (
+    PlacementGame,
+    best_response,
+    best_response_dynamics,
+    complete,
+    equilibria,
+    fat_tree,
+    gains_s,
+    hierarchical_equilibrium,
+    placement,
+    profiles_count,
+    pure_equilibrium,
+    two_level,
+)
 from tests.games.placement_brute import draw, truth
 
 
@@ -41,8 +49,9 @@ def check(seed: int, count: int, sizes: bool) -> int:
         after = t.tiers[p].copy()
         after[i] = move.value
         paid = placement(game, after).cost_s[i]
-        np.testing.assert_allclose([paid, move.certificate["gain_s"]], [t.cost[p][i] - t.gain[p][i], t.gain[p][i]],
-                                   atol=1e-9)  # fmt: skip
+        np.testing.assert_allclose(
+            [paid, move.certificate["gain_s"]], [t.cost[p][i] - t.gain[p][i], t.gain[p][i]], atol=1e-9
+        )
         play = best_response_dynamics(game, t.tiers[p], order=rng.permutation(game.workers_count))
         if play.flags:
             circle = play.certificate["cycle"]
@@ -87,8 +96,9 @@ def test_thousands_of_hierarchies():
         order = rng.permutation(n)
         capacity = np.stack([rng.integers(0, 5, n), np.full(n, np.inf)], 1)[:, : int(rng.integers(1, 3))]
         access = np.sort(rng.integers(0, 4, capacity.shape[1]))
-        game = PlacementGame(rng.integers(0, 6, (n, m)), access, capacity, d[np.ix_(order, order)],
-                             rng.integers(1, 9, m))  # fmt: skip
+        game = PlacementGame(
+            rng.integers(0, 6, (n, m)), access, capacity, d[np.ix_(order, order)], rng.integers(1, 9, m)
+        )
         assert hierarchical_equilibrium(game).flags == 0
 
 

@@ -8,12 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.games.placement import PlacementGame, isolated_s, placement
-from dmodels.games.placement_anarchy import price_of_anarchy
-from dmodels.games.placement_bound import best_bound, price_bound
-from dmodels.games.placement_networks import complete, fat_tree, line, two_level
-from dmodels.games.placement_optimum import greedy_optimum, social_optimum
-from dmodels.games.placement_sharing import value_of_sharing
+from dmodels.games.placement import (
+    PlacementGame,
+    best_bound,
+    complete,
+    fat_tree,
+    greedy_optimum,
+    isolated_s,
+    line,
+    placement,
+    price_bound,
+    price_of_anarchy,
+    social_optimum,
+    two_level,
+    value_of_sharing,
+)
 from tests.games.placement_brute import draw, truth
 
 

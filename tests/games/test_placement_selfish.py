@@ -9,10 +9,8 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame
-from dmodels.games.placement_networks import complete, line, ring
-from dmodels.games.placement_paradox import at_risk, more_memory, rises
-from dmodels.games.placement_selfish import (
+from dmodels.games.placement import PlacementGame, at_risk, complete, line, more_memory, ring, rises
+from proofs.placement.caching import (
     CachingGame,
     caching_cost_s,
     caching_equilibrium,

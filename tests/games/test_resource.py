@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,9 +11,21 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag
-from dmodels.games.resource import Game, equilibria, equilibrium, explain, social_optimum
-from dmodels.games.resource_integer import integer_split
-from dmodels.games.violation import Alone, Exponential, Logistic, Multiplied, Power, Starved
+from dmodels.games.resource import (
+    Alone,
+    Exponential,
+    Game,
+    Logistic,
+    Multiplied,
+    Power,
+    Starved,
+    balance_of,
+    equilibria,
+    equilibrium,
+    explain,
+    integer_split,
+    social_optimum,
+)
 
 
 class Three(eqx.Module):
@@ -80,8 +94,9 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
 
 
 def test_a_corner_where_equation_5_has_no_solution():
-    game = Game(lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0,
-                prefill_worker_gpus=0.1, decode_worker_gpus=0.1)  # fmt: skip
+    game = Game(
+        lambda x: (2 - x) ** 2 / 4, lambda d, p: (2 - d) ** 2 / 16, 1.0, prefill_worker_gpus=0.1, decode_worker_gpus=0.1
+    )
     found = equilibrium(game)
     assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
     assert found.certificate["marginal_prefill"] == 0.5 and found.certificate["marginal_decode"] == 0.25
@@ -159,3 +174,42 @@ def test_trouble_has_a_flag_and_a_sentence():
     found = equilibrium(rising)
     assert found.flags & Flag.OUT_OF_DOMAIN and "rises" in explain(rising, found)[0]
     assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
+
+
+def test_a_logistic_rate_is_half_its_scale_in_the_middle():
+    rate = Logistic(middle_gpus=8.0, width_gpus=2.0, scale_frac=0.6)
+    assert float(rate(8.0)) == pytest.approx(0.3)
+    assert float(rate(10.0)) == pytest.approx(0.6 / (1 + math.e))
+    assert float(rate(-1e3)) == pytest.approx(0.6) and float(rate(1e3)) == pytest.approx(0.0)
+
+
+def test_a_power_rate_halves_at_its_knee():
+    assert [float(Power(4.0, order, 0.5)(4.0)) for order in (1.0, 2.0)] == pytest.approx([0.25, 0.125])
+
+
+def test_starvation_adds_or_multiplies():
+    """Own 1/e at one GPU and 1 at none, starvation 1/e^2 at two."""
+    own, hungry = Exponential(1.0), Exponential(1.0)
+    assert float(Alone(own)(1.0, 5.0)) == pytest.approx(math.exp(-1))
+    assert float(Starved(own, hungry)(1.0, 2.0)) == pytest.approx(math.exp(-1) + math.exp(-2))
+    assert float(Multiplied(own, hungry)(1.0, 2.0)) == pytest.approx(math.exp(-3))
+
+
+def test_uniqueness_needs_both_rates_convex():
+    convex, other = Exponential(1.0), Logistic(8.0, 2.0)
+    known = lambda prefill, decode: Game(prefill, Alone(decode), 8.0).convex
+    assert known(convex, convex) and not known(convex, other) and not known(other, convex)
+
+
+def test_the_balance_is_the_log_of_a_ratio_or_its_sign():
+    assert float(balance_of(2.0, 3.0)) == pytest.approx(math.log(1.5))
+    assert float(balance_of(1e-200, 1e200)) == pytest.approx(400 * math.log(10))
+    assert [float(balance_of(*pair)) for pair in ((-0.1, 0.1), (1.0, -1.0), (0.0, 0.0), (0.0, 2.0), (2.0, 0.0))] == [
+        1000.0,
+        -1000.0,
+        0.0,
+        1000.0,
+        -1000.0,
+    ]
+    assert [float(balance_of(*pair)) for pair in ((1e200, -1e-200), (-1e-200, 1e200))] == [-1000.0, 1000.0]
+    assert [float(balance_of(*pair)) for pair in ((-2.0, -6.0), (-6.0, -2.0))] == pytest.approx([-500.0, 500.0])

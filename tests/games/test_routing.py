@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.games import routing
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_optimum import hull, marginal_cost_game, marginals
-from dmodels.models.curves import LatencyCurve, TableCurve, affine, iteration_time, latency_table
+from dmodels.games.routing import RoutingGame, hull, marginal_cost_game, marginals
+from dmodels.models.latency import LatencyCurve, StepLaw, TableCurve, affine, iteration_time, latency_table
 
 from .test_routing_nash import as_game, every_profile, random_game
 
@@ -154,7 +153,7 @@ def test_curves_know_their_pole():
     assert np.isinf(f[63:]).all() and np.isfinite(f[:63]).all()
     assert f[62] == pytest.approx(0.005 * 63 + 0.02 + 0.01)
     assert np.isinf(latency_table(TableCurve([[1.0, 2.0]]), 3)[0, 2])
-    assert latency_table(iteration_time(8e-3, 0.65e-3, 100.0), 16)[15] == pytest.approx(1.84)
+    assert latency_table(iteration_time(StepLaw(8e-3, 0.65e-3), 100.0), 16)[15] == pytest.approx(1.84)
 
 
 def test_requests_beyond_the_room_are_flagged():

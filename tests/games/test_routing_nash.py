@@ -10,7 +10,7 @@ import pytest
 from dmodels.core.flags import Flag
 from dmodels.games import routing
 from dmodels.games.routing import RoutingGame
-from dmodels.models.curves import LatencyCurve, affine
+from dmodels.models.latency import LatencyCurve, affine
 
 
 def every_profile(f, c):

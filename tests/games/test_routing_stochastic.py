@@ -7,10 +7,16 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.games import routing
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_policies import POLICIES, counterfactuals, policy_flows
-from dmodels.games.routing_stochastic import gibbs_loads, gibbs_profiles, logit_equilibrium
-from dmodels.models.curves import LatencyCurve, affine
+from dmodels.games.routing import (
+    POLICIES,
+    RoutingGame,
+    counterfactuals,
+    gibbs_loads,
+    gibbs_profiles,
+    logit_equilibrium,
+    policy_flows,
+)
+from dmodels.models.latency import LatencyCurve, affine
 
 from .test_routing_nash import as_game, every_profile, random_game
 

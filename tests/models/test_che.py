@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import optimize
 from scipy.optimize import brentq
 
-from dmodels.models.che import (
+from dmodels.models.cache import (
     characteristic_time,
     eviction_externality,
     lru_hit_frac,
     popularity,
     shuffled_hit_frac,
+    stack_distances,
     ttl_blocks,
     ttl_hit_frac,
 )
-from dmodels.models.stack_distance import stack_distances
-from dmodels.models.trace import read_trace
+from dmodels.models.traffic import read_trace
 
 hit_frac, shuffled = jax.jit(lru_hit_frac), jax.jit(shuffled_hit_frac)
 time_of = jax.jit(characteristic_time)
@@ -138,3 +139,28 @@ def test_nobody_is_harmed_where_everything_fits():
     at = time_of(np.array([0.0, 1e-6, 49.9999999, 50.0]), rate, count)
     found = np.asarray(eviction_externality(at, rate, count))
     assert found[0] == 0 and found[1] < 1e-5 and np.isfinite(found).all() and found[3] == 0
+
+
+def test_the_derivative_of_a_shuffled_trace_by_its_capacity():
+    uses, count = jnp.array([2.0, 5.0]), jnp.array([30.0, 10.0])
+    hit = lambda c: shuffled_hit_frac(c[None], uses, count)[0]
+    expected = (hit(jnp.asarray(15.01)) - hit(jnp.asarray(14.99))) / 0.02
+    assert float(jax.grad(hit)(jnp.asarray(15.0))) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_one_block_in_one_place_is_never_let_go():
+    assert np.isinf(characteristic_time(jnp.array([1.0]), jnp.array([2.0]), jnp.array([1.0]))).all()
+    assert float(characteristic_time(jnp.array([0.0]), jnp.array([2.0]), jnp.array([1.0]))[0]) == 0.0
+
+
+def test_where_nearly_everything_fits_the_rarest_blocks_pay():
+    """After 2,000 seconds only blocks used once a second are ever missed: lambda T."""
+    harm = eviction_externality(jnp.array([2000.0]), jnp.array([1.0, 2.0]), jnp.array([5.0, 5.0]))
+    assert float(harm[0]) == pytest.approx(2000.0)
+
+
+def test_one_rare_block_keeps_the_cache_from_holding_all():
+    """50 blocks used five times and one used once: half a place short, they hit 1 - (1 - T)^5 of four of five uses."""
+    short = optimize.brentq(lambda t: 50 * (1 - t) ** 5 + (1 - t) - 0.5, 0.0, 1.0)
+    got = shuffled_hit_frac(jnp.array([50.5]), jnp.array([1.0, 5.0]), jnp.array([1.0, 50.0]))
+    assert float(got[0]) == pytest.approx(200 * (1 - (1 - short) ** 5) / 251)

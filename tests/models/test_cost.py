@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmodels.models import cost
 from dmodels.models.cost import fleet_cost, token_prices, usd_per_mtoken
 
 positive = st.floats(1e-3, 1e4)
@@ -45,3 +46,7 @@ def test_gradients_agree_with_finite_differences():
     steps = 1e-6 * np.diag(np.asarray(x))
     differences = [(price(x + h) - price(x - h)) / (2 * h.max()) for h in jnp.asarray(steps)]
     np.testing.assert_allclose(jax.grad(price)(x), differences, rtol=1e-6, atol=1e-9)
+
+
+def test_work_of_no_length_is_no_share_of_the_bill():
+    assert float(cost.token_prices(3.6, 1.0, 1000.0, 1000.0, 0.0, 0.0).prefill_frac) == 0.0

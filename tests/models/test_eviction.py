@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.models.eviction import Policy, decay_steps, replay, usable_hits
-from dmodels.models.stack_distance import belady_distances, stack_distances
+from dmodels.models.cache import Policy, belady_distances, decay_steps, replay, stack_distances, usable_hits
 
 blocks = st.integers(0, 8)
 requests = st.lists(st.lists(blocks, max_size=5), min_size=1, max_size=14)

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.che import characteristic_time, eviction_externality
-from dmodels.models.eviction_externality import lost_hits, residence_accesses
-from dmodels.models.stack_distance import stack_distances
-from dmodels.models.trace import read_trace
+from dmodels.models.cache import (
+    characteristic_time,
+    eviction_externality,
+    lost_hits,
+    residence_accesses,
+    stack_distances,
+)
+from dmodels.models.traffic import read_trace
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.floats(0.01, 8))
@@ -59,3 +63,21 @@ def test_nobody_loses_where_everything_fits_or_nothing_is_reused():
     assert lost_hits(stream, None, np.array([0.0, 50.0, 1e9])).tolist() == [0, 0, 0]
     assert lost_hits(np.arange(10), None, np.array([1.0, 5.0, 10.0])).tolist() == [0, 0, 0]
     assert lost_hits(np.array([], np.int64), None, np.array([0.0, 3.0])).tolist() == [0, 0]
+
+
+def test_beyond_the_last_gap_only_last_uses_take_places():
+    """Two gaps of 2 and six last uses in 8 accesses: T = 3 holds 2 x 2 + 6 x 3 = 22 accesses x blocks; T = 8 all."""
+    ids = np.array([1, 2, 1, 2, 3, 4, 5, 6])
+    assert residence_accesses(ids, np.array([1.0, 2.75, 6.4, 6.5])).tolist() == pytest.approx([1, 3, 47.2 / 6, np.inf])
+
+
+def test_three_blocks_in_turn_hit_all_or_nothing():
+    """From three places on six of nine accesses hit; between 2 and 4 places 3 hits a place, and T(3) = 3."""
+    ids = np.tile([1, 2, 3], 3)
+    assert lost_hits(ids, None, np.array([3.0])).tolist() == pytest.approx([3.0 * 6 / 2 / 9])
+    assert lost_hits(ids, None, np.array([5.0]), width=0.5).tolist() == [0.0]  # all fit: nobody is pushed out
+
+
+def test_half_a_place_for_one_block():
+    """Four accesses to it: T = 1/2, three of four hit from one place on."""
+    assert lost_hits(np.ones(4, int), None, np.array([0.5])).tolist() == pytest.approx([0.5 * 3 / 4])

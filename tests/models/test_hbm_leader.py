@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from dmodels.models.eviction import Policy, replay
-from dmodels.models.hbm_leader import THRESHOLDS, best_threshold, leader
-from dmodels.models.stack_distance import stack_distances
+from dmodels.models.cache import (
+    THRESHOLDS,
+    Leader,
+    Policy,
+    best_threshold,
+    leader,
+    replay,
+    stack_distances,
+)
 
 requests = st.lists(st.lists(st.integers(0, 7), max_size=4, unique=True), min_size=1, max_size=12)
 
@@ -88,3 +95,18 @@ def test_promotion_keeps_a_scan_out_of_hbm():
     assert np.round(found.tier_frac[:, 0] * len(stream)).tolist() == [18, 38]
     everything = replay(stream, None, 2, Policy.LRU).hit.mean()
     assert everything == 0
+
+
+def test_what_no_leader_exceeds_with_one_place_above_and_below():
+    """1 2 1 3 1: with the future known one place catches both returns of 1, one below it nothing more."""
+    found = leader(np.array([1, 2, 1, 3, 1]), None, 1, [1.0], [1.0])
+    assert found.bound_frac.tolist() == pytest.approx([0.4, 0.0])
+    both = leader(np.array([1, 2, 1, 2]), None, 1, [1.0], [1.0])  # one place keeps one of them, two keep both
+    assert both.bound_frac.tolist() == pytest.approx([0.25, 0.25])
+    assert leader(np.array([], int), None, 1, [1.0], [1.0]).bound_frac.tolist() == [0.0, 0.0]
+
+
+def test_the_best_threshold_is_the_cheapest_on_average():
+    found = Leader(np.array([1.0, 2.0]), np.array([[0.2, 0.4], [0.4, 0.0]]), np.array([0.4, 0.2]))
+    best, costs, least = best_threshold(found, np.array([1.0, 10.0]), 100.0)
+    assert best == 0 and costs.tolist() == pytest.approx([44.2, 60.4]) and least == pytest.approx(42.4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,21 +12,68 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Model, Parallel
-from dmodels.models import latency_terms as terms
-from dmodels.models.latency import Efficiency, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
-from dmodels.models.latency_laws import LatencyCurve, linear_iteration_s, linear_law, singular_latency_s
+from dmodels.models import latency
+from dmodels.models.latency import (
+    Efficiency,
+    LatencyCurve,
+    StepLaw,
+    curves,
+    decode_step_s,
+    iteration_s,
+    linear_law,
+    prefill_s,
+    singular_latency_s,
+    step,
+    terms,
+    tokens_per_step,
+)
+from dmodels.models.latency import laws as latency_laws
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
-LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
-                  dense_params=80 * 3 * 8192 * 28672, head_params=8192 * 128256)  # fmt: skip
-MOE = Model(61, hidden_size=7168, n_q_heads=128, n_mla_layers=61, kv_lora_rank=512, qk_rope_head_dim=64,
-            qk_nope_head_dim=128, v_head_dim=128, attention_params=11.4e9, dense_params=3.7e9, n_moe_layers=58,
-            expert_params=3 * 7168 * 2048, n_experts=256, n_active_experts=8, head_params=0.93e9,
-            expert_dtype_bytes=1.0)  # fmt: skip
+LLAMA_70B = Model(
+    80,
+    8,
+    128,
+    hidden_size=8192,
+    n_q_heads=64,
+    attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
+    dense_params=80 * 3 * 8192 * 28672,
+    head_params=8192 * 128256,
+)
+MOE = Model(
+    61,
+    hidden_size=7168,
+    n_q_heads=128,
+    n_mla_layers=61,
+    kv_lora_rank=512,
+    qk_rope_head_dim=64,
+    qk_nope_head_dim=128,
+    v_head_dim=128,
+    attention_params=11.4e9,
+    dense_params=3.7e9,
+    n_moe_layers=58,
+    expert_params=3 * 7168 * 2048,
+    n_experts=256,
+    n_active_experts=8,
+    head_params=0.93e9,
+    expert_dtype_bytes=1.0,
+)
 #: Nothing lost anywhere: what the data sheet allows.
-IDEAL = Efficiency(hbm_frac=1.0, kv_frac=1.0, flop_frac=1.0, attention_flop_frac=1.0, link_frac=1.0, hop_us=0.0,
-                   layer_us=0.0, moe_layer_us=0.0, request_us=0.0, routing_spread_frac=1.0, expert_imbalance=1.0,
-                   prefill_layer_us=0.0, prompt_ms=0.0)  # fmt: skip
+IDEAL = Efficiency(
+    hbm_frac=1.0,
+    kv_frac=1.0,
+    flop_frac=1.0,
+    attention_flop_frac=1.0,
+    link_frac=1.0,
+    hop_us=0.0,
+    layer_us=0.0,
+    moe_layer_us=0.0,
+    request_us=0.0,
+    routing_spread_frac=1.0,
+    expert_imbalance=1.0,
+    prefill_layer_us=0.0,
+    prompt_ms=0.0,
+)
 
 
 def test_one_token_of_a_70b_model_takes_the_time_to_read_its_weights():
@@ -106,9 +155,14 @@ def test_speculation_yields_what_the_geometric_series_says():
 
 
 @pytest.mark.parametrize("model", [LLAMA_70B, MOE], ids=["dense", "mixture"])
-@given(batch=st.floats(1, 2000), context=st.floats(1, 1e5), more=st.floats(1.0, 8.0),
-       tp=st.sampled_from([1.0, 8.0, 16.0]), dp=st.sampled_from([1.0, 8.0]),
-       prompt=st.sampled_from([0.0, 500.0]))  # fmt: skip
+@given(
+    batch=st.floats(1, 2000),
+    context=st.floats(1, 1e5),
+    more=st.floats(1.0, 8.0),
+    tp=st.sampled_from([1.0, 8.0, 16.0]),
+    dp=st.sampled_from([1.0, 8.0]),
+    prompt=st.sampled_from([0.0, 500.0]),
+)
 def test_the_step_is_monotone_where_physics_is(model, batch, context, more, tp, dp, prompt):
     layout = Parallel(tp, 1.0, dp, tp * dp)
     base = _iterate(model, H200, layout, batch, context, prompt)
@@ -118,8 +172,13 @@ def test_the_step_is_monotone_where_physics_is(model, batch, context, more, tp, 
     assert _iterate(model, H200, layout, batch, context * more, prompt) >= slack
     if prompt:
         assert _iterate(model, H200, layout, batch, context, prompt * more) >= slack
-    for field in ("hbm_bytes_per_s", "peak_flop_per_s", "peak_fp8_flop_per_s", "nvlink_bytes_per_s_oneway",
-                  "nic_bytes_per_s_per_gpu_oneway"):  # fmt: skip
+    for field in (
+        "hbm_bytes_per_s",
+        "peak_flop_per_s",
+        "peak_fp8_flop_per_s",
+        "nvlink_bytes_per_s_oneway",
+        "nic_bytes_per_s_per_gpu_oneway",
+    ):
         faster = H200.replace(**{field: getattr(H200, field) * more})
         assert _iterate(model, faster, layout, batch, context, prompt) <= base * (1.0 + 1e-12)
 
@@ -148,11 +207,11 @@ def test_gradients_at_nothing_are_finite():
 
 
 def test_the_papers_linear_law_and_the_chord_of_the_roofline():
-    assert linear_iteration_s(16.0, 8e-3, 0.65e-3) == pytest.approx(18.4e-3)
+    assert StepLaw(8e-3, 0.65e-3).iteration_s(16.0) == pytest.approx(18.4e-3)
     law = linear_law(LLAMA_70B, H200, Parallel(8.0), 4096.0, 128.0)
     for n in (1.0, 128.0):
-        assert law.w_s + law.h_s * n == pytest.approx(float(decode_step_s(LLAMA_70B, H200, Parallel(8.0), n, 4096.0)))
-    assert law.h_s > 0
+        assert law.iteration_s(n) == pytest.approx(float(decode_step_s(LLAMA_70B, H200, Parallel(8.0), n, 4096.0)))
+    assert law.per_sequence_s > 0
 
 
 def test_the_singular_curve_is_infinite_from_its_pole_on():
@@ -161,3 +220,30 @@ def test_the_singular_curve_is_infinite_from_its_pole_on():
     np.testing.assert_allclose(values[:2], [0.32 + 0.5 + 32 / 1024, 0.63 + 0.5 + 32.0])
     assert np.isinf(values[2:]).all()
     assert np.isfinite(jax.grad(lambda n: jnp.where(n < 64, singular_latency_s(n, curve), 0.0))(70.0))
+
+
+def test_a_line_beside_a_pole_stays_a_line():
+    """f = n + 1 and f = 1/(4 - n), one worker each: the first is finite for every number of requests."""
+    both = curves.as_curve([curves.affine(1.0, 1.0), curves.LatencyCurve(0.0, 0.0, 1.0, 4.0)])
+    table = curves.latency_table(both, 5)
+    np.testing.assert_allclose(table, [[2, 3, 4, 5, 6], [1 / 3, 1 / 2, 1, math.inf, math.inf]])
+    np.testing.assert_array_equal(curves.latency_table(curves.affine(0.0, 0.0), 3), np.zeros(3))
+    np.testing.assert_array_equal(curves.latency_table(curves.affine(2.0, -2.0), 3), [0.0, 2.0, 4.0])
+
+
+def test_half_a_request_below_the_pole_the_singular_term_is_doubled():
+    assert float(latency_laws.singular_latency_s(3.5, curves.LatencyCurve(0.0, 1.0, 1.0, 4.0))) == 3.0
+
+
+def test_a_chord_over_one_and_two_requests_is_exact_at_both():
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9), GPU(8e10, 2e12, 3e14)
+    law = latency_laws.linear_law(model, gpu, Parallel(1.0), 1000.0, n_max=2.0)
+    for n in (1.0, 2.0):
+        expected = latency.decode_step_s(model, gpu, Parallel(1.0), n, 1000.0)
+        assert float(law.iteration_s(n)) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_table_ends_at_its_pole_and_rises_before_it():
+    """d = 1, n_sat = 3.5: half a request of room at 3."""
+    table = curves.latency_table(curves.LatencyCurve(0.0, 0.0, 1.0, 3.5), 4)
+    np.testing.assert_allclose(table, [1 / 2.5, 1 / 1.5, 2.0, math.inf])

@@ -10,13 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Flag, Model, Parallel
-from dmodels.models.latency import Efficiency, decode_step_s, prefill_s
-from dmodels.models.latency_serving import resident_max_count, serve, serve_disaggregated
+from dmodels.models.latency import Efficiency, decode_step_s, prefill_s, resident_max_count, serve, serve_disaggregated
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
-LLAMA_70B = Model(80, 8, 128, hidden_size=8192, n_q_heads=64, attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
-                  dense_params=80 * 3 * 8192 * 28672, head_params=8192 * 128256,
-                  embedding_params=8192 * 128256)  # fmt: skip
+LLAMA_70B = Model(
+    80,
+    8,
+    128,
+    hidden_size=8192,
+    n_q_heads=64,
+    attention_params=80 * (2 * 8192**2 + 2 * 8192 * 1024),
+    dense_params=80 * 3 * 8192 * 28672,
+    head_params=8192 * 128256,
+    embedding_params=8192 * 128256,
+)
 
 FP8 = LLAMA_70B.replace(attention_dtype_bytes=1.0, dense_dtype_bytes=1.0, kv_dtype_bytes=1.0)
 PATIENT = Efficiency()
@@ -27,8 +34,9 @@ def _serve(tp, isl, osl, clients):
     return serve(FP8, H200, Parallel(tp), isl, osl, clients, PATIENT)
 
 
-@given(tp=st.sampled_from([1.0, 2.0, 8.0]), isl=st.floats(16, 30_000), osl=st.floats(2, 8000),
-       clients=st.floats(1, 4000))  # fmt: skip
+@given(
+    tp=st.sampled_from([1.0, 2.0, 8.0]), isl=st.floats(16, 30_000), osl=st.floats(2, 8000), clients=st.floats(1, 4000)
+)
 def test_clients_are_those_decoding_and_those_waiting(tp, isl, osl, clients):
     """Little's law: C = X (TTFT + osl TPOT), with X = decoding / (osl TPOT)."""
     s = _serve(tp, isl, osl, clients)
@@ -94,8 +102,19 @@ def test_a_decode_batch_below_the_clients_makes_the_others_wait_for_an_answer():
     """192 clients, 4 instances set to decode 32 at a time: (192/128 - 1) answers, less what they spend at prefill."""
 
     def run(batch, spread=1e-6):
-        return serve_disaggregated(FP8, H200, Parallel(), 8.0, Parallel(2.0), 4.0, 1000.0, 900.0, 192.0,
-                                   Efficiency(dispatch_spread=spread), decode_batch=batch)  # fmt: skip
+        return serve_disaggregated(
+            FP8,
+            H200,
+            Parallel(),
+            8.0,
+            Parallel(2.0),
+            4.0,
+            1000.0,
+            900.0,
+            192.0,
+            Efficiency(dispatch_spread=spread),
+            decode_batch=batch,
+        )
 
     full, free = run(32.0), run(1000.0)
     assert full.ttft_s == pytest.approx(0.5 * 900 * float(full.tpot_s), rel=0.05)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dmodels import Model, stack
 from dmodels.catalog import model, models
 from dmodels.models.memory import (
+    kv,
     kv_bytes,
     kv_bytes_per_token,
     kv_reserved_bytes,
@@ -134,3 +135,53 @@ def test_a_catalogue_maps_like_its_models():
     together = np.asarray(jax.vmap(lambda m: kv_bytes(m, 8192.0, 8.0))(CATALOGUE))
     for i, name in enumerate(models()):
         assert together[i] == float(kv_bytes(model(name), 8192, 8))
+
+
+def test_states_of_layers_without_heads_are_split_evenly():
+    """Ten layers with 8 bytes of state each: 80 bytes on one GPU, 20 on each of four."""
+    model = Model(10, 8, 64, n_linear_layers=10, linear_state_bytes=8.0)
+    assert [float(kv.state_bytes(model, tp)) for tp in (1.0, 4.0)] == [80.0, 20.0]
+
+
+def test_states_with_heads_are_split_by_whole_heads():
+    """Six heads on four GPUs: the fullest holds two of them, a third of the state."""
+    model = Model(10, 8, 64, n_linear_layers=10, linear_state_bytes=8.0, n_linear_heads=6.0)
+    assert float(kv.state_bytes(model, 4.0)) == pytest.approx(80 / 3)
+
+
+def test_heads_per_gpu():
+    assert [float(kv.heads_per_gpu(h, tp)) for h, tp in ((0.0, 8.0), (8.0, 16.0), (8.0, 3.0))] == [0.0, 1.0, 3.0]
+
+
+def test_one_stage_is_the_model_and_two_keep_the_fuller_end():
+    model = Model(10, 8, 64, weight_bytes=100.0, embedding_params=7.0, head_params=5.0)
+    one, two = kv.stage(model, 1.0), kv.stage(model, 2.0)
+    assert (float(one.embedding_params), float(one.head_params), float(one.weight_bytes)) == (7.0, 5.0, 100.0)
+    assert (float(two.embedding_params), float(two.head_params), float(two.weight_bytes)) == (0.0, 7.0, 50.0)
+
+
+def test_one_kv_head_is_held_by_every_gpu():
+    """Multi-query attention: nothing to split."""
+    assert [float(kv.heads_per_gpu(1.0, tp)) for tp in (1.0, 8.0)] == [1.0, 1.0]
+
+
+def test_one_head_of_a_linear_layer_is_held_whole():
+    model = Model(10, 8, 64, n_linear_layers=10, linear_state_bytes=8.0, n_linear_heads=1.0)
+    assert [float(kv.state_bytes(model, tp)) for tp in (1.0, 4.0)] == [80.0, 80.0]
+
+
+def test_a_window_and_a_whole_chunk_and_the_block_in_which_it_starts():
+    """Window 18, chunks of 16, blocks of 16: 33 tokens may be needed at once, in three blocks and one begun before."""
+    model = Model(1, 0, 0, n_sliding_layers=1, sliding_window_tokens=18, sliding_kv_heads=1, sliding_head_dim=1)
+    assert float(kv.kv_reserved_bytes(model, 1000.0, 1.0, 16.0, 16.0)) == 64 * 4
+
+
+def test_two_stages_hold_half_of_what_layers_hold():
+    model = Model(10, 8, 64, attention_params=100.0, replicated_params=60.0, dense_params=40.0)
+    half = kv.stage(model, 2.0)
+    assert (float(half.attention_params), float(half.replicated_params), float(half.dense_params)) == (50, 30, 20)
+
+
+def test_a_stated_latent_is_taken_as_it_is():
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, latent_bytes_per_token=0.5)
+    assert float(kv.mla_layer_bytes(model)) == 0.5

@@ -16,8 +16,10 @@ from dmodels.models.memory import (
     kv_budget_bytes,
     kv_budget_of_free_bytes,
     non_kv_bytes,
+    precision,
     weight_bytes,
     weight_bytes_per_gpu,
+    weights,
     with_weight_dtype,
 )
 
@@ -134,3 +136,37 @@ def test_budgets_have_gradients():
         return kv_budget_bytes(m, GPU(memory, 3e12, 1e15), p, utilization=0.9)
 
     assert float(jax.grad(budget)(80e9)) == pytest.approx(0.9)
+
+
+def test_sparse_mla_is_smaller_in_fp8_alone():
+    sparse = Model(61, index_bytes_per_token=132.0, kv_lora_rank=512, qk_rope_head_dim=64)
+    stored = lambda dtype: float(precision.with_kv_dtype(sparse, dtype).latent_bytes_per_token)
+    assert (stored("bf16"), stored("fp8")) == (0.0, 656.0)  # 0: by the formula, 1,152
+    one = sparse.replace(index_bytes_per_token=0.5)
+    assert float(precision.with_kv_dtype(one, "fp8").latent_bytes_per_token) == 656.0
+
+
+def test_the_weights_in_another_format_are_counted_from_the_parameters():
+    model = Model(1, attention_params=1e9)
+    assert float(precision.with_weight_dtype(model, "fp8").weight_bytes) == 0.0
+    assert float(precision.with_weight_dtype(model.replace(weight_bytes=5.0), "fp8").weight_bytes) == 0.0
+
+
+def test_a_stated_total_scales_the_components():
+    model = Model(10, 8, 64, weight_bytes=300.0, attention_params=50.0, dense_params=50.0)
+    assert float(weights.weight_bytes_per_gpu(model).total_bytes) == pytest.approx(300.0)
+
+
+def test_a_stated_total_without_components_is_split_evenly():
+    """Nothing is known of its heads, so that none are held twice; 8 of them over 16 GPUs would be."""
+    model = Model(10, 8, 64, hidden_size=1000, weight_bytes=1e9)
+    assert float(weights.weight_bytes_per_gpu(model, Parallel(16.0)).total_bytes) == 1e9 / 16
+
+
+def test_activations_of_a_model_whose_heads_are_widest():
+    """A token: three hidden states, 32 + 2 x 8 heads of 128; a sequence: logits of 1,000 words in 2 + 4 bytes."""
+    model = Model(1, 8, 128, hidden_size=4096, n_q_heads=32, vocab_size=1000)
+    expected = 2 * 100 * (3 * 4096 + 48 * 128) + 6 * 10 * 1000
+    assert float(weights.activation_bytes(model, 1.0, 100.0, 10.0)) == expected
+    wide = model.replace(ffn_size=14336)  # its block with gate and product, over two GPUs
+    assert float(weights.activation_bytes(wide, 2.0, 100.0, 0.0)) == 2 * 100 * (3 * 4096 + 3 * 14336 / 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
+from dmodels.models import migration
 from dmodels.models import migration as mig
 
 
@@ -76,8 +79,13 @@ def test_sharing_a_link_costs_serving_one_plus_k():
 
 
 @settings(max_examples=80)
-@given(kappa=st.floats(0.01, 10), beta=st.floats(0, 5), alpha=st.one_of(st.just(0.0), st.floats(1e-4, 1)),
-       base=st.floats(0, 3), fixed=st.floats(0, 3))  # fmt: skip
+@given(
+    kappa=st.floats(0.01, 10),
+    beta=st.floats(0, 5),
+    alpha=st.one_of(st.just(0.0), st.floats(1e-4, 1)),
+    base=st.floats(0, 3),
+    fixed=st.floats(0, 3),
+)
 def test_break_even_is_where_moving_starts_to_win(kappa, beta, alpha, base, fixed):
     at = float(mig.break_even_tokens(kappa, 1.0, beta, alpha, base, fixed))
     move = lambda l: fixed + kappa * l
@@ -89,3 +97,81 @@ def test_break_even_is_where_moving_starts_to_win(kappa, beta, alpha, base, fixe
             assert compute(at) == pytest.approx(move(at), rel=1e-6, abs=1e-6)
     else:
         assert compute(1e9) <= move(1e9) * (1 + 1e-9)
+
+
+def test_a_token_every_50_ms_writes_its_cache_twenty_times_a_second():
+    assert float(migration.dirty_bytes_per_s(57_344.0, 0.05)) == pytest.approx(57_344 * 20)
+
+
+def test_the_hand_over_adds_to_the_downtime_and_to_the_whole():
+    plain, slow = (migration.precopy(1e9, 1e10, 1e9, 1e6, handover_s=s) for s in (0.0, 0.5))
+    assert float(slow.downtime_s - plain.downtime_s) == pytest.approx(0.5)
+    assert float(slow.total_s - plain.total_s) == pytest.approx(0.5)
+    assert float(slow.sent_bytes) == float(plain.sent_bytes)
+
+
+def test_ten_gigabytes_at_ten_gigabytes_a_second_stop_for_a_second():
+    assert float(migration.stop_and_copy_s(1e10, 1e10)) == 1.0
+    assert float(migration.stop_and_copy_s(1e9, 1e10)) == pytest.approx(0.1)
+
+
+def test_a_link_slower_than_one_writer_carries_no_migration():
+    assert float(migration.most_concurrent(1e9, 2e9)) == 0.0 == float(migration.most_concurrent(1e9, 1e9))
+
+
+def test_one_migration_doubles_the_time_of_a_transfer():
+    assert [float(migration.serving_slowdown(k)) for k in (0.0, 1.0, 2.0)] == [1.0, 2.0, 3.0]
+
+
+def test_fixed_rounds_that_never_shrink_are_flagged():
+    at = lambda q: int(migration.precopy_rounds(1e9, 1e9, q * 1e9, 3.0).flags)
+    assert at(0.5) == 0 and at(1.0) == int(Flag.OVERLOAD) == at(1.5)
+    same = migration.precopy_rounds(1e9, 1e9, 1e9, 3.0)  # q = 1: four copies of the whole
+    assert float(same.sent_bytes) == pytest.approx(4e9) and float(same.rounds_count) == 3
+    assert float(migration.precopy_rounds(1e9, 1e10, 1e9, 1.0).sent_bytes) == pytest.approx(1.1e9)
+
+
+@pytest.mark.parametrize(
+    "link, beta, alpha, base, fixed, tokens",
+    [
+        (1.0, 3.0, 0.0, 0.0, 1.0, 1.0),  # 1 + 2 l against 3 l
+        (1.0, 2.0, 1.0, 0.0, 1.0, 1.0),  # 1 + 2 l against 2 l + l^2
+        (2.0, 2.0, 1.0, 0.0, 2.0, 1.0),  # 2 + l against 2 l + l^2
+        (0.5, 2.0, 1.0, 1.0, 0.0, 1.0),  # 4 l against 1 + 2 l + l^2: they touch
+        (1.0, 1.0, 1.0, 5.0, 0.0, 0.0),  # 2 l against 5 + l + l^2: moving always wins
+        (2.0, 2.0, 1.0, 1.0, 0.9, 0.0),  # moving wins from the first token
+        (2.0, 1.0, 0.0, 1.0, 0.0, 0.0),  # same slope, recomputing starts dearer
+        (2.0, 1.0, 0.0, 0.0, 1.0, math.inf),  # same slope, moving starts dearer
+        (2.0, 1.0, 0.0, 1.0, 1.0, math.inf),  # the same at every length: never quicker
+        (1.0, 1.0, 0.0, 0.0, 0.0, math.inf),  # moving is twice as slow per token
+        (1.0, 3.0, 0.0, 1.0, 0.0, 0.0),  # recomputing dearer from the start
+    ],
+)
+def test_break_even_of_moving_and_computing_two_bytes_a_token(link, beta, alpha, base, fixed, tokens):
+    got = migration.break_even_tokens(2.0, link, beta, alpha, base, fixed)
+    assert float(got) == pytest.approx(tokens)
+
+
+def test_an_empty_cache_is_moved_at_once():
+    moved = migration.precopy_rounds(0.0, 1e9, 5e8, 3.0)
+    assert [float(x) for x in moved[:4]] == [3.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_rounds_of_a_move_do_not_depend_on_the_unit_of_bytes(unit):
+    """1 GB over 0.5 GB/s, dirtied at 0.05 GB/s, down to 1 MB: 1, 0.1, 0.01 and 0.001 of it in 2.222 s."""
+    moved = migration.precopy(1e9 * unit, 5e8 * unit, 5e7 * unit, 1e6 * unit)
+    assert [float(moved.rounds_count), int(moved.flags)] == [3.0, 0]
+    assert [float(moved.total_s), float(moved.downtime_s)] == pytest.approx([2.222, 0.002])
+    assert float(moved.sent_bytes) == pytest.approx(1.111e9 * unit)
+
+
+def test_a_cache_below_the_threshold_is_sent_at_once():
+    moved = migration.precopy(1e3, 1e9, 5e8, 1e6)
+    assert [float(x) for x in moved[:4]] == pytest.approx([0.0, 1e-6, 1e-6, 1e3])
+
+
+def test_two_fixed_rounds_and_the_hand_over():
+    """1, 0.1 and 0.01 GB over 10 GB/s."""
+    moved = migration.precopy_rounds(1e9, 1e10, 1e9, 2.0)
+    assert [float(x) for x in moved[:4]] == pytest.approx([2.0, 0.111, 0.001, 1.11e9])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import factorial
 
 import jax
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag
-from dmodels.models.occupancy import occupancy, ttft_quantile_s
+from dmodels.models.latency import StepLaw
+from dmodels.models.queueing import occupancy, ttft_quantile_s
 from dmodels.sim import arrivals, batching, estimate
-from dmodels.sim.laws import LinearLaw
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (2, 1.0), (5, 4.0), (16, 15.0)])
@@ -31,8 +32,8 @@ def test_unlimited_slots_at_a_constant_pace_are_poisson():
 
 @pytest.mark.parametrize(("slots", "load"), [(16, 0.7), (16, 0.9), (64, 0.8)])
 def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load):
-    mean, law = 300.0, LinearLaw(8e-3, 0.65e-3)
-    times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
+    mean, law = 300.0, StepLaw(8e-3, 0.65e-3)
+    times = law.iteration_s(np.arange(1.0, slots + 1))
     rate = load * slots / (mean * times[-1])
     output = np.random.default_rng(slots).geometric(1 / mean, 300_000)
     arrival = arrivals.poisson(jax.random.key(1), rate, output.size)
@@ -47,8 +48,8 @@ def test_geometric_lengths_are_exact_within_the_simulations_interval(slots, load
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
 def test_ttft_percentiles_against_the_simulation(load):
-    mean, slots, law = 300.0, 32, LinearLaw(8e-3, 0.65e-3)
-    times = law.w_s + law.h_s * np.arange(1.0, slots + 1)
+    mean, slots, law = 300.0, 32, StepLaw(8e-3, 0.65e-3)
+    times = law.iteration_s(np.arange(1.0, slots + 1))
     rate = load * slots / (mean * times[-1])
     output = np.random.default_rng(3).geometric(1 / mean, 300_000)
     served = batching.simulate(arrivals.poisson(jax.random.key(2), rate, output.size), 1, output, law, slots)
@@ -71,3 +72,27 @@ def test_gradients_match_finite_differences():
     tail = lambda x: ttft_quantile_s(0.99, x, 300.0, times)
     for f in (wait, tail):
         np.testing.assert_allclose(jax.grad(f)(2.4), (f(2.4 + 1e-6) - f(2.4 - 1e-6)) / 2e-6, rtol=1e-4)
+
+
+WORK, SCV = 40.0, 0.5
+TIMES = np.array([0.02, 0.05, 0.03])
+
+
+def test_at_and_above_capacity_everyone_waits_for_ever():
+    """Three slots of 0.03 s an iteration: 100 iterations, 2.5 requests a second."""
+    for arrival_rps in (2.5, 4.0):
+        found = occupancy(arrival_rps, WORK, TIMES, SCV)
+        assert [float(v) for v in found] == [1.0, math.inf, 3.0, 0.03, Flag.OVERLOAD]
+        assert float(ttft_quantile_s(0.9, arrival_rps, WORK, TIMES, SCV)) == math.inf
+
+
+def test_seven_hundred_of_a_thousand_slots_are_busy():
+    """States of weights up to e^700: Poisson about the load."""
+    found = occupancy(700.0, 100.0, np.full(1000, 0.01))
+    assert float(found.in_flight_count) == pytest.approx(700.0) and 0 < float(found.wait_probability) < 1e-20
+
+
+def test_lengths_are_geometric_and_a_prompt_takes_an_iteration_unless_said():
+    assert [float(v) for v in occupancy(1.5, WORK, TIMES)] == [float(v) for v in occupancy(1.5, WORK, TIMES, 1.0)]
+    plain = float(ttft_quantile_s(0.9, 1.5, WORK, TIMES))
+    assert plain == float(ttft_quantile_s(0.9, 1.5, WORK, TIMES, 1.0, 2.0))

@@ -15,7 +15,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models import multiplexing, pooling
 from dmodels.models.pooling import Engine, Headroom, best_thresholds, savings, split_savings
-from dmodels.models.workload import split, whole
+from dmodels.models.traffic import split, whole
 from dmodels.solvers import breakpoints
 
 ENGINE = Engine()
@@ -25,8 +25,16 @@ unit = st.floats(0.0, 1.0)
 def test_the_papers_table_2_from_its_cdf():
     w = workload("azure-paper")
     everything, (short, _) = whole(w), split(w, 8192.0)
-    s = split_savings(short.request_frac, short.work_frac, everything.iterations_count, 128.0, 16.0, 1000.0, ENGINE,
-                      Headroom(**pooling.PAPER_HEADROOM))  # fmt: skip
+    s = split_savings(
+        short.request_frac,
+        short.work_frac,
+        everything.iterations_count,
+        128.0,
+        16.0,
+        1000.0,
+        ENGINE,
+        Headroom(**pooling.PAPER_HEADROOM),
+    )
     assert [float(x) for x in (s.homo_instances_count, *s[5:7])] == [361, 72, 229]
     assert round(100 * float(s.realized_frac), 1) == 16.6
 
@@ -189,3 +197,47 @@ def test_more_pools_never_cost_more_and_never_pass_the_limit():
 def test_a_context_that_no_instance_holds_is_refused():
     with pytest.raises(InputError, match="context_tokens = 2e"):
         best_thresholds(workload("azure-paper"), 2, 2e6)
+
+
+def test_a_context_that_ends_inside_a_block_takes_the_whole_block():
+    """8,200 tokens are 513 blocks of 16: 127 fit in 65,536, not 128."""
+    assert float(pooling.slots_count(8200.0, pooling.Engine())) == 127.0
+
+
+def test_no_arrivals_need_no_instances_and_are_no_mistake():
+    s = pooling.savings(0.5, 1.0, 2.0, 1.0, 0.0)
+    assert int(s.flags) == 0 and float(s.homo_instances_count) == 0.0 == float(s.dual_instances_count)
+    assert int(pooling.savings(0.5, 1.0, 2.0, 1.0, -1.0).flags) != 0
+
+
+def test_whole_instances_are_safe_from_one_saved_instance_on():
+    assert [bool(pooling.ceiling_is_safe(0.2, x)) for x in (4.9, 5.0, 50.0)] == [False, True, True]
+
+
+def test_a_pool_that_gets_half_the_requests_must_serve_some():
+    assert int(pooling.savings(0.5, 1.0, 0.0, 1.0).flags) != 0 != int(pooling.savings(0.5, 1.0, 1.0, 0.0).flags)
+    assert int(pooling.savings(0.0, 1.0, 0.0, 1.0).flags) == 0 == int(pooling.savings(1.0, 1.0, 1.0, 0.0).flags)
+
+
+def test_the_one_threshold_that_parts_two_lengths_is_found():
+    """Four blocks of a token: one slot of 4 tokens, or two of 2. Half of the requests have 2 tokens, half 4."""
+    engine = pooling.Engine(blocks_count=4.0, block_tokens=1.0)
+    found = pooling.best_thresholds(Workload([1.0, 3.0], [1.0, 1.0], [0.5, 0.5]), 2, 4.0, engine)
+    assert found.threshold_tokens.tolist() == [2.0, 4.0] and found.work_frac.tolist() == [0.5, 0.5]
+
+
+def test_room_for_three_sequences_holds_three():
+    """In GB: 3 and 0.9 of them, and half of what the model weighs."""
+    asked = ((4.0, 1.0), (3.999, 1.0), (1.9, 1.0), (0.5, 0.01))
+    assert [float(pooling.sequences_count(gpu, 1.0, 1.0, one)) for gpu, one in asked] == [3.0, 2.0, 0.0, 0.0]
+
+
+def test_no_requests_save_nothing():
+    s = pooling.savings(0.5, 1.0, 2.0, 1.0, 0.0)
+    assert float(s.realized_frac) == 0.0
+
+
+def test_a_context_that_no_instance_holds_is_told_what_one_holds():
+    short = Workload(np.array([10.0]), np.array([5.0]), np.array([1.0]))
+    with pytest.raises(InputError, match="at most 1600,"):
+        pooling.best_thresholds(short, 1, 1601.0, pooling.Engine(blocks_count=100.0))

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import Parallel, catalog
+from dmodels.models.cache import access_s, block_bytes, prefill_flop, remaining_prefill_s, stack_distances, tier_fracs
 from dmodels.models.latency import prefill_s
-from dmodels.models.prefix_cache import access_s, block_bytes, prefill_flop, remaining_prefill_s, tier_fracs
-from dmodels.models.stack_distance import stack_distances
 
 BYTES = [  # model, tp, bytes per token over all GPUs
     ("llama-3.1-70b", 1, 327_680),

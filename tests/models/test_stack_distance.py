@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from dmodels.core.errors import InputError
-from dmodels.models.stack_distance import belady_distances, hit_frac, previous, stack_distances, usable
-from dmodels.models.trace import BLOCK_TOKENS, prefix_hits, read_trace
+from dmodels.models.cache import belady_distances, hit_frac, previous, stack_distances, usable
+from dmodels.models.traffic import BLOCK_TOKENS, prefix_hits, read_trace
 
 requests = st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=14)
 

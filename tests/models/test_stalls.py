@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import optimize, stats
 
-from dmodels.models.stalls import stalled_tpot_s
+from dmodels.models.queueing import stalled_tpot_s
 
 
 def test_quantile_of_a_gamma_mixture_agrees_with_drawn_samples():
@@ -26,3 +28,29 @@ def test_stalls_never_speed_up_and_more_of_them_never_help(q, stall, spread):
     gaps, weights = np.array([1.0, 10.0, 1e9]), np.array([0.3, 0.3, 0.4])
     one = float(stalled_tpot_s(q, 0.02, np.full(3, stall), np.full(3, spread), gaps, weights))
     assert np.isfinite(one) and one >= 0.02
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e6])
+def test_without_stalls_a_token_takes_its_step_in_any_unit(unit):
+    got = stalled_tpot_s(0.99, 0.02 * unit, jnp.zeros(1), jnp.zeros(1), jnp.array([100.0]), jnp.ones(1))
+    assert float(got) / unit == pytest.approx(0.02, rel=1e-8)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("shape", [2.0, 8.0])
+def test_one_class_of_answers_is_a_gamma(q, shape):
+    """Stalls of 1 s in the mean over 10 gaps: 20 ms and a tenth of the gamma's quantile."""
+    got = stalled_tpot_s(q, 0.02, jnp.array([1.0]), jnp.array([1.0 / shape]), jnp.array([10.0]), jnp.array([1.0]))
+    assert float(got) == pytest.approx(0.02 + stats.gamma(shape, scale=1 / shape).ppf(q) / 10, rel=0.02)
+
+
+@pytest.mark.parametrize("q", [0.6, 0.9, 0.98])
+def test_two_classes_are_solved_for(q):
+    """Wilson and Hilferty's normals, with the normal distribution itself."""
+    mean, shape, gaps, weight = np.array([0.5, 2.0]), np.array([3.0, 9.0]), np.array([2.0, 20.0]), np.array([0.3, 0.7])
+    tail = lambda u: (
+        weight @ stats.norm.sf(3 * np.sqrt(shape) * (u * np.cbrt(gaps / mean) - 1 + 1 / (9 * shape))) - 1 + q
+    )
+    expected = 0.02 + optimize.brentq(tail, 1e-3, 3.0) ** 3
+    got = stalled_tpot_s(q, 0.02, *(jnp.array(x) for x in (mean, mean**2 / shape, gaps, weight)))
+    assert float(got) == pytest.approx(expected, rel=0.01)

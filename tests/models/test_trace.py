@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError, TraceError
-from dmodels.models.burstiness import burstiness
-from dmodels.models.trace import Trace, prefix_hits, read_trace
+from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:05,3180,8"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
@@ -43,8 +42,12 @@ def test_azure_times_are_dates(file):
 
 
 def test_azure_2024_dates_carry_a_time_zone(file):
-    t = read_trace(file("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
-                        "2024-05-10 00:00:01.009930+00:00,2399,6\n"))  # fmt: skip
+    t = read_trace(
+        file(
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
+            "2024-05-10 00:00:01.009930+00:00,2399,6\n"
+        )
+    )
     assert t.time_s.tolist() == [0, pytest.approx(1.0)]
 
 
@@ -60,8 +63,10 @@ def test_burstgpt_failures_are_dropped_and_counted(file):
 
 
 def test_plain_csv_and_json_lines_say_the_same(file):
-    rows = [dict(zip(("time_s", "input_tokens", "output_tokens"), r, strict=True))
-            for r in ((0, 100, 10), (1.5, 200, 20), (4, 300, 30))]  # fmt: skip
+    rows = [
+        dict(zip(("time_s", "input_tokens", "output_tokens"), r, strict=True))
+        for r in ((0, 100, 10), (1.5, 200, 20), (4, 300, 30))
+    ]
     a, b = read_trace(file(PLAIN)), read_trace(file(_lines(rows), "t.jsonl"))
     for name in ("time_s", "input_tokens", "output_tokens"):
         assert getattr(a, name).tolist() == getattr(b, name).tolist()
@@ -133,19 +138,49 @@ fuzz = settings(max_examples=150, suppress_health_check=[HealthCheck.function_sc
 
 
 @fuzz
-@given(st.binary(max_size=200), st.sampled_from([b"", b"\x1f\x8b\x08", PLAIN.encode()[:34], AZURE.encode()[:42], b"{"]),
-       st.booleans())  # fmt: skip
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([b"", b"\x1f\x8b\x08", PLAIN.encode()[:34], AZURE.encode()[:42], b"{"]),
+    st.booleans(),
+)
 def test_random_bytes_never_get_past_the_reader(file, tail, head, repair):
     _only_trace_errors(file(head + tail), repair)
 
 
-nasty = st.sampled_from(["", ",", '"', "\n", "\r", "\x00", "1e999", "-1", "NaN", "9" * 5000, "{", "}", "[" * 3000,
-                         "null", "true", "²", "١", "0x1", "2023-02-30 00:00:00", '{"a":1}', "\u2028"])  # fmt: skip
+nasty = st.sampled_from(
+    [
+        "",
+        ",",
+        '"',
+        "\n",
+        "\r",
+        "\x00",
+        "1e999",
+        "-1",
+        "NaN",
+        "9" * 5000,
+        "{",
+        "}",
+        "[" * 3000,
+        "null",
+        "true",
+        "²",
+        "١",
+        "0x1",
+        "2023-02-30 00:00:00",
+        '{"a":1}',
+        "\u2028",
+    ]
+)
 
 
 @fuzz
-@given(st.sampled_from([AZURE, BURST, PLAIN, _lines(MOONCAKE)]),
-       st.lists(st.tuples(st.integers(0, 300), nasty), max_size=3), st.integers(0, 400), st.booleans())  # fmt: skip
+@given(
+    st.sampled_from([AZURE, BURST, PLAIN, _lines(MOONCAKE)]),
+    st.lists(st.tuples(st.integers(0, 300), nasty), max_size=3),
+    st.integers(0, 400),
+    st.booleans(),
+)
 def test_mutated_lines_never_get_past_the_reader(file, text, edits, cut, repair):
     for at, piece in edits:
         text = text[:at] + piece + text[at + len(piece) % 7 :]
@@ -153,8 +188,9 @@ def test_mutated_lines_never_get_past_the_reader(file, text, edits, cut, repair)
 
 
 def test_prefix_hits_are_leading_blocks(file):
-    t = read_trace(file(_lines([*MOONCAKE, {"timestamp": 4000, "input_length": 1100, "output_length": 1,
-                                            "hash_ids": [0, 1, 2]}])))  # fmt: skip
+    t = read_trace(
+        file(_lines([*MOONCAKE, {"timestamp": 4000, "input_length": 1100, "output_length": 1, "hash_ids": [0, 1, 2]}]))
+    )
     assert prefix_hits(t).tolist() == [0, 1024, 1099]  # at least one token is computed
     assert prefix_hits(t, 0).tolist() == [0, 0, 0]
     assert prefix_hits(t, 3).tolist() == [0, 1024, 1024]  # block 2 was the least recently used when 7 came
@@ -189,3 +225,22 @@ def test_batches_have_the_dispersion_of_their_size():
     rng = np.random.default_rng(4)
     batches = np.repeat(np.cumsum(rng.exponential(1.0, 50_000)), 5)
     assert burstiness(batches, 10.0).dispersion_count[0] == pytest.approx(5.0, rel=0.1)
+
+
+def test_bursts_do_not_depend_on_when_the_clock_started():
+    """Two, one and no arrivals in three windows of a second: mean 1, variance 2/3, peak 2; two whole windows do."""
+    time = np.array([0.0, 0.5, 1.2, 3.0])
+    for start in (0.0, 1e3):
+        found = burstiness(start + time, 1.0)
+        assert found.dispersion_count[0] == pytest.approx(2 / 3) and found.peak_to_mean_frac[0] == pytest.approx(2.0)
+    both = burstiness(np.array([0.0, 0.5, 1.2, 1.9, 2.0]), [1.0, 1.1]).dispersion_count
+    assert both[0] == 0.0 and np.isnan(both[1])
+
+
+def test_the_busiest_window_is_compared_with_the_mean_one():
+    """Three arrivals, then one, in windows of a second: 3 over 2."""
+    assert burstiness(np.array([0.0, 0.1, 0.2, 1.5, 2.0]), 1.0).peak_to_mean_frac[0] == 1.5
+
+
+def test_bursts_are_looked_for_over_a_second_ten_and_a_minute():
+    assert burstiness(np.arange(10.0)).window_s.tolist() == [1.0, 10.0, 60.0]

@@ -1,5 +1,7 @@
 """KV transfer: the paper's worked example and propositions to the printed digit, and limits that need no paper."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,11 @@ from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
 from dmodels.core.model import Model
+from dmodels.models import transfer
 from dmodels.models import transfer as tr
+from dmodels.models.latency import BatchingCurve
+from dmodels.models.transfer import choice as network_choice
+from dmodels.models.transfer import paths as transfer_paths
 
 LLAMA_70B = Model(80, 8, 128)
 GBIT = 1e9 / 8
@@ -125,7 +131,7 @@ def test_slot_wait_is_exact_for_memoryless_outputs():
     while (waiting := departed <= ahead).any():
         runs[waiting] += 1
         departed[waiting] += rng.binomial(slots, 1 / mean_tokens, waiting.sum())
-    curve = tr.BatchingCurve(1.0, 0.0, float(slots))
+    curve = BatchingCurve(1.0, 0.0, float(slots))
     exact = float(tr.slot_wait_s(float(ahead), float(slots), mean_tokens, curve))
     # several may leave in one iteration, which rounds the wait up by less than one iteration
     assert exact - 4 * runs.std() / 141 < runs.mean() < exact + 1 + 4 * runs.std() / 141
@@ -133,7 +139,7 @@ def test_slot_wait_is_exact_for_memoryless_outputs():
 
 
 def test_a_free_slot_is_no_wait_in_either_queue_law():
-    curve = tr.BatchingCurve()
+    curve = BatchingCurve()
     assert float(tr.queue_delay_s(0.0, 63.0, curve)) == float(tr.slot_wait_s(0.0, 63.0, 256.0, curve)) == 0.0
     assert float(tr.first_step_s(63.0, curve)) == pytest.approx(12.48e-3 + 64 * 0.115e-3)
 
@@ -175,3 +181,67 @@ def test_shared_transfer_is_processor_sharing(others, s, rate):
         mine -= step
         left = [x - step for x in left if x - step > 1e-15]
     assert float(tr.shared_transfer_s(s, np.array(others), rate)) == pytest.approx(clock, rel=1e-6)
+
+
+def test_from_which_size_a_slow_far_tier_loses():
+    """The far tier is four times as slow. With 1 s of queue near by, 0.75 ns a byte repay it after 4/3 GB."""
+    at = lambda near_s, far_s: float(
+        network_choice.oblivious_loss(1e9, 0.0, 0.0, 4e9, 1e9, near_fixed_s=near_s, far_fixed_s=far_s).crossover_bytes
+    )
+    assert at(1.0, 0.0) == pytest.approx(4e9 / 3)
+    assert at(0.0, 1.0) == 0.0 == at(0.0, 0.0)  # no debt: from the first byte
+    faster = network_choice.oblivious_loss(1e9, 0.0, 0.0, 1e9, 4e9, near_fixed_s=1.0)
+    assert math.isinf(float(faster.crossover_bytes)) and not bool(faster.loses)
+
+
+def test_at_equal_rates_the_fixed_times_decide_for_every_size():
+    """Both send a byte in the same time: one second more of queue is never made up; a tie is no win."""
+    equal = lambda near_s, far_s: network_choice.oblivious_loss(
+        np.array([0.0, 1e9, 1e15]), 0.5, 0.75, 4e9, 2e9, near_fixed_s=near_s, far_fixed_s=far_s
+    )
+    for near_s, far_s, wins, crossover in (
+        (0.0, 1.0, True, 0.0),
+        (1.0, 0.0, False, math.inf),
+        (1.0, 1.0, False, math.inf),
+    ):
+        loss = equal(near_s, far_s)
+        assert (np.asarray(loss.loses) == wins).all() and float(loss.crossover_bytes) == crossover
+
+
+def test_a_head_start_on_a_slower_link_is_lost_for_good():
+    """A head start of 1 s lasts 4/3 GB where the near link is four times as slow: no size above which near wins."""
+    loss = network_choice.oblivious_loss(np.array([1e9, 2e9]), 0.0, 0.0, 1e9, 4e9, far_fixed_s=1.0)
+    assert np.asarray(loss.loses).tolist() == [True, False] and math.isinf(float(loss.crossover_bytes))
+
+
+def test_one_nic_for_all_is_one_sender():
+    """10 GB from four GPUs with a NIC each of 1 GB/s: 2.5 s; over one NIC 10 s, whoever sends or receives."""
+    each = transfer_paths.fan_out_time_s(1e10, 1e12, 1e9, 1e12, 4.0, 4.0, 8.0)
+    sender = transfer_paths.fan_out_time_s(1e10, 1e12, 1e9, 1e12, 4.0, 4.0, 8.0, shared_nic=True)
+    receiver = transfer_paths.fan_out_time_s(1e10, 1e12, 1e12, 1e9, 4.0, 4.0, 8.0, shared_nic=True)
+    assert (float(each), float(sender), float(receiver)) == (2.5, 10.0, 10.0)
+    replicas = transfer_paths.fan_out_time_s(1e10, 1e12, 1e12, 1e9, 4.0, 16.0, 8.0)  # 16 ranks for 8 heads: twice it
+    assert float(replicas) == pytest.approx(2e10 / 16e9)
+
+
+def test_a_dead_hop_passes_nothing_on():
+    rates = jnp.array([10.0, 0.0])
+    assert [float(transfer_paths.staged_transfer_s(100.0, rates, 0.0, c)) for c in (math.inf, 10.0)] == [math.inf] * 2
+
+
+def test_nothing_to_send_needs_no_link_and_a_slow_link_is_one():
+    """In GB: half of one a second."""
+    assert [int(transfer.post_prefill_latency(*asked).flags) for asked in ((0.0, 0.0), (1.0, 0.5))] == [0, 0]
+
+
+def test_a_transfer_in_gigabytes_and_one_of_nothing():
+    """1 GB at half of one a second; what moves without tokens is not in any cache."""
+    assert [float(transfer.transfer_time_s(sent, 0.5, 0.25)) for sent in (1.0, 0.0)] == [2.25, 0.25]
+    assert float(transfer.effective_bytes(1000.0, 0.0, 0.0)) == 1000.0
+
+
+def test_a_payload_that_fills_the_free_memory_fits():
+    flags = [
+        int(transfer.post_prefill_latency(1.0, 1.0, free_bytes=free, reserve_bytes=0.5).flags) for free in (1.5, 1.499)
+    ]
+    assert flags == [0, Flag.NO_FIT]

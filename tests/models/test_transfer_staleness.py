@@ -1,5 +1,7 @@
 """Staleness tolerances are attained: an adversary with a little more error inverts the order, with less it cannot."""
 
+import math
+
 import jax
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dmodels.models import transfer as tr
-from dmodels.models.staleness import correlation_time_s
+from dmodels.models.transfer import correlation_time_s, staleness
 
 
 def test_proposition_2_is_42_points():
@@ -94,10 +96,12 @@ def test_no_reading_within_the_error_costs_more_than_the_worst_regret(a, u, d, e
     assert (regret <= worst + 1e-9).all()
     best = true.argmin(-1)
     rows = np.arange(16)
-    bound = np.stack([
-        np.asarray(tr.stale_regret_bound_s(a[rows, best], a[:, k], 1 - u[rows, best], 1 - u[:, k], error))
-        for k in range(4)
-    ])  # fmt: skip
+    bound = np.stack(
+        [
+            np.asarray(tr.stale_regret_bound_s(a[rows, best], a[:, k], 1 - u[rows, best], 1 - u[:, k], error))
+            for k in range(4)
+        ]
+    )
     assert (worst <= bound.max(0) + 1e-9).all()
 
 
@@ -122,3 +126,47 @@ def test_correlation_time_is_found_from_telemetry():
     assert np.asarray(correlation_time_s(x, 1.0)).mean() == pytest.approx(20, rel=0.05)
     assert np.isinf(correlation_time_s(np.ones(5), 1.0))
     assert float(correlation_time_s(np.array([1.0, -1.0] * 9), 1.0)) == 0
+
+
+def test_who_sends_nothing_errs_with_the_other_alone():
+    """A hit of everything and a delay of 2 s against 1 s of transfer at half congestion, 2 s: a tie already."""
+    tolerance = lambda delay: float(staleness.cost_staleness_tolerance(0.0, 1.0, 0.5, 0.5, delay, 0.0))
+    assert tolerance(2.0) == pytest.approx(0.0)
+    assert tolerance(1.0) == math.inf or tolerance(1.0) == pytest.approx(0.5)  # 1/(1 - c) = 1 at c = 0
+    assert tolerance(0.0) == math.inf  # nothing to send, nothing to wait for: always first
+
+
+def test_readings_that_never_drift_too_far_need_no_refresh():
+    """Unrelated readings differ by sqrt(2) std; with k deviations a tolerance above k sqrt(2) std holds for ever."""
+    edge = math.sqrt(2) * 2.0
+    assert math.isinf(float(staleness.refresh_interval_s(edge * 1.001, 1.0, 60.0, 2.0)))
+    assert math.isfinite(float(staleness.refresh_interval_s(edge * 0.999, 1.0, 60.0, 2.0)))
+
+
+def test_who_sends_nothing_and_starts_ahead_is_first_whatever_is_read():
+    """No payload, half a second ahead of one second of transfer."""
+    assert math.isinf(float(staleness.cost_staleness_tolerance(0.0, 1.0, 0.5, 0.5, 0.0, 0.5)))
+
+
+def test_one_congestion_turns_two_costs_round():
+    """1/(1 - c) + 3 s against 0.4/(1 - c) + 4 s tie at c = 0.4, whoever is named first; equal ones never do."""
+    at = lambda *asked: float(staleness.same_tier_tolerance(*asked))
+    assert [at(1.0, 0.4, 0.2, 3.0, 4.0), at(0.4, 1.0, 0.2, 4.0, 3.0)] == pytest.approx([0.2, 0.2])
+    assert [at(1.0, 1.0, 0.2, 3.0, 4.0), at(1.0, 0.4, 0.2, 3.0, 3.0)] == [math.inf, math.inf]
+
+
+def test_what_readings_can_cost_on_a_full_link():
+    """Nothing to send is not slandered: 0.6/(0.5 x 1.1) of flattery. Without an error nothing is lost, link or none."""
+    bound = lambda *asked: float(staleness.stale_regret_bound_s(*asked))
+    assert bound(0.0, 1.0, 0.5, 0.5, 0.6) == pytest.approx(0.6 / 0.55)
+    assert bound(1.0, 1.0, 1.0, 0.5, 0.0) == 0.0 == bound(1.0, 1.0, 0.5, 0.5, 0.0)
+
+
+def test_a_full_link_does_not_slander_who_sends_nothing():
+    """0.5 s to wait, whatever is read, keeps 1/1.3 s at best out."""
+    regret = staleness.worst_stale_regret_s(np.array([1.0, 0.0]), np.array([0.0, 0.8]), np.array([0.0, 0.5]), 0.3)
+    assert float(regret) == 0.0
+
+
+def test_a_constant_signal_stays_for_ever():
+    assert float(staleness.correlation_time_s(np.ones(5), 1.0)) == math.inf

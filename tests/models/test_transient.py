@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.models.transient import backlog_s, work_variance_s
+from dmodels.models.queueing import backlog_s, work_variance_s
 
 
 @pytest.mark.parametrize("load", [0.93, 0.99, 1.3])
@@ -18,8 +18,10 @@ def test_a_queue_simulated_from_empty_agrees(load):
     draws = np.random.default_rng(round(100 * load))
     runs, duration, service = 4000, 60.0, 0.05
     count = draws.poisson(load / service * duration, runs)
-    when = np.sort(np.where(np.arange(count.max()) < count[:, None],
-                            draws.uniform(0.0, duration, (runs, count.max())), np.inf), axis=1)  # fmt: skip
+    when = np.sort(
+        np.where(np.arange(count.max()) < count[:, None], draws.uniform(0.0, duration, (runs, count.max())), np.inf),
+        axis=1,
+    )
     work = draws.exponential(service, when.shape)
     backlog, now = np.zeros(runs), np.zeros(runs)
     for i in range(count.max()):
@@ -34,8 +36,11 @@ def test_a_queue_simulated_from_empty_agrees(load):
 def test_more_load_more_time_and_higher_percentiles_never_shorten_it(load, variance, duration, percentile):
     here = backlog_s(percentile, load, variance, duration)
     assert here >= max(load - 1.0, 0.0) * duration - 1e-9
-    for more in ((percentile, 1.1 * load, variance, duration), (percentile, load, variance, 2.0 * duration),
-                 ((1.0 + percentile) / 2.0, load, variance, duration)):  # fmt: skip
+    for more in (
+        (percentile, 1.1 * load, variance, duration),
+        (percentile, load, variance, 2.0 * duration),
+        ((1.0 + percentile) / 2.0, load, variance, duration),
+    ):
         assert backlog_s(*more) >= here * (1.0 - 1e-9) - 1e-9
 
 

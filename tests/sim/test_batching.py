@@ -8,18 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
-from dmodels.sim import batching, stepwise
-from dmodels.sim.laws import LinearLaw, TokenLaw
+from dmodels.models.latency import StepLaw
+from dmodels.sim import batching
+from dmodels.sim.batching import TokenLaw
 from dmodels.sim.requests import KVCache, Prefill, Requests
+from tests.sim import oracle as stepwise
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 MODES = pytest.mark.parametrize("prefill", list(Prefill), ids=lambda mode: mode.name)
 
 
 def traffic(seed: int, n: int, rate_rps: float, longest_prompt: int = 3000, longest_output: int = 60):
     rng = np.random.default_rng(seed)
-    return (np.cumsum(rng.exponential(1 / rate_rps, n)), rng.integers(1, longest_prompt, n),
-            rng.integers(1, longest_output, n))  # fmt: skip
+    return (
+        np.cumsum(rng.exponential(1 / rate_rps, n)),
+        rng.integers(1, longest_prompt, n),
+        rng.integers(1, longest_output, n),
+    )
 
 
 def agree(fast, slow, tolerance_s: float = 1e-9) -> None:
@@ -34,8 +39,13 @@ def test_two_events_per_request_are_exact(prefill, emits, slots, rate_rps):
     arrival, prompt, output = traffic(slots, 800, rate_rps)
     cached = prompt // 3
     fast = batching.simulate(arrival, prompt, output, LAW, slots, prefill=prefill, emits=emits, cached_tokens=cached)
-    slow = stepwise.simulate(Requests.checked(arrival, prompt, output, cached), lambda n, _: LAW.w_s + LAW.h_s * n,
-                             slots, prefill=prefill, emits=emits)  # fmt: skip
+    slow = stepwise.simulate(
+        Requests.checked(arrival, prompt, output, cached),
+        lambda n, _: LAW.iteration_s(n),
+        slots,
+        prefill=prefill,
+        emits=emits,
+    )
     agree(fast, slow)
 
 
@@ -50,8 +60,9 @@ def test_exact_for_any_small_traffic(data, prefill, emits):
     times = np.cumsum(np.array(data.draw(st.lists(st.integers(1, 20), min_size=slots, max_size=slots)))) * 1e-3
     requests = Requests.checked(arrival, prompt, output)
     slow = stepwise.simulate(requests, lambda k, _: times[k - 1], slots, chunk, prefill, emits)
-    agree(batching.simulate(arrival, prompt, output, times, slots, chunk_tokens=chunk, prefill=prefill, emits=emits),
-          slow)  # fmt: skip
+    agree(
+        batching.simulate(arrival, prompt, output, times, slots, chunk_tokens=chunk, prefill=prefill, emits=emits), slow
+    )
 
 
 @MODES
@@ -61,8 +72,9 @@ def test_memory_tokens_and_preemption_step_alike(prefill, emits, kv):
     arrival, prompt, output = traffic(7, 500, 9.0, 1500, 400)
     t = lambda n, tokens: 6e-3 + 4e-4 * n + 2e-5 * tokens
     law = TokenLaw.tabulated(t, 12, 12 * 512)
-    fast = batching.simulate(arrival, prompt, output, law, 12, prefill=prefill, emits=emits, kv=kv,
-                             cached_tokens=prompt // 4)  # fmt: skip
+    fast = batching.simulate(
+        arrival, prompt, output, law, 12, prefill=prefill, emits=emits, kv=kv, cached_tokens=prompt // 4
+    )
     requests = Requests.checked(arrival, prompt, output, prompt // 4)
     slow = stepwise.simulate(requests, t, 12, 512, prefill, emits, kv)
     agree(fast, slow)

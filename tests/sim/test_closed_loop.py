@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim import closed_loop, estimate
-from dmodels.sim.fleet import Pool
+from dmodels.sim import estimate
+from dmodels.sim.fleet import Pool, closed_loop
 
 TICK_S = 2e-4
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
+from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals
-from dmodels.sim.cluster import Cluster, Control, Flow, simulate
-from dmodels.sim.disaggregated import Signal
+from dmodels.sim.cluster import Control, Flow, Signal, Workers, simulate
 
 STILL = Control(flow=Flow.NONE, theta_frag=0.0)
 
@@ -27,7 +27,7 @@ def requests(n, seed=0, rate=20.0):
 
 def test_freeness_with_exact_remaining_work_is_a_central_queue():
     arrival, prompt, output, seconds = requests(3000, rate=50.0)
-    run = simulate(arrival, prompt, output, seconds, Cluster(4, 4), STILL)
+    run = simulate(arrival, prompt, output, seconds, Workers(4, 4), STILL)
     free, first = [0.0] * 4, []
     for a, s in zip(arrival, seconds, strict=True):
         begin = max(heapq.heappop(free), a)
@@ -37,7 +37,7 @@ def test_freeness_with_exact_remaining_work_is_a_central_queue():
 
 
 def test_a_lone_sequence_takes_a_step_for_each_token():
-    run = simulate([1.0], [100], [11], [0.5], Cluster(1, 1, base_s=0.02, per_sequence_s=0.001), STILL)
+    run = simulate([1.0], [100], [11], [0.5], Workers(1, 1, step=StepLaw(0.02, 0.001)), STILL)
     assert run.first_token_s[0] == 1.5 and run.end_s[0] == pytest.approx(1.5 + 10 * 0.021)
     assert run.tpot_s[0] == pytest.approx(0.021)
 
@@ -66,7 +66,7 @@ def by_steps(ready, left, base, step, slots):
 def test_a_decoder_against_its_steps(seed, slots):
     arrival, prompt, output, seconds = requests(60, seed, rate=4.0)
     output = output % 40 + 2
-    run = simulate(arrival, prompt, output, seconds, Cluster(2, 1, slots=slots), STILL)
+    run = simulate(arrival, prompt, output, seconds, Workers(2, 1, slots=slots), STILL)
     expected = by_steps(run.first_token_s, output.astype(int) - 1, 0.025, 0.35e-3, slots)
     np.testing.assert_allclose(run.end_s, expected, rtol=1e-9)
 
@@ -75,7 +75,7 @@ def test_a_decoder_against_its_steps(seed, slots):
 @pytest.mark.parametrize("signal", list(Signal))
 def test_everyone_is_served_whatever_the_controller(flow, signal):
     arrival, prompt, output, seconds = requests(1500, 1, rate=40.0)
-    cluster = Cluster(2, 2, 4, kv_blocks=1000.0, slots=40)
+    cluster = Workers(2, 2, 4, kv_blocks=1000.0, slots=40)
     run = simulate(arrival, prompt, output, seconds, cluster, Control(signal, flow, epoch_s=0.1, cool_s=0.3))
     assert np.isfinite(run.end_s).all() and (run.end_s >= run.first_token_s).all()
     assert (run.first_token_s >= arrival + seconds * (1 - 1e-12)).all()
@@ -86,7 +86,7 @@ def test_everyone_is_served_whatever_the_controller(flow, signal):
 def test_closed_loop_keeps_its_clients_in_flight():
     """Little's law: in-flight requests, by the time integral, are the clients."""
     _, prompt, output, seconds = requests(2000, 2)
-    run = simulate(np.zeros(2000), prompt, output, seconds, Cluster(3, 3), STILL, clients=50)
+    run = simulate(np.zeros(2000), prompt, output, seconds, Workers(3, 3), STILL, clients=50)
     order = np.argsort(run.end_s)
     last = run.end_s[order[-60]]  # while requests are left to come
     overlap = np.minimum(run.end_s, last) - np.minimum(run.arrival_s, last)
@@ -100,9 +100,11 @@ def test_moving_sequences_makes_room_for_large_ones():
     large = rng.random(n) < 0.1
     prompt, output = np.where(large, 4000, 300), np.where(large, 50, 400)
     arrival = np.cumsum(rng.exponential(0.35, n))
-    cluster = Cluster(4, 4, kv_blocks=400.0)
-    runs = [simulate(arrival, prompt, output, 1e-5 * prompt, cluster, Control(flow=Flow.NONE, theta_frag=t))
-            for t in (0.0, 0.9)]  # fmt: skip
+    cluster = Workers(4, 4, kv_blocks=400.0)
+    runs = [
+        simulate(arrival, prompt, output, 1e-5 * prompt, cluster, Control(flow=Flow.NONE, theta_frag=t))
+        for t in (0.0, 0.9)
+    ]
     waits = [(r.end_s - r.first_token_s)[large].mean() for r in runs]
     assert runs[0].moved_blocks == 0 and runs[1].moved_blocks > 0 and waits[1] < waits[0]
 
@@ -113,7 +115,7 @@ def test_queues_diverge_only_under_a_signal_that_cannot_see_them():
     arrival = arrivals.gamma(jax.random.key(0), 3.9 / seconds.mean(), 3.0, 4000)
     skew = {}
     for signal in (Signal.MEMORY, Signal.TOKENS, Signal.REQUESTS, Signal.WORK):
-        run = simulate(arrival, prompt, np.ones(4000), seconds, Cluster(4, 1), STILL._replace(signal=signal))
+        run = simulate(arrival, prompt, np.ones(4000), seconds, Workers(4, 1), STILL._replace(signal=signal))
         queue = np.sort(run.queues[:, :4].mean(axis=0))
         skew[signal] = queue[-1] / queue[:-1].mean()
     assert skew.pop(Signal.MEMORY) > 1.25 and max(skew.values()) < 1.15  # 1.4 to 1.9 and up to 1.06 over other keys
@@ -121,8 +123,8 @@ def test_queues_diverge_only_under_a_signal_that_cannot_see_them():
 
 def test_mistakes_name_the_field():
     with pytest.raises(InputError, match="kv_blocks"):
-        simulate([0.0], [1000], [10], [0.1], Cluster(1, 1, kv_blocks=10.0), STILL)
+        simulate([0.0], [1000], [10], [0.1], Workers(1, 1, kv_blocks=10.0), STILL)
     with pytest.raises(InputError, match="clients"):
-        simulate([0.0], [10], [10], [0.1], Cluster(1, 1), STILL, clients=2)
+        simulate([0.0], [10], [10], [0.1], Workers(1, 1), STILL, clients=2)
     with pytest.raises(InputError, match="epoch_s"):
-        simulate([0.0], [10], [10], [0.1], Cluster(1, 1), Control(epoch_s=0.0))
+        simulate([0.0], [10], [10], [0.1], Workers(1, 1), Control(epoch_s=0.0))

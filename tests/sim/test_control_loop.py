@@ -11,11 +11,12 @@ import pytest
 
 from dmodels.control import regime
 from dmodels.core.errors import InputError
-from dmodels.sim import arrivals, control_loop, fleet
-from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import StepLaw
+from dmodels.sim import arrivals, fleet
+from dmodels.sim.fleet import Pool, RoutingPolicy
+from tests.sim import control_loop
 
-POOL = Pool(6, 8, LinearLaw(8e-3, 0.65e-3))
+POOL = Pool(6, 8, StepLaw(8e-3, 0.65e-3))
 
 
 def burst():
@@ -76,15 +77,20 @@ def test_scaling_out_on_queues_shortens_waits_and_scaling_in_frees_instances():
 
 
 class Switch(NamedTuple):
-    policy: Policy
+    policy: RoutingPolicy
 
 
 def test_the_policy_can_change_while_running():
     requests = burst()
-    switched, _ = control_loop.simulate(fleet.start(*requests, POOL, Policy.ROUND_ROBIN),
-                                        lambda s, w: (s, Switch(Policy.JSQ)), None, 5.0, 10.0)  # fmt: skip
+    switched, _ = control_loop.simulate(
+        fleet.start(*requests, POOL, RoutingPolicy.ROUND_ROBIN),
+        lambda s, w: (s, Switch(RoutingPolicy.SHORTEST_QUEUE)),
+        None,
+        5.0,
+        10.0,
+    )
     early = requests[0] < 5.0
-    turns = fleet.simulate(*requests, POOL, Policy.ROUND_ROBIN)
+    turns = fleet.simulate(*requests, POOL, RoutingPolicy.ROUND_ROBIN)
     np.testing.assert_array_equal(switched.instance[early], turns.instance[early])
     assert switched.wait_s.mean() < turns.wait_s.mean()
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim import arrivals, batching, disaggregated, estimate
-from dmodels.sim.disaggregated import Signal
+from dmodels.models.latency import StepLaw
+from dmodels.sim import arrivals, batching, estimate
+from dmodels.sim.cluster import Signal, disaggregated
 from dmodels.sim.fleet import Pool
-from dmodels.sim.laws import LinearLaw
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 POOL = Pool(3, 16, LAW)
 ARRIVAL = arrivals.poisson(jax.random.key(0), 6.0, 3000)
 RNG = np.random.default_rng(0)
@@ -85,7 +85,13 @@ def test_a_signal_that_cannot_see_the_queue_lets_it_diverge():
 
 @pytest.mark.parametrize("change", [{"workers": 0}, {"prefill_s": 0.0}, {"transfer_s": -1.0}])
 def test_bad_input_is_refused(change):
-    good = {"arrival_s": [0.0], "input_tokens": 10, "output_tokens": 5, "prefill_s": 0.1, "workers": 1,
-            "decoders": POOL}  # fmt: skip
+    good = {
+        "arrival_s": [0.0],
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "prefill_s": 0.1,
+        "workers": 1,
+        "decoders": POOL,
+    }
     with pytest.raises(InputError, match=next(iter(change))):
         disaggregated.simulate(**(good | change))

@@ -49,14 +49,7 @@ def test_quantiles_of_correlated_series_cover():
     assert 0.88 < hit <= 1.0
 
 
-def test_order_statistics_cover_without_a_distribution():
-    truth = -np.log(0.05)
-    hit = coverage(lambda rng: estimate.quantile_of(rng.exponential(1.0, 500), 0.95), truth)
-    assert 0.93 < hit <= 1.0
-
-
 def test_extreme_quantiles_of_short_series_are_flagged():
-    assert estimate.quantile_of(np.arange(100.0), 0.999).flags & Flag.EXTRAPOLATED
     assert estimate.batch_quantile(np.arange(100.0), 0.99, 10).flags & Flag.EXTRAPOLATED
 
 

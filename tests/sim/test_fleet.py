@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
+from dmodels.models.latency import StepLaw
 from dmodels.sim import batching, fleet
-from dmodels.sim.fleet import Change, Event, Policy, Pool, Prefixes
-from dmodels.sim.laws import LinearLaw
+from dmodels.sim.fleet import POLICIES, Change, Event, Pool, Prefixes, RoutingPolicy
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 KEY = jax.random.key(5)
 POOL = Pool(5, 4, LAW)
 
@@ -27,7 +27,7 @@ def same(a, b):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=0, atol=1e-9, err_msg=name)
 
 
-@pytest.mark.parametrize("policy", list(Policy), ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
 @pytest.mark.parametrize("prefill", list(Prefill), ids=lambda p: p.name)
 def test_a_fleet_of_one_is_an_instance(policy, prefill):
     requests = traffic(600, 9.0)
@@ -35,7 +35,7 @@ def test_a_fleet_of_one_is_an_instance(policy, prefill):
     same(whole, batching.simulate(*requests, LAW, 8, prefill=prefill, emits=True))
 
 
-@pytest.mark.parametrize("policy", list(Policy), ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
 def test_each_instance_serves_its_own_requests_as_if_alone(policy):
     arrival, prompt, output = traffic(3000, 32.0)
     served = fleet.simulate(arrival, prompt, output, POOL, policy, key=KEY)
@@ -47,18 +47,20 @@ def test_each_instance_serves_its_own_requests_as_if_alone(policy):
         np.testing.assert_allclose(served.first_token_s[mine], alone.first_token_s, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("policy", [Policy.ROUND_ROBIN, Policy.RANDOM], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [RoutingPolicy.ROUND_ROBIN, RoutingPolicy.RANDOM], ids=lambda p: p.name)
 def test_instances_apart_and_the_common_loop_agree(policy):
     requests = traffic(2000, 32.0)
     never = Event(1e9, Change.SLOW, 0, 2.0)  # forces the common loop
-    same(fleet.simulate(*requests, POOL, policy, key=KEY),
-         fleet.simulate(*requests, POOL, policy, key=KEY, events=[never]))  # fmt: skip
+    same(
+        fleet.simulate(*requests, POOL, policy, key=KEY),
+        fleet.simulate(*requests, POOL, policy, key=KEY, events=[never]),
+    )
 
 
 def test_shortest_queue_picks_the_fewest_requests_at_every_arrival():
     """A literal router: before each arrival, every instance is simulated anew with what it was given so far."""
     arrival, prompt, output = traffic(250, 34.0)
-    served = fleet.simulate(arrival, prompt, output, POOL, Policy.JSQ)
+    served = fleet.simulate(arrival, prompt, output, POOL, RoutingPolicy.SHORTEST_QUEUE)
     given = [[] for _ in range(5)]
     for i, now in enumerate(arrival):
         ends = [batching.simulate(arrival[g], prompt[g], output[g], LAW, 4).end_s if g else np.zeros(0) for g in given]
@@ -70,14 +72,14 @@ def test_shortest_queue_picks_the_fewest_requests_at_every_arrival():
 
 def test_power_of_two_waits_between_random_and_shortest_queue():
     requests = traffic(20_000, 31.0)
-    wait = {p: fleet.simulate(*requests, POOL, p, key=KEY).wait_s.mean() for p in Policy}
-    assert wait[Policy.JSQ] < wait[Policy.POWER_OF_TWO] < wait[Policy.RANDOM]
-    assert wait[Policy.JSQ] < wait[Policy.ROUND_ROBIN] < wait[Policy.RANDOM]
+    wait = {p: fleet.simulate(*requests, POOL, p, key=KEY).wait_s.mean() for p in POLICIES}
+    assert wait[RoutingPolicy.SHORTEST_QUEUE] < wait[RoutingPolicy.POWER_OF_TWO] < wait[RoutingPolicy.RANDOM]
+    assert wait[RoutingPolicy.SHORTEST_QUEUE] < wait[RoutingPolicy.ROUND_ROBIN] < wait[RoutingPolicy.RANDOM]
 
 
 def test_same_key_same_bits():
     requests = traffic(500, 30.0)
-    runs = [fleet.simulate(*requests, POOL, Policy.POWER_OF_TWO, key=KEY).end_s for _ in range(2)]
+    runs = [fleet.simulate(*requests, POOL, RoutingPolicy.POWER_OF_TWO, key=KEY).end_s for _ in range(2)]
     np.testing.assert_array_equal(*runs)
 
 
@@ -150,9 +152,9 @@ def test_cache_aware_routing_finds_more_prefixes_than_a_blind_one():
     ids, output = rng.integers(0, 60, 6000), rng.integers(20, 80, 6000)
     prefixes = Prefixes(ids, 6000, remembered=20)
     args = (arrival, 8192, output, POOL)
-    blind = fleet.simulate(*args, Policy.JSQ, prefixes=prefixes)
-    aware = fleet.simulate(*args, Policy.CACHE_AWARE, prefixes=prefixes, cache_weight=6.0)
-    none = fleet.simulate(*args, Policy.JSQ)
+    blind = fleet.simulate(*args, RoutingPolicy.SHORTEST_QUEUE, prefixes=prefixes)
+    aware = fleet.simulate(*args, RoutingPolicy.DYNAMO, prefixes=prefixes, cache_weight=6.0)
+    none = fleet.simulate(*args, RoutingPolicy.SHORTEST_QUEUE)
     assert aware.e2e_s.mean() < blind.e2e_s.mean() < none.e2e_s.mean()
     one = fleet.simulate([0.0, 10.0], 1024, 5, POOL._replace(instances=1), prefixes=Prefixes([7, 7], 1000, 4))
     np.testing.assert_allclose(one.ttft_s, [3 * 8.65e-3, 2 * 8.65e-3], rtol=1e-9)
@@ -164,7 +166,7 @@ def test_cache_aware_routing_finds_more_prefixes_than_a_blind_one():
         ({"pools": []}, "pools"),
         ({"pools": Pool(0, 4, LAW)}, "instances"),
         ({"pools": [Pool(1, 4, LAW, 100), Pool(1, 4, LAW, 50)]}, "max_tokens"),
-        ({"policy": Policy.RANDOM}, "key"),
+        ({"policy": RoutingPolicy.RANDOM}, "key"),
         ({"events": [Event(1.0, Change.DOWN, 9)]}, "events"),
         ({"events": [Event(1.0, Change.SLOW, 0, 0.0)]}, "factor"),
         ({"prefixes": Prefixes([0, 0], 500, 4)}, "prefixes"),
@@ -174,3 +176,12 @@ def test_bad_input_is_named(change, message):
     good = {"arrival_s": [0.0, 1.0], "input_tokens": 100, "output_tokens": 5, "pools": POOL}
     with pytest.raises(InputError, match=message):
         fleet.simulate(**(good | change))
+
+
+def test_a_restart_leaves_nothing_of_the_iteration_that_the_failure_cut_short():
+    """Iterations of 1 s: the second request would enter at 1 s; the instance fails at 0.3 s and is back at 0.4 s."""
+    events = [Event(0.3, Change.DOWN, 0), Event(0.4, Change.UP, 0)]
+    served = fleet.simulate([0.0, 0.2], [1, 1], [3, 2], Pool(1, 4, [1.0] * 5, emits=True), events=events)
+    np.testing.assert_allclose(served.admitted_s, [0.4, 0.4])
+    np.testing.assert_allclose(served.first_token_s, [1.4, 1.4])
+    np.testing.assert_allclose(served.end_s, [3.4, 2.4])

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels.sim import batching, fleet, stepwise
-from dmodels.sim.fleet import Change, Event, Policy, Pool
-from dmodels.sim.laws import LinearLaw, TokenLaw
+from dmodels.models.latency import StepLaw
+from dmodels.sim import batching, fleet
+from dmodels.sim.batching import TokenLaw
+from dmodels.sim.fleet import Change, Event, Pool, RoutingPolicy
 from dmodels.sim.requests import Prefill, Requests
+from tests.sim import oracle as stepwise
 
 from .test_fleet import same, traffic
 
@@ -32,8 +34,9 @@ def test_a_fleet_of_one_steps_like_an_instance(prefill, emits):
     arrival, prompt, output = traffic(500, 4.0, most=80)
     cached = prompt // 3
     pool = Pool(1, SLOTS, LAW, prefill=prefill, emits=emits)
-    slow = stepwise.simulate(Requests.checked(arrival, prompt, output, cached), seconds, SLOTS, prefill=prefill,
-                             emits=emits)  # fmt: skip
+    slow = stepwise.simulate(
+        Requests.checked(arrival, prompt, output, cached), seconds, SLOTS, prefill=prefill, emits=emits
+    )
     same(fleet.simulate(arrival, prompt, output, pool, cached_tokens=cached), slow)
 
 
@@ -53,7 +56,7 @@ def test_exact_for_any_small_traffic(data, prefill, emits):
 
 
 @MODES
-@pytest.mark.parametrize("policy", [Policy.JSQ, Policy.ROUND_ROBIN], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.ROUND_ROBIN], ids=lambda p: p.name)
 def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
     arrival, prompt, output = traffic(1500, 11.0, most=80)
     served = fleet.simulate(arrival, prompt, output, Pool(3, SLOTS, LAW, prefill=prefill), policy)
@@ -67,7 +70,7 @@ def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
 def test_pools_with_and_without_tokens_side_by_side():
     """Grids of different lengths stand in one table; each pool still follows its own law."""
     arrival, prompt, output = traffic(1200, 9.0, most=80)
-    plain = LinearLaw(8e-3, 0.65e-3)
+    plain = StepLaw(8e-3, 0.65e-3)
     coarse = TokenLaw.tabulated(lambda n, tokens: 5e-3 + 1e-3 * n + 2e-5 * tokens, 3, 100.0, points=2)
     pools = [Pool(1, 8, plain, 1500), Pool(1, SLOTS, LAW, 2500), Pool(1, 3, coarse, 4000)]
     served = fleet.simulate(arrival, prompt, output, pools)

@@ -23,7 +23,7 @@ from dmodels.sim.network import (
     simulate_many,
     summary,
 )
-from dmodels.sim.network_flows import HOPS, finish, next_end, no_flows, refill, start
+from dmodels.sim.network.flows import HOPS, finish, next_end, no_flows, refill, start
 
 BYTES = 327680.0
 
@@ -139,8 +139,15 @@ def test_a_single_flow_has_its_tiers_bandwidth():
 
 def one_link_cluster(**options):
     """Everything between two pods crosses one uplink."""
-    fabric = fat_tree(racks_per_pod=1, servers_per_rack=4, instances_per_server=1, pod_uplinks=1, rack_uplinks=1,
-                      tier_bytes_per_s=(1e12, 1e12, 1e12, 1e9), **options)  # fmt: skip
+    fabric = fat_tree(
+        racks_per_pod=1,
+        servers_per_rack=4,
+        instances_per_server=1,
+        pod_uplinks=1,
+        rack_uplinks=1,
+        tier_bytes_per_s=(1e12, 1e12, 1e12, 1e9),
+        **options,
+    )
     return Cluster(fabric, np.arange(4), np.arange(4, 8), shards=1)
 
 
@@ -226,8 +233,9 @@ def test_prefix_caches_are_least_recently_used():
     lists = [chains[rng.zipf(1.5) % 12] for _ in range(n)]
     starts = np.concatenate([[0], np.cumsum([len(b) for b in lists])])
     tokens = np.array([512.0 * len(b) for b in lists])
-    cluster = Cluster(fat_tree(), np.array([0]), np.array([4]), kv_memory_bytes=BYTES * (512 * room + 1),
-                      reserve_tokens=0.0)  # fmt: skip
+    cluster = Cluster(
+        fat_tree(), np.array([0]), np.array([4]), kv_memory_bytes=BYTES * (512 * room + 1), reserve_tokens=0.0
+    )
     arrivals = requests(100.0 * np.arange(n), tokens, 1.0, block_ids=np.concatenate(lists), block_starts=starts)
     run = simulate(cluster, arrivals, Policy.CACHE)
     memory, expected = OrderedDict(), []

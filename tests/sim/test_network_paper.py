@@ -1,4 +1,4 @@
-"""NetKV's tables from the trace beside the project, in the setting of benchmarks/netkv_setting.py."""
+"""NetKV's tables from the trace beside the project, in the setting of benchmarks/papers/_netkv_setting.py."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,8 @@ import pytest
 from dmodels.control.netkv import Policy
 from dmodels.core.errors import InputError
 from dmodels.core.units import gbit_per_s
-from dmodels.models.trace import read_trace
-from dmodels.sim.network import netkv_cluster
-from dmodels.sim.network_workload import RAG, poisson, window
+from dmodels.models.traffic import read_trace
+from dmodels.sim.network import RAG, netkv_cluster, poisson, window
 from dmodels.studies.transfer import compare_policies, tune_cache_weight
 
 LADDER = (Policy.ROUND_ROBIN, Policy.CACHE_LOAD, Policy.NETKV_TOPO, Policy.NETKV_FULL)
@@ -80,8 +79,9 @@ def test_windows_keep_rate_lengths_and_bounds(trace):
 
 
 def test_poisson_draws_only_prompts_in_bounds_at_the_asked_rate():
-    cut = poisson(np.array([100.0, 2000.0, 5000.0]), np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.25]), RAG, 50.0,
-                  100.0, 12)  # fmt: skip
+    cut = poisson(
+        np.array([100.0, 2000.0, 5000.0]), np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.25]), RAG, 50.0, 100.0, 12
+    )
     assert set(np.unique(cut.input_tokens)) == {2000.0, 5000.0}
     assert len(cut.arrival_s) == pytest.approx(5000, abs=300)
     assert (cut.input_tokens == 2000).mean() == pytest.approx(0.5, abs=0.05)

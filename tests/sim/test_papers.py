@@ -1,4 +1,4 @@
-"""What the papers' simulated tables rest on, at a size that a test can afford; benchmarks/papers_* have all of it."""
+"""What the papers' simulated tables rest on, at a size that a test can afford; benchmarks/papers has all of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from dmodels.catalog.workloads import totals_cdf
-from dmodels.sim import arrivals, closed_loop, fleet, lengths
-from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import StepLaw
+from dmodels.sim import arrivals, fleet, lengths
+from dmodels.sim.fleet import Pool, RoutingPolicy, closed_loop
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 PAPERS = Path(__file__).parents[2] / "proofs" / "papers"
 
 
@@ -28,11 +28,11 @@ def azure(count: int, seed: int = 0):
 def test_table_3_of_the_token_budget_paper_is_a_start_up_transient():
     """TPOT near the printed 12 ms needs the first ten seconds; P99 TTFT of round robin then grows with the run."""
     pool = Pool(361, 16, LAW)
-    short, long = (fleet.simulate(*azure(n), pool, Policy.ROUND_ROBIN) for n in (10_000, 200_000))
+    short, long = (fleet.simulate(*azure(n), pool, RoutingPolicy.ROUND_ROBIN) for n in (10_000, 200_000))
     assert np.nanmedian(short.tpot_s[2000:]) < 0.0125 < 0.0155 < np.nanmedian(long.tpot_s[40_000:])
     tails = [np.quantile(s.ttft_s[s.ttft_s.size // 5 :], 0.99) for s in (short, long)]
     assert tails[0] < 2.0 < 10.0 < tails[1]
-    joined = fleet.simulate(*azure(200_000), pool, Policy.JSQ)
+    joined = fleet.simulate(*azure(200_000), pool, RoutingPolicy.SHORTEST_QUEUE)
     assert np.quantile(joined.ttft_s[40_000:], 0.99) < 2.0
 
 
@@ -62,7 +62,7 @@ def test_no_first_come_first_served_queue_gives_the_anarchy_papers_ttft_tail(cli
 @pytest.mark.parametrize("file", sorted(PAPERS.glob("*/simulated/*.csv")), ids=lambda f: f"{f.parts[-3]}-{f.stem}")
 def test_every_simulated_table_has_printed_simulated_and_verdict(file):
     lines = file.read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("# ") and "benchmarks/papers_" in lines[0]
+    assert lines[0].startswith("# ") and "benchmarks/papers/" in lines[0]
     rows = list(csv.DictReader(lines[1:]))
     assert len({row["id"] for row in rows}) == len(rows) > 3
     assert all(row["verdict"] and np.isfinite(float(row["simulated"])) for row in rows)

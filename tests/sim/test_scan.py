@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim import batching, scan
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import StepLaw
+from dmodels.sim import batching
+from dmodels.sim.batching import scan
 from dmodels.sim.requests import Prefill
 
 
@@ -22,15 +23,23 @@ def test_lanes_agree_with_single_instances(prefill):
     emits = prefill == Prefill.SHARED
     many = scan.simulate(arrival, prompt, output, law, slots, prefill=prefill, emits=emits, cached_tokens=prompt // 2)
     for b in range(3):
-        one = batching.simulate(arrival[b], prompt[b], output[b], law[b, : slots[b] + 1], slots[b], prefill=prefill,
-                                emits=emits, cached_tokens=prompt[b] // 2)  # fmt: skip
+        one = batching.simulate(
+            arrival[b],
+            prompt[b],
+            output[b],
+            law[b, : slots[b] + 1],
+            slots[b],
+            prefill=prefill,
+            emits=emits,
+            cached_tokens=prompt[b] // 2,
+        )
         for name in ("admitted_s", "first_token_s", "end_s"):
             np.testing.assert_allclose(getattr(many, name)[b], getattr(one, name), rtol=0, atol=1e-9, err_msg=name)
 
 
 def test_it_runs_in_float64_whatever_the_caller_configured():
     with jax.enable_x64(False):
-        served = scan.simulate([[0.0, 1e6]], 600, 10, LinearLaw(8e-3, 1e-3), 4)
+        served = scan.simulate([[0.0, 1e6]], 600, 10, StepLaw(8e-3, 1e-3), 4)
     np.testing.assert_allclose(served.e2e_s, 12 * 9e-3, rtol=1e-6)  # float32 would lose 0.06 s at 10^6 s
     assert served.tpot_s.shape == (1, 2)
 

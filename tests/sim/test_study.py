@@ -8,11 +8,11 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
+from dmodels.models.latency import StepLaw
 from dmodels.sim import batching, lengths, study
-from dmodels.sim.laws import LinearLaw
 from dmodels.sim.requests import Prefill
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 WORK = Workload([100.0, 3000.0, 900.0], [30.0, 200.0, 1.0], [0.6, 0.3, 0.1], rate_rps=10.0)
 KEY = jax.random.key(9)
 

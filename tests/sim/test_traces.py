@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.models.trace import read_trace
+from dmodels.models.latency import StepLaw
+from dmodels.models.traffic import read_trace
 from dmodels.sim import arrivals, fleet
-from dmodels.sim.fleet import Policy, Pool, Prefixes
-from dmodels.sim.laws import LinearLaw
+from dmodels.sim.fleet import Pool, Prefixes, RoutingPolicy
 
-LAW = LinearLaw(8e-3, 0.65e-3)
+LAW = StepLaw(8e-3, 0.65e-3)
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,9 @@ def test_compressed_traces_wait_longer_and_nothing_is_lost(shared_data, name, in
     for speed in (1.0, 4.0, 12.0):
         when = arrivals.replay(trace.time_s, trace.rate_rps * speed)
         gaps = np.diff(when)
-        served = fleet.simulate(when, np.maximum(1, trace.input_tokens), np.maximum(1, trace.output_tokens),
-                                Pool(instances, 32, LAW))  # fmt: skip
+        served = fleet.simulate(
+            when, np.maximum(1, trace.input_tokens), np.maximum(1, trace.output_tokens), Pool(instances, 32, LAW)
+        )
         assert np.isfinite(served.end_s).all()
         p99.append(np.quantile(served.ttft_s, 0.99))
         plain = np.diff(trace.time_s)
@@ -40,6 +41,8 @@ def test_cache_aware_routing_keeps_mooncakes_conversations_together(shared_data)
     prompt = np.maximum(1, trace.input_tokens)
     prefixes = Prefixes(trace.block_ids[second], np.minimum(1024, prompt), remembered=200)
     args = (when, prompt, np.maximum(1, trace.output_tokens), Pool(24, 32, LAW))
-    blind, aware = (fleet.simulate(*args, policy, prefixes=prefixes, cache_weight=50.0).ttft_s.mean()
-                    for policy in (Policy.JSQ, Policy.CACHE_AWARE))  # fmt: skip
+    blind, aware = (
+        fleet.simulate(*args, policy, prefixes=prefixes, cache_weight=50.0).ttft_s.mean()
+        for policy in (RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.DYNAMO)
+    )
     assert aware < blind

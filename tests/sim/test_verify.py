@@ -9,9 +9,9 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
-from dmodels.sim import verify
-from dmodels.sim.fleet import Policy, Pool
-from dmodels.sim.laws import LinearLaw
+from dmodels.models.latency import StepLaw
+from dmodels.sim import fleet, verify
+from dmodels.sim.fleet import Pool, RoutingPolicy
 
 KEY = jax.random.key(11)
 
@@ -27,28 +27,28 @@ def test_one_server_with_fixed_service_matches_pollaczek_khinchine():
 
 def test_the_same_key_measures_the_same():
     work = Workload.fixed(600, 100, rate_rps=8.0)
-    runs = [verify.measure(work, Pool(3, 8, LinearLaw(8e-3, 1e-3)), KEY, count=4000, at_most=5) for _ in range(2)]
+    runs = [verify.measure(work, Pool(3, 8, StepLaw(8e-3, 1e-3)), KEY, count=4000, at_most=5) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
 def test_no_key_is_used_twice():
     work = Workload.fixed(600, 100, rate_rps=8.0).replace(arrival_cv=np.float64(2.0))
     with jax.debug_key_reuse(True):
-        pool = Pool(3, 8, LinearLaw(8e-3, 1e-3))
-        verify.measure(work, pool, jax.random.key(2), Policy.POWER_OF_TWO, count=1000, at_least=2, at_most=2)
+        pool = Pool(3, 8, StepLaw(8e-3, 1e-3))
+        verify.measure(work, pool, jax.random.key(2), RoutingPolicy.POWER_OF_TWO, count=1000, at_least=2, at_most=2)
 
 
 def test_a_fleet_that_cannot_keep_up_says_so():
     work = Workload.fixed(512, 100, rate_rps=40.0)  # 101 iterations x 16 ms / 8 slots: 5 requests/s an instance
-    (found,) = verify.measure(work, Pool(4, 8, LinearLaw(8e-3, 1e-3)), KEY, count=20_000, at_most=5)
+    (found,) = verify.measure(work, Pool(4, 8, StepLaw(8e-3, 1e-3)), KEY, count=20_000, at_most=5)
     assert found["wait_mean_s"].flags & Flag.OVERLOAD
-    (found,) = verify.measure(work, Pool(12, 8, LinearLaw(8e-3, 1e-3)), KEY, count=20_000, at_most=5)
+    (found,) = verify.measure(work, Pool(12, 8, StepLaw(8e-3, 1e-3)), KEY, count=20_000, at_most=5)
     assert not found["wait_mean_s"].flags & Flag.OVERLOAD
 
 
 def test_pools_are_measured_apart():
     work = Workload([400.0, 6000.0], [60.0, 300.0], [0.9, 0.1], rate_rps=30.0)
-    law = LinearLaw(8e-3, 0.65e-3)
+    law = StepLaw(8e-3, 0.65e-3)
     short, long = verify.measure(work, [Pool(2, 32, law, 1000), Pool(4, 8, law)], KEY, count=20_000, at_most=6)
     assert short["served_rps"].holds(27.0, 0.5) and long["served_rps"].holds(3.0, 0.2)
     assert long["e2e_mean_s"].low > short["e2e_mean_s"].high
@@ -65,4 +65,18 @@ def test_predictions_stand_beside_measurements():
 
 def test_what_no_pool_can_hold_is_refused():
     with pytest.raises(InputError, match="max_tokens"):
-        verify.measure(Workload.fixed(1000, 10), Pool(1, 4, LinearLaw(8e-3, 1e-3), 500), KEY)
+        verify.measure(Workload.fixed(1000, 10), Pool(1, 4, StepLaw(8e-3, 1e-3), 500), KEY)
+
+
+def test_a_burst_of_a_trace_is_no_warm_up():
+    """2,000 requests at once on one instance of one slot, then a day of rest: half of all waits are the burst's."""
+    when = np.concatenate([np.zeros(2000), 1e5 + 100.0 * np.arange(2000)])
+    served = fleet.simulate(when, 1, 1, Pool(1, 1, [0.05], emits=True))
+    whole = verify.trace_metrics(served)
+    assert whole["requests_count"].value == 4000
+    assert 90 < whole["ttft_p99_s"].value == pytest.approx(np.quantile(served.ttft_s, 0.99))
+    assert whole["ttft_mean_s"].value == pytest.approx(served.ttft_s.mean())
+    settled = verify.trace_metrics(served, stationary=True)
+    assert settled["requests_count"].value < 4000 and settled["ttft_p99_s"].value < whole["ttft_p99_s"].value
+    with pytest.raises(InputError, match="at least 40"):
+        verify.trace_metrics(served.at(np.arange(10)))

@@ -12,9 +12,7 @@ INF = np.inf
 def quadratic(matrix, right):
     """Costs 1/2 M_ii x_i^2 + x_i (sum over j != i of M_ij x_j) + q_i x_i, whose pseudogradient is M x + q."""
     m = np.asarray(matrix, float)
-    return [
-        lambda x, i=i: x[i] * (jnp.asarray(m[i]) @ x - 0.5 * m[i, i] * x[i] + right[i]) for i in range(len(right))
-    ]
+    return [lambda x, i=i: x[i] * (jnp.asarray(m[i]) @ x - 0.5 * m[i, i] * x[i] + right[i]) for i in range(len(right))]
 
 
 HARKER = quadratic([[2, 8 / 3], [5 / 4, 2]], [-34, -24.25])  # Harker, EJOR 54 (1991)

@@ -65,8 +65,9 @@ KINDS = {
     "offset": lambda rng, shape: 1e9 + rng.random(shape),
     "ties": lambda rng, shape: rng.integers(-2, 3, shape).astype(float),
     "constant": lambda rng, shape: np.full(shape, rng.normal()),
-    "product": lambda rng, shape: np.arange(1.0, shape[1] + 1)[:, None] * np.arange(1.0, shape[2] + 1)[None, :]
-    + np.zeros(shape),
+    "product": lambda rng, shape: (
+        np.arange(1.0, shape[1] + 1)[:, None] * np.arange(1.0, shape[2] + 1)[None, :] + np.zeros(shape)
+    ),
     "rank one": lambda rng, shape: rng.random((*shape[:2], 1)) * rng.random((shape[0], 1, shape[2])),
     "additive": lambda rng, shape: rng.random((*shape[:2], 1)) + rng.random((shape[0], 1, shape[2])),
     "replicated": lambda rng, shape: np.take(rng.random((*shape[:2], 3)), rng.integers(0, 3, shape[2]), axis=2),

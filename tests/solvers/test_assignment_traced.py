@@ -194,7 +194,7 @@ def test_gpu_kernel_interpreted_at_length(shape):
 
 def test_gpu_kernel_lowers_for_cuda():
     """It becomes Triton code for float32 and float64 without a GPU at hand (what it compiles to is not run here)."""
-    from dmodels.solvers import assignment_pallas
+    from dmodels.solvers.assignment import pallas as assignment_pallas
 
     for dtype in (jnp.float32, jnp.float64):
         shape = jax.ShapeDtypeStruct((4, 20, 24), dtype)
@@ -202,9 +202,10 @@ def test_gpu_kernel_lowers_for_cuda():
             patch.setattr(jax, "default_backend", lambda: "gpu")
             try:
                 exported = jax.export.export(
-                    jax.jit(assignment_pallas.match_batch), platforms=["cuda"],
+                    jax.jit(assignment_pallas.match_batch),
+                    platforms=["cuda"],
                     disabled_checks=[jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")],
-                )(shape)  # fmt: skip
+                )(shape)
             except RuntimeError as error:  # jax 0.11 on wants a GPU to lower for
                 assert "No supported GPU devices" in str(error)
                 pytest.skip("this JAX lowers for a GPU only where there is one")

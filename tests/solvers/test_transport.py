@@ -73,9 +73,10 @@ MARGINALS = {
     "linear": lambda rng, m, k: np.broadcast_to(rng.random((m, 1)) * np.arange(1, 2 * k, 2)[None, :], (m, k)).copy(),
     "uniform": lambda rng, m, k: np.sort(rng.random((m, k)), axis=-1),
     "steps": lambda rng, m, k: np.sort(rng.integers(-2, 3, (m, k)), axis=-1).astype(float),
-    "pole": lambda rng, m, k: np.where(np.arange(k)[None, :] < rng.integers(0, k + 1, (m, 1)),
-                                       1 / (k + 1.0 - np.arange(k)[None, :]), np.inf),
-}  # fmt: skip
+    "pole": lambda rng, m, k: np.where(
+        np.arange(k)[None, :] < rng.integers(0, k + 1, (m, 1)), 1 / (k + 1.0 - np.arange(k)[None, :]), np.inf
+    ),
+}
 
 
 def trial(kind: str, congestion: str, seed: int, problems: int) -> None:
@@ -177,8 +178,11 @@ def test_no_limit_and_no_room():
     s = transport(cost, [np.inf, 0, 5])
     assert (s.value.loads[:, 1] == 0).all() and (s.certificate["column_duals"][:, 0] == 0).all()
     np.testing.assert_array_equal(s.value.cost, transport(cost, [1e18, 0, 5]).value.cost)
-    np.testing.assert_allclose(s.value.cost, np.minimum(cost[..., 0], cost[..., 2]).sum(1) +
-                               np.where(s.value.loads[:, 2] > 5, np.nan, 0.0), rtol=1e-12)  # fmt: skip
+    np.testing.assert_allclose(
+        s.value.cost,
+        np.minimum(cost[..., 0], cost[..., 2]).sum(1) + np.where(s.value.loads[:, 2] > 5, np.nan, 0.0),
+        rtol=1e-12,
+    )
     assert (s.flags == 0).all() and (s.certificate["gap"] <= 1e-12 * s.value.cost).all()
 
 
@@ -202,10 +206,12 @@ def linear_programme(cost, capacity, supply):
     limits = np.where(np.isinf(capacity), 1e9, capacity)
     found = linprog(
         np.where(allowed, cost.ravel(), 0),
-        A_eq=np.kron(np.eye(n), np.ones((1, m))), b_eq=supply,
-        A_ub=np.kron(np.ones((1, n)), np.eye(m)), b_ub=limits,
+        A_eq=np.kron(np.eye(n), np.ones((1, m))),
+        b_eq=supply,
+        A_ub=np.kron(np.ones((1, n)), np.eye(m)),
+        b_ub=limits,
         bounds=[(0, None if a else 0) for a in allowed],
-    )  # fmt: skip
+    )
     assert found.status in (0, 2)
     return found.fun if found.status == 0 else None
 

@@ -55,8 +55,14 @@ def test_optimum_agrees_with_a_strangers():
     for b in range(3):
         one = lambda x, b=b: float(np.sum(x * np.asarray(all_of(np.broadcast_to(x, (20, 4))))[b]))
         start = np.asarray(c[b] * r[b] / jnp.sum(c[b]))
-        answer = minimize(one, start, constraints={"type": "eq", "fun": lambda x, b=b: x.sum() - float(r[b])},
-                          bounds=[(0, 0.9999 * float(v)) for v in c[b]], method="SLSQP", tol=1e-12)  # fmt: skip
+        answer = minimize(
+            one,
+            start,
+            constraints={"type": "eq", "fun": lambda x, b=b: x.sum() - float(r[b])},
+            bounds=[(0, 0.9999 * float(v)) for v in c[b]],
+            method="SLSQP",
+            tol=1e-12,
+        )
         assert float(cost[b]) <= answer.fun * (1 + 1e-7)
         assert float(cost[b]) == pytest.approx(answer.fun, rel=1e-5)
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
 from dmodels.core.workload import Workload
-from dmodels.studies.admitted import admitted
-from dmodels.studies.launch import command
-from dmodels.studies.plan import plan, question
-from dmodels.studies.sensitivity import sensitivity
+from dmodels.studies.plan import command, plan, question, sensitivity
+from dmodels.studies.plan.admitted import admitted
 
 CHAT = catalog.workload("azure-conv", 20.0)
 lengths = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), min_size=1, max_size=12)
@@ -23,8 +21,9 @@ lengths = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), min_si
 
 def asked(context_tokens, workload=CHAT, thresholds=(1024.0, 2048.0)):
     """Llama 3.1 70B as if its config stated another context."""
-    found = question("llama-3.1-70b", ["h100", "h200"], workload, SLO(2.0, 0.08), tp=(2, 4, 8),
-                     thresholds_tokens=thresholds)  # fmt: skip
+    found = question(
+        "llama-3.1-70b", ["h100", "h200"], workload, SLO(2.0, 0.08), tp=(2, 4, 8), thresholds_tokens=thresholds
+    )
     return replace(found, model=found.model.replace(max_context_tokens=float(context_tokens)))
 
 
@@ -76,8 +75,9 @@ def test_the_plan_is_that_of_the_requests_taken(short):
     kept = CHAT.input_tokens < 3000
     inputs, outputs = CHAT.input_tokens[kept], CHAT.output_tokens[kept]
     weight = CHAT.weight_frac[kept]
-    by_hand = Workload(inputs, np.minimum(outputs, 3000 - inputs), weight / weight.sum(), 0.0, 20.0 * weight.sum(),
-                       CHAT.arrival_cv)  # fmt: skip
+    by_hand = Workload(
+        inputs, np.minimum(outputs, 3000 - inputs), weight / weight.sum(), 0.0, 20.0 * weight.sum(), CHAT.arrival_cv
+    )
     other = plan(asked(0, by_hand))
     assert short.priced.rate_rps == pytest.approx(float(by_hand.rate_rps))
     assert short.best.decomposition() == other.best.decomposition()

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
-from dmodels.studies import fleets
-from dmodels.studies.plan import plan, question
+from dmodels.studies.plan import fleets, plan, question
 
 points = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12)
 
@@ -27,8 +26,11 @@ def test_the_front_of_two_stages_is_that_of_all_pairs(a, b, kind):
 @pytest.fixture(scope="module", params=[20.0, 200.0])
 def answer(request):
     chat = catalog.workload("azure-conv", request.param)
-    return plan(question("llama-3.1-70b", ["h100", "h200"], chat, SLO(2.0, 0.08), tp=(2, 4, 8),
-                         thresholds_tokens=(1024.0, 4096.0)))  # fmt: skip
+    return plan(
+        question(
+            "llama-3.1-70b", ["h100", "h200"], chat, SLO(2.0, 0.08), tp=(2, 4, 8), thresholds_tokens=(1024.0, 4096.0)
+        )
+    )
 
 
 def test_the_recommended_fleet_is_on_the_front_and_no_alternative_is_below(answer):
@@ -56,8 +58,17 @@ def test_no_fleet_that_keeps_the_slos_is_below_the_front(answer):
 
 def test_fleets_beyond_the_gpus_there_are_do_not_count():
     chat = catalog.workload("azure-conv", 20.0)
-    few = plan(question("llama-3.1-70b", ["h100", "h200"], chat, SLO(2.0, 0.08), tp=(2, 4, 8), max_gpus=20.0,
-                        thresholds_tokens=(1024.0, 4096.0)))  # fmt: skip
+    few = plan(
+        question(
+            "llama-3.1-70b",
+            ["h100", "h200"],
+            chat,
+            SLO(2.0, 0.08),
+            tp=(2, 4, 8),
+            max_gpus=20.0,
+            thresholds_tokens=(1024.0, 4096.0),
+        )
+    )
     one = few.fleets.fronts["one pool"]
     assert one.ttft_s.size > 0 and (one.usd_per_hour <= 20.0 * 3.59 + 1e-9).all()
     assert (few.fleets.one_pool["gpus"][few.fleets.one_pool["meets"]] <= 20.0).all()

@@ -10,16 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 from dmodels.models.instance import Engine
-from dmodels.studies.deployment import Pool
-from dmodels.studies.designs import Layout, Stage
-from dmodels.studies.launch import command
+from dmodels.studies.plan import Layout, Pool, command
+from dmodels.studies.plan.designs import Stage
 
 
 def pool(role="serve", slots=512.0, **layout):
     x = Layout("h100_sxm", **({"tp": 2, "pp": 1, "dp": 1, "ep": 1} | layout))
     nothing = dict.fromkeys(Pool.__dataclass_fields__, 0.0)
-    return Pool(**(nothing | {"stage": Stage(role, role), "layout": x, "slots_count": slots, "longest_tokens": 9000.0,
-                              "context_tokens": 131072.0}))  # fmt: skip
+    return Pool(
+        **(
+            nothing
+            | {
+                "stage": Stage(role, role),
+                "layout": x,
+                "slots_count": slots,
+                "longest_tokens": 9000.0,
+                "context_tokens": 131072.0,
+            }
+        )
+    )
 
 
 def asked(backend):
@@ -40,20 +49,35 @@ def test_the_same_limits_in_three_languages():
     """9,000 tokens are 9,216 in steps of 1,024; of 512 slots on 4 ranks each has 128, below the engine's 256."""
     of = pool(dp=4, tp=2, ep=8)
     assert flags("vllm", of) == {
-        "--tensor-parallel-size": "2", "--data-parallel-size": "4", "--enable-expert-parallel": None,
-        "--max-model-len": "9216", "--max-num-seqs": "128", "--max-num-batched-tokens": "8192",
+        "--tensor-parallel-size": "2",
+        "--data-parallel-size": "4",
+        "--enable-expert-parallel": None,
+        "--max-model-len": "9216",
+        "--max-num-seqs": "128",
+        "--max-num-batched-tokens": "8192",
         "--gpu-memory-utilization": "0.90",
-    }  # fmt: skip
+    }
     assert flags("sglang", of) == {  # all ranks together
-        "--model-path": "org/model", "--tp-size": "8", "--dp-size": "4", "--enable-dp-attention": None,
-        "--ep-size": "8", "--context-length": "9216", "--max-running-requests": "512",
+        "--model-path": "org/model",
+        "--tp-size": "8",
+        "--dp-size": "4",
+        "--enable-dp-attention": None,
+        "--ep-size": "8",
+        "--context-length": "9216",
+        "--max-running-requests": "512",
         "--chunked-prefill-size": "32768",
-    }  # fmt: skip
+    }
     told = flags("trtllm", of)
     assert json.loads(" ".join(shlex.split(re.search(r"echo ('.*')", command(of, asked("trtllm")))[1]))) == {
-        "enable_attention_dp": True}  # fmt: skip
-    limits = {"--tp_size": "8", "--ep_size": "8", "--max_seq_len": "9216", "--max_batch_size": "128",
-              "--max_num_tokens": "8192"}  # fmt: skip
+        "enable_attention_dp": True
+    }
+    limits = {
+        "--tp_size": "8",
+        "--ep_size": "8",
+        "--max_seq_len": "9216",
+        "--max_batch_size": "128",
+        "--max_num_tokens": "8192",
+    }
     assert limits.items() <= told.items()
     assert "# no tp2 with dp4 there" in command(of, asked("trtllm"))
     assert "#" not in command(pool(dp=8, tp=1, ep=8), asked("trtllm"))

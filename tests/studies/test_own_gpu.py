@@ -21,8 +21,15 @@ price_usd_per_hour = 1.00
 def test_a_gpu_that_no_catalogue_has_is_planned(tmp_path):
     file = tmp_path / "gpus.toml"
     file.write_text(OURS)
-    asked = question("llama-3.1-8b", ["our_gpu", "h100_sxm"], Workload.fixed(1000.0, 100.0, 4.0), SLO(2.0, 0.08),
-                     gpu_file=str(file), tp=(1,), split=False)  # fmt: skip
+    asked = question(
+        "llama-3.1-8b",
+        ["our_gpu", "h100_sxm"],
+        Workload.fixed(1000.0, 100.0, 4.0),
+        SLO(2.0, 0.08),
+        gpu_file=str(file),
+        tp=(1,),
+        split=False,
+    )
     best = plan(asked).best
     assert best.pools[0].layout.gpu == "our_gpu"  # the hardware of an H100 at less than half its price
     assert "not measured" in best.pools[0].confidence.provenance

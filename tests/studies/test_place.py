@@ -12,11 +12,9 @@ import pytest
 
 from dmodels import Parallel, Trace, catalog, read_trace
 from dmodels.core.errors import InputError
+from dmodels.models.cache import remaining_prefill_s, stack_distances
 from dmodels.models.latency import prefill_s
-from dmodels.models.prefix_cache import remaining_prefill_s
-from dmodels.models.stack_distance import stack_distances
-from dmodels.studies.place import place, use_of
-from dmodels.studies.place_cost import PrefillBill, Tier, at_sizes, bill
+from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill, place, use_of
 
 GIB = 2.0**30
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
@@ -43,8 +41,12 @@ TRACE = conversations()
 
 
 def tiers(hbm=4.0, dram=10.0, ssd=20.0, **last):
-    return [Tier("HBM", hbm * GIB, 13.4e12, 0.0, 375.0), Tier("DRAM", dram * GIB, 50e9, 2e-5, 5.0),
-            Tier("SSD", ssd * GIB, 6e9, 1e-4, 0.12), *([Tier("remote", np.inf, **last)] if last else [])]  # fmt: skip
+    return [
+        Tier("HBM", hbm * GIB, 13.4e12, 0.0, 375.0),
+        Tier("DRAM", dram * GIB, 50e9, 2e-5, 5.0),
+        Tier("SSD", ssd * GIB, 6e9, 1e-4, 0.12),
+        *([Tier("remote", np.inf, **last)] if last else []),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +125,7 @@ def test_the_cheapest_mix_is_no_dearer_than_a_search_over_a_grid():
 
 
 def _state(now):
-    from dmodels.models.prefix_cache import block_bytes
-    from dmodels.models.stack_distance import usable
+    from dmodels.models.cache import block_bytes, usable
 
     weights = np.array([float(block_bytes(LLAMA, 512.0, 4.0 if k == 0 else 1.0)) for k in range(3)])
     distances = stack_distances(TRACE.block_ids, TRACE.block_starts)

@@ -11,9 +11,8 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
-from dmodels.studies.evaluate import sweep_instances
-from dmodels.studies.plan import plan, price, question
-from dmodels.studies.sensitivity import sensitivity
+from dmodels.studies.plan import plan, price, question, sensitivity
+from dmodels.studies.plan.evaluate import sweep_instances
 
 CHAT = catalog.workload("azure-conv", 20.0)
 

@@ -6,7 +6,7 @@ import pytest
 from dmodels.catalog import workload
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
-from dmodels.models.workload import split
+from dmodels.models.traffic import split
 from dmodels.studies.pools import pool_study
 
 
@@ -31,8 +31,13 @@ def test_one_length_leaves_nothing_to_split():
 
 
 def test_dollars_count_gpus_not_instances():
-    study = pool_study(workload("azure-paper"), [8192], headroom=pooling.Headroom(**pooling.PAPER_HEADROOM),
-                       gpus_per_instance=2, price_usd_per_hour=2.21)  # fmt: skip
+    study = pool_study(
+        workload("azure-paper"),
+        [8192],
+        headroom=pooling.Headroom(**pooling.PAPER_HEADROOM),
+        gpus_per_instance=2,
+        price_usd_per_hour=2.21,
+    )
     assert study.single_usd_per_year - study.usd_per_year[0] == pytest.approx(60 * 2 * 2.21 * 8760)
 
 

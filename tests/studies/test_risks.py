@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
 from dmodels.core.flags import Flag
-from dmodels.studies.evaluate import sweep_instances
 from dmodels.studies.explore import Dials, at_rest, turned
-from dmodels.studies.memory_use import memory_use
-from dmodels.studies.plan import plan, question
-from dmodels.studies.rescale import with_lengths
-from dmodels.studies.risks import knee, risks
-from dmodels.studies.sensitivity import sensitivity
+from dmodels.studies.plan import plan, question, sensitivity, with_lengths
+from dmodels.studies.plan.evaluate import sweep_instances
+from dmodels.studies.plan.memory_use import memory_use
+from dmodels.studies.plan.risks import knee, risks
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.games.routing import RoutingGame
-from dmodels.games.routing_chain import closed_loop
-from dmodels.games.routing_stochastic import gibbs_loads
-from dmodels.models.curves import affine
+from dmodels.games.routing import RoutingGame, closed_loop, gibbs_loads
+from dmodels.models.latency import affine
 from dmodels.models.queueing import closed_loop_rps
 from dmodels.report.routing_figures import router_maps
 from dmodels.studies.router_map import Deployment, finite_source, router_map

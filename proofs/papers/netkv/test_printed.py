@@ -1,18 +1,19 @@
 """Every number of NetKV: recomputed ones carry the right verdict, simulated ones are compared by one stated rule."""
 
-import csv
 from pathlib import Path
 
 import pytest
+
+from dmodels.core.files import csv_rows
 
 from ..rounding import rounds_to
 from .printed import computed
 
 
 def rows(name):
-    lines = (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("# NetKV")
-    return list(csv.DictReader(lines[1:]))
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    assert text.startswith("# NetKV")
+    return list(csv_rows(text))
 
 
 ARITHMETIC, SIMULATED = rows("arithmetic.csv"), rows("simulated.csv")
@@ -41,7 +42,7 @@ def test_the_row_says_what_the_code_gives(row, numbers):
 
 
 def test_every_simulated_number_has_a_verdict_by_the_rule_and_failures_a_reason():
-    from benchmarks.netkv_tables import verdict
+    from benchmarks.papers._netkv_verdicts import verdict
 
     for row in SIMULATED:
         assert row["verdict"] == verdict(row["unit"], float(row["printed"]), float(row["computed"])), row["id"]

@@ -1,9 +1,10 @@
 """Phasor's numbers: the computed column is what the code gives, and each verdict is right."""
 
-import csv
 from pathlib import Path
 
 import pytest
+
+from dmodels.core.files import csv_rows
 
 from ..rounding import rounds_to
 from .printed import computed
@@ -13,9 +14,9 @@ VERDICTS = {"follows", "does not follow", "input", "unprinted"}
 
 def _rows():
     for name in ("energy", "calibration", "gains"):
-        lines = Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8").splitlines()
-        assert lines[0].startswith("# Phasor.")
-        yield from csv.DictReader(lines[1:])
+        text = Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8")
+        assert text.startswith("# Phasor.")
+        yield from csv_rows(text)
 
 
 ROWS = list(_rows())
@@ -46,8 +47,7 @@ def test_the_row_says_what_the_code_gives(row, numbers):
 
 @pytest.mark.parametrize("name", ["table2", "table5"])
 def test_simulated_tables_carry_an_interval_and_the_verdict_that_it_gives(name):
-    lines = Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8").splitlines()
-    rows = list(csv.DictReader(lines[1:]))
+    rows = list(csv_rows(Path(__file__).with_name(f"{name}.csv").read_text(encoding="utf-8")))
     assert len(rows) >= 15
     for row in rows:
         printed, value, reach = (float(row[k]) for k in ("printed", "simulated", "half_width"))

@@ -36,9 +36,16 @@ def sizing(name: str) -> pooling.Savings:
     """Fleets at every threshold of Figure 6, from exact moments of a CDF."""
     share, work, mean = _classes(name)
     engine = Engine()
-    return pooling.split_savings(share, work, mean, pooling.slots_count(THRESHOLDS, engine),
-                                 pooling.slots_count(SINGLE_CONTEXT, engine), RATE_RPS, engine,
-                                 Headroom(**PAPER_HEADROOM))  # fmt: skip
+    return pooling.split_savings(
+        share,
+        work,
+        mean,
+        pooling.slots_count(THRESHOLDS, engine),
+        pooling.slots_count(SINGLE_CONTEXT, engine),
+        RATE_RPS,
+        engine,
+        Headroom(**PAPER_HEADROOM),
+    )
 
 
 def computed() -> dict[str, float]:
@@ -65,9 +72,16 @@ def _rates() -> dict[str, float]:
         single = float(pooling.throughput_rps(16.0, mean, engine))
         short = float(pooling.throughput_rps(128.0, mean * work[at] / share[at], engine))
         long = float(pooling.throughput_rps(16.0, mean * (1 - work[at]) / (1 - share[at]), engine))
-        out |= {f"{name}_iterations": mean, f"{name}_mu_single": single, f"{name}_mu_short": short,
-                f"{name}_mu_long": long, f"{name}_rho": short / single, f"{name}_rho_long": single / long,
-                f"{name}_gain_frac": 1 - single / short, f"{name}_alpha": share[at]}  # fmt: skip
+        out |= {
+            f"{name}_iterations": mean,
+            f"{name}_mu_single": single,
+            f"{name}_mu_short": short,
+            f"{name}_mu_long": long,
+            f"{name}_rho": short / single,
+            f"{name}_rho_long": single / long,
+            f"{name}_gain_frac": 1 - single / short,
+            f"{name}_alpha": share[at],
+        }
         out[f"{name}_eq7_pct"] = 100 * float(pooling.ideal_savings(share[at], short / single))
     out["azure_below_2k_pct"] = 100 * float(_classes("azure-paper")[0][1])
     out["lmsys_one_minus_pct"] = 100 * out["lmsys_gain_frac"]
@@ -85,9 +99,13 @@ def _fleets() -> dict[str, float]:
     out = {}
     for name in ("azure", "lmsys"):
         s = sizing(f"{name}-paper")
-        out |= {f"{name}_homo": float(s.homo_instances_count), f"{name}_short": float(s.short_instances_count[3]),
-                f"{name}_long": float(s.long_instances_count[3]), f"{name}_dual": float(s.dual_instances_count[3]),
-                f"{name}_saved_pct": 100 * float(s.realized_frac[3])}  # fmt: skip
+        out |= {
+            f"{name}_homo": float(s.homo_instances_count),
+            f"{name}_short": float(s.short_instances_count[3]),
+            f"{name}_long": float(s.long_instances_count[3]),
+            f"{name}_dual": float(s.dual_instances_count[3]),
+            f"{name}_saved_pct": 100 * float(s.realized_frac[3]),
+        }
         out[f"{name}_saved_whole_pct"] = out[f"{name}_saved_pct"]
         out[f"{name}_saved_instances"] = out[f"{name}_homo"] - out[f"{name}_dual"]
     out["eq8_short"], out["eq8_long"] = 917 / 13.5, 83 / 0.37
@@ -103,10 +121,14 @@ def _dollars() -> dict[str, float]:
         cost = fleet_cost(fleets[f"{name}_saved_instances"], 2, 2.21)
         out |= {f"{name}_saved_gpus": cost.fleet_gpus, f"{name}_saved_musd": cost.usd_per_year / 1e6}
     homo, dual = fleet_cost(197, 8, 3.67), fleet_cost(137, 8, 3.67)
-    out |= {"qwen_homo_gpus": homo.fleet_gpus, "qwen_dual_gpus": dual.fleet_gpus,
-            "qwen_homo_musd": homo.usd_per_year / 1e6, "qwen_dual_musd": dual.usd_per_year / 1e6,
-            "qwen_saved_musd": (homo.usd_per_year - dual.usd_per_year) / 1e6,
-            "qwen_saved_pct": 100 * (1 - 137 / 197)}  # fmt: skip
+    out |= {
+        "qwen_homo_gpus": homo.fleet_gpus,
+        "qwen_dual_gpus": dual.fleet_gpus,
+        "qwen_homo_musd": homo.usd_per_year / 1e6,
+        "qwen_dual_musd": dual.usd_per_year / 1e6,
+        "qwen_saved_musd": (homo.usd_per_year - dual.usd_per_year) / 1e6,
+        "qwen_saved_pct": 100 * (1 - 137 / 197),
+    }
     return out
 
 
@@ -118,10 +140,18 @@ def _memory() -> dict[str, float]:
     room = 192 * 0.9 - weights - 10
     qwen = [float(pooling.sequences_count(133.4e9, 1.0, 0.0, token * c)) for c in (8192, 32768)]
     lost = 128 * 15 * token
-    return {"llama_slots_64k": slots[0], "llama_slots_8k": slots[1], "qwen_kib_per_token": token / 1024,
-            "qwen_weights_gb": weights, "qwen_kv_gb": room, "qwen_slots_8k": qwen[0], "qwen_slots_32k": qwen[1],
-            "qwen_slots_gain": qwen[0] / qwen[1], "fragmentation_mb": lost / 1e6,
-            "fragmentation_pct": 100 * lost / 192e9}  # fmt: skip
+    return {
+        "llama_slots_64k": slots[0],
+        "llama_slots_8k": slots[1],
+        "qwen_kib_per_token": token / 1024,
+        "qwen_weights_gb": weights,
+        "qwen_kv_gb": room,
+        "qwen_slots_8k": qwen[0],
+        "qwen_slots_32k": qwen[1],
+        "qwen_slots_gain": qwen[0] / qwen[1],
+        "fragmentation_mb": lost / 1e6,
+        "fragmentation_pct": 100 * lost / 192e9,
+    }
 
 
 def _latency() -> dict[str, float]:
@@ -129,8 +159,10 @@ def _latency() -> dict[str, float]:
     engine, fleets = Engine(), _fleets()
     _, work, mean = _classes("azure-paper")
     out = {}
-    for name, iterations_per_s, instances in (("single", RATE_RPS * mean, fleets["azure_homo"]),
-                                              ("short", RATE_RPS * mean * work[3], fleets["azure_short"])):  # fmt: skip
+    for name, iterations_per_s, instances in (
+        ("single", RATE_RPS * mean, fleets["azure_homo"]),
+        ("short", RATE_RPS * mean * work[3], fleets["azure_short"]),
+    ):
         x = iterations_per_s / instances
         n = fluid_occupancy(x, 1.0, engine.base_s, engine.per_sequence_s)
         out[f"tpot_{name}_ms"] = 1e3 * float(pooling.iteration_s(n, engine))

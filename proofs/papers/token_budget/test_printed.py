@@ -1,9 +1,10 @@
 """Every number of the token-budget paper: the computed column is what the code gives, and the verdict is right."""
 
-import csv
 from pathlib import Path
 
 import pytest
+
+from dmodels.core.files import csv_rows
 
 from ..rounding import rounds_to
 from .printed import computed
@@ -13,9 +14,9 @@ VERDICTS = {"follows", "does not follow", "simulated", "measured", "input", "unp
 
 def rows():
     for path in sorted(Path(__file__).parent.glob("*.csv")):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert lines[0].startswith("# arXiv:2604.09613v1")
-        yield from csv.DictReader(lines[1:])
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith("# arXiv:2604.09613v1")
+        yield from csv_rows(text)
 
 
 ROWS = list(rows())

@@ -1,0 +1,1 @@
+"""The papers' simulated tables and figures, simulated again."""

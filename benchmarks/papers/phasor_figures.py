@@ -1,0 +1,123 @@
+"""Phasor's Figures 1, 2 and 7, simulated: starvation of decoding, the batch law, and the divergence of queues.
+
+Four prefill workers, lognormal prompts of 1,024 tokens on average, gamma arrivals with a CV of 3.0, 256 output tokens.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from benchmarks.papers._printed import verdicts
+from dmodels.models.latency import StepLaw
+from dmodels.sim import arrivals
+from dmodels.sim.cluster import Signal, disaggregated
+from dmodels.sim.fleet import Pool
+
+PREFILL_S_PER_TOKEN = 0.116 / 1024  # 116 ms for the average prompt before the burst (Figure 1)
+
+
+def prompts(key, count: int) -> np.ndarray:
+    """Lognormal lengths with mean 1,024 and sigma 0.8, whole."""
+    with jax.enable_x64(True):
+        normal = np.asarray(jax.random.normal(key, (count,), float))
+    return np.maximum(1, np.rint(1024 * np.exp(0.8 * normal - 0.32)))
+
+
+def in_system(times_in, times_out, grid) -> np.ndarray:
+    """How many have come in but not gone out at each time of a grid."""
+    return np.searchsorted(np.sort(times_in), grid, "right") - np.searchsorted(np.sort(times_out), grid, "right")
+
+
+def burst(seed: int, low_rps: float, high_rps: float, start_s: float, stop_s: float, end_s: float):
+    """Arrivals and prompts of a shock and its recovery."""
+    key_arrivals, key_prompts = jax.random.split(jax.random.key(seed))
+    count = int(2 * (low_rps * end_s + high_rps * (stop_s - start_s))) + 1000
+    unit = arrivals.gamma(key_arrivals, 1.0, 3.0, count)
+    when = arrivals.in_profile(unit, [0.0, start_s, stop_s], [low_rps, high_rps, low_rps])
+    when = when[when < end_s]
+    return when, prompts(key_prompts, count)[: when.size]
+
+
+def starvation_rows(seeds: int = 20):
+    """Figure 1: does an overloaded prefill stage drain the decoders?"""
+    prefill_ms, decode = {"before": [], "burst": []}, {"before": [], "burst": [], "lowest": []}
+    for seed in range(seeds):
+        when, tokens = burst(seed, 5.0, 25.0, 90.0, 120.0, 240.0)
+        # decoders at the pace that holds 48 requests in flight at 5 req/s: 37.5 ms a token
+        stages = disaggregated.simulate(
+            when,
+            tokens,
+            256,
+            PREFILL_S_PER_TOKEN * tokens,
+            4,
+            Pool(4, 256, StepLaw(0.0375, 0.0)),
+            signal=Signal.REQUESTS,
+        )
+        for name, (a, b) in {"before": (30, 90), "burst": (95, 125)}.items():
+            mine = (when >= a) & (when < b)
+            prefill_ms[name].append(1e3 * np.quantile(stages.ttft_s[mine], 0.9))
+            decode[name].append(in_system(stages.ready_s, stages.end_s, np.arange(a, b, 0.1)).mean())
+        decode["lowest"].append(in_system(stages.ready_s, stages.end_s, np.arange(95.0, 140.0, 0.1)).min())
+    mean = {k: float(np.mean(v)) for k, v in decode.items()}
+    yield "prefill_before_ms", "Figure 1", 116, float(np.mean(prefill_ms["before"])), "reported", "TTFT P90, 30 to 90 s"
+    yield "prefill_burst_ms", "Figure 1", "> 900", float(np.mean(prefill_ms["burst"])), "reported", "95 to 125 s"
+    yield "decode_before", "Figure 1", 48, mean["before"], "set", "decode pace set to hold 48 at 5 req/s"
+    verdict = "does not follow" if mean["burst"] > mean["before"] else "follows"
+    how = "what leaves a saturated prefill stage comes at its full rate, so decoders fill"
+    yield "decode_burst", "Figure 1", "< 16", mean["burst"], verdict, how
+    yield "decode_burst_lowest", "Figure 1", "< 16", mean["lowest"], verdict, "least in 95 to 140 s"
+
+
+def batch_rows():
+    """Figure 2: a law t(B) = base + slope x tokens through its two printed points, and what it implies."""
+    for batch in (6, 8):
+        base = (122.8e-6 - 42.8e-6) / (1 / 1024 - 1 / (1024 * batch))
+        slope = 122.8e-6 - base / 1024
+        name = f"through_batch_{batch}"
+        yield f"{name}_base_ms", "Figure 2", "", 1e3 * base, "fitted", f"122.8 us alone, 42.8 us at a batch of {batch}"
+        yield f"{name}_slope_us", "Figure 2", "", 1e6 * slope, "fitted", "seconds per token at an endless batch"
+        gain = 100 * ((base / (1024 * 8) + slope) / (base / (1024 * 16) + slope) - 1)
+        verdict = "close" if abs(gain - 21) < 5 else "differs"
+        yield f"{name}_gain_beyond_8_pct", "Figure 2", 21, gain, verdict, "throughput at a batch of 16 over 8"
+    flops = 2 * 7.62e9 / 42.8e-6 / 1e12
+    yield "implied_tflops", "Figure 2", "", flops, "impossible", "2 N per token at 42.8 us; a V100 peaks at 125"
+
+
+def divergence_rows(seeds: int = 20):
+    """Figure 7: queues of four prefill workers on the plateau of a burst (300 to 420 s), by what the router sees."""
+    capacity = 4 / 0.116
+    found = {}
+    for signal in (Signal.MEMORY, Signal.TOKENS, Signal.WORK, Signal.REQUESTS):
+        rows = []
+        for seed in range(seeds):
+            when, tokens = burst(seed, 0.75 * capacity, 0.91 * capacity, 240.0, 420.0, 430.0)
+            worker, _, end = disaggregated.prefill(when, tokens, PREFILL_S_PER_TOKEN * tokens, 4, signal)
+            grid = np.arange(300.0, 420.0, 0.25)
+            queue = np.sort([in_system(when[worker == w], end[worker == w], grid).mean() for w in range(4)])
+            rows.append((queue[-1], queue[:-1].mean()))
+        found[signal] = np.mean(rows, 0)
+    printed = {Signal.MEMORY: (36.2, 15.1), Signal.WORK: (15.8, 15.8)}
+    for signal, (busiest, others) in found.items():
+        for name, value, k in (("busiest", busiest, 0), ("others", others, 1)):
+            shown = printed[signal][k] if signal in printed else ""
+            verdict = "prediction" if shown == "" else "close" if abs(value / shown - 1) < 0.25 else "differs"
+            yield f"{signal.name.lower()}_{name}", "Figure 7", shown, float(value), verdict, f"mean of {seeds} bursts"
+    skew = found[Signal.MEMORY] / found[Signal.WORK]
+    yield (
+        "skew_memory",
+        "Figure 7",
+        2.4,
+        float(found[Signal.MEMORY][0] / found[Signal.MEMORY][1]),
+        "close" if skew[0] > 1.5 else "differs",
+        "busiest over others; the signal cannot see the queue",
+    )
+
+
+for number, title, make in (
+    (1, "starvation", lambda quick: starvation_rows(2 if quick else 20)),
+    (2, "a batch law", lambda quick: batch_rows()),
+    (7, "queue divergence", lambda quick: divergence_rows(2 if quick else 20)),
+):
+    where = f"phasor/simulated/figure{number}"
+    verdicts(f"phasor_figure{number}", where, f"Phasor. Figure {number}: {title}", __file__, make)

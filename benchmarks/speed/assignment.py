@@ -1,0 +1,111 @@
+"""`assign` beside SciPy, lap, lapx and optax: matrices per second against n and batch size.
+
+Uniform costs, and costs whose columns are 2 to 5 distinct ones repeated (requests to workers with capacities). Every
+solver solves every cell in one run, interleaved, and must find the same optima. Single matrices, one per call, are
+measured beside the peers' bare calls, which neither sum the costs nor prove anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.registry import Row, benchmark, interleaved
+from benchmarks.speed._assignment_peers import assignment_peers, single_peers
+from dmodels.solvers import assign
+
+CELLS = [(1000, 8), (1000, 32), (200, 64), (50, 128), (10, 256), (4, 512)]
+BATCHES = [(b, 32) for b in (1, 10, 100, 1000)]
+SINGLES = (4, 8, 16, 32, 64, 128, 256)
+KINDS = ("uniform", "2 distinct columns", "5 distinct columns")
+
+#: optax under vmap needs minutes beyond this n.
+OPTAX_UP_TO = 64
+
+
+def batch(kind: str, count: int, n: int) -> np.ndarray:
+    rng = np.random.default_rng(n)
+    if kind == "uniform":
+        return rng.random((count, n, n))
+    distinct = int(kind[0])
+    return np.take(rng.random((count, n, distinct)), np.arange(n) * distinct // n, axis=2)
+
+
+def cell(kind: str, count: int, n: int, peers: dict, repeats: int) -> dict[str, float]:
+    """Matrices per second of every solver on one batch; all must find the same optima."""
+    costs = batch(kind, count, n)
+    cases = {"dmodels": lambda: assign(costs).value.cost}
+    for name, solve in peers.items():
+        if name != "optax vmapped" or n <= OPTAX_UP_TO:
+            cases[name] = lambda solve=solve: solve(costs)
+    best = cases["dmodels"]()
+    for name, case in cases.items():
+        np.testing.assert_allclose(case(), best, rtol=1e-9, err_msg=name)
+    calls = max(1, 100 // count) if n <= 32 else 1  # alone, a call of microseconds would measure cold caches
+    several = {name: lambda case=case: [case() for _ in range(calls)] for name, case in cases.items()}
+    return {name: calls * count / seconds for name, seconds in interleaved(several, repeats).items()}
+
+
+@benchmark("lapx", "optax")
+def assignment(quick: bool) -> Iterator[Row]:
+    """Linear assignment on the CPU: matrices per second by n and batch, and one matrix per call."""
+    peers = assignment_peers()
+    for kind in KINDS:
+        for count, n in CELLS[-2:] if quick else CELLS + (BATCHES if kind == "uniform" else []):
+            for name, rate in cell(kind, count, n, peers, 1 if quick else 5).items():
+                yield {"kind": kind, "batch": count, "n": n, "solver": name, "matrices_per_second": rate}
+    for n in SINGLES[: 2 if quick else None]:
+        cost = batch("uniform", 1, n)[0]
+        calls = max(1, 2_000 // n)
+        several = {
+            name: lambda solve=solve, cost=cost, calls=calls: [solve(cost) for _ in range(calls)]
+            for name, solve in {"dmodels": assign, **single_peers()}.items()
+        }
+        for name, seconds in interleaved(several, 2 if quick else 50).items():
+            yield {"kind": "single", "batch": 1, "n": n, "solver": name, "matrices_per_second": calls / seconds}
+
+
+BATCH = 10_000
+#: Problems per call of the solvers that would not fit a GPU or take minutes.
+OPTAX_BATCH, CPU_BATCH = 1_000, 2_000
+
+
+def gpu_cell(n: int, device) -> dict[str, float]:
+    """Problems per second of each solver. Costs lie on the device beforehand for those that run there."""
+    import jax
+    import jax.numpy as jnp
+    from optax.assignment import hungarian_algorithm
+
+    costs = np.random.default_rng(n).random((BATCH, n, n)).astype(np.float32)
+    there = jax.device_put(jnp.asarray(costs), device)
+    best = assign(costs).value.cost
+    cases, counts = {}, {}
+    for backend in ("pallas", "xla"):
+        cases[f"dmodels, {backend}"] = lambda b=backend: jax.block_until_ready(assign(there, backend=b).value.cost)
+        counts[f"dmodels, {backend}"] = BATCH
+    optax = jax.jit(jax.vmap(lambda c: c[hungarian_algorithm(c)].sum()))
+    cases["optax vmapped"] = lambda: jax.block_until_ready(optax(there[:OPTAX_BATCH]))
+    counts["optax vmapped"] = OPTAX_BATCH
+    cases["dmodels, CPU"] = lambda: assign(costs).value.cost
+    counts["dmodels, CPU"] = BATCH
+    for name, solve in assignment_peers().items():
+        if name != "optax vmapped":
+            cases[f"{name}, CPU"] = lambda solve=solve: solve(costs[:CPU_BATCH].astype(np.float64))
+            counts[f"{name}, CPU"] = CPU_BATCH
+    for name, case in cases.items():
+        np.testing.assert_allclose(case(), best[: counts[name]], rtol=1e-4, err_msg=name)
+    return {name: counts[name] / seconds for name, seconds in interleaved(cases, 3).items()}
+
+
+@benchmark("lapx", "optax")
+def assignment_gpu(quick: bool) -> Iterator[Row]:
+    """10,000 uniform float32 problems of n = 32, 64, 128 on a GPU, beside optax there and the fastest CPU code."""
+    import jax
+
+    devices = [device for device in jax.devices() if device.platform != "cpu"]
+    if not devices:
+        raise SystemExit("assignment_gpu needs an accelerator that JAX sees")
+    for n in (32,) if quick else (32, 64, 128):
+        for name, rate in gpu_cell(n, devices[0]).items():
+            yield {"batch": BATCH, "n": n, "solver": name, "matrices_per_second": rate}

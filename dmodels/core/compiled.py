@@ -1,0 +1,90 @@
+"""Machine code: the one decorator for compiled loops, with a cache that notices a change in any file behind them.
+
+Sequential coupling is what arrays cannot express, so it is left to numba. numba keeps compiled functions on disk under
+the date of their own file alone: a caller would go on running an old copy of a function that it calls from another
+file. Here the stamp of what is kept covers the contents of every file of the package that a kernel can reach through
+its imports, and nothing else: an edit elsewhere recompiles nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def kernel(
+    function: Callable[..., Any] | None = None, *, signature: tuple[Any, ...] | None = None, **options: Any
+) -> Any:
+    """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
+
+    It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes
+    calls cheaper. `options` are numba's (`parallel`, `fastmath`, `forceinline`).
+
+    numba refuses to compile at all when neither the folder of the source nor the user's cache folder is writable
+    (a read-only container); then each process compiles anew, which costs seconds and no answer.
+    """
+    if function is None:
+        return lambda function: kernel(function, signature=signature, **options)
+    try:
+        compiled = njit(cache=True, nogil=True, **options)(function)
+    except RuntimeError:  # "cannot cache function ...: no locator available"
+        compiled = njit(nogil=True, **options)(function)
+    else:
+        compiled._cache._cache_file._source_stamp = stamp(Path(inspect.getfile(function)))
+    if signature is not None:
+        compiled.compile(signature)
+        compiled.disable_compile()
+    return compiled
+
+
+#: For small helpers that kernels call: compiled into their callers.
+inline = njit(inline="always")
+
+
+@cache
+def stamp(file: Path) -> str:
+    """Digest of `file` and of every file of this package that it imports from, directly or through others."""
+    reached, open_ends = {file}, [file]
+    while open_ends:
+        found = _imported(open_ends.pop()) - reached
+        reached |= found
+        open_ends += found
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(reached):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _imported(file: Path) -> frozenset[Path]:
+    """The files of this package that `file` imports from: the modules named, not the packages on the way to them."""
+    if not file.is_relative_to(PACKAGE):
+        return frozenset()
+    tree = ast.parse(file.read_bytes())
+    return frozenset(path for node in ast.walk(tree) for path in _named(node, file) if path.is_file())
+
+
+def _named(node: ast.AST, file: Path) -> Iterator[Path]:
+    """Where the modules that an import statement may name would lie."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield from _places(PACKAGE.parent.joinpath(*alias.name.split(".")))
+    elif isinstance(node, ast.ImportFrom):
+        base = file.parents[node.level - 1] if node.level else PACKAGE.parent
+        module = base.joinpath(*(node.module or "").split("."))
+        for alias in node.names:
+            submodule = [path for path in _places(module / alias.name) if path.is_file()]
+            yield from submodule or _places(module)
+
+
+def _places(module: Path) -> tuple[Path, Path]:
+    return module.with_suffix(".py"), module / "__init__.py"

@@ -1,0 +1,167 @@
+"""The splits of one game: roots of g (see `resource`) along the budget line, and its corners.
+
+Everything here is traced, for one game with leaves of shape (). Roots are found with the game's parameters held; one
+Newton step then carries the derivative in these parameters.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.records import Real
+from dmodels.solvers.bracket import chandrupatla, polished, sign_changes
+from dmodels.solvers.solution import Solution
+
+from .game import Game, Split, balance_of
+
+GRID = 64  # cells of the sign scan
+MOST = 8  # equilibria that one game reports
+ALIKE = 1e-6  # violation rates closer than this are the same to anyone who measures them
+
+
+def _held(game: Game) -> Game:
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, game)
+
+
+def _split(game: Game, x: Real) -> Split:
+    """The record at x: `x` and the budget may be live in what is differentiated."""
+    prefill, decode = game.marginals(x)
+    y = game.budget_gpus - x
+    at_top = x >= game.budget_gpus
+    saved = jnp.where(at_top, prefill, jnp.where(x <= 0.0, decode, jnp.maximum(prefill, decode)))
+    return Split(x, y, game.prefill(x), game.decode(y, x), game.cost(x), saved)
+
+
+def _trouble(game: Game) -> Real:
+    """Flags of the game itself."""
+    total = game.budget_gpus
+    small = total < game.prefill_worker_gpus + game.decode_worker_gpus
+    weights = (game.prefill_weight >= 0) & (game.decode_weight >= 0)
+    return flag_where(~(total >= 0) | ~weights, Flag.OUT_OF_DOMAIN) | flag_where(small, Flag.INFEASIBLE)
+
+
+def unique(game: Game) -> Solution:
+    """One root or a corner; for games whose families prove that g increases."""
+    held = _held(game)
+    total = jnp.maximum(held.budget_gpus, 0.0)
+    zero = jnp.zeros_like(total)
+    low, high = held.balance(zero), held.balance(total)
+    inside = (low < 0.0) & (high > 0.0)
+    corner = jnp.where(low >= 0.0, zero, total)
+    root = chandrupatla(
+        held.balance,
+        jnp.where(inside, zero, 0.5 * total),
+        jnp.where(inside, total, 0.5 * total),
+        jnp.where(inside, low, 0.0),
+        jnp.where(inside, high, 0.0),
+    )
+    value, slope = jax.value_and_grad(held.balance)(root)
+    # one Newton step cleans the last digits and carries the derivative in the game's parameters
+    root = root - jnp.where(jnp.abs(slope) > 0, value / jnp.where(slope == 0, 1.0, slope), 0.0)
+    root = jnp.clip(root, 0.0, total)
+    x = jnp.where(inside, polished(game.balance, root, slope), jnp.where(low >= 0.0, 0.0, game.budget_gpus))
+    x = jnp.where(total > 0, x, 0.0)
+    at = jnp.where(inside, root, corner)
+    prefill, decode = held.marginals(at)
+    certificate = {
+        "marginal_prefill": prefill,
+        "marginal_decode": decode,
+        "kkt_residual": _residual(at, decode - prefill, total),
+        "equilibria_count": jnp.ones_like(total),
+    }
+    flags = _trouble(held) | flag_nonfinite(x, prefill, decode)
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    return Solution(_split(game, x), certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
+
+
+def _residual(x, difference, total):
+    """Natural residual of the equilibrium: |g| inside, and at a corner only the part with the wrong sign."""
+    push = jnp.where(x <= 0.0, jnp.minimum(difference, 0.0), difference)
+    return jnp.abs(jnp.where(x >= total, jnp.maximum(push, 0.0), push))
+
+
+def _roots(function, grid, values):
+    """Up to `MOST` roots of `function` between grid points, NaN where there are fewer."""
+    middle = 0.5 * grid[-1]
+    left, there = sign_changes(values, MOST)
+    a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
+    a, b = jnp.where(there, a, middle), jnp.where(there, b, middle)
+    root = chandrupatla(jax.vmap(function), a, b, jnp.where(there, fa, 0.0), jnp.where(there, fb, 0.0))
+    return jnp.where(there, root, jnp.nan)
+
+
+def scanned(game: Game) -> Solution:
+    """All equilibria that a sign scan brackets; the stable one with the least social cost."""
+    held = _held(game)
+    total = jnp.maximum(held.budget_gpus, 0.0)
+    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
+    prefill_saved, decode_saved = jax.vmap(held.marginals)(grid)
+    values, grid_costs = balance_of(prefill_saved, decode_saved), jax.vmap(held.cost)(grid)
+    roots = _roots(held.balance, grid, values)
+    corners = jnp.stack(
+        [jnp.where(values[0] >= 0.0, 0.0, jnp.nan), jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)]
+    )
+    near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)  # a root on the corner itself
+    points = jnp.sort(jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)]))
+    real = jnp.isfinite(points)
+    safe = jnp.where(real, points, 0.5 * total)
+    slope = jax.vmap(jax.grad(held.balance))(safe)
+    inner = (safe > 0.0) & (safe < total)
+    stable = real & (~inner | (slope > 0.0))
+    rank = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf) + jnp.where(stable, 0.0, 1e6)
+    best = jnp.argmin(rank)
+    root, at_low = safe[best], safe[best] <= 0.0
+    inside = inner[best]
+    moved = polished(game.balance, root, jnp.where(inside, slope[best], 0.0))
+    split = _split(game, jnp.where(inside, moved, jnp.where(at_low, 0.0, game.budget_gpus)))
+    prefill, decode = held.marginals(root)
+    bend = jnp.diff(decode_saved - prefill_saved)  # of g over each cell: positive where the uniqueness condition holds
+    alike = grid_costs <= jax.lax.stop_gradient(split.cost) + ALIKE
+    count = jnp.sum(jnp.where(real, 1.0, 0.0))
+    certificate = {
+        "marginal_prefill": prefill,
+        "marginal_decode": decode,
+        "kkt_residual": _residual(root, decode - prefill, total),
+        "equilibria_gpus": points,
+        "stable": stable,
+        "equilibria_count": count,
+        "least_slope": jnp.min(bend) / jnp.where(total > 0, total / GRID, 1.0),
+        "alike_low_gpus": jnp.min(jnp.where(alike, grid, root)),  # splits that cost the same to within ALIKE
+        "alike_high_gpus": jnp.max(jnp.where(alike, grid, root)),
+        "proved": jnp.zeros(()),
+    }
+    rising = jnp.any(prefill_saved < 0.0) | jnp.any(decode_saved < 0.0)
+    flat = jnp.all(prefill_saved == 0.0) & jnp.all(decode_saved == 0.0)
+    flags = (
+        _trouble(held)
+        | flag_where(~jnp.any(real), Flag.NOT_CONVERGED)
+        | flag_where((count > 1) | ~(jnp.min(bend) > 0.0), Flag.NOT_UNIQUE)
+        | flag_where(flat | rising, Flag.OUT_OF_DOMAIN)
+        | flag_nonfinite(jnp.sum(values), prefill, decode)
+    )
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+
+
+def optimum(game: Game) -> Solution:
+    """Least cost over stationary points, ends and grid."""
+    held = _held(game)
+    total = jnp.maximum(held.budget_gpus, 0.0)
+    grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
+    slope_of = jax.grad(held.cost)
+    points = jnp.concatenate([_roots(slope_of, grid, jax.vmap(slope_of)(grid)), grid])
+    real = jnp.isfinite(points)
+    costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
+    best = jnp.argmin(costs)
+    root = jnp.where(real, points, 0.0)[best]
+    inside = (root > 0.0) & (root < total)
+    slope, bend = jax.value_and_grad(slope_of)(root)
+    moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
+    split = _split(game, jnp.where(inside, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus)))
+    certificate = {"slope": _residual(root, slope, total), "gap": costs[best] - jnp.min(costs[MOST:])}
+    flags = _trouble(held) | flag_nonfinite(costs[best], slope)
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))

@@ -1,0 +1,91 @@
+"""How often an SLO is missed with so many GPUs: analytic families, for theory and as fits to measured curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from dmodels.core.records import Real, Record, quantity
+
+
+class Exponential(Record):
+    """V(G) = scale exp(-rate G). V'(0) = -scale * rate."""
+
+    rate_per_gpu: Real = quantity()
+    scale_frac: Real = quantity(1.0)
+    convex: ClassVar[bool] = True  # strictly decreasing and convex for every positive parameter
+
+    def __call__(self, gpus: Real) -> Real:
+        return self.scale_frac * jnp.exp(-self.rate_per_gpu * gpus)
+
+
+class Power(Record):
+    """V(G) = scale (1 + G / knee)^-order: heavy tails that more GPUs thin out only slowly."""
+
+    knee_gpus: Real = quantity()
+    order: Real = quantity(1.0)
+    scale_frac: Real = quantity(1.0)
+    convex: ClassVar[bool] = True
+
+    def __call__(self, gpus: Real) -> Real:
+        return self.scale_frac * jnp.exp(-self.order * jnp.log1p(gpus / self.knee_gpus))
+
+
+class Logistic(Record):
+    """V(G) = scale / (1 + exp((G - middle) / width)): near scale when overloaded, then falling. Not convex."""
+
+    middle_gpus: Real = quantity()
+    width_gpus: Real = quantity()
+    scale_frac: Real = quantity(1.0)
+    convex: ClassVar[bool] = False
+
+    def __call__(self, gpus: Real) -> Real:
+        return self.scale_frac * jax.nn.sigmoid((self.middle_gpus - gpus) / self.width_gpus)
+
+
+class Alone(Record):
+    """Decode's violations when prefill does not matter: V(G_D, G_P) = own(G_D)."""
+
+    own: Callable
+
+    @property
+    def convex(self) -> bool:
+        return getattr(self.own, "convex", False)
+
+    def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
+        return self.own(decode_gpus) + 0.0 * prefill_gpus
+
+
+class Starved(Record):
+    """Decode idles when prefill is short: V(G_D, G_P) = own(G_D) + starvation(G_P).
+
+    The externality does not change decode's own marginal, so it moves the optimum and not the equilibrium.
+    """
+
+    own: Callable
+    starvation: Callable
+
+    @property
+    def convex(self) -> bool:
+        return getattr(self.own, "convex", False)
+
+    def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
+        return self.own(decode_gpus) + self.starvation(prefill_gpus)
+
+
+class Multiplied(Record):
+    """Both must work: V(G_D, G_P) = own(G_D) * starvation(G_P). Here the equilibrium need not be unique.
+
+    Its cross derivative own' starvation' is positive, the side on which the uniqueness condition
+    V_T'' + V_DD - V_DP > 0 can fail.
+    """
+
+    own: Callable
+    starvation: Callable
+    convex: ClassVar[bool] = False  # not in the sense that gives uniqueness
+
+    def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
+        return self.own(decode_gpus) * self.starvation(prefill_gpus)

@@ -1,0 +1,131 @@
+r"""Static counterfactuals of section 9.2: the same requests assigned by simple policies, against the optimum.
+
+All under one cost model, $f_j(n_j) + \omega(1 - o_{ij})$ at the final loads. Requests arrive in order and stay.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dmodels.core.compiled import kernel
+from dmodels.core.errors import InputError
+from dmodels.core.routing import RoutingPolicy, at_random, power_of_two
+from dmodels.core.threads import share
+
+from .game import RoutingGame, sums
+from .optima import optimum_flows
+
+#: What is compared.
+POLICIES = (
+    RoutingPolicy.ROUND_ROBIN,
+    RoutingPolicy.RANDOM,
+    RoutingPolicy.POWER_OF_TWO,
+    RoutingPolicy.SHORTEST_QUEUE,
+    RoutingPolicy.CACHE,
+    RoutingPolicy.DYNAMO,
+    RoutingPolicy.MARGINAL_COST,
+)
+ROUND_ROBIN, RANDOM, POWER_OF_TWO, SHORTEST_QUEUE, CACHE, DYNAMO, _ = (policy.number for policy in POLICIES)
+
+
+class _Router(NamedTuple):
+    """A policy in plain numbers."""
+
+    policy: int
+    weight: float
+    tau: float
+    normalized: bool
+
+
+@kernel
+def _draw(cost: np.ndarray, tau: float, u: float, spread: float) -> int:
+    """Index drawn by a softmax of -cost / tau; the first of the cheapest at tau = 0."""
+    low, high, pick = cost[0], cost[0], 0
+    for j in range(cost.size):
+        if cost[j] < low:
+            low, pick = cost[j], j
+        high = max(high, cost[j])
+    if tau == 0.0:
+        return pick
+    scale = high - low if spread and high > low else 1.0
+    total = 0.0
+    for j in range(cost.size):
+        total += np.exp(-(cost[j] - low) / (tau * scale))
+    level = u * total
+    for j in range(cost.size):
+        level -= np.exp(-(cost[j] - low) / (tau * scale))
+        if level < 0.0:
+            return j
+    return cost.size - 1
+
+
+@kernel
+def _assign(f, miss, omega, group, router, uniform, x):
+    """Replay a game with random numbers (runs, n, 2): x[b] becomes the flow of run b. `miss` (G, m) is 1 - overlap."""
+    m, policy = f.shape[0], router.policy
+    cost = np.empty(m)
+    for b in range(len(x)):
+        n = np.zeros(m, np.int64)
+        for i in range(len(group)):
+            g, u, v = group[i], uniform[b, i, 0], uniform[b, i, 1]
+            pick = 0
+            if policy == ROUND_ROBIN:
+                pick = i % m
+            elif policy == RANDOM:
+                pick = at_random(n, 0, m, u)
+            elif policy == POWER_OF_TWO:
+                pick = power_of_two(n, 0, m, u, v)
+            else:
+                for j in range(m):
+                    if policy == SHORTEST_QUEUE:
+                        cost[j] = n[j]
+                    elif policy == CACHE:  # most of the prefix first, then the shorter queue
+                        cost[j] = miss[g, j] + 1e-9 * n[j]
+                    elif policy == DYNAMO:
+                        cost[j] = f[j, n[j]] + router.weight * miss[g, j]
+                    else:
+                        before = n[j] * f[j, n[j] - 1] if n[j] > 0 else 0.0
+                        cost[j] = (n[j] + 1) * f[j, n[j]] - before + omega * miss[g, j]
+                pick = _draw(cost, router.tau if policy == DYNAMO else 0.0, u, router.normalized)
+            n[pick] += 1
+            x[b, g, pick] += 1
+
+
+def policy_flows(
+    game: RoutingGame,
+    policy: RoutingPolicy,
+    rng: np.random.Generator,
+    runs: int = 1,
+    router_omega: float | None = None,
+    tau: float = 0.0,
+    normalized: bool = True,
+) -> np.ndarray:
+    """Flows (runs, G, m) of one game under a policy, in `POLICIES`; randomness and, between groups, the order vary.
+
+    "dynamo" minimises f_j(n_j + 1) + router_omega (1 - o) at temperature tau (divided by the range of the costs with
+    `normalized`, as Dynamo does); its omega may differ from what a miss really costs, the game's.
+    """
+    if policy not in POLICIES:
+        raise InputError(f"policy {policy!r}; accepted are {', '.join(POLICIES)}")
+    a = game.arrays()
+    if a.size != 1:
+        raise InputError(f"{a.size} games; accepted is one")
+    miss, omega = 1.0 - np.asarray(game.overlap).reshape(game.groups_count, -1), float(np.asarray(game.omega).item())
+    group = rng.permutation(np.repeat(np.arange(game.groups_count), a.counts[0]))
+    uniform = rng.uniform(size=(runs, len(group), 2))
+    x = np.zeros((runs, game.groups_count, game.workers_count), np.int64)
+    weight = omega if router_omega is None else float(router_omega)
+    router = _Router(RoutingPolicy(policy).number, weight, float(tau), bool(normalized))
+    loop = lambda i, j: _assign(a.f[0], miss, omega, group, router, uniform[i:j], x[i:j])
+    share(loop, runs, runs * 1e-5)
+    return x
+
+
+def counterfactuals(game: RoutingGame, rng: np.random.Generator, runs: int = 200) -> dict[str, np.ndarray]:
+    """Social cost of every policy over the certified optimum, (runs,) each. 1 is optimal."""
+    a = game.arrays()
+    flows, _ = optimum_flows(a)
+    least = float(sums(a, flows[0])[0])
+    return {name: sums(a, policy_flows(game, name, rng, runs))[0] / least for name in POLICIES}

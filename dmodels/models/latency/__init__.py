@@ -1,0 +1,53 @@
+"""Time of a step: from hardware terms (`steps`, `terms`), as laws of the batch (`laws`, `curves`), and of a closed loop
+of clients on one instance (`serving`).
+"""
+
+from __future__ import annotations
+
+from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
+from .curves import TableCurve, affine, as_curve, iteration_time, latency_table
+from .laws import LatencyCurve, StepLaw, linear_law, singular_latency_s
+from .serving import Serving, resident_max_count, serve, serve_disaggregated
+from .steps import Efficiency, Step, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
+from .terms import (
+    all_reduce_bytes,
+    decode_attention_flop,
+    expert_exchange_bytes,
+    expert_hit_frac,
+    kv_read_bytes,
+    peak_flop_per_s,
+    prefill_attention_flop,
+)
+
+__all__ = [
+    "MAX_IN_FLIGHT",
+    "NETKV_CURVE",
+    "BatchingCurve",
+    "Efficiency",
+    "LatencyCurve",
+    "Serving",
+    "Step",
+    "StepLaw",
+    "TableCurve",
+    "affine",
+    "all_reduce_bytes",
+    "as_curve",
+    "decode_attention_flop",
+    "decode_step_s",
+    "expert_exchange_bytes",
+    "expert_hit_frac",
+    "iteration_s",
+    "iteration_time",
+    "kv_read_bytes",
+    "latency_table",
+    "linear_law",
+    "peak_flop_per_s",
+    "prefill_attention_flop",
+    "prefill_s",
+    "resident_max_count",
+    "serve",
+    "serve_disaggregated",
+    "singular_latency_s",
+    "step",
+    "tokens_per_step",
+]

@@ -1,0 +1,34 @@
+"""Queues: Erlang's formulas, an instance as a birth-death chain, prefill stalls, and backlogs of bursts."""
+
+from __future__ import annotations
+
+from .birth_death import Occupancy, occupancy, ttft_quantile_s
+from .formulas import (
+    closed_loop_rps,
+    erlang_b,
+    erlang_c,
+    fluid_occupancy,
+    inverse_erlang_b,
+    sum_quantile_s,
+    wait_mean_s,
+    wait_tail,
+)
+from .stalls import stalled_tpot_s
+from .transient import backlog_s, work_variance_s
+
+__all__ = [
+    "Occupancy",
+    "backlog_s",
+    "closed_loop_rps",
+    "erlang_b",
+    "erlang_c",
+    "fluid_occupancy",
+    "inverse_erlang_b",
+    "occupancy",
+    "stalled_tpot_s",
+    "sum_quantile_s",
+    "ttft_quantile_s",
+    "wait_mean_s",
+    "wait_tail",
+    "work_variance_s",
+]

@@ -1,0 +1,108 @@
+"""Compiled loops of the assignment solver over problems: each is checked, matched (`_paths`) and certified.
+
+Arithmetic is float64 for floating costs (float32 costs are widened as they are read) and int64 for integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from dmodels.core.compiled import kernel
+
+from ._paths import FAST, lesser, match
+
+
+@kernel
+def bad_entries(c, lowest):
+    """How many entries are NaN, or not above `lowest` (-inf)."""
+    count = 0
+    n, m = c.shape
+    for i in range(n):
+        for j in range(m):
+            count += 0 if c[i, j] > lowest else 1
+    return count
+
+
+@kernel(fastmath=FAST)
+def row_duals(c, v, u, big):
+    """u_i = min_j c_ij - v_j: the largest row duals that are feasible with v."""
+    n, m = c.shape
+    for i in range(n):
+        least = big
+        for j in range(m):
+            least = lesser(c[i, j] - v[j], least)
+        u[i] = least
+
+
+@kernel
+def _certify(c, x, u, v, y, big, rtol, exact, whole):
+    """Row duals, and what they prove of a matching: (cost, gap, least slack, state as in `match_many`)."""
+    n, m = c.shape
+    row_duals(c, v, u, big)
+    cost, gap, reduced = c.dtype.type(0), c.dtype.type(0), c.dtype.type(0)
+    balance, peak = 0.0, 0.0
+    for i in range(n):
+        chosen = c[i, x[i]]
+        cost += chosen
+        gap += (chosen - v[x[i]]) - u[i]
+        balance += abs(float(chosen)) + abs(float(u[i]))
+        peak = max(peak, abs(float(u[i])))
+    for j in range(m):
+        if n < m and -v[j] < reduced:
+            reduced = -v[j]
+        if y[j] < 0:
+            gap -= v[j]
+        balance += abs(float(v[j]))
+        peak = max(peak, abs(float(v[j])))
+    state = 0
+    if abs(float(gap)) > rtol * balance:
+        state = 3
+    elif exact <= peak < whole:
+        state = 4
+    return cost, gap, reduced, state
+
+
+@kernel
+def _solve(c, lowest, big, limit, rtol, exact, whole, x, u, v, marks, reals):
+    """Solve and certify one problem: (cost, gap, slack, state, steps). Scratch: `marks` (5, m), `reals` (3, m)."""
+    nil = c.dtype.type(0)
+    if bad_entries(c, lowest) > 0:
+        x[:], u[:], v[:] = -1, 0, 0
+        return nil, nil, nil, 2, 0
+    y = marks[0]
+    prio, free, pred, closed = marks[1], marks[2], marks[3], marks[4]
+    steps, feasible = match(c, x, u, v, y, prio, free, reals[0], reals[1], pred, closed, reals[2], big, limit)
+    if not feasible:
+        return nil, nil, nil, 1, steps
+    cost, gap, reduced, state = _certify(c, x, u, v, y, big, rtol, exact, whole)
+    return cost, gap, reduced, state, steps
+
+
+@kernel
+def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, cost, gap, reduced, state, steps):
+    """Solve problems first..last of c (B, n, m), 0 < n <= m, and certify them.
+
+    state: 0 solved, 1 infeasible, 2 bad entries, 3 solved, but the gap is above `rtol` of the terms it is the balance
+    of, 4 solved, but some dual is so large (from `exact` on, below `whole`) that sums of whole costs may have been
+    rounded.
+    """
+    m = c.shape[2]
+    marks, reals = np.empty((5, m), np.int64), np.zeros((3, m), c.dtype)
+    for b in range(first, last):
+        found = _solve(c[b], lowest, big, limit, rtol, exact, whole, x[b], u[b], v[b], marks, reals)
+        cost[b], gap[b], reduced[b], state[b], steps[b] = found
+
+
+_COSTS = types.Array(types.float64, 2, "C", readonly=True)
+
+
+@kernel(signature=(_COSTS, types.float64, types.float64, types.float64))
+def match_one(c, rtol, exact, whole):
+    """x, u, v, cost, gap, least slack, state, steps of one problem in float64."""
+    n, m = c.shape
+    x, u, v = np.empty(n, np.int64), np.empty(n), np.empty(m)
+    marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
+    found = _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x, u, v, marks, reals)
+    total, gap, reduced, state, steps = found
+    return x, u, v, total, gap, reduced, state, steps

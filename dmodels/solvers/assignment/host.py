@@ -1,0 +1,143 @@
+"""Assignment by the compiled loops: floating costs, whole costs in exact arithmetic, and the flags."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.flags import Flag
+from dmodels.core.threads import frozen, share
+
+#: A duality gap above this share of the sum of the magnitudes in the balance is no proof of optimality.
+GAP_RTOL = 1e-9
+
+#: What the compiled loop reports of a problem -> flag.
+_SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _LARGE_DUALS, _TOO_LARGE = range(6)
+_FLAGS = np.array([0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, 0, Flag.OUT_OF_DOMAIN], np.int32)
+
+#: Integers: what stands for "forbidden", from where on a sum counts as that, and the largest cost accepted.
+_FORBIDDEN, _LIMIT, _LARGEST_WHOLE = 2**61, 2**60, 2**58
+
+
+class Batch(NamedTuple):
+    """What the compiled loop leaves of each problem."""
+
+    columns: np.ndarray
+    cost: np.ndarray
+    row_duals: np.ndarray
+    column_duals: np.ndarray
+    gap: np.ndarray
+    reduced: np.ndarray
+    state: np.ndarray
+    steps: np.ndarray
+
+
+def is_floating(dtype: Any) -> bool:
+    """Also true of the 8- and 16-bit floats that NumPy alone does not know."""
+    return dtype.kind == "f" or jnp.issubdtype(dtype, jnp.floating)
+
+
+@cache
+def _kernels() -> ModuleType:
+    """Imported when first needed, as numba takes half a second; cached, as even an import statement takes time."""
+    from . import _kernels as _lap_kernels
+
+    return _lap_kernels
+
+
+def solve_one(cost: np.ndarray) -> tuple | None:
+    """columns, row duals, column duals, cost, gap, least reduced cost, steps of one float64 problem with 0 < n <= m."""
+    exact = _exact_below(sum(cost.shape))
+    x, u, v, total, gap, reduced, state, steps = _kernels().match_one(
+        np.ascontiguousarray(cost), GAP_RTOL, exact, 2.0**106 / exact
+    )
+    return (x, u, v, total, gap, reduced, steps) if state == _SOLVED else None
+
+
+def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ...]:
+    """columns, cost, row duals, column duals, gap, least reduced cost, flags, steps; all on the host."""
+    batch, (n, m) = cost.shape[:-2], cost.shape[-2:]
+    count = math.prod(batch)
+    whole = not is_floating(cost.dtype)
+    c = np.asarray(cost, np.float64).reshape((count, n, m))
+    size = np.abs(c).max((1, 2), initial=0.0) if whole else np.zeros(0)
+    in_integers = whole and size.max(initial=0.0) >= _exact_below(n + m)
+    if in_integers:
+        c = np.where((size > _LARGEST_WHOLE)[:, None, None], 0, cost.reshape(c.shape)).astype(np.int64)
+    if maximize:
+        c = -c
+    if n > m:
+        c = c.swapaxes(1, 2)
+    answer = _solve_wide(np.ascontiguousarray(c))
+    columns, total, u, v, gap, reduced, state, steps = answer
+    if not whole and state.any():
+        _refine_whole(c, answer)
+    if in_integers:
+        state[size > _LARGEST_WHOLE] = _TOO_LARGE
+        columns[state == _TOO_LARGE] = -1
+    if n > m:
+        u, v, columns = v, u, _inverse(columns, n)
+    if maximize:
+        total, u, v = -total, -u, -v
+    if whole and not in_integers:
+        total, u, v, gap, reduced = (a.astype(np.int64) for a in (total, u, v, gap, reduced))
+    columns, u, v = columns.reshape((*batch, n)), u.reshape((*batch, n)), v.reshape((*batch, m))
+    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, _FLAGS[state], steps))
+    return columns, total, u, v, gap, reduced, flags, steps
+
+
+def _exact_below(size: int) -> float:
+    """Whole costs below this keep every intermediate sum below 2**53, for duals are sums of n + m costs at most."""
+    return 2.0**53 / (2 * (size + 1))
+
+
+def _inverse(rows: np.ndarray, n: int) -> np.ndarray:
+    """From the row of each column to the column of each row, -1 where a row has none."""
+    columns = np.full((rows.shape[0], n), -1, np.int64)
+    b, j = np.nonzero(rows >= 0)
+    columns[b, rows[b, j]] = j
+    return columns
+
+
+def _solve_wide(c: np.ndarray) -> Batch:
+    """The compiled loop over problems with n <= m, in the arithmetic of c's dtype (float64 or int64)."""
+    count, n, m = c.shape
+    c = frozen(c)
+    integers = c.dtype.kind == "i"
+    lowest, big, limit = (-_FORBIDDEN, _FORBIDDEN, _LIMIT) if integers else (-np.inf, np.inf, np.inf)
+    x, u, v = np.empty((count, n), np.int64), np.empty((count, n), c.dtype), np.empty((count, m), c.dtype)
+    total, gap, reduced = np.empty(count, c.dtype), np.empty(count, c.dtype), np.empty(count, c.dtype)
+    state, steps = np.empty(count, np.int64), np.empty(count, np.int64)
+    exact = _exact_below(n + m)
+    doubtful = (float(_LIMIT), np.inf) if integers else (exact, 2.0**106 / exact)
+
+    def loop(first: int, last: int) -> None:
+        _kernels().match_many(
+            c, first, last, lowest, big, limit, GAP_RTOL, *doubtful, x, u, v, total, gap, reduced, state, steps
+        )
+
+    share(loop, count, count * (3e-7 + 3e-9 * n * m))
+    if integers:  # a sum that ran over 2**60 may have been taken for forbidden, or wrapped: then nothing is proved
+        state[state != _SOLVED] = _UNSURE
+    elif np.count_nonzero(state):
+        total[state == _INFEASIBLE], gap[state == _INFEASIBLE] = np.inf, np.inf
+        for array in (total, gap, reduced, u, v):
+            array[state == _BAD_ENTRIES] = np.nan
+    return Batch(x, total, u, v, gap, reduced, state, steps)
+
+
+def _refine_whole(c: np.ndarray, answer: Batch) -> None:
+    """Solve again in integers the problems whose floating costs are whole, but too large for float64 sums."""
+    for b in np.flatnonzero((answer.state == _LARGE_DUALS) | (answer.state == _UNSURE)):
+        allowed = np.isfinite(c[b])
+        if np.abs(c[b][allowed]).max() > 2.0**53 or (c[b][allowed] != np.floor(c[b][allowed])).any():
+            continue
+        exact = _solve_wide(np.where(allowed, c[b], float(_FORBIDDEN)).astype(np.int64)[None])
+        if exact.state[0] == _SOLVED:
+            for ours, better in zip(answer, exact, strict=True):
+                ours[b] = better[0]

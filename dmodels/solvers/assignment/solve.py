@@ -1,0 +1,108 @@
+"""Linear assignment, exact and certified, for batches: the least-cost matching of rows to columns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.records import Real
+from dmodels.solvers.solution import Solution
+
+from .host import is_floating, solve_host, solve_one
+
+#: Backends that a caller can force. None chooses: compiled loops on a CPU, the kernel on a GPU, XLA elsewhere.
+BACKENDS = ("cpu", "pallas", "xla")
+
+_NO_FLAG = np.int32(0)
+
+
+class Matching(NamedTuple):
+    """Which column each row takes (-1: none), and what that costs in total."""
+
+    columns: Any  # (..., n), whole
+    cost: Any  # (...,)
+
+
+def assign(cost: Real, maximize: bool = False, *, backend: str | None = None) -> Solution:
+    r"""The matching of rows to columns of least total cost: min over x of sum_i c[i, x_i], columns used at most once.
+
+    `cost` is (..., n, m). min(n, m) pairs are matched; where n > m the other rows get column -1. Leading axes are a
+    batch of independent problems. Whole costs are solved in exact integer arithmetic where float64 would round.
+    An entry of +inf is forbidden (-inf where `maximize`).
+
+    Returns a `Solution` with
+
+    value         `columns` (..., n), `cost` (...,)
+    certificate   `row_duals` u (..., n), `column_duals` v (..., m), `gap`, `reduced`: linear-programming duals.
+                  u_i + v_j <= c_ij for all pairs, and the duals of the larger side are <= 0, so that
+                  sum u + sum v is a lower bound on every matching's cost; `gap` is how far the cost is above it, and
+                  `reduced` the least slack of all these constraints. (For `maximize`, all inequalities turn round.)
+    flags         per problem: INFEASIBLE (columns -1, cost inf, and the duals are a Farkas ray: u_i + v_j <= 0 on
+                  all pairs that are allowed while sum u + sum v > 0), NONFINITE (a NaN, or -inf among costs to
+                  minimise), NOT_CONVERGED (rounding left a gap that proves nothing), OUT_OF_DOMAIN (an integer
+                  above 2**58)
+    steps         rows scanned
+
+    `backend` forces an engine: "cpu" (compiled loops over problems, on all cores), "pallas" (a GPU kernel, one program
+    per problem; interpreted where there is no GPU) or "xla" (plain XLA, anywhere). None takes "cpu" on a CPU, "pallas"
+    on a GPU up to 512 columns, else "xla". Where columns repeat (workers with capacities), `transport` is faster.
+
+    NumPy arrays in, NumPy arrays out, in float64 (int64 for integers) whatever `jax.config` says. Inside `jit` and
+    `vmap` it yields traced arrays of the cost's own precision. Its derivative with respect to `cost` is the matching
+    (the envelope theorem; where the optimum is not unique, one subgradient); columns and certificate are constants.
+
+    Source: R. Jonker and A. Volgenant, Computing 38 (1987) 325-340; D. F. Crouse, IEEE TAES 52 (2016) 1679-1696.
+
+    >>> from dmodels.solvers import assign
+    >>> s = assign([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
+    >>> s.value.columns.tolist(), int(s.value.cost), int(s.certificate["gap"])
+    ([1, 0, 2], 5, 0)
+    """
+    if backend is not None and backend not in BACKENDS:
+        raise InputError(f"backend {backend!r} is unknown; accepted are {', '.join(BACKENDS)} or None")
+    if type(cost) is np.ndarray and cost.dtype == np.float64 and cost.ndim == 2 and not maximize and backend is None:
+        if 0 < cost.shape[0] <= cost.shape[1] and (solution := _solve_one(cost)):
+            return solution
+    given = cost
+    if not isinstance(cost, jax.Array):
+        cost = np.asarray(cost)
+    if cost.ndim < 2:
+        raise InputError(f"cost has shape {cost.shape}; accepted is (..., rows, columns)")
+    if not (cost.dtype.kind in "iub" or is_floating(cost.dtype)):
+        raise InputError(f"cost has dtype {cost.dtype}; accepted are real numbers")
+    traced = isinstance(cost, jax.core.Tracer)
+    if not traced and backend in (None, "cpu") and (not isinstance(given, jax.Array) or _on_cpu(given)):
+        return _solution(*solve_host(np.asarray(cost), maximize))
+    from .traced import assign_traced
+
+    if isinstance(given, jax.Array):
+        return _solution(*assign_traced(cost, maximize, backend))
+    with jax.enable_x64(True):  # a host array, and a device backend that was asked for
+        found: Solution = jax.tree.map(np.asarray, _solution(*assign_traced(jnp.asarray(cost), maximize, backend)))
+        return found
+
+
+def _on_cpu(array: jax.Array) -> bool:
+    return all(device.platform == "cpu" for device in array.devices())
+
+
+def _solution(
+    columns: Real, cost: Real, u: Real, v: Real, gap: Real, reduced: Real, flags: Real, steps: Real
+) -> Solution:
+    certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
+    return Solution(Matching(columns, cost), certificate, flags, steps)
+
+
+def _solve_one(cost: np.ndarray) -> Solution | None:
+    """One float64 problem with 0 < n <= m, without the steps that others need: they would take longer than a small
+    problem. None where there is more to say than an optimum and its proof."""
+    found = solve_one(cost)
+    if found is None:
+        return None
+    x, u, v, total, gap, reduced, steps = found
+    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": np.float64(reduced)}
+    return Solution(Matching(x, np.float64(total)), certificate, _NO_FLAG, np.int64(steps))

@@ -1,0 +1,202 @@
+"""Transportation by the compiled loops: rows of one unit, rows of any size, and convex congestion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.core.records import Real
+from dmodels.core.threads import frozen, share
+from dmodels.solvers.assignment.host import GAP_RTOL
+from dmodels.solvers.solution import Solution
+
+from .records import BAD, INFEASIBLE, SOLVED, Placement, Problems, Shipment, Shipped
+
+#: Marginals may fall by this share of the column's largest before the congestion counts as not convex: they are
+#: usually differences of a total cost, and carry its rounding.
+MONOTONE_RTOL = 1e-9
+
+
+#: Rows per column from which the loop for rows of one unit (`_units`) is tried first.
+UNITS_PER_COLUMN = 2
+
+
+_PROVED, _NOT_PROVED, _NONE = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.float64(0)
+
+
+def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
+    """`transport` of arrays on the host."""
+    capacity = np.asarray(capacity, np.float64)
+    n, m = cost.shape[-2:]
+    if supply is None and m and n >= UNITS_PER_COLUMN * m:
+        if cost.ndim == 2 and capacity.ndim == 1:
+            return _place_one(cost, capacity)
+        return _place(np.asarray(cost, np.float64), capacity)
+    return _transport_any(cost, capacity, supply)
+
+
+@cache
+def _unit_kernels() -> ModuleType:
+    """Imported when first needed, as numba takes half a second; cached, as even an import statement takes time."""
+    from . import _units as _transport_units
+
+    return _transport_units
+
+
+def _place_one(cost: np.ndarray, capacity: np.ndarray) -> Solution:
+    """`_place` of one problem, without the steps that a batch needs: they would take longer than solving it."""
+    found = _unit_kernels().place_one(np.ascontiguousarray(cost, np.float64), np.ascontiguousarray(capacity))
+    columns, u, v, load, total, gap, balance, steps, solved = found
+    if not solved:
+        return _transport_any(cost, capacity, None)
+    flags = _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
+    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": _NONE}
+    return Solution(Placement(columns, load, np.float64(total)), certificate, flags, np.int64(steps))
+
+
+def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
+    """The semi-assignment problem by `_units`, what that leaves by the general loop."""
+    n, m = cost.shape[-2:]
+    batch = _batch_of(cost.shape[:-2], capacity.shape[:-1])
+    count = math.prod(batch)
+    arrays = _batched(cost, batch, 2), _batched(capacity, batch, 1)
+    columns, u = np.empty((count, n), np.int64), np.empty((count, n))
+    v, load = np.empty((count, m)), np.empty((count, m))
+    total, gap, balance = np.empty(count), np.empty(count), np.empty(count)
+    solved, steps = np.zeros(count, bool), np.empty(count, np.int64)
+    found = (columns, u, v, load, total, gap, balance, solved, steps)
+    share(lambda i, j: _unit_kernels().place_many(*arrays, i, j, *found), count, 3e-9 * count * n * m)
+    reduced, flags = np.zeros(count), np.zeros(count, np.int32)
+    flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
+    if not solved.all():
+        rest = np.flatnonzero(~solved)
+        costs, capacities = (a if len(a) == 1 else a[rest] for a in arrays)
+        s = _transport_any(costs, capacities, None)
+        ours: tuple[np.ndarray, ...] = (columns, load, total, u, v, gap, reduced, flags, steps)
+        theirs = (*s.value, *s.certificate.values(), s.flags, s.steps)
+        for mine, other in zip(ours, theirs, strict=True):
+            mine[rest] = other
+    return _solution(batch, Placement(columns, load, total), u, v, gap, reduced, flags, steps)
+
+
+def _solution(
+    batch: tuple[int, ...],
+    value: Placement | Shipment,
+    u: np.ndarray,
+    v: np.ndarray,
+    gap: np.ndarray,
+    reduced: np.ndarray,
+    flags: np.ndarray,
+    steps: np.ndarray,
+) -> Solution:
+    """Arrays with all problems along one axis, in the shape of the batch that was asked for."""
+    many: Callable[[np.ndarray], np.ndarray] = lambda a: a.reshape((*batch, *a.shape[1:]))
+    one: Callable[[np.ndarray], Any] = lambda a: a.reshape(batch)[()]
+    shipped, load, total = value
+    certificate = {"row_duals": many(u), "column_duals": many(v), "gap": one(gap), "reduced": one(reduced)}
+    return Solution(type(value)(many(shipped), many(load), one(total)), certificate, one(flags), one(steps))
+
+
+def _batch_of(*batches: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*batches)
+    except ValueError:
+        raise InputError(f"leading axes {', '.join(map(str, batches))} do not broadcast") from None
+
+
+def _transport_any(cost: Real, capacity: Real, supply: Real | None) -> Solution:
+    """By the general loop."""
+    bad = [(np.isnan(capacity), Flag.NONFINITE), (capacity < 0, Flag.OUT_OF_DOMAIN)]
+    width = capacity if supply is not None else np.floor(capacity)  # a row that is one unit cannot be split
+    if supply is not None:
+        supply = np.asarray(supply, np.float64)
+        bad += [(~np.isfinite(supply), Flag.NONFINITE), (supply < 0, Flag.OUT_OF_DOMAIN)]
+    width = np.where(width >= 0, width, 0.0)[..., None]
+    price = np.zeros((1,) * width.ndim).repeat(width.shape[-2], axis=-2)
+    return _ship(cost, supply, price, width, bad)
+
+
+def congestion_host(cost: Real, marginal: Real) -> Solution:
+    """`congestion_transport` of arrays on the host."""
+    marginal = np.asarray(marginal, np.float64)
+    rising = np.maximum.accumulate(marginal, axis=-1)
+    with np.errstate(invalid="ignore"):
+        fall = np.where(np.isinf(rising) & (marginal == rising), 0.0, rising - marginal)
+        size = np.abs(np.where(np.isfinite(marginal), marginal, 0.0)).max(-1, initial=0.0, keepdims=True)
+        bad = [
+            ((fall > MONOTONE_RTOL * size).any(-1), Flag.OUT_OF_DOMAIN),
+            ((np.isnan(marginal) | (marginal == -np.inf)).any(-1), Flag.NONFINITE),
+        ]
+    width = np.ones((1,) * (marginal.ndim - 2) + marginal.shape[-2:])
+    return _ship(cost, None, rising, width, bad, greedy=True)
+
+
+def _ship(
+    cost: Real,
+    supply: Real | None,
+    price: np.ndarray,
+    width: np.ndarray,
+    bad: Sequence[tuple[np.ndarray, Flag]],
+    greedy: bool = False,
+) -> Solution:
+    """Solve a broadcast batch. `bad`: (mask (..., something), flag) pairs that keep a problem from being solved."""
+    from . import _kernels as kernels
+
+    cost = np.asarray(cost, np.float64)
+    n, m = cost.shape[-2:]
+    split = supply is not None
+    supply = np.ones(n) if supply is None else supply
+    batch = _batch_of(cost.shape[:-2], supply.shape[:-1], price.shape[:-2], width.shape[:-2])
+    count = math.prod(batch)
+    flags = np.zeros(count, np.int32)
+    wrong = (np.isnan(cost) | (cost == -np.inf)).any((-1, -2))[..., None]
+    for mask, flag in [(wrong, Flag.NONFINITE), *bad]:
+        flags |= np.broadcast_to(np.where(mask.any(-1), np.int32(flag), np.int32(0)), batch).reshape(count)
+    problems = Problems(*(_batched(a, batch, k) for a, k in ((cost, 2), (supply, 1), (price, 2), (width, 2))))
+    shipped = Shipped(
+        columns=np.full((0 if split else count, n), -1, np.int64),
+        flow=np.zeros((count if split else 0, n, m)),
+        row_duals=np.zeros((count, n)),
+        column_duals=np.zeros((count, m)),
+        loads=np.zeros((count, m)),
+        cost=np.zeros(count),
+        gap=np.zeros(count),
+        state=np.where(flags != 0, BAD, SOLVED),
+        steps=np.zeros(count, np.int64),
+    )
+    columns, flow, u, v, load, total, gap, state, steps = shipped
+    if m:
+        share(
+            lambda first, last: kernels.ship_many(problems, greedy, first, last, shipped), count, 20e-9 * count * n * m
+        )
+    else:
+        state[(state == SOLVED) & (n > 0)] = INFEASIBLE
+        u[state == INFEASIBLE] = 1
+    for array in (total, gap, load, flow) if split else (total, gap, load):
+        array[state != SOLVED] = np.nan
+    for array in (u, v):
+        array[state == BAD] = np.nan
+    total[state == INFEASIBLE], gap[state == INFEASIBLE] = np.inf, np.inf
+    flags[state == INFEASIBLE] = int(Flag.INFEASIBLE)
+    with np.errstate(invalid="ignore"):
+        balance = np.abs(total) + (problems.supply * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
+        flags[(state == SOLVED) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)
+    least = np.zeros(count) if greedy else np.minimum(0.0, -v.max(-1, initial=-np.inf))
+    reduced = np.where(state == SOLVED, least, np.nan)
+    value = Shipment(flow, load, total) if split else Placement(columns, load, total)
+    return _solution(batch, value, u, v, gap, reduced, flags, steps)
+
+
+def _batched(array: np.ndarray, batch: tuple[int, ...], axes: int) -> np.ndarray:
+    """`array` as (problems or 1, ...): problems that share it are not given a copy each."""
+    core = array.shape[array.ndim - axes :]
+    shared = math.prod(array.shape[: array.ndim - axes]) == 1
+    array = array.reshape((1, *core)) if shared else np.broadcast_to(array, (*batch, *core)).reshape((-1, *core))
+    return frozen(np.ascontiguousarray(array))

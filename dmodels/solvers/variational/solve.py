@@ -1,0 +1,248 @@
+r"""Variational equilibria of games with shared constraints.
+
+$N$ players; player $i$ minimises $\theta_i(x_i, x_{-i})$ over its own box and over the constraints $g(x) \le 0$,
+$h(x) = 0$ that all share. A *variational* equilibrium solves the variational inequality of the pseudogradient
+$F = (\nabla_{x_i} \theta_i)_i$ over the common set, that is, the KKT system with one multiplier per constraint for all
+players: $F(x) + J_g(x)^T \lambda + J_h(x)^T \nu - z_l + z_u = 0$, $0 \le \lambda \perp -g(x) \ge 0$, $h(x) = 0$.
+
+[1] J. B. Rosen, Econometrica 33 (1965). [2] F. Facchinei, C. Kanzow, Annals of Operations Research 175 (2010).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.flags import Flag
+from dmodels.core.records import Real, Record, float64, quantity
+from dmodels.solvers.blocks import in_blocks
+from dmodels.solvers.solution import Solution
+
+from . import certificate as evidence
+from .certificate import explain
+from .fallback import extragradient, least_violation
+from .newton import active_jacobian, active_system, evaluate, finish, interior, interior_start, norm, semismooth_active
+from .problem import Problem, read
+from .small_linear import solve as linear_solve
+
+__all__ = ["Equilibrium", "explain", "variational_equilibria", "variational_equilibrium"]
+
+#: Interior point to a rough gap, to a tight one, from a second start, and extragradient (no gap).
+GAPS = (1e-5, 1e-12, 1e-9, 1.0)
+
+T = TypeVar("T")
+
+
+class Equilibrium(Record):
+    """A point and its multipliers. One multiplier per shared or private inequality, in the order given."""
+
+    x: Real = quantity()
+    multipliers: Real = quantity()
+    equality_multipliers: Real = quantity()
+    lower_multipliers: Real = quantity()
+    upper_multipliers: Real = quantity()
+
+
+@float64
+def variational_equilibrium(
+    costs: Callable[..., Real] | Sequence[Any],
+    constraints: Any = None,
+    bounds: Any = None,
+    x0: Any = None,
+    *,
+    blocks: Sequence[Any] | None = None,
+    equalities: Any = None,
+    private: Mapping[int, Any] | None = None,
+    weights: Any = None,
+    params: Any = None,
+    tolerance: float = 1e-10,
+    samples: int = 32,
+    max_steps: int = 200,
+    unroll: bool = False,
+) -> Solution:
+    """The variational equilibrium of a game, with evidence.
+
+    costs        one function of the full vector x per player (each minimises its own); or one function x -> F(x), the
+                 pseudogradient; or a pair (M, q) for the affine map F(x) = M x + q. Written with jax.numpy.
+    constraints  shared by all: a function x -> g(x) <= 0 (number or vector, convex), a pair (A, b) for A x <= b, or a
+                 list of these
+    bounds       (lower, upper), each a number or a vector, inf allowed; or one (low, high) pair per variable
+    x0           where to start; default: inside the bounds
+    blocks       each player's variables: sizes [3, 2, 2] or index lists; default: an equal split
+    equalities   h(x) = 0 in the forms of `constraints` ((A, b) for A x = b), affine
+    private      {player: constraints that this player alone faces}; they may involve rivals' variables (then the
+                 problem is a quasi-variational inequality, and the KKT system is solved as it stands)
+    weights      Rosen's weights of the players' costs; default 1. They choose among the generalised equilibria
+    params       if given, every function is called as f(x, params); the result is differentiable in params
+    samples      points at which monotonicity and deviations are tested; 0 to save their time
+    tolerance    of the KKT residual, relative to 1 + |F(x)|
+    unroll       write linear systems of up to 6 unknowns out: for large batches (slower to compile, faster to run)
+
+    Returns a `Solution`: `value.x`, `value.multipliers`; `certificate.kkt_residual` and the rest of
+    `variational_certificate.certify`; flags INFEASIBLE, NOT_CONVERGED, NOT_UNIQUE (strict monotonicity not shown),
+    OUT_OF_DOMAIN (a KKT point from which a player gains by moving); `explain(solution)` says them in words. It
+    composes with `jit`, `vmap` and `grad`; `variational_equilibria` maps it over a batch of params in blocks.
+
+    Harker's game [2]: costs x^2 + 8/3 x y - 34 x and y^2 + 5/4 x y - 24.25 y, x + y <= 15, both in [0, 10]:
+
+    >>> game = [lambda v: v[0] ** 2 + 8 / 3 * v[0] * v[1] - 34 * v[0],
+    ...         lambda v: v[1] ** 2 + 5 / 4 * v[0] * v[1] - 24.25 * v[1]]
+    >>> variational_equilibrium(game, ([[1, 1]], [15]), (0, 10)).value.x.round(6).tolist()
+    [5.0, 9.0]
+    """
+    problem = read(
+        costs,
+        constraints,
+        bounds,
+        x0,
+        blocks=blocks,
+        equalities=equalities,
+        private=private,
+        weights=weights,
+        params=params,
+        unroll=unroll,
+    )
+    start = _default_start(problem) if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
+    args = (start, tolerance, samples, max_steps)
+    if _traced(problem, start):
+        return _solve(problem, *args)
+    # from plain Python: most games need no fallback, so its code is compiled only for those that do
+    found = _compiled(problem, *args, fallback=False)
+    if not _traced(found) and int(found.flags) & int(Flag.NOT_CONVERGED | Flag.NONFINITE):
+        found = _compiled(problem, *args)
+    return _host(found)
+
+
+@float64
+def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwargs: Any) -> Solution:
+    """`variational_equilibrium` for every entry along the leading axis of `params`, in blocks that fit the cache.
+
+    Blocks of 256 to 1024 games run several times faster on a CPU than one large `vmap`. Compiled once per call site:
+    keep the functions in variables and call again with new params for speed.
+    """
+    call = _Call(args, tuple(sorted(kwargs.items())))
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    return _host(_mapped(call, params, batch_size))
+
+
+class _Call(eqx.Module):
+    """The arguments of `variational_equilibrium` other than params; functions are compared by identity."""
+
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+    def __call__(self, params: Any) -> Solution:
+        return variational_equilibrium(*self.args, params=params, unroll=True, **dict(self.kwargs))
+
+
+@eqx.filter_jit
+def _mapped(call: _Call, params: Any, batch_size: int) -> Solution:
+    batch: Solution = in_blocks(call, params, batch_size)
+    return batch
+
+
+@eqx.filter_jit
+def _compiled(
+    problem: Problem, x0: Real, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+) -> Solution:
+    return _solve(problem, x0, tolerance, samples, max_steps, fallback)
+
+
+def _solve(
+    problem: Problem, x0: Real, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+) -> Solution:
+    held = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
+    method = _stages if fallback else _first_stage
+    (x, lam, nu), steps = jax.lax.stop_gradient(method(held, jax.lax.stop_gradient(x0), tolerance, max_steps))
+    certificate = evidence.certify(held, x, lam, nu, samples)
+    violation = certificate.feasibility
+    if fallback:  # a lane that converged starts at no violation to speak of and takes no step
+        rough = tolerance * (1.0 + norm(held.pseudogradient(x)))
+        violation, _ = least_violation(held, x, jnp.where(certificate.kkt_residual <= rough, 0, 200))
+    certificate["least_violation"] = violation
+    flags = evidence.flags(held, certificate, x, violation, tolerance)
+    certificate, flags = jax.lax.stop_gradient((certificate, flags))
+    x, lam, nu = _with_derivatives(problem, held, x, lam, nu)
+    rest = problem.stationarity(x, lam, nu)
+    at_low, at_high = x <= problem.lower, x >= problem.upper
+    value = Equilibrium(
+        x=x,
+        multipliers=lam,
+        equality_multipliers=nu,
+        lower_multipliers=jnp.where(at_low, jnp.maximum(rest, 0.0), 0.0),
+        upper_multipliers=jnp.where(at_high, jnp.maximum(-rest, 0.0), 0.0),
+    )
+    return Solution(value, certificate, flags, steps)
+
+
+def _first_stage(problem: Problem, x0: Real, tolerance: float, max_steps: int) -> tuple[tuple[Real, Real, Real], Real]:
+    """Interior point and finish, once."""
+    inner, steps = interior(problem, interior_start(problem, x0), GAPS[0], max_steps)
+    goal = tolerance * (1.0 + norm(problem.pseudogradient(inner.x)))
+    best, _, polish = finish(problem, inner, goal, 10)
+    return best, steps + polish
+
+
+def _stages(problem: Problem, x0: Real, tolerance: float, max_steps: int) -> tuple[tuple[Real, Real, Real], Real]:
+    """Rough interior point and finish; where that fails, tighter, from elsewhere, and by extragradient."""
+    start = interior_start(problem, x0)
+    elsewhere = interior_start(problem, evidence.around(problem, x0, 1)[0], 10.0)
+    gaps = jnp.asarray(GAPS)
+
+    def stage(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        k, point, best, best_error, _, steps = carry
+        begin = jax.tree.map(lambda a, b: jnp.where(k == 2, a, b), elsewhere, point)
+        inner, taken = interior(problem, begin, gaps[k], jnp.where(k < 3, max_steps, 0))
+        inner, more = extragradient(problem, inner, 1e-6, jnp.where(k == 3, 20 * max_steps, 0))
+        goal = tolerance * (1.0 + norm(problem.pseudogradient(inner.x)))
+        z, error, polish = finish(problem, inner, goal, 10)
+        better = error < best_error
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), z, best)
+        return k + 1, inner, best, jnp.minimum(error, best_error), goal, steps + taken + more + polish
+
+    def failing(carry: tuple[Any, ...]) -> Real:
+        k, _, _, best_error, goal, _ = carry
+        return (k < len(GAPS)) & ~(best_error <= goal)
+
+    first = (jnp.clip(start.x, problem.lower, problem.upper), start.lam, start.nu)
+    state = (jnp.int32(0), start, first, jnp.asarray(jnp.inf), jnp.asarray(0.0), jnp.int32(0))
+    _, _, best, _, _, steps = jax.lax.while_loop(failing, stage, state)
+    return best, steps
+
+
+def _with_derivatives(problem: Problem, held: Problem, x: Real, lam: Real, nu: Real) -> tuple[Real, Real, Real]:
+    """(x, lam, nu) again, now with the implicit function's derivative in everything that `problem` depends on.
+
+    On the active set the solution solves K(z, p) = 0, so dz = -K_z^{-1} K_p dp. One Newton step from z, in which only
+    K(z, p) is live and whose value is zero, has exactly that derivative, forwards and backwards. (Differentiating the
+    iteration instead would give 0 for a bisection and noise for an interior point.)
+    """
+    s = evaluate(held, x, lam, nu)
+    active = semismooth_active(held, s, x, lam)
+    jacobian = jax.lax.stop_gradient(active_jacobian(s, active))
+    live = active_system(problem, evaluate(problem, x, lam, nu, derivatives=False), x, lam, active)
+    change = linear_solve(jacobian, live - jax.lax.stop_gradient(live), problem.unroll)
+    change = jnp.where(jnp.isfinite(change), change, 0.0)
+    n, m = x.shape[0], lam.shape[0]
+    return x - change[:n], lam - change[n : n + m], nu - change[n + m :]
+
+
+def _default_start(problem: Problem) -> Real:
+    """The middle of the box; one from a lone bound; 0 where there is none."""
+    low, high = jnp.isfinite(problem.lower), jnp.isfinite(problem.upper)
+    lone = jnp.where(low, problem.lower + 1.0, jnp.where(high, problem.upper - 1.0, 0.0))
+    return jnp.where(low & high, 0.5 * (problem.lower + problem.upper), lone)
+
+
+def _traced(*trees: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def _host(tree: T) -> T:
+    """NumPy arrays for a caller in plain Python; traced values as they are."""
+    return tree if _traced(tree) else jax.tree.map(np.asarray, tree)

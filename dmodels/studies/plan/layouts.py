@@ -1,0 +1,86 @@
+"""Which instances are worth asking about: GPU type x parallelism x precision, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import jax
+import numpy as np
+
+from dmodels import catalog
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.records import stack
+from dmodels.models.memory import out_of_domain, with_kv_dtype, with_weight_dtype
+
+from .designs import Instances, Layout
+
+AS_PUBLISHED = "as published"
+
+
+def layouts(
+    model: Model,
+    gpus: dict[str, GPU],
+    tp: Iterable[int] = (1, 2, 4, 8),
+    pp: Iterable[int] = (1,),
+    weights: Sequence[str] = (AS_PUBLISHED,),
+    kv: Sequence[str] = (AS_PUBLISHED,),
+) -> list[Layout]:
+    """Layouts that an engine can run: tensor parallel within a node, pipeline stages anywhere, what suits the model.
+
+    A mixture of experts is also laid out with whole experts per GPU (ep = tp); a model with latent attention, whose
+    cache tensor parallelism cannot split, also with data-parallel attention (tp1 dpN epN). FP8 weights or cache are
+    asked for only where the GPU has FP8 units.
+    """
+    spread = [(t, p, 1, 1) for t in tp for p in pp]
+    if float(model.n_moe_layers) > 0:
+        spread += [(t, 1, 1, t) for t in tp if t > 1]
+    if float(model.n_mla_layers) > 0:
+        spread += [(1, 1, t, t) for t in tp if t > 1]
+    found = [
+        Layout(name, *degrees, weights=w, kv=k)
+        for name, gpu in gpus.items()
+        for degrees in spread
+        for w in weights
+        for k in kv
+        if degrees[0] * degrees[2] <= float(gpu.gpus_per_node) and _runs(gpu, w) and _runs(gpu, k)
+    ]
+    degrees = np.array([(x.tp, x.pp, x.dp, x.ep) for x in found], float).T
+    if not found:
+        raise InputError(f"gpus {', '.join(gpus)}: no layout fits a node and has units for the precisions asked for")
+    good = ~np.asarray(jax.jit(out_of_domain)(model, Parallel(*degrees)))
+    if not good.any():
+        raise InputError(f"tp {sorted(set(tp))}: does not divide the model's {float(model.n_q_heads):.0f} query heads")
+    return [layout for layout, ok in zip(found, good, strict=True) if ok]
+
+
+def instances(models: Sequence[Model], gpus: dict[str, GPU], found: Sequence[Layout], efficiency) -> Instances:
+    """Layouts as one batched record. `efficiency(layout) -> Efficiency` gives each its calibrated constants."""
+    rows = [
+        Instances(model, gpus[x.gpu], Parallel(x.tp, x.pp, x.dp, x.ep), efficiency(x))
+        for model, x in zip(models, found, strict=True)
+    ]
+    return stack(*rows)
+
+
+def chosen_gpus(names: Sequence[str], file: str | None = None) -> dict[str, GPU]:
+    """Catalogue records by their catalogue names, in the order asked for, each once."""
+    facts = {catalog.gpu_facts(name, file)["name"]: name for name in names}
+    if not facts:
+        raise InputError("gpus: none named; accepted is one name or more from `dmodels catalog gpus`")
+    return {canonical: catalog.gpu(name, file) for canonical, name in facts.items()}
+
+
+def in_precision(model: Model, layout: Layout) -> Model:
+    """The model as the layout stores it."""
+    if layout.weights != AS_PUBLISHED:
+        model = with_weight_dtype(model, layout.weights)
+    return model if layout.kv == AS_PUBLISHED else with_kv_dtype(model, layout.kv)
+
+
+def _runs(gpu: GPU, dtype: str) -> bool:
+    """FP8 and FP4 need units of their own; other formats are widened by the kernels that read them."""
+    if dtype == "fp4":
+        return float(gpu.peak_fp4_flop_per_s) > 0
+    return float(gpu.peak_fp8_flop_per_s) > 0 if dtype.startswith("fp8") else True

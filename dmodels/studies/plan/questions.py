@@ -1,0 +1,85 @@
+"""What is asked of a plan: model, GPUs, workload, SLOs and the options of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmodels import catalog
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import GPU, SLO
+from dmodels.core.model import Model
+from dmodels.core.workload import Workload
+from dmodels.models.instance import Engine
+
+from .admitted import Admitted, admitted
+from .layouts import AS_PUBLISHED, chosen_gpus
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: everything that the answer depends on, with the defaults next to their use."""
+
+    model_name: str
+    model: Model
+    gpus: dict[str, GPU]
+    workload: Workload  # what arrives; served is what of it fits the model's context
+    slo: SLO
+    workload_name: str = "workload"
+    tp: tuple[int, ...] = (1, 2, 4, 8)
+    pp: tuple[int, ...] = (1,)
+    weights: tuple[str, ...] = (AS_PUBLISHED,)
+    kv: tuple[str, ...] = (AS_PUBLISHED,)
+    thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold
+    split: bool = True
+    engine: Engine = field(default_factory=Engine)
+    backend: str = "vllm"
+    max_gpus: float = np.inf
+    served_name: str = ""  # what the engine is told to serve: the Hugging Face id where there is one
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests a second that arrive."""
+        return float(self.workload.rate_rps)
+
+    @property
+    def admitted(self) -> Admitted:
+        """The requests among them that fit the model's context."""
+        return admitted(self.workload, float(self.model.max_context_tokens))
+
+
+def question(
+    model: str | Path,
+    gpus: Sequence[str],
+    workload: Workload,
+    slo: SLO,
+    *,
+    rate_rps: float | None = None,
+    gpu_file: str | None = None,
+    **options: Any,
+) -> Question:
+    """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`)."""
+    if rate_rps is not None:
+        workload = workload.at_rate(rate_rps)
+    check(workload, slo)
+    name, record = catalog.model_name(model), catalog.model(model)
+    local = Path(model)  # engines are given the folder of a config.json
+    served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
+    return Question(name, record, chosen_gpus(gpus, gpu_file), workload, slo, served_name=served, **options)
+
+
+def check(workload: Workload, slo: SLO) -> None:
+    """What no plan can answer is an `InputError`."""
+    if not (np.isfinite(workload.rate_rps) and float(workload.rate_rps) > 0):
+        raise InputError(f"rate {float(workload.rate_rps):g} req/s: accepted are positive numbers")
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        if not float(getattr(slo, name)) > 0:
+            raise InputError(f"slo {name} = {float(getattr(slo, name)):g} s: accepted are positive times")
+    if not 0.5 <= float(slo.percentile) < 1:
+        raise InputError(f"percentile {float(slo.percentile):g}: accepted are shares from 0.5 to below 1, like 0.99")
+    if not float(np.max(workload.output_tokens)) > 0:
+        raise InputError("workload: no request generates a token; accepted are traces with output lengths")

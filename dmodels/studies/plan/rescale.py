@@ -1,0 +1,34 @@
+"""A question with other lengths: every request longer or shorter by a factor, the thresholds moved along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .questions import Question
+from .search import thresholds
+
+
+def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: float = 1.0) -> Question:
+    """`asked` with all inputs times one factor and all outputs times another (at least one token).
+
+    The thresholds that it asks about move with the mean total and stay where both pools have requests, so that the
+    question keeps its shape: as many stages, no new program to compile. Factors of 1 give `asked` itself.
+    """
+    if input_factor == output_factor == 1.0:
+        return asked
+    old = asked.workload
+    new = old.replace(
+        input_tokens=old.input_tokens * input_factor,
+        cached_tokens=old.cached_tokens * input_factor,
+        output_tokens=np.where(old.output_tokens > 0, np.maximum(old.output_tokens * output_factor, 1.0), 0.0),
+    )
+    limits = thresholds(asked)
+    if not limits:
+        return replace(asked, workload=new)
+    taken = replace(asked, workload=new).admitted.workload
+    total = np.asarray(taken.total_tokens)[np.asarray(taken.weight_frac) > 0]
+    moved = np.array(limits) * float(new.mean_total_tokens) / float(old.mean_total_tokens)
+    within = np.clip(np.round(moved), total.min(), np.nextafter(total.max(), 0.0))
+    return replace(asked, workload=new, thresholds_tokens=tuple(within.tolist()))

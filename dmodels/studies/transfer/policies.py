@@ -1,0 +1,233 @@
+"""KV transfer for a planner: its share of TTFT, which upgrade pays, how stale telemetry may be, which policy to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmodels.control.netkv import Policy
+from dmodels.core.records import float64
+from dmodels.models import transfer as law
+from dmodels.models.latency import NETKV_CURVE, BatchingCurve
+from dmodels.sim.network import Arrivals, Cluster, advertised_bytes_per_s, fat_tree, simulate_many, summary
+
+#: The paper's protocol: five seconds to warm up, fifteen that count.
+WARMUP_S, MEASURE_S = 5.0, 15.0
+#: Weights of the cache term that the grid search for CLA* tries.
+CACHE_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+class Site(NamedTuple):
+    """A cluster by the numbers that an upgrade changes. `fabric` are options of `fat_tree`."""
+
+    fabric: Mapping[str, Any] = {}
+    prefill_instances: int = 4
+    kv_bytes_per_token: float = 327680.0
+    kv_memory_bytes: float = 180e9
+    shards: int = 4
+    curve: BatchingCurve = NETKV_CURVE
+
+    def cluster(self) -> Cluster:
+        """The first instances prefill, the others decode."""
+        fabric = fat_tree(**self.fabric)
+        every = np.arange(fabric.instances)
+        return Cluster(
+            fabric,
+            every[: self.prefill_instances],
+            every[self.prefill_instances :],
+            self.kv_bytes_per_token,
+            self.kv_memory_bytes,
+            self.curve,
+            self.shards,
+        )
+
+
+def compare_policies(
+    cluster: Cluster,
+    arrivals: Callable[[int], Arrivals],
+    policies: Iterable[Policy] = tuple(Policy),
+    *,
+    runs: int = 20,
+    ttft_slo_s: float = 5.0,
+    warmup_s: float = WARMUP_S,
+    measure_s: float = MEASURE_S,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """One row per policy: the paper's metrics averaged over `runs` windows, and standard errors of the two that matter.
+
+    `arrivals(k)` are the requests of window k, the same for every policy, as are the ECMP draws; `options` go to
+    `simulate`. Differences between policies are therefore paired: `ttft_vs_first_frac` is the reduction of mean TTFT
+    against the first policy, with the standard error of the paired differences.
+    """
+    policies, windows = list(policies), [arrivals(k) for k in range(runs)]
+    results = simulate_many(
+        {"cluster": cluster, "arrivals": a, "policy": p, "seed": k, **options}
+        for p in policies
+        for k, a in enumerate(windows)
+    )
+    rows, first = [], None
+    for i, policy in enumerate(policies):
+        each = [summary(r, warmup_s, warmup_s + measure_s, ttft_slo_s) for r in results[i * runs : (i + 1) * runs]]
+        weight = np.array([s["requests_count"] for s in each], float)
+        weight /= weight.sum()
+        mean = {name: float(np.array([s[name] for s in each]) @ weight) for name in each[0]}
+        ttft = np.array([s["ttft_mean_s"] for s in each])
+        first = ttft if first is None else first
+        base = first @ weight
+        row = {"policy": policy.name, **mean, "requests_count": int(sum(s["requests_count"] for s in each))}
+        row["ttft_se_s"], row["transfer_se_s"] = (
+            _standard_error(np.array([s[n] for s in each]), weight) for n in ("ttft_mean_s", "transfer_mean_s")
+        )
+        row["ttft_vs_first_frac"] = float(1.0 - (ttft @ weight) / base)
+        row["ttft_vs_first_se_frac"] = _standard_error((first - ttft) / base, weight)
+        rows.append(row)
+    return rows
+
+
+def tune_cache_weight(
+    cluster: Cluster, arrivals: Callable[[int], Arrivals], weights: Sequence[float] = CACHE_WEIGHTS, **options: Any
+) -> tuple[float, list[float]]:
+    """The cache weight of CLA* with the least mean TTFT on windows that are kept apart from those measured."""
+    means = [
+        compare_policies(cluster, arrivals, [Policy.CACHE_LOAD], cache_weight=w, **options)[0]["ttft_mean_s"]
+        for w in weights
+    ]
+    return float(weights[int(np.argmin(means))]), means
+
+
+@float64
+def transfer_share(
+    cluster: Cluster,
+    context_tokens: Sequence[float],
+    prefill_s: Callable[[np.ndarray], np.ndarray],
+    *,
+    congestion: Any = 0.0,
+    in_flight: Any = 0.0,
+    hit_frac: float = 0.0,
+    batch: float = 8.0,
+    layers: float = 80.0,
+) -> list[dict[str, float]]:
+    """Share of TTFT that the KV transfer takes, by context and tier, serial and layer by layer; one row each."""
+    context = np.asarray(context_tokens, np.float64)
+    rates = np.asarray(
+        law.effective_bandwidth_bytes_per_s(
+            advertised_bytes_per_s(cluster),
+            np.broadcast_to(np.asarray(congestion, float), (4,)),
+            np.broadcast_to(np.asarray(in_flight, float), (4,)),
+        )
+    )
+    latency, compute = np.asarray(cluster.fabric.tier_latency_s), np.asarray(prefill_s(context), np.float64)
+    step = float(law.first_step_s(batch, cluster.curve))
+    rows = []
+    for t in _tiers(cluster):
+        moved = law.effective_bytes(context * cluster.kv_bytes_per_token, context, context * hit_frac)
+        send = np.asarray(law.transfer_time_s(moved, rates[t], latency[t]))
+        shown = np.asarray(law.pipelined_transfer_s(moved, rates[t], compute, layers)) + latency[t]
+        for i, tokens in enumerate(context):
+            ttft, hidden = compute[i] + send[i] + step, compute[i] + shown[i] + step
+            rows.append(
+                {
+                    "context_tokens": tokens,
+                    "tier": int(t),
+                    "prefill_s": compute[i],
+                    "transfer_s": send[i],
+                    "ttft_s": ttft,
+                    "share_frac": 1.0 - (compute[i] + step) / ttft,
+                    "pipelined_ttft_s": hidden,
+                    "pipelined_share_frac": 1.0 - (compute[i] + step) / hidden,
+                }
+            )
+    return rows
+
+
+def upgrades(
+    site: Site,
+    arrivals: Callable[[int, Cluster], Arrivals],
+    *,
+    policy: Policy = Policy.CACHE_LOAD,
+    aware: Policy = Policy.NETKV_FULL,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """What each change alone does to mean TTFT under `policy`: faster links by tier, more of them, a network-aware
+    policy, a KV cache of half the size. Same requests and draws throughout."""
+    fabric = dict(site.fabric)
+    built = site.cluster().fabric
+    speed = list(fabric.get("tier_bytes_per_s", built.link_bytes_per_s[built.first[[0, 1, 3, 5]]]))
+    double = lambda t: {"tier_bytes_per_s": tuple(2 * s if i == t else s for i, s in enumerate(speed))}
+    nic = {} if "nic_bytes_per_s" not in fabric else {"nic_bytes_per_s": 2 * fabric["nic_bytes_per_s"]}
+    port = {} if fabric.get("host_bytes_per_s") is None else {"host_bytes_per_s": 2 * fabric["host_bytes_per_s"]}
+    cases = {
+        "as it is": (site, policy),
+        f"{aware.name} instead of {policy.name}": (site, aware),
+        "KV cache in 8 bits": (site._replace(kv_bytes_per_token=site.kv_bytes_per_token / 2), policy),
+        "host ports and NIC x2": (site._replace(fabric=fabric | (port or double(1)) | nic), policy),
+        "rack uplinks x2 speed": (site._replace(fabric=fabric | double(2)), policy),
+        "pod uplinks x2 speed": (site._replace(fabric=fabric | double(3)), policy),
+        "pod uplinks x2 number": (site._replace(fabric=fabric | {"pod_uplinks": 2 * int(built.parallel[3])}), policy),
+    }
+    rows = []
+    for name, (changed, chosen) in cases.items():
+        cluster = changed.cluster()
+        row = compare_policies(cluster, lambda k, c=cluster: arrivals(k, c), [chosen], **options)[0]
+        row["upgrade"], base = name, rows[0]["ttft_mean_s"] if rows else row["ttft_mean_s"]
+        row["ttft_saved_frac"] = 1.0 - row["ttft_mean_s"] / base
+        rows.append(row)
+    return rows
+
+
+@float64
+def stale_telemetry(
+    cluster: Cluster,
+    kv_bytes: float,
+    *,
+    congestion: Any = 0.3,
+    std: float = 0.05,
+    correlation_time_s: float = 60.0,
+    near_hit_frac: float = 0.0,
+    far_hit_frac: Any = (0.0, 0.3, 0.6),
+    fixed_s: float = 0.0,
+) -> list[dict[str, float]]:
+    """How wrong and how old telemetry may be for each pair of neighbouring tiers: Proposition 2 against the true cost.
+
+    One row per pair of tiers and prefix hit on the slower one: tolerance of the bandwidth order, tolerance of the
+    choice, regret when the error is twice that, and the refresh interval that keeps the drift within tolerance.
+    """
+    rates, level = advertised_bytes_per_s(cluster), np.broadcast_to(np.asarray(congestion, float), (4,))
+    tiers = _tiers(cluster)
+    rows = []
+    for fast, slow in pairwise(tiers[rates[tiers] > 0]):
+        for hit in np.atleast_1d(far_hit_frac):
+            idle = kv_bytes * (1 - near_hit_frac) / rates[fast], kv_bytes * (1 - hit) / rates[slow]
+            by_rate = float(law.tier_staleness_tolerance(rates[fast] / rates[slow], level[fast], level[slow]))
+            by_cost = float(law.cost_staleness_tolerance(*idle, level[fast], level[slow], 0.0, fixed_s))
+            regret = law.worst_stale_regret_s(
+                np.array(idle), np.array([level[fast], level[slow]]), np.array([0.0, fixed_s]), 2 * by_cost
+            )
+            rows.append(
+                {
+                    "fast_tier": int(fast),
+                    "slow_tier": int(slow),
+                    "far_hit_frac": float(hit),
+                    "bandwidth_tolerance": by_rate,
+                    "cost_tolerance": by_cost,
+                    "regret_at_twice_s": float(regret),
+                    "refresh_s": float(law.refresh_interval_s(by_cost, std, correlation_time_s)),
+                }
+            )
+    return rows
+
+
+def _tiers(cluster: Cluster) -> np.ndarray:
+    """Tiers that some pair of a prefill and a decode instance is on."""
+    p, d = np.asarray(cluster.prefill), np.asarray(cluster.decode)
+    return np.unique(cluster.fabric.tier(p[:, None], d[None, :]))
+
+
+def _standard_error(values: np.ndarray, weight: np.ndarray) -> float:
+    if len(values) < 2:
+        return float("nan")
+    spread = weight @ (values - weight @ values) ** 2
+    return float(np.sqrt(spread * np.square(weight).sum() / (1 - np.square(weight).sum())))

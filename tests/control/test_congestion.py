@@ -1,0 +1,18 @@
+"""Forecasts of congestion on one link."""
+
+from __future__ import annotations
+
+import pytest
+
+from dmodels.control import congestion
+
+
+def test_a_smoothed_level_is_forecast_at_every_horizon():
+    state = congestion.smoothing_init(0.3)
+    assert [float(congestion.smoothing_forecast(state, h)) for h in (0.0, 1.0, 9.0)] == [0.3] * 3
+
+
+def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
+    state = congestion.Autoregression(last=0.6, mean=0.2, power=1.0, product=0.5)
+    assert [float(congestion.ar1_forecast(state, h)) for h in (0.0, 1.0, 2.0)] == pytest.approx([0.6, 0.4, 0.3])
+    assert float(congestion.ar1_coefficient(state._replace(product=1.5))) == 1.0

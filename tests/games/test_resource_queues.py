@@ -1,0 +1,86 @@
+"""Violation rates of queues beside direct integration, and what the game of a real model is made of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from dmodels.core.hardware import GPU, SLO, Parallel
+from dmodels.core.model import Model
+from dmodels.core.workload import Workload
+from dmodels.games.resource import DecodeBatch, PrefillQueue, serving_game
+from dmodels.models.latency import decode_step_s, prefill_s
+
+
+def test_one_deterministic_server_of_two_gpus_at_half_load():
+    """M/D/1, 0.5 s, one request a second: P(W > 0) = 1/2, waits decay in 0.5 s; the SLO leaves 0.5 s to wait."""
+    queue = lambda slo_s: PrefillQueue(1.0, 0.5, 0.0, 0.5, slo_s)
+    assert float(queue(1.0)(2.0)) == pytest.approx(0.5 * math.exp(-1), rel=1e-6)
+    assert float(queue(0.5)(2.0)) == pytest.approx(0.5, rel=1e-6)  # late if it waits at all
+    assert float(queue(0.4)(2.0)) == 1.0 == float(queue(1.0)(0.9))  # slower alone; less than one server's load
+
+
+def test_lognormal_prompts_are_integrated():
+    scv, service_s, slo_s = 0.2, 0.5, 4.0
+    sigma = math.sqrt(math.log1p(scv))
+    lengths = stats.lognorm(sigma, scale=service_s * math.exp(-(sigma**2) / 2))
+    theta = service_s * (1 + scv) / 2 / (1 - 0.5)
+    late = lambda s: lengths.pdf(s) * 0.5 * math.exp(-(slo_s - s) / theta)
+    expected = integrate.quad(late, 0, slo_s)[0] + lengths.sf(slo_s)
+    assert float(PrefillQueue(1.0, service_s, scv, 0.5, slo_s)(2.0)) == pytest.approx(expected, rel=1e-3)
+
+
+BATCH = DecodeBatch(2.0, 10.0, 0.02, 0.001, 64.0, 2.0, 0.03, 1.0, arrival_scv=1.5, window_s=30.0)
+
+
+@pytest.mark.parametrize("prefill_gpus", [1.5, 2.0, 2.5])
+def test_what_prefill_hands_over_in_a_window(prefill_gpus):
+    """E[min(A, C)]/E[A], A normal with mean 60 and variance 90, C = 30 a GPU."""
+    arrivals = stats.norm(60.0, math.sqrt(90.0))
+    kept = integrate.quad(lambda a: min(a, 30 * prefill_gpus) * arrivals.pdf(a), -40, 160, points=[30 * prefill_gpus])[
+        0
+    ]
+    assert float(BATCH.handed_over_frac(prefill_gpus)) == pytest.approx(kept / 60, rel=1e-6)
+
+
+def test_the_game_of_a_model_reads_its_rooflines():
+    """Half of the prompt is in the cache; steps are a chord over 1 and 64 requests at 600 + 100 tokens."""
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14)
+    two, four = Parallel(2.0), Parallel(4.0)
+    load = Workload([600.0], [200.0], [1.0], [300.0], 3.0, 1.2)
+    game = serving_game(model, gpu, load, SLO(1.0, 0.05), 16.0, two, four)
+    service = float(prefill_s(model, gpu, two, 300.0))
+    assert (float(game.prefill.service_s), float(game.prefill.service_scv)) == pytest.approx((service, 0.0), abs=1e-9)
+    assert float(game.prefill.servers_per_gpu) == 0.5
+    assert float(game.decode.prefill_rps_per_gpu) == pytest.approx(0.5 / service)
+    for n in (1.0, 64.0):
+        step = float(game.decode.step_base_s + game.decode.step_slope_s * n)
+        assert step == pytest.approx(float(decode_step_s(model, gpu, four, n, 700.0)))
+    assert float(game.prefill.arrival_scv) == pytest.approx(1.44) == float(game.decode.arrival_scv)
+    assert (float(game.decode.output_tokens), float(game.prefill_worker_gpus), float(game.decode_worker_gpus)) == (
+        200.0,
+        2.0,
+        4.0,
+    )
+    assert np.isfinite(float(game.cost(8.0)))
+    mixed = serving_game(
+        model, gpu, Workload([300.0, 3000.0], [200.0] * 2, [0.5, 0.5]), SLO(1.0, 0.05), 16.0, two, four
+    )
+    times = np.array([float(prefill_s(model, gpu, two, tokens)) for tokens in (300.0, 3000.0)])
+    assert float(mixed.prefill.service_scv) == pytest.approx(times.var() / times.mean() ** 2)
+
+
+def test_a_prompt_that_is_all_in_the_cache_takes_what_one_token_takes():
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14)
+    two = Parallel(2.0)
+    game = serving_game(model, gpu, Workload([600.0], [200.0], [1.0], [600.0]), SLO(1.0, 0.05), 16.0, two, two)
+    assert float(game.prefill.service_s) == pytest.approx(float(prefill_s(model, gpu, two, 1.0)), rel=1e-12)
+
+
+def test_servers_that_are_just_kept_busy_are_late_and_clockwork_never_is():
+    """Load 1/2 on half a server; arrivals and prompts to the second, which the SLO just allows."""
+    assert float(PrefillQueue(1.0, 0.5, 0.0, 0.5, 1.0)(1.0)) == 1.0
+    assert float(PrefillQueue(1.0, 0.5, 0.0, 0.5, 0.5, arrival_scv=0.0)(2.0)) == 0.0

@@ -1,0 +1,197 @@
+"""Bytes, FLOPs and seconds of one step of models made by hand."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.units import GIB
+from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step, terms, tokens_per_step
+from dmodels.models.memory import runtime_bytes
+
+
+def test_narrow_weights_run_at_the_16_bit_peak_without_units_of_their_own():
+    old = GPU(8e10, 2e12, 3e14)
+    new = GPU(8e10, 2e12, 3e14, peak_fp8_flop_per_s=6e14, peak_fp4_flop_per_s=12e14)
+    assert [float(terms.peak_flop_per_s(old, b)) for b in (2.0, 1.0, 0.5)] == [3e14] * 3
+    assert [float(terms.peak_flop_per_s(new, b)) for b in (2.0, 1.0, 0.5)] == [3e14, 6e14, 12e14]
+
+
+def test_one_head_of_a_window_is_read_by_every_gpu():
+    model = Model(2, 1, 64, n_sliding_layers=1, sliding_window_tokens=100, sliding_kv_heads=1, sliding_head_dim=64)
+    full, window = 2 * 64 * 2 * 1000, 2 * 64 * 2 * 100
+    assert [float(terms.kv_read_bytes(model, 1000.0, tp)) for tp in (1.0, 8.0)] == [full + window] * 2
+    assert float(terms.kv_read_bytes(model, 50.0)) == 2 * 2 * 64 * 2 * 50
+
+
+def test_a_latent_layer_reads_1152_bytes_a_token_in_bf16():
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64)
+    assert float(terms.kv_read_bytes(model, 10.0, 8.0)) == 11_520
+    assert float(terms.kv_read_bytes(model.replace(latent_bytes_per_token=0.5), 10.0)) == 5.0
+
+
+def test_a_window_bounds_what_attention_computes():
+    """Two query heads of 64; a full layer attends to 1,000 tokens, a sliding one to 100, for 4 x 64 FLOPs each."""
+    model = Model(
+        2, 1, 64, n_q_heads=2, n_sliding_layers=1, sliding_window_tokens=100, sliding_kv_heads=1, sliding_head_dim=64
+    )
+    for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
+        assert float(flop(model, 1000.0)) == pytest.approx(2 * 4 * 64 * 1100)
+        assert float(flop(model, 10.0, 2.0)) == pytest.approx(4 * 64 * 20)
+
+
+def test_a_token_goes_to_two_of_eight_gpus_and_stays_on_an_eighth():
+    """8 tokens a GPU of 4,096 dimensions, 1 byte there and 2 back."""
+    model = Model(1, hidden_size=4096, n_experts=8, n_active_experts=2)
+    assert float(terms.expert_exchange_bytes(model, 64.0, Parallel(4.0, 1.0, 2.0, 8.0))) == 3 * 4096 * 8 * 2 * 7 / 8
+
+
+def test_two_gpus_have_communicators_and_one_has_none():
+    assert [float(runtime_bytes(Parallel(tp))) / GIB for tp in (1.0, 2.0)] == [0.5, 1.5]
+
+
+HALF = Efficiency(hbm_frac=0.5, flop_frac=0.5, link_frac=0.5, expert_imbalance=1.5)
+
+
+GPU_80 = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11)
+
+
+def test_one_request_reads_the_weights_once():
+    """16 GB at half of 2 TB/s; the multiplications take a hundredth of that and leave no trace in the fourth power."""
+    model = Model(10, 8, 64, hidden_size=4096, dense_params=8e9)
+    assert float(step(model, GPU_80, Parallel(1.0), 1.0, 0.0, 0.0, 0.0, HALF).matrix_s) == pytest.approx(
+        0.016, rel=1e-6
+    )
+
+
+def test_a_million_tokens_multiply_by_two_experts_each():
+    """2 FLOPs x 2 experts of 0.1 billion x 4 layers x a million, at half of 300 TFLOP/s; on two GPUs the busier of two
+    has a quarter more than the mean."""
+    model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1e8)
+    at = lambda *layout: float(step(model, GPU_80, Parallel(*layout), 0.0, 0.0, 1e6, 0.0, HALF).expert_s)
+    assert at(1.0) == pytest.approx(2 * 2 * 4e8 * 1e6 / 1.5e14, rel=1e-6)
+    assert at(2.0, 1.0, 1.0, 2.0) == pytest.approx(1.25 * at(1.0) / 2, rel=1e-6)
+
+
+def test_launches_by_layer_and_the_host_by_request():
+    """Ten layers of 32 us, four of them 67 us more, three requests of 15 us; with a prompt 200 us more a layer."""
+    model = Model(10, 8, 64, hidden_size=64, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
+    at = lambda prompt: float(step(model, GPU_80, Parallel(1.0), 3.0, 0.0, prompt, 0.0, HALF).overhead_s)
+    assert (at(0.0), at(9.0)) == pytest.approx((633e-6, 2633e-6))
+
+
+def test_two_gpus_reduce_twice_a_layer_or_exchange_once():
+    """A message of 4,096 x 2 bytes and a hop of 1.5 us at half of 400 GB/s; experts: there and back, 3 bytes."""
+    dense = Model(10, 8, 64, hidden_size=4096)
+    at = lambda model, *layout: float(step(model, GPU_80, Parallel(*layout), 1.0, 0.0, 0.0, 0.0, HALF).collective_s)
+    assert at(dense, 2.0) == pytest.approx(10 * 2 * (8192 / 2e11 + 1.5e-6))
+    sparse = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
+    assert at(sparse, 1.0, 1.0, 2.0, 2.0) == pytest.approx(4 * (3 * 4096 / 2 * 2 / 2 / 2e11 + 2 * 1.5e-6))
+
+
+def test_a_step_with_one_prompt_alone_is_its_prefill():
+    model = Model(10, 8, 64, hidden_size=4096, n_q_heads=32, dense_params=8e9)
+    alone = prefill_s(model, GPU_80, Parallel(1.0), 1e5, HALF)
+    mixed = iteration_s(model, GPU_80, Parallel(1.0), 0.0, 0.0, 1e5, 0.0, HALF)
+    assert float(mixed) == pytest.approx(float(alone), rel=1e-12)
+
+
+def test_eight_sequences_read_their_caches():
+    """80 layers, 2 x 8 heads of 32 in 2 bytes: 80 KiB a token, 8 x 1,000 tokens, at 0.58 of 2 TB/s."""
+    model = Model(80, 8, 32, hidden_size=4096)
+    at = step(model, GPU_80, Parallel(1.0), 8.0, 1000.0, 0.0, 0.0, HALF).attention_s
+    assert float(at) == pytest.approx(8 * 1000 * 80 * 2 * 8 * 32 * 2 / (0.58 * 2e12), rel=1e-6)
+
+
+#: 2 full layers, 3 sliding, 4 latent, 3 linear, all but two with experts.
+HYBRID = Model(
+    12,
+    6,
+    64,
+    n_sliding_layers=3,
+    sliding_window_tokens=500,
+    sliding_kv_heads=8,
+    sliding_head_dim=32,
+    n_mla_layers=4,
+    kv_lora_rank=512,
+    qk_rope_head_dim=64,
+    index_bytes_per_token=132,
+    index_topk_tokens=700,
+    n_linear_layers=3,
+    linear_state_bytes=1e5,
+    hidden_size=4096,
+    n_q_heads=48,
+    qk_nope_head_dim=128,
+    v_head_dim=96,
+    attention_params=2e9,
+    dense_params=3e9,
+    n_moe_layers=10,
+    n_experts=40,
+    n_active_experts=6,
+    expert_params=3e7,
+    head_params=5e8,
+    dense_dtype_bytes=1.0,
+    expert_dtype_bytes=0.5,
+)
+
+
+NODE = GPU(8e10, 2e12, 3e14, 6e14, 12e14, nvlink_bytes_per_s_oneway=4e11, nic_bytes_per_s_per_gpu_oneway=5e10)
+
+
+E = Efficiency(expert_imbalance=1.5)
+
+
+def test_a_prompt_of_one_token_runs_without_a_captured_graph():
+    at = lambda prompt: float(step(HYBRID, NODE, Parallel(1.0), 0.0, 0.0, prompt, 1.0, E).overhead_s)
+    assert at(1.0) - at(0.0) == pytest.approx(12 * 200e-6)
+
+
+def test_without_fast_links_the_slot_is_used():
+    """PCIe 4 x8, 16 GB/s, inside the node and between nodes: a ring over two, and over two nodes of one."""
+    model = Model(10, 8, 64, hidden_size=4096)
+    bare = GPU(8e10, 2e12, 3e14)
+    at = lambda gpu: float(step(model, gpu, Parallel(2.0), 1.0, 0.0, 0.0, 0.0, E).collective_s)
+    assert at(bare) == pytest.approx(20 * (8192 / (0.42 * 16e9) + 1.5e-6))
+    assert at(bare.replace(gpus_per_node=1.0)) == pytest.approx(20 * (8192 / (0.42 * 16e9) + 30e-6))
+
+
+def test_between_two_nodes_of_one_gpu_everything_is_sent_away():
+    model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
+    found = step(model, NODE.replace(gpus_per_node=1.0), Parallel(1.0, 1.0, 2.0, 2.0), 1.0, 0.0, 0.0, 0.0, E)
+    assert float(found.collective_s) == pytest.approx(4 * (3 * 4096 / 2 * 2 / 2 / (0.42 * 5e10) + 2 * 30e-6))
+
+
+def test_six_bits_do_not_fit_into_a_four_bit_type():
+    assert float(terms.peak_flop_per_s(NODE, 0.75)) == 6e14 and float(terms.peak_flop_per_s(NODE, 0.7)) == 12e14
+
+
+def test_a_latent_of_given_size_and_one_without_an_index():
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, n_q_heads=2, latent_bytes_per_token=656.0)
+    assert float(terms.kv_read_bytes(model, 1000.0)) == 656_000
+    assert float(terms.decode_attention_flop(model, 1000.0)) == 2 * 2 * (1024 + 64) * 1000
+    first = model.replace(index_topk_tokens=1.0)
+    assert float(terms.decode_attention_flop(first, 1000.0)) == 2 * 2 * (1024 + 64)
+
+
+def test_sliding_heads_are_as_wide_as_the_others_unless_said():
+    model = Model(1, n_sliding_layers=1, sliding_window_tokens=100, head_dim=64, n_q_heads=2)
+    for sliding, wide in ((0.0, 64), (1.0, 1), (32.0, 32)):
+        for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
+            assert float(flop(model.replace(sliding_head_dim=sliding), 1000.0)) == 2 * 4 * wide * 100
+
+
+def test_no_token_touches_no_expert_and_half_a_token_some():
+    model = Model(1, n_moe_layers=1, n_experts=4, n_active_experts=2)
+    assert [float(terms.expert_hit_frac(model, t, 0.5)) for t in (0.0, 0.5, 3.0)] == pytest.approx(
+        [0.0, 1 - 0.5**0.5, 0.75]
+    )
+    assert float(terms.expert_hit_frac(Model(1), 5.0)) == 0.0  # no experts
+    dense = model.replace(n_active_experts=4.0)
+    assert float(jax.grad(lambda t: terms.expert_hit_frac(dense, t))(3.0)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_drafts_that_are_always_right_yield_all_of_them():
+    assert float(tokens_per_step(3.0, 1.0)) == pytest.approx(4.0, rel=1e-6)
+    assert float(tokens_per_step(2.0, 0.5)) == 1.75

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dmodels.fit.operators_coefficients import FILE, dump
-from dmodels.fit.operators_refit import PROTOCOLS, Refit, refit
+from dmodels.fit.operators.coefficients import FILE, dump
+from dmodels.fit.operators.refit import PROTOCOLS, Refit, refit
 
 from . import registry
 
@@ -22,8 +22,10 @@ def table(found: Refit, *by: str) -> list[dict]:
     rows = found.summary(*by)
     print("\n" + " | ".join([*by, "rows", *(f"{p} median, P90" for p in PROTOCOLS)]))
     for row in rows:
-        cells = [f"{100 * row[f'{p}_median']:.1f}, {100 * row[f'{p}_p90']:.1f} %" if row[f"{p}_count"] else "-"
-                 for p in PROTOCOLS]  # fmt: skip
+        cells = [
+            f"{100 * row[f'{p}_median']:.1f}, {100 * row[f'{p}_p90']:.1f} %" if row[f"{p}_count"] else "-"
+            for p in PROTOCOLS
+        ]
         print(" | ".join([*(str(row[name]) for name in by), str(row["shapes_count"]), *cells]))
     return rows
 

@@ -9,12 +9,12 @@ from pathlib import Path
 def run(folder: Path, out: Path | None, json: bool, show_python: bool) -> int:
     """`dmodels fit operators FOLDER`: the held-out error by kind of operator, and the constants to a file."""
     if show_python:
-        print("from dmodels.fit.operators_refit import refit\n")
+        print("from dmodels.fit.operators.refit import refit\n")
         print(f'print(refit({str(folder)!r}).summary("kind"))')
         return 0
     from dmodels.core.files import write_text
-    from dmodels.fit.operators_coefficients import dump
-    from dmodels.fit.operators_refit import PROTOCOLS, refit
+    from dmodels.fit.operators.coefficients import dump
+    from dmodels.fit.operators.refit import PROTOCOLS, refit
 
     from .render import as_json, print_table
 

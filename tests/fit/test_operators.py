@@ -9,13 +9,13 @@ import pytest
 
 from dmodels import catalog
 from dmodels.core.errors import InputError
-from dmodels.fit import operators_coefficients as coefficients
-from dmodels.fit.operators_columns import READERS
-from dmodels.fit.operators_fit import hardware
-from dmodels.fit.operators_hierarchy import Cell, effects, expected, levels
-from dmodels.fit.operators_refit import predicted, refit
-from dmodels.fit.operators_rows import read, shape_hash, tables
-from dmodels.fit.operators_tree import learn
+from dmodels.fit.operators import coefficients
+from dmodels.fit.operators.columns import READERS
+from dmodels.fit.operators.hierarchy import Cell, effects, expected, levels
+from dmodels.fit.operators.refit import predicted, refit
+from dmodels.fit.operators.rows import read, shape_hash, tables
+from dmodels.fit.operators.samples import hardware
+from dmodels.fit.operators.tree import learn
 from dmodels.models.operators import LAWS, time_s, typical
 from dmodels.models.operators.choice import chosen
 from dmodels.models.operators.constants import values
@@ -32,14 +32,22 @@ def write(path, **columns):
 
 def products(rows=1500, seed=0):
     rng = np.random.default_rng(seed)
-    return {"m": np.round(2.0 ** rng.uniform(0, 15, rows)), "n": 128.0 * rng.integers(1, 128, rows),
-            "k": 128.0 * rng.integers(1, 128, rows)}  # fmt: skip
+    return {
+        "m": np.round(2.0 ** rng.uniform(0, 15, rows)),
+        "n": 128.0 * rng.integers(1, 128, rows),
+        "k": 128.0 * rng.integers(1, 128, rows),
+    }
 
 
 def gemm_table(path, shape, seconds, dtype="bfloat16", kernel="cublas"):
     rows = len(shape["m"])
-    return write(path, kernel_source=[kernel] * rows, gemm_dtype=[dtype] * rows, latency=np.float32(seconds * 1e3),
-                 **{k: v.astype(np.int32) for k, v in shape.items()})  # fmt: skip
+    return write(
+        path,
+        kernel_source=[kernel] * rows,
+        gemm_dtype=[dtype] * rows,
+        latency=np.float32(seconds * 1e3),
+        **{k: v.astype(np.int32) for k, v in shape.items()},
+    )
 
 
 def test_a_fit_recovers_the_constants_that_made_a_table(tmp_path):
@@ -54,9 +62,15 @@ def test_a_fit_recovers_the_constants_that_made_a_table(tmp_path):
         rng.normal(0, 0.02, len(size))
     )
     seconds[::37] *= 3.0  # interrupted
-    write(tmp_path / "h100_sxm" / "nccl" / "nccl@2.27.parquet", kernel_source=["NCCL"] * len(size),
-          op_name=["all_reduce"] * len(size), nccl_dtype=["half"] * len(size), num_gpus=ranks, message_size=size,
-          latency=seconds * 1e3)  # fmt: skip
+    write(
+        tmp_path / "h100_sxm" / "nccl" / "nccl@2.27.parquet",
+        kernel_source=["NCCL"] * len(size),
+        op_name=["all_reduce"] * len(size),
+        nccl_dtype=["half"] * len(size),
+        num_gpus=ranks,
+        message_size=size,
+        latency=seconds * 1e3,
+    )
     found = refit(tmp_path)
     u = found.coefficients.choice("all_reduce", "h100_sxm", "nccl", "bfloat16").u[0]
     wanted, got = (values(LAWS["all_reduce"].constants, x) for x in (true[0], u[-1]))
@@ -76,8 +90,13 @@ def test_kernel_switches_are_found_and_predicted(tmp_path):
         few, *(np.asarray(time_s("gemm", shape, "bfloat16", h200, u, 1.0)) for u in (slow, typical("gemm")))
     )
     rows = len(few)
-    write(tmp_path / "h200_sxm" / "vllm" / "gemm@1.parquet", gemm_dtype=["bfloat16"] * rows, latency=seconds * 1e3,
-          kernel_source=np.where(few, "small", "large").tolist(), **shape)  # fmt: skip
+    write(
+        tmp_path / "h200_sxm" / "vllm" / "gemm@1.parquet",
+        gemm_dtype=["bfloat16"] * rows,
+        latency=seconds * 1e3,
+        kernel_source=np.where(few, "small", "large").tolist(),
+        **shape,
+    )
     found = refit(tmp_path)
     choice = found.coefficients.choice("gemm", "h200_sxm", "vllm", "bfloat16")
     assert choice.kernels == ("large", "small")

@@ -18,25 +18,68 @@ from dmodels.models.operators.constants import values
 from dmodels.models.operators.moe import loads
 
 GPUS = sorted(catalog.gpus())
-ATTENTION = {"batch_size": 4.0, "isl": 512.0, "prefix": 1024.0, "num_heads": 32.0, "num_key_value_heads": 8.0,
-             "qk_dim": 128.0, "v_dim": 128.0, "window": 0.0, "causal": 1.0, "cache_bytes": 2.0,
-             "shared_latent": 0.0}  # fmt: skip
-BLOCK = {"batch_size": 4.0, "isl": 512.0, "prefix": 4096.0, "num_heads": 16.0, "token_weights": 2e7,
-         "head_weights": 1.3e6, "qk_dim": 576.0, "v_dim": 512.0, "entry_bytes": 1152.0, "top_k": 2048.0,
-         "index_dim": 8192.0, "compress_ratio": 1.0}  # fmt: skip
+ATTENTION = {
+    "batch_size": 4.0,
+    "isl": 512.0,
+    "prefix": 1024.0,
+    "num_heads": 32.0,
+    "num_key_value_heads": 8.0,
+    "qk_dim": 128.0,
+    "v_dim": 128.0,
+    "window": 0.0,
+    "causal": 1.0,
+    "cache_bytes": 2.0,
+    "shared_latent": 0.0,
+}
+BLOCK = {
+    "batch_size": 4.0,
+    "isl": 512.0,
+    "prefix": 4096.0,
+    "num_heads": 16.0,
+    "token_weights": 2e7,
+    "head_weights": 1.3e6,
+    "qk_dim": 576.0,
+    "v_dim": 512.0,
+    "entry_bytes": 1152.0,
+    "top_k": 2048.0,
+    "index_dim": 8192.0,
+    "compress_ratio": 1.0,
+}
 #: A shape of each law, and the fields along which its time must not fall.
 SHAPES = {
     "gemm": ({"m": 64.0, "n": 4096.0, "k": 4096.0}, ("m",)),
-    "moe": ({"num_tokens": 64.0, "hidden_size": 4096.0, "inter_size": 1536.0, "topk": 8.0, "num_experts": 128.0,
-             "moe_tp_size": 1.0, "moe_ep_size": 4.0, "matrices": 3.0, "skew": 1.0}, ("num_tokens",)),
+    "moe": (
+        {
+            "num_tokens": 64.0,
+            "hidden_size": 4096.0,
+            "inter_size": 1536.0,
+            "topk": 8.0,
+            "num_experts": 128.0,
+            "moe_tp_size": 1.0,
+            "moe_ep_size": 4.0,
+            "matrices": 3.0,
+            "skew": 1.0,
+        },
+        ("num_tokens",),
+    ),
     "context_attention": (ATTENTION, ("batch_size", "isl", "prefix", "num_heads")),
     "generation_attention": (ATTENTION | {"isl": 1.0}, ("batch_size", "prefix", "num_heads")),
     "dsa_context_module": (BLOCK, ("batch_size", "isl", "prefix", "num_heads")),
     "mla_generation_module": (BLOCK | {"isl": 1.0, "top_k": 0.0}, ("batch_size", "prefix", "num_heads")),
-    "gdn_recurrence": ({"batch_size": 4.0, "seq_len": 512.0, "channels": 8192.0, "heads": 32.0, "key_dim": 128.0,
-                        "value_dim": 128.0, "conv": 0.0}, ("batch_size", "seq_len", "heads")),
+    "gdn_recurrence": (
+        {
+            "batch_size": 4.0,
+            "seq_len": 512.0,
+            "channels": 8192.0,
+            "heads": 32.0,
+            "key_dim": 128.0,
+            "value_dim": 128.0,
+            "conv": 0.0,
+        },
+        ("batch_size", "seq_len", "heads"),
+    ),
     "all_reduce": ({"message_bytes": 1e6, "ranks": 4.0, "sends": 2.0}, ("message_bytes",)),
-}  # fmt: skip
+}
 
 
 @cache
@@ -76,10 +119,12 @@ def test_the_floor_of_a_product_is_its_weights_through_the_memory_or_its_flops_a
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_gpu_with_better_rates_is_never_slower(kind):
     slow = catalog.gpu("h100_sxm")
-    faster = [slow.replace(hbm_bytes_per_s=slow.hbm_bytes_per_s * 1.5),
-              slow.replace(peak_flop_per_s=slow.peak_flop_per_s * 1.5),
-              slow.replace(nvlink_bytes_per_s_oneway=slow.nvlink_bytes_per_s_oneway * 1.5),
-              catalog.gpu("h200_sxm")]  # fmt: skip
+    faster = [
+        slow.replace(hbm_bytes_per_s=slow.hbm_bytes_per_s * 1.5),
+        slow.replace(peak_flop_per_s=slow.peak_flop_per_s * 1.5),
+        slow.replace(nvlink_bytes_per_s_oneway=slow.nvlink_bytes_per_s_oneway * 1.5),
+        catalog.gpu("h200_sxm"),
+    ]
     swept = sweep(kind, SHAPES[kind][1][0])
     before, _ = compiled(kind)(swept, slow)
     for gpu in faster:
@@ -186,12 +231,15 @@ def test_formats_without_units_run_at_the_next_wider_rate():
     assert float(floor_s("gemm", large, "nvfp4", catalog.gpu("h100_sxm"))) == pytest.approx(2 * 8192**3 / 1978.9e12)
 
 
-@pytest.mark.parametrize("kind,shape,dtype,said", [
-    ("gem", {}, "bfloat16", "operator 'gem' is unknown; the nearest are gemm"),
-    ("gemm", {"m": 1.0, "n": 1.0}, "bfloat16", "gemm: k is missing; a shape has m, n, k"),
-    ("gemm", {"m": 1.0, "n": 1.0, "k": 1.0, "l": 1.0}, "bfloat16", "field of gemm 'l' is unknown"),
-    ("gemm", {"m": 1.0, "n": 1.0, "k": 1.0}, "fp9", "number format 'fp9' is unknown; the nearest are fp8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind,shape,dtype,said",
+    [
+        ("gem", {}, "bfloat16", "operator 'gem' is unknown; the nearest are gemm"),
+        ("gemm", {"m": 1.0, "n": 1.0}, "bfloat16", "gemm: k is missing; a shape has m, n, k"),
+        ("gemm", {"m": 1.0, "n": 1.0, "k": 1.0, "l": 1.0}, "bfloat16", "field of gemm 'l' is unknown"),
+        ("gemm", {"m": 1.0, "n": 1.0, "k": 1.0}, "fp9", "number format 'fp9' is unknown; the nearest are fp8"),
+    ],
+)
 def test_mistakes_are_named(kind, shape, dtype, said):
     with pytest.raises(InputError, match=said):
         time_s(kind, shape, dtype, GPU(80e9, 3e12, 1e15))

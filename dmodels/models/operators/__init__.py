@@ -2,7 +2,7 @@ r"""Laws of operators: seconds of a GPU kernel from its shape, the GPU's data sh
 
 A layer is a list of `Operator`s, each a kind, a shape (numbers that broadcast) and a number format. `time_s` gives the
 seconds of one kind for arrays of shapes, in JAX, differentiable; `layer_s` adds up a list. The constants come from
-measured tables (`dmodels.fit.operators_coefficients`); where none are given, each law's typical values are used with
+measured tables (`dmodels.fit.operators.coefficients`); where none are given, each law's typical values are used with
 the GPU's data sheet.
 """
 
@@ -24,8 +24,22 @@ from .constants import Constant, merged, origins, values
 from .formats import FORMATS, Format, cache_bytes, number_format, peak_flop_per_s
 from .laws import LAWS, Law, law
 
-__all__ = ["FORMATS", "LAWS", "Choice", "Constant", "Law", "Operator", "cache_bytes", "floor_s", "kernel_s",
-           "law", "layer_s", "number_format", "time_s", "typical"]  # fmt: skip
+__all__ = [
+    "FORMATS",
+    "LAWS",
+    "Choice",
+    "Constant",
+    "Law",
+    "Operator",
+    "cache_bytes",
+    "floor_s",
+    "kernel_s",
+    "law",
+    "layer_s",
+    "number_format",
+    "time_s",
+    "typical",
+]
 
 
 class Operator(NamedTuple):

@@ -26,8 +26,19 @@ from .formats import Format, cached_gain, multiprocessors, peak_flop_per_s
 
 #: `prefix` cached tokens before `isl` new ones; `window` 0: full attention; `qk_dim`, `v_dim` per head; `causal` 1 or
 #: 0; `cache_bytes` of one element; `shared_latent` 1: keys and values are one latent per token (MLA), stored once.
-FIELDS = ("batch_size", "isl", "prefix", "num_heads", "num_key_value_heads", "qk_dim", "v_dim", "window", "causal",
-          "cache_bytes", "shared_latent")  # fmt: skip
+FIELDS = (
+    "batch_size",
+    "isl",
+    "prefix",
+    "num_heads",
+    "num_key_value_heads",
+    "qk_dim",
+    "v_dim",
+    "window",
+    "causal",
+    "cache_bytes",
+    "shared_latent",
+)
 CONTEXT_CONSTANTS = (
     Constant("launch_us", 0.5, 1000.0, 10.0, "start and end of the kernel; of the whole call where no graph is used"),
     Constant("compute_frac", 0.02, 1.0, 0.6, "of the data sheet's peak, head dimension 128"),

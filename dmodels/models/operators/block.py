@@ -25,8 +25,20 @@ from .formats import FORMATS, Format, peak_flop_per_s
 #: `token_weights`: weights that every rank multiplies with each token; `head_weights`: those of one query head;
 #: `qk_dim` and `v_dim` of the attention as computed; `entry_bytes` of one cached entry; `top_k` 0: no selection;
 #: `index_dim`: heads x dimension of the indexer, 0 without it.
-FIELDS = ("batch_size", "isl", "prefix", "num_heads", "token_weights", "head_weights", "qk_dim", "v_dim", "entry_bytes",
-          "top_k", "index_dim", "compress_ratio")  # fmt: skip
+FIELDS = (
+    "batch_size",
+    "isl",
+    "prefix",
+    "num_heads",
+    "token_weights",
+    "head_weights",
+    "qk_dim",
+    "v_dim",
+    "entry_bytes",
+    "top_k",
+    "index_dim",
+    "compress_ratio",
+)
 CONSTANTS = (
     Constant("launch_us", 2.0, 4000.0, 60.0, "start and end of all its kernels"),
     Constant("projection_frac", 0.02, 1.0, 0.5, "of the peak, projections"),
@@ -63,8 +75,9 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     b, s, prefix, heads = shape["batch_size"], shape["isl"], shape["prefix"], shape["num_heads"]
     bandwidth, power = gpu.hbm_bytes_per_s, c["overlap_power"]
     flops, weights = work(shape, form)
-    projections = both(flops / (peak_flop_per_s(gpu, form) * c["projection_frac"]),
-                       weights / (bandwidth * c["weights_frac"]), power)  # fmt: skip
+    projections = both(
+        flops / (peak_flop_per_s(gpu, form) * c["projection_frac"]), weights / (bandwidth * c["weights_frac"]), power
+    )
     every, few = _pairs(shape)
     rows = jnp.hypot(heads, c["rows"])
     dims = shape["qk_dim"] + shape["v_dim"]

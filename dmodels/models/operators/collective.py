@@ -31,8 +31,9 @@ SENDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_al
 
 def link_bytes_per_s(shape: dict[str, Real], gpu: GPU) -> Real:
     """The link that the collective uses: the scale-up domain's, or the network's beyond it."""
-    return jnp.where(shape["ranks"] > gpu.gpus_per_node, gpu.nic_bytes_per_s_per_gpu_oneway,
-                     gpu.nvlink_bytes_per_s_oneway)  # fmt: skip
+    return jnp.where(
+        shape["ranks"] > gpu.gpus_per_node, gpu.nic_bytes_per_s_per_gpu_oneway, gpu.nvlink_bytes_per_s_oneway
+    )
 
 
 def work(shape: dict[str, Real], form: Format) -> tuple[Real, Real]:

@@ -33,12 +33,27 @@ class Law(NamedTuple):
 
 _GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0))
 _MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (24.0, 128.0, 1024.0))
-_CONTEXT = Law(attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work,
-               "isl", (512.0,))  # fmt: skip
-_GENERATION = Law(attention.FIELDS, attention.GENERATION_CONSTANTS, attention.generation_seconds, attention.work,
-                  "qk_dim", (64.0, 128.0, 192.0, 256.0), climbs=False)  # fmt: skip
-_COLLECTIVE = Law(collective.FIELDS, collective.CONSTANTS, collective.seconds, collective.work, "message_bytes",
-                  (2.0**16, 2.0**21, 2.0**25), collective.link_bytes_per_s)  # fmt: skip
+_CONTEXT = Law(
+    attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work, "isl", (512.0,)
+)
+_GENERATION = Law(
+    attention.FIELDS,
+    attention.GENERATION_CONSTANTS,
+    attention.generation_seconds,
+    attention.work,
+    "qk_dim",
+    (64.0, 128.0, 192.0, 256.0),
+    climbs=False,
+)
+_COLLECTIVE = Law(
+    collective.FIELDS,
+    collective.CONSTANTS,
+    collective.seconds,
+    collective.work,
+    "message_bytes",
+    (2.0**16, 2.0**21, 2.0**25),
+    collective.link_bytes_per_s,
+)
 _RECURRENT = Law(recurrent.FIELDS, recurrent.CONSTANTS, recurrent.seconds, recurrent.work, "seq_len", (256.0,))
 _PROMPT_BLOCK = Law(block.FIELDS, block.CONSTANTS, block.seconds, block.work, "isl", (16.0, 512.0))
 _TOKEN_BLOCK = Law(block.FIELDS, block.CONSTANTS, block.seconds, block.work, "batch_size", (16.0, 128.0))

@@ -25,8 +25,17 @@ from .formats import Format, multiprocessors, peak_flop_per_s
 
 #: `matrices`: 3 for a gated expert (gate, up, down), 2 for a plain one. `skew`: 0 balanced, 1 and 2 the measured
 #: power laws of exponent 1.01 and 1.2; between them it interpolates.
-FIELDS = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "matrices",
-          "skew")  # fmt: skip
+FIELDS = (
+    "num_tokens",
+    "hidden_size",
+    "inter_size",
+    "topk",
+    "num_experts",
+    "moe_tp_size",
+    "moe_ep_size",
+    "matrices",
+    "skew",
+)
 CONSTANTS = (
     Constant("launch_us", 0.5, 400.0, 20.0, "start and end of the layer's kernels"),
     Constant("loop_ns", 0.002, 40.0, 1.0, "latency of one element of the inner dimension in a tile's loop"),

@@ -10,7 +10,7 @@ import numpy as np
 from dmodels.models.operators.collective import SENDS
 from dmodels.models.operators.laws import BLOCKS as BLOCK_KINDS
 
-from .operators_blocks import BLOCKS, Block, block
+from .blocks import BLOCKS, Block, block
 
 Columns = dict[str, Any]
 Rows = tuple[str, dict[str, Any]]
@@ -26,27 +26,58 @@ _DELTA = ("num_k_heads", "head_k_dim", "num_v_heads", "head_v_dim")
 RECURRENT = {"gdn": _DELTA, "kda": _DELTA, "mamba2": ("d_state", "nheads", "head_dim", "n_groups")}
 COLLECTIVES = {"alltoall": "all_to_all"}
 
-TEXT = {"kernel_source", "gemm_dtype", "moe_dtype", "attn_dtype", "kv_cache_dtype", "mla_dtype", "distribution",
-        "model", "gemm_type", "phase", "op_name", "nccl_dtype", "allreduce_dtype"}  # fmt: skip
+TEXT = {
+    "kernel_source",
+    "gemm_dtype",
+    "moe_dtype",
+    "attn_dtype",
+    "kv_cache_dtype",
+    "mla_dtype",
+    "distribution",
+    "model",
+    "gemm_type",
+    "phase",
+    "op_name",
+    "nccl_dtype",
+    "allreduce_dtype",
+}
 _ATTENTION = ("kernel_source", "batch_size", "isl", "num_heads", "attn_dtype", "head_dim", "latency")
 _MLA = ("kernel_source", "mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency")
 NEEDED: dict[str, tuple[str, ...]] = {
     "gemm": ("kernel_source", "gemm_dtype", "m", "n", "k", "latency"),
-    "moe": ("kernel_source", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts",
-            "moe_tp_size", "moe_ep_size", "distribution", "latency"),
+    "moe": (
+        "kernel_source",
+        "moe_dtype",
+        "num_tokens",
+        "hidden_size",
+        "inter_size",
+        "topk",
+        "num_experts",
+        "moe_tp_size",
+        "moe_ep_size",
+        "distribution",
+        "latency",
+    ),
     "context_attention": (*_ATTENTION, "num_key_value_heads", "kv_cache_dtype", "step"),
     "generation_attention": (*_ATTENTION, "num_key_value_heads", "kv_cache_dtype", "step"),
     "encoder_attention": _ATTENTION,
     "context_mla": _MLA,
     "generation_mla": _MLA,
-    **{f"{name}_{phase}_module": (*_MLA, "model", "gemm_type") for name in BLOCK_KINDS
-       for phase in ("context", "generation")},
-    **{name: ("kernel_source", "phase", "batch_size", "seq_len", *sizes, "latency")
-       for name, sizes in RECURRENT.items()},
-    **{name: ("kernel_source", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
-       for name in ("nccl", "oneccl")},
+    **{
+        f"{name}_{phase}_module": (*_MLA, "model", "gemm_type")
+        for name in BLOCK_KINDS
+        for phase in ("context", "generation")
+    },
+    **{
+        name: ("kernel_source", "phase", "batch_size", "seq_len", *sizes, "latency")
+        for name, sizes in RECURRENT.items()
+    },
+    **{
+        name: ("kernel_source", "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
+        for name in ("nccl", "oneccl")
+    },
     "custom_allreduce": ("kernel_source", "allreduce_dtype", "num_gpus", "message_size", "latency"),
-}  # fmt: skip
+}
 
 
 def needed(kind: str) -> list[tuple[str, bool]]:
@@ -77,13 +108,24 @@ def _attention(kind: str) -> Callable[[Columns], Iterator[Rows]]:
         # a table that writes 0 KV heads means as many as query heads
         kv = heads if encoder else np.where(t["num_key_value_heads"] > 0, t["num_key_value_heads"], heads)
         window = np.asarray(t.get("window_size", zero), np.float64)
-        yield kind, {
-            "batch_size": t["batch_size"], "isl": t["isl"], "prefix": zero if encoder else t["step"],
-            "num_heads": heads, "num_key_value_heads": kv, "qk_dim": dim, "v_dim": dim,
-            "window": np.where(np.isfinite(window), window, 0.0), "causal": zero + (0.0 if encoder else 1.0),
-            "cache_bytes": _cache_bytes(cache), "shared_latent": zero,
-            "dtype": _pair(t["attn_dtype"], cache), **_common(t),
-        }  # fmt: skip
+        yield (
+            kind,
+            {
+                "batch_size": t["batch_size"],
+                "isl": t["isl"],
+                "prefix": zero if encoder else t["step"],
+                "num_heads": heads,
+                "num_key_value_heads": kv,
+                "qk_dim": dim,
+                "v_dim": dim,
+                "window": np.where(np.isfinite(window), window, 0.0),
+                "causal": zero + (0.0 if encoder else 1.0),
+                "cache_bytes": _cache_bytes(cache),
+                "shared_latent": zero,
+                "dtype": _pair(t["attn_dtype"], cache),
+                **_common(t),
+            },
+        )
 
     return reader
 
@@ -93,12 +135,24 @@ def _mla(kind: str) -> Callable[[Columns], Iterator[Rows]]:
         zero = np.zeros(len(t["num_heads"]))
         latent = kind == "generation_mla"
         qk, v = LATENT if latent else EXPANDED
-        yield kind, {
-            "batch_size": t["batch_size"], "isl": t["isl"], "prefix": t["step"], "num_heads": t["num_heads"],
-            "num_key_value_heads": zero + 1.0 if latent else t["num_heads"], "qk_dim": zero + qk, "v_dim": zero + v,
-            "window": zero, "causal": zero + 1.0, "cache_bytes": _cache_bytes(t["kv_cache_dtype"]),
-            "shared_latent": zero + latent, "dtype": _pair(t["mla_dtype"], t["kv_cache_dtype"]), **_common(t),
-        }  # fmt: skip
+        yield (
+            kind,
+            {
+                "batch_size": t["batch_size"],
+                "isl": t["isl"],
+                "prefix": t["step"],
+                "num_heads": t["num_heads"],
+                "num_key_value_heads": zero + 1.0 if latent else t["num_heads"],
+                "qk_dim": zero + qk,
+                "v_dim": zero + v,
+                "window": zero,
+                "causal": zero + 1.0,
+                "cache_bytes": _cache_bytes(t["kv_cache_dtype"]),
+                "shared_latent": zero + latent,
+                "dtype": _pair(t["mla_dtype"], t["kv_cache_dtype"]),
+                **_common(t),
+            },
+        )
 
     return reader
 
@@ -121,8 +175,11 @@ def _block(kind: str) -> Callable[[Columns], Iterator[Rows]]:
         middle = np.where(arithmetic == "bfloat16", "", np.char.add("+", arithmetic))
         ratio = np.asarray(t.get("compress_ratio", np.ones(len(of))), float)
         rows = {
-            "batch_size": t["batch_size"], "isl": np.ones(len(of)) if generation else t["isl"], "prefix": t["step"],
-            "num_heads": t["num_heads"], "token_weights": each(lambda m: m.token_weights),
+            "batch_size": t["batch_size"],
+            "isl": np.ones(len(of)) if generation else t["isl"],
+            "prefix": t["step"],
+            "num_heads": t["num_heads"],
+            "token_weights": each(lambda m: m.token_weights),
             "head_weights": each(lambda m: m.head_weights),
             "qk_dim": each(lambda m: (m.expanded if expanded else m.latent)[0]),
             "v_dim": each(lambda m: (m.expanded if expanded else m.latent)[1]),
@@ -130,10 +187,12 @@ def _block(kind: str) -> Callable[[Columns], Iterator[Rows]]:
             "top_k": each(lambda m: m.top_k) if sparse else np.zeros(len(of)),
             "index_dim": np.where(skips, 0.0, each(lambda m: m.index_dim)) if sparse else np.zeros(len(of)),
             "compress_ratio": np.maximum(ratio, 1.0),
-            "dtype": np.char.add(np.asarray(t["gemm_type"]).astype(str),
-                                 np.char.add(np.char.add(middle, "+"), np.asarray(t["kv_cache_dtype"]).astype(str))),
+            "dtype": np.char.add(
+                np.asarray(t["gemm_type"]).astype(str),
+                np.char.add(np.char.add(middle, "+"), np.asarray(t["kv_cache_dtype"]).astype(str)),
+            ),
             **_common(t),
-        }  # fmt: skip
+        }
         yield kind, {name: np.asarray(values)[known] for name, values in rows.items()}
 
     return reader
@@ -148,12 +207,24 @@ def _recurrent(kind: str) -> Callable[[Columns], Iterator[Rows]]:
             heads, key, value = t["num_v_heads"], t["head_k_dim"], t["head_v_dim"]
             channels = heads * value + 2.0 * t["num_k_heads"] * key
         conv = np.char.find(np.asarray(t["kernel_source"]).astype(str), "conv1d") >= 0
-        rows = {"batch_size": t["batch_size"], "seq_len": t["seq_len"], "channels": channels, "heads": heads,
-                "key_dim": key, "value_dim": value, "conv": conv.astype(float),
-                "dtype": np.full(len(conv), "bfloat16"), **_common(t)}  # fmt: skip
+        rows = {
+            "batch_size": t["batch_size"],
+            "seq_len": t["seq_len"],
+            "channels": channels,
+            "heads": heads,
+            "key_dim": key,
+            "value_dim": value,
+            "conv": conv.astype(float),
+            "dtype": np.full(len(conv), "bfloat16"),
+            **_common(t),
+        }
         prompts = np.asarray(t["phase"]).astype(str) == "context"
-        for name, part in (("conv", conv & prompts), ("recurrence", ~conv & prompts),
-                           ("conv_step", conv & ~prompts), ("step", ~conv & ~prompts)):  # fmt: skip
+        for name, part in (
+            ("conv", conv & prompts),
+            ("recurrence", ~conv & prompts),
+            ("conv_step", conv & ~prompts),
+            ("step", ~conv & ~prompts),
+        ):
             if part.any():
                 yield f"{kind}_{name}", {k: np.asarray(v)[part] for k, v in rows.items()}
 
@@ -171,9 +242,13 @@ def _collective(t: Columns) -> Iterator[Rows]:
         kind, mine = COLLECTIVES.get(name, name), names == name
         mine &= (t["num_gpus"] > 1) & ~eager  # a single rank sends nothing
         if kind in SENDS and mine.any():
-            rows = {"message_bytes": t["message_size"] * element, "ranks": t["num_gpus"],
-                    "sends": np.full(len(mine), SENDS[kind]), "dtype": np.full(len(mine), "bfloat16"),
-                    **_common(t)}  # fmt: skip
+            rows = {
+                "message_bytes": t["message_size"] * element,
+                "ranks": t["num_gpus"],
+                "sends": np.full(len(mine), SENDS[kind]),
+                "dtype": np.full(len(mine), "bfloat16"),
+                **_common(t),
+            }
             yield kind, {k: np.asarray(v)[mine] for k, v in rows.items()}
 
 

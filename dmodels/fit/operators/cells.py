@@ -25,6 +25,7 @@ from dmodels.models.operators.formats import Format
 SIGMA, ROBUST = 0.06, 2.5
 #: Longest step of one constant, in u.
 LONGEST = 1.0
+MOST_STEPS = 25
 
 
 class Fitted(NamedTuple):
@@ -50,8 +51,17 @@ def _compiled(kind: str, bits: tuple) -> tuple[Callable, Callable]:
     return jax.jit(with_bits), jax.jit(jax.jacfwd(with_bits))
 
 
-def fit_cell(kind: str, dtype: str, gpu: GPU, shape: dict[str, Floats], seconds: Floats, start: Floats, prior: Floats,
-             deviation: Floats, rows: int, max_steps: int = 25) -> Fitted:  # fmt: skip
+class Prior(NamedTuple):
+    """What relatives say of the constants, in u: mean, deviation, and where to start."""
+
+    mean: Floats
+    deviation: Floats
+    start: Floats
+
+
+def fit_cell(
+    kind: str, dtype: str, gpu: GPU, shape: dict[str, Floats], seconds: Floats, *, prior: Prior, rows: int
+) -> Fitted:
     """The constants of one cell. The rows are repeated up to `rows` (with weight 0), so that nothing recompiles."""
     form = number_format(dtype)
     value_of, slope_of = _compiled(kind, (form.bits,))
@@ -60,20 +70,20 @@ def fit_cell(kind: str, dtype: str, gpu: GPU, shape: dict[str, Floats], seconds:
     weight = (np.arange(rows) < len(seconds)) / SIGMA**2
     held = {k: np.asarray(v)[index] for k, v in shape.items()}
     y = np.log(seconds)[index]
-    precision = deviation**-2.0
+    precision, mean = prior.deviation**-2.0, prior.mean
 
     def loss(u, value):
         r = (y - value) / SIGMA
-        return float((weight * SIGMA**2 * ROBUST**2 * np.log1p((r / ROBUST) ** 2)).sum() + precision @ (u - prior) ** 2)
+        return float((weight * SIGMA**2 * ROBUST**2 * np.log1p((r / ROBUST) ** 2)).sum() + precision @ (u - mean) ** 2)
 
-    u, damping, steps = np.array(start, float), 1e-2, 0
+    u, damping, steps = np.array(prior.start, float), 1e-2, 0
     value = np.asarray(value_of(u, held, gpu, numbers))
     best = loss(u, value)
-    while steps < max_steps:
+    while steps < MOST_STEPS:
         slope = np.asarray(slope_of(u, held, gpu, numbers))
         pull = weight / (1.0 + ((y - value) / SIGMA / ROBUST) ** 2)
         information = (slope * pull[:, None]).T @ slope + np.diag(precision)
-        gradient = slope.T @ (pull * (y - value)) - precision * (u - prior)
+        gradient = slope.T @ (pull * (y - value)) - precision * (u - mean)
         lower = False
         while not lower and damping < 1e6:
             step = np.linalg.solve(information + damping * np.diag(np.diag(information)), gradient)

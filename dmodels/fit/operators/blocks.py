@@ -22,14 +22,19 @@ class Block(NamedTuple):
     index_dim: float = 0.0
 
 
-def _latent(hidden: int, q_rank: int, kv_rank: int, rope: int, nope: int, value: int, indexers: int = 0,
-            top_k: int = 0) -> Block:  # fmt: skip
+def _latent(
+    hidden: int, q_rank: int, kv_rank: int, rope: int, nope: int, value: int, indexers: int = 0, top_k: int = 0
+) -> Block:
     indexer = indexers * 128 * q_rank + hidden * (128 + indexers) if indexers else 0
     return Block(
         hidden * (q_rank + kv_rank + rope) + indexer,
         q_rank * (nope + rope) + kv_rank * (nope + value) + value * hidden,
-        (nope + rope, value), (kv_rank + rope, kv_rank), kv_rank + rope, top_k, indexers * 128,
-    )  # fmt: skip
+        (nope + rope, value),
+        (kv_rank + rope, kv_rank),
+        kv_rank + rope,
+        top_k,
+        indexers * 128,
+    )
 
 
 _V3 = (7168, 1536, 512, 64, 128, 128)

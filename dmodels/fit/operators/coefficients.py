@@ -1,7 +1,7 @@
 """The fitted constants of the laws of operators, as a file, and what they say for a GPU, an engine and a format.
 
 `load()` gives what ships with dmodels; `dmodels fit operators FOLDER --out FILE` writes another. A (GPU, engine,
-format) that was measured has its own constants; one that was not has its relatives' (see `operators_hierarchy`), with
+format) that was measured has its own constants; one that was not has its relatives' (see `hierarchy`), with
 the choice of kernels of the nearest GPU that the same engine was measured on; and a kind that is not in the file has
 the law's typical values. `label` says which.
 """
@@ -21,9 +21,9 @@ from dmodels.core.records import Floats
 from dmodels.models.operators import LAWS, Choice, law, typical
 from dmodels.models.operators.choice import Tree
 
-from .operators_hierarchy import Cell, expected, generation
+from .hierarchy import Cell, expected, generation
 
-FILE = Path(__file__).parent / "data" / "operators.json"
+FILE = Path(__file__).parents[1] / "data" / "operators.json"
 MEASURED, RELATIVES, DATA_SHEET = "kernels measured", "relatives", "data sheet"
 #: Digits of u that are kept: a constant to a tenth of a per cent.
 DIGITS = 3
@@ -72,8 +72,15 @@ class Coefficients(NamedTuple):
         own = known.measured.get((gpu, engine, dtype))
         like = own or _nearest(known, gpu, engine, dtype)
         kernels = tuple(like.kernels) if like else ("",)
-        u = np.array([[origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), origin.shape[1])
-                       for i in range(len(origin))] for kernel in kernels])  # fmt: skip
+        u = np.array(
+            [
+                [
+                    origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), origin.shape[1])
+                    for i in range(len(origin))
+                ]
+                for kernel in kernels
+            ]
+        )
         if own:
             for k, kernel in enumerate(kernels):
                 fitted = own.kernels[kernel]
@@ -126,9 +133,15 @@ def dump(coefficients: Coefficients) -> str:
         kinds[kind] = {
             "constants": [c.name for c in LAWS[kind].constants],
             "levels": {name: plain(u) for name, u in known.levels.items()},
-            "measured": {"|".join(key): {"kernels": {name: {str(i): plain(u) for i, u in ranges.items()}
-                                                     for name, ranges in cell.kernels.items()}, "choice": cell.tree}
-                         for key, cell in known.measured.items()},
-        }  # fmt: skip
+            "measured": {
+                "|".join(key): {
+                    "kernels": {
+                        name: {str(i): plain(u) for i, u in ranges.items()} for name, ranges in cell.kernels.items()
+                    },
+                    "choice": cell.tree,
+                }
+                for key, cell in known.measured.items()
+            },
+        }
     lines = json.dumps({"provenance": coefficients.provenance, "kinds": kinds}, separators=(",", ":"))
     return lines.replace('"levels":', '\n"levels":').replace('"measured":', '\n"measured":') + "\n"

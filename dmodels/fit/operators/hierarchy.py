@@ -21,21 +21,51 @@ from dmodels.core.records import Floats
 
 #: Deviation of an effect in u, by level.
 DEVIATION = {
-    "all": 2.0, "range": 0.7, "dtype": 0.6, "dtype+range": 0.4, "generation": 0.5, "generation+dtype": 0.4,
-    "generation+dtype+range": 0.25, "gpu": 0.3, "gpu+dtype": 0.2, "engine": 0.5, "engine+dtype": 0.5,
-    "engine+dtype+range": 0.4, "generation+engine": 0.4, "generation+engine+dtype": 0.5,
-    "generation+engine+dtype+range": 0.4, "kernel": 0.5, "kernel+range": 0.4, "kernel+dtype": 0.4,
-    "kernel+dtype+range": 0.3, "kernel+generation": 0.4, "kernel+generation+dtype+range": 0.4,
-}  # fmt: skip
+    "all": 2.0,
+    "range": 0.7,
+    "dtype": 0.6,
+    "dtype+range": 0.4,
+    "generation": 0.5,
+    "generation+dtype": 0.4,
+    "generation+dtype+range": 0.25,
+    "gpu": 0.3,
+    "gpu+dtype": 0.2,
+    "engine": 0.5,
+    "engine+dtype": 0.5,
+    "engine+dtype+range": 0.4,
+    "generation+engine": 0.4,
+    "generation+engine+dtype": 0.5,
+    "generation+engine+dtype+range": 0.4,
+    "kernel": 0.5,
+    "kernel+range": 0.4,
+    "kernel+dtype": 0.4,
+    "kernel+dtype+range": 0.3,
+    "kernel+generation": 0.4,
+    "kernel+generation+dtype+range": 0.4,
+}
 #: What a cell adds of its own.
 OWN = 0.4
 
 #: GPU -> generation. A GPU that is not here has its own name as generation: nothing is known of it but the data sheet.
 GENERATION = {
-    "a100": "ampere", "h100": "hopper", "h200": "hopper", "h20": "hopper", "b200": "blackwell", "b300": "blackwell",
-    "gb200": "blackwell", "gb300": "blackwell", "l40s": "ada", "l4": "ada", "rtx": "blackwell_rtx", "mi300x": "cdna3",
-    "mi325x": "cdna3", "mi355x": "cdna4", "v100": "volta", "arc": "battlemage", "b60": "battlemage",
-}  # fmt: skip
+    "a100": "ampere",
+    "h100": "hopper",
+    "h200": "hopper",
+    "h20": "hopper",
+    "b200": "blackwell",
+    "b300": "blackwell",
+    "gb200": "blackwell",
+    "gb300": "blackwell",
+    "l40s": "ada",
+    "l4": "ada",
+    "rtx": "blackwell_rtx",
+    "mi300x": "cdna3",
+    "mi325x": "cdna3",
+    "mi355x": "cdna4",
+    "v100": "volta",
+    "arc": "battlemage",
+    "b60": "battlemage",
+}
 
 
 class Cell(NamedTuple):
@@ -59,8 +89,15 @@ def generation(gpu: str) -> str:
 
 def levels(cell: Cell) -> list[str]:
     """Names of the effects that add up in a cell."""
-    facts = {"all": "", "range": str(cell.range), "dtype": cell.dtype, "generation": generation(cell.gpu),
-             "gpu": cell.gpu, "engine": cell.engine, "kernel": cell.kernel}  # fmt: skip
+    facts = {
+        "all": "",
+        "range": str(cell.range),
+        "dtype": cell.dtype,
+        "generation": generation(cell.gpu),
+        "gpu": cell.gpu,
+        "engine": cell.engine,
+        "kernel": cell.kernel,
+    }
     names = [n for n in DEVIATION if cell.kernel or "kernel" not in n.split("+")]
     return [f"{name}={'|'.join(facts[part] for part in name.split('+'))}" for name in names]
 

@@ -26,18 +26,18 @@ from dmodels.models.operators import Choice, kernel_s, law, number_format, typic
 from dmodels.models.operators.choice import Tree, chosen
 from dmodels.models.operators.formats import Format
 
-from .operators_cells import Fitted
-from .operators_coefficients import Coefficients, Kind, Measured
-from .operators_fit import Sample, fit_kind, hardware, samples
-from .operators_hierarchy import effects
-from .operators_rows import tables
-from .operators_tree import learn
+from .cells import Fitted
+from .coefficients import Coefficients, Kind, Measured
+from .hierarchy import effects
+from .rows import tables
+from .samples import Sample, fit_kind, hardware, samples
+from .tree import learn
 
 PROTOCOLS = ("shapes", "pair", "gpu")
 Key = tuple[str, str, str]
 
 
-class Row(NamedTuple):
+class HeldOut(NamedTuple):
     """Errors |predicted / measured - 1| of the held-out rows of one (kind, GPU, engine, format)."""
 
     kind: str
@@ -51,18 +51,18 @@ class Refit(NamedTuple):
     """Constants with provenance, errors by cell, and tables that were left out with the reason."""
 
     coefficients: Coefficients
-    rows: list[Row]
+    rows: list[HeldOut]
     skipped: list[tuple[str, str]]
 
     def summary(self, *by: str) -> list[dict[str, Any]]:
         """Median and P90 of the error by the columns named (kind, gpu, engine, dtype), for every protocol."""
-        groups: dict[tuple, list[Row]] = defaultdict(list)
+        groups: dict[tuple, list[HeldOut]] = defaultdict(list)
         for row in self.rows:
             groups[tuple(getattr(row, name) for name in by)].append(row)
         return [dict(zip(by, key, strict=True)) | _quantiles(rows) for key, rows in sorted(groups.items())]
 
 
-def _quantiles(rows: list[Row]) -> dict[str, Any]:
+def _quantiles(rows: list[HeldOut]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for protocol in PROTOCOLS:
         held = [row.errors[protocol] for row in rows if protocol in row.errors]
@@ -93,12 +93,13 @@ def refit(folder: str | Path, kinds: tuple[str, ...] = (), say: Callable[[str], 
         rows += errors(kind, cells, fitted, gpus)
         say(f"{kind}: {_line(_quantiles([r for r in rows if r.kind == kind]))}")
     provenance = {
-        "made_by": "dmodels fit operators", "date": date.today().isoformat(),
+        "made_by": "dmodels fit operators",
+        "date": date.today().isoformat(),
         "source": "NVIDIA AIConfigurator operator database (Apache-2.0), or tables in its layout",
         "tables": {f"{t.gpu}/{t.engine}/{t.kind}": t.release for t in used},
         "rows": counts,
         "held_out_error": Refit(Coefficients({}, {}), rows, []).summary("kind"),
-    }  # fmt: skip
+    }
     return Refit(Coefficients(known, provenance), rows, skipped)
 
 
@@ -142,7 +143,7 @@ def gathered(kind: str, cells: list[Sample], fitted: list[Fitted], known_trees: 
 
 
 @float64
-def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str, GPU]) -> list[Row]:
+def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str, GPU]) -> list[HeldOut]:
     """The error of what was held out, by (GPU, engine, format) and protocol, predicted as a user would: the kernel is
     not stated, it is chosen."""
     known_trees = trees(kind, cells)
@@ -172,7 +173,7 @@ def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str,
             if used is not None:
                 guess = predicted(kind, shape, dtype, gpus[gpu], used.choice(kind, gpu, engine, dtype))
                 found[protocol] = np.abs(guess / seconds - 1.0)
-        rows.append(Row(kind, gpu, engine, dtype, found))
+        rows.append(HeldOut(kind, gpu, engine, dtype, found))
     return rows
 
 
@@ -207,6 +208,9 @@ def _compiled(kind: str, bits: int) -> Callable:
 
 
 def _line(q: dict[str, Any]) -> str:
-    parts = [f"{p} {100 * q[f'{p}_median']:.1f} % (P90 {100 * q[f'{p}_p90']:.0f} %)" for p in PROTOCOLS
-             if q[f"{p}_median"] is not None]  # fmt: skip
+    parts = [
+        f"{p} {100 * q[f'{p}_median']:.1f} % (P90 {100 * q[f'{p}_p90']:.0f} %)"
+        for p in PROTOCOLS
+        if q[f"{p}_median"] is not None
+    ]
     return "held out: " + ", ".join(parts)

@@ -15,9 +15,9 @@ from dmodels.core.hardware import GPU
 from dmodels.core.records import Floats, float64
 from dmodels.models.operators import law, typical
 
-from .operators_cells import Fitted, fit_cell
-from .operators_hierarchy import OWN, Cell, effects, expected
-from .operators_rows import Kernels, Table, read
+from .cells import Fitted, Prior, fit_cell
+from .hierarchy import OWN, Cell, effects, expected
+from .rows import Kernels, KernelTable, read
 
 #: Rows of a cell that the fit sees, and rows held out that are predicted.
 ROWS, TESTED = 500, 400
@@ -25,7 +25,7 @@ ROWS, TESTED = 500, 400
 FIRST = 1.2
 #: Fewer rows than this are no cell of their own.
 FEWEST = 24
-GPU_FILE = Path(__file__).parent / "data" / "operators_gpus.csv"
+GPU_FILE = Path(__file__).parents[1] / "data" / "operators_gpus.csv"
 
 
 class Sample(NamedTuple):
@@ -48,7 +48,7 @@ def hardware(names: Iterable[str]) -> dict[str, GPU]:
     return found
 
 
-def samples(tables: Iterable[Table], rows: int = ROWS, tested: int = TESTED) -> dict[str, list[Sample]]:
+def samples(tables: Iterable[KernelTable], rows: int = ROWS, tested: int = TESTED) -> dict[str, list[Sample]]:
     """Kind -> samples of its cells."""
     found: dict[str, list[Sample]] = defaultdict(list)
     for table in tables:
@@ -60,8 +60,9 @@ def samples(tables: Iterable[Table], rows: int = ROWS, tested: int = TESTED) -> 
                 train, test = np.flatnonzero((at == i) & ~out), np.flatnonzero((at == i) & out)
                 if len(train) >= FEWEST:
                     cell = Cell(kernels.gpu, kernels.engine, kernels.dtype, kernels.kernel, i)
-                    found[kernels.kind].append(Sample(cell, kernels.take(_spread(train, rows)),
-                                                      kernels.take(_spread(test, tested))))  # fmt: skip
+                    found[kernels.kind].append(
+                        Sample(cell, kernels.take(_spread(train, rows)), kernels.take(_spread(test, tested)))
+                    )
     return found
 
 
@@ -72,8 +73,13 @@ def _spread(index: np.ndarray, most: int) -> np.ndarray:
 
 
 @float64
-def fit_kind(kind: str, cells: list[Sample], gpus: dict[str, GPU], rounds: int = 2,
-             say: Callable[[str], None] = lambda line: None) -> tuple[dict[str, Floats], list[Fitted]]:  # fmt: skip
+def fit_kind(
+    kind: str,
+    cells: list[Sample],
+    gpus: dict[str, GPU],
+    rounds: int = 2,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[dict[str, Floats], list[Fitted]]:
     """Effects of the levels (in u, relative to the typical values), and each cell's own constants (in u)."""
     origin = typical(kind)[0]
     width, known = len(origin), {}
@@ -82,12 +88,13 @@ def fit_kind(kind: str, cells: list[Sample], gpus: dict[str, GPU], rounds: int =
         deviation = np.full(width, OWN if turn else FIRST)
         new = []
         for i, s in enumerate(cells):
-            prior = origin + expected(known, s.cell, width)
-            start = fitted[i].u if turn else prior
-            new.append(fit_cell(kind, s.cell.dtype, gpus[s.cell.gpu], s.fitted.shape, s.fitted.seconds, start, prior,
-                                deviation, ROWS))  # fmt: skip
+            mean = origin + expected(known, s.cell, width)
+            prior = Prior(mean, deviation, fitted[i].u if turn else mean)
+            k = s.fitted
+            new.append(fit_cell(kind, s.cell.dtype, gpus[s.cell.gpu], k.shape, k.seconds, prior=prior, rows=ROWS))
         fitted = new
-        known = effects([s.cell for s in cells], np.array([f.u for f in fitted]) - origin,
-                        np.array([f.variance for f in fitted]))  # fmt: skip
+        known = effects(
+            [s.cell for s in cells], np.array([f.u for f in fitted]) - origin, np.array([f.variance for f in fitted])
+        )
         say(f"{kind}: round {turn + 1} of {rounds}, {len(cells)} cells, {sum(f.steps for f in fitted)} steps")
     return known, fitted

@@ -18,10 +18,10 @@ from dmodels.core.errors import InputError
 from dmodels.core.records import Floats
 from dmodels.models.operators import LAWS
 
-from .operators_columns import READERS, needed
+from .columns import READERS, needed
 
 
-class Table(NamedTuple):
+class KernelTable(NamedTuple):
     """One file: whose kernels, of which kind, from which release."""
 
     path: Path
@@ -64,12 +64,12 @@ def shape_hash(shape: dict[str, Floats]) -> np.ndarray:
     return state
 
 
-def tables(folder: str | Path) -> list[Table]:
+def tables(folder: str | Path) -> list[KernelTable]:
     """The tables under a folder, of either layout; of each (GPU, engine, kind) the newest release."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder; one with <gpu>/<engine>/<table>@<release>.parquet is accepted")
-    found: dict[tuple[str, str, str], Table] = {}
+    found: dict[tuple[str, str, str], KernelTable] = {}
     for path in sorted(folder.rglob("*.parquet")):
         parts = path.relative_to(folder).parts
         if len(parts) == 3 and "@" in path.stem:
@@ -81,10 +81,12 @@ def tables(folder: str | Path) -> list[Table]:
             continue
         key = (gpu, engine, kind)
         if key not in found or _newer(release, found[key].release):
-            found[key] = Table(path, gpu, engine, kind, release)
+            found[key] = KernelTable(path, gpu, engine, kind, release)
     if not found:
-        raise InputError(f"{folder}: holds no table; <gpu>/<engine>/<table>@<release>.parquet is accepted, and "
-                         "<gpu>/<family>/<engine>/<release>/<table>_perf.parquet")  # fmt: skip
+        raise InputError(
+            f"{folder}: holds no table; <gpu>/<engine>/<table>@<release>.parquet is accepted, and "
+            "<gpu>/<family>/<engine>/<release>/<table>_perf.parquet"
+        )
     return [t for t in found.values() if t.kind in READERS]
 
 
@@ -95,7 +97,7 @@ def _newer(a: str, b: str) -> bool:
     return key(a) > key(b)
 
 
-def read(table: Table) -> Iterator[Kernels]:
+def read(table: KernelTable) -> Iterator[Kernels]:
     """The table's rows by operator, number format and kernel."""
     columns = _columns(table)
     for kind, rows in READERS[table.kind](columns):
@@ -109,7 +111,7 @@ def read(table: Table) -> Iterator[Kernels]:
             yield Kernels(kind, table.gpu, table.engine, dtype, kernel, shape, seconds).take(index)
 
 
-def _columns(table: Table) -> dict[str, np.ndarray]:
+def _columns(table: KernelTable) -> dict[str, np.ndarray]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet

@@ -25,8 +25,8 @@ from .hierarchy import Cell, expected, generation
 
 FILE = Path(__file__).parents[1] / "data" / "operators.json"
 MEASURED, RELATIVES, DATA_SHEET = "kernels measured", "relatives", "data sheet"
-#: Digits of u that are kept: a constant to a tenth of a per cent.
-DIGITS = 3
+#: Constants are kept in hundredths of u: to about 1 % of themselves.
+UNIT = 0.01
 
 
 class Measured(NamedTuple):
@@ -117,16 +117,18 @@ def _kind(kind: str, facts: dict[str, Any]) -> Kind:
     measured = {}
     for key, cell in facts["measured"].items():
         gpu, engine, dtype = key.split("|")
-        kernels = {name: {int(i): np.array(u) for i, u in ranges.items()} for name, ranges in cell["kernels"].items()}
+        kernels = {
+            name: {int(i): np.array(u) * UNIT for i, u in ranges.items()} for name, ranges in cell["kernels"].items()
+        }
         measured[gpu, engine, dtype] = Measured(kernels, cell["choice"])
-    return Kind({name: np.array(u) for name, u in facts["levels"].items()}, measured)
+    return Kind({name: np.array(u) * UNIT for name, u in facts["levels"].items()}, measured)
 
 
 def dump(coefficients: Coefficients) -> str:
     """The file's text."""
 
-    def plain(u: Floats) -> list[float]:
-        return [round(float(x), DIGITS) for x in u]
+    def plain(u: Floats) -> list[int]:
+        return [round(float(x) / UNIT) for x in u]
 
     kinds = {}
     for kind, known in coefficients.kinds.items():

@@ -123,8 +123,9 @@ def trees(kind: str, cells: list[Sample]) -> dict[Key, Tree]:
         names = _kernels(group)
         shape = {f: np.concatenate([s.fitted.shape[f] for s in group]) for f in law(kind).fields}
         kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in group])
+        weight = np.concatenate([np.full(len(s.fitted.seconds), s.count / len(s.fitted.seconds)) for s in group])
         features = [*law(kind).fields, *(("n%128", "k%128") if kind == "gemm" else ())]
-        found[key] = learn(shape, kernel, features) if len(names) > 1 else 0
+        found[key] = learn(shape, kernel, features, weight) if len(names) > 1 else 0
     return found
 
 

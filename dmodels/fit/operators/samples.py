@@ -20,20 +20,21 @@ from .hierarchy import OWN, Cell, effects, expected
 from .rows import Kernels, KernelTable, read
 
 #: Rows of a cell that the fit sees, and rows held out that are predicted.
-ROWS, TESTED = 500, 400
+ROWS, TESTED = 700, 400
 #: Deviation of a constant from its relatives in the first round, when there are none yet.
 FIRST = 1.2
 #: Fewer rows than this are no cell of their own.
-FEWEST = 24
+FEWEST = 8
 GPU_FILE = Path(__file__).parents[1] / "data" / "operators_gpus.csv"
 
 
 class Sample(NamedTuple):
-    """A cell's rows: those fitted, and those held out."""
+    """A cell's rows: those fitted, those held out, and of how many the fitted ones are a sample."""
 
     cell: Cell
     fitted: Kernels
     held_out: Kernels
+    count: int
 
 
 def hardware(names: Iterable[str]) -> dict[str, GPU]:
@@ -60,9 +61,8 @@ def samples(tables: Iterable[KernelTable], rows: int = ROWS, tested: int = TESTE
                 train, test = np.flatnonzero((at == i) & ~out), np.flatnonzero((at == i) & out)
                 if len(train) >= FEWEST:
                     cell = Cell(kernels.gpu, kernels.engine, kernels.dtype, kernels.kernel, i)
-                    found[kernels.kind].append(
-                        Sample(cell, kernels.take(_spread(train, rows)), kernels.take(_spread(test, tested)))
-                    )
+                    fitted, held_out = (kernels.take(_spread(a, most)) for a, most in ((train, rows), (test, tested)))
+                    found[kernels.kind].append(Sample(cell, fitted, held_out, len(train)))
     return found
 
 

@@ -13,25 +13,28 @@ from dmodels.models.operators.choice import Tree, feature
 DEPTH, LEAF = 5, 5
 
 
-def learn(shape: Mapping[str, Floats], kernel: np.ndarray, features: Sequence[str], depth: int = DEPTH) -> Tree:
-    """The tree of `kernel` (rows,), numbers from 0, over the features of the shapes.
+def learn(
+    shape: Mapping[str, Floats], kernel: np.ndarray, features: Sequence[str], weight: Floats | float = 1.0
+) -> Tree:
+    """The tree of `kernel` (rows,), numbers from 0, over the features of the shapes; `weight`: rows that each stands for.
 
     >>> learn({"m": np.arange(20.0)}, (np.arange(20) > 9).astype(int), ["m"])
     ['m', 9.5, 0, 1]
     """
     values = {name: np.asarray(feature(shape, name), float) for name in features}
-    return _grow(values, kernel, int(kernel.max()) + 1, depth)
+    ran = np.eye(int(kernel.max()) + 1)[kernel] * np.broadcast_to(weight, kernel.shape)[:, None]
+    return _grow(values, ran, DEPTH)
 
 
-def _grow(values: dict[str, Floats], kernel: np.ndarray, kernels: int, depth: int) -> Tree:
-    counts = np.bincount(kernel, minlength=kernels)
+def _grow(values: dict[str, Floats], ran: Floats, depth: int) -> Tree:
+    counts = ran.sum(axis=0)
     common = int(counts.argmax())
-    if depth == 0 or counts[common] == len(kernel):
+    if depth == 0 or counts[common] == counts.sum():
         return common
     best, split = _impurity(counts[None])[0] * (1.0 - 1e-9), None
     for name, x in values.items():
         order = np.argsort(x, kind="stable")
-        below = np.cumsum(np.eye(kernels)[kernel[order]], axis=0)[:-1]
+        below = np.cumsum(ran[order], axis=0)[:-1]
         ordered = x[order]
         ok = ordered[1:] > ordered[:-1]
         ok[: LEAF - 1] = False
@@ -46,10 +49,10 @@ def _grow(values: dict[str, Floats], kernel: np.ndarray, kernels: int, depth: in
         return common
     name, threshold = split
     low = values[name] <= threshold
-    sides = [_grow({k: v[s] for k, v in values.items()}, kernel[s], kernels, depth - 1) for s in (low, ~low)]
+    sides = [_grow({k: v[s] for k, v in values.items()}, ran[s], depth - 1) for s in (low, ~low)]
     return sides[0] if sides[0] == sides[1] else [name, threshold, *sides]
 
 
 def _impurity(counts: np.ndarray) -> np.ndarray:
     total = counts.sum(axis=-1)
-    return total - (counts**2).sum(axis=-1) / np.maximum(total, 1.0)
+    return total - (counts**2).sum(axis=-1) / np.maximum(total, 1e-9)

@@ -31,10 +31,10 @@ class Law(NamedTuple):
     climbs: bool = True  # whether time may not fall where `switch` passes an edge
 
 
-_GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0))
-_MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (24.0, 128.0, 1024.0))
+_GEMM = Law(gemm.FIELDS, gemm.CONSTANTS, gemm.seconds, gemm.work, "m", (16.0, 64.0, 128.0, 256.0, 1024.0))
+_MOE = Law(moe.FIELDS, moe.CONSTANTS, moe.seconds, moe.work, "num_tokens", (24.0, 128.0, 1024.0, 4096.0))
 _CONTEXT = Law(
-    attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work, "isl", (512.0,)
+    attention.FIELDS, attention.CONTEXT_CONSTANTS, attention.context_seconds, attention.work, "isl", (64.0, 512.0)
 )
 _GENERATION = Law(
     attention.FIELDS,

@@ -14,8 +14,6 @@ from pathlib import Path
 from dmodels.fit.operators.coefficients import FILE, dump
 from dmodels.fit.operators.refit import PROTOCOLS, Refit, refit
 
-from . import registry
-
 
 def table(found: Refit, *by: str) -> list[dict]:
     """The summary, printed."""
@@ -34,12 +32,11 @@ def main(folder: str, *options: str) -> None:
     write = "--write" in options
     kinds = tuple(option for option in options if not option.startswith("--"))
     found = refit(Path(folder), kinds, lambda line: print(line, file=sys.stderr))
-    rows = table(found, "kind")
+    table(found, "kind")
     table(found, "kind", "gpu")
     table(found, "kind", "engine", "dtype")
     if write:
         FILE.write_text(dump(found.coefficients), encoding="utf-8")
-    registry.record("operators", rows)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ DEPTH, LEAF = 5, 5
 def learn(
     shape: Mapping[str, Floats], kernel: np.ndarray, features: Sequence[str], weight: Floats | float = 1.0
 ) -> Tree:
-    """The tree of `kernel` (rows,), numbers from 0, over the features of the shapes; `weight`: rows that each stands for.
+    """The tree of `kernel` (rows,), numbers from 0, over features of the shapes; `weight`: rows that each stands for.
 
     >>> learn({"m": np.arange(20.0)}, (np.arange(20) > 9).astype(int), ["m"])
     ['m', 9.5, 0, 1]

@@ -29,11 +29,11 @@ MOST_STEPS = 25
 
 
 class Fitted(NamedTuple):
-    """Constants in u, their variance, and steps taken."""
+    """Constants in u, their variance by the rows alone, and steps taken."""
 
     u: Floats
     variance: Floats
-    steps: int
+    steps: int = 0
 
 
 @cache

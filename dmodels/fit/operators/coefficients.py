@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from dmodels.core.records import Floats
 from dmodels.models.operators import LAWS, Choice, law, typical
 from dmodels.models.operators.choice import Tree
 
-from .hierarchy import Cell, expected, generation
+from .cells import Fitted
+from .hierarchy import Cell, effects, expected, generation
 
 FILE = Path(__file__).parents[1] / "data" / "operators.json"
 MEASURED, RELATIVES, DATA_SHEET = "kernels measured", "relatives", "data sheet"
@@ -30,17 +32,34 @@ UNIT = 0.01
 
 
 class Measured(NamedTuple):
-    """Of one (GPU, engine, format): kernel -> range -> constants in u, and the tree that chooses the kernel."""
+    """Of one (GPU, engine, format): kernel -> range -> its constants, and the tree that chooses the kernel."""
 
-    kernels: dict[str, dict[int, Floats]]
+    kernels: dict[str, dict[int, Fitted]]
     tree: Tree
 
 
-class Kind(NamedTuple):
-    """Of one kind: effects of the levels, and what was measured."""
+@dataclass(frozen=True)
+class Kind:
+    """Of one kind: what was measured, and what its cells share."""
 
-    levels: dict[str, Floats]
+    name: str
     measured: dict[tuple[str, str, str], Measured]
+
+    @cached_property
+    def levels(self) -> dict[str, Floats]:
+        """Level -> effect, in u relative to the typical values (see `hierarchy`)."""
+        cells, fitted = [], []
+        for key, of in self.measured.items():
+            for kernel, ranges in of.kernels.items():
+                cells += [Cell(*key, kernel, i) for i in ranges]
+                fitted += list(ranges.values())
+        u = np.array([f.u for f in fitted]) - typical(self.name)[0]
+        return effects(cells, u, np.array([f.variance for f in fitted]))
+
+    def library(self, engine: str) -> str:
+        """Whose kernels an engine runs: its own, or NCCL's where it has none of the kind."""
+        engines = {e for _, e, _ in self.measured}
+        return "nccl" if engine not in engines and "nccl" in engines else engine
 
 
 class Coefficients(NamedTuple):
@@ -58,6 +77,7 @@ class Coefficients(NamedTuple):
         if kind not in self.kinds:
             return DATA_SHEET
         known = self.kinds[kind]
+        engine = known.library(engine)
         if (gpu, engine, dtype) in known.measured:
             return MEASURED
         near = any(g == gpu or generation(g) == generation(gpu) or e == engine for g, e, _ in known.measured)
@@ -69,24 +89,20 @@ class Coefficients(NamedTuple):
         if kind not in self.kinds:
             return Choice(origin[None])
         known = self.kinds[kind]
+        engine = known.library(engine)
         own = known.measured.get((gpu, engine, dtype))
         like = own or _nearest(known, gpu, engine, dtype)
         kernels = tuple(like.kernels) if like else ("",)
-        u = np.array(
-            [
-                [
-                    origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), origin.shape[1])
-                    for i in range(len(origin))
-                ]
+        ranges = range(len(origin))
+        if own:  # a range where the kernel never ran is like the nearest where it did
+            found = [[of[min(of, key=lambda j, i=i: abs(j - i))].u for i in ranges] for of in own.kernels.values()]
+        else:
+            width = origin.shape[1]
+            found = [
+                [origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), width) for i in ranges]
                 for kernel in kernels
             ]
-        )
-        if own:
-            for k, kernel in enumerate(kernels):
-                fitted = own.kernels[kernel]
-                for i in range(len(origin)):  # a range where the kernel never ran is like the nearest where it did
-                    u[k, i] = fitted[min(fitted, key=lambda j: abs(j - i))]
-        return Choice(u, like.tree if like else 0, kernels)
+        return Choice(np.array(found), like.tree if like else 0, kernels)
 
 
 def _nearest(known: Kind, gpu: str, engine: str, dtype: str) -> Measured | None:
@@ -116,34 +132,40 @@ def _kind(kind: str, facts: dict[str, Any]) -> Kind:
         raise InputError(f"{kind} has the constants {facts['constants']}; the law's are {names}: refit")
     measured = {}
     for key, cell in facts["measured"].items():
-        gpu, engine, dtype = key.split("|")
         kernels = {
-            name: {int(i): np.array(u) * UNIT for i, u in ranges.items()} for name, ranges in cell["kernels"].items()
+            name: {int(i): Fitted(np.array(u) * UNIT, _variance(letters)) for i, (u, letters) in ranges.items()}
+            for name, ranges in cell["kernels"].items()
         }
-        measured[gpu, engine, dtype] = Measured(kernels, cell["choice"])
-    return Kind({name: np.array(u) * UNIT for name, u in facts["levels"].items()}, measured)
+        measured[tuple(key.split("|"))] = Measured(kernels, cell["choice"])
+    return Kind(kind, measured)
+
+
+def _variance(letters: str) -> Floats:
+    """One letter per constant: a factor of ten in the variance is two letters, `m` is 1."""
+    return 10.0 ** ((np.array([ord(letter) for letter in letters]) - ord("m")) / 2.0)
+
+
+def _letters(variance: Floats) -> str:
+    return "".join(chr(ord("m") + int(step)) for step in np.clip(np.round(2.0 * np.log10(variance)), -12, 13))
 
 
 def dump(coefficients: Coefficients) -> str:
-    """The file's text."""
+    """The file's text: of each cell the constants in hundredths of u, and how well its rows show each."""
 
-    def plain(u: Floats) -> list[int]:
-        return [round(float(x) / UNIT) for x in u]
+    def plain(of: Fitted) -> list[Any]:
+        return [[round(float(x) / UNIT) for x in of.u], _letters(of.variance)]
 
     kinds = {}
     for kind, known in coefficients.kinds.items():
-        kinds[kind] = {
-            "constants": [c.name for c in LAWS[kind].constants],
-            "levels": {name: plain(u) for name, u in known.levels.items()},
-            "measured": {
-                "|".join(key): {
-                    "kernels": {
-                        name: {str(i): plain(u) for i, u in ranges.items()} for name, ranges in cell.kernels.items()
-                    },
-                    "choice": cell.tree,
-                }
-                for key, cell in known.measured.items()
-            },
+        measured = {
+            "|".join(key): {
+                "kernels": {
+                    name: {str(i): plain(of) for i, of in ranges.items()} for name, ranges in cell.kernels.items()
+                },
+                "choice": cell.tree,
+            }
+            for key, cell in known.measured.items()
         }
-    lines = json.dumps({"provenance": coefficients.provenance, "kinds": kinds}, separators=(",", ":"))
-    return lines.replace('"levels":', '\n"levels":').replace('"measured":', '\n"measured":') + "\n"
+        kinds[kind] = {"constants": [c.name for c in LAWS[kind].constants], "measured": measured}
+    text = json.dumps({"provenance": coefficients.provenance, "kinds": kinds}, separators=(",", ":"))
+    return text.replace('{"constants":', '\n{"constants":').replace('"measured":', '\n"measured":') + "\n"

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from dmodels.core.records import Floats
 
@@ -118,7 +119,10 @@ def effects(cells: Sequence[Cell], u: Floats, variance: Floats) -> dict[str, Flo
         belongs[row, [at[level] for level in path]] = 1.0
     prior = belongs * np.array([deviation(name) ** 2 for name in names])
     shared = prior @ belongs.T  # covariance of the cells: there are fewer of them than of levels
-    found = [prior.T @ np.linalg.solve(shared + np.diag(variance[:, j] + OWN**2), u[:, j]) for j in range(u.shape[1])]
+    found = []
+    for j in range(u.shape[1]):
+        covariance = shared + np.diag(variance[:, j] + OWN**2)
+        found.append(prior.T @ scipy.linalg.solve(covariance, u[:, j], assume_a="pos"))
     return dict(zip(names, np.transpose(found), strict=True))
 
 

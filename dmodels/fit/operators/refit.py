@@ -22,15 +22,14 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU
 from dmodels.core.records import Floats, float64
-from dmodels.models.operators import Choice, kernel_s, law, number_format, typical
+from dmodels.models.operators import Choice, kernel_s, law, number_format
 from dmodels.models.operators.choice import Tree, chosen
 from dmodels.models.operators.formats import Format
 
 from .cells import Fitted
 from .coefficients import Coefficients, Kind, Measured
-from .hierarchy import effects
 from .rows import tables
-from .samples import Sample, fit_kind, hardware, samples
+from .samples import Sample, catalogue_name, fit_kind, hardware, samples
 from .tree import learn
 
 PROTOCOLS = ("shapes", "pair", "gpu")
@@ -59,7 +58,7 @@ class Refit(NamedTuple):
         groups: dict[tuple, list[HeldOut]] = defaultdict(list)
         for row in self.rows:
             groups[tuple(getattr(row, name) for name in by)].append(row)
-        return [dict(zip(by, key, strict=True)) | _quantiles(rows) for key, rows in sorted(groups.items())]
+        return [dict(zip(by, map(str, key), strict=True)) | _quantiles(rows) for key, rows in sorted(groups.items())]
 
 
 def _quantiles(rows: list[HeldOut]) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def _quantiles(rows: list[HeldOut]) -> dict[str, Any]:
         errors = np.concatenate(held) if held else np.zeros(0)
         found[f"{protocol}_count"] = len(errors)
         for name, q in (("median", 0.5), ("p90", 0.9)):
-            found[f"{protocol}_{name}"] = float(np.quantile(errors, q)) if len(errors) else None
+            found[f"{protocol}_{name}"] = round(float(np.quantile(errors, q)), 4) if len(errors) else None
     return found
 
 
@@ -79,8 +78,9 @@ def refit(folder: str | Path, kinds: tuple[str, ...] = (), say: Callable[[str], 
     gpus, skipped, used = {}, [], []
     for t in found:
         try:
-            gpus |= hardware([t.gpu]) if t.gpu not in gpus else {}
-            used.append(t)
+            gpu = catalogue_name(t.gpu)
+            gpus |= hardware([gpu])
+            used.append(t._replace(gpu=gpu))
         except InputError as error:
             skipped.append((str(t.path), str(error)))
     if not used:
@@ -130,17 +130,14 @@ def trees(kind: str, cells: list[Sample]) -> dict[Key, Tree]:
 
 
 def gathered(kind: str, cells: list[Sample], fitted: list[Fitted], known_trees: dict[Key, Tree]) -> Kind:
-    """Effects of the levels and the cells' own constants, with the trees that choose between their kernels."""
-    origin = typical(kind)[0]
-    u, variance = np.array([f.u for f in fitted]), np.array([f.variance for f in fitted])
-    levels = effects([s.cell for s in cells], u - origin, variance)
+    """The cells' own constants, with the trees that choose between their kernels."""
     measured = {}
     for key, index in _groups(cells).items():
-        kernels: dict[str, dict[int, Floats]] = {name: {} for name in _kernels([cells[i] for i in index])}
+        kernels: dict[str, dict[int, Fitted]] = {name: {} for name in _kernels([cells[i] for i in index])}
         for i in index:
-            kernels[cells[i].cell.kernel][cells[i].cell.range] = u[i]
+            kernels[cells[i].cell.kernel][cells[i].cell.range] = fitted[i]
         measured[key] = Measured(kernels, known_trees[key])
-    return Kind(levels, measured)
+    return Kind(kind, measured)
 
 
 @float64

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,14 +38,22 @@ class Sample(NamedTuple):
     count: int
 
 
+@cache
+def _catalogue() -> dict[str, dict[str, Any]]:
+    return load_gpus(GPU_FILE)
+
+
+def catalogue_name(gpu: str) -> str:
+    """The catalogue's name of a GPU that a table names, or of one that plans do not offer."""
+    return find("GPU", gpu, index({name: facts["aliases"] for name, facts in _catalogue().items()}))
+
+
 def hardware(names: Iterable[str]) -> dict[str, GPU]:
-    """The GPU records of the tables' folder names, from the catalogue and the file of GPUs that plans do not offer."""
-    table = load_gpus(GPU_FILE)
-    known = index({name: facts["aliases"] for name, facts in table.items()})
+    """The records of GPUs by the names given."""
     fields = tuple(GPU.__dataclass_fields__)
     found = {}
     for name in names:
-        facts = table[find("GPU", name, known)]
+        facts = _catalogue()[catalogue_name(name)]
         found[name] = GPU(**{field: facts[field] for field in fields if field in facts})
     return found
 

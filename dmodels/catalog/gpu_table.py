@@ -25,6 +25,8 @@ VALUES = (
     "gpus_per_node",
     "tdp_w",
     "price_usd_per_hour",
+    "sm_count",
+    "l2_bytes",
 )
 NEEDED = VALUES[:3]
 REMARKS = ("name", "aliases", "source", "memory_source", "price_source", "date")

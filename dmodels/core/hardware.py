@@ -18,6 +18,8 @@ class GPU(Record):
     gpus_per_node: Real = quantity(8.0)  # GPUs in one scale-up domain
     tdp_w: Real = quantity(0.0)
     price_usd_per_hour: Real = quantity(0.0)  # one GPU, one hour
+    sm_count: Real = quantity(0.0)  # streaming multiprocessors (compute units, Xe cores); 0 means "not stated"
+    l2_bytes: Real = quantity(0.0)  # last-level cache; 0 means "not stated"
 
 
 class Parallel(Record):

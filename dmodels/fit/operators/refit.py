@@ -1,0 +1,214 @@
+"""Refit the laws of operators from a folder of measured tables: constants, and the error on what was held out.
+
+Three kinds of held-out rows, none of which the constants in question have seen:
+
+- `shapes`: every tenth shape, by a hash of the shape (the same on every GPU);
+- `pair`: all rows of a (GPU, engine), predicted from the other pairs;
+- `gpu`: all rows of a GPU, predicted from the other GPUs and its data sheet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import GPU
+from dmodels.core.records import Floats, float64
+from dmodels.models.operators import Choice, kernel_s, law, number_format
+from dmodels.models.operators.choice import Tree, chosen
+from dmodels.models.operators.formats import Format
+
+from .cells import Fitted
+from .coefficients import Coefficients, Kind, Measured
+from .rows import tables
+from .samples import Sample, catalogue_name, fit_kind, hardware, samples
+from .tree import learn
+
+PROTOCOLS = ("shapes", "pair", "gpu")
+Key = tuple[str, str, str]
+
+
+class HeldOut(NamedTuple):
+    """Errors |predicted / measured - 1| of the held-out rows of one (kind, GPU, engine, format)."""
+
+    kind: str
+    gpu: str
+    engine: str
+    dtype: str
+    errors: dict[str, Floats]  # by protocol
+
+
+class Refit(NamedTuple):
+    """Constants with provenance, errors by cell, and tables that were left out with the reason."""
+
+    coefficients: Coefficients
+    rows: list[HeldOut]
+    skipped: list[tuple[str, str]]
+
+    def summary(self, *by: str) -> list[dict[str, Any]]:
+        """Median and P90 of the error by the columns named (kind, gpu, engine, dtype), for every protocol."""
+        groups: dict[tuple, list[HeldOut]] = defaultdict(list)
+        for row in self.rows:
+            groups[tuple(getattr(row, name) for name in by)].append(row)
+        return [dict(zip(by, map(str, key), strict=True)) | _quantiles(rows) for key, rows in sorted(groups.items())]
+
+
+def _quantiles(rows: list[HeldOut]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for protocol in PROTOCOLS:
+        held = [row.errors[protocol] for row in rows if protocol in row.errors]
+        errors = np.concatenate(held) if held else np.zeros(0)
+        found[f"{protocol}_count"] = len(errors)
+        for name, q in (("median", 0.5), ("p90", 0.9)):
+            found[f"{protocol}_{name}"] = round(float(np.quantile(errors, q)), 4) if len(errors) else None
+    return found
+
+
+def refit(folder: str | Path, kinds: tuple[str, ...] = (), say: Callable[[str], None] = lambda line: None) -> Refit:
+    """The laws' constants from the tables under `folder`; `kinds` limits it to some."""
+    found = [t for t in tables(folder) if not kinds or t.kind in kinds]
+    gpus, skipped, used = {}, [], []
+    for t in found:
+        try:
+            gpu = catalogue_name(t.gpu)
+            gpus |= hardware([gpu])
+            used.append(t._replace(gpu=gpu))
+        except InputError as error:
+            skipped.append((str(t.path), str(error)))
+    if not used:
+        raise InputError(f"{folder}: no table of {', '.join(kinds) or 'a kind that has a law'} and of a known GPU")
+    known, counts, rows = {}, {}, []
+    for kind, cells in sorted(samples(used).items()):
+        _, fitted = fit_kind(kind, cells, gpus, say=say)
+        known[kind] = gathered(kind, cells, fitted, trees(kind, cells))
+        counts[kind] = sum(len(s.fitted.seconds) for s in cells)
+        rows += errors(kind, cells, fitted, gpus)
+        say(f"{kind}: {_line(_quantiles([r for r in rows if r.kind == kind]))}")
+    provenance = {
+        "made_by": "dmodels fit operators",
+        "date": date.today().isoformat(),
+        "source": "NVIDIA AIConfigurator operator database (Apache-2.0), or tables in its layout",
+        "tables": {f"{t.gpu}/{t.engine}/{t.kind}": t.release for t in used},
+        "rows": counts,
+        "held_out_error": Refit(Coefficients({}, {}), rows, []).summary("kind"),
+    }
+    return Refit(Coefficients(known, provenance), rows, skipped)
+
+
+def _groups(cells: list[Sample]) -> dict[Key, list[int]]:
+    """(GPU, engine, format) -> indices of its cells."""
+    groups: dict[Key, list[int]] = defaultdict(list)
+    for i, s in enumerate(cells):
+        groups[s.cell.gpu, s.cell.engine, s.cell.dtype].append(i)
+    return groups
+
+
+def _kernels(cells: list[Sample]) -> list[str]:
+    return sorted({s.cell.kernel for s in cells})
+
+
+def trees(kind: str, cells: list[Sample]) -> dict[Key, Tree]:
+    """(GPU, engine, format) -> which of its kernels runs which shape."""
+    found: dict[Key, Tree] = {}
+    for key, index in _groups(cells).items():
+        group = [cells[i] for i in index]
+        names = _kernels(group)
+        shape = {f: np.concatenate([s.fitted.shape[f] for s in group]) for f in law(kind).fields}
+        kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in group])
+        weight = np.concatenate([np.full(len(s.fitted.seconds), s.count / len(s.fitted.seconds)) for s in group])
+        features = [*law(kind).fields, *(("n%128", "k%128") if kind == "gemm" else ())]
+        found[key] = learn(shape, kernel, features, weight) if len(names) > 1 else 0
+    return found
+
+
+def gathered(kind: str, cells: list[Sample], fitted: list[Fitted], known_trees: dict[Key, Tree]) -> Kind:
+    """The cells' own constants, with the trees that choose between their kernels."""
+    measured = {}
+    for key, index in _groups(cells).items():
+        kernels: dict[str, dict[int, Fitted]] = {name: {} for name in _kernels([cells[i] for i in index])}
+        for i in index:
+            kernels[cells[i].cell.kernel][cells[i].cell.range] = fitted[i]
+        measured[key] = Measured(kernels, known_trees[key])
+    return Kind(kind, measured)
+
+
+@float64
+def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str, GPU]) -> list[HeldOut]:
+    """The error of what was held out, by (GPU, engine, format) and protocol, predicted as a user would: the kernel is
+    not stated, it is chosen."""
+    known_trees = trees(kind, cells)
+
+    def without(drop: Callable[[Sample], bool]) -> Coefficients | None:
+        kept = [i for i, s in enumerate(cells) if not drop(s)]
+        if not kept or len(kept) == len(cells):
+            return None
+        left = gathered(kind, [cells[i] for i in kept], [fitted[i] for i in kept], known_trees)
+        return Coefficients({kind: left}, {})
+
+    whole = Coefficients({kind: gathered(kind, cells, fitted, known_trees)}, {})
+    groups = {key: [cells[i] for i in index] for key, index in _groups(cells).items()}
+    pairs = {key[:2] for key in groups}
+    by_pair = {pair: without(lambda s, p=pair: (s.cell.gpu, s.cell.engine) == p) for pair in pairs}
+    by_gpu = {gpu: without(lambda s, g=gpu: s.cell.gpu == g) for gpu, _ in pairs}
+    rows = []
+    for key, group in groups.items():
+        gpu, engine, dtype = key
+        held = [s.held_out for s in group if len(s.held_out.seconds)]
+        if not held:
+            continue
+        shape = {f: np.concatenate([h.shape[f] for h in held]) for f in law(kind).fields}
+        seconds = np.concatenate([h.seconds for h in held])
+        found = {}
+        for protocol, used in zip(PROTOCOLS, (whole, by_pair[gpu, engine], by_gpu[gpu]), strict=True):
+            if used is not None:
+                guess = predicted(kind, shape, dtype, gpus[gpu], used.choice(kind, gpu, engine, dtype))
+                found[protocol] = np.abs(guess / seconds - 1.0)
+        rows.append(HeldOut(kind, gpu, engine, dtype, found))
+    return rows
+
+
+#: Rows that are predicted at once, so that nothing recompiles.
+CHUNK = 2048
+
+
+def predicted(kind: str, shape: dict[str, Floats], dtype: str, gpu: GPU, choice: Choice) -> Floats:
+    """`time_s` of a benchmark's loop (`warm`), chunk by chunk and kernel by kernel, with one compilation per law."""
+    rows = len(next(iter(shape.values())))
+    form = number_format(dtype)
+    numbers = np.array([form.weight_bytes, form.activation_bytes, form.quantises])
+    which = np.asarray(chosen(choice.tree, shape)) + np.zeros(rows)
+    found = np.zeros(rows)
+    for i, u in enumerate(choice.u):
+        mine = np.flatnonzero(which == i)
+        for first in range(0, len(mine), CHUNK):
+            part = mine[first : first + CHUNK]
+            held = {field: np.resize(values[part], CHUNK) for field, values in shape.items()}
+            found[part] = np.asarray(_compiled(kind, form.bits)(held, gpu, u, numbers))[: len(part)]
+    return found
+
+
+@cache
+def _compiled(kind: str, bits: int) -> Callable:
+    of = law(kind)
+
+    def kernel(shape, gpu, u, numbers):
+        return kernel_s(of, shape, Format(numbers[0], numbers[1], bits, numbers[2]), gpu, u, 1.0)
+
+    return jax.jit(kernel)
+
+
+def _line(q: dict[str, Any]) -> str:
+    parts = [
+        f"{p} {100 * q[f'{p}_median']:.1f} % (P90 {100 * q[f'{p}_p90']:.0f} %)"
+        for p in PROTOCOLS
+        if q[f"{p}_median"] is not None
+    ]
+    return "held out: " + ", ".join(parts)

@@ -48,7 +48,7 @@ def test_the_readme_example_holds_known_numbers():
     # eight times the context, an eighth of the sequences, but for rounding down
     at = ds.slots_count.sel(model="llama", gpu="MI300X")
     assert 8 * at.sel(context_tokens=65536) <= at.sel(context_tokens=8192) < 8 * at.sel(context_tokens=65536) + 8
-    assert ds.attrs["formula"] == "dmodels.models.concurrency.concurrent_sequences"
+    assert ds.attrs["formula"] == "dmodels.models.memory.concurrency.concurrent_sequences"
     assert json.loads(ds.attrs["arguments"]) == {"tp": 8}
 
 

@@ -21,7 +21,16 @@ from .rows import Row
 
 NAMES = tuple(Efficiency.__dataclass_fields__)
 #: Links: fractions of a peak in (0, 1.2), shares in (0, 1), ratios above 1; all else is positive.
-OF_PEAK = ("hbm_frac", "kv_frac", "flop_frac", "attention_flop_frac", "link_frac")
+OF_PEAK = (
+    "hbm_frac",
+    "kv_frac",
+    "flop_frac",
+    "expert_hbm_frac",
+    "expert_flop_frac",
+    "attention_flop_frac",
+    "decode_flop_frac",
+    "link_frac",
+)
 SHARES = ("acceptance_frac", "routing_spread_frac")
 RATIOS = ("expert_imbalance",)
 

@@ -38,7 +38,7 @@ def predict_log(points: Points, rows: Sequence[Row], effects: Effects) -> np.nda
     halves, order = _split(points)
     paths = np.array([[place.get(level, -1) for level in hierarchy.row_levels(rows[i])] for i in order])
     predicted = np.empty((len(rows), 2))
-    predicted[order] = np.asarray(_predict(halves, hierarchy.origin() + padded[paths].sum(axis=1)))
+    predicted[order] = np.asarray(_predict(halves, origins([rows[i] for i in order]) + padded[paths].sum(axis=1)))
     return predicted
 
 
@@ -80,8 +80,12 @@ def problem_of(
     centre = _of(prior, known)
     measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
     weight = _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
-    origin = hierarchy.origin() + centre[paths].sum(axis=1)
+    origin = origins(rows) + centre[paths].sum(axis=1)
     return Problem(halves, paths, hierarchy.deviations(known), measured, weight, origin), known, centre
+
+
+def origins(rows):
+    return np.stack([hierarchy.origin()] * len(rows))
 
 
 def _of(effects: Effects | None, known: Sequence[str]) -> np.ndarray:

@@ -1,7 +1,7 @@
 r"""One instance under open load, in steady state: occupancy, TTFT and TPOT percentiles, in closed form.
 
 An instance runs forward steps. With n requests decoding, a step takes $t_0(n)$, and each prompt that enters makes
-some step longer by $K(n)$ (its roofline step with and without the prompt). At x requests a second
+steps longer by $K(n)$ (its share of what a step with prompts takes more: `latency.mixed`). At x requests a second
 
 $$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[O]\,\bar t,$$
 
@@ -27,7 +27,7 @@ from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
-from .latency import Efficiency, step
+from .latency import Efficiency, MixedSteps
 from .queueing import erlang_c, stalled_tpot_s, sum_quantile_s
 from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
@@ -118,15 +118,18 @@ class Roofline(NamedTuple):
     parallel: Parallel
     requests: Requests
     efficiency: Efficiency
+    max_num_batched_tokens: Real = 8192.0
 
     def times(self, n: Real) -> tuple[Real, Real]:
-        """(t_0, K) at n requests decoding."""
+        """(t_0, K) at n requests decoding, which begin n / E[O] prompts per step; these share it."""
         r = self.requests
         cached = r.input_tokens - r.prefill_tokens
         attended = safe_divide(r.prefill_square, 2.0 * r.prefill_tokens, 0.0) + cached
-        place = (self.model, self.gpu, self.parallel)
-        alone = step(*place, n, r.context_tokens, 0.0, 0.0, self.efficiency).total_s
-        return alone, step(*place, n, r.context_tokens, r.prefill_tokens, attended, self.efficiency).total_s - alone
+        place = (self.model, self.gpu, self.parallel, r.context_tokens)
+        law = MixedSteps(*place, r.prefill_tokens, attended, self.max_num_batched_tokens, self.efficiency)
+        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.output_tokens, 0.0), 1e-6)
+        busy, mixed = law.mixed(n, begun / self.parallel.dp)
+        return alone, busy * (mixed - alone) / begun
 
     def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
         r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
@@ -205,7 +208,7 @@ def operate(
     slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
 
     batch = _batch(steps, requests, x, slots)
-    prompts = _prompts(requests, batch, x, engine)
+    prompts = _prompts(requests, batch, x / dp, engine, dp)
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
     wait = slot.wait + prompts.wait
@@ -278,9 +281,10 @@ class _Prompts(NamedTuple):
     wait_square: Real
 
 
-def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine) -> _Prompts:
+def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Real) -> _Prompts:
+    """The queue of one of dp ranks, to which x prompts a second go."""
     prompt = requests.prefill_tokens
-    one = batch.extra + batch.alone * (prompt / engine.max_num_batched_tokens)
+    one = dp * batch.extra + batch.alone * (prompt / engine.max_num_batched_tokens)
     square = safe_divide(requests.prefill_square, prompt**2, 1.0)
     cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
     busy = x * one

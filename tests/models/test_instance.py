@@ -355,15 +355,38 @@ HEAVY = Roofline(
 )
 
 
-def test_a_roofline_adds_a_prompt_to_a_step():
+def mixed_step_s(decoding, prompt_tokens, steps=HEAVY):
     """700 new tokens see 200 in the cache, and of one another the mean square of prompts over twice their mean."""
-    place = HEAVY.model, HEAVY.gpu, HEAVY.parallel
-    alone, extra = HEAVY.times(20.0)
-    expected = float(iteration_s(*place, 20.0, 1000.0, efficiency=HEAVY.efficiency))
-    assert float(alone) == pytest.approx(expected)
-    seen = 9e5 / 1400 + 200
-    mixed = float(iteration_s(*place, 20.0, 1000.0, 700.0, seen - 350, HEAVY.efficiency))
-    assert float(extra) == pytest.approx(mixed - expected)
+    place, seen = (steps.model, steps.gpu, steps.parallel), 9e5 / 1400 + 200
+    before = (decoding, 1000.0, prompt_tokens, seen - prompt_tokens / 2)
+    return float(iteration_s(*place, *before, steps.efficiency))
+
+
+def test_a_prompt_that_comes_alone_adds_its_own_step():
+    """Answers of 10^9 tokens: 20 requests begin hardly any prompt per step."""
+    steps = HEAVY._replace(requests=MIXED.replace(output_tokens=1e9))
+    alone, extra = steps.times(20.0)
+    assert float(alone) == pytest.approx(mixed_step_s(20.0, 0.0))
+    assert float(extra) == pytest.approx(mixed_step_s(20.0, 700.0) - float(alone), rel=1e-3)
+
+
+def test_prompts_of_one_step_pay_its_launches_once():
+    """600 requests with 200 tokens each begin three prompts per step, which then is 2,100 tokens long at 95 %."""
+    alone, extra = HEAVY.times(600.0)
+    busy = 1.0 - np.exp(-3.0)
+    whole = busy * (mixed_step_s(600.0, 2100.0 / busy) - mixed_step_s(600.0, 0.0))
+    assert 3.0 * float(extra) == pytest.approx(whole, rel=1e-9)
+    each = mixed_step_s(600.0, 700.0) - float(alone)
+    assert float(extra) < each - 0.6 * 32 * 1e-6 * float(HEAVY.efficiency.prefill_layer_us)
+
+
+def test_a_prompt_longer_than_the_budget_takes_several_steps():
+    """700 tokens in steps of 100: seven of them, each with launches of its own."""
+    chunked = HEAVY._replace(max_num_batched_tokens=100.0, requests=MIXED.replace(output_tokens=1e9))
+    extra = chunked.times(20.0)[1]
+    place, seen = (HEAVY.model, HEAVY.gpu, HEAVY.parallel), 9e5 / 1400 + 200
+    one = float(iteration_s(*place, 20.0, 1000.0, 100.0, seen - 50, HEAVY.efficiency)) - mixed_step_s(20.0, 0.0)
+    assert float(extra) == pytest.approx(7.0 * one, rel=1e-6)
 
 
 @pytest.mark.parametrize("x", [0.5, 6.0])

@@ -82,6 +82,13 @@ class Coefficients(NamedTuple):
         near = any(g == gpu or generation(g) == generation(gpu) or e == engine for g, e, _ in known.measured)
         return RELATIVES if near else DATA_SHEET
 
+    def runs(self, kind: str, gpu: str, engine: str, dtypes: tuple[str, ...]) -> str:
+        """The first of the formats in which these kernels were measured; the first of all where none was."""
+        if kind not in self.kinds:
+            return dtypes[0]
+        known = self.kinds[kind]
+        return next((d for d in dtypes if (gpu, known.library(engine), d) in known.measured), dtypes[0])
+
     def choice(self, kind: str, gpu: str, engine: str, dtype: str) -> Choice:
         """Constants of the kernels, and which kernel runs which shape."""
         origin = typical(kind)

@@ -12,22 +12,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU
 from dmodels.core.records import Floats, float64
-from dmodels.models.operators import Choice, kernel_s, law, number_format
-from dmodels.models.operators.choice import Tree, chosen
-from dmodels.models.operators.formats import Format
+from dmodels.models.operators import law
+from dmodels.models.operators.choice import Tree
 
 from .cells import Fitted
 from .coefficients import Coefficients, Kind, Measured
+from .predicted import predicted
 from .rows import tables
 from .samples import Sample, catalogue_name, fit_kind, hardware, samples
 from .tree import learn
@@ -169,40 +167,10 @@ def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str,
         found = {}
         for protocol, used in zip(PROTOCOLS, (whole, by_pair[gpu, engine], by_gpu[gpu]), strict=True):
             if used is not None:
-                guess = predicted(kind, shape, dtype, gpus[gpu], used.choice(kind, gpu, engine, dtype))
+                guess = predicted(kind, shape, dtype, gpus[gpu], used.choice(kind, gpu, engine, dtype), warm=1.0)
                 found[protocol] = np.abs(guess / seconds - 1.0)
         rows.append(HeldOut(kind, gpu, engine, dtype, found))
     return rows
-
-
-#: Rows that are predicted at once, so that nothing recompiles.
-CHUNK = 2048
-
-
-def predicted(kind: str, shape: dict[str, Floats], dtype: str, gpu: GPU, choice: Choice) -> Floats:
-    """`time_s` of a benchmark's loop (`warm`), chunk by chunk and kernel by kernel, with one compilation per law."""
-    rows = len(next(iter(shape.values())))
-    form = number_format(dtype)
-    numbers = np.array([form.weight_bytes, form.activation_bytes, form.quantises])
-    which = np.asarray(chosen(choice.tree, shape)) + np.zeros(rows)
-    found = np.zeros(rows)
-    for i, u in enumerate(choice.u):
-        mine = np.flatnonzero(which == i)
-        for first in range(0, len(mine), CHUNK):
-            part = mine[first : first + CHUNK]
-            held = {field: np.resize(values[part], CHUNK) for field, values in shape.items()}
-            found[part] = np.asarray(_compiled(kind, form.bits)(held, gpu, u, numbers))[: len(part)]
-    return found
-
-
-@cache
-def _compiled(kind: str, bits: int) -> Callable:
-    of = law(kind)
-
-    def kernel(shape, gpu, u, numbers):
-        return kernel_s(of, shape, Format(numbers[0], numbers[1], bits, numbers[2]), gpu, u, 1.0)
-
-    return jax.jit(kernel)
 
 
 def _line(q: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Time of a step: from hardware terms (`steps`, `terms`), as laws of the batch (`laws`, `curves`), and of a closed loop
+"""Time of a step: from hardware terms (`steps`, `terms`), with prompts that share it (`mixed`), as laws of the batch (`laws`, `curves`), and of a closed loop
 of clients on one instance (`serving`).
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from .curves import TableCurve, affine, as_curve, iteration_time, latency_table
 from .laws import LatencyCurve, StepLaw, linear_law, singular_latency_s
+from .mixed import MixedSteps
 from .serving import Serving, serve, serve_disaggregated
 from .steps import Efficiency, Step, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
 from .terms import (
@@ -25,6 +26,7 @@ __all__ = [
     "BatchingCurve",
     "Efficiency",
     "LatencyCurve",
+    "MixedSteps",
     "Serving",
     "Step",
     "StepLaw",

@@ -14,7 +14,6 @@ cache: (C/n_max - 1) osl TPOT.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -26,7 +25,8 @@ from dmodels.core.model import Model
 from dmodels.core.records import Real
 from dmodels.models.memory import kv_bytes, residents_of_length
 
-from .steps import Efficiency, step, tokens_per_step
+from .mixed import MixedSteps
+from .steps import Efficiency, tokens_per_step
 
 #: Rounds of the fixed point for n. It contracts by about F / (osl TPOT + F) a round, a small part of a request's life.
 ROUNDS = 4
@@ -71,27 +71,29 @@ def serve(
     slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
     most = jnp.minimum(concurrency, slots)
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
-    alone_of, mixed_of, shared_of = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
+    law = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
     ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) + e.ahead_count * (1.0 - 1.0 / jnp.maximum(most, 1.0))
-    shared, sharing = shared_of(most)
-    queue = ahead / parallel.dp * (shared - alone_of(most)) / sharing
+    queue = ahead / parallel.dp * (law.full(most) - law.alone(most)) * law.budget_share
+    most_decoding = parallel.dp * osl / (gain * law.budget_share)  # more answers than that need a fuller budget
 
     def times(decoding: Real) -> tuple[Real, Real, Real]:
-        alone, mixed = alone_of(decoding), mixed_of(decoding)
-        return alone, mixed, alone / gain + decoding / osl / parallel.dp * (mixed - alone)
+        alone, prompts = law.alone(decoding), gain * decoding / osl / parallel.dp
+        busy, mixed = law.mixed(decoding, prompts)
+        return alone, law.own(decoding, prompts), (alone + jnp.minimum(busy, 1.0) * (mixed - alone)) / gain
 
-    def admitted_s(alone: Real, mixed: Real) -> Real:
+    def admitted_s(alone: Real, own: Real) -> Real:
         ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
-        return e.prompt_ms * 1e-3 + mixed + (e.wait_steps + poll_steps) * alone + queue + ranks
+        return e.prompt_ms * 1e-3 + own + (e.wait_steps + poll_steps) * alone + queue + ranks
 
     def once(_: Real, decoding: Real) -> Real:
-        alone, mixed, tpot = times(decoding)
-        return most * osl * tpot / (osl * tpot + admitted_s(alone, mixed))
+        alone, own, tpot = times(decoding)
+        return jnp.minimum(most * osl * tpot / (osl * tpot + admitted_s(alone, own)), most_decoding)
 
     decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
-    alone, mixed, tpot = times(decoding)
+    alone, own, tpot = times(decoding)
     waiting = _slot_wait(concurrency / parallel.dp, slots / parallel.dp, parallel.dp, e)
-    first = admitted_s(alone, mixed) + waiting * osl * tpot
+    backlog = jnp.where(decoding >= most_decoding, (most / decoding - 1.0) * osl * tpot, 0.0)
+    first = jnp.maximum(admitted_s(alone, own), backlog) + waiting * osl * tpot
     tokens_per_s = concurrency * osl / (first + osl * tpot)  # Little's law
     return _served(held >= 1.0, Serving(first, tpot, tokens_per_s * tpot, held, tokens_per_s, 0))
 
@@ -126,10 +128,9 @@ def serve_disaggregated(
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
     held = residents_of_length(model, gpu, decode, isl, osl, utilization)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * decode.dp), 1.0)
-    alone_of, _, _ = _steps(model, gpu, decode, context, isl, e, draft_tokens)
-    _, prompt_of, shared_of = _steps(model, gpu, prefill, context, isl, e, 0.0)
-    shared, sharing = shared_of(0.0)
-    service, queued = prompt_of(0.0), shared / sharing
+    alone_of = _steps(model, gpu, decode, context, isl, e, draft_tokens).alone
+    law = _steps(model, gpu, prefill, context, isl, e, 0.0)
+    service, queued = law.own(0.0, 0.0), law.full(0.0) * law.budget_share
     transfer = kv_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
     fixed = e.prompt_ms * 1e-3 + transfer
 
@@ -189,39 +190,6 @@ def _slot_wait(requests: Real, slots: Real, ranks: Real, e: Efficiency) -> Real:
 
 def _steps(
     model: Model, gpu: GPU, parallel: Parallel, context: Real, isl: Real, e: Efficiency, draft_tokens: Real
-) -> tuple[Callable[[Real], Real], Callable[[Real], Real], Callable[[Real], tuple[Real, Real]]]:
-    """t(n, 0) and t(n, isl): a step of n decoding requests, without and with one new prompt on every dp rank; and
-    t(n, k isl) with k: as many prompts as share a step when they queue."""
-    sharing = jnp.maximum(e.prefill_batch_tokens / isl, 1.0)
-
-    def alone(decoding: Real) -> Real:
-        return step(
-            model,
-            gpu,
-            parallel,
-            decode_count=decoding,
-            context_tokens=context,
-            prefill_tokens=0.0,
-            attended_tokens=0.0,
-            efficiency=e,
-            draft_tokens=draft_tokens,
-        ).total_s
-
-    def mixed(decoding: Real, prompts: Real = 1.0) -> Real:
-        new = parallel.dp * isl * prompts
-        return step(
-            model,
-            gpu,
-            parallel,
-            decode_count=decoding,
-            context_tokens=context,
-            prefill_tokens=new,
-            attended_tokens=isl / 2.0,
-            efficiency=e,
-            draft_tokens=draft_tokens,
-        ).total_s
-
-    def shared(decoding: Real) -> tuple[Real, Real]:
-        return mixed(decoding, sharing), sharing
-
-    return alone, mixed, shared
+) -> MixedSteps:
+    """The steps under prompts that are computed whole: a token attends to half of them."""
+    return MixedSteps(model, gpu, parallel, context, isl, isl / 2.0, e.prefill_batch_tokens, e, draft_tokens)

@@ -28,7 +28,10 @@ class Efficiency(Record):
     hbm_frac: Real = quantity(0.9)  # of HBM bandwidth, when weights are read
     kv_frac: Real = quantity(0.58)  # of HBM bandwidth, when the KV cache is read
     flop_frac: Real = quantity(0.48)  # of the dense peak, in matrix products
-    attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in attention
+    expert_hbm_frac: Real = quantity(0.75)  # of HBM bandwidth, when routed experts are read
+    expert_flop_frac: Real = quantity(0.25)  # of the dense peak, in routed experts
+    attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in the attention of prompts
+    decode_flop_frac: Real = quantity(0.5)  # of the 16-bit peak, in the attention of single tokens
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
     node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
@@ -142,17 +145,17 @@ def step(
     gpus = tp * dp
     experts = model.n_moe_layers * model.expert_params / gpus
     touched = model.n_experts * terms.expert_hit_frac(model, tokens, e.routing_spread_frac)
-    hit = experts * touched * model.expert_dtype_bytes / hbm
-    expert_peak = terms.peak_flop_per_s(gpu, model.expert_dtype_bytes) * e.flop_frac
+    hit = experts * touched * model.expert_dtype_bytes / (gpu.hbm_bytes_per_s * e.expert_hbm_frac)
+    expert_peak = terms.peak_flop_per_s(gpu, model.expert_dtype_bytes) * e.expert_flop_frac
     expert_flop = 2.0 * experts * model.n_active_experts * tokens / expert_peak
     skew = 1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep)
     expert = _smooth_max(hit, expert_flop) * skew
 
-    peak16 = gpu.peak_flop_per_s * e.attention_flop_frac
+    peak16 = gpu.peak_flop_per_s
     sequences = decode_count / pp / dp
     read = sequences * terms.kv_read_bytes(model, context_tokens, tp) / (gpu.hbm_bytes_per_s * e.kv_frac)
-    multiply = decode / dp * terms.decode_attention_flop(model, context_tokens, tp) / peak16
-    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp) / peak16
+    multiply = decode / dp * terms.decode_attention_flop(model, context_tokens, tp) / (peak16 * e.decode_flop_frac)
+    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp) / (peak16 * e.attention_flop_frac)
     attention = _smooth_max(read, multiply) + fresh
 
     launches = model.n_layers * e.layer_us + model.n_moe_layers * e.moe_layer_us

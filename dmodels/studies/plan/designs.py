@@ -240,7 +240,8 @@ def _size(instances: Instances, requests: Requests, inputs, outputs, weights, ba
     }
     sent = jax.tree.map(lambda leaf: leaf[None], requests)
     whole = jax.tree.map(lambda leaf: leaf[:, None], instances)
-    return memory, Roofline(whole.model, whole.gpu, whole.parallel, sent, whole.efficiency).table()
+    roofline = Roofline(whole.model, whole.gpu, whole.parallel, sent, whole.efficiency, batched_tokens)
+    return memory, roofline.table()
 
 
 def _requests(workload: Workload, stage: Stage) -> Requests:

@@ -1,0 +1,225 @@
+r"""What measured kernels say of a machine's efficiencies, before any serving point is seen.
+
+The step's formula is a roofline by component (`models.latency.steps`). Here its constants are those with which it
+follows the laws of operators (`models.operators`, fitted to kernels of this GPU and engine, or of their relatives)
+over the whole range of tokens: for each component
+
+$$t(T) = \left(\Big(\frac{\text{bytes}(T)}{b\,\beta}\Big)^4 + \Big(\frac{\text{FLOPs}(T)}{P f}\Big)^4\right)^{1/4} + L$$
+
+by least squares of the logarithm, with $\beta$ and f at most `MOST`. L is the launches' part of a layer. So a model
+that no serving point was measured of has the efficiencies of its own kernels.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.records import Floats, float64
+from dmodels.models.latency import terms
+from dmodels.models.operators import layers
+
+from .operators.coefficients import Coefficients, load
+from .operators.predicted import predicted
+
+#: Efficiencies stay at or below this share of a peak, and at or above these of bandwidth and of arithmetic.
+MOST, LEAST_BYTES, LEAST_FLOP = 0.95, 0.3, 0.02
+#: Bytes per second of a link that no data sheet names: PCIe 4 x8.
+_PCIE = 16e9
+
+
+class Machine(NamedTuple):
+    """What kernels run on: a model over the GPUs of one instance under an engine."""
+
+    model: Model
+    gpu: GPU
+    gpu_name: str  # as the catalogue has it; "" where it is in none
+    engine: str
+    parallel: Parallel
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Coefficients:
+    """The constants of the laws of operators that the package comes with."""
+    return load(str(files("dmodels.fit").joinpath("data/operators.json")))
+
+
+@float64
+def efficiencies(machines: Sequence[Machine]) -> list[dict[str, float]]:
+    """The efficiencies of each machine, by the names of `Efficiency`; those that no kernel shows are left out."""
+    asked = [layers.kernels(machine.model, machine.parallel) for machine in machines]
+    seconds = _seconds(machines, asked)
+    curves: dict[str, list[tuple[int, Floats, Floats, Floats]]] = defaultdict(list)
+    for i, machine in enumerate(machines):
+        for part, took in _by_part(asked[i], seconds[i]).items():
+            curves[part].append((i, *_WORK[part](machine), took))
+    found: list[dict[str, float]] = [{} for _ in machines]
+    launches: list[float] = [0.0] * len(machines)
+    for part, several in curves.items():
+        rows = [i for i, *_ in several]
+        moved, flop, took = (np.stack(column) for column in list(zip(*several, strict=True))[1:])
+        of_bytes, of_flop, launch = _fitted(moved, flop, took)
+        for row, *values in zip(rows, of_bytes, of_flop, launch, strict=True):
+            launches[row] += _named(part, machines[row], found[row], *map(float, values))
+    for own, launch, machine in zip(found, launches, machines, strict=True):
+        own["layer_us"] = 1e6 * launch / float(machine.model.n_layers)
+    return found
+
+
+def _named(
+    part: str, machine: Machine, found: dict[str, float], of_bytes: float, of_flop: float, launch: float
+) -> float:
+    """Write a component's constants under their names; returns the launches that every layer has."""
+    layers_count = float(machine.model.n_layers)
+    if part == "matrix":
+        found |= {"hbm_frac": of_bytes, "flop_frac": of_flop}
+        return launch
+    if part == "expert":
+        moe_us = 1e6 * launch / float(machine.model.n_moe_layers)
+        found |= {"expert_hbm_frac": of_bytes, "expert_flop_frac": of_flop, "moe_layer_us": moe_us}
+        return 0.0
+    if part == "decode":
+        found |= {"kv_frac": of_bytes, "decode_flop_frac": of_flop}
+        return launch * layers_count
+    if part == "prompt":
+        found |= {"attention_flop_frac": of_flop}
+        return 0.0
+    found |= {"link_frac": of_flop, "hop_us": 1e6 * launch / np.log2(float(machine.parallel.tp))}
+    return 0.0
+
+
+def _seconds(machines: Sequence[Machine], asked: Sequence[Sequence[layers.Kernels]]) -> list[list[Floats]]:
+    """Seconds of every operator at its shapes, one call of a law for all that share kernels."""
+    coefficients = shipped()
+    groups: dict[tuple[str, str, str, str], list[tuple[int, int]]] = defaultdict(list)
+    for i, (machine, own) in enumerate(zip(machines, asked, strict=True)):
+        for j, kernel in enumerate(own):
+            dtype = coefficients.runs(kernel.kind, machine.gpu_name, machine.engine, kernel.formats)
+            groups[kernel.kind, machine.gpu_name, machine.engine, dtype].append((i, j))
+    found: list[list[Floats]] = [[np.zeros(0)] * len(own) for own in asked]
+    for (kind, gpu_name, engine, dtype), places in groups.items():
+        shapes = [asked[i][j].shape for i, j in places]
+        sizes = [np.broadcast_shapes(*(np.shape(v) for v in shape.values())) for shape in shapes]
+        flat = {
+            field: np.concatenate([np.broadcast_to(s[field], n).ravel() for s, n in zip(shapes, sizes, strict=True)])
+            for field in shapes[0]
+        }
+        gpu, choice = machines[places[0][0]].gpu, coefficients.choice(kind, gpu_name, engine, dtype)
+        took = predicted(kind, flat, dtype, gpu, choice, warm=0.0)
+        ends = np.cumsum([int(np.prod(n)) for n in sizes])
+        for (i, j), part in zip(places, np.split(took, ends[:-1]), strict=True):
+            found[i][j] = part
+    return found
+
+
+def _by_part(own: Sequence[layers.Kernels], seconds: Sequence[Floats]) -> dict[str, Floats]:
+    """Seconds of a component's operators together."""
+    found: dict[str, Floats] = {}
+    for kernel, took in zip(own, seconds, strict=True):
+        found[kernel.part] = found.get(kernel.part, 0.0) + kernel.count * took
+    return found
+
+
+def _matrix_work(machine: Machine) -> tuple[Floats, Floats]:
+    """(seconds at the whole bandwidth, seconds at the whole peak) of the dense matrices for `layers.TOKENS`."""
+    m, gpu, tp = machine.model, machine.gpu, machine.parallel.tp
+    moved = (m.attention_params * m.attention_dtype_bytes + m.dense_params * m.dense_dtype_bytes) / tp
+    per_row = m.attention_params / terms.peak_flop_per_s(gpu, m.attention_dtype_bytes)
+    per_row = per_row + m.dense_params / terms.peak_flop_per_s(gpu, m.dense_dtype_bytes)
+    tokens = layers.TOKENS
+    return np.asarray(moved / gpu.hbm_bytes_per_s + 0.0 * tokens), np.asarray(2.0 * tokens / tp * per_row)
+
+
+def _expert_work(machine: Machine) -> tuple[Floats, Floats]:
+    m, gpu, p, tokens = machine.model, machine.gpu, machine.parallel, layers.TOKENS
+    held = m.n_moe_layers * m.expert_params / (p.tp * p.dp)
+    moved = held * m.n_experts * terms.expert_hit_frac(m, tokens, EXPERT_SPREAD) * m.expert_dtype_bytes
+    flop = 2.0 * held * m.n_active_experts * tokens
+    peak = terms.peak_flop_per_s(gpu, m.expert_dtype_bytes)
+    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(flop / peak)
+
+
+#: Independence of the experts that tokens choose (`Efficiency.routing_spread_frac`), under which experts are fitted.
+EXPERT_SPREAD = 0.8
+
+
+def _one_layer(model: Model) -> Model:
+    """A model of one layer with full attention or a latent."""
+    latent = float(float(model.n_mla_layers) > 0)
+    heads, dim = (
+        getattr(model, name) if float(getattr(model, name)) > 0 else getattr(model, other)
+        for name, other in (("n_kv_heads", "sliding_kv_heads"), ("head_dim", "sliding_head_dim"))
+    )
+    none = {"n_sliding_layers": 0.0, "n_linear_layers": 0.0, "n_cacheless_layers": 0.0, "index_topk_tokens": 0.0}
+    return model.replace(n_layers=1.0, n_mla_layers=latent, n_kv_heads=heads, head_dim=dim, **none)
+
+
+def _decode_work(machine: Machine) -> tuple[Floats, Floats]:
+    one, gpu, tp = _one_layer(machine.model), machine.gpu, machine.parallel.tp
+    sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
+    moved = sequences * terms.kv_read_bytes(one, contexts, tp)
+    flop = sequences * terms.decode_attention_flop(one, contexts, tp)
+    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(flop / gpu.peak_flop_per_s)
+
+
+def _prompt_work(machine: Machine) -> tuple[Floats, Floats]:
+    prompts = layers.PROMPTS
+    flop = prompts * terms.prefill_attention_flop(_one_layer(machine.model), prompts / 2.0, machine.parallel.tp)
+    return 1e-12 + 0.0 * prompts, np.asarray(flop / machine.gpu.peak_flop_per_s)
+
+
+def _collective_work(machine: Machine) -> tuple[Floats, Floats]:
+    link = float(machine.gpu.nvlink_bytes_per_s_oneway) or _PCIE
+    sent = terms.all_reduce_bytes(machine.model.hidden_size, layers.TOKENS, machine.parallel.tp)
+    return 1e-12 + 0.0 * layers.TOKENS, np.asarray(sent / link)
+
+
+_WORK = {
+    "matrix": _matrix_work,
+    "expert": _expert_work,
+    "decode": _decode_work,
+    "prompt": _prompt_work,
+    "collective": _collective_work,
+}
+
+
+def _fitted(moved: Floats, flop: Floats, took: Floats, rounds: int = 40) -> tuple[Floats, Floats, Floats]:
+    """Shares of bandwidth and peak, and seconds of launches, of every curve (rows, points): a robust Gauss-Newton of
+    the logarithms inside the bounds, all rows at once."""
+    low = np.log([LEAST_BYTES, LEAST_FLOP, 1e-8]) + 0.0 * took[:, :1]
+    high = np.log([MOST, MOST, 1.0]) + 0.0 * took[:, :1]
+    launch = np.maximum(took[:, 0] - moved[:, 0] / 0.75, 0.2 * took[:, 0])
+    x = np.stack([np.full(len(took), np.log(0.75)), np.full(len(took), np.log(0.5)), np.log(launch)], 1)
+    x, target, damping = np.clip(x, low, high), np.log(took), np.full(len(took), 1e-2)
+
+    def residual(x: Floats) -> tuple[Floats, Floats]:
+        a, b, c = moved / np.exp(x[:, :1]), flop / np.exp(x[:, 1:2]), np.exp(x[:, 2:])
+        roof = (a**4 + b**4) ** 0.25
+        total = roof + c
+        share = roof / total
+        slope = np.stack([-share * a**4 / roof**4, -share * b**4 / roof**4, c / total + 0.0 * roof], -1)
+        return np.log(total) - target, slope
+
+    def loss(r: Floats) -> Floats:
+        return np.log1p((r / 0.15) ** 2).sum(-1)
+
+    r, slope = residual(x)
+    for _ in range(rounds):
+        weight = 1.0 / (1.0 + (r / 0.15) ** 2)
+        normal = np.einsum("np,npi,npj->nij", weight, slope, slope)
+        pull = np.einsum("np,npi,np->ni", weight, slope, r)
+        eye = np.eye(3) * (1e-6 + np.einsum("nii->ni", normal)[:, None, :]) * damping[:, None, None]
+        trial = np.clip(x - np.linalg.solve(normal + eye + 1e-9 * np.eye(3), pull[..., None])[..., 0], low, high)
+        r_new, slope_new = residual(trial)
+        better = loss(r_new) <= loss(r)
+        damping = np.where(better, damping / 3.0, damping * 5.0)
+        x = np.where(better[:, None], trial, x)
+        r, slope = np.where(better[:, None], r_new, r), np.where(better[:, None, None], slope_new, slope)
+    return tuple(np.exp(x).T)  # type: ignore[return-value]

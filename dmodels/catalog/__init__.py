@@ -6,10 +6,11 @@
 from .fabric_table import fabric, fabrics
 from .gpu_table import gpu, gpu_facts, gpus, load_gpus
 from .ledger import claim, claims
-from .model_table import model, model_config, model_name, models
+from .model_table import architecture, model, model_config, model_name, models
 from .workloads import totals_cdf, workload, workload_names, workload_source
 
 __all__ = [
+    "architecture",
     "claim",
     "claims",
     "fabric",

@@ -42,6 +42,17 @@ def model_name(name: str | Path) -> str:
     return find("model", str(name), index({n: _spellings(entry) for n, entry in _shipped().items()}))
 
 
+def architecture(name: str | Path) -> str:
+    """The `model_type` of a model's config: engines write their kernels per architecture, so a fine-tune shares it.
+
+    >>> architecture("llama-3.1-8b"), architecture("deepseek-r1")
+    ('llama', 'deepseek_v3')
+    """
+    from .hf import read_architecture
+
+    return read_architecture(model_config(name))
+
+
 def _is_path(name: str) -> bool:
     return name.endswith(".json") or name.startswith((".", "~", "/")) or (len(name) < 200 and Path(name).exists())
 

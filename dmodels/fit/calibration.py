@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.models.latency import Efficiency
 
@@ -22,32 +23,71 @@ from . import hierarchy
 from .conformal import Interval, Quantiles
 from .silicon import Effects
 
+if TYPE_CHECKING:
+    from .kernels import Machine
+
 
 def efficiency_for(
-    gpu_name: str, backend: str = "", precision: str = "", model: str = "", mode: str = "agg"
+    gpu_name: str,
+    backend: str = "",
+    precision: str = "",
+    model: str = "",
+    mode: str = "agg",
+    parallel: Parallel | None = None,
 ) -> Efficiency:
-    """Calibrated efficiencies of one GPU under one backend and precision, and of a model's architecture if given.
+    """Calibrated efficiencies of one GPU under one backend and precision, and of a model's kernels if given.
 
     What was not measured falls back level by level: an unknown backend or precision adds nothing, an unmeasured GPU
     has its generation's effects, and "", a GPU that is in no catalogue, what all GPUs share. `precision` is "bf16",
-    "fp8", "fp4" or "int4".
+    "fp8", "fp4" or "int4", "" as published; `parallel` is the layout on which the model's kernels run (one GPU).
 
     >>> 0.0 < float(efficiency_for("h200_sxm", "vllm", "fp8").hbm_frac) <= 1.2
     True
     """
-    from .points import family
+    from dmodels import catalog
+    from dmodels.models.memory import with_weight_dtype
 
-    architecture = family(model) if model else ""
-    return _efficiency(calibration(), hierarchy.levels(_system(gpu_name), backend, precision, architecture, mode))
+    from .kernels import Machine
+    from .points import nearest_model
+
+    system, name = _system(gpu_name), nearest_model(model) if model else ""
+    architecture = catalog.architecture(name) if name else ""
+    if not (system and name):  # no kernels to ask about
+        return _efficiency(calibration(), hierarchy.levels(system, backend, precision, architecture, mode))
+    record = with_weight_dtype(catalog.model(name), precision) if precision else catalog.model(name)
+    layout = Parallel() if parallel is None else parallel
+    return efficiencies_of(
+        [Machine(record, catalog.gpu(system), system, backend, layout)], [precision], architecture, mode
+    )[0]
 
 
-def interval(gpu_name: str, backend: str = "", model: str = "", mode: str = "agg") -> dict[str, dict[str, Interval]]:
+def efficiencies_of(
+    machines: Sequence[Machine], precisions: Sequence[str], architecture: str, mode: str = "agg"
+) -> list[Efficiency]:
+    """Calibrated efficiencies of machines of one architecture: what their kernels say, and what serving adds."""
+    from .kernels import efficiencies
+
+    return [
+        _efficiency(
+            calibration(),
+            hierarchy.levels(machine.gpu_name, machine.engine, precision, architecture, mode),
+            hierarchy.origin(own),
+        )
+        for machine, precision, own in zip(machines, precisions, efficiencies(machines), strict=True)
+    ]
+
+
+def interval(
+    gpu_name: str, backend: str = "", model: str = "", mode: str = "agg", architecture: str = ""
+) -> dict[str, dict[str, Interval]]:
     """Multipliers of a predicted latency that bound the measured one: `interval(...)["tpot"]["80"].high`.
 
-    Keys: "ttft" and "tpot"; "80" and "95" per cent. Conformal quantiles of the error on held-out rows of the same kind:
-    a pair of model and GPU that was measured, one that was not, or a model that was not.
+    Keys: "ttft" and "tpot"; "80" and "95" per cent. Conformal quantiles of the error on held-out rows of the same kind,
+    predicted without their engine's release: a pair of model and GPU that was measured, one that was not, or an
+    architecture that was not. `architecture` is that of a model that is in no catalogue.
     """
-    return quantiles().multipliers(_system(gpu_name), backend, model, mode, stated=True)
+    system, measured = _system(gpu_name), quantiles()
+    return measured.multipliers(measured.novelty(system, model, architecture), system, backend, mode, stated=True)
 
 
 @lru_cache(maxsize=1)
@@ -95,10 +135,10 @@ def table(effects: Effects, cells: Sequence[tuple[str, str, str]]) -> list[dict[
     return out
 
 
-def _efficiency(effects: Effects, names: Sequence[str]) -> Efficiency:
+def _efficiency(effects: Effects, names: Sequence[str], origin: np.ndarray | None = None) -> Efficiency:
     place = {level: i for i, level in enumerate(effects.levels)}
-    u = hierarchy.origin() + sum((effects.beta[place[n]] for n in names if n in place), np.zeros(len(hierarchy.NAMES)))
-    return _host(u)
+    added = [effects.beta[place[name]] for name in names if name in place]
+    return _host(sum(added, hierarchy.origin() if origin is None else origin))
 
 
 @float64

@@ -35,35 +35,34 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Intervals by novelty ("known", "pair", "model") and group, and what counts as known."""
+    """Intervals by novelty ("release", "known", "pair", "model") and group, and what counts as known."""
 
     groups: Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # group -> metric -> level -> [low, high] of e
     pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # (model, GPU) that were measured
     provenance: str = ""
 
     def multipliers(
-        self, system: str, backend: str, model: str, mode: str, stated: bool = True
+        self, novelty: str, system: str, backend: str, mode: str, stated: bool = True
     ) -> dict[str, dict[str, Interval]]:
         """Multipliers for one kind of row, from the narrowest group that is large enough."""
-        found = narrowest(self.groups, group_names(self.novelty(system, model), system, backend, mode, stated))
+        found = narrowest(self.groups, group_names(novelty, system, backend, mode, stated))
         return {m: {k: Interval(*np.exp(found[m][k])) for k in LEVELS} for m in METRICS}
 
-    def novelty(self, system: str, model: str) -> str:
-        """How new it is: "known" where the model was measured on this GPU, "pair" where only its architecture was
-        measured somewhere, "model" where that was not."""
+    def novelty(self, system: str, model: str, architecture: str = "", release: bool = False) -> str:
+        """How new it is: "known" where the model was measured on this GPU ("release" where so was its release of the
+        engine), "pair" where only its architecture was measured somewhere, "model" where that was not."""
         from dmodels.core.errors import InputError
 
         from .points import family, nearest_model
 
-        if not model:
-            return "model"
         try:
-            name = nearest_model(model)
+            name = nearest_model(model) if model else ""
         except InputError:
-            return "model"
+            name = ""
         if (name, system) in self.pairs:
-            return "known"
-        return "pair" if any(family(name) == family(other) for other, _ in self.pairs) else "model"
+            return "release" if release else "known"
+        own = family(name) if name else architecture
+        return "pair" if own and any(own == family(other) for other, _ in self.pairs) else "model"
 
     def to_json(self) -> str:
         """The text of an interval file."""
@@ -81,7 +80,7 @@ def group_names(novelty: str, system: str, backend: str, mode: str, stated: bool
     """Groups that a row belongs to, narrowest first. Of machines that were not measured, one GPU and engine has seen
     too few others to have a spread of its own."""
     kind = f"{novelty}/{mode}/{'stated' if stated else 'assumed'}"
-    cells = [f"{kind}/{system}/{backend}", f"{kind}/{backend}"] if novelty == "known" else []
+    cells = [f"{kind}/{system}/{backend}", f"{kind}/{backend}"] if novelty in ("release", "known") else []
     return [*cells, kind, f"{novelty}/{mode}", novelty, "all"]
 
 

@@ -1,13 +1,14 @@
 r"""Efficiencies as sums of effects: global, GPU generation, GPU, backend, precision, their combinations, architecture.
 
-Each efficiency is a link function of $u = u_0 + \sum_{l} \beta_l$ over the levels l that a row belongs to, and each
+Each efficiency is a link function of $u = u_0 + \sum_{l} \beta_l$ over the levels l that a row belongs to; u_0 is what
+the row's own kernels say (`fit.kernels`), so that the effects are what serving adds to kernels. Each
 $\beta$ is pulled to zero with a standard deviation of its own (`deviation`). A (GPU, backend, precision) never seen
 so keeps what its GPU, its backend and its precision are known for, and a GPU never seen what its generation is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import jax
@@ -35,15 +36,25 @@ SHARES = ("acceptance_frac", "routing_spread_frac")
 RATIOS = ("expert_imbalance",)
 
 #: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).
-DEVIATION = {"all": 0.25, "generation": 0.15, "gpu": 0.15, "backend": 0.3, "generation+backend": 0.15,
-             "gpu+backend": 0.15, "precision": 0.05, "generation+precision": 0.2,
-             "gpu+backend+precision": 0.2}  # fmt: skip
-#: What may differ between cells (GPU, backend, precision); every other efficiency is the same for all of them.
+DEVIATION = {
+    "all": 0.25,
+    "generation": 0.15,
+    "gpu": 0.15,
+    "backend": 0.3,
+    "generation+backend": 0.15,
+    "gpu+backend": 0.15,
+    "precision": 0.05,
+    "generation+precision": 0.2,
+}
+#: What may differ between GPUs and backends; every other efficiency is the same for all of them.
 CELL = (
     "hbm_frac",
     "kv_frac",
     "flop_frac",
+    "expert_hbm_frac",
+    "expert_flop_frac",
     "attention_flop_frac",
+    "decode_flop_frac",
     "link_frac",
     "hop_us",
     "layer_us",
@@ -63,6 +74,9 @@ SPECIAL = {
     ("generation+precision", "prefill_layer_us"): 0.5,
     ("family", "flop_frac"): 0.5,
     ("family", "attention_flop_frac"): 0.3,
+    ("family", "expert_hbm_frac"): 0.3,
+    ("family", "expert_flop_frac"): 0.3,
+    ("family", "decode_flop_frac"): 0.3,
     ("family", "kv_frac"): 0.3,
     ("family", "hbm_frac"): 0.3,
     ("family", "link_frac"): 0.4,
@@ -104,12 +118,16 @@ SPECIAL = {
     # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
     ("mode+gpu+backend", "prompt_ms"): 0.8,
     ("mode+gpu+backend", "burst_frac"): 0.4,
-    ("mode+gpu+backend", "prefill_layer_us"): 0.3,
-    ("mode+gpu+backend", "layer_us"): 0.3,
     ("run", "prompt_ms"): 0.3,
     ("run", "burst_frac"): 0.3,
     ("run", "ahead_count"): 0.3,
 }
+
+
+#: Levels that only a row which states its release has: a plan does not.
+OF_RELEASE = ("release", "run")
+#: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
+OF_KERNELS = {name: 1.0 if name.endswith("flop_frac") else 0.6 for name in OF_PEAK} | {"moe_layer_us": 0.6}
 
 
 @lru_cache(maxsize=64)
@@ -137,7 +155,6 @@ def levels(
         f"gpu+backend={system}+{backend}",
         f"precision={precision}",
         f"generation+precision={gen}+{precision}",  # a type has units of its own only from some generation on
-        f"gpu+backend+precision={system}+{backend}+{precision}",
         f"family={architecture}",
         f"family+backend={architecture}+{backend}",
         f"mode={mode}",
@@ -160,10 +177,11 @@ def deviation(level: str, name: str) -> float:
     kind, _, which = level.partition("=")
     if kind == "release" and not which:
         return 0.0
+    share = OF_KERNELS.get(name, 1.0)
     if (kind, name) in SPECIAL:
-        return SPECIAL[kind, name]
+        return share * SPECIAL[kind, name]
     if name in CELL or kind == "all" or (kind == "backend" and name in SCHEDULER):
-        return DEVIATION.get(kind, 0.0)
+        return share * DEVIATION.get(kind, 0.0)
     return 0.0
 
 
@@ -172,10 +190,11 @@ def deviations(known: Sequence[str]) -> np.ndarray:
     return np.array([[deviation(level, name) for name in NAMES] for level in known])
 
 
-def origin() -> np.ndarray:
-    """u_0: the defaults of `Efficiency`, through the inverse links."""
-    default = Efficiency()
-    return np.array([_inverse(name, float(getattr(default, name))) for name in NAMES])
+def origin(kernels: Mapping[str, float] | None = None) -> np.ndarray:
+    """u_0: what a machine's kernels say, and the defaults of `Efficiency` for the rest, through the inverse links."""
+    default, known = Efficiency(), {} if kernels is None else kernels
+    told = {name: known[name] for name in OF_KERNELS if name in known}
+    return np.array([_inverse(name, told.get(name, float(getattr(default, name)))) for name in NAMES])
 
 
 def efficiency(u: jax.Array | np.ndarray) -> Efficiency:

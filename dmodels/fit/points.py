@@ -221,5 +221,4 @@ def nearest_model(model_path: str) -> str:
 @lru_cache(maxsize=256)
 def family(model_path: str) -> str:
     """The architecture that a model's config names (`model_type`); kernels are written per architecture."""
-    config = catalog.model_config(nearest_model(model_path))
-    return str(config.get("model_type") or (config.get("text_config") or {}).get("model_type") or "")
+    return catalog.architecture(nearest_model(model_path))

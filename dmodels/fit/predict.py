@@ -69,11 +69,15 @@ def predict_file(path: str | Path, effects: Effects | None = None) -> Prediction
 def predict(table: Table, effects: Effects | None = None) -> Predictions:
     """Predictions of rows, each with the interval of its kind."""
     points, kept = to_points(table)
-    centre = np.exp(predict_log(points, kept.rows, effects or calibration())) * 1e3
+    effects = effects or calibration()
+    levels = set(effects.levels)
+    centre = np.exp(predict_log(points, kept.rows, effects)) * 1e3
     values = []
     for row, (ttft, tpot) in zip(kept.rows, centre.tolist(), strict=True):
         record: dict[str, float | str] = {"id": row.id, "ttft_ms": ttft, "tpot_ms": tpot}
-        spread = quantiles().multipliers(row.system, row.backend, row.model_path, row.mode, row.stated)
+        known = f"release={row.backend}+{row.release}" in levels
+        novelty = quantiles().novelty(row.system, row.model_path, release=known)
+        spread = quantiles().multipliers(novelty, row.system, row.backend, row.mode, row.stated)
         for metric, value in (("ttft", ttft), ("tpot", tpot)):
             for level, (low, high) in spread[metric].items():
                 record[f"{metric}_lo{level}_ms"] = value * low

@@ -1,17 +1,26 @@
-"""How well a calibration predicts rows that it did not see: random folds, and pairs, models or GPUs left out."""
+"""How well a calibration predicts rows that it did not see: random folds, and pairs of architecture and GPU,
+architectures or GPUs left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from .points import Points
+from .points import Points, family
 from .rows import Row, measurement
 from .silicon import Effects, fit, predict_log
 
 FOLDS = 5
-PROTOCOLS = ("random", "pair", "model", "gpu")
+#: What is left out together: what the rest has not seen of a machine. Copies of a model under other names (quantised,
+#: fine-tuned) are of one architecture, and would tell of one another.
+LEFT_OUT: dict[str, Callable[[Row], str]] = {
+    "random": lambda r: "",
+    "pair": lambda r: f"{family(r.model_path)} on {r.system}",
+    "architecture": lambda r: family(r.model_path),
+    "gpu": lambda r: r.system,
+}
+PROTOCOLS = tuple(LEFT_OUT)
 
 
 def folds(rows: Sequence[Row], protocol: str, seed: int = 0) -> Iterator[np.ndarray]:
@@ -23,8 +32,7 @@ def folds(rows: Sequence[Row], protocol: str, seed: int = 0) -> Iterator[np.ndar
         part = np.array([fold_of[place[key]] for key in keys])
         yield from (part == k for k in range(FOLDS))
         return
-    of = {"pair": lambda r: (r.model_path, r.system), "model": lambda r: r.model_path, "gpu": lambda r: r.system}
-    key = of[protocol]
+    key = LEFT_OUT[protocol]
     for value in dict.fromkeys(key(row) for row in rows):
         yield np.array([key(row) == value for row in rows])
 
@@ -38,16 +46,18 @@ def held_out(
     max_steps: int = 6,
     seed: int = 0,
 ) -> np.ndarray:
-    """(n, 2): log predictions of every row from the calibration of the fold that did not see it.
+    """(2, n, 2): log predictions of every row from the calibration of the fold that did not see it: with its engine's
+    release stated, and without, as a plan predicts.
 
     Where copies of held-out measurements remain among the other rows (the same run under another model's name), they
     are masked out too.
     """
-    predicted = np.full((len(rows), 2), np.nan)
+    predicted = np.full((2, len(rows), 2), np.nan)
     keys = [measurement(row) for row in rows]
     for out in folds(rows, protocol, seed):
         hidden = {key for key, held in zip(keys, out, strict=True) if held}
         keep = np.array([key not in hidden for key in keys])
         effects = fit(points, rows, keep=keep, start=start, prior=prior, max_steps=max_steps)
-        predicted[out] = predict_log(points, rows, effects)[out]
+        for i, release in enumerate((True, False)):
+            predicted[i, out] = predict_log(points, rows, effects, release)[out]
     return predicted

@@ -13,11 +13,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from dmodels import catalog
+from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 
-from . import hierarchy
+from . import hierarchy, kernels
 from .descent import Halves, Problem, log_latencies, minimise
-from .points import Points
+from .points import Points, checkpoint
 from .rows import Row, measurement
 
 
@@ -31,9 +33,13 @@ class Effects(NamedTuple):
 
 
 @float64
-def predict_log(points: Points, rows: Sequence[Row], effects: Effects) -> np.ndarray:
-    """(n, 2): predicted log TTFT and log TPOT of rows under a calibration."""
-    place = {level: i for i, level in enumerate(effects.levels)}
+def predict_log(points: Points, rows: Sequence[Row], effects: Effects, release: bool = True) -> np.ndarray:
+    """(n, 2): predicted log TTFT and log TPOT of rows under a calibration.
+
+    Without `release`, as a plan predicts: the engine's release and the benchmark's run are not known.
+    """
+    known = [release or level.partition("=")[0] not in hierarchy.OF_RELEASE for level in effects.levels]
+    place = {level: i for i, level in enumerate(effects.levels) if known[i]}
     padded = np.vstack([effects.beta, np.zeros((1, len(hierarchy.NAMES)))])
     halves, order = _split(points)
     paths = np.array([[place.get(level, -1) for level in hierarchy.row_levels(rows[i])] for i in order])
@@ -84,8 +90,22 @@ def problem_of(
     return Problem(halves, paths, hierarchy.deviations(known), measured, weight, origin), known, centre
 
 
-def origins(rows):
-    return np.stack([hierarchy.origin()] * len(rows))
+def origins(rows: Sequence[Row]) -> np.ndarray:
+    """(n, efficiencies): u where no effect is, from the kernels of each row's decode instances."""
+    keys = [(r.model_path, r.gemm_dtype, r.moe_dtype, r.system, r.backend, r.decode[:3]) for r in rows]
+    new = {key: _machine(row) for key, row in zip(keys, rows, strict=True) if key not in _ORIGINS}
+    for key, own in zip(new, kernels.efficiencies(list(new.values())), strict=True):
+        _ORIGINS[key] = hierarchy.origin(own)
+    return np.stack([_ORIGINS[key] for key in keys])
+
+
+#: Of machines that were asked about: every fold of a calibration asks for the same ones.
+_ORIGINS: dict[tuple, np.ndarray] = {}
+
+
+def _machine(row: Row) -> kernels.Machine:
+    tp, dp, ep = row.decode[:3]
+    return kernels.Machine(checkpoint(row), catalog.gpu(row.system), row.system, row.backend, Parallel(tp, 1.0, dp, ep))
 
 
 def _of(effects: Effects | None, known: Sequence[str]) -> np.ndarray:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .read import read_config, read_model
+from .read import read_architecture, read_config, read_model
 
-__all__ = ["read_config", "read_model"]
+__all__ = ["read_architecture", "read_config", "read_model"]

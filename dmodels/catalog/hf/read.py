@@ -106,6 +106,17 @@ def read_config(config: str | PathLike[str] | Mapping[str, Any]) -> dict[str, fl
     return {name: float(value) for name, value in fields.items()}
 
 
+def read_architecture(config: str | PathLike[str] | Mapping[str, Any]) -> str:
+    """The `model_type` of a config.json: of the whole model, or of its text part where only that says; "" without.
+
+    >>> read_architecture({"text_config": {"model_type": "qwen3"}})
+    'qwen3'
+    """
+    raw, where = _load(config)
+    text = Fields(_text_config(raw, where), where=where)
+    return Fields(raw, where=where).text("model_type") or text.text("model_type")
+
+
 def _load(config: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """The parsed object and a name for it in messages."""
     if hasattr(config, "to_dict"):  # a configuration object of transformers

@@ -1,5 +1,5 @@
-"""Time of a step: from hardware terms (`steps`, `terms`), with prompts that share it (`mixed`), as laws of the batch (`laws`, `curves`), and of a closed loop
-of clients on one instance (`serving`).
+"""Time of a step: from hardware terms (`steps`, `terms`), with prompts that share it (`mixed`), as laws of the batch
+(`laws`, `curves`), and of a closed loop of clients on one instance (`serving`).
 """
 
 from __future__ import annotations

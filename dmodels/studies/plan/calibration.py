@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dmodels import catalog
 from dmodels.core.answers import Answer
 from dmodels.core.errors import unknown
+from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.fit.calibration import efficiency_for, interval, quantiles
+from dmodels.fit.calibration import efficiencies_of, interval, quantiles
+from dmodels.fit.kernels import Machine
 from dmodels.models.latency import Efficiency
 
 from .designs import Layout
@@ -41,33 +44,53 @@ class Calibration:
         return self.efficiencies[layout]
 
 
-def calibrated(model_name: str, precisions: Sequence[Model], layouts: Sequence[Layout], backend: str) -> Calibration:
-    """The shipped calibration for each layout under a serving engine; `precisions` are the layouts' models."""
+class Served(NamedTuple):
+    """The model that a calibration is asked for."""
+
+    name: str  # in the catalogue, or of the user's own config
+    architecture: str  # its `model_type`
+
+
+def calibrated(
+    served: Served, models: Sequence[Model], layouts: Sequence[Layout], gpus: Mapping[str, GPU], backend: str
+) -> Calibration:
+    """The shipped calibration for each layout under a serving engine; `models` as the layouts store them.
+
+    A fine-tune's config has its architecture's effects and its own kernels.
+    """
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
     measured = {system for _, system in quantiles().pairs}
-    if model_name not in catalog.models():  # a config.json of the user's own: no architecture's effects are known
-        model_name = ""
+    name = served.name if served.name in catalog.models() else ""
     known_gpus = catalog.gpus()  # a GPU of the user's own file may be in no catalogue
-    efficiencies, confidences = {}, {}
-    for layout, model in zip(layouts, precisions, strict=True):
-        named = layout.gpu if layout.gpu in known_gpus else ""
-        efficiencies[layout] = efficiency_for(named, backend, _precision(model), model_name)
+    machines = [
+        Machine(
+            model,
+            gpus[layout.gpu],
+            layout.gpu if layout.gpu in known_gpus else "",
+            backend,
+            Parallel(layout.tp, 1.0, layout.dp, layout.ep),
+        )
+        for layout, model in zip(layouts, models, strict=True)
+    ]
+    found = efficiencies_of(machines, [_precision(model) for model in models], served.architecture)
+    confidences = {}
+    for layout in layouts:
         if layout.gpu in measured and layout.pp == 1:
-            found = interval(layout.gpu, backend, model_name)
-            tpot, ttft = (tuple(map(float, found[metric]["80"])) for metric in ("tpot", "ttft"))
-            confidences[layout] = Confidence(tpot, ttft, _known(model_name, layout.gpu))
+            wide = interval(layout.gpu, backend, name, architecture=served.architecture)
+            tpot, ttft = (tuple(map(float, wide[metric]["80"])) for metric in ("tpot", "ttft"))
+            confidences[layout] = Confidence(tpot, ttft, _known(Served(name, served.architecture), layout.gpu))
         else:
             confidences[layout] = Confidence(**ASSUMED, provenance=f"assumed: {layout} was not measured")
-    return Calibration(efficiencies, confidences)
+    return Calibration(dict(zip(layouts, found, strict=True)), confidences)
 
 
-def _known(model_name: str, gpu: str) -> str:
-    novelty = quantiles().novelty(gpu, model_name)
+def _known(served: Served, gpu: str) -> str:
+    novelty = quantiles().novelty(gpu, *served)
     return {
         "known": f"calibrated on this model and {gpu}",
         "pair": f"calibrated on this architecture and on {gpu}, not on this pair",
-        "model": f"calibrated on {gpu} with other models",
+        "model": f"calibrated on {gpu} with other architectures",
     }[novelty]
 
 

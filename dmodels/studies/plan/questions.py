@@ -40,6 +40,7 @@ class Question:
     engine: Engine = field(default_factory=Engine)
     backend: str = "vllm"
     max_gpus: float = np.inf  # that there are, over all pools
+    architecture: str = ""  # the config's `model_type`: what its calibration goes by
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
 
     def __post_init__(self) -> None:
@@ -86,7 +87,8 @@ def question(
         if known not in chosen:
             raise InputError(f"gpu.price.{known}: accepted are prices of {', '.join(chosen)}")
         chosen[known] = chosen[known].replace(price_usd_per_hour=price)
-    return Question(name, record, chosen, workload, slo, served_name=served, **options)
+    facts = {"architecture": catalog.architecture(model), "served_name": served}
+    return Question(name, record, chosen, workload, slo, **facts, **options)
 
 
 def check(workload: Workload, slo: SLO) -> None:

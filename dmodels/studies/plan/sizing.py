@@ -18,7 +18,7 @@ from dmodels.core.workload import Workload
 from dmodels.models.traffic import compress
 
 from .admitted import Admitted
-from .calibration import Calibration, calibrated
+from .calibration import Calibration, Served, calibrated
 from .designs import Cells, Layout, Scheme, Stage, cells, schemes
 from .evaluate import fewest_instances
 from .layouts import in_precision, instances, layouts
@@ -83,7 +83,8 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
     models = [in_precision(asked.model, layout) for layout in found]
     if calibration is None:
-        calibration = calibrated(asked.model_name, models, found, asked.backend)
+        served = Served(asked.model_name, asked.architecture)
+        calibration = calibrated(served, models, found, asked.gpus, asked.backend)
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
     batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)

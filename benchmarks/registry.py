@@ -54,7 +54,7 @@ def benchmark(*peers: str, name: str = "", write: Callable[[list[Row]], Path] | 
 
 def cases() -> dict[str, Case]:
     """Every benchmark by name."""
-    for folder in ("speed", "papers"):
+    for folder in ("speed", "papers", "accuracy"):
         for module in iter_modules([str(Path(__file__).parent / folder)]):
             if not module.name.startswith("_"):
                 import_module(f"benchmarks.{folder}.{module.name}")

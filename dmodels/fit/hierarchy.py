@@ -127,7 +127,7 @@ SPECIAL = {
 #: Levels that only a row which states its release has: a plan does not.
 OF_RELEASE = ("release", "run")
 #: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
-OF_KERNELS = {name: 1.0 if name.endswith("flop_frac") else 0.6 for name in OF_PEAK} | {"moe_layer_us": 0.6}
+OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us"), 0.6)
 
 
 @lru_cache(maxsize=64)

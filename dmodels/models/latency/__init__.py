@@ -8,6 +8,7 @@ from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from .curves import TableCurve, affine, as_curve, iteration_time, latency_table
 from .laws import LatencyCurve, StepLaw, linear_law, singular_latency_s
 from .mixed import MixedSteps
+from .most import Throughput, maximum_throughput
 from .serving import Serving, serve, serve_disaggregated
 from .steps import Efficiency, Step, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
 from .terms import (
@@ -31,6 +32,7 @@ __all__ = [
     "Step",
     "StepLaw",
     "TableCurve",
+    "Throughput",
     "affine",
     "all_reduce_bytes",
     "as_curve",
@@ -43,6 +45,7 @@ __all__ = [
     "kv_read_bytes",
     "latency_table",
     "linear_law",
+    "maximum_throughput",
     "peak_flop_per_s",
     "prefill_attention_flop",
     "prefill_s",

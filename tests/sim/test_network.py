@@ -218,7 +218,7 @@ def test_decoding_matches_a_loop_over_iterations(busy_runs):
                 while mine and landed[mine[0]] <= now + 1e-9 and len(active) < curve.max_batch:
                     fresh.append(mine[0])
                     active[mine.pop(0)] = 0
-                now += curve.base_s + curve.slope_s * len(active)
+                now += curve.base_s + curve.per_sequence_s * len(active)
                 for r in fresh:
                     assert run.ttft_s[r] == pytest.approx(now - arrivals.arrival_s[r], abs=1e-7)
                 for r in list(active):

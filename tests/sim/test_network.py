@@ -316,7 +316,7 @@ def test_bad_fabrics_and_requests_are_flags_and_sentences():
     assert "disconnected" in fabric_problems(dead.fabric)[0]
     run = simulate(dead, requests([0.0, 1.0], pool=8), RoutingPolicy.ROUND_ROBIN, until_s=100.0)
     assert (run.flags == Flag.INFEASIBLE).all() and run.stuck_bytes == pytest.approx(2 * 8192 * BYTES)
-    assert summary(run)["served_frac"] == 0.0 and summary(run)["slo_frac"] == 0.0
+    assert summary(run).served_frac == summary(run).slo_frac == 0.0
     netkv = simulate(dead, requests([0.0], pool=8), RoutingPolicy.NETKV_FULL)
     assert netkv.choice[0] == -1 and netkv.flags[0] == Flag.INFEASIBLE  # it does not start what cannot end
     full = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=1.0, until_s=9.0)

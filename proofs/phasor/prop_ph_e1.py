@@ -1,9 +1,15 @@
-r"""PH-E1. "Virtual freeness makes prefill and decode directly comparable": one dimensionless scale, Eqs. (1), (2).
+r"""PH-E1. Virtual freeness "makes prefill compute saturation and decode effective KV capacity loss directly comparable":
+one dimensionless scale, Eqs. (1), (2).
 
 Both are at most 1. But decode's load is blocks *in use*, so $\Phi_S \in [0, 1]$: a full pool reads 0 whether nobody or
 a hundred requests wait for memory. Prefill's load is its queue, so $\Phi_T \in (-\infty, 1]$ (1). Where it matters
 most the scales part: with decode full and any backlog, prefill 1 % over its budget takes the spare worker (2).
 **Verdict: refuted.** With what waits counted as load on both sides the backlog decides (3).
+
+**What the authors could answer.** That comparable means dimensionless and SLO-normalised, not equal in range. The rule
+of Algorithm 1 compares the two numbers directly, and a full decode pool cannot fall below 0 however many wait, so
+exactly in overload one side stops speaking. That waiting requests are seen in prefill's queue: they have left it, their
+prompts are done. The verdict stands; counting what waits repairs it.
 """
 
 from fractions import Fraction as F

@@ -1,5 +1,5 @@
-r"""POA-C. "In selfish caching pure equilibria always exist; the price is 1 on complete graphs but O(n) on lines"
-(Chun).
+r"""POA-C. Of selfish caching: "Pure Nash equilibria always exist", "PoA = 1 on complete graphs (selfish caching is optimal)
+but PoA = O(n) on line topologies" (after Chun et al.).
 
 **Verdict: conditional.** Chun's game has a cost alpha per copy and no capacities. (1) Existence: yes on undirected
 networks where somebody must hold the block (gamma infinite); Chun's greedy finds one. On directed networks there may

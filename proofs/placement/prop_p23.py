@@ -1,5 +1,5 @@
-r"""POA-2.3. "With HBM capacities, equilibria of KV placement are computed in polynomial time on hierarchical
-networks."
+r"""POA-2.3. "Under capacity constraints on HBM, the game becomes a capacitated selfish replication game, which admits
+polynomial-time Nash equilibrium computation for hierarchical topologies."
 
 **Verdict: conditional** on one limited tier, blocks of one size, and access costs that are the same at all workers.
 With two limited tiers there may be nothing to compute (POA-2.1: a complete graph is a hierarchy). Blocks of unequal

@@ -1,10 +1,11 @@
-r"""POA-G. "Sequential greedy assignment is equivalent to best-response dynamics; the allocation is a Nash equilibrium."
+r"""POA-G. The router's "sequential greedy assignment ... is equivalent to best-response dynamics in the congestion game",
+and "The resulting allocation is a Nash equilibrium of the sequential game".
 
 **Verdict: conditional.** True without cache terms and with nondecreasing latencies: the last arrival on the dearest
 worker did not want any other, and nobody else is worse off (1). With cache terms false: two requests, two workers,
 f(n) = n, omega = 2, o = ((1/4, 0), (1, 0)): greedy puts both on worker 0, and request 0 would save 1/2 on worker 1
 (2). Never more than 2 omega: the last arrival on a worker chose it, and another request there differs from it by its
-overlaps alone. "At most n best-response steps" fails too: two requests may need three (3).
+overlaps alone. At most n best-response steps (POA-IT) fails too: two requests may need three (3).
 """
 
 import itertools

@@ -1,7 +1,7 @@
 r"""TB-ALG. Algorithm 1: a hard constraint, a threshold and a spill-over, in O(1).
 
 With B at most the short pool's context C the "hard constraint" of line 7 decides nothing beyond line 10 (1). What
-it was for is decided by line 16, "if the alternate pool can serve r": spill-over from the long to the short pool moves
+it was for is decided by line 16, if the "alternate pool can serve" the request: spill-over from the long to the short pool moves
 requests of totals between B and C, and is safe only if that test uses the same conservative total (2); with a total
 from the plain ratio it admits what does not fit (3). **Verdict: conditional.** The shipped dispatch uses one total in
 both directions.

@@ -13,8 +13,10 @@ from proofs.ledger import ROOT, pages, problems
 
 PAGES = pages()
 EXACT = {"sympy", "fractions", "z3"}  # z3 decides inequalities over all reals
-#: What makes an argument cover more than the numbers that stand in it: a free symbol, or an enumeration that says its size.
+#: What makes an argument cover more than the numbers that stand in it: a free symbol, or an enumeration that says how
+#: large it was (`extremes` and what calls it list all placements of a game).
 FREE = {"symbols", "Symbol", "Function", "Real", "Reals"}
+LISTED = {"every", "extremes"}
 ANSWER = "**What the authors could answer.**"
 
 
@@ -53,7 +55,7 @@ class Names:
     def general(self, name: str) -> bool:
         """True if a definition argues over a free symbol, or over an enumeration that prints its size (`every`)."""
         called = {function for n in self.reached(name) for function in self.calls.get(n, ())}
-        return bool(called & FREE) or "every" in called
+        return bool(called & (FREE | LISTED))
 
     def exact_tests(self) -> list[ast.FunctionDef]:
         """Tests that assert something and reach symbols or rationals."""
@@ -116,7 +118,7 @@ def test_the_docstring_begins_with_the_id_and_states_the_verdict(page):
 
 @every_page
 def test_proofs_and_refutations_have_an_exact_argument(page):
-    """PROVED and CONDITIONAL: over a free symbol, or an enumeration that prints its size. REFUTED: one exact instance,
+    """PROVED, CONDITIONAL: over a free symbol, or an enumeration that prints its size. REFUTED: an exact instance,
     recomputed without any code of the package."""
     found = names(page)
     exact = [test for test in found.exact_tests() if not _drawn(test)]
@@ -128,7 +130,7 @@ def test_proofs_and_refutations_have_an_exact_argument(page):
 
 @every_page
 def test_a_refutation_hears_the_authors(page):
-    """The last paragraph of a REFUTED page is what the authors could answer, and why the verdict stands all the same."""
+    """The last paragraph of a REFUTED page is what the authors could answer, and why the verdict stands."""
     if page.claim.verdict is Verdict.REFUTED:
         last = page.text.rstrip().split("\n\n")[-1]
         assert last.startswith(ANSWER) and "verdict stands" in " ".join(last.split())

@@ -2,8 +2,9 @@ r"""NK-E6. In continuous batching a request that finds no slot "waits one iterat
 
 **Verdict: refuted** as a model of the wait. A slot frees when one of the beta running requests ends, every
 $L_{out}/\beta$ iterations on average, so k predecessors cost $(k+1) L_{out}/\beta$ iterations and at most $(\beta - 1)
-L_{out}/\beta$ more (1, exact for memoryless outputs by Wald's identity; simulated in 2). 64 slots, 256 tokens, nine ahead: 40 iterations, where Eq. (6) says 9 (3). It still ranks
-instances by queue length, which is all that the algorithm asks of it, unless a queue is weighed against a transfer.
+L_{out}/\beta$ more (1, exact for memoryless outputs by Wald's identity; simulated in 2). 64 slots, 256 tokens, nine
+ahead: 40 iterations, where Eq. (6) says 9 (3). It still ranks instances by queue length, which is all that the
+algorithm asks of it, unless a queue is weighed against a transfer.
 
 **What the authors could answer.** That Eq. (6) is a modelling choice ("so the queuing delay is modelled as") which only
 has to rank instances. It ranks queues of one pool correctly; but Eq. (5) adds it to a transfer time in seconds, and

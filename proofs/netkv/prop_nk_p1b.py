@@ -1,5 +1,5 @@
-r"""NK-P1b. "ignoring the network term renders cache-aware-only scheduling arbitrarily suboptimal as context length grows"
-(abstract, Section I).
+r"""NK-P1b. "ignoring the network term renders cache-aware-only scheduling arbitrarily suboptimal as context length
+grows" (abstract, Section I).
 
 **Verdict: conditional** on counting seconds, which the text leaves open and its proof ("The gap widens with context
 length") does: the gap is linear in the KV size s and grows without bound (3). As a ratio it is bounded: far/near is a

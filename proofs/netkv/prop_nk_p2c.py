@@ -1,5 +1,5 @@
-r"""NK-P2c. "Proposition 2 bounds the worst-case ordering-flip error at 42 percentage points ... for our 4:1-oversubscribed
-topology" (Section VI-F).
+r"""NK-P2c. "Proposition 2 bounds the worst-case ordering-flip error at 42 percentage points ... for our
+4:1-oversubscribed topology" (Section VI-F).
 
 **Verdict: refuted** in its context. All prefill instances fill one rack, so transfers use tiers 2 and 3 only (Table VI
 prints 0 % for tiers 0 and 1), whose bandwidths are 25 and 12.5 Gbit/s in the worked example: R = 2, and (9) gives

@@ -32,7 +32,7 @@ CLAIM = Claim(
     where="Appendix B.5",
     says="theta_flow = 0.62 is the smallest ratio that suppresses oscillating reconfigurations in the evaluation",
     verdict=Verdict.REFUTED,
-    error="the ratios that suppress it are those below a number; it is excluded exactly for freeness of the giving pool "
+    error="ratios that suppress it are those below a number; it is excluded exactly for freeness of the giving pool "
     "above y_crit (0.446 at 4 + 4)",
     counterexample="One prefill and two decode workers with loads 0.6 and 0.7, or four and four with 3.3 and 2.8: the "
     "rule moves a worker over and at once back again.",
@@ -40,6 +40,8 @@ CLAIM = Claim(
     "utilisation.",
     minimal="searched: one prefill and two decode workers flap already; the giving pool needs two",
 )
+
+THETA = sp.Rational(62, 100)
 
 
 def test_ratios_without_oscillation_are_those_below_a_number():  # 1
@@ -92,7 +94,7 @@ def test_descent_has_no_cycle():  # 6: one move changes V at the base loads by a
     assert abs(float(flow.drift_limit(0.2)) - 0.2 / 1.8) < 1e-15
 
 
-def flaps(n_p, n_d, load_p, load_d, theta=sp.Rational(62, 100)):
+def flaps(n_p, n_d, load_p, load_d, theta=THETA):
     """True if prefill takes a worker from decode, and at the same loads decode takes it back."""
     p, d = 1 - load_p / n_p, 1 - load_d / n_d
     after_p, after_d = 1 - load_p / (n_p + 1), 1 - load_d / (n_d - 1)

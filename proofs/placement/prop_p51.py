@@ -1,5 +1,5 @@
-r"""POA-5.1. Below capacity, where rho, the "ratio of total active KV blocks to total HBM capacity across all workers", is
-less than 1, the price of anarchy is 1.
+r"""POA-5.1. Below capacity, where rho, the "ratio of total active KV blocks to total HBM capacity across all workers",
+is less than 1, the price of anarchy is 1.
 
 **Verdict: refuted.** rho adds up workers; capacity does not move between them. (1) Worker 1 reads three blocks and
 has one place in HBM and two in DRAM, worker 2 reads nothing and has three places in HBM: rho = 3/4. Access (1, 5),

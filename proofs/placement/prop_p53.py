@@ -1,5 +1,5 @@
-r"""POA-5.3. "The transition at the first eviction ... is sharp: the PoA jumps from 1 to a value determined by the eviction
-policy and network topology."
+r"""POA-5.3. "The transition at the first eviction ... is sharp: the PoA jumps from 1 to a value determined by the
+eviction policy and network topology."
 
 **Verdict: refuted.** (1) Uniform demand on one switch: price 1 for any number of blocks, below, at and above
 capacity. (2) Two workers, popularity (1, e), one place each: the second block is evicted at rho = 1 for all e, and

@@ -1,5 +1,5 @@
-r"""POA-4.2s. KVBM's promotion by frequency "approximates a threshold strategy" and "mirrors the equilibrium structure of
-selfish caching games [6], where each node caches content that minimizes its local access cost".
+r"""POA-4.2s. KVBM's promotion by frequency "approximates a threshold strategy" and "mirrors the equilibrium structure
+of selfish caching games [6], where each node caches content that minimizes its local access cost".
 
 Section 4.2, "Stackelberg structure": frequency 1, doubled on a hit, less 1 per decay step, promotion at 2, and lower
 tiers that respond optimally.

@@ -2,12 +2,12 @@ r"""POA-R2. Remark 2, a conjecture: "the PoA scales sublinearly with worker coun
 regime (common model prefixes), we expect the PoA to approach 1".
 
 **Verdict: refuted** in both parts where the price is the worst case over latencies, the second also at fixed ones
-(three GPUs at d = gamma/3: 9/5): equal demand on one switch (the simplest hierarchy) has price $n\gamma/(\gamma + (n-1)d)$ (POA-2.2), which is above $n/2$ at $d = \gamma/n$ and tends to n.
-What is true: (1) For *fixed* latencies every read costs between $\alpha_{G1}$ and $\gamma$, so the price is at most
-$\gamma/\alpha_{G1}$ however many workers there are, and sublinear for that trivial reason. (2) What drives the family
-is $\gamma/d$: its price is at most that, and at most n. (3) On two levels, with equal demand inside each node and
-none across, the same family in every node gives the same price: hierarchy does not help. (4) Equal demand, one
-switch, one place each: at most n (NEW-25).
+(three GPUs at d = gamma/3: 9/5): equal demand on one switch (the simplest hierarchy) has price $n\gamma/(\gamma +
+(n-1)d)$ (POA-2.2), which is above $n/2$ at $d = \gamma/n$ and tends to n. What is true: (1) For *fixed* latencies every
+read costs between $\alpha_{G1}$ and $\gamma$, so the price is at most $\gamma/\alpha_{G1}$ however many workers there
+are, and sublinear for that trivial reason. (2) What drives the family is $\gamma/d$: its price is at most that, and at
+most n. (3) On two levels, with equal demand inside each node and none across, the same family in every node gives the
+same price: hierarchy does not help. (4) Equal demand, one switch, one place each: at most n (NEW-25).
 
 **What the authors could answer.** That a conjecture with "a tight bound for this setting is not established" claims
 little, and that latencies are fixed by hardware. At fixed latencies the first half is true and empty (1). The second

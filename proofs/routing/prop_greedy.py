@@ -1,5 +1,5 @@
-r"""POA-G. The router's "sequential greedy assignment ... is equivalent to best-response dynamics in the congestion game",
-and "The resulting allocation is a Nash equilibrium of the sequential game".
+r"""POA-G. The router's "sequential greedy assignment ... is equivalent to best-response dynamics in the congestion
+game", and "The resulting allocation is a Nash equilibrium of the sequential game".
 
 **Verdict: conditional.** True without cache terms and with nondecreasing latencies: the last arrival on the dearest
 worker did not want any other, and nobody else is worse off (1). With cache terms false: two requests, two workers,
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dmodels.games import routing
 from dmodels.games.routing import RoutingGame
+from proofs.cases import every
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(
@@ -59,7 +60,7 @@ TABLES = list(itertools.combinations_with_replacement([Fraction(x, 2) for x in (
 
 def test_all_small_games_in_rationals():  # 1: three requests, every pair of latency tables, with and without caches
     shares = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(1)], repeat=2))
-    for f in itertools.product(TABLES, repeat=2):
+    for f in every(itertools.product(TABLES, repeat=2), "pairs of latency tables"):
         assert max(_greedy(f, [(0, 0)] * 3, Fraction(0))) <= 0
         for o in itertools.combinations(shares, 3):
             assert max(_greedy(f, o, Fraction(1))) <= 2  # the bound on the error: 2 omega

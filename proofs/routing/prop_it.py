@@ -1,5 +1,5 @@
-r"""POA-IT. "static congestion games converge to Nash equilibrium in at most n iterations of best-response dynamics, where n
-is the number of players" (quoted as [12]).
+r"""POA-IT. "static congestion games converge to Nash equilibrium in at most n iterations of best-response dynamics,
+where n is the number of players" (quoted as [12]).
 
 **Verdict: refuted** with cache terms, whether an iteration is one request's move or a round in which every request
 moves once. Moves: two requests on three workers, $f = (0,6), (2,6), (2,4)$, omega = 1, credits (0,4,5) and (6,3,2):

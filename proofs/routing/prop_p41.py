@@ -1,5 +1,5 @@
-r"""POA-4.1. "The key property is that the PoA is stable below saturation; it does not grow with load" (section 5.1; of the
-measured index, Proposition 4(1): "the empirical PoA is stable: it does not grow with load").
+r"""POA-4.1. "The key property is that the PoA is stable below saturation; it does not grow with load" (section 5.1; of
+the measured index, Proposition 4(1): "the empirical PoA is stable: it does not grow with load").
 
 **Verdict: conditional** on identical workers. For them the price is 1 at every load: with k f(k) convex the balanced
 split is optimal, and it is the only equilibrium (1; POA-4.2 for whole requests). For workers that differ, which

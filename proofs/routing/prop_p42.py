@@ -1,5 +1,5 @@
-r"""POA-4.2. "for any finite PoA bound B, there exists a load level close enough to saturation where the actual PoA exceeds
-B" (omega = 0, proof sketch of Proposition 4(2)).
+r"""POA-4.2. "for any finite PoA bound B, there exists a load level close enough to saturation where the actual PoA
+exceeds B" (omega = 0, proof sketch of Proposition 4(2)).
 
 **Verdict: refuted** for the curve of Eq. (9), for which the proposition is stated. Hypothesis of all that follows: k
 f(k) is convex, which Eq. (9) implies (POA-NP). (1) Identical workers: every equilibrium is optimal at every load, up to

@@ -1,5 +1,5 @@
-r"""POA-4.3. "The transition from stable to rapidly growing PoA is detectable via the second derivative of aggregate latency
-with respect to load".
+r"""POA-4.3. "The transition from stable to rapidly growing PoA is detectable via the second derivative of aggregate
+latency with respect to load".
 
 $f'' = \beta(\beta+1)d/(c-n)^{\beta+2}$ (1), and with all workers used and a = b = 0 the common latency is $D^\beta /
 s^\beta$, s the free capacity and $D = \sum_j d_j^{1/\beta}$: the alarm at curvature theta rings at $s^* =

@@ -34,6 +34,10 @@ def test_both_sums_in_rationals():  # 1
         usd = instances * 2 * PRICE * HOURS / 10**6
         assert usd == exact
         assert round(float(usd / 2), 1) == float(printed)  # one GPU each: the paper's figure
+
+
+def test_the_shipped_cost_agrees():  # 1
+    for instances, exact in ((60, F(2323152, 10**6)), (102, F(39493584, 10**7))):
         cost = fleet_cost(float(instances), 2.0, 2.21)
         assert abs(float(cost.usd_per_year) / 1e6 - float(exact)) < 1e-9 and float(cost.fleet_gpus) == 2 * instances
 

@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "report": "the same from a scenario file: one HTML page with pictures, risks and what the numbers rest on",
     "explore": "a scenario file with sliders: a local page on which the plan follows load, SLO, GPU and prices",
     "size": "what fits on one instance: memory by component, sequences at once, what binds",
+    "step": "one instance: its most tokens a second, and where the milliseconds of a step go",
     "catalog": "GPUs, models and fabrics, with source and date",
     "simulate": "a fleet request by request: TTFT, TPOT, waiting, with confidence intervals; traces replayed",
     "transfer": "KV transfer: its share of TTFT, which policy and which fabric upgrade pay, stale telemetry",

@@ -41,7 +41,7 @@ def efficiency_for(
     has its generation's effects, and "", a GPU that is in no catalogue, what all GPUs share. `precision` is "bf16",
     "fp8", "fp4" or "int4", "" as published; `parallel` is the layout on which the model's kernels run (one GPU).
 
-    >>> 0.0 < float(efficiency_for("h200_sxm", "vllm", "fp8").hbm_frac) <= 1.2
+    >>> 0.0 < float(efficiency_for("h200_sxm", "vllm", "fp8").hbm_frac) <= 1.0
     True
     """
     from dmodels import catalog

@@ -21,7 +21,7 @@ from .points import family
 from .rows import Row
 
 NAMES = tuple(Efficiency.__dataclass_fields__)
-#: Links: fractions of a peak in (0, 1.2), shares in (0, 1), ratios above 1; all else is positive.
+#: Links: fractions of a peak in (0, 1), so that nothing is faster than the data sheet; shares in (0, 1), ratios above 1; all else is positive.
 OF_PEAK = (
     "hbm_frac",
     "kv_frac",
@@ -203,15 +203,12 @@ def efficiency(u: jax.Array | np.ndarray) -> Efficiency:
 
 
 def _link(name: str, u):
-    if name in OF_PEAK:
-        return 1.2 * jax.nn.sigmoid(u)
-    if name in SHARES:
+    if name in OF_PEAK or name in SHARES:
         return jax.nn.sigmoid(u)
     return 1.0 + jnp.exp(u) if name in RATIOS else jnp.exp(u)
 
 
 def _inverse(name: str, value: float) -> float:
     if name in OF_PEAK or name in SHARES:
-        share = value / (1.2 if name in OF_PEAK else 1.0)
-        return float(np.log(share / (1.0 - share)))
+        return float(np.log(value / (1.0 - value)))
     return float(np.log(value - 1.0 if name in RATIOS else value))

@@ -26,7 +26,7 @@ from dmodels.core.records import Floats, float64
 from dmodels.models.latency import terms
 from dmodels.models.operators import layers
 
-from .operators.coefficients import Coefficients, load
+from .operators.coefficients import DATA_SHEET, Coefficients, load
 from .operators.predicted import predicted
 
 #: Efficiencies stay at or below this share of a peak, and at or above these of bandwidth and of arithmetic.
@@ -49,6 +49,16 @@ class Machine(NamedTuple):
 def shipped() -> Coefficients:
     """The constants of the laws of operators that the package comes with."""
     return load(str(files("dmodels.fit").joinpath("data/operators.json")))
+
+
+def label(machine: Machine, kind: str) -> str:
+    """What a machine's efficiencies rest on for one kind of kernel: whether it, or a relative, was measured."""
+    coefficients = shipped()
+    for kernel in layers.kernels(machine.model, machine.parallel):
+        if kernel.kind == kind:
+            dtype = coefficients.runs(kind, machine.gpu_name, machine.engine, kernel.formats)
+            return coefficients.label(kind, machine.gpu_name, machine.engine, dtype)
+    return DATA_SHEET
 
 
 @float64

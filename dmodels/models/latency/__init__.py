@@ -10,7 +10,7 @@ from .laws import LatencyCurve, StepLaw, linear_law, singular_latency_s
 from .mixed import MixedSteps
 from .most import Throughput, maximum_throughput
 from .serving import Serving, serve, serve_disaggregated
-from .steps import Efficiency, Step, decode_step_s, iteration_s, prefill_s, step, tokens_per_step
+from .steps import Efficiency, Part, Step, decode_step_s, iteration_s, parts, prefill_s, step, tokens_per_step
 from .terms import (
     all_reduce_bytes,
     decode_attention_flop,
@@ -28,6 +28,7 @@ __all__ = [
     "Efficiency",
     "LatencyCurve",
     "MixedSteps",
+    "Part",
     "Serving",
     "Step",
     "StepLaw",
@@ -46,6 +47,7 @@ __all__ = [
     "latency_table",
     "linear_law",
     "maximum_throughput",
+    "parts",
     "peak_flop_per_s",
     "prefill_attention_flop",
     "prefill_s",

@@ -23,7 +23,7 @@ _PCIE = 16e9
 
 
 class Efficiency(Record):
-    """What silicon and software leave of the peaks. Fractions lie in (0, 1.2], times are in microseconds."""
+    """What silicon and software leave of the peaks. Fractions lie in (0, 1], times are in microseconds."""
 
     hbm_frac: Real = quantity(0.9)  # of HBM bandwidth, when weights are read
     kv_frac: Real = quantity(0.58)  # of HBM bandwidth, when the KV cache is read
@@ -126,42 +126,106 @@ def step(
 
     With pipeline stages the tokens in flight are spread over the stages, and a token's step passes all of them.
     """
+    found = parts(
+        model,
+        gpu,
+        parallel,
+        decode_count=decode_count,
+        context_tokens=context_tokens,
+        prefill_tokens=prefill_tokens,
+        attended_tokens=attended_tokens,
+        efficiency=efficiency,
+        draft_tokens=draft_tokens,
+    )
+    sums = {field: 0.0 for field in Step._fields}
+    for field, names in PARTS_OF.items():
+        for name in names:
+            sums[field] = sums[field] + found[name].seconds
+    return Step(**sums)
+
+
+class Part(NamedTuple):
+    """One operator of a step on one GPU: what it takes, and what the data sheet alone would."""
+
+    seconds: Real
+    bytes: Real = 0.0  # of memory that must move, or of messages sent
+    flop: Real = 0.0
+    least_s: Real = 0.0  # at the whole bandwidth (of the memory or of the link) or the whole peak, whichever is slower
+
+
+#: The parts of each component.
+PARTS_OF = {
+    "matrix_s": ("attention projections", "dense feed-forward", "output head"),
+    "expert_s": ("routed experts",),
+    "attention_s": ("attention of decodes", "attention of prompts"),
+    "collective_s": ("all-reduce", "expert exchange"),
+    "overhead_s": ("launches and tails", "launches of prompts", "host per request"),
+}
+
+
+def parts(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    decode_count: Real,
+    context_tokens: Real,
+    prefill_tokens: Real,
+    attended_tokens: Real,
+    efficiency: Efficiency | None = None,
+    draft_tokens: Real = 0.0,
+) -> dict[str, Part]:
+    """The operators of one step, one after the other; arguments as of `step`, which adds them up."""
     e = Efficiency() if efficiency is None else efficiency
     tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
     decode = decode_count / pp * (1.0 + draft_tokens)
     prefill = prefill_tokens / pp
     tokens = decode + prefill
     rank = tokens / dp
-    hbm = gpu.hbm_bytes_per_s * e.hbm_frac
 
-    def matrix(params: Real, dtype_bytes: Real, rows: Real) -> Real:
-        flop = 2.0 * params / tp * rows / (terms.peak_flop_per_s(gpu, dtype_bytes) * e.flop_frac)
-        return _smooth_max(params * dtype_bytes / tp / hbm, flop)
+    def roof(moved: Real, flop: Real, peak: Real, bytes_frac: Real, flop_frac: Real, skew: Real = 1.0) -> Part:
+        by_bytes, by_flop = moved / gpu.hbm_bytes_per_s, flop / peak
+        seconds = _smooth_max(by_bytes / bytes_frac, by_flop / flop_frac) * skew
+        return Part(seconds, moved, flop, jnp.maximum(by_bytes, by_flop))
 
-    body = matrix(model.attention_params, model.attention_dtype_bytes, rank)
-    body = body + matrix(model.dense_params, model.dense_dtype_bytes, rank)
-    head = matrix(model.head_params, model.embedding_dtype_bytes, decode / dp)
+    def matrix(params: Real, dtype_bytes: Real, rows: Real) -> Part:
+        peak = terms.peak_flop_per_s(gpu, dtype_bytes)
+        return roof(params * dtype_bytes / tp, 2.0 * params / tp * rows, peak, e.hbm_frac, e.flop_frac)
 
-    gpus = tp * dp
-    experts = model.n_moe_layers * model.expert_params / gpus
+    held = model.n_moe_layers * model.expert_params / (tp * dp)
     touched = model.n_experts * terms.expert_hit_frac(model, tokens, e.routing_spread_frac)
-    hit = experts * touched * model.expert_dtype_bytes / (gpu.hbm_bytes_per_s * e.expert_hbm_frac)
-    expert_peak = terms.peak_flop_per_s(gpu, model.expert_dtype_bytes) * e.expert_flop_frac
-    expert_flop = 2.0 * experts * model.n_active_experts * tokens / expert_peak
-    skew = 1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep)
-    expert = _smooth_max(hit, expert_flop) * skew
-
-    peak16 = gpu.peak_flop_per_s
-    sequences = decode_count / pp / dp
-    read = sequences * terms.kv_read_bytes(model, context_tokens, tp) / (gpu.hbm_bytes_per_s * e.kv_frac)
-    multiply = decode / dp * terms.decode_attention_flop(model, context_tokens, tp) / (peak16 * e.decode_flop_frac)
-    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp) / (peak16 * e.attention_flop_frac)
-    attention = _smooth_max(read, multiply) + fresh
-
-    launches = model.n_layers * e.layer_us + model.n_moe_layers * e.moe_layer_us
-    launches = launches + model.n_layers * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
-    overhead = launches + e.request_us * decode_count / dp
-    return Step(body + head, expert, attention, _collective_s(model, gpu, parallel, rank, tokens, e), overhead * 1e-6)
+    experts = roof(
+        held * touched * model.expert_dtype_bytes,
+        2.0 * held * model.n_active_experts * tokens,
+        terms.peak_flop_per_s(gpu, model.expert_dtype_bytes),
+        e.expert_hbm_frac,
+        e.expert_flop_frac,
+        skew=1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep),
+    )
+    decodes = roof(
+        decode_count / pp / dp * terms.kv_read_bytes(model, context_tokens, tp),
+        decode / dp * terms.decode_attention_flop(model, context_tokens, tp),
+        gpu.peak_flop_per_s,
+        e.kv_frac,
+        e.decode_flop_frac,
+    )
+    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp)
+    by_flop = fresh / gpu.peak_flop_per_s
+    layers = model.n_layers * e.layer_us + model.n_moe_layers * e.moe_layer_us
+    begun = model.n_layers * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
+    reduce, exchange = _collectives(model, gpu, parallel, rank, tokens, e)
+    return {
+        "attention projections": matrix(model.attention_params, model.attention_dtype_bytes, rank),
+        "dense feed-forward": matrix(model.dense_params, model.dense_dtype_bytes, rank),
+        "output head": matrix(model.head_params, model.embedding_dtype_bytes, decode / dp),
+        "routed experts": experts,
+        "attention of decodes": decodes,
+        "attention of prompts": Part(by_flop / e.attention_flop_frac, 0.0, fresh, by_flop),
+        "all-reduce": reduce,
+        "expert exchange": exchange,
+        "launches and tails": Part(1e-6 * layers),
+        "launches of prompts": Part(1e-6 * begun),
+        "host per request": Part(1e-6 * e.request_us * decode_count / dp),
+    }
 
 
 def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
@@ -176,12 +240,14 @@ def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
     return (1.0 - a ** (draft_tokens + 1.0)) / (1.0 - a)
 
 
-def _collective_s(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, tokens: Real, e: Efficiency) -> Real:
+def _collectives(
+    model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, tokens: Real, e: Efficiency
+) -> tuple[Part, Part]:
     """All-reduces of tensor parallelism (attention, and FFN without dp) and the exchange of tokens between experts."""
     tp, dp = parallel.tp, parallel.dp
     gpus, node = tp * dp, gpu.gpus_per_node
-    near = jnp.where(gpu.nvlink_bytes_per_s_oneway > 0, gpu.nvlink_bytes_per_s_oneway, _PCIE) * e.link_frac
-    far = jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE) * e.link_frac
+    near = jnp.where(gpu.nvlink_bytes_per_s_oneway > 0, gpu.nvlink_bytes_per_s_oneway, _PCIE)
+    far = jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE)
 
     def hops_s(ranks: Real) -> Real:
         nodes = jnp.maximum(ranks / node, 1.0)
@@ -189,13 +255,17 @@ def _collective_s(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real,
 
     # a node reduces its own copies first: between nodes every GPU carries its share of one message
     inside = jnp.minimum(tp, node)
-    reduce = terms.all_reduce_bytes(model.hidden_size, rank_tokens, inside) / near
-    reduce = reduce + terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp / inside) / inside / far
+    to_near = terms.all_reduce_bytes(model.hidden_size, rank_tokens, inside)
+    to_far = terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp / inside) / inside
     reduces = model.n_layers * jnp.where(dp > 1, 1.0, 2.0)
+    least = to_near / near + to_far / far
+    reduce = Part(reduces * (least / e.link_frac + hops_s(tp)), reduces * (to_near + to_far), 0.0, reduces * least)
     sent = terms.expert_exchange_bytes(model, tokens, parallel)
     away = jnp.maximum(gpus - node, 0.0) / jnp.maximum(gpus - 1.0, 1.0)  # of the other GPUs, those in other nodes
-    exchange = sent * ((1.0 - away) / near + away / far) + 2.0 * hops_s(gpus)
-    return reduces * (reduce + hops_s(tp)) + jnp.where(dp > 1, model.n_moe_layers * exchange, 0.0)
+    layers = jnp.where(dp > 1, model.n_moe_layers, 0.0)
+    least = sent * ((1.0 - away) / near + away / far)
+    exchange = Part(layers * (least / e.link_frac + 2.0 * hops_s(gpus)), layers * sent, 0.0, layers * least)
+    return reduce, exchange
 
 
 def _smooth_max(a: Real, b: Real) -> Real:

@@ -73,7 +73,7 @@ def calibrated(
         )
         for layout, model in zip(layouts, models, strict=True)
     ]
-    found = efficiencies_of(machines, [_precision(model) for model in models], served.architecture)
+    found = efficiencies_of(machines, [precision_name(model) for model in models], served.architecture)
     confidences = {}
     for layout in layouts:
         if layout.gpu in measured and layout.pp == 1:
@@ -94,7 +94,7 @@ def _known(served: Served, gpu: str) -> str:
     }[novelty]
 
 
-def _precision(model: Model) -> str:
+def precision_name(model: Model) -> str:
     """The name of the precision in which most weights are stored."""
     bytes_each = float(model.expert_dtype_bytes if float(model.n_moe_layers) > 0 else model.dense_dtype_bytes)
     return "bf16" if bytes_each > 1.5 else "fp8" if bytes_each > 0.75 else "fp4"

@@ -1,0 +1,131 @@
+"""Where the milliseconds of an instance go: its maximum throughput, and the step at that load, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dmodels.core.answers import Answer
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.records import float64
+from dmodels.fit.calibration import efficiencies_of, interval
+from dmodels.fit.kernels import Machine, label
+from dmodels.models.latency import Efficiency, Part, maximum_throughput, parts, serve
+
+from .plan.calibration import precision_name
+
+#: Kinds of kernels (`models.operators`) behind a part of the step; the others are what serving adds.
+KERNELS: Mapping[str, tuple[str, ...]] = {
+    "attention projections": ("gemm",),
+    "dense feed-forward": ("gemm",),
+    "output head": ("gemm",),
+    "routed experts": ("moe",),
+    "attention of decodes": ("generation_attention", "generation_mla"),
+    "attention of prompts": ("context_attention", "context_mla"),
+    "all-reduce": ("all_reduce",),
+}
+SERVING = "serving points"
+
+
+@dataclass(frozen=True)
+class OperatorTime(Answer):
+    """One operator of a step, on the fullest GPU."""
+
+    name: str
+    seconds: float
+    share_frac: float  # of the step
+    bytes: float
+    flop: float
+    roofline_frac: float  # of its time, what the data sheet alone would take
+    binds: str  # "memory", "arithmetic", "link" or "launches"
+    source: str  # what its time rests on
+
+
+@dataclass(frozen=True)
+class StepTimes(Answer):
+    """The answer of `step_times`."""
+
+    operators: tuple[OperatorTime, ...]
+    step_s: float
+    decode_count: float  # requests that decode in it
+    prompt_tokens: float  # new prompt tokens in it, over the whole instance
+    tokens_per_s: float  # output tokens of the instance at its maximum
+    concurrency: float  # requests in flight at which it is reached
+    ttft_s: float  # mean, at that concurrency
+    tpot_s: float
+    tpot_80: tuple[float, float]  # factors on times that hold 80 % of measured ones
+    fits: bool
+
+
+@float64
+def step_times(
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    *,
+    input_tokens: float,
+    output_tokens: float,
+    concurrency: float | None = None,
+    name: str = "",
+    architecture: str = "",
+    gpu_name: str = "",
+    backend: str = "vllm",
+) -> StepTimes:
+    """The step of an instance with `concurrency` requests in flight, or at its maximum throughput.
+
+    `name`, `architecture` and `gpu_name` (of the catalogue) say whose calibration it is. The step is one in which as
+    many prompts begin as answers end: (n / E[O]) of them, with n requests decoding.
+    """
+    if float(parallel.pp) > 1:
+        raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
+    machine = Machine(model, gpu, gpu_name, backend, parallel)
+    e = efficiencies_of([machine], [precision_name(model)], architecture)[0]
+    most = maximum_throughput(model, gpu, parallel, input_tokens, output_tokens, e)
+    shown = most.at
+    if concurrency is not None:
+        shown = serve(model, gpu, parallel, input_tokens, output_tokens, concurrency=concurrency, efficiency=e)
+    fits = float(shown.resident_max_count) >= 1.0
+    decoding = float(shown.decode_count) if fits else 1.0
+    prompts, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)
+    step_s = sum(float(part.seconds) for part in found.values())
+    wide = interval(gpu_name, backend, name, architecture=architecture)["tpot"]["80"]
+    return StepTimes(
+        operators=tuple(_operator(key, part, step_s, machine) for key, part in found.items() if float(part.seconds) > 1e-12),
+        step_s=step_s,
+        decode_count=decoding,
+        prompt_tokens=prompts,
+        tokens_per_s=float(most.tokens_per_s),
+        concurrency=float(most.concurrency) if fits else 0.0,
+        ttft_s=float(shown.ttft_s),
+        tpot_s=float(shown.tpot_s),
+        tpot_80=(float(wide.low), float(wide.high)),
+        fits=fits,
+    )
+
+
+def _mean_step(
+    machine: Machine, e: Efficiency, input_tokens: float, output_tokens: float, decoding: float
+) -> tuple[float, dict[str, Part]]:
+    """(prompt tokens, parts) of a mean step: the tokens that begin in it, and their launches in its share of steps."""
+    model, gpu, parallel = machine.model, machine.gpu, machine.parallel
+    tokens = decoding / output_tokens * input_tokens
+    place = {"context_tokens": input_tokens + output_tokens / 2.0, "attended_tokens": input_tokens / 2.0}
+    found = parts(model, gpu, parallel, decoding, prefill_tokens=tokens, efficiency=e, **place)
+    return tokens, found
+
+
+def _operator(name: str, part: Part, step_s: float, machine: Machine) -> OperatorTime:
+    seconds, least = float(part.seconds), float(part.least_s)
+    gpu, moved, flop = machine.gpu, float(part.bytes), float(part.flop)
+    if name in ("all-reduce", "expert exchange"):
+        binds = "link" if least > 0.5 * seconds else "launches"
+    elif least == 0.0:
+        binds = "launches"
+    else:
+        binds = "memory" if moved / float(gpu.hbm_bytes_per_s) >= 0.999 * least else "arithmetic"
+    latent = int(float(machine.model.n_mla_layers) > 0)
+    kinds = KERNELS.get(name, ())
+    source = label(machine, kinds[min(latent, len(kinds) - 1)]) if kinds else SERVING
+    return OperatorTime(name, seconds, seconds / step_s, moved, flop, least / seconds, binds, source)

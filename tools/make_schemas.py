@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 PLAN = "plan --tp 4,8 --gpu h100,h200 --thresholds 2048 --rate '20 req/s'"
 SIMULATE = "simulate --rate '20 req/s' --instances 8 --requests 3000 --precision 0.5"
 CLUSTER = "simulate --rate '20 req/s' --prefill-instances 2 --instances 3 --slots 64 --requests 1500 --precision 0.9"
+STEP = "step --model llama-3.1-70b --gpu h100_sxm"
 #: Command lines that show every part of an answer; {folder} has the files that `_files` writes.
 SAMPLES = {
     "plan": [PLAN + " --verify", PLAN + " --tpot '1 ms' --no-split"],
@@ -42,6 +43,8 @@ SAMPLES = {
     "route": ["route --runs 5", "route --runs 5 --requests 200"],
     "predict": ["predict {folder}/rows.csv"],
     "fit": ["fit {folder}/rows.csv --steps 1"],
+    "operators": ["fit operators {folder}/kernels"],
+    "step": [STEP + " --tp 4", STEP + " --tp 1"],
     "claims": ["claims", "claims TB-1 --no-run"],
 }
 #: Objects whose keys are names of the question or of the catalogue, not of the schema.
@@ -58,6 +61,8 @@ MAPS = {
     "fit": ["result.errors.before", "result.errors.after", "result.errors.held_out", "result.efficiencies[]"],
     "claims": ["result"],
 }
+#: Modules of the questions' models that are not called like the command.
+INPUTS = {"plan": "plan_inputs", "operators": "fit_operators"}
 EVERYWHERE = ("added_gib", "router", "two_pools_usd_per_hour_by_threshold_tokens")
 
 
@@ -149,7 +154,7 @@ def _described(found: dict[str, Any], name: str, says: dict[str, str]) -> dict[s
 def _descriptions(command: str) -> Iterable[tuple[str, str]]:
     from dmodels.cli.schema import Table, flags
 
-    module = import_module("dmodels.cli.plan_inputs" if command == "plan" else f"dmodels.cli.{command}")
+    module = import_module(f"dmodels.cli.{INPUTS.get(command, command)}")
     for model in vars(module).values():
         if isinstance(model, type) and issubclass(model, Table) and model.__module__ == module.__name__:
             for leaf in flags(model):
@@ -178,7 +183,28 @@ def _files(folder: Path) -> None:
         for i in range(60)
     ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, [*log, {"id": "cut"}])))
+    _kernels(folder / "kernels" / "h100_sxm" / "nccl")
     (folder / "rows.csv").write_text((data / "measured.csv").read_text())
+
+
+def _kernels(folder: Path) -> None:
+    """All-reduces as a ring would take them."""
+    import numpy as np
+    import pyarrow
+    import pyarrow.parquet
+
+    size = np.repeat(2 ** np.arange(8, 28), 12)
+    ranks = np.tile([2, 4, 8], len(size) // 3)
+    columns = {
+        "kernel_source": ["NCCL"] * len(size),
+        "op_name": ["all_reduce"] * len(size),
+        "nccl_dtype": ["half"] * len(size),
+        "num_gpus": ranks,
+        "message_size": size + np.arange(len(size)),
+        "latency": 0.01 + 4e-9 * size * (ranks - 1) / ranks,
+    }
+    folder.mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "nccl@2.27.parquet")
 
 
 def main() -> None:

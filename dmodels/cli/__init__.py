@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-#: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`.
+#: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`, words joined by `_`.
 COMMANDS: dict[str, str] = {
     "plan": "what to deploy for a model, a traffic trace and SLOs: GPUs, cost, limits, alternatives",
     "report": "the same from a scenario file: one HTML page with pictures, risks and what the numbers rest on",
@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "route": "routing as a game: price of anarchy, certified, and what simple policies cost",
     "predict": "TTFT and TPOT of serving rows, with 80 % and 95 % intervals",
     "fit": "refit the efficiencies on measured rows, with the error before and after",
+    "fit operators": "refit the laws of kernels on measured kernel times, with the error on what was held out",
     "claims": "what the papers claim and how it stands: verdict, counterexample, and the check run",
 }
 

@@ -50,7 +50,8 @@ def _asked(argv: list[str]) -> int:
     if argv[0] == "--version":
         print(f"dmodels {__version__}")
         return 0
-    return _command(argv[0], argv[1:])
+    words = 2 if " ".join(argv[:2]) in COMMANDS else 1
+    return _command(" ".join(argv[:words]), argv[words:])
 
 
 def usage() -> str:
@@ -75,7 +76,7 @@ def click_command(name: str) -> Any:
     """The parser of one command, with its options and their help. Plain text: rich would read [model] as markup."""
     import typer
 
-    module = import_module(f"dmodels.cli.{name.replace('-', '_')}")
+    module = import_module(f"dmodels.cli.{name.replace(' ', '_')}")
     help_names = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, context_settings=help_names, rich_markup_mode=None

@@ -21,7 +21,8 @@ from .points import family
 from .rows import Row
 
 NAMES = tuple(Efficiency.__dataclass_fields__)
-#: Links: fractions of a peak in (0, 1), so that nothing is faster than the data sheet; shares in (0, 1), ratios above 1; all else is positive.
+#: Links: fractions of a peak lie in (0, 1), so that nothing beats the data sheet, as shares do; ratios above 1; all
+#: else is positive.
 OF_PEAK = (
     "hbm_frac",
     "kv_frac",

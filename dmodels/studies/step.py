@@ -39,7 +39,7 @@ class OperatorTime(Answer):
     bytes: float
     flop: float
     roofline_frac: float  # of its time, what the data sheet alone would take
-    binds: str  # "memory", "arithmetic", "link" or "launches"
+    binds: str  # "memory", "arithmetic", "link", "launches" or "host"
     source: str  # what its time rests on
 
 
@@ -52,7 +52,7 @@ class StepTimes(Answer):
     decode_count: float  # requests that decode in it
     prompt_tokens: float  # new prompt tokens in it, over the whole instance
     tokens_per_s: float  # output tokens of the instance at its maximum
-    concurrency: float  # requests in flight at which it is reached
+    concurrency: float  # the fewest requests in flight that reach 99 % of it
     ttft_s: float  # mean, at that concurrency
     tpot_s: float
     tpot_80: tuple[float, float]  # factors on times that hold 80 % of measured ones
@@ -92,7 +92,7 @@ def step_times(
     step_s = sum(float(part.seconds) for part in found.values())
     wide = interval(gpu_name, backend, name, architecture=architecture)["tpot"]["80"]
     return StepTimes(
-        operators=tuple(_operator(key, part, step_s, machine) for key, part in found.items() if float(part.seconds) > 1e-12),
+        operators=tuple(_operator(key, part, step_s, machine) for key, part in found.items()),
         step_s=step_s,
         decode_count=decoding,
         prompt_tokens=prompts,
@@ -113,7 +113,7 @@ def _mean_step(
     tokens = decoding / output_tokens * input_tokens
     place = {"context_tokens": input_tokens + output_tokens / 2.0, "attended_tokens": input_tokens / 2.0}
     found = parts(model, gpu, parallel, decoding, prefill_tokens=tokens, efficiency=e, **place)
-    return tokens, found
+    return tokens, {name: part for name, part in found.items() if float(part.seconds) > 1e-12}
 
 
 def _operator(name: str, part: Part, step_s: float, machine: Machine) -> OperatorTime:
@@ -122,7 +122,7 @@ def _operator(name: str, part: Part, step_s: float, machine: Machine) -> Operato
     if name in ("all-reduce", "expert exchange"):
         binds = "link" if least > 0.5 * seconds else "launches"
     elif least == 0.0:
-        binds = "launches"
+        binds = "host" if name == "host per request" else "launches"
     else:
         binds = "memory" if moved / float(gpu.hbm_bytes_per_s) >= 0.999 * least else "arithmetic"
     latent = int(float(machine.model.n_mla_layers) > 0)

@@ -15,16 +15,18 @@ from dmodels.models.memory import residents_of_length
 from .serving import Serving, serve
 from .steps import Efficiency
 
-#: Concurrencies that are tried between one request and as many as memory holds.
-TRIED = 65
+#: Concurrencies that are tried, from one request to `BEYOND` times as many as memory holds: then all slots are full.
+TRIED, BEYOND = 97, 8.0
+#: Of the maximum, what the concurrency that is stated reaches.
+NEARLY = 0.99
 
 
 class Throughput(NamedTuple):
     """An instance at its maximum."""
 
     tokens_per_s: Real  # output tokens
-    concurrency: Real  # requests in flight at which it is reached
-    at: Serving  # what these requests see
+    concurrency: Real  # the fewest requests in flight that reach 99 % of it
+    at: Serving  # what these see
 
 
 def maximum_throughput(
@@ -39,11 +41,11 @@ def maximum_throughput(
 ) -> Throughput:
     """The largest output throughput of a closed loop over all concurrencies, for scalars; 0 where no request fits.
 
-    Beyond what memory holds, requests wait and nothing is gained, so `TRIED` concurrencies up to that are compared.
+    More requests than memory holds wait, so that every slot that falls free is taken at once.
     """
     held = residents_of_length(model, gpu, parallel, isl, osl, utilization)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
-    tried = slots ** jnp.linspace(0.0, 1.0, TRIED)
+    tried = (BEYOND * slots) ** jnp.linspace(0.0, 1.0, TRIED)
     found = jax.vmap(
         lambda n: serve(
             model,
@@ -57,6 +59,6 @@ def maximum_throughput(
             utilization=utilization,
         )
     )(tried)
-    best = jnp.argmax(found.tokens_per_s)
-    at = jax.tree.map(lambda leaf: leaf[best], found)
-    return Throughput(at.tokens_per_s, tried[best], at)
+    most = jnp.max(found.tokens_per_s)
+    first = jnp.argmax(found.tokens_per_s >= NEARLY * most)
+    return Throughput(most, tried[first], jax.tree.map(lambda leaf: leaf[first], found))

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.answers import Answer
@@ -251,7 +252,8 @@ def _size(instances: Instances, requests: Requests, inputs, outputs, weights, ba
     }
     sent = jax.tree.map(lambda leaf: leaf[None], requests)
     whole = jax.tree.map(lambda leaf: leaf[:, None], instances)
-    roofline = Roofline(whole.model, whole.gpu, whole.parallel, sent, whole.efficiency, batched_tokens)
+    budget = jnp.reshape(batched_tokens, (1, 1))
+    roofline = Roofline(whole.model, whole.gpu, whole.parallel, sent, whole.efficiency, budget)
     return memory, roofline.table()
 
 

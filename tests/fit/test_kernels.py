@@ -1,0 +1,104 @@
+"""Efficiencies from kernels: inside the data sheet, true to the laws that they stand for, and a fine-tune's own."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dmodels import Parallel, catalog
+from dmodels.catalog.hf import read_architecture
+from dmodels.core.records import float64
+from dmodels.fit import hierarchy
+from dmodels.fit.calibration import efficiency_for
+from dmodels.fit.kernels import Machine, efficiencies, shipped
+from dmodels.models.latency import Efficiency, parts
+from dmodels.models.operators import Operator, layer_s
+
+GPUS = ("a100_80gb_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "mi300x")
+MODELS = ("llama-3.1-8b", "llama-3.1-70b", "gpt-oss-120b", "deepseek-r1", "qwen3-30b-a3b")
+
+
+@cache
+def found():
+    places = [(model, gpu) for model in MODELS for gpu in GPUS]
+    machines = [Machine(catalog.model(m), catalog.gpu(g), g, "vllm", Parallel(tp=4.0)) for m, g in places]
+    return dict(zip(places, efficiencies(machines), strict=True))
+
+
+def test_every_share_is_inside_the_data_sheet_and_every_launch_positive():
+    for place, own in found().items():
+        for name, value in own.items():
+            assert np.isfinite(value) and value > 0, (place, name)
+            if name in hierarchy.OF_PEAK:
+                assert value <= 0.951, (place, name)
+        assert ("expert_hbm_frac" in own) == (float(catalog.model(place[0]).n_moe_layers) > 0)
+
+
+@float64
+def test_the_roofline_follows_the_laws_of_the_kernels():
+    """Dense matrices of Llama-3.1-70B on four H100: the four products of a layer, by their laws, against the formula."""
+    model, gpu = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm")
+    own = found()["llama-3.1-70b", "h100_sxm"]
+    e = Efficiency(hbm_frac=own["hbm_frac"], flop_frac=own["flop_frac"])
+    products = [(10240 // 4, 8192), (8192, 8192 // 4), (2 * 28672 // 4, 8192), (8192, 28672 // 4)]
+    for tokens in (1.0, 64.0, 512.0, 4096.0):
+        operators = [Operator("gemm", {"m": tokens, "n": n, "k": k}, "bfloat16", 80.0) for n, k in products]
+        wanted = float(layer_s(operators, gpu, shipped().at("h100_sxm", "vllm")))
+        step = parts(model, gpu, Parallel(tp=4.0), tokens, 1.0, 0.0, 0.0, e)
+        roof = float(step["attention projections"].seconds + step["dense feed-forward"].seconds)
+        launches = 80.0 * 1e-6 * own["layer_us"]  # of these products, and of attention
+        assert 0.85 * wanted - launches <= roof <= 1.1 * wanted
+
+
+def test_a_better_gpu_of_a_generation_is_not_slower():
+    """H200 has H100's arithmetic and 1.4 times its bandwidth."""
+    for model in MODELS:
+        slow, fast = (
+            float(
+                sum(
+                    p.seconds
+                    for p in parts(catalog.model(model), catalog.gpu(g), Parallel(8.0), n, 4000.0, 0, 0, e).values()
+                )
+            )
+            for g, n, e in ((g, 64.0, efficiency_for(g, "vllm", "", model)) for g in ("h100_sxm", "h200_sxm"))
+        )
+        assert fast <= slow * 1.02, model
+
+
+def test_a_fine_tune_has_its_architectures_calibration(tmp_path):
+    """The same shape with 64 more tokens in the vocabulary: nothing about its speed is unknown."""
+    config = dict(catalog.model_config("llama-3.1-8b"))
+    config["vocab_size"] += 64
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert catalog.architecture(tmp_path / "config.json") == catalog.architecture("llama-3.1-8b") == "llama"
+    from dmodels import SLO
+    from dmodels.studies.plan import plan, question
+
+    traffic = catalog.workload("azure-conv", 20.0)
+    ask = lambda model: question(model, ["h100_sxm"], traffic, SLO(1.0, 0.05), split=False, thresholds_tokens=())
+    tuned, base = plan(ask(tmp_path / "config.json")), plan(ask("llama-3.1-8b"))
+    assert tuned.recommended.gpus == base.recommended.gpus
+    assert tuned.recommended.pools[0].confidence.provenance != "assumed"
+
+
+def test_the_architecture_of_a_multimodal_config_is_the_whole_models():
+    assert read_architecture({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}) == "gemma3"
+    assert read_architecture({}) == ""
+
+
+def test_an_unknown_gpu_has_what_kernels_share():
+    gpu = catalog.gpu("h100_sxm").replace(hbm_bytes_per_s=4e12)
+    own = efficiencies([Machine(catalog.model("llama-3.1-8b"), gpu, "", "vllm", Parallel())])[0]
+    assert all(0.02 <= own[name] <= 0.951 for name in ("hbm_frac", "flop_frac", "kv_frac"))
+
+
+def test_kernels_that_nobody_measured_are_labelled_so():
+    labels = shipped()
+    assert labels.label("gemm", "h100_sxm", "vllm", "fp8") == "kernels measured"
+    assert labels.label("gemm", "mi300x", "vllm", "fp8") == "relatives"
+    assert labels.label("moe", "h100_sxm", "some-engine", "bfloat16") == "relatives"
+    with pytest.raises(KeyError):
+        labels.kinds["no kind"]

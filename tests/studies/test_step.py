@@ -1,0 +1,59 @@
+"""The step of an instance: its operators add up, none beats the data sheet, and the maximum is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels import Parallel, catalog
+from dmodels.core.errors import InputError
+from dmodels.core.records import float64
+from dmodels.fit.calibration import efficiency_for
+from dmodels.models.latency import maximum_throughput, serve
+from dmodels.studies.step import step_times
+
+LENGTHS = {"input_tokens": 2000.0, "output_tokens": 500.0}
+
+
+def times(model="llama-3.1-70b", gpu="h100_sxm", parallel=None, **asked):
+    named = {"name": model, "architecture": catalog.architecture(model), "gpu_name": gpu}
+    place = catalog.model(model), catalog.gpu(gpu), Parallel(tp=4.0) if parallel is None else parallel
+    return step_times(*place, **(LENGTHS | named | asked))
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "gpt-oss-120b"])
+def test_operators_add_up_and_none_beats_the_data_sheet(model):
+    found = times(model)
+    assert sum(o.seconds for o in found.operators) == pytest.approx(found.step_s)
+    assert sum(o.share_frac for o in found.operators) == pytest.approx(1.0)
+    assert all(0.0 <= o.roofline_frac <= 1.0 for o in found.operators)
+    names = [o.name for o in found.operators]
+    assert ("routed experts" in names) == (model == "gpt-oss-120b") and "expert exchange" not in names
+
+
+def test_weights_that_are_read_are_the_models():
+    """70.6e9 parameters in 16 bits over four GPUs, without the input embedding: 34.8 GB a step."""
+    read = {o.name: o.bytes for o in times(concurrency=1.0).operators}
+    dense = read["attention projections"] + read["dense feed-forward"] + read["output head"]
+    assert dense == pytest.approx((70_553_706_496 - 128_256 * 8192) * 2 / 4, rel=1e-3)
+
+
+@float64
+def test_no_concurrency_gives_more_than_the_maximum():
+    place = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4.0), 2000.0, 500.0
+    e = efficiency_for("h100_sxm", "vllm", "", "llama-3.1-70b", parallel=Parallel(tp=4.0))
+    most = maximum_throughput(*place, e)
+    tried = [float(serve(*place, concurrency=n, efficiency=e).tokens_per_s) for n in np.geomspace(1, 2000, 40)]
+    assert float(most.tokens_per_s) >= 0.999 * max(tried)
+    there = float(serve(*place, concurrency=float(most.concurrency), efficiency=e).tokens_per_s)
+    assert 0.99 * float(most.tokens_per_s) <= there <= float(most.tokens_per_s)
+
+
+def test_what_does_not_fit_has_no_throughput():
+    found = times(parallel=Parallel())
+    assert not found.fits and found.tokens_per_s == 0.0 == found.concurrency
+
+
+def test_pipeline_stages_have_no_single_step():
+    with pytest.raises(InputError, match="pp = 2: accepted is 1"):
+        times(parallel=Parallel(pp=2.0))

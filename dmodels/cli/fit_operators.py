@@ -17,7 +17,6 @@ from .calls import Code, call
 from .command import Form, asks
 from .schema import Table, flag, several
 
-
 Kinds = Annotated[list[str], BeforeValidator(several)]
 
 

@@ -39,7 +39,7 @@ def test_every_share_is_inside_the_data_sheet_and_every_launch_positive():
 
 @float64
 def test_the_roofline_follows_the_laws_of_the_kernels():
-    """Dense matrices of Llama-3.1-70B on four H100: the four products of a layer, by their laws, against the formula."""
+    """Dense matrices of Llama-3.1-70B on four H100: the four products of a layer by their laws, and by the formula."""
     model, gpu = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm")
     own = found()["llama-3.1-70b", "h100_sxm"]
     e = Efficiency(hbm_frac=own["hbm_frac"], flop_frac=own["flop_frac"])

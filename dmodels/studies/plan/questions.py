@@ -41,6 +41,7 @@ class Question:
     backend: str = "vllm"
     max_gpus: float = np.inf  # that there are, over all pools
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
+    checkpoint: str = ""  # the name of weights in the precision asked for, where the published ones are in another
 
     def __post_init__(self) -> None:
         for name in ("weights", "kv"):

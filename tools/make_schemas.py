@@ -26,7 +26,7 @@ SIMULATE = "simulate --rate '20 req/s' --instances 8 --requests 3000 --precision
 CLUSTER = "simulate --rate '20 req/s' --prefill-instances 2 --instances 3 --slots 64 --requests 1500 --precision 0.9"
 #: Command lines that show every part of an answer; {folder} has the files that `_files` writes.
 SAMPLES = {
-    "plan": [PLAN + " --verify", PLAN + " --tpot '1 ms' --no-split"],
+    "plan": [PLAN + " --verify", PLAN + " --tpot '1 ms' --no-split", PLAN + " --from-deployment {folder}/serve.sh"],
     "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],
     "catalog": ["catalog", "catalog fabrics", "catalog workloads", "catalog h100_sxm", "catalog qwen3-8b"],
     "simulate": [SIMULATE, SIMULATE + " --trace {folder}/trace.csv", CLUSTER + " --policy reactive"],
@@ -178,6 +178,8 @@ def _files(folder: Path) -> None:
         for i in range(60)
     ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, [*log, {"id": "cut"}])))
+    line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"
+    (folder / "serve.sh").write_text(f"# all: 6 x 4 h100_sxm (tp4)\n# all: start 6 of\n{line}\n")
     (folder / "rows.csv").write_text((data / "measured.csv").read_text())
 
 

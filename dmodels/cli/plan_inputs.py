@@ -68,6 +68,7 @@ class SpaceTable(Table):
     pp: Degrees = flag("1", "pipeline-parallel degrees to try; beyond 1 nothing is measured")
     weights: Precisions = flag("as-published", "weight precisions to try: as-published, bf16, fp8, fp4")
     kv: Precisions = flag("as-published", "KV precisions to try: as-published, bf16, fp8")
+    checkpoint: str | None = flag(None, "what engines load for weights in a precision that is not published")
     thresholds: Thresholds | None = flag(None, "two-pool thresholds to try, in total tokens")
     split: bool = flag(True, "also try prefill/decode splits")
     max_gpus: Annotated[float, Field(ge=1)] = flag(float("inf"), "GPUs that there are, over all pools")
@@ -102,6 +103,7 @@ class PlanInputs(Table):
             pp=tuple(space.pp),
             weights=tuple(space.weights),
             kv=tuple(space.kv),
+            checkpoint=space.checkpoint,
             thresholds_tokens=None if space.thresholds is None else tuple(space.thresholds),
             split=space.split,
             backend=engine.backend,

@@ -41,7 +41,8 @@ SAMPLES = {
     "poa": ["poa {folder}/log.jsonl --window 25"],
     "route": ["route --runs 5", "route --runs 5 --requests 200"],
     "predict": ["predict {folder}/rows.csv"],
-    "fit": ["fit {folder}/rows.csv --steps 1"],
+    "fit": ["fit {folder}/rows.csv --steps 1", "fit {folder}/points.csv --gpu l40s --tp 1 --steps 1"],
+    "formats": ["formats"],
     "claims": ["claims", "claims TB-1 --no-run"],
 }
 #: Objects whose keys are names of the question or of the catalogue, not of the schema.
@@ -55,7 +56,11 @@ MAPS = {
     "poa": ["result.log.problems"],
     "route": ["result.policies"],
     "predict": ["result.predictions[]"],
-    "fit": ["result.errors.before", "result.errors.after", "result.errors.held_out", "result.efficiencies[]"],
+    "fit": [
+        *(f"result.errors.{when}" for when in ("before", "after", "held_out")),
+        "result.efficiencies[]",
+        "result.spread80",
+    ],
     "claims": ["result"],
 }
 EVERYWHERE = ("added_gib", "router", "two_pools_usd_per_hour_by_threshold_tokens")
@@ -179,6 +184,9 @@ def _files(folder: Path) -> None:
     ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, [*log, {"id": "cut"}])))
     line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"
+    head = "model,engine,input_tokens,output_tokens,throughput_rps,ttft_ms,tpot_ms"
+    rows = [f"llama-3.1-8b,vllm,900,200,{n / (0.08 + 5.0 * n**0.2)},{60 + 8 * n},{24 + n}" for n in (1, 2, 4)]
+    (folder / "points.csv").write_text("\n".join([head, *rows]))
     (folder / "serve.sh").write_text(f"# all: 6 x 4 h100_sxm (tp4)\n# all: start 6 of\n{line}\n")
     (folder / "rows.csv").write_text((data / "measured.csv").read_text())
 

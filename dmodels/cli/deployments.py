@@ -79,7 +79,10 @@ def tables(now: Any, best: Any) -> Iterator[Table]:
     ]
     yield f"What runs now: {now.name}", head, rows
     verdict = "keeps the SLOs" if now.keeps_slo else "does not keep the SLOs"
-    against = [["at the rate asked about", verdict], ["most that it serves [req/s]", float(f"{now.serves_rps:.4g}")]]
+    against: list[list[Any]] = [
+        ["at the rate asked about", verdict],
+        ["most that it serves [req/s]", float(f"{now.serves_rps:.4g}")],
+    ]
     if now.refused_frac > 0:
         against.append(["requests beyond its context", share(now.refused_frac)])
     if best is not None:

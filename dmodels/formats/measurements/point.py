@@ -102,8 +102,8 @@ def checked(point: LoadPoint) -> LoadPoint:
     flight, clients = point.concurrency_count, point.max_concurrency_count
     if flight > 2.0 * clients + 1.0:
         raise InputError(
-            f"{point.where}: {point.throughput_rps:.4g} req/s of {flight / point.throughput_rps:.4g} s are {flight:.4g} "
-            f"in flight, of {clients:g} clients; is one of them in another unit?"
+            f"{point.where}: {point.throughput_rps:.4g} req/s of {flight / point.throughput_rps:.4g} s are {flight:.4g}"
+            f" in flight, of {clients:g} clients; is one of them in another unit?"
         )
     rate = point.completed_count / point.duration_s if point.duration_s > 0 else math.nan
     if math.isfinite(rate) and rate > 0 and not 0.5 <= point.throughput_rps / rate <= 2.0:

@@ -133,7 +133,7 @@ def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
     gpus = asked.gpus if pool.gpu in asked.gpus else chosen_gpus([pool.gpu])
     layout, engine = _layout(asked, pool), _engine(asked, pool.server)
     model = in_precision(asked.model, layout)
-    calibration = calibrated(asked.model_name, [model], [layout], pool.server.engine)
+    calibration = calibrated(asked.model_name, [model], [layout], pool.server.engine, asked.measured)
     records = instances([model], gpus, [layout], calibration.efficiency)
     taken = asked.admitted.workload
     batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine)
@@ -174,7 +174,7 @@ def _layout(asked: Question, pool: ServerPool) -> Layout:
     if x.model == asked.checkpoint and len(asked.weights) == 1:
         weights = Precision(asked.weights[0])
     kv = Precision(x.kv_dtype) if x.kv_dtype in ("fp8", "bf16") else Precision.AS_PUBLISHED
-    return Layout(pool.gpu, x.tp, x.pp, x.dp, x.ep, weights, kv)
+    return Layout(pool.gpu, x.tp, x.pp, x.dp, x.ep, weights=weights, kv=kv)
 
 
 def _engine(asked: Question, server: Server) -> Engine:

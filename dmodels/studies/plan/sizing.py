@@ -99,7 +99,7 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
     models = [in_precision(asked.model, layout) for layout in found]
     if calibration is None:
-        calibration = calibrated(asked.model_name, models, found, asked.backend)
+        calibration = calibrated(asked.model_name, models, found, asked.backend, asked.measured)
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
     batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)

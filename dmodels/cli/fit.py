@@ -124,7 +124,7 @@ def _sweep_table(sweep: Any) -> Shown:
         f"{1e3 * value:.3g} ({1e3 * low:.3g} to {1e3 * high:.3g})"
         for value, (low, high) in (
             (sweep.step_base_s, sweep.step_base_interval_s),
-            (sweep.step_per_request_s, sweep.step_per_request_interval_s),
+            (sweep.step_per_sequence_s, sweep.step_per_sequence_interval_s),
         )
     )
     rows.append(["TPOT", "", f"{base} ms", f"+ {each} ms each in flight"])

@@ -33,8 +33,8 @@ class LoadSweep(Answer):
     tpot_s: tuple[float, ...]
     step_base_s: float  # W of TPOT = W + H n
     step_base_interval_s: tuple[float, float]
-    step_per_request_s: float  # H
-    step_per_request_interval_s: tuple[float, float]
+    step_per_sequence_s: float  # H
+    step_per_sequence_interval_s: tuple[float, float]
     knee_count: float  # requests in flight at which it saturates; nan: not to be seen in these loads
     knee_interval_count: tuple[float, float]
     ceiling_rps: float
@@ -72,10 +72,10 @@ def _sweep(rows: list[Row]) -> LoadSweep:
         throughput_rps=tuple(rate.tolist()),
         ttft_s=tuple(ttft.tolist()),
         tpot_s=tuple(tpot.tolist()),
-        step_base_s=line.values["w_s"],
-        step_base_interval_s=line.interval("w_s"),
-        step_per_request_s=line.values["h_s"],
-        step_per_request_interval_s=line.interval("h_s"),
+        step_base_s=line.values["base_s"],
+        step_base_interval_s=line.interval("base_s"),
+        step_per_sequence_s=line.values["per_sequence_s"],
+        step_per_sequence_interval_s=line.interval("per_sequence_s"),
         knee_count=top,
         knee_interval_count=interval,
         ceiling_rps=ceiling,

@@ -118,7 +118,7 @@ def test_ten_points_halve_the_error_on_a_gpu_that_was_never_measured(tmp_path):
 def test_a_sweep_gives_back_its_law():
     (found,) = load_sweeps(rows_of(sweep([1, 2, 4, 8, 16, 32]), L40S).rows)
     assert found.step_base_s == pytest.approx(0.0225, rel=1e-3)
-    assert found.step_per_request_s == pytest.approx(5.5e-4, rel=1e-3)
+    assert found.step_per_sequence_s == pytest.approx(5.5e-4, rel=1e-3)
     assert found.contradictions == () or "extrapolated" in found.contradictions[0]
     low, high = found.knee_interval_count
     assert low < found.knee_count < high

@@ -229,5 +229,5 @@ def _yaml() -> Any:
     try:
         import yaml
     except ImportError:
-        raise InputError("deployments need PyYAML (pip install pyyaml)") from None
+        raise InputError("deployments need PyYAML: pip install 'dmodels[deploy]'") from None
     return yaml

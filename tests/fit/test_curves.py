@@ -24,7 +24,7 @@ def paper():
 def test_a_line_is_recovered_with_its_interval():
     noise = np.exp(np.random.default_rng(0).normal(0, 0.02, LOADS.size))
     found = fit_linear(LOADS, (8e-3 + 0.65e-3 * LOADS) * noise)
-    for name, true in (("w_s", 8e-3), ("h_s", 0.65e-3)):
+    for name, true in (("base_s", 8e-3), ("per_sequence_s", 0.65e-3)):
         low, high = found.interval(name)
         assert low < true < high and high / low < 1.3
     assert found.sigma == pytest.approx(0.02, rel=0.6)

@@ -132,24 +132,20 @@ FIFO = "one serial prefill server, first come first served, {:.2g} times its mea
 def table4_rows():
     """Every cell of Table 4 beside the closed loop around one prefill server."""
     noise, (service, decode) = setting()
-    fit = Printed("prefill_s", "Table 4", "", service, "", TUNED, "S, prefill of a request", "s", verdict="tuned")
+    fit = Printed("prefill_s", "Table 4", "", service, "tuned", TUNED, "S, prefill of a request", "s")
     yield fit
     what = "Z, decode of a request; 256 tokens at the printed 21.7 ms are 5.56 s"
     yield fit._replace(id="decode_s", computed=decode, quantity=what)
-    yield Printed(
-        "window", "Eq. (12)", "", WINDOW, "", "fitted to the plateau of PoA-hat", "requests", "1", verdict="tuned"
-    )
+    how = "fitted to the plateau of PoA-hat"
+    yield Printed("window", "Eq. (12)", "", WINDOW, "tuned", how, "requests in the window", "1")
     yield Printed("ceiling_rps", "8.1", 18, 1 / service, "relative 0.1", TUNED, "1/S", "req/s")
     knee = 1 + decode / service
     yield Printed("knee_clients", "8.1", "(96, 128]", knee, "range 96 128", TUNED, "1 + Z/S", "1")
     for clients, ttft, itl, poa, rps, regime in TABLE_4:
-        inside, where = 8 <= clients <= 96, "Table 4"
+        inside = 8 <= clients <= 96
         runs = [experiment(clients, service, decode, 0.0, draws(seed) if seed else noise) for seed in range(6)]
         rate, mean, tail, _ = np.mean(runs, 0)
-        told = lambda name, printed, value, rule, reason, what, unit, c=clients, where=where: Printed(
-            f"c{c}_{name}", where, printed, value, "" if rule == "tuned" else rule, reason, what, unit,
-            verdict="tuned" if rule == "tuned" else "",
-        )  # fmt: skip
+        told = lambda name, *rest, c=clients: Printed(f"c{c}_{name}", "Table 4", *rest)
         how = TUNED if inside else FIFO.format(tail / mean, float(ttft) / mean)
         yield told("ttft_p99_s", ttft, float(tail), "tuned" if inside else "relative 0.1", how, "TTFT P99", "s")
         how = "the mean of the 14 printed values; it sets the start of the fit of Z"
@@ -229,9 +225,7 @@ def table6_rows():
     for panel, shown in (("b", 18.9), ("c", 47)):
         rates = maps[panel]["rps"]
         how = f"prefill_s is tuned to it; hits at omega = 1 raise it to {rates.max():.3g}"
-        yield Printed(
-            f"{panel}_rps", "Section 8.4", shown, float(rates[0, 0]), "", how, "rate", "req/s", verdict="tuned"
-        )
+        yield Printed(f"{panel}_rps", "Section 8.4", shown, float(rates[0, 0]), "tuned", how, "rate", "req/s")
 
 
 #: As above, but every worker caches every template, as the paper says, so that the printed ceiling is that of hits.
@@ -241,6 +235,7 @@ LOOPS = {
     "70b_5d": Deployment(5, 1 / 51, step=StepLaw(7.3e-3, 0.01e-3)),
 }
 LOOP = "closed loop with the controller; prefill_s tuned to the ceiling and time per token to the rate at C = 32"
+UNBALANCED = {"static": "", "adaptive": "; with every template cached everywhere tau only unbalances workers"}
 SPIKE = ((32, 120), (128, 180), (32, 120))
 TUNED_TO = (("static", "below", "rps"), ("static", "saturated", "rps"), ("static", "below", "itl_p99_ms"))
 THRESHOLDS_S = {"340b": (1.0, 10.0), "70b_5d": (0.3, 2.0)}
@@ -258,22 +253,11 @@ def load_spike_rows(number: int, fleet: str, table, switch: str, quick: bool = F
         for phase, (begin, end) in edges.items():
             found = [spike.figures(run, begin, end) for run in runs]
             for name, shown in zip(units, table[strategy, phase], strict=True):
-                values = np.array(
-                    [index(x["latency_s"], workers, 1.0) if name == "poa_hat" else x[name] for x in found]
-                )
-                tuned = (strategy, phase, name) in TUNED_TO
-                gap = (
-                    ""
-                    if strategy == "static"
-                    else "; with every template cached everywhere tau only unbalances workers"
-                )
-                value = estimate.mean_of(values)
-                key, where = f"{strategy}_{phase}_{name}", f"Table {number}"
-                yield Printed(
-                    key, where, shown, value.value, "" if tuned else "relative 0.1",
-                    LOOP + gap, f"{name}, {strategy}, {phase}", units[name], value.low, value.high,
-                    "tuned" if tuned else "",
-                )  # fmt: skip
+                of = lambda x, name=name: index(x["latency_s"], workers, 1.0) if name == "poa_hat" else x[name]
+                value, what = estimate.mean_of(np.array([of(x) for x in found])), f"{name}, {strategy}, {phase}"
+                rule = "tuned" if (strategy, phase, name) in TUNED_TO else "relative 0.1"
+                told = f"{strategy}_{phase}_{name}", f"Table {number}", shown, value.value, rule
+                yield Printed(*told, LOOP + UNBALANCED[strategy], what, units[name], value.low, value.high)
     value, what = estimate.mean_of(np.array(switches)), "seconds into the saturated phase until the detector fires"
     how = f"EWMA and hysteresis alone, 5 s samples; what else delays the switch is not said; {LOOP}"
     yield Printed("switch_s", "8.5", switch, value.value, "relative 0.1", how, what, "s", value.low, value.high)

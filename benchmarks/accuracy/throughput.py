@@ -19,7 +19,7 @@ from dmodels.core.files import csv_rows
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiencies_of
-from dmodels.fit.kernels import Machine
+from dmodels.fit.kernels import Hosted
 from dmodels.models.latency import maximum_throughput
 from dmodels.models.memory import with_kv_dtype, with_weight_dtype
 
@@ -58,7 +58,7 @@ def predicted(row: dict[str, str]) -> float:
     model = with_weight_dtype(published, row["w"]) if row["w"] not in ("", "published") else published
     model = model if row["w"] == "bf16" else with_kv_dtype(model, "fp8")
     gpu, parallel = catalog.gpu(row["gpu"]), Parallel(tp, 1.0, dp, ep)
-    machine = Machine(model, gpu, row["gpu"], "trtllm", parallel)
+    machine = Hosted(model, gpu, row["gpu"], "trtllm", parallel)
     e = efficiencies_of([machine], [row["w"][:3] or "bf16"], catalog.architecture(row["model"]))[0]
     found = maximum_throughput(model, gpu, parallel, float(row["isl"]), float(row["osl"]), e)
     return float(found.tokens_per_s) / float(parallel.gpus)

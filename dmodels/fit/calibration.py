@@ -24,7 +24,7 @@ from .conformal import Interval, Quantiles
 from .silicon import Effects
 
 if TYPE_CHECKING:
-    from .kernels import Machine
+    from .kernels import Hosted
 
 
 def efficiency_for(
@@ -34,8 +34,11 @@ def efficiency_for(
     model: str = "",
     mode: str = "agg",
     parallel: Parallel | None = None,
+    effects: Effects | None = None,
 ) -> Efficiency:
     """Calibrated efficiencies of one GPU under one backend and precision, and of a model's kernels if given.
+
+    `effects` are those of a calibration of one's own; without them, the shipped ones.
 
     What was not measured falls back level by level: an unknown backend or precision adds nothing, an unmeasured GPU
     has its generation's effects, and "", a GPU that is in no catalogue, what all GPUs share. `precision` is "bf16",
@@ -47,33 +50,36 @@ def efficiency_for(
     from dmodels import catalog
     from dmodels.models.memory import with_weight_dtype
 
-    from .kernels import Machine
+    from .kernels import Hosted
     from .points import nearest_model
 
     system, name = _system(gpu_name), nearest_model(model) if model else ""
     architecture = catalog.architecture(name) if name else ""
     if not (system and name):  # no kernels to ask about
-        return _efficiency(calibration(), hierarchy.levels(system, backend, precision, architecture, mode))
+        names = hierarchy.levels(system, backend, precision, architecture, mode)
+        return _efficiency(effects or calibration(), names)
     record = with_weight_dtype(catalog.model(name), precision) if precision else catalog.model(name)
-    layout = Parallel() if parallel is None else parallel
-    return efficiencies_of(
-        [Machine(record, catalog.gpu(system), system, backend, layout)], [precision], architecture, mode
-    )[0]
+    hosted = Hosted(record, catalog.gpu(system), system, backend, Parallel() if parallel is None else parallel)
+    return efficiencies_of([hosted], [precision], architecture, mode, effects)[0]
 
 
 def efficiencies_of(
-    machines: Sequence[Machine], precisions: Sequence[str], architecture: str, mode: str = "agg"
+    hosted: Sequence[Hosted],
+    precisions: Sequence[str],
+    architecture: str,
+    mode: str = "agg",
+    effects: Effects | None = None,
 ) -> list[Efficiency]:
-    """Calibrated efficiencies of machines of one architecture: what their kernels say, and what serving adds."""
+    """Calibrated efficiencies of instances of one architecture: what their kernels say, and what serving adds."""
     from .kernels import efficiencies
 
     return [
         _efficiency(
-            calibration(),
-            hierarchy.levels(machine.gpu_name, machine.engine, precision, architecture, mode),
-            hierarchy.origin(own),
+            effects or calibration(),
+            hierarchy.levels(one.gpu_name, one.engine, precision, architecture, mode),
+            hierarchy.origin(told),
         )
-        for machine, precision, own in zip(machines, precisions, efficiencies(machines), strict=True)
+        for one, precision, told in zip(hosted, precisions, efficiencies(hosted), strict=True)
     ]
 
 

@@ -35,7 +35,7 @@ MOST, LEAST_BYTES, LEAST_FLOP = 0.95, 0.3, 0.02
 _PCIE = 16e9
 
 
-class Machine(NamedTuple):
+class Hosted(NamedTuple):
     """What kernels run on: a model over the GPUs of one instance under an engine."""
 
     model: Model
@@ -51,7 +51,7 @@ def shipped() -> Coefficients:
     return load(str(files("dmodels.fit").joinpath("data/operators.json")))
 
 
-def label(machine: Machine, kind: str) -> str:
+def label(machine: Hosted, kind: str) -> str:
     """What a machine's efficiencies rest on for one kind of kernel: whether it, or a relative, was measured."""
     coefficients = shipped()
     for kernel in layers.kernels(machine.model, machine.parallel):
@@ -62,7 +62,7 @@ def label(machine: Machine, kind: str) -> str:
 
 
 @float64
-def efficiencies(machines: Sequence[Machine]) -> list[dict[str, float]]:
+def efficiencies(machines: Sequence[Hosted]) -> list[dict[str, float]]:
     """The efficiencies of each machine, by the names of `Efficiency`; those that no kernel shows are left out."""
     asked = [layers.kernels(machine.model, machine.parallel) for machine in machines]
     seconds = _seconds(machines, asked)
@@ -84,7 +84,7 @@ def efficiencies(machines: Sequence[Machine]) -> list[dict[str, float]]:
 
 
 def _named(
-    part: str, machine: Machine, found: dict[str, float], of_bytes: float, of_flop: float, launch: float
+    part: str, machine: Hosted, found: dict[str, float], of_bytes: float, of_flop: float, launch: float
 ) -> float:
     """Write a component's constants under their names; returns the launches that every layer has."""
     layers_count = float(machine.model.n_layers)
@@ -105,7 +105,7 @@ def _named(
     return 0.0
 
 
-def _seconds(machines: Sequence[Machine], asked: Sequence[Sequence[layers.Kernels]]) -> list[list[Floats]]:
+def _seconds(machines: Sequence[Hosted], asked: Sequence[Sequence[layers.LayerKernels]]) -> list[list[Floats]]:
     """Seconds of every operator at its shapes, one call of a law for all that share kernels."""
     coefficients = shipped()
     groups: dict[tuple[str, str, str, str], list[tuple[int, int]]] = defaultdict(list)
@@ -129,7 +129,7 @@ def _seconds(machines: Sequence[Machine], asked: Sequence[Sequence[layers.Kernel
     return found
 
 
-def _by_part(own: Sequence[layers.Kernels], seconds: Sequence[Floats]) -> dict[str, Floats]:
+def _by_part(own: Sequence[layers.LayerKernels], seconds: Sequence[Floats]) -> dict[str, Floats]:
     """Seconds of a component's operators together."""
     found: dict[str, Floats] = {}
     for kernel, took in zip(own, seconds, strict=True):
@@ -137,7 +137,7 @@ def _by_part(own: Sequence[layers.Kernels], seconds: Sequence[Floats]) -> dict[s
     return found
 
 
-def _matrix_work(machine: Machine) -> tuple[Floats, Floats]:
+def _matrix_work(machine: Hosted) -> tuple[Floats, Floats]:
     """(seconds at the whole bandwidth, seconds at the whole peak) of the dense matrices for `layers.TOKENS`."""
     m, gpu, tp = machine.model, machine.gpu, machine.parallel.tp
     moved = (m.attention_params * m.attention_dtype_bytes + m.dense_params * m.dense_dtype_bytes) / tp
@@ -147,7 +147,7 @@ def _matrix_work(machine: Machine) -> tuple[Floats, Floats]:
     return np.asarray(moved / gpu.hbm_bytes_per_s + 0.0 * tokens), np.asarray(2.0 * tokens / tp * per_row)
 
 
-def _expert_work(machine: Machine) -> tuple[Floats, Floats]:
+def _expert_work(machine: Hosted) -> tuple[Floats, Floats]:
     m, gpu, p, tokens = machine.model, machine.gpu, machine.parallel, layers.TOKENS
     held = m.n_moe_layers * m.expert_params / (p.tp * p.dp)
     moved = held * m.n_experts * terms.expert_hit_frac(m, tokens, EXPERT_SPREAD) * m.expert_dtype_bytes
@@ -171,7 +171,7 @@ def _one_layer(model: Model) -> Model:
     return model.replace(n_layers=1.0, n_mla_layers=latent, n_kv_heads=heads, head_dim=dim, **none)
 
 
-def _decode_work(machine: Machine) -> tuple[Floats, Floats]:
+def _decode_work(machine: Hosted) -> tuple[Floats, Floats]:
     one, gpu, tp = _one_layer(machine.model), machine.gpu, machine.parallel.tp
     sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
     moved = sequences * terms.kv_read_bytes(one, contexts, tp)
@@ -179,13 +179,13 @@ def _decode_work(machine: Machine) -> tuple[Floats, Floats]:
     return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(flop / gpu.peak_flop_per_s)
 
 
-def _prompt_work(machine: Machine) -> tuple[Floats, Floats]:
+def _prompt_work(machine: Hosted) -> tuple[Floats, Floats]:
     prompts = layers.PROMPTS
     flop = prompts * terms.prefill_attention_flop(_one_layer(machine.model), prompts / 2.0, machine.parallel.tp)
     return 1e-12 + 0.0 * prompts, np.asarray(flop / machine.gpu.peak_flop_per_s)
 
 
-def _collective_work(machine: Machine) -> tuple[Floats, Floats]:
+def _collective_work(machine: Hosted) -> tuple[Floats, Floats]:
     link = float(machine.gpu.nvlink_bytes_per_s_oneway) or _PCIE
     sent = terms.all_reduce_bytes(machine.model.hidden_size, layers.TOKENS, machine.parallel.tp)
     return 1e-12 + 0.0 * layers.TOKENS, np.asarray(sent / link)

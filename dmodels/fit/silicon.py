@@ -103,9 +103,9 @@ def origins(rows: Sequence[Row]) -> np.ndarray:
 _ORIGINS: dict[tuple, np.ndarray] = {}
 
 
-def _machine(row: Row) -> kernels.Machine:
+def _machine(row: Row) -> kernels.Hosted:
     tp, dp, ep = row.decode[:3]
-    return kernels.Machine(checkpoint(row), catalog.gpu(row.system), row.system, row.backend, Parallel(tp, 1.0, dp, ep))
+    return kernels.Hosted(checkpoint(row), catalog.gpu(row.system), row.system, row.backend, Parallel(tp, 1.0, dp, ep))
 
 
 def _of(effects: Effects | None, known: Sequence[str]) -> np.ndarray:

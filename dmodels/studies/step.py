@@ -11,7 +11,7 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiencies_of, interval
-from dmodels.fit.kernels import Machine, label
+from dmodels.fit.kernels import Hosted, label
 from dmodels.models.latency import Efficiency, Part, maximum_throughput, parts, serve
 
 from .plan.calibration import precision_name
@@ -80,7 +80,7 @@ def step_times(
     """
     if float(parallel.pp) > 1:
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
-    machine = Machine(model, gpu, gpu_name, backend, parallel)
+    machine = Hosted(model, gpu, gpu_name, backend, parallel)
     e = efficiencies_of([machine], [precision_name(model)], architecture)[0]
     most = maximum_throughput(model, gpu, parallel, input_tokens, output_tokens, e)
     shown = most.at
@@ -106,7 +106,7 @@ def step_times(
 
 
 def _mean_step(
-    machine: Machine, e: Efficiency, input_tokens: float, output_tokens: float, decoding: float
+    machine: Hosted, e: Efficiency, input_tokens: float, output_tokens: float, decoding: float
 ) -> tuple[float, dict[str, Part]]:
     """(prompt tokens, parts) of a mean step: the tokens that begin in it, and their launches in its share of steps."""
     model, gpu, parallel = machine.model, machine.gpu, machine.parallel
@@ -116,7 +116,7 @@ def _mean_step(
     return tokens, {name: part for name, part in found.items() if float(part.seconds) > 1e-12}
 
 
-def _operator(name: str, part: Part, step_s: float, machine: Machine) -> OperatorTime:
+def _operator(name: str, part: Part, step_s: float, machine: Hosted) -> OperatorTime:
     seconds, least = float(part.seconds), float(part.least_s)
     gpu, moved, flop = machine.gpu, float(part.bytes), float(part.flop)
     if name in ("all-reduce", "expert exchange"):

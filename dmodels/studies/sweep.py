@@ -33,7 +33,7 @@ from dmodels.models.memory import out_of_domain
 from dmodels.models.traffic import compress
 
 from .plan import Layout, Precision
-from .plan.calibration import Served, calibrated
+from .plan.calibration import ModelId, calibrated
 from .plan.designs import Cells, Stage, cells
 from .plan.evaluate import evaluate
 from .plan.layouts import chosen_gpus, in_precision, instances
@@ -284,8 +284,8 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
     parts, order, rates = [], [], np.zeros(len(rows))
     for (model, *traffic), places in groups.items():
         layouts, own = [rows[i] for i in places], [stored[i] for i in places]
-        served = Served(catalog.model_name(model), catalog.architecture(model))
-        calibration = calibrated(served, own, layouts, records, scenario.backend)
+        model_id = ModelId(catalog.model_name(model), catalog.architecture(model))
+        calibration = calibrated(model_id, own, layouts, records, scenario.backend)
         workload = _workload(scenario, *traffic)
         small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
         batch = instances(own, records, layouts, calibration.efficiency)

@@ -13,7 +13,7 @@ from dmodels.catalog.hf import read_architecture
 from dmodels.core.records import float64
 from dmodels.fit import hierarchy
 from dmodels.fit.calibration import efficiency_for
-from dmodels.fit.kernels import Machine, efficiencies, shipped
+from dmodels.fit.kernels import Hosted, efficiencies, shipped
 from dmodels.models.latency import Efficiency, parts
 from dmodels.models.operators import Operator, layer_s
 
@@ -24,7 +24,7 @@ MODELS = ("llama-3.1-8b", "llama-3.1-70b", "gpt-oss-120b", "deepseek-r1", "qwen3
 @cache
 def found():
     places = [(model, gpu) for model in MODELS for gpu in GPUS]
-    machines = [Machine(catalog.model(m), catalog.gpu(g), g, "vllm", Parallel(tp=4.0)) for m, g in places]
+    machines = [Hosted(catalog.model(m), catalog.gpu(g), g, "vllm", Parallel(tp=4.0)) for m, g in places]
     return dict(zip(places, efficiencies(machines), strict=True))
 
 
@@ -91,7 +91,7 @@ def test_the_architecture_of_a_multimodal_config_is_the_whole_models():
 
 def test_an_unknown_gpu_has_what_kernels_share():
     gpu = catalog.gpu("h100_sxm").replace(hbm_bytes_per_s=4e12)
-    own = efficiencies([Machine(catalog.model("llama-3.1-8b"), gpu, "", "vllm", Parallel())])[0]
+    own = efficiencies([Hosted(catalog.model("llama-3.1-8b"), gpu, "", "vllm", Parallel())])[0]
     assert all(0.02 <= own[name] <= 0.951 for name in ("hbm_frac", "flop_frac", "kv_frac"))
 
 

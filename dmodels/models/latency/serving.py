@@ -192,4 +192,14 @@ def _steps(
     model: Model, gpu: GPU, parallel: Parallel, context: Real, isl: Real, e: Efficiency, draft_tokens: Real
 ) -> MixedSteps:
     """The steps under prompts that are computed whole: a token attends to half of them."""
-    return MixedSteps(model, gpu, parallel, context, isl, isl / 2.0, e.prefill_batch_tokens, e, draft_tokens)
+    return MixedSteps(
+        model,
+        gpu,
+        parallel,
+        context_tokens=context,
+        prompt_tokens=isl,
+        attended_tokens=isl / 2.0,
+        budget_tokens=e.prefill_batch_tokens,
+        efficiency=e,
+        draft_tokens=draft_tokens,
+    )

@@ -25,7 +25,7 @@ PROMPTS = 2.0 ** np.arange(9, 15)
 SKEW = 1.0
 
 
-class Kernels(NamedTuple):
+class LayerKernels(NamedTuple):
     """Operators of one kind at several shapes; their seconds are added up over `count` layers."""
 
     part: str  # of the step: "matrix", "expert", "decode", "prompt" or "collective"
@@ -35,7 +35,7 @@ class Kernels(NamedTuple):
     count: float
 
 
-def kernels(model: Model, parallel: Parallel) -> list[Kernels]:
+def kernels(model: Model, parallel: Parallel) -> list[LayerKernels]:
     """What one GPU runs for `TOKENS` of its own, and the attention of `SEQUENCES` and of one of `PROMPTS`."""
     m = {name: float(np.asarray(getattr(model, name))) for name in model.__dataclass_fields__}
     tp, dp, ep = (float(np.asarray(getattr(parallel, name))) for name in ("tp", "dp", "ep"))
@@ -60,7 +60,7 @@ def formats(dtype_bytes: float, experts: bool = False) -> tuple[str, ...]:
     return ("int4_wo",)
 
 
-def _matrices(m: dict[str, float], tp: float) -> list[Kernels]:
+def _matrices(m: dict[str, float], tp: float) -> list[LayerKernels]:
     layers, hidden = m["n_layers"], m["hidden_size"]
     width = m["attention_params"] / layers / hidden
     values = m["n_q_heads"] * (m["v_head_dim"] if m["n_mla_layers"] > 0 else m["head_dim"])
@@ -75,10 +75,12 @@ def _matrices(m: dict[str, float], tp: float) -> list[Kernels]:
             (m["dense_dtype_bytes"], max(2.0 * inner / tp, 32.0), hidden),
             (m["dense_dtype_bytes"], hidden, max(inner / tp, 32.0)),
         ]
-    return [Kernels("matrix", "gemm", {"m": TOKENS, "n": n, "k": k}, formats(size), layers) for size, n, k in products]
+    return [
+        LayerKernels("matrix", "gemm", {"m": TOKENS, "n": n, "k": k}, formats(size), layers) for size, n, k in products
+    ]
 
 
-def _experts(m: dict[str, float], tp: float, dp: float, ep: float) -> list[Kernels]:
+def _experts(m: dict[str, float], tp: float, dp: float, ep: float) -> list[LayerKernels]:
     if m["n_moe_layers"] == 0:
         return []
     shape = {
@@ -92,10 +94,10 @@ def _experts(m: dict[str, float], tp: float, dp: float, ep: float) -> list[Kerne
         "matrices": 3.0,
         "skew": SKEW,
     }
-    return [Kernels("expert", "moe", shape, formats(m["expert_dtype_bytes"], True), m["n_moe_layers"])]
+    return [LayerKernels("expert", "moe", shape, formats(m["expert_dtype_bytes"], True), m["n_moe_layers"])]
 
 
-def _attention(m: dict[str, float], tp: float) -> list[Kernels]:
+def _attention(m: dict[str, float], tp: float) -> list[LayerKernels]:
     """One layer with full attention, or with a latent (MLA); sliding and linear layers are taken as efficient."""
     cache = "bfloat16+fp8" if m["kv_dtype_bytes"] < 1.5 else "bfloat16+bfloat16"
     names, heads = (cache, "bfloat16+bfloat16"), max(m["n_q_heads"] / tp, 1.0)
@@ -113,19 +115,19 @@ def _attention(m: dict[str, float], tp: float) -> list[Kernels]:
             "v_dim": m["v_head_dim"],
         }
         return [
-            Kernels("decode", "generation_mla", decode, names, 1.0),
-            Kernels("prompt", "context_mla", prompt, names, 1.0),
+            LayerKernels("decode", "generation_mla", decode, names, 1.0),
+            LayerKernels("prompt", "context_mla", prompt, names, 1.0),
         ]
     decode |= {"num_key_value_heads": kv_heads, "qk_dim": dim, "v_dim": dim, "shared_latent": 0.0}
     prompt |= {"num_key_value_heads": kv_heads, "qk_dim": dim, "v_dim": dim}
     return [
-        Kernels("decode", "generation_attention", decode, names, 1.0),
-        Kernels("prompt", "context_attention", prompt, names, 1.0),
+        LayerKernels("decode", "generation_attention", decode, names, 1.0),
+        LayerKernels("prompt", "context_attention", prompt, names, 1.0),
     ]
 
 
-def _collectives(m: dict[str, float], tp: float) -> list[Kernels]:
+def _collectives(m: dict[str, float], tp: float) -> list[LayerKernels]:
     if tp == 1:
         return []
     shape = {"message_bytes": 2.0 * m["hidden_size"] * TOKENS, "ranks": tp, "sends": 2.0}
-    return [Kernels("collective", "all_reduce", shape, ("bfloat16",), 1.0)]
+    return [LayerKernels("collective", "all_reduce", shape, ("bfloat16",), 1.0)]

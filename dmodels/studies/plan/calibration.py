@@ -12,7 +12,8 @@ from dmodels.core.errors import unknown
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.fit.calibration import efficiencies_of, interval, quantiles
-from dmodels.fit.kernels import Machine
+from dmodels.fit.kernels import Hosted
+from dmodels.fit.refit import OwnCalibration
 from dmodels.models.latency import Efficiency
 
 from .designs import Layout
@@ -44,7 +45,7 @@ class Calibration:
         return self.efficiencies[layout]
 
 
-class Served(NamedTuple):
+class ModelId(NamedTuple):
     """The model that a calibration is asked for."""
 
     name: str  # in the catalogue, or of the user's own config
@@ -52,19 +53,26 @@ class Served(NamedTuple):
 
 
 def calibrated(
-    served: Served, models: Sequence[Model], layouts: Sequence[Layout], gpus: Mapping[str, GPU], backend: str
+    model_id: ModelId,
+    models: Sequence[Model],
+    layouts: Sequence[Layout],
+    gpus: Mapping[str, GPU],
+    backend: str,
+    *,
+    own: OwnCalibration | None = None,
 ) -> Calibration:
-    """The shipped calibration for each layout under a serving engine; `models` as the layouts store them.
+    """The calibration for each layout under a serving engine; `models` as the layouts store them.
 
-    A fine-tune's config has its architecture's effects and its own kernels.
+    It is the shipped one, or that of measurements of one's `own`, whose spread is the interval of the pair measured. A
+    fine-tune's config has its architecture's effects and its own kernels.
     """
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
     measured = {system for _, system in quantiles().pairs}
-    name = served.name if served.name in catalog.models() else ""
+    name = model_id.name if model_id.name in catalog.models() else ""
     known_gpus = catalog.gpus()  # a GPU of the user's own file may be in no catalogue
-    machines = [
-        Machine(
+    hosted = [
+        Hosted(
             model,
             gpus[layout.gpu],
             layout.gpu if layout.gpu in known_gpus else "",
@@ -73,20 +81,24 @@ def calibrated(
         )
         for layout, model in zip(layouts, models, strict=True)
     ]
-    found = efficiencies_of(machines, [precision_name(model) for model in models], served.architecture)
+    effects = own.effects if own else None
+    found = efficiencies_of(hosted, [precision_name(model) for model in models], model_id.architecture, effects=effects)
     confidences = {}
     for layout in layouts:
-        if layout.gpu in measured and layout.pp == 1:
-            wide = interval(layout.gpu, backend, name, architecture=served.architecture)
+        if own and (name, layout.gpu, backend) in own.pairs and layout.pp == 1:
+            said = f"calibrated on {own.points_count} measured points of your own"
+            confidences[layout] = Confidence(own.spread80["tpot"], own.spread80["ttft"], said)
+        elif layout.gpu in measured and layout.pp == 1:
+            wide = interval(layout.gpu, backend, name, architecture=model_id.architecture)
             tpot, ttft = (tuple(map(float, wide[metric]["80"])) for metric in ("tpot", "ttft"))
-            confidences[layout] = Confidence(tpot, ttft, _known(Served(name, served.architecture), layout.gpu))
+            confidences[layout] = Confidence(tpot, ttft, _known(ModelId(name, model_id.architecture), layout.gpu))
         else:
             confidences[layout] = Confidence(**ASSUMED, provenance=f"assumed: {layout} was not measured")
     return Calibration(dict(zip(layouts, found, strict=True)), confidences)
 
 
-def _known(served: Served, gpu: str) -> str:
-    novelty = quantiles().novelty(gpu, *served)
+def _known(model_id: ModelId, gpu: str) -> str:
+    novelty = quantiles().novelty(gpu, *model_id)
     return {
         "known": f"calibrated on this model and {gpu}",
         "pair": f"calibrated on this architecture and on {gpu}, not on this pair",

@@ -36,7 +36,7 @@ NOVELTY = {
     "model": ("architecture", False),
 }
 P90_OF_MEDIAN = 2.5
-STEPS_FULL, STEPS_FOLD = 30, 16
+STEPS_FULL, STEPS_FOLD = 30, 12
 
 
 LINES: list[str] = []

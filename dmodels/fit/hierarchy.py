@@ -125,6 +125,8 @@ SPECIAL = {
 }
 
 
+#: What the host does is no property of a GPU: the same for a generation, so that a better GPU of it is never slower.
+OF_HOST = ("layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")
 #: Levels that only a row which states its release has: a plan does not.
 OF_RELEASE = ("release", "run")
 #: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
@@ -177,6 +179,8 @@ def deviation(level: str, name: str) -> float:
     """Standard deviation of an effect of one level on one efficiency; 0: the level has no such effect."""
     kind, _, which = level.partition("=")
     if kind == "release" and not which:
+        return 0.0
+    if name in OF_HOST and kind in ("gpu", "gpu+backend"):
         return 0.0
     share = OF_KERNELS.get(name, 1.0)
     if (kind, name) in SPECIAL:

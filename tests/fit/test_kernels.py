@@ -80,8 +80,8 @@ def test_a_fine_tune_has_its_architectures_calibration(tmp_path):
     traffic = catalog.workload("azure-conv", 20.0)
     ask = lambda model: question(model, ["h100_sxm"], traffic, SLO(1.0, 0.05), split=False, thresholds_tokens=())
     tuned, base = plan(ask(tmp_path / "config.json")), plan(ask("llama-3.1-8b"))
-    assert tuned.recommended.gpus == base.recommended.gpus
-    assert tuned.recommended.pools[0].confidence.provenance != "assumed"
+    assert tuned.best.gpus == base.best.gpus
+    assert tuned.best.pools[0].confidence.provenance.startswith("calibrated on this architecture")
 
 
 def test_the_architecture_of_a_multimodal_config_is_the_whole_models():

@@ -51,8 +51,14 @@ def latency(axes) -> None:
     import json
 
     path = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "accuracy.jsonl"
-    rows = {row["protocol"]: row for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
-    names = {"random": "random rows", "pair": "a model on a GPU", "model": "a whole model", "gpu": "a whole GPU type"}
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = {row["protocol"]: row for row in found if row.get("use") == "plan"}
+    names = {
+        "random": "random rows",
+        "pair": "an architecture on a GPU",
+        "architecture": "a whole architecture",
+        "gpu": "a whole GPU type",
+    }
     at = np.arange(len(names))
     for k, metric in enumerate(("tpot", "ttft")):
         median, high = (np.array([100 * rows[p][metric][s] for p in names]) for s in ("median", "p90"))

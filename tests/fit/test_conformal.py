@@ -40,7 +40,7 @@ def test_small_groups_leave_the_answer_to_wider_ones():
     found = calibrate(errors, groups, [("llama-3.1-8b", "h200_sxm"), ("llama-3.1-8b", "b200_sxm")])
     assert "known/agg/stated/h200_sxm/vllm" in found.groups
     assert "known/agg/stated/b200_sxm/vllm" not in found.groups
-    spread = found.multipliers("b200_sxm", "vllm", "meta-llama/Llama-3.1-8B", "agg")
+    spread = found.multipliers("known", "b200_sxm", "vllm", "agg")
     assert spread["tpot"]["80"].low < 1 < spread["tpot"]["80"].high
 
 
@@ -51,6 +51,14 @@ def test_novelty_is_the_pair_then_the_architecture():
     assert q.novelty("h200_sxm", "meta-llama/Llama-3.1-8B") == "pair"  # the architecture of another model
     assert q.novelty("h200_sxm", "openai/gpt-oss-120b") == "model"
     assert q.novelty("h200_sxm", "no/such-model") == "model"
+    assert q.novelty("h200_sxm", "", "llama") == "pair"  # a config of one's own, of a known architecture
+    assert q.novelty("h200_sxm", "", "") == "model"
+
+
+def test_a_release_that_was_measured_is_the_least_new():
+    q = Quantiles({"all": {}}, frozenset({("llama-3.1-70b", "h200_sxm")}))
+    assert q.novelty("h200_sxm", "meta-llama/Llama-3.1-70B", release=True) == "release"
+    assert q.novelty("b200_sxm", "meta-llama/Llama-3.1-70B", release=True) == "pair"
 
 
 def test_machines_that_err_together_are_covered_when_a_new_one_comes():

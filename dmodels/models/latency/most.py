@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 from dmodels.models.memory import residents_of_length
 
 from .serving import Serving, serve
@@ -29,6 +29,7 @@ class Throughput(NamedTuple):
     at: Serving  # what these see
 
 
+@jit
 def maximum_throughput(
     model: Model,
     gpu: GPU,

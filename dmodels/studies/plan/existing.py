@@ -38,6 +38,9 @@ class ExistingPool(Answer):
     serves_rps: float  # of its own requests, within the SLOs; 0: none
     ttft_s: float  # at the SLO's percentile, at the rate asked about; inf: queues grow
     tpot_s: float  # nan: it only computes prompts
+    ttft_mean_s: float
+    tpot_mean_s: float
+    decode_count: float  # requests that decode at a time, per server
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,9 @@ def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
         serves_rps=low * asked.admitted.rate_rps * share,
         ttft_s=now.ttft_s,
         tpot_s=float("nan") if stage.role == PREFILL else now.tpot_s,
+        ttft_mean_s=now.ttft_mean_s,
+        tpot_mean_s=float("nan") if stage.role == PREFILL else now.tpot_mean_s,
+        decode_count=now.decode_count,
     )
 
 

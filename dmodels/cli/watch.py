@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dmodels.core.files import write_text
 from dmodels.report.text import Table as Shown
 from dmodels.report.text import share
 
@@ -20,15 +21,20 @@ from . import render
 from .calls import Code, call
 from .command import Form, asks
 from .plan_inputs import SloTable
-from .schema import Rate, Table, flag
+from .schema import Positive, Rate, Table, flag
 
 Running = Annotated[list[Path] | None, typer.Option("--from-deployment", help="what runs: its files, or a folder")]
+
+Dashboard = Annotated[Path | None, typer.Option(help="write a Grafana dashboard of plan against reality (JSON)")]
 
 
 class WatchAsked(Table):
     """The files, and what they leave open."""
 
-    files: list[str] = flag(..., "Prometheus' answers (JSON), or scrapes (text)", argument=True, repeated=True)
+    files: list[str] = flag(
+        ..., "Prometheus' answers (JSON), scrapes (text), or http://HOST:PORT", argument=True, repeated=True
+    )
+    hours: Positive = flag(6.0, "how far back a Prometheus server is asked")
     gpu: str = flag("", "GPU of the fleet, where its files name none")
     rate: Rate | None = flag(None, 'completed requests, like "5 req/s", where a single scrape has no rate')
     slo: SloTable = SloTable()
@@ -45,22 +51,28 @@ class WatchAsked(Table):
             gpu=self.gpu or None,
             slo=slo,
             rate_rps=self.rate,
+            hours=self.hours,
         )
 
 
 @asks(WatchAsked)
-def command(asked: WatchAsked, form: Form, from_deployment: Running = None) -> int:
+def command(asked: WatchAsked, form: Form, from_deployment: Running = None, dashboard: Dashboard = None) -> int:
     running = [str(path) for path in from_deployment or ()]
     return form.give(
         asked.call(running),
         lambda found: asked.model_dump() | {"from_deployment": running},
         lambda found: found.to_dict(),
         lambda found: render.show(_tables(found)),
-        write=_say,
+        write=lambda found: _write(found, dashboard),
     )
 
 
-def _say(found: Any) -> None:
+def _write(found: Any, dashboard: Path | None) -> None:
+    if dashboard is not None:
+        from dmodels.report.grafana import dashboard as made
+
+        engine = found.fleet.engine if found.fleet else "vllm"
+        print(f"dashboard: {write_text(dashboard, made(found, engine))}", file=sys.stderr)
     for notice in found.telemetry.notices:
         print(f"dmodels: telemetry: {notice}", file=sys.stderr)
 

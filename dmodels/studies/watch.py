@@ -51,12 +51,14 @@ def watch(
     gpu: str = "",
     slo: SLO | None = None,
     rate_rps: float | None = None,
+    hours: float = 6.0,
 ) -> Watched:
     """What `files` of telemetry say, beside the model of the fleet that the files of `deployment` start.
 
-    `gpu` is the fleet's where its files name none; `rate_rps` is needed for a single scrape.
+    `gpu` is the fleet's where its files name none; `rate_rps` is needed for a single scrape. A Prometheus
+    server's address in place of a file is asked for the last `hours`.
     """
-    seen, started = observe(files), list(deployment)
+    seen, started = observe(files, hours), list(deployment)
     if not started:
         return Watched(seen, None, ())
     fleet = read_deployment(started)

@@ -244,6 +244,42 @@ def _small(kind, folder) -> bytes:
     return few.histogram("vllm:request_generation_tokens", few.outputs, [50.0, 500.0]).write(folder).read_bytes()
 
 
+def test_a_server_is_asked_for_the_same_series(fleet, tmp_path):
+    """A stand-in for Prometheus that answers query_range with what the expression's names match."""
+    import re
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from urllib.parse import parse_qs, urlsplit
+
+    fleet.lengths()
+
+    class Prometheus(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked = parse_qs(urlsplit(self.path).query)
+            pattern = re.fullmatch(r'\{__name__=~"(.*)"\}', asked["query"][0])[1]
+            result = [one for one in fleet.results if re.fullmatch(pattern, one["metric"]["__name__"])]
+            body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+            self.send_response(200 if float(asked["end"][0]) > float(asked["start"][0]) else 400)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Prometheus)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        seen = observe([f"http://127.0.0.1:{server.server_port}"])
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert seen == observe([fleet.write(tmp_path)])
+    with pytest.raises(InputError, match="no answer of Prometheus"):
+        observe([f"http://127.0.0.1:{server.server_port}"])
+    with pytest.raises(InputError, match="without a password"):
+        observe(["http://me:secret@localhost:9090"])
+
+
 def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     """Three servers under the trace's load: measured latencies that are the model's own give ratios of one."""
     from dmodels.cli import main
@@ -261,8 +297,17 @@ def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     assert ratios["TTFT, mean [s]"] == pytest.approx(1.0) and ratios["time between tokens, mean [s]"] == pytest.approx(
         2.0
     )
-    assert main(["watch", str(path), "--from-deployment", str(serve)]) == 0
+    board = tmp_path / "board.json"
+    assert main(["watch", str(path), "--from-deployment", str(serve), "--dashboard", str(board)]) == 0
     out = capsys.readouterr().out
     assert "The model beside what was measured" in out and "keeps the SLOs" in out
+    panels = json.loads(board.read_text(encoding="utf-8"))["panels"]
+    assert {panel["type"] for panel in panels} == {"timeseries"} and len({panel["id"] for panel in panels}) == len(
+        panels
+    )
+    (first,) = [panel for panel in panels if panel["title"] == "Time to first token"]
+    expressions = {target["legendFormat"]: target["expr"] for target in first["targets"]}
+    assert "vllm:time_to_first_token_seconds_bucket" in expressions["P99"]
+    assert float(expressions["model, mean"][len("vector(") : -1]) == pytest.approx(now.pools[0].ttft_mean_s, rel=1e-4)
     assert main(["watch", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["telemetry"]["replicas_count"] == 3

@@ -93,9 +93,9 @@ class Telemetry(Answer):
         return max(self.rates_rps, default=math.nan)
 
 
-def observe(paths: Iterable[str | Path]) -> Telemetry:
-    """What files of telemetry say, of all replicas and label sets together."""
-    return summarised(read_series(paths))
+def observe(paths: Iterable[str | Path], hours: float = 6.0) -> Telemetry:
+    """What files of telemetry say, of all replicas and label sets together; of a server, over the last `hours`."""
+    return summarised(read_series(paths, hours))
 
 
 def summarised(series: Sequence[Series]) -> Telemetry:

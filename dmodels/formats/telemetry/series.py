@@ -13,6 +13,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 
 from ..measurements import files
+from .server import ask, is_url
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*$")
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
@@ -27,10 +28,17 @@ class Series(NamedTuple):
     value: np.ndarray
 
 
-def read_series(paths: Iterable[str | Path]) -> list[Series]:
-    """The series of several files, each an answer of `query_range` (also several, one a line) or a scrape as text."""
+def read_series(paths: Iterable[str | Path], hours: float = 6.0) -> list[Series]:
+    """The series of several files, each an answer of `query_range` (also several, one a line) or a scrape as text.
+
+    In place of a file stands the address of a Prometheus server, http://HOST:PORT, which is asked for the last `hours`.
+    """
     found: list[Series] = []
-    for path in map(Path, paths):
+    for given in paths:
+        if is_url(given):
+            found += [one for answer in ask(str(given), hours) for one in _answer(answer, str(given))]
+            continue
+        path = Path(given)
         rows = files.lines(path)
         first = next((line for line in rows if line.strip()), "")
         if first.lstrip()[:1] in ("{", "["):

@@ -49,6 +49,7 @@ class Existing(Answer):
 
     derived = ("gpus", "usd_per_hour", "keeps_slo")
     name: str
+    engine: str
     pools: tuple[ExistingPool, ...]
     rate_rps: float  # asked about
     serves_rps: float
@@ -90,7 +91,7 @@ def existing(asked: Question, fleet: Serving) -> Existing:
     workload = asked.admitted.workload
     refused = float(np.asarray(workload.weight_frac)[np.asarray(workload.total_tokens) > context].sum())
     serves = min(pool.serves_rps / max(pool.share_frac, 1e-12) for pool in best)
-    return Existing(fleet.name, tuple(best), asked.rate_rps, float(serves), refused)
+    return Existing(fleet.name, fleet.engine, tuple(best), asked.rate_rps, float(serves), refused)
 
 
 def _same_model(asked: Question, fleet: Serving) -> None:

@@ -46,6 +46,10 @@ SAMPLES = {
     "operators": ["fit operators {folder}/kernels"],
     "step": [STEP + " --tp 4", STEP + " --tp 1"],
     "formats": ["formats"],
+    "watch": [
+        "watch {folder}/metrics.txt --rate '2 req/s' --from-deployment {folder}/serve.sh",
+        "watch {folder}/metrics.txt",
+    ],
     "claims": ["claims", "claims TB-1 --no-run"],
 }
 #: Objects whose keys are names of the question or of the catalogue, not of the schema.
@@ -189,6 +193,13 @@ def _files(folder: Path) -> None:
     ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, [*log, {"id": "cut"}])))
     _kernels(folder / "kernels" / "h100_sxm" / "nccl")
+    name = "vllm:request_{}_tokens"
+    lines = ["vllm:num_requests_running 3", "vllm:num_requests_waiting 0", "vllm:kv_cache_usage_perc 0.2"]
+    for part, mean in (("prompt", 800), ("generation", 150)):
+        bucket = name.format(part)
+        lines += [f'{bucket}_bucket{{le="{le}"}} 100' for le in (1000, "+Inf")]
+        lines += [f"{bucket}_sum {100 * mean}", f"{bucket}_count 100"]
+    (folder / "metrics.txt").write_text("\n".join(lines) + "\n")
     line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"
     head = "model,engine,input_tokens,output_tokens,throughput_rps,ttft_ms,tpot_ms"
     rows = [f"llama-3.1-8b,vllm,900,200,{n / (0.08 + 5.0 * n**0.2)},{60 + 8 * n},{24 + n}" for n in (1, 2, 4)]

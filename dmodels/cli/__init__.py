@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "predict": "TTFT and TPOT of serving rows, with 80 % and 95 % intervals",
     "fit": "refit the efficiencies on measured rows, with the error before and after",
     "fit operators": "refit the laws of kernels on measured kernel times, with the error on what was held out",
+    "watch": "engines' telemetry: the demand and the workload in it, and the model beside what was measured",
     "formats": "files of other tools: what is read (benchmarks, deployments), what is written, and by which options",
     "claims": "what the papers claim and how it stands: verdict, counterexample, and the check run",
 }

@@ -42,13 +42,16 @@ class GpuTable(Table):
 class PlanWorkload(WorkloadTable):
     """[workload]: as elsewhere, with what a trace allows."""
 
+    telemetry: FileName | None = flag(
+        None, "traffic: what engines reported (Prometheus JSON or text; a file or folder)"
+    )
     prefix_hits: bool = flag(False, "take prefix-cache hits of the trace off the prompts")
     repair: bool = flag(False, "mend the trace: sort it, drop unreadable and empty requests")
 
     @model_validator(mode="before")
     @classmethod
     def _bundled(cls, given: Any) -> Any:
-        kinds = {"name", "trace", "input_tokens", "output_tokens", "isl", "osl"}
+        kinds = {"name", "trace", "telemetry", "input_tokens", "output_tokens", "isl", "osl"}
         return given if not isinstance(given, dict) or kinds & set(given) else given | {"name": "azure-conv"}
 
 
@@ -145,6 +148,8 @@ def traffic_call(asked: WorkloadTable, rate_rps: float | None) -> tuple[Code, st
         read = call("dmodels:read_trace", asked.trace, repair=repair or None, label="trace")
         read = call("dmodels.models.traffic:with_prefix_hits", read) if hits else read
         return call("dmodels:Workload.from_trace", read, rate_rps), Path(asked.trace).name
+    if (telemetry := getattr(asked, "telemetry", None)) is not None:
+        return call("dmodels.formats.telemetry:read_workload", telemetry, rate_rps), Path(telemetry).name
     if asked.name is not None:
         return call("dmodels:catalog.workload", asked.name, rate_rps, hits or None), asked.name
     if rate_rps is None:

@@ -38,6 +38,9 @@ class ExistingPool(Answer):
     serves_rps: float  # of its own requests, within the SLOs; 0: none
     ttft_s: float  # at the SLO's percentile, at the rate asked about; inf: queues grow
     tpot_s: float  # nan: it only computes prompts
+    ttft_mean_s: float
+    tpot_mean_s: float
+    decode_count: float  # requests that decode at a time, per server
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Existing(Answer):
 
     derived = ("gpus", "usd_per_hour", "keeps_slo")
     name: str
+    engine: str
     pools: tuple[ExistingPool, ...]
     rate_rps: float  # asked about
     serves_rps: float
@@ -87,7 +91,7 @@ def existing(asked: Question, fleet: Serving) -> Existing:
     workload = asked.admitted.workload
     refused = float(np.asarray(workload.weight_frac)[np.asarray(workload.total_tokens) > context].sum())
     serves = min(pool.serves_rps / max(pool.share_frac, 1e-12) for pool in best)
-    return Existing(fleet.name, tuple(best), asked.rate_rps, float(serves), refused)
+    return Existing(fleet.name, fleet.engine, tuple(best), asked.rate_rps, float(serves), refused)
 
 
 def _same_model(asked: Question, fleet: Serving) -> None:
@@ -164,6 +168,9 @@ def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
         serves_rps=low * asked.admitted.rate_rps * share,
         ttft_s=now.ttft_s,
         tpot_s=float("nan") if stage.role == PREFILL else now.tpot_s,
+        ttft_mean_s=now.ttft_mean_s,
+        tpot_mean_s=float("nan") if stage.role == PREFILL else now.tpot_mean_s,
+        decode_count=now.decode_count,
     )
 
 

@@ -17,8 +17,8 @@ from dmodels.fit.kernels import Hosted, efficiencies, shipped
 from dmodels.models.latency import Efficiency, parts
 from dmodels.models.operators import Operator, layer_s
 
-GPUS = ("a100_80gb_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "mi300x")
-MODELS = ("llama-3.1-8b", "llama-3.1-70b", "gpt-oss-120b", "deepseek-r1", "qwen3-30b-a3b")
+GPUS = ("h100_sxm", "b200_sxm", "mi300x")
+MODELS = ("llama-3.1-70b", "gpt-oss-120b", "deepseek-r1")
 
 
 @cache

@@ -14,7 +14,7 @@ from dmodels.formats.serving import DECODE, PREFILL, Server, ServerPool, Serving
 from dmodels.models.cost import fleet_cost
 from dmodels.models.instance import Engine, Operating
 
-from .calibration import calibrated
+from .calibration import ModelId, calibrated
 from .designs import Kind, Layout, Precision, Stage, cells, schemes
 from .evaluate import COLUMNS, sweep_instances
 from .layouts import chosen_gpus, in_precision, instances
@@ -137,7 +137,8 @@ def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
     gpus = asked.gpus if pool.gpu in asked.gpus else chosen_gpus([pool.gpu])
     layout, engine = _layout(asked, pool), _engine(asked, pool.server)
     model = in_precision(asked.model, layout)
-    calibration = calibrated(asked.model_name, [model], [layout], pool.server.engine, asked.measured)
+    model_id = ModelId(asked.model_name, asked.architecture)
+    calibration = calibrated(model_id, [model], [layout], gpus, pool.server.engine, own=asked.measured)
     records = instances([model], gpus, [layout], calibration.efficiency)
     taken = asked.admitted.workload
     batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine)

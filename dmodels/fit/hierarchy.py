@@ -93,16 +93,16 @@ SPECIAL = {
     ("family+backend", "moe_layer_us"): 0.2,
     ("family+backend", "prefill_layer_us"): 0.4,
     ("family+backend", "prompt_ms"): 0.4,
-    ("release", "layer_us"): 0.15,
-    ("release", "moe_layer_us"): 0.2,
-    ("release", "link_frac"): 0.2,
-    ("release", "hop_us"): 0.2,
-    ("release", "request_us"): 0.2,
-    ("release", "flop_frac"): 0.3,
-    ("release", "prefill_layer_us"): 0.2,
-    ("release", "prompt_ms"): 0.25,
-    ("release", "burst_frac"): 0.2,
-    ("release", "ahead_count"): 0.25,
+    ("release+family", "layer_us"): 0.09,
+    ("release+family", "moe_layer_us"): 0.12,
+    ("release+family", "link_frac"): 0.12,
+    ("release+family", "hop_us"): 0.12,
+    ("release+family", "request_us"): 0.12,
+    ("release+family", "flop_frac"): 0.18,
+    ("release+family", "prefill_layer_us"): 0.12,
+    ("release+family", "prompt_ms"): 0.15,
+    ("release+family", "burst_frac"): 0.12,
+    ("release+family", "ahead_count"): 0.15,
     ("family", "ahead_count"): 0.5,
     ("mode", "prompt_ms"): 0.5,
     ("mode", "prefill_layer_us"): 0.5,
@@ -112,13 +112,25 @@ SPECIAL = {
     ("backend", "wait_steps"): 0.7,
     ("family", "wait_steps"): 0.7,
     ("family+backend", "wait_steps"): 0.3,
-    ("release", "wait_steps"): 0.3,
+    ("release+family", "wait_steps"): 0.18,
     ("mode", "wait_steps"): 0.5,
     ("run", "wait_steps"): 0.5,
     ("all", "node_hop_us"): 0.5,  # the few rows that span nodes
     # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
     ("mode+gpu+backend", "prompt_ms"): 0.8,
     ("mode+gpu+backend", "burst_frac"): 0.4,
+    # what one combination of GPU, engine, precision and architecture has of its own
+    ("run", "hbm_frac"): 0.2,
+    ("run", "kv_frac"): 0.2,
+    ("run", "flop_frac"): 0.3,
+    ("run", "expert_hbm_frac"): 0.2,
+    ("run", "expert_flop_frac"): 0.3,
+    ("run", "attention_flop_frac"): 0.2,
+    ("run", "link_frac"): 0.3,
+    ("run", "layer_us"): 0.2,
+    ("run", "moe_layer_us"): 0.2,
+    ("run", "prefill_layer_us"): 0.4,
+    ("run", "request_us"): 0.3,
     ("run", "prompt_ms"): 0.3,
     ("run", "burst_frac"): 0.3,
     ("run", "ahead_count"): 0.3,
@@ -128,7 +140,7 @@ SPECIAL = {
 #: What the host does is no property of a GPU: the same for a generation, so that a better GPU of it is never slower.
 OF_HOST = ("layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")
 #: Levels that only a row which states its release has: a plan does not.
-OF_RELEASE = ("release", "run")
+OF_RELEASE = ("release+family", "run")
 #: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
 OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us"), 0.6)
 
@@ -162,7 +174,7 @@ def levels(
         f"family+backend={architecture}+{backend}",
         f"mode={mode}",
         f"mode+gpu+backend={mode}+{system}+{backend}",
-        f"release={backend}+{release}" if release else "release=",
+        f"release+family={backend}+{release}+{architecture}" if release else "release+family=",
         f"run={mode}+{system}+{backend}+{precision}+{architecture}",
     )
 
@@ -178,7 +190,7 @@ def row_levels(row: Row) -> tuple[str, ...]:
 def deviation(level: str, name: str) -> float:
     """Standard deviation of an effect of one level on one efficiency; 0: the level has no such effect."""
     kind, _, which = level.partition("=")
-    if kind == "release" and not which:
+    if kind == "release+family" and not which:
         return 0.0
     if name in OF_HOST and kind in ("gpu", "gpu+backend"):
         return 0.0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .calibration import calibration, quantiles
-from .points import to_points
+from .points import family, to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
 
@@ -75,7 +75,7 @@ def predict(table: Table, effects: Effects | None = None) -> Predictions:
     values = []
     for row, (ttft, tpot) in zip(kept.rows, centre.tolist(), strict=True):
         record: dict[str, float | str] = {"id": row.id, "ttft_ms": ttft, "tpot_ms": tpot}
-        known = f"release={row.backend}+{row.release}" in levels
+        known = f"release+family={row.backend}+{row.release}+{family(row.model_path)}" in levels
         novelty = quantiles().novelty(row.system, row.model_path, release=known)
         spread = quantiles().multipliers(novelty, row.system, row.backend, row.mode, row.stated)
         for metric, value in (("ttft", ttft), ("tpot", tpot)):

@@ -36,7 +36,7 @@ class Effects(NamedTuple):
 def predict_log(points: Points, rows: Sequence[Row], effects: Effects, release: bool = True) -> np.ndarray:
     """(n, 2): predicted log TTFT and log TPOT of rows under a calibration.
 
-    Without `release`, as a plan predicts: the engine's release and the benchmark's run are not known.
+    Without `release`, as a plan predicts: the engine's release is not known.
     """
     known = [release or level.partition("=")[0] not in hierarchy.OF_RELEASE for level in effects.levels]
     place = {level: i for i, level in enumerate(effects.levels) if known[i]}

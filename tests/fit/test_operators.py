@@ -106,7 +106,7 @@ def test_kernel_switches_are_found_and_predicted(tmp_path):
     out = tmp_path / "operators.json"
     out.write_text(coefficients.dump(found.coefficients))
     again = coefficients.load(out)
-    guess = predicted("gemm", shape, "bfloat16", h200, again.choice("gemm", "h200_sxm", "vllm", "bfloat16"))
+    guess = predicted("gemm", shape, "bfloat16", h200, again.choice("gemm", "h200_sxm", "vllm", "bfloat16"), 1.0)
     assert np.median(np.abs(guess / seconds - 1)) < 0.03
     assert again.provenance["tables"] == {"h200_sxm/vllm/gemm": "1"}
 

@@ -162,9 +162,9 @@ def test_a_build_without_a_number_is_known_by_its_month():
     row = rows(1).rows[0]
     dated = replace(row, source="measured=2025-11-10T00:00:00.000Z; wip=False")
     for said, level in (
-        (row, "release="),
-        (dated, "release=vllm+2025-11"),
-        (replace(dated, release="0.15.1"), "release=vllm+0.15.1"),
+        (row, "release+family="),
+        (dated, "release+family=vllm+2025-11+llama"),
+        (replace(dated, release="0.15.1"), "release+family=vllm+0.15.1+llama"),
     ):
         assert level in hierarchy.row_levels(said)
 

@@ -263,6 +263,25 @@ def load_spike_rows(number: int, fleet: str, table, switch: str, quick: bool = F
     yield Printed("switch_s", "8.5", switch, value.value, "relative 0.1", how, what, "s", value.low, value.high)
 
 
+#: Section 8.1 on the 70B series of Figures 4 and 5: (workers, rps at the ceiling), clients -> PoA-hat.
+FIGURE_5 = {
+    "70b": (2, 47.0, {128: "17.6", 256: "167", 384: "199"}),
+    "70b_5d": (5, 51.0, {128: "57.3", 256: "309"}),
+}
+
+
+def figure5_rows():
+    """The 70B index in saturation: by Little's law the mean latency is C over the ceiling, whatever the router does."""
+    how = "C over the printed ceiling, over what Eq. (12) charges in a window of 126; no mean latency can be longer"
+    for fleet, (workers, ceiling, printed) in FIGURE_5.items():
+        for clients, shown in printed.items():
+            value, what = float(index(clients / ceiling, workers, 1.0)), f"PoA-hat, {fleet}, C = {clients}"
+            yield Printed(f"{fleet}_c{clients}_poa_hat", "8.1", shown, value, "relative 0.1", how, what, "1")
+    how = "needs the mean ITL or the rates of the 70B runs, which are drawn without numbers"
+    for name, shown in (("70b_plateau", "7.47"), ("70b_ttft_p99_c96_s", "0.354"), ("70b_ttft_p99_c128_s", "10.0")):
+        yield Printed(name, "8.1", shown, "", "not computed", how, name, "s" if name.endswith("_s") else "1")
+
+
 def little_rows():
     """What Tables 7 and 8 imply by Little's law, and what the tail of their static phase needs."""
     noise, (service, decode) = setting()
@@ -295,6 +314,7 @@ for path, title, make in (
     ("table6", "Table 6: maps over tau and omega", table6_rows),
     ("table7", "Table 7: adaptive routing, 340B", lambda: load_spike_rows(7, "340b", TABLE_7, "54.8")),
     ("table8", "Table 8: adaptive routing, 70B", lambda: load_spike_rows(8, "70b_5d", TABLE_8, "58.3")),
+    ("figure5", "Figures 4 and 5: the 70B series", figure5_rows),
     ("little", "Tables 7 and 8 by Little's law", little_rows),
 ):
     rows = lambda quick, make=make: make()

@@ -31,7 +31,7 @@ SETTLED = {
     "000-IT": ("POA-IT",),
     "000-PPAD": ("POA-PPAD",),
     "000-P3.1": ("POA-3.1", "NEW-3"),
-    "000-P3.2": ("POA-3.2", "NEW-2", "NEW-18", "POA-3.2o"),
+    "000-P3.2": ("POA-3.2", "NEW-2", "NEW-18", "NEW-28"),
     "000-P3.3": ("POA-3.3", "NEW-7"),
     "000-R3": ("POA-R3", "price_of_anarchy/claims.csv"),
     "000-P4.0/4.1": ("POA-4.1",),
@@ -70,7 +70,7 @@ SETTLED = {
     "003-H": ("PH-H", "PH-B5", "NEW-13"),
     "003-D": ("PH-D",),
     "003-F": ("PH-F",),
-    "003-NUM": ("phasor/gains.csv", "phasor/energy.csv", "PH-C"),
+    "003-NUM": ("phasor/gains.csv", "phasor/energy.csv", "phasor/capacity.csv", "PH-C"),
     **{f"NEW-{n}": (f"NEW-{n}",) for n in range(1, 17)},
 }
 

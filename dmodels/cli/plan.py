@@ -16,30 +16,52 @@ import typer
 from dmodels.core.files import write_text
 from dmodels.report.text import Table
 
-from . import render
+from . import deployments, render
 from .calls import call
 from .command import Form, asks
+from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
-Page = Annotated[Path | None, typer.Option(help="write the report, one HTML page, to this file")]
+Page = Annotated[
+    Path | None, typer.Option(help="write the report, one HTML page, to this file; with --deploy, a folder")
+]
 Sensitivity = Annotated[bool, typer.Option(help="also vary one input at a time")]
 Verify = Annotated[bool, typer.Option(help="also simulate the best of each kind, request by request")]
 
 
 @asks(PlanInputs)
 def command(
-    asked: PlanInputs, form: Form, sensitivity: Sensitivity = True, verify: Verify = False, out: Page = None
+    asked: PlanInputs,
+    form: Form,
+    sensitivity: Sensitivity = True,
+    verify: Verify = False,
+    out: Page = None,
+    deploy: Deploy = None,
+    from_deployment: Running = None,
 ) -> int:
     again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
-    return answer(asked, form, again, sensitivity=sensitivity, verify=verify, out=out)
+    tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
+    tools.check()
+    page = None if deploy else out
+    return answer(asked, form, again, sensitivity=sensitivity, verify=verify, out=page, tools=tools)
 
 
-def answer(asked: PlanInputs, form: Form, again: str, *, sensitivity: bool, verify: bool, out: Path | None) -> int:
+def answer(
+    asked: PlanInputs,
+    form: Form,
+    again: str,
+    *,
+    sensitivity: bool,
+    verify: bool,
+    out: Path | None,
+    tools: Deployments = Deployments(),  # noqa: B008  # frozen
+) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
-    more: dict[str, list[Any]] = {"changes": [], "checks": []}
+    more: dict[str, Any] = {"changes": [], "checks": [], "now": None}
 
     def write(found: Any) -> None:
-        more.update(_more(found, sensitivity, verify))
+        more.update(_more(found, sensitivity, verify), now=tools.existing(found.question))
+        tools.write(found)
         if out is not None:
             from dmodels.report.plan_page import plan_page
 
@@ -76,17 +98,18 @@ def _inputs(found: Any) -> dict[str, Any]:
     return plan_tables.inputs(found)
 
 
-def _result(found: Any, changes: list[Any], checks: list[Any]) -> dict[str, Any]:
+def _result(found: Any, changes: list[Any], checks: list[Any], now: Any) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
     simulated = [
         {"kind": checked.scheme, "pool": checked.pool.stage.name, "rows": [row._asdict() for row in checked.rows]}
         for checked in checks
     ]
-    return plan_tables.result(found, changes) | ({"verification": simulated} if checks else {})
+    more = ({"verification": simulated} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
+    return plan_tables.result(found, changes) | more
 
 
-def _show(found: Any, changes: list[Any], checks: list[Any]) -> None:
+def _show(found: Any, changes: list[Any], checks: list[Any], now: Any) -> None:
     from dmodels.report import plan_tables
     from dmodels.report.plan_notes import notes
     from dmodels.studies.plan import command as command_of
@@ -100,6 +123,8 @@ def _show(found: Any, changes: list[Any], checks: list[Any]) -> None:
             print(f"# {pool.stage.name}: {pool.instances} x")
             print(command_of(pool, found.question))
         print(f"# rate headroom {plan_tables.headroom(found)}; {found.points_count:,} points evaluated")
+    if now is not None:
+        render.show(deployments.tables(now, found.best))
     if found.rejections:
         title, head, rows = plan_tables.rejections_table(found.rejections)
         render.show([(title, head, rows[:8])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .deployment import Deployment, Pool
 from .designs import Kind, Layout, Precision, Role
-from .launch import command
+from .launch import command, server, serving
 from .questions import Question, check, question
 from .rescale import with_lengths
 from .search import GROWTH, Plan, plan
@@ -29,5 +29,7 @@ __all__ = [
     "price",
     "question",
     "sensitivity",
+    "server",
+    "serving",
     "with_lengths",
 ]

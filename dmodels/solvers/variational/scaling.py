@@ -8,14 +8,13 @@ of two (exact), and weighs each row of the KKT system by the terms that it is ma
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from dmodels.core.records import Real
 
 if TYPE_CHECKING:
-    from .newton import System
     from .problem import Piece, Problem
 
 #: A slack below this share of its own terms is rounding and says nothing about the room.
@@ -139,8 +138,8 @@ class Scale(NamedTuple):
     equal_price: Real
 
 
-def scale_at(s: System, y: Real, lam: Real, nu: Real, fine: bool = False) -> Scale:
-    """The scale of the KKT functions `s` at y; size is one unit, or with `fine` (to judge by) that of y itself."""
+def scale_at(s: Any, y: Real, lam: Real, nu: Real, fine: bool = False) -> Scale:
+    """The scale of the KKT functions `s` (a `System`) at y; size is a unit, or with `fine` (to judge by) that of y itself."""
     size = jnp.minimum(jnp.abs(y), 1.0) + ROUNDED * (1.0 + jnp.abs(y)) if fine else jnp.ones_like(y)
     force = jnp.abs(s.f) + jnp.abs(s.jg_own).T @ lam + jnp.abs(s.je_own).T @ jnp.abs(nu) + jnp.abs(s.h) @ size
     top = jnp.max(jnp.where(jnp.isfinite(force), force, 0.0), initial=0.0)

@@ -139,7 +139,7 @@ class Scale(NamedTuple):
 
 
 def scale_at(s: Any, y: Real, lam: Real, nu: Real, fine: bool = False) -> Scale:
-    """The scale of the KKT functions `s` (a `System`) at y; size is a unit, or with `fine` (to judge by) that of y itself."""
+    """The scale of the KKT functions `s` (a `System`) at y; size is a unit, or with `fine`, to judge by, that of y."""
     size = jnp.minimum(jnp.abs(y), 1.0) + ROUNDED * (1.0 + jnp.abs(y)) if fine else jnp.ones_like(y)
     force = jnp.abs(s.f) + jnp.abs(s.jg_own).T @ lam + jnp.abs(s.je_own).T @ jnp.abs(nu) + jnp.abs(s.h) @ size
     top = jnp.max(jnp.where(jnp.isfinite(force), force, 0.0), initial=0.0)

@@ -61,17 +61,13 @@ def _panels(found: Watched, engine: str) -> list[tuple[str, str, list[tuple[str,
             "Time between tokens",
             "s",
             [("mean", _average(itl)), ("P99", _quantile(itl))],
-            [
-                ("model, mean", expected.get("time between tokens, mean [s]", math.nan)),
-            ],
+            [("model, mean", expected.get("time between tokens, mean [s]", math.nan))],
         ),
         (
             "Requests in flight",
             "short",
             [("running", f"sum({running})"), ("waiting", f"sum({waiting})")],
-            [
-                ("model", expected.get("requests in flight", math.nan)),
-            ],
+            [("model", expected.get("requests in flight", math.nan))],
         ),
         ("KV cache in use", "percentunit", [("fullest replica", f"max({kv})")], []),
         (

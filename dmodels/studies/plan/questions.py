@@ -15,6 +15,7 @@ from dmodels.core.hardware import GPU, SLO
 from dmodels.core.model import Model
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine
+from dmodels.models.traffic import Trace
 
 from .admitted import Admitted, admitted
 from .designs import Precision
@@ -41,6 +42,7 @@ class Question:
     backend: str = "vllm"
     max_gpus: float = np.inf  # that there are, over all pools
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
+    trace: Trace | None = None  # that the workload was read from: its times, and the order of its lengths
 
     def __post_init__(self) -> None:
         for name in ("weights", "kv"):
@@ -64,7 +66,7 @@ class Question:
 def question(
     model: str | Path,
     gpus: Sequence[str],
-    workload: Workload,
+    workload: Workload | Trace,
     slo: SLO,
     *,
     rate_rps: float | None = None,
@@ -73,8 +75,14 @@ def question(
     **options: Any,
 ) -> Question:
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
-    at `prices_usd_per_hour` of one GPU where these differ."""
-    if rate_rps is not None:
+    at `prices_usd_per_hour` of one GPU where these differ.
+
+    A `Trace` is planned for as it came, its times scaled to `rate_rps`; a `Workload` has lengths and a rate alone.
+    """
+    trace = workload if isinstance(workload, Trace) else None
+    if isinstance(workload, Trace):
+        workload = Workload.from_trace(workload, rate_rps)
+    elif rate_rps is not None:
         workload = workload.at_rate(rate_rps)
     check(workload, slo)
     name, record = catalog.model_name(model), catalog.model(model)
@@ -86,7 +94,7 @@ def question(
         if known not in chosen:
             raise InputError(f"gpu.price.{known}: accepted are prices of {', '.join(chosen)}")
         chosen[known] = chosen[known].replace(price_usd_per_hour=price)
-    return Question(name, record, chosen, workload, slo, served_name=served, **options)
+    return Question(name, record, chosen, workload, slo, served_name=served, trace=trace, **options)
 
 
 def check(workload: Workload, slo: SLO) -> None:

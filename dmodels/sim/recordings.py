@@ -62,7 +62,9 @@ class Recording(NamedTuple):
     def part(self, first_frac: float, last_frac: float) -> Recording:
         """What lies between two shares of the requests, at the same mean rate as the whole."""
         begin, end = (round(share * self.size) for share in (first_frac, last_frac))
-        kept = slice(begin, max(end, begin + 1))
+        begin = min(begin, self.size - 1)
+        end = max(end, begin + 1)
+        kept = slice(begin, end)
         span = (self.time_s[end] if end < self.size else self.period_s) - self.time_s[begin]
         return self._taken(self.time_s[kept] - self.time_s[begin], np.arange(self.size)[kept], span)
 

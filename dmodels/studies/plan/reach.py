@@ -21,7 +21,7 @@ from .questions import Question
 #: What was checked.
 CHUNK_TOKENS, SLOTS, OUTPUT_CV = 8192.0, (4.0, 128.0), (0.5, 2.0)
 #: Beyond this index of dispersion arrivals are no longer taken as Poisson.
-_BURSTY = 1.5
+_BURSTY = 2.0
 
 
 def outside(asked: Question, pools: Sequence[Pool]) -> tuple[str, ...]:
@@ -50,14 +50,14 @@ def dispersion(asked: Question, scale_s: float) -> tuple[float, float]:
     r"""(index of dispersion of the arrivals at the planned rate, the window that it is greatest over).
 
     $I(w) = \mathrm{Var}\,N(w) / \mathrm{E}\,N(w)$, 1 for Poisson at every w; windows from a tenth of the queue's time
-    scale `scale_s` to a hundred of them, as far as the trace has twenty. Without a trace, what independent gaps of the
+    scale `scale_s` to a hundred of them, as far as the trace has fifty. Without a trace, what independent gaps of the
     workload's CV tend to, $c^2$ (window 0).
     """
     if asked.trace is None or not asked.trace.duration_s > 0:
         return float(asked.workload.arrival_cv) ** 2, 0.0
     when = arrivals.replay(asked.trace.time_s, asked.rate_rps)
     windows = scale_s * np.geomspace(0.1, 100.0, 13)
-    windows = windows[windows <= when[-1] / 20.0]
+    windows = windows[windows <= when[-1] / 50.0]
     if not windows.size:
         return float(asked.workload.arrival_cv) ** 2, 0.0
     found = burstiness(when, windows).dispersion_count

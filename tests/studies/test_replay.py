@@ -1,4 +1,4 @@
-"""A plan keeps its promise: replays agree with the closed forms where these hold, and size the fleet where they do not."""
+"""A plan keeps its promise: replays agree with the closed forms where these hold, and size the fleet elsewhere."""
 
 from __future__ import annotations
 

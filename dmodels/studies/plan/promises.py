@@ -51,7 +51,7 @@ class Replayed(Answer):
     window_s: float  # that the worst one is looked for in
     percentile: float
     promises: tuple[Promise, ...]
-    overloaded: bool  # waits grow without end
+    overloaded: bool  # a pool has fewer instances than keep up
     held_count: int = 0  # other days (halves and resamples of the recording) on which it also holds
     days_count: int = 0  # that were tried
 

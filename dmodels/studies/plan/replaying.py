@@ -14,7 +14,6 @@ from dmodels.sim import estimate
 from dmodels.sim.deployments import LEAST_LOADED
 from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Served
-from dmodels.sim.verify import growing
 
 from .deployment import Deployment
 from .machines import serving_fleet
@@ -63,7 +62,7 @@ def replay(
         window_s=window,
         percentile=float(slo.percentile),
         promises=tuple(promises),
-        overloaded=any(part.arrival_s.size >= 50 and growing(part) for part in served),
+        overloaded=bool((np.array(instances) < priced.stable_instances[rows, stages]).any()),
     )
 
 

@@ -24,6 +24,10 @@ from .requests import Requests
 _LIVES = 5.0
 #: It is played no more than so many times before it counts.
 _MOST_WARM = 3
+#: Requests within less than this, in mean gaps, came at one instant.
+_INSTANT = 1e-9
+#: A sample of a long recording is taken from so many places.
+_STRETCHES = 50
 
 
 class Recording(NamedTuple):
@@ -68,6 +72,16 @@ class Recording(NamedTuple):
         span = (self.time_s[end] if end < self.size else self.period_s) - self.time_s[begin]
         return self._taken(self.time_s[kept] - self.time_s[begin], np.arange(self.size)[kept], span)
 
+    def sampled(self, most: int) -> Recording:
+        """About `most` requests at most: the beginnings of `_STRETCHES` equal lengths of time, end to end."""
+        if self.size <= most:
+            return self
+        length = self.period_s / _STRETCHES
+        kept_s = length * most / self.size
+        place, inside = np.divmod(self.time_s, length)
+        rows = np.flatnonzero(inside < kept_s)
+        return self._taken(place[rows] * kept_s + inside[rows], rows, _STRETCHES * kept_s) if rows.size else self
+
     def resampled(self, seed: int, blocks: int) -> Recording:
         """Another day of such traffic: `blocks` stretches of the recording that begin at random times, end to end.
 
@@ -89,7 +103,7 @@ class Recording(NamedTuple):
     def _taken(self, time_s: np.ndarray, rows: np.ndarray, span_s: float) -> Recording:
         """Some of the requests, at new times in `span_s`, brought to the rate of the whole."""
         mean_gap = self.period_s / self.size
-        factor = mean_gap * rows.size / span_s if span_s > 0 else 1.0
+        factor = mean_gap * rows.size / span_s if span_s > _INSTANT * mean_gap else 1.0
         return Recording(
             np.maximum.accumulate(time_s * factor),
             self.input_tokens[rows],
@@ -106,7 +120,7 @@ def recorded(trace: Trace, rate_rps: float, limit_tokens: float = 0.0, seed: int
     Where all came at one instant there is no time to scale; then they come in their order as a Poisson stream.
     """
     size = len(trace)
-    if trace.duration_s > 0:
+    if trace.duration_s * rate_rps > _INSTANT:
         when, source = arrivals.replay(trace.time_s, rate_rps), f"{trace.name} with its own arrival times"
     else:
         when = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rate_rps, size))

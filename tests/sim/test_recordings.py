@@ -40,7 +40,8 @@ def test_parts_resamples_and_growth_keep_the_rate_and_the_order_of_time(data):
     whole = recorded(trace(np.cumsum([0.0, *gaps])), 7.0)
     split = data.draw(st.floats(0.0, 1.0))
     seed = data.draw(st.integers(0, 9))
-    for found in (whole, whole.part(0.0, split), whole.part(split, 1.0), whole.resampled(seed, 4)):
+    parts = whole.part(0.0, split), whole.part(split, 1.0)
+    for found in (whole, *parts, whole.resampled(seed, 4), whole.sampled(max(1, whole.size // 2))):
         assert rate(found) == pytest.approx(7.0)
         assert np.isfinite(found.time_s).all() and (np.diff(found.time_s) >= 0).all()
         assert 0.0 <= found.time_s[0] and found.time_s[-1] <= found.period_s * (1 + 1e-9)
@@ -111,3 +112,12 @@ def test_pools_that_share_the_requests_serve_each_as_if_alone():
     for k, pool in enumerate((short, long)):
         one = fleet.serve(k, own[k], (2, 3), RoutingPolicy.ROUND_ROBIN)
         np.testing.assert_array_equal(one.end_s, pool.serve(own[k], (2, 3)[k], RoutingPolicy.ROUND_ROBIN).end_s)
+
+
+def test_a_sample_is_as_bursty_as_the_whole_and_no_larger_than_asked():
+    whole = recorded(volleys(4000), 2.5)
+    sample = whole.sampled(10_000)
+    assert abs(sample.size - 10_000) < 1500 and rate(sample) == pytest.approx(2.5)
+    bursts = [burstiness(found.time_s, [1.0]).dispersion_count[0] for found in (whole, sample)]
+    assert bursts[1] == pytest.approx(bursts[0], rel=0.1)
+    assert whole.sampled(whole.size) is whole

@@ -12,6 +12,7 @@ from dmodels.core.answers import Answer
 class Promise(Answer):
     """One SLO of one pool (of the whole, where every request passes all pools), as it was kept in a replay."""
 
+    derived = ("error_frac", "sure")
     pool: str
     metric: str  # TTFT, TPOT or E2E
     bound_s: float

@@ -26,6 +26,8 @@ from .sizing import Ranked, cheapest
 
 #: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
 _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
+#: Requests of a sample of the trace on which candidates are compared, where it has more.
+_SAMPLE = 100_000
 
 
 @float64
@@ -60,11 +62,14 @@ def ensured(answer: Plan) -> Plan:
     """The plan with as many instances as its replays take. Where none of its fleets holds, as it was, with a replay
     that says so."""
     requests, before = recording(answer.question), sized(answer.priced)
+    sample = requests.sampled(_SAMPLE)
     groups = [_candidates(before, kind) for kind in Kind] + [[_ranked(answer, d)] for d in answer.by_gpu]
-    found = _by_replay(before, groups, requests)
+    found = _by_replay(before, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
     unique = list({one.found[:2]: one for one in winners}.values())
-    sizes = _on_all_cores(lambda one: with_margin(one.trial, requests, one.smallest), unique)
+    if sample is not requests:  # of a long trace the whole decides about those that its sample found best
+        unique = [whole for one in unique if (whole := _on_whole(one, requests)) is not None]
+    sizes = _on_all_cores(lambda one: with_margin(one.trial, sample, one.smallest), unique)
     best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     assert answer.best is not None
@@ -167,6 +172,12 @@ def _on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[
 
     share(loop, len(items), math.inf)
     return results
+
+
+def _on_whole(one: _Chosen, requests: Recording) -> _Chosen | None:
+    """The fewest instances that hold in all of a recording, looked for about those that hold in its sample."""
+    counts = fewest(one.trial._replace(guess=one.smallest), requests)
+    return None if counts is None else one._replace(smallest=counts)
 
 
 def _order(one: _Chosen) -> tuple[float, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
+
+# What is left goes into compiling all the same, for speed that small cases do not need: half of it is saved by not
+# optimising. `make test-all` compiles as users do. Another jaxlib may not know these flags, and would end at once.
+if os.environ.get("HYPOTHESIS_PROFILE") != "thorough" and version("jaxlib").startswith("0.10."):
+    quick = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+    flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true"]
+    os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
 from hypothesis import HealthCheck, settings
 

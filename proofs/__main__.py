@@ -33,24 +33,29 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no page of {', '.join(unknown)}")
     chosen = [known[name.lower()] for name in options.ids] or list(known.values())
     times = options.times or (20 if options.thorough else 1)
-    start, failed, total, searched = time.perf_counter(), [], 0, 0
-    print(f"{'claim':<10} {'verdict':<12} {'tests':>6} {'cases tried':>12} {'seconds':>8}  page", flush=True)
+    start, failed, total, searched, listed = time.perf_counter(), [], 0, 0, 0
+    print(f"{'claim':<10} {'verdict':<12} {'tests':>6} {'drawn':>9} {'listed':>9} {'seconds':>8}  page", flush=True)
     with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
         jobs = [pool.submit(run, page.file, times, options.seed) for page in chosen]
         for page, job in zip(chosen, jobs, strict=True):
             count = job.result()
             cases = sum(count.cases.values())
             total, searched, failed = total + cases, searched + count.searches, failed + count.failed
+            listed += count.listed
             print(
-                f"{page.claim.id:<10} {page.claim.verdict.name.lower():<12} {count.tests:>6} {cases:>12,} "
-                f"{count.seconds:>8.1f}  {page.file}",
+                f"{page.claim.id:<10} {page.claim.verdict.name.lower():<12} {count.tests:>6} {cases:>9,} "
+                f"{count.listed:>9,} {count.seconds:>8.1f}  {page.file}",
                 flush=True,
             )
             if count.failed:
                 print(count.output, file=sys.stderr)
     seeds = "fixed seeds" if options.seed is None else f"seed {options.seed}"
     took = time.perf_counter() - start
-    print(f"{len(chosen)} pages, {total:,} cases drawn by {searched} searches ({seeds}), {took:.0f} s")
+    print(
+        f"{len(chosen)} pages, {total:,} cases drawn by {searched} searches ({seeds}), {listed:,} listed, {took:.0f} s"
+    )
+    if times == 1:
+        print("left out: tests marked slow, which --thorough runs")
     for name in failed:
         print(f"FAILED {name}")
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""Runs one page and counts the cases that its searches draw; can make them draw many times as many."""
+"""Counts what a page tries: `every` for an enumeration, and for a whole page run what its searches draw beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,28 @@ import io
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
+#: What the enumerations of this process were over -> how many cases they had.
+LISTED: Counter[str] = Counter()
+
+
+def every(cases: Iterable[T], what: str) -> Iterator[T]:
+    """All `cases` in turn; when they are through, prints how many there were: `1,296 games of two requests`.
+
+    A proof by enumeration says how large it was, so that an empty or a token one is seen (`pytest -s`, or
+    `python -m proofs`, which adds them up). An enumeration without a case fails.
+    """
+    count = 0
+    for case in cases:
+        count += 1
+        yield case
+    assert count, f"no {what}"
+    LISTED[what] += count
+    print(f"{count:,} {what}")
 
 
 @dataclass
@@ -19,6 +40,7 @@ class Count:
     tests: int = 0
     searches: int = 0  # tests whose cases hypothesis draws
     cases: Counter[str] = field(default_factory=Counter)
+    listed: int = 0  # cases of its enumerations
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
     output: str = ""
@@ -65,8 +87,10 @@ def run(file: str, times: int, seed: int | None) -> Count:
     if seed is not None:
         os.environ["HYPOTHESIS_PROFILE"] = "seeded"
         line += [f"--hypothesis-seed={seed}"]
+    before = LISTED.total()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = pytest.main(line, plugins=[_Counter(times, count)])
+    count.listed = LISTED.total() - before
     if code and not count.failed:
         count.failed.append(f"{file}: pytest ended with {int(code)}")
     count.seconds, count.output = time.perf_counter() - start, said.getvalue()

@@ -6,6 +6,7 @@ A page is `proofs/<topic>/prop_*.py`; its `CLAIM` is the entry. Rows of the pape
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter, defaultdict
@@ -92,8 +93,8 @@ def markdown(found: list[Page], numbers: list[Table]) -> str:
     lines = [
         "# Ledger",
         "",
-        "Made by `python -m proofs.ledger` from the pages beside it; `make proofs` runs every check. "
-        "`dmodels claims ID` shows one entry and runs its page.",
+        "Made by `python -m proofs.ledger` from the pages beside it. `make proofs` runs every check but the slow ones "
+        "(named at the end), `make proofs-thorough` those too. `dmodels claims ID` shows one entry and runs its page.",
         "",
         *(f"- **{verdict.name}**: {verdict.value}" for verdict in Verdict),
         "",
@@ -104,7 +105,7 @@ def markdown(found: list[Page], numbers: list[Table]) -> str:
         if chosen:
             lines += ["", f"## {'Results of our own' if source == DMODELS else source}", "", *_entries(chosen)]
             lines += _counterexamples(chosen)
-    return "\n".join([*lines, "", *_printed(numbers)]) + "\n"
+    return "\n".join([*lines, "", *_printed(numbers), "", *_slow(found)]) + "\n"
 
 
 def data(found: list[Page]) -> str:
@@ -177,7 +178,13 @@ def _counterexamples(found: list[Page]) -> list[str]:
 
 def _printed(numbers: list[Table]) -> list[str]:
     """The papers' printed numbers by verdict."""
-    lines = ["## The papers' numbers", "", "Rows of each file of printed numbers by verdict."]
+    lines = [
+        "## The papers' numbers",
+        "",
+        "Rows of each file of printed numbers by verdict: *agrees* or *differs* by the rule that stands in the row, "
+        "*tuned* if a parameter was fitted to it, *input* if taken from the paper, *ours* if nothing is printed, *not "
+        "computed* with the reason in the row.",
+    ]
     groups = defaultdict(list)
     for table in numbers:
         groups[table.paper].append(table)
@@ -193,6 +200,19 @@ def _printed(numbers: list[Table]) -> list[str]:
         total = sum((table.verdicts for table in files), Counter())
         lines += ["", f"### {paper}: {total.total()} rows", "", *_grid(["file", "rows", "verdicts"], rows)]
     return lines
+
+
+def _slow(found: list[Page]) -> list[str]:
+    """The checks that `make proofs` leaves out."""
+    marked = [(page, name) for page in found for name in slow_tests((ROOT / page.file).read_text(encoding="utf-8"))]
+    lines = [f"- {page.claim.id}: `{name}`" for page, name in marked]
+    return ["## Slow checks", "", f"{len(lines)} searches run only with `make proofs-thorough`.", "", *lines]
+
+
+def slow_tests(source: str) -> list[str]:
+    """Names of the tests of a page that are marked slow."""
+    tests = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    return [test.name for test in tests if any(ast.unparse(d) == "pytest.mark.slow" for d in test.decorator_list)]
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:

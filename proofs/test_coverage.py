@@ -31,7 +31,7 @@ SETTLED = {
     "000-IT": ("POA-IT",),
     "000-PPAD": ("POA-PPAD",),
     "000-P3.1": ("POA-3.1", "NEW-3"),
-    "000-P3.2": ("POA-3.2", "NEW-2", "NEW-18", "POA-3.2o"),
+    "000-P3.2": ("POA-3.2", "NEW-2", "NEW-18", "NEW-28"),
     "000-P3.3": ("POA-3.3", "NEW-7"),
     "000-R3": ("POA-R3", "price_of_anarchy/claims.csv"),
     "000-P4.0/4.1": ("POA-4.1",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from proofs.ledger import DATA, LEDGER, data, markdown, pages, tables
+from proofs.ledger import DATA, LEDGER, data, markdown, pages, slow_tests, tables
 
 AGAIN = "stale: run `python -m proofs.ledger`"
 
@@ -26,3 +26,9 @@ def test_every_row_of_every_file_is_counted_once():
     for table in tables():
         lines = [line for line in (LEDGER.parents[1] / table.file).read_text(encoding="utf-8").splitlines() if line]
         assert table.verdicts.total() == sum(not line.startswith("#") for line in lines) - 1, table.file
+
+
+def test_slow_checks_are_named():
+    source = "import pytest\n@pytest.mark.slow\ndef test_a():\n    pass\ndef test_b():\n    pass\n"
+    assert slow_tests(source) == ["test_a"]
+    assert "`test_every_other_order`" in LEDGER.read_text(encoding="utf-8")

@@ -12,7 +12,12 @@ from proofs.claim import Verdict
 from proofs.ledger import ROOT, pages, problems
 
 PAGES = pages()
-EXACT = {"sympy", "fractions", "z3"}  # z3 decides linear inequalities in rationals
+EXACT = {"sympy", "fractions", "z3"}  # z3 decides inequalities over all reals
+#: What makes an argument cover more than the numbers that stand in it: a free symbol, or an enumeration that says how
+#: large it was (`extremes` and what calls it list all placements of a game).
+FREE = {"symbols", "Symbol", "Function", "Real", "Reals"}
+LISTED = {"every", "extremes"}
+ANSWER = "**What the authors could answer.**"
 
 
 class Names:
@@ -27,19 +32,30 @@ class Names:
                 self.origin |= {(a.asname or a.name).split(".")[0]: a.name.split(".")[0] for a in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 self.origin |= {a.asname or a.name: node.module.split(".")[0] for a in node.names}
+        self.calls: dict[str, set[str]] = {}  # name that the page defines -> functions that its definition calls
         for node in self.tree.body:
             for name in _defined(node):
                 self.uses.setdefault(name, set()).update(_read(node))
+                self.calls.setdefault(name, set()).update(_called(node))
         self.tests = [n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")]
 
-    def packages(self, name: str) -> set[str]:
-        """Packages that a definition reaches, directly or through other definitions of the page."""
+    def reached(self, name: str) -> set[str]:
+        """Names that a definition reaches, directly or through other definitions of the page."""
         reached, todo = set(), [name]
         while todo:
             if (now := todo.pop()) not in reached:
                 reached.add(now)
                 todo += self.uses.get(now, ())
-        return {self.origin[n] for n in reached if n in self.origin}
+        return reached
+
+    def packages(self, name: str) -> set[str]:
+        """Packages that a definition reaches."""
+        return {self.origin[n] for n in self.reached(name) if n in self.origin}
+
+    def general(self, name: str) -> bool:
+        """True if a definition argues over a free symbol, or over an enumeration that prints its size (`every`)."""
+        called = {function for n in self.reached(name) for function in self.calls.get(n, ())}
+        return bool(called & (FREE | LISTED))
 
     def exact_tests(self) -> list[ast.FunctionDef]:
         """Tests that assert something and reach symbols or rationals."""
@@ -59,6 +75,13 @@ def _read(node: ast.stmt) -> Iterable[str]:
     """Names that a definition reads; a function's decorators (strategies, parameters) are no part of its argument."""
     parts = node.body if isinstance(node, ast.FunctionDef) else [node]
     return {n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _called(node: ast.stmt) -> Iterable[str]:
+    """Last parts of the names of the functions that a definition calls: `sp.symbols(...)` gives `symbols`."""
+    parts = node.body if isinstance(node, ast.FunctionDef) else [node]
+    calls = [n.func for part in parts for n in ast.walk(part) if isinstance(n, ast.Call)]
+    return {f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if isinstance(f, ast.Attribute | ast.Name)}
 
 
 def names(page) -> Names:
@@ -95,12 +118,22 @@ def test_the_docstring_begins_with_the_id_and_states_the_verdict(page):
 
 @every_page
 def test_proofs_and_refutations_have_an_exact_argument(page):
-    """No PROVED, CONDITIONAL or REFUTED without a test in symbols or rationals; a refutation names its instance."""
-    exact = names(page).exact_tests()
+    """PROVED, CONDITIONAL: over a free symbol, or an enumeration that prints its size. REFUTED: an exact instance,
+    recomputed without any code of the package."""
+    found = names(page)
+    exact = [test for test in found.exact_tests() if not _drawn(test)]
     if page.claim.verdict in (Verdict.PROVED, Verdict.CONDITIONAL):
-        assert exact
+        assert [test for test in exact if found.general(test.name)]
     if page.claim.verdict is Verdict.REFUTED:
-        assert [test for test in exact if not _drawn(test)]
+        assert [test for test in exact if "dmodels" not in found.packages(test.name)]
+
+
+@every_page
+def test_a_refutation_hears_the_authors(page):
+    """The last paragraph of a REFUTED page is what the authors could answer, and why the verdict stands."""
+    if page.claim.verdict is Verdict.REFUTED:
+        last = page.text.rstrip().split("\n\n")[-1]
+        assert last.startswith(ANSWER) and "verdict stands" in " ".join(last.split())
 
 
 def _drawn(test: ast.FunctionDef) -> bool:
@@ -133,3 +166,6 @@ def test_the_rules_tell_pages_apart():
     assert Names(silent).exact_tests() == []
     helper = "from fractions import Fraction as F\nHALF = F(1, 2)\ndef test_a():\n    assert HALF < 1\n"
     assert len(Names(helper).exact_tests()) == 1 and not Names(helper).packages("test_a") & {"dmodels"}
+    assert not Names(helper).general("test_a")
+    free = "import sympy as sp\ndef law():\n    return sp.symbols('x')\ndef test_a():\n    assert law() - law() == 0\n"
+    assert Names(free).general("test_a") and not Names(free).general("sp")

@@ -23,6 +23,7 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -145,7 +146,7 @@ class Page:
         if words[0] == "dmodels":
             code, printed = _dmodels(words[1:])
         elif words[0] == "python":
-            code, printed = _process([sys.executable, *words[1:]])
+            code, printed = _script(words[1:])
         elif words[0] == "make":
             # the environment is there; only what the target does after it is run, and only by --slow
             stamp = ["-o", ".venv/.installed", f"BIN={Path(sys.executable).parent}"]
@@ -220,6 +221,22 @@ def _dmodels(words: list[str]) -> tuple[int, str]:
     finally:
         sys.argv = before
     return code, out.getvalue() + err.getvalue()
+
+
+def _script(words: list[str]) -> tuple[int, str]:
+    """`python FILE ...` as its own main module, in this process, which has imported and compiled much already."""
+    out, before = io.StringIO(), sys.argv
+    sys.argv = words
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue()
+    except Exception:
+        return 1, out.getvalue() + traceback.format_exc(limit=-3)
+    finally:
+        sys.argv = before
+    return 0, out.getvalue()
 
 
 def _process(words: list[str]) -> tuple[int, str]:

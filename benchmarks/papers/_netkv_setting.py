@@ -40,4 +40,5 @@ def compare(policies, profile: Profile = RAG, load=1.0, runs: int = 40, cluster=
     cluster = cluster or netkv_cluster()
     source = windows(profile, load, runs, len(cluster.decode), **(arrivals or {}))
     options = {"sees_inbound": False} | options
-    return compare_policies(cluster, source, policies, runs=runs, ttft_slo_s=profile.ttft_slo_s, **options)
+    found = compare_policies(cluster, source, policies, runs=runs, ttft_slo_s=profile.ttft_slo_s, **options)
+    return [vars(row) for row in found]

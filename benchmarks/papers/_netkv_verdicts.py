@@ -1,21 +1,21 @@
 """What our simulation gives beside every simulated number of NetKV: proofs/papers/netkv/simulated.csv.
 
-Reads the last recorded run of each experiment (benchmarks/results/netkv_*.jsonl), keeps the printed columns
-and fills `computed` and `verdict`. Verdicts by rule: times within 10 %, shares and percentages within 5 points and of
-one sign, TBT within 0.5 ms, SLO shares within 0.03 are "reproduced"; else "sign only" if both point the same way; else
-"not reproduced". Table V's packet-level rows are another simulator's and left out.
+Reads the last recorded run of each experiment (benchmarks/results/netkv_*.jsonl), keeps the printed columns and fills
+`computed` and `verdict`. One rule for all: within 10 % of the printed number, or at a printed 0 its rounding. Table V's
+packet-level rows are another simulator's.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers._netkv_setting import LADDER, PRINTED, PROFILES
+from benchmarks.papers._netkv_setting import LADDER, PROFILES
+from benchmarks.papers._printed import made_by
 from benchmarks.registry import RESULTS
+from proofs.papers import rows as papers
 
 LOADS = {"chatbot": (1.0, 2.0), "rag": (0.5, 1.0, 1.5, 2.0, 2.5), "long": (0.75, 1.0, 2.0)}
 LENGTHS = (1024, 4096, 8192, 16384, 32768, 65536)
@@ -25,9 +25,6 @@ SHARES = (0.0, 0.3, 0.6, 0.9)
 SIZES = {64: 2, 128: 4, 256: 8, 512: 16, 1024: 32}  # GPUs -> pods
 NAMES = {"ROUND_ROBIN": "rr", "CACHE_LOAD": "cla", "NETKV_FULL": "full"}
 SHORT = ("cla", "topo", "static", "full")
-#: unit -> largest difference that counts as reproduced, relative or absolute
-RELATIVE = {"ms": 0.10, "s": 0.10, "req/s": 0.10}
-ABSOLUTE = {"%": 5.0, "points": 5.0, "1": 0.03, "ms TBT": 0.5, "cells": 0.0}
 
 
 def of_load(rows: list[dict]) -> dict[str, float]:
@@ -151,14 +148,10 @@ def last_run(name: str) -> list[dict]:
     return [row for row in lines if row["when"] == lines[-1]["when"]]
 
 
-def verdict(unit: str, printed: float, computed: float) -> str:
-    """How a simulated number compares with ours."""
-    gap = abs(computed - printed)
-    if unit == "%" and printed * computed < 0 and gap > 1:
-        return "not reproduced"
-    if gap <= RELATIVE.get(unit, 0.0) * abs(printed) or gap <= ABSOLUTE.get(unit, -1.0):
-        return "reproduced"
-    return "sign only" if printed * computed > 0 else "not reproduced"
+def off(printed: float, computed: float) -> str:
+    """How far off a number is, for rows whose gap has no better reason."""
+    side = "the same side" if printed * computed > 0 else "the other side"
+    return f"off by {100 * abs(computed / printed - 1):.0f} %, on {side} of 0" if printed else "not nought"
 
 
 def write(_=None) -> Path:
@@ -166,16 +159,13 @@ def write(_=None) -> Path:
     ours = {}
     for name, numbers in EXPERIMENTS.items():
         ours |= numbers(last_run(name))
-    path = PRINTED / "simulated.csv"
-    note, *lines = path.read_text(encoding="utf-8").splitlines()
-    rows = list(csv.DictReader(lines))
+    rows = papers.read("netkv/simulated")
     for row in rows:
-        value = ours[row["id"]]
-        row["computed"] = f"{value:.4g}"
-        row["verdict"] = verdict(row["unit"], float(row["printed"]), value)
-    with path.open("w", encoding="utf-8", newline="") as out:
-        out.write(note + "\n")
-        writer = csv.DictWriter(out, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
+        if row["id"] in ours:
+            value = ours[row["id"]]
+            row["computed"] = f"{value:.4g}"
+            row["verdict"] = papers.judge(row)
+            if row["verdict"] == "differs" and (not row["reason"] or row["reason"].startswith("off by")):
+                row["reason"] = off(float(row["printed"]), value)
+    title = "NetKV. Tables II to VI and Experiments 1 to 5, in the setting of benchmarks/papers/_netkv_setting.py"
+    return papers.write("netkv/simulated", made_by(title, __file__), rows)

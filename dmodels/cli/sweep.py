@@ -16,6 +16,7 @@ from pydantic import Field
 
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.units import unit_of
+from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
@@ -85,7 +86,7 @@ class SweepAsked(Table):
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def call(self, axes: dict[str, list], out: Path | None) -> Code:
+    def call(self, axes: dict[str, list], output: str, top: int, out: Path | None) -> Code:
         """The library call."""
         trace = self.workload.trace
         scenario = call(
@@ -97,7 +98,14 @@ class SweepAsked(Table):
             self.gpu.file,
             label="scenario",
         )
-        return call("dmodels.studies.sweep:sweep_designs", scenario, axes, out=None if out is None else str(out))
+        return call(
+            "dmodels.studies.sweep:sweep_designs",
+            scenario,
+            axes,
+            output=output,
+            top=top,
+            out=None if out is None else str(out),
+        )
 
 
 @asks(SweepAsked, scenario="a TOML file; examples/sweep.toml is one")
@@ -115,13 +123,12 @@ def command(
     axes = read_axes(axis)
     picture = _picture(plot, figure, out, len(axes))
     return form.give(
-        asked.call(axes, out),
-        lambda ds: {"scenario": str(scenario), "axes": axes, "base": asked.base()},
-        lambda ds: _result(ds, output, top) | {"file": None if out is None else str(out)},
-        lambda ds: _show(ds, axes, output, top),
-        feasible=lambda ds: _selected(ds, output, top)[0].feasible_count > 0,
-        write=lambda ds: _draw(ds, plot, output, picture),
-        label="ds",
+        asked.call(axes, output, top, out),
+        lambda answer: {"scenario": str(scenario), "axes": axes, "base": asked.base()},
+        lambda answer: answer.to_dict(),
+        lambda answer: _show(answer, axes),
+        feasible=lambda answer: answer.feasible_count > 0,
+        write=lambda answer: _draw(answer, plot, picture),
     )
 
 
@@ -142,58 +149,21 @@ def _picture(plot: str | None, figure: Path | None, out: Path | None, axes_count
     return path
 
 
-def _selected(ds: Any, output: str, top: int) -> tuple[Any, Any, Any]:
-    """(what is feasible and why not, the best points by `output`, the front of `output` against TTFT)."""
-    from dmodels.design.select import best, explain, pareto
-
-    if output not in ds:
-        raise unknown("output", output, map(str, ds.data_vars))
-    latency = "ttft_s" if output != "ttft_s" else "tpot_s"
-    if "tokens_per_s" in output:
-        ends, both = {"maximize": output}, {"minimize": latency, "maximize": output}
-    else:
-        ends, both = {"minimize": output}, {"minimize": [output, latency]}
-    ranked = best(ds, **ends, within_frac=float("inf")).isel(point=slice(top))
-    return explain(ds), ranked, pareto(ds, **both)
+def _show(answer: Any, axes: dict[str, list]) -> None:
+    print(answer.explanation)
+    if not answer.best:
+        return
+    shown = dict.fromkeys([*axes, answer.output, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"])
+    names = [name for name in shown if name in answer.best[0]]
+    heads = {f"{name} [{unit}]" if (unit := unit_of(name)) not in ("", "1") else name: name for name in names}
+    render.show([table(f"the best points by {answer.output}", answer.best, heads)])
+    print(f"{len(answer.pareto):,} points are on the front of {answer.output} against TTFT")
 
 
-def _rows(points: Any, names: list[str]) -> list[dict[str, Any]]:
-    return [
-        {name: (points[name].values[i] if points[name].ndim else points[name]).item() for name in names}
-        for i in range(points.sizes["point"])
-    ]
-
-
-def _result(ds: Any, output: str, top: int) -> dict[str, Any]:
-    found, ranked, front = _selected(ds, output, top)
-    names = [*map(str, ds.coords), *map(str, ds.data_vars)]
-    return {
-        "points_count": found.points_count,
-        "feasible_count": found.feasible_count,
-        "fell": {flag.name.lower(): count for flag, count in found.fell.items()},
-        "best": _rows(ranked, names),
-        "pareto": _rows(front, names),
-    }
-
-
-def _show(ds: Any, axes: dict[str, list], output: str, top: int) -> None:
-    found, ranked, front = _selected(ds, output, top)
-    print(found)
-    shown = dict.fromkeys([*axes, output, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"])
-    names = [name for name in shown if name in ranked]
-    heads = [f"{name} [{unit}]" if (unit := unit_of(name)) not in ("", "1") else name for name in names]
-    rows = [list(row.values()) for row in _rows(ranked, names)]
-    if rows:
-        render.show([(f"the best points by {output}", heads, rows)])
-        print(f"{front.sizes['point']:,} points are on the front of {output} against TTFT")
-
-
-def _draw(ds: Any, plot: str | None, output: str, path: Path | None) -> None:
+def _draw(answer: Any, plot: str | None, path: Path | None) -> None:
     if path is None or plot is None:
         return
     from dmodels.report import style, sweep_figures
 
-    if output not in ds:
-        raise unknown("output", output, map(str, ds.data_vars))
-    style.save(style.paper(getattr(sweep_figures, plot)(ds, output)), path)
+    style.save(style.paper(getattr(sweep_figures, plot)(answer.to_xarray(), answer.output)), path)
     print(f"figure: {path}", file=sys.stderr)

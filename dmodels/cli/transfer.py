@@ -25,7 +25,7 @@ def command(asked: Any, form: Form, out: Figures = None) -> int:
         lambda answer: asked.model_dump(),
         lambda answer: answer.to_dict(),
         _show,
-        feasible=lambda answer: not answer.problems and any(row["served_frac"] for row in answer.policies),
+        feasible=lambda answer: not answer.problems and any(row.served_frac for row in answer.policies),
         write=lambda answer: _draw(answer, asked, out),
     )
 
@@ -38,7 +38,7 @@ def _call(asked: Any) -> Code:
 
 
 def _percent(name: str):
-    return lambda row: 100 * row[name]
+    return lambda row: 100 * getattr(row, name)
 
 
 SHARE = {
@@ -57,7 +57,7 @@ POLICIES = {
     "+-": "ttft_se_s",
     "P99 s": "ttft_p99_s",
     "transfer s": "transfer_mean_s",
-    "TBT ms": lambda row: 1e3 * row["tbt_mean_s"],
+    "TBT ms": lambda row: 1e3 * row.tbt_mean_s,
     "tier 2 %": _percent("tier_2_frac"),
     "tier 3 %": _percent("tier_3_frac"),
     "saved %": _percent("ttft_vs_first_frac"),
@@ -71,7 +71,7 @@ UPGRADES = {
     "TTFT saved %": _percent("ttft_saved_frac"),
 }
 STALENESS = {
-    "tiers": lambda row: f"{row['fast_tier']} or {row['slow_tier']}",
+    "tiers": lambda row: f"{row.fast_tier} or {row.slow_tier}",
     "hit on the slower": "far_hit_frac",
     "order of bandwidths": "bandwidth_tolerance",
     "order of costs": "cost_tolerance",
@@ -83,7 +83,7 @@ STALENESS = {
 def _show(answer: Any) -> None:
     for sentence in answer.problems:
         print(f"problem: {sentence}")
-    least = min(row["served_frac"] for row in answer.policies)
+    least = min(row.served_frac for row in answer.policies)
     if least < 1:
         print(f"note: as few as {100 * least:.3g} % of the requests are served; means are over those alone")
     share = "Share of TTFT: KV sent after prefill, or layer by layer; one transfer at a time"
@@ -103,7 +103,7 @@ def _draw(answer: Any, asked: Any, out: Path | None) -> None:
     from dmodels.report import style, transfer_figures
 
     rates = answer.tier_bytes_per_s
-    tiers = sorted({row["tier"] for row in answer.share})
+    tiers = sorted({row.tier for row in answer.share})
     ratio = rates[tiers[-2]] / rates[tiers[-1]] if len(tiers) > 1 and rates[tiers[-1]] > 0 else 1.0
     noise = asked.telemetry.std, asked.telemetry.correlation_time
     sheet = transfer_figures.overview(answer.share, answer.policies, answer.upgrades, ratio, *noise)

@@ -80,7 +80,8 @@ def fit_linear(load: Any, latency_s: Any) -> CurveFit:
     """t(n) = W + H n (the token-budget paper's Eq. (9)) of an iteration time or a latency."""
     x, y = sweep(load, latency_s, 3)
     slope = max((y[-1] - y[0]) / (x[-1] - x[0]), 1e-6 * y.max() / x.max())
-    return _fit("linear", _linear, [{"w_s": max(y.min() - slope * x.min(), 0.1 * y.min()), "h_s": slope}], {}, x, y)
+    start = {"base_s": max(y.min() - slope * x.min(), 0.1 * y.min()), "per_sequence_s": slope}
+    return _fit("linear", _linear, [start], {}, x, y)
 
 
 def fit_singular(load: Any, latency_s: Any, beta: float | None = None) -> CurveFit:
@@ -172,7 +173,7 @@ def pole_interval(
 
 
 def _linear(p: Params, n: Real) -> Real:
-    return StepLaw(p["w_s"], p["h_s"]).iteration_s(n)
+    return StepLaw(**p).iteration_s(n)
 
 
 def _singular(p: Params, n: Real) -> Real:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,18 +26,18 @@ NAMES = {
 }
 
 
-def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
+def share_of_ttft(rows: Sequence[Any], axes: Axes) -> None:
     """Transfer as a share of TTFT against context, a line per tier; dashed where sent layer by layer."""
     ends = []
-    for tier in sorted({r["tier"] for r in rows}):
-        mine = [r for r in rows if r["tier"] == tier]
-        x = [r["context_tokens"] for r in mine]
+    for tier in sorted({r.tier for r in rows}):
+        mine = [r for r in rows if r.tier == tier]
+        x = [r.context_tokens for r in mine]
         colour = style.colour(tier)
-        axes.plot(x, [100 * r["share_frac"] for r in mine], "o-", ms=3, color=colour)
-        ends.append((100 * mine[-1]["share_frac"], TIERS[tier], tier))
-        axes.plot(x, [100 * r["pipelined_share_frac"] for r in mine], "--", color=colour)
+        axes.plot(x, [100 * r.share_frac for r in mine], "o-", ms=3, color=colour)
+        ends.append((100 * mine[-1].share_frac, TIERS[tier], tier))
+        axes.plot(x, [100 * r.pipelined_share_frac for r in mine], "--", color=colour)
     axes.set_xscale("log", base=2)
-    ticks = [float(c) for c in dict.fromkeys(r["context_tokens"] for r in rows)]
+    ticks = [float(c) for c in dict.fromkeys(r.context_tokens for r in rows)]
     axes.set_xticks(ticks, [f"{c / 1024:g}K" for c in ticks])
     axes.set(
         xlabel="context [token]", ylabel="share of TTFT [%]", ylim=(0, None), title="KV transfer in TTFT, idle fabric"
@@ -46,25 +46,23 @@ def share_of_ttft(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
     name_lines(axes, ends)
 
 
-def policies(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
+def policies(rows: Sequence[Any], axes: Axes) -> None:
     """Mean TTFT by policy, the transfer in it drawn darker, with standard errors."""
     y = np.arange(len(rows))[::-1]
-    axes.barh(
-        y, [r["ttft_mean_s"] for r in rows], color=style.FILL, xerr=[r["ttft_se_s"] for r in rows], error_kw={"lw": 1}
-    )
-    axes.barh(y, [r["transfer_mean_s"] for r in rows], height=0.45, color=style.colour(0))
-    axes.set_yticks(y, [NAMES[r["policy"]] for r in rows])
+    axes.barh(y, [r.ttft_mean_s for r in rows], color=style.FILL, xerr=[r.ttft_se_s for r in rows], error_kw={"lw": 1})
+    axes.barh(y, [r.transfer_mean_s for r in rows], height=0.45, color=style.colour(0))
+    axes.set_yticks(y, [NAMES[r.policy] for r in rows])
     axes.set(xlabel="mean TTFT, and in blue the transfer in it [s]", title="who decodes: policies on the same requests")
-    axes.set_xlim(0, 1.35 * max(r["ttft_mean_s"] + np.nan_to_num(r["ttft_se_s"]) for r in rows))
+    axes.set_xlim(0, 1.35 * max(r.ttft_mean_s + np.nan_to_num(r.ttft_se_s) for r in rows))
 
 
-def upgrades(rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
+def upgrades(rows: Sequence[Any], axes: Axes) -> None:
     """Mean TTFT saved by each change alone."""
-    shown = sorted(rows[1:], key=lambda r: r["ttft_saved_frac"])
+    shown = sorted(rows[1:], key=lambda r: r.ttft_saved_frac)
     y = np.arange(len(shown))
-    axes.barh(y, [100 * r["ttft_saved_frac"] for r in shown], color=style.colour(2))
+    axes.barh(y, [100 * r.ttft_saved_frac for r in shown], color=style.colour(2))
     axes.axvline(0, color=style.INK, lw=0.8)
-    axes.set_yticks(y, [_title(r["upgrade"]) for r in shown])
+    axes.set_yticks(y, [_title(r.upgrade) for r in shown])
     axes.set(xlabel="mean TTFT saved [%]", title="which upgrade pays")
 
 
@@ -102,9 +100,9 @@ def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -
 
 
 def overview(
-    shares: Sequence[Mapping[str, Any]],
-    compared: Sequence[Mapping[str, Any]],
-    changed: Sequence[Mapping[str, Any]],
+    shares: Sequence[Any],
+    compared: Sequence[Any],
+    changed: Sequence[Any],
     ratio: float,
     std: float,
     correlation_time_s: float,

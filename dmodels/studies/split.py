@@ -152,10 +152,10 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
     worker = float(game.prefill_worker_gpus)
     total = float(whole.value.prefill_instances + whole.value.decode_instances)
     p, d = _queues(game)
-    most = float(min((d.tpot_slo_s - d.step_base_s) / d.step_slope_s, d.slots_count))
+    most = float(min(d.step.most_count(d.tpot_slo_s), d.slots_count))
     pools = TandemPools(
         prefill_rps=float(d.prefill_rps_per_gpu) * worker,
-        decode_rps=most / ((float(d.step_base_s) + float(d.step_slope_s) * most) * float(d.output_tokens)),
+        decode_rps=most / (float(d.step.iteration_s(most)) * float(d.output_tokens)),
         ttft_wait_slo_s=float(p.ttft_slo_s),
         decode_wait_slo_s=float(p.ttft_slo_s),
     )

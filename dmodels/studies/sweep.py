@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dmodels import catalog
+from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.hardware import SLO, Parallel
@@ -24,6 +26,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.design.axes import choice, grid
+from dmodels.design.select import Explanation, best, explain, pareto
 from dmodels.design.space import sweep
 from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import out_of_domain
@@ -35,6 +38,9 @@ from .plan.designs import Cells, Stage, cells
 from .plan.evaluate import evaluate
 from .plan.layouts import chosen_gpus, in_precision, instances
 from .plan.sizing import SUPPORT
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Axes that make an instance or its requests -> what is taken where the axis is not given.
 BUILT = {
@@ -67,9 +73,76 @@ class Scenario:
     gpu_file: str | None = None
 
 
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class DesignSweep(Answer):
+    """Every point of a sweep, and what is to be seen in it by one output; rows hold a point's axes and outputs."""
+
+    derived = ("points_count", "feasible_count", "fell", "best", "pareto")
+    internal = ("points", "output", "top")
+    points: xr.Dataset
+    output: str
+    top: int
+    file: str | None
+
+    def to_xarray(self) -> xr.Dataset:
+        """All points, a dimension per axis."""
+        return self.points
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """What is feasible, and why the rest is not."""
+        return explain(self.points)
+
+    @property
+    def points_count(self) -> int:
+        return self.explanation.points_count
+
+    @property
+    def feasible_count(self) -> int:
+        return self.explanation.feasible_count
+
+    @property
+    def fell(self) -> dict[str, int]:
+        """Points that raise each flag."""
+        return {str(flag.name).lower(): count for flag, count in self.explanation.fell.items()}
+
+    @cached_property
+    def best(self) -> Rows:
+        """The `top` feasible points by `output`, the best first."""
+        end = {"maximize" if "tokens_per_s" in self.output else "minimize": self.output}
+        return _rows(best(self.points, **end, within_frac=float("inf")).isel(point=slice(self.top)))
+
+    @cached_property
+    def pareto(self) -> Rows:
+        """The front of `output` against TTFT, or of TTFT against TPOT."""
+        latency = "ttft_s" if self.output != "ttft_s" else "tpot_s"
+        if "tokens_per_s" in self.output:
+            return _rows(pareto(self.points, minimize=[latency], maximize=[self.output]))
+        return _rows(pareto(self.points, minimize=[self.output, latency]))
+
+
+def _rows(points: xr.Dataset) -> Rows:
+    columns = {str(name): np.atleast_1d(points[name].values) for name in [*points.coords, *points.data_vars]}
+    return [
+        {name: values[i if values.size > 1 else 0].item() for name, values in columns.items()}
+        for i in range(points.sizes["point"])
+    ]
+
+
 @float64
-def sweep_designs(scenario: Scenario, axes: Mapping[str, Sequence], **options):
-    """The Dataset of `sized_pool` over `axes`: name of `BUILT` or `NUMBERS` -> values. `options` go to `sweep`."""
+def sweep_designs(
+    scenario: Scenario,
+    axes: Mapping[str, Sequence[Any]],
+    *,
+    output: str = "cost_usd_per_mtoken",
+    top: int = 10,
+    out: str | None = None,
+    **options: Any,
+) -> DesignSweep:
+    """`sized_pool` over `axes`: name of `BUILT` or `NUMBERS` -> values, ranked by `output`. `options` go to `sweep`."""
     for name, values in axes.items():
         if name not in BUILT and name not in NUMBERS:
             raise unknown("axis", name, [*BUILT, *NUMBERS])
@@ -96,7 +169,10 @@ def sweep_designs(scenario: Scenario, axes: Mapping[str, Sequence], **options):
     if "rate_rps" not in given and fixed_lengths:
         raise InputError("rate is missing: fixed lengths have no rate of their own")
     engine = scenario.engine or Engine()
-    return sweep(sized_pool, batch=batch, per_row=per_row, engine=engine, **given, **options)
+    points = sweep(sized_pool, batch=batch, per_row=per_row, engine=engine, out=out, **given, **options)
+    if output not in points:
+        raise unknown("output", output, map(str, points.data_vars))
+    return DesignSweep(points, output, top, out)
 
 
 def sized_pool(

@@ -19,10 +19,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.models.transfer import shared_transfer_s
+from proofs.cases import every
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -61,25 +63,22 @@ def cost(r, profile, size, rate, delay):
     return size[r][t] * sum(x == t for x in profile) / rate[t] + delay[r][t]
 
 
-@pytest.mark.parametrize("seed", range(6))  # 3
-def test_weighted_potential_where_sizes_do_not_depend_on_the_candidate(seed):
-    rng = np.random.default_rng(seed)
-    n, tiers = 4, 3
-    size = [[F(int(s))] * tiers for s in rng.integers(1, 9, n)]
-    rate = [F(int(b)) for b in rng.integers(1, 5, tiers)]
-    delay = [[F(int(x), 4) for x in rng.integers(0, 20, tiers)] for _ in range(n)]
+def test_weighted_potential_where_sizes_do_not_depend_on_the_candidate():  # 3: all moves of three requests, in symbols
+    n, tiers = 3, 3
+    size = [[s] * tiers for s in sp.symbols(f"s1:{n + 1}", positive=True)]
+    rate = sp.symbols(f"B1:{tiers + 1}", positive=True)
+    delay = [sp.symbols(f"D{r}_1:{tiers + 1}", positive=True) for r in range(n)]
 
     def potential(p):
         counts = [sum(x == t for x in p) for t in range(tiers)]
-        shared = sum(F(k * (k + 1), 2) / b for k, b in zip(counts, rate, strict=True))
+        shared = sum(sp.Rational(k * (k + 1), 2) / b for k, b in zip(counts, rate, strict=True))
         return shared + sum(delay[r][p[r]] / size[r][0] for r in range(n))
 
-    for p in product(range(tiers), repeat=n):
-        for r in range(n):
-            for t in range(tiers):
-                q = (*p[:r], t, *p[r + 1 :])
-                gain = cost(r, p, size, rate, delay) - cost(r, q, size, rate, delay)
-                assert gain == size[r][0] * (potential(p) - potential(q))
+    moves = ((p, r, t) for p in product(range(tiers), repeat=n) for r in range(n) for t in range(tiers) if t != p[r])
+    for p, r, t in every(moves, "moves"):
+        q = (*p[:r], t, *p[r + 1 :])
+        gain = cost(r, p, size, rate, delay) - cost(r, q, size, rate, delay)
+        assert sp.expand(gain - size[r][0] * (potential(p) - potential(q))) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))  # 4

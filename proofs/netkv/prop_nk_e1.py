@@ -3,7 +3,7 @@ r"""NK-E1. KV size and effective payload: Eqs. (1) and (2), with the sizes that 
 $s = 2 n_l n_{kv} d_h b \cdot L$ and $s_{eff} = s (1 - h/L)$, h a whole number of blocks (1). The printed sizes are
 binary units: 320 KiB a token, 80 KiB a shard at TP=4, 10 GiB at 32K; "approximately 40 GB" at 128K is 40.0 GiB = 42.9
 GB, so its 3.2 s at 25 Gbit/s hold for 10 GB and are 3.44 s for the 10 GiB that a shard has (2). The simulator's "four
-parallel flows sharing the source NIC" leaves each shard a quarter of that NIC: four times Eq. (3) (3).
+parallel GPU-to-GPU flows sharing the source NIC" leaves each shard a quarter of that NIC: four times Eq. (3) (3).
 
 **Verdict: proved**, with GB read as GiB.
 """

@@ -1,8 +1,14 @@
-r"""NK-P2b. "If the faster tier is near saturation, the right-hand side of (9) is negative and no tolerance exists."
+r"""NK-P2b. Where the faster tier is near saturation, "the right-hand side of (9) becomes negative and no staleness
+tolerance exists".
 
 **Verdict: refuted.** A negative right side says that the *other* order is true, and that one has the tolerance
 $|R(1-c_i) - (1-c_j)|/(R+1)$ by the same argument (1). R = 4, $c_i$ = .95, $c_j$ = .3: the slower tier is faster now, .7
 against .2, and stays so for any error below exactly 1/10 (2). There is none only where the two tie.
+
+**What the authors could answer.** That the tolerance of (9) is one of the order fast before slow, which is false there
+and so has none to lose. Proposition 2 is about "the stale ordering preserves the true ordering", and the true order is
+then slow before fast, with the mirrored bound (1). Operationally the sentence says that nothing is safe near
+saturation, where the slower tier is safe by ten points. The verdict stands.
 """
 
 from fractions import Fraction as F

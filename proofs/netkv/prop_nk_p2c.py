@@ -1,9 +1,15 @@
-r"""NK-P2c. "Proposition 2 bounds the error at 42 percentage points for our 4:1-oversubscribed topology" (Section VI-F).
+r"""NK-P2c. "Proposition 2 bounds the worst-case ordering-flip error at 42 percentage points ... for our
+4:1-oversubscribed topology" (Section VI-F).
 
 **Verdict: refuted** in its context. All prefill instances fill one rack, so transfers use tiers 2 and 3 only (Table VI
 prints 0 % for tiers 0 and 1), whose bandwidths are 25 and 12.5 Gbit/s in the worked example: R = 2, and (9) gives
 $0.7/3 = 0.233$ at c = 0.3 (1). Table VI's means and shares imply $T_3/T_2 = 2.33$ if times per tier are the same under
 both policies, again nothing like 4 (2).
+
+**What the authors could answer.** That 4:1 is the ratio between the ends of the tree and the bound the worst case. It
+is the best case: an order is safe only if its closest pair of tiers is, and neighbours in the paper's list differ 2:1,
+whether or not prefill uses the rack's own tier. The flat Figure 2 is explained by readings that hardly move, not by 42
+points. The verdict stands.
 """
 
 from fractions import Fraction as F

@@ -1,9 +1,15 @@
-r"""NK-P2d. "The composite cost is at least as well ranked under stale congestion as the bandwidth term alone."
+r"""NK-P2d. "the composite cost is at least as well ranked under stale congestion as the bandwidth term alone".
 
 **Verdict: refuted.** R = 2, c = 1/2 on both tiers, payloads 2 and 1/2, bandwidths 2 and 1, $D_j - D_i$ = 1.01: the
 order of bandwidths tolerates 1/6, while the cost order is already inverted by an error of 1/100 (1, exact). Queue and
-cache terms are "unaffected by staleness", and that is why: they bring two costs close that differ in bandwidth. Two
-candidates on the *same* tier, whose bandwidths can never invert, flip too (2). The right tolerance is NEW-8."""
+cache terms are "unaffected by oracle staleness", and that is why: they bring two costs close that differ in bandwidth.
+Two candidates on the *same* tier, whose bandwidths can never invert, flip too (2). The right tolerance is NEW-8.
+
+**What the authors could answer.** That terms without staleness can only dilute the error. They do dilute it relative to
+the total, and at the same time shrink the margin that it has to exceed; the example has both, in exact numbers. That
+such near ties cost little when inverted is true (here 1 % of the cost) and would have been the right theorem: the loss
+is bounded by twice the error of the term. The verdict stands for the ranking.
+"""
 
 from fractions import Fraction as F
 
@@ -34,6 +40,10 @@ def costs(error):
 def test_inverted_by_a_hundredth_where_bandwidths_tolerate_a_sixth():  # 1
     assert costs(F(0)) == (2, F(201, 100)) and costs(F(0))[0] < costs(F(0))[1]
     assert costs(F(1, 100))[0] > costs(F(1, 100))[1]
+    assert 2 * (F(1, 2) - F(1, 6)) == F(1, 2) + F(1, 6)  # where the order of bandwidths, 2 and 1, turns round
+
+
+def test_the_shipped_tolerances():  # 1
     assert float(tier_staleness_tolerance(2.0, 0.5, 0.5)) == pytest.approx(1 / 6)
     assert 0 < float(cost_staleness_tolerance(1.0, 0.5, 0.5, 0.5, 0.0, 1.01)) < 0.01
 

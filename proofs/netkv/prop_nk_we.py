@@ -12,6 +12,7 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
+import sympy as sp
 
 from dmodels.models.transfer import effective_bandwidth_bytes_per_s, transfer_time_s
 from proofs.claim import NETKV, Claim, Verdict
@@ -29,7 +30,7 @@ CLAIM = Claim(
 def times(cross):
     """Exact seconds: same pod, cross pod."""
     near = F(5, 2) * F(1, 2) / (F(25, 8) * (1 - F(1, 5)) / 2)
-    far = F(5, 2) * F(1, 10) / (F(25, 16) * (1 - cross))
+    far = F(5, 2) * F(1, 10) / F(25, 16) / (1 - cross)
     return near, far
 
 
@@ -39,6 +40,8 @@ def test_exact_times():  # 1
 
 def test_what_flips_it():  # 2
     assert times(F(4, 5)) == (1, F(4, 5)) and times(F(84, 100)) == (1, 1)
+    c = sp.symbols("c")
+    assert sp.solve(times(c)[1] - 1, c) == [sp.Rational(84, 100)]  # below it the far instance wins, above the near one
     assert 1 - times(F(4, 5))[1] == F(1, 5)  # the queueing that must come on top
 
 

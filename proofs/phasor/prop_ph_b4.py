@@ -3,6 +3,10 @@ violations" (Appendix B.4).
 
 **Verdict: refuted** by jobs 1, 1, 2 on two workers with budget 2: the rule exceeds it by 1, the best split by 0 (1).
 What is true: the largest load is at most (2 - 1/m) times the least possible (2), and that is tight (3).
+
+**What the authors could answer.** That the largest overload is meant, not the sum. The same three jobs answer that: the
+rule's largest load is 3 where 2 is possible, exactly. That jobs arrive one by one and no online rule is optimal: true,
+and then the word is greedy, with the factor 2 - 1/m that (2) proves. The verdict stands.
 """
 
 import itertools

@@ -1,9 +1,15 @@
-r"""PH-E1. "Virtual freeness makes prefill and decode directly comparable": one dimensionless scale, Eqs. (1), (2).
+r"""PH-E1. Virtual freeness "makes prefill compute saturation and decode effective KV capacity loss directly
+comparable": one dimensionless scale, Eqs. (1), (2).
 
 Both are at most 1. But decode's load is blocks *in use*, so $\Phi_S \in [0, 1]$: a full pool reads 0 whether nobody or
 a hundred requests wait for memory. Prefill's load is its queue, so $\Phi_T \in (-\infty, 1]$ (1). Where it matters
 most the scales part: with decode full and any backlog, prefill 1 % over its budget takes the spare worker (2).
 **Verdict: refuted.** With what waits counted as load on both sides the backlog decides (3).
+
+**What the authors could answer.** That comparable means dimensionless and SLO-normalised, not equal in range. The rule
+of Algorithm 1 compares the two numbers directly, and a full decode pool cannot fall below 0 however many wait, so
+exactly in overload one side stops speaking. That waiting requests are seen in prefill's queue: they have left it, their
+prompts are done. The verdict stands; counting what waits repairs it.
 """
 
 from fractions import Fraction as F
@@ -41,6 +47,12 @@ def test_the_ranges():  # 1
     for k in (1, 3, 1000):
         assert abs(float(prefill_freeness(k * PEAK * SLO, PEAK, SLO)) - (1 - k)) < 1e-9
     assert min(float(decode_freeness(float(u), 8.0 - u, 8.0)) for u in range(9)) == 0
+
+
+def test_the_instance_by_itself():  # 2, 3: one full decode worker of 8 blocks, 100 waiting requests of 2 blocks each
+    in_use, with_waiting, prefill = 1 - F(8, 8), 1 - F(8 + 200, 8), 1 - F(101, 100)
+    assert prefill < THETA * in_use and not in_use < THETA * prefill  # Algorithm 1: to prefill
+    assert with_waiting < THETA * prefill and not prefill < THETA * with_waiting  # counted as load: to decode
 
 
 def test_prefill_wins_against_any_backlog():  # 2

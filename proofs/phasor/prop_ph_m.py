@@ -4,6 +4,11 @@ $M_{total}$ = 32 GB per decode worker (Eq. (2), Table 4).
 **Verdict: refuted** as configured: with 15.2 GB of FP16 weights at most 16.8 GB are KV, so Phi_S >= 0.475 and the
 trigger never fires (1). In blocks of the KV pool Phi_S spans [0, 1] and it can (2). H_frag is a function of the request
 too (3).
+
+**What the authors could answer.** That M_total is the KV budget in blocks and 32 GB a slip of Table 4. Then the trigger
+can fire, and (2) shows the range; but the table defines it as "Physical memory limit per decode worker", and 0.168 is
+said to be chosen on it. That weights are counted as used: N_used is "the count of physically allocated KV blocks". The
+verdict stands for the printed configuration.
 """
 
 from fractions import Fraction

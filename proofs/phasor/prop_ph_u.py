@@ -3,6 +3,11 @@ r"""PH-U. alpha = 4.25e-5 and beta = 6.80e-3 with P_peak = 121 TFLOPS calibrate 
 **Verdict: refuted.** No unit makes them fit the paper's other numbers: in TFLOP a prompt of 1,024 tokens takes 0.426 s
 where Section 2.1 measures 0.116, and one average request on an idle worker has negative freeness (1); the linear term
 would be faster than the peak (2); in FLOP freeness never leaves 1 (3).
+
+**What the authors could answer.** That alpha and beta are per layer, per head or in some other unit: no unit is
+printed, and none makes the shares fit, because the two terms stand in the wrong ratio to each other as well (2). That
+only relative order matters for routing: for equal prompts any constants do, but the threshold at 0, and so overload,
+depends on the unit. The verdict stands for the printed numbers.
 """
 
 from fractions import Fraction as F

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from proofs.cases import every
+
 
 class Profile(NamedTuple):
     """One placement: tiers[i][b] (-1: not kept), what each worker pays, and the largest gain from moving alone."""
@@ -56,9 +58,9 @@ def profiles(rates, access, rooms, distance, recompute, literal: bool = False) -
 
 def extremes(*game, literal: bool = False):
     """(worst equilibrium, best equilibrium, optimum); None, None without equilibrium."""
-    every = list(profiles(*game, literal=literal))
-    stable = [sum(p.cost) for p in every if p.gain == 0]
-    return max(stable, default=None), min(stable, default=None), min(sum(p.cost) for p in every)
+    found = list(every(profiles(*game, literal=literal), "profiles of a placement game"))
+    stable = [sum(p.cost) for p in found if p.gain == 0]
+    return max(stable, default=None), min(stable, default=None), min(sum(p.cost) for p in found)
 
 
 def switch(workers: int, hop) -> list[list]:

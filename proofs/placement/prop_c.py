@@ -1,5 +1,5 @@
-r"""POA-C. "In selfish caching pure equilibria always exist; the price is 1 on complete graphs but O(n) on lines"
-(Chun).
+r"""POA-C. Of selfish caching: "Pure Nash equilibria always exist", "PoA = 1 on complete graphs (selfish caching is
+optimal) but PoA = O(n) on line topologies" (after Chun et al.).
 
 **Verdict: conditional.** Chun's game has a cost alpha per copy and no capacities. (1) Existence: yes on undirected
 networks where somebody must hold the block (gamma infinite); Chun's greedy finds one. On directed networks there may
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dmodels.core.flags import Flag
 from dmodels.games.placement import complete, line, ring, shortest_paths
+from proofs.cases import every
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 from proofs.placement.caching import CachingGame, caching_equilibrium, caching_range
 
@@ -82,7 +83,7 @@ def test_greedy_finds_one_and_n_bounds_all(seed):  # 1 and 2
 
 
 def test_complete_graphs_exactly():  # 3
-    for n, alpha in itertools.product((2, 3, 4), (F(1, 2), F(1), F(3, 2), F(5))):
+    for n, alpha in every(itertools.product((2, 3, 4), (F(1, 2), F(1), F(3, 2), F(5))), "games on complete graphs"):
         distance = [[F(int(i != j)) for j in range(n)] for i in range(n)]
         stable, least = prices(distance, alpha, [F(1)] * n)
         assert set(stable) == {least}

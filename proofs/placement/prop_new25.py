@@ -9,7 +9,7 @@ not changing to b, so the equilibrium costs no more than the placement. *Otherwi
 the equilibrium's is, block by block: held with $1 \le k' \le n-1$: $[(n-1)(n-k) + n(k-k')]\, r d \ge n(k-k')v$ where
 $k' \le k$, $k \ge 2$, and $\ge 0$ else; dropped: at least $n k v$; not held before but now: at least $-n r_b\gamma
 \ge -nv$; neither: positive. New blocks number at most $\sum (k - k')$ over those held. The sum is not negative. (1)
-The inequalities, in symbols and on whole grids. (2) All small games by enumeration. (3) Tight in the limit: POA-2.2's
+The inequalities, in symbols. (2) All small games by enumeration. (3) Tight in the limit: POA-2.2's
 family. (4) Here it ends: with two places per worker no bound in n exists. Three workers, three blocks of rate 1 and one
 of rate $\gamma$: a worker that holds the only copies of two of the small ones does not give one up for the hot block,
 which it would save $\gamma$ by, because it would recompute the small one at $\gamma$. Cost $\gamma + 5$, against 6
@@ -21,10 +21,12 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.games.placement import PlacementGame, complete, price_of_anarchy
+from proofs.cases import every
 from proofs.claim import DMODELS, Claim, Verdict
 from proofs.placement.exact import extremes, switch
 
@@ -41,23 +43,30 @@ CLAIM = Claim(
 )
 
 
-def test_the_inequalities_of_the_proof():  # 1: r d = 1, so v <= 1 where k >= 2; gamma >= d
-    for n in range(2, 9):
-        for k, after in itertools.product(range(1, n + 1), range(1, n)):
-            surplus = F((n - 1) * (n - k) + n * (k - after))
-            assert surplus >= (n * (k - after) if k >= 2 and after <= k else 0)
-        for k, gamma in itertools.product(range(1, n + 1), (F(1), F(3, 2), F(10))):
-            value = gamma if k == 1 else F(1)  # dropped altogether: from (n - k) d to n gamma
-            assert n * n * gamma - (n - k) >= n * k * value
+def test_the_inequalities_of_the_proof():  # 1: r d = 1, so v <= 1 where k >= 2; gamma = 1 + g >= d; all in symbols
+    n, k, after, v, g = sp.symbols("n k k' v g")
+    surplus = (n - 1) * (n - k) + n * (k - after)
+    # held, k' <= k, k >= 2: above n (k - k') v by two products of factors that are not negative
+    assert sp.expand(surplus - n * (k - after) * v - ((n - 1) * (n - k) + n * (k - after) * (1 - v))) == 0
+    assert sp.expand(surplus.subs({k: 1, after: 1}) - (n - 1) ** 2) == 0  # held, k = k' = 1
+    # held, k' > k: it falls in k', and at the most, n - 1, is k
+    assert sp.diff(surplus, after) == -n and sp.expand(surplus.subs(after, n - 1)) == k
+    # dropped altogether: from (n - k) d to n gamma, n times over; v <= 1 for k >= 2, and v = gamma for k = 1
+    dropped = n * n * (1 + g) - (n - k)
+    assert sp.expand(dropped - n * k - ((n - 1) * (n - k) + n * n * g)) == 0
+    assert sp.expand((dropped - n * (1 + g)).subs(k, 1) - (n - 1) * (n - 1 + n * g)) == 0
 
 
 def test_all_small_games_exactly():  # 2
-    for n, m in ((2, 2), (2, 3), (3, 2)):
-        for rates in itertools.combinations_with_replacement((1, 2, 4, 7), m):
-            for gamma in (F(1), F(2), F(5), F(30)):
-                game = ([[F(r) for r in rates]] * n, [F(0)], [(1,)] * n, switch(n, F(1)), gamma)
-                worst, _, least = extremes(*game)
-                assert worst is not None and worst <= n * least
+    games = (
+        (n, rates, gamma)
+        for n, m in ((2, 2), (2, 3), (3, 2))
+        for rates in itertools.combinations_with_replacement((1, 2, 4, 7), m)
+        for gamma in (F(1), F(2), F(5), F(30))
+    )
+    for n, rates, gamma in every(games, "games of one place each"):
+        worst, _, least = extremes([[F(r) for r in rates]] * n, [F(0)], [(1,)] * n, switch(n, F(1)), gamma)
+        assert worst is not None and worst <= n * least
 
 
 @pytest.mark.parametrize("gamma", [1, 16, 64, 256])

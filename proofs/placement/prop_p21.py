@@ -8,6 +8,11 @@ remote HBM is as near as local DRAM. (2) Selfish play runs in a circle, which th
 Chun's theorem is about another game: it charges for copies and has no capacities. (4) Two blocks never suffice in the
 grids searched, nor does one limited tier on a hierarchical network (POA-2.3). (5) Adding the DRAM place is what takes
 the equilibria away.
+
+**What the authors could answer.** That item 1 is about the game before capacities, since item 3 begins "Under capacity
+constraints on HBM". But Definition 2 has capacities and no cost of a copy: without them everybody keeps everything in
+HBM, an equilibrium that needs no theorem. Or that real rates are generic: the cycle survives every change of costs
+below 1/2. The verdict stands for the game as defined.
 """
 
 import itertools

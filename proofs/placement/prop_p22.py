@@ -1,4 +1,5 @@
-r"""POA-2.2. "On complete graphs the price of anarchy is 1: selfish caching is socially optimal."
+r"""POA-2.2. "On complete-graph topologies (all workers equidistant, as approximated by NVLink within a node), PoA = 1:
+selfish caching is socially optimal."
 
 **Verdict: refuted** under Definition 2's capacities. (1) Two workers, two blocks, one place each, access 1, distance
 1, recomputation 3, rates (5, 2) for both: the equilibria keep block 1 twice and cost 22, the optimum costs 21. (2)
@@ -10,6 +11,11 @@ popularity (1, e): the price exceeds 1 exactly for $d/(2(\gamma - \alpha) - d) <
 $2(\alpha + \gamma e)/((2\alpha + d)(1 + e))$. (5) It is 1 where every worker's blocks fit its own first tier. (6)
 Chun's game, which the paper cites, has no capacities and charges for copies; there it is 1 on complete graphs for
 equal demand.
+
+**What the authors could answer.** That item 2 is meant without capacities, as item 3 adds them. Then nobody ever misses
+and the price is 1 for want of a game (5); the sentence about NVLink is of use only where HBM is short. Or that
+popularity is never that skewed: (4) gives the exact range, which is wide when recomputation is dear. The verdict
+stands.
 """
 
 import itertools

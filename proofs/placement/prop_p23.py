@@ -1,5 +1,5 @@
-r"""POA-2.3. "With HBM capacities, equilibria of KV placement are computed in polynomial time on hierarchical
-networks."
+r"""POA-2.3. "Under capacity constraints on HBM, the game becomes a capacitated selfish replication game, which admits
+polynomial-time Nash equilibrium computation for hierarchical topologies."
 
 **Verdict: conditional** on one limited tier, blocks of one size, and access costs that are the same at all workers.
 With two limited tiers there may be nothing to compute (POA-2.1: a complete graph is a hierarchy). Blocks of unequal
@@ -8,17 +8,19 @@ NEW-24) returns equilibria: checked in integers by the definition. (2) An unlimi
 replaces recomputation by $\gamma' = \min(\gamma, \alpha_2)$. (3) Where it stops: two limited tiers are refused.
 """
 
+import itertools
 from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.games.placement import PlacementGame, complete, fat_tree, hierarchical_equilibrium, levels
+from proofs.cases import every
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
-from proofs.placement.exact import cost, strategies
+from proofs.placement.exact import cost, extremes, strategies, switch
 
 CLAIM = Claim(
     id="POA-2.3",
@@ -47,6 +49,7 @@ def gain(i, tiers, rates, access, rooms, distance, recompute):
     return now - min(cost(i, other(row), rates, access, distance, recompute) for row in tried)
 
 
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**31))
 def test_it_returns_equilibria_in_exact_arithmetic(seed):  # 1 and 2
     rng = np.random.default_rng(seed)
@@ -67,6 +70,16 @@ def test_it_returns_equilibria_in_exact_arithmetic(seed):  # 1 and 2
     distance = [[F(int(v)) for v in row] for row in d]
     tiers = tuple(tuple(map(int, row)) for row in s.value.tier)
     assert all(gain(i, tiers, exact, access, rooms, distance, F(gamma)) == 0 for i in range(n))
+
+
+def test_all_small_games_have_one():  # 1, without the code: two on a switch, and two nodes of one and two
+    hops = [switch(2, F(1)), [[F(0), F(1), F(3)], [F(1), F(0), F(3)], [F(3), F(3), F(0)]]]
+    for distance in hops:
+        n = len(distance)
+        games = itertools.product(itertools.product((1, 3), repeat=2 * n), (F(2), F(5)))
+        for rates, gamma in every(games, f"games of {n} workers"):
+            demand = [[F(v) for v in rates[2 * i : 2 * i + 2]] for i in range(n)]
+            assert extremes(demand, [F(0)], [(1,)] * n, distance, gamma)[0] is not None
 
 
 def test_two_limited_tiers_are_refused():  # 3

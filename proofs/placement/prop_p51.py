@@ -1,4 +1,5 @@
-r"""POA-5.1. "Below capacity (rho < 1, all blocks against all HBM) the price of anarchy of KV placement is 1."
+r"""POA-5.1. Below capacity, where rho, the "ratio of total active KV blocks to total HBM capacity across all workers",
+is less than 1, the price of anarchy is 1.
 
 **Verdict: refuted.** rho adds up workers; capacity does not move between them. (1) Worker 1 reads three blocks and
 has one place in HBM and two in DRAM, worker 2 reads nothing and has three places in HBM: rho = 3/4. Access (1, 5),
@@ -6,6 +7,11 @@ distance 1: worker 1 alone pays 11, with two blocks in its neighbour's HBM 5: pr
 $(1 + 2\gamma)/5$, without bound. (2) If the neighbour has a little demand for blocks of its own that fill its HBM,
 every equilibrium is that bad, not only the worst. (3) What is true: if each worker's own blocks fit its own HBM,
 keeping them is a dominant strategy and the price is 1.
+
+**What the authors could answer.** That below capacity means that each worker's blocks fit its own HBM. Then the price
+is 1 (3), and one should say so: rho is defined as a sum over workers, and an idle neighbour is what it hides. Or that a
+router would spread the load: that is another game than the one of Definition 2, whose rates are given. The verdict
+stands for the stated rho.
 """
 
 from fractions import Fraction as F

@@ -1,10 +1,14 @@
-r"""POA-5.2. "At capacity (rho >= 1) the price of anarchy is sublinear in the workers, and nears 1 on well-connected
-ones."
+r"""POA-5.2. At capacity, rho >= 1, the price of anarchy "scales sublinearly with worker count ... while approaching 1
+on well-connected topologies (NVLink within a node)".
 
-**Verdict: refuted** as a worst case: the family of POA-2.2 has rho = 1 (n workers with one place each, n blocks),
-lies on one switch, the best-connected network there is, and has price $n\gamma/(\gamma + (n-1)d)$: the *faster* the
-network, the nearer to n. For given latencies it is at most $\gamma/\alpha_{G1}$ (POA-R2); "O(n) on a line" is another
+**Verdict: refuted** as a worst case: the family of POA-2.2 has rho = 1 (n workers with one place each, n blocks), lies
+on one switch, the best-connected network there is, and has price $n\gamma/(\gamma + (n-1)d)$: the *faster* the network,
+the nearer to n. For given latencies it is at most $\gamma/\alpha_{G1}$ (POA-R2); "O(n) on line topologies" is another
 game (POA-C).
+
+**What the authors could answer.** That latencies are fixed while n grows: then the price is bounded by gamma over alpha
+and trivially sublinear (POA-R2). It still does not approach 1 on the best-connected network: three GPUs on one switch
+at a sixth have 9/4, and a faster link makes it worse. The verdict stands, for the second half at any fixed latencies.
 """
 
 from fractions import Fraction as F

@@ -1,11 +1,16 @@
-r"""POA-5.3. "The transition at the first eviction is sharp: the price jumps from 1 to a value set by policy and
-topology."
+r"""POA-5.3. "The transition at the first eviction ... is sharp: the PoA jumps from 1 to a value determined by the
+eviction policy and network topology."
 
 **Verdict: refuted.** (1) Uniform demand on one switch: price 1 for any number of blocks, below, at and above
 capacity. (2) Two workers, popularity (1, e), one place each: the second block is evicted at rho = 1 for all e, and
 the price is exactly 1 until e exceeds $d/(2(\gamma - \alpha) - d)$; a cold block's eviction costs nothing extra,
 because the optimum evicts it too. The price is not even monotone: above $d/(\gamma - \alpha)$ it is 1 again. (3) At
-rho = 1 with a fit on each worker the price is 1: the boundary "rho >= 1" is off by one.
+rho = 1 with a fit on each worker the price is 1: the boundary rho >= 1 is off by one.
+
+**What the authors could answer.** That with many blocks some warm one is evicted first, so that a jump is what one
+sees. At rho = 1 exactly nothing is evicted (3); just above it the optimum evicts the same coldest block as everybody,
+and the price moves only once copies of warm blocks displace each other. With uniform demand it never does (1). The
+verdict stands; sharp it can be, a jump at the first eviction it is not.
 """
 
 from fractions import Fraction as F

@@ -1,4 +1,5 @@
-r"""POA-5.3e. "Each eviction decision creates a negative externality: it forces recomputation" (section 5.3).
+r"""POA-5.3e. "Each eviction decision creates a negative externality: evicting one request's KV blocks forces
+recomputation" (section 5.3).
 
 **Verdict: conditional** on the evicted block being asked for again. Then, under the independent reference model, the
 externality has a closed form. A block that is stored and not used again holds one of C places for the characteristic

@@ -22,6 +22,7 @@ import itertools
 from fractions import Fraction as F
 
 import numpy as np
+import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,11 +53,10 @@ def slots(found):
 
 
 def test_the_cost_is_that_of_two_sizes():  # 1
-    one, two, miss = F(1), F(7, 2), F(9)
-    for first, second, missed in itertools.product(range(4), repeat=3):
-        count = first + second + missed
-        cost = one * first + two * second + miss * missed
-        assert cost == miss * count - (miss - two) * (first + second) - (two - one) * first
+    one, two, miss, first, second, missed = sp.symbols("alpha_1 alpha_2 gamma H_1 h_2 missed")
+    cost = one * first + two * second + miss * missed
+    count = first + second + missed
+    assert sp.expand(cost - (miss * count - (miss - two) * (first + second) - (two - one) * first)) == 0
 
 
 @settings(max_examples=40)

@@ -19,6 +19,7 @@ from fractions import Fraction as F
 import numpy as np
 
 from dmodels.models.cache import belady_distances, stack_distances, usable
+from proofs.cases import every
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -52,7 +53,7 @@ def chained():
 
 
 def test_every_hit_can_be_used_in_all_small_traces():  # 1
-    for requests in chained():
+    for requests in every(chained(), "sequences of three requests"):
         ids, starts = flat(requests)
         for distances in (stack_distances(ids, starts), belady_distances(ids, starts)):
             for size in range(1, 8):

@@ -1,12 +1,18 @@
-r"""POA-R2. Remark 2, a conjecture: sublinear price of anarchy on hierarchical networks; near 1 for equal demand.
+r"""POA-R2. Remark 2, a conjecture: "the PoA scales sublinearly with worker count", and in "the homogeneous-request
+regime (common model prefixes), we expect the PoA to approach 1".
 
-**Verdict: refuted** in both parts, as a worst case over latencies: equal demand on one switch (the simplest
-hierarchy) has price $n\gamma/(\gamma + (n-1)d)$ (POA-2.2), which is above $n/2$ at $d = \gamma/n$ and tends to n.
-What is true: (1) For *fixed* latencies every read costs between $\alpha_{G1}$ and $\gamma$, so the price is at most
-$\gamma/\alpha_{G1}$ however many workers there are, and sublinear for that trivial reason. (2) What drives the family
-is $\gamma/d$: its price is at most that, and at most n. (3) On two levels, with equal demand inside each node and
-none across, the same family in every node gives the same price: hierarchy does not help. (4) Equal demand, one
-switch, one place each: at most n (NEW-25).
+**Verdict: refuted** in both parts where the price is the worst case over latencies, the second also at fixed ones
+(three GPUs at d = gamma/3: 9/5): equal demand on one switch (the simplest hierarchy) has price $n\gamma/(\gamma +
+(n-1)d)$ (POA-2.2), which is above $n/2$ at $d = \gamma/n$ and tends to n. What is true: (1) For *fixed* latencies every
+read costs between $\alpha_{G1}$ and $\gamma$, so the price is at most $\gamma/\alpha_{G1}$ however many workers there
+are, and sublinear for that trivial reason. (2) What drives the family is $\gamma/d$: its price is at most that, and at
+most n. (3) On two levels, with equal demand inside each node and none across, the same family in every node gives the
+same price: hierarchy does not help. (4) Equal demand, one switch, one place each: at most n (NEW-25).
+
+**What the authors could answer.** That a conjecture with "a tight bound for this setting is not established" claims
+little, and that latencies are fixed by hardware. At fixed latencies the first half is true and empty (1). The second
+half fails at fixed latencies too: equal demand, three GPUs, price 9/5. A conjecture may be refuted as well as a
+theorem; the verdict stands, with the worst case written into the statement.
 """
 
 from fractions import Fraction as F
@@ -24,8 +30,8 @@ CLAIM = Claim(
     id="POA-R2",
     source=PRICE_OF_ANARCHY,
     where="Remark 2",
-    says="On hierarchical networks the price of anarchy grows sublinearly with the workers, and nears 1 for equal "
-    "demand",
+    says="On hierarchical networks the price of anarchy, as a worst case over latencies, grows sublinearly with the "
+    "workers; for equal demand it nears 1",
     verdict=Verdict.REFUTED,
     minimal="no size: a statement on growth; the family has a member for every number of workers",
     counterexample="n GPUs on one switch, one place each, n blocks, equal demand with one popular block, "

@@ -1,4 +1,4 @@
-r"""POA-1b. "The game has a unique variational equilibrium."
+r"""POA-1b. The game "has a unique variational equilibrium" (Proposition 1).
 
 $g' = V_T'' + V_{DD} - V_{DP}$. The paper's proof drops the cross term $V_{DP} = \partial^2 V_I/\partial G_D \partial
 G_P$, which nothing in its assumptions controls.
@@ -10,6 +10,12 @@ solver finds and proves to be all (2). Repair: unique if $V_T'' + V_{DD} - V_{DP
 $V_{DP} \le 0$ suffices (3).
 
 **Verdict: refuted.**
+
+**What the authors could answer.** That more prefill always helps decode at the margin too (V_DP <= 0), so that the
+dropped term has the right sign. Then the condition belongs into the proposition, whose assumptions are convexity and
+monotony alone and hold here; and "each marginal is strictly monotone" is what fails, since decode's marginal moves with
+both arguments. Or that three equilibria are rare: rarity is no uniqueness. The verdict stands; the repaired statement
+is one line longer.
 """
 
 import numpy as np

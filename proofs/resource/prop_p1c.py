@@ -1,9 +1,14 @@
-r"""POA-1c. "Eq. (5), equal marginals, holds at the equilibrium."
+r"""POA-1c. Eq. (5): "the marginal SLO improvement from adding one GPU to either pool is equal at equilibrium".
 
 False in a corner. $V_T = (2-x)^2/4$, $V_I = (2-D)^2/16$, G = 1: $g = (5x-7)/8 < 0$ on [0, 1], so prefill takes all and
 (5) has no solution (1); the shipped solver returns the corner with a zero residual (2). It holds iff g(0) < 0 < g(G).
 
 **Verdict: refuted.**
+
+**What the authors could answer.** That an interior split is meant, because a pool without GPUs violates every SLO. Such
+a rate still has a finite slope: rates are at most 1, and a pool that loses less by its last GPU than the other gains is
+emptied. Definition 1 allows 0 and G, and the proposition states (5) without a condition. The verdict stands; g(0) < 0 <
+g(G) is the condition.
 """
 
 import sympy as sp

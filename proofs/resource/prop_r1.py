@@ -1,4 +1,5 @@
-r"""POA-R1. "The social optimum gives more to prefill, by an amount proportional to $|\partial V_I/\partial G_P|$."
+r"""POA-R1. The social optimum differs from the equilibrium by "allocating more GPUs to prefill by an amount
+proportional to" $|\partial V_I/\partial G_P|$.
 
 $S'(x) = g(x) + \partial V_I/\partial G_P (G-x, x)$ (1). Below the smallest equilibrium g < 0, and the second term is
 not positive, so S falls: every optimum has at least as many prefill GPUs as the *smallest* equilibrium (2).

@@ -1,4 +1,4 @@
-r"""POA-CB. "For polynomial latencies the price of anarchy tends to 1 in light and in heavy traffic" (quoted as [7]).
+r"""POA-CB. For polynomial latencies "PoA converges to 1 in both light and heavy traffic" (quoted as [7]).
 
 Two parallel workers are settled in general: as the load r falls, all of it sits where the constant term is least, in
 equilibrium and optimum alike, unless the constants tie, and then the next terms decide; as r grows only the leading

@@ -1,4 +1,4 @@
-r"""POA-E1. "Adding omega per block to prefill (Eq. 1) and subtracting omega o (Eq. 7) are equivalent for the argmin."
+r"""POA-E1. The signs of omega in Eq. (1) and Eq. (7) "are mathematically equivalent for the arg min worker selection".
 
 $\omega (B - \text{cached}) + a_j = \omega B(1 - o_j) + a_j$ for a request of B blocks. **Verdict: conditional.** The
 two differ by a number that is the same at every worker iff Eq. (7) uses $\omega B$ (1, 2). With one omega for requests

@@ -1,9 +1,14 @@
-r"""POA-E12. "OPT(W) is an underestimate of the optimal social cost, making PoA-hat an upper bound on the true PoA."
+r"""POA-E12. OPT(W) is "an underestimate of the true optimal social cost, making PoA^ an upper bound on the true PoA".
 
 **Verdict: refuted.** Freezing the latencies can *raise* the denominator: Pigou's pair at its worst equilibrium has
 frozen optimum 4 above the true 3, and PoA-hat = 1 < 4/3 (1). With model costs in the numerator and no binding capacity
 it is 1 at every Wardrop equilibrium (2): it measures regret. Column replication is exact, no lower bound (3). Repair:
 slots with marginal costs give the true optimum (4), `poa_index(load_aware=True)`.
+
+**What the authors could answer.** That actual latencies in the numerator exceed the model's by a factor of twenty, so
+that the index is above any price of anarchy in practice. Then it bounds nothing: it compares two clocks (Table 4's
+plateau is a mean latency over 0.33 s). That "regime detection only needs the rate of change": that use survives. The
+statement about the bound does not, in two requests and exact numbers; the verdict stands.
 """
 
 import itertools

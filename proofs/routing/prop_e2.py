@@ -1,4 +1,5 @@
-r"""POA-E2. Softmax routing: "as tau falls to 0 greedy, as tau grows uniform" (Eq. (2)).
+r"""POA-E2. Softmax routing, Eq. (2): "Deterministic, greedy selection" in the limit of tau to 0, "Uniform random
+selection" in that of tau to infinity.
 
 $P_j = 1/\sum_k e^{-(c_k - c_j)/\tau}$. **Verdict: conditional.** tau to infinity: uniform, always (1). tau to 0: all
 on the cheapest worker only if it is the only cheapest; k equal ones share (1). With a gap to the second of g, another

@@ -1,10 +1,11 @@
-r"""POA-G. "Sequential greedy assignment is equivalent to best-response dynamics; the allocation is a Nash equilibrium."
+r"""POA-G. The router's "sequential greedy assignment ... is equivalent to best-response dynamics in the congestion
+game", and "The resulting allocation is a Nash equilibrium of the sequential game".
 
 **Verdict: conditional.** True without cache terms and with nondecreasing latencies: the last arrival on the dearest
 worker did not want any other, and nobody else is worse off (1). With cache terms false: two requests, two workers,
 f(n) = n, omega = 2, o = ((1/4, 0), (1, 0)): greedy puts both on worker 0, and request 0 would save 1/2 on worker 1
 (2). Never more than 2 omega: the last arrival on a worker chose it, and another request there differs from it by its
-overlaps alone. "At most n best-response steps" fails too: two requests may need three (3).
+overlaps alone. At most n best-response steps (POA-IT) fails too: two requests may need three (3).
 """
 
 import itertools
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from dmodels.games import routing
 from dmodels.games.routing import RoutingGame
+from proofs.cases import every
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
 CLAIM = Claim(
@@ -58,7 +60,7 @@ TABLES = list(itertools.combinations_with_replacement([Fraction(x, 2) for x in (
 
 def test_all_small_games_in_rationals():  # 1: three requests, every pair of latency tables, with and without caches
     shares = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(1)], repeat=2))
-    for f in itertools.product(TABLES, repeat=2):
+    for f in every(itertools.product(TABLES, repeat=2), "pairs of latency tables"):
         assert max(_greedy(f, [(0, 0)] * 3, Fraction(0))) <= 0
         for o in itertools.combinations(shares, 3):
             assert max(_greedy(f, o, Fraction(1))) <= 2  # the bound on the error: 2 omega

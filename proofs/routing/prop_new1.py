@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dmodels.games.anarchy import identical_workers_price, price_of_anarchy
 from dmodels.games.routing import RoutingGame
 from dmodels.models.latency import LatencyCurve, latency_table
+from proofs.cases import every
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -32,20 +33,23 @@ CLAIM = Claim(
 )
 
 
+multisets = itertools.combinations_with_replacement
+
+
 def test_all_small_games_in_rationals():  # two workers, two or four requests, overlaps of 0, 1/2 and 1
     shares = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(1)], repeat=2))
-    for f, omega in itertools.product(([1, 1, 1, 1], [1, 2, 3, 4], [1, 2, 4, 8]), (Fraction(1, 2), Fraction(3))):
-        for size, homes in ((2, shares), (4, shares[2:7:2])):  # four requests: (0, 1), (1/2, 1/2), (1, 0)
-            for o in itertools.combinations_with_replacement(homes, size):
-                worst, best = Fraction(0), None
-                for at in itertools.product(range(2), repeat=size):
-                    n = [at.count(0), at.count(1)]
-                    cost = [f[n[k] - 1] + omega * (1 - o[i][k]) for i, k in enumerate(at)]
-                    total = sum(cost)
-                    best = total if best is None else min(best, total)
-                    if all(c <= f[n[1 - at[i]]] + omega * (1 - o[i][1 - at[i]]) for i, c in enumerate(cost)):
-                        worst = max(worst, total)
-                assert 0 < worst <= (1 + omega / f[size // 2 - 1]) * best
+    curves = ([1, 1, 1, 1], [1, 2, 3, 4], [1, 2, 4, 8])
+    homes = [o for size, some in ((2, shares), (4, shares[2:7:2])) for o in multisets(some, size)]  # (0, 1), ... (1, 0)
+    for f, omega, o in every(itertools.product(curves, (Fraction(1, 2), Fraction(3)), homes), "games"):
+        size, worst, best = len(o), Fraction(0), None
+        for at in itertools.product(range(2), repeat=size):
+            n = [at.count(0), at.count(1)]
+            cost = [f[n[k] - 1] + omega * (1 - o[i][k]) for i, k in enumerate(at)]
+            total = sum(cost)
+            best = total if best is None else min(best, total)
+            if all(c <= f[n[1 - at[i]]] + omega * (1 - o[i][1 - at[i]]) for i, c in enumerate(cost)):
+                worst = max(worst, total)
+        assert 0 < worst <= (1 + omega / f[size // 2 - 1]) * best
 
 
 @settings(max_examples=40)

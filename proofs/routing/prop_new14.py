@@ -1,12 +1,13 @@
 r"""NEW-14. Charging marginal cost makes the optimum an equilibrium (with NEW-15: affine latencies and caches, 5/2).
 
 **Verdict: proved.** The game with latencies $g_j(k) - g_j(k-1)$, $g = k f$, has the social cost as its exact potential
-(telescoping, 1), so every optimum is an equilibrium (2); without cache terms every equilibrium is then optimal (3),
+(1), so every optimum is an equilibrium (2); without cache terms every equilibrium is then optimal (3),
 with them swaps may remain. NEW-15: in the miss form a cache miss is a private resource of constant latency, so affine
 games are affine congestion games for every omega, and 5/2 holds (4).
 """
 
 import itertools
+from fractions import Fraction as F
 
 import numpy as np
 import sympy as sp
@@ -17,6 +18,7 @@ from dmodels.games import routing
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.routing import RoutingGame, marginal_cost_game
 from dmodels.models.latency import affine
+from proofs.cases import every
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -31,11 +33,27 @@ CLAIM = Claim(
 )
 
 
-def test_marginals_telescope():  # 1
-    f = sp.Function("f")
-    n = sp.Integer(6)
-    total = sum(k * f(k) - (k - 1) * f(k - 1) for k in range(1, n + 1))
-    assert sp.expand(total - n * f(n)) == 0
+def test_the_social_cost_is_the_potential():  # 1: a move from j to k, at any loads, with any cache terms
+    g, h = sp.Function("g_j"), sp.Function("g_k")
+    n, m, here, there = sp.symbols("n_j n_k miss_j miss_k")
+    before = g(n) + h(m) + here
+    after = g(n - 1) + h(m + 1) + there
+    own = (h(m + 1) - h(m) + there) - (g(n) - g(n - 1) + here)  # what the mover pays there less what it paid here
+    assert sp.expand(after - before - own) == 0
+
+
+def test_without_caches_every_equilibrium_is_optimal_exactly():  # 3: all pairs of convex tables of three requests
+    tables = [
+        (a, a + b, a + b + c) for a, b, c in itertools.product(range(4), repeat=3)
+    ]  # f rises, but k f(k) need not be convex
+    totals = [(0, *(k * f for k, f in enumerate(table, 1))) for table in tables]
+    convex = [g for g in totals if g[1] <= g[2] - g[1] <= g[3] - g[2]]
+    for g, h in every(itertools.product(convex, repeat=2), "games of three requests"):
+        cost = [F(g[n] + h[3 - n]) for n in range(4)]
+        stays = lambda n, g=g, h=h: (
+            (n == 0 or g[n] - g[n - 1] <= h[4 - n] - h[3 - n]) and (n == 3 or h[3 - n] - h[2 - n] <= g[n + 1] - g[n])
+        )
+        assert all(cost[n] == min(cost) for n in range(4) if stays(n))
 
 
 @settings(max_examples=25)
@@ -50,7 +68,7 @@ def test_optima_are_equilibria_of_the_tolled_game(seed):  # 2
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**31))
-def test_without_caches_every_tolled_equilibrium_is_optimal(seed):  # 3: convex g
+def test_without_caches_every_tolled_equilibrium_is_optimal(seed):  # 3
     rng = np.random.default_rng(seed)
     game = RoutingGame(affine(rng.uniform(0, 2, 3), rng.uniform(0, 5, 3)), np.zeros((7, 3)))
     end = routing.best_response(marginal_cost_game(game), rng.integers(0, 3, 7)).value.assignment

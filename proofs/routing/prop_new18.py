@@ -6,7 +6,7 @@ w_i(a_{\sigma_i} w_i/2 + b_{\sigma_i} + c_{i\sigma_i})$. A move of i changes $\P
 pure equilibria exist for every omega and re-routing ends (2). Least total cost is another matter: two identical
 workers without caches cost $\sum_j L_j^2$, least where the sizes halve evenly, which is Partition (3).
 
-**Verdict: proved.** (Affine latencies only: under the singular curve POA-3.2o has no equilibrium.)
+**Verdict: proved.** (Affine latencies only: under the singular curve NEW-28 has no equilibrium.)
 """
 
 import itertools

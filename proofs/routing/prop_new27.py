@@ -2,14 +2,14 @@ r"""NEW-27. Four requests of any sizes on three workers: a pure equilibrium exis
 
 Request i of size $w_i$ pays $f_j(L_j) + c_{ij}$ on worker j, $f_j$ any curve that never falls with the total size
 $L_j$ there, $c_{ij}$ any cost of misses. A game without equilibrium is a choice of all $f_j$ and $c_{ij}$ such that
-in each of the 81 placements some request gains: linear inequalities joined by "or". They are decided in exact
+in each of the 81 placements some request gains: linear inequalities joined by *or*. They are decided in exact
 rational arithmetic over **all** curves and costs at once by an SMT solver, and none exists.
 
 Sizes matter only through the order of the sums of their subsets: 14 orders for four sizes, found by listing (the
 numbers 1, 2, 14, 516 of orders are known: OEIS A009997) (1). Sizes with ties are covered: their curve is one of the
 curves of a neighbouring order. Nothing is lost by calling the least load's latency 0 (it moves into c), the misses on
 worker 0 nought (only differences move a request), and by numbering workers by what the largest request pays alone
-(2). The solver is no rubber stamp: it finds the game of four requests on four workers behind POA-3.2o (3), and
+(2). The solver is no rubber stamp: it finds the game of four requests on four workers behind NEW-28 (3), and
 none with affine curves, as NEW-18 demands.
 
 **Verdict: proved.**
@@ -32,7 +32,7 @@ CLAIM = Claim(
     where="routing of four requests of unequal size on three workers, any curve and any overlaps",
     says="four requests of any sizes on three workers whose latencies never fall with load have a pure equilibrium",
     verdict=Verdict.PROVED,
-    means="Requests of unequal size that never settle (POA-3.2o) take at least four requests and four workers.",
+    means="Requests of unequal size that never settle (NEW-28) take at least four requests and four workers.",
 )
 #: One list of sizes for each order of the 15 subset sums of four sizes.
 ORDERS = (

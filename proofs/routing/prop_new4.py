@@ -31,6 +31,25 @@ CLAIM = Claim(
 )
 
 
+def test_the_limit_from_the_slacks():  # 1: cost near the pole is sum c_j d_j / slack_j^beta, to leading order in s
+    s, beta = sp.symbols("s beta", positive=True)
+    for m in (2, 3):
+        c, d = sp.symbols(f"c1:{m + 1}", positive=True), sp.symbols(f"d1:{m + 1}", positive=True)
+        level, best = (
+            sum(x ** (1 / beta) for x in d),
+            sum((x * y) ** (1 / (beta + 1)) for x, y in zip(c, d, strict=True)),
+        )
+        selfish = sum(x * y / (s * y ** (1 / beta) / level) ** beta for x, y in zip(c, d, strict=True))
+        least = sum(x * y / (s * (x * y) ** (1 / (beta + 1)) / best) ** beta for x, y in zip(c, d, strict=True))
+        claimed = sum(c) * level**beta / best ** (beta + 1)
+        assert sp.simplify(sp.powsimp(sp.expand_power_base(selfish * s**beta, force=True), force=True)) == sp.simplify(
+            sum(c) * level**beta
+        )
+        rest = sp.powsimp(sp.expand_power_base(sp.expand(least * s**beta / best**beta), force=True), force=True)
+        assert sp.simplify(sp.powsimp(sp.powdenest(rest - best, force=True), force=True)) == 0
+        assert sp.simplify(claimed - sum(c) * level**beta / (best**beta * best)) == 0
+
+
 def test_the_excess_over_one_is_a_square():  # 1
     c, e, d, f = sp.symbols("c1 c2 d1 d2", positive=True)
     gap = (c + e) * (d + f) - (sp.sqrt(c * d) + sp.sqrt(e * f)) ** 2

@@ -16,6 +16,7 @@ import numpy as np
 import sympy as sp
 
 from dmodels.games.anarchy import IndexCost, poa_index
+from proofs.cases import every
 from proofs.claim import DMODELS, Claim, Verdict
 
 CLAIM = Claim(
@@ -29,27 +30,29 @@ CLAIM = Claim(
 )
 
 
-def test_slots_add_up_to_the_cost_of_a_load():  # 1
-    g = sp.Function("g")
-    assert sp.expand(sum(g(k) - g(k - 1) for k in range(1, 7)) - (g(6) - g(0))) == 0
+def test_slots_add_up_to_the_cost_of_a_load():  # 1: by induction over the load n, for every g with g(0) = 0
+    g, n = sp.Function("g"), sp.symbols("n", positive=True, integer=True)
+    claimed = lambda load: g(load) - g(0)
+    assert sp.expand(claimed(n) + (g(n + 1) - g(n)) - claimed(n + 1)) == 0 and claimed(sp.Integer(0)) == 0
 
 
 def test_all_small_assignments_in_rationals():  # 2: three requests, two workers with three slots each
     shares = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(1)], repeat=2))
     slots = list(itertools.product(range(2), range(3)))
-    for f in (((1, 2, 3), (2, 2, 2)), ((1, 1, 4), (1, 2, 5))):
+    curves = [((1, 2, 3), (2, 2, 2)), ((1, 1, 4), (1, 2, 5))]
+    games = itertools.product(curves, itertools.combinations_with_replacement(shares[1::2], 3))
+    for f, o in every(games, "games against all their profiles and all their assignments"):
         g = [[0, *(Fraction((k + 1) * v) for k, v in enumerate(row))] for row in f]
         step = {(j, k): g[j][k + 1] - g[j][k] for j, k in slots}
-        for o in itertools.combinations_with_replacement(shares[1::2], 3):
-            miss = lambda i, j, o=o: Fraction(3, 2) * (1 - o[i][j])
-            profiles = min(
-                sum(g[j][at.count(j)] for j in range(2)) + sum(miss(i, j) for i, j in enumerate(at))
-                for at in itertools.product(range(2), repeat=3)
-            )
-            chosen = min(
-                sum(step[s] + miss(i, s[0]) for i, s in enumerate(pick)) for pick in itertools.permutations(slots, 3)
-            )
-            assert chosen == profiles
+        miss = lambda i, j, o=o: Fraction(3, 2) * (1 - o[i][j])
+        profiles = min(
+            sum(g[j][at.count(j)] for j in range(2)) + sum(miss(i, j) for i, j in enumerate(at))
+            for at in itertools.product(range(2), repeat=3)
+        )
+        chosen = min(
+            sum(step[s] + miss(i, s[0]) for i, s in enumerate(pick)) for pick in itertools.permutations(slots, 3)
+        )
+        assert chosen == profiles
 
 
 def test_the_shipped_index_uses_it():  # 3: f(n) = n and f = 2, against all profiles

@@ -1,9 +1,16 @@
-r"""POA-3.3. "Each (omega, tau) induces a different equilibrium on the Pareto frontier" (with NEW-7, the Gibbs law).
+r"""POA-3.3. Each value of (omega, tau) "induces a different equilibrium, tracing a curve on the Pareto frontier" (with
+NEW-7, the Gibbs law).
 
 **Verdict: refuted.** Re-routing single requests by a softmax of their own costs is reversible with respect to
 $e^{-\Phi/\tau}$, because $\Phi$ is an exact potential (1). So tau smears one landscape; $E[\Phi] \le \Phi_{min} + \tau
 N \ln m$ (2). The set of pure equilibria is piecewise constant in omega (3), and an equilibrium can be strictly worse
 for everybody than another one (4): equilibria trace no Pareto frontier.
+
+**What the authors could answer.** That each setting means the one outcome that the router reaches, not the set of
+equilibria. There are finitely many placements and uncountably many omega, so at tau = 0 most settings share an outcome
+whatever picks it. For tau > 0 the random outcomes do differ in law, by (1); they trace no Pareto frontier, because a
+warmer router only mixes worse placements in (2), and (4) is dominated in every coordinate. The paper's own Table 6(a)
+is flat. The verdict stands.
 """
 
 import itertools

@@ -1,4 +1,5 @@
-r"""POA-3.1. "Without cache terms, $PoA \le 5/2$ for affine latencies (atomic) and 4/3 (nonatomic)."
+r"""POA-3.1. Without cache terms "classical bounds apply": 5/2 for affine latencies (atomic), "tightening to" 4/3 "in
+the nonatomic limit".
 
 **Verdict: proved.** For whole numbers $3y(x+1) \le 5y^2 + x^2$ (1), so an equilibrium with loads x and any profile with
 loads y satisfy $C(x) \le \frac53 C(y) + \frac13 C(x)$, hence 5/2 (2; terms $b_j$ only help). Nonatomic: $xy \le y^2 +

@@ -1,9 +1,15 @@
-r"""POA-3.2. "For omega > 0 the routing game is not a potential game in general; existence remains open."
+r"""POA-3.2. For omega > 0 the routing game "is not a potential game in general", and "a formal proof of existence under
+general prefix-group structures remains open".
 
 **Verdict: refuted.** For every latency (monotone or not), every overlap and every omega,
 $\Phi(\sigma) = \sum_j \sum_{k \le n_j} f_j(k) - \omega\sum_i o_{i\sigma_i}$ is an *exact* potential (1), so pure
 equilibria exist always, and best responses end (2). The paper's own reference (Milchtaich 1996) already has existence
 for any player-specific nondecreasing latencies on single resources.
+
+**What the authors could answer.** That overlaps change as requests move, so that the constant o_ij is a simplification.
+Definition 3 makes it a constant, and where co-located requests make the overlaps themselves there is an exact potential
+as well (NEW-2). Or that [23] shows player-specific payoffs to have none in general: in general, yes, but an additive
+constant per request and worker is the special case that keeps it. The verdict stands.
 """
 
 import itertools

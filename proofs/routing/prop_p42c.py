@@ -1,9 +1,15 @@
-r"""POA-4.2c. "For polynomials of degree d a bound $\Theta(d^d)$; for multi-server stations growth without bound."
+r"""POA-4.2c. "For polynomial latency functions of degree d, a separate bound" $\Theta(d^d)$ "holds"; for multi-server
+stations the bound m holds "below capacity with unbounded growth at the pole".
 
 **Verdict: refuted.** With $\Phi^{d+1} = (\Phi+1)^d$ the price of weighted requests is $\Phi^{d+1}$, and of equal ones
 less. $\ln\Phi = d\ln(1 + 1/\Phi) \le d/\Phi$, so $\Phi \le d/\ln\Phi$ and the price is at most $\Phi\,(1/\ln\Phi)^d\,
 d^d$: a share of $d^d$ that falls to 0 faster than any power (1, 2). For parallel M/M/1 stations the price is at most
 their number at *every* load, the pole included (3): that is the theorem of the cited paper, and no growth (NEW-4).
+
+**What the authors could answer.** That $\Theta(d^d)$ is shorthand for what is usually written $\Theta(d/\ln d)^{d+1}$:
+that is a different function, smaller by more than any power (1). That [19] has unbounded growth because m is unbounded:
+in m, not "at the pole". Neither changes what the paper builds on it, a divergence as load nears capacity. The verdict
+stands.
 """
 
 from fractions import Fraction

@@ -5,6 +5,12 @@ swapped each pays 1, and both are equilibria for omega <= 1. So the ratio is $1/
 with one more request's worth of credit the optimum is negative (1). Adding omega to every request (the miss form,
 $f_j(n_j) + \omega(1 - o_{ij})$) changes no equilibrium, but the same game then has the ratio 1 + omega (2). A ratio of
 costs means something only after the zero of cost is fixed; here it is a request without queue and without misses.
+
+**What the authors could answer.** That omega is small against latency, so that sums stay positive, and that no theorem
+is stated about this ratio. But Definition 7 says that "larger values indicate inefficiency due to uncoordinated
+decision-making": at omega = 1 the same game is infinitely inefficient by (8) and twofold by misses, and past it the
+ratio is negative. A number that the zero of the scale decides is no measure. The verdict stands, and says which zero to
+take.
 """
 
 import itertools

@@ -1,4 +1,5 @@
-r"""POA-4.3. "The transition to rapidly growing PoA is detectable by the second derivative of latency in load."
+r"""POA-4.3. "The transition from stable to rapidly growing PoA is detectable via the second derivative of aggregate
+latency with respect to load".
 
 $f'' = \beta(\beta+1)d/(c-n)^{\beta+2}$ (1), and with all workers used and a = b = 0 the common latency is $D^\beta /
 s^\beta$, s the free capacity and $D = \sum_j d_j^{1/\beta}$: the alarm at curvature theta rings at $s^* =
@@ -6,6 +7,11 @@ s^\beta$, s the free capacity and $D = \sum_j d_j^{1/\beta}$: the alarm at curva
 curvature without bound, price 1 (3). Pigou's pair: the price peaks at r = 1, where the slope of latency *falls* from 1
 to 0, and the curvature is never positive (4). It is no "hardware-agnostic" signal either: theta has units of seconds
 per request squared.
+
+**What the authors could answer.** That the second derivative "signals the onset of saturation", which is what a
+controller needs. As such it works, and (2) says at which slack it rings. The sentence is about "rapidly growing PoA",
+and there is none: where the curvature explodes the price is 1 (3), and where the price peaks the curvature is not
+positive (4). The verdict stands; an alarm on curvature means add capacity, not reroute.
 """
 
 import numpy as np

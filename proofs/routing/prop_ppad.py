@@ -4,6 +4,11 @@ r"""POA-PPAD. "Computing Nash equilibria at runtime is intractable": the control
 $\sum_j\sum_{k\le n_j} f_j(k) + \sum_i \omega(1 - o_{i\sigma_i})$: with nondecreasing $f_j$ the k-th request on worker j
 takes a slot of cost $f_j(k)$, so the profile of least potential is the answer of *one* assignment problem (1), and it
 is a pure equilibrium (2). One is found by one call of the shipped solver (3), in O(n (n + m)^2) time.
+
+**What the authors could answer.** That "General Nash equilibrium computation is orders of magnitude too slow", with
+stress on general. True, and not what section 6.1 says of its own controller: "This reduces the problem from PPAD-hard
+equilibrium computation to a classification task". The routing game is a potential game whose equilibrium is one
+assignment (1). The verdict stands for the game of the paper.
 """
 
 import itertools

@@ -1,8 +1,9 @@
-r"""POA-R3. "5/2 for unweighted atomic congestion games and (3 + sqrt 5)/2 = 2.618 for weighted ones", Remark 3.
+r"""POA-R3. "5/2 for unweighted atomic congestion games" and (3 + sqrt 5)/2 = 2.618 "for weighted atomic congestion
+games", Remark 3.
 
 5/2 is POA-3.1. Weighted: for loads x, y >= 0, $y(x + y) \le (1 + \frac1{4\mu}) y^2 + \mu x^2$ (1), which bounds the
 price by $(1 + \frac1{4\mu})/(1 - \mu)$; the least over mu is at $\mu = (\sqrt5 - 1)/4$ and equals $(3 + \sqrt5)/2$
-(2). Both hold for costs counted by misses and every omega. **Verdict: proved.** The remark's "3 to 7 times above" is
+(2). Both hold for costs counted by misses and every omega. **Verdict: proved.** The remark's "3-7 × above" is
 3.0 to 7.5 by its own numbers (tables), and compares an index that is no price of anarchy (POA-E12).
 """
 

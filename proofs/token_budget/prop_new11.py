@@ -1,10 +1,10 @@
 r"""NEW-11. The best threshold maximises $\phi(B)(B_H - B)$, whatever W, H and the KV memory.
 
-A pool of context B holds N = K/B sequences, so $\tau(N) = W B/K + H$ is linear in B and the savings at B are
-$\phi(B)\, W (B_H - B) / (K H + W B_H)$ (1). With the whole number N and a scheduler's cap the longest context of each N
-dominates (2): thresholds below 8,192 are never better than 8,192 under a cap of 128. k pools: a dynamic programme (3).
-Ever more pools save in the same unit $\int \phi = B_H - E_{work}[L]$, and $\phi(b) \le \min(1, V/(B_H - b))$ with V the
-best value of two, so two pools are guaranteed $1/(1 + \ln(B_H/V))$ of it and no more (4): not "the dominant gap" for
+A pool of context B holds N = K/B sequences, so $\tau(N) = W B/K + H$ is linear in B and the savings at B are $\phi(B)\,
+W (B_H - B) / (K H + W B_H)$ (1). With the whole number N and a scheduler's cap the longest context of each N dominates
+(2): thresholds below 8,192 are never better than 8,192 under a cap of 128. k pools: a dynamic programme (3). Ever more
+pools save in the same unit $\int \phi = B_H - E_{work}[L]$, and $\phi(b) \le \min(1, V/(B_H - b))$ with V the best
+value of two, so two pools are guaranteed $1/(1 + \ln(B_H/V))$ of it and no more (4): not "the dominant cost gap" for
 every traffic, as Section 8 has it.
 
 **Verdict: proved.**

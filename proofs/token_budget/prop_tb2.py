@@ -1,9 +1,14 @@
-r"""TB-2. "Splitting always helps" (title of Section 3).
+r"""TB-2. "Why Splitting Always Helps" (title of Section 3).
 
 **Verdict: refuted**, inside the section's own assumptions, in three ways. (1) Ceilings: a load of 0.9 instances, 80 %
 short, rho = 4 needs 1 instance together and 2 apart. (2) Eq. (8) is negative iff
 $\rho_l < (1-\alpha)/(1 - \alpha/\rho)$. (3) Multiplexing: two queues need a safety margin each. With P(wait) <= 0.1 and
 no gain from batching, 1, 10 and 100 erlang need 3, 16 and 115 servers together, and 4, 18 and 122 in halves.
+
+**What the authors could answer.** That the title is about Eq. (7), which has no ceilings and is never negative for rho
+>= 1, and that the caveats follow in the same section. Eq. (6), three lines earlier, has the ceilings, and Eq. (8) of
+Section 4 corrects (7) and can be negative. A title may exaggerate; a reader who plans four GPUs may not know. The
+verdict stands for always; for large fleets with little long work splitting does save by the paper's model.
 """
 
 import itertools

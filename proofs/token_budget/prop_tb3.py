@@ -8,6 +8,7 @@ r"""TB-3. Token-budget routing reduces instances by 16.6 % (Azure) and 38.5 % (L
 from fractions import Fraction
 
 import pytest
+import sympy as sp
 
 from dmodels.catalog import workload
 from dmodels.models.pooling import PAPER_HEADROOM, Headroom, SlotEngine, split_savings, work_savings
@@ -30,6 +31,11 @@ PAPER = Headroom(**PAPER_HEADROOM)
 
 def test_no_short_traffic_still_saves():  # 1
     assert 1 - Fraction(102, 108) == Fraction(1, 18)
+    phi, r, single, short, long = sp.symbols("phi r h_H h_S h_L", positive=True)  # headrooms; r: ratio of slot costs
+    saved = 1 - (short * phi / r + long * (1 - phi)) / single
+    assert sp.expand(saved.subs(phi, 0) - (1 - long / single)) == 0  # no short work: headroom alone
+    equal = saved.subs({short: single, long: single})
+    assert sp.simplify(equal - phi * (1 - 1 / r)) == 0  # at equal headroom NEW-10's law
     assert float(work_savings(0.0, 128.0, 16.0, SlotEngine(), PAPER)) == pytest.approx(1 / 18)
 
 

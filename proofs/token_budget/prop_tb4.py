@@ -3,7 +3,12 @@ r"""TB-4. Llama-3-70B on an A100-80GB holds about 16 sequences of 64K and 128 of
 **Verdict: refuted** by Eq. (2) itself. In BF16 at utilisation 0.9 the weights do not fit on one GPU; on the paper's two
 there is room for 0 and 1 sequences, on four for 6 and 54, on eight for 20 and 162 (1). Sixteen sequences of 64K are
 65,536 blocks, 343.6 GB of KV: seven A100s without any weights. The code says
-the same (2). The concurrency is "8 times" only where both numbers are large and below the cap (3).
+the same (2). The concurrency is eight times as high only where both numbers are large and below the cap (3).
+
+**What the authors could answer.** That weights were quantised, or that max_num_seqs was meant. Section 4.1 says BF16
+and TP = 2; with 4-bit weights (35 GB) the same two GPUs hold 5 sequences of 64K, with FP8 KV as well 10, so neither
+gives 16. As a setting of the scheduler 16 and 128 are inputs, which is how the timing model uses them and why the
+fleets of Table 2 follow; they are not what Eq. (2) yields. The verdict stands for the derivation.
 """
 
 from fractions import Fraction

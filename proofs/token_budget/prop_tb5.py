@@ -7,6 +7,8 @@ is exactly 23.5 KiB again. The dollars follow from the node counts, which the te
 
 from fractions import Fraction
 
+import sympy as sp
+
 from dmodels.catalog import model
 from dmodels.models.memory import kv_bytes_per_token, sequences_that_fit
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
@@ -37,6 +39,14 @@ def test_bytes_and_sequences_exactly():  # 1, 2: 2 x 94 layers x heads per GPU x
     assert 2 * half_head == replicated == 24_064 == Fraction(47, 2) * 1024  # BF16 by Eq. (1)/8; FP8 with copies
     assert [fits(replicated, c) for c in (8192, 32768)] == [676, 169]
     assert [fits(2 * replicated, c) for c in (8192, 32768)] == [338, 84]  # BF16 with copies
+
+
+def test_replication_takes_back_what_sharding_gives():  # 2: for any layers, head size and number of heads
+    layers, heads, dim, gpus, width = sp.symbols("n_l n_kv d_h G b", positive=True)
+    sharded = 2 * layers * heads * dim * width / gpus
+    replicated = 2 * layers * dim * width  # one whole head on each of G > n_kv GPUs
+    assert sp.simplify(replicated / sharded - gpus / heads) == 0  # 2 for four heads on eight GPUs
+    assert sp.simplify(replicated.subs(width, 1) - sharded.subs({width: 2, gpus: 2 * heads})) == 0
 
 
 def test_equation_1_over_eight_is_half_a_head():  # 1

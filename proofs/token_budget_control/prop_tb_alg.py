@@ -1,20 +1,23 @@
 r"""TB-ALG. Algorithm 1: a hard constraint, a threshold and a spill-over, in O(1).
 
 With B at most the short pool's context C the "hard constraint" of line 7 decides nothing beyond line 10 (1). What
-it was for is decided by line 16, "if the alternate pool can serve r": spill-over from the long to the short pool moves
+it was for is decided by line 16, if the "alternate pool can serve" the request: spill-over to the short pool moves
 requests of totals between B and C, and is safe only if that test uses the same conservative total (2); with a total
 from the plain ratio it admits what does not fit (3). **Verdict: conditional.** The shipped dispatch uses one total in
-both directions.
+both directions, and does as many operations whatever the request and the queues, in proportion to the pools (4).
 """
 
 import itertools
+import math
 from fractions import Fraction as F
 
+import jax
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.control import token_budget as tb
+from proofs.cases import every
 from proofs.claim import TOKEN_BUDGET, Claim, Verdict
 
 CLAIM = Claim(
@@ -40,7 +43,7 @@ def home(total, hard: bool):
 
 
 def test_the_hard_constraint_decides_nothing():  # 1: B <= C
-    assert all(home(total, True) == home(total, False) for total in range(0, 20_000, 7))
+    assert all(home(F(total), True) == home(F(total), False) for total in every(range(20_000), "totals"))
 
 
 def test_which_total_line_16_needs():  # 2, 3
@@ -60,6 +63,20 @@ def test_no_dispatch_sends_what_does_not_fit(total, queues):  # 2
     where = tb.pools([B, LONG], [C, LONG], [5, 5])
     chosen = tb.dispatch(total, np.array(queues, float), where)
     assert bool(chosen.fits) and total <= float(where.contexts_tokens[int(chosen.pool)])
+
+
+def operations(pools: int) -> int:
+    """Numbers that one dispatch computes, by the program that is compiled: it has no loop over anything."""
+    where = tb.pools(np.arange(1.0, pools + 1), np.arange(1.0, pools + 1), np.full(pools, 5.0))
+    program = jax.make_jaxpr(lambda total, queued: tb.dispatch(total, queued, where))(1.0, np.zeros(pools))
+    names = {step.primitive.name for step in program.eqns}
+    assert not names & {"while", "scan", "sort"}
+    return sum(math.prod(out.aval.shape) for step in program.eqns for out in step.outvars)
+
+
+def test_as_many_operations_for_every_request():  # 4: a straight-line program, linear in the pools
+    counts = [operations(k) for k in every((2, 3, 4, 5), "numbers of pools")]
+    assert len({b - a for a, b in itertools.pairwise(counts)}) == 1
 
 
 def test_every_case_of_two_pools():  # both directions, at the edges, against Algorithm 1 written out

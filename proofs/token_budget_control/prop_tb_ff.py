@@ -9,6 +9,7 @@ share of prompts with fewer bytes per token than c* within (ln(c_max/c_min) + 2s
 from fractions import Fraction
 
 import numpy as np
+import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,14 @@ def test_margin(ratio, c_star, size, output):  # 2
         assert Fraction(size, ratio) + output <= c  # b/c >= 3/4: bytes/ratio <= (bytes/c*) C/B <= (B - o) C/B
     if output == 0 and size == c_star * b:  # the boundary: sufficient is necessary
         assert (Fraction(size, ratio) <= c) == (Fraction(ratio) >= Fraction(c_star * b, c))
+
+
+def test_margin_in_symbols():  # 2: an input estimated at no more than B - o is at most (B - o) C/B <= C - o
+    b, spare, output, true, used = sp.symbols("B C-B o c_r c*", positive=True)
+    c = b + spare
+    real = (b - output) * used / true  # tokens of the longest prompt that is admitted
+    at_the_edge = real.subs(true, used * b / c)
+    assert sp.expand(sp.simplify(c - output - at_the_edge) - output * spare / b) == 0  # fits, and tight for o = 0
 
 
 @given(seed=st.integers(0, 50), delta=st.sampled_from([0.01, 0.05, 0.2]))

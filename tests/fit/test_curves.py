@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,6 +10,7 @@ from dmodels.fit.curves import compare, curve, fit_closed_loop, fit_linear, fit_
 from dmodels.fit.knee import bracket, knee
 from dmodels.models.latency import singular_latency_s
 from dmodels.models.queueing import closed_loop_rps
+from proofs.papers.price_of_anarchy.printed import load_sweep
 
 LOADS = np.array([1.0, 2, 4, 8, 16, 32, 48, 56, 60, 62])
 
@@ -20,18 +18,13 @@ LOADS = np.array([1.0, 2, 4, 8, 16, 32, 48, 56, 60, 62])
 @pytest.fixture(scope="module")
 def paper():
     """Table 4 of the price-of-anarchy paper."""
-    path = Path(__file__).parents[2] / "proofs" / "papers" / "price_of_anarchy" / "load_sweep_340b.csv"
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    rows = list(csv.DictReader(lines))
-    return {
-        name: np.array([float(row[name]) for row in rows]) for name in ("concurrency", "printed_ttft_s", "printed_rps")
-    }
+    return load_sweep()
 
 
 def test_a_line_is_recovered_with_its_interval():
     noise = np.exp(np.random.default_rng(0).normal(0, 0.02, LOADS.size))
     found = fit_linear(LOADS, (8e-3 + 0.65e-3 * LOADS) * noise)
-    for name, true in (("w_s", 8e-3), ("h_s", 0.65e-3)):
+    for name, true in (("base_s", 8e-3), ("per_sequence_s", 0.65e-3)):
         low, high = found.interval(name)
         assert low < true < high and high / low < 1.3
     assert found.sigma == pytest.approx(0.02, rel=0.6)
@@ -48,24 +41,24 @@ def test_a_pole_inside_the_data_is_found():
 
 
 def test_the_papers_rows_below_the_knee_do_not_place_the_pole(paper):
-    below = paper["concurrency"] <= 96
-    found = fit_singular(paper["concurrency"][below], paper["printed_ttft_s"][below], beta=1.0)
+    below = paper["clients"] <= 96
+    found = fit_singular(paper["clients"][below], paper["ttft_p99_s"][below], beta=1.0)
     assert any("not identified" in said for said in found.warnings)
-    line = fit_linear(paper["concurrency"][below], paper["printed_ttft_s"][below])
+    line = fit_linear(paper["clients"][below], paper["ttft_p99_s"][below])
     assert compare(found, line)[0]["law"] == "linear"
-    upto = paper["concurrency"] <= 128
-    pulled = fit_singular(paper["concurrency"][upto], paper["printed_ttft_s"][upto], beta=1.0)
+    upto = paper["clients"] <= 128
+    pulled = fit_singular(paper["clients"][upto], paper["ttft_p99_s"][upto], beta=1.0)
     assert 128.0 <= pulled.values["n_sat"] < 129.0  # one more point, and the pole sits on it
     assert any("moves" in said for said in pulled.warnings)
 
 
 def test_the_papers_knee_lies_where_its_latency_jumps(paper):
-    below = paper["concurrency"] <= 96
-    found = knee(paper["concurrency"][below], paper["printed_rps"][below])
-    low, high = bracket(paper["concurrency"], paper["printed_ttft_s"])
+    below = paper["clients"] <= 96
+    found = knee(paper["clients"][below], paper["rps"][below])
+    low, high = bracket(paper["clients"], paper["ttft_p99_s"])
     assert (low, high) == (96.0, 128.0)
     assert found.low < high and low < found.high
-    whole = knee(paper["concurrency"], paper["printed_rps"])
+    whole = knee(paper["clients"], paper["rps"])
     assert low < whole.clients <= high and whole.ceiling_rps == pytest.approx(18.0, rel=0.06)
 
 

@@ -12,7 +12,7 @@ from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.workload import Workload
 from dmodels.games.resource import DecodeBatch, PrefillQueue, serving_game
-from dmodels.models.latency import decode_step_s, prefill_s
+from dmodels.models.latency import StepLaw, decode_step_s, prefill_s
 
 
 def test_one_deterministic_server_of_two_gpus_at_half_load():
@@ -33,7 +33,7 @@ def test_lognormal_prompts_are_integrated():
     assert float(PrefillQueue(1.0, service_s, scv, 0.5, slo_s)(2.0)) == pytest.approx(expected, rel=1e-3)
 
 
-BATCH = DecodeBatch(2.0, 10.0, 0.02, 0.001, 64.0, 2.0, 0.03, 1.0, arrival_scv=1.5, window_s=30.0)
+BATCH = DecodeBatch(2.0, 10.0, StepLaw(0.02, 0.001), 64.0, 2.0, 0.03, 1.0, arrival_scv=1.5, window_s=30.0)
 
 
 @pytest.mark.parametrize("prefill_gpus", [1.5, 2.0, 2.5])
@@ -57,7 +57,7 @@ def test_the_game_of_a_model_reads_its_rooflines():
     assert float(game.prefill.servers_per_gpu) == 0.5
     assert float(game.decode.prefill_rps_per_gpu) == pytest.approx(0.5 / service)
     for n in (1.0, 64.0):
-        step = float(game.decode.step_base_s + game.decode.step_slope_s * n)
+        step = float(game.decode.step.iteration_s(n))
         assert step == pytest.approx(float(decode_step_s(model, gpu, four, n, 700.0)))
     assert float(game.prefill.arrival_scv) == pytest.approx(1.44) == float(game.decode.arrival_scv)
     assert (float(game.decode.output_tokens), float(game.prefill_worker_gpus), float(game.decode_worker_gpus)) == (

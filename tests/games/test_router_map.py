@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.papers._router_map import Deployment, finite_source, router_map
 from dmodels.games.routing import RoutingGame, closed_loop, gibbs_loads
 from dmodels.models.latency import affine
 from dmodels.models.queueing import closed_loop_rps
-from tests.games.router_map import Deployment, finite_source, router_map
 
 
 def test_finite_source_is_the_exact_queue():

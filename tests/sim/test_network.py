@@ -1,6 +1,4 @@
-"""The flow simulator against what it does not contain: an LP for fairness, a loop of iterations, a dict for the LRU."""
-
-from collections import OrderedDict
+"""The flow simulator against others: an LP for fairness, a loop of iterations, the LRU of `models.cache`."""
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from dmodels.control.netkv import POLICIES
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
+from dmodels.models.cache import replay, usable_hits
 from dmodels.models.transfer import shared_transfer_s
 from dmodels.sim.network import (
     Arrivals,
@@ -218,7 +217,7 @@ def test_decoding_matches_a_loop_over_iterations(busy_runs):
                 while mine and landed[mine[0]] <= now + 1e-9 and len(active) < curve.max_batch:
                     fresh.append(mine[0])
                     active[mine.pop(0)] = 0
-                now += curve.base_s + curve.slope_s * len(active)
+                now += curve.base_s + curve.per_sequence_s * len(active)
                 for r in fresh:
                     assert run.ttft_s[r] == pytest.approx(now - arrivals.arrival_s[r], abs=1e-7)
                 for r in list(active):
@@ -229,7 +228,7 @@ def test_decoding_matches_a_loop_over_iterations(busy_runs):
 
 
 def test_prefix_caches_are_least_recently_used():
-    """One instance, one request at a time: hits equal those of an ordered dict with the same eviction order."""
+    """One instance, one request at a time: hits equal those of `models.cache`, block for block."""
     rng = np.random.default_rng(3)
     n, room = 300, 12
     chains = [list(range(100 * c, 100 * c + rng.integers(2, 7))) for c in range(12)]
@@ -241,20 +240,8 @@ def test_prefix_caches_are_least_recently_used():
     )
     arrivals = requests(100.0 * np.arange(n), tokens, 1.0, block_ids=np.concatenate(lists), block_starts=starts)
     run = simulate(cluster, arrivals, RoutingPolicy.CACHE)
-    memory, expected = OrderedDict(), []
-    for blocks in lists:
-        hit = 0
-        while hit < len(blocks) and blocks[hit] in memory:
-            hit += 1
-        expected.append(hit / len(blocks))
-        kept = [b for b in memory if b not in blocks[:hit]]
-        while len(kept) + len(blocks) > room:
-            del memory[kept.pop(0)]
-        later = [b for b in blocks[hit:] if b in memory]  # evicted tails leave no holes in a chain
-        assert not later
-        for b in reversed(blocks):
-            memory[b] = True
-            memory.move_to_end(b)
+    hits = usable_hits(replay(np.concatenate(lists), starts, room).hit, starts)
+    expected = np.add.reduceat(hits, starts[:-1], dtype=float) / np.diff(starts)
     np.testing.assert_allclose(run.hit_frac, expected)
     assert 0.1 < run.hit_frac.mean() < 0.95
 
@@ -329,7 +316,7 @@ def test_bad_fabrics_and_requests_are_flags_and_sentences():
     assert "disconnected" in fabric_problems(dead.fabric)[0]
     run = simulate(dead, requests([0.0, 1.0], pool=8), RoutingPolicy.ROUND_ROBIN, until_s=100.0)
     assert (run.flags == Flag.INFEASIBLE).all() and run.stuck_bytes == pytest.approx(2 * 8192 * BYTES)
-    assert summary(run)["served_frac"] == 0.0 and summary(run)["slo_frac"] == 0.0
+    assert summary(run).served_frac == summary(run).slo_frac == 0.0
     netkv = simulate(dead, requests([0.0], pool=8), RoutingPolicy.NETKV_FULL)
     assert netkv.choice[0] == -1 and netkv.flags[0] == Flag.INFEASIBLE  # it does not start what cannot end
     full = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=1.0, until_s=9.0)

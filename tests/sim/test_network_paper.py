@@ -22,7 +22,7 @@ def rows(trace, load=1.0, cluster=None, runs=20, policies=LADDER, profile=RAG, *
     cluster = cluster or netkv_cluster()
     cut = lambda k: window(trace, profile, RAG.capacity_rps * load, 20.0, 12, position_frac=k / runs, seed=k)
     options = {"sees_inbound": False} | options
-    return {r["policy"]: r for r in compare_policies(cluster, cut, policies, runs=runs, **options)}
+    return {r.policy: vars(r) for r in compare_policies(cluster, cut, policies, runs=runs, **options)}
 
 
 def test_table_6_transfers_within_10_percent_and_shares_within_5_points(trace):

@@ -53,8 +53,8 @@ def send_s(payload_bytes, pace, latency_s):
 def serve_s(queued, batch, curve):
     """Eq. (6) and (7): one iteration per request that finds no slot, then the step of the first token."""
     blocked = at_least_zero(queued - at_least_zero(curve.max_batch - batch))
-    return blocked * (curve.base_s + curve.slope_s * batch) + (
-        curve.base_s + curve.slope_s * at_most(batch + 1.0, curve.max_batch)
+    return blocked * (curve.base_s + curve.per_sequence_s * batch) + (
+        curve.base_s + curve.per_sequence_s * at_most(batch + 1.0, curve.max_batch)
     )
 
 

@@ -17,7 +17,7 @@ from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.core.workload import Workload
-from dmodels.models.latency import Efficiency, decode_step_s, prefill_s
+from dmodels.models.latency import Efficiency, StepLaw, linear_law, prefill_s
 from dmodels.models.memory import residents
 from dmodels.models.queueing import wait_mean_s, wait_tail
 
@@ -73,8 +73,7 @@ class DecodeBatch(Record):
 
     arrival_rps: Real = quantity()
     output_tokens: Real = quantity()
-    step_base_s: Real = quantity()  # W
-    step_slope_s: Real = quantity()  # H
+    step: StepLaw  # of a worker's batch
     slots_count: Real = quantity()  # of one worker, by memory
     worker_gpus: Real = quantity()
     tpot_slo_s: Real = quantity()
@@ -97,13 +96,13 @@ class DecodeBatch(Record):
         share = self.handed_over_frac(prefill_gpus)
         workers = jnp.maximum(decode_gpus, 1e-9) / self.worker_gpus
         y = self.arrival_rps * share * self.output_tokens / workers
-        return safe_divide(self.step_base_s * y, 1.0 - self.step_slope_s * y)
+        return safe_divide(self.step.base_s * y, 1.0 - self.step.per_sequence_s * y)
 
     @jax.jit
     def __call__(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
         share = self.handed_over_frac(prefill_gpus)
         mean = self.occupancy_count(decode_gpus, prefill_gpus)
-        most = jnp.minimum((self.tpot_slo_s - self.step_base_s) / self.step_slope_s, self.slots_count)
+        most = jnp.minimum(self.step.most_count(self.tpot_slo_s), self.slots_count)
         keeps_up = jnp.isfinite(mean) & (most >= 1.0)
         safe = jnp.maximum(jnp.where(keeps_up, mean, 1.0), 1e-12)
         late = jnp.where(keeps_up, _normal((safe - most - 0.5) / jnp.sqrt(safe)), 1.0)
@@ -142,9 +141,6 @@ def serving_game(
     output = float(weight @ np.asarray(workload.output_tokens))
     held = float(weight @ (workload.output_tokens * (workload.input_tokens + 0.5 * workload.output_tokens))) / output
     slots = residents(model, gpu, decode, workload.input_tokens, workload.output_tokens, weight).count
-    first = float(decode_step_s(model, gpu, decode, 1.0, held, efficiency))
-    last = float(decode_step_s(model, gpu, decode, 64.0, held, efficiency))
-    slope = (last - first) / 63.0
     rate = workload.rate_rps
     servers_per_gpu = prefill.dp / prefill.gpus
     return Game(
@@ -152,8 +148,7 @@ def serving_game(
         DecodeBatch(
             arrival_rps=rate,
             output_tokens=output,
-            step_base_s=first - slope,
-            step_slope_s=slope,
+            step=StepLaw(*map(float, linear_law(model, gpu, decode, held, 64.0, efficiency))),
             slots_count=float(slots),
             worker_gpus=decode.gpus,
             tpot_slo_s=slo.tpot_s,

@@ -27,6 +27,10 @@ class StepLaw(NamedTuple):
         """Seconds of an iteration with n requests in flight."""
         return self.base_s + self.per_sequence_s * n
 
+    def most_count(self, iteration_s: Real) -> Real:
+        """Requests in flight at which an iteration takes `iteration_s`."""
+        return (iteration_s - self.base_s) / self.per_sequence_s
+
 
 class LatencyCurve(Record):
     """f(n) = a n + b + d / (n_sat - n)**beta, with a pole at n_sat: the singular curve of the anarchy paper."""

@@ -16,7 +16,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.sim.requests import Requests
 
-from . import engine
+from . import engine, state
 from .records import ClusterRun, Control, Role, Workers
 
 
@@ -41,7 +41,7 @@ def simulate(
     if not 0 <= clients <= n:
         raise InputError(f"clients = {clients}; accepted: 0 to the number of requests, {n}")
     _check(cluster, control)
-    rows = np.zeros(n, engine.REQUEST)
+    rows = np.zeros(n, state.REQUEST)
     rows["arrival"], rows["prompt"], rows["left"] = requests[:3]
     rows["seconds"] = prefill_s
     rows["believed"] = prefill_s if virtual_s is None else virtual_s
@@ -53,7 +53,7 @@ def simulate(
     if n and (most := rows["blocks"].max()) > cluster.kv_blocks:
         raise InputError(f"kv_blocks {cluster.kv_blocks:g}: a request needs {most:g}; accepted: at least that")
     floor = _floor(rows, cluster, control, clients)
-    machine = engine.Machine(
+    machine = state.Machine(
         base_s=float(cluster.step.base_s),
         per_sequence_s=float(cluster.step.per_sequence_s),
         slots=int(cluster.slots),
@@ -61,7 +61,7 @@ def simulate(
         block_transfer_s=float(cluster.block_transfer_s),
         ttft_slo_s=float(cluster.ttft_slo_s),
     )
-    rules = engine.ControlRules(int(control.signal), int(control.flow), *map(float, control[2:]))
+    rules = state.ControlRules(int(control.signal), int(control.flow), *map(float, control[2:]))
     epochs, queues = engine.run(floor, machine, rules)
     tally = floor.tally[0]
     return ClusterRun(
@@ -94,15 +94,15 @@ def _check(cluster: Workers, control: Control) -> None:
         )
 
 
-def _floor(rows: np.ndarray, cluster: Workers, control: Control, clients: int) -> engine.Floor:
+def _floor(rows: np.ndarray, cluster: Workers, control: Control, clients: int) -> state.Floor:
     """Before the first arrival."""
-    workers = np.zeros(cluster.prefill + cluster.decode + cluster.standby, engine.WORKER)
+    workers = np.zeros(cluster.prefill + cluster.decode + cluster.standby, state.WORKER)
     workers["role"] = np.repeat(list(Role), [cluster.prefill, cluster.decode, cluster.standby])
     workers["next_role"], workers["head"], workers["tail"] = Role.STANDBY, -1, -1
     workers["done_at"] = workers["step_at"] = np.inf
-    tally = np.zeros(1, engine.TALLY)
+    tally = np.zeros(1, state.TALLY)
     tally["horizon"], tally["closed"] = clients or rows.size, clients > 0
     tally["mean_blocks"] = max(1.0, np.ceil(rows["blocks"].mean())) if rows.size else 1.0
     tally["next_epoch"] = control.epoch_s
     lines = np.zeros((workers.size, int(cluster.slots)), np.int64)
-    return engine.Floor(workers, rows, lines, np.zeros(rows.size, np.int64), tally)
+    return state.Floor(workers, rows, lines, np.zeros(rows.size, np.int64), tally)

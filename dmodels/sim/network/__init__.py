@@ -6,6 +6,7 @@ from .fabric import NETKV_TIERS, Fabric, fabric_problems, fat_tree, fat_tree_of_
 from .fill import max_min_rates
 from .simulation import (
     Arrivals,
+    Metrics,
     NetworkCluster,
     NetworkRun,
     advertised_bytes_per_s,
@@ -23,6 +24,7 @@ __all__ = [
     "RAG",
     "Arrivals",
     "Fabric",
+    "Metrics",
     "NetworkCluster",
     "NetworkRun",
     "Profile",

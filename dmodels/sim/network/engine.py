@@ -73,7 +73,7 @@ def plan_next(d, out, rules, j):
         d.skip[j] = 0
         d.next_s[j] = max(out.landed_s[waiting], d.boundary_s[j]) if waiting >= 0 else np.inf
         return
-    step = curve.base_s + curve.slope_s * n
+    step = curve.base_s + curve.per_sequence_s * n
     skip = d.ends_at[j, 0] - d.iteration[j]
     for q in range(1, n):
         skip = min(skip, d.ends_at[j, q] - d.iteration[j])
@@ -133,7 +133,7 @@ def _turn_over(d, c, jobs, rules, progress, out, j, now):
         d.request[j, d.running[j]] = r
         d.ends_at[j, d.running[j]] = d.iteration[j] + max(int(jobs.output_tokens[r]), 1)
         d.running[j] += 1
-    step = curve.base_s + curve.slope_s * d.running[j]
+    step = curve.base_s + curve.per_sequence_s * d.running[j]
     for q in range(fresh, d.running[j]):
         out.first_token_s[d.request[j, q]] = now + step
         out.step_s[d.request[j, q]] = step

@@ -13,11 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmodels.control.netkv.policy import scoring_of
+from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
@@ -190,9 +192,27 @@ def simulate_many(cases: Iterable[Mapping[str, Any]], threads: int | None = None
         return list(workers.map(lambda case: simulate(**case), cases))
 
 
-def summary(
-    result: NetworkRun, from_s: float = 0.0, to_s: float = np.inf, ttft_slo_s: float = np.inf
-) -> dict[str, float]:
+@dataclass(frozen=True)
+class Metrics(Answer):
+    """The paper's metrics of one run, or their means over several."""
+
+    requests_count: int
+    served_frac: float
+    ttft_mean_s: float
+    ttft_p50_s: float
+    ttft_p95_s: float
+    ttft_p99_s: float
+    tbt_mean_s: float
+    slo_frac: float
+    goodput_rps: float
+    transfer_mean_s: float
+    tier_0_frac: float  # of the requests, by the tier that their KV cache crosses
+    tier_1_frac: float
+    tier_2_frac: float
+    tier_3_frac: float
+
+
+def summary(result: NetworkRun, from_s: float = 0.0, to_s: float = np.inf, ttft_slo_s: float = np.inf) -> Metrics:
     """The paper's metrics over requests that arrived in a window. Those without a first token miss every SLO."""
     here = (result.arrival_s >= from_s) & (result.arrival_s < to_s)
     ttft = result.ttft_s[here]
@@ -202,19 +222,19 @@ def summary(
     p50, p95, p99 = np.percentile(ttft[served], [50, 95, 99]) if served.any() else [np.nan] * 3
     good = float((ttft <= ttft_slo_s).sum())
     window = min(to_s, float(result.arrival_s[here].max(initial=from_s))) - from_s
-    return {
-        "requests_count": int(here.sum()),
-        "served_frac": float(served.mean()) if here.any() else np.nan,
-        "ttft_mean_s": float(ttft[served].mean()) if served.any() else np.nan,
-        "ttft_p50_s": float(p50),
-        "ttft_p95_s": float(p95),
-        "ttft_p99_s": float(p99),
-        "tbt_mean_s": float(np.nanmean(result.step_s[here])) if served.any() else np.nan,
-        "slo_frac": good / max(int(here.sum()), 1),
-        "goodput_rps": good / window if window > 0 else np.nan,
-        "transfer_mean_s": float(np.nanmean(result.transfer_s[here])) if served.any() else np.nan,
+    return Metrics(
+        requests_count=int(here.sum()),
+        served_frac=float(served.mean()) if here.any() else np.nan,
+        ttft_mean_s=float(ttft[served].mean()) if served.any() else np.nan,
+        ttft_p50_s=float(p50),
+        ttft_p95_s=float(p95),
+        ttft_p99_s=float(p99),
+        tbt_mean_s=float(np.nanmean(result.step_s[here])) if served.any() else np.nan,
+        slo_frac=good / max(int(here.sum()), 1),
+        goodput_rps=good / window if window > 0 else np.nan,
+        transfer_mean_s=float(np.nanmean(result.transfer_s[here])) if served.any() else np.nan,
         **{f"tier_{t}_frac": float((tiers == t).sum() / chosen) for t in range(4)},
-    }
+    )
 
 
 def advertised_bytes_per_s(cluster: NetworkCluster) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -30,6 +30,8 @@ from dmodels.models.memory import (
 )
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import NO_GAPS, Requests, requests_between
+
+T = TypeVar("T")
 
 #: Share of the TTFT budget that the prefill workers of a prefill/decode split may use; decode entry gets the rest.
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
@@ -193,7 +195,9 @@ def cells(
     )
     e = instances.efficiency
     ranks = np.where(instances.parallel.dp > 1, e.dp_wait_steps, 0.0)
-    memory, steps = _size(instances, requests, inputs, outputs, weights, float(engine.max_num_batched_tokens))
+    of_stages = _filled((requests, inputs, outputs, weights), len(stages))
+    found = _size(_filled(instances, len(instances.parallel.tp)), *of_stages, float(engine.max_num_batched_tokens))
+    memory, steps = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(instances.parallel.tp), : len(stages)], found)
 
     def flat(leaf, first_axes: int = 2):  # (layouts or 1, stages or 1, ...) -> (cells, 1, ...)
         leaf = np.asarray(leaf)
@@ -207,14 +211,21 @@ def cells(
         requests=by_stage(requests),
         slo=by_stage(promised),
         slots_count=flat(memory["slots_count"]),
-        budget_bytes=by_layout(memory["budget_bytes"]),
+        budget_bytes=flat(memory["budget_bytes"]),
         longest_bytes=flat(memory["longest_bytes"]),
         prompt_s=flat(1e-3 * np.asarray(e.prompt_ms)[:, None] * (1.0 - decode)),
         wait_steps=flat(np.where(prefill, 0.5, (e.wait_steps + ranks)[:, None])),
-        transfer_s_per_token=flat(np.asarray(memory["transfer_s_per_token"])[:, None] * prefill),
+        transfer_s_per_token=flat(memory["transfer_s_per_token"] * prefill),
         dp=by_layout(instances.parallel.dp),
         pp=by_layout(instances.parallel.pp),
     )
+
+
+def _filled(rows: T, count: int) -> T:
+    """`rows` (count, ...), the last repeated up to 16 or a power of two: many questions then share few programs."""
+    last = np.minimum(np.arange(max(16, 1 << (count - 1).bit_length())), count - 1)
+    filled: T = jax.tree.map(lambda leaf: np.asarray(leaf)[last], rows)
+    return filled
 
 
 @jax.jit
@@ -234,9 +245,9 @@ def _size(instances: Instances, requests: Requests, inputs, outputs, weights, ba
     nic = gpu.nic_bytes_per_s_per_gpu_oneway
     memory = {
         "slots_count": held.count,
-        "budget_bytes": held.budget_bytes[:, 0],
+        "budget_bytes": held.budget_bytes[:, :1],
         "longest_bytes": longest,
-        "transfer_s_per_token": safe_divide(kv_bytes_per_token(part, parallel.tp), nic, 0.0),
+        "transfer_s_per_token": safe_divide(kv_bytes_per_token(part, parallel.tp), nic, 0.0)[:, None],
     }
     sent = jax.tree.map(lambda leaf: leaf[None], requests)
     whole = jax.tree.map(lambda leaf: leaf[:, None], instances)

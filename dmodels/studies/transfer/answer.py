@@ -26,25 +26,45 @@ from dmodels.sim.network import (
     window,
 )
 
-from .policies import Site, compare_policies, stale_telemetry, transfer_share, upgrades
+from .policies import (
+    PolicyMetrics,
+    Site,
+    Staleness,
+    TransferShare,
+    Upgrade,
+    compare_policies,
+    stale_telemetry,
+    transfer_share,
+    upgrades,
+)
 from .scenario import TransferScenario
 
-Rows = list[dict[str, Any]]
+
+@dataclass(frozen=True)
+class ObliviousChoice(Answer):
+    """What a router loses that does not see the network, at one context: an `ObliviousLoss` in numbers."""
+
+    context_tokens: float
+    loses: float
+    gap_s: float
+    ratio: float
+    ratio_limit: float
+    crossover_bytes: float
 
 
 @dataclass(frozen=True)
 class TransferAnswer(Answer):
-    """What the network costs, and what would help. Tables are lists of rows, units in the keys."""
+    """What the network costs, and what would help. A table is a list of records."""
 
     kv_bytes_per_token: float
     tier_bytes_per_s: list[float]
     median_input_tokens: float
     problems: list[str]  # why the scenario cannot run as it is written
-    share: Rows  # of TTFT that the transfer takes, by context and tier
-    policies: Rows
-    upgrades: Rows
-    oblivious_choice: Rows  # what a router loses that does not see the network, by context
-    staleness: Rows
+    share: list[TransferShare]  # of TTFT that the transfer takes, by context and tier
+    policies: list[PolicyMetrics]
+    upgrades: list[Upgrade]
+    oblivious_choice: list[ObliviousChoice]  # by context
+    staleness: list[Staleness]
 
 
 @float64
@@ -73,9 +93,8 @@ def study(asked: TransferScenario) -> TransferAnswer:
         congestion=background,
         layers=float(np.asarray(record.n_layers)),
     )
-    rates, tiers = advertised_bytes_per_s(cluster), sorted({row["tier"] for row in shares})
+    rates, tiers = advertised_bytes_per_s(cluster), sorted({row.tier for row in shares})
     near, far = rates[int(tiers[0])], rates[int(tiers[-1])]
-    losses = {n: oblivious_loss(n * per_token, 0.0, 0.5, near, far) for n in run.contexts}
     return TransferAnswer(
         kv_bytes_per_token=per_token,
         tier_bytes_per_s=rates.tolist(),
@@ -85,8 +104,7 @@ def study(asked: TransferScenario) -> TransferAnswer:
         policies=compare_policies(cluster, lambda k: arrivals(k, cluster), list(POLICIES), **options),
         upgrades=upgrades(site, arrivals, **options),
         oblivious_choice=[
-            {"context_tokens": n} | {name: float(value) for name, value in loss._asdict().items()}
-            for n, loss in losses.items()
+            ObliviousChoice(n, *map(float, oblivious_loss(n * per_token, 0.0, 0.5, near, far))) for n in run.contexts
         ],
         staleness=stale_telemetry(
             cluster,

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmodels.control.netkv import POLICIES
+from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 from dmodels.core.routing import RoutingPolicy
 from dmodels.models import transfer as law
 from dmodels.models.latency import NETKV_CURVE, BatchingCurve
-from dmodels.sim.network import Arrivals, NetworkCluster, advertised_bytes_per_s, fat_tree, simulate_many, summary
+from dmodels.sim.network import (
+    Arrivals,
+    Metrics,
+    NetworkCluster,
+    advertised_bytes_per_s,
+    fat_tree,
+    simulate_many,
+    summary,
+)
 
 #: The paper's protocol: five seconds to warm up, fifteen that count.
 WARMUP_S, MEASURE_S = 5.0, 15.0
@@ -46,6 +56,52 @@ class Site(NamedTuple):
         )
 
 
+@dataclass(frozen=True)
+class PolicyMetrics(Metrics):
+    """Means over windows under one policy, with standard errors of the two that matter."""
+
+    policy: str
+    ttft_se_s: float
+    transfer_se_s: float
+    ttft_vs_first_frac: float  # reduction of mean TTFT against the first policy, paired
+    ttft_vs_first_se_frac: float
+
+
+@dataclass(frozen=True)
+class Upgrade(PolicyMetrics):
+    """The same after one change of the cluster."""
+
+    upgrade: str
+    ttft_saved_frac: float
+
+
+@dataclass(frozen=True)
+class TransferShare(Answer):
+    """What the KV transfer takes of TTFT at one context over one tier, sent after prefill or layer by layer."""
+
+    context_tokens: float
+    tier: int
+    prefill_s: float
+    transfer_s: float
+    ttft_s: float
+    share_frac: float
+    pipelined_ttft_s: float
+    pipelined_share_frac: float
+
+
+@dataclass(frozen=True)
+class Staleness(Answer):
+    """How wrong and how old telemetry may be for a choice between two tiers."""
+
+    fast_tier: int
+    slow_tier: int
+    far_hit_frac: float
+    bandwidth_tolerance: float
+    cost_tolerance: float
+    regret_at_twice_s: float
+    refresh_s: float
+
+
 def compare_policies(
     cluster: NetworkCluster,
     arrivals: Callable[[int], Arrivals],
@@ -56,8 +112,8 @@ def compare_policies(
     warmup_s: float = WARMUP_S,
     measure_s: float = MEASURE_S,
     **options: Any,
-) -> list[dict[str, Any]]:
-    """One row per policy: the paper's metrics averaged over `runs` windows, and standard errors of the two that matter.
+) -> list[PolicyMetrics]:
+    """One record per policy: the paper's metrics averaged over `runs` windows, and two standard errors.
 
     `arrivals(k)` are the requests of window k, the same for every policy, as are the ECMP draws; `options` go to
     `simulate`. Differences between policies are therefore paired: `ttft_vs_first_frac` is the reduction of mean TTFT
@@ -72,19 +128,20 @@ def compare_policies(
     rows, first = [], None
     for i, policy in enumerate(policies):
         each = [summary(r, warmup_s, warmup_s + measure_s, ttft_slo_s) for r in results[i * runs : (i + 1) * runs]]
-        weight = np.array([s["requests_count"] for s in each], float)
-        weight /= weight.sum()
-        mean = {name: float(np.array([s[name] for s in each]) @ weight) for name in each[0]}
-        ttft = np.array([s["ttft_mean_s"] for s in each])
+        column = {name: np.array([vars(s)[name] for s in each], float) for name in vars(each[0])}
+        count = column["requests_count"].sum()
+        weight, ttft = column["requests_count"] / count, column["ttft_mean_s"]
         first = ttft if first is None else first
         base = first @ weight
-        row = {"policy": policy.name, **mean, "requests_count": int(sum(s["requests_count"] for s in each))}
-        row["ttft_se_s"], row["transfer_se_s"] = (
-            _standard_error(np.array([s[n] for s in each]), weight) for n in ("ttft_mean_s", "transfer_mean_s")
+        found = PolicyMetrics(
+            **{name: float(values @ weight) for name, values in column.items()} | {"requests_count": int(count)},
+            policy=policy.name,
+            ttft_se_s=_standard_error(ttft, weight),
+            transfer_se_s=_standard_error(column["transfer_mean_s"], weight),
+            ttft_vs_first_frac=float(1.0 - (ttft @ weight) / base),
+            ttft_vs_first_se_frac=_standard_error((first - ttft) / base, weight),
         )
-        row["ttft_vs_first_frac"] = float(1.0 - (ttft @ weight) / base)
-        row["ttft_vs_first_se_frac"] = _standard_error((first - ttft) / base, weight)
-        rows.append(row)
+        rows.append(found)
     return rows
 
 
@@ -96,7 +153,7 @@ def tune_cache_weight(
 ) -> tuple[float, list[float]]:
     """The cache weight of CLA* with the least mean TTFT on windows that are kept apart from those measured."""
     means = [
-        compare_policies(cluster, arrivals, [RoutingPolicy.CACHE_LOAD], cache_weight=w, **options)[0]["ttft_mean_s"]
+        compare_policies(cluster, arrivals, [RoutingPolicy.CACHE_LOAD], cache_weight=w, **options)[0].ttft_mean_s
         for w in weights
     ]
     return float(weights[int(np.argmin(means))]), means
@@ -113,8 +170,8 @@ def transfer_share(
     hit_frac: float = 0.0,
     batch: float = 8.0,
     layers: float = 80.0,
-) -> list[dict[str, float]]:
-    """Share of TTFT that the KV transfer takes, by context and tier, serial and layer by layer; one row each."""
+) -> list[TransferShare]:
+    """Share of TTFT that the KV transfer takes, by context and tier, serial and layer by layer."""
     context = np.asarray(context_tokens, np.float64)
     rates = np.asarray(
         law.effective_bandwidth_bytes_per_s(
@@ -133,16 +190,16 @@ def transfer_share(
         for i, tokens in enumerate(context):
             ttft, hidden = compute[i] + send[i] + step, compute[i] + shown[i] + step
             rows.append(
-                {
-                    "context_tokens": tokens,
-                    "tier": int(t),
-                    "prefill_s": compute[i],
-                    "transfer_s": send[i],
-                    "ttft_s": ttft,
-                    "share_frac": 1.0 - (compute[i] + step) / ttft,
-                    "pipelined_ttft_s": hidden,
-                    "pipelined_share_frac": 1.0 - (compute[i] + step) / hidden,
-                }
+                TransferShare(
+                    context_tokens=float(tokens),
+                    tier=int(t),
+                    prefill_s=float(compute[i]),
+                    transfer_s=float(send[i]),
+                    ttft_s=float(ttft),
+                    share_frac=float(1.0 - (compute[i] + step) / ttft),
+                    pipelined_ttft_s=float(hidden),
+                    pipelined_share_frac=float(1.0 - (compute[i] + step) / hidden),
+                )
             )
     return rows
 
@@ -154,7 +211,7 @@ def upgrades(
     policy: RoutingPolicy = RoutingPolicy.CACHE_LOAD,
     aware: RoutingPolicy = RoutingPolicy.NETKV_FULL,
     **options: Any,
-) -> list[dict[str, Any]]:
+) -> list[Upgrade]:
     """What each change alone does to mean TTFT under `policy`: faster links by tier, more of them, a network-aware
     policy, a KV cache of half the size. Same requests and draws throughout."""
     fabric = dict(site.fabric)
@@ -172,13 +229,12 @@ def upgrades(
         "pod uplinks x2 speed": (site._replace(fabric=fabric | double(3)), policy),
         "pod uplinks x2 number": (site._replace(fabric=fabric | {"pod_uplinks": 2 * int(built.parallel[3])}), policy),
     }
-    rows = []
+    rows: list[Upgrade] = []
     for name, (changed, chosen) in cases.items():
         cluster = changed.cluster()
         row = compare_policies(cluster, lambda k, c=cluster: arrivals(k, c), [chosen], **options)[0]
-        row["upgrade"], base = name, rows[0]["ttft_mean_s"] if rows else row["ttft_mean_s"]
-        row["ttft_saved_frac"] = 1.0 - row["ttft_mean_s"] / base
-        rows.append(row)
+        base = rows[0].ttft_mean_s if rows else row.ttft_mean_s
+        rows.append(Upgrade(**vars(row), upgrade=name, ttft_saved_frac=1.0 - row.ttft_mean_s / base))
     return rows
 
 
@@ -193,10 +249,10 @@ def stale_telemetry(
     near_hit_frac: float = 0.0,
     far_hit_frac: Any = (0.0, 0.3, 0.6),
     fixed_s: float = 0.0,
-) -> list[dict[str, float]]:
+) -> list[Staleness]:
     """How wrong and how old telemetry may be for each pair of neighbouring tiers: Proposition 2 against the true cost.
 
-    One row per pair of tiers and prefix hit on the slower one: tolerance of the bandwidth order, tolerance of the
+    One record per pair of tiers and prefix hit on the slower one: tolerance of the bandwidth order, tolerance of the
     choice, regret when the error is twice that, and the refresh interval that keeps the drift within tolerance.
     """
     rates, level = advertised_bytes_per_s(cluster), np.broadcast_to(np.asarray(congestion, float), (4,))
@@ -211,15 +267,15 @@ def stale_telemetry(
                 np.array(idle), np.array([level[fast], level[slow]]), np.array([0.0, fixed_s]), 2 * by_cost
             )
             rows.append(
-                {
-                    "fast_tier": int(fast),
-                    "slow_tier": int(slow),
-                    "far_hit_frac": float(hit),
-                    "bandwidth_tolerance": by_rate,
-                    "cost_tolerance": by_cost,
-                    "regret_at_twice_s": float(regret),
-                    "refresh_s": float(law.refresh_interval_s(by_cost, std, correlation_time_s)),
-                }
+                Staleness(
+                    fast_tier=int(fast),
+                    slow_tier=int(slow),
+                    far_hit_frac=float(hit),
+                    bandwidth_tolerance=by_rate,
+                    cost_tolerance=by_cost,
+                    regret_at_twice_s=float(regret),
+                    refresh_s=float(law.refresh_interval_s(by_cost, std, correlation_time_s)),
+                )
             )
     return rows
 

@@ -59,7 +59,7 @@ def _gains() -> dict[str, float]:
         "mix_without_phi_pct": 100 * (0.90 / 0.74 - 1),
         "code_without_defrag_pct": cut(1.35, 1.59),
         "mix_without_pool_pct": cut(1.48, 1.85),
-        "cost_at_1_1_pct": 100 * (1 - 1 / 1.1),
+        "cost_at_1_13_pct": 100 * (1 - 1 / 1.13),
         "cost_at_2_pct": 100 * (1 - 1 / 2.0),
         "mix_vs_splitwise": 1.85 / 0.93,
         "code_vs_distserve": 1.59,

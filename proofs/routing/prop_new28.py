@@ -1,4 +1,4 @@
-r"""POA-3.2o. Do pure equilibria exist for requests of unequal size under the singular curve, with caches?
+r"""NEW-28. Requests of unequal size, the singular curve and caches: an equilibrium need not exist.
 
 Equal sizes: yes, for any curve (POA-3.2). Unequal sizes: yes for affine curves (NEW-18), for three requests
 (Mavronicolas, Milchtaich, Monien and Tiemann 2007), and for four on at most three workers (NEW-27). Four on four
@@ -19,7 +19,8 @@ off on C (at most 75 against 76), so 1 on A (at most 74.4 against 75), so 8 on D
 on D and would pay 90 on C. The same by listing all 256 placements in exact numbers (1). So re-routing, one request
 after another to where it is served soonest, never ends (2). Nothing smaller does this (3).
 
-**Verdict: refuted.**
+**Verdict: proved.** A result of our own: the paper asks for existence under prefix groups (Proposition 3(2); NEW-2
+answers that) and compares with bounds for weighted requests (Remark 3), but never claims existence for unequal sizes.
 """
 
 import itertools
@@ -29,17 +30,17 @@ import numpy as np
 import pytest
 
 from dmodels.models.latency import LatencyCurve, latency_table
-from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
+from proofs.cases import every
+from proofs.claim import DMODELS, Claim, Verdict
 from proofs.routing.prop_new27 import a_game_without, latencies
 
 CLAIM = Claim(
-    id="POA-3.2o",
-    source=PRICE_OF_ANARCHY,
-    where="Proposition 3(2), section 9",
-    says="pure equilibria exist for requests of unequal size, with caches and the singular curve",
-    verdict=Verdict.REFUTED,
-    counterexample="four requests of 1, 2, 4 and 8 blocks on four workers, one of which saturates at 16 blocks: in "
-    "every placement one of them is served sooner elsewhere",
+    id="NEW-28",
+    source=DMODELS,
+    where="routing of four requests of unequal size on four workers, one with the curve of Eq. (9)",
+    says="requests of 1, 2, 4 and 8 blocks on four workers, one of which saturates at 16 blocks, need not have a pure "
+    "equilibrium: in every placement one of them is served sooner elsewhere",
+    verdict=Verdict.PROVED,
     means="Prompts of unequal length that are re-routed to where they are served sooner may never settle: cap moves.",
     minimal="searched: three requests on up to four workers, four on two, and (NEW-27) four on three, over every curve",
 )
@@ -75,7 +76,10 @@ def test_the_argument():  # request 2 on C, then on D: what the others prefer in
 
 
 def test_no_placement_is_an_equilibrium():  # 1
-    least = min(max(saved for _, saved in gains(at).values()) for at in itertools.product(range(4), repeat=4))
+    least = min(
+        max(saved for _, saved in gains(at).values())
+        for at in every(itertools.product(range(4), repeat=4), "placements")
+    )
     assert least > F(1, 10)  # the best move of any placement saves that much: no tie, no matter of rounding
 
 

@@ -7,7 +7,7 @@ recommended router looks at loads, which takes less: only a replay tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from dmodels.sim.requests import Served
 
 from .replaying import broken
 
-#: The margin, as a share of the smallest pool that holds: at least, rounded to whole instances, and at most.
-MARGIN, MOST_MARGIN = 0.1, 0.2
+#: Margins, as shares of the smallest pool that holds, from the least to the greatest.
+MARGINS = (0.1, 0.125, 0.15, 0.175, 0.2)
 #: Other days: both halves of the recording, and resamples of it in so many blocks.
 RESAMPLES, BLOCKS = 10, 4
 #: No pool is looked for beyond so many times its size by the closed forms, or by capacity.
@@ -155,27 +155,41 @@ def _cheapest_two(trial: Trial, verdict: Verdict) -> tuple[int, ...] | None:
     return best
 
 
-def with_margin(trial: Trial, requests: Recording, fewest: tuple[int, ...]) -> Sizes:
-    """More instances until the fleet holds on other days too, from `MARGIN` to `MOST_MARGIN` more.
+def with_margin(trial: Trial, requests: Recording, fewest: tuple[int, ...], days: Iterable[Recording]) -> Sizes:
+    """More instances until the fleet holds on other days too: the first of `MARGINS`, or the next ones.
 
-    Planned on one half of a trace, 49 of 160 plans without a margin broke an SLO on the other half; 34 of them needed
-    more than 20 % more, which no margin of a reasonable size covers. With this one 35 do, for 8 % more GPUs in the
-    mean (`benchmarks/speed/replay.py`).
+    Planned on one half of a trace, 49 of 160 pools without a margin broke an SLO on the other half; 34 of them needed
+    more than 20 % more, which no margin of a reasonable size covers. With this one 35 did, for 8 % more GPUs in the
+    mean. More instances do not help every percentile; where they would break the recording itself, it gets others.
     """
-    most = tuple(math.floor(n * (1.0 + MOST_MARGIN) + 1e-9) for n in fewest)
-    most = tuple(max(min(high, top), n) for high, top, n in zip(most, trial.most, fewest, strict=True))
-    now = [min(math.floor(n * (1.0 + MARGIN) + 0.5), high) for n, high in zip(fewest, most, strict=True)]
-    held, days, together = 0, 0, trial.fleet.in_turn
-    for day in other_days(requests):
-        verdict, kept, days = Verdict(trial, day), [], days + 1
-        for k in range(1 if together else len(now)):
-            grown = range(len(now)) if together else [k]
-            while (missed := bool(verdict.breaks(k, now))) and any(now[j] < most[j] for j in grown):
-                for j in grown:
-                    now[j] = min(most[j], now[j] + max(1, fewest[j] // 20))
-            kept.append(not missed)
-        held += all(kept)
-    return Sizes(tuple(now), held, days)
+    whole, parts = trial.fleet.in_turn, 1 if trial.fleet.in_turn else len(fewest)
+    level, held, count = [0] * parts, 0, 0
+
+    def instances(k: int, margin: int) -> list[int]:
+        """With this margin for part k; -1: none."""
+        levels = [margin if j == k else own for j, own in enumerate(level)]
+        return [_more(n, levels[0 if whole else j], trial.most[j]) for j, n in enumerate(fewest)]
+
+    for day in days:
+        verdict, kept, count = Verdict(trial, day), True, count + 1
+        for k in range(parts):
+            while (broken := bool(verdict.breaks(k, instances(k, level[k])))) and level[k] < len(MARGINS) - 1:
+                level[k] += 1
+            kept &= not broken
+        held += kept
+    verdict = Verdict(trial, requests)
+    for k in range(parts):
+        tried = [*range(level[k], len(MARGINS)), *range(level[k] - 1, -1, -1)]
+        level[k] = next((margin for margin in tried if not verdict.breaks(k, instances(k, margin))), -1)
+    return Sizes(tuple(instances(0, level[0])), held, count)
+
+
+def _more(fewest: int, margin: int, most: int) -> int:
+    """So many instances with a margin, rounded, and never more than the greatest of them."""
+    if margin < 0:
+        return fewest
+    wanted = math.floor(fewest * (1.0 + MARGINS[margin]) + 0.5)
+    return max(fewest, min(wanted, math.floor(fewest * (1.0 + MARGINS[-1]) + 1e-9), most))
 
 
 def other_days(requests: Recording) -> Iterator[Recording]:

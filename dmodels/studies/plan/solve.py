@@ -15,7 +15,7 @@ from dmodels.sim.recordings import Recording
 
 from .deployment import Deployment
 from .designs import Kind
-from .ensure import Sizes, Trial, Verdict, fewest, with_margin
+from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
 from .machines import recording, serving_fleet
 from .promises import Ensured, Verified
 from .questions import Question
@@ -69,7 +69,7 @@ def ensured(answer: Plan) -> Plan:
     unique = list({one.found[:2]: one for one in winners}.values())
     if sample is not requests:  # of a long trace the whole decides about those that its sample found best
         unique = [whole for one in unique if (whole := _on_whole(one, requests)) is not None]
-    sizes = _on_all_cores(lambda one: with_margin(one.trial, sample, one.smallest), unique)
+    sizes = _on_all_cores(lambda x: with_margin(x.trial, requests, x.smallest, other_days(sample)), unique)
     best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     assert answer.best is not None

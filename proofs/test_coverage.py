@@ -70,7 +70,7 @@ SETTLED = {
     "003-H": ("PH-H", "PH-B5", "NEW-13"),
     "003-D": ("PH-D",),
     "003-F": ("PH-F",),
-    "003-NUM": ("phasor/gains.csv", "phasor/energy.csv", "PH-C"),
+    "003-NUM": ("phasor/gains.csv", "phasor/energy.csv", "phasor/capacity.csv", "PH-C"),
     **{f"NEW-{n}": (f"NEW-{n}",) for n in range(1, 17)},
 }
 

@@ -15,7 +15,7 @@ PAGES = pages()
 EXACT = {"sympy", "fractions", "z3"}  # z3 decides inequalities over all reals
 #: What makes an argument cover more than the numbers that stand in it: a free symbol, or an enumeration that says how
 #: large it was (`extremes` and what calls it list all placements of a game).
-FREE = {"symbols", "Symbol", "Function", "Real", "Reals"}
+FREE = {"symbols", "Symbol", "Function", "Real", "Reals", "Ints"}
 LISTED = {"every", "extremes"}
 ANSWER = "**What the authors could answer.**"
 

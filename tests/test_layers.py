@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "dmodels"
 #: floor -> floors that it may import from (itself is always allowed)
 _BASE = {"core"}
 _SECOND = _BASE | {"catalog", "models", "solvers"}
-_THIRD = _SECOND | {"games", "control", "sim", "fit"}
+_THIRD = _SECOND | {"formats", "games", "control", "sim", "fit"}
 ALLOWED = {
     "core": set(),
     "catalog": _BASE,
@@ -20,7 +20,8 @@ ALLOWED = {
     "models": _BASE | {"solvers"},
     "games": _SECOND,
     "control": _SECOND,
-    "fit": _SECOND,
+    "formats": _SECOND,
+    "fit": _SECOND | {"formats"},
     "sim": _SECOND | {"control"},
     "design": _THIRD,
     "studies": _THIRD | {"design"},

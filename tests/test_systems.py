@@ -14,11 +14,11 @@ ROWS = [row for row in ([cell.strip() for cell in line] for line in LINES) if ro
 NAMES = sorted({name for row in ROWS for name in re.findall(r"`((?:dmodels|benchmarks)[\w.]*)`", row[2])})
 #: What the papers build on or compare with.
 WORKS = (
-    "Orca vLLM SGLang TensorRT-LLM Sarathi FlexGen DistServe Splitwise TaiChi Dynamo llm-d Mooncake Conductor P/D-Serve "
-    "WindServe MemServe semi-PD Nexus DéjàVu FlowKV ServerlessLLM AlpaServe Llumnix SageServe EWSJF Helix GORGO CASSINI "
-    "TopoOpt vClos AIConfigurator Vidur PagedAttention LMCache LLMLingua DRF Themis Shockwave Fisher Rosenthal "
-    "Roughgarden Milchtaich Chun Gaitonde Perin Xu Azure BurstGPT LMSYS ShareGPT ServeGen KVBM NIXL TetriInfer HexGen "
-    "Jiang Colini-Baldeschi Haviv"
+    "Orca vLLM SGLang TensorRT-LLM Sarathi FlexGen DistServe Splitwise TaiChi Dynamo llm-d Mooncake Conductor "
+    "P/D-Serve WindServe MemServe semi-PD Nexus DéjàVu FlowKV ServerlessLLM AlpaServe Llumnix SageServe EWSJF "
+    "Helix GORGO CASSINI TopoOpt vClos AIConfigurator Vidur PagedAttention LMCache LLMLingua DRF Themis Shockwave "
+    "Fisher Rosenthal Roughgarden Milchtaich Chun Gaitonde Perin Xu Azure BurstGPT LMSYS ShareGPT ServeGen KVBM "
+    "NIXL TetriInfer HexGen Jiang Colini-Baldeschi Haviv"
 ).split()
 
 

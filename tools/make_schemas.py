@@ -27,7 +27,12 @@ SIMULATE = "simulate --rate '20 req/s' --instances 8 --requests 3000 --precision
 CLUSTER = "simulate --rate '20 req/s' --prefill-instances 2 --instances 3 --slots 64 --requests 1500 --precision 0.9"
 #: Command lines that show every part of an answer; {folder} has the files that `_files` writes.
 SAMPLES = {
-    "plan": [PLAN + " --verify", TRACE, PLAN + " --tpot '1 ms' --no-split"],
+    "plan": [
+        PLAN + " --verify",
+        TRACE,
+        PLAN + " --tpot '1 ms' --no-split",
+        PLAN + " --from-deployment {folder}/serve.sh",
+    ],
     "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],
     "catalog": ["catalog", "catalog fabrics", "catalog workloads", "catalog h100_sxm", "catalog qwen3-8b"],
     "simulate": [SIMULATE, SIMULATE + " --trace {folder}/trace.csv", CLUSTER + " --policy reactive"],
@@ -42,7 +47,12 @@ SAMPLES = {
     "poa": ["poa {folder}/log.jsonl --window 25"],
     "route": ["route --runs 5", "route --runs 5 --requests 200"],
     "predict": ["predict {folder}/rows.csv"],
-    "fit": ["fit {folder}/rows.csv --steps 1"],
+    "fit": ["fit {folder}/rows.csv --steps 1", "fit {folder}/points.csv --gpu l40s --tp 1 --steps 1"],
+    "formats": ["formats"],
+    "watch": [
+        "watch {folder}/metrics.txt --rate '2 req/s' --from-deployment {folder}/serve.sh",
+        "watch {folder}/metrics.txt",
+    ],
     "claims": ["claims", "claims TB-1 --no-run"],
 }
 #: Objects whose keys are names of the question or of the catalogue, not of the schema.
@@ -56,7 +66,11 @@ MAPS = {
     "poa": ["result.log.problems"],
     "route": ["result.policies"],
     "predict": ["result.predictions[]"],
-    "fit": ["result.errors.before", "result.errors.after", "result.errors.held_out", "result.efficiencies[]"],
+    "fit": [
+        *(f"result.errors.{when}" for when in ("before", "after", "held_out")),
+        "result.efficiencies[]",
+        "result.spread80",
+    ],
     "claims": ["result"],
 }
 EVERYWHERE = ("added_gib", "router", "two_pools_usd_per_hour_by_threshold_tokens")
@@ -179,6 +193,18 @@ def _files(folder: Path) -> None:
         for i in range(60)
     ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, [*log, {"id": "cut"}])))
+    name = "vllm:request_{}_tokens"
+    lines = ["vllm:num_requests_running 3", "vllm:num_requests_waiting 0", "vllm:kv_cache_usage_perc 0.2"]
+    for part, mean in (("prompt", 800), ("generation", 150)):
+        bucket = name.format(part)
+        lines += [f'{bucket}_bucket{{le="{le}"}} 100' for le in (1000, "+Inf")]
+        lines += [f"{bucket}_sum {100 * mean}", f"{bucket}_count 100"]
+    (folder / "metrics.txt").write_text("\n".join(lines) + "\n")
+    line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"
+    head = "model,engine,input_tokens,output_tokens,throughput_rps,ttft_ms,tpot_ms"
+    rows = [f"llama-3.1-8b,vllm,900,200,{n / (0.08 + 5.0 * n**0.2)},{60 + 8 * n},{24 + n}" for n in (1, 2, 4)]
+    (folder / "points.csv").write_text("\n".join([head, *rows]))
+    (folder / "serve.sh").write_text(f"# all: 6 x 4 h100_sxm (tp4)\n# all: start 6 of\n{line}\n")
     (folder / "rows.csv").write_text((data / "measured.csv").read_text())
 
 

@@ -96,7 +96,7 @@ def capacity_rows(quick: bool = False) -> Iterator[Printed]:
         key = f"table5_{change}".replace(" ", "_")
         if "alpha" in setting:
             how = "the router's belief in alpha is no setting of the closed loop that finds capacity"
-            yield Printed(key, "Table 5", printed, "", "", how, f"capacity, {change}", "1", verdict="not computed")
+            yield Printed(key, "Table 5", printed, "", "not computed", how, f"capacity, {change}", "1")
             continue
         after = clients("burst", ELASTIC, Control(**setting), replications, 1200 if quick else 2400)
         yield ratio_row(key, "Table 5", printed, base, after, f"capacity, {change}")
@@ -160,10 +160,9 @@ def part_rows(quick: bool = False) -> Iterator[Printed]:
         value, reach = loss["w/o freeness"]
         worst = max(loss, key=lambda part: loss[part][0])
         how = f"P99 without freeness over P99 with it; the largest of the others is {others:.3f}; worst: {worst}"
-        yield Printed(
-            f"freeness_regression_{workload.lower()}", "Section 4.4", f"{others:.3f}", value, "above", how,
-            f"{metric.upper()} P99 without freeness over with it, {workload}", "1", value - reach, value + reach,
-        )  # fmt: skip
+        key, what = f"freeness_regression_{workload.lower()}", f"{metric.upper()} P99 without freeness over with it"
+        low, high, where = value - reach, value + reach, "Section 4.4"
+        yield Printed(key, where, f"{others:.3f}", value, "above", how, f"{what}, {workload}", "1", low, high)
 
 
 for name, path, title, make in (

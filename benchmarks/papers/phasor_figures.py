@@ -69,7 +69,7 @@ def starvation_rows(seeds: int = 20):
     yield figure("prefill_before_ms", 116, before, "relative 0.1", how)
     yield figure("prefill_burst_ms", 900, hot, "above", "95 to 125 s")
     how = "decode pace set to hold 48 at 5 req/s"
-    yield figure("decode_before", 48, mean["before"], "", how, verdict="tuned")
+    yield figure("decode_before", 48, mean["before"], "tuned", how)
     how = "what leaves a saturated prefill stage comes at its full rate, so decoders fill"
     yield figure("decode_burst", 16, mean["burst"], "below", how)
     yield figure("decode_burst_lowest", 16, mean["lowest"], "below", f"least in 95 to 140 s: {how}")
@@ -82,8 +82,8 @@ def batch_rows():
         slope = 122.8e-6 - base / 1024
         name = f"through_batch_{batch}"
         how = f"122.8 us alone, 42.8 us at a batch of {batch}"
-        yield Printed(f"{name}_base_ms", "Figure 2", "", 1e3 * base, "", how, verdict="tuned")
-        yield Printed(f"{name}_slope_us", "Figure 2", "", 1e6 * slope, "", f"an endless batch; {how}", verdict="tuned")
+        yield Printed(f"{name}_base_ms", "Figure 2", "", 1e3 * base, "tuned", how)
+        yield Printed(f"{name}_slope_us", "Figure 2", "", 1e6 * slope, "tuned", f"an endless batch; {how}")
         gain = 100 * ((base / (1024 * 8) + slope) / (base / (1024 * 16) + slope) - 1)
         how = "throughput at a batch of 16 over 8; which batch has 42.8 us is not said"
         yield Printed(f"{name}_gain_beyond_8_pct", "Figure 2", 21, gain, "relative 0.1", how)

@@ -25,6 +25,8 @@ COMMANDS: dict[str, str] = {
     "route": "routing as a game: price of anarchy, certified, and what simple policies cost",
     "predict": "TTFT and TPOT of serving rows, with 80 % and 95 % intervals",
     "fit": "refit the efficiencies on measured rows, with the error before and after",
+    "watch": "engines' telemetry: the demand and the workload in it, and the model beside what was measured",
+    "formats": "files of other tools: what is read (benchmarks, deployments), what is written, and by which options",
     "claims": "what the papers claim and how it stands: verdict, counterexample, and the check run",
 }
 

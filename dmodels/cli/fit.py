@@ -1,4 +1,8 @@
-"""Refit the efficiencies on measured serving rows, and report the error before and after."""
+"""Refit the efficiencies on measured points, and report the error before and after, and what load sweeps say.
+
+Files are CSV tables of benchmark rows, or reports of load generators (`dmodels formats` lists them), for which flags
+say what they do not: GPU, layout, engine.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
 from dmodels.core.files import write_text
 from dmodels.report.text import Table as Shown
@@ -18,19 +23,31 @@ from .command import Form, asks
 from .predict import rejected, say_rejected
 from .schema import Degree, Table, flag
 
+MACHINE = ("model", "gpu", "engine", "precision", "tp", "dp", "ep")
+Wide = Annotated[int, Field(ge=0)]
 #: Machines side by side in one table, so that a terminal of 120 columns shows whole names.
 CELLS_PER_TABLE = 4
 
 
 class FitAsked(Table):
-    """The measured rows."""
+    """The measured points, and what ran where the files do not say."""
 
-    rows: str = flag(..., "CSV with the layout and silicon_ttft_ms and silicon_tpot_ms", argument=True)
+    rows: list[str] = flag(..., "reports of load generators, or CSV tables of rows", argument=True, repeated=True)
     steps: Degree = flag(15, "Levenberg-Marquardt steps at most")
+    model: str = flag("", "catalogue name or Hugging Face id of what was measured")
+    gpu: str = flag("", "GPU that was measured, like h100_sxm")
+    engine: str = flag("", "engine that was measured: vllm, sglang, trtllm")
+    precision: str = flag("", "precision of the weights: bf16, fp8, fp4, int4 [default: as published]")
+    tp: Wide = flag(0, "tensor parallelism of an instance")
+    dp: Wide = flag(0, "attention data parallelism of an instance")
+    ep: Wide = flag(0, "expert parallelism of an instance")
 
     def call(self) -> Code:
         """The library call."""
-        return call("dmodels.fit.refit:refit", self.rows, max_steps=self.steps)
+        said = {name: value for name in MACHINE if (value := getattr(self, name))}
+        machine = call("dmodels.fit.measured:Machine", **said) if said else None
+        files = self.rows[0] if len(self.rows) == 1 else self.rows
+        return call("dmodels.fit.refit:refit", files, max_steps=self.steps, machine=machine)
 
 
 @asks(FitAsked)
@@ -44,7 +61,7 @@ def command(
         lambda found: asked.model_dump(),
         _result,
         lambda found: render.show(_tables(found)),
-        write=lambda found: _write(found, Path(asked.rows).name, out),
+        write=lambda found: _write(found, ", ".join(Path(row).name for row in asked.rows), out),
     )
 
 
@@ -64,6 +81,8 @@ def _result(found: Any) -> dict[str, Any]:
         "efficiencies": found.table,
         "outliers": found.outliers,
         "rejected": rejected(found),
+        "spread80": found.spread80,
+        "sweeps": [sweep.to_dict() for sweep in found.sweeps],
     }
 
 
@@ -85,10 +104,37 @@ def _tables(found: Any) -> list[Shown]:
         machines = [f"{c['gpu']} {c['backend']} {c['precision']}" for c in cells]
         values = [[name, *(round(c[name], 3) for c in cells)] for name in names]
         tables.append(("Efficiencies after the fit", ["efficiency", *machines], values))
+    spread = [[name, *(round(factor, 3) for factor in found.spread80[name])] for name in ("ttft", "tpot")]
+    tables.append(("80 % of new points, as factors on a prediction after the fit", ["latency", "from", "to"], spread))
+    tables += map(_sweep_table, found.sweeps)
     if found.outliers:
         head = ["row", "latency", "measured [ms]", "against [ms]", "why"]
         tables.append(("Outliers (kept, with little weight)", head, [list(o) for o in found.outliers[:20]]))
     return tables
+
+
+def _sweep_table(sweep: Any) -> Shown:
+    """Loads, and below them what they say."""
+    columns = (sweep.concurrency_count, sweep.throughput_rps, sweep.ttft_s, sweep.tpot_s)
+    rows: list[list[Any]] = [
+        [round(n, 1), f"{rate:.3g}", f"{1e3 * ttft:.4g}", f"{1e3 * tpot:.4g}"]
+        for n, rate, ttft, tpot in zip(*columns, strict=True)
+    ]
+    base, each = (
+        f"{1e3 * value:.3g} ({1e3 * low:.3g} to {1e3 * high:.3g})"
+        for value, (low, high) in (
+            (sweep.step_base_s, sweep.step_base_interval_s),
+            (sweep.step_per_sequence_s, sweep.step_per_sequence_interval_s),
+        )
+    )
+    rows.append(["TPOT", "", f"{base} ms", f"+ {each} ms each in flight"])
+    low, high = sweep.knee_interval_count
+    if sweep.knee_count == sweep.knee_count:
+        rows.append(
+            [f"knee {sweep.knee_count:.3g}", f"at most {sweep.ceiling_rps:.3g}", f"{low:.3g} to {high:.3g}", ""]
+        )
+    rows += [["!", said, "", ""] for said in sweep.contradictions]
+    return f"Load sweep: {sweep.name}", ["in flight", "req/s", "TTFT [ms]", "TPOT [ms]"], rows
 
 
 def _error(share: str, of: dict[str, Any]):

@@ -14,12 +14,15 @@ import typer
 
 from dmodels.core.files import write_text
 
-from . import render
+from . import deployments, render
 from .calls import call
 from .command import Form, asks
+from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
-Page = Annotated[Path | None, typer.Option(help="write the report, one HTML page, to this file")]
+Page = Annotated[
+    Path | None, typer.Option(help="write the report, one HTML page, to this file; with --deploy, a folder")
+]
 Sensitivity = Annotated[bool, typer.Option(help="also vary one input at a time")]
 Verify = Annotated[bool, typer.Option(help="replay the whole fleet, request by request: exit 1 where it misses an SLO")]
 Ensure = Annotated[
@@ -40,9 +43,14 @@ def command(
     ensure: Ensure = None,
     verify: Verify = False,
     out: Page = None,
+    deploy: Deploy = None,
+    from_deployment: Running = None,
 ) -> int:
     again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
-    return answer(asked, form, again, sensitivity=sensitivity, ensure=ensure, verify=verify, out=out)
+    tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
+    tools.check()
+    page = None if deploy else out
+    return answer(asked, form, again, sensitivity=sensitivity, ensure=ensure, verify=verify, out=page, tools=tools)
 
 
 def answer(
@@ -54,12 +62,14 @@ def answer(
     ensure: bool | None,
     verify: bool,
     out: Path | None,
+    tools: Deployments = Deployments(),  # noqa: B008  # frozen
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
-    more: dict[str, Any] = {"changes": [], "checks": None}
+    more: dict[str, Any] = {"changes": [], "checks": None, "now": None}
 
     def write(found: Any) -> None:
-        more.update(_more(found, sensitivity, verify))
+        more.update(_more(found, sensitivity, verify), now=tools.existing(found.question))
+        tools.write(found)
         if out is not None:
             from dmodels.report.plan_page import plan_page
 
@@ -100,13 +110,14 @@ def _inputs(found: Any) -> dict[str, Any]:
     return plan_tables.inputs(found)
 
 
-def _result(found: Any, changes: list[Any], checks: Any) -> dict[str, Any]:
+def _result(found: Any, changes: list[Any], checks: Any, now: Any) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
-    return plan_tables.result(found, changes) | ({"verification": checks.to_dict()} if checks else {})
+    more = ({"verification": checks.to_dict()} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
+    return plan_tables.result(found, changes) | more
 
 
-def _show(found: Any, changes: list[Any], checks: Any) -> None:
+def _show(found: Any, changes: list[Any], checks: Any, now: Any) -> None:
     from dmodels.report import plan_tables, replay_tables
     from dmodels.report.plan_notes import notes
     from dmodels.studies.plan import command as command_of
@@ -123,6 +134,8 @@ def _show(found: Any, changes: list[Any], checks: Any) -> None:
             print(f"# {pool.stage.name}: {pool.instances} x")
             print(command_of(pool, found.question))
         print(f"# rate headroom {plan_tables.headroom(found)}; {found.points_count:,} points evaluated")
+    if now is not None:
+        render.show(deployments.tables(now, found.best))
     if found.rejections:
         title, head, rows = plan_tables.rejections_table(found.rejections)
         render.show([(title, head, rows[:8])])

@@ -42,13 +42,16 @@ class GpuTable(Table):
 class PlanWorkload(WorkloadTable):
     """[workload]: as elsewhere, with what a trace allows."""
 
+    telemetry: FileName | None = flag(
+        None, "traffic: what engines reported (Prometheus JSON or text; a file or folder)"
+    )
     prefix_hits: bool = flag(False, "take prefix-cache hits of the trace off the prompts")
     repair: bool = flag(False, "mend the trace: sort it, drop unreadable and empty requests")
 
     @model_validator(mode="before")
     @classmethod
     def _bundled(cls, given: Any) -> Any:
-        kinds = {"name", "trace", "input_tokens", "output_tokens", "isl", "osl"}
+        kinds = {"name", "trace", "telemetry", "input_tokens", "output_tokens", "isl", "osl"}
         return given if not isinstance(given, dict) or kinds & set(given) else given | {"name": "azure-conv"}
 
 
@@ -68,9 +71,28 @@ class SpaceTable(Table):
     pp: Degrees = flag("1", "pipeline-parallel degrees to try; beyond 1 nothing is measured")
     weights: Precisions = flag("as-published", "weight precisions to try: as-published, bf16, fp8, fp4")
     kv: Precisions = flag("as-published", "KV precisions to try: as-published, bf16, fp8")
+    checkpoint: str | None = flag(None, "what engines load for weights in a precision that is not published")
     thresholds: Thresholds | None = flag(None, "two-pool thresholds to try, in total tokens")
     split: bool = flag(True, "also try prefill/decode splits")
     max_gpus: Annotated[float, Field(ge=1)] = flag(float("inf"), "GPUs that there are, over all pools")
+
+
+class MeasuredTable(Table):
+    """[measured]: points of one's own, which the calibration is refitted to."""
+
+    files: list[FileName] = flag(
+        [], "calibrate on measured points: a report of a load generator", "--measured", repeated=True
+    )
+    tp: Annotated[int, Field(ge=0)] = flag(0, "tensor parallelism of what was measured", "--measured-tp")
+
+    def call(self, inputs: PlanInputs) -> Code | None:
+        """The calibration, as a library call; the plan's model, engine and only GPU are what was measured."""
+        if not self.files:
+            return None
+        gpu = inputs.gpu.name[0] if len(inputs.gpu.name) == 1 else None
+        said = {"model": inputs.model.name, "gpu": gpu, "engine": inputs.engine.backend, "tp": self.tp or None}
+        machine = call("dmodels.fit.measured:Machine", **said)
+        return call("dmodels.fit.refit:own_calibration", self.files, machine, label="measured")
 
 
 class PlanInputs(Table):
@@ -83,6 +105,7 @@ class PlanInputs(Table):
     slo: SloTable = SloTable()
     space: SpaceTable = SpaceTable()
     engine: EngineTable = EngineTable()
+    measured: MeasuredTable = MeasuredTable()
 
     def call(self) -> Code:
         """The `Question`, as a library call."""
@@ -104,6 +127,8 @@ class PlanInputs(Table):
             pp=tuple(space.pp),
             weights=tuple(space.weights),
             kv=tuple(space.kv),
+            checkpoint=space.checkpoint,
+            measured=self.measured.call(self),
             thresholds_tokens=None if space.thresholds is None else tuple(space.thresholds),
             split=space.split,
             backend=engine.backend,
@@ -122,6 +147,8 @@ def traffic_call(asked: WorkloadTable, rate_rps: float | None) -> tuple[Code, st
     """(the workload as a library call, its name)."""
     if asked.trace is not None:
         return call("dmodels:Workload.from_trace", trace_call(asked), rate_rps), Path(asked.trace).name
+    if (telemetry := getattr(asked, "telemetry", None)) is not None:
+        return call("dmodels.formats.telemetry:read_workload", telemetry, rate_rps), Path(telemetry).name
     if asked.name is not None:
         hits = getattr(asked, "prefix_hits", False)
         return call("dmodels:catalog.workload", asked.name, rate_rps, hits or None), asked.name

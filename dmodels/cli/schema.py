@@ -93,7 +93,8 @@ class WorkloadTable(Table):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         fixed = self.input_tokens is not None or self.output_tokens is not None
-        if (self.name is not None) + (self.trace is not None) + fixed != 1:
+        others = (self.name, self.trace, getattr(self, "telemetry", None))
+        if sum(other is not None for other in others) + fixed != 1:
             raise ValueError("give one of name, trace, or input_tokens with output_tokens")
         if fixed and (self.input_tokens is None or self.output_tokens is None):
             raise ValueError("give both input_tokens and output_tokens (--isl and --osl), or neither")

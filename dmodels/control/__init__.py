@@ -1,5 +1,6 @@
 """Controllers and routers, pure and live: who serves a request, and which pool a GPU works for.
 
-Commands use `netkv` (with the network simulator), `planner`, `phasor` and `token_budget` (with the simulators) and
-`regime` (router logs). Only proofs, tests and benchmarks use `adaptive` and `congestion`.
+Commands use `netkv` (with the network simulator), `planner` and `regime` (router logs). `phasor` and `token_budget` are
+for live routers, and for the simulators that verify them; only proofs, tests and benchmarks use `adaptive` and
+`congestion`.
 """

@@ -4,6 +4,7 @@
 `predict` uses them, with intervals from `conformal`. `silicon`, `hierarchy` and `descent` are the model and its
 optimiser, `protocols` what is left out to judge it.
 
-No command reaches `curves` and `knee` (laws through a load sweep, and where it saturates): the guide's page on your own
+No command reaches `operators` (laws of single kernels, fitted to measured ones; `python -m benchmarks` prints their
+errors), nor `curves` and `knee` (laws through a load sweep, and where it saturates): the guide's page on your own
 inputs shows them.
 """

@@ -24,9 +24,16 @@ from .silicon import Effects
 
 
 def efficiency_for(
-    gpu_name: str, backend: str = "", precision: str = "", model: str = "", mode: str = "agg"
+    gpu_name: str,
+    backend: str = "",
+    precision: str = "",
+    model: str = "",
+    mode: str = "agg",
+    effects: Effects | None = None,
 ) -> Efficiency:
     """Calibrated efficiencies of one GPU under one backend and precision, and of a model's architecture if given.
+
+    `effects` are those of a calibration of one's own; without them, the shipped ones.
 
     What was not measured falls back level by level: an unknown backend or precision adds nothing, an unmeasured GPU
     has its generation's effects, and "", a GPU that is in no catalogue, what all GPUs share. `precision` is "bf16",
@@ -38,7 +45,9 @@ def efficiency_for(
     from .points import family
 
     architecture = family(model) if model else ""
-    return _efficiency(calibration(), hierarchy.levels(_system(gpu_name), backend, precision, architecture, mode))
+    return _efficiency(
+        effects or calibration(), hierarchy.levels(_system(gpu_name), backend, precision, architecture, mode)
+    )
 
 
 def interval(gpu_name: str, backend: str = "", model: str = "", mode: str = "agg") -> dict[str, dict[str, Interval]]:

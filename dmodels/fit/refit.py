@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from .calibration import calibration, table
-from .points import to_points
+from .load_sweeps import LoadSweep, load_sweeps
+from .measured import Machine, read_any
+from .points import nearest_model, to_points
 from .predict import Errors, Outlier, errors, outliers
 from .protocols import held_out
-from .rows import Rejected, Row, read_rows
+from .rows import Rejected, Row
 from .silicon import Effects, fit, predict_log
 
 
@@ -28,11 +32,16 @@ class Refit:
     held_out: dict[str, Errors]
     outliers: list[Outlier]
     table: list[dict[str, Any]]
+    spread80: dict[str, tuple[float, float]]  # factors on a prediction for this machine that hold 80 % of new points
+    sweeps: tuple[LoadSweep, ...]
 
 
-def refit(path: str | Path, max_steps: int = 15) -> Refit:
-    """Fit the rows of a CSV. Levels that the rows do not touch keep the shipped effects."""
-    points, kept = to_points(read_rows(path))
+def refit(paths: str | Path | Iterable[str | Path], max_steps: int = 15, machine: Machine | None = None) -> Refit:
+    """Fit measured rows: of CSV tables, or of load generators' reports, for which `machine` says what they do not.
+
+    Levels that the rows do not touch keep the shipped effects.
+    """
+    points, kept = to_points(read_any(paths, machine))
     rows, shipped = kept.rows, calibration()
     new = fit(points, rows, prior=shipped, max_steps=max_steps)
     blind = held_out(points, rows, "random", prior=shipped, max_steps=max_steps)
@@ -47,7 +56,46 @@ def refit(path: str | Path, max_steps: int = 15) -> Refit:
         held_out=_errors(blind, rows),
         outliers=outliers(rows, after),
         table=table(new, cells),
+        spread80=_spread(blind, rows),
+        sweeps=load_sweeps(rows),
     )
+
+
+def _spread(predicted_log: np.ndarray, rows: list[Row], level: float = 0.8) -> dict[str, tuple[float, float]]:
+    """Factors by Student's t on the logarithm of measured over predicted, both of points held out.
+
+    Of n points with mean m and deviation s, a new one lies in m +- t s sqrt(1 + 1/n); of fewer than three, nothing is
+    said and the factors are those of a GPU that nobody measured.
+    """
+    error = np.log([[row.ttft_s, row.tpot_s] for row in rows]) - predicted_log
+    found = {}
+    for j, name in enumerate(("ttft", "tpot")):
+        n = len(error)
+        if n < 3:
+            found[name] = {"ttft": (0.5, 2.5), "tpot": (0.6, 1.7)}[name]
+            continue
+        half = stats.t.ppf(0.5 + level / 2.0, n - 1) * error[:, j].std(ddof=1) * np.sqrt(1.0 + 1.0 / n)
+        middle = error[:, j].mean()
+        found[name] = float(np.exp(min(middle - half, 0.0))), float(np.exp(max(middle + half, 0.0)))
+    return found
+
+
+class OwnCalibration(NamedTuple):
+    """What measurements of one's own say, for a plan: effects, how far off new points are, and what was measured."""
+
+    effects: Effects
+    spread80: dict[str, tuple[float, float]]
+    pairs: frozenset[tuple[str, str, str]]  # (catalogue model, GPU, engine)
+    points_count: int
+
+
+def own_calibration(
+    paths: str | Path | Iterable[str | Path], machine: Machine | None = None, max_steps: int = 15
+) -> OwnCalibration:
+    """`refit`, as a plan takes it."""
+    found = refit(paths, max_steps, machine)
+    pairs = frozenset((nearest_model(row.model_path), row.system, row.backend) for row in found.rows)
+    return OwnCalibration(found.effects, found.spread80, pairs, len(found.rows))
 
 
 def merged(old: Effects, new: Effects) -> Effects:

@@ -8,7 +8,7 @@ algorithm asks of it, unless a queue is weighed against a transfer.
 
 **What the authors could answer.** That Eq. (6) is a modelling choice ("so the queuing delay is modelled as") which only
 has to rank instances. It ranks queues of one pool correctly; but Eq. (5) adds it to a transfer time in seconds, and
-there a factor of 4 to 16 decides. With as many output tokens as slots it would be right for all but the first; the
+there a factor of 4 to 16 decides. With as many output tokens as slots it would be short by one iteration only; the
 paper's own lengths are longer. The verdict stands for the number, not for the ranking.
 """
 

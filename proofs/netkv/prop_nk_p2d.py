@@ -7,8 +7,8 @@ Two candidates on the *same* tier, whose bandwidths can never invert, flip too (
 
 **What the authors could answer.** That terms without staleness can only dilute the error. They do dilute it relative to
 the total, and at the same time shrink the margin that it has to exceed; the example has both, in exact numbers. That
-such near ties cost little when inverted is true (here 1 % of the cost) and would have been the right theorem: the loss
-is bounded by twice the error of the term. The verdict stands for the ranking.
+such near ties cost little when inverted is true (here 1 % of the cost) and a bound on that loss, as in NEW-8, would
+have been the right theorem. The verdict stands for the ranking.
 """
 
 from fractions import Fraction as F

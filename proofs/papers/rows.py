@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parent
 
 
 class Printed(NamedTuple):
-    """A row before it is judged; `verdict` only where there is no rule."""
+    """A row before it is judged. In place of a rule may stand one of the verdicts that need none."""
 
     id: str
     where: str
@@ -44,12 +44,14 @@ class Printed(NamedTuple):
     unit: str = ""
     low: object = ""
     high: object = ""
-    verdict: str = ""
 
     def row(self) -> dict[str, str]:
         """As text in the order of `COLUMNS`, judged."""
         told = {name: _text(value) for name, value in self._asdict().items()}
-        told["verdict"] = judge(told) if self.rule else self.verdict or "ours"
+        if self.rule in WITHOUT_RULE or not self.rule:
+            told |= {"rule": "", "verdict": self.rule or "ours"}
+        else:
+            told["verdict"] = judge(told)
         return {name: told[name] for name in COLUMNS}
 
 

@@ -1,13 +1,13 @@
 r"""POA-PL. The Planner's +-1 adjustment "is a best-response dynamic with inertia that converges to the variational
 equilibrium under stationary load".
 
-Every full split is a generalised equilibrium, so a literal best response never moves (1). Read as: the next GPU goes to
-the pool that gains more from it, the rule is a sign of g. With falling convex rates and decode's rate independent of
+Every full split is a generalised equilibrium, so a literal best response never moves (1). Read as giving the next GPU
+to the pool that gains more from it, the rule is a sign of g. With falling convex rates and decode's rate independent of
 prefill, x* the variational equilibrium: at n >= x* + 1 prefill's next gain is below $|V_T'(n)| \le |V_T'(x^*)|$ and
-decode's is at least $|V_I'(G - (n - 1))| \ge |V_I'(G - x^*)|$, the same number, so the rule steps down; at n <= x* - 1
-it steps up in the same way. So from any split it comes within one worker of x* and stays there (2). It does not settle:
-$V = 1/(n+1)$ for both, G = 3 gives 1, 2, 1, 2, ... for ever (3). Accepting a swap only if $V_T + V_I$ falls makes that
-sum a potential: the planner stops at a split that no swap improves (4).
+decode's is at least $|V_I'(G - (n - 1))| \ge |V_I'(G - x^*)|$, the same number (or less, in a corner), so the rule
+steps down; at n <= x* - 1 it steps up in the same way. So from any split it comes within one worker of x* and stays
+there (2). It does not settle: $V = 1/(n+1)$ for both, G = 3 gives 1, 2, 1, 2, ... for ever (3). Accepting a swap only
+if $V_T + V_I$ falls makes that sum a potential: the planner stops at a split that no swap improves (4).
 
 **Verdict: conditional**: to within one worker, and where the equilibrium is unique (POA-1b).
 """

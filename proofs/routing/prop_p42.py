@@ -12,12 +12,12 @@ $$PoA \to \frac{(\sum c_j)(\sum d_j^{1/\beta})^\beta}{(\sum (c_j d_j)^{1/(\beta+
 
 finite, at least 1 by Hoelder; equal d: below $m^\beta$ at every load. (3) The peak lies where the *fast* worker fills,
 not at saturation of the system: 50 at r = 1, 1.9 at r = 1.99. (4) What diverges is latency. (5) With cache terms and
-identical workers the price falls to 1 (NEW-1). (6) Without convexity identical workers do lose: an "HBM capacity
-walls", f = 0 up to K requests and 1 from there on, m workers and m(K + 1) requests. All loads K + 1 is an equilibrium
+identical workers the price falls to 1 (NEW-1). (6) Without convexity identical workers do lose, at "HBM capacity
+walls": f = 0 up to K requests and 1 from there on, m workers and m(K + 1) requests. All loads K + 1 is an equilibrium
 of cost m(K + 1); one worker that takes all the rest leaves K + m: 3/2 for two workers and K = 2, also where f is made
 to rise strictly, and (m + 1)/2 for K = m. So it is the wall, not the pole, that makes routing matter, and its price is
-a number that the wall's height does not change. The sketch's error: demand is fixed, so no "social optimum that leaves
-headroom" exists.
+a number that the height of the wall does not change. The sketch's error: demand is fixed, so no "social optimum that
+leaves headroom" exists.
 
 **What the authors could answer.** That (b) of the proposition, the lack of capacity, is what grows: "no per-request
 routing decision can compensate for insufficient capacity". We agree, and it says that the growing quantity is no price

@@ -8,7 +8,7 @@ costs means something only after the zero of cost is fixed; here it is a request
 
 **What the authors could answer.** That omega is small against latency, so that sums stay positive, and that no theorem
 is stated about this ratio. But Definition 7 says that "larger values indicate inefficiency due to uncoordinated
-decision-making": at omega = 1 the same game is infinitely inefficient by (8) and twofold by misses, and past it the
+decision-making": at omega = 1 the same game is infinitely inefficient by Eq. (7) and twofold by misses, and past it the
 ratio is negative. A number that the zero of the scale decides is no measure. The verdict stands, and says which zero to
 take.
 """

@@ -232,7 +232,7 @@ def test_where_the_context_takes_no_request_nothing_is_planned(short_config, tmp
 
 
 def test_the_commands_are_those_of_the_engine_asked_for(capsys):
-    for backend, start in (("sglang", "python -m sglang.launch_server --model-path"), ("trtllm", "trtllm-serve")):
+    for backend, start in (("sglang", "python3 -m sglang.launch_server --model-path"), ("trtllm", "trtllm-serve")):
         assert main([*SMALL, "--backend", backend, "--no-split", "--no-sensitivity"]) == 0
         out = capsys.readouterr().out
         assert start in out and "vllm serve" not in out

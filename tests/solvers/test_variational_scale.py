@@ -144,20 +144,15 @@ def test_a_flat_cost_is_solved():
         assert found.certificate["distance_bound"] <= 1e-12
 
 
-@pytest.mark.parametrize(
-    "cost",
-    [
-        lambda x: jnp.log(-1 - x[0] ** 2),
-        lambda x: (x[0] - 0.3) ** 2 + jnp.nan,
-        lambda x: (x[0] - 0.3) ** 2 + jnp.inf,
-    ],
-)
-def test_a_cost_that_is_not_finite_is_never_certified(cost):
-    for samples in (0, 8):
-        assert int(variational_equilibrium([cost], None, (0, 1), samples=samples).flags) & Flag.NONFINITE
+@pytest.mark.parametrize("samples", [0, 8])
+def test_a_cost_that_is_not_finite_is_never_certified(samples):
+    added = [lambda x, p: (x[0] - 0.3) ** 2 + p]
+    found = variational_equilibria(added, None, (0, 1), params=np.array([INF, np.nan]), samples=samples)
+    nowhere = variational_equilibrium([lambda x: jnp.log(-1 - x[0] ** 2)], None, (0, 1), samples=samples)
+    assert (np.append(found.flags, nowhere.flags) & int(Flag.NONFINITE)).all()
 
 
-@pytest.mark.parametrize("n", [3, 6, 20])
+@pytest.mark.parametrize("n", [3, 20])
 def test_multipliers_of_bounds_complete_the_identity(n):
     """F + A' lam - z_low + z_high = 0 with z >= 0, and z > 0 on bounds only."""
     rng = np.random.default_rng(n)

@@ -1,47 +1,57 @@
-"""Command lines: what a plan computed with, in the words of each engine."""
+"""Command lines: what a plan computed with, in the words of each engine, and never one that it would refuse."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 from types import SimpleNamespace
 
 import pytest
 
+from dmodels import catalog
+from dmodels.core.records import float64
+from dmodels.formats.deployments.documents import shell_words
+from dmodels.formats.engines import server_of_words
+from dmodels.formats.engines.dialect import split
 from dmodels.models.instance import Engine
-from dmodels.studies.plan import Layout, Pool, command
+from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes
+from dmodels.studies.plan import Layout, Pool, command, server
 from dmodels.studies.plan.designs import Stage
+
+ENGINES = ("vllm", "sglang", "trtllm")
+LIMITS = Engine(256.0, 8192.0)
 
 
 def pool(role="serve", slots=512.0, **layout):
     x = Layout("h100_sxm", **({"tp": 2, "pp": 1, "dp": 1, "ep": 1} | layout))
     nothing = dict.fromkeys(Pool.__dataclass_fields__, 0.0)
     return Pool(
-        **(
-            nothing
-            | {
-                "stage": Stage(role, role),
-                "layout": x,
-                "slots_count": slots,
-                "longest_tokens": 9000.0,
-                "context_tokens": 131072.0,
-            }
-        )
+        **nothing
+        | {
+            "stage": Stage(role, role),
+            "layout": x,
+            "slots_count": slots,
+            "longest_tokens": 9000.0,
+            "context_tokens": 131072.0,
+        }
     )
 
 
-def asked(backend):
-    return SimpleNamespace(backend=backend, served_name="org/model", engine=Engine(256.0, 8192.0))
+def asked(backend, model="qwen3-30b-a3b", checkpoint="", engine=LIMITS):
+    return SimpleNamespace(
+        backend=backend,
+        served_name="org/model",
+        engine=engine,
+        checkpoint=checkpoint,
+        model=catalog.model(model),
+        gpus={"h100_sxm": catalog.gpu("h100_sxm")},
+    )
 
 
-def flags(backend, of):
+def flags(backend, of, **more):
     """{flag: value} of a command line, as a shell splits it."""
-    line = re.sub(r"<\((.*)\)", r"\1", command(of, asked(backend)))
-    words, found = shlex.split(line), {}
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
-        if word.startswith("--"):
-            found[word] = None if following.startswith("--") else following
+    found = split(shell_words(command(of, asked(backend, **more))))[0]
+    found.pop("-m", None)  # of python
     return found
 
 
@@ -60,43 +70,102 @@ def test_the_same_limits_in_three_languages():
     assert flags("sglang", of) == {  # all ranks together
         "--model-path": "org/model",
         "--tp-size": "8",
-        "--dp-size": "4",
-        "--enable-dp-attention": None,
+        "--attn-dp-size": "4",
         "--ep-size": "8",
         "--context-length": "9216",
         "--max-running-requests": "512",
         "--chunked-prefill-size": "32768",
     }
-    told = flags("trtllm", of)
-    assert json.loads(" ".join(shlex.split(re.search(r"echo ('.*')", command(of, asked("trtllm")))[1]))) == {
-        "enable_attention_dp": True
-    }
+    told = flags("trtllm", pool(dp=8, tp=1, ep=8, slots=1024.0))
+    assert json.loads(told["--extra_llm_api_options"][len("<(echo '") : -2]) == {"enable_attention_dp": True}
     limits = {
         "--tp_size": "8",
         "--ep_size": "8",
         "--max_seq_len": "9216",
         "--max_batch_size": "128",
         "--max_num_tokens": "8192",
+        "--enable_chunked_prefill": None,
     }
     assert limits.items() <= told.items()
-    assert "# no tp2 with dp4 there" in command(of, asked("trtllm"))
-    assert "#" not in command(pool(dp=8, tp=1, ep=8), asked("trtllm"))
 
 
-@pytest.mark.parametrize("backend", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("backend", ENGINES)
 def test_one_gpu_names_no_parallelism_that_it_does_not_have(backend):
-    line = command(pool(tp=1), asked(backend))
-    assert not re.search(r"pipeline|pp.size|data-parallel|dp.size|expert|ep.size|extra_llm|disagg|transfer", line)
+    line = command(pool(tp=1), asked(backend, "llama-3.1-8b"))
+    assert not re.search(r"#|pipeline|pp.size|data-parallel|dp.size|expert|ep.size|extra_llm|disagg|transfer", line)
 
 
-@pytest.mark.parametrize("backend", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize("backend", ENGINES)
 def test_prefill_and_decode_hand_the_cache_over(backend):
     lines = [command(pool(role), asked(backend)) for role in ("prefill", "decode")]
     assert lines[0] != lines[1] and all("nixl" in line.lower() for line in lines)
+    assert [server_of_words(shell_words(line)).role for line in lines] == ["prefill", "decode"]
 
 
 def test_narrow_weights_and_caches():
-    narrow = pool(weights="fp4", kv="fp8")
-    assert "--quantization modelopt_fp4 --kv-cache-dtype fp8 " in command(narrow, asked("vllm"))
-    assert "--quantization modelopt_fp4 --kv-cache-dtype fp8_e4m3 " in command(narrow, asked("sglang"))
-    assert '"kv_cache_config": {"dtype": "fp8"}' in command(narrow, asked("trtllm"))
+    """FP8 is rounded while 16-bit weights load; what is stored in 4 bits needs a checkpoint in 4 bits."""
+    eight = pool(weights="fp8", kv="fp8")
+    assert "--quantization fp8 --kv-cache-dtype fp8 " in command(eight, asked("vllm"))
+    assert "--quantization fp8 --kv-cache-dtype fp8_e4m3 " in command(eight, asked("sglang"))
+    assert command(eight, asked("trtllm")).startswith("# trtllm would not start org/model so: ")
+    assert '"kv_cache_config": {"dtype": "fp8"}' in command(eight, asked("trtllm", checkpoint="org/model-fp8"))
+    assert "--quantization" not in command(eight, asked("vllm", checkpoint="org/model-fp8"))  # it says so itself
+    for backend in ENGINES:
+        four = pool(weights="fp4")
+        assert command(four, asked(backend)).endswith("published in bf16: --checkpoint names one in fp4")
+        assert "org/model-fp4" in command(four, asked(backend, checkpoint="org/model-fp4"))
+    assert "--quantization" not in command(eight, asked("vllm", "deepseek-v3"))
+
+
+@pytest.mark.parametrize(
+    "backend, of, model, why",
+    [
+        ("vllm", {"tp": 3}, "llama-3.1-8b", "tp 3 does not divide the model's 32 query heads"),
+        ("sglang", {"tp": 4, "ep": 4}, "llama-3.1-8b", "ep 4: the model has no experts"),
+        ("vllm", {"tp": 1, "pp": 64}, "llama-3.1-8b", "pp 64 exceeds the model's 32 layers"),
+        ("vllm", {"tp": 1}, "llama-3.1-70b", "the weights leave no memory for a cache"),
+        ("trtllm", {"tp": 2, "dp": 4, "ep": 8}, "qwen3-30b-a3b", "no tp2 with dp4 there"),
+    ],
+)
+def test_a_line_that_the_engine_refuses_is_a_remark(backend, of, model, why):
+    line = command(pool(**of), asked(backend, model))
+    assert line.startswith(f"# {backend} would not start org/model so: ") and why in line
+
+
+def test_a_context_beyond_the_models_or_the_memorys_is_not_written():
+    far = pool(tp=2)
+    for name, value in (("longest_tokens", 150_000.0), ("context_tokens", float("inf"))):
+        object.__setattr__(far, name, value)
+    assert "a context of 150,528 tokens exceeds the model's 131,072" in command(far, asked("vllm", "llama-3.1-8b"))
+    object.__setattr__(far, "longest_tokens", 100_000.0)
+    assert "a request of 100,352 tokens takes" in command(far, asked("vllm", "llama-3.1-70b"))
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_a_batch_is_no_larger_than_a_step(backend):
+    """vLLM refuses --max-num-batched-tokens below --max-num-seqs, SGLang chunks that are not whole pages."""
+    made = server(pool(), asked(backend, engine=Engine(256.0, 200.0)))
+    assert made.max_num_seqs_count <= made.max_num_batched_tokens <= 200
+    assert not command(pool(), asked(backend, engine=Engine(256.0, 200.0))).startswith("#")
+
+
+def test_a_plan_asks_for_no_context_that_its_memory_cannot_hold():
+    """One pool of a 70B model on two H100s: 1,024 tokens more than the longest request would not fit."""
+    from dmodels import SLO, Workload
+    from dmodels.studies.plan import question
+    from dmodels.studies.plan.sizing import price
+
+    of = question(
+        "llama-3.1-70b", ["h100_sxm"], Workload.fixed(3000.0, 300.0, 1.0), SLO(60.0, 1.0), tp=(2,), split=False
+    )
+    priced = float64(price)(of)
+    held = priced.longest_context_tokens(0, 0)
+    gpu, parallel = of.gpus["h100_sxm"], (2.0, 1.0, 1.0, 1.0)
+    from dmodels.core.hardware import Parallel
+
+    budget = float(float64(kv_budget_bytes)(of.model, gpu, Parallel(*parallel)))
+    need = [
+        float(float64(kv_reserved_bytes)(of.model, tokens, 2.0, max_batched_tokens=8192.0))
+        for tokens in (held, held + 16)
+    ]
+    assert need[0] <= budget < need[1]

@@ -2,11 +2,12 @@
 
     python -m tools.mutants --count 100                   # 100 changes in every room
     python -m tools.mutants --count 500 studies games     # rooms named
-    python -m tools.mutants --jobs 4 --seed 1
+    python -m tools.mutants --jobs 4 --seed 1 --nearest 1000   # every test that reaches a change; hours
 
 A change is drawn evenly from all that the files of a room allow (code, and data as a room of its own), written into a
-copy, and the tests that reach the file run until one fails. What no test notices is printed, with the share noticed
-and its 95 % interval (Wilson) by room. A test that fails without the change, too, does not count.
+copy, and the test files that reach the file most directly (`--nearest`) run until one fails. What no test notices is
+printed, with the share noticed and its 95 % interval (Wilson) by room. A test that fails without the change, too, does
+not count.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from tools.mutants.changes import Change, changes
 from tools.mutants.reach import Reach
 
 SUFFIXES = {".py", ".csv", ".json", ".jsonl", ".toml", ".js"}
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "out", "__pycache__", "*.egg-info", ".mypy_cache", ".ruff_cache")
+#: Not copied. Machine code is (`__pycache__`): its stamp says whether it is that of the source.
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "out", "*.egg-info", ".mypy_cache", ".ruff_cache", "*.pyc")
+#: What the runs share, so that each compiles only what its change touches.
+SHARED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 
 def room_of(path: Path, package: Path) -> str:
@@ -57,7 +61,8 @@ class Copy:
         """The first failing test's id, "" if all pass, "?" where time ran out."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no"]
         command += [f"--deselect={test}" for test in sorted(without)]
-        env = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        compiled = {"JAX_COMPILATION_CACHE_DIR": str(self.folder.parent / "compiled"), **SHARED}
+        env = os.environ | compiled | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             run = subprocess.run(
                 [*command, "-rfE", *tests],
@@ -102,6 +107,7 @@ def main(asked: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="copies that run at once")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that the tests of one change may take")
+    parser.add_argument("--nearest", type=int, default=4, help="test files that judge a change at most")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[2])
     parser.add_argument("--package", default="dmodels")
     parser.add_argument("--tests", nargs="*", default=["tests", "proofs"])
@@ -124,7 +130,7 @@ def main(asked: list[str] | None = None) -> int:
         def judge(change: Change) -> str:
             copy = copies.get()
             try:
-                return copy.caught_by(change, reach.nearest(change.path))
+                return copy.caught_by(change, reach.nearest(change.path)[: options.nearest])
             finally:
                 copies.put(copy)
 

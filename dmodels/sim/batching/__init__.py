@@ -1,4 +1,7 @@
-"""One instance with continuous batching, request by request: in virtual time (`simulate`), and as a scan in JAX."""
+"""One instance with continuous batching, request by request: in virtual time (`simulate`), and as a scan in JAX.
+
+No command uses `scan`: it is for callers that simulate inside `jit` or on an accelerator.
+"""
 
 from __future__ import annotations
 

@@ -67,16 +67,16 @@ def run(fabric, prefill, decode, jobs, rules, tier_bytes_per_s, background, read
 @inline
 def plan_next(d, out, rules, j):
     """When the batch of instance j changes next, and after how many iterations."""
-    curve = rules.scoring.curve
+    curve, ends_at, iteration = rules.scoring.curve, d.ends_at, d.iteration[j]
     n, waiting = d.running[j], d.queue_head[j]
     if n == 0:
         d.skip[j] = 0
         d.next_s[j] = max(out.landed_s[waiting], d.boundary_s[j]) if waiting >= 0 else np.inf
         return
     step = curve.base_s + curve.per_sequence_s * n
-    skip = d.ends_at[j, 0] - d.iteration[j]
+    skip = ends_at[j, 0] - iteration
     for q in range(1, n):
-        skip = min(skip, d.ends_at[j, q] - d.iteration[j])
+        skip = min(skip, ends_at[j, q] - iteration)
     if waiting >= 0 and n < curve.max_batch:
         wait = np.ceil((out.landed_s[waiting] - d.boundary_s[j]) / step - 1e-9)
         skip = min(skip, max(int(wait), 0))
@@ -110,9 +110,10 @@ def _turn_over(d, c, jobs, rules, progress, out, j, now):
     """An iteration boundary of instance j: finished requests leave, landed ones join."""
     d.boundary_s[j] = now
     d.iteration[j] += d.skip[j]
+    ends_at, iteration, running = d.ends_at, d.iteration[j], d.running
     q = 0
-    while q < d.running[j]:
-        if d.ends_at[j, q] > d.iteration[j]:
+    while q < running[j]:
+        if ends_at[j, q] > iteration:
             q += 1
             continue
         r = d.request[j, q]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .deployment import Deployment, Pool
 from .designs import Kind, Layout, Precision, Role
-from .launch import command
+from .launch import command, server, serving
 from .machines import recording
 from .promises import Ensured, Promise, Replayed, Verified
 from .questions import Question, check, question
@@ -40,6 +40,8 @@ __all__ = [
     "recording",
     "replay",
     "sensitivity",
+    "server",
+    "serving",
     "verify",
     "with_lengths",
 ]

@@ -10,6 +10,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.errors import unknown
 from dmodels.core.model import Model
 from dmodels.fit.calibration import efficiency_for, interval, quantiles
+from dmodels.fit.refit import OwnCalibration
 from dmodels.models.latency import Efficiency
 
 from .designs import Layout
@@ -41,8 +42,17 @@ class Calibration:
         return self.efficiencies[layout]
 
 
-def calibrated(model_name: str, precisions: Sequence[Model], layouts: Sequence[Layout], backend: str) -> Calibration:
-    """The shipped calibration for each layout under a serving engine; `precisions` are the layouts' models."""
+def calibrated(
+    model_name: str,
+    precisions: Sequence[Model],
+    layouts: Sequence[Layout],
+    backend: str,
+    own: OwnCalibration | None = None,
+) -> Calibration:
+    """The calibration for each layout under a serving engine; `precisions` are the layouts' models.
+
+    It is the shipped one, or that of measurements of one's `own`, whose spread is the interval of the pair measured.
+    """
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
     measured = {system for _, system in quantiles().pairs}
@@ -52,8 +62,12 @@ def calibrated(model_name: str, precisions: Sequence[Model], layouts: Sequence[L
     efficiencies, confidences = {}, {}
     for layout, model in zip(layouts, precisions, strict=True):
         named = layout.gpu if layout.gpu in known_gpus else ""
-        efficiencies[layout] = efficiency_for(named, backend, _precision(model), model_name)
-        if layout.gpu in measured and layout.pp == 1:
+        effects = own.effects if own else None
+        efficiencies[layout] = efficiency_for(named, backend, _precision(model), model_name, effects=effects)
+        if own and (model_name, layout.gpu, backend) in own.pairs and layout.pp == 1:
+            said = f"calibrated on {own.points_count} measured points of your own"
+            confidences[layout] = Confidence(own.spread80["tpot"], own.spread80["ttft"], said)
+        elif layout.gpu in measured and layout.pp == 1:
             found = interval(layout.gpu, backend, model_name)
             tpot, ttft = (tuple(map(float, found[metric]["80"])) for metric in ("tpot", "ttft"))
             confidences[layout] = Confidence(tpot, ttft, _known(model_name, layout.gpu))

@@ -26,7 +26,7 @@ class Pool(Answer):
     price_usd_per_hour: float  # of one GPU
     request_share_frac: float
     longest_tokens: float
-    context_tokens: float  # that the model's config allows; inf: it does not say
+    context_tokens: float  # that the model's config allows and memory holds; inf: neither limits it
     ttft_s: float  # at the SLO's percentile, of this stage
     ttft_mean_s: float
     tpot_s: float
@@ -59,7 +59,7 @@ class Pool(Answer):
     def max_model_len_tokens(self) -> int:
         """The context to configure: the stage's threshold, or the longest request rounded up to 1,024 tokens.
 
-        Never beyond the model's own context: an engine that is asked for more does not start.
+        Never beyond the model's own context and the memory's: an engine that is asked for more does not start.
         """
         top = self.stage.high_tokens
         top = top if math.isfinite(top) else 1024 * math.ceil(self.longest_tokens / 1024)

@@ -1,95 +1,114 @@
-"""The command line that starts one instance of a pool, in the words of the engine that the plan is for."""
+"""From a plan's pools to the servers that run them: in the engine's limits, and in the words of its command line."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING
 
-from .deployment import Pool
-from .designs import Precision, Role
+from dmodels.core.errors import InputError
+from dmodels.formats.deployments.documents import label
+from dmodels.formats.engines import command_line, refusals
+from dmodels.formats.engines.sglang import PAGE_TOKENS
+from dmodels.formats.serving import Server, ServerPool, Serving
+
+from .deployment import Deployment, Pool
+from .designs import Kind, Precision
+from .layouts import in_precision
 
 if TYPE_CHECKING:
     from .questions import Question
 
 #: Of the GPU's memory, what weights, cache and activations may take: the share that sizes were computed with.
-_MEMORY_FRAC = "0.90"
+MEMORY_FRAC = 0.9
 
 
 def command(pool: Pool, asked: Question) -> str:
     """What starts one instance of `pool`: `vllm serve`, SGLang's `launch_server` or `trtllm-serve`.
 
-    The context, the requests at a time and the tokens of a step are the ones that the plan was computed with. 4-bit
-    weights need a checkpoint that has them. A pool of prefill or of decode hands the cache over through NIXL.
+    The context, the requests at a time and the tokens of a step are the ones that the plan was computed with. A pool of
+    prefill or of decode hands the cache over through NIXL. What the engine would refuse is not written as a command but
+    as a remark that says why.
     """
-    return {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[asked.backend](pool, asked)
+    made = server(pool, asked)
+    why = why_not(made, pool, asked)
+    return f"# {asked.backend} would not start {made.model} so: {'; '.join(why)}" if why else command_line(made)
 
 
-def _vllm(pool: Pool, asked: Question) -> str:
+def server(pool: Pool, asked: Question) -> Server:
+    """One instance of a pool, in the limits of its engine."""
     x = pool.layout
-    parts = [f"vllm serve {asked.served_name}", f"--tensor-parallel-size {x.tp}"]
-    parts += [f"--pipeline-parallel-size {x.pp}"] * (x.pp > 1)
-    parts += [f"--data-parallel-size {x.dp}"] * (x.dp > 1)
-    parts += ["--enable-expert-parallel"] * (x.ep > 1)
-    parts += _quantization(pool)
-    parts += ["--kv-cache-dtype fp8"] * (x.kv == Precision.FP8)
-    parts += [f"--max-model-len {pool.max_model_len_tokens}", f"--max-num-seqs {_rank_requests(pool, asked)}"]
-    parts += [f"--max-num-batched-tokens {_rank_tokens(asked)}", f"--gpu-memory-utilization {_MEMORY_FRAC}"]
-    role = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}.get(pool.stage.role)
-    if role:
-        parts.append(f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\'')
-    return " ".join(parts)
+    slots = max(pool.slots_count / x.dp, 1.0)
+    batched = int(asked.engine.max_num_batched_tokens)
+    if asked.backend == "sglang" and batched > PAGE_TOKENS:
+        batched -= batched % PAGE_TOKENS
+    return Server(
+        engine=asked.backend,
+        model=asked.checkpoint or asked.served_name,
+        tp=x.tp,
+        pp=x.pp,
+        dp=x.dp,
+        ep=x.ep if x.ep == x.tp * x.dp else 1,
+        quantization=_quantization(pool, asked),
+        kv_dtype=_kv_dtype(pool, asked),
+        max_model_len_tokens=pool.max_model_len_tokens,
+        max_num_seqs_count=int(min(float(asked.engine.max_num_seqs_count), slots, batched)),
+        max_num_batched_tokens=batched,
+        memory_frac=None if asked.backend == "sglang" else MEMORY_FRAC,  # there it is the cache's share, not the whole
+        role=str(pool.stage.role),
+    )
 
 
-def _sglang(pool: Pool, asked: Question) -> str:
-    """Its tensor parallelism counts the ranks of attention data parallelism; its limits are those of all of them."""
-    x = pool.layout
-    parts = [f"python -m sglang.launch_server --model-path {asked.served_name}", f"--tp-size {x.tp * x.dp}"]
-    parts += [f"--pp-size {x.pp}"] * (x.pp > 1)
-    parts += [f"--dp-size {x.dp} --enable-dp-attention"] * (x.dp > 1)
-    parts += [f"--ep-size {x.ep}"] * (x.ep > 1)
-    parts += _quantization(pool)
-    parts += ["--kv-cache-dtype fp8_e4m3"] * (x.kv == Precision.FP8)
-    parts += [f"--context-length {pool.max_model_len_tokens}"]
-    parts += [f"--max-running-requests {_rank_requests(pool, asked) * x.dp}"]
-    parts += [f"--chunked-prefill-size {_rank_tokens(asked) * x.dp}"]
-    if pool.stage.role != Role.SERVE:
-        parts.append(f"--disaggregation-mode {pool.stage.role} --disaggregation-transfer-backend nixl")
-    return " ".join(parts)
+def serving(found: Deployment, asked: Question) -> Serving:
+    """A recommended deployment, to be written. What an engine would refuse is an `InputError`."""
+    pools = []
+    slow = found.gpus_high / found.gpus if math.isfinite(found.gpus_high) else 2.0
+    for pool in found.pools:
+        made = server(pool, asked)
+        why = why_not(made, pool, asked)
+        if why:
+            raise InputError(f"--deploy: {asked.backend} would not start the {pool.stage.name} pool: {'; '.join(why)}")
+        held = max(round(pool.decode_count), 1)
+        most = math.ceil(pool.instances * max(slow, 1.0))
+        pools.append(ServerPool(pool.stage.name, made, pool.instances, pool.layout.gpu, most, held))
+    threshold = int(found.pools[0].stage.high_tokens) if found.kind == Kind.TWO_POOLS else None
+    return Serving(label(asked.model_name), tuple(pools), threshold)
 
 
-def _trtllm(pool: Pool, asked: Question) -> str:
-    """Its format of weights is the checkpoint's; attention data parallelism and the transfer are set in YAML."""
-    x = pool.layout
-    parts = [f"trtllm-serve {asked.served_name}", f"--tp_size {x.tp * x.dp}"]
-    parts += [f"--pp_size {x.pp}"] * (x.pp > 1)
-    parts += [f"--ep_size {x.ep}"] * (x.ep > 1)
-    parts += [f"--max_seq_len {pool.max_model_len_tokens}", f"--max_batch_size {_rank_requests(pool, asked)}"]
-    parts += [f"--max_num_tokens {_rank_tokens(asked)}", f"--kv_cache_free_gpu_memory_fraction {_MEMORY_FRAC}"]
-    more: dict[str, Any] = {}
-    if x.dp > 1:
-        more["enable_attention_dp"] = True
-    if x.kv == Precision.FP8:
-        more["kv_cache_config"] = {"dtype": "fp8"}
-    if pool.stage.role == Role.PREFILL:
-        more["disable_overlap_scheduler"] = True  # context servers do not have it
-    if pool.stage.role != Role.SERVE:
-        more["cache_transceiver_config"] = {"backend": "NIXL"}
-    if more:
-        parts.append(f"--extra_llm_api_options <(echo '{json.dumps(more)}')")  # JSON is YAML
-    if x.tp > 1 and x.dp > 1:
-        parts.append(f"# no tp{x.tp} with dp{x.dp} there: attention is replicated on all {x.tp * x.dp} ranks")
-    return " ".join(parts)
+def why_not(made: Server, pool: Pool, asked: Question) -> list[str]:
+    """Why an engine would refuse a server of a plan."""
+    found = refusals(made, in_precision(asked.model, pool.layout), asked.gpus.get(pool.layout.gpu))
+    needed = _needs_checkpoint(pool, asked)
+    if needed and not asked.checkpoint:
+        stored = _published(asked)
+        found.append(f"{asked.served_name} is published in {stored}: --checkpoint names one in {needed}")
+    return found
 
 
-def _quantization(pool: Pool) -> list[str]:
-    methods: dict[str, str] = {Precision.FP8: "fp8", Precision.FP4: "modelopt_fp4"}
-    method = methods.get(pool.layout.weights)
-    return [f"--quantization {method}"] if method else []
+def _published(asked: Question) -> str:
+    """The precision of most of the published weights."""
+    moe = float(asked.model.n_moe_layers) > 0
+    stored = float(asked.model.expert_dtype_bytes if moe else asked.model.dense_dtype_bytes)
+    return Precision.BF16 if stored > 1.5 else Precision.FP8 if stored > 0.75 else "4 bits"
 
 
-def _rank_requests(pool: Pool, asked: Question) -> int:
-    return int(min(float(asked.engine.max_num_seqs_count), max(pool.slots_count / pool.layout.dp, 1.0)))
+def _needs_checkpoint(pool: Pool, asked: Question) -> str:
+    """The precision that needs a checkpoint of its own; "" where the engine loads it from the published one.
+
+    vLLM and SGLang round 16-bit weights to FP8 as they load them.
+    """
+    wanted, stored = pool.layout.weights, _published(asked)
+    rounds = wanted == Precision.FP8 and stored == Precision.BF16 and asked.backend != "trtllm"
+    return "" if wanted in (Precision.AS_PUBLISHED, stored) or rounds else str(wanted)
 
 
-def _rank_tokens(asked: Question) -> int:
-    return int(asked.engine.max_num_batched_tokens)
+def _quantization(pool: Pool, asked: Question) -> str:
+    """Only what the engine does while it loads: a checkpoint states its own format."""
+    rounded = pool.layout.weights == Precision.FP8 and _published(asked) == Precision.BF16
+    return "fp8" if rounded and asked.backend != "trtllm" and not asked.checkpoint else ""
+
+
+def _kv_dtype(pool: Pool, asked: Question) -> str:
+    wanted, stored = pool.layout.kv, float(asked.model.kv_dtype_bytes)
+    if wanted == Precision.FP8:
+        return "fp8"
+    return "bf16" if wanted == Precision.BF16 and stored < 2 and asked.backend != "trtllm" else ""

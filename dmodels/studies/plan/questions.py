@@ -14,6 +14,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, SLO
 from dmodels.core.model import Model
 from dmodels.core.workload import Workload
+from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine
 from dmodels.models.traffic import Trace
 
@@ -43,6 +44,8 @@ class Question:
     max_gpus: float = np.inf  # that there are, over all pools
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
     trace: Trace | None = None  # that the workload was read from: its times, and the order of its lengths
+    measured: OwnCalibration | None = None  # instead of the shipped calibration
+    checkpoint: str = ""  # the name of weights in the precision asked for, where the published ones are in another
 
     def __post_init__(self) -> None:
         for name in ("weights", "kv"):

@@ -175,7 +175,7 @@ def _pool(sized: Sized, row: int, stage: int) -> Pool:
         price_usd_per_hour=float(priced.question.gpus[layout.gpu].price_usd_per_hour),
         request_share_frac=float(requests.share_frac[cell, 0]),
         longest_tokens=float(requests.longest_tokens[cell, 0]),
-        context_tokens=priced.admitted.limit_tokens,
+        context_tokens=min(priced.admitted.limit_tokens, priced.longest_context_tokens(row, stage)),
         ttft_s=now.ttft_s,
         ttft_mean_s=now.ttft_mean_s,
         tpot_s=now.tpot_s,

@@ -6,6 +6,7 @@ unless these take more GPUs than there are.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +16,8 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
+from dmodels.models.memory import kv_reserved_bytes
+from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import compress
 
 from .admitted import Admitted
@@ -50,6 +53,19 @@ class Priced:
         """Place of a (layout, stage) pair among the cells."""
         return row * len(self.stages) + stage
 
+    def longest_context_tokens(self, row: int, stage: int) -> float:
+        """The longest request, in blocks of 16 tokens, whose cache a GPU of this pool holds; inf: any of 2^30."""
+        x = self.layouts[row]
+        part = pipeline_stage(in_precision(self.question.model, x), x.pp)
+        budget = float(self.cells.budget_bytes[self.cell(row, stage), 0])
+        batched = self.question.engine.max_num_batched_tokens
+
+        def fits(blocks: int) -> bool:
+            return float(kv_reserved_bytes(part, 16.0 * blocks, x.tp, max_batched_tokens=batched)) <= budget
+
+        most = 2**26
+        return float("inf") if fits(most) else 16.0 * bisect_left(range(most), True, key=lambda n: not fits(n + 1))
+
     def cell_of(self, pool: Any) -> int:
         """Place of a recommended pool among the cells."""
         return self.cell(self.layouts.index(pool.layout), self.stages.index(pool.stage))
@@ -83,7 +99,7 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
     models = [in_precision(asked.model, layout) for layout in found]
     if calibration is None:
-        calibration = calibrated(asked.model_name, models, found, asked.backend)
+        calibration = calibrated(asked.model_name, models, found, asked.backend, asked.measured)
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
     batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)

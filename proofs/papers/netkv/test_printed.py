@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dmodels.core.routing import RoutingPolicy
 from proofs.papers import rows as papers
 
+from .positioning import follows, marks
 from .printed import computed
 
 ARITHMETIC, SIMULATED = papers.read("netkv/arithmetic"), papers.read("netkv/simulated")
@@ -35,3 +37,13 @@ def test_tables_2_and_6_agree_whole():
     for row in SIMULATED:
         if row["where"] in ("Table II", "Table VI"):
             assert row["verdict"] == "agrees", row
+
+
+def test_table_1_by_what_moves_the_choice():
+    found = {row["id"]: float(row["computed"]) for row in papers.read("netkv/table1") if row["computed"]}
+    assert found == marks()
+
+
+def test_the_ladder_sees_the_network_step_by_step():
+    assert not follows(RoutingPolicy.CACHE_LOAD, "tier") and follows(RoutingPolicy.NETKV_TOPO, "tier")
+    assert not follows(RoutingPolicy.NETKV_STATIC, "congestion") and follows(RoutingPolicy.NETKV_FULL, "congestion")

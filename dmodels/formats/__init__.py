@@ -1,0 +1,37 @@
+"""Files of other tools: benchmarks' results and engines' telemetry in, deployments out and in.
+
+`engines` knows the command lines of vLLM, SGLang and TensorRT-LLM; `deployments` the manifests around them;
+`measurements` the reports of load generators; `telemetry` what Prometheus collects. Each has one table of its formats,
+and `table` joins them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FormatRow(NamedTuple):
+    """A format, and the options that read and write it; "" where none does."""
+
+    name: str
+    title: str
+    read_by: str
+    written_by: str
+
+
+def table() -> list[FormatRow]:
+    """Every format that is read or written.
+
+    >>> [row.name for row in table() if row.written_by][:2]
+    ['llm-d', 'kserve']
+    """
+    from . import deployments, measurements, telemetry
+
+    read = "dmodels fit FILE, dmodels plan --measured FILE"
+    found = [FormatRow(name, row.title, read, "") for name, row in measurements.FORMATS.items()]
+    watched = "dmodels watch FILE, dmodels plan --telemetry FILE"
+    found += [FormatRow(name, title, watched, "") for name, title in telemetry.FORMATS.items()]
+    for name, one in deployments.FORMATS.items():
+        written = f"dmodels plan --deploy {name} --out FOLDER"
+        found.append(FormatRow(name, one.title, "dmodels plan --from-deployment FILE", written))
+    return found

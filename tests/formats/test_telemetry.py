@@ -1,0 +1,313 @@
+"""What engines report becomes the demand and the workload behind it: restarts, gaps, replicas, renamed metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dmodels import SLO, Workload, read_trace
+from dmodels.core.errors import InputError
+from dmodels.formats.telemetry import Series, increase, observe, read_workload, workload
+from dmodels.studies.plan import price, question
+
+TRACE = "examples/data/azure_conv_5min.csv"
+#: vLLM's buckets of tokens: 1, 2, 5, 10, ... up to the context.
+BUCKETS = [float(m * 10**k) for k in range(6) for m in (1, 2, 5) if m * 10**k <= 131072]
+TIMES = [1e-3 * b for b in (1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10000)]
+START = 1_760_000_000.0
+
+
+class Fleet:
+    """Replicas that count what they complete, and the answers that Prometheus gives about them."""
+
+    def __init__(self, when, inputs, outputs, replicas=3, step=15.0, engine="vllm"):
+        self.when, self.step, self.engine = np.asarray(when), step, engine
+        self.of = np.arange(len(self.when)) % replicas
+        self.grid = np.arange(0.0, self.when.max() + 2 * step, step)
+        self.inputs, self.outputs = np.asarray(inputs, float), np.asarray(outputs, float)
+        self.results, self.replicas = [], replicas
+
+    def counter(self, name, values, restart=None, **labels):
+        """The running sum of `values` on each replica, at the sampled times."""
+        for k in range(self.replicas):
+            mine = self.of == k
+            order = np.argsort(self.when[mine])
+            total = np.concatenate([[0.0], np.cumsum(np.asarray(values, float)[mine][order])])
+            seen = total[np.searchsorted(self.when[mine][order], self.grid, side="right")]
+            if restart is not None and k == 0:
+                seen = np.where(self.grid >= restart, seen - seen[self.grid < restart][-1], seen)
+            self.add(name, seen, instance=f"10.0.0.{k}:8000", model_name="m", **labels)
+        return self
+
+    def histogram(self, name, values, bounds, **more):
+        values = np.asarray(values, float)
+        for bound in [*bounds, math.inf]:
+            self.counter(f"{name}_bucket", values <= bound, le="+Inf" if bound == math.inf else repr(bound), **more)
+        self.counter(f"{name}_sum", values, **more)
+        return self.counter(f"{name}_count", np.ones(len(values)), **more)
+
+    def add(self, name, values, **labels):
+        pairs = [
+            [START + t, f"{v:.10g}"] for t, v in zip(self.grid, np.broadcast_to(values, self.grid.shape), strict=True)
+        ]
+        self.results.append({"metric": {"__name__": name, **labels}, "values": pairs})
+
+    def lengths(self, **more):
+        self.histogram("vllm:request_prompt_tokens", self.inputs, BUCKETS, **more)
+        return self.histogram("vllm:request_generation_tokens", self.outputs, BUCKETS, **more)
+
+    def write(self, folder, name="metrics.json", results=None):
+        path = folder / name
+        data = {"resultType": "matrix", "result": self.results if results is None else results}
+        path.write_text(json.dumps({"status": "success", "data": data}), encoding="utf-8")
+        return path
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return read_trace(TRACE)
+
+
+@pytest.fixture
+def fleet(trace):
+    return Fleet(1.0 + trace.time_s - trace.time_s[0], trace.input_tokens, trace.output_tokens)
+
+
+def test_the_plan_from_telemetry_is_the_plan_from_the_trace(fleet, trace, tmp_path):
+    """Within one instance, although buckets blur the lengths and lose how prompts and answers go together."""
+    seen = read_workload(fleet.lengths().write(tmp_path), 20.0)
+    behind = Workload.from_trace(trace, 20.0)
+    assert float(seen.weight_frac @ seen.input_tokens) == pytest.approx(trace.input_tokens.mean(), rel=0.01)
+    assert float(seen.weight_frac @ seen.output_tokens) == pytest.approx(trace.output_tokens.mean(), rel=0.01)
+    found = [
+        price(question("llama-3.1-8b", ["h100_sxm"], of, SLO(2.0, 0.05), tp=(1,), split=False, thresholds_tokens=()))
+        for of in (seen, behind)
+    ]
+    told, known = (priced.instances[0, 0] for priced in found)
+    assert abs(told - known) <= 1 and known > 1
+
+
+def test_rates_are_those_of_all_replicas_over_time(fleet, trace, tmp_path):
+    path = (
+        fleet.lengths()
+        .counter("vllm:request_success_total", np.ones(len(trace.time_s)), finished_reason="stop")
+        .write(tmp_path)
+    )
+    seen = observe([path])
+    assert seen.replicas_count == 3 and seen.requests_count == len(trace.time_s)
+    span = fleet.grid[-1]
+    assert seen.rate_rps == pytest.approx(len(trace.time_s) / span)
+    assert sum(seen.rates_rps) * 15.0 == pytest.approx(len(trace.time_s))
+    busiest = np.histogram(fleet.when, np.append(fleet.grid, math.inf))[0].max() / 15.0
+    assert seen.peak_rps == pytest.approx(busiest, rel=0.1)
+
+
+def test_a_restart_and_a_gap_lose_no_request(fleet, trace, tmp_path):
+    ones = np.ones(len(trace.time_s))
+    whole = observe([fleet.counter("vllm:request_success_total", ones, restart=120.0).write(tmp_path)])
+    assert whole.requests_count == len(ones) and whole.notices == ("1 counter reset (restarts), counted from zero",)
+    holes = [
+        {**one, "values": [pair for pair in one["values"] if not 60 < pair[0] - START < 200]} for one in fleet.results
+    ]
+    seen = observe([fleet.write(tmp_path, "gap.json", holes)])
+    assert any("1 gap without samples" in notice for notice in seen.notices)
+
+
+def test_both_names_of_the_inter_token_latency_count_once(fleet, trace, tmp_path):
+    itl = np.full(len(trace.time_s), 0.03)
+    for name in ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"):
+        fleet.histogram(name, itl, TIMES)
+    seen = observe([fleet.write(tmp_path)])
+    assert seen.itl_s.count == len(itl) and seen.itl_s.mean == pytest.approx(0.03)
+    assert 0.02 < seen.itl_s.quantile(0.5) <= 0.04
+    older = [one for one in fleet.results if "inter_token" not in one["metric"]["__name__"]]
+    assert observe([fleet.write(tmp_path, "old.json", older)]).itl_s.mean == pytest.approx(0.03)
+
+
+def test_gauges_hits_and_several_files(fleet, trace, tmp_path):
+    n = len(trace.time_s)
+    fleet.counter("vllm:prefix_cache_queries_total", trace.input_tokens)
+    fleet.counter("vllm:prefix_cache_hits_total", 0.25 * np.asarray(trace.input_tokens))
+    first = fleet.write(tmp_path, "a.json")
+    other = Fleet(fleet.when, fleet.inputs, fleet.outputs).lengths()
+    for k in range(3):
+        other.add("vllm:num_requests_running", 10.0 + k, instance=f"10.0.0.{k}:8000")
+        other.add("vllm:kv_cache_usage_perc", 0.5 + 0.1 * k, instance=f"10.0.0.{k}:8000")
+    seen = observe([first, other.write(tmp_path, "b.json")])
+    assert seen.prefix_hit_frac == pytest.approx(0.25) and seen.running_mean_count == pytest.approx(33.0)
+    assert seen.kv_peak_frac == pytest.approx(0.7) and seen.requests_count == n
+    taken = workload(seen)
+    share = float(taken.weight_frac @ taken.cached_tokens) / float(taken.weight_frac @ taken.input_tokens)
+    assert share == pytest.approx(0.25, rel=0.02)
+    (tmp_path / "both").mkdir()
+    for path in (first, tmp_path / "b.json"):
+        path.rename(tmp_path / "both" / path.name)
+    assert float(read_workload(tmp_path / "both").rate_rps) == pytest.approx(seen.rate_rps)
+
+
+SCRAPE = """# HELP sglang:time_to_first_token_seconds Histogram of time to first token in seconds.
+# TYPE sglang:time_to_first_token_seconds histogram
+sglang:time_to_first_token_seconds_sum{model_name="m"} 30.0
+sglang:time_to_first_token_seconds_bucket{le="0.1",model_name="m"} 60.0
+sglang:time_to_first_token_seconds_bucket{le="0.4",model_name="m"} 100.0
+sglang:time_to_first_token_seconds_bucket{le="+Inf",model_name="m"} 100.0
+sglang:time_to_first_token_seconds_count{model_name="m"} 100.0
+sglang:num_running_reqs{model_name="m"} 7.0
+sglang:prompt_tokens_histogram_bucket{le="1000",model_name="m"} 100.0
+sglang:prompt_tokens_histogram_bucket{le="+Inf",model_name="m"} 100.0
+sglang:prompt_tokens_histogram_sum{model_name="m"} 60000.0
+sglang:generation_tokens_histogram_bucket{le="200",model_name="m"} 100.0
+sglang:generation_tokens_histogram_bucket{le="+Inf",model_name="m"} 100.0
+sglang:generation_tokens_histogram_sum{model_name="m"} 12000.0
+"""
+
+
+def test_a_scrape_as_text_has_lengths_but_no_rate(tmp_path):
+    path = tmp_path / "metrics.txt"
+    path.write_text(SCRAPE, encoding="utf-8")
+    seen = observe([path])
+    assert seen.ttft_s.mean == pytest.approx(0.3) and seen.ttft_s.quantile(0.6) == pytest.approx(0.1)
+    assert seen.running_mean_count == 7 and math.isnan(seen.rate_rps)
+    with pytest.raises(InputError, match="one scrape has no rate; --rate adds it"):
+        workload(seen)
+    taken = workload(seen, 3.0)
+    assert float(taken.weight_frac @ taken.input_tokens) == pytest.approx(600.0, rel=0.01)
+
+
+def test_increase_counts_from_zero_after_a_restart():
+    assert increase(Series("c", {}, np.arange(5.0), np.array([10.0, 12.0, 1.0, 1.0, 4.0]))) == 2 + 1 + 0 + 3
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("", "no series"),
+        ('{"status": "error", "error": "parse error"}', "parse error; accepted are answers with status 'success'"),
+        ('{"status": "success", "data": {"result": 3}}', "data.result is '3'"),
+        ('{"status": "success", "data": {"result": [{"metric": {}, "values": []}]}}', "no __name__"),
+        ('{"status":"success","data":{"result":[{"metric":{"__name__":"a"},"values":[[1]]}]}}', "accepted are pairs"),
+        ("up 1\n", "none of 1 metrics is known (like up)"),
+        ("vllm:num_requests_running many\n", "line 1: 'vllm:num_requests_running many'"),
+        ("what is this", "line 1: 'what is this'"),
+    ],
+)
+def test_mistakes_are_one_line(text, why, tmp_path):
+    path = tmp_path / "f"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        observe([path])
+    assert why in str(error.value) and "\n" not in str(error.value)
+
+
+def mutate(folder, whole: bytes, count: int) -> None:
+    rng = np.random.default_rng(5)
+    path = folder / "f"
+    for _ in range(count):
+        text = bytearray(whole)
+        for _ in range(rng.integers(1, 5)):
+            at = int(rng.integers(len(text) or 1))
+            match rng.integers(3):
+                case 0:
+                    text[at : at + 1] = bytes([int(rng.integers(256))])
+                case 1:
+                    del text[at : at + int(rng.integers(1, 30))]
+                case _:
+                    text[at:at] = bytes(rng.choice([b"0", b"-", b"e9", b"NaN", b"{", b'"', b"\n"]))
+        path.write_bytes(bytes(text))
+        try:
+            seen = observe([path])
+            if seen.input_tokens and seen.output_tokens:
+                workload(seen, 1.0)
+        except InputError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_mutilated_telemetry_is_read_or_refused_in_one_line(kind, tmp_path):
+    mutate(tmp_path, _small(kind, tmp_path), 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_much_mutilated_telemetry_is_read_or_refused_in_one_line(kind, tmp_path):
+    mutate(tmp_path, _small(kind, tmp_path), 100_000)
+
+
+def _small(kind, folder) -> bytes:
+    if kind == "text":
+        return SCRAPE.encode()
+    few = Fleet([1.0, 20.0, 40.0], [100, 900, 30], [10, 20, 300], replicas=1)
+    few.histogram("vllm:request_prompt_tokens", few.inputs, [100.0, 1000.0])
+    return few.histogram("vllm:request_generation_tokens", few.outputs, [50.0, 500.0]).write(folder).read_bytes()
+
+
+def test_a_server_is_asked_for_the_same_series(fleet, tmp_path):
+    """A stand-in for Prometheus that answers query_range with what the expression's names match."""
+    import re
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from urllib.parse import parse_qs, urlsplit
+
+    fleet.lengths()
+
+    class Prometheus(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked = parse_qs(urlsplit(self.path).query)
+            pattern = re.fullmatch(r'\{__name__=~"(.*)"\}', asked["query"][0])[1]
+            result = [one for one in fleet.results if re.fullmatch(pattern, one["metric"]["__name__"])]
+            body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+            self.send_response(200 if float(asked["end"][0]) > float(asked["start"][0]) else 400)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Prometheus)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        seen = observe([f"http://127.0.0.1:{server.server_port}"])
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert seen == observe([fleet.write(tmp_path)])
+    with pytest.raises(InputError, match="no answer of Prometheus"):
+        observe([f"http://127.0.0.1:{server.server_port}"])
+    with pytest.raises(InputError, match="without a password"):
+        observe(["http://me:secret@localhost:9090"])
+
+
+def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
+    """Three servers under the trace's load: measured latencies that are the model's own give ratios of one."""
+    from dmodels.cli import main
+    from dmodels.studies.watch import watch
+
+    serve = tmp_path / "serve.sh"
+    serve.write_text("# all: 3 x 1 h100_sxm (tp1)\n# all: start 3 of\nvllm serve meta-llama/Llama-3.1-8B-Instruct\n")
+    path = fleet.lengths().write(tmp_path)
+    now = watch([path], [serve]).fleet
+    ones = np.ones(len(trace.time_s))
+    fleet.histogram("vllm:time_to_first_token_seconds", now.pools[0].ttft_mean_s * ones, TIMES)
+    fleet.histogram("vllm:inter_token_latency_seconds", 2.0 * now.pools[0].tpot_mean_s * ones, TIMES)
+    found = watch([fleet.write(tmp_path)], [serve])
+    ratios = {one.name: one.ratio for one in found.compared}
+    assert ratios["TTFT, mean [s]"] == pytest.approx(1.0) and ratios["time between tokens, mean [s]"] == pytest.approx(
+        2.0
+    )
+    board = tmp_path / "board.json"
+    assert main(["watch", str(path), "--from-deployment", str(serve), "--dashboard", str(board)]) == 0
+    out = capsys.readouterr().out
+    assert "The model beside what was measured" in out and "keeps the SLOs" in out
+    panels = json.loads(board.read_text(encoding="utf-8"))["panels"]
+    assert {panel["type"] for panel in panels} == {"timeseries"} and len({panel["id"] for panel in panels}) == len(
+        panels
+    )
+    (first,) = [panel for panel in panels if panel["title"] == "Time to first token"]
+    expressions = {target["legendFormat"]: target["expr"] for target in first["targets"]}
+    assert "vllm:time_to_first_token_seconds_bucket" in expressions["P99"]
+    assert float(expressions["model, mean"][len("vector(") : -1]) == pytest.approx(now.pools[0].ttft_mean_s, rel=1e-4)
+    assert main(["watch", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"]["telemetry"]["replicas_count"] == 3

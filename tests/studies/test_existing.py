@@ -1,0 +1,63 @@
+"""A fleet that runs, beside the plan: the plan's own files keep its promises, and twice the servers serve twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dmodels import SLO, Workload
+from dmodels.core.errors import InputError
+from dmodels.formats.deployments import joined, read_text, write_deployment
+from dmodels.studies.plan import Kind, plan, question, serving
+from dmodels.studies.plan.existing import existing
+
+
+@pytest.fixture(scope="module")
+def answer():
+    lengths = Workload([300.0, 5000.0], [200.0, 300.0], [0.7, 0.3], rate_rps=40.0)
+    return plan(question("llama-3.1-8b", ["h100_sxm"], lengths, SLO(2.0, 0.05), tp=(1,), thresholds_tokens=(1024.0,)))
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_a_plan_writes_keeps_the_slos_when_it_is_read(answer, kind):
+    deployed = next(d for d in answer.kinds if d.kind == kind)
+    files = write_deployment(serving(deployed, answer.question), "kubernetes")
+    fleet = joined(read_text(text, name) for name, text in files.items())
+    now = existing(answer.question, fleet)
+    assert now.keeps_slo and now.gpus == deployed.gpus and now.refused_frac == 0
+    assert now.usd_per_hour == pytest.approx(deployed.usd_per_hour)
+    twice = replace(fleet, pools=tuple(replace(p, replicas=2 * p.replicas) for p in fleet.pools))
+    assert existing(answer.question, twice).serves_rps == pytest.approx(2 * now.serves_rps, rel=0.01)
+
+
+def test_a_server_less_is_as_the_plan_says(answer):
+    """The smallest pool that keeps the SLOs: with one server less the rate is not served."""
+    one = next(d for d in answer.kinds if d.kind == Kind.ONE_POOL)
+    fleet = serving(one, answer.question)
+    less = replace(fleet, pools=(replace(fleet.pools[0], replicas=one.pools[0].instances - 1),))
+    now = existing(answer.question, less)
+    assert not now.keeps_slo and now.serves_rps < 40.0
+    again = existing(answer.question, replace(less, pools=(replace(less.pools[0], gpu=""),)))
+    assert again == now  # the only GPU asked about
+
+
+def test_limits_of_the_file_count(answer):
+    fleet = serving(next(d for d in answer.kinds if d.kind == Kind.ONE_POOL), answer.question)
+    (pool,) = fleet.pools
+    narrow = replace(pool, server=replace(pool.server, max_num_seqs_count=8))
+    short = replace(pool, server=replace(pool.server, max_model_len_tokens=1024))
+    full = existing(answer.question, fleet)
+    assert existing(answer.question, replace(fleet, pools=(narrow,))).serves_rps < 0.5 * full.serves_rps
+    assert existing(answer.question, replace(fleet, pools=(short,))).refused_frac == pytest.approx(0.3)
+
+
+def test_what_cannot_be_compared_is_said(answer):
+    fleet = serving(next(d for d in answer.kinds if d.kind == Kind.ONE_POOL), answer.question)
+    (pool,) = fleet.pools
+    other = replace(pool, server=replace(pool.server, model="Qwen/Qwen3-8B"))
+    with pytest.raises(InputError, match=r"serves Qwen/Qwen3-8B; accepted is a plan of it: --model qwen3-8b"):
+        existing(answer.question, replace(fleet, pools=(other,)))
+    two = question("llama-3.1-8b", ["h100_sxm", "h200_sxm"], answer.question.workload, SLO(2.0, 0.05))
+    with pytest.raises(InputError, match="pool all names no GPU; --gpu NAME"):
+        existing(two, replace(fleet, pools=(replace(pool, gpu=""),)))

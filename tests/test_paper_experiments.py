@@ -1,0 +1,45 @@
+"""The experiments on the papers obey laws that hold whatever the numbers are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.papers import _load_spike as spike
+from benchmarks.papers._router_map import Deployment
+from benchmarks.papers.anarchy_experiments import assigned, coupled
+from dmodels.models.latency import StepLaw
+
+
+def test_the_closed_loop_obeys_littles_law_and_its_ceiling():
+    fleet = Deployment(2, 0.05, step=StepLaw(20e-3, 0.0))
+    course = spike.run(fleet, ((40, 120),), (1.0, 10.0), False, 0)
+    held = spike.figures(course, 40, 120)
+    assert held["rps"] * held["latency_s"] == pytest.approx(40, rel=0.05)
+    full = spike.figures(spike.run(fleet, ((300, 120),), (1.0, 10.0), False, 0), 40, 120)
+    assert full["rps"] == pytest.approx(1 / 0.05, rel=0.03)  # one serial prefill server
+
+
+def test_the_controller_changes_nothing_below_its_threshold():
+    fleet = Deployment(2, 0.05, step=StepLaw(20e-3, 1e-4))
+    runs = [spike.run(fleet, ((10, 60),), (5.0, 10.0), adapt, 1) for adapt in (False, True)]
+    np.testing.assert_array_equal(runs[0].ttft_s, runs[1].ttft_s)
+    assert (runs[1].regime == 0).all()
+
+
+def test_coupled_games_without_prefill_are_load_balancing():
+    """No prefill work: a planner who leads takes one GPU, and requests spread 2, 1, 1 over the other three."""
+    found = coupled(0.0, 0.0, 1.0)
+    assert found.led == found.best == found.separate == 1.0
+    assert found.worst == 16 / 6  # all on the one worker that is left: neither planner nor requests can leave alone
+
+
+def test_a_joint_equilibrium_is_never_better_than_the_optimum():
+    found = coupled(0.9, 1.0, 0.3)
+    assert found.equilibria > 0 and found.worst >= found.best >= 1.0 and min(found.separate, found.led) >= 1.0
+
+
+def test_round_robin_is_even_and_all_requests_are_assigned():
+    rng = np.random.default_rng(0)
+    assert assigned("round robin", 8, 5, rng).tolist() == [2, 2, 2, 1, 1]
+    assert all(assigned(policy, 96, 5, rng).sum() == 96 for policy in ("random", "power of two"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dmodels.core.errors import InputError, unknown
@@ -10,6 +11,7 @@ from dmodels.report.text import Table as Shown
 from dmodels.report.text import cell, table
 
 from . import render
+from .calls import call
 from .command import Form, asks
 from .schema import FileName, Table, flag
 
@@ -23,25 +25,18 @@ class CatalogAsked(Table):
 
 @asks(CatalogAsked)
 def command(asked: CatalogAsked, form: Form) -> int:
-    from dmodels import catalog
-
-    lists = {
-        "gpus": (lambda: catalog.gpus(asked.gpu_file), "catalog.gpus()", _gpus),
-        "models": (_sized_models, "{name: catalog.model(name) for name in catalog.models()}", _models),
-        "fabrics": (catalog.fabrics, "catalog.fabrics()", _fabrics),
-        "workloads": (_workload_facts, "{n: catalog.workload(n) for n in catalog.workload_names()}", _workloads),
-    }
-    if asked.what and asked.what not in lists:
+    if asked.what and asked.what not in LISTS:
         return _one(asked, form)
     chosen = [asked.what] if asked.what else ["gpus", "models"]
+    calls = {name: call(LISTS[name][0], asked.gpu_file if name == "gpus" else None) for name in chosen}
     if form.show_python:
-        print("\n".join(["from dmodels import catalog", *(lists[name][1] for name in chosen)]))
+        print("\n".join(code.python(name) for name, code in calls.items()))
         return 0
-    found = {name: lists[name][0]() for name in chosen}
+    found = {name: LISTS[name][1](code.run()) for name, code in calls.items()}
     if form.json:
         print(render.as_json("catalog", {"what": ", ".join(chosen), "gpu_file": asked.gpu_file}, found))
     else:
-        render.show(lists[name][2](found[name]) for name in chosen)
+        render.show(LISTS[name][2](found[name]) for name in chosen)
     return 0
 
 
@@ -50,19 +45,16 @@ def _one(asked: CatalogAsked, form: Form) -> int:
     from dmodels import catalog
 
     name = asked.what
-    finders = (
-        (lambda: catalog.gpu_facts(name, asked.gpu_file), f"catalog.gpu_facts({name!r})"),
-        (lambda: _model_facts(name), f"catalog.model({name!r})"),
-    )
-    for find, python in finders:
+    gpu, model = call("dmodels.catalog:gpu_facts", name, asked.gpu_file), call("dmodels.catalog:model", name)
+    for code, facts_of in ((gpu, dict), (model, lambda record: _model_facts(name, record))):
         try:
-            facts = find()
+            facts = facts_of(code.run())
         except InputError as error:
             if "is unknown" not in str(error):
                 raise
             continue
         if form.show_python:
-            print(f"from dmodels import catalog\n{python}")
+            print(code.python("found"))
         elif form.json:
             print(render.as_json("catalog", asked.model_dump(), facts))
         else:
@@ -120,11 +112,11 @@ def _workloads(found: dict[str, dict[str, Any]]) -> Shown:
     return "Workloads", ["workload", "mean input tokens", "mean output", "req/s", "source"], rows
 
 
-def _workload_facts() -> dict[str, dict[str, Any]]:
+def _workload_facts(names: list[str]) -> dict[str, dict[str, Any]]:
     from dmodels import catalog
 
     found = {}
-    for name in catalog.workload_names():
+    for name in names:
         traffic = catalog.workload(name)
         found[name] = {
             "mean_input_tokens": float((traffic.weight_frac * traffic.input_tokens).sum()),
@@ -135,23 +127,22 @@ def _workload_facts() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _sized_models() -> dict[str, dict[str, Any]]:
+def _sized_models(known: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     from dmodels import catalog
 
-    return {name: _sizes(catalog.model(name)) | facts for name, facts in catalog.models().items()}
+    return {name: _sizes(catalog.model(name)) | facts for name, facts in known.items()}
 
 
-def _model_facts(name: str) -> dict[str, Any]:
+def _model_facts(name: str, record: Any) -> dict[str, Any]:
     from dmodels import catalog
 
     known = catalog.models()
     found = catalog.model_name(name)
-    record = catalog.model(name)
     fields = {key: float(value) for key, value in vars(record).items() if float(value)}
     return {"name": found} | known.get(found, {"source": str(name)}) | _sizes(record) | fields
 
 
-def _sizes(model) -> dict[str, float]:
+def _sizes(model: Any) -> dict[str, float]:
     from dmodels.core.records import float64
     from dmodels.models.memory import kv_bytes_per_token, weight_bytes
 
@@ -162,3 +153,12 @@ def _sizes(model) -> dict[str, float]:
         "kv_bytes_per_token": float(float64(kv_bytes_per_token)(model)),
         "max_context_tokens": float(model.max_context_tokens),
     }
+
+
+#: What is listed: the library call, what is told of its value, and as which table.
+LISTS: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Shown]]] = {
+    "gpus": ("dmodels.catalog:gpus", dict, _gpus),
+    "models": ("dmodels.catalog:models", _sized_models, _models),
+    "fabrics": ("dmodels.catalog:fabrics", dict, _fabrics),
+    "workloads": ("dmodels.catalog:workload_names", _workload_facts, _workloads),
+}

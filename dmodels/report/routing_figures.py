@@ -26,33 +26,3 @@ def index_over_time(start_s: np.ndarray, poa_hat: np.ndarray, regime: np.ndarray
     ax.margins(0.08)
     name_groups(ax, groups)
     return ax
-
-
-def tau_omega_map(
-    values: np.ndarray, tau: np.ndarray, omega: np.ndarray, title: str, ax: Axes | None = None, most: bool = False
-) -> Axes:
-    """One map: rows tau, columns omega, each cell with its number, the least (or `most`) in bold. Returns the axes."""
-    ax = ax or style.panel(4.4, 3.6)
-    values = np.asarray(values, float)
-    low, high = np.nanmin(values), np.nanmax(values)
-    image = ax.imshow(values, cmap="YlOrRd", vmin=low, vmax=max(high, low * (1 + 1e-9) + 1e-12), aspect="auto")
-    best = np.unravel_index(np.nanargmax(values) if most else np.nanargmin(values), values.shape)
-    for (i, j), value in np.ndenumerate(values):
-        dark = (value - low) > 0.6 * max(high - low, 1e-300)
-        weight = "bold" if (i, j) == best else "normal"
-        ax.text(
-            j,
-            i,
-            f"{value:.4g}",
-            ha="center",
-            va="center",
-            color="white" if dark else "black",
-            weight=weight,
-            fontsize=8,
-        )
-    ax.grid(False)
-    ax.set(xticks=range(len(omega)), yticks=range(len(tau)), xlabel="omega [1]", ylabel="tau [1]", title=title)
-    ax.set_xticklabels([f"{v:g}" for v in omega])
-    ax.set_yticklabels([f"{v:g}" for v in tau])
-    ax.figure.colorbar(image, ax=ax).ax.tick_params(labelsize=style.SMALL)
-    return ax

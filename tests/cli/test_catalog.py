@@ -55,3 +55,19 @@ def test_a_users_file_is_listed(capsys, tmp_path):
     path.write_text("[h100_sxm]\nprice_usd_per_hour = 1.23\n")
     code, out, _ = run(capsys, "h100", "--gpu-file", str(path), "--json")
     assert code == 0 and json.loads(out)["result"]["price_usd_per_hour"] == 1.23
+
+
+@pytest.mark.parametrize("argv", [["gpus"], [], ["workloads"], ["h100_sxm"], ["qwen3-8b"]])
+def test_the_printed_call_gives_what_the_command_shows(capsys, argv, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("[h100_sxm]\nprice_usd_per_hour = 1.23\n")
+    code, out, _ = run(capsys, *argv, "--gpu-file", str(path), "--show-python")
+    names: dict = {}
+    exec(out, names)
+    assert code == 0
+    if "gpus" in names:
+        assert names["gpus"]["h100_sxm"]["price_usd_per_hour"] == 1.23
+    elif argv == ["h100_sxm"]:
+        assert names["found"]["price_usd_per_hour"] == 1.23
+    else:
+        assert names.get("workloads") == catalog.workload_names() if argv == ["workloads"] else names["found"]

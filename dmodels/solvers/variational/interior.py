@@ -12,7 +12,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dmodels.core.records import Real
+
 from .newton import Point, System, evaluate, fixed
+from .problem import Problem
 from .scaling import Scale, scale_at
 from .small_linear import solve
 
@@ -20,7 +23,7 @@ FRACTION = 0.995  # of the way to the boundary
 HALVINGS = 12
 
 
-def interior_start(problem, x0) -> tuple[Point, Scale]:
+def interior_start(problem: Problem, x0: Real) -> tuple[Point, Scale]:
     """x0 moved inside the box, multipliers of half a unit, slacks at least a tenth; and the scale there."""
     lower, upper = problem.lower, problem.upper
     room = jnp.where(jnp.isfinite(upper - lower), upper - lower, 2.0)
@@ -33,7 +36,7 @@ def interior_start(problem, x0) -> tuple[Point, Scale]:
     return Point(x, 0.5 * scale.price, jnp.maximum(-s.g, 0.1), jnp.zeros(p), force, force), scale
 
 
-def interior_restart(problem, x, scale: Scale) -> Point:
+def interior_restart(problem: Problem, x: Real, scale: Scale) -> Point:
     """Inside the box at x, ten units of everything."""
     g = problem.constraints(x, problem.inequalities)[0]
     p = sum(piece.rows for piece in problem.equalities)
@@ -44,7 +47,7 @@ def interior_restart(problem, x, scale: Scale) -> Point:
 class Barrier:
     """What of a problem stays the same along the way, and the measures of a point that need it."""
 
-    def __init__(self, problem, multipliers):
+    def __init__(self, problem: Problem, multipliers: Real) -> None:
         self.problem = problem
         self.frozen = fixed(problem)
         self.has_low = jnp.isfinite(problem.lower) & ~self.frozen
@@ -52,16 +55,16 @@ class Barrier:
         low, high = jnp.where(self.has_low, 1.0, 0.0), jnp.where(self.has_high, 1.0, 0.0)
         self.count = jnp.maximum(jnp.sum(jnp.concatenate([low, high, jnp.ones_like(multipliers)])), 1.0)
 
-    def room(self, x):
+    def room(self, x: Real) -> tuple[Real, Real]:
         """Distances of x from its bounds, 1 where there is none."""
         below, above = x - self.problem.lower, self.problem.upper - x
         return jnp.where(self.has_low, below, 1.0), jnp.where(self.has_high, above, 1.0)
 
-    def dual_residual(self, s: System, point: Point):
+    def dual_residual(self, s: System, point: Point) -> Real:
         full = s.r - jnp.where(self.has_low, point.low, 0.0) + jnp.where(self.has_high, point.high, 0.0)
         return jnp.where(self.frozen, 0.0, full)
 
-    def products(self, point: Point):
+    def products(self, point: Point) -> tuple[Real, Real, Real]:
         """Complementarity of the constraints, the lower and the upper bounds."""
         below, above = self.room(point.x)
         low = jnp.where(self.has_low, below * point.low, 0.0)
@@ -73,19 +76,19 @@ class Barrier:
         # a row far below the others keeps a share of the barrier, which a later, tighter stage takes away
         return scale._replace(force=jnp.maximum(scale.force, 1e-10 * jnp.max(scale.force)))
 
-    def shares(self, point: Point, scale: Scale):
+    def shares(self, point: Point, scale: Scale) -> tuple[Real, Real, Real]:
         slack, low, high = self.products(point)
         return slack / scale.price, low / scale.force, high / scale.force
 
-    def mean_gap(self, point: Point, scale: Scale):
+    def mean_gap(self, point: Point, scale: Scale) -> Real:
         return sum(jnp.sum(c) for c in self.shares(point, scale)) / self.count
 
-    def merit(self, s: System, point: Point, scale: Scale):
+    def merit(self, s: System, point: Point, scale: Scale) -> Real:
         parts = [self.dual_residual(s, point) / scale.force, s.g + point.slack, s.e, *self.shares(point, scale)]
         total = sum(jnp.sum(part**2) for part in parts)
         return jnp.where(jnp.isfinite(total), total, jnp.inf)
 
-    def longest(self, point: Point, d: Point):
+    def longest(self, point: Point, d: Point) -> Real:
         """Step length at which the first positive quantity reaches zero, at most 1."""
         below, above = self.room(point.x)
         limits = [jnp.ones(1)]
@@ -100,7 +103,7 @@ class Barrier:
 class Linearised:
     """Newton's system at a point, for several right-hand sides."""
 
-    def __init__(self, barrier: Barrier, point: Point, s: System, scale: Scale):
+    def __init__(self, barrier: Barrier, point: Point, s: System, scale: Scale) -> None:
         self.barrier, self.point, self.s, self.scale = barrier, point, s, scale
         has_low, has_high, frozen = barrier.has_low, barrier.has_high, barrier.frozen
         self.below, self.above = barrier.room(point.x)
@@ -116,7 +119,7 @@ class Linearised:
         p = s.e.shape[0]
         self.matrix = jnp.block([[top, right], [s.je, -1e-12 * jnp.eye(p)]]) if p else top
 
-    def direction(self, cg, cl, ch) -> Point:
+    def direction(self, cg: Real, cl: Real, ch: Real) -> Point:
         """Newton step towards slack * lam = ... with complementarity residuals cg, cl, ch."""
         point, s, has_low, has_high = self.point, self.s, self.barrier.has_low, self.barrier.has_high
         lifted = s.jg_own.T @ ((point.lam * self.rp - cg) / point.slack)
@@ -166,17 +169,17 @@ def _step(barrier: Barrier, now: Progress) -> Progress:
     alpha = jnp.minimum(1.0, FRACTION * barrier.longest(point, d))
     before = barrier.merit(now.system, point, now.scale) + 1e-28 * barrier.count  # and rounding
 
-    def ahead_by(alpha):
-        return jax.tree.map(lambda a, b: a + alpha * b, point, d)
+    def ahead_by(alpha: Real) -> Point:
+        return Point(*(a + alpha * b for a, b in zip(point, d, strict=True)))
 
-    def shorter(state):
+    def shorter(state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
         alpha, tries, _ = state
         alpha = jnp.where(tries > 0, 0.5 * alpha, alpha)
         trial = ahead_by(alpha)
         values = evaluate(problem, trial.x, trial.lam, trial.nu, derivatives=False)
         return alpha, tries + 1, barrier.merit(values, trial, now.scale)
 
-    def too_long(state):
+    def too_long(state: tuple[Real, Real, Real]) -> Real:
         alpha, tries, reached = state
         return (tries < HALVINGS) & ~(reached <= before * (1.0 - 1e-4 * alpha) + mu**2 * barrier.count)
 
@@ -190,7 +193,7 @@ def _step(barrier: Barrier, now: Progress) -> Progress:
     return Progress(moved, s, scale, jnp.where(sound, error, jnp.inf), now.steps + 1, sound)
 
 
-def interior(problem, start: Point, gap, max_steps):
+def interior(problem: Problem, start: Point, gap: Real, max_steps: Real) -> tuple[Point, Real]:
     """Predictor-corrector steps until the mean complementarity and the residuals, all relative to the scale of their
     rows, fall below `gap`. (Point, steps)."""
     barrier = Barrier(problem, start.lam)

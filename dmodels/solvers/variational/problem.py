@@ -26,14 +26,14 @@ class Piece(eqx.Module):
     rows: int = eqx.field(static=True)
     height: Real | None = None  # (rows,): units of a function's values (`scaling`)
 
-    def value(self, call, x):
+    def value(self, call: Callable[..., Real], x: Real) -> Real:
         """g(x), shape (rows,)."""
         if self.function is None:
             return self.matrix @ x - self.right
         out = jnp.reshape(jnp.asarray(call(self.function, x), x.dtype), (self.rows,))
         return out if self.height is None else out / self.height
 
-    def jacobian(self, call, x):
+    def jacobian(self, call: Callable[..., Real], x: Real) -> Real:
         """dg/dx, shape (rows, n)."""
         return self.matrix if self.function is None else jax.jacfwd(lambda y: self.value(call, y))(x)
 
@@ -100,7 +100,7 @@ class Problem(eqx.Module):
             raw = jax.grad(total)(x)
         return self.weights * raw
 
-    def constraints(self, x, pieces):
+    def constraints(self, x: Real, pieces: tuple[Piece, ...]) -> tuple[Real, Real, Real]:
         """(values (m,), jacobian (m, n), the same jacobian with rows masked to the variables of their owners)."""
         if not pieces:
             empty = jnp.zeros((0, self.n), x.dtype)
@@ -109,7 +109,7 @@ class Problem(eqx.Module):
         jacobian = jnp.concatenate([p.jacobian(self.call, x) for p in pieces])
         return values, jacobian, jnp.where(self.owners(pieces), jacobian, 0.0)
 
-    def owners(self, pieces) -> np.ndarray:
+    def owners(self, pieces: tuple[Piece, ...]) -> np.ndarray:
         """Mask (m, n): which variables' owners face each constraint."""
         masks = []
         for piece in pieces:

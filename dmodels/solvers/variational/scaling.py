@@ -8,14 +8,14 @@ of two (exact), and weighs each row of the KKT system by the terms that it is ma
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 
 from dmodels.core.records import Real
 
 if TYPE_CHECKING:
-    from .problem import Problem
+    from .problem import Piece, Problem
 
 #: A slack below this share of its own terms is rounding and says nothing about the room.
 ROUNDING = 1e-9
@@ -53,14 +53,15 @@ def frame(problem: Problem, x0: Real | None) -> Frame:
     if x0 is not None:
         lone = known & (jnp.isfinite(low) ^ jnp.isfinite(high))
         x0 = jnp.where(lone, jnp.clip(x0, corner - unit, corner + unit), x0) / unit
-    heights = []
-    for pieces in (problem.inequalities, problem.equalities):
+
+    def heights(pieces: tuple[Piece, ...]) -> Real:
         jacobian = problem.constraints(point, pieces)[1]
-        heights.append(power_of_two(jnp.max(jnp.abs(jacobian) * unit[None], axis=1, initial=0.0)))
-    return Frame(unit, *heights, x0)
+        return power_of_two(jnp.max(jnp.abs(jacobian) * unit[None], axis=1, initial=0.0))
+
+    return Frame(unit, heights(problem.inequalities), heights(problem.equalities), x0)
 
 
-def _room(problem, piece, corner, away, point):
+def _room(problem: Problem, piece: Piece, corner: Real, away: Real, point: Real) -> Real:
     """How far each variable can move alone from the corner until the piece stops it; inf where it says nothing."""
     if piece.function is None:
         jacobian, at = piece.matrix, piece.matrix @ corner - piece.right
@@ -79,7 +80,7 @@ def _room(problem, piece, corner, away, point):
     return jnp.where(jnp.isfinite(least), least, jnp.where(most > 0, most, jnp.inf))
 
 
-def _reach(matrix, force):
+def _reach(matrix: Real, force: Real) -> Real:
     """How far each row of an affine map wants to move from the corner; inf where nothing does."""
     diagonal = jnp.abs(jnp.diagonal(matrix))
     curve = jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(matrix), axis=1))
@@ -101,7 +102,7 @@ def scaled(problem: Problem, units: Frame) -> Problem:
     """The same game in y, with `problem`'s numbers live."""
     unit = units.unit
 
-    def pieces(group, heights):
+    def pieces(group: tuple[Piece, ...], heights: Real) -> tuple[Piece, ...]:
         out, first = [], 0
         for piece in group:
             height = heights[first : first + piece.rows]
@@ -137,8 +138,8 @@ class Scale(NamedTuple):
     equal_price: Real
 
 
-def scale_at(s, y: Real, lam: Real, nu: Real, fine: bool = False) -> Scale:
-    """The scale of the KKT functions `s` at y; size is one unit, or with `fine` (to judge by) that of y itself."""
+def scale_at(s: Any, y: Real, lam: Real, nu: Real, fine: bool = False) -> Scale:
+    """The scale of the KKT functions `s` (a `System`) at y; size is a unit, or with `fine`, to judge by, that of y."""
     size = jnp.minimum(jnp.abs(y), 1.0) + ROUNDED * (1.0 + jnp.abs(y)) if fine else jnp.ones_like(y)
     force = jnp.abs(s.f) + jnp.abs(s.jg_own).T @ lam + jnp.abs(s.je_own).T @ jnp.abs(nu) + jnp.abs(s.h) @ size
     top = jnp.max(jnp.where(jnp.isfinite(force), force, 0.0), initial=0.0)
@@ -146,6 +147,6 @@ def scale_at(s, y: Real, lam: Real, nu: Real, fine: bool = False) -> Scale:
     return Scale(force, _price(s.jg, force), _price(s.je, force))
 
 
-def _price(jacobian, force):
+def _price(jacobian: Real, force: Real) -> Real:
     soft = (jacobian**2) @ (1.0 / force)
     return 1.0 / jnp.where((soft > 0) & jnp.isfinite(soft), soft, 1.0)

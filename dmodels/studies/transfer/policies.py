@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -133,8 +134,10 @@ def compare_policies(
         weight, ttft = column["requests_count"] / count, column["ttft_mean_s"]
         first = ttft if first is None else first
         base = first @ weight
+        means: dict[str, Any] = {name: float(values @ weight) for name, values in column.items()}
+        means["requests_count"] = int(count)
         found = PolicyMetrics(
-            **{name: float(values @ weight) for name, values in column.items()} | {"requests_count": int(count)},
+            **means,
             policy=policy.name,
             ttft_se_s=_standard_error(ttft, weight),
             transfer_se_s=_standard_error(column["transfer_mean_s"], weight),
@@ -217,7 +220,10 @@ def upgrades(
     fabric = dict(site.fabric)
     built = site.cluster().fabric
     speed = list(fabric.get("tier_bytes_per_s", built.link_bytes_per_s[built.first[[0, 1, 3, 5]]]))
-    double = lambda t: {"tier_bytes_per_s": tuple(2 * s if i == t else s for i, s in enumerate(speed))}
+
+    def double(tier: int) -> dict[str, Any]:
+        return {"tier_bytes_per_s": tuple(2 * s if i == tier else s for i, s in enumerate(speed))}
+
     nic = {} if "nic_bytes_per_s" not in fabric else {"nic_bytes_per_s": 2 * fabric["nic_bytes_per_s"]}
     port = {} if fabric.get("host_bytes_per_s") is None else {"host_bytes_per_s": 2 * fabric["host_bytes_per_s"]}
     cases = {
@@ -232,7 +238,7 @@ def upgrades(
     rows: list[Upgrade] = []
     for name, (changed, chosen) in cases.items():
         cluster = changed.cluster()
-        row = compare_policies(cluster, lambda k, c=cluster: arrivals(k, c), [chosen], **options)[0]
+        row = compare_policies(cluster, partial(_on, arrivals, cluster), [chosen], **options)[0]
         base = rows[0].ttft_mean_s if rows else row.ttft_mean_s
         rows.append(Upgrade(**vars(row), upgrade=name, ttft_saved_frac=1.0 - row.ttft_mean_s / base))
     return rows
@@ -278,6 +284,10 @@ def stale_telemetry(
                 )
             )
     return rows
+
+
+def _on(arrivals: Callable[[int, NetworkCluster], Arrivals], cluster: NetworkCluster, window: int) -> Arrivals:
+    return arrivals(window, cluster)
 
 
 def _tiers(cluster: NetworkCluster) -> np.ndarray:

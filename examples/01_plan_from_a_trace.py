@@ -6,7 +6,8 @@ Run it: python examples/01_plan_from_a_trace.py
 from dmodels import SLO, catalog
 from dmodels.studies.plan import command, plan, question
 
-# A bundled trace of conversations, 20 requests a second. Your own: Workload.from_trace(read_trace("requests.csv")).
+# Lengths of a trace of conversations, 20 requests a second. Your own traffic: read_trace("requests.csv"), and its own
+# times decide how many instances it takes.
 chat = catalog.workload("azure-conv", rate_rps=20.0)
 promise = SLO(ttft_s=2.0, tpot_s=0.08, percentile=0.99)
 

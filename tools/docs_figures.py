@@ -79,33 +79,31 @@ def latency(axes) -> None:
 
 @picture
 def queueing(axes) -> None:
-    """Closed forms as lines, simulated means and P99 with 95 % intervals as points."""
-    from dmodels.studies.plan import plan, question
-    from dmodels.studies.plan.verification import verify
+    """Closed forms of P99 as lines, simulated ones with 95 % intervals as points."""
+    from dmodels.studies.plan import plan, question, verify
 
     rates = (1.0, 2.0, 3.0, 4.0, 5.0, 5.5)
-    shown = {"ttft_mean_s": "TTFT mean", "ttft_slo_s": "TTFT P99", "tpot_slo_s": "TPOT P99"}
+    shown = {"TTFT": "TTFT P99", "TPOT": "TPOT P99", "E2E": "E2E P99"}
     rows: dict[str, list] = {name: [] for name in shown}
-    for i, rate in enumerate(rates):
+    for rate in rates:
         answer = plan(
             question(
                 "llama-3.1-70b",
                 ["h100_sxm"],
-                catalog.workload("azure-conv", rate),
+                catalog.workload("azure-conv", rate).replace(arrival_cv=np.float64(1.0)),
                 SLO(20.0, 1.0),
                 tp=(4,),
                 split=False,
                 thresholds_tokens=(),
             )
         )
-        for row in verify(answer, jax.random.key(i))[0].rows:
-            if row.metric in shown:
-                rows[row.metric].append(row)
+        for row in verify(answer).replays[0].promises:
+            rows[row.metric].append(row)
     ends = []
     for k, (name, label) in enumerate(shown.items()):
-        axes.plot(rates, [1e3 * r.predicted for r in rows[name]])
-        ends.append((1e3 * rows[name][-1].predicted, label, k))
-        value = np.array([[1e3 * r.measured.value, 1e3 * r.measured.low, 1e3 * r.measured.high] for r in rows[name]]).T
+        axes.plot(rates, [1e3 * r.predicted_s for r in rows[name]])
+        ends.append((1e3 * rows[name][-1].predicted_s, label, k))
+        value = 1e3 * np.array([[r.measured_s, r.low_s, r.high_s] for r in rows[name]]).T
         axes.errorbar(
             rates,
             value[0],

@@ -22,12 +22,18 @@ TARGET = ROOT / "dmodels" / "cli" / "schemas"
 sys.path.insert(0, str(ROOT))
 
 PLAN = "plan --tp 4,8 --gpu h100,h200 --thresholds 2048 --rate '20 req/s'"
+TRACE = "plan --tp 1 --gpu h100 --model llama-3.1-8b --no-split --rate '20 req/s' --trace {folder}/trace.csv"
 SIMULATE = "simulate --rate '20 req/s' --instances 8 --requests 3000 --precision 0.5"
 CLUSTER = "simulate --rate '20 req/s' --prefill-instances 2 --instances 3 --slots 64 --requests 1500 --precision 0.9"
 STEP = "step --model llama-3.1-70b --gpu h100_sxm"
 #: Command lines that show every part of an answer; {folder} has the files that `_files` writes.
 SAMPLES = {
-    "plan": [PLAN + " --verify", PLAN + " --tpot '1 ms' --no-split", PLAN + " --from-deployment {folder}/serve.sh"],
+    "plan": [
+        PLAN + " --verify",
+        TRACE,
+        PLAN + " --tpot '1 ms' --no-split",
+        PLAN + " --from-deployment {folder}/serve.sh",
+    ],
     "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],
     "catalog": ["catalog", "catalog fabrics", "catalog workloads", "catalog h100_sxm", "catalog qwen3-8b"],
     "simulate": [SIMULATE, SIMULATE + " --trace {folder}/trace.csv", CLUSTER + " --policy reactive"],

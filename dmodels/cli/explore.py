@@ -39,7 +39,7 @@ def command(
     announce(call)
     listener = listening(port)
     print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
-    answer_fragment(plan(turned(question, at_rest(question))))
+    answer_fragment(plan(turned(question, at_rest(question)), ensure=False))
     app = application(question, str(scenario))
     print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
     try:

@@ -39,7 +39,7 @@ def application(asked: Question, scenario: str) -> Starlette:
 
     def answered(request: Request) -> tuple[Dials, Plan]:
         dials = read_dials(asked, request.query_params)
-        return dials, plan(turned(asked, dials))
+        return dials, plan(turned(asked, dials), ensure=False)
 
     def whole(request: Request) -> Response:
         with turn:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dmodels.core.files import write_text
-from dmodels.report.text import Table
 
 from . import deployments, render
 from .calls import call
@@ -26,7 +24,15 @@ Page = Annotated[
     Path | None, typer.Option(help="write the report, one HTML page, to this file; with --deploy, a folder")
 ]
 Sensitivity = Annotated[bool, typer.Option(help="also vary one input at a time")]
-Verify = Annotated[bool, typer.Option(help="also simulate the best of each kind, request by request")]
+Verify = Annotated[bool, typer.Option(help="replay the whole fleet, request by request: exit 1 where it misses an SLO")]
+Ensure = Annotated[
+    bool | None,
+    typer.Option(
+        "--ensure/--no-ensure",
+        help="size the fleet by replays: the smallest that keeps the SLOs [default: with a trace]",
+        show_default=False,
+    ),
+]
 
 
 @asks(PlanInputs)
@@ -34,6 +40,7 @@ def command(
     asked: PlanInputs,
     form: Form,
     sensitivity: Sensitivity = True,
+    ensure: Ensure = None,
     verify: Verify = False,
     out: Page = None,
     deploy: Deploy = None,
@@ -43,7 +50,7 @@ def command(
     tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
     tools.check()
     page = None if deploy else out
-    return answer(asked, form, again, sensitivity=sensitivity, verify=verify, out=page, tools=tools)
+    return answer(asked, form, again, sensitivity=sensitivity, ensure=ensure, verify=verify, out=page, tools=tools)
 
 
 def answer(
@@ -52,12 +59,13 @@ def answer(
     again: str,
     *,
     sensitivity: bool,
+    ensure: bool | None,
     verify: bool,
     out: Path | None,
     tools: Deployments = Deployments(),  # noqa: B008  # frozen
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
-    more: dict[str, Any] = {"changes": [], "checks": [], "now": None}
+    more: dict[str, Any] = {"changes": [], "checks": None, "now": None}
 
     def write(found: Any) -> None:
         more.update(_more(found, sensitivity, verify), now=tools.existing(found.question))
@@ -65,31 +73,35 @@ def answer(
         if out is not None:
             from dmodels.report.plan_page import plan_page
 
-            write_text(out, plan_page(found, more["changes"], again))
+            write_text(out, plan_page(found, more["changes"], again, more["checks"]))
             print(f"report: {out}", file=sys.stderr)
 
     return form.give(
-        call("dmodels.studies.plan:plan", asked.call()),
+        call("dmodels.studies.plan:plan", asked.call(), ensure=ensure),
         lambda found: _inputs(found) | {"asked": asked.model_dump()},
         lambda found: _result(found, **more),
         lambda found: _show(found, **more),
-        feasible=lambda found: found.best is not None,
+        feasible=lambda found: found.best is not None and _keeps(found, more["checks"]),
         write=write,
     )
 
 
-def _more(found: Any, sensitivity: bool, verify: bool) -> dict[str, list[Any]]:
-    """The plans of other inputs, and simulations beside the closed form."""
-    import jax
-
+def _more(found: Any, sensitivity: bool, verify: bool) -> dict[str, Any]:
+    """The plans of other inputs, and replays of the best of each kind."""
     from dmodels.studies.plan import sensitivity as vary
-    from dmodels.studies.plan.verification import verify as simulate
+    from dmodels.studies.plan import verify as replays
 
     feasible = found.best is not None
     return {
         "changes": vary(found) if sensitivity and feasible else [],
-        "checks": simulate(found, jax.random.key(0)) if verify and feasible else [],
+        "checks": replays(found) if verify and feasible else None,
     }
+
+
+def _keeps(found: Any, checks: Any) -> bool:
+    """Whether the recommended fleet keeps its SLOs in every replay that was made of it."""
+    seen = [found.best.replayed, checks.replays[0] if checks else None]
+    return all(replayed is None or replayed.holds for replayed in seen)
 
 
 def _inputs(found: Any) -> dict[str, Any]:
@@ -98,25 +110,24 @@ def _inputs(found: Any) -> dict[str, Any]:
     return plan_tables.inputs(found)
 
 
-def _result(found: Any, changes: list[Any], checks: list[Any], now: Any) -> dict[str, Any]:
+def _result(found: Any, changes: list[Any], checks: Any, now: Any) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
-    simulated = [
-        {"kind": checked.scheme, "pool": checked.pool.stage.name, "rows": [row._asdict() for row in checked.rows]}
-        for checked in checks
-    ]
-    more = ({"verification": simulated} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
+    more = ({"verification": checks.to_dict()} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
     return plan_tables.result(found, changes) | more
 
 
-def _show(found: Any, changes: list[Any], checks: list[Any], now: Any) -> None:
-    from dmodels.report import plan_tables
+def _show(found: Any, changes: list[Any], checks: Any, now: Any) -> None:
+    from dmodels.report import plan_tables, replay_tables
     from dmodels.report.plan_notes import notes
     from dmodels.studies.plan import command as command_of
 
     print("\n".join(plan_tables.sentences(found) + notes(found)) + "\n")
     if found.best is not None:
         render.show([plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
+        render.show(replay_tables.tables(found, checks))
+        if checks is not None:
+            print(replay_tables.verdict(checks) + "\n")
         if changes:
             render.show([plan_tables.sensitivity_table(found, changes)])
         for pool in found.best.pools:
@@ -128,16 +139,3 @@ def _show(found: Any, changes: list[Any], checks: list[Any], now: Any) -> None:
     if found.rejections:
         title, head, rows = plan_tables.rejections_table(found.rejections)
         render.show([(title, head, rows[:8])])
-    render.show(_checked(checks))
-
-
-def _checked(checks: list[Any]) -> Iterator[Table]:
-    """Closed form beside simulation."""
-    head = ["metric", "closed form", "simulated", "95 % interval", "error"]
-    for checked in checks:
-        rows = [
-            [r.metric, r.predicted, m.value, f"{m.low:.4g} to {m.high:.4g}", f"{r.error_frac:+.1%}"]
-            for r in checked.rows
-            for m in [r.measured]
-        ]
-        yield f"{checked.scheme}, {checked.pool.stage.name}: one instance, simulated", head, rows

@@ -111,12 +111,14 @@ class PlanInputs(Table):
         """The `Question`, as a library call."""
         space, slo, engine = self.space, self.slo, self.engine
         traffic, workload_name = traffic_call(self.workload, self.traffic.rate)
+        trace = trace_call(self.workload)  # planned for as it came
         return call(
             "dmodels.studies.plan:question",
             self.model.name,
             self.gpu.name,
-            traffic,
+            traffic if trace is None else trace,
             call("dmodels:SLO", slo.ttft, slo.tpot, float("inf") if slo.e2e is None else slo.e2e, slo.percentile),
+            rate_rps=None if trace is None else self.traffic.rate,
             gpu_file=self.gpu.file,
             prices_usd_per_hour=self.gpu.price or None,
             workload_name=workload_name,
@@ -143,19 +145,26 @@ def engine_call(asked: EngineTable) -> Code:
 
 def traffic_call(asked: WorkloadTable, rate_rps: float | None) -> tuple[Code, str]:
     """(the workload as a library call, its name)."""
-    hits, repair = getattr(asked, "prefix_hits", False), getattr(asked, "repair", False)
     if asked.trace is not None:
-        read = call("dmodels:read_trace", asked.trace, repair=repair or None, label="trace")
-        read = call("dmodels.models.traffic:with_prefix_hits", read) if hits else read
-        return call("dmodels:Workload.from_trace", read, rate_rps), Path(asked.trace).name
+        return call("dmodels:Workload.from_trace", trace_call(asked), rate_rps), Path(asked.trace).name
     if (telemetry := getattr(asked, "telemetry", None)) is not None:
         return call("dmodels.formats.telemetry:read_workload", telemetry, rate_rps), Path(telemetry).name
     if asked.name is not None:
+        hits = getattr(asked, "prefix_hits", False)
         return call("dmodels:catalog.workload", asked.name, rate_rps, hits or None), asked.name
     if rate_rps is None:
         raise InputError("--rate is missing: fixed lengths have no rate of their own (traffic.rate in a scenario)")
     lengths = f"ISL {asked.input_tokens:g} / OSL {asked.output_tokens:g}"
     return call("dmodels:Workload.fixed", asked.input_tokens, asked.output_tokens, rate_rps), lengths
+
+
+def trace_call(asked: WorkloadTable) -> Code | None:
+    """The trace as a library call, where one is named."""
+    if asked.trace is None:
+        return None
+    repair = getattr(asked, "repair", False) or None
+    read = call("dmodels:read_trace", asked.trace, repair=repair, label="trace")
+    return call("dmodels.models.traffic:with_prefix_hits", read) if getattr(asked, "prefix_hits", False) else read
 
 
 def from_scenario(path: Path) -> PlanInputs:

@@ -25,8 +25,9 @@ def command(
     scenario: Path,
     out: Page = None,
     sensitivity: plan.Sensitivity = True,
+    ensure: plan.Ensure = None,
     verify: plan.Verify = False,
 ) -> int:
     out = Path(scenario.with_suffix(".html").name) if out is None else out
     again = shlex.join(["dmodels", "report", str(scenario), "--out", str(out)])
-    return plan.answer(asked, form, again, sensitivity=sensitivity, verify=verify, out=out)
+    return plan.answer(asked, form, again, sensitivity=sensitivity, ensure=ensure, verify=verify, out=out)

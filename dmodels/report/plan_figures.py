@@ -16,7 +16,6 @@ from dmodels.studies.plan.risks import PoolLoad
 
 from . import style
 from .naming import Group, name_groups, name_lines
-from .plan_tables import recommended
 
 
 def cost_front(answer: Plan, axes: Axes) -> None:
@@ -226,7 +225,7 @@ def threshold_curve(answer: Plan, axes: Axes) -> None:
 
 def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
     """Cost of the cheapest plan when one input changes; widest first. A hatched bar: nothing is feasible then."""
-    base = recommended(answer).usd_per_hour
+    base = answer.formula_usd_per_hour
     spans: dict[str, list[Change]] = {}
     for change in changes:
         spans.setdefault(change.what, []).append(change)

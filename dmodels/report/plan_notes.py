@@ -5,11 +5,17 @@ from __future__ import annotations
 from dmodels.studies.plan import Plan
 from dmodels.studies.plan.admitted import Admitted
 
+from . import replay_tables
 from .text import share
 
 
 def notes(answer: Plan) -> list[str]:
-    """Requests that the model cannot take: how many, what becomes of them, and whether the load counts them."""
+    """What replays say, and requests that the model cannot take."""
+    return replay_tables.notes(answer) + _context(answer)
+
+
+def _context(answer: Plan) -> list[str]:
+    """Requests beyond the model's context: how many, what becomes of them, and whether the load counts them."""
     found = answer.priced.admitted
     beyond = found.refused_frac + found.cut_frac
     if not beyond:

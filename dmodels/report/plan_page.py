@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from dmodels import __version__
-from dmodels.studies.plan import Change, Plan, command
+from dmodels.studies.plan import Change, Plan, Verified, command
 from dmodels.studies.plan.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan.risks import PoolLoad, Risks, risks
 
-from . import html, plan_figures, plan_tables, provenance, risk_tables, style
+from . import html, plan_figures, plan_tables, provenance, replay_tables, risk_tables, style
 from .plan_notes import notes
 from .text import cell
 
@@ -21,13 +21,13 @@ from .text import cell
 Drawing = tuple[Callable[[Any], None], float, str, str]
 
 
-def plan_page(answer: Plan, changes: list[Change], reproduce: str) -> str:
-    """The page; `reproduce` is the command line or call that makes it again."""
+def plan_page(answer: Plan, changes: list[Change], reproduce: str, checks: Verified | None = None) -> str:
+    """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show."""
     asked = answer.question
     parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
     parts += [html.paragraph(note) for note in notes(answer)]
     if answer.best is not None:
-        parts += _recommended(answer, changes)
+        parts += _recommended(answer, changes, checks)
     if answer.rejections:
         parts.append(html.section("What fell, and why", html.table(*plan_tables.rejections_table(answer.rejections))))
     parts.append(
@@ -154,7 +154,7 @@ def tornado_drawing(answer: Plan, changes: list[Change]) -> Drawing:
     )
 
 
-def _recommended(answer: Plan, changes: list[Change]) -> list[str]:
+def _recommended(answer: Plan, changes: list[Change], checks: Verified | None) -> list[str]:
     found, uses = risks(answer), memory_use(answer)
     drawn = fleet_drawings(answer)
     for load, use in zip(found.loads, uses, strict=True):
@@ -166,6 +166,7 @@ def _recommended(answer: Plan, changes: list[Change]) -> list[str]:
         drawn.append(tornado_drawing(answer, changes))
     made = [
         _deployed(answer),
+        *_replays(answer, checks),
         html.section("Why", pictures(drawn), html.table(*plan_tables.memory_table(uses))),
         html.section("Alternatives", html.table(*plan_tables.alternatives_table(answer))),
     ]
@@ -183,6 +184,14 @@ def _deployed(answer: Plan) -> str:
     return html.section(
         "What to deploy", html.table(*plan_tables.pools_table(answer)), html.code([*commands, f"# router: {router}"])
     )
+
+
+def _replays(answer: Plan, checks: Verified | None) -> list[str]:
+    shown = replay_tables.tables(answer, checks)
+    if not shown:
+        return []
+    said = [] if checks is None else [html.paragraph(replay_tables.verdict(checks))]
+    return [html.section("Does it hold", *said, *(html.table(*one) for one in shown))]
 
 
 def _wrong(answer: Plan, found: Risks) -> str:

@@ -101,8 +101,8 @@ def pools_table(answer: Plan) -> Table:
             x.gpus,
             round(x.usd_per_hour, 2),
             round(x.usd_per_year),
-            _ranged(x.ttft_s, x.confidence.ttft),
-            _ranged(x.tpot_s, x.confidence.tpot) if x.stage.role != "prefill" else "-",
+            _ranged(best.seen(x, "TTFT"), x.confidence.ttft),
+            _ranged(best.seen(x, "TPOT"), x.confidence.tpot) if x.stage.role != "prefill" else "-",
             round(x.decode_count, 1) if x.stage.role != "prefill" else "-",
             math.floor(x.slots_count),
             x.binding,
@@ -127,7 +127,8 @@ def pools_table(answer: Plan) -> Table:
             ]
         )
     shares = "; requests are shares of those served" if answer.priced.admitted.refused_frac else ""
-    title = "Recommended pools; latencies with their 80 % interval; in flight and slots are requests per instance"
+    how = "" if best.replayed is None or best.in_turn else " as replayed,"
+    title = f"Recommended pools; latencies{how} with their 80 % interval; in flight and slots are requests per instance"
     return title + shares, head, rows
 
 
@@ -181,7 +182,7 @@ def rejections_table(found: tuple[Rejection, ...]) -> Table:
 def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
     """What another input would have cost; how many requests are refused only where it is not as planned."""
     refused = answer.priced.admitted.refused_frac
-    base = recommended(answer).usd_per_hour
+    base = answer.formula_usd_per_hour
     rows = [
         [
             c.what,
@@ -192,7 +193,12 @@ def sensitivity_table(answer: Plan, changes: list[Change]) -> Table:
         ]
         for c in changes
     ]
-    return "Sensitivity: the cheapest plan when one input changes", ["input", "change", "USD/h", "cost", "then"], rows
+    by = ", by the closed forms" if answer.ensured else ""
+    return (
+        f"Sensitivity: the cheapest plan when one input changes{by}",
+        ["input", "change", "USD/h", "cost", "then"],
+        rows,
+    )
 
 
 def inputs(answer: Plan) -> dict[str, Any]:
@@ -239,6 +245,8 @@ def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
             for r in answer.rejections
         ],
         "sensitivity": [vars(c) for c in changes],
+        "ensured": answer.ensured and answer.ensured.to_dict(),
+        "outside_of_checked": list(answer.outside),
         "rate_headroom_frac": answer.headroom_frac,
         "survives_loss_of_an_instance": answer.survives_loss,
         "points_count": answer.points_count,
@@ -260,12 +268,12 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
             "usd_per_hour": x.usd_per_hour,
             "request_share_frac": x.request_share_frac,
             "max_model_len_tokens": x.max_model_len_tokens,
-            "ttft_ms": milliseconds(x.ttft_s),
-            "tpot_ms": milliseconds(x.tpot_s),
-            "e2e_ms": milliseconds(x.e2e_s),
+            "ttft_ms": milliseconds(d.seen(x, "TTFT")),
+            "tpot_ms": milliseconds(d.seen(x, "TPOT")),
+            "e2e_ms": milliseconds(d.seen(x, "E2E")),
             "decode_count": x.decode_count,
-            "ttft_interval80_ms": [milliseconds(x.ttft_s * f) for f in x.confidence.ttft],
-            "tpot_interval80_ms": [milliseconds(x.tpot_s * f) for f in x.confidence.tpot],
+            "ttft_interval80_ms": [milliseconds(d.seen(x, "TTFT") * f) for f in x.confidence.ttft],
+            "tpot_interval80_ms": [milliseconds(d.seen(x, "TPOT") * f) for f in x.confidence.tpot],
             "latency_provenance": x.confidence.provenance,
             "load_frac": x.load_frac,
             "extrapolated": list(x.extrapolated),
@@ -287,6 +295,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
         "tpot_ms": milliseconds(d.tpot_s),
         "e2e_ms": milliseconds(d.e2e_s),
         "router": d.router,
+        "replay": d.replayed and d.replayed.to_dict(),
         "pools": pools,
     }
 

@@ -21,11 +21,9 @@ def sentences(answer: Plan, found: Risks) -> list[str]:
         f"{first.growth - 1.0:.0%} before queues grow without end."
     ]
     broken = next((grown for grown in found.bursts if not grown.keeps_slo), None)
-    cv = float(answer.question.workload.arrival_cv)
     said.append(
         f"Burst: {'no burst asked about breaks' if broken is None else f'{broken.factor:g} times the rate breaks'} an "
-        f"SLO; arrivals are taken as Poisson at each instance (gaps of CV 1; this workload's: {cv:.2g}), so plan "
-        "the rate of the busiest minutes, not the day's mean."
+        f"SLO; {_arrivals(answer)}"
     )
     alone = [lost for lost in found.losses if lost.after is None]
     late = [lost for lost in found.losses if lost.after is not None and not lost.after.keeps_slo]
@@ -52,6 +50,17 @@ def sentences(answer: Plan, found: Risks) -> list[str]:
     else:
         said.append("Stale telemetry: no pool has a choice of instances, so no reading can mislead the router.")
     return said
+
+
+def _arrivals(answer: Plan) -> str:
+    """What is taken for granted about arrivals."""
+    if answer.ensured is not None:
+        return "here arrivals are Poisson; the bursts of the trace are in its replay, by which the fleet is sized."
+    cv = float(answer.question.workload.arrival_cv)
+    return (
+        f"arrivals are taken as Poisson at each instance (gaps of CV 1; this workload's: {cv:.2g}), so plan the rate "
+        "of the busiest minutes, not the day's mean, or with a trace, which is replayed."
+    )
 
 
 def _named(answer: Plan, pool: Pool) -> str:

@@ -68,9 +68,8 @@ def measure(
         )
         found: dict[tuple[int, str], float] = {}
         for p, (pool, part) in enumerate(zip(pools, fleet.by_pool(served, pools), strict=True)):
-            kept, growing = steady(part)
-            overloaded[p] += growing
-            values = summary(part.at(kept), pool.instances, percentile)
+            overloaded[p] += outrun(part)
+            values = summary(part.at(steady(part)), pool.instances, percentile)
             found |= {(p, name): value for name, value in values.items()}
         return found
 
@@ -102,8 +101,8 @@ def summary(served: Served, instances: int, percentile: float = 0.99) -> dict[st
     return found
 
 
-def steady(served: Served) -> tuple[np.ndarray, bool]:
-    """(requests of the steady part, whether waits still grew when the arrivals ended).
+def steady(served: Served) -> np.ndarray:
+    """The requests of the steady part.
 
     From MSER-5's warm-up of the end-to-end times, up to the last arrival less the longest end-to-end time but 1 in a
     1,000: what arrived later was served by a fleet to which nothing more came.
@@ -114,18 +113,29 @@ def steady(served: Served) -> tuple[np.ndarray, bool]:
     begin, _ = estimate.warmup_count(e2e)
     horizon = served.arrival_s[-1] - np.quantile(e2e, 0.999)
     end = int(np.searchsorted(served.arrival_s, horizon))
-    grows = growing(served)
     if end - begin < e2e.size // 4:  # the run is dominated by its ends
-        return np.arange(begin, e2e.size), grows
-    return np.arange(begin, end), grows
+        return np.arange(begin, e2e.size)
+    return np.arange(begin, end)
 
 
-def growing(served: Served) -> bool:
-    """Whether a run never settles and its waits rise from third to third: arrivals outrun service."""
-    _, unsettled = estimate.warmup_count(served.e2e_s)
-    first, second, third = (part.mean() for part in np.array_split(served.wait_s, 3))
-    service = float((served.end_s - served.admitted_s).mean())
-    return bool(unsettled and third > 1.3 * second > 1.69 * first and third > service / 2)  # 1 : 3 : 5 without end
+def outrun(served: Served) -> bool:
+    """Whether the arrivals of one run, in the mean, are more than the fleet can serve.
+
+    Requests wait for more than half of the time, and while any waits fewer are admitted a second than arrive in the
+    mean. A burst that is served in the end is none of that, wherever in the run it comes. Waits of less than a
+    twentieth of a mean service, such as those for the end of an iteration, do not count.
+    """
+    arrival, admitted = served.arrival_s, served.admitted_s
+    span = float(arrival[-1] - arrival[0])
+    waits = served.wait_s > 0.05 * float((served.end_s - admitted).mean())
+    if not waits.any() or not span > 0:
+        return False
+    begin, reach = arrival[waits], np.maximum.accumulate(admitted[waits])
+    starts = np.flatnonzero(np.concatenate([[True], begin[1:] > reach[:-1]]))
+    begins, ends = begin[starts], reach[np.append(starts[1:] - 1, reach.size - 1)]
+    taken = np.searchsorted(np.sort(admitted), [begins, ends], side="right")
+    busy_s = float((ends - begins).sum())
+    return bool(busy_s > span / 2 and (taken[1] - taken[0]).sum() / busy_s < (arrival.size - 1) / span)
 
 
 class Row(NamedTuple):
@@ -175,7 +185,7 @@ def trace_metrics(
     count = served.arrival_s.size
     if count < 2 * batches:
         raise InputError(f"{count} requests in a pool; accepted: at least {2 * batches}, two for each batch")
-    kept, grows = steady(served) if stationary else (np.arange(count), growing(served))
+    kept = steady(served) if stationary else np.arange(count)
     tag = f"p{100 * percentile:g}"
     found = {"requests_count": Estimate(kept.size, kept.size, kept.size, 1)}
     for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s"):
@@ -184,5 +194,5 @@ def trace_metrics(
         if values.size >= 2 * batches:
             found[f"{name[:-2]}_mean_s"] = estimate.batch_means(values, batches)
             found[f"{name[:-2]}_{tag}_s"] = estimate.batch_quantile(values, percentile, batches)
-    bad = int(Flag.OVERLOAD) if grows else 0
+    bad = int(Flag.OVERLOAD) if outrun(served) else 0
     return {name: e._replace(flags=e.flags | bad) for name, e in found.items()}

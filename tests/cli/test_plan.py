@@ -236,3 +236,43 @@ def test_the_commands_are_those_of_the_engine_asked_for(capsys):
         assert main([*SMALL, "--backend", backend, "--no-split", "--no-sensitivity"]) == 0
         out = capsys.readouterr().out
         assert start in out and "vllm serve" not in out
+
+
+@pytest.fixture
+def volleys(tmp_path) -> list[str]:
+    """A trace of sixty requests at once, every minute, and the options of a small search on it."""
+    rows = [f"{60 * k + 0.01 * i},2000,20" for k in range(20) for i in range(60)]
+    path = tmp_path / "volleys.csv"
+    path.write_text("\n".join(["time_s,input_tokens,output_tokens", *rows]))
+    small = ["--model", "llama-3.1-8b", "--gpu", "h100", "--tp", "1", "--no-split", "--no-sensitivity"]
+    return ["--trace", str(path), "--rate", "1 req/s", *small]
+
+
+def test_verify_replays_the_whole_fleet_and_fails_with_it(volleys, capsys):
+    assert main(["plan", *volleys, "--no-ensure", "--verify"]) == 1
+    out = capsys.readouterr().out
+    assert "MISSED in the replay of volleys.csv" in out and "burst:" in out
+    assert main(["plan", *volleys, "--no-ensure", "--verify", "--json"]) == 1
+    result = json.loads(capsys.readouterr().out)["result"]
+    first = result["verification"]["replays"][0]
+    assert not first["holds"] and result["verification"]["smallest_gpus"] > result["recommended"]["fleet_gpus"]
+    assert result["outside_of_checked"] and result["ensured"] is None
+    assert {"low_s", "high_s", "worst_s", "predicted_s", "kept_frac"} <= first["promises"][0].keys()
+
+
+def test_with_a_trace_the_fleet_is_the_smallest_that_keeps_its_slos(volleys, capsys, tmp_path):
+    page = tmp_path / "plan.html"
+    assert main(["plan", *volleys, "--json", "--out", str(page)]) == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    told, best = result["ensured"], result["recommended"]
+    assert told["formula_gpus"] < told["smallest_gpus"] <= told["gpus"] == best["fleet_gpus"]
+    assert best["replay"]["holds"] and best["ttft_ms"] <= 2000.0
+    text = page.read_text()
+    assert "by the formula" in text and "Does it hold" in text and "with its own arrival times" in text
+
+
+def test_without_a_trace_random_arrivals_are_replayed_and_said_so(capsys):
+    options = ["--isl", "500", "--osl", "100", "--rate", "5 req/s", "--gpu", "h100", "--model", "llama-3.1-8b"]
+    assert main(["plan", *options, "--tp", "1", "--no-split", "--no-sensitivity", "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert "Poisson arrivals (there is no trace)" in out.replace("\n", " ") and "Verified: every SLO holds" in out

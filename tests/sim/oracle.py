@@ -39,8 +39,10 @@ def simulate(
     prefill: Prefill = Prefill.OWN,
     emits: bool = False,
     kv: KVCache | None = None,
+    decodes: bool = False,
 ) -> Served:
-    """The answers of `batching.simulate`, with the law as a function of (requests in flight, tokens processed)."""
+    """The answers of `batching.simulate`, with the law as a function of (requests in flight, tokens processed), or,
+    with `decodes`, of (requests that decode, prompt tokens)."""
     everyone = [
         _Request(i, float(a), int(p), int(c), int(o)) for i, (a, p, o, c) in enumerate(zip(*requests, strict=True))
     ]
@@ -111,7 +113,8 @@ def simulate(
                 share[request.index] = min(request.todo, budget)
                 budget -= share[request.index]
         decoding = [r for r in active if r.todo <= 0]
-        now += t(len(active), len(decoding) + sum(share.values()))
+        prompts = sum(share.values())
+        now += t(len(decoding), prompts) if decodes else t(len(active), len(decoding) + prompts)
 
         # 4. what the iteration brought
         finished = []

@@ -40,8 +40,8 @@ def test_a_fleet_of_one_steps_like_an_instance(prefill, emits):
     same(fleet.simulate(arrival, prompt, output, pool, cached_tokens=cached), slow)
 
 
-@given(data=st.data(), prefill=st.sampled_from(Prefill), emits=st.booleans())
-def test_exact_for_any_small_traffic(data, prefill, emits):
+@given(data=st.data(), prefill=st.sampled_from(Prefill), emits=st.booleans(), decodes=st.booleans())
+def test_exact_for_any_small_traffic(data, prefill, emits, decodes):
     n = data.draw(st.integers(1, 15))
     whole = lambda high: st.lists(st.integers(1, high), min_size=n, max_size=n)
     # arrivals on the grid of iteration times, so that ties with the ends of iterations are common
@@ -49,10 +49,13 @@ def test_exact_for_any_small_traffic(data, prefill, emits):
     prompt, output = np.array(data.draw(whole(60))), np.array(data.draw(whole(6)))
     chunk = data.draw(st.sampled_from([1, 7, 16, 64]))
     t = lambda n, tokens: 1e-3 * (1 + n + tokens)
-    law = TokenLaw.tabulated(t, SLOTS, 64, points=2)
+    law = TokenLaw.tabulated(t, SLOTS, 64, points=2, decodes=decodes)
     pool = Pool(1, SLOTS, law, chunk_tokens=chunk, prefill=prefill, emits=emits)
-    requests = Requests.checked(arrival, prompt, output)
-    same(fleet.simulate(arrival, prompt, output, pool), stepwise.simulate(requests, t, SLOTS, chunk, prefill, emits))
+    slow = stepwise.simulate(
+        Requests.checked(arrival, prompt, output), t, SLOTS, chunk, prefill, emits, decodes=decodes
+    )
+    same(fleet.simulate(arrival, prompt, output, pool), slow)
+    same(batching.simulate(arrival, prompt, output, law, SLOTS, chunk_tokens=chunk, prefill=prefill, emits=emits), slow)
 
 
 @MODES

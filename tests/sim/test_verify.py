@@ -80,3 +80,17 @@ def test_a_burst_of_a_trace_is_no_warm_up():
     assert settled["requests_count"].value < 4000 and settled["ttft_p99_s"].value < whole["ttft_p99_s"].value
     with pytest.raises(InputError, match="at least 40"):
         verify.trace_metrics(served.at(np.arange(10)))
+
+
+@pytest.mark.parametrize("load", [0.5, 0.9, 0.94, 1.05, 1.5, 20.0])
+def test_a_fleet_is_outrun_above_its_capacity_and_not_by_a_burst(load):
+    rng, slots, n = np.random.default_rng(5), 16, 20_000
+    outputs = rng.integers(50, 151, n)
+    law = StepLaw(8e-3, 0.65e-3)
+    capacity_rps = slots / float(law.iteration_s(slots)) / 101.0  # an iteration for the prompt and one for each token
+    when = np.cumsum(rng.exponential(1.0 / (load * capacity_rps), n))
+    pool = Pool(1, slots, law)
+    assert verify.outrun(fleet.simulate(when, 100, outputs, pool)) == (load > 1)
+    burst = np.concatenate([when, np.full(500, when[-1])])
+    served = fleet.simulate(burst, 100, np.append(outputs, np.full(500, 100)), pool)
+    assert served.ttft_s[-1] > 20.0 and verify.outrun(served) == (load > 1)

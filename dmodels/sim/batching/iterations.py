@@ -31,7 +31,8 @@ def simulate(
         if -(-most // block_tokens) > blocks:
             raise InputError(f"kv: {blocks} blocks of {block_tokens} tokens; a request of {most} tokens never fits")
     served, preemptions = Times.unknown(n), np.zeros(n, np.int64)
-    engine = _Engine(times, tokens, slots, chunk_tokens, int(prefill), bool(emits))
+    decodes = isinstance(law, laws.TokenLaw) and bool(law.decodes)
+    engine = _Engine(times, tokens, decodes, slots, chunk_tokens, mode=int(prefill), emits=bool(emits))
     memory = _Memory(kv is not None, int(blocks), int(block_tokens), bool(reserve))
     _run(requests, engine, memory, served, preemptions)
     return Served(requests.arrival_s, *served, requests.output_tokens, preemptions)
@@ -40,6 +41,7 @@ def simulate(
 class _Engine(NamedTuple):
     times: np.ndarray  # (slots + 1, k) seconds of an iteration
     tokens: np.ndarray  # (k,) processed in it
+    decodes: bool  # of `TokenLaw`
     slots: int
     chunk: int
     mode: int  # a `Prefill`
@@ -56,7 +58,7 @@ class _Memory(NamedTuple):
 @kernel
 def _run(requests, engine, memory, served, preemptions):
     arrival, prompt, output, cached = requests
-    times, grid, slots, chunk, mode, emits = engine
+    times, grid, decodes, slots, chunk, mode, emits = engine
     limited, free, block, reserve = memory
     admitted, first, end = served
     total = arrival.size
@@ -116,20 +118,20 @@ def _run(requests, engine, memory, served, preemptions):
             todo[n] = max(1, tokens_held - cached[who])
             n += 1
 
-        tokens = 0
+        decoding = prompts = 0
         budget = chunk
         for k in range(n):
             if todo[k] <= 0:
                 share[k] = 0
-                tokens += 1
+                decoding += 1
                 continue
             if mode == Prefill.OWN:
                 share[k] = min(todo[k], chunk)
             else:
                 share[k] = min(todo[k], budget)
                 budget = budget - share[k] if mode == Prefill.PACKED else 0
-            tokens += share[k]
-        now += seconds(times, grid, n, tokens)
+            prompts += share[k]
+        now += seconds(times, grid, decodes, n, decoding, prompts)
 
         left = 0
         for k in range(n):

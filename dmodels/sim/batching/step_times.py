@@ -1,8 +1,7 @@
 r"""How long one iteration takes, as the simulators read it: a table over requests in flight, and optionally tokens.
 
 Accepted wherever a `law` is asked for: a `StepLaw` (W + H n), an array t[0..slots] (or t[1..slots]), a function
-t(n), or a `TokenLaw` for t(n, tokens), where tokens counts what the iteration processes: one per decoding request
-plus the prompt tokens of its prefill chunks.
+t(n), or a `TokenLaw`, which also looks at the tokens that an iteration processes.
 """
 
 from __future__ import annotations
@@ -18,17 +17,24 @@ from dmodels.models.latency import StepLaw
 
 
 class TokenLaw(NamedTuple):
-    """t(n, tokens) on a grid: rows are requests in flight 0..slots, columns token counts; linear between columns."""
+    """An iteration's seconds on a grid of requests (rows, 0..slots) and tokens (columns), linear between columns.
+
+    t(requests in flight, tokens processed), where a decoding request is a token and a prompt those of its chunk; or,
+    with `decodes`, t(requests that decode, prompt tokens): then a prompt that waits for its turn costs nothing.
+    """
 
     times_s: np.ndarray  # (slots + 1, k)
     tokens: np.ndarray  # (k,) increasing
+    decodes: bool = False
 
     @classmethod
-    def tabulated(cls, law: Callable[[Any, Any], Any], slots: int, max_tokens: float, points: int = 257) -> TokenLaw:
-        """Tabulate a function t(n, tokens) of broadcasting arrays; exact for laws that are linear in tokens."""
+    def tabulated(
+        cls, law: Callable[[Any, Any], Any], slots: int, max_tokens: float, points: int = 257, *, decodes: bool = False
+    ) -> TokenLaw:
+        """Tabulate a function of broadcasting arrays (requests, tokens); exact for laws that are linear in tokens."""
         tokens = np.linspace(0.0, max_tokens, points)
         times = np.asarray(law(np.arange(slots + 1.0)[:, None], tokens[None, :]), np.float64)
-        return cls(np.broadcast_to(times, (slots + 1, points)).copy(), tokens)
+        return cls(np.broadcast_to(times, (slots + 1, points)).copy(), tokens, decodes)
 
 
 def table(law: Any, slots: int) -> np.ndarray:
@@ -66,7 +72,8 @@ def token_table(law: Any, slots: int) -> tuple[np.ndarray, np.ndarray]:
             f"law: times {times.shape} over {tokens.size} token counts for {slots} slots; "
             "accepted: (slots + 1, k) over k >= 2 increasing counts"
         )
-    if not (np.isfinite(times[1:]).all() and (times[1:] > 0).all()):
+    used = times[0 if law.decodes else 1 :]  # an iteration of prompts alone decodes nothing
+    if not (np.isfinite(used).all() and (used > 0).all()):
         raise InputError("law: an iteration takes no time or infinitely long; accepted: finite times above 0")
     return times, tokens
 
@@ -87,10 +94,13 @@ def token_tables(laws: Sequence[Any], slots: Sequence[int]) -> tuple[np.ndarray,
 
 
 @inline
-def seconds(times, grid, n, tokens):
-    """t(n, tokens), linear between grid columns and beyond the last ones."""
+def seconds(times, grid, decodes, n, decoding, prompts):
+    """An iteration of n requests in flight, `decoding` of them, and so many prompt tokens: linear between the grid's
+    columns and beyond the last ones."""
     if grid.size == 1:
         return times[n, 0]
+    tokens = prompts if decodes else decoding + prompts
+    n = decoding if decodes else n
     k = min(max(np.searchsorted(grid, tokens) - 1, 0), grid.size - 2)
     part = (tokens - grid[k]) / (grid[k + 1] - grid[k])
     return times[n, k] + part * (times[n, k + 1] - times[n, k])

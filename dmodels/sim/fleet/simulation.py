@@ -121,6 +121,7 @@ def _records(pools: Sequence[Pool]) -> np.ndarray:
         field = {"chunk": "chunk_tokens", "mode": "prefill", "limit": "max_tokens"}.get(name, name)
         records[name] = [getattr(pool, field) for pool in pools]
     records["late"] = [0 if pool.emits else 1 for pool in pools]
+    records["decodes"] = [isinstance(pool.law, laws.TokenLaw) and pool.law.decodes for pool in pools]
     return records
 
 

@@ -33,6 +33,7 @@ POOL = np.dtype(
         ("mode", "i8"),  # mode: a `Prefill`
         ("late", "i8"),  # iterations from the last prefill chunk to the first token
         ("limit", "f8"),  # most tokens of a request
+        ("decodes", "i8"),  # of its `TokenLaw`
         ("turn", "i8"),  # where the next scan starts
         ("backlog", "i8"),  # waiting requests
     ]

@@ -1,4 +1,4 @@
-"""The clock of a fleet's instance whose iterations take t(n, tokens); compiled. `state` has the one for t(n).
+"""The clock of a fleet's instance whose iterations look at tokens; compiled. `state` has the one for t(n).
 
 Completions stay fixed in virtual time, as they are for t(n); only the map to seconds bends more often. The tokens of an
 iteration change where a prompt begins its last chunk and where it ends, and nowhere else while nobody enters or leaves.
@@ -58,7 +58,7 @@ def pace(f, j, v):
         left = here.prefill_v - pool.chunk * v
         prompts = min(left, pool.chunk)
         same = min(same, max(1, left // pool.chunk))
-    one = seconds(f.times[here.pool], f.tokens[here.pool], here.in_flight, decoding + prompts)
+    one = seconds(f.times[here.pool], f.tokens[here.pool], pool.decodes, here.in_flight, decoding, prompts)
     return one * here.slow, same
 
 

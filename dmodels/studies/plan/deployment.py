@@ -12,6 +12,7 @@ from dmodels.models.cost import fleet_cost
 
 from .calibration import Confidence
 from .designs import Kind, Layout, Role, Stage
+from .promises import Replayed
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Deployment(Answer):
     pools: tuple[Pool, ...]
     gpus_low: float  # GPUs if steps were as fast, and as slow, as the calibration's 80 % interval allows; inf: none
     gpus_high: float
+    replayed: Replayed | None = None  # where its instances were chosen by replays
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each request passes all pools, rather than one of them."""
+        return self.kind == Kind.SPLIT
 
     @property
     def gpus(self) -> int:
@@ -93,7 +100,10 @@ class Deployment(Answer):
 
     @property
     def ttft_s(self) -> float:
-        """TTFT that the SLO's percentile of requests meets: the worst pool's; over a split's two stages, the sum."""
+        """TTFT that the SLO's percentile of requests meets: the worst pool's; over a split's two stages, the sum.
+
+        As this and `tpot_s` and `e2e_s` were in the replay, where there is one, and otherwise by the closed form.
+        """
         return self._over_pools("ttft_s")
 
     @property
@@ -104,6 +114,8 @@ class Deployment(Answer):
     @property
     def tpot_s(self) -> float:
         """TPOT that the SLO's percentile of requests meets: the worst pool's."""
+        if self.replayed is not None and math.isfinite(seen := self.replayed.at("TPOT")):
+            return seen
         return max(pool.tpot_s for pool in self.pools if pool.stage.role != Role.PREFILL)
 
     @property
@@ -126,6 +138,15 @@ class Deployment(Answer):
             return {"policy": "token budget", "threshold_tokens": threshold, "spill_when_queue_exceeds_s": 0.1}
         return {"policy": "least requests in flight"}
 
+    def seen(self, pool: Pool, metric: str) -> float:
+        """A pool's TTFT, TPOT or E2E at the SLO's percentile: as replayed, or by the closed form where the replay has
+        none of its own (a split's stages)."""
+        by_formula = {"TTFT": pool.ttft_s, "TPOT": pool.tpot_s, "E2E": pool.e2e_s}[metric]
+        promises = () if self.replayed is None else self.replayed.promises
+        return next((p.measured_s for p in promises if (p.pool, p.metric) == (pool.stage.name, metric)), by_formula)
+
     def _over_pools(self, field: str) -> float:
+        if self.replayed is not None and math.isfinite(seen := self.replayed.at(field[:-2].upper())):
+            return seen
         values = [getattr(pool, field) for pool in self.pools]
-        return float(np.sum(values) if self.kind == Kind.SPLIT else np.max(values))
+        return float(np.sum(values) if self.in_turn else np.max(values))

@@ -16,6 +16,7 @@ from dmodels.core.model import Model
 from dmodels.core.workload import Workload
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine
+from dmodels.models.traffic import Trace
 
 from .admitted import Admitted, admitted
 from .designs import Precision
@@ -43,6 +44,7 @@ class Question:
     max_gpus: float = np.inf  # that there are, over all pools
     architecture: str = ""  # the config's `model_type`: what its calibration goes by
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
+    trace: Trace | None = None  # that the workload was read from: its times, and the order of its lengths
     measured: OwnCalibration | None = None  # instead of the shipped calibration
     checkpoint: str = ""  # the name of weights in the precision asked for, where the published ones are in another
 
@@ -68,7 +70,7 @@ class Question:
 def question(
     model: str | Path,
     gpus: Sequence[str],
-    workload: Workload,
+    workload: Workload | Trace,
     slo: SLO,
     *,
     rate_rps: float | None = None,
@@ -77,8 +79,14 @@ def question(
     **options: Any,
 ) -> Question:
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
-    at `prices_usd_per_hour` of one GPU where these differ."""
-    if rate_rps is not None:
+    at `prices_usd_per_hour` of one GPU where these differ.
+
+    A `Trace` is planned for as it came, its times scaled to `rate_rps`; a `Workload` has lengths and a rate alone.
+    """
+    trace = workload if isinstance(workload, Trace) else None
+    if isinstance(workload, Trace):
+        workload = Workload.from_trace(workload, rate_rps)
+    elif rate_rps is not None:
         workload = workload.at_rate(rate_rps)
     check(workload, slo)
     name, record = catalog.model_name(model), catalog.model(model)
@@ -90,7 +98,7 @@ def question(
         if known not in chosen:
             raise InputError(f"gpu.price.{known}: accepted are prices of {', '.join(chosen)}")
         chosen[known] = chosen[known].replace(price_usd_per_hour=price)
-    facts = {"architecture": catalog.architecture(model), "served_name": served}
+    facts = {"architecture": catalog.architecture(model), "served_name": served, "trace": trace}
     return Question(name, record, chosen, workload, slo, **facts, **options)
 
 

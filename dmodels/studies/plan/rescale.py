@@ -14,7 +14,8 @@ def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: floa
     """`asked` with all inputs times one factor and all outputs times another (at least one token).
 
     The thresholds that it asks about move with the mean total and stay where both pools have requests, so that the
-    question keeps its shape: as many stages, no new program to compile. Factors of 1 give `asked` itself.
+    question keeps its shape: as many stages, no new program to compile. Nobody recorded such requests, so there is no
+    trace any more. Factors of 1 give `asked` itself.
     """
     if input_factor == output_factor == 1.0:
         return asked
@@ -26,9 +27,9 @@ def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: floa
     )
     limits = thresholds(asked)
     if not limits:
-        return replace(asked, workload=new)
-    taken = replace(asked, workload=new).admitted.workload
+        return replace(asked, workload=new, trace=None)
+    taken = replace(asked, workload=new, trace=None).admitted.workload
     total = np.asarray(taken.total_tokens)[np.asarray(taken.weight_frac) > 0]
     moved = np.array(limits) * float(new.mean_total_tokens) / float(old.mean_total_tokens)
     within = np.clip(np.round(moved), total.min(), np.nextafter(total.max(), 0.0))
-    return replace(asked, workload=new, thresholds_tokens=tuple(within.tolist()))
+    return replace(asked, workload=new, trace=None, thresholds_tokens=tuple(within.tolist()))

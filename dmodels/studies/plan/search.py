@@ -7,7 +7,7 @@ smallest pool of a stage is found exactly (`sizing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -23,7 +23,9 @@ from .deployment import Deployment, Pool
 from .designs import Kind
 from .evaluate import fewest_instances, sweep_instances
 from .fleets import Fleets, fleets
+from .promises import Ensured
 from .questions import Question
+from .reach import outside
 from .rejections import Rejection, rejections
 from .sizing import Priced, Ranked, cheapest, price
 
@@ -45,8 +47,10 @@ class Plan(Answer):
     rejections: tuple[Rejection, ...]
     headroom_frac: float  # how much the rate may grow before an SLO breaks
     survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
+    outside: tuple[str, ...]  # where the recommended pools lie outside what the closed forms were checked on
     fleets: Fleets  # the points and fronts that the pictures show
     priced: Priced
+    ensured: Ensured | None = None  # how replays chose the number of instances, where they did
 
     @property
     def points_count(self) -> int:
@@ -57,6 +61,12 @@ class Plan(Answer):
     def baseline(self) -> Deployment | None:
         """The homogeneous fleet: one pool."""
         return next((d for d in self.kinds if d.kind == Kind.ONE_POOL), None)
+
+    @property
+    def formula_usd_per_hour(self) -> float:
+        """What the cheapest plan by the closed forms costs; inf: there is none."""
+        ranked = cheapest(self.priced, self.priced.costs_usd_per_hour)
+        return ranked[0].usd_per_hour if ranked else np.inf
 
     def indistinguishable(self) -> list[Deployment]:
         """Alternatives whose cost interval overlaps the best's: the model cannot tell which is cheaper."""
@@ -69,21 +79,21 @@ class Plan(Answer):
 
 
 @float64
-def plan(asked: Question) -> Plan:
-    """Answer a question. Deterministic; infeasible is an answer (`best` is None)."""
+def by_formula(asked: Question) -> Plan:
+    """Answer a question by the closed forms alone. Deterministic; infeasible is an answer (`best` is None)."""
     priced = price(asked)
-    costs, sized = priced.costs_usd_per_hour, _sized(priced)
-    ttft = sized.at.ttft_s[:, 0].reshape(costs.shape)
+    costs, all_sized = priced.costs_usd_per_hour, sized(priced)
+    ttft = all_sized.at.ttft_s[:, 0].reshape(costs.shape)
     ranked = cheapest(priced, costs, ttft)
-    kinds = tuple(_deployment(sized, found) for found in _first_of_each(ranked, lambda found: found.scheme.kind))
+    kinds = tuple(deployment(all_sized, found) for found in _first_of_each(ranked, lambda found: found.scheme.kind))
     by_gpu = []
     for name in asked.gpus:
         own = np.array([x.gpu == name for x in priced.layouts])
         by_gpu += [
-            _deployment(sized, found) for found in cheapest(priced, np.where(own[:, None], costs, np.inf), ttft)[:1]
+            deployment(all_sized, found) for found in cheapest(priced, np.where(own[:, None], costs, np.inf), ttft)[:1]
         ]
     usd_per_hour = {found.scheme: found.usd_per_hour for found in ranked}
-    headroom, survives = _margins(sized, ranked[0]) if ranked else (0.0, False)
+    headroom, survives = _margins(all_sized, ranked[0]) if ranked else (0.0, False)
     return Plan(
         asked,
         best=kinds[0] if kinds else None,
@@ -97,6 +107,7 @@ def plan(asked: Question) -> Plan:
         rejections=tuple(rejections(priced)),
         headroom_frac=headroom,
         survives_loss=survives,
+        outside=outside(asked, kinds[0].pools) if kinds else (),
         fleets=fleets(priced),
         priced=priced,
     )
@@ -109,7 +120,7 @@ def _first_of_each(ranked: Iterable[Ranked], key: Callable[[Ranked], Hashable]) 
     return list(seen.values())
 
 
-class _Sized(NamedTuple):
+class Sized(NamedTuple):
     """Every cell's smallest pool looked at from all sides, in one batch."""
 
     priced: Priced
@@ -118,23 +129,30 @@ class _Sized(NamedTuple):
     high_instances: np.ndarray
 
 
-def _sized(priced: Priced) -> _Sized:
+def sized(priced: Priced) -> Sized:
+    """All cells at the numbers of instances in `priced.instances`."""
     asked, k = priced.question, len(priced.stages)
-    count = np.where(np.isfinite(priced.instances), priced.instances, 1.0).reshape(-1, 1)
-    at = sweep_instances(
-        priced.cells,
-        np.concatenate([count, np.maximum(count - 1.0, 0.5), count / GROWTH], 1),
-        priced.rate_rps,
-        asked.engine,
-    )
     ends = np.array([priced.calibration.confidences[x].tpot for x in priced.layouts])
     low, high = (
         fewest_instances(priced.cells, priced.rate_rps, asked.engine, np.repeat(end, k)).instances for end in ends.T
     )
-    return _Sized(priced, at, low, high)
+    return Sized(priced, _looked_at(priced), low, high)
 
 
-def _deployment(sized: _Sized, found: Ranked) -> Deployment:
+def resized(before: Sized, instances: np.ndarray) -> Sized:
+    """The same cells with other numbers of instances."""
+    priced = replace(before.priced, instances=instances)
+    return before._replace(priced=priced, at=_looked_at(priced))
+
+
+def _looked_at(priced: Priced) -> Operating:
+    count = np.where(np.isfinite(priced.instances), priced.instances, 1.0).reshape(-1, 1)
+    counts = np.concatenate([count, np.maximum(count - 1.0, 0.5), count / GROWTH], 1)
+    return sweep_instances(priced.cells, counts, priced.rate_rps, priced.question.engine)
+
+
+def deployment(sized: Sized, found: Ranked) -> Deployment:
+    """What to deploy of a scheme with a layout for each stage."""
     places = list(zip(found.rows, found.scheme.stages, strict=True))
     low, high = (
         sum(float(end[sized.priced.cell(*place)]) * sized.priced.layouts[place[0]].gpus for place in places)
@@ -144,7 +162,7 @@ def _deployment(sized: _Sized, found: Ranked) -> Deployment:
     return Deployment(found.scheme.kind, found.scheme.name, pools, low, high)
 
 
-def _pool(sized: _Sized, row: int, stage: int) -> Pool:
+def _pool(sized: Sized, row: int, stage: int) -> Pool:
     priced = sized.priced
     cell, count = priced.cell(row, stage), int(priced.instances[row, stage])
     now = Operating(*(float(value[cell, 0]) for value in sized.at))
@@ -187,7 +205,7 @@ def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, .
     return load, tuple(name for name, form in forms.items() if load > trusted_load(form, slots, cv))
 
 
-def _binding(sized: _Sized, cell: int, count: int) -> str:
+def _binding(sized: Sized, cell: int, count: int) -> str:
     """What breaks first with one instance less, in a planner's words."""
     at, slo = sized.at, sized.priced.cells.slo
     flags = int(at.flags[cell, 1])
@@ -207,7 +225,7 @@ def _binding(sized: _Sized, cell: int, count: int) -> str:
     return " and ".join(broken) or "memory"
 
 
-def _margins(sized: _Sized, found: Ranked) -> tuple[float, bool]:
+def _margins(sized: Sized, found: Ranked) -> tuple[float, bool]:
     """(growth of the rate that is still served within the SLOs, whether every pool may lose an instance)."""
     room, survives = np.inf, True
     for row, stage in zip(found.rows, found.scheme.stages, strict=True):

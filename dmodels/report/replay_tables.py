@@ -1,0 +1,93 @@
+"""The words and tables of a plan's replays, for terminal, page and JSON alike."""
+
+from __future__ import annotations
+
+import math
+
+from dmodels.studies.plan import Plan, Promise, Replayed, Verified
+
+from .text import Table, cell, share
+
+
+def tables(answer: Plan, checks: Verified | None) -> list[Table]:
+    """One of each replay: those that were asked for, or the one that sized the recommended fleet."""
+    if checks is not None:
+        return [table(one) for one in checks.replays]
+    return [table(answer.best.replayed)] if answer.best is not None and answer.best.replayed is not None else []
+
+
+def table(found: Replayed) -> Table:
+    """Each SLO of each pool."""
+    p = f"P{100 * found.percentile:g}"
+    window = "minute" if found.window_s == 60.0 else f"{found.window_s:.3g} s"
+    head = ["pool", "SLO", f"{p} [ms]", "95 % interval", "bound [ms]", "kept", f"worst {window} [ms]", "begins [s]"]
+    head += ["closed form [ms]", "its error", "verdict"]
+    rows = [[one.pool, one.metric, *_row(one)] for one in found.promises]
+    size = f"{found.gpus} GPUs, {' + '.join(map(str, found.instances))} instances, {found.policy} routing"
+    traffic = f"{found.requests_count:,} requests in {cell(found.period_s)} s"
+    return f"Replay of {found.name} ({size}): {found.source}, {traffic}", head, rows
+
+
+def _row(one: Promise) -> list[object]:
+    known = math.isfinite(one.low_s)
+    bounded = math.isfinite(one.bound_s)
+    verdict = ("holds" if one.holds else "missed") + ("" if one.sure or not known else ", not surely")
+    return [
+        _ms(one.measured_s),
+        f"{_ms(one.low_s)} to {_ms(one.high_s)}" if known else "too few requests",
+        _ms(one.bound_s) if bounded else "-",
+        f"{one.kept_frac:.2%}" if bounded else "-",
+        _ms(one.worst_s),
+        float(f"{one.worst_start_s:.4g}"),
+        _ms(one.predicted_s) if math.isfinite(one.predicted_s) else "-",
+        f"{one.error_frac:+.0%}" if math.isfinite(one.error_frac) else "-",
+        verdict if bounded else "no bound",
+    ]
+
+
+def _ms(seconds: float) -> str:
+    return cell(float(f"{1e3 * seconds:.3g}"))
+
+
+def notes(answer: Plan) -> list[str]:
+    """How replays sized the fleet, what they missed, and where the closed forms were not checked."""
+    said: list[str] = []
+    best = answer.best
+    if best is None:
+        return said
+    found, how = best.replayed, answer.ensured
+    if found is not None and how is not None:
+        same = "" if how.same_formula_gpus == how.formula_gpus else f" ({how.same_formula_gpus} of these pools)"
+        said.append(
+            f"Replay: {how.formula_gpus} GPU{'s' * (how.formula_gpus != 1)} by the formula{same}, {how.gpus} by the "
+            f"replay of {found.source}: {how.smallest_gpus} are the fewest that keep the SLOs there, the rest is for "
+            f"other days. It holds on {found.held_count} of {found.days_count} of them (both halves, and resamples)."
+        )
+    if found is not None and not found.holds:
+        said.append(missed(found) + " No number of instances that was tried holds.")
+    if answer.outside:
+        judge = "the replay decides" if found is not None else "`--verify` replays the fleet"
+        said.append(f"The closed forms were not checked on this: {'; '.join(answer.outside)}. There {judge}.")
+    return said
+
+
+def verdict(checks: Verified) -> str:
+    """Pass or fail, in a sentence."""
+    first = checks.replays[0]
+    said = f"Verified: every SLO holds in the replay of {first.source}." if first.holds else missed(first)
+    if checks.smallest is None:
+        return f"{said} No number of instances of these pools holds."
+    pools = " + ".join(map(str, checks.smallest))
+    return f"{said} The smallest fleet of these pools that holds has {checks.smallest_gpus} GPUs ({pools} instances)."
+
+
+def missed(found: Replayed) -> str:
+    """The SLOs that a replay broke."""
+    broken = [
+        f"{one.metric}{'' if one.pool == 'all' else ' of ' + one.pool} ({_ms(one.measured_s)} ms against "
+        f"{_ms(one.bound_s)}, kept by {share(one.kept_frac)})"
+        for one in found.promises
+        if not one.holds
+    ]
+    growing = " Overloaded: waits keep growing." if found.overloaded else ""
+    return f"MISSED in the replay of {found.source}: {' and '.join(broken)}.{growing}"

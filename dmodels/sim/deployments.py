@@ -1,0 +1,110 @@
+"""Whole deployments: pools that share the requests by length, or that every request passes in turn.
+
+Each pool is a fleet of equal instances; what a request costs outside of their iterations (host time, KV transfer) is
+added to its times. Nothing flows back from decode to prefill, so the two are simulated one after the other, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dmodels.core.routing import RoutingPolicy
+
+from . import fleet
+from .fleet import Pool
+from .requests import Prefill, Requests, Served
+
+#: What a router does that sends each request to the instance with the fewest.
+LEAST_LOADED = RoutingPolicy.SHORTEST_QUEUE
+
+
+class ServingPool(NamedTuple):
+    """Equal instances, and the requests that are theirs: those of a total in (low_tokens, high_tokens]."""
+
+    name: str
+    law: Any  # of an iteration
+    slots: int
+    chunk_tokens: int
+    low_tokens: float = 0.0
+    high_tokens: float = np.inf
+    prefills: bool = True
+    decodes: bool = True
+    fixed_s: float = 0.0  # host time of a prompt
+    token_s: float = 0.0  # of a prompt token outside the iterations: KV transfer, further stages of a pipeline
+    late_steps: float = 0.0  # iterations that the engine takes to see a prompt and to send its first token
+
+    def own(self, requests: Requests) -> Requests:
+        """Those of `requests` that this pool serves."""
+        total = requests.input_tokens + requests.output_tokens
+        mine = (total > self.low_tokens) & (total <= self.high_tokens)
+        return Requests(*(column[mine] for column in requests))
+
+    def serve(
+        self, requests: Requests, instances: int, policy: RoutingPolicy = LEAST_LOADED, key: jax.Array | None = None
+    ) -> Served:
+        """All of `requests` on so many instances behind a router. A prefill worker answers with one token, and a
+        decoder finds every prompt computed."""
+        served = fleet.simulate(
+            requests.arrival_s,
+            requests.input_tokens,
+            requests.output_tokens if self.decodes else np.ones_like(requests.output_tokens),
+            Pool(
+                int(instances),
+                self.slots,
+                self.law,
+                chunk_tokens=self.chunk_tokens,
+                prefill=Prefill.PACKED,
+                emits=True,
+            ),
+            policy,
+            key=key,
+            cached_tokens=requests.cached_tokens if self.prefills else requests.input_tokens,
+        )
+        gaps = served.tpot_s[np.isfinite(served.tpot_s)]
+        fixed = self.fixed_s + (self.late_steps * float(gaps.mean()) if gaps.size else 0.0)
+        late = fixed + self.token_s * requests.prefill_tokens
+        return served._replace(first_token_s=served.first_token_s + late, end_s=served.end_s + late)
+
+
+class ServingFleet(NamedTuple):
+    """Pools that share the requests, or, `in_turn`, prefill workers and decoders that every request passes."""
+
+    pools: tuple[ServingPool, ...]
+    in_turn: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is measured by itself: every pool, or the whole where a request passes all."""
+        return ("all",) if self.in_turn else tuple(pool.name for pool in self.pools)
+
+    def own(self, requests: Requests) -> list[Requests]:
+        """The requests of each part."""
+        return [requests] if self.in_turn else [pool.own(requests) for pool in self.pools]
+
+    def serve(
+        self,
+        part: int,
+        own: Requests,
+        instances: Sequence[int],
+        policy: RoutingPolicy = LEAST_LOADED,
+        key: jax.Array | None = None,
+        *,
+        prefilled: Served | None = None,
+    ) -> Served:
+        """A part's requests on `instances` of each pool; `prefilled` is the work of its prefill workers, if known.
+
+        A split's first token is the decoder's: its time includes the transfer of the KV cache and the wait there.
+        """
+        if not self.in_turn:
+            return self.pools[part].serve(own, instances[part], policy, key)
+        first = self.pools[0].serve(own, instances[0], policy, key) if prefilled is None else prefilled
+        order = np.argsort(first.end_s, kind="stable")
+        there = Requests(*(column[order] for column in own))._replace(arrival_s=first.end_s[order])
+        decoded = self.pools[1].serve(there, instances[1], policy, key)
+        back = np.argsort(order, kind="stable")
+        times = decoded.first_token_s[back], decoded.end_s[back]
+        return Served(own.arrival_s, first.admitted_s, *times, own.output_tokens)

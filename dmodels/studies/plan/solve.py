@@ -1,0 +1,245 @@
+"""The main job: from a model, traffic and SLOs to what to deploy; by closed forms, and with a trace by its replays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmodels.core.records import float64
+from dmodels.core.threads import share
+from dmodels.sim.recordings import Recording
+
+from .deployment import Deployment
+from .designs import Kind
+from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
+from .machines import recording, serving_fleet
+from .promises import Ensured, Verified
+from .questions import Question
+from .reach import outside
+from .replaying import replay
+from .search import GROWTH, Plan, Sized, by_formula, deployment, resized, sized
+from .sizing import Ranked, cheapest
+
+#: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
+_CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
+#: Requests of a sample of the trace on which candidates are compared, where it has more.
+_SAMPLE = 100_000
+
+
+@float64
+def plan(asked: Question, ensure: bool | None = None) -> Plan:
+    """Answer a question; infeasible is an answer (`best` is None). Deterministic.
+
+    `ensure`: the closed forms choose what to deploy, and replays how many instances: the fewest that keep every SLO on
+    the trace (without one, on random arrivals), and a margin for days that the trace does not show. By default where
+    the question has a trace.
+    """
+    found = by_formula(asked)
+    wanted = asked.trace is not None if ensure is None else ensure
+    return ensured(found) if wanted and found.best is not None else found
+
+
+@float64
+def verify(answer: Plan, requests: Recording | None = None) -> Verified:
+    """The best deployment of each kind in a replay of the trace (without one, of random arrivals) or of `requests`,
+    and the smallest fleet of the recommended pools that keeps every SLO in it."""
+    assert answer.best is not None, "nothing is recommended"
+    requests = recording(answer.question) if requests is None else requests
+    trial = _trial(sized(answer.priced), _ranked(answer, answer.best))
+    fits = fewest(trial, requests)
+    return Verified(
+        tuple(replay(answer.priced, d, requests) for d in answer.kinds),
+        fits,
+        None if fits is None else int(np.dot(fits, trial.gpus)),
+    )
+
+
+def ensured(answer: Plan) -> Plan:
+    """The plan with as many instances as its replays take. Where none of its fleets holds, as it was, with a replay
+    that says so."""
+    requests, before = recording(answer.question), sized(answer.priced)
+    sample = requests.sampled(_SAMPLE)
+    groups = [_candidates(before, kind) for kind in Kind] + [[_ranked(answer, d)] for d in answer.by_gpu]
+    found = _by_replay(before, groups, sample)
+    winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
+    unique = list({one.found[:2]: one for one in winners}.values())
+    if sample is not requests:  # of a long trace the whole decides about those that its sample found best
+        unique = [whole for one in unique if (whole := _on_whole(one, requests)) is not None]
+    sizes = _on_all_cores(lambda x: with_margin(x.trial, requests, x.smallest, other_days(sample)), unique)
+    best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
+    best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
+    assert answer.best is not None
+    if not best:
+        missed = replace(answer.best, replayed=replay(answer.priced, answer.best, requests))
+        return replace(answer, best=missed, kinds=(missed, *answer.kinds[1:]))
+    first, chosen = best[0]
+    kinds = {d.kind: d for _, d in reversed(best)}
+    on_one = {d.pools[0].layout.gpu: d for _, d in reversed(best) if len({p.layout.gpu for p in d.pools}) == 1}
+    return replace(
+        answer,
+        best=chosen,
+        kinds=tuple(d for _, d in best if kinds[d.kind] is d),
+        by_gpu=tuple(d for _, d in best if on_one.get(d.pools[0].layout.gpu) is d),
+        headroom_frac=_headroom(first.trial, chosen, requests),
+        survives_loss=_survives(first.trial, chosen, requests),
+        outside=outside(answer.question, chosen.pools),
+        ensured=_told(answer, first, chosen),
+    )
+
+
+class _Chosen(NamedTuple):
+    """A scheme with the fewest instances that hold in the replay."""
+
+    found: Ranked
+    trial: Trial
+    smallest: tuple[int, ...]
+
+
+def _candidates(before: Sized, kind: Kind) -> list[Ranked]:
+    """The cheapest by the closed forms: of one pool several layouts, otherwise several schemes."""
+    priced, costs = before.priced, before.priced.costs_usd_per_hour
+    ttft = before.at.ttft_s[:, 0].reshape(costs.shape)
+    found: list[Ranked] = []
+    count = _CANDIDATES[kind]
+    while len(found) < count:
+        left = [entry for entry in cheapest(priced, costs, ttft) if entry.scheme.kind == kind]
+        if kind != Kind.ONE_POOL or not left:
+            return [*found, *left[: count - len(found)]]
+        found.append(left[0])
+        costs = costs.copy()
+        costs[left[0].rows[0], left[0].scheme.stages[0]] = np.inf
+    return found
+
+
+def _ranked(answer: Plan, chosen: Deployment) -> Ranked:
+    """The scheme of a deployment."""
+    priced = answer.priced
+    stages = tuple(priced.stages.index(pool.stage) for pool in chosen.pools)
+    scheme = next(scheme for scheme in priced.schemes if scheme.stages == stages)
+    return Ranked(scheme, tuple(priced.layouts.index(pool.layout) for pool in chosen.pools), chosen.usd_per_hour)
+
+
+def _trial(before: Sized, found: Ranked) -> Trial:
+    priced, stages = before.priced, found.scheme.stages
+    at = [priced.cell(row, stage) for row, stage in zip(found.rows, stages, strict=True)]
+    gpus = [priced.layouts[row].gpus for row in found.rows]
+    limit, size = priced.question.max_gpus, 2**22
+    return Trial(
+        serving_fleet(priced, found.rows, stages, found.scheme.in_turn),
+        priced.question.slo,
+        guess=tuple(int(n) for n in priced.instances[found.rows, stages]),
+        least=tuple(int(n) for n in priced.stable_instances[found.rows, stages]),
+        most=tuple(int(min(limit / each, size)) for each in gpus),
+        prices=tuple(float(priced.prices_usd_per_hour[row]) for row in found.rows),
+        gpus=tuple(gpus),
+        life_s=float(max(before.at.e2e_s[cell, 0] for cell in at)),
+    )
+
+
+def _by_replay(before: Sized, groups: Sequence[Sequence[Ranked]], requests: Recording) -> dict[Any, _Chosen]:
+    """The fewest instances of each scheme that hold, by (scheme, layouts).
+
+    Left out are those of which no number of instances holds, and those that cost more than another of their group
+    even where they only just keep up.
+    """
+    limit, best = before.priced.question.max_gpus, [math.inf] * len(groups)
+    made: dict[Any, _Chosen] = {}
+
+    def size(job: tuple[int, Ranked, Trial]) -> None:
+        k, found, trial = job
+        if found[:2] in made or trial.cost(trial.least) > best[k]:
+            return
+        counts = fewest(trial, requests)
+        if counts is not None and np.dot(counts, trial.gpus) <= limit:
+            made[found[:2]] = _Chosen(found, trial, counts)
+            best[k] = min(best[k], trial.cost(counts))
+
+    _on_all_cores(size, [(k, found, _trial(before, found)) for k, group in enumerate(groups) for found in group])
+    return made
+
+
+def _on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """The results of simulations, which leave the interpreter lock."""
+    results: list[Any] = [None] * len(items)
+
+    def loop(first: int, last: int) -> None:
+        for i in range(first, last):
+            results[i] = function(items[i])
+
+    share(loop, len(items), math.inf)
+    return results
+
+
+def _on_whole(one: _Chosen, requests: Recording) -> _Chosen | None:
+    """The fewest instances that hold in all of a recording, looked for about those that hold in its sample."""
+    counts = fewest(one.trial._replace(guess=one.smallest), requests)
+    return None if counts is None else one._replace(smallest=counts)
+
+
+def _order(one: _Chosen) -> tuple[float, int]:
+    """Cheapest first; of equals, fewer pools."""
+    return round(one.trial.cost(one.smallest), 6), len(one.smallest)
+
+
+def _deployed(before: Sized, one: _Chosen, sizes: Sizes, requests: Recording) -> Deployment:
+    """With the margin as far as there are GPUs, its replay, and what one instance less would break in it."""
+    trial, priced = one.trial, before.priced
+    counts, held = sizes.instances, sizes.held_count
+    if np.dot(counts, trial.gpus) > priced.question.max_gpus:
+        counts, held = one.smallest, 0
+    instances = priced.instances.copy()
+    for row, stage, count in zip(one.found.rows, one.found.scheme.stages, counts, strict=True):
+        instances[row, stage] = count
+    made = deployment(resized(before, instances), one.found)
+    factor = np.dot(counts, trial.gpus) / np.dot(trial.guess, trial.gpus)
+    low, high = min(made.gpus, factor * made.gpus_low), max(made.gpus, factor * made.gpus_high)
+    pools = tuple(replace(p, binding=_binding(trial, k, counts, requests)) for k, p in enumerate(made.pools))
+    made = replace(made, pools=pools, gpus_low=math.floor(low), gpus_high=_up(high))
+    seen = replay(priced, made, requests)
+    return replace(made, replayed=replace(seen, held_count=held, days_count=sizes.days_count))
+
+
+def _up(value: float) -> float:
+    return float(math.ceil(value - 1e-9)) if math.isfinite(value) else value
+
+
+def _binding(trial: Trial, k: int, counts: tuple[int, ...], requests: Recording) -> str:
+    """What breaks in the replay with one instance of pool k less, in a planner's words."""
+    if counts[k] == 1:
+        return "all service"
+    if counts[k] <= trial.least[k]:
+        return "throughput"
+    less = [n - (j == k) for j, n in enumerate(counts)]
+    return " and ".join(Verdict(trial, requests).breaks(k, less)) or "the margin for other days"
+
+
+def _headroom(trial: Trial, chosen: Deployment, requests: Recording) -> float:
+    """Growth of the rate, all times shorter by it, at which the replay still keeps the SLOs."""
+    counts = [pool.instances for pool in chosen.pools]
+    low, high = 0, len(GROWTH)
+    while high - low > 1:
+        middle = (low + high) // 2
+        holds = Verdict(trial, requests.faster(float(GROWTH[middle]))).holds(counts)
+        low, high = (middle, high) if holds else (low, middle)
+    return float(GROWTH[low] - 1.0)
+
+
+def _survives(trial: Trial, chosen: Deployment, requests: Recording) -> bool:
+    """Whether every pool may lose an instance in the replay."""
+    verdict, counts = Verdict(trial, requests), [pool.instances for pool in chosen.pools]
+    less = [[n - (j == k) for j, n in enumerate(counts)] for k in range(len(counts))]
+    return all(min(one) > 0 and verdict.holds(one) for one in less)
+
+
+def _told(answer: Plan, first: _Chosen, chosen: Deployment) -> Ensured:
+    assert answer.best is not None
+    return Ensured(
+        formula_gpus=answer.best.gpus,
+        same_formula_gpus=int(np.dot(first.trial.guess, first.trial.gpus)),
+        smallest_gpus=int(np.dot(first.smallest, first.trial.gpus)),
+        gpus=chosen.gpus,
+    )

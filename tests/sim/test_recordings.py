@@ -1,0 +1,123 @@
+"""Recordings keep their rate, bursts and requests; the stages of a deployment add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import Workload
+from dmodels.models.traffic import Trace, burstiness
+from dmodels.sim.batching import TokenLaw
+from dmodels.sim.deployments import ServingFleet, ServingPool
+from dmodels.sim.fleet import RoutingPolicy
+from dmodels.sim.recordings import Recording, drawn, recorded
+from dmodels.sim.requests import Requests
+
+CHUNK, SLOTS = 4096, 8
+LAW = TokenLaw.tabulated(lambda n, tokens: 0.01 + 1e-3 * n + 1e-5 * tokens, SLOTS, CHUNK, 2, decodes=True)
+
+
+def trace(times, inputs=100.0, outputs=10.0):
+    times = np.asarray(times, float)
+    return Trace("a trace", times, np.full(times.size, inputs), np.full(times.size, outputs))
+
+
+def volleys(count=40, size=25):
+    """Volleys of requests every ten seconds, their inputs numbered."""
+    when = np.concatenate([10.0 * k + 0.01 * np.arange(size) for k in range(count)])
+    return Trace("volleys", when, 1.0 + np.arange(when.size), np.full(when.size, 5.0))
+
+
+def rate(found: Recording) -> float:
+    return found.size / found.period_s
+
+
+@given(data=st.data())
+def test_parts_resamples_and_growth_keep_the_rate_and_the_order_of_time(data):
+    gaps = data.draw(st.lists(st.floats(0.0, 100.0), min_size=1, max_size=40).filter(lambda x: sum(x) > 0))
+    whole = recorded(trace(np.cumsum([0.0, *gaps])), 7.0)
+    split = data.draw(st.floats(0.0, 1.0))
+    seed = data.draw(st.integers(0, 9))
+    parts = whole.part(0.0, split), whole.part(split, 1.0)
+    for found in (whole, *parts, whole.resampled(seed, 4), whole.sampled(max(1, whole.size // 2))):
+        assert rate(found) == pytest.approx(7.0)
+        assert np.isfinite(found.time_s).all() and (np.diff(found.time_s) >= 0).all()
+        assert 0.0 <= found.time_s[0] and found.time_s[-1] <= found.period_s * (1 + 1e-9)
+    assert rate(whole.faster(2.0)) == pytest.approx(14.0)
+
+
+def test_a_resample_keeps_the_volleys_and_a_poisson_stream_has_none():
+    whole = recorded(volleys(), 2.5)
+    bursts = lambda found: burstiness(found.time_s, [1.0]).dispersion_count[0]
+    assert bursts(whole) > 15
+    again = whole.resampled(3, 4)
+    assert bursts(again) > 0.6 * bursts(whole)
+    # neighbours of the recording stay neighbours, but where two of the four stretches meet or one wraps round
+    assert (np.diff(again.input_tokens) == 1.0).mean() > 0.98
+    assert bursts(drawn(Workload.fixed(100.0, 5.0, 2.5), 0, 2000)) < 1.3
+
+
+def test_a_short_recording_is_played_before_it_counts():
+    short = recorded(trace(np.arange(10.0)), 1.0)
+    assert short.warm(1.0).warm_count == 0
+    ready = short.warm(15.0)
+    assert ready.warm_count == 2
+    assert ready.requests().arrival_s == pytest.approx(np.arange(30.0))
+
+
+def test_what_a_context_refuses_is_left_out_and_what_it_cuts_is_shorter():
+    inputs, outputs = np.array([10.0, 99.0, 100.0, 50.0]), np.array([5.0, 9.0, 1.0, 90.0])
+    found = recorded(Trace("a trace", np.arange(4.0), inputs, outputs), 1.0, limit_tokens=100.0)
+    assert found.input_tokens.tolist() == [10.0, 99.0, 50.0]
+    assert found.output_tokens.tolist() == [5.0, 1.0, 50.0]
+    assert found.period_s == 4.0  # the others come no faster for it
+
+
+@pytest.mark.parametrize("times", [[0.0], [0.0, 0.0, 0.0]], ids=["one request", "equal times"])
+def test_without_a_span_of_time_arrivals_are_poisson_and_said_so(times):
+    found = recorded(trace(times), 10.0)
+    assert "Poisson" in found.source and np.isfinite(found.time_s).all() and found.period_s > 0
+
+
+def test_one_request_passes_prefill_transfer_and_decode():
+    """Its prompt's iteration, the transfer of its tokens, and an iteration for each token at the decoder, the first of
+    which takes its place with a token of prompt."""
+    prefill = ServingPool("prefill", LAW, SLOTS, CHUNK, decodes=False, fixed_s=0.5, token_s=1e-4)
+    decode = ServingPool("decode", LAW, SLOTS, CHUNK, prefills=False)
+    fleet = ServingFleet((prefill, decode), in_turn=True)
+    served = fleet.serve(0, Requests.checked([1.0], 1000, 11), (1, 1))
+    first = (0.01 + 1e-5 * 1000) + 0.5 + 1e-4 * 1000 + (0.01 + 1e-5)
+    assert served.ttft_s[0] == pytest.approx(first, rel=1e-12)
+    assert served.e2e_s[0] == pytest.approx(first + 10 * 0.011, rel=1e-12)
+
+
+def test_a_prompt_that_waits_in_a_slot_costs_no_iteration_anything():
+    """Eight prompts of a chunk each at once: the k-th is computed in the k-th iteration, beside k - 1 that decode."""
+    pool = ServingPool("all", LAW, SLOTS, CHUNK)
+    served = pool.serve(Requests.checked(np.zeros(8), CHUNK, 100), 1)
+    steps = 0.01 + 1e-5 * CHUNK + 1e-3 * np.arange(8)
+    assert served.ttft_s == pytest.approx(np.cumsum(steps), rel=1e-9)
+
+
+def test_pools_that_share_the_requests_serve_each_as_if_alone():
+    rng = np.random.default_rng(0)
+    requests = Requests.checked(np.sort(rng.uniform(0, 60, 400)), rng.integers(1, 4000, 400), rng.integers(1, 50, 400))
+    short, long = ServingPool("short", LAW, SLOTS, CHUNK, 0.0, 2000.0), ServingPool("long", LAW, SLOTS, CHUNK, 2000.0)
+    fleet = ServingFleet((short, long))
+    assert fleet.parts == ("short", "long")
+    own = fleet.own(requests)
+    assert sum(part.arrival_s.size for part in own) == 400
+    for k, pool in enumerate((short, long)):
+        one = fleet.serve(k, own[k], (2, 3), RoutingPolicy.ROUND_ROBIN)
+        np.testing.assert_array_equal(one.end_s, pool.serve(own[k], (2, 3)[k], RoutingPolicy.ROUND_ROBIN).end_s)
+
+
+def test_a_sample_is_as_bursty_as_the_whole_and_no_larger_than_asked():
+    whole = recorded(volleys(4000), 2.5)
+    sample = whole.sampled(10_000)
+    assert abs(sample.size - 10_000) < 1500 and rate(sample) == pytest.approx(2.5)
+    bursts = [burstiness(found.time_s, [1.0]).dispersion_count[0] for found in (whole, sample)]
+    assert bursts[1] == pytest.approx(bursts[0], rel=0.1)
+    assert whole.sampled(whole.size) is whole

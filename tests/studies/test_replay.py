@@ -1,0 +1,130 @@
+"""A plan keeps its promise: replays agree with the closed forms where these hold, and size the fleet elsewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import SLO, Workload, catalog, read_trace
+from dmodels.core.routing import RoutingPolicy
+from dmodels.models.traffic import Trace
+from dmodels.sim.recordings import drawn, recorded
+from dmodels.studies.plan import by_formula, plan, question, replay, verify
+from dmodels.studies.plan.ensure import smallest
+from dmodels.studies.plan.machines import recording
+from dmodels.studies.plan.reach import dispersion
+
+ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
+PROMISE = SLO(2.0, 0.08)
+
+
+def asked(traffic, rate_rps=None, model="llama-3.1-8b", slo=PROMISE, **options):
+    return question(model, ["h100"], traffic, slo, rate_rps=rate_rps, **{**ONE_POOL, **options})
+
+
+@given(need=st.integers(1, 400), guess=st.integers(0, 500), least=st.integers(1, 50), most=st.integers(1, 500))
+def test_bisection_finds_what_trying_all_would(need, guess, least, most):
+    tried = [n for n in range(least, max(least, most) + 1) if n >= need]
+    assert smallest(lambda n: n >= need, guess, least, most) == (tried[0] if tried else None)
+
+
+@pytest.mark.parametrize(("name", "rate"), [("azure-conv", 40.0), ("azure-code", 10.0)])
+def test_under_random_routing_and_poisson_arrivals_the_closed_forms_are_right(name, rate):
+    """What they assume: the 99th percentile of TTFT within 15 %, and that of TPOT for answers of some length."""
+    workload = catalog.workload(name, rate).replace(arrival_cv=np.float64(1.0))
+    found = by_formula(asked(workload, tp=(8,), model="llama-3.1-70b"))
+    seen = replay(found.priced, found.best, drawn(workload, 1, 60_000), RoutingPolicy.RANDOM, jax.random.key(2))
+    errors = {promise.metric: promise.error_frac for promise in seen.promises}
+    assert abs(errors["TTFT"]) < 0.15 and abs(errors["E2E"]) < 0.15, errors
+    if name == "azure-conv":
+        assert abs(errors["TPOT"]) < 0.15, errors
+
+
+def test_a_bursty_trace_breaks_the_formulas_plan_and_keeps_the_ensured_one(shared_data):
+    trace = read_trace(shared_data / "azure_2023_code.csv")
+    formula, ensured = (plan(asked(trace, 20.0), ensure=ensure) for ensure in (False, True))
+    before, after = verify(formula), ensured.best.replayed
+    assert not before.replays[0].holds and after.holds
+    assert formula.outside and "burst" in formula.outside[0]
+    # the smallest fleet is the same whichever plan asks, one instance less fails, and the margin is at most a fifth
+    (fewest,) = before.smallest
+    assert ensured.ensured.smallest_gpus == fewest == before.smallest_gpus
+    pool = ensured.best.pools[0]
+    less = replace(ensured.best, pools=(replace(pool, instances=fewest - 1),))
+    exact = replace(ensured.best, pools=(replace(pool, instances=fewest),))
+    requests = recording(ensured.question)
+    assert not replay(ensured.priced, less, requests).holds
+    assert replay(ensured.priced, exact, requests).holds
+    assert fewest <= pool.instances <= 1.2 * fewest
+    assert ensured.best.ttft_s == after.at("TTFT") <= 2.0
+
+
+def test_large_pools_take_fewer_instances_than_the_formula_of_each_by_itself():
+    """Random routing gives each instance its own queue; a router that looks at loads shares them (Poisson arrivals)."""
+    workload = Workload([6000.0], [1.5], [1.0], rate_rps=200.0)  # short answers: TTFT decides
+    found = plan(asked(workload, slo=SLO(0.5, 10.0)), ensure=True)
+    assert found.ensured.smallest_gpus < 0.95 * found.ensured.same_formula_gpus
+    assert found.best.replayed.holds and "Poisson" in found.best.replayed.source
+
+
+def edge(times, outputs=20.0):
+    times = np.asarray(times, float)
+    return Trace("edge", times, np.full(times.size, 500.0), np.full(times.size, outputs))
+
+
+EDGES = {
+    "a single request": [0.0],
+    "equal times": np.zeros(50),
+    "one burst": np.concatenate([[0.0], np.full(300, 1800.0), [3600.0]]),
+    "hours of silence": np.concatenate([np.arange(200.0), 20_000.0 + np.arange(200.0)]),
+    "two requests": [0.0, 5.0],
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_odd_traces_have_finite_fleets_and_no_nan(name):
+    trace = edge(EDGES[name])
+    found = plan(asked(trace, 2.0))
+    assert found.best is not None and found.best.gpus <= len(trace)
+    assert found.best.replayed.holds
+    assert all(np.isfinite([p.measured_s, p.worst_s, p.mean_s]).all() for p in found.best.replayed.promises)
+    json.dumps(found.best.to_dict(), allow_nan=False)
+    if len(trace) < 40:
+        assert all(np.isnan(p.low_s) for p in found.best.replayed.promises)  # too few for an interval
+
+
+def test_where_no_number_of_instances_holds_the_plan_says_so():
+    """Each fiftieth prompt is so long that it misses its TTFT on an idle instance, which the mean does not show."""
+    rng = np.random.default_rng(0)
+    inputs = np.where(np.arange(500) % 50 == 0, 100_000.0, 100.0)
+    trace = Trace("long ones", np.cumsum(rng.exponential(1.0, 500)), inputs, np.full(500, 20.0))
+    found = plan(asked(trace, 0.5, slo=SLO(0.5, 0.08, percentile=0.95)))
+    assert found.best.replayed.holds  # 2 % may be late
+    stricter = replace(found.question, slo=SLO(0.5, 0.08, percentile=0.99))
+    checked = verify(replace(found, question=stricter, priced=replace(found.priced, question=stricter)))
+    assert not checked.holds and checked.smallest is None and checked.smallest_gpus is None
+
+
+def test_a_limit_of_gpus_is_kept_and_the_miss_is_said(shared_data):
+    trace = read_trace(shared_data / "azure_2023_code.csv")
+    found = plan(asked(trace, 20.0, max_gpus=5.0))
+    assert found.best.gpus <= 5 and not found.best.replayed.holds and found.ensured is None
+
+
+def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():
+    rng = np.random.default_rng(3)
+    poisson = Trace("poisson", np.cumsum(rng.exponential(1.0, 20_000)), np.full(20_000, 9.0), np.full(20_000, 9.0))
+    assert dispersion(asked(poisson, 5.0), 1.0)[0] < 1.4
+    volleys = edge(np.repeat(np.cumsum(rng.exponential(10.0, 2000)), 20))
+    assert 17.0 < dispersion(asked(volleys, 5.0), 1.0)[0] < 26.0  # the greatest of several estimates
+
+
+def test_a_changed_rate_of_a_trace_changes_its_times_alone():
+    found = recorded(edge([0.0, 1.0, 5.0]), 3.0)
+    assert found.time_s == pytest.approx(np.array([0.0, 1.0, 5.0]) * 3.0 / (3.0 * 7.5))

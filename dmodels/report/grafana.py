@@ -15,6 +15,22 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 def dashboard(found: Watched, engine: str) -> str:
     """The JSON that Grafana imports; `engine` is "vllm" or "sglang", by whose metrics the panels ask."""
+    fleet = found.fleet
+    document = {
+        "title": f"dmodels: {fleet.name if fleet else 'telemetry'}, plan against reality",
+        "uid": None,
+        "schemaVersion": 39,
+        "editable": True,
+        "time": {"from": "now-6h", "to": "now"},
+        "refresh": "1m",
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
+        "panels": [_panel(i, *panel) for i, panel in enumerate(_panels(found, engine))],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _panels(found: Watched, engine: str) -> list[tuple[str, str, list[tuple[str, str]], list[tuple[str, float]]]]:
+    """(title, unit, what is measured by its expression, what the model expects) of each panel."""
     expected = {one.name: one.predicted for one in found.compared}
     fleet = found.fleet
     ttft, itl = (_named(HISTOGRAMS[what], engine) for what in ("ttft", "itl"))
@@ -22,7 +38,7 @@ def dashboard(found: Watched, engine: str) -> str:
     running, waiting, kv = (_named(GAUGES[what], engine) for what in ("running", "waiting", "kv_frac"))
     hits, queries = (f"{_named(COUNTERS[f'prefix_{what}'], engine)}_total" for what in ("hits", "queries"))
     window = "[$__rate_interval]"
-    panels = [
+    return [
         (
             "Requests a second",
             "reqps",
@@ -61,17 +77,6 @@ def dashboard(found: Watched, engine: str) -> str:
             [("planned", found.telemetry.prefix_hit_frac)],
         ),
     ]
-    document = {
-        "title": f"dmodels: {fleet.name if fleet else 'telemetry'}, plan against reality",
-        "uid": None,
-        "schemaVersion": 39,
-        "editable": True,
-        "time": {"from": "now-6h", "to": "now"},
-        "refresh": "1m",
-        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
-        "panels": [_panel(i, *panel) for i, panel in enumerate(panels)],
-    }
-    return json.dumps(document, indent=1) + "\n"
 
 
 def _panel(

@@ -339,3 +339,20 @@ def test_no_line_asks_for_more_context_than_the_model_or_the_memory_has(name):
     small = float64(refusals)(replace(of, tp=1, dp=1, ep=1), model(name), catalog.gpu("l4"))
     assert any("no memory for a cache" in why for why in small)
     assert shlex.split(command_line(of))[0] == "vllm" and asked("vllm", name).served_name == of.model
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_layout_that_a_plan_tries_is_one_that_the_engine_starts(engine):
+    """Memory aside, which sizing looks at: heads, experts, layers and the engine's own rules."""
+    from dmodels.formats.engines import refusals
+    from dmodels.studies.plan.layouts import layouts
+
+    from .fleets import model
+
+    tried = 0
+    for name in MODELS:
+        for x in layouts(model(name), {"h100_sxm": catalog.gpu("h100_sxm")}, pp=(1, 2)):
+            server = Server(engine, "org/model", x.tp, x.pp, x.dp, x.ep, max_num_batched_tokens=8192)
+            assert refusals(server, model(name)) == [], (name, x)
+            tried += 1
+    assert tried > 100

@@ -10,8 +10,9 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 
+from ..paths import at
 from ..serving import ServerPool, Serving
-from .documents import PORT, at, command_and_args, count, dump, load, on_one_host, server_of
+from .documents import PORT, command_and_args, count, dump, load, on_one_host, server_of
 from .machines import image, machine
 
 #: Where `hosts`, the GPU and the pools are kept: fields that begin with x- are everybody's own.

@@ -186,18 +186,6 @@ def on_one_host(serving: Serving, form: str) -> None:
             )
 
 
-def at(document: Any, *path: str | int) -> Any:
-    """What lies at a path of keys and places; None where there is nothing."""
-    for key in path:
-        if isinstance(document, dict):
-            document = document.get(key)
-        elif isinstance(document, list) and isinstance(key, int) and key < len(document):
-            document = document[key]
-        else:
-            return None
-    return document
-
-
 def count(value: Any, field: str, least: int = 0) -> int:
     """A whole number of a document."""
     try:

@@ -14,10 +14,10 @@ from dmodels.core.errors import InputError
 from ..engines import ENGINES
 from ..engines.dialect import Flags, degree, split, stated
 from ..engines.trtllm import from_settings, settings
+from ..paths import at
 from ..serving import DECODE, PREFILL, SERVE, Server, ServerPool, Serving
 from .documents import (
     PRODUCT,
-    at,
     count,
     dump,
     from_annotations,

@@ -12,10 +12,10 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
+from ..paths import at
 from ..serving import DECODE, PREFILL, Server, ServerPool, Serving
 from .documents import (
     PRODUCT,
-    at,
     count,
     dump,
     environment,

@@ -10,11 +10,11 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 
+from ..paths import at
 from ..serving import ServerPool, Serving
 from .documents import (
     PORT,
     PRODUCT,
-    at,
     container,
     count,
     dump,

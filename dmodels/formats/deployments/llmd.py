@@ -11,11 +11,11 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
+from ..paths import at
 from ..serving import DECODE, PREFILL, SERVE, Server, ServerPool, Serving
 from .documents import (
     PORT,
     PRODUCT,
-    at,
     command_and_args,
     count,
     dump,

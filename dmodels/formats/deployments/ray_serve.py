@@ -12,8 +12,9 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
+from ..paths import at
 from ..serving import DECODE, PREFILL, Server, ServerPool, Serving
-from .documents import at, count, dump, load
+from .documents import count, dump, load
 from .machines import gpu_of_ray, machine
 
 _ONE, _SPLIT = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"

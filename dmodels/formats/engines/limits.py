@@ -39,20 +39,29 @@ def refusals(server: Server, model: Model, gpu: GPU | None = None) -> list[str]:
 
 def _memory(server: Server, model: Model, gpu: GPU) -> list[str]:
     """Whether weights and one request of the longest context fit in the share of memory that the engine takes."""
+    from dmodels.core.records import float64
+
+    context = server.max_model_len_tokens or int(model.max_context_tokens)
+    budget, needed = float64(_cache_bytes)(server, model, gpu, float(context))
+    if budget <= 0:
+        return [f"the weights leave no memory for a cache on a GPU of {float(gpu.memory_bytes) / 2**30:.0f} GiB"]
+    if needed <= budget:
+        return []
+    return [
+        f"a request of {context:,} tokens takes {needed / 2**30:.1f} GiB of cache per GPU; there are "
+        f"{budget / 2**30:.1f} GiB"
+    ]
+
+
+def _cache_bytes(server: Server, model: Model, gpu: GPU, context_tokens: float) -> tuple[float, float]:
+    """(what there is for the cache on a GPU, what a request of so many tokens takes of it)."""
     from dmodels.core.hardware import Parallel
     from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes, stage
 
     parallel = Parallel(float(server.tp), float(server.pp), float(server.dp), float(server.ep))
     batched = float(server.max_num_batched_tokens or 8192)
-    budget = float(kv_budget_bytes(model, gpu, parallel, server.memory_frac or 0.9, batched))
-    if budget <= 0:
-        return [f"the weights leave no memory for a cache on a GPU of {float(gpu.memory_bytes) / 2**30:.0f} GiB"]
-    context = server.max_model_len_tokens or float(model.max_context_tokens)
-    part = stage(model, parallel.pp)
-    needed = float(kv_reserved_bytes(part, float(context), parallel.tp, max_batched_tokens=batched)) if context else 0.0
-    if needed <= budget:
-        return []
-    return [
-        f"a request of {context:,.0f} tokens takes {needed / 2**30:.1f} GiB of cache per GPU; there are "
-        f"{budget / 2**30:.1f} GiB"
-    ]
+    budget = kv_budget_bytes(model, gpu, parallel, server.memory_frac or 0.9, batched)
+    if not context_tokens:
+        return float(budget), 0.0
+    needed = kv_reserved_bytes(stage(model, parallel.pp), context_tokens, parallel.tp, max_batched_tokens=batched)
+    return float(budget), float(needed)

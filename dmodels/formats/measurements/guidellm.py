@@ -11,6 +11,7 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 
+from ..paths import at
 from .point import LatencyStats, LoadPoint, number, stats, text
 
 
@@ -21,16 +22,16 @@ def knows(document: Any) -> bool:
 
 def read(document: Any, where: str) -> Iterator[LoadPoint]:
     """The points of its benchmarks; one without a completed request is left out."""
-    backend = _at(document, "config", "spec", "backend") or _at(document, "args")
+    backend = at(document, "config", "spec", "backend") or at(document, "args")
     for i, one in enumerate(document["benchmarks"]):
         place = f"{where}: benchmarks[{i}]"
         if not isinstance(one, dict):
             raise InputError(f"{place} is {str(one)[:40]!r}; accepted is an object")
-        metrics, totals = one.get("metrics"), _at(one, "metrics", "request_totals")
+        metrics, totals = one.get("metrics"), at(one, "metrics", "request_totals")
         completed = number(totals, "successful", place, 0.0)
         if not completed:
             continue
-        strategy = _at(one, "config", "strategy")
+        strategy = at(one, "config", "strategy")
         e2e = _latency(metrics, "request_latency", place, 1.0)
         yield LoadPoint(
             form="guidellm",
@@ -65,7 +66,7 @@ def _clients(strategy: Any, where: str) -> float:
 
 
 def _of(metrics: Any, name: str) -> Any:
-    return _at(metrics, name, "successful")
+    return at(metrics, name, "successful")
 
 
 def _latency(metrics: Any, name: str, where: str, unit_s: float) -> LatencyStats:
@@ -73,9 +74,3 @@ def _latency(metrics: Any, name: str, where: str, unit_s: float) -> LatencyStats
     flat = {**table, **(table.get("percentiles") or {})} if isinstance(table, Mapping) else {}
     names = {"mean_s": "mean", "p50_s": "median", "p90_s": "p90", "p95_s": "p95", "p99_s": "p99"}
     return stats(flat, where, unit_s, names)
-
-
-def _at(document: Any, *path: str) -> Any:
-    for key in path:
-        document = document.get(key) if isinstance(document, Mapping) else None
-    return document

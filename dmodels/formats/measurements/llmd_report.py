@@ -11,6 +11,7 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 
+from ..paths import at
 from .point import LatencyStats, LoadPoint, degree, number, text
 from .vllm_bench import engine
 
@@ -27,11 +28,11 @@ def read(document: Any, where: str) -> Iterator[LoadPoint]:
     version = text(document, "version")
     if not version.startswith("0.2"):
         raise InputError(f"{where}: version is {version!r}; accepted is 0.2")
-    aggregate = _at(document, "results", "request_performance", "aggregate")
-    requests, latency = _at(aggregate, "requests"), _at(aggregate, "latency")
-    load = _at(document, "scenario", "load", "standardized")
+    aggregate = at(document, "results", "request_performance", "aggregate")
+    requests, latency = at(aggregate, "requests"), at(aggregate, "latency")
+    load = at(document, "scenario", "load", "standardized")
     one = _engine(document)
-    parallel = _at(one, "accelerator", "parallelism")
+    parallel = at(one, "accelerator", "parallelism")
     total = number(requests, "total", where)
     failures = number(requests, "failures", where, 0.0)
     yield LoadPoint(
@@ -39,7 +40,7 @@ def read(document: Any, where: str) -> Iterator[LoadPoint]:
         where=where,
         input_tokens=_mean(requests, "input_length", where, _value(load, "input_seq_len", where)),
         output_tokens=_mean(requests, "output_length", where, _value(load, "output_seq_len", where)),
-        throughput_rps=_mean(_at(aggregate, "throughput"), "request_rate", where, math.nan),
+        throughput_rps=_mean(at(aggregate, "throughput"), "request_rate", where, math.nan),
         ttft=_latency(latency, "time_to_first_token", where),
         tpot=_latency(latency, "time_per_output_token", where),
         e2e=_latency(latency, "request_latency", where),
@@ -47,10 +48,10 @@ def read(document: Any, where: str) -> Iterator[LoadPoint]:
         failed_count=failures,
         asked_rate_rps=number(load, "rate_qps", where),
         max_concurrency_count=_clients(load, where),
-        model=text(_at(one, "model"), "name"),
+        model=text(at(one, "model"), "name"),
         engine=engine(text(one, "tool")),
         release=text(one, "tool_version"),
-        gpu=text(_at(one, "accelerator"), "model"),
+        gpu=text(at(one, "accelerator"), "model"),
         tp=degree(parallel, "tp", where),
         pp=degree(parallel, "pp", where),
         dp=degree(parallel, "dp", where),
@@ -59,29 +60,29 @@ def read(document: Any, where: str) -> Iterator[LoadPoint]:
 
 
 def _engine(document: Any) -> Any:
-    stack = _at(document, "scenario", "stack")
+    stack = at(document, "scenario", "stack")
     for component in stack if isinstance(stack, list) else ():
-        one = _at(component, "standardized")
+        one = at(component, "standardized")
         if isinstance(one, Mapping) and "accelerator" in one:
             return one
     return {}
 
 
 def _mean(table: Any, name: str, where: str, otherwise: float) -> float:
-    return number(_at(table, name), "mean", where, otherwise)
+    return number(at(table, name), "mean", where, otherwise)
 
 
 def _value(load: Any, name: str, where: str) -> float:
-    return number(_at(load, name), "value", where)
+    return number(at(load, name), "value", where)
 
 
 def _clients(load: Any, where: str) -> float:
-    value = _at(load, "concurrency")
+    value = at(load, "concurrency")
     return number(load, "concurrency", where) if not isinstance(value, Mapping | list) else math.nan
 
 
 def _latency(table: Any, name: str, where: str) -> LatencyStats:
-    own = _at(table, name)
+    own = at(table, name)
     if own is None:
         return LatencyStats()
     units = text(own, "units")
@@ -89,9 +90,3 @@ def _latency(table: Any, name: str, where: str) -> LatencyStats:
         raise InputError(f"{where}: {name}.units is {units!r}; accepted are {', '.join(_SECONDS)}")
     fields = {"mean_s": "mean", "p50_s": "p50", "p90_s": "p90", "p95_s": "p95", "p99_s": "p99"}
     return LatencyStats(**{ours: _SECONDS[units] * number(own, theirs, where) for ours, theirs in fields.items()})
-
-
-def _at(document: Any, *path: str) -> Any:
-    for key in path:
-        document = document.get(key) if isinstance(document, Mapping) else None
-    return document

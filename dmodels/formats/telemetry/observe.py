@@ -7,15 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
-from dmodels.core.workload import Workload
 
 from .names import COUNTERS, GAUGES, HISTOGRAMS, REPLICA
 from .series import Series, increase, read_series, steps
+
+if TYPE_CHECKING:
+    from dmodels.core.workload import Workload
 
 #: Places within a bucket at which its requests are put.
 _PLACES = (np.arange(4) + 0.5) / 4
@@ -148,6 +151,8 @@ def workload(seen: Telemetry, rate_rps: float | None = None) -> Workload:
     Histograms say nothing about how prompts and answers go together: they are taken as independent. The share of prompt
     tokens that hit the prefix cache is taken off every prompt alike.
     """
+    from dmodels.core.workload import Workload
+
     if seen.input_tokens is None or seen.output_tokens is None:
         raise InputError("telemetry: no histogram of prompt and generation tokens; accepted are files with both")
     rate = seen.rate_rps if rate_rps is None else rate_rps

@@ -47,7 +47,7 @@ def server(pool: Pool, asked: Question) -> Server:
         tp=x.tp,
         pp=x.pp,
         dp=x.dp,
-        ep=x.ep if x.ep == x.tp * x.dp else 1,
+        ep=x.ep,
         quantization=_quantization(pool, asked),
         kv_dtype=_kv_dtype(pool, asked),
         max_model_len_tokens=pool.max_model_len_tokens,

@@ -2,7 +2,7 @@
 
 `engines` knows the command lines of vLLM, SGLang and TensorRT-LLM; `deployments` the manifests around them;
 `measurements` the reports of load generators; `telemetry` what Prometheus collects. Each has one table of its formats,
-and `table` joins them.
+and `table` joins them. `serving` is what runs, as a record; `paths` looks up what lies in a document.
 """
 
 from __future__ import annotations

@@ -192,23 +192,23 @@ def silent_rooms() -> list[str]:
 
 
 def silent_modules() -> list[str]:
-    """Modules that no command reaches, and that neither the guide nor a package around them names."""
-    arrows = {m: {to for to, *_ in imported(m)} | _named_in_text(tree) for m, tree in trees().items()}
-    reached = open_ends = {m for m in trees() if f"{m}.".startswith("dmodels.cli.")}
-    while open_ends:
-        steps = {to for m in open_ends for to in arrows[m]}
-        around = {".".join(to.split(".")[:k]) for to in steps for k in range(2, to.count(".") + 2)}
-        open_ends = (around & trees().keys()) - reached
-        reached = reached | open_ends
+    """Modules that no command reaches, nor any module that the guide or a package around it names."""
     guide = "".join(page.read_text(encoding="utf-8") for page in (PACKAGE.parent / "docs").glob("[eht]*/*.md"))
 
     def is_named(module: str) -> bool:
         parts = module.split(".")
         above = [(".".join(parts[:k]), parts[k]) for k in range(2, len(parts))]
         named = any(f"`{name}`" in (ast.get_docstring(trees()[package]) or "") for package, name in above)
-        return named or module in guide
+        return named or module in guide or f"{module}.".startswith("dmodels.cli.")
 
-    return [m for m in sorted(trees().keys() - reached - {"dmodels"}) if not is_named(m)]
+    arrows = {m: {to for to, *_ in imported(m)} | _named_in_text(tree) for m, tree in trees().items()}
+    reached = open_ends = {m for m in trees() if is_named(m)}
+    while open_ends:
+        steps = {to for m in open_ends for to in arrows[m]}
+        around = {".".join(to.split(".")[:k]) for to in steps for k in range(2, to.count(".") + 2)}
+        open_ends = (around & trees().keys()) - reached
+        reached = reached | open_ends
+    return sorted(trees().keys() - reached - {"dmodels"})
 
 
 def _named_in_text(tree: ast.Module) -> set[str]:

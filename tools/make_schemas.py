@@ -119,10 +119,12 @@ def schema(command: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _merged(values: list[Any], path: str, maps: set[str]) -> dict[str, Any]:
+    from dmodels.core.units import unit_of
+
     kinds = sorted({_kind(value) for value in values})
     kinds = [kind for kind in kinds if not (kind == "integer" and "number" in kinds)]
-    if kinds == ["null"]:  # no sample says what else it may be
-        return {}
+    if kinds == ["null"]:  # no sample says what else it may be; a name with a unit does
+        return {"type": ["number", "null"]} if unit_of(path.rpartition(".")[2]) else {}
     if "number" in kinds and "null" not in kinds:
         kinds = [*kinds, "null"]  # a number that is not finite is null in JSON
     if path.startswith("inputs.") and len(kinds) == 1 and kinds[0] in ("string", "number", "array"):

@@ -137,5 +137,5 @@ def _sweep_table(sweep: Any) -> Shown:
     return f"Load sweep: {sweep.name}", ["in flight", "req/s", "TTFT [ms]", "TPOT [ms]"], rows
 
 
-def _error(share: str, of: dict[str, Any]):
+def _error(share: str, of: dict[str, Any]) -> Any:
     return lambda metric: f"{100 * getattr(of[metric], share):.1f} %"

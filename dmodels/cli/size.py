@@ -84,7 +84,7 @@ def command(asked: SizeAsked, form: Form) -> int:
 WEIGHTS = ("embedding", "attention", "dense", "expert")
 
 
-def _result(answer) -> dict[str, Any]:
+def _result(answer: Any) -> dict[str, Any]:
     from dmodels.core.flags import describe
 
     s, w = answer.slots, answer.weights
@@ -108,7 +108,7 @@ def _result(answer) -> dict[str, Any]:
     }
 
 
-def _show(inputs: dict[str, Any], answer) -> None:
+def _show(inputs: dict[str, Any], answer: Any) -> None:
     from dmodels.core.flags import describe
 
     s, w = answer.slots, answer.weights

@@ -88,7 +88,7 @@ def command(asked: SplitAsked, form: Form, out: Out = None) -> int:
 def _feasible(answer: Any) -> bool:
     from dmodels.core.flags import usable
 
-    return usable(int(answer.whole.flags))
+    return bool(usable(int(answer.whole.flags)))
 
 
 def _tables(answer: Any) -> list[Shown]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from .calls import Code, call
 from .command import Form, asks, check_suffix
 
 SCENARIO = "scenario file (TOML); an empty one is NetKV's cluster under RAG"
+Column = str | Callable[[Any], Any]
 Figures = Annotated[Path | None, typer.Option(help="write the figures to this file (png, pdf or svg)")]
 
 
@@ -37,11 +39,11 @@ def _call(asked: Any) -> Code:
     )
 
 
-def _percent(name: str):
+def _percent(name: str) -> Column:
     return lambda row: 100 * getattr(row, name)
 
 
-SHARE = {
+SHARE: dict[str, Column] = {
     "context": "context_tokens",
     "tier": "tier",
     "prefill s": "prefill_s",
@@ -49,7 +51,7 @@ SHARE = {
     "share %": _percent("share_frac"),
     "layer by layer %": _percent("pipelined_share_frac"),
 }
-POLICIES = {
+POLICIES: dict[str, Column] = {
     "policy": "policy",
     "served %": _percent("served_frac"),
     "SLO %": _percent("slo_frac"),
@@ -63,14 +65,14 @@ POLICIES = {
     "saved %": _percent("ttft_vs_first_frac"),
     "+- ": _percent("ttft_vs_first_se_frac"),
 }
-UPGRADES = {
+UPGRADES: dict[str, Column] = {
     "change": "upgrade",
     "served %": _percent("served_frac"),
     "TTFT s": "ttft_mean_s",
     "transfer s": "transfer_mean_s",
     "TTFT saved %": _percent("ttft_saved_frac"),
 }
-STALENESS = {
+STALENESS: dict[str, Column] = {
     "tiers": lambda row: f"{row.fast_tier} or {row.slow_tier}",
     "hit on the slower": "far_hit_frac",
     "order of bandwidths": "bandwidth_tolerance",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -130,5 +130,5 @@ def _weights(rows: Sequence[Row]) -> np.ndarray:
 
 
 @jax.jit
-def _predict(halves, u):
+def _predict(halves: Any, u: Any) -> Any:
     return log_latencies(halves, u)

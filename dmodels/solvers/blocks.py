@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 
-def in_blocks(function: Callable, inputs: Any, size: int) -> Any:
+def in_blocks(function: Callable[..., Any], inputs: Any, size: int) -> Any:
     """`vmap(function)` over the leading axis of `inputs`, `size` entries at a time; traceable.
 
     In a vmapped loop every entry waits for the slowest; in a block it waits for the slowest of the block, and the block
@@ -19,7 +19,7 @@ def in_blocks(function: Callable, inputs: Any, size: int) -> Any:
     size = max(1, min(int(size), count))
     blocks = -(-count // size)
 
-    def fold(leaf):
+    def fold(leaf: Any) -> Any:
         tail = jnp.broadcast_to(leaf[-1:], (blocks * size - count, *leaf.shape[1:]))
         return jnp.reshape(jnp.concatenate([leaf, tail]), (blocks, size, *leaf.shape[1:]))
 

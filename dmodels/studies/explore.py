@@ -29,7 +29,7 @@ class Dials:
     gpu: str  # one of the question's GPU types; "": any of them
     price_usd_per_hour: dict[str, float]  # of one GPU, for every type
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, unit in (("rate_rps", "req/s"), ("isl_tokens", "tokens"), ("osl_tokens", "tokens")):
             _positive(name.partition("_")[0], getattr(self, name), unit)
         for name, price in self.price_usd_per_hour.items():

@@ -109,7 +109,9 @@ def jensen_frac(log_sigma: Real) -> Real:
     return -jnp.expm1(-(log_sigma**2))
 
 
-def least_sigma(shown: Real, count: Real, cold_ratio: Real, true_ratio: Real, beta: Real = 0.95, z: Real = 1.96):
+def least_sigma(
+    shown: Real, count: Real, cold_ratio: Real, true_ratio: Real, beta: Real = 0.95, z: Real = 1.96
+) -> Real:
     r"""The least sigma for which a value `shown` after n responses is within z deviations of what is expected.
 
     $|shown - c - \beta^n(\hat c_0 - c)| / (z \sqrt{\mathrm{Var}/\sigma^2})$; with it a printed table can be judged.

@@ -17,8 +17,8 @@ class Game(Record):
     games.queueing), or plain functions without parameters.
     """
 
-    prefill: Callable
-    decode: Callable
+    prefill: Callable[..., Real]
+    decode: Callable[..., Real]
     budget_gpus: Real = quantity()
     prefill_weight: Real = quantity(1.0)  # cost of one TTFT violation, in any unit common to both
     decode_weight: Real = quantity(1.0)

@@ -56,7 +56,7 @@ def convex_marginals(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     out = np.maximum.accumulate(step, axis=-1)  # equal but for rounding where convex
     for at in np.argwhere(~convex):
         out[tuple(at)] = hull(step[tuple(at)])
-    return out, convex
+    return out, np.asarray(convex)
 
 
 def optimum_flows(a: RoutingArrays) -> tuple[np.ndarray, np.ndarray]:

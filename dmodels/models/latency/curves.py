@@ -59,12 +59,13 @@ def latency_table(curve: LatencyCurve | TableCurve, n_max: int) -> np.ndarray:
     return np.where(room > 0, value, np.inf)
 
 
-def as_curve(curve) -> LatencyCurve | TableCurve:
+def as_curve(curve: Real | list[LatencyCurve]) -> LatencyCurve | TableCurve:
     """A curve record as it is, a list of them (one per worker) stacked, an array (..., m, K) as a `TableCurve`."""
     if isinstance(curve, LatencyCurve | TableCurve):
         return curve
     if isinstance(curve, list | tuple) and curve and all(isinstance(c, LatencyCurve) for c in curve):
-        return stack(*curve)
+        stacked: LatencyCurve = stack(*curve)
+        return stacked
     table = np.asarray(curve, np.float64)
     if table.ndim < 2 or table.shape[-1] == 0:
         raise InputError(f"curve of shape {table.shape}: accepted are a LatencyCurve, a TableCurve, or a table (m, K)")

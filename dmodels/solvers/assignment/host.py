@@ -50,7 +50,7 @@ def _kernels() -> ModuleType:
     return _lap_kernels
 
 
-def solve_one(cost: np.ndarray) -> tuple | None:
+def solve_one(cost: np.ndarray) -> tuple[Any, ...] | None:
     """columns, row duals, column duals, cost, gap, least reduced cost, steps of one float64 problem with 0 < n <= m."""
     exact = _exact_below(sum(cost.shape))
     x, u, v, total, gap, reduced, state, steps = _kernels().match_one(

@@ -120,13 +120,26 @@ class Roofline(NamedTuple):
     efficiency: Efficiency
     max_num_batched_tokens: Real = 8192.0
 
-    def times(self, n: Real) -> tuple[Real, Real]:
-        """(t_0, K) at n requests decoding, which begin n / E[O] prompts per step; these share it."""
+    @property
+    def steps(self) -> MixedSteps:
+        """The steps under these requests' mean prompt."""
         r = self.requests
         cached = r.input_tokens - r.prefill_tokens
-        attended = safe_divide(r.prefill_square, 2.0 * r.prefill_tokens, 0.0) + cached
-        place = (self.model, self.gpu, self.parallel, r.context_tokens)
-        law = MixedSteps(*place, r.prefill_tokens, attended, self.max_num_batched_tokens, self.efficiency)
+        return MixedSteps(
+            self.model,
+            self.gpu,
+            self.parallel,
+            context_tokens=r.context_tokens,
+            prompt_tokens=r.prefill_tokens,
+            attended_tokens=safe_divide(r.prefill_square, 2.0 * r.prefill_tokens, 0.0) + cached,
+            budget_tokens=self.max_num_batched_tokens,
+            efficiency=self.efficiency,
+        )
+
+    def times(self, n: Real) -> tuple[Real, Real]:
+        """(t_0, K) at n requests decoding, which begin n / E[O] prompts per step; these share it."""
+        law, r = self.steps, self.requests
+        n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
         alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.output_tokens, 0.0), 1e-6)
         busy, mixed = law.mixed(n, begun / self.parallel.dp)
         return alone, busy * (mixed - alone) / begun

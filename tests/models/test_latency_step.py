@@ -52,7 +52,9 @@ def test_two_gpus_have_communicators_and_one_has_none():
     assert [float(runtime_bytes(Parallel(tp))) / GIB for tp in (1.0, 2.0)] == [0.5, 1.5]
 
 
-HALF = Efficiency(hbm_frac=0.5, flop_frac=0.5, link_frac=0.5, expert_imbalance=1.5)
+HALF = Efficiency(
+    hbm_frac=0.5, flop_frac=0.5, expert_hbm_frac=0.5, expert_flop_frac=0.5, link_frac=0.5, expert_imbalance=1.5
+)
 
 
 GPU_80 = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11)

@@ -43,11 +43,11 @@ class MixedSteps(NamedTuple):
 
     def alone(self, decoding: Real) -> Real:
         """t(n, 0): a step without prompts."""
-        return self._step(decoding, 0.0 * self.prompt_tokens)
+        return self.at(decoding, 0.0 * self.prompt_tokens)
 
     def full(self, decoding: Real) -> Real:
         """t(n, B): a step whose budget is full."""
-        return self._step(decoding, self.budget_tokens)
+        return self.at(decoding, self.budget_tokens)
 
     def mixed(self, decoding: Real, prompts: Real) -> tuple[Real, Real]:
         """(f, the length of a step with prompts) where `prompts` come per step and rank, p in the mean.
@@ -56,14 +56,15 @@ class MixedSteps(NamedTuple):
         """
         p = jnp.maximum(prompts, 1e-9)
         busy = jnp.maximum(-jnp.expm1(-p), p * self.budget_share)
-        return busy, self._step(decoding, jnp.minimum(p / busy * self.prompt_tokens, self.budget_tokens))
+        return busy, self.at(decoding, jnp.minimum(p / busy * self.prompt_tokens, self.budget_tokens))
 
     def own(self, decoding: Real, prompts: Real) -> Real:
         """The steps of one prompt, which shares them with those that came meanwhile."""
         tokens = jnp.minimum((1.0 + prompts) * self.prompt_tokens, self.budget_tokens)
-        return jnp.maximum(self.budget_share, 1.0) * self._step(decoding, tokens)
+        return jnp.maximum(self.budget_share, 1.0) * self.at(decoding, tokens)
 
-    def _step(self, decoding: Real, tokens: Real) -> Real:
+    def at(self, decoding: Real, tokens: Real) -> Real:
+        """t(n, w): a step in which every rank computes w prompt tokens."""
         place = (self.model, self.gpu, self.parallel)
         new = self.parallel.dp * tokens
         return step(

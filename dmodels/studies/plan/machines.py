@@ -1,7 +1,7 @@
 """A plan's pools as the simulators take them, and the requests that they are replayed on.
 
-The iteration law is the one that sized the plan: t_0(n) for n requests that decode, and K(n) for a mean prompt, spread
-over its tokens. The simulators share this law with the closed forms, and no formula of a queue.
+The iteration law is the one that sized the plan: t(n, w) for n requests that decode and w prompt tokens
+(`models.latency.mixed`). The simulators share this law with the closed forms, and no formula of a queue.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.hardware import Parallel
+from dmodels.core.records import float64, jit
+from dmodels.models.instance import Roofline
+from dmodels.models.traffic import Requests
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.deployments import ServingFleet, ServingPool
 from dmodels.sim.recordings import Recording, drawn, recorded
 
 from .designs import Role
+from .layouts import in_precision
 from .questions import Question
 from .sizing import Priced
 
@@ -39,16 +45,11 @@ def serving_pool(priced: Priced, row: int, stage: int) -> ServingPool:
     cells = priced.cells
     steps, requests = (jax.tree.map(lambda leaf: np.asarray(leaf[at, 0]), x) for x in (cells.steps, cells.requests))
     prompt = max(float(requests.prefill_tokens), 1e-9)
-    chunk = int(asked.engine.max_num_batched_tokens)
+    chunk = int(asked.engine.max_num_batched_tokens * float(cells.dp[at, 0]))
     fitting = min(float(cells.slots_count[at, 0]), float(asked.engine.max_num_seqs_count) * float(cells.dp[at, 0]))
     slots = max(int(fitting), 1)
 
-    def seconds(n: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        alone = np.interp(n, steps.decode_count, steps.alone_s)
-        slope = np.interp(n, steps.decode_count, steps.extra_s) / prompt
-        return np.asarray(np.maximum(alone + slope * tokens, 1e-9))
-
-    law = TokenLaw.tabulated(seconds, slots, chunk, 2, decodes=True)
+    law = _law(priced, row, requests, slots, chunk)
     own_s = float(steps.extra_s[0]) / prompt if own.role != Role.DECODE else 0.0
     return ServingPool(
         own.name,
@@ -63,3 +64,31 @@ def serving_pool(priced: Priced, row: int, stage: int) -> ServingPool:
         token_s=float(cells.transfer_s_per_token[at, 0]) + (float(cells.pp[at, 0]) - 1.0) * own_s,
         late_steps=float(cells.wait_steps[at, 0]) - 0.5,
     )
+
+
+#: Numbers of prompt tokens at which a step is tabulated, from none to the whole budget.
+_TOKENS = 129
+
+
+def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -> TokenLaw:
+    """t(n, w) of a layout under a stage's requests. A rank computes whole prompts, and the others wait for it."""
+    asked, layout = priced.question, priced.layouts[row]
+    parallel = Parallel(layout.tp, layout.pp, layout.dp, layout.ep)
+    place = in_precision(asked.model, layout), asked.gpus[layout.gpu], parallel
+    efficiency, budget = priced.calibration.efficiency(layout), asked.engine.max_num_batched_tokens
+    roofline = Roofline(*place, requests, efficiency, budget)
+    known = np.unique(np.minimum(np.concatenate([np.arange(9.0), np.geomspace(9.0, 2.0**17, 55)]), slots))
+    counts = np.concatenate([known, np.full(64 - len(known), float(slots))])  # one shape: one program
+    tokens = np.linspace(0.0, float(chunk), _TOKENS)
+    times = np.asarray(_grid(roofline, counts, tokens))[: len(known)]
+    every = np.arange(slots + 1.0)
+    return TokenLaw(np.stack([np.interp(every, known, column) for column in times.T], axis=1), tokens, True)
+
+
+@float64
+@jit
+def _grid(roofline: Roofline, counts: np.ndarray, tokens: np.ndarray):
+    """(counts, tokens): steps; w is the fullest rank's."""
+    dp = roofline.parallel.dp
+    fullest = jnp.maximum(tokens / dp, jnp.minimum(tokens, roofline.requests.prefill_tokens))
+    return jax.vmap(lambda n: jax.vmap(lambda w: roofline.steps.at(n, w))(fullest))(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ def _show(found: Any) -> None:
     render.show([table("Error of kernels that the fit did not see: median (P90)", found.summary("kind"), columns)])
 
 
-def _error(protocol: str):
+def _error(protocol: str) -> Callable[[dict[str, Any]], str]:
     def cell(of: dict[str, Any]) -> str:
         if not of[f"{protocol}_count"]:
             return "-"

@@ -87,7 +87,7 @@ def command(asked: StepAsked, form: Form, out: Picture = None) -> int:
     )
 
 
-def _draw(inputs: dict[str, Any], answer, out: Path | None) -> None:
+def _draw(inputs: dict[str, Any], answer: Any, out: Path | None) -> None:
     if out is None or not answer.fits:
         return
     from dmodels.report.step_figures import figure
@@ -96,7 +96,7 @@ def _draw(inputs: dict[str, Any], answer, out: Path | None) -> None:
     save(figure(answer, f"{inputs['model']} on {inputs['gpu']} ({inputs['parallel']})"), out)
 
 
-def _show(inputs: dict[str, Any], answer) -> None:
+def _show(inputs: dict[str, Any], answer: Any) -> None:
     where = f"{inputs['model']} on {inputs['gpu']} ({inputs['parallel']}, {inputs['backend']})"
     if not answer.fits:
         print(f"Nothing fits: {where} holds no request of this length; `dmodels size` says what would.")

@@ -78,8 +78,8 @@ def efficiencies(machines: Sequence[Hosted]) -> list[dict[str, float]]:
         of_bytes, of_flop, launch = _fitted(moved, flop, took)
         for row, *values in zip(rows, of_bytes, of_flop, launch, strict=True):
             launches[row] += _named(part, machines[row], found[row], *map(float, values))
-    for own, launch, machine in zip(found, launches, machines, strict=True):
-        own["layer_us"] = 1e6 * launch / float(machine.model.n_layers)
+    for own, shared, machine in zip(found, launches, machines, strict=True):
+        own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
     return found
 
 
@@ -133,7 +133,7 @@ def _by_part(own: Sequence[layers.LayerKernels], seconds: Sequence[Floats]) -> d
     """Seconds of a component's operators together."""
     found: dict[str, Floats] = {}
     for kernel, took in zip(own, seconds, strict=True):
-        found[kernel.part] = found.get(kernel.part, 0.0) + kernel.count * took
+        found[kernel.part] = found.get(kernel.part, 0.0) + kernel.layer_count * took
     return found
 
 
@@ -182,13 +182,13 @@ def _decode_work(machine: Hosted) -> tuple[Floats, Floats]:
 def _prompt_work(machine: Hosted) -> tuple[Floats, Floats]:
     prompts = layers.PROMPTS
     flop = prompts * terms.prefill_attention_flop(_one_layer(machine.model), prompts / 2.0, machine.parallel.tp)
-    return 1e-12 + 0.0 * prompts, np.asarray(flop / machine.gpu.peak_flop_per_s)
+    return np.full(len(prompts), 1e-12), np.asarray(flop / machine.gpu.peak_flop_per_s)
 
 
 def _collective_work(machine: Hosted) -> tuple[Floats, Floats]:
     link = float(machine.gpu.nvlink_bytes_per_s_oneway) or _PCIE
     sent = terms.all_reduce_bytes(machine.model.hidden_size, layers.TOKENS, machine.parallel.tp)
-    return 1e-12 + 0.0 * layers.TOKENS, np.asarray(sent / link)
+    return np.full(len(layers.TOKENS), 1e-12), np.asarray(sent / link)
 
 
 _WORK = {
@@ -218,7 +218,8 @@ def _fitted(moved: Floats, flop: Floats, took: Floats, rounds: int = 40) -> tupl
         return np.log(total) - target, slope
 
     def loss(r: Floats) -> Floats:
-        return np.log1p((r / 0.15) ** 2).sum(-1)
+        total: Floats = np.log1p((r / 0.15) ** 2).sum(-1)
+        return total
 
     r, slope = residual(x)
     for _ in range(rounds):
@@ -232,4 +233,5 @@ def _fitted(moved: Floats, flop: Floats, took: Floats, rounds: int = 40) -> tupl
         damping = np.where(better, damping / 3.0, damping * 5.0)
         x = np.where(better[:, None], trial, x)
         r, slope = np.where(better[:, None], r_new, r), np.where(better[:, None, None], slope_new, slope)
-    return tuple(np.exp(x).T)  # type: ignore[return-value]
+    shares = np.exp(x)
+    return shares[:, 0], shares[:, 1], shares[:, 2]

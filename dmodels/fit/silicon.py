@@ -100,7 +100,7 @@ def origins(rows: Sequence[Row]) -> np.ndarray:
 
 
 #: Of machines that were asked about: every fold of a calibration asks for the same ones.
-_ORIGINS: dict[tuple, np.ndarray] = {}
+_ORIGINS: dict[tuple[Any, ...], np.ndarray] = {}
 
 
 def _machine(row: Row) -> kernels.Hosted:

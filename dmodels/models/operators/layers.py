@@ -7,7 +7,7 @@ that an engine was measured with is the one that it runs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,23 +16,27 @@ from dmodels.core.model import Model
 from dmodels.core.records import Floats
 
 #: Layers of one kind attend with the same kernel, so one stands for all; tokens of a step at which laws are asked.
-TOKENS = 2.0 ** np.arange(15)
+TOKENS: Floats = np.exp2(np.arange(15.0))
 #: Sequences that decode, and their contexts.
 SEQUENCES, CONTEXTS = (axis.ravel() for axis in np.meshgrid([1.0, 4.0, 16.0, 64.0, 256.0], [1024.0, 4096.0, 9000.0]))
 #: Prompts.
-PROMPTS = 2.0 ** np.arange(9, 15)
+PROMPTS: Floats = np.exp2(np.arange(9.0, 15.0))
 #: How unevenly tokens choose experts: the power law of exponent 1.01 that engines are benchmarked with.
 SKEW = 1.0
 
 
+#: Fields of a law, as numbers or at several shapes.
+Shape = dict[str, Any]
+
+
 class LayerKernels(NamedTuple):
-    """Operators of one kind at several shapes; their seconds are added up over `count` layers."""
+    """Operators of one kind at several shapes; their seconds are added up over `layer_count` layers."""
 
     part: str  # of the step: "matrix", "expert", "decode", "prompt" or "collective"
     kind: str
-    shape: dict[str, Floats | float]
+    shape: Shape
     formats: tuple[str, ...]
-    count: float
+    layer_count: float
 
 
 def kernels(model: Model, parallel: Parallel) -> list[LayerKernels]:
@@ -83,7 +87,7 @@ def _matrices(m: dict[str, float], tp: float) -> list[LayerKernels]:
 def _experts(m: dict[str, float], tp: float, dp: float, ep: float) -> list[LayerKernels]:
     if m["n_moe_layers"] == 0:
         return []
-    shape = {
+    shape: Shape = {
         "num_tokens": TOKENS,
         "hidden_size": m["hidden_size"],
         "inter_size": m["expert_params"] / 3.0 / m["hidden_size"],
@@ -103,7 +107,12 @@ def _attention(m: dict[str, float], tp: float) -> list[LayerKernels]:
     names, heads = (cache, "bfloat16+bfloat16"), max(m["n_q_heads"] / tp, 1.0)
     kv_heads = max((m["n_kv_heads"] or m["sliding_kv_heads"]) / tp, 1.0)
     dim = m["head_dim"] or m["sliding_head_dim"]
-    common = {"window": 0.0, "causal": 1.0, "cache_bytes": m["kv_dtype_bytes"], "num_heads": heads}
+    common: Shape = {
+        "window": 0.0,
+        "causal": 1.0,
+        "cache_bytes": m["kv_dtype_bytes"],
+        "num_heads": heads,
+    }
     decode = common | {"batch_size": SEQUENCES, "isl": 1.0, "prefix": CONTEXTS}
     prompt = common | {"batch_size": 1.0, "isl": PROMPTS, "prefix": 0.0, "shared_latent": 0.0}
     if m["n_mla_layers"] > 0:
@@ -129,5 +138,5 @@ def _attention(m: dict[str, float], tp: float) -> list[LayerKernels]:
 def _collectives(m: dict[str, float], tp: float) -> list[LayerKernels]:
     if tp == 1:
         return []
-    shape = {"message_bytes": 2.0 * m["hidden_size"] * TOKENS, "ranks": tp, "sends": 2.0}
+    shape: Shape = {"message_bytes": 2.0 * m["hidden_size"] * TOKENS, "ranks": tp, "sends": 2.0}
     return [LayerKernels("collective", "all_reduce", shape, ("bfloat16",), 1.0)]

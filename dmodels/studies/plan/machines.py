@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.hardware import Parallel
-from dmodels.core.records import float64, jit
+from dmodels.core.records import Real, float64, jit
 from dmodels.models.instance import Roofline
 from dmodels.models.traffic import Requests
 from dmodels.sim.batching import TokenLaw
@@ -87,7 +87,7 @@ def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -
 
 @float64
 @jit
-def _grid(roofline: Roofline, counts: np.ndarray, tokens: np.ndarray):
+def _grid(roofline: Roofline, counts: Real, tokens: Real) -> Real:
     """(counts, tokens): steps; w is the fullest rank's."""
     dp = roofline.parallel.dp
     fullest = jnp.maximum(tokens / dp, jnp.minimum(tokens, roofline.requests.prefill_tokens))

@@ -90,7 +90,7 @@ def test_a_config_json_of_ones_own_is_planned(tmp_path, capsys):
     config.write_text(json.dumps(catalog.model_config("qwen3-32b")))
     assert main([*SMALL, "--model", str(config), "--no-sensitivity", "--no-split"]) == 0
     printed = capsys.readouterr().out
-    assert "with other models" in printed and f"vllm serve {config.parent} " in printed.replace("\n", "")
+    assert "calibrated on this architecture" in printed and f"vllm serve {config.parent} " in printed.replace("\n", "")
 
 
 def test_an_infeasible_plan_exits_with_1_and_names_the_fix(capsys):

@@ -16,9 +16,9 @@ NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.py"))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROTOCOLS = {
     "random": "random folds",
-    "pair": "a (model, GPU) pair left out",
-    "model": "a model left out",
-    "gpu": "a GPU left out",
+    "pair": "an architecture on a GPU left out",
+    "architecture": "a whole architecture left out",
+    "gpu": "a whole GPU type left out",
 }
 
 
@@ -63,7 +63,7 @@ def test_links_and_pictures_of_the_readme_are_there():
 
 
 def test_the_readme_has_the_accuracy_that_was_measured():
-    """Medians of TTFT and TPOT, protocol by protocol, from the benchmark's own report."""
+    """Medians of TTFT and TPOT as a plan predicts them (the report's first part), protocol by protocol."""
     measured = (ROOT / "benchmarks" / "results" / "accuracy.txt").read_text()
     for protocol, words in PROTOCOLS.items():
         ttft, tpot = re.search(rf"^{protocol}: all .*?TTFT +([\d.]+) .*?TPOT +([\d.]+)", measured, re.M).groups()

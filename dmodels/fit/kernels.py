@@ -16,8 +16,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from dmodels.core.hardware import GPU, Parallel
@@ -61,9 +62,20 @@ def label(machine: Hosted, kind: str) -> str:
     return DATA_SHEET
 
 
-@float64
+#: What was found, by engine and every number of an instance: a plan that is asked again asks for the same ones.
+_KNOWN: dict[tuple[Any, ...], dict[str, float]] = {}
+
+
 def efficiencies(machines: Sequence[Hosted]) -> list[dict[str, float]]:
     """The efficiencies of each machine, by the names of `Efficiency`; those that no kernel shows are left out."""
+    keys = [(m.gpu_name, m.engine, *map(float, jax.tree.leaves((m.model, m.gpu, m.parallel)))) for m in machines]
+    new = {key: machine for key, machine in zip(keys, machines, strict=True) if key not in _KNOWN}
+    _KNOWN.update(zip(new, _of_kernels(list(new.values())), strict=True))
+    return [dict(_KNOWN[key]) for key in keys]
+
+
+@float64
+def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
     asked = [layers.kernels(machine.model, machine.parallel) for machine in machines]
     seconds = _seconds(machines, asked)
     curves: dict[str, list[tuple[int, Floats, Floats, Floats]]] = defaultdict(list)

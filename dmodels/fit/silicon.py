@@ -93,14 +93,10 @@ def problem_of(
 def origins(rows: Sequence[Row]) -> np.ndarray:
     """(n, efficiencies): u where no effect is, from the kernels of each row's decode instances."""
     keys = [(r.model_path, r.gemm_dtype, r.moe_dtype, r.system, r.backend, r.decode[:3]) for r in rows]
-    new = {key: _machine(row) for key, row in zip(keys, rows, strict=True) if key not in _ORIGINS}
-    for key, own in zip(new, kernels.efficiencies(list(new.values())), strict=True):
-        _ORIGINS[key] = hierarchy.origin(own)
-    return np.stack([_ORIGINS[key] for key in keys])
-
-
-#: Of machines that were asked about: every fold of a calibration asks for the same ones.
-_ORIGINS: dict[tuple[Any, ...], np.ndarray] = {}
+    distinct = {key: _machine(row) for key, row in zip(keys, rows, strict=True)}
+    found = dict(zip(distinct, kernels.efficiencies(list(distinct.values())), strict=True))
+    u = {key: hierarchy.origin(own) for key, own in found.items()}
+    return np.stack([u[key] for key in keys])
 
 
 def _machine(row: Row) -> kernels.Hosted:

@@ -66,8 +66,8 @@ def notes(answer: Plan) -> list[str]:
     if found is not None and not found.holds:
         said.append(missed(found) + " No number of instances that was tried holds.")
     if answer.outside:
-        judge = "the replay decides" if found is not None else "`--verify` replays the fleet"
-        said.append(f"The closed forms were not checked on this: {'; '.join(answer.outside)}. There {judge}.")
+        judge = "the replay decides" if found is not None else "--verify replays the fleet"
+        said.append(f"The closed forms were not checked on this: {'; '.join(answer.outside)}; {judge}.")
     return said
 
 

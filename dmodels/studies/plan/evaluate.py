@@ -22,7 +22,7 @@ from .designs import Cells
 #: The smallest table: cells, and numbers of instances that one call of the engine looks at.
 ROWS, COLUMNS = 1024, 64
 #: Cells and numbers of instances of one compiled block.
-_BLOCK = (512, 16)
+_BLOCK = (64, 16)
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.

@@ -1,0 +1,38 @@
+"""Published cards of models and GPUs, as the auditor needs them: from the second sources, not from the catalogue."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "catalog" / "second_sources"
+
+
+@cache
+def _table(name: str) -> dict[str, dict[str, str]]:
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    return {row["name"]: row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}
+
+
+def gpu_card(name: str) -> dict[str, float] | None:
+    """Memory and bandwidth of a GPU; None where it is the user's own."""
+    row = _table("gpus.csv").get(name)
+    if row is None:
+        return None
+    memory = float(row["memory_gib"]) * 2**30 * (1 - float(row["ecc_frac"]))
+    return {"memory_bytes": memory, "hbm_bytes_per_s": 1e12 * float(row["hbm_tb_per_s"])}
+
+
+def model_card(name: str) -> dict[str, float | str] | None:
+    """Least bytes of weights, of what a step reads of them, and of a token in the cache; None for the user's own."""
+    row = _table("models.csv").get(name)
+    if row is None:
+        return None
+    each = 0.95e9 * float(row["weight_bits"]) / 8
+    return {
+        "hf_id": row["hf_id"],
+        "weight_bytes": each * float(row["params_b"]),
+        "read_bytes": 0.9 * each * float(row["active_b"]),
+        "kv_bytes_per_token": float(eval(row["cache_bytes"])),
+    }

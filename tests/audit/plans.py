@@ -1,0 +1,255 @@
+"""The auditor of plans: every figure that `dmodels plan` shows, from its other figures and from what was asked.
+
+It takes what a user gets (the JSON document, the text, the page) and imports nothing of dmodels. Its arithmetic is
+short on purpose: where it and the planner disagree, a reader can tell at sight who is right.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from tests.audit.cards import gpu_card, model_card
+from tests.audit.findings import Findings
+from tests.audit.launch_lines import meaning
+
+HOURS_A_YEAR = 8760
+#: Figures in milliseconds are rounded to four digits.
+FOUR_DIGITS = 6e-4
+ROLES = {
+    "one pool": [("all", "serve")],
+    "two pools": [("short", "serve"), ("long", "serve")],
+    "prefill/decode split": [("prefill", "prefill"), ("decode", "decode")],
+}
+WHAT_BINDS = {"all service", "throughput", "TTFT", "TPOT", "E2E", "memory", "the margin for other days"}
+
+
+def audit_plan(document: dict[str, Any]) -> None:
+    """Hold a plan's document against itself."""
+    findings, inputs, result = Findings(), document["inputs"], document["result"]
+    best, kinds = result["recommended"], result["alternatives"]
+    findings.same("feasible", result["feasible"], best is not None)
+    for shown in [*kinds, *result["by_gpu"], *([best] if best else [])]:
+        _deployment(shown, inputs, result, findings)
+    if best is None:
+        findings.same("alternatives of nothing", (kinds, result["by_gpu"]), ([], []))
+        findings.hold(bool(result["rejections"]), "nothing is feasible, and no rejection says why")
+    else:
+        _choice(best, kinds, inputs, result, findings)
+        _margins(best, result, findings)
+        _sensitivity(result, inputs, findings)
+    findings.hold(result["refused_frac"] + result["cut_off_frac"] <= 1 + 1e-9, "more requests fail than there are")
+    findings.end()
+
+
+def _deployment(shown: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:
+    """One fleet: GPUs, dollars, shares, latencies, memory and launch lines."""
+    pools, kind = shown["pools"], shown["kind"]
+    findings.same(f"pools of {kind}", [(p["name"], p["role"]) for p in pools], ROLES[kind])
+    for pool in pools:
+        _pool(pool, inputs, result, findings)
+    findings.same("GPUs of the fleet", shown["fleet_gpus"], sum(p["pool_gpus"] for p in pools))
+    findings.same("dollars of the fleet", shown["usd_per_hour"], sum(p["usd_per_hour"] for p in pools))
+    findings.same("dollars a year", shown["usd_per_year"], HOURS_A_YEAR * shown["usd_per_hour"])
+    most = math.inf if shown["gpus_high"] is None else shown["gpus_high"]
+    findings.ordered("GPUs with fast steps, as planned, with slow steps", shown["gpus_low"], shown["fleet_gpus"], most)
+    shares = [p["request_share_frac"] for p in pools]
+    if kind == "prefill/decode split":
+        findings.same("shares of a split's stages", shares, [1, 1])
+    else:
+        findings.same("the sum of shares", sum(shares), 1.0)
+    _fleet_latency(shown, findings)
+    _promises(shown, inputs, findings)
+    _router(shown, findings)
+    if not result["refused_frac"] and not shown["replay"]:
+        _little(shown, inputs, findings)
+
+
+def _pool(pool: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:
+    name = f"pool {pool['name']} ({pool['gpu']} {pool['layout']})"
+    degrees = {key: int(value) for key, value in re.findall(r"(tp|pp|dp|ep)(\d+)", pool["layout"])}
+    each = degrees["tp"] * degrees["pp"] * degrees["dp"]
+    findings.same(f"GPUs of an instance of {name}", pool["gpus_per_instance"], each)
+    findings.same(f"GPUs of {name}", pool["pool_gpus"], pool["pool_instances"] * each)
+    price = inputs["price_usd_per_hour"][pool["gpu"]]
+    findings.same(f"dollars of {name}", pool["usd_per_hour"], pool["pool_gpus"] * price)
+    findings.hold(degrees["tp"] in inputs["tp"] or degrees["dp"] > 1, f"{name}: tp was not asked about")
+    findings.hold(degrees["pp"] in inputs["pp"], f"{name}: pp was not asked about")
+    for metric in ("ttft", "tpot"):
+        low, high = pool[f"{metric}_interval80_ms"]
+        findings.ordered(f"the interval of {metric} of {name}", low, pool[f"{metric}_ms"], high, rel=FOUR_DIGITS)
+    ratio = lambda metric: pool[f"{metric}_interval80_ms"][1] / pool[f"{metric}_interval80_ms"][0]
+    findings.hold(ratio("ttft") >= ratio("tpot") * (1 - 2e-3), f"{name}: TTFT surer than TPOT")  # a queue is in it
+    findings.hold(pool["e2e_ms"] >= pool["ttft_ms"] * (1 - FOUR_DIGITS), f"{name}: ends before its first token")
+    findings.hold(0 < pool["load_frac"] <= 1 + 1e-9, f"{name}: load {pool['load_frac']}")
+    limit = inputs["max_num_seqs_count"] * degrees["dp"]
+    findings.hold(pool["slots_count"] <= limit, f"{name}: {pool['slots_count']} slots, the engine takes {limit}")
+    findings.hold(pool["decode_count"] <= pool["slots_count"], f"{name}: more in flight than slots")
+    findings.hold(set(pool["binding"].split(" and ")) <= WHAT_BINDS, f"{name}: {pool['binding']} binds")
+    _line(pool, degrees, inputs, findings, name)
+    _memory(pool, degrees, inputs, findings, name)
+
+
+def _line(pool: dict[str, Any], degrees: dict[str, int], inputs: dict[str, Any], findings: Findings, name: str) -> None:
+    """The launch line starts the pool that was planned."""
+    if pool["command"].startswith("#"):  # what the engine would refuse is a remark
+        return
+    started = meaning(pool["command"], inputs["backend"], findings)
+    findings.same(f"degrees started for {name}", started["parallel"], {k: degrees[k] for k in ("tp", "pp", "dp")})
+    findings.same(f"experts spread for {name}", started["experts"], degrees["ep"] > 1)
+    findings.same(f"the role started for {name}", started["role"], pool["role"])
+    findings.same(f"the context started for {name}", started["context_tokens"], pool["max_model_len_tokens"])
+    seqs = max(min(inputs["max_num_seqs_count"], math.floor(pool["slots_count"] / degrees["dp"])), 1)
+    seqs = min(seqs, inputs["max_num_batched_tokens"])
+    findings.same(f"requests at a time started for {name}", started["seqs_of_a_rank"], seqs)
+    batched = inputs["max_num_batched_tokens"]
+    batched -= batched % 64 if inputs["backend"] == "sglang" else 0  # whole pages
+    findings.same(f"tokens of a step started for {name}", started["tokens_of_a_step"], batched)
+    card = model_card(inputs["model"])
+    if card and pool["weights"] == "as published":
+        findings.same(f"the model started for {name}", started["model"], card["hf_id"])
+
+
+def _memory(
+    pool: dict[str, Any], degrees: dict[str, int], inputs: dict[str, Any], findings: Findings, name: str
+) -> None:
+    """By the published cards: weights and the longest context, and weights and what is in flight, fit the GPUs."""
+    model, gpu = model_card(inputs["model"]), gpu_card(pool["gpu"])
+    if not model or not gpu or {pool["weights"], pool["kv"]} != {"as published"}:
+        return
+    memory = gpu["memory_bytes"] * pool["gpus_per_instance"]
+    weights, kv = model["weight_bytes"], model["kv_bytes_per_token"]
+    findings.hold(weights < 0.9 * memory, f"{name}: {weights:.3g} bytes of weights in {memory:.3g}")
+    if degrees["dp"] == 1:
+        need = weights + pool["max_model_len_tokens"] * kv
+        findings.hold(need <= 0.9 * memory, f"{name}: weights and one context take {need:.3g} of {memory:.3g} bytes")
+    if degrees["dp"] == 1 and degrees["pp"] == 1 and pool["role"] != "prefill":
+        least_ms = 1e3 * model["read_bytes"] / (gpu["hbm_bytes_per_s"] * degrees["tp"])
+        findings.hold(pool["tpot_ms"] >= least_ms, f"{name}: TPOT below the {least_ms:.3g} ms of reading the weights")
+
+
+def _fleet_latency(shown: dict[str, Any], findings: Findings) -> None:
+    """The fleet's latency is its worst pool's; a request of a split passes both stages."""
+    pools, in_turn = shown["pools"], shown["kind"] == "prefill/decode split"
+    decoding = [p["tpot_ms"] for p in pools if p["role"] != "prefill"]
+    if in_turn and shown["replay"]:
+        return  # as replayed from end to end; its stages stand there by the closed forms
+    combine = sum if in_turn else max
+    findings.same("TTFT of the fleet", shown["ttft_ms"], combine(p["ttft_ms"] for p in pools), rel=2 * FOUR_DIGITS)
+    findings.same("E2E of the fleet", shown["e2e_ms"], combine(p["e2e_ms"] for p in pools), rel=2 * FOUR_DIGITS)
+    findings.same("TPOT of the fleet", shown["tpot_ms"], max(decoding), rel=FOUR_DIGITS)
+
+
+def _promises(shown: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """The SLOs are kept, or a replay says that they are not."""
+    if shown["replay"] and not shown["replay"]["holds"]:
+        return
+    for metric in ("ttft", "tpot", "e2e"):
+        bound = inputs[f"slo_{metric}_ms"]
+        if bound is not None:
+            kept = shown[f"{metric}_ms"] <= bound * (1 + FOUR_DIGITS)
+            findings.hold(kept, f"{shown['name']}: {metric} {shown[f'{metric}_ms']} ms, the SLO is {bound} ms")
+
+
+def _router(shown: dict[str, Any], findings: Findings) -> None:
+    """The router sends short requests to the pool that takes no longer ones."""
+    policy = shown["router"]
+    if shown["kind"] != "two pools":
+        findings.hold("threshold_tokens" not in policy, f"{shown['name']}: a threshold without two pools")
+        return
+    threshold, (short, long) = policy["threshold_tokens"], shown["pools"]
+    findings.same("the threshold in the name", shown["name"], f"two pools at {threshold:,.0f} tokens")
+    findings.same("the context of the short pool", short["max_model_len_tokens"], int(threshold))
+    findings.hold(long["max_model_len_tokens"] > threshold, "the long pool takes no longer requests than the short")
+
+
+def _little(shown: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """Little's law: as many decode as arrive in the time that decoding takes; the slowest percent bounds the mean."""
+    pools = [p for p in shown["pools"] if p["role"] != "prefill"]
+    held = sum(p["pool_instances"] * p["decode_count"] for p in pools)
+    answers = inputs["rate_rps"] * inputs["mean_output_tokens"] / 1e3
+    slow, quick = max(p["tpot_ms"] for p in pools), min(p["tpot_ms"] for p in pools)
+    findings.hold(
+        held <= 1.05 * answers * slow, f"{held:.4g} decode, {answers * slow:.4g} if all were as slow as can be"
+    )
+    findings.hold(
+        held >= 0.1 * answers * quick, f"{held:.4g} decode, a tenth of the time is {0.1 * answers * quick:.4g}"
+    )
+
+
+def _choice(
+    best: dict[str, Any],
+    kinds: list[dict[str, Any]],
+    inputs: dict[str, Any],
+    result: dict[str, Any],
+    findings: Findings,
+) -> None:
+    """The recommendation is one of the alternatives, which are in order, and none dominates it."""
+    findings.hold(best in kinds, "the recommendation is no alternative")
+    for group, what in ((kinds, "kind"), (result["by_gpu"], "GPU type")):
+        findings.ordered(f"dollars by {what}", *(d["usd_per_hour"] for d in group if d["replay"] == best["replay"]))
+        keys = [d["kind"] if what == "kind" else d["pools"][0]["gpu"] for d in group]
+        findings.same(f"one alternative of each {what}", len(set(keys)), len(keys))
+    for d in result["by_gpu"]:
+        findings.same("GPU types of a fleet of one", len({p["gpu"] for p in d["pools"]}), 1)
+    for d in [*kinds, *result["by_gpu"]]:
+        cheaper = d["usd_per_hour"] < best["usd_per_hour"] * (1 - 1e-9)
+        findings.hold(not (cheaper and len(d["pools"]) <= len(best["pools"])), f"{d['name']} dominates {best['name']}")
+    if len({p["gpu"] for p in best["pools"]}) == 1 and result["by_gpu"]:
+        own = [d for d in result["by_gpu"] if d["pools"][0]["gpu"] == best["pools"][0]["gpu"]]
+        findings.hold(
+            bool(own) and own[0]["usd_per_hour"] <= best["usd_per_hour"] * (1 + 1e-9), "not the best on its GPU"
+        )
+    by_threshold = {
+        float(k): v for k, v in result["two_pools_usd_per_hour_by_threshold_tokens"].items() if v is not None
+    }
+    two = [d for d in kinds if d["kind"] == "two pools"]
+    if two and not two[0]["replay"]:
+        findings.same("dollars of the best threshold", min(by_threshold.values()), two[0]["usd_per_hour"])
+        at = by_threshold[two[0]["router"]["threshold_tokens"]]
+        findings.same("dollars at the recommended threshold", at, two[0]["usd_per_hour"])
+
+
+def _margins(best: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:
+    """What binds, the headroom of the rate and the loss of an instance tell the same story."""
+    room, step = result["rate_headroom_frac"], 0.0201
+    counts = [p["pool_instances"] for p in best["pools"]]
+    findings.hold(room >= -1e-9, f"headroom {room}")
+    for pool in best["pools"]:
+        n = pool["pool_instances"]
+        if n == 1:
+            findings.same(f"what binds a pool of one, {pool['name']}", pool["binding"], "all service")
+        elif not best["replay"]:  # an instance less is the same to the others as so much more traffic
+            more = n / (n - 1)
+            if pool["binding"] != "all service":
+                findings.hold(room < more - 1 + 1e-9, f"{pool['name']} binds, but the rate may grow by {room:.0%}")
+            if abs(pool["load_frac"] * more - 1) > 1e-3 and pool["binding"] != "all service":
+                over = pool["load_frac"] * more > 1
+                findings.same(f"{pool['name']} lacks throughput", pool["binding"] == "throughput", over)
+    if result["survives_loss_of_an_instance"]:
+        findings.hold(min(counts) > 1, "a pool of one instance survives its loss")
+        if not best["replay"]:
+            spare = min(max(counts) / (max(counts) - 1) - 1, 1.22)
+            findings.hold(room >= spare - step, f"an instance may go, but the rate may only grow by {room:.0%}")
+
+
+def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """Prices scale bills; more traffic and tighter SLOs cost no less."""
+    base = min(d["usd_per_hour"] for d in result["alternatives"])
+    if result["ensured"] or not result["sensitivity"]:
+        return
+    for change in result["sensitivity"]:
+        what, factor = change["what"], change["factor"]
+        cost = math.inf if change["usd_per_hour"] is None else change["usd_per_hour"]
+        told = f"{what} x {factor}: {cost} USD/h, as asked {base}"
+        if what.startswith("price of") and len(inputs["gpus"]) == 1:
+            findings.same(told, cost, factor * base)
+        elif what.startswith("price of"):
+            findings.ordered(told, min(factor, 1) * base, cost, max(factor, 1) * base)
+        elif what == "request rate":
+            findings.ordered(told, *((cost, base) if factor < 1 else (base, cost)))
+        elif what.endswith("SLO"):
+            findings.ordered(told, *((base, cost) if factor < 1 else (cost, base)))
+    asked = [(c["what"], c["factor"]) for c in result["sensitivity"]]
+    findings.same("changes asked once", len(set(asked)), len(asked))

@@ -1,0 +1,121 @@
+"""Every number of the catalogue against another publisher's, and against what no real part can break.
+
+A mistake in a data sheet's cell buys the wrong machines, and no formula notices it. So a changed value fails here with
+both sources named. The second values lie in `second_sources`, each with its address.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+
+import pytest
+
+from dmodels import catalog
+from dmodels.core.records import float64
+from dmodels.models.memory import kv_bytes_per_token, weight_bytes
+
+FOLDER = Path(__file__).parent / "second_sources"
+
+
+def published(name: str) -> dict[str, dict[str, str]]:
+    """Name -> cells of a table of second sources."""
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    return {row["name"]: row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}
+
+
+GPUS, MODELS, FABRICS = (published(f"{kind}.csv") for kind in ("gpus", "models", "fabrics"))
+#: Column of the catalogue -> column of the second source, the unit of the latter, and how far apart they may be.
+RATES = {
+    "hbm_bytes_per_s": ("hbm_tb_per_s", 1e12, 0.025),
+    "peak_flop_per_s": ("bf16_tflops", 1e12, 0.01),
+    "peak_fp8_flop_per_s": ("fp8_tflops", 1e12, 0.01),
+    "peak_fp4_flop_per_s": ("fp4_tflops", 1e12, 0.03),
+    "nvlink_bytes_per_s_oneway": ("link_gb_per_s", 1e9, 0.02),
+    "nic_bytes_per_s_per_gpu_oneway": ("nic_gbit_per_s", 1e9 / 8, 0.0),
+    "gpus_per_node": ("node_gpus", 1.0, 0.0),
+    "tdp_w": ("tdp_w", 1.0, 0.0),
+    "sm_count": ("sm_count", 1.0, 0.0),
+    "l2_bytes": ("cache_mib", 2.0**20, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", catalog.gpus())
+def test_a_gpu_is_as_two_sources_say(name):
+    gpu, other, ours = catalog.gpu(name), GPUS[name], catalog.gpus()[name]["source"]
+    for field, (column, unit, apart) in RATES.items():
+        value, second = float(getattr(gpu, field)), unit * float(other[column] or 0.0)
+        assert value == pytest.approx(second, rel=apart + 1e-9), f"{name}.{field}: {ours} and {other['source']} differ"
+    box = float(other["memory_gib"]) * (1.0 - float(other["ecc_frac"])) * 2**30
+    reported = float(gpu.memory_bytes) / box  # a driver keeps a little, and never finds more
+    assert 0.975 < reported <= 1.0, f"{name}.memory_bytes is {reported:.3f} of {other['memory_gib']} GiB"
+    price = float(gpu.price_usd_per_hour)
+    assert float(other["usd_low"]) <= price <= float(other["usd_high"]), (
+        f"{name}: {catalog.gpus()[name]['price_source']} says {price} USD/h, {other['price_source']} "
+        f"{other['usd_low']} to {other['usd_high']}"
+    )
+    assert float(other["usd_high"]) < 2 * float(other["usd_low"]), "a range that says nothing"
+
+
+def test_the_tables_of_second_sources_hold_the_catalogue_and_nothing_else():
+    assert GPUS.keys() == catalog.gpus().keys()
+    assert MODELS.keys() == catalog.models().keys()
+    assert FABRICS.keys() == catalog.fabrics().keys()
+    for table in (GPUS, MODELS, FABRICS):
+        assert all(
+            row["source"].startswith("https://") or row["source"].startswith("http://") for row in table.values()
+        )
+
+
+@pytest.mark.parametrize("name", catalog.gpus())
+def test_what_no_gpu_breaks(name):
+    """Rates double with half the bits; a memory is read in 16 to 90 ms; an operation takes a picojoule."""
+    gpu = catalog.gpu(name)
+    rates = [float(getattr(gpu, f"peak_{kind}flop_per_s")) for kind in ("", "fp8_", "fp4_")]
+    for wide, narrow in itertools.pairwise(rates):
+        assert narrow == 0 or 1.95 <= narrow / wide <= 3.1
+    assert 0.016 < float(gpu.memory_bytes / gpu.hbm_bytes_per_s) < 0.09
+    assert 30 < rates[0] / float(gpu.hbm_bytes_per_s) < 600  # operations a byte
+    assert 0.3e12 < rates[0] / float(gpu.tdp_w) < 2.5e12
+    assert float(gpu.nic_bytes_per_s_per_gpu_oneway) < float(gpu.nvlink_bytes_per_s_oneway)
+    assert float(gpu.nvlink_bytes_per_s_oneway) < float(gpu.hbm_bytes_per_s)
+    assert 1.5e12 < rates[0] / float(gpu.sm_count) < 17.5e12  # of one multiprocessor
+
+
+def test_a_dollar_buys_about_the_same_bandwidth_everywhere():
+    """Within a factor of 3 of the median: what is far off is a slip, or no price that anybody pays."""
+    worth = {
+        n: float(g.hbm_bytes_per_s / g.price_usd_per_hour) for n, g in ((n, catalog.gpu(n)) for n in catalog.gpus())
+    }
+    median = sorted(worth.values())[len(worth) // 2]
+    assert {n: w / median for n, w in worth.items() if not 1 / 3 < w / median < 3} == {}
+
+
+def product(text: str) -> float:
+    """The value of a card's arithmetic: '61*(576*2+132)'."""
+    assert set(text) <= set("0123456789*+() ."), text
+    return float(eval(text))
+
+
+@pytest.mark.parametrize("name", catalog.models())
+def test_a_model_is_as_its_card_says(name):
+    m, card = catalog.model(name), MODELS[name]
+    sources = f"{catalog.models()[name]['source']} and {card['source']} differ"
+    assert catalog.models()[name]["hf_id"] == card["hf_id"]
+    assert float(m.params_count) == pytest.approx(1e9 * float(card["params_b"]), rel=0.015), sources
+    # what a token passes: without the table of inputs, of which it reads a row
+    assert float(m.active_params_count) == pytest.approx(1e9 * float(card["active_b"]), rel=0.085), sources
+    assert 0.99 < float(m.max_context_tokens) / float(card["context_tokens"]) < 1.26, sources  # with room for an answer
+    assert float(float64(kv_bytes_per_token)(m)) == product(card["cache_bytes"]), sources
+    stored = 1e9 * float(card["params_b"]) * float(card["weight_bits"]) / 8
+    assert 0.97 < float(float64(weight_bytes)(m)) / stored < 1.16, sources  # what is left in 16 bits
+
+
+@pytest.mark.parametrize("name", catalog.fabrics())
+def test_a_fabric_is_as_fast_as_its_lanes(name):
+    fabric, other = catalog.fabric(name), FABRICS[name]
+    lanes = float(other["lanes"]) * float(other["gbit_per_s_lane"]) * 1e9 / 8
+    assert float(fabric.bytes_per_s_oneway) == pytest.approx(lanes), other["source"]
+    assert float(other["latency_low_us"]) <= 1e6 * float(fabric.latency_s) <= float(other["latency_high_us"])
+    assert catalog.fabrics()[name]["scope"] == other["scope"]

@@ -1,0 +1,303 @@
+"""The auditor of what people read: sentences and tables, of the terminal and of the page, against the JSON document."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+from tests.audit.findings import Findings, last_digit, number, numbers
+
+Rows = list[dict[str, str]]
+
+
+def terminal_tables(text: str) -> dict[str, Rows]:
+    """Title -> rows of the tables that a terminal shows; cells that were broken over lines are put together."""
+    found, title, head, rows = {}, "", [], []
+    previous = []
+    for line in text.splitlines():
+        if line.startswith("┏"):
+            title, head, rows = " ".join(previous), [], []
+        elif line.startswith("┃"):
+            parts = [part.strip() for part in line.strip("┃").split("┃")]
+            head = parts if not head else [f"{a} {b}".strip() for a, b in zip(head, parts, strict=True)]
+        elif line.startswith("│"):
+            cells = [part.strip() for part in line.strip("│").split("│")]
+            if cells[0] or not rows:
+                rows.append(cells)
+            else:
+                rows[-1] = [f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)]
+        elif line.startswith("└"):
+            found[title] = [dict(zip(head, row, strict=True)) for row in rows]
+        else:
+            previous = [*previous, line.strip()][-3:] if line[:1].strip() else []
+            previous = [line.strip()] if line[:1].isupper() else previous
+    return found
+
+
+class _Page(HTMLParser):
+    """Captions and cells of a page's tables, and its code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.code: list[str] = []
+        self.paragraphs: list[str] = []
+        self.at = ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "caption":
+            self.caption = ""
+        elif tag == "tr":
+            self.tables.setdefault(self.caption, []).append([])
+        elif tag in ("th", "td"):
+            self.tables[self.caption][-1].append("")
+        elif tag in ("pre", "p"):
+            (self.code if tag == "pre" else self.paragraphs).append("")
+        if tag in ("caption", "th", "td", "pre", "p"):
+            self.at = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self.at:
+            self.at = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.at == "caption":
+            self.caption += data
+        elif self.at in ("th", "td"):
+            self.tables[self.caption][-1][-1] += data
+        elif self.at:
+            (self.code if self.at == "pre" else self.paragraphs)[-1] += data
+
+
+def audit_text(document: dict[str, Any], text: str) -> None:
+    """Hold what the terminal shows against the document."""
+    findings, result = Findings(), document["result"]
+    flat = " ".join(text.split())
+    for sentence in [*result["summary"], *result["notes"]]:
+        findings.hold(" ".join(sentence.split()) in flat, f"not on the terminal: {sentence}")
+    _sentences(document, findings)
+    if result["recommended"]:
+        _tables(document, terminal_tables(text), findings)
+        _launches(result["recommended"], text, findings)
+        room = re.search(r"# rate headroom (?:at least )?(\d+)%", text)[1]
+        findings.same("headroom", number(f"{room}%"), result["rate_headroom_frac"], most=0.0051)
+        points = number(re.search(r"([\d,]+) points evaluated", text)[1])
+        findings.same("points", points, result["points_count"])
+    findings.end()
+
+
+def audit_page(document: dict[str, Any], page: str) -> None:
+    """Hold the report against the document."""
+    findings, read, best = Findings(), _Page(), document["result"]["recommended"]
+    read.feed(page)
+    tables = {title: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]] for title, rows in read.tables.items()}
+    findings.hold(bool(read.paragraphs), "a page without words")
+    if best:
+        _tables(document, tables, findings)
+        _launches(best, "\n".join(read.code), findings)
+        _memory(document, tables, findings)
+        _risks(document, tables, " ".join(read.paragraphs), findings)
+    findings.end()
+
+
+def _titled(tables: dict[str, Rows], start: str) -> Rows:
+    return next((rows for title, rows in tables.items() if title.startswith(start)), [])
+
+
+def _close(what: str, shown: str, value: float | None, findings: Findings) -> None:
+    """A number as shown is the document's, to its last digit."""
+    if value is None:
+        findings.hold(shown in ("-", "inf", "infeasible"), f"{what}: {shown!r} for nothing")
+    else:
+        findings.same(what, number(shown), value, rel=1e-3, most=last_digit(shown))
+
+
+def _sentences(document: dict[str, Any], findings: Findings) -> None:
+    """Numbers in words."""
+    result, inputs = document["result"], document["inputs"]
+    best, said = result["recommended"], result["summary"]
+    if best is None:
+        findings.hold(said[0].startswith("Nothing among "), said[0])
+        first = result["rejections"][0]
+        for part in (first["layout"], first["binding"], first["have"], first["need"], first["fix"]):
+            findings.hold(part in said[1], f"the nearest miss is {first}, and {part!r} is not in: {said[1]}")
+        return
+    deploy = re.match(
+        r"Deploy (.*) as (.*) for ([\d.,e+]+) req/s of (.*?) with .*: \$([\d,.]+)/h, \$(.*)/year", said[0]
+    )
+    findings.hold(deploy is not None, said[0])
+    if deploy:
+        _decomposition(deploy[1], best, findings)
+        findings.same("the name in words", deploy[2], best["name"])
+        _close("the rate in words", deploy[3], inputs["rate_rps"], findings)
+        _close("dollars an hour in words", deploy[5], best["usd_per_hour"], findings)
+        _close("dollars a year in words", deploy[6], best["usd_per_year"], findings)
+    one = next((d for d in result["alternatives"] if d["kind"] == "one pool"), None)
+    for sentence in said[1:]:
+        if match := re.match(r"The cheapest single pool takes (.*) at \$([\d,.]+)/h; this saves ([\d.]+%)", sentence):
+            _decomposition(match[1], one, findings)
+            _close("dollars of a single pool", match[2], one["usd_per_hour"], findings)
+            saved = 1 - best["usd_per_hour"] / one["usd_per_hour"]
+            findings.same("what is saved", number(match[3]), saved, most=last_digit(match[3]))
+        elif match := re.search(r"the fleet is ([\d,]+) to ([\d,]+) GPUs", sentence):
+            findings.same("the fleet's interval", numbers(match[0]), [best["gpus_low"], best["gpus_high"]])
+        elif match := re.search(r"the fleet stays at ([\d,]+) GPU", sentence):
+            findings.same("the fleet's interval", [number(match[1])] * 2, [best["gpus_low"], best["gpus_high"]])
+        elif "cannot be told from" in sentence:
+            others = {(d["name"], d["fleet_gpus"]) for d in [*result["alternatives"], *result["by_gpu"]]}
+            for name, count in re.findall(r"(?:told from|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence):
+                findings.hold((name, int(number(count))) in others, f"{name} of {count} GPUs is no alternative")
+    refused, cut = result["refused_frac"], result["cut_off_frac"]
+    context = next((note for note in result["notes"] if note.startswith("Context:")), "")
+    findings.same("a note on the context", bool(context), refused + cut > 0)
+    if context:
+        told = re.match(r"Context: ([\d.e-]+%)", context)[1]
+        findings.same("requests beyond the context", number(told), refused + cut, rel=6e-3)
+
+
+def _decomposition(text: str, shown: dict[str, Any], findings: Findings) -> None:
+    """'10 GPUs = 2 x 4 h100_sxm (tp4pp1dp1ep1, prefill) + ...' is the fleet."""
+    total, _, parts = text.partition(" = ")
+    findings.same("GPUs in words", numbers(total), [shown["fleet_gpus"]])
+    read = re.findall(r"(\d+) x (\d+) (\S+) \((\S+), (\S+)\)", parts)
+    pools = [
+        (str(p["pool_instances"]), str(p["gpus_per_instance"]), p["gpu"], p["layout"], p["name"])
+        for p in shown["pools"]
+    ]
+    findings.same("pools in words", read, pools)
+
+
+def _tables(document: dict[str, Any], tables: dict[str, Rows], findings: Findings) -> None:
+    """The tables that terminal and page share."""
+    result, best = document["result"], document["result"]["recommended"]
+    rows = _titled(tables, "Recommended pools")
+    count = len(best["pools"])
+    findings.same("rows of pools", len(rows), count + (count > 1))
+    for row, pool in zip(rows, best["pools"], strict=False):
+        _pool_row(row, pool, findings)
+    if len(rows) > count:
+        total = rows[count]
+        findings.same("instances together", number(total["instances"]), sum(p["pool_instances"] for p in best["pools"]))
+        for column, field in (("GPUs", "fleet_gpus"), ("USD/h", "usd_per_hour"), ("USD/year", "usd_per_year")):
+            _close(f"{column} together", total[column], best[field], findings)
+        for metric in ("TTFT", "TPOT"):
+            shown = next(cell for name, cell in total.items() if name.startswith(metric))
+            _close(f"{metric} together", shown, best[f"{metric.lower()}_ms"], findings)
+    _alternatives(document, _titled(tables, "Alternatives"), findings)
+    base = min(d["usd_per_hour"] for d in result["alternatives"])
+    rows = _titled(tables, "Sensitivity")
+    findings.same("rows of sensitivities", len(rows), len(result["sensitivity"]))
+    for row, change in zip(rows, result["sensitivity"], strict=False):
+        findings.same("what changes", (row["input"], row["change"]), (change["what"], f"x {change['factor']:g}"))
+        _close(f"USD/h at {row}", row["USD/h"], change["usd_per_hour"], findings)
+        if change["usd_per_hour"] is not None and not result["ensured"]:
+            more = change["usd_per_hour"] / base - 1
+            findings.same(f"cost at {row}", number(row["cost"].lstrip("+")), more, most=0.00051)
+
+
+def _pool_row(row: dict[str, str], pool: dict[str, Any], findings: Findings) -> None:
+    name = pool["name"]
+    findings.same("a pool's name", row["pool"], name)
+    findings.same(f"layout of {name}", row["layout"].split(" w=")[0], f"{pool['gpu']} {pool['layout']}")
+    findings.same(f"what binds {name}", row["one instance less breaks"], pool["binding"])
+    plain = [("requests", "request_share_frac"), ("instances", "pool_instances"), ("GPUs", "pool_gpus")]
+    for column, field in [*plain, ("USD/h", "usd_per_hour")]:
+        _close(f"{column} of {name}", row[column], pool[field], findings)
+    findings.same(f"slots of {name}", number(row["slots"]), int(pool["slots_count"]))
+    serves = pool["role"] != "prefill"
+    if serves:
+        _close(f"in flight in {name}", row["in flight"], pool["decode_count"], findings)
+    for metric in ("TTFT", "TPOT") if serves else ("TTFT",):
+        shown = next(cell for column, cell in row.items() if column.startswith(metric))
+        field = metric.lower()
+        figures = [pool[f"{field}_ms"], *pool[f"{field}_interval80_ms"]]
+        for text, value in zip(re.findall(r"[\d,.]+", shown), figures, strict=True):
+            findings.same(f"{metric} of {name}", number(text), value, rel=6e-3)
+
+
+def _alternatives(document: dict[str, Any], rows: Rows, findings: Findings) -> None:
+    result = document["result"]
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+    for d in result["alternatives"]:
+        known.setdefault((d["name"], _parts(d)), d)
+    for d in result["by_gpu"]:
+        if (d["name"], _parts(d)) not in known:
+            known[f"only {d['pools'][0]['gpu']}: {d['name']}", _parts(d)] = d
+    findings.same("alternatives", {(row["alternative"], row["pools"]) for row in rows}, set(known))
+    served = document["inputs"]["rate_rps"] * (1 - result["refused_frac"]) * document["inputs"]["mean_output_tokens"]
+    for row in rows:
+        d = known.get((row["alternative"], row["pools"]))
+        if d is None:
+            continue
+        for column, field in (("GPUs", "fleet_gpus"), ("USD/h", "usd_per_hour"), ("USD/year", "usd_per_year")):
+            _close(f"{column} of {d['name']}", row[column], d[field], findings)
+        low, _, high = row["80 % interval"].partition(" to ")
+        _close(f"fewest GPUs of {d['name']}", low, d["gpus_low"], findings)
+        _close(f"most GPUs of {d['name']}", high, d["gpus_high"], findings)
+        for metric in ("TTFT", "TPOT"):
+            shown = next(cell for column, cell in row.items() if column.startswith(metric))
+            _close(f"{metric} of {d['name']}", shown, d[f"{metric.lower()}_ms"], findings)
+        if not result["refused_frac"] and not result["cut_off_frac"]:
+            dollars = d["usd_per_hour"] / (3600 * served) * 1e6
+            findings.same(f"dollars a million tokens of {d['name']}", number(row["USD/Mtoken out"]), dollars, rel=1e-2)
+
+
+def _parts(d: dict[str, Any]) -> str:
+    pools = d["pools"]
+    return " + ".join(
+        f"{p['pool_instances']} x {p['gpus_per_instance']} {p['gpu']} ({p['layout']}, {p['name']})" for p in pools
+    )
+
+
+def _launches(best: dict[str, Any], text: str, findings: Findings) -> None:
+    """The lines to be copied are the document's, each under its pool's name and number."""
+    for pool in best["pools"]:
+        lines = f"# {pool['name']}: {pool['pool_instances']} x\n{pool['command']}"
+        findings.hold(lines in text, f"not among the lines to be copied: {lines}")
+
+
+def _memory(document: dict[str, Any], tables: dict[str, Rows], findings: Findings) -> None:
+    """A GPU's memory is what its parts take; what is left over is a tenth of it."""
+    for row, pool in zip(_titled(tables, "Memory of one GPU"), document["result"]["recommended"]["pools"], strict=True):
+        parts = {name: number(cell) for name, cell in row.items() if name.endswith("[GiB]")}
+        whole = parts.pop("all [GiB]")
+        findings.same(f"memory of {row['pool']}", sum(parts.values()), whole, rel=2e-2)
+        findings.same(f"left over in {row['pool']}", parts["left over [GiB]"], 0.1 * whole, rel=1e-2)
+        findings.same(f"GPU of {row['pool']}", row["GPU"], pool["gpu"])
+        findings.hold(all(part >= 0 for part in parts.values()), f"less than nothing: {row}")
+
+
+def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findings: Findings) -> None:
+    """Saturation, bursts and failures agree with each other and with the headroom."""
+    result = document["result"]
+    best, pools = result["recommended"], result["recommended"]["pools"]
+    load = _titled(tables, "Saturation")
+    for row, pool in zip(load, pools, strict=True):
+        growth = number(row["saturates at a rate"].removeprefix("x "))
+        findings.same(f"load of {row['pool']}", number(row["load"]), 1 / growth, rel=2e-2, most=0.0051)
+        now, near = number(row["TTFT now [ms]"]), number(row["TTFT at 95 % load [ms]"])
+        if number(row["load"]) < 0.94:
+            findings.ordered(f"TTFT of {row['pool']} now and near saturation", now, near)
+        if not best["replay"]:
+            findings.same(f"TTFT of {row['pool']}", now, pool["ttft_ms"], rel=2e-3)
+    bursts = _titled(tables, "Burst")
+    if not best["replay"]:
+        for row in bursts:
+            grown = number(row["rate"].removeprefix("x ")) - 1
+            if abs(grown - result["rate_headroom_frac"]) > 0.0201 and result["rate_headroom_frac"] < 1.2:
+                kept = grown < result["rate_headroom_frac"]
+                findings.same(f"a burst of {row['rate']}", row["SLOs kept"].startswith("yes"), kept)
+    kept = [row["SLOs kept"].startswith("yes") for row in bursts]
+    findings.same("bursts once broken stay broken", kept, sorted(kept, reverse=True))
+    first = max(zip(load, pools, strict=True), key=lambda pair: number(pair[0]["load"]))[0]
+    if told := re.search(r"Saturation: (?:the (\S+) pool|the pool) runs at (\d+%)", words):
+        findings.hold(told[1] in (None, first["pool"]) or told[2] == first["load"], f"{told[0]}, but {first} is fuller")
+        findings.same("load in words", told[2], first["load"])
+    for row, pool in zip(_titled(tables, "Failure"), pools, strict=True):
+        findings.same(f"instances of {row['pool']}", row["lost"], f"1 of {pool['pool_instances']}")
+        spare = pool["usd_per_hour"] / pool["pool_instances"]
+        _close(f"a spare of {row['pool']}", row["a spare costs [USD/h]"], spare, findings)
+    survives = [row["SLOs kept"].startswith("yes") for row in _titled(tables, "Failure")]
+    if not best["replay"]:
+        findings.same("the loss of an instance", all(survives), result["survives_loss_of_an_instance"])

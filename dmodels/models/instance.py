@@ -238,6 +238,7 @@ def operate(
     tokens = _tokens(steps, requests, batch, prompts, x, slots, q)
     lives = (ttft_mean - wait + tokens.backlog)[..., None] + tokens.each_s[..., None] * requests.output_edge_tokens
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
+    e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
     times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, wait)
     ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)

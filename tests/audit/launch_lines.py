@@ -17,7 +17,7 @@ PROGRAMS = {
     "sglang": ["python3", "-m", "sglang.launch_server"],
     "trtllm": ["trtllm-serve"],
 }
-TYPES = {"int": r"-?\d+", "float": r"-?\d+(\.\d+)?", "switch": "", "json": r"\{.*\}", "str": ".+"}
+TYPES = {"int": r"-?\d+", "float": r"-?\d+(\.\d+)?", "switch": "", "json": r"\{.*\}|<\(.*\)", "str": ".+"}
 
 
 @cache

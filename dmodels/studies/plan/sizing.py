@@ -6,7 +6,6 @@ unless these take more GPUs than there are.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -60,11 +59,13 @@ class Priced:
         budget = float(self.cells.budget_bytes[self.cell(row, stage), 0])
         batched = self.question.engine.max_num_batched_tokens
 
-        def fits(blocks: int) -> bool:
-            return float(kv_reserved_bytes(part, 16.0 * blocks, x.tp, max_batched_tokens=batched)) <= budget
+        def held(blocks: np.ndarray) -> int:
+            need = kv_reserved_bytes(part, 16.0 * blocks, x.tp, max_batched_tokens=batched)
+            return int(np.count_nonzero(np.asarray(need) <= budget))
 
-        most = 2**26
-        return float("inf") if fits(most) else 16.0 * bisect_left(range(most), True, key=lambda n: not fits(n + 1))
+        each = np.arange(1, 2**13 + 1)
+        many = held(each.size * each)
+        return float("inf") if many == each.size else 16.0 * (many * each.size + held(many * each.size + each))
 
     def cell_of(self, pool: Any) -> int:
         """Place of a recommended pool among the cells."""

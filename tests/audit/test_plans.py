@@ -1,0 +1,163 @@
+"""Random questions to `dmodels plan`, and an auditor of the answers: no figure may contradict another.
+
+In `make test` fifty, in `make test-all` two thousand; the answers of other tests of commands are audited where
+they are made (`tests/cli/conftest.py`).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.audit.asking import Answered, ask
+from tests.audit.findings import Findings
+from tests.audit.plans import audit_plan
+from tests.audit.shown import audit_page, audit_text
+
+QUESTIONS = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 50
+MODELS = ["llama-3.1-8b", "llama-3.1-70b", "llama-3.1-70b-fp8", "qwen3-32b", "gpt-oss-120b", "qwen3-30b-a3b"]
+MODELS += ["gemma-3-27b", "deepseek-v3", "nemotron-h-8b", "phi-4"]
+GPUS = ["h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "l40s", "a100_80gb_sxm", "gb300", "h20"]
+
+
+@st.composite
+def questions(draw) -> dict[str, str]:
+    """Option -> value of a command line; "" for a switch."""
+    gpus = draw(st.lists(st.sampled_from(GPUS), min_size=1, max_size=2, unique=True))
+    asked = {
+        "--model": draw(st.sampled_from(MODELS)),
+        "--gpu": ",".join(gpus),
+        "--tp": draw(st.sampled_from(["1", "2", "4", "8", "1,2", "2,4", "4,8"])),
+        "--rate": f"{draw(st.sampled_from([0.3, 1, 4, 11, 20, 37, 80, 250]))} req/s",
+        "--ttft-p99": f"{draw(st.sampled_from([0.6, 1, 2, 5, 15]))} s",
+        "--tpot-p99": f"{draw(st.sampled_from([25, 50, 80, 150]))} ms",
+        "--backend": draw(st.sampled_from(["vllm", "vllm", "sglang", "trtllm"])),
+        "--max-num-seqs": draw(st.sampled_from(["256", "256", "64", "1024"])),
+    }
+    if draw(st.booleans()):
+        asked |= {"--workload": draw(st.sampled_from(["azure-conv", "azure-code", "mooncake"]))}
+        asked |= {"--thresholds": draw(st.sampled_from(["2048", "1024,4096"]))}
+    else:
+        asked |= {"--isl": draw(st.sampled_from(["200", "1500", "6000"]))}
+        asked |= {"--osl": draw(st.sampled_from(["20", "150", "800"]))}
+    for switch, often in (("--no-split", 0.4), ("--no-sensitivity", 0.75)):  # which takes longest
+        if draw(st.floats(0, 1)) < often:
+            asked[switch] = ""
+    if draw(st.integers(0, 5)) == 0:
+        asked["--kv"] = "fp8"
+    if "fp8" in (asked.get("--kv"), *asked["--model"].split("-")) or asked["--model"] in (
+        "deepseek-v3",
+        "gpt-oss-120b",
+    ):
+        asked["--gpu"] = asked["--gpu"].replace("a100_80gb_sxm", "h100_pcie")  # which has units for it
+    return asked
+
+
+def answered(asked: dict[str, str], *more: str) -> Answered:
+    """The answer to a question, audited in all its forms."""
+    found = ask(["plan", *(word for pair in asked.items() for word in pair if word), *more])
+    audit_plan(found.document)
+    audit_text(found.document, found.text)
+    findings, inputs = Findings(), found.document["inputs"]
+    findings.same("status", found.status, 0 if found.document["result"]["feasible"] else 1)
+    findings.same("rate", inputs["rate_rps"], float(asked["--rate"].split()[0]))
+    findings.same("model", inputs["model"], asked["--model"])
+    findings.same("GPUs", inputs["gpus"], asked["--gpu"].split(","))
+    findings.same("TTFT asked", inputs["slo_ttft_ms"], 1e3 * float(asked["--ttft-p99"].split()[0]))
+    findings.same("TPOT asked", inputs["slo_tpot_ms"], float(asked["--tpot-p99"].split()[0]))
+    if "--isl" in asked:
+        findings.same("lengths", inputs["mean_input_tokens"], float(asked["--isl"]))
+        findings.same("lengths", inputs["mean_output_tokens"], float(asked["--osl"]))
+    findings.end()
+    return found
+
+
+def test_no_answer_contradicts_itself():
+    """Also: what changes when an input does, and what the fleet serves, by asking again."""
+    seen = {"feasible": 0, "again": 0}
+
+    @settings(max_examples=QUESTIONS, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(questions(), st.integers(0, 14))
+    def audited(asked, chance):
+        found = answered(asked)
+        if found.document["result"]["feasible"]:
+            seen["feasible"] += 1
+            if chance < 3:
+                seen["again"] += 1
+                (changed_rate, changed_slo, runs_already)[chance](asked, found)
+
+    audited()
+    assert seen["feasible"] > 0.4 * QUESTIONS and seen["again"] > 0.05 * QUESTIONS
+
+
+def cheapest(found: Answered) -> float | None:
+    return min((d["usd_per_hour"] for d in found.document["result"]["alternatives"]), default=None)
+
+
+def told(found: Answered, what: str, factor: float) -> list[float | None]:
+    """What the answer says the plan costs when an input changes; [] where it was not asked to."""
+    changes = found.document["result"]["sensitivity"]
+    return [c["usd_per_hour"] for c in changes if (c["what"], c["factor"]) == (what, factor)]
+
+
+def changed_rate(asked: dict[str, str], found: Answered) -> None:
+    rate = float(asked["--rate"].split()[0])
+    less = answered(asked | {"--rate": f"{0.8 * rate!r} req/s", "--no-sensitivity": ""})
+    assert cheapest(less) <= cheapest(found) * (1 + 1e-9)
+    for said in told(found, "request rate", 0.8):
+        assert said == pytest.approx(cheapest(less), rel=1e-9), "sensitivity to the rate, by planning again"
+
+
+def changed_slo(asked: dict[str, str], found: Answered) -> None:
+    twice = 2 * float(asked["--ttft-p99"].split()[0])
+    later = answered(asked | {"--ttft-p99": f"{twice!r} s", "--no-sensitivity": ""})
+    assert cheapest(later) <= cheapest(found) * (1 + 1e-9)
+    for said in told(found, "TTFT SLO", 2.0):
+        assert said == pytest.approx(cheapest(later), rel=1e-9), "sensitivity to the SLO, by planning again"
+
+
+def script(best: dict, less: int = 0) -> str:
+    """The recommended fleet as its operator writes it down, `less` instances of the first pool switched off."""
+    lines = []
+    for k, pool in enumerate(best["pools"]):
+        count = pool["pool_instances"] - (less if k == 0 else 0)
+        lines.append(f"# {pool['name']}: {count} x {pool['gpus_per_instance']} {pool['gpu']} ({pool['layout']})")
+        lines += [f"# {pool['name']}: start {count} of", pool["command"]]
+    if "threshold_tokens" in best["router"]:
+        lines.append(f"# route requests of up to {best['router']['threshold_tokens']} tokens")
+    return "\n".join(lines) + "\n"
+
+
+def runs_already(asked: dict[str, str], found: Answered) -> None:
+    """The launch lines, read back as a fleet that runs: it serves the rate, and as much more as was promised."""
+    import tempfile
+    from pathlib import Path
+
+    result = found.document["result"]
+    best, room = result["recommended"], result["rate_headroom_frac"]
+    if any(p["command"].startswith("#") for p in best["pools"]) or asked.get("--kv"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "serve.sh"
+        path.write_text(script(best))
+        words = [word for pair in asked.items() for word in pair if word]
+        again = ask(["plan", *words, "--from-deployment", path])
+    now = again.document["result"]["running_now"]
+    rate = found.document["inputs"]["rate_rps"]
+    assert (now["gpus"], now["usd_per_hour"]) == (best["fleet_gpus"], pytest.approx(best["usd_per_hour"]))
+    assert now["keeps_slo"] and now["serves_rps"] >= rate * (1 + room) * (1 - 1e-2)
+    if room < 1.2 and best["kind"] == "one pool":
+        assert now["serves_rps"] <= rate * (1 + room + 0.0201) * (1 + 1e-2)
+
+
+def test_a_page_says_what_the_document_says(tmp_path):
+    """Three pages: a split with two GPU types, two pools, one of a trace whose replay sized the fleet."""
+    small = ["--gpu", "h100_sxm,h200_sxm", "--tp", "2,4", "--thresholds", "4096", "--no-sensitivity"]
+    page = tmp_path / "plan.html"
+    found = ask(["plan", "--rate", "20 req/s", *small, "--out", page])
+    audit_plan(found.document)
+    audit_text(found.document, found.text)
+    audit_page(found.document, page.read_text(encoding="utf-8"))

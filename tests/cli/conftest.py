@@ -1,4 +1,5 @@
-"""Every JSON document that a test of a command prints is held against the schema that is shipped with the command."""
+"""Every JSON document that a test of a command prints is held against the schema that is shipped with the command, and
+against itself (`tests/audit`); so is every page of a plan."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dmodels.cli import render
+from tests.audit.commands import audit
+from tests.audit.shown import audit_page
 
 
 def shipped(command: str) -> dict[str, Any]:
@@ -37,6 +40,22 @@ def documents_keep_their_schema(monkeypatch):
         text = made(command, inputs, result)
         problems = list(Draft202012Validator(closed(shipped(command))).iter_errors(json.loads(text)))
         assert not problems, [f"{problem.json_path}: {problem.message[:200]}" for problem in problems[:5]]
+        audit(json.loads(text))
         return text
 
     monkeypatch.setattr(render, "as_json", checked)
+
+
+@pytest.fixture(autouse=True)
+def pages_say_what_documents_say(monkeypatch):
+    from dmodels.report import plan_page, plan_tables
+
+    made = plan_page.plan_page
+
+    def checked(answer: Any, changes: Any, *more: Any) -> str:
+        page = made(answer, changes, *more)
+        document = {"inputs": plan_tables.inputs(answer), "result": plan_tables.result(answer, changes)}
+        audit_page(json.loads(json.dumps(render.whole(render.plain(document)))), page)
+        return page
+
+    monkeypatch.setattr(plan_page, "plan_page", checked)

@@ -1,0 +1,230 @@
+"""The auditors of the other commands: each figure of a document from its other figures, by arithmetic of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tests.audit.cards import gpu_card, model_card
+from tests.audit.findings import Findings
+from tests.audit.plans import HOURS_A_YEAR, audit_plan
+
+Document = dict[str, Any]
+
+
+def audit(document: Document) -> None:
+    """Hold a command's document against itself; what has no auditor passes."""
+    known = AUDITORS.get(document["command"])
+    if known is not None:
+        findings = Findings()
+        known(document["inputs"], document["result"], findings)
+        findings.end()
+    elif document["command"] in ("plan", "report"):
+        audit_plan(document)
+
+
+def size(inputs: Any, result: Any, findings: Findings) -> None:
+    """Memory adds up, and as many sequences fit as go into what is left."""
+    part = result["per_gpu"]
+    kinds = ("embedding", "attention", "dense", "expert")
+    findings.same("weights", part["weight_bytes"], sum(part[f"{kind}_weight_bytes"] for kind in kinds), rel=1e-6)
+    fixed = part["weight_bytes"] + part["activation_bytes"] + part["runtime_bytes"]
+    findings.same("room for the cache", part["kv_budget_bytes"], result["have_bytes"] - fixed, rel=1e-6)
+    findings.same("what one sequence needs", result["need_bytes"], fixed + part["kv_sequence_bytes"], rel=1e-6)
+    findings.same("GPUs", result["instance_gpus"], inputs["tp"] * inputs["pp"] * inputs["dp"])
+    findings.same("fits", result["fits"], not result["fixes"])
+    card, gpu = model_card(inputs["model"]), gpu_card(inputs["gpu"])
+    if gpu and not inputs["gpu_file"]:
+        most = inputs["utilization_frac"] * gpu["memory_bytes"]
+        findings.hold(0.97 * most <= result["have_bytes"] <= most, f"{result['have_bytes']} of {most} bytes")
+    if card and inputs["weight_dtype"] == inputs["kv_dtype"] == "as published":
+        whole = part["weight_bytes"] * result["instance_gpus"]
+        findings.hold(
+            whole >= card["weight_bytes"], f"weights of {whole:.4g} bytes, by the card {card['weight_bytes']}"
+        )
+        findings.hold(
+            part["kv_bytes_per_token"] * inputs["tp"] * inputs["pp"] >= 0.999 * card["kv_bytes_per_token"],
+            f"{part['kv_bytes_per_token']} bytes a token and GPU, by the card {card['kv_bytes_per_token']} in all",
+        )
+    if result["fits"] and not result["mixed_lengths"]:
+        each = math.floor(part["kv_budget_bytes"] / part["kv_sequence_bytes"])
+        findings.same("sequences", result["sequences_per_instance_count"], each * inputs["dp"])
+        free = part["kv_budget_bytes"] - each * part["kv_sequence_bytes"]
+        findings.same("what stays free", part["kv_free_bytes"], free, rel=1e-6, most=1.0)
+
+
+def pools(inputs: Any, result: Any, findings: Findings) -> None:
+    """Savings are those of the instances shown; a higher threshold sends more requests to the short pool."""
+    single, rows = result["single"], result["thresholds"]
+    for row in rows:
+        name = f"threshold {row['threshold_tokens']}"
+        whole = row["short_instances"] + row["long_instances"]
+        findings.same(f"instances at {name}", row["fleet_instances"], whole)
+        saved = 1 - whole / single["fleet_instances"]
+        findings.same(f"saved at {name}", row["with_headroom_and_ceilings_frac"], saved, rel=1e-6)
+        findings.hold(row["slots_count"] >= single["slots_count"], f"{name}: fewer slots for shorter requests")
+    for field in ("request_frac", "work_frac"):
+        findings.ordered(field, *(row[field] for row in sorted(rows, key=lambda row: row["threshold_tokens"])))
+    if inputs["price_usd_per_hour"] is not None:
+        each = inputs["gpus_per_instance"] * inputs["price_usd_per_hour"] * HOURS_A_YEAR
+        for fleet in (single, *rows):
+            findings.same("dollars a year", fleet["fleet_usd_per_year"], fleet["fleet_instances"] * each)
+
+
+def split(inputs: Any, result: Any, findings: Findings) -> None:
+    """All GPUs are spent, violations add up, and no split is better than the best."""
+    count = inputs["gpu"]["count"]
+    best, selfish, whole = result["optimum"], result["equilibrium"], result["whole_workers"]
+    for what, one in (("optimum", best), ("equilibrium", selfish)):
+        findings.same(f"GPUs of the {what}", one["prefill_gpus"] + one["decode_gpus"], count)
+    for one in (best, selfish, whole):
+        if one is not None and one["cost"] is not None:
+            violations = one["ttft_violation_frac"] + one["itl_violation_frac"]
+            findings.same("cost", one["cost"], violations, rel=1e-6, most=1e-15)
+            findings.hold(one["cost"] >= best["cost"] * (1 - 1e-6), f"{one} is better than the optimum {best}")
+    if whole is not None and whole["prefill_instances"] is not None:
+        for stage in ("prefill", "decode"):
+            gpus = whole[f"{stage}_instances"] * inputs["parallel"][f"{stage}_tp"]
+            findings.same(f"GPUs of {stage} workers", whole[f"{stage}_gpus"], gpus)
+        findings.hold(whole["prefill_gpus"] + whole["decode_gpus"] <= count, "more workers than GPUs")
+        if whole["cost"] is not None:
+            gap = whole["cost"] - best["cost"]
+            findings.same("integrality gap", result["integrality_gap"], gap, rel=1e-3, most=1e-14)
+    if best["cost"] > 1e-12:
+        findings.same("loss", result["loss_frac"], selfish["cost"] / best["cost"] - 1, rel=1e-3, most=1e-9)
+    for name, score in result["planners"].items():
+        findings.hold(0 <= score["violation_frac"] <= 1, f"{name}: {score}")
+        findings.hold(score["moves_count"] == int(score["moves_count"]) >= 0, f"{name}: {score}")
+
+
+def transfer(inputs: Any, result: Any, findings: Findings) -> None:
+    """Bytes over links are seconds, seconds are shares, and savings are those of the times shown."""
+    card = model_card(inputs["model"]["name"])
+    if card and not inputs["model"].get("kv_dtype"):
+        findings.same("KV bytes per token", result["kv_bytes_per_token"], card["kv_bytes_per_token"])
+    for row in result["share"]:
+        name = f"{row['context_tokens']} tokens over tier {row['tier']}"
+        prompt = inputs["prefill"]["base"] + row["context_tokens"] * inputs["prefill"]["per_token"]
+        findings.same(f"prefill of {name}", row["prefill_s"], prompt, rel=1e-6)
+        shared = row["transfer_s"] / row["ttft_s"]
+        findings.same(f"share of {name}", row["share_frac"], shared, rel=1e-6)
+        findings.hold(row["ttft_s"] >= row["prefill_s"] + row["transfer_s"], f"TTFT of {name} is less than its parts")
+        findings.hold(row["pipelined_ttft_s"] <= row["ttft_s"] * (1 + 1e-9), f"pipelining delays {name}")
+        if not inputs["telemetry"]["background"]:
+            size = row["context_tokens"] * result["kv_bytes_per_token"]
+            rate = result["tier_bytes_per_s"][row["tier"]]
+            alone = size / rate if rate else math.inf
+            most = max(1e-3, 0.01 * alone)  # latencies
+            findings.same(f"seconds of {name}", row["transfer_s"], alone, most=most)
+    for rows, base in ((result["policies"], "ttft_vs_first_frac"), (result["upgrades"], "ttft_saved_frac")):
+        for row in rows:
+            quantiles = [row[f"ttft_p{p}_s"] for p in (50, 95, 99)]
+            findings.ordered(f"percentiles of {row['policy']}", *quantiles)
+            findings.hold(row["ttft_mean_s"] <= row["ttft_p99_s"], f"mean above P99: {row}")
+            tiers = [value for name, value in row.items() if name.startswith("tier_")]
+            findings.same(f"tiers of {row['policy']}", sum(tiers), 1.0, rel=1e-6)
+            findings.hold(row["slo_frac"] <= row["served_frac"] <= 1, f"more keep the SLO than are served: {row}")
+            saved = 1 - row["ttft_mean_s"] / rows[0]["ttft_mean_s"]
+            findings.same(f"saved by {row['policy']}", row[base], saved, rel=1e-6, most=0.02)  # the mean over runs
+    for row in result["staleness"]:
+        fast, slow = (result["tier_bytes_per_s"][row[tier]] for tier in ("fast_tier", "slow_tier"))
+        if slow and not inputs["telemetry"]["background"]:
+            tolerance = (fast / slow - 1) / (fast / slow + 1)
+            findings.same("how wrong a reading may be", row["bandwidth_tolerance"], tolerance, rel=1e-6)
+
+
+def place(inputs: Any, result: Any, findings: Findings) -> None:
+    """Bytes are blocks, dollars are bytes, curves rise, and no cache hits more than an unlimited one."""
+    for tier in result["tiers"]:
+        blocks = math.floor(tier["size_gib"] * 1024 / tier["block_mib"] + 1e-9)
+        findings.same(f"blocks of {tier['tier']}", tier["blocks_count"], blocks)
+    ceiling = result["use"]["ceiling_frac"]
+    served = sum(tier["served_frac"] for tier in result["tiers"])
+    findings.hold(served <= ceiling + 1e-9, f"tiers serve {served}, an unlimited cache {ceiling}")
+    prices = {tier["tier"]: tier["usd_per_gib"] for tier in result["tiers"]}
+    for purchase in result["purchases"]:
+        added = purchase["added_gib"]
+        if all(prices.get(name) is not None for name in added):
+            usd = sum(size * prices[name] for name, size in added.items())
+            findings.same(f"dollars of {purchase['name']}", purchase["usd"], usd, rel=1e-6)
+        if purchase["payback_h"] is not None and purchase["saved_usd_per_hour"]:
+            hours = purchase["usd"] / purchase["saved_usd_per_hour"]
+            findings.same(f"payback of {purchase['name']}", purchase["payback_h"], hours, rel=1e-6)
+        target = inputs["target"]["hit_rate"]
+        findings.hold(target is None or purchase["hit_frac"] >= target - 1e-9, f"{purchase} misses {target}")
+        findings.hold(purchase["hit_frac"] <= ceiling + 1e-9, f"{purchase['name']} hits more than there is")
+    known = [p["usd"] for p in result["purchases"] if p["usd"] is not None]
+    if result.get("cheapest") and known:
+        findings.same("the cheapest purchase", result["cheapest"]["usd"], min(known))
+    curves = result["curves"]
+    for name in ("lru_frac", "belady_frac", "usable_frac"):
+        findings.ordered(name, *curves[name], rel=1e-9)
+        findings.hold(max(curves[name]) <= ceiling + 1e-9, f"{name} passes {ceiling}")
+    pairs = zip(curves["lru_frac"], curves["belady_frac"], strict=True)
+    findings.hold(all(a <= b + 1e-9 for a, b in pairs), "LRU beats Belady")
+    for row in result["pooled"] or []:
+        fractions = {"pooling": ("selfish", "isolated"), "coordination": ("coordinated", "selfish")}
+        for name, (after, before) in fractions.items():
+            if row[f"{before}_s"]:
+                gain = max(1 - row[f"{after}_s"] / row[f"{before}_s"], 0.0 if name == "pooling" else -math.inf)
+                findings.same(f"{name} of {row['name']}", row[f"{name}_frac"], gain, rel=1e-6, most=1e-9)
+        findings.ordered(f"costs of {row['name']}", row["bound_s"], row["coordinated_s"], row["selfish_s"], rel=1e-6)
+
+
+def route(inputs: Any, result: Any, findings: Findings) -> None:
+    """Ratios are those of the costs shown, and nothing is cheaper than the optimum."""
+    if result["optimum_s"] is None:  # overloaded
+        return
+    findings.ordered("price of anarchy", result["lower"], result["upper"])
+    if result["exact"] and result["worst_s"]:
+        ratio = result["worst_s"] / result["optimum_s"]
+        findings.ordered("price of anarchy in its bounds", result["lower"], ratio, result["upper"], rel=1e-6)
+    if result["best_s"] is not None and result["worst_s"] is not None:
+        findings.ordered("optimum and equilibria", result["optimum_s"], result["best_s"], result["worst_s"], rel=1e-6)
+    for name, cost in result["policies"].items():
+        ratio = cost["mean_s"] * inputs["requests"] / result["optimum_s"]
+        findings.same(f"ratio of {name}", cost["ratio"], ratio, rel=1e-6)
+        findings.ordered(f"mean and worst of {name}", cost["mean_s"], cost["worst_s"])
+        findings.hold(cost["ratio"] >= 1 - 1e-9 or not result["certified"], f"{name} beats the optimum: {cost}")
+
+
+def step(inputs: Any, result: Any, findings: Findings) -> None:
+    """Operators add up to the step, and tokens are those of the requests that decode."""
+    seconds = sum(operator["seconds"] for operator in result["operators"])
+    findings.same("the step", result["step_s"], seconds, rel=1e-6)
+    for operator in result["operators"]:
+        share = operator["seconds"] / seconds
+        findings.same(f"share of {operator['name']}", operator["share_frac"], share, rel=1e-6)
+        findings.hold(0 <= operator["roofline_frac"] <= 1 + 1e-6, f"faster than the machine: {operator}")
+    findings.hold(result["decode_count"] <= result["concurrency"] * (1 + 1e-6), "more decode than are in flight")
+    rate = result["decode_count"] / result["step_s"]
+    findings.same("tokens a second", result["tokens_per_s"], rate, rel=0.15)
+    low, high = result["tpot_80"]
+    findings.ordered("interval of TPOT", low, 1.0, high)
+
+
+def simulate(inputs: Any, result: Any, findings: Findings) -> None:
+    """Intervals hold their values, whole requests last longer than their beginnings, and slots are all there are."""
+    for name, pool in result.items():
+        if not isinstance(pool, dict) or "ttft_mean_s" not in pool:
+            continue
+        for metric, one in pool.items():
+            if isinstance(one, dict) and one["low"] is not None:
+                findings.ordered(f"{metric} of {name}", one["low"], one["value"], one["high"])
+        value = {metric: one["value"] for metric, one in pool.items() if isinstance(one, dict)}
+        findings.ordered(f"means of {name}", value["wait_mean_s"], value["ttft_mean_s"], value["e2e_mean_s"])
+        tags = [m.removeprefix("ttft_") for m in value if m.startswith("ttft_p")]
+        for tag in tags:
+            findings.ordered(f"{tag} of {name}", value[f"wait_{tag}"], value[f"ttft_{tag}"], value[f"e2e_{tag}"])
+    slots = {f"pool {k}": pool["slots_count"] for k, pool in enumerate(inputs.get("pools") or [])}
+    if len(slots) == 1 and "all" in result and "in_flight_count" in result["all"]:
+        held, most = result["all"]["in_flight_count"]["value"], next(iter(slots.values()))
+        findings.hold(held <= most * 1.02, f"{held} in flight in {most} slots")
+        served = result["all"]["served_rps"]["value"]
+        findings.hold(served <= inputs["rate_rps"] * 1.1, f"{served} of {inputs['rate_rps']} req/s served")
+
+
+AUDITORS: dict[str, Callable[[Any, Any, Findings], None]] = {
+    one.__name__: one for one in (size, pools, split, transfer, place, route, step, simulate)
+}

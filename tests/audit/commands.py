@@ -9,6 +9,7 @@ from typing import Any
 from tests.audit.cards import gpu_card, model_card
 from tests.audit.findings import Findings
 from tests.audit.plans import HOURS_A_YEAR, audit_plan
+from tests.audit.shown import audit_words
 
 Document = dict[str, Any]
 
@@ -22,6 +23,7 @@ def audit(document: Document) -> None:
         findings.end()
     elif document["command"] in ("plan", "report"):
         audit_plan(document)
+        audit_words(document)
 
 
 def size(inputs: Any, result: Any, findings: Findings) -> None:

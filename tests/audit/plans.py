@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from tests.audit.cards import gpu_card, model_card
-from tests.audit.findings import Findings
+from tests.audit.findings import Findings, numbers
 from tests.audit.launch_lines import meaning
 
 HOURS_A_YEAR = 8760
@@ -39,8 +39,31 @@ def audit_plan(document: dict[str, Any]) -> None:
         _choice(best, kinds, inputs, result, findings)
         _margins(best, result, findings)
         _sensitivity(result, inputs, findings)
+    for rejection in result["rejections"]:
+        _rejection(rejection, inputs, findings)
     findings.hold(result["refused_frac"] + result["cut_off_frac"] <= 1 + 1e-9, "more requests fail than there are")
     findings.end()
+
+
+def _rejection(rejection: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """What is there is less than what is needed, and is what the inputs and the published cards say."""
+    binding, told = rejection["binding"], str(rejection)
+    if binding in ("rate", "the model's context"):
+        return
+    have, need = numbers(rejection["have"])[0], numbers(rejection["need"])[0]
+    if binding.endswith("without load"):  # need: at most so much
+        bound = inputs[f"slo_{binding.split()[0].lower()}_ms"]
+        findings.same(f"the SLO of {told}", need, bound, rel=FOUR_DIGITS)
+        findings.hold(have > need, told)
+        return
+    findings.hold(have < need or (have == need and binding == "memory for KV"), told)
+    layout = re.match(r"(\S+) tp(\d+)pp(\d+)dp(\d+)", rejection["layout"])
+    gpu, model = layout and gpu_card(layout[1]), model_card(inputs["model"])
+    if gpu and binding == "memory for weights":
+        usable = 0.9 * gpu["memory_bytes"] / 2**30
+        findings.hold(0.97 * usable - 0.06 <= have <= usable + 0.06, f"{told}: a GPU has {usable:.1f} GiB to use")
+        least = model["weight_bytes"] / math.prod(map(int, layout.groups()[1:])) / 2**30 if model else 0.0
+        findings.hold("w=" in rejection["layout"] or need >= least, f"{told}: weights take {least:.1f} GiB")
 
 
 def _deployment(shown: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:

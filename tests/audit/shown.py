@@ -87,6 +87,13 @@ def audit_text(document: dict[str, Any], text: str) -> None:
     findings.end()
 
 
+def audit_words(document: dict[str, Any]) -> None:
+    """Hold the sentences of a document against its numbers."""
+    findings = Findings()
+    _sentences(document, findings)
+    findings.end()
+
+
 def audit_page(document: dict[str, Any], page: str) -> None:
     """Hold the report against the document."""
     findings, read, best = Findings(), _Page(), document["result"]["recommended"]

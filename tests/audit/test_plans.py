@@ -7,6 +7,8 @@ they are made (`tests/cli/conftest.py`).
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -80,7 +82,7 @@ def test_no_answer_contradicts_itself():
     seen = {"feasible": 0, "again": 0}
 
     @settings(max_examples=QUESTIONS, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(questions(), st.integers(0, 14))
+    @given(questions(), st.integers(0, 11))
     def audited(asked, chance):
         found = answered(asked)
         if found.document["result"]["feasible"]:
@@ -133,24 +135,39 @@ def script(best: dict, less: int = 0) -> str:
 
 def runs_already(asked: dict[str, str], found: Answered) -> None:
     """The launch lines, read back as a fleet that runs: it serves the rate, and as much more as was promised."""
-    import tempfile
-    from pathlib import Path
-
     result = found.document["result"]
     best, room = result["recommended"], result["rate_headroom_frac"]
     if any(p["command"].startswith("#") for p in best["pools"]) or asked.get("--kv"):
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "serve.sh"
-        path.write_text(script(best))
-        words = [word for pair in asked.items() for word in pair if word]
-        again = ask(["plan", *words, "--from-deployment", path])
-    now = again.document["result"]["running_now"]
-    rate = found.document["inputs"]["rate_rps"]
+    now = running(asked, script(best))
+    rate = found.document["inputs"]["rate_rps"] * (1 - result["refused_frac"])
+    assert (now["rate_rps"], now["refused_frac"]) == (pytest.approx(rate), pytest.approx(result["refused_frac"]))
     assert (now["gpus"], now["usd_per_hour"]) == (best["fleet_gpus"], pytest.approx(best["usd_per_hour"]))
     assert now["keeps_slo"] and now["serves_rps"] >= rate * (1 + room) * (1 - 1e-2)
     if room < 1.2 and best["kind"] == "one pool":
         assert now["serves_rps"] <= rate * (1 + room + 0.0201) * (1 + 1e-2)
+    binding = best["pools"][0]["binding"]
+    if binding not in ("all service", "memory") and best["kind"] != "prefill/decode split":
+        less = running(asked, script(best, less=1))
+        assert not less["keeps_slo"], f"{binding} does not bind"
+        pool, bounds = less["pools"][0], {"TTFT": "--ttft-p99", "TPOT": "--tpot-p99"}
+        units = {"s": 1.0, "ms": 1e-3}
+        late = {
+            name
+            for name, option in bounds.items()
+            if pool[f"{name.lower()}_s"] is None
+            or pool[f"{name.lower()}_s"] > float(asked[option].split()[0]) * units[asked[option].split()[1]]
+        }
+        assert binding == "throughput" or late == set(binding.split(" and ")), f"{binding} binds, {less}"
+
+
+def running(asked: dict[str, str], text: str) -> dict:
+    """What a fleet of this script serves of what was asked."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "serve.sh"
+        path.write_text(text)
+        words = [word for pair in asked.items() for word in pair if word]
+        return ask(["plan", *words, "--from-deployment", path]).document["result"]["running_now"]
 
 
 def test_a_page_says_what_the_document_says(tmp_path):

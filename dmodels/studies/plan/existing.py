@@ -51,9 +51,9 @@ class Existing(Answer):
     name: str
     engine: str
     pools: tuple[ExistingPool, ...]
-    rate_rps: float  # asked about
+    rate_rps: float  # asked about, less what the model's context refuses
     serves_rps: float
-    refused_frac: float  # of the requests: longer than any server's context
+    refused_frac: float  # of the requests asked about: longer than the model's or any server's context
 
     @property
     def gpus(self) -> int:
@@ -88,10 +88,11 @@ def existing(asked: Question, fleet: Serving) -> Existing:
     found = [[_pool(asked, pool, stage) for pool, stage in zip(ordered, way, strict=True)] for way in tried]
     best = max(found, key=lambda way: min(pool.serves_rps / max(pool.share_frac, 1e-12) for pool in way))
     context = max((pool.server.max_model_len_tokens or np.inf) for pool in pools)
-    workload = asked.admitted.workload
-    refused = float(np.asarray(workload.weight_frac)[np.asarray(workload.total_tokens) > context].sum())
+    taken = asked.admitted
+    beyond = np.asarray(taken.workload.weight_frac)[np.asarray(taken.workload.total_tokens) > context].sum()
+    refused = taken.refused_frac + (1.0 - taken.refused_frac) * float(beyond)
     serves = min(pool.serves_rps / max(pool.share_frac, 1e-12) for pool in best)
-    return Existing(fleet.name, fleet.engine, tuple(best), asked.rate_rps, float(serves), refused)
+    return Existing(fleet.name, fleet.engine, tuple(best), taken.rate_rps, float(serves), refused)
 
 
 def _same_model(asked: Question, fleet: Serving) -> None:

@@ -105,11 +105,13 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
     excess, name, value, bound = max((float(x) / float(most), name, float(x), float(most)) for name, x, most in times)
     if excess <= 1:
         return None
+    shown = ([f"{1e3 * x:,.{digits}g}" for x in (value, bound)] for digits in (4, 6, 17))
+    have, need = next(pair for pair in shown if pair[0] != pair[1])  # a near miss is not shown as none
     return Rejection(
         priced.layouts[row],
         binding=f"{name} without load",
-        have=f"{1e3 * value:,.4g} ms",
-        need=f"at most {1e3 * bound:,.4g} ms",
+        have=f"{have} ms",
+        need=f"at most {need} ms",
         fix=f"a {name} SLO of {_rounded_up_ms(value):g} ms, or more GPUs per instance",
         excess=excess,
     )

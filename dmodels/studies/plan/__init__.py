@@ -5,7 +5,9 @@ from __future__ import annotations
 from .deployment import Deployment, Pool
 from .designs import Kind, Layout, Precision, Role
 from .launch import command, server, serving
+from .limits import Limits
 from .machines import recording
+from .margins import Margins
 from .promises import Ensured, Promise, Replayed, Verified
 from .questions import Question, check, question
 from .replaying import replay
@@ -22,6 +24,8 @@ __all__ = [
     "Ensured",
     "Kind",
     "Layout",
+    "Limits",
+    "Margins",
     "Plan",
     "Pool",
     "Precision",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -124,9 +124,18 @@ class MeasuredTable(Table):
         [], "calibrate on measured points: a report of a load generator", "--measured", repeated=True
     )
     tp: Annotated[int, Field(ge=0)] = flag(0, "tensor parallelism of what was measured", "--measured-tp")
+    calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
+
+    @model_validator(mode="after")
+    def _one_calibration(self) -> Self:
+        if self.files and self.calibration is not None:
+            raise ValueError("give measured points or a calibration, not both")
+        return self
 
     def call(self, inputs: PlanInputs) -> Code | None:
         """The calibration, as a library call; the plan's model, engine and only GPU are what was measured."""
+        if self.calibration is not None:
+            return call("dmodels.fit.refit:read_own", self.calibration, label="measured")
         if not self.files:
             return None
         gpu = inputs.gpu.name[0] if len(inputs.gpu.name) == 1 else None

@@ -8,12 +8,12 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, command
+from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, Suggestion, Tail, command
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
 
-from .plan_notes import notes
+from .plan_notes import advice, notes
 from .text import Table, cell, share
 
 
@@ -266,12 +266,14 @@ def inputs(answer: Plan) -> dict[str, Any]:
     }
 
 
-def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
+def result(
+    answer: Plan, changes: list[Change], suggested: Sequence[Suggestion] = (), tail: Sequence[Tail] = ()
+) -> dict[str, Any]:
     """The answer as plain data, units in the keys."""
     return {
         "feasible": answer.best is not None,
         "summary": sentences(answer),
-        "notes": notes(answer),
+        "notes": notes(answer) + advice(suggested, tail),
         "refused_frac": answer.priced.admitted.refused_frac,
         "cut_off_frac": answer.priced.admitted.cut_frac,
         "recommended": answer.best and _plain(answer, answer.best),
@@ -284,6 +286,8 @@ def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
             for r in answer.rejections
         ],
         "sensitivity": [vars(c) for c in changes],
+        "suggestions": [x.to_dict() for x in suggested],
+        "longest_requests": [x.to_dict() for x in tail],
         "ensured": answer.ensured and answer.ensured.to_dict(),
         "outside_of_checked": list(answer.outside),
         "rate_headroom_frac": answer.headroom_frac,

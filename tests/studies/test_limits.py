@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels import SLO, catalog
+from dmodels import SLO, Workload, catalog
 from dmodels.core.errors import InputError
-from dmodels.studies.plan import Margins, plan, question
+from dmodels.studies.plan import (
+    Margins,
+    at_limit,
+    by_formula,
+    costly,
+    plan,
+    question,
+    solved,
+    suggestions,
+    tails,
+)
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.robust import PREMIUM
@@ -87,8 +98,8 @@ def cheapest_by_hand(found, node=1, max_gpus=np.inf, inventory=None, budget=np.i
         {"inventory": {"h100_sxm": 4}},
         {"inventory": {"h100_sxm": 8, "l40s": 8}, "node_gpus": 8},
         {"max_usd_per_hour": 25.0},
-        {"max_gpus": 8.0, "node_gpus": 4},
-        {"inventory": {"h100_sxm": 0}},
+        pytest.param({"max_gpus": 8.0, "node_gpus": 4}, marks=pytest.mark.slow),
+        pytest.param({"inventory": {"h100_sxm": 0}}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -168,7 +179,7 @@ def test_more_confidence_never_counts_on_faster_steps(one, other, high, more):
     assert 1.0 - 1e-12 <= factor(low, high, high * more) <= factor(top, high, high * more) + 1e-12
 
 
-@pytest.mark.parametrize("rate_rps", [3.0, 20.0, 60.0])
+@pytest.mark.parametrize("rate_rps", [20.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (3.0, 60.0))])
 def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
     found = plan(asked(rate_rps, gpus=("h100", "h200", "mi300x")))
     best, cheapest = found.best, found.cheapest
@@ -178,3 +189,52 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
         if len(other.pools) < len(best.pools):  # a simpler one is dearer than the error explains
             assert other.usd_per_hour > (1.0 + PREMIUM) * cheapest.usd_per_hour
     assert found.kinds[0] is best
+
+
+@pytest.mark.parametrize(
+    "target", ["rate", pytest.param("ttft", marks=pytest.mark.slow), pytest.param("tpot", marks=pytest.mark.slow)]
+)
+def test_the_limit_is_where_it_stops_to_be_feasible(target):
+    there = {"max_gpus": 16.0, "gpus": ("h100",), "split": False, "tp": (4,), "thresholds_tokens": ()}
+    limit = at_limit(asked(**there), target)
+    assert by_formula(limit).best is not None
+    if target == "rate":
+        beyond = replace(limit, workload=limit.workload.at_rate(1.002 * limit.rate_rps))
+    else:
+        name = f"{target}_s"
+        beyond = replace(limit, slo=limit.slo.replace(**{name: getattr(limit.slo, name) / 1.002}))
+    assert by_formula(beyond).best is None
+    if target == "rate":
+        worth = solved(by_formula(limit), "rate")
+        assert worth.value == limit.rate_rps and worth.more_value > worth.value
+        assert worth.worth_per_gpu == pytest.approx((worth.more_value - worth.value) / worth.more_gpus)
+
+
+@pytest.mark.parametrize(
+    ("options", "target", "says"),
+    [({}, "rate", "without a limit"), ({"max_gpus": 8.0}, "gpus", "target 'gpus'"), ({}, "e2e", "no bound to tighten")],
+)
+def test_a_limit_that_is_none_is_refused(options, target, says):
+    with pytest.raises(InputError, match=says):
+        at_limit(asked(**options), target)
+
+
+def test_requests_that_cost_far_more_than_their_share_are_named():
+    """Two in a hundred requests of 100,000 tokens beside short ones: a plan without them costs what it costs."""
+    short = Workload([1000.0, 100_000.0], [200.0, 200.0], [0.98, 0.02], rate_rps=5.0)
+    found = by_formula(replace(asked(gpus=("h200",), split=False), workload=short, thresholds_tokens=None))
+    most = costly(tails(found))
+    assert most.share_frac == pytest.approx(0.02) and most.from_tokens == 100_200.0
+    alone = replace(found.question, workload=Workload([1000.0], [200.0], [1.0], rate_rps=4.9))
+    assert most.usd_per_hour == pytest.approx(by_formula(alone).cheapest.usd_per_hour)
+    assert costly(tails(by_formula(alone))) is None
+
+
+def test_what_pays_is_what_a_plan_with_it_costs(free):
+    found = suggestions(free)
+    eight_bit = next(entry for entry in found if "weights" in entry.what)
+    asked_so = by_formula(asked(weights=("fp8",), kv=("fp8",)))
+    assert eight_bit.usd_per_hour == pytest.approx(asked_so.cheapest.usd_per_hour)
+    assert eight_bit.saves_frac == pytest.approx(1.0 - eight_bit.usd_per_hour / free.cheapest.usd_per_hour)
+    assert all(entry.saves_frac >= 0.05 for entry in found)
+    assert not any("FP8" in entry.what for entry in suggestions(asked_so))

@@ -12,13 +12,17 @@ from .promises import Ensured, Promise, Replayed, Verified
 from .questions import Question, check, question
 from .replaying import replay
 from .rescale import with_lengths
+from .reverse import TARGETS, Solved, at_limit, solved
 from .search import GROWTH, Plan, by_formula
 from .sensitivities import Change, sensitivity
 from .sizing import Priced, price
 from .solve import plan, verify
+from .suggestions import Suggestion, suggestions
+from .tail import Tail, costly, tails
 
 __all__ = [
     "GROWTH",
+    "TARGETS",
     "Change",
     "Deployment",
     "Ensured",
@@ -34,10 +38,15 @@ __all__ = [
     "Question",
     "Replayed",
     "Role",
+    "Solved",
+    "Suggestion",
+    "Tail",
     "Verified",
+    "at_limit",
     "by_formula",
     "check",
     "command",
+    "costly",
     "plan",
     "price",
     "question",
@@ -46,6 +55,9 @@ __all__ = [
     "sensitivity",
     "server",
     "serving",
+    "solved",
+    "suggestions",
+    "tails",
     "verify",
     "with_lengths",
 ]

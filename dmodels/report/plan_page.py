@@ -21,11 +21,14 @@ from .text import cell
 Drawing = tuple[Callable[[Any], None], float, str, str]
 
 
-def plan_page(answer: Plan, changes: list[Change], reproduce: str, checks: Verified | None = None) -> str:
-    """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show."""
+def plan_page(
+    answer: Plan, changes: list[Change], reproduce: str, checks: Verified | None = None, advice: Sequence[str] = ()
+) -> str:
+    """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show, `advice` is
+    what else the reader should know."""
     asked = answer.question
     parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
-    parts += [html.paragraph(note) for note in notes(answer)]
+    parts += [html.paragraph(note) for note in (*notes(answer), *advice)]
     if answer.best is not None:
         parts += _recommended(answer, changes, checks)
     if answer.rejections:

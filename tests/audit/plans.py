@@ -30,17 +30,22 @@ def audit_plan(document: dict[str, Any]) -> None:
     findings, inputs, result = Findings(), document["inputs"], document["result"]
     best, kinds = result["recommended"], result["alternatives"]
     findings.same("feasible", result["feasible"], best is not None)
-    for shown in [*kinds, *result["by_gpu"], *([best] if best else [])]:
+    for shown in [*kinds, *result["by_gpu"], *([best, result["cheapest"]] if best else [])]:
         _deployment(shown, inputs, result, findings)
     if best is None:
         findings.same("alternatives of nothing", (kinds, result["by_gpu"]), ([], []))
         findings.hold(bool(result["rejections"]), "nothing is feasible, and no rejection says why")
     else:
         _choice(best, kinds, inputs, result, findings)
-        _margins(best, result, findings)
+        _margins(best, inputs, result, findings)
         _sensitivity(result, inputs, findings)
     for rejection in result["rejections"]:
         _rejection(rejection, inputs, findings)
+    for binding in ("TTFT without load", "TPOT without load", "memory for weights"):
+        own = [r for r in result["rejections"] if r["binding"] == binding]
+        pairs = [(numbers(r["have"])[0], numbers(r["need"])[0]) for r in own]
+        misses = [max(have / need, need / have) for have, need in pairs]
+        findings.ordered(f"nearest first, of those short of {binding}", *misses, rel=5e-3)
     findings.hold(result["refused_frac"] + result["cut_off_frac"] <= 1 + 1e-9, "more requests fail than there are")
     findings.end()
 
@@ -73,7 +78,7 @@ def _deployment(shown: dict[str, Any], inputs: dict[str, Any], result: dict[str,
     for pool in pools:
         _pool(pool, inputs, result, findings)
     findings.same("GPUs of the fleet", shown["fleet_gpus"], sum(p["pool_gpus"] for p in pools))
-    findings.same("dollars of the fleet", shown["usd_per_hour"], sum(p["usd_per_hour"] for p in pools))
+    _bought(shown, inputs, findings)
     findings.same("dollars a year", shown["usd_per_year"], HOURS_A_YEAR * shown["usd_per_hour"])
     most = math.inf if shown["gpus_high"] is None else shown["gpus_high"]
     findings.ordered("GPUs with fast steps, as planned, with slow steps", shown["gpus_low"], shown["fleet_gpus"], most)
@@ -111,7 +116,8 @@ def _pool(pool: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], 
     limit = inputs["max_num_seqs_count"] * degrees["dp"]
     findings.hold(pool["slots_count"] <= limit, f"{name}: {pool['slots_count']} slots, the engine takes {limit}")
     findings.hold(pool["decode_count"] <= pool["slots_count"], f"{name}: more in flight than slots")
-    findings.hold(set(pool["binding"].split(" and ")) <= WHAT_BINDS, f"{name}: {pool['binding']} binds")
+    known = set(pool["binding"].split(" and ")) <= WHAT_BINDS
+    findings.hold(known or not _plain(inputs), f"{name}: {pool['binding']} binds")
     _line(pool, degrees, inputs, findings, name)
     _memory(pool, degrees, inputs, findings, name)
 
@@ -203,6 +209,32 @@ def _little(shown: dict[str, Any], inputs: dict[str, Any], findings: Findings) -
     )
 
 
+def _bought(shown: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """Whole nodes, within what there is, are paid for."""
+    node, used, dollars = inputs["node_gpus"], shown["fleet_gpus"], sum(p["usd_per_hour"] for p in shown["pools"])
+    if node == 1:
+        findings.same("GPUs bought", shown["bought_gpus"], used)
+        findings.same("dollars of the fleet", shown["usd_per_hour"], dollars)
+    else:
+        findings.same("GPUs bought, in nodes", shown["bought_gpus"] % node, 0)
+        findings.ordered("GPUs used and bought", used, shown["bought_gpus"])
+        if len({p["gpu"] for p in shown["pools"]}) == 1:
+            price = inputs["price_usd_per_hour"][shown["pools"][0]["gpu"]]
+            findings.same("dollars of what is bought", shown["usd_per_hour"], shown["bought_gpus"] * price)
+    for what, most in ((shown["bought_gpus"], "max_gpus"), (shown["usd_per_hour"], "max_usd_per_hour")):
+        findings.hold(inputs[most] is None or what <= inputs[most] * (1 + 1e-9), f"{what} is more than {most}")
+    for gpu, most in inputs["inventory"].items():
+        taken = sum(p["pool_gpus"] for p in shown["pools"] if p["gpu"] == gpu)
+        findings.hold(taken <= most, f"{taken} {gpu} of {most}")
+
+
+def _plain(inputs: dict[str, Any]) -> bool:
+    """Whether nothing is kept in hand, and nothing limits what is bought."""
+    margins = (inputs["headroom_frac"], inputs["spare_count"], inputs["confidence"])
+    limits = (inputs["max_gpus"], inputs["max_usd_per_hour"], inputs["node_gpus"], inputs["inventory"])
+    return margins == (0, 0, 0.5) and limits == (None, None, 1, {})
+
+
 def _choice(
     best: dict[str, Any],
     kinds: list[dict[str, Any]],
@@ -210,17 +242,31 @@ def _choice(
     result: dict[str, Any],
     findings: Findings,
 ) -> None:
-    """The recommendation is one of the alternatives, which are in order, and none dominates it."""
-    findings.hold(best in kinds, "the recommendation is no alternative")
-    for group, what in ((kinds, "kind"), (result["by_gpu"], "GPU type")):
+    """The recommendation comes first; it is the cheapest, or simpler and not much dearer; none dominates it."""
+    least = result["cheapest"]
+    findings.same("the first alternative", kinds[0]["pools"], best["pools"])
+    findings.same("dollars of the first alternative", kinds[0]["usd_per_hour"], best["usd_per_hour"])
+    for group, what in ((kinds[1:], "kind"), (result["by_gpu"], "GPU type")):
         findings.ordered(f"dollars by {what}", *(d["usd_per_hour"] for d in group if d["replay"] == best["replay"]))
+    for group, what in ((kinds, "kind"), (result["by_gpu"], "GPU type")):
         keys = [d["kind"] if what == "kind" else d["pools"][0]["gpu"] for d in group]
         findings.same(f"one alternative of each {what}", len(set(keys)), len(keys))
+    if not best["replay"]:
+        dollars = [d["usd_per_hour"] for d in (best, *kinds, *result["by_gpu"])]
+        findings.ordered("the cheapest, and the others", least["usd_per_hour"], min(dollars))
+        findings.ordered("the premium of a simpler fleet", best["usd_per_hour"], 1.1 * least["usd_per_hour"])
+    sentence = any(said.startswith("The cheapest estimate is ") for said in result["summary"])
+    findings.hold(
+        sentence or least["usd_per_hour"] >= best["usd_per_hour"] * (1 - 1e-9), "a cheaper fleet is not named"
+    )
+    sure = result["keeps_slos_probability"]
+    findings.hold(0 <= sure <= 1 and (not sure or sure >= inputs["confidence"] - 0.0251), f"SLOs hold with {sure}")
     for d in result["by_gpu"]:
         findings.same("GPU types of a fleet of one", len({p["gpu"] for p in d["pools"]}), 1)
     for d in [*kinds, *result["by_gpu"]]:
         cheaper = d["usd_per_hour"] < best["usd_per_hour"] * (1 - 1e-9)
-        findings.hold(not (cheaper and len(d["pools"]) <= len(best["pools"])), f"{d['name']} dominates {best['name']}")
+        simple = len(d["pools"]) <= len(best["pools"]) and _types(d) <= _types(best)
+        findings.hold(not (cheaper and simple), f"{d['name']} dominates {best['name']}")
     if len({p["gpu"] for p in best["pools"]}) == 1 and result["by_gpu"]:
         own = [d for d in result["by_gpu"] if d["pools"][0]["gpu"] == best["pools"][0]["gpu"]]
         findings.hold(
@@ -230,17 +276,23 @@ def _choice(
         float(k): v for k, v in result["two_pools_usd_per_hour_by_threshold_tokens"].items() if v is not None
     }
     two = [d for d in kinds if d["kind"] == "two pools"]
-    if two and not two[0]["replay"]:
+    if two and not two[0]["replay"] and _plain(inputs):
         findings.same("dollars of the best threshold", min(by_threshold.values()), two[0]["usd_per_hour"])
         at = by_threshold[two[0]["router"]["threshold_tokens"]]
         findings.same("dollars at the recommended threshold", at, two[0]["usd_per_hour"])
 
 
-def _margins(best: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:
+def _types(shown: dict[str, Any]) -> int:
+    return len({p["gpu"] for p in shown["pools"]})
+
+
+def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:
     """What binds, the headroom of the rate and the loss of an instance tell the same story."""
     room, step = result["rate_headroom_frac"], 0.0201
     counts = [p["pool_instances"] for p in best["pools"]]
-    findings.hold(room >= -1e-9, f"headroom {room}")
+    findings.ordered("the headroom asked for, and what there is", inputs["headroom_frac"], room + 1e-9)
+    if not _plain(inputs):
+        return
     for pool in best["pools"]:
         n = pool["pool_instances"]
         if n == 1:
@@ -264,7 +316,7 @@ def _margins(best: dict[str, Any], result: dict[str, Any], findings: Findings) -
 
 def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
     """Prices scale bills; more traffic and tighter SLOs cost no less."""
-    base = min(d["usd_per_hour"] for d in result["alternatives"])
+    base = result["cheapest"]["usd_per_hour"]
     if result["ensured"] or not result["sensitivity"]:
         return
     for change in result["sensitivity"]:

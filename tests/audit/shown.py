@@ -147,14 +147,23 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
             _close("dollars of a single pool", match[2], one["usd_per_hour"], findings)
             saved = 1 - best["usd_per_hour"] / one["usd_per_hour"]
             findings.same("what is saved", number(match[3]), saved, most=last_digit(match[3]))
+        elif match := re.match(r"The cheapest estimate is (.*) as (.*) at \$([\d,.]+)/h: ([\d.]+%) less", sentence):
+            least = result["cheapest"]
+            _decomposition(match[1], least, findings)
+            findings.same("the cheapest in words", match[2], least["name"])
+            _close("dollars of the cheapest", match[3], least["usd_per_hour"], findings)
+            less = 1 - least["usd_per_hour"] / best["usd_per_hour"]
+            findings.same("how much less", number(match[4]), less, most=last_digit(match[4]))
         elif match := re.search(r"the fleet is ([\d,]+) to ([\d,]+) GPUs", sentence):
             findings.same("the fleet's interval", numbers(match[0]), [best["gpus_low"], best["gpus_high"]])
         elif match := re.search(r"the fleet stays at ([\d,]+) GPU", sentence):
             findings.same("the fleet's interval", [number(match[1])] * 2, [best["gpus_low"], best["gpus_high"]])
         elif "cannot be told from" in sentence:
             others = {(d["name"], d["fleet_gpus"]) for d in [*result["alternatives"], *result["by_gpu"]]}
-            for name, count in re.findall(r"(?:told from|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence):
+            for name, count in re.findall(r"(?:told from that of|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence):
                 findings.hold((name, int(number(count))) in others, f"{name} of {count} GPUs is no alternative")
+    if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
+        findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)
     refused, cut = result["refused_frac"], result["cut_off_frac"]
     context = next((note for note in result["notes"] if note.startswith("Context:")), "")
     findings.same("a note on the context", bool(context), refused + cut > 0)
@@ -192,7 +201,7 @@ def _tables(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
             shown = next(cell for name, cell in total.items() if name.startswith(metric))
             _close(f"{metric} together", shown, best[f"{metric.lower()}_ms"], findings)
     _alternatives(document, _titled(tables, "Alternatives"), findings)
-    base = min(d["usd_per_hour"] for d in result["alternatives"])
+    base = result["cheapest"]["usd_per_hour"]
     rows = _titled(tables, "Sensitivity")
     findings.same("rows of sensitivities", len(rows), len(result["sensitivity"]))
     for row, change in zip(rows, result["sensitivity"], strict=False):
@@ -226,10 +235,15 @@ def _pool_row(row: dict[str, str], pool: dict[str, Any], findings: Findings) -> 
 def _alternatives(document: dict[str, Any], rows: Rows, findings: Findings) -> None:
     result = document["result"]
     known: dict[tuple[str, str], dict[str, Any]] = {}
-    for d in result["alternatives"]:
-        known.setdefault((d["name"], _parts(d)), d)
+    best, least = result["recommended"], result["cheapest"]
+    known[f"recommended: {best['name']}", _parts(best)] = best
+    taken = {(best["name"], _parts(best))}
+    for label, d in [("", d) for d in result["alternatives"]] + [("cheapest estimate: ", least)]:
+        if (d["name"], _parts(d)) not in taken:
+            taken.add((d["name"], _parts(d)))
+            known[f"{label}{d['name']}", _parts(d)] = d
     for d in result["by_gpu"]:
-        if (d["name"], _parts(d)) not in known:
+        if (d["name"], _parts(d)) not in taken:
             known[f"only {d['pools'][0]['gpu']}: {d['name']}", _parts(d)] = d
     findings.same("alternatives", {(row["alternative"], row["pools"]) for row in rows}, set(known))
     served = document["inputs"]["rate_rps"] * (1 - result["refused_frac"]) * document["inputs"]["mean_output_tokens"]

@@ -54,7 +54,7 @@ def pages_say_what_documents_say(monkeypatch):
 
     def checked(answer: Any, changes: Any, *more: Any) -> str:
         page = made(answer, changes, *more)
-        document = {"inputs": plan_tables.inputs(answer), "result": plan_tables.result(answer, changes)}
+        document = {"inputs": plan_tables.inputs(answer), "result": plan_tables.result(answer, changes, [], [])}
         audit_page(json.loads(json.dumps(render.whole(render.plain(document)))), page)
         return page
 

@@ -7,7 +7,12 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo
 # Neighbouring tests stay in one worker, which has compiled what they share, until another worker has none left.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help plan test test-all proofs proofs-thorough mutants docs docs-check notebooks lint types ci clean
+# The ends of what is supported, as pyproject.toml states them.
+OLDEST_PYTHON ?= python3.11
+NEWEST_PYTHON ?= python3.13
+OLDEST := 'jax==0.10.0' 'jaxlib==0.10.0' 'equinox==0.13.*' 'numpy==2.0.*' 'scipy==1.14.*'
+
+.PHONY: help plan test test-all browser oldest newest proofs proofs-thorough mutants docs docs-check notebooks lint types ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,6 +36,21 @@ test: $(VENV)/.installed ## the default test suite
 
 test-all: $(VENV)/.installed ## everything, slow property searches included
 	HYPOTHESIS_PROFILE=thorough $(PYTEST)
+
+browser: $(VENV)/.installed ## the tests of pages that drive Chromium, which must be there
+	CHROMIUM=required $(PYTEST) tests/cli/test_explore.py tests/cli/test_report.py
+
+oldest: ## the default tests on the oldest Python and libraries that are supported, in .venv-oldest
+	$(OLDEST_PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]' $(OLDEST)
+	@touch .venv-oldest/.installed
+	$(MAKE) test VENV=.venv-oldest
+
+newest: ## the default tests on the newest Python and libraries, in .venv-newest
+	$(NEWEST_PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[test]'
+	@touch .venv-newest/.installed
+	$(MAKE) test VENV=.venv-newest
 
 proofs: $(VENV)/.installed ## the proofs and quick property checks of every claim
 	$(PYTEST) -m "not slow" proofs
@@ -61,4 +81,4 @@ types: $(VENV)/.installed-lint ## strict types, but for the debts that pyproject
 ci: lint types test docs ## what CI runs
 
 clean: ## remove the environment and what was built
-	rm -rf $(VENV) build *.egg-info out
+	rm -rf $(VENV) .venv-oldest .venv-newest build *.egg-info out

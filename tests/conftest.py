@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -35,10 +36,11 @@ FAULTS = """() => {
 @pytest.fixture(scope="module")  # not longer: playwright keeps an event loop running, which asyncio.run refuses
 def chromium():
     """A browser; its pages are opened with `new_page`."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `make browser`")
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if path is None:
-        pytest.skip("no Chromium on this machine; `.ci/run` installs it where it can")
+        end = pytest.fail if os.environ.get("CHROMIUM") == "required" else pytest.skip
+        end("no Chromium on this machine; `.ci/run` installs it where it can, `make browser` insists on it")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

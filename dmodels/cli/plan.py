@@ -161,7 +161,7 @@ def _show(
 
     print("\n".join(plan_tables.sentences(found) + notes(found) + advice(suggested, tail, limit)) + "\n")
     if found.best is not None:
-        render.show([plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
+        render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, checks))
         if checks is not None:
             print(replay_tables.verdict(checks) + "\n")

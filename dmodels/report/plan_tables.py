@@ -59,8 +59,12 @@ def sure(answer: Plan) -> str:
     """The probability that the SLOs hold, in words."""
     if not answer.sure_frac:
         return "it misses an SLO more likely than not"
+    return f"it keeps its SLOs with a probability of {_chance(answer)}"
+
+
+def _chance(answer: Plan) -> str:
     least = "at least " if answer.sure_frac >= MOST_SURE else ""
-    return f"it keeps its SLOs with a probability of {least}{math.floor(100.0 * answer.sure_frac + 1e-9) / 100.0:g}"
+    return f"{least}{math.floor(100.0 * answer.sure_frac + 1e-9) / 100.0:g}"
 
 
 def _cheaper(cheapest: Deployment, best: Deployment) -> str:
@@ -75,6 +79,19 @@ def _cheaper(cheapest: Deployment, best: Deployment) -> str:
 def _nodes(best: Deployment) -> str:
     more = best.bought_gpus - best.gpus
     return f" for {best.bought_gpus} GPUs in whole nodes of {best.node_gpus}, {more} of them idle" if more else ""
+
+
+def card(answer: Plan) -> Table:
+    """The answer as a few numbers; of an answer without one, what binds."""
+    best = answer.best
+    if best is None:
+        nearest = answer.rejections[0]
+        return "No fleet serves this", ["binds", "there", "needed"], [[nearest.binding, nearest.have, nearest.need]]
+    tight = max(best.pools, key=lambda pool: pool.load_frac)
+    head = ["GPUs", "USD a month", "keeps its SLOs", "load may grow by", "one instance less breaks"]
+    sure_of_it = f"with probability {_chance(answer)}" if answer.sure_frac else "rather not"
+    month = best.usd_per_year / 12.0
+    return "In short", head, [[best.bought_gpus, f"{month:,.0f}", sure_of_it, headroom(answer), tight.binding]]
 
 
 def in_three_sentences(answer: Plan) -> list[str]:

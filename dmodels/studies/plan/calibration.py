@@ -21,9 +21,7 @@ from .designs import Layout
 #: Engines whose measured speeds the calibration holds.
 BACKENDS = ("vllm", "sglang", "trtllm")
 #: Assumed intervals of step times and TTFT: on a GPU type of which nothing was measured, and for pipeline stages.
-ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5), "tpot_most": 2.25, "ttft_most": 4.1}
-#: From the end of an 80 % interval to that of a 95 % interval, of a normal distribution in the logarithm.
-_NORMAL = 1.960 / 1.2816
+ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5)}
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,6 @@ class Confidence(Answer):
 
     tpot: tuple[float, float]
     ttft: tuple[float, float]
-    tpot_most: float  # upper ends of the 95 % intervals
-    ttft_most: float
     provenance: str
 
 
@@ -91,14 +87,11 @@ def calibrated(
     for layout in layouts:
         if own and (name, layout.gpu, backend) in own.pairs and layout.pp == 1:
             said = f"calibrated on {own.points_count} measured points of your own"
-            most = {f"{name}_most": float(ends[1] ** _NORMAL) for name, ends in own.spread80.items()}
-            confidences[layout] = Confidence(own.spread80["tpot"], own.spread80["ttft"], **most, provenance=said)
+            confidences[layout] = Confidence(own.spread80["tpot"], own.spread80["ttft"], said)
         elif layout.gpu in measured and layout.pp == 1:
             wide = interval(layout.gpu, backend, name, architecture=model_id.architecture)
             tpot, ttft = (tuple(map(float, wide[metric]["80"])) for metric in ("tpot", "ttft"))
-            most = {f"{metric}_most": float(wide[metric]["95"].high) for metric in ("tpot", "ttft")}
-            said = _known(ModelId(name, model_id.architecture), layout.gpu)
-            confidences[layout] = Confidence(tpot, ttft, **most, provenance=said)
+            confidences[layout] = Confidence(tpot, ttft, _known(ModelId(name, model_id.architecture), layout.gpu))
         else:
             confidences[layout] = Confidence(**ASSUMED, provenance=f"assumed: {layout} was not measured")
     return Calibration(dict(zip(layouts, found, strict=True)), confidences)

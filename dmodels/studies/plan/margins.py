@@ -1,9 +1,9 @@
 r"""What a fleet is sized for beyond the rate and the prediction: growth, lost instances, and the model's error.
 
-The measured step time is the predicted one times a factor whose 80 and 95 % intervals the calibration states. A plan
-with confidence c is sized for the factor that is exceeded with probability 1 - c: 1 at one half, the upper ends of the
-two intervals at 0.9 and 0.975, and between them straight in the normal score of c. TTFT has a factor of its own; both
-are taken to err together, as they do where a whole engine is slower than predicted, and so are all pools.
+The measured step time is the predicted one times a factor whose 80 % interval the calibration states. A plan with
+confidence c is sized for the factor that is exceeded with probability 1 - c: 1 at one half, the upper end h of the
+interval at 0.9, and $h^{z(c) / z(0.9)}$ with normal scores z elsewhere (a log-normal upper half). TTFT has a factor of
+its own; both are taken to err together, as they do where a whole engine is slower than predicted, and so are all pools.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .calibration import Confidence
 from .designs import Cells
 from .evaluate import Smallest, fewest_instances, sweep_instances
 
-#: The greatest confidence that the calibration's intervals tell.
+#: The greatest confidence that can be asked for; beyond 0.9 the interval is extrapolated.
 MOST_SURE = 0.975
 #: Confidences at which a fleet is looked at.
 LEVELS = np.linspace(0.5, MOST_SURE, 20)
@@ -68,23 +68,18 @@ def check(margins: Margins) -> None:
         raise InputError(f"confidence = {margins.confidence:g}: accepted are probabilities from 0.5 to {MOST_SURE}")
 
 
-def factor(confidence: float, high: float, most: float) -> float:
-    """The factor on a prediction that is exceeded with probability 1 - `confidence`; `high` and `most` are that of
-    0.9 and of 0.975, the upper ends of the 80 and 95 % intervals.
+def factor(confidence: float, high: float) -> float:
+    """The factor on a prediction that is exceeded with probability 1 - `confidence`; `high` is that of 0.9.
 
-    >>> factor(0.5, 1.3, 1.6), round(factor(0.9, 1.3, 1.6), 6), round(factor(0.975, 1.3, 1.6), 6)
-    (1.0, 1.3, 1.6)
+    >>> factor(0.5, 1.3), round(factor(0.9, 1.3), 6), round(factor(0.975, 1.3), 3)
+    (1.0, 1.3, 1.494)
     """
-    known = np.log(np.maximum.accumulate([1.0, high, most]))
-    return float(np.exp(np.interp(norm.ppf(confidence), norm.ppf([0.5, 0.9, 0.975]), known)))
+    return float(max(high, 1.0) ** (norm.ppf(confidence) / norm.ppf(0.9)))
 
 
 def strain(confidence: float, each: Sequence[Confidence]) -> Strain:
     """How slow things are at a confidence, one entry for each."""
-    steps, ttft = (
-        np.array([factor(confidence, getattr(x, name)[1], getattr(x, f"{name}_most")) for x in each])
-        for name in ("tpot", "ttft")
-    )
+    steps, ttft = (np.array([factor(confidence, getattr(x, name)[1]) for x in each]) for name in ("tpot", "ttft"))
     return Strain(steps, np.maximum(ttft / steps, 1.0))
 
 

@@ -7,8 +7,8 @@ smallest pool of a stage is found exactly (`sizing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -31,6 +31,9 @@ from .rejections import Rejection, rejections
 from .robust import alike, simplest
 from .sizing import Priced, Ranked, cheapest, price
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: Growth of the rate that the headroom is looked for in.
 GROWTH = np.linspace(1.0, 2.22, 62)
 
@@ -44,7 +47,7 @@ class Plan(Answer):
 
     derived = ("points_count",)
     internal = ("question", "fleets", "priced")
-    question: Question
+    question: Question = field(repr=False)
     best: Deployment | None
     cheapest: Deployment | None  # the least cost by the point estimate: `best` itself, or what it was preferred to
     kinds: tuple[Deployment, ...]  # the best of each kind: the recommended one, then the cheapest first
@@ -55,14 +58,43 @@ class Plan(Answer):
     survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
     sure_frac: float  # probability, under the model's error, that it keeps the SLOs; 0: below one half
     outside: tuple[str, ...]  # where the recommended pools lie outside what the closed forms were checked on
-    fleets: Fleets  # the points and fronts that the pictures show
-    priced: Priced
+    fleets: Fleets = field(repr=False)  # the points and fronts that the pictures show
+    priced: Priced = field(repr=False)
     ensured: Ensured | None = None  # how replays chose the number of instances, where they did
 
     @property
     def points_count(self) -> int:
         """Points that were evaluated for the pictures."""
         return self.fleets.points_count
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row of each pool of the recommended fleet and of its alternatives, units in the names."""
+        import pandas as pd
+
+        several = (*self.by_gpu, self.cheapest, *reversed(self.kinds))  # of equals the recommended one stays
+        fleets = {(d.kind, d.name, tuple(d.parts)): d for d in several if d}
+        rows = [
+            {
+                "recommended": d is self.best,
+                "kind": str(d.kind),
+                "fleet": d.name,
+                "fleet_gpus": d.gpus,
+                "fleet_usd_per_hour": d.usd_per_hour,
+                "pool": pool.stage.name,
+                "gpu": pool.layout.gpu,
+                "layout": pool.layout.parallel,
+                "instances": pool.instances,
+                "gpus": pool.gpus,
+                "usd_per_hour": pool.usd_per_hour,
+                "ttft_s": d.seen(pool, "TTFT"),
+                "tpot_s": d.seen(pool, "TPOT"),
+                "load_frac": pool.load_frac,
+                "binding": pool.binding,
+            }
+            for d in fleets.values()
+            for pool in d.pools
+        ]
+        return pd.DataFrame(rows)
 
     @property
     def baseline(self) -> Deployment | None:

@@ -69,7 +69,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
         told.append("slow tests and property searches: `make test-all`; 20 times as many cases: `make proofs-thorough`")
         told.append("slow blocks of the guide: `make docs-check`; its strict build: `make docs`")
         told.append("notebooks: `make notebooks`; changes that no test notices: `make mutants`")
-        told.append("pages in Chromium, where it is: `make browser`; other Python and JAX: `make oldest`, `make newest`")
+        told.append("pages in Chromium: `make browser`; other Python and JAX: `make oldest`, `make newest`")
     if told:
         terminalreporter.section("left out")
         for line in told:

@@ -84,8 +84,8 @@ def measure(
 
 def summary(served: Served, instances: int, percentile: float = 0.99) -> dict[str, float]:
     """Metrics of one run: means and percentiles of TTFT, TPOT, E2E and waiting in seconds, the share that waits longer
-    than a microsecond, requests in flight per instance (by Little's law on the run), and the rate served: of departures,
-    which are fewer than arrivals where a fleet does not keep up; the first and the last percent are not as dense."""
+    than a microsecond, requests in flight per instance (by Little's law on the run), and the rate served: departures a
+    second, which are fewer than arrivals where a fleet does not keep up, but for the first and last percent."""
     tag = f"p{100 * percentile:g}"
     ends, edge = np.sort(served.end_s), served.end_s.size // 100
     ends = ends[edge : ends.size - edge]

@@ -12,12 +12,16 @@ Rows = list[dict[str, str]]
 
 
 def terminal_tables(text: str) -> dict[str, Rows]:
-    """Title -> rows of the tables that a terminal shows; cells that were broken over lines are put together."""
-    found, title, head, rows = {}, "", [], []
-    previous = []
+    """Title -> rows of the tables that a terminal shows.
+
+    Cells that were broken over lines are put together; so are the parts of a table that was too wide for one, in which
+    rows stand as columns.
+    """
+    found: dict[str, Rows] = {}
+    title, head, rows, between = "", [], [], []
     for line in text.splitlines():
         if line.startswith("┏"):
-            title, head, rows = " ".join(previous), [], []
+            title, head, rows, between = " ".join(between) or title, [], [], []
         elif line.startswith("┃"):
             parts = [part.strip() for part in line.strip("┃").split("┃")]
             head = parts if not head else [f"{a} {b}".strip() for a, b in zip(head, parts, strict=True)]
@@ -28,10 +32,12 @@ def terminal_tables(text: str) -> dict[str, Rows]:
             else:
                 rows[-1] = [f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)]
         elif line.startswith("└"):
-            found[title] = [dict(zip(head, row, strict=True)) for row in rows]
-        else:
-            previous = [*previous, line.strip()][-3:] if line[:1].strip() else []
-            previous = [line.strip()] if line[:1].isupper() else previous
+            if any(row[0] == "USD/h" for row in rows):
+                rows = [list(column) for column in zip(head, *rows, strict=True)]
+                head, rows = rows[0], rows[1:]
+            found.setdefault(title, []).extend(dict(zip(head, row, strict=True)) for row in rows)
+        elif not line.startswith("┡"):
+            between = [*between, line.strip()] if line.strip() else []
     return found
 
 
@@ -80,6 +86,7 @@ def audit_text(document: dict[str, Any], text: str) -> None:
     if result["recommended"]:
         _tables(document, terminal_tables(text), findings)
         _launches(result["recommended"], text, findings)
+        _card(document, terminal_tables(text), findings)
         room = re.search(r"# rate headroom (?:at least )?(\d+)%", text)[1]
         findings.same("headroom", number(f"{room}%"), result["rate_headroom_frac"], most=0.0051)
         points = number(re.search(r"([\d,]+) points evaluated", text)[1])
@@ -109,7 +116,7 @@ def audit_page(document: dict[str, Any], page: str) -> None:
 
 
 def _titled(tables: dict[str, Rows], start: str) -> Rows:
-    return next((rows for title, rows in tables.items() if title.startswith(start)), [])
+    return next((rows for title, rows in tables.items() if start in title), [])
 
 
 def _close(what: str, shown: str, value: float | None, findings: Findings) -> None:
@@ -276,6 +283,21 @@ def _launches(best: dict[str, Any], text: str, findings: Findings) -> None:
     for pool in best["pools"]:
         lines = f"# {pool['name']}: {pool['pool_instances']} x\n{pool['command']}"
         findings.hold(lines in text, f"not among the lines to be copied: {lines}")
+
+
+def _card(document: dict[str, Any], tables: dict[str, Rows], findings: Findings) -> None:
+    """The answer in short: a year has twelve months, and what binds binds a pool."""
+    result, best = document["result"], document["result"]["recommended"]
+    (row,) = _titled(tables, "In short")
+    findings.same("GPUs in short", number(row["GPUs"]), best["bought_gpus"])
+    findings.same("dollars a month", number(row["USD a month"]), best["usd_per_year"] / 12, most=0.51)
+    findings.same(
+        "growth in short", numbers(row["load may grow by"])[0] / 100, result["rate_headroom_frac"], most=0.0051
+    )
+    if told := re.search(r"probability (?:of |at least )*([\d.]+)", row["keeps its SLOs"]):
+        findings.same("probability in short", number(told[1]), result["keeps_slos_probability"], most=0.0101)
+    if len(best["pools"]) == 1:
+        findings.same("what binds, in short", row["one instance less breaks"], best["pools"][0]["binding"])
 
 
 def _memory(document: dict[str, Any], tables: dict[str, Rows], findings: Findings) -> None:

@@ -175,7 +175,19 @@ def running(asked: dict[str, str], text: str) -> dict:
         return ask(["plan", *words, "--from-deployment", path]).document["result"]["running_now"]
 
 
-def test_plans_hold_what_one_instance_is_said_to_hold():
+@pytest.mark.parametrize(
+    ("binding", "lengths", "slos"),
+    [("TTFT", ("4000", "20"), ("0.5 s", "200 ms")), ("TPOT", ("200", "400"), ("10 s", "12 ms"))],
+)
+def test_what_binds_breaks_with_an_instance_less(binding, lengths, slos):
+    asked = {"--model": "llama-3.1-8b", "--gpu": "h100_sxm", "--tp": "1", "--rate": "40 req/s", "--no-split": ""}
+    asked |= {"--isl": lengths[0], "--osl": lengths[1], "--ttft-p99": slos[0], "--tpot-p99": slos[1]}
+    found = answered(asked | {"--no-sensitivity": ""})
+    assert found.document["result"]["recommended"]["pools"][0]["binding"] == binding
+    runs_already(asked | {"--no-sensitivity": ""}, found)
+
+
+def test_plans_hold_what_one_instance_is_said_to_hold(tmp_path):
     """`size` tells the room for a cache and what a token takes: requests a little shorter fit a plan, longer ones do
     not, and no server is started with a context that it could not hold."""
     layout = ["--model", "llama-3.1-70b", "--tp", "2"]
@@ -187,6 +199,13 @@ def test_plans_hold_what_one_instance_is_said_to_hold():
     (pool,) = fits["recommended"]["pools"]
     assert most - 32 <= pool["max_model_len_tokens"] <= most
     assert pool["slots_count"] == pytest.approx(1.0, abs=0.1)
+    trace = tmp_path / "some_long.csv"  # almost all requests fit many times, one in a hundred not once
+    lengths = [int(1.2 * most) if k % 100 == 50 else 500 for k in range(400)]
+    rows = [f"{100 * k},{length},32" for k, length in enumerate(lengths)]
+    trace.write_text("\n".join(["time_s,input_tokens,output_tokens", *rows]))
+    few = ["--trace", trace, "--no-ensure", "--thresholds", "1024", "--no-split", "--no-sensitivity"]
+    rare = ask(["plan", *layout, "--gpu", "h100_sxm", "--ttft-p99", "60 s", *few]).document["result"]
+    assert rare["rejections"][0]["binding"] == "memory for KV"
     longer = ask([*question, "--isl", str(int(1.2 * most))]).document["result"]
     assert not longer["feasible"] and longer["rejections"][0]["binding"] == "memory for KV"
 

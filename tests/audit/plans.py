@@ -254,7 +254,6 @@ def _choice(
     if not best["replay"]:
         dollars = [d["usd_per_hour"] for d in (best, *kinds, *result["by_gpu"])]
         findings.ordered("the cheapest, and the others", least["usd_per_hour"], min(dollars))
-        findings.ordered("the premium of a simpler fleet", best["usd_per_hour"], 1.1 * least["usd_per_hour"])
     sentence = any(said.startswith("The cheapest estimate is ") for said in result["summary"])
     findings.hold(
         sentence or least["usd_per_hour"] >= best["usd_per_hour"] * (1 - 1e-9), "a cheaper fleet is not named"

@@ -292,9 +292,12 @@ def _card(document: dict[str, Any], tables: dict[str, Rows], findings: Findings)
     findings.same("GPUs in short", number(row["GPUs"]), best["bought_gpus"])
     findings.same("dollars a month", number(row["USD a month"]), best["usd_per_year"] / 12, most=0.51)
     findings.same(
-        "growth in short", numbers(row["load may grow by"])[0] / 100, result["rate_headroom_frac"], most=0.0051
+        "growth in short",
+        numbers(row["growth of the load that it bears"])[0] / 100,
+        result["rate_headroom_frac"],
+        most=0.0051,
     )
-    if told := re.search(r"probability (?:of |at least )*([\d.]+)", row["keeps its SLOs"]):
+    if result["keeps_slos_probability"] and (told := re.search(r"([01]\.\d+)", row["probability that the SLOs hold"])):
         findings.same("probability in short", number(told[1]), result["keeps_slos_probability"], most=0.0101)
     if len(best["pools"]) == 1:
         findings.same("what binds, in short", row["one instance less breaks"], best["pools"][0]["binding"])

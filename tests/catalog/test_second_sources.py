@@ -119,3 +119,20 @@ def test_a_fabric_is_as_fast_as_its_lanes(name):
     assert float(fabric.bytes_per_s_oneway) == pytest.approx(lanes), other["source"]
     assert float(other["latency_low_us"]) <= 1e6 * float(fabric.latency_s) <= float(other["latency_high_us"])
     assert catalog.fabrics()[name]["scope"] == other["scope"]
+
+
+#: Requests, input and output tokens of the published traces, summed up.
+TRACES = {
+    "azure-conv": (19_366, 22_361_870, 4_088_665),
+    "azure-code": (8_819, 18_059_974, 245_896),
+    "mooncake": (12_031, 144_793_823, 4_122_048),
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_workloads_cells_add_up_to_its_trace(name):
+    """Each cell is at its conditional mean, so that means are exact: a changed or misplaced cell moves them."""
+    workload, (count, inputs, outputs) = catalog.workload(name), TRACES[name]
+    assert float(workload.weight_frac.sum()) == pytest.approx(1.0, rel=1e-8)
+    assert float((workload.weight_frac * workload.input_tokens).sum()) == pytest.approx(inputs / count, rel=1e-7)
+    assert float((workload.weight_frac * workload.output_tokens).sum()) == pytest.approx(outputs / count, rel=1e-7)

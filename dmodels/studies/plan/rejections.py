@@ -106,7 +106,7 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
     excess, name, value, bound = max((float(x) / float(most), name, float(x), float(most)) for name, x, most in times)
     if excess <= 1:
         return None
-    shown = ([f"{1e3 * x:,.{digits}g}" for x in (value, bound)] for digits in (4, 6, 17))
+    shown = ([f"{float(f'{1e3 * x:.{digits}g}'):,.12g}" for x in (value, bound)] for digits in (4, 6, 12))
     have, need = next(pair for pair in shown if pair[0] != pair[1])  # a near miss is not shown as none
     return Rejection(
         priced.layouts[row],

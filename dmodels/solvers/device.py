@@ -57,37 +57,41 @@ def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
 
 
 @cache
-def _spread(program: Program, devices: tuple[Any, ...]) -> tuple[Callable[..., Any], NamedSharding]:
-    """The program on a batch split over `devices`, and how its inputs lie on them."""
+def _spread(
+    program: Program, devices: tuple[Any, ...], split: int, shared: int
+) -> tuple[Callable[..., Any], NamedSharding, NamedSharding]:
+    """The program on a batch split over `devices`, and how its inputs lie on them: those of problems, those of all."""
     mesh = Mesh(np.array(devices), ("batch",))
-    spec = PartitionSpec("batch")  # type: ignore[no-untyped-call]
-    run = jax.shard_map(program, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    return jax.jit(run), NamedSharding(mesh, spec)
+    spec, whole = PartitionSpec("batch"), PartitionSpec()  # type: ignore[no-untyped-call]
+    specs = (spec,) * split + (whole,) * shared
+    run = jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
+    return jax.jit(run), NamedSharding(mesh, spec), NamedSharding(mesh, whole)
 
 
 def in_chunks(
-    program: Program, arrays: Sequence[np.ndarray], problem_bytes: float, devices: tuple[Any, ...] | None = None
+    program: Program, arrays: Sequence[np.ndarray], problem_bytes: float, shared: Sequence[np.ndarray] = ()
 ) -> tuple[np.ndarray, ...]:
     """`program` over the leading axis of `arrays`, which all have, in chunks that fit the devices; on the host again.
 
-    `program` maps batches to a tuple of batches, and is a function that lives as long as the module (it is compiled
+    `program` maps batches, and after them the arrays `shared` by all problems, to a tuple of batches, and is a function that lives as long as the module (it is compiled
     once for each shape). `problem_bytes`: what one problem takes on the device. The last chunk is filled up with copies
     of its last problem to a power of two, so that few shapes are compiled. A chunk is sent before the one before it is
     fetched. One call, one transfer in and one out per chunk.
     """
-    devices = devices or accelerators() or tuple(jax.devices("cpu")[:1])
+    devices = accelerators() or tuple(jax.devices("cpu"))
     count = len(arrays[0])
     size = _chunk(count, len(devices), problem_bytes)
     parts: list[tuple[np.ndarray, ...]] = []
     waiting: tuple[int, Any] | None = None
     with jax.enable_x64(True):
-        run, sharding = _spread(program, devices)
+        run, split, whole = _spread(program, devices, len(arrays), len(shared))
+        common = [jax.device_put(a, whole) for a in shared]
         for first in range(0, count, size):
             part = [array[first : first + size] for array in arrays]
             missing = size - len(part[0])
             if missing:
                 part = [np.concatenate([a, np.broadcast_to(a[-1:], (missing, *a.shape[1:]))]) for a in part]
-            sent = (size - missing, run(*(jax.device_put(a, sharding) for a in part)))
+            sent = (size - missing, run(*(jax.device_put(a, split) for a in part), *common))
             if waiting is not None:
                 parts.append(_fetched(*waiting))
             waiting = sent
@@ -108,6 +112,12 @@ def _fetched(count: int, found: Sequence[jax.Array]) -> tuple[np.ndarray, ...]:
 
 
 @cache
-def batched(problem: Callable[..., Any], **fixed: Any) -> Program:
-    """`vmap` of a program of one problem, the same function each time that it is asked for."""
-    return jax.vmap(partial(problem, **fixed))
+def batched(problem: Callable[..., Any], shared: int = 0, **fixed: Any) -> Program:
+    """`vmap` of a program of one problem, its last `shared` arguments the same for all; one function for each asking."""
+
+    def run(*args: jax.Array) -> tuple[jax.Array, ...]:
+        split = len(args) - shared
+        out: tuple[jax.Array, ...] = jax.vmap(partial(problem, **fixed), (0,) * split + (None,) * shared)(*args)
+        return out
+
+    return run

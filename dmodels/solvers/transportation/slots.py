@@ -124,8 +124,9 @@ def prove(c: Array, step: Array, at: Array) -> tuple[Array, Array, Array, Array,
         return jnp.minimum(v, jnp.min(v[:, None] + extra, axis=0))
 
     v = jax.lax.fori_loop(0, m, relax, -last)
-    v = jnp.where(jnp.isfinite(v), v, jnp.where(jnp.isfinite(following), -following, 0))
     v = jnp.clip(v, -following, -last)
+    idle = jnp.where(following < jnp.inf, -following, jnp.minimum(v, 0))  # nothing leans on the price of an empty column
+    v = jnp.where(count > 0, v, idle)
     u = jnp.min(c - v[None, :], axis=1)
     chosen = jnp.sum(jnp.where(on, c, 0), axis=1)
     used = jnp.arange(step.shape[1], dtype=jnp.int32)[None, :] < count[:, None]

@@ -22,6 +22,10 @@ from dmodels.core.errors import InputError
 #: the CPU's (how the device programs are tested where there is no accelerator).
 BACKENDS = ("auto", "cpu", "device")
 
+#: A gap above this share of the magnitudes in its balance is no proof on a device, and the problem goes to the host.
+#: Float32 cannot tell apart what differs by less than 1e-7; answers within the hosts' own 1e-9 would pass for optimal.
+PROVED_RTOL = 1e-12
+
 #: Bytes of inputs and working arrays that a chunk of a batch may take on one device.
 CHUNK_BYTES = 2**31
 
@@ -73,10 +77,10 @@ def in_chunks(
 ) -> tuple[np.ndarray, ...]:
     """`program` over the leading axis of `arrays`, which all have, in chunks that fit the devices; on the host again.
 
-    `program` maps batches, and after them the arrays `shared` by all problems, to a tuple of batches, and is a function that lives as long as the module (it is compiled
-    once for each shape). `problem_bytes`: what one problem takes on the device. The last chunk is filled up with copies
-    of its last problem to a power of two, so that few shapes are compiled. A chunk is sent before the one before it is
-    fetched. One call, one transfer in and one out per chunk.
+    `program` maps batches, and after them the arrays `shared` by all problems, to a tuple of batches, and is a function
+    that lives as long as the module (it is compiled once for each shape). `problem_bytes`: what one problem takes on
+    the device. The last chunk is filled up with copies of its last problem, so that few shapes are compiled. A chunk is
+    sent before the one before it is fetched: one call, one transfer in and one out for each.
     """
     devices = accelerators() or tuple(jax.devices("cpu"))
     count = len(arrays[0])
@@ -113,7 +117,7 @@ def _fetched(count: int, found: Sequence[jax.Array]) -> tuple[np.ndarray, ...]:
 
 @cache
 def batched(problem: Callable[..., Any], shared: int = 0, **fixed: Any) -> Program:
-    """`vmap` of a program of one problem, its last `shared` arguments the same for all; one function for each asking."""
+    """`vmap` of a program of one problem, its last `shared` arguments the same for all; one function however often."""
 
     def run(*args: jax.Array) -> tuple[jax.Array, ...]:
         split = len(args) - shared

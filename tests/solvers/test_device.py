@@ -34,12 +34,12 @@ def check_placement(cost, found, known, bound):
     """The host's flags and costs, and a lower bound recomputed here from the device's own duals."""
     np.testing.assert_array_equal(found.flags, known.flags)
     good = known.flags == 0
-    np.testing.assert_allclose(found.value.cost[good], known.value.cost[good], rtol=1e-9)
     u, v = found.certificate["row_duals"][good], found.certificate["column_duals"][good]
     scale = np.abs(np.where(np.isfinite(cost[good]), cost[good], 0)).max(initial=1.0)
     assert (cost[good] - u[:, :, None] - v[:, None, :]).min(initial=0) >= -1e-12 * scale
     total = np.abs(u).sum(-1) + (found.value.loads[good] * np.abs(v)).sum(-1) + np.abs(found.value.cost[good])
-    assert (np.abs(found.value.cost[good] - u.sum(-1) - bound(v, good)) <= 2e-9 * total).all()
+    assert (np.abs(found.value.cost[good] - u.sum(-1) - bound(v, good)) <= 1e-11 * total).all()
+    assert (np.abs(found.value.cost[good] - known.value.cost[good]) <= 1e-11 * total).all()
 
 
 def placements(rng, kind: str, count: int, n: int, m: int):
@@ -85,13 +85,13 @@ def check_matchings(cost, maximize):
     found, known = (assign(cost, maximize, backend=b) for b in ("device", "cpu"))
     np.testing.assert_array_equal(found.flags, known.flags)
     good = np.asarray(known.flags == 0)
-    np.testing.assert_allclose(found.value.cost[good], known.value.cost[good], rtol=1e-9)
     u, v = found.certificate["row_duals"][good], found.certificate["column_duals"][good]
     sign = -1.0 if maximize else 1.0
     scale = np.abs(np.where(np.isfinite(cost[good]), cost[good], 0)).max(initial=1.0)
     assert (sign * (cost[good] - u[:, :, None] - v[:, None, :])).min(initial=0) >= -1e-12 * scale
     total = np.abs(u).sum(-1) + np.abs(v).sum(-1) + np.abs(found.value.cost[good])
-    assert (np.abs(found.value.cost[good] - u.sum(-1) - v.sum(-1)) <= 2e-9 * total).all()
+    assert (np.abs(found.value.cost[good] - u.sum(-1) - v.sum(-1)) <= 1e-11 * total).all()
+    assert (np.abs(found.value.cost[good] - known.value.cost[good]) <= 1e-11 * total).all()
     long_side = u if cost.shape[1] > cost.shape[2] else v
     if cost.shape[1] != cost.shape[2]:
         assert (sign * long_side).max(initial=-1) <= 0

@@ -39,7 +39,8 @@ def tolerance(f: Array, c: Array, total: Array) -> Array:
 
     start = (jnp.zeros(f.shape[0], jnp.int32), jnp.zeros((), f.dtype), jnp.bool_(True))
     _, level, _ = jax.lax.fori_loop(0, f.shape[1], fill, start)
-    return ULPS * 2.0**-52 * (level + jnp.max(jnp.abs(c)))
+    blur: Array = ULPS * 2.0**-52 * (level + jnp.max(jnp.abs(c)))
+    return blur
 
 
 def _moves(f: Array, c: Array, x: Array, n: Array) -> tuple[Array, Array, Array]:
@@ -54,9 +55,8 @@ def _moves(f: Array, c: Array, x: Array, n: Array) -> tuple[Array, Array, Array]
 
 def best_response(f: Array, c: Array, q: Array, x: Array, most: int) -> tuple[Array, Array, Array]:
     """(flow, moves, done): the request with the most to gain moves to its best worker until nobody gains."""
-    groups, m = c.shape
+    m = c.shape[1]
     tol = tolerance(f, c, jnp.sum(q))
-    alone = m < 2
 
     def best(x: Array) -> tuple[Array, Array, Array]:
         stays, least, to = _moves(f, c, x, jnp.sum(x, axis=0))
@@ -70,7 +70,7 @@ def best_response(f: Array, c: Array, q: Array, x: Array, most: int) -> tuple[Ar
         x = x.at[g, j].add(-1).at[g, to].add(1)
         return x, steps + 1, *best(x)
 
-    if alone:
+    if m < 2:
         return x, jnp.int64(0), jnp.bool_(True)
     start = (x, jnp.int64(0), *best(x))
     x, steps, gains, *_ = jax.lax.while_loop(lambda s: s[2] & (s[1] < most), step, start)
@@ -88,7 +88,8 @@ def greedy(f: Array, c: Array, q: Array) -> Array:
         pay = f[jnp.arange(m), jnp.minimum(n, f.shape[1] - 1)] + c[g]
         return x.at[g, jnp.argmin(pay)].add((i < ends[-1]).astype(x.dtype))
 
-    return jax.lax.fori_loop(0, f.shape[1], arrive, jnp.zeros((groups, m), q.dtype))
+    x: Array = jax.lax.fori_loop(0, f.shape[1], arrive, jnp.zeros((groups, m), q.dtype))
+    return x
 
 
 def every_profile(f: Array, c: Array, *ways: Array) -> tuple[Array, ...]:
@@ -116,10 +117,10 @@ def every_profile(f: Array, c: Array, *ways: Array) -> tuple[Array, ...]:
         n = sum(flows[1:], flows[0])
         here = at_load[columns, n]
         newcomer = f[columns, jnp.minimum(n, f.shape[1] - 1)]
-        paid = jnp.sum(jnp.where(n > 0, n * here, 0.0), axis=1)
+        paid = jnp.sum(jnp.where(n > 0, n.astype(f.dtype) * here, 0.0), axis=1)
         stable = jnp.ones(BLOCK, bool)
         for g, x in enumerate(flows):
-            paid = paid + jnp.sum(x * c[g][None, :], axis=1)
+            paid = paid + jnp.sum(x.astype(f.dtype) * c[g][None, :], axis=1)
             for j in range(m):
                 if m > 1:
                     others = [newcomer[:, k] + c[g, k] for k in range(m) if k != j]

@@ -17,9 +17,9 @@ import numpy as np
 from jax import Array
 
 from dmodels.core.records import Real
-from dmodels.solvers.device import in_chunks
+from dmodels.solvers.device import PROVED_RTOL, in_chunks
 
-from .host import GAP_RTOL, exact_below, is_floating, solve_host
+from .host import exact_below, is_floating, solve_host
 from .pallas import LARGEST, match_batch
 from .xla import match
 
@@ -77,7 +77,7 @@ def prove(c: Array, columns: Array, v: Array) -> tuple[Array, ...]:
     one_each = jnp.sum(taken, axis=1, dtype=jnp.int32) == n
     numbers = jnp.sum(jnp.where(c == jnp.inf, 0, c), axis=(1, 2))  # a minimum may lose a NaN, a sum does not
     sound = jnp.isfinite(numbers) & jnp.isfinite(balance) & jnp.all(columns >= 0, axis=1) & one_each
-    return cost, u, v, gap, jnp.zeros_like(gap), sound & (jnp.abs(gap) <= GAP_RTOL * balance)
+    return cost, u, v, gap, jnp.zeros_like(gap), sound & (jnp.abs(gap) <= PROVED_RTOL * balance)
 
 
 def proved_matching(c: Array) -> tuple[Array, ...]:

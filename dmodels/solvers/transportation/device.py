@@ -12,8 +12,7 @@ import numpy as np
 from jax import Array
 
 from dmodels.core.records import Real
-from dmodels.solvers.assignment.host import GAP_RTOL
-from dmodels.solvers.device import batched, in_chunks
+from dmodels.solvers.device import PROVED_RTOL, batched, in_chunks
 from dmodels.solvers.solution import Solution
 
 from .host import MONOTONE_RTOL, congestion_host, transport_host
@@ -35,7 +34,7 @@ def proved_placement(c: Array, step: Array) -> tuple[Array, ...]:
     cost, u, v, gap, balance, load = prove(c, step, at)
     numbers = jnp.sum(jnp.where(c == jnp.inf, 0, c)) + jnp.sum(jnp.where(step == jnp.inf, 0, step))
     sound = jnp.isfinite(numbers) & jnp.isfinite(balance)  # the inputs too: a minimum may lose a NaN
-    return at, load, cost, u, v, gap, paths, sound & (gap <= GAP_RTOL * balance)
+    return at, load, cost, u, v, gap, paths, sound & (gap <= PROVED_RTOL * balance)
 
 
 def unit_steps(capacity: Array, units: int) -> Array:

@@ -125,7 +125,7 @@ def prove(c: Array, step: Array, at: Array) -> tuple[Array, Array, Array, Array,
 
     v = jax.lax.fori_loop(0, m, relax, -last)
     v = jnp.clip(v, -following, -last)
-    idle = jnp.where(following < jnp.inf, -following, jnp.minimum(v, 0))  # nothing leans on the price of an empty column
+    idle = jnp.where(following < jnp.inf, -following, jnp.minimum(v, 0))  # nothing leans on an empty column's price
     v = jnp.where(count > 0, v, idle)
     u = jnp.min(c - v[None, :], axis=1)
     chosen = jnp.sum(jnp.where(on, c, 0), axis=1)

@@ -64,7 +64,7 @@ def splits(size: int, workers: int) -> np.ndarray:
 
 
 @cache
-def _program(groups: int) -> Program:
+def every_profile_of(groups: int) -> Program:
     """`every_profile` over games that share the sizes of their groups, (B, ...)."""
 
     def run(f: Array, c: Array, *ways: Array) -> tuple[Array, ...]:
@@ -84,7 +84,7 @@ def enumerated(a: RoutingArrays) -> Enumerated:
         at = np.flatnonzero(kind.reshape(-1) == k)
         ways = [splits(int(n), workers) for n in q]
         bytes_ = game_bytes(a) + 8.0 * BLOCK * (groups + 3) * workers
-        *found, best, worst, least = in_chunks(_program(groups), [f[at], c[at]], bytes_, ways)
+        *found, best, worst, least = in_chunks(every_profile_of(groups), [f[at], c[at]], bytes_, ways)
         costs[at] = np.stack(found, axis=1)
         profiles[at] = profiles_count(q[None], workers)
         for which, number in enumerate((best, worst, least)):

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from dmodels.core.records import Floats, Real
-from dmodels.solvers.device import batched, in_chunks
+from dmodels.solvers.device import Program, batched, in_chunks
 from dmodels.solvers.transportation.device import proved_placement, rising_steps, unit_steps
 
 
@@ -71,13 +71,19 @@ def _log_window(
     return _window(cut(latency), cut(worker), cut(overlap), curve, cache_s, load_aware)
 
 
+def window_program(load_aware: bool) -> Program:
+    """`_window` of a batch: latency (B, n), worker (B, n), overlap (B, n, m), and shared curve and cache_s."""
+    return batched(_window, shared=2, load_aware=load_aware)
+
+
 def window_sums(
     latency: Floats, worker: np.ndarray, overlap: Floats, curve: Floats, cache_s: Real, load_aware: bool
 ) -> WindowSums:
     """Of windows that lie apart: latency and worker (B, n), overlap (B, n, m)."""
-    program = batched(_window, shared=2, load_aware=load_aware)
     arrays: list[np.ndarray] = [latency, worker.astype(np.int32), overlap]
-    return WindowSums(*in_chunks(program, arrays, _bytes(*overlap.shape[1:]), (curve, _number(cache_s))))
+    return WindowSums(
+        *in_chunks(window_program(load_aware), arrays, _bytes(*overlap.shape[1:]), (curve, _number(cache_s)))
+    )
 
 
 def log_window_sums(

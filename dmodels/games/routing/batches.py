@@ -10,7 +10,7 @@ from jax import Array
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real
-from dmodels.solvers.device import batched, in_chunks
+from dmodels.solvers.device import Program, batched, in_chunks
 from dmodels.solvers.solution import Solution
 
 from .game import RoutingArrays, RoutingGame
@@ -36,13 +36,23 @@ def _from_greedy(f: Array, c: Array, q: Array, most: int) -> tuple[Array, ...]:
     return best_response(f, c, q, greedy(f, c, q), most)
 
 
+def response_program(max_steps: int) -> Program:
+    """Best responses from greedy arrival, of batches f, c and q."""
+    return batched(_from_greedy, most=max_steps)
+
+
+def logit_program(tolerance: float, max_steps: int, damping: float) -> Program:
+    """Logit equilibria of batches f, c, q and tau."""
+    return batched(logit, tolerance_p=tolerance, most=max_steps, damping=damping)
+
+
 def responses_on_device(
     a: RoutingArrays, start: np.ndarray | None, max_steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(flows (B, G, m), moves (B,), done (B,)) from flows `start`, or from greedy arrival."""
     arrays = spread_out(a)
     if start is None:
-        x, steps, done = in_chunks(batched(_from_greedy, most=max_steps), arrays, game_bytes(a))
+        x, steps, done = in_chunks(response_program(max_steps), arrays, game_bytes(a))
     else:
         x, steps, done = in_chunks(batched(_from_start, most=max_steps), [*arrays, start], game_bytes(a))
     return np.array(x), np.array(steps), np.array(done)
@@ -66,7 +76,7 @@ def logit_equilibria(
     except ValueError:
         raise InputError(f"tau has shape {given.shape}; accepted broadcasts with the games, {a.batch}") from None
     size, groups = a.f.shape[-1], a.cost.shape[1]
-    program = batched(logit, tolerance_p=tolerance, most=max_steps, damping=damping)
+    program = logit_program(tolerance, max_steps, damping)
     bytes_ = game_bytes(a) + 16.0 * groups * a.f.shape[1] * size * (groups + size)
     p, mean, residual, steps = (np.array(v) for v in in_chunks(program, [*spread_out(a), each], bytes_))
     flags = np.where(residual <= tolerance, 0, int(Flag.NOT_CONVERGED)).astype(np.int32)

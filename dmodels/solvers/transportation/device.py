@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from dmodels.core.records import Real
-from dmodels.solvers.device import PROVED_RTOL, batched, in_chunks
+from dmodels.solvers.device import PROVED_RTOL, Program, batched, in_chunks
 from dmodels.solvers.solution import Solution
 
 from .host import MONOTONE_RTOL, congestion_host, transport_host
@@ -62,18 +62,28 @@ def _with_congestion(c: Array, marginal: Array) -> tuple[Array, ...]:
     return *found, proved & convex
 
 
+def transport_program() -> Program:
+    """Proved placements of batches of costs (B, n, m) and capacities (B, m)."""
+    return batched(_with_capacity)
+
+
+def congestion_program() -> Program:
+    """Proved placements of batches of costs (B, n, m) and marginals (B, m, K)."""
+    return batched(_with_congestion)
+
+
 def transport_on_device(cost: Real, capacity: Real) -> Solution:
     """`transport` of host arrays, rows of one unit."""
-    return _solve(_with_capacity, transport_host, cost, np.asarray(capacity, np.float64), 1)
+    return _solve(transport_program(), transport_host, cost, np.asarray(capacity, np.float64), 1)
 
 
 def congestion_on_device(cost: Real, marginal: Real) -> Solution:
     """`congestion_transport` of host arrays."""
-    return _solve(_with_congestion, congestion_host, cost, np.asarray(marginal, np.float64), 2)
+    return _solve(congestion_program(), congestion_host, cost, np.asarray(marginal, np.float64), 2)
 
 
 def _solve(
-    program: Callable[..., tuple[Array, ...]],
+    program: Program,
     on_host: Callable[..., Solution],
     cost: Real,
     columns_side: np.ndarray,
@@ -91,7 +101,7 @@ def _solve(
         for a, core in ((cost, (n, m)), (columns_side, side))
     ]
     slots = side[-1] if axes == 2 else n + 1
-    found = in_chunks(batched(program), arrays, 8.0 * m * (3 * n + 4 * slots + 4 * m) + 64.0 * n)
+    found = in_chunks(program, arrays, 8.0 * m * (3 * n + 4 * slots + 4 * m) + 64.0 * n)
     at, load, total, u, v, gap, paths, proved = (np.array(a) for a in found)
     at, paths, reduced, flags = at.astype(np.int64), paths.astype(np.int64), np.zeros(count), np.zeros(count, np.int32)
     ours: tuple[Any, ...] = (at, load, total, u, v, gap, reduced, flags, paths)

@@ -16,9 +16,11 @@ from benchmarks.__main__ import main
 from benchmarks.speed import _ahead_of_time, _device_programs, gpu
 from dmodels.core.flags import Flag
 from dmodels.games.resource import Alone, Exponential, Game, equilibrium
-from dmodels.solvers import transport, variational_equilibrium
+from dmodels.solvers import assign, congestion_transport, transport, variational_equilibrium
 from dmodels.solvers.assignment import pallas, xla
+from dmodels.solvers.assignment import traced as assignment_traced
 from dmodels.solvers.assignment.device import search
+from dmodels.solvers.transportation import traced as transportation_traced
 from dmodels.solvers.transportation.slots import place
 
 PROGRAMS = [sized.make(min(sized.most, 16)) for sized in _device_programs.SMALL]
@@ -77,6 +79,16 @@ def test_searches_stay_in_float32(name, run, shapes):
     assert ("triton" in text) == (name == "kernel")
 
 
+def test_callers_own_programs_stay_on_the_device(monkeypatch):
+    """Where there is an accelerator, assignment and transportation inside `jit` take no way over the host."""
+    monkeypatch.setattr(assignment_traced, "accelerators", lambda: (None,))
+    monkeypatch.setattr(transportation_traced, "accelerators", lambda: (None,))
+    costs = np.zeros((2, 4, 3))
+    check_stays_on_the_device(lowered_for_cuda(lambda c: assign(c).value.cost, costs))
+    check_stays_on_the_device(lowered_for_cuda(lambda c: transport(c, jnp.full(3, 2.0)).value.cost, costs))
+    check_stays_on_the_device(lowered_for_cuda(lambda c: congestion_transport(c, jnp.zeros((3, 4))).value.loads, costs))
+
+
 def test_games_of_plans_stay_on_the_device():
     """The variational solver with its fallbacks, and the prefill/decode game where its curves need a scan."""
 
@@ -87,6 +99,24 @@ def test_games_of_plans_stay_on_the_device():
     check_stays_on_the_device(lowered_for_cuda(jax.vmap(equilibrium_of), np.ones(4)))
     split = lambda a: equilibrium(Game(Exponential(a), Alone(Exponential(0.5)), 8.0)).value.prefill_gpus
     check_stays_on_the_device(lowered_for_cuda(split, np.ones(4)))
+
+
+@pytest.mark.slow
+def test_plans_sweeps_and_the_event_scan_stay_on_the_device():
+    from dmodels import SLO, catalog
+    from dmodels.design.program import arguments, block
+    from dmodels.sim.batching import scan
+    from dmodels.studies.plan import price, question
+    from dmodels.studies.plan.evaluate import _asked
+
+    asked = question("llama-3.1-70b", ["h100"], catalog.workload("azure-conv", 20.0), SLO(2.0, 0.08))
+    program = _asked(price(asked).cells, asked.rate_rps, asked.engine, 1.0)
+    traced = block.trace(program.function, program.layout, *arguments(program, 0))
+    check_stays_on_the_device(traced.lower(lowering_platforms=("cuda",)).as_text())
+    requests, lanes, slots = 8, 2, 4
+    stream, laws = np.ones((requests, lanes)), np.ones((slots + 1, lanes))
+    traced = scan._serve.trace(stream, stream, stream, laws, np.full(lanes, 4.0), 1.0, 512.0, slots, 0)
+    check_stays_on_the_device(traced.lower(lowering_platforms=("cuda",)).as_text())
 
 
 def test_the_benchmark_runs_on_the_cpu_as_a_stand_in(monkeypatch, capsys):

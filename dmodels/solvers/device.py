@@ -60,6 +60,16 @@ def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
     return count >= FEWEST and bool(accelerators())  # in this order: to ask for devices starts JAX's
 
 
+def backend_of(device: str) -> str:
+    """The backend of a command's `--device`: "auto", "cpu", or "gpu", which must be there."""
+    backends = {"auto": "auto", "cpu": "cpu", "gpu": "device"}
+    if device not in backends:
+        raise InputError(f"device = {device!r}; accepted are {', '.join(backends)}")
+    if device == "gpu" and not accelerators():
+        raise InputError("device = 'gpu', but JAX sees no accelerator here; accepted are auto, cpu")
+    return backends[device]
+
+
 @cache
 def _spread(
     program: Program, devices: tuple[Any, ...], split: int, shared: int

@@ -74,6 +74,27 @@ def test_placements_are_the_hosts(kind):
     check_placements(np.random.default_rng(1), kind, 64, 12, 3)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_placements_inside_jit_need_no_host(kind):
+    """What `jit` takes on an accelerator, in float64: the host's flags and costs, and rays where infeasible."""
+    cost, room, marginal = placements(np.random.default_rng(1), kind, 64, 12, 3)
+    for program, host, side in (
+        (transportation_device.answered_transport, transport, room),
+        (transportation_device.answered_congestion, congestion_transport, marginal),
+    ):
+        known = host(cost, side, backend="cpu")
+        found = map(np.asarray, jax.jit(jax.vmap(program))(cost, side))
+        columns, load, total, u, v, _, _, flags, _ = found
+        np.testing.assert_array_equal(flags, known.flags)
+        np.testing.assert_allclose(total, known.value.cost, rtol=1e-11)
+        np.testing.assert_array_equal(np.isnan(load), np.isnan(known.value.loads))
+        np.testing.assert_array_equal(columns < 0, known.value.columns < 0)
+        none = flags == Flag.INFEASIBLE
+        width = np.minimum(np.floor(room), 13) if side is room else np.isfinite(marginal).sum(-1)
+        assert (u[none].sum(-1) + (width[none] * v[none]).sum(-1) > 0).all()
+        assert (u[none][:, :, None] + v[none][:, None, :])[np.isfinite(cost[none])].max(initial=0) <= 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "n", "m"), [(8000, 12, 3), (500, 64, 4), (60, 200, 8), (2000, 5, 7), (4000, 1, 1)])
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,6 +203,14 @@ def test_backends_are_named_and_auto_stays_on_the_cpu_where_there_is_no_accelera
             solve()
     with pytest.raises(InputError, match="accepted are auto, cpu"):
         transport(np.zeros((2, 2)), [1.0, 1.0], np.ones(2), backend="device")
+
+
+def test_a_gpu_that_was_asked_for_must_be_there():
+    assert [device.backend_of(name) for name in ("auto", "cpu")] == ["auto", "cpu"]
+    with pytest.raises(InputError, match="JAX sees no accelerator here; accepted are auto, cpu"):
+        device.backend_of("gpu")
+    with pytest.raises(InputError, match="device = 'tpu'; accepted are auto, cpu, gpu"):
+        device.backend_of("tpu")
 
 
 def test_an_infeasible_problem_comes_with_the_hosts_farkas_ray():

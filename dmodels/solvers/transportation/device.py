@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real
+from dmodels.solvers.assignment.host import GAP_RTOL
 from dmodels.solvers.device import PROVED_RTOL, Program, batched, in_chunks
 from dmodels.solvers.solution import Solution
 
 from .host import MONOTONE_RTOL, congestion_host, transport_host
 from .records import Placement
-from .slots import place, prove
+from .slots import place, prove, ray
 
 
 def proved_placement(c: Array, step: Array) -> tuple[Array, ...]:
@@ -60,6 +62,39 @@ def _with_congestion(c: Array, marginal: Array) -> tuple[Array, ...]:
     rising, convex = rising_steps(marginal)
     *found, proved = proved_placement(c, rising)
     return *found, proved & convex
+
+
+def _answered(c: Array, step: Array, bad: Array) -> tuple[Array, ...]:
+    """columns, loads, cost, u, v, gap, reduced, flags, steps of one problem in its own precision, without the host;
+    `bad` are the flags of problems that are not to be solved."""
+    at, paths = place(*(jnp.where(bad != 0, 0, a) for a in (c, step)))
+    cost, u, v, gap, balance, load = prove(c, step, at)
+    missing = jnp.any(at < 0)
+    rtol = max(GAP_RTOL, 32.0 * float(np.finfo(c.dtype).eps))
+    flags = jnp.where(bad != 0, bad, flag_where(missing, Flag.INFEASIBLE))
+    flags = flags | flag_where((flags == 0) & ~(gap <= rtol * balance), Flag.NOT_CONVERGED)
+    answered, infeasible = (bad == 0) & ~missing, (bad == 0) & missing
+    cost, gap = (jnp.where(answered, a, jnp.where(infeasible, jnp.inf, jnp.nan)) for a in (cost, gap))
+    u, v = (
+        jnp.where(answered, dual, jnp.where(infeasible, other, jnp.nan))
+        for dual, other in zip((u, v), ray(c, at), strict=True)
+    )
+    load, reduced = jnp.where(answered, load, jnp.nan), jnp.where(answered, jnp.zeros((), c.dtype), jnp.nan)
+    return jnp.where(answered, at, -1), load, cost, u, v, gap, reduced, flags, paths
+
+
+def answered_transport(c: Array, capacity: Array) -> tuple[Array, ...]:
+    """One problem of `transport`, rows of one unit, on whatever device it is traced for."""
+    bad = flag_where(jnp.any(~(c > -jnp.inf)) | jnp.any(jnp.isnan(capacity)), Flag.NONFINITE)
+    bad = bad | flag_where(jnp.any(capacity < 0), Flag.OUT_OF_DOMAIN)
+    return _answered(c, unit_steps(capacity, c.shape[0]), bad)
+
+
+def answered_congestion(c: Array, marginal: Array) -> tuple[Array, ...]:
+    """One problem of `congestion_transport` on whatever device it is traced for."""
+    rising, convex = rising_steps(marginal)
+    bad = flag_where(jnp.any(~(c > -jnp.inf)) | jnp.any(~(marginal > -jnp.inf)), Flag.NONFINITE)
+    return _answered(c, rising, bad | flag_where(~convex, Flag.OUT_OF_DOMAIN))
 
 
 def transport_program() -> Program:

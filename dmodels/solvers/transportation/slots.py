@@ -105,6 +105,22 @@ def _first(candidates: Array, least: Array) -> Array:
     return jnp.min(jnp.where(candidates == least[None, :], index, m), axis=0).astype(jnp.int32)
 
 
+def ray(c: Array, at: Array) -> tuple[Array, Array]:
+    """(u (n,), v (m,)) of a search that found no column for some row: it may use the columns v = -1 only, and these
+    are full of rows, u = 1, that may use no others."""
+    n, m = c.shape
+    columns = jnp.arange(m, dtype=jnp.int32)
+    stuck = jnp.argmax(at < 0)
+    onward = jax.lax.map(lambda j: _row_of(c, at, j), columns) < jnp.inf
+
+    def spread(_: Array, reached: Array) -> Array:
+        return reached | jnp.any(reached[:, None] & onward, axis=0)
+
+    reached = jax.lax.fori_loop(0, m, spread, c[stuck] < jnp.inf)
+    inside = (jnp.arange(n) == stuck) | ((at >= 0) & reached[at])
+    return inside.astype(c.dtype), -reached.astype(c.dtype)
+
+
 def prove(c: Array, step: Array, at: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
     """(cost, row duals u (n,), column duals v (m,), gap, magnitudes in that balance, loads (m,)) of a placement.
 

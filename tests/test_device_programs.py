@@ -89,6 +89,7 @@ def test_callers_own_programs_stay_on_the_device(monkeypatch):
     check_stays_on_the_device(lowered_for_cuda(lambda c: congestion_transport(c, jnp.zeros((3, 4))).value.loads, costs))
 
 
+@pytest.mark.slow
 def test_games_of_plans_stay_on_the_device():
     """The variational solver with its fallbacks, and the prefill/decode game where its curves need a scan."""
 

@@ -14,6 +14,8 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 
+from .functions import check_size, result_size
+
 
 class Piece(eqx.Module):
     """Constraints of one form: `matrix @ x <= right` (or ==), or `function(x) / height <= 0`. `players` None: shared
@@ -152,10 +154,22 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
         raise InputError(
             "costs: expected one function per player, one function x -> F(x), or a pair (M, q) for F = M x + q"
         )
+    if matrix is not None and (matrix.shape[0] != matrix.shape[1] or matrix.shape[:1] != offset.shape):
+        raise InputError(f"costs: M {matrix.shape} and q {offset.shape} do not fit; accepted are (n, n) and (n,)")
+    if not (bounds is None or hasattr(bounds, "lb") or hasattr(bounds, "__len__")):
+        raise InputError(f"bounds: {bounds!r}; accepted is (lower, upper), or one (low, high) pair per variable")
     n = _size(players, matrix, constraints, equalities, bounds, x0, blocks)
     groups = _blocks(blocks, n, len(players) if players else None)
     lower, upper = _bounds(bounds, n)
     probe = jnp.zeros(n) if x0 is None else jnp.ravel(_array(x0))
+    if probe.shape[0] != n:
+        raise InputError(f"x0: {probe.shape[0]} numbers for {n} variables")
+    for i, cost in enumerate(players or ()):
+        name = f"costs[{i}]"
+        check_size(name, result_size(name, cost, probe, params, with_params), 1, "the player's cost, one number")
+    if function is not None:
+        found = result_size("costs", function, probe, params, with_params)
+        check_size("costs", found, n, f"one function per player, or F(x), {n} numbers")
 
     def pieces(spec, name, owner=None):
         return [_piece(item, n, probe, params, with_params, name, owner) for item in _items(spec)]
@@ -169,6 +183,8 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
     weight = jnp.ravel(_array(weight))
     if weight.shape[0] != len(groups):
         raise InputError(f"weights: {weight.shape[0]} numbers for {len(groups)} players")
+    if not isinstance(weight, jax.core.Tracer) and not bool(jnp.all((weight > 0) & jnp.isfinite(weight))):
+        raise InputError(f"weights: {weight.tolist()}; accepted are positive numbers")
     owner = np.zeros(n, int)
     for i, block in enumerate(groups):
         owner[list(block)] = i
@@ -227,10 +243,7 @@ def _linear(spec) -> bool:
 
 def _piece(item, n, probe, params, with_params, name, players) -> Piece:
     if callable(item):
-        shape = jax.eval_shape(item, probe, params) if with_params else jax.eval_shape(item, probe)
-        if not hasattr(shape, "shape"):
-            raise InputError(f"{name}: a constraint function must return one number or one array")
-        return Piece(None, None, item, players, int(np.prod(shape.shape)))
+        return Piece(None, None, item, players, result_size(name, item, probe, params, with_params))
     matrix, right = jnp.atleast_2d(_array(item[0])), jnp.atleast_1d(_array(item[1]))
     if matrix.shape[1] != n or matrix.shape[0] != right.shape[0]:
         raise InputError(f"{name}: A {matrix.shape} and b {right.shape} do not fit {n} variables")
@@ -241,6 +254,8 @@ def _size(players, matrix, constraints, equalities, bounds, x0, blocks) -> int:
     """The number of variables, from whatever tells it."""
     if matrix is not None:
         return matrix.shape[0]
+    if players and blocks is None and x0 is not None and np.size(x0) % len(players):
+        raise InputError(f"x0: {np.size(x0)} numbers for {len(players)} players; give `blocks`, the sizes of each")
     if x0 is not None:
         return int(np.size(x0))
     if blocks is not None:
@@ -298,6 +313,8 @@ def _bounds(bounds, n: int):
         array = _array(missing if values is None else values)
         if array.ndim > 1 or array.size not in (1, n):
             raise InputError(f"bounds: a side of shape {array.shape} does not fit {n} variables")
+        if not isinstance(array, jax.core.Tracer) and bool(jnp.any(jnp.isnan(array))):
+            raise InputError("bounds: a bound is NaN; accepted are numbers, -inf and inf")
         return jnp.broadcast_to(jnp.ravel(array), (n,)) if array.size == 1 else array
 
     def as_sides():

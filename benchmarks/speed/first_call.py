@@ -1,7 +1,8 @@
 """Seconds from `import` to the first answer, in a process of its own.
 
 cold: nothing compiled is on disk, as right after an installation; next: a second process, which finds what the first
-one left; again: the same call once more in that process. The interpreter's own start is not counted.
+one left; again: the same call once more in that process. The interpreter's own start is not counted. `_cpu_s` are the
+process' own seconds, which other work on the machine does not lengthen.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ run = lambda: social_optimum(Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)),
 }
 
 _TIMED = """
-import time; begin = time.perf_counter()
+import time; begin, worked = time.perf_counter(), time.process_time()
 {call}
-run(); first = time.perf_counter(); run(); again = time.perf_counter()
-import json; print(json.dumps([first - begin, again - first]))
+run(); first, cpu = time.perf_counter(), time.process_time(); run(); again = time.perf_counter()
+import json; print(json.dumps([first - begin, cpu - worked, again - first]))
 """
 
 
 def seconds(call: str, folder: str) -> list[float]:
-    """(from import to the first answer, the second call) in a new process that keeps compiled code in `folder`."""
+    """(import to first answer, the same in CPU seconds, second call) of a new process; compiled code is in `folder`."""
     env = os.environ | {"NUMBA_CACHE_DIR": f"{folder}/numba", "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax"}
     env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
     done = subprocess.run([sys.executable, "-c", _TIMED.format(call=call)], env=env, capture_output=True, check=True)
@@ -68,6 +69,13 @@ def first_call(quick: bool) -> Iterator[Row]:
     """Seconds from import to the first answer: cold, in the next process, and once more."""
     for name, call in list(CALLS.items())[: 2 if quick else None]:
         with tempfile.TemporaryDirectory() as folder:
-            cold, _ = seconds(call, folder)
-            following, again = seconds(call, folder)
-        yield {"call": name, "cold_s": cold, "next_process_s": following, "again_s": again}
+            cold, cold_cpu, _ = seconds(call, folder)
+            following, following_cpu, again = seconds(call, folder)
+        yield {
+            "call": name,
+            "cold_s": cold,
+            "cold_cpu_s": cold_cpu,
+            "next_process_s": following,
+            "next_process_cpu_s": following_cpu,
+            "again_s": again,
+        }

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .assignment import assign as assign
+    from .assignment import bottleneck_assignment as bottleneck_assignment
+    from .assignment import ranked_assignments as ranked_assignments
     from .solution import Solution as Solution
     from .tolls import elastic_wardrop as elastic_wardrop
     from .tolls import marginal_cost_tolls as marginal_cost_tolls
@@ -30,6 +32,8 @@ _HOME = {
     "variational_equilibrium": "variational",
     "Solution": "solution",
     "assign": "assignment",
+    "bottleneck_assignment": "assignment",
+    "ranked_assignments": "assignment",
     "congestion_transport": "transportation",
     "elastic_wardrop": "tolls",
     "marginal_cost_tolls": "tolls",

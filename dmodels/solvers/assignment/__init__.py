@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from .host import is_floating
+from .ranked import bottleneck_assignment, ranked_assignments
 from .solve import BACKENDS, Matching, assign
 
 __all__ = [
     "BACKENDS",
     "Matching",
     "assign",
+    "bottleneck_assignment",
     "is_floating",
+    "ranked_assignments",
 ]

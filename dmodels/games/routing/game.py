@@ -134,12 +134,14 @@ def flow(game: RoutingGame, assignment: Real) -> np.ndarray:
     counts = a.shaped()[2]
     n = counts.sum(-1)
     if given.shape[-2:] == (groups, workers) and (given.sum(-1) == counts).all() and (given >= 0).all():
-        if workers == n.max() and (n == n.max()).all():
+        either = (counts == 1).all() and groups == workers
+        if either and given.ndim >= len(a.batch) + 2:
             raise InputError(
                 f"assignment reads as a flow (requests, workers) and as {groups} profiles; accepted are worker numbers "
                 "of shape (requests,), which `worker_of_each(flow)` makes, or profiles in batches of another size"
             )
-        return given.astype(np.int64)
+        if not either:
+            return given.astype(np.int64)
     if given.ndim < 1 or given.shape[-1] != n.max() or (n != n.max()).any():
         raise InputError(f"assignment has shape {given.shape}; accepted: a worker for each of {n.max()} requests")
     if (given != np.floor(given)).any() or given.min() < 0 or given.max() >= workers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .host import is_floating
 from .mixed import assign_many
+from .ranked import bottleneck_assignment, ranked_assignments
 from .solve import BACKENDS, Matching, assign
 
 __all__ = [
@@ -11,5 +12,7 @@ __all__ = [
     "Matching",
     "assign",
     "assign_many",
+    "bottleneck_assignment",
     "is_floating",
+    "ranked_assignments",
 ]

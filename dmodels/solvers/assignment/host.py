@@ -87,7 +87,11 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     if whole and not in_integers:
         total, u, v, gap, reduced = (a.astype(np.int64) for a in (total, u, v, gap, reduced))
     columns, u, v = columns.reshape((*batch, n)), u.reshape((*batch, n)), v.reshape((*batch, m))
-    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, _FLAGS[state], steps))
+    flags = _FLAGS[state]
+    flags[(state == _SOLVED) & ~(np.isfinite(total) & np.isfinite(gap))] = int(
+        Flag.NONFINITE
+    )  # a sum over the largest float64
+    total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, flags, steps))
     return columns, total, u, v, gap, reduced, flags, steps
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -110,7 +111,7 @@ def _solve_one(cost: np.ndarray) -> Solution | None:
     """One float64 problem with 0 < n <= m, without the steps that others need: they would take longer than a small
     problem. None where there is more to say than an optimum and its proof."""
     found = solve_one(cost)
-    if found is None:
+    if found is None or not math.isfinite(found[3] + found[4]):
         return None
     x, u, v, total, gap, reduced, steps = found
     certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": np.float64(reduced)}

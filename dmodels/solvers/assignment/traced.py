@@ -113,6 +113,7 @@ def _on_device(match, cost, maximize: bool) -> tuple:
     rtol = max(GAP_RTOL, 32.0 * float(jnp.finfo(c.dtype).eps))
     flags = flag_where(bad, Flag.NONFINITE) | flag_where(~bad & ~feasible, Flag.INFEASIBLE)
     flags = flags | flag_where(~bad & feasible & (jnp.abs(gap) > rtol * balance), Flag.NOT_CONVERGED)
+    flags = flags | flag_where(~bad & feasible & ~jnp.isfinite(total + gap), Flag.NONFINITE)
     columns = jnp.where((bad | ~feasible)[:, None], -1, columns)
     sign = -1.0 if maximize else 1.0
     reals = [

@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -42,10 +42,20 @@ def kernel(
         kept = compiled._cache._cache_file
         kept._source_stamp = stamp(Path(inspect.getfile(function)))
         kept._load_index = partial(_index, kept._load_index)
+    compiled.get_call_template = partial(_without_literals, compiled.get_call_template)
     if signature is not None:
         compiled.compile(signature)
         compiled.disable_compile()
     return compiled
+
+
+def _without_literals(template: Callable[..., Any], args: Any, kws: Any) -> Any:
+    """The template of a call from another kernel, whose constants count as numbers of their type.
+
+    numba would compile a callee for `-1` or `0`, and again for the variable that the constant starts.
+    """
+    plain: Callable[[Any], Any] = types.unliteral
+    return template(tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()})
 
 
 def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
@@ -101,3 +111,18 @@ def _named(node: ast.AST, file: Path) -> Iterator[Path]:
 
 def _places(module: Path) -> tuple[Path, Path]:
     return module.with_suffix(".py"), module / "__init__.py"
+
+
+@kernel
+def copy_row(target: Any, source: Any) -> None:
+    """target[:] = source of one axis. (numba compiles the words of a slice's error message too: seconds.)"""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+
+
+@kernel
+def copy_table(target: Any, source: Any) -> None:
+    """target[:] = source of two axes; see `copy_row`."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]

@@ -1,7 +1,8 @@
 """Solvers that know nothing of LLMs. Each returns a `Solution`: an answer with the evidence to check it.
 
-`assign` and `transport` are linear assignment and transportation, in batches; `variational_equilibria` and
-`affine_equilibria` solve games; `wardrop`, `bracket` and `interval` are what the games and the models are built on.
+`assign` and `transport` are linear assignment and transportation, in batches, on the host or on a device (`device`);
+`variational_equilibria` and `affine_equilibria` solve games; `marginal_cost_tolls` prices resources so that selfish
+users split well; `wardrop`, `bracket` and `interval` are what the games and the models are built on.
 
 Names are resolved on first use (PEP 562), so that importing the package stays light.
 """
@@ -13,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .assignment import assign as assign
+    from .assignment import assign_many as assign_many
+    from .assignment import bottleneck_assignment as bottleneck_assignment
+    from .assignment import ranked_assignments as ranked_assignments
     from .solution import Solution as Solution
+    from .tolls import elastic_wardrop as elastic_wardrop
+    from .tolls import marginal_cost_tolls as marginal_cost_tolls
     from .transportation import congestion_transport as congestion_transport
     from .transportation import transport as transport
     from .variational import affine_equilibria as affine_equilibria
@@ -27,7 +33,12 @@ _HOME = {
     "variational_equilibrium": "variational",
     "Solution": "solution",
     "assign": "assignment",
+    "assign_many": "assignment",
+    "bottleneck_assignment": "assignment",
+    "ranked_assignments": "assignment",
     "congestion_transport": "transportation",
+    "elastic_wardrop": "tolls",
+    "marginal_cost_tolls": "tolls",
     "transport": "transportation",
 }
 

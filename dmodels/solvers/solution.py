@@ -10,7 +10,7 @@ import jax
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("value", "certificate", "flags", "steps"), meta_fields=())
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Solution:
     """Arrays only, so that it passes through `jit` and `vmap`. (No `equinox.Module`: for one small problem, making
     one of these takes longer than solving it.)
@@ -19,9 +19,16 @@ class Solution:
     certificate  arrays from which the answer can be checked without this code (duals and gap, residuals, ...)
     flags        int32 mask of `core.flags.Flag`, one per problem; 0 is a certified answer
     steps        iterations that were used, one per problem
+
+    It prints as a person reads it: why it stopped, the answer, and what the evidence means.
     """
 
     value: Any
     certificate: dict[str, Any]
     flags: Any
     steps: Any
+
+    def __repr__(self) -> str:
+        from .printed import printed
+
+        return printed(self)

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
-from dmodels.core.records import Real
+from dmodels.core.records import Real, float64
 
 from .solution import Solution
 
 _HALVINGS = 80
 
 
+@float64
 def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> Solution:
     r"""x with $\sum_j x_j = r$ and $f_j(x_j) = \lambda$ where $x_j > 0$, $f_j(0) \ge \lambda$ elsewhere.
 
@@ -25,6 +26,8 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
 
     `value` has `loads` and `level`. Certificate: `spread` = slowest used minus fastest any, relative to the level;
     `excess` = |sum x - r| / r. Flags: OVERLOAD where the demand is not below the capacity.
+
+    In float64, whatever `jax.config` says: near a pole float32 cannot part the loads.
 
     For the social optimum hand over marginal costs: `marginal(latency)`.
 

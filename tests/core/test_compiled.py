@@ -90,3 +90,20 @@ def test_a_kept_index_that_names_a_record_which_is_gone_is_no_fault(tmp_path):
         code = f"from half_of import half, {name}; assert half({name}(3.0)) == 1.5"
         paths = os.pathsep.join([str(tmp_path), str(Path(compiled.PACKAGE).parent)])
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, cwd=tmp_path, check=True)
+
+
+@compiled.kernel
+def _next(at):
+    return at + 1
+
+
+@compiled.kernel
+def _counted(n):
+    at = -1
+    for _ in range(n):
+        at = _next(at)
+    return at
+
+
+def test_a_constant_that_starts_a_variable_compiles_no_second_copy():
+    assert _counted(3) == 2 and len(_next.signatures) == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.games.resource import (
     Alone,
@@ -231,6 +232,26 @@ def test_games_in_any_unit_have_the_closed_form(count):
     np.testing.assert_allclose(found.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
     several = equilibrium(game.replace(decode=Starved(Exponential(b / unit, 3.0), Logistic(4 * unit, unit))))
     np.testing.assert_allclose(several.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "wrong, name",
+    [
+        (lambda: Exponential(-0.3), "rate_per_gpu"),
+        (lambda: Exponential(np.array([1.0, -2.0])), "rate_per_gpu"),
+        (lambda: Power(0.0), "knee_gpus"),
+        (lambda: Logistic(8.0, 0.0), "width_gpus"),
+        (lambda: Logistic(8.0, 1.0, -1.0), "scale_frac"),
+    ],
+)
+def test_rates_that_rise_are_refused(wrong, name):
+    with pytest.raises(InputError, match=name):
+        wrong()
+
+
+def test_rates_that_nothing_changes_are_no_game():
+    assert equilibrium(Game(Exponential(0.0), Alone(Exponential(0.0)), 8.0)).flags & Flag.OUT_OF_DOMAIN
+    assert equilibrium(Game(Exponential(0.0), Alone(Exponential(1.0)), 8.0)).flags == 0
 
 
 def test_a_logistic_rate_is_half_its_scale_in_the_middle():

@@ -178,3 +178,17 @@ def test_requests_beyond_the_room_are_flagged():
 def test_mistakes_are_named(make, says):
     with pytest.raises(InputError, match=says):
         make()
+
+
+def test_flows_are_read_as_flows_or_refused():
+    """Three requests on two workers; two on two, where one matrix is a flow and two profiles."""
+    curves = [[1.0, 2.0, 3.0], [1.5, 2.0, 2.5]]
+    three = RoutingGame(curves, np.zeros((3, 2)))
+    worst = routing.nash_range(three).value.worst_flow
+    assert float(routing.gain_s(three, worst)) == float(routing.gain_s(three, routing.worker_of_each(worst))) <= 0
+    two = RoutingGame(curves, np.zeros((2, 2)))
+    with pytest.raises(InputError, match="worker_of_each"):
+        routing.gain_s(two, [[1, 0], [0, 1]])
+    assert routing.gain_s(two, [[0, 0], [0, 1]]).shape == (2,)
+    both = RoutingGame(curves, np.zeros((2, 2, 2)))  # two games: a profile of each
+    np.testing.assert_allclose(routing.social_cost_s(both, [[1, 0], [0, 1]]), 2.5)

@@ -252,7 +252,7 @@ def test_bad_input_is_refused_in_one_line(bad, says):
 
 
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(InputError, match="accepted are cpu, pallas, xla"):
+    with pytest.raises(InputError, match="accepted are auto, cpu, device, pallas, xla"):
         assign(np.zeros((2, 2)), backend="fpga")
 
 
@@ -270,3 +270,9 @@ def test_or_library_family(n):
     assert solution.value.cost == stranger(cost) and solution.certificate["gap"] == 0 and solution.flags == 0
     assert max(n, 100 * z) <= solution.value.cost < 100 * z + n
     assert z == pytest.approx(np.pi**2 / 6, rel=0.2)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2), (2, 3)])
+def test_a_total_above_the_largest_number_is_no_answer(shape):
+    assert (np.asarray(assign(np.full(shape, 1e308)).flags) == Flag.NONFINITE).all()
+    assert (np.asarray(assign(np.full(shape, 8e307)).flags) == 0).all()

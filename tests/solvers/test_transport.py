@@ -371,3 +371,11 @@ def test_bad_input_is_refused_in_one_line(call, says):
     with pytest.raises(InputError, match=says) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_total_above_the_largest_number_is_no_answer():
+    """One problem, a batch, and rows of any size."""
+    huge = np.full((4, 2), 1e308)
+    for found in (transport(huge, [2, 2]), transport(huge[None], [2, 2]), transport(huge, [9.0, 9.0], [1.0, 2, 3, 4])):
+        assert (np.asarray(found.flags) == Flag.NONFINITE).all()
+    assert int(transport(np.full((4, 2), 4e307), [2, 2]).flags) == 0

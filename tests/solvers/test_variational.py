@@ -211,6 +211,39 @@ def test_a_needle_is_not_certified():
     assert any("First-order only" in said or "gains" in said for said in explain(found))
 
 
+QUADRATIC = ([[2, 0], [0, 2]], [0, 1])
+MISTAKES = {  # argument that the message begins with: what is wrong
+    "costs[1]": lambda: variational_equilibrium([lambda x: x[0] ** 2, lambda x: x**2], None, (0, 1)),
+    "costs[0]: it asks for the value": lambda: variational_equilibrium([lambda x: np.sin(np.asarray(x)).sum()]),
+    "costs[0]: accepted is a function": lambda: variational_equilibrium([lambda x: None], None, (0, 1)),
+    "costs: it returns 1 numbers": lambda: variational_equilibrium(lambda x: x[:1], None, (0, [1, 1])),
+    "costs: M": lambda: variational_equilibrium(([[1, 2], [3, 4]], [1])),
+    "constraints: it asks": lambda: variational_equilibrium(QUADRATIC, lambda x: x[0] if x[0] > 0 else x[1]),
+    "bounds: a bound is NaN": lambda: variational_equilibrium(QUADRATIC, None, (np.nan, 1)),
+    "bounds: 3": lambda: variational_equilibrium(QUADRATIC, None, 3),
+    "weights": lambda: variational_equilibrium(QUADRATIC, None, (0, 1), weights=[1, -1]),
+    "x0": lambda: variational_equilibrium(QUADRATIC, None, (0, 1), [1, 2, 3]),
+    "tolerance": lambda: variational_equilibrium(QUADRATIC, tolerance=0),
+    "samples": lambda: variational_equilibrium(QUADRATIC, samples=-1),
+    "params": lambda: variational_equilibria([lambda x, p: (x[0] - p) ** 2], None, (0, 1), params=1.0),
+    "batch_size": lambda: variational_equilibria([lambda x, p: x[0]], params=np.zeros(2), batch_size=0),
+}
+
+
+@pytest.mark.parametrize("start", MISTAKES)
+def test_mistakes_begin_with_their_argument(start):
+    with pytest.raises(InputError) as error:
+        MISTAKES[start]()
+    assert str(error.value).startswith(start) and "\n" not in str(error.value)
+
+
+def test_convexity_is_told_in_any_unit():
+    """A player with two variables: curvatures 1e10 and -1 are no convex cost, 1e10 and 1e-8 are one."""
+    bend = lambda k: variational_equilibrium(([[1e10, 0], [0, k]], [0, 0.1 * k]), None, (-1, 1), blocks=[2])
+    assert bend(1e-8).certificate.convex and bend(1e-8).flags == 0
+    assert not bend(-1.0).certificate.convex
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -91,3 +91,11 @@ def test_derivatives_match_finite_differences():
 def test_more_than_the_capacity_is_an_overload():
     f = lambda x: 1.0 / (jnp.array([1.0, 1.0]) - x)
     assert int(wardrop(f, 2.5, jnp.array([1.0, 1.0])).flags) & Flag.OVERLOAD
+
+
+def test_near_a_pole_in_float64_whatever_the_configuration():
+    """1/(1 - x) and 1/(4 - x) at a total of 5 - 1e-6: free capacities are equal, 5e-7 each."""
+    with jax.enable_x64(False):
+        s = wardrop(lambda x: 1.0 / (np.array([1.0, 4.0]) - x), 5 - 1e-6, np.array([1.0, 4.0]))
+    assert int(s.flags) == 0
+    np.testing.assert_allclose(np.array([1.0, 4.0]) - np.asarray(s.value["loads"]), 5e-7, rtol=1e-6)

@@ -73,7 +73,9 @@ def unique(game: Game) -> Solution:
         "equilibria_count": jnp.ones_like(total),
     }
     split = _split(game, x)
-    flags = _trouble(held) | flag_nonfinite(x, prefill, decode, split.cost)
+    # convex and falling: each saves most where it has nothing
+    flat = (held.marginals(zero)[0] == 0.0) & (held.marginals(total)[1] == 0.0)
+    flags = _trouble(held) | flag_nonfinite(x, prefill, decode, split.cost) | flag_where(flat, Flag.OUT_OF_DOMAIN)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
     return Solution(split, certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
 

@@ -7,8 +7,20 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from dmodels.core.errors import InputError
 from dmodels.core.records import Real, Record, quantity
+
+
+def _refuse(record: Record, **least: bool) -> None:
+    """`InputError` where a field of `record` is negative, or 0 where `least` says False. Traced ones pass."""
+    for name, zero in least.items():
+        value = getattr(record, name)
+        if isinstance(value, np.ndarray) and ((value < 0) | (not zero and (value == 0))).any():
+            kind = type(record).__name__
+            accepted = "numbers from 0" if zero else "numbers above 0"
+            raise InputError(f"{kind}: {name} = {value.min():g}; accepted are {accepted}, so that more GPUs miss less")
 
 
 class Exponential(Record):
@@ -17,6 +29,9 @@ class Exponential(Record):
     rate_per_gpu: Real = quantity()
     scale_frac: Real = quantity(1.0)
     convex: ClassVar[bool] = True  # strictly decreasing and convex for every positive parameter
+
+    def __check_init__(self) -> None:
+        _refuse(self, rate_per_gpu=True, scale_frac=True)
 
     def __call__(self, gpus: Real) -> Real:
         return self.scale_frac * jnp.exp(-self.rate_per_gpu * gpus)
@@ -30,6 +45,9 @@ class Power(Record):
     scale_frac: Real = quantity(1.0)
     convex: ClassVar[bool] = True
 
+    def __check_init__(self) -> None:
+        _refuse(self, knee_gpus=False, order=True, scale_frac=True)
+
     def __call__(self, gpus: Real) -> Real:
         return self.scale_frac * jnp.exp(-self.order * jnp.log1p(gpus / self.knee_gpus))
 
@@ -41,6 +59,9 @@ class Logistic(Record):
     width_gpus: Real = quantity()
     scale_frac: Real = quantity(1.0)
     convex: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        _refuse(self, width_gpus=False, scale_frac=True)
 
     def __call__(self, gpus: Real) -> Real:
         return self.scale_frac * jax.nn.sigmoid((self.middle_gpus - gpus) / self.width_gpus)

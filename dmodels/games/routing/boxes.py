@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import copy_row, kernel
 
 from .kernels import flow_at_loads
 from .smooth import cost_ceilings, smooth_ceiling
@@ -135,7 +135,7 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
     depth = 2 + workers * (2 + int(np.ceil(np.log2(total + 1.0))))
     stack_lo = np.zeros((depth, workers), np.int64)
     stack_hi = np.zeros((depth, workers), np.int64)
-    stack_hi[0, :] = largest_loads(f, c, total, monotone)
+    copy_row(stack_hi[0], largest_loads(f, c, total, monotone))
     size, boxes = 1, 0
     best_x = np.full((groups, workers), -1, np.int64)
     worst_x = best_x.copy()

@@ -124,15 +124,24 @@ def _flat(a: np.ndarray, core: int, batch: tuple[int, ...]) -> np.ndarray:
 
 
 def flow(game: RoutingGame, assignment: Real) -> np.ndarray:
-    """Flow (..., G, m) of a profile: worker numbers (..., n), requests counted group by group, or a flow already."""
+    """Flow (..., G, m) of a profile: worker numbers (..., n), requests counted group by group, or a flow already.
+
+    `InputError` where numbers read both ways: as many requests as workers, each request a group, rows of one 1.
+    """
     a = game.arrays()
     given = np.asarray(assignment)
     groups, workers = game.groups_count, game.workers_count
     counts = a.shaped()[2]
-    grouped = bool((counts != 1).any())
-    if grouped and given.shape[-2:] == (groups, workers) and (given.sum(-1) == counts).all() and (given >= 0).all():
-        return given.astype(np.int64)
     n = counts.sum(-1)
+    if given.shape[-2:] == (groups, workers) and (given.sum(-1) == counts).all() and (given >= 0).all():
+        either = (counts == 1).all() and groups == workers
+        if either and given.ndim >= len(a.batch) + 2:
+            raise InputError(
+                f"assignment reads as a flow (requests, workers) and as {groups} profiles; accepted are worker numbers "
+                "of shape (requests,), which `worker_of_each(flow)` makes, or profiles in batches of another size"
+            )
+        if not either:
+            return given.astype(np.int64)
     if given.ndim < 1 or given.shape[-1] != n.max() or (n != n.max()).any():
         raise InputError(f"assignment has shape {given.shape}; accepted: a worker for each of {n.max()} requests")
     if (given != np.floor(given)).any() or given.min() < 0 or given.max() >= workers:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from .host import is_floating
+from .mixed import assign_many
+from .ranked import bottleneck_assignment, ranked_assignments
 from .solve import BACKENDS, Matching, assign
 
 __all__ = [
     "BACKENDS",
     "Matching",
     "assign",
+    "assign_many",
+    "bottleneck_assignment",
     "is_floating",
+    "ranked_assignments",
 ]

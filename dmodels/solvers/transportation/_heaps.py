@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import copy_row, kernel
 
 
 @kernel
@@ -68,8 +68,8 @@ def build(c, keys, rows, off, room, size, best, who, j, members, count, end):
     if end > keys.shape[0]:
         more_keys = np.empty(2 * end, np.float64)
         more_rows = np.empty(2 * end, np.int32)
-        more_keys[: off[j]] = keys[: off[j]]
-        more_rows[: off[j]] = rows[: off[j]]
+        copy_row(more_keys, keys[: off[j]])
+        copy_row(more_rows, rows[: off[j]])
         keys, rows = more_keys, more_rows
     for k in range(m):
         best[j, k] = np.inf

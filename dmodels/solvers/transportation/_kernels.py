@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import copy_row, copy_table, kernel
 
 from ._flow import solve
 from ._prices import choose, greedy_prices, overflow
@@ -36,7 +36,7 @@ def _sampled_prices(c, supply, price, width, lam, keys, rows):
         few = np.empty((count, m))
         part = np.empty(count)
         for i in range(count):
-            few[i] = c[i * stride]
+            copy_row(few[i], c[i * stride])
             part[i] = supply[i * stride]
         if price.shape[1] == 1:
             room, fee = np.ceil(width * (part.sum() / total)), price
@@ -53,7 +53,7 @@ def _sampled_prices(c, supply, price, width, lam, keys, rows):
         if not feasible:
             guess[:] = 0
         stride //= 4
-    lam[:] = guess
+    copy_row(lam, guess)
     return paths, keys, rows
 
 
@@ -117,7 +117,10 @@ def ship_many(problems, greedy, first, last, shipped):
     for b in range(first, last):
         if state[b] != SOLVED:
             continue
-        cb[:], sb[:], pb[:], wb[:] = _at(c, b), _at(supply, b), _at(price, b), _at(width, b)
+        copy_table(cb, _at(c, b))
+        copy_row(sb, _at(supply, b))
+        copy_table(pb, _at(price, b))
+        copy_table(wb, _at(width, b))
         lam[:] = 0
         more = 0
         if greedy:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import copy_row, kernel
 
 #: Row visits per row and column in sweeps, after which a problem is left to the general loop: good starting prices need
 #: a few, and no costs can make this loop quadratic.
@@ -256,14 +256,16 @@ def balance(ct, cap, room, lam, choice, least, count, spare):
         start = lam.copy()
         while 4 * size < n:
             limit = part[size * part.size // n]
-            chosen, counted, lam[:] = choice.copy(), count.copy(), start
+            chosen, counted = choice.copy(), count.copy()
+            copy_row(lam, start)
             more, worked = _balance_core(ct, cap, room, lam, chosen, least, counted, limit, regret, spare, best, who)
             paths += more
             if worked:
-                choice[:], count[:] = chosen, counted
+                copy_row(choice, chosen)
+                copy_row(count, counted)
                 return paths, True
             size *= 4
-        lam[:] = start
+        copy_row(lam, start)
     _spread_spare(lam, cap, count, spare, room)
     place, members = np.empty(n, np.int64), np.empty((m, n), np.int64)
     more, worked = _settle(ct, cap, lam, choice, members, count, place, spare, best, who)

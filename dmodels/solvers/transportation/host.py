@@ -56,6 +56,8 @@ def _place_one(cost: np.ndarray, capacity: np.ndarray) -> Solution:
     columns, u, v, load, total, gap, balance, steps, solved = found
     if not solved:
         return _transport_any(cost, capacity, None)
+    if not math.isfinite(total + gap):
+        return _transport_any(cost, capacity, None)
     flags = _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
     certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": _NONE}
     return Solution(Placement(columns, load, np.float64(total)), certificate, flags, np.int64(steps))
@@ -75,6 +77,7 @@ def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
     share(lambda i, j: _unit_kernels().place_many(*arrays, i, j, *found), count, 3e-9 * count * n * m)
     reduced, flags = np.zeros(count), np.zeros(count, np.int32)
     flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
+    flags[solved & ~(np.isfinite(total) & np.isfinite(gap))] = int(Flag.NONFINITE)
     if not solved.all():
         rest = np.flatnonzero(~solved)
         costs, capacities = (a if len(a) == 1 else a[rest] for a in arrays)
@@ -185,9 +188,10 @@ def _ship(
         array[state == BAD] = np.nan
     total[state == INFEASIBLE], gap[state == INFEASIBLE] = np.inf, np.inf
     flags[state == INFEASIBLE] = int(Flag.INFEASIBLE)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         balance = np.abs(total) + (problems.supply * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
         flags[(state == SOLVED) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)
+        flags[(state == SOLVED) & ~np.isfinite(total + gap)] = int(Flag.NONFINITE)  # a sum over the largest float64
     least = np.zeros(count) if greedy else np.minimum(0.0, -v.max(-1, initial=-np.inf))
     reduced = np.where(state == SOLVED, least, np.nan)
     value = Shipment(flow, load, total) if split else Placement(columns, load, total)

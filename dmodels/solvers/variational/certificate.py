@@ -205,7 +205,11 @@ def _known_convex(problem, jacobian, strict):
     if all(len(block) == 1 for block in problem.blocks):
         return strict | jnp.all(jnp.diagonal(jacobian) >= 0.0)
     symmetric = jnp.where(own, 0.5 * (jacobian + jacobian.T), 0.0)
-    return strict | (_least_eigenvalue(symmetric) >= -STRICT * jnp.max(jnp.abs(symmetric)))
+    diagonal = jnp.diagonal(symmetric)
+    # whatever the units: with a diagonal of 1, and where it is 0 the largest entry of the row
+    size = jnp.where(diagonal > 0, diagonal, jnp.max(jnp.abs(symmetric), axis=1))
+    root = jnp.where(size > 0, 1.0 / jnp.sqrt(jnp.where(size > 0, size, 1.0)), 1.0)
+    return strict | (_least_eigenvalue(symmetric * root[:, None] * root[None]) >= -STRICT)
 
 
 def _modulus(jacobian):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +12,9 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
+
+from .arguments import array, groups_of, listed, sides, variables_count
+from .functions import check_size, result_size
 
 
 class Piece(eqx.Module):
@@ -139,7 +141,7 @@ class Problem(eqx.Module):
 def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights, params, unroll=False) -> Problem:
     """The `Problem` that the arguments of `variational_equilibrium` describe. Mistakes raise `InputError`."""
     with_params = params is not None
-    params = jax.tree.map(_array, params)  # arrays, so that new numbers do not compile anew
+    params = jax.tree.map(array, params)  # arrays, so that new numbers do not compile anew
     matrix = offset = function = None
     players: tuple[Callable, ...] | None = None
     if callable(costs):
@@ -147,18 +149,25 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
     elif isinstance(costs, Sequence) and len(costs) and all(callable(c) for c in costs):
         players = tuple(costs)
     elif isinstance(costs, Sequence) and len(costs) == 2 and np.ndim(costs[0]) == 2:
-        matrix, offset = _array(costs[0]), jnp.ravel(_array(costs[1]))
+        matrix, offset = array(costs[0]), jnp.ravel(array(costs[1]))
     else:
         raise InputError(
             "costs: expected one function per player, one function x -> F(x), or a pair (M, q) for F = M x + q"
         )
-    n = _size(players, matrix, constraints, equalities, bounds, x0, blocks)
-    groups = _blocks(blocks, n, len(players) if players else None)
-    lower, upper = _bounds(bounds, n)
-    probe = jnp.zeros(n) if x0 is None else jnp.ravel(_array(x0))
+    if matrix is not None and (matrix.shape[0] != matrix.shape[1] or matrix.shape[:1] != offset.shape):
+        raise InputError(f"costs: M {matrix.shape} and q {offset.shape} do not fit; accepted are (n, n) and (n,)")
+    if not (bounds is None or hasattr(bounds, "lb") or hasattr(bounds, "__len__")):
+        raise InputError(f"bounds: {bounds!r}; accepted is (lower, upper), or one (low, high) pair per variable")
+    n = variables_count(players, matrix, listed(constraints) + listed(equalities), bounds, x0, blocks)
+    groups = groups_of(blocks, n, len(players) if players else None)
+    lower, upper = sides(bounds, n)
+    probe = jnp.zeros(n) if x0 is None else jnp.ravel(array(x0))
+    if probe.shape[0] != n:
+        raise InputError(f"x0: {probe.shape[0]} numbers for {n} variables")
+    _check_functions(players, function, probe, params, with_params)
 
     def pieces(spec, name, owner=None):
-        return [_piece(item, n, probe, params, with_params, name, owner) for item in _items(spec)]
+        return [_piece(item, n, probe, params, with_params, name, owner) for item in listed(spec)]
 
     owned = []
     for player, spec in (private or {}).items():
@@ -166,9 +175,11 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
             raise InputError(f"private: player {player} is not one of 0..{len(groups) - 1}")
         owned += pieces(spec, f"private[{player}]", (player,))
     weight = np.ones(len(groups)) if weights is None else weights
-    weight = jnp.ravel(_array(weight))
+    weight = jnp.ravel(array(weight))
     if weight.shape[0] != len(groups):
         raise InputError(f"weights: {weight.shape[0]} numbers for {len(groups)} players")
+    if not isinstance(weight, jax.core.Tracer) and not bool(jnp.all((weight > 0) & jnp.isfinite(weight))):
+        raise InputError(f"weights: {weight.tolist()}; accepted are positive numbers")
     owner = np.zeros(n, int)
     for i, block in enumerate(groups):
         owner[list(block)] = i
@@ -189,6 +200,16 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
     )
 
 
+def _check_functions(players, function, probe, params, with_params) -> None:
+    """Each cost returns one number, a map as many as it is given."""
+    for i, cost in enumerate(players or ()):
+        name = f"costs[{i}]"
+        check_size(name, result_size(name, cost, probe, params, with_params), 1, "the player's cost, one number")
+    if function is not None:
+        found, n = result_size("costs", function, probe, params, with_params), probe.shape[0]
+        check_size("costs", found, n, f"one function per player, or F(x), {n} numbers")
+
+
 def _depends(jaxpr, on: list[bool]) -> list[bool]:
     """Which outputs of `jaxpr` are computed from the inputs marked in `on`."""
     marked = {v for v, mark in zip(jaxpr.invars, on, strict=True) if mark}
@@ -201,126 +222,10 @@ def _depends(jaxpr, on: list[bool]) -> list[bool]:
     return [is_marked(v) for v in jaxpr.outvars]
 
 
-def _array(value):
-    return jnp.asarray(value, jnp.float64)
-
-
-def _items(spec) -> list:
-    """A constraint argument as a list of single constraints."""
-    if spec is None:
-        return []
-    if callable(spec) or _linear(spec):
-        return [spec]
-    if isinstance(spec, Mapping) or not isinstance(spec, Sequence):
-        raise InputError("constraints: expected a function g(x) <= 0, a pair (A, b) for A x <= b, or a list of these")
-    return [item for entry in spec for item in _items(entry)]
-
-
-def _linear(spec) -> bool:
-    return (
-        isinstance(spec, Sequence)
-        and len(spec) == 2
-        and not any(callable(part) for part in spec)
-        and (np.ndim(spec[0]) in (1, 2) and np.ndim(spec[1]) in (0, 1))
-    )
-
-
 def _piece(item, n, probe, params, with_params, name, players) -> Piece:
     if callable(item):
-        shape = jax.eval_shape(item, probe, params) if with_params else jax.eval_shape(item, probe)
-        if not hasattr(shape, "shape"):
-            raise InputError(f"{name}: a constraint function must return one number or one array")
-        return Piece(None, None, item, players, int(np.prod(shape.shape)))
-    matrix, right = jnp.atleast_2d(_array(item[0])), jnp.atleast_1d(_array(item[1]))
+        return Piece(None, None, item, players, result_size(name, item, probe, params, with_params))
+    matrix, right = jnp.atleast_2d(array(item[0])), jnp.atleast_1d(array(item[1]))
     if matrix.shape[1] != n or matrix.shape[0] != right.shape[0]:
         raise InputError(f"{name}: A {matrix.shape} and b {right.shape} do not fit {n} variables")
     return Piece(matrix, right, None, players, matrix.shape[0])
-
-
-def _size(players, matrix, constraints, equalities, bounds, x0, blocks) -> int:
-    """The number of variables, from whatever tells it."""
-    if matrix is not None:
-        return matrix.shape[0]
-    if x0 is not None:
-        return int(np.size(x0))
-    if blocks is not None:
-        return sum(b if isinstance(b, int | np.integer) else len(b) for b in blocks)
-    for item in _items(constraints) + _items(equalities):
-        if not callable(item):
-            return np.shape(item[0])[-1]
-    if hasattr(bounds, "lb"):
-        sizes = [np.size(bounds.lb), np.size(bounds.ub)]
-    elif bounds is not None and len(bounds) != 2:
-        return len(bounds)
-    else:
-        sizes = [np.size(b) for b in (bounds or ()) if b is not None]
-    if sizes and max(sizes) > 1:
-        return max(sizes)
-    if players:
-        return len(players)
-    raise InputError("x0: give a starting point (or bounds of full length), so that the number of variables is known")
-
-
-def _blocks(blocks, n: int, players: int | None) -> tuple[tuple[int, ...], ...]:
-    """Indices of each player's variables, from sizes, from index lists, or by an equal split."""
-    if blocks is None:
-        count = players if players is not None else n
-        if n % count:
-            raise InputError(f"blocks: {n} variables do not split evenly over {count} players; give their sizes")
-        size = n // count
-        return tuple(tuple(range(i * size, (i + 1) * size)) for i in range(count))
-    if all(isinstance(b, int | np.integer) for b in blocks):
-        edges = np.cumsum([0, *blocks])
-        groups = [range(a, b) for a, b in pairwise(edges)]
-    else:
-        groups = [np.arange(n)[b] if isinstance(b, slice) else b for b in blocks]
-    result = tuple(tuple(int(i) for i in g) for g in groups)
-    if sorted(i for g in result for i in g) != list(range(n)):
-        raise InputError(f"blocks: {list(blocks)} do not cover the {n} variables exactly once")
-    if players is not None and len(result) != players:
-        raise InputError(f"blocks: {len(result)} blocks for {players} cost functions")
-    return result
-
-
-def _bounds(bounds, n: int):
-    """(lower, upper) of shape (n,). `(lower, upper)`, or one (low, high) pair per variable as in SciPy; None: no bound.
-
-    With two variables the two forms look alike; a list of pairs is read as SciPy does, anything else as
-    (lower, upper), unless that reading leaves no room at all and the other one does.
-    """
-    if bounds is None:
-        return jnp.full(n, -jnp.inf), jnp.full(n, jnp.inf)
-    if hasattr(bounds, "lb"):
-        bounds = (bounds.lb, bounds.ub)
-
-    def side(value, missing):
-        values = [missing if v is None else v for v in value] if isinstance(value, list | tuple) else value
-        array = _array(missing if values is None else values)
-        if array.ndim > 1 or array.size not in (1, n):
-            raise InputError(f"bounds: a side of shape {array.shape} does not fit {n} variables")
-        return jnp.broadcast_to(jnp.ravel(array), (n,)) if array.size == 1 else array
-
-    def as_sides():
-        return side(bounds[0], -np.inf), side(bounds[1], np.inf)
-
-    def as_pairs():
-        return side([p[0] for p in bounds], -np.inf), side([p[1] for p in bounds], np.inf)
-
-    pairs = len(bounds) == n and all(np.ndim(p) == 1 and len(p) == 2 for p in bounds if not callable(p))
-    if len(bounds) != 2:
-        if not pairs:
-            raise InputError(f"bounds: expected (lower, upper) or {n} (low, high) pairs")
-        return as_pairs()
-    if not pairs or n != 2:
-        return as_sides()
-    scipy_style = isinstance(bounds, list) and all(isinstance(p, tuple) for p in bounds)
-    readings = [as_pairs, as_sides] if scipy_style else [as_sides, as_pairs]
-    first = readings[0]()
-    if (
-        isinstance(first[0], jax.core.Tracer)
-        or isinstance(first[1], jax.core.Tracer)
-        or bool(jnp.all(first[0] <= first[1]) & jnp.any(first[0] < first[1]))
-    ):
-        return first
-    second = readings[1]()
-    return second if bool(jnp.all(second[0] <= second[1]) & jnp.any(second[0] < second[1])) else first

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.solvers.blocks import in_blocks
@@ -109,6 +110,11 @@ def variational_equilibrium(
     >>> variational_equilibrium(game, ([[1, 1]], [15]), (0, 10)).value.x.round(6).tolist()
     [5.0, 9.0]
     """
+    for name, number, least in (("samples", samples, 0), ("max_steps", max_steps, 1)):
+        if not number >= least:
+            raise InputError(f"{name} = {number}; accepted are whole numbers from {least}")
+    if not isinstance(tolerance, jax.core.Tracer) and not tolerance > 0:
+        raise InputError(f"tolerance = {tolerance}; accepted are positive numbers")
     problem = read(
         costs,
         constraints,
@@ -141,6 +147,11 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
     """
     call = _Call(args, tuple(sorted(kwargs.items())))
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(params)}
+    if len(counts) != 1 or None in counts:
+        raise InputError("params: accepted are arrays with one leading axis of games, of equal length")
+    if not batch_size >= 1:
+        raise InputError(f"batch_size = {batch_size}; accepted are whole numbers from 1")
     return _host(_mapped(call, params, batch_size))
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import check_writable
 
 from . import render
 from .calls import Code
@@ -110,10 +111,19 @@ def asks(
     return made
 
 
-def check_suffix(option: str, path: Path | None, *kinds: str) -> None:
-    """The mistake of a name whose suffix is none of `kinds`, before anything is computed."""
-    if path is not None and path.suffix.lower() not in kinds:
+def check_output(option: str, path: Path | None, *kinds: str, folder: bool = False) -> None:
+    """The mistakes that writing `path` would meet, before anything is computed: its suffix is none of `kinds`, it is a
+    folder (unless that is meant), it cannot be written."""
+    if path is None:
+        return
+    if kinds and path.suffix.lower() not in kinds:
         raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
+    if not folder and (path.is_dir() or not path.name):
+        raise InputError(f"--{option} {path}: a folder; the name of a file is accepted")
+    try:
+        check_writable(path)
+    except InputError as error:
+        raise InputError(f"--{option} {error}") from None
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

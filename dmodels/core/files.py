@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
 import itertools
@@ -123,6 +124,23 @@ def remarks(text: str) -> list[str]:
     return [line.lstrip()[1:].strip() for line in text.splitlines() if line.lstrip().startswith("#")]
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Bad input where a file cannot be written, known before what goes into it is computed."""
+    folder = Path(path).absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        if Path(path).is_file() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        Path(tempfile.mkdtemp(dir=folder, prefix=".dmodels.")).rmdir()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written there ({_reason(error)})") from None
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A path to write a file or folder to; at the end it takes the place of `path`, unless something went wrong.
@@ -131,15 +149,36 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     are made.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=f".{path.name}."))
+    if not path.name:
+        raise InputError(f"{str(path)!r} is a folder; the name of a file is accepted")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written there ({_reason(error)})") from None
+    DRAFTS.add(folder)
     try:
         draft = folder / path.name
         yield draft
         if path.is_dir():  # a folder cannot be replaced in one step: set the old one aside first
             path.rename(folder / "old")
         os.replace(draft, path)
+    except OSError as error:
+        if error.filename and not str(error.filename).startswith(str(folder)):
+            raise
+        raise InputError(f"{path}: cannot be written ({_reason(error)})") from None
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        DRAFTS.discard(folder)
+
+
+#: Folders of files that are being written.
+DRAFTS: set[Path] = set()
+
+
+def drop_drafts() -> None:
+    """Remove what is half written, for a process that is about to end without unwinding."""
+    for folder in list(DRAFTS):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -33,7 +33,7 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
     except OSError as error:
-        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+        return _complain(f"{error.filename or 'output'}: {error.strerror or error}", BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except Exception as error:
@@ -95,9 +95,11 @@ def _command(name: str, argv: list[str]) -> int:
     try:
         return click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
     except typer.Exit as stop:
+        if stop.exit_code == INTERRUPTED:  # typer's way of saying it
+            raise KeyboardInterrupt from None
         return stop.exit_code
     except typer.Abort:
-        return _complain("interrupted", INTERRUPTED)
+        raise KeyboardInterrupt from None
     except usage_error as error:
         return _complain(" ".join(error.format_message().split()), BAD_INPUT)
     except SystemExit:  # click's way of saying that the pipe is closed

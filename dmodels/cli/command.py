@@ -21,6 +21,7 @@ from dmodels.core.files import check_writable
 
 from . import render
 from .calls import Code
+from .interrupts import sign_of_life
 from .schema import FileName, Leaf, Table, flags, from_flags, read_scenario
 
 Out = Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")]
@@ -49,10 +50,11 @@ class Form:
         if self.show_python:
             print(call.python(label))
             return 0
-        answer = call.run()
-        announce(call)
-        if write is not None:
-            write(answer)
+        with sign_of_life():
+            answer = call.run()
+            announce(call)
+            if write is not None:
+                write(answer)
         if self.json:
             print(render.as_json(self.command, inputs(answer), result(answer)))
         else:

@@ -93,17 +93,18 @@ def _command(name: str, argv: list[str]) -> int:
 
     usage_error: Any = typer.BadParameter.__base__  # typer's own click or the installed one, by version
     try:
-        return click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
+        code = click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
     except typer.Exit as stop:
-        if stop.exit_code == INTERRUPTED:  # typer's way of saying it
-            raise KeyboardInterrupt from None
-        return stop.exit_code
+        code = stop.exit_code
     except typer.Abort:
         raise KeyboardInterrupt from None
     except usage_error as error:
         return _complain(" ".join(error.format_message().split()), BAD_INPUT)
     except SystemExit:  # click's way of saying that the pipe is closed
         raise BrokenPipeError from None
+    if code == INTERRUPTED:  # typer's way of saying it
+        raise KeyboardInterrupt
+    return int(code)
 
 
 def _complain(line: str, code: int) -> int:

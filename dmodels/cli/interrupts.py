@@ -44,6 +44,11 @@ def end_on_interrupt(code: int) -> None:
     threading.Thread(target=wait, name="dmodels-interrupts", daemon=True).start()
 
 
+def leave_to_the_server() -> None:
+    """A server closes its connections after an interrupt, in its own time."""
+    signal.set_wakeup_fd(-1)
+
+
 @contextmanager
 def sign_of_life() -> Iterator[None]:
     """On a terminal, what takes longer than `QUIET_S` says every second that it goes on."""

@@ -25,8 +25,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     "GPU 'h1000' is unknown; the nearest are h100_sxm, h200_sxm"
     """
     known = list(known)
-    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.3) or sorted(known)[:4]
-    return InputError(f"{kind} {name!r} is unknown; the nearest are {', '.join(near)}")
+    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.4)
+    told = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(sorted(known)[:12])}"
+    return InputError(f"{kind} {name!r:.80} is unknown; {told}{', ...' if not near and len(known) > 12 else ''}")
 
 
 #: Longest computation that is begun, seconds by a rough estimate. What is shorter can be watched and interrupted.

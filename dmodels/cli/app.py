@@ -36,6 +36,8 @@ def run(argv: list[str]) -> int:
         return _complain(f"{error.filename or 'output'}: {error.strerror or error}", BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
+    except MemoryError as error:
+        return _complain(f"more memory is needed than there is ({error or 'no more'}); accepted is less", BAD_INPUT)
     except Exception as error:
         if os.environ.get("DMODELS_DEBUG"):
             raise

@@ -33,8 +33,11 @@ def grouped_game(requests: int, prefixes: int, curve: LatencyCurve, miss_s: floa
     if requests < 1 or prefixes < 1:
         raise InputError(f"requests = {requests}, prefixes = {prefixes}: accepted are whole numbers from 1")
     workers = len(np.atleast_1d(curve.a_s))
-    counts = np.bincount(np.arange(requests) % prefixes, minlength=prefixes)
-    return RoutingGame(curve, np.eye(workers)[np.arange(prefixes) % workers], miss_s, counts)
+    group = np.arange(prefixes)
+    counts = requests // prefixes + (group < requests % prefixes)
+    overlap = np.zeros((prefixes, workers))
+    overlap[group, group % workers] = 1.0
+    return RoutingGame(curve, overlap, miss_s, counts)
 
 
 #: Seconds of one request under one policy, of which each worker takes part; of a box of the certificate's search, by
@@ -44,11 +47,15 @@ _REQUEST_S, _PLACE_S, _BOX_S = 80e-9, 12e-9, 3.5e-9
 _SEARCH_S, _MOST_BOXES = 10.0, 200_000
 #: Random numbers and flows that are in memory at a time.
 _MOST_NUMBERS = 2**25
+#: The search holds a number for each pair of workers.
+_MOST_WORKERS = 10_000
 
 
 def _affordable_boxes(game: RoutingGame, runs: int) -> int:
     """How many boxes the search for equilibria may look at; refuses a game that nobody would wait for."""
     prefixes, workers = np.shape(game.overlap)
+    if workers > _MOST_WORKERS:
+        raise InputError(f"workers = {workers:,}: would take too much memory; accepted are up to {_MOST_WORKERS:,}")
     requests = int(np.sum(game.counts))
     one_s = requests * (_REQUEST_S + _PLACE_S * workers) * len(POLICIES)
     box_s = _BOX_S * prefixes * workers**2

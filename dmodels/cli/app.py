@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dmodels import __version__
-from dmodels.core.errors import InputError, unknown
+from dmodels.core.errors import InputError, InputWarning, unknown
 
 from . import COMMANDS
 
@@ -24,7 +27,9 @@ def run(argv: list[str]) -> int:
     if sys.stdout is None:  # closed by the caller, who wants only the exit code
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     try:
-        code = _asked(argv)
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_warn, warnings.showwarning)
+            code = _asked(argv)
         sys.stdout.flush()
         return code
     except InputError as error:
@@ -112,6 +117,14 @@ def _command(name: str, argv: list[str]) -> int:
 def _complain(line: str, code: int) -> int:
     print(f"dmodels: {line}", file=sys.stderr)
     return code
+
+
+def _warn(otherwise: Callable[..., None], message: Warning | str, kind: type[Warning], *where: Any) -> None:
+    """A warning about the input as one line; those of other libraries as they are."""
+    if issubclass(kind, InputWarning):
+        print(f"dmodels: {message}", file=sys.stderr)
+    else:
+        otherwise(message, kind, *where)
 
 
 def _cache_compilations() -> None:

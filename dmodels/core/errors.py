@@ -10,6 +10,10 @@ class InputError(ValueError):
     """Bad input. The message is one line for the person who typed it; the command line shows it and exits with 2."""
 
 
+class InputWarning(UserWarning):
+    """Input that is read, though perhaps not as it was meant. One line; the command line shows it and goes on."""
+
+
 class ConfigError(InputError):
     """A model's config.json that cannot be read as a model."""
 
@@ -25,7 +29,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     "GPU 'h1000' is unknown; the nearest are h100_sxm, h200_sxm"
     """
     known = list(known)
-    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.4)
+    near = difflib.get_close_matches(str(name).lower(), known, n=4, cutoff=0.4)
     told = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(sorted(known)[:12])}"
     return InputError(f"{kind} {name!r:.80} is unknown; {told}{', ...' if not near and len(known) > 12 else ''}")
 

@@ -71,7 +71,7 @@ def broken(path: str | os.PathLike[str], error: Exception) -> InputError:
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """The bytes of a file; packed ones are known by how they begin, whatever their name."""
-    with open(path, "rb") as raw:
+    with Path(path).open("rb") as raw:
         start = raw.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=raw) as unpacked:

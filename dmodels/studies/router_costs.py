@@ -30,8 +30,9 @@ class RouterCosts(NamedTuple):
 
 def grouped_game(requests: int, prefixes: int, curve: LatencyCurve, miss_s: float) -> RoutingGame:
     """`requests` in `prefixes` groups of equal size, prefix g cached on worker g mod m; a miss costs `miss_s`."""
-    if requests < 1 or prefixes < 1:
-        raise InputError(f"requests = {requests}, prefixes = {prefixes}: accepted are whole numbers from 1")
+    if not (1 <= requests <= _MOST_REQUESTS and 1 <= prefixes <= _MOST_WORKERS):
+        most = f"whole numbers from 1, up to {_MOST_REQUESTS:,} and {_MOST_WORKERS:,}"
+        raise InputError(f"requests = {requests}, prefixes = {prefixes}: accepted are {most}")
     workers = len(np.atleast_1d(curve.a_s))
     group = np.arange(prefixes)
     counts = requests // prefixes + (group < requests % prefixes)
@@ -47,8 +48,8 @@ _REQUEST_S, _PLACE_S, _BOX_S = 80e-9, 12e-9, 3.5e-9
 _SEARCH_S, _MOST_BOXES = 10.0, 200_000
 #: Random numbers and flows that are in memory at a time.
 _MOST_NUMBERS = 2**25
-#: The search holds a number for each pair of workers.
-_MOST_WORKERS = 10_000
+#: The search holds a number for each pair of workers, and of a prefix and a worker.
+_MOST_WORKERS, _MOST_REQUESTS = 10_000, 10**9
 
 
 def _affordable_boxes(game: RoutingGame, runs: int) -> int:

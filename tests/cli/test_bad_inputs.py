@@ -145,6 +145,15 @@ def test_whole_numbers_of_seconds_minutes_apart_raise_the_question(tmp_path):
     assert "if these are milliseconds (2 req/s), say time_ms" in read_trace(path).notices[0]
 
 
+def test_an_architecture_that_nobody_knows_is_named(folder, capsys):
+    config = json.loads(FILES["bom.json"].decode("utf-8-sig"))
+    for kind, told in (("foo", "model_type 'foo' is not known"), ("llama", "")):
+        Path("config.json").write_text(json.dumps(config | {"model_type": kind}))
+        assert main(["size", "--model", "config.json", "--gpu", "h100_sxm"]) == 0
+        err = capsys.readouterr().err
+        assert told in err and err.count("\n") == bool(told)
+
+
 def test_a_config_with_a_mark_and_a_boundless_context_is_sized(folder, capsys):
     """Memory binds long before 10^12 tokens: the longest sequence is that of the same model with a context of 10^6."""
     config = json.loads(FILES["bom.json"].decode("utf-8-sig"))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .models.memory import kv_bytes_per_token as kv_bytes_per_token
     from .models.traffic import Trace as Trace
     from .models.traffic import read_trace as read_trace
+    from .studies.plan.ask import plan as plan
 
 __version__ = "0.2.0"
 
@@ -52,6 +53,7 @@ _HOME = {
     "kv_bytes": "models.memory",
     "kv_bytes_per_token": "models.memory",
     "parse": "core.units",
+    "plan": "studies.plan.ask",
     "Efficiency": "models.latency",
     "iteration_s": "models.latency",
     "prefill_s": "models.latency",

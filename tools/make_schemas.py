@@ -32,6 +32,7 @@ SAMPLES = {
         PLAN + " --verify",
         TRACE,
         PLAN + " --tpot '1 ms' --no-split",
+        PLAN + " --no-split --gpus h100=32,h200=8 --max-gpus 64 --budget '900 $/h' --solve-for rate",
         PLAN + " --from-deployment {folder}/serve.sh",
     ],
     "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],

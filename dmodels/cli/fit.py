@@ -54,7 +54,9 @@ class FitAsked(Table):
 def command(
     asked: FitAsked,
     form: Form,
-    out: Annotated[Path | None, typer.Option(help="write the calibration here (JSON), for `dmodels predict`")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="write the calibration here (JSON), for --calibration of other commands")
+    ] = None,
 ) -> int:
     check_output("out", out)
     return form.give(
@@ -67,10 +69,10 @@ def command(
 
 
 def _write(found: Any, name: str, out: Path | None) -> None:
-    from dmodels.fit.calibration import dump
+    from dmodels.fit.refit import written
 
     if out is not None:
-        write_text(out, dump(found.effects, {"rows": name, "count": len(found.rows)}))
+        write_text(out, written(found.own, name))
     say_rejected(found)
     used, skipped, odd = len(found.rows), len(found.rejected), len(found.outliers)
     print(f"{used} rows used, {skipped} skipped, {odd} outliers", file=sys.stderr)

@@ -23,7 +23,9 @@ from .plan_inputs import PlanInputs
 Page = Annotated[
     Path | None, typer.Option(help="write the report, one HTML page, to this file; with --deploy, a folder")
 ]
-Sensitivity = Annotated[bool, typer.Option(help="also vary one input at a time")]
+Sensitivity = Annotated[
+    bool, typer.Option(help="also vary one input at a time, and look for what was not asked but pays")
+]
 Verify = Annotated[bool, typer.Option(help="replay the whole fleet, request by request: exit 1 where it misses an SLO")]
 Ensure = Annotated[
     bool | None,
@@ -33,12 +35,19 @@ Ensure = Annotated[
         show_default=False,
     ),
 ]
+SolveFor = Annotated[
+    str | None,
+    typer.Option(
+        help="plan at the most that what there is can do: the largest rate, or the tightest ttft, tpot or e2e"
+    ),
+]
 
 
 @asks(PlanInputs)
 def command(
     asked: PlanInputs,
     form: Form,
+    solve_for: SolveFor = None,
     sensitivity: Sensitivity = True,
     ensure: Ensure = None,
     verify: Verify = False,
@@ -50,7 +59,17 @@ def command(
     tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
     tools.check()
     page = None if deploy else out
-    return answer(asked, form, again, sensitivity=sensitivity, ensure=ensure, verify=verify, out=page, tools=tools)
+    return answer(
+        asked,
+        form,
+        again,
+        solve_for=solve_for,
+        sensitivity=sensitivity,
+        ensure=ensure,
+        verify=verify,
+        out=page,
+        tools=tools,
+    )
 
 
 def answer(
@@ -58,6 +77,7 @@ def answer(
     form: Form,
     again: str,
     *,
+    solve_for: str | None = None,
     sensitivity: bool,
     ensure: bool | None,
     verify: bool,
@@ -66,19 +86,28 @@ def answer(
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
     check_output("out", out)
-    more: dict[str, Any] = {"changes": [], "checks": None, "now": None}
+    more: dict[str, Any] = {"changes": [], "suggested": [], "tail": [], "checks": None, "now": None, "limit": None}
 
     def write(found: Any) -> None:
         more.update(_more(found, sensitivity, verify), now=tools.existing(found.question))
+        if solve_for is not None and found.best is not None:
+            from dmodels.studies.plan import solved
+
+            more["limit"] = solved(found, solve_for)
         tools.write(found)
         if out is not None:
+            from dmodels.report.plan_notes import advice
             from dmodels.report.plan_page import plan_page
 
-            write_text(out, plan_page(found, more["changes"], again, more["checks"]))
+            told = advice(more["suggested"], more["tail"], more["limit"])
+            write_text(out, plan_page(found, more["changes"], again, more["checks"], told))
             print(f"report: {out}", file=sys.stderr)
 
+    question = asked.call()
+    if solve_for is not None:  # by the closed forms, so that what replays add or spare does not blur the limit
+        question, ensure = call("dmodels.studies.plan:at_limit", question, solve_for), ensure or False
     return form.give(
-        call("dmodels.studies.plan:plan", asked.call(), ensure=ensure),
+        call("dmodels.studies.plan:plan", question, ensure=ensure),
         lambda found: _inputs(found) | {"asked": asked.model_dump()},
         lambda found: _result(found, **more),
         lambda found: _show(found, **more),
@@ -90,10 +119,13 @@ def answer(
 def _more(found: Any, sensitivity: bool, verify: bool) -> dict[str, Any]:
     """The plans of other inputs, and replays of the best of each kind."""
     from dmodels.studies.plan import sensitivity as vary
+    from dmodels.studies.plan import suggestions, tails
     from dmodels.studies.plan import verify as replays
 
     feasible = found.best is not None
     return {
+        "suggested": suggestions(found) if sensitivity else [],
+        "tail": tails(found) if sensitivity else [],
         "changes": vary(found) if sensitivity and feasible else [],
         "checks": replays(found) if verify and feasible else None,
     }
@@ -111,21 +143,26 @@ def _inputs(found: Any) -> dict[str, Any]:
     return plan_tables.inputs(found)
 
 
-def _result(found: Any, changes: list[Any], checks: Any, now: Any) -> dict[str, Any]:
+def _result(
+    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any
+) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
     more = ({"verification": checks.to_dict()} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
-    return plan_tables.result(found, changes) | more
+    more |= {"solved": limit.to_dict()} if limit else {}
+    return plan_tables.result(found, changes, suggested, tail) | more
 
 
-def _show(found: Any, changes: list[Any], checks: Any, now: Any) -> None:
+def _show(
+    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any
+) -> None:
     from dmodels.report import plan_tables, replay_tables
-    from dmodels.report.plan_notes import notes
+    from dmodels.report.plan_notes import advice, notes
     from dmodels.studies.plan import command as command_of
 
-    print("\n".join(plan_tables.sentences(found) + notes(found)) + "\n")
+    print("\n".join(plan_tables.sentences(found) + notes(found) + advice(suggested, tail, limit)) + "\n")
     if found.best is not None:
-        render.show([plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
+        render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, checks))
         if checks is not None:
             print(replay_tables.verdict(checks) + "\n")

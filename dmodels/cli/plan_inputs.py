@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -31,12 +31,35 @@ Precisions = Annotated[list[Precision], BeforeValidator(several), Field(min_leng
 Thresholds = Annotated[list[Annotated[float, Field(gt=0)]], BeforeValidator(several)]
 
 
+def _counts(value: Any) -> Any:
+    """{name: count} from 'h100_sxm=32,l40s=16'."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in several(value)]
+    if not all(name.strip() and sign for name, sign, _ in pairs):
+        raise ValueError("accepted are GPU types with how many there are, like h100_sxm=32,l40s=16")
+    return {name.strip(): count.strip() for name, _, count in pairs}
+
+
+Counts = Annotated[dict[str, Annotated[int, Field(ge=0)]], BeforeValidator(_counts)]
+
+
 class GpuTable(Table):
-    """[gpu]: the types to choose from, a file of one's own, prices of one GPU."""
+    """[gpu]: the types to choose from, a file of one's own, prices of one GPU, how many there are."""
 
     name: Names = flag("h100_sxm,h200_sxm", "GPU types to choose from, like h100_sxm,h200_sxm", "--gpu")
     file: FileName | None = flag(None, "your own GPUs or prices (CSV or TOML)", "--gpu-file")
     price: dict[str, Price] = Field(default_factory=dict)
+    inventory: Counts = flag({}, "GPUs that there are of each type, like h100_sxm=32,l40s=16", "--gpus")
+    node: Annotated[int, Field(ge=1)] = flag(1, "GPUs are bought by whole nodes of so many", "--node-gpus")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        """What there is may be chosen from, unless names are given too."""
+        if not isinstance(given, dict) or "name" in given or not given.get("inventory"):
+            return given
+        return given | {"name": list(_counts(given["inventory"]))}
 
 
 class PlanWorkload(WorkloadTable):
@@ -83,6 +106,23 @@ class SpaceTable(Table):
     thresholds: Thresholds | None = flag(None, "two-pool thresholds to try, in total tokens")
     split: bool = flag(True, "also try prefill/decode splits")
     max_gpus: Annotated[float, Field(ge=1)] = flag(float("inf"), "GPUs that there are, over all pools")
+    budget: Price | None = flag(None, 'most that the fleet may cost, like "90 $/h"')
+
+
+class MarginTable(Table):
+    """[margin]: what the fleet keeps in hand."""
+
+    headroom: Annotated[float, Field(ge=0, le=100)] = flag(0.0, "keep the SLOs at this much more load: 0.2 is 20 %")
+    spare: Annotated[int, Field(ge=0, le=1000)] = flag(0, "keep them with so many instances less in each pool")
+    confidence: Annotated[float, Field(ge=0.5, le=0.975)] = flag(
+        0.5, "keep them with this probability under the model's error"
+    )
+
+    def call(self) -> Code | None:
+        """The margins as a library call."""
+        if self == MarginTable():
+            return None
+        return call("dmodels.studies.plan:Margins", self.headroom, self.spare, self.confidence)
 
 
 class MeasuredTable(Table):
@@ -92,9 +132,18 @@ class MeasuredTable(Table):
         [], "calibrate on measured points: a report of a load generator", "--measured", repeated=True
     )
     tp: Annotated[int, Field(ge=0)] = flag(0, "tensor parallelism of what was measured", "--measured-tp")
+    calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
+
+    @model_validator(mode="after")
+    def _one_calibration(self) -> Self:
+        if self.files and self.calibration is not None:
+            raise ValueError("give measured points or a calibration, not both")
+        return self
 
     def call(self, inputs: PlanInputs) -> Code | None:
         """The calibration, as a library call; the plan's model, engine and only GPU are what was measured."""
+        if self.calibration is not None:
+            return call("dmodels.fit.refit:read_own", self.calibration, label="measured")
         if not self.files:
             return None
         gpu = inputs.gpu.name[0] if len(inputs.gpu.name) == 1 else None
@@ -112,6 +161,7 @@ class PlanInputs(Table):
     traffic: TrafficTable = TrafficTable()
     slo: SloTable = SloTable()
     space: SpaceTable = SpaceTable()
+    margin: MarginTable = MarginTable()
     engine: EngineTable = EngineTable()
     measured: MeasuredTable = MeasuredTable()
 
@@ -141,6 +191,10 @@ class PlanInputs(Table):
             split=space.split,
             backend=engine.backend,
             max_gpus=None if space.max_gpus == float("inf") else space.max_gpus,
+            inventory=self.gpu.inventory or None,
+            node_gpus=None if self.gpu.node == 1 else self.gpu.node,
+            max_usd_per_hour=space.budget,
+            margins=self.margin.call(),
             label="asked",
         )
 

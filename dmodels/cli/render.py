@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmodels.core.answers import plain
 from dmodels.report.text import Table, cell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as Grid
 
 #: Version of the answers: a key that changes or goes raises it, a new key does not.
 VERSION = 1
@@ -37,16 +41,58 @@ def show(tables: Iterable[Table]) -> None:
     import sys
 
     from rich.console import Console
-    from rich.table import Table as Grid
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, soft_wrap=False, markup=False)
-    for title, head, rows in tables:
-        grid = Grid(title=title, title_justify="left", title_style="bold", header_style="bold")
-        for i, name in enumerate(head):
-            right = all(isinstance(row[i], int | float | np.number) for row in rows)
-            grid.add_column(name, justify="right" if right else "left")
-        for row in rows:
-            grid.add_row(*map(cell, row))
-        with console.capture() as text:  # rich itself ends the program where the reader of a pipe has gone
-            console.print(grid)
-        print(text.get(), end="")
+    for table in tables:
+        for grid in fitted(table, console):
+            with console.capture() as text:  # rich itself ends the program where the reader of a pipe has gone
+                console.print(grid)
+            print(text.get(), end="")
+
+
+#: A table of more rows is not turned: its reader compares rows.
+_FEW_ROWS = 12
+
+
+def fitted(table: Table, console: Console) -> list[Grid]:
+    """The table as wide as the console: as it is, or its few rows as columns, as many beside each other as fit."""
+    title, head, rows = table
+    whole = _grid(title, head, rows)
+    if _width(whole, console) <= console.width or not 0 < len(rows) <= _FEW_ROWS or len(head) < 3:
+        return [whole]
+    for beside in range(len(rows), 0, -1):
+        parts = [rows[i : i + beside] for i in range(0, len(rows), beside)]
+        grids = [_turned(title if i == 0 else "", head, part) for i, part in enumerate(parts)]
+        if beside == 1 or all(_width(grid, console) <= console.width for grid in grids):
+            return grids
+    raise AssertionError("a row alone is always shown")
+
+
+def _grid(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
+    from rich.table import Table as Grid
+
+    grid = Grid(title=title or None, title_justify="left", title_style="bold", header_style="bold")
+    for i, name in enumerate(head):
+        right = all(isinstance(row[i], int | float | np.number) for row in rows)
+        grid.add_column(name, justify="right" if right else "left")
+    for row in rows:
+        grid.add_row(*map(cell, row))
+    return grid
+
+
+def _turned(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
+    names = [head[0], *(cell(row[0]) for row in rows)]
+    return _grid(
+        title,
+        names,
+        [
+            [name, *(cell(row[i]) for row in rows)]
+            for i, name in enumerate(head)
+            if i and any(cell(row[i]) for row in rows)
+        ],
+    )
+
+
+def _width(grid: Grid, console: Console) -> int:
+    """Of its columns, not its title, which wraps."""
+    return int(grid.__rich_measure__(console, console.options.update(width=100_000)).maximum)

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from enum import Enum
+from html import escape
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -41,6 +42,57 @@ class Answer:
         """Name -> value of every field and derived property: None, bool, int, float, str, list or dict throughout."""
         names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         return {name: plain(getattr(self, name)) for name in (*names, *self.derived) if name not in self.internal}
+
+    def __str__(self) -> str:
+        return "\n".join([type(self).__name__, *_lines(self.to_dict(), 1)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<b>{type(self).__name__}</b>{_html(self.to_dict())}"
+
+
+#: A list is shown whole up to so many entries.
+_SHOWN = 8
+
+
+def _short(value: Any) -> str:
+    """One value of plain data in a line."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        inner = ", ".join(map(_short, value[:_SHOWN]))
+        return f"[{inner}{f', ... {len(value)} in all' if len(value) > _SHOWN else ''}]"
+    return "-" if value is None else str(value)
+
+
+def _nested(value: Any) -> list[tuple[str, Any]]:
+    """Name and value of what does not fit in a line: a dict, or a list of dicts."""
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return [(f"[{i}]", one) for i, one in enumerate(value)]
+    return []
+
+
+def _lines(values: Any, depth: int) -> list[str]:
+    """Plain data as indented lines."""
+    said = []
+    for name, value in _nested(values):
+        inner = _nested(value)
+        said.append("  " * depth + (f"{name}:" if inner else f"{name}: {_short(value)}"))
+        said += _lines(value, depth + 1) if inner else []
+    return said
+
+
+def _html(values: Any) -> str:
+    """Plain data as a table; what is nested unfolds."""
+    rows = []
+    for name, value in _nested(values):
+        shown = escape(_short(value))
+        if _nested(value):
+            shown = f"<details><summary>{len(_nested(value))} entries</summary>{_html(value)}</details>"
+        rows.append(f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{shown}</td></tr>")
+    return "<table>" + "".join(rows) + "</table>"
 
 
 def plain(value: Any) -> Any:

@@ -61,6 +61,29 @@ class Record(eqx.Module):
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def __repr__(self) -> str:
+        shown = (f"{field.name}={_shown(getattr(self, field.name))}" for field in dataclasses.fields(self))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    """A leaf as a reader wants it: numbers as they are, many of them by their range.
+
+    >>> _shown(np.float64(0.08)), _shown(np.arange(3.0)), _shown(np.arange(100.0))
+    ('0.08', '[0, 1, 2]', '<100 from 0 to 99>')
+    """
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, np.ndarray | np.generic | jax.Array):
+        return repr(value)
+    values = np.asarray(value)
+    if values.ndim == 0:
+        return f"{values.item():.12g}" if values.dtype.kind == "f" else str(values.item())
+    if values.size == 0 or values.dtype.kind != "f":
+        return f"<{values.dtype} of shape {values.shape}>"
+    if values.ndim == 1 and values.size <= 4:
+        return "[" + ", ".join(f"{x:.12g}" for x in values.tolist()) + "]"
+    size = " x ".join(map(str, values.shape))
+    return f"<{size} from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}>"
+
 
 def stack(*records: T) -> T:
     """Records of one kind as one batched record: `stack(fast, slow)` has leaves of shape (2,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from .calibration import calibration, table
+from dmodels.core.errors import InputError
+
+from .calibration import calibration, dump, read, table
 from .load_sweeps import LoadSweep, load_sweeps
 from .measured import Machine, read_any
 from .points import nearest_model, to_points
@@ -34,6 +37,12 @@ class Refit:
     table: list[dict[str, Any]]
     spread80: dict[str, tuple[float, float]]  # factors on a prediction for this machine that hold 80 % of new points
     sweeps: tuple[LoadSweep, ...]
+
+    @property
+    def own(self) -> OwnCalibration:
+        """As a plan takes it."""
+        pairs = frozenset((nearest_model(row.model_path), row.system, row.backend) for row in self.rows)
+        return OwnCalibration(self.effects, self.spread80, pairs, len(self.rows))
 
 
 def refit(paths: str | Path | Iterable[str | Path], max_steps: int = 15, machine: Machine | None = None) -> Refit:
@@ -93,9 +102,24 @@ def own_calibration(
     paths: str | Path | Iterable[str | Path], machine: Machine | None = None, max_steps: int = 15
 ) -> OwnCalibration:
     """`refit`, as a plan takes it."""
-    found = refit(paths, max_steps, machine)
-    pairs = frozenset((nearest_model(row.model_path), row.system, row.backend) for row in found.rows)
-    return OwnCalibration(found.effects, found.spread80, pairs, len(found.rows))
+    return refit(paths, max_steps, machine).own
+
+
+def written(own: OwnCalibration, rows: str) -> str:
+    """The text of a calibration file; `rows` says what it was fitted to."""
+    measured = {"spread80": own.spread80, "pairs": sorted(own.pairs), "points_count": own.points_count}
+    return dump(own.effects, {"rows": rows, "count": own.points_count, "measured": measured})
+
+
+def read_own(path: str | Path) -> OwnCalibration:
+    """The calibration in a file that `dmodels fit --out` wrote, as a plan takes it."""
+    effects = read(path)
+    measured = json.loads(Path(path).read_text(encoding="utf-8")).get("provenance", {}).get("measured")
+    if measured is None:
+        raise InputError(f"{path}: does not say what was measured; accepted is a file that `dmodels fit --out` wrote")
+    spread = {name: (float(low), float(high)) for name, (low, high) in measured["spread80"].items()}
+    pairs = frozenset((str(model), str(gpu), str(engine)) for model, gpu, engine in measured["pairs"])
+    return OwnCalibration(effects, spread, pairs, int(measured["points_count"]))
 
 
 def merged(old: Effects, new: Effects) -> Effects:

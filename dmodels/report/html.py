@@ -71,6 +71,20 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> s
     )
 
 
+def folded(title: str, *parts: str) -> str:
+    """What opens when its title is clicked."""
+    return f"<details>\n<summary>{escape(title)}</summary>\n" + "\n".join(parts) + "\n</details>"
+
+
+def card(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A row of numbers that tell the answer at a glance, each over its name."""
+    cells = "".join(
+        f"<div><dd>{escape(cell(value))}</dd><dt>{escape(name)}</dt></div>"
+        for name, value in zip(head, rows[0], strict=True)
+    )
+    return f'<dl class="card">{cells}</dl>'
+
+
 def _row(head: Sequence[str], row: Sequence[Any], kind: Sequence[str], short: bool) -> str:
     look = kind[0] or (' class="short"' if short else "")
     first = f'<th scope="row" role="rowheader"{look}>{escape(cell(row[0]))}</th>'

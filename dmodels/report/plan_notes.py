@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dmodels.studies.plan import Plan
+from collections.abc import Sequence
+
+from dmodels.studies.plan import Plan, Solved, Suggestion, Tail, costly
 from dmodels.studies.plan.admitted import Admitted
 
 from . import replay_tables
@@ -12,6 +14,40 @@ from .text import share
 def notes(answer: Plan) -> list[str]:
     """What replays say, and requests that the model cannot take."""
     return replay_tables.notes(answer) + _context(answer)
+
+
+def advice(suggested: Sequence[Suggestion], tail: Sequence[Tail], limit: Solved | None = None) -> list[str]:
+    """What was solved for, what was not asked but pays, and requests that cost far more than their share."""
+    said = [] if limit is None else [_limit(limit)]
+    most = costly(list(tail))
+    if most is not None:
+        of = "all of the cost: without them" if most.cost_frac >= 1.0 else f"{most.cost_frac:.0%} of the cost: without"
+        them = "" if most.cost_frac >= 1.0 else " them"
+        said.append(
+            f"Long requests: {share(most.share_frac)} of the requests (from {most.from_tokens:,.0f} tokens) make "
+            f"{of}{them} ${most.usd_per_hour:,.2f}/h would do. Planned apart, they need an SLO of their own."
+        )
+    if suggested:
+        listed = "; ".join(
+            f"{x.what} ({x.flags}) "
+            + (f"saves {x.saves_frac:.0%}" if x.saves_frac < 1.0 else f"would do, at ${x.usd_per_hour:,.2f}/h")
+            + f" and takes {x.takes}"
+            for x in suggested
+        )
+        said.append(f"Not asked, but it pays, by the closed forms: {listed}.")
+    return said
+
+
+def _limit(found: Solved) -> str:
+    """The most that what there is can do, and what a little more would do."""
+    name = {"rate": "rate", "ttft": "TTFT SLO", "tpot": "TPOT SLO", "e2e": "E2E SLO"}[found.target]
+    shown, more, each = (
+        f"{x:.4g} req/s" if found.target == "rate" else f"{1e3 * x:.4g} ms"
+        for x in (found.value, found.more_value, abs(found.worth_per_gpu))
+    )
+    kind = "largest" if found.target == "rate" else "tightest"
+    gpus = f"{found.more_gpus} more GPU{'s' * (found.more_gpus != 1)}"
+    return f"{shown} is the {kind} {name} that can be kept with what there is; with {gpus} {more} ({each} per GPU)."
 
 
 def _context(answer: Plan) -> list[str]:

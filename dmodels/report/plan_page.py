@@ -21,18 +21,25 @@ from .text import cell
 Drawing = tuple[Callable[[Any], None], float, str, str]
 
 
-def plan_page(answer: Plan, changes: list[Change], reproduce: str, checks: Verified | None = None) -> str:
-    """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show."""
+def plan_page(
+    answer: Plan, changes: list[Change], reproduce: str, checks: Verified | None = None, advice: Sequence[str] = ()
+) -> str:
+    """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show, `advice` is
+    what else the reader should know."""
     asked = answer.question
-    parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
-    parts += [html.paragraph(note) for note in notes(answer)]
+    parts = [html.card(*plan_tables.card(answer)[1:])]
+    parts += [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
+    parts += [html.paragraph(note) for note in (*notes(answer), *advice)]
     if answer.best is not None:
         parts += _recommended(answer, changes, checks)
     if answer.rejections:
         parts.append(html.section("What fell, and why", html.table(*plan_tables.rejections_table(answer.rejections))))
+    claims = provenance.claims_table(answer)
     parts.append(
         html.section(
-            "What it rests on", html.table(*provenance.rests_on(answer)), html.table(*provenance.claims_table(answer))
+            "What it rests on",
+            html.table(*provenance.rests_on(answer)),
+            html.folded("The papers' claims behind the formulas, as they were checked", html.table(*claims)),
         )
     )
     given = [[key, _shown(value)] for key, value in plan_tables.inputs(answer).items()]

@@ -8,11 +8,12 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, command
+from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, Suggestion, Tail, command
+from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
 
-from .plan_notes import notes
+from .plan_notes import advice, notes
 from .text import Table, cell, share
 
 
@@ -32,21 +33,65 @@ def sentences(answer: Plan) -> list[str]:
     best, base = answer.best, answer.baseline
     said = [
         f"Deploy {best.decomposition()} as {best.name} for {load}: ${best.usd_per_hour:,.2f}/h, "
-        f"{_per_year(best.usd_per_year)}."
+        f"{_per_year(best.usd_per_year)}{_nodes(best)}."
     ]
-    if base is not None and base is not best:
+    if answer.cheapest is not None and answer.cheapest is not best:
+        said.append(_cheaper(answer.cheapest, best))
+    elif base is not None and base is not best:
         saved = 1.0 - best.usd_per_hour / base.usd_per_hour
         said.append(
             f"The cheapest single pool takes {base.decomposition()} at ${base.usd_per_hour:,.2f}/h; "
             f"this saves {saved:.1%}."
         )
     rests_on = best.pools[0].confidence.provenance
-    said.append(f"With step times anywhere in their 80 % interval {_span(best)} ({rests_on}).")
-    alike = [d for d in answer.indistinguishable() if d.kind != best.kind]
+    said.append(
+        f"Under the model's error {sure(answer)}; with step times anywhere in their 80 % interval {_span(best)} "
+        f"({rests_on})."
+    )
+    alike = [d for d in answer.indistinguishable() if d.kind != best.kind and d is not answer.cheapest]
     if alike:
         others = (f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))})" for d in alike)
-        said.append(f"Within that error it cannot be told from {' or '.join(others)}.")
+        said.append(f"Within that error its cost cannot be told from that of {' or '.join(others)}.")
     return said
+
+
+def sure(answer: Plan) -> str:
+    """The probability that the SLOs hold, in words."""
+    if not answer.sure_frac:
+        return "it misses an SLO more likely than not"
+    return f"it keeps its SLOs with a probability of {_chance(answer)}"
+
+
+def _chance(answer: Plan) -> str:
+    least = "at least " if answer.sure_frac >= MOST_SURE else ""
+    return f"{least}{math.floor(100.0 * answer.sure_frac + 1e-9) / 100.0:g}"
+
+
+def _cheaper(cheapest: Deployment, best: Deployment) -> str:
+    """What was not recommended although the point estimate is lower."""
+    saved = 1.0 - cheapest.usd_per_hour / best.usd_per_hour
+    return (
+        f"The cheapest estimate is {cheapest.decomposition()} as {cheapest.name} at ${cheapest.usd_per_hour:,.2f}/h: "
+        f"{saved:.1%} less, which the model's error does not tell from this, for more to run."
+    )
+
+
+def _nodes(best: Deployment) -> str:
+    more = best.bought_gpus - best.gpus
+    return f" for {best.bought_gpus} GPUs in whole nodes of {best.node_gpus}, {more} of them idle" if more else ""
+
+
+def card(answer: Plan) -> Table:
+    """The answer as a few numbers; of an answer without one, what binds."""
+    best = answer.best
+    if best is None:
+        nearest = answer.rejections[0]
+        return "No fleet serves this", ["binds", "there", "needed"], [[nearest.binding, nearest.have, nearest.need]]
+    tight = max(best.pools, key=lambda pool: pool.load_frac)
+    head = ["GPUs", "USD a month", "keeps its SLOs", "load may grow by", "one instance less breaks"]
+    sure_of_it = f"with probability {_chance(answer)}" if answer.sure_frac else "rather not"
+    month = best.usd_per_year / 12.0
+    return "In short", head, [[best.bought_gpus, f"{month:,.0f}", sure_of_it, headroom(answer), tight.binding]]
 
 
 def in_three_sentences(answer: Plan) -> list[str]:
@@ -59,11 +104,13 @@ def in_three_sentences(answer: Plan) -> list[str]:
             f"The smallest change that would help: {answer.rejections[0].fix}.",
         ]
     best, base = answer.best, answer.baseline
-    if base is None or base is best:
+    if base is None or (base is best and answer.cheapest is best):
         tried = f"{_layouts(answer)}, put together in {len(answer.priced.schemes)} ways"
         several = len(best.pools) > 1
         limits = " and ".join(pool.binding + f" ({pool.stage.name})" * several for pool in best.pools)
         said.insert(1, f"It is the cheapest of {tried}; one instance less would break {limits}.")
+    if len(said) < 3:  # one pool, and nothing to compare it with
+        return said
     return [said[0], said[1], " and ".join(part.rstrip(".") for part in (said[2], *map(_low, said[3:]))) + "."]
 
 
@@ -162,9 +209,10 @@ def alternatives_table(answer: Plan) -> Table:
         "pools",
     ]
     rows, seen = [], set()
-    named = [(d.name, d) for d in answer.kinds] + [
-        (f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu
-    ]
+    named = [(d.name, d) for d in answer.kinds]
+    named += [(f"cheapest estimate: {d.name}", d) for d in [answer.cheapest] if d is not None and d is not answer.best]
+    named += [(f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu]
+    named[:1] = [(f"recommended: {answer.best.name}", answer.best)] if answer.best is not None else []
     for name, d in named:
         if (d.name, d.decomposition()) not in seen:
             seen.add((d.name, d.decomposition()))
@@ -221,6 +269,13 @@ def inputs(answer: Plan) -> dict[str, Any]:
         "weights": list(asked.weights),
         "kv": list(asked.kv),
         "backend": asked.backend,
+        "max_gpus": asked.max_gpus,
+        "inventory": dict(asked.inventory),
+        "node_gpus": asked.node_gpus,
+        "max_usd_per_hour": asked.max_usd_per_hour,
+        "headroom_frac": asked.margins.headroom_frac,
+        "spare_count": asked.margins.spare_count,
+        "confidence": asked.margins.confidence,
         "max_num_seqs_count": float(asked.engine.max_num_seqs_count),
         "max_num_batched_tokens": float(asked.engine.max_num_batched_tokens),
         "max_context_tokens": float(asked.model.max_context_tokens),
@@ -228,15 +283,18 @@ def inputs(answer: Plan) -> dict[str, Any]:
     }
 
 
-def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
+def result(
+    answer: Plan, changes: list[Change], suggested: Sequence[Suggestion] = (), tail: Sequence[Tail] = ()
+) -> dict[str, Any]:
     """The answer as plain data, units in the keys."""
     return {
         "feasible": answer.best is not None,
         "summary": sentences(answer),
-        "notes": notes(answer),
+        "notes": notes(answer) + advice(suggested, tail),
         "refused_frac": answer.priced.admitted.refused_frac,
         "cut_off_frac": answer.priced.admitted.cut_frac,
         "recommended": answer.best and _plain(answer, answer.best),
+        "cheapest": answer.cheapest and _plain(answer, answer.cheapest),
         "alternatives": [_plain(answer, d) for d in answer.kinds],
         "by_gpu": [_plain(answer, d) for d in answer.by_gpu],
         "two_pools_usd_per_hour_by_threshold_tokens": dict(answer.by_threshold),
@@ -245,10 +303,13 @@ def result(answer: Plan, changes: list[Change]) -> dict[str, Any]:
             for r in answer.rejections
         ],
         "sensitivity": [vars(c) for c in changes],
+        "suggestions": [x.to_dict() for x in suggested],
+        "longest_requests": [x.to_dict() for x in tail],
         "ensured": answer.ensured and answer.ensured.to_dict(),
         "outside_of_checked": list(answer.outside),
         "rate_headroom_frac": answer.headroom_frac,
         "survives_loss_of_an_instance": answer.survives_loss,
+        "keeps_slos_probability": answer.sure_frac,
         "points_count": answer.points_count,
     }
 
@@ -287,6 +348,7 @@ def _plain(answer: Plan, d: Deployment) -> dict[str, Any]:
         "kind": d.kind,
         "name": d.name,
         "fleet_gpus": d.gpus,
+        "bought_gpus": d.bought_gpus,
         "gpus_low": d.gpus_low,
         "gpus_high": d.gpus_high,
         "usd_per_hour": d.usd_per_hour,

@@ -50,7 +50,9 @@ def claims_table(answer: Plan) -> Table:
     rows = []
     for name in names:
         entry = catalog.claim(name)
-        rows.append([name, entry["verdict"], f"{entry['source']}, {entry['where']}", entry["says"], entry["means"]])
+        rows.append(
+            [name, entry["verdict"].lower(), f"{entry['source']}, {entry['where']}", entry["says"], entry["means"]]
+        )
     head = ["claim", "verdict", "source", "what it says", "what it means for a plan"]
     return "Claims of the papers that the formulas rest on (`dmodels claims ID` runs the check)", head, rows
 

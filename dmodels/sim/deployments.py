@@ -37,6 +37,11 @@ class ServingPool(NamedTuple):
     token_s: float = 0.0  # of a prompt token outside the iterations: KV transfer, further stages of a pipeline
     late_steps: float = 0.0  # iterations that the engine takes to see a prompt and to send its first token
 
+    def slower(self, factor: float) -> ServingPool:
+        """The same with every time of its own longer by a factor."""
+        law = self.law._replace(times_s=factor * self.law.times_s)
+        return self._replace(law=law, fixed_s=factor * self.fixed_s, token_s=factor * self.token_s)
+
     def own(self, requests: Requests) -> Requests:
         """Those of `requests` that this pool serves."""
         total = requests.input_tokens + requests.output_tokens

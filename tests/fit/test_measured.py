@@ -7,15 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dmodels import SLO, catalog
 from dmodels.core.errors import InputError
+from dmodels.fit.calibration import calibration
+from dmodels.fit.hierarchy import NAMES
 from dmodels.fit.load_sweeps import load_sweeps
 from dmodels.fit.measured import Machine, read_any, rows_of
 from dmodels.fit.points import LENGTH_FRAC, to_points
 from dmodels.fit.predict import errors
-from dmodels.fit.refit import own_calibration, refit
+from dmodels.fit.refit import OwnCalibration, own_calibration, read_own, refit
+from dmodels.fit.refit import written as as_file
 from dmodels.fit.rows import Table
-from dmodels.fit.silicon import predict_log
+from dmodels.fit.silicon import Effects, predict_log
 from dmodels.formats.measurements import LatencyStats, LoadPoint
+from dmodels.studies.plan import by_formula, question
 
 POINT = LoadPoint(
     form="vllm-bench",
@@ -101,8 +106,6 @@ def test_ten_points_halve_the_error_on_a_gpu_that_was_never_measured(tmp_path):
     found = refit(path, max_steps=8)
     asked = rows_of(sweep([3, 11, 19, 30], slow=1.3), Machine(gpu="l40s", tp=1))
     points, kept = to_points(Table(asked.rows, []))
-    from dmodels.fit.calibration import calibration
-
     measured = np.array([row.tpot_s for row in kept.rows])
     before, after = (
         errors(np.exp(predict_log(points, kept.rows, effects)[:, 1]), measured).mean
@@ -145,8 +148,8 @@ def test_files_of_both_kinds_are_read_together(tmp_path):
 
 @pytest.mark.slow
 def test_a_plan_on_measured_points_says_so_and_is_surer(tmp_path):
-    from dmodels import SLO, Workload
-    from dmodels.studies.plan import plan, question
+    from dmodels import Workload
+    from dmodels.studies.plan import plan
 
     lengths, slo = Workload.fixed(900.0, 200.0, 10.0), SLO(2.0, 0.08)
     asked = question("llama-3.1-8b", ["l40s"], lengths, slo, tp=(1,), split=False)
@@ -155,3 +158,33 @@ def test_a_plan_on_measured_points_says_so_and_is_surer(tmp_path):
     assert "10 measured points of your own" in measured.pools[0].confidence.provenance
     wide, narrow = (d.gpus_high - d.gpus_low for d in (shipped, measured))
     assert narrow < wide and measured.pools[0].tpot_mean_s != shipped.pools[0].tpot_mean_s
+
+
+def test_a_calibration_that_was_written_is_the_one_a_plan_takes(tmp_path):
+    shipped = calibration()
+    beta = np.array(shipped.beta)
+    beta[0, NAMES.index("hbm_frac")] -= 1.0
+    slower = Effects(shipped.levels, beta)
+    own = OwnCalibration(
+        slower, {"ttft": (0.9, 1.2), "tpot": (0.95, 1.05)}, frozenset([("llama-3.1-8b", "l40s", "vllm")]), 3
+    )
+    file = tmp_path / "ours.json"
+    file.write_text(as_file(own, "three points"))
+    again = read_own(file)
+    assert again[1:] == own[1:] and set(again.effects.levels) == set(slower.levels)
+    chat, given = catalog.workload("azure-conv", 2.0), {"tp": (1,), "split": False, "thresholds_tokens": ()}
+
+    def pool(own):
+        return by_formula(question("llama-3.1-8b", ["l40s"], chat, SLO(4.0, 0.2), measured=own, **given)).best.pools[0]
+
+    ours, theirs, same = map(pool, (again, None, own))
+    assert ours.tpot_mean_s == pytest.approx(same.tpot_mean_s, rel=1e-3)  # effects are written with four digits
+    assert ours.tpot_mean_s > 1.02 * theirs.tpot_mean_s
+    assert ours.confidence.tpot == (0.95, 1.05) and "3 measured points" in ours.confidence.provenance
+
+
+def test_a_calibration_that_does_not_say_what_was_measured_is_refused(tmp_path):
+    file = tmp_path / "other.json"
+    file.write_text('{"effects": {"all": {}}}')
+    with pytest.raises(InputError, match="dmodels fit --out"):
+        read_own(file)

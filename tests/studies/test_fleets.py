@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
 from dmodels.studies.plan import fleets, plan, question
+from dmodels.studies.plan.limits import Limits
 
 points = st.lists(st.tuples(*[st.integers(1, 30)] * 3), min_size=1, max_size=12)
 
@@ -17,7 +18,7 @@ points = st.lists(st.tuples(*[st.integers(1, 30)] * 3), min_size=1, max_size=12)
 def test_the_front_of_two_stages_is_that_of_all_pairs_within_the_gpus(a, b, in_turn, limit):
     one, two = (np.array(x, float) for x in (a, b))
     parts = (x[fleets.pareto_mask(x)] for x in (one, two))
-    joined = fleets._joined(*parts, in_turn, limit)
+    joined = fleets._joined(*parts, in_turn, Limits(limit, {}, 1, np.inf), None)
     found = fleets.pruned(*joined[:, :2].T)
     times = (np.add if in_turn else np.maximum).outer(one[:, 0], two[:, 0])
     costs, gpus = (np.add.outer(one[:, i], two[:, i]) for i in (1, 2))

@@ -5,23 +5,31 @@ from __future__ import annotations
 from .deployment import Deployment, Pool
 from .designs import Kind, Layout, Precision, Role
 from .launch import command, server, serving
+from .limits import Limits
 from .machines import recording
+from .margins import Margins
 from .promises import Ensured, Promise, Replayed, Verified
 from .questions import Question, check, question
 from .replaying import replay
 from .rescale import with_lengths
+from .reverse import TARGETS, Solved, at_limit, solved
 from .search import GROWTH, Plan, by_formula
 from .sensitivities import Change, sensitivity
 from .sizing import Priced, price
 from .solve import plan, verify
+from .suggestions import Suggestion, suggestions
+from .tail import Tail, costly, tails
 
 __all__ = [
     "GROWTH",
+    "TARGETS",
     "Change",
     "Deployment",
     "Ensured",
     "Kind",
     "Layout",
+    "Limits",
+    "Margins",
     "Plan",
     "Pool",
     "Precision",
@@ -30,10 +38,15 @@ __all__ = [
     "Question",
     "Replayed",
     "Role",
+    "Solved",
+    "Suggestion",
+    "Tail",
     "Verified",
+    "at_limit",
     "by_formula",
     "check",
     "command",
+    "costly",
     "plan",
     "price",
     "question",
@@ -42,6 +55,9 @@ __all__ = [
     "sensitivity",
     "server",
     "serving",
+    "solved",
+    "suggestions",
+    "tails",
     "verify",
     "with_lengths",
 ]

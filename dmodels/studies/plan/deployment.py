@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmodels.core.answers import Answer
+from dmodels.core.units import HOURS_PER_YEAR
 from dmodels.models.cost import fleet_cost
 
 from .calibration import Confidence
 from .designs import Kind, Layout, Role, Stage
+from .limits import Limits, Part
 from .promises import Replayed
 
 
@@ -70,13 +72,17 @@ class Pool(Answer):
 class Deployment(Answer):
     """Pools that together serve every request."""
 
-    derived = ("gpus", "usd_per_hour", "usd_per_year", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "router")
+    derived = (
+        *("gpus", "bought_gpus", "usd_per_hour", "usd_per_year", "ttft_s", "tpot_s", "e2e_s", "tokens_per_s"),
+        "router",
+    )
     kind: Kind
     name: str
     pools: tuple[Pool, ...]
     gpus_low: float  # GPUs if steps were as fast, and as slow, as the calibration's 80 % interval allows; inf: none
     gpus_high: float
     replayed: Replayed | None = None  # where its instances were chosen by replays
+    node_gpus: int = 1  # GPUs are bought by whole nodes of so many
 
     @property
     def in_turn(self) -> bool:
@@ -90,13 +96,28 @@ class Deployment(Answer):
 
     @property
     def usd_per_hour(self) -> float:
-        """Price of all pools."""
-        return sum(pool.usd_per_hour for pool in self.pools)
+        """Price of what is bought."""
+        prices = {pool.layout.gpu: pool.price_usd_per_hour for pool in self.pools}
+        return sum(float(fleet_cost(1, count, prices[gpu]).usd_per_hour) for gpu, count in self._bought.items())
 
     @property
     def usd_per_year(self) -> float:
         """The same for 8,760 hours."""
-        return sum(pool.usd_per_year for pool in self.pools)
+        return float(HOURS_PER_YEAR * self.usd_per_hour)
+
+    @property
+    def bought_gpus(self) -> int:
+        """GPUs of all pools in whole nodes."""
+        return sum(self._bought.values())
+
+    @property
+    def parts(self) -> list[Part]:
+        """Instances of each layout."""
+        return [(pool.layout.gpu, pool.instances, pool.layout.gpus) for pool in self.pools]
+
+    @property
+    def _bought(self) -> dict[str, int]:
+        return Limits(np.inf, {}, self.node_gpus, np.inf).bought(self.parts)
 
     @property
     def ttft_s(self) -> float:

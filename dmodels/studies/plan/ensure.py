@@ -16,6 +16,7 @@ from dmodels.sim.deployments import ServingFleet
 from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Served
 
+from .limits import Part
 from .replaying import broken
 
 #: Margins, as shares of the smallest pool that holds, from the least to the greatest.
@@ -43,8 +44,19 @@ class Trial(NamedTuple):
     least: tuple[int, ...]  # below which a pool cannot keep up for ever
     most: tuple[int, ...]  # as far as there are GPUs
     prices: tuple[float, ...]  # of an instance of each pool
-    gpus: tuple[int, ...]
+    gpus: tuple[int, ...]  # of an instance
+    kinds: tuple[str, ...]  # of these GPUs
     life_s: float  # of a request
+
+    def slower(self, steps: Sequence[float], ttft: float) -> Trial:
+        """The same with steps of each pool slower by a factor, and TTFT by another one beyond that."""
+        pools = (pool.slower(by) for pool, by in zip(self.fleet.pools, steps, strict=True))
+        strict = self.slo.replace(ttft_s=self.slo.ttft_s / ttft)
+        return self._replace(fleet=self.fleet._replace(pools=tuple(pools)), slo=strict)
+
+    def parts(self, instances: Sequence[int]) -> list[Part]:
+        """So many instances of each layout."""
+        return list(zip(self.kinds, instances, self.gpus, strict=True))
 
     def cost(self, instances: Sequence[int]) -> float:
         """USD/h of so many instances of each pool."""

@@ -7,7 +7,7 @@ A scheme of two stages has more fleets than can be listed, but what it costs is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from dmodels.core.flags import Flag
 from dmodels.design.pareto import pareto_mask
 
 from .evaluate import sweep_instances
+from .limits import Limits, in_nodes, whole
+from .margins import flags as margin_flags
+from .questions import Question
 from .sizing import Priced
 
 #: Sizes of each pool that are looked at: multiples of the fewest instances that keep up, and the plan's own size.
@@ -61,22 +64,25 @@ def fleets(priced: Priced) -> Fleets:
     sizes = np.ceil(np.where(known, stable, 1.0) * _SIZES)
     counts = np.sort(np.concatenate([sizes, np.where(np.isfinite(chosen), chosen, sizes[:, :1])], 1), axis=1)
     point = sweep_instances(priced.cells, counts, priced.rate_rps, asked.engine)
+    own = (priced.cells, counts, priced.rate_rps, asked.engine)
+    kept = margin_flags(*own, asked.margins, priced.strain) if asked.margins.any else point.flags
     shape = (len(priced.layouts), k, counts.shape[1])
-    gpus = np.array([x.gpus for x in priced.layouts], float)[:, None, None]
+    limits, gpus = asked.limits, priced.instance_gpus[:, None, None]
     counts, stable, ttft, flags = (
         x.reshape(*shape[:2], -1) for x in (counts, stable, point.ttft_s, np.where(known, point.flags, Flag.NO_FIT))
     )
-    cost = counts * priced.prices_usd_per_hour[:, None, None]
-    meets = (flags == 0) & (counts * gpus <= asked.max_gpus)
-    limited = np.isfinite(asked.max_gpus)  # then a pool of fewer GPUs has its use, too: it leaves more to the other
-    sizes = np.stack([ttft, cost, counts * gpus if limited else np.zeros_like(cost)], -1)
-    stages = [_least(sizes[:, s][meets[:, s]]) for s in range(k)]
+    bought = in_nodes(limits.node_gpus, counts, gpus)
+    cost = bought * priced.gpu_prices_usd_per_hour[:, None, None]
+    there = np.array([limits.of(x.gpu) for x in priced.layouts])[:, None, None]
+    meets = (flags == 0) & (kept.reshape(flags.shape) == 0) & (bought <= there) & (cost <= limits.max_usd_per_hour)
+    # a pool of fewer GPUs has its use, too, where they are limited: it leaves more to the other
+    sizes = np.stack([ttft, cost, counts * gpus if limits.any else np.zeros_like(cost)], -1)
+    types = [x.gpu if limits.any else "" for x in priced.layouts]
+    of_type = {gpu: np.array([x == gpu for x in types]) for gpu in dict.fromkeys(types)}
     kinds: dict[str, list[np.ndarray]] = {}
     for scheme in priced.schemes:
-        whole = reduce(
-            lambda a, b, s=scheme: _joined(a, b, s.in_turn, asked.max_gpus), (stages[i] for i in scheme.stages)
-        )
-        kinds.setdefault(scheme.kind, []).append(whole)
+        each = [{gpu: _least(sizes[own, s][meets[own, s]]) for gpu, own in of_type.items()} for s in scheme.stages]
+        kinds.setdefault(scheme.kind, []).extend(_whole(each, scheme.in_turn, asked))
     fronts = {kind: pruned(*np.concatenate(found)[:, :2].T) for kind, found in kinds.items()}
     one = {
         "instances": counts[:, 0],
@@ -106,14 +112,42 @@ def pruned(ttft_s: np.ndarray, usd_per_hour: np.ndarray) -> Front:
     return Front(ttft_s[kept][order], usd_per_hour[kept][order])
 
 
-def _joined(a: np.ndarray, b: np.ndarray, in_turn: bool, max_gpus: float) -> np.ndarray:
+def _whole(stages: list[dict[str, np.ndarray]], in_turn: bool, asked: Question) -> list[np.ndarray]:
+    """The fleets of a scheme, from those of each of its stages on each GPU type."""
+    if len(stages) == 1:
+        return list(stages[0].values())
+    pairs = [(one, a, two, b) for one, a in stages[0].items() for two, b in stages[1].items()]
+    return [
+        _joined(a, b, in_turn, asked.limits, _shared(asked, one) if one == two else None) for one, a, two, b in pairs
+    ]
+
+
+class _Shared(NamedTuple):
+    """The nodes of one GPU type, which both pools stand in."""
+
+    gpus: float  # that there are
+    price_usd_per_hour: float  # of a GPU
+
+
+def _shared(asked: Question, gpu: str) -> _Shared:
+    """Of all types at once ("") where nothing is limited."""
+    return _Shared(asked.limits.of(gpu), float(asked.gpus[gpu].price_usd_per_hour) if gpu else 0.0)
+
+
+def _joined(a: np.ndarray, b: np.ndarray, in_turn: bool, limits: Limits, nodes: _Shared | None) -> np.ndarray:
     """Two pools as one fleet; rows of (TTFT, USD/h, GPUs) that no other row is below in all.
 
     A request that goes through both in turn has the sum of their TTFTs; if to one of both, the worse one counts.
     """
+    node = limits.node_gpus
     times = np.add.outer(a[:, 0], b[:, 0]) if in_turn else np.maximum.outer(a[:, 0], b[:, 0])
-    whole = np.stack([times, *(np.add.outer(x, y) for x, y in zip(a.T[1:], b.T[1:], strict=True))], -1).reshape(-1, 3)
-    return _least(whole[whole[:, 2] <= max_gpus])
+    cost, used = (np.add.outer(x, y) for x, y in zip(a.T[1:], b.T[1:], strict=True))
+    bought = whole(node, used) if nodes else np.add.outer(whole(node, a[:, 2]), whole(node, b[:, 2]))
+    if nodes and node > 1:
+        cost = bought * nodes.price_usd_per_hour
+    joined = np.stack([times, cost, used], -1).reshape(-1, 3)
+    there = nodes.gpus if nodes else limits.max_gpus
+    return _least(joined[(bought.ravel() <= there) & (joined[:, 1] <= limits.max_usd_per_hour)])
 
 
 def _least(fleets: np.ndarray) -> np.ndarray:

@@ -21,6 +21,10 @@ from dmodels.models.traffic import Trace
 from .admitted import Admitted, admitted
 from .designs import Precision
 from .layouts import chosen_gpus
+from .limits import Limits
+from .limits import check as check_limits
+from .margins import Margins
+from .margins import check as check_margins
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,12 @@ class Question:
     engine: Engine = field(default_factory=Engine)
     backend: str = "vllm"
     max_gpus: float = np.inf  # that there are, over all pools
+    inventory: Mapping[str, float] = field(default_factory=dict)  # GPUs that there are of a type
+    node_gpus: int = 1  # GPUs are bought by whole nodes of so many
+    max_usd_per_hour: float = np.inf
+    margins: Margins = field(
+        default_factory=Margins
+    )  # growth, lost instances and model error that the fleet is sized for
     architecture: str = ""  # the config's `model_type`: what its calibration goes by
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
     trace: Trace | None = None  # that the workload was read from: its times, and the order of its lengths
@@ -53,8 +63,13 @@ class Question:
             given = getattr(self, name)
             given = [given] if isinstance(given, str) else given
             object.__setattr__(self, name, tuple(map(Precision.named, given)))
-        if not self.max_gpus >= 1:
-            raise InputError(f"max_gpus = {self.max_gpus:g}: accepted are numbers from 1")
+        check_limits(self.limits, self.gpus)
+        check_margins(self.margins)
+
+    @property
+    def limits(self) -> Limits:
+        """What can be bought."""
+        return Limits(self.max_gpus, self.inventory, self.node_gpus, self.max_usd_per_hour)
 
     @property
     def rate_rps(self) -> float:
@@ -76,10 +91,11 @@ def question(
     rate_rps: float | None = None,
     gpu_file: str | None = None,
     prices_usd_per_hour: Mapping[str, float] | None = None,
+    inventory: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Question:
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
-    at `prices_usd_per_hour` of one GPU where these differ.
+    at `prices_usd_per_hour` of one GPU where these differ; of those in `inventory` there are so many.
 
     A `Trace` is planned for as it came, its times scaled to `rate_rps`; a `Workload` has lengths and a rate alone.
     """
@@ -98,7 +114,8 @@ def question(
         if known not in chosen:
             raise InputError(f"gpu.price.{known}: accepted are prices of {', '.join(chosen)}")
         chosen[known] = chosen[known].replace(price_usd_per_hour=price)
-    facts = {"architecture": catalog.architecture(model), "served_name": served, "trace": trace}
+    stock = {catalog.gpu_facts(gpu, gpu_file)["name"]: float(n) for gpu, n in (inventory or {}).items()}
+    facts = {"inventory": stock, "architecture": catalog.architecture(model), "served_name": served, "trace": trace}
     return Question(name, record, chosen, workload, slo, **facts, **options)
 
 

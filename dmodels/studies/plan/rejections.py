@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -54,7 +55,7 @@ def _why(priced: Priced, row: int, idle: Operating) -> Rejection:
     return (
         _short_of_memory(priced, row, idle)
         or _slow_without_load(priced, row, idle)
-        or _short_of_gpus(priced.layouts[row], priced.pool_gpus[row, 0], priced.question.max_gpus)
+        or _short(priced, priced.layouts[row], [(row, 0)])
     )
 
 
@@ -115,34 +116,45 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
     )
 
 
-def _short_of_gpus(layout: Layout | str, need: float, limit: float) -> Rejection:
-    if not np.isfinite(need):
+def _short(priced: Priced, layout: Layout | str, places: Sequence[tuple[int, int]]) -> Rejection:
+    """A fleet that would do, of the pools at (row, stage), and that cannot be bought."""
+    limits = priced.question.limits
+    if not np.isfinite([priced.instances[place] for place in places]).all():
         return Rejection(layout, "rate", "4,194,304 instances", "more", "a lower rate", np.inf)
-    return Rejection(
-        layout,
-        binding="GPU budget",
-        have=f"{limit:,.0f} GPUs",
-        need=f"{need:,.0f} GPUs",
-        fix=f"{need - limit:,.0f} more GPUs",
-        excess=need / max(limit, 1.0),
-    )
+    parts = [(priced.layouts[r].gpu, int(priced.instances[r, s]), priced.layouts[r].gpus) for r, s in places]
+    bought = limits.bought(parts)
+    total = sum(bought.values())
+    short = {gpu: count - limits.of(gpu) for gpu, count in bought.items() if count > limits.inventory.get(gpu, np.inf)}
+    if total > limits.max_gpus or short:
+        named = sum(short.values()) < total - limits.max_gpus or not short
+        gpu, have, need = (
+            ("GPUs", limits.max_gpus, total)
+            if named
+            else (f"{next(iter(short))} GPUs", limits.of(next(iter(short))), bought[next(iter(short))])
+        )
+        fix = f"{need - have:,.0f} more {gpu}"
+        return Rejection(layout, "GPU budget", f"{have:,.0f} {gpu}", f"{need:,.0f} {gpu}", fix, need / max(have, 1.0))
+    cost = sum(count * float(priced.question.gpus[gpu].price_usd_per_hour) for gpu, count in bought.items())
+    most = limits.max_usd_per_hour
+    fix = f"${np.ceil(100.0 * (cost - most)) / 100.0:,.2f}/h more"
+    return Rejection(layout, "money", f"${most:,.2f}/h", f"${cost:,.2f}/h", fix, cost / most)
 
 
 def _too_few_gpus(priced: Priced) -> list[Rejection]:
-    """Where the GPUs there are carry no scheme, but more would: the fleet of the fewest GPUs, over all schemes."""
-    asked, gpus = priced.question, priced.pool_gpus
-    if not np.isfinite(asked.max_gpus) or cheapest(priced, priced.costs_usd_per_hour):
+    """Where what there is carries no scheme, but more would: the fleet of the fewest GPUs, over all schemes."""
+    asked = priced.question
+    if not asked.limits.any or cheapest(priced, priced.costs_usd_per_hour):
         return []
-    unlimited = replace(priced, question=replace(asked, max_gpus=np.inf))
-    ranked = cheapest(unlimited, gpus)  # the fewest GPUs in place of the least cost
+    alike = {name: gpu.replace(price_usd_per_hour=1.0) for name, gpu in asked.gpus.items()}
+    free = replace(asked, gpus=alike, max_gpus=np.inf, inventory={}, max_usd_per_hour=np.inf)
+    unlimited = replace(priced, question=free)
+    ranked = cheapest(unlimited, unlimited.costs_usd_per_hour)  # the fewest GPUs in place of the least cost
     if not ranked:
         return []
-    scheme, rows, need = ranked[0]
-    pools = [
-        f"{priced.instances[row, stage]:.0f} x {priced.layouts[row]}"
-        for row, stage in zip(rows, scheme.stages, strict=True)
-    ]
-    return [_short_of_gpus(f"{scheme.name} ({' + '.join(pools)})", need, asked.max_gpus)] if len(pools) > 1 else []
+    scheme, rows, _ = ranked[0]
+    places = list(zip(rows, scheme.stages, strict=True))
+    pools = [f"{priced.instances[place]:.0f} x {priced.layouts[place[0]]}" for place in places]
+    return [_short(priced, f"{scheme.name} ({' + '.join(pools)})", places)] if len(pools) > 1 else []
 
 
 def _more_gpus(priced: Priced, row: int) -> str:

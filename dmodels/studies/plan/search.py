@@ -7,8 +7,8 @@ smallest pool of a stage is found exactly (`sizing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -21,13 +21,18 @@ from dmodels.models.instance import Operating
 
 from .deployment import Deployment, Pool
 from .designs import Kind
-from .evaluate import fewest_instances, sweep_instances
+from .evaluate import sweep_instances
 from .fleets import Fleets, fleets
+from .margins import LEVELS, Margins, Strain, fewest, flags, strain
 from .promises import Ensured
 from .questions import Question
 from .reach import outside
 from .rejections import Rejection, rejections
+from .robust import alike, simplest
 from .sizing import Priced, Ranked, cheapest, price
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Growth of the rate that the headroom is looked for in.
 GROWTH = np.linspace(1.0, 2.22, 62)
@@ -35,27 +40,61 @@ GROWTH = np.linspace(1.0, 2.22, 62)
 
 @dataclass(frozen=True)
 class Plan(Answer):
-    """The answer. `best` is None where nothing meets the SLOs; `rejections` then says why and what would."""
+    """The answer: the simplest fleet of those that the model cannot tell from the cheapest.
+
+    `best` is None where nothing meets the SLOs; `rejections` then says why and what would.
+    """
 
     derived = ("points_count",)
     internal = ("question", "fleets", "priced")
-    question: Question
+    question: Question = field(repr=False)
     best: Deployment | None
-    kinds: tuple[Deployment, ...]  # the best of each kind, cheapest first
+    cheapest: Deployment | None  # the least cost by the point estimate: `best` itself, or what it was preferred to
+    kinds: tuple[Deployment, ...]  # the best of each kind: the recommended one, then the cheapest first
     by_gpu: tuple[Deployment, ...]  # the best on each GPU type alone, cheapest first
     by_threshold: tuple[tuple[float, float], ...]  # (threshold, USD/h) of two pools; inf: infeasible
     rejections: tuple[Rejection, ...]
     headroom_frac: float  # how much the rate may grow before an SLO breaks
     survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
+    sure_frac: float  # probability, under the model's error, that it keeps the SLOs; 0: below one half
     outside: tuple[str, ...]  # where the recommended pools lie outside what the closed forms were checked on
-    fleets: Fleets  # the points and fronts that the pictures show
-    priced: Priced
+    fleets: Fleets = field(repr=False)  # the points and fronts that the pictures show
+    priced: Priced = field(repr=False)
     ensured: Ensured | None = None  # how replays chose the number of instances, where they did
 
     @property
     def points_count(self) -> int:
         """Points that were evaluated for the pictures."""
         return self.fleets.points_count
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row of each pool of the recommended fleet and of its alternatives, units in the names."""
+        import pandas as pd
+
+        several = (*self.by_gpu, self.cheapest, *reversed(self.kinds))  # of equals the recommended one stays
+        fleets = {(d.kind, d.name, tuple(d.parts)): d for d in several if d}
+        rows = [
+            {
+                "recommended": d is self.best,
+                "kind": str(d.kind),
+                "fleet": d.name,
+                "fleet_gpus": d.gpus,
+                "fleet_usd_per_hour": d.usd_per_hour,
+                "pool": pool.stage.name,
+                "gpu": pool.layout.gpu,
+                "layout": pool.layout.parallel,
+                "instances": pool.instances,
+                "gpus": pool.gpus,
+                "usd_per_hour": pool.usd_per_hour,
+                "ttft_s": d.seen(pool, "TTFT"),
+                "tpot_s": d.seen(pool, "TPOT"),
+                "load_frac": pool.load_frac,
+                "binding": pool.binding,
+            }
+            for d in fleets.values()
+            for pool in d.pools
+        ]
+        return pd.DataFrame(rows)
 
     @property
     def baseline(self) -> Deployment | None:
@@ -72,10 +111,9 @@ class Plan(Answer):
         """Alternatives whose cost interval overlaps the best's: the model cannot tell which is cheaper."""
         if self.best is None:
             return []
-        top = self.best.usd_per_hour * self.best.gpus_high / self.best.gpus
         others = {(d.kind, d.name, d.gpus): d for d in (*self.by_gpu, *self.kinds)}
         others.pop((self.best.kind, self.best.name, self.best.gpus))
-        return [d for d in others.values() if d.usd_per_hour * d.gpus_low / d.gpus <= top]
+        return [d for d in others.values() if alike(self.best, d)]
 
 
 @float64
@@ -85,19 +123,17 @@ def by_formula(asked: Question) -> Plan:
     costs, all_sized = priced.costs_usd_per_hour, sized(priced)
     ttft = all_sized.at.ttft_s[:, 0].reshape(costs.shape)
     ranked = cheapest(priced, costs, ttft)
-    kinds = tuple(deployment(all_sized, found) for found in _first_of_each(ranked, lambda found: found.scheme.kind))
-    by_gpu = []
-    for name in asked.gpus:
-        own = np.array([x.gpu == name for x in priced.layouts])
-        by_gpu += [
-            deployment(all_sized, found) for found in cheapest(priced, np.where(own[:, None], costs, np.inf), ttft)[:1]
-        ]
+    of_kind = [deployment(all_sized, found) for found in _first_of_each(ranked, _kind)]
+    alone = {name: _on_one_type(all_sized, name, ttft) for name in asked.gpus}
+    by_gpu = [found[0] for found in alone.values() if found]
+    best = simplest([*of_kind, *(one for found in alone.values() for one in found)]) if of_kind else None
     usd_per_hour = {found.scheme: found.usd_per_hour for found in ranked}
-    headroom, survives = _margins(all_sized, ranked[0]) if ranked else (0.0, False)
+    headroom, survives, sure = _margins(all_sized, best) if best else (0.0, False, 0.0)
     return Plan(
         asked,
-        best=kinds[0] if kinds else None,
-        kinds=kinds,
+        best=best,
+        cheapest=of_kind[0] if of_kind else None,
+        kinds=with_best_first(best, of_kind),
         by_gpu=tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)),
         by_threshold=tuple(
             (priced.stages[scheme.stages[0]].high_tokens, usd_per_hour.get(scheme, np.inf))
@@ -107,10 +143,27 @@ def by_formula(asked: Question) -> Plan:
         rejections=tuple(rejections(priced)),
         headroom_frac=headroom,
         survives_loss=survives,
-        outside=outside(asked, kinds[0].pools) if kinds else (),
+        sure_frac=sure,
+        outside=outside(asked, best.pools) if best else (),
         fleets=fleets(priced),
         priced=priced,
     )
+
+
+def _kind(found: Ranked) -> Kind:
+    return found.scheme.kind
+
+
+def _on_one_type(sized: Sized, gpu: str, ttft_s: np.ndarray) -> list[Deployment]:
+    """The cheapest fleet of each kind on one GPU type, cheapest first."""
+    own = np.array([[x.gpu == gpu] for x in sized.priced.layouts])
+    ranked = cheapest(sized.priced, np.where(own, sized.priced.costs_usd_per_hour, np.inf), ttft_s)
+    return [deployment(sized, found) for found in _first_of_each(ranked, _kind)]
+
+
+def with_best_first(best: Deployment | None, kinds: Iterable[Deployment]) -> tuple[Deployment, ...]:
+    """One deployment of each kind, of its own the recommended one."""
+    return () if best is None else (best, *(d for d in kinds if d.kind != best.kind))
 
 
 def _first_of_each(ranked: Iterable[Ranked], key: Callable[[Ranked], Hashable]) -> list[Ranked]:
@@ -132,9 +185,11 @@ class Sized(NamedTuple):
 def sized(priced: Priced) -> Sized:
     """All cells at the numbers of instances in `priced.instances`."""
     asked, k = priced.question, len(priced.stages)
-    ends = np.array([priced.calibration.confidences[x].tpot for x in priced.layouts])
+    ends = np.repeat([priced.calibration.confidences[x].tpot for x in priced.layouts], k, axis=0)
+    alike = np.ones(len(ends))
     low, high = (
-        fewest_instances(priced.cells, priced.rate_rps, asked.engine, np.repeat(end, k)).instances for end in ends.T
+        fewest(priced.cells, priced.rate_rps, asked.engine, asked.margins, Strain(end, alike)).instances
+        for end in ends.T
     )
     return Sized(priced, _looked_at(priced), low, high)
 
@@ -159,7 +214,8 @@ def deployment(sized: Sized, found: Ranked) -> Deployment:
         for end in (sized.low_instances, sized.high_instances)
     )
     pools = tuple(_pool(sized, *place) for place in places)
-    return Deployment(found.scheme.kind, found.scheme.name, pools, low, high)
+    node = sized.priced.question.node_gpus
+    return Deployment(found.scheme.kind, found.scheme.name, pools, low, high, node_gpus=node)
 
 
 def _pool(sized: Sized, row: int, stage: int) -> Pool:
@@ -209,8 +265,10 @@ def _binding(sized: Sized, cell: int, count: int) -> str:
     """What breaks first with one instance less, in a planner's words."""
     at, slo = sized.at, sized.priced.cells.slo
     flags = int(at.flags[cell, 1])
-    if flags == 0 or count == 1:
+    if count == 1:
         return "all service"
+    if flags == 0:
+        return sized.priced.question.margins.words or "nothing"
     if flags & Flag.OVERLOAD:
         return "throughput"
     broken = [
@@ -225,12 +283,26 @@ def _binding(sized: Sized, cell: int, count: int) -> str:
     return " and ".join(broken) or "memory"
 
 
-def _margins(sized: Sized, found: Ranked) -> tuple[float, bool]:
-    """(growth of the rate that is still served within the SLOs, whether every pool may lose an instance)."""
-    room, survives = np.inf, True
-    for row, stage in zip(found.rows, found.scheme.stages, strict=True):
-        flags = sized.at.flags[sized.priced.cell(row, stage)]
+def _margins(sized: Sized, found: Deployment) -> tuple[float, bool, float]:
+    """(growth of the rate that is still served within the SLOs, whether every pool may lose an instance, the
+    probability that all of it holds)."""
+    room, survives, at = np.inf, True, []
+    for pool in found.pools:
+        at.append(sized.priced.cell_of(pool))
+        flags = sized.at.flags[at[-1]]
         broken = np.flatnonzero(flags[2:])
         room = min(room, GROWTH[broken[0] - 1] - 1.0 if broken.size else GROWTH[-1] - 1.0)
-        survives &= flags[1] == 0 and sized.priced.instances[row, stage] > 1
-    return float(room), bool(survives)
+        survives &= flags[1] == 0 and pool.instances > 1
+    return float(room), bool(survives), _sure(sized.priced, found, at)
+
+
+def _sure(priced: Priced, found: Deployment, at: list[int]) -> float:
+    """The greatest confidence at which every pool keeps its SLOs, all as much slower than predicted."""
+    levels = [strain(level, [pool.confidence for pool in found.pools]) for level in LEVELS]
+    rows = np.tile(at, len(levels))
+    cells = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], priced.cells)
+    counts = np.tile([float(pool.instances) for pool in found.pools], len(levels))[:, None]
+    slower = Strain(*(np.concatenate(column) for column in zip(*levels, strict=True)))
+    broken = flags(cells, counts, priced.rate_rps, priced.question.engine, Margins(), slower)
+    kept = (broken.reshape(len(levels), -1) == 0).all(1)
+    return float(LEVELS[kept.cumprod().sum() - 1]) if kept[0] else 0.0

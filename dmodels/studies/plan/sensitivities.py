@@ -9,7 +9,7 @@ import numpy as np
 from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 
-from .evaluate import fewest_instances
+from .margins import fewest
 from .rescale import with_lengths
 from .search import Plan
 from .sizing import Priced, cheapest, price
@@ -47,13 +47,15 @@ def _bound(priced: Priced, name: str, factor: float) -> Change:
     """Every stage's part of an SLO scales with it."""
     slo = priced.cells.slo
     cells = priced.cells._replace(slo=slo.replace(**{name: getattr(slo, name) * factor}))
-    again = fewest_instances(cells, priced.rate_rps, priced.question.engine).instances
+    asked = priced.question
+    again = fewest(cells, priced.rate_rps, asked.engine, asked.margins, priced.strain).instances
     looser = replace(priced, cells=cells, instances=again.reshape(priced.instances.shape))
     return _change(f"{name[:4].upper()} SLO", factor, looser)
 
 
 def _rate(priced: Priced, factor: float) -> Change:
-    again = fewest_instances(priced.cells, factor * priced.rate_rps, priced.question.engine).instances
+    asked = priced.question
+    again = fewest(priced.cells, factor * priced.rate_rps, asked.engine, asked.margins, priced.strain).instances
     return _change("request rate", factor, replace(priced, instances=again.reshape(priced.instances.shape)))
 
 

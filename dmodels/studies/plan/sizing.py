@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +22,10 @@ from dmodels.models.traffic import compress
 from .admitted import Admitted
 from .calibration import Calibration, ModelId, calibrated
 from .designs import Cells, Layout, Scheme, Stage, cells, schemes
-from .evaluate import fewest_instances
 from .layouts import in_precision, instances, layouts
+from .limits import in_nodes, nested, whole
+from .margins import Strain, strain
+from .margins import fewest as smallest_pools
 from .questions import Question
 
 #: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
@@ -48,6 +49,7 @@ class Priced:
     calibration: Calibration
     instances: np.ndarray
     stable_instances: np.ndarray
+    strain: Strain  # that the pools were sized for
 
     def cell(self, row: int, stage: int) -> int:
         """Place of a (layout, stage) pair among the cells."""
@@ -71,9 +73,19 @@ class Priced:
         return self.cell(self.layouts.index(pool.layout), self.stages.index(pool.stage))
 
     @property
+    def gpu_prices_usd_per_hour(self) -> np.ndarray:
+        """Price of one GPU of each layout."""
+        return np.asarray([float(self.question.gpus[x.gpu].price_usd_per_hour) for x in self.layouts])
+
+    @property
     def prices_usd_per_hour(self) -> np.ndarray:
         """Price of one instance of each layout."""
-        return np.asarray([float(self.question.gpus[x.gpu].price_usd_per_hour) * x.gpus for x in self.layouts])
+        return np.asarray(self.gpu_prices_usd_per_hour * self.instance_gpus)
+
+    @property
+    def instance_gpus(self) -> np.ndarray:
+        """GPUs of an instance of each layout."""
+        return np.array([float(x.gpus) for x in self.layouts])
 
     @property
     def rate_rps(self) -> float:
@@ -83,14 +95,21 @@ class Priced:
     @property
     def pool_gpus(self) -> np.ndarray:
         """GPUs of each cell's smallest pool; inf where there is none."""
-        return np.asarray(self.instances * np.array([[x.gpus] for x in self.layouts]))
+        return np.asarray(self.instances * self.instance_gpus[:, None])
+
+    @property
+    def bought_gpus(self) -> np.ndarray:
+        """The same in whole nodes."""
+        return np.asarray(in_nodes(self.question.node_gpus, self.instances, self.instance_gpus[:, None]))
 
     @property
     def costs_usd_per_hour(self) -> np.ndarray:
-        """Price of each cell's smallest pool; inf where there is none, or fewer GPUs than it takes."""
-        return np.where(
-            self.pool_gpus <= self.question.max_gpus, self.instances * self.prices_usd_per_hour[:, None], np.inf
-        )
+        """Price of each cell's smallest pool; inf where there is none, or where it cannot be bought."""
+        limits = self.question.limits
+        costs: np.ndarray = self.bought_gpus * self.gpu_prices_usd_per_hour[:, None]
+        there = np.array([limits.of(x.gpu) for x in self.layouts])[:, None]
+        within = (self.bought_gpus <= there) & (costs <= limits.max_usd_per_hour * (1.0 + 1e-12))
+        return np.asarray(np.where(within, costs, np.inf))
 
 
 def price(asked: Question, calibration: Calibration | None = None) -> Priced:
@@ -104,12 +123,14 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
     batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)
-    fewest = fewest_instances(batch, taken.rate_rps, asked.engine)
+    each = [calibration.confidences[layout] for layout in found for _ in stages]
+    at = strain(asked.margins.confidence, each)
+    fewest = smallest_pools(batch, taken.rate_rps, asked.engine, asked.margins, at)
     sized = {
         name: np.where(taken.none, np.inf, count).reshape(len(found), len(stages))
         for name, count in fewest._asdict().items()
     }
-    return Priced(asked, taken, found, stages, ways, cells=batch, calibration=calibration, **sized)
+    return Priced(asked, taken, found, stages, ways, cells=batch, calibration=calibration, strain=at, **sized)
 
 
 def compressed(workload: Workload) -> Workload:
@@ -147,29 +168,47 @@ def cheapest(priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0
     """The cheapest layouts of every feasible scheme, cheapest scheme first.
 
     Ties go to fewer pools, then to the lower TTFT: `ttft_s`, as `costs`, has a row per layout and a column per stage.
-    No scheme takes more GPUs than there are, over all its pools.
+    No scheme takes more, over all its pools, than can be bought.
     """
-    ttft_s, gpus = ttft_s + np.zeros_like(costs), priced.pool_gpus
+    ttft_s = ttft_s + np.zeros_like(costs)
     least = np.nanmin(costs, axis=0, initial=np.inf)
     quickest = np.argmin(np.where(costs <= least * (1.0 + 1e-12), ttft_s, np.inf), axis=0)
-    found, limit = [], priced.question.max_gpus
+    found, limited = [], priced.question.limits.any
     for scheme in priced.schemes:
         at = list(scheme.stages)
-        rows: Sequence[int] | np.ndarray = quickest[at]
-        if gpus[rows, at].sum() > limit:
-            rows = _within(costs[:, at], gpus[:, at], ttft_s[:, at], limit)
-        cost = float(sum(costs[rows, at]))
+        if limited and len(at) == 2:
+            cost, rows = _cheapest_two(priced, costs[:, at], ttft_s[:, at], at)
+        else:
+            rows = tuple(int(row) for row in quickest[at])
+            cost = float(sum(costs[rows, at]))
         late = float((np.sum if scheme.in_turn else np.max)(ttft_s[rows, at]))
         if np.isfinite(cost):
-            found.append((late, Ranked(scheme, tuple(map(int, rows)), cost)))
+            found.append((late, Ranked(scheme, rows, cost)))
     order = sorted(found, key=lambda entry: (round(entry[1].usd_per_hour, 6), len(entry[1].rows), entry[0]))
     return [ranked for _, ranked in order]
 
 
-def _within(costs: np.ndarray, gpus: np.ndarray, ttft_s: np.ndarray, limit: float) -> Sequence[int]:
-    """The layout of each stage (layouts, stages) that together cost least with at most `limit` GPUs: all tried."""
-    total, need, late = (reduce(np.add.outer, np.where(gpus <= limit, x, np.inf).T) for x in (costs, gpus, ttft_s))
-    total = np.where(need <= limit, total, np.inf)
-    late = np.where(total <= total.min() * (1.0 + 1e-12), late, np.inf)
-    best = np.argmin(np.where(np.isfinite(total), late, np.inf))
-    return [int(i) for i in np.unravel_index(best, total.shape)]
+def _cheapest_two(
+    priced: Priced, costs: np.ndarray, ttft_s: np.ndarray, at: Sequence[int]
+) -> tuple[float, tuple[int, ...]]:
+    """(cost, the layout of each of two stages) that together cost least of what can be bought: all pairs are tried.
+
+    Pools of one type stand in the same nodes where their instances fill these together.
+    """
+    limits, each = priced.question.limits, priced.instance_gpus
+    kinds = np.array([x.gpu for x in priced.layouts])
+    alike = kinds[:, None] == kinds
+    beside = alike & nested(limits.node_gpus, each[:, None], each)
+    one, two = priced.pool_gpus[:, at].T
+    joint = whole(limits.node_gpus, one[:, None] + two)
+    alone = np.add.outer(*priced.bought_gpus[:, at].T)
+    gpus = np.where(beside, joint, alone)
+    total = np.add.outer(*costs.T)
+    known = np.isfinite(total)
+    total = np.where(beside & known, joint * priced.gpu_prices_usd_per_hour, total)
+    there = np.array([limits.of(kind) for kind in kinds])
+    within = (gpus <= limits.max_gpus) & (~alike | (gpus <= there)) & (total <= limits.max_usd_per_hour * (1.0 + 1e-12))
+    total = np.where(known & within, total, np.inf)
+    late = np.where(total <= total.min() * (1.0 + 1e-12), np.add.outer(*ttft_s.T), np.inf)
+    best = np.unravel_index(int(np.argmin(np.where(np.isfinite(total), late, np.inf))), total.shape)
+    return float(total[best]), (int(best[0]), int(best[1]))

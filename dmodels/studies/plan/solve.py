@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,11 +18,13 @@ from .deployment import Deployment
 from .designs import Kind
 from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
 from .machines import recording, serving_fleet
+from .margins import LEVELS, strain
 from .promises import Ensured, Verified
 from .questions import Question
 from .reach import outside
 from .replaying import replay
-from .search import GROWTH, Plan, Sized, by_formula, deployment, resized, sized
+from .robust import simplest
+from .search import GROWTH, Plan, Sized, by_formula, deployment, resized, sized, with_best_first
 from .sizing import Ranked, cheapest
 
 #: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
@@ -61,41 +64,48 @@ def verify(answer: Plan, requests: Recording | None = None) -> Verified:
 def ensured(answer: Plan) -> Plan:
     """The plan with as many instances as its replays take. Where none of its fleets holds, as it was, with a replay
     that says so."""
-    requests, before = recording(answer.question), sized(answer.priced)
-    sample = requests.sampled(_SAMPLE)
-    groups = [_candidates(before, kind) for kind in Kind] + [[_ranked(answer, d)] for d in answer.by_gpu]
+    assert answer.best is not None, "nothing is recommended"
+    asked, before = answer.question, sized(answer.priced)
+    requests = recording(asked)
+    grown = requests.faster(1.0 + asked.margins.headroom_frac)
+    sample = grown.sampled(_SAMPLE)
+    singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, answer.best)}.values()]
+    groups = [_candidates(before, kind) for kind in Kind] + singles
     found = _by_replay(before, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
     unique = list({one.found[:2]: one for one in winners}.values())
-    if sample is not requests:  # of a long trace the whole decides about those that its sample found best
-        unique = [whole for one in unique if (whole := _on_whole(one, requests)) is not None]
-    sizes = _on_all_cores(lambda x: with_margin(x.trial, requests, x.smallest, other_days(sample)), unique)
+    if sample is not grown:  # of a long trace the whole decides about those that its sample found best
+        unique = [whole for one in unique if (whole := _on_whole(one, grown)) is not None]
+    sizes = _on_all_cores(lambda x: with_margin(x.trial, grown, x.smallest, other_days(sample)), unique)
     best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
-    assert answer.best is not None
     if not best:
         missed = replace(answer.best, replayed=replay(answer.priced, answer.best, requests))
         return replace(answer, best=missed, kinds=(missed, *answer.kinds[1:]))
-    first, chosen = best[0]
+    chosen = simplest([d for _, d in best])
+    first = next(one for one, d in best if d is chosen)
     kinds = {d.kind: d for _, d in reversed(best)}
     on_one = {d.pools[0].layout.gpu: d for _, d in reversed(best) if len({p.layout.gpu for p in d.pools}) == 1}
+    plain = _trial(before, first.found)
     return replace(
         answer,
         best=chosen,
-        kinds=tuple(d for _, d in best if kinds[d.kind] is d),
+        cheapest=best[0][1],
+        kinds=with_best_first(chosen, (d for _, d in best if kinds[d.kind] is d)),
         by_gpu=tuple(d for _, d in best if on_one.get(d.pools[0].layout.gpu) is d),
-        headroom_frac=_headroom(first.trial, chosen, requests),
-        survives_loss=_survives(first.trial, chosen, requests),
+        headroom_frac=_headroom(plain, chosen, requests),
+        survives_loss=_survives(plain, chosen, requests),
+        sure_frac=_sure(plain, chosen, requests),
         outside=outside(answer.question, chosen.pools),
         ensured=_told(answer, first, chosen),
     )
 
 
 class _Chosen(NamedTuple):
-    """A scheme with the fewest instances that hold in the replay."""
+    """A scheme with the fewest instances that hold in the replay, none of them spare."""
 
     found: Ranked
-    trial: Trial
+    trial: Trial  # with things as slow as it is sized for
     smallest: tuple[int, ...]
 
 
@@ -127,17 +137,34 @@ def _trial(before: Sized, found: Ranked) -> Trial:
     priced, stages = before.priced, found.scheme.stages
     at = [priced.cell(row, stage) for row, stage in zip(found.rows, stages, strict=True)]
     gpus = [priced.layouts[row].gpus for row in found.rows]
-    limit, size = priced.question.max_gpus, 2**22
+    limits, margins, size = priced.question.limits, priced.question.margins, 2**22
+    kinds = tuple(priced.layouts[row].gpu for row in found.rows)
     return Trial(
         serving_fleet(priced, found.rows, stages, found.scheme.in_turn),
         priced.question.slo,
         guess=tuple(int(n) for n in priced.instances[found.rows, stages]),
-        least=tuple(int(n) for n in priced.stable_instances[found.rows, stages]),
-        most=tuple(int(min(limit / each, size)) for each in gpus),
+        # what the pools were sized for takes more than the plain trace: then the replay alone tells
+        least=tuple(1 if margins.any else int(n) for n in priced.stable_instances[found.rows, stages]),
+        most=tuple(int(min(limits.of(kind) / each, size)) for kind, each in zip(kinds, gpus, strict=True)),
         prices=tuple(float(priced.prices_usd_per_hour[row]) for row in found.rows),
         gpus=tuple(gpus),
+        kinds=kinds,
         life_s=float(max(before.at.e2e_s[cell, 0] for cell in at)),
     )
+
+
+def _sized_for(before: Sized, found: Ranked) -> Trial:
+    """The scheme with the margins that were asked for: as slow, and without its spare instances."""
+    priced, trial = before.priced, _trial(before, found)
+    margins = priced.question.margins
+
+    def without(counts: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(max(n - margins.spare_count, 1) for n in counts)
+
+    least = tuple(int(n) for n in priced.stable_instances[found.rows, found.scheme.stages])
+    at = strain(margins.confidence, [priced.calibration.confidences[priced.layouts[row]] for row in found.rows])
+    slower = trial.slower(at.slowdown.tolist(), float(at.ttft.max()))
+    return slower._replace(guess=without(trial.guess), most=without(trial.most), least=least)
 
 
 def _by_replay(before: Sized, groups: Sequence[Sequence[Ranked]], requests: Recording) -> dict[Any, _Chosen]:
@@ -146,7 +173,8 @@ def _by_replay(before: Sized, groups: Sequence[Sequence[Ranked]], requests: Reco
     Left out are those of which no number of instances holds, and those that cost more than another of their group
     even where they only just keep up.
     """
-    limit, best = before.priced.question.max_gpus, [math.inf] * len(groups)
+    limits, best = before.priced.question.limits, [math.inf] * len(groups)
+    spare = before.priced.question.margins.spare_count
     made: dict[Any, _Chosen] = {}
 
     def size(job: tuple[int, Ranked, Trial]) -> None:
@@ -154,11 +182,11 @@ def _by_replay(before: Sized, groups: Sequence[Sequence[Ranked]], requests: Reco
         if found[:2] in made or trial.cost(trial.least) > best[k]:
             return
         counts = fewest(trial, requests)
-        if counts is not None and np.dot(counts, trial.gpus) <= limit:
+        if counts is not None and limits.allow(trial.parts([n + spare for n in counts])):
             made[found[:2]] = _Chosen(found, trial, counts)
             best[k] = min(best[k], trial.cost(counts))
 
-    _on_all_cores(size, [(k, found, _trial(before, found)) for k, group in enumerate(groups) for found in group])
+    _on_all_cores(size, [(k, found, _sized_for(before, found)) for k, group in enumerate(groups) for found in group])
     return made
 
 
@@ -187,17 +215,22 @@ def _order(one: _Chosen) -> tuple[float, int]:
 
 def _deployed(before: Sized, one: _Chosen, sizes: Sizes, requests: Recording) -> Deployment:
     """With the margin as far as there are GPUs, its replay, and what one instance less would break in it."""
-    trial, priced = one.trial, before.priced
-    counts, held = sizes.instances, sizes.held_count
-    if np.dot(counts, trial.gpus) > priced.question.max_gpus:
-        counts, held = one.smallest, 0
+    priced, trial = before.priced, _trial(before, one.found)
+    limits, margins = priced.question.limits, priced.question.margins
+    counts, fewest_ones = (tuple(n + margins.spare_count for n in own) for own in (sizes.instances, one.smallest))
+    held = sizes.held_count
+    if not limits.allow(trial.parts(counts), trial.cost(counts)):
+        counts, held = fewest_ones, 0
     instances = priced.instances.copy()
     for row, stage, count in zip(one.found.rows, one.found.scheme.stages, counts, strict=True):
         instances[row, stage] = count
     made = deployment(resized(before, instances), one.found)
     factor = np.dot(counts, trial.gpus) / np.dot(trial.guess, trial.gpus)
     low, high = min(made.gpus, factor * made.gpus_low), max(made.gpus, factor * made.gpus_high)
-    pools = tuple(replace(p, binding=_binding(trial, k, counts, requests)) for k, p in enumerate(made.pools))
+    otherwise = " or ".join(["the margin for other days", *([margins.words] if margins.any else [])])
+    pools = tuple(
+        replace(p, binding=_binding(trial, k, counts, requests) or otherwise) for k, p in enumerate(made.pools)
+    )
     made = replace(made, pools=pools, gpus_low=math.floor(low), gpus_high=_up(high))
     seen = replay(priced, made, requests)
     return replace(made, replayed=replace(seen, held_count=held, days_count=sizes.days_count))
@@ -208,13 +241,13 @@ def _up(value: float) -> float:
 
 
 def _binding(trial: Trial, k: int, counts: tuple[int, ...], requests: Recording) -> str:
-    """What breaks in the replay with one instance of pool k less, in a planner's words."""
+    """What breaks in the replay with one instance of pool k less, in a planner's words; "": nothing."""
     if counts[k] == 1:
         return "all service"
     if counts[k] <= trial.least[k]:
         return "throughput"
     less = [n - (j == k) for j, n in enumerate(counts)]
-    return " and ".join(Verdict(trial, requests).breaks(k, less)) or "the margin for other days"
+    return " and ".join(Verdict(trial, requests).breaks(k, less))
 
 
 def _headroom(trial: Trial, chosen: Deployment, requests: Recording) -> float:
@@ -235,11 +268,24 @@ def _survives(trial: Trial, chosen: Deployment, requests: Recording) -> bool:
     return all(min(one) > 0 and verdict.holds(one) for one in less)
 
 
+def _sure(trial: Trial, chosen: Deployment, requests: Recording) -> float:
+    """The greatest confidence at which the replay keeps the SLOs, all as much slower than predicted; 0: none."""
+    each, counts = [pool.confidence for pool in chosen.pools], [pool.instances for pool in chosen.pools]
+
+    def holds(level: int) -> bool:
+        at = strain(float(LEVELS[level]), each)
+        return Verdict(trial.slower(at.slowdown.tolist(), float(at.ttft.max())), requests).holds(counts)
+
+    kept = bisect_left(range(len(LEVELS)), True, key=lambda level: not holds(level))
+    return float(LEVELS[kept - 1]) if kept else 0.0
+
+
 def _told(answer: Plan, first: _Chosen, chosen: Deployment) -> Ensured:
     assert answer.best is not None
+    spare = answer.question.margins.spare_count
     return Ensured(
         formula_gpus=answer.best.gpus,
-        same_formula_gpus=int(np.dot(first.trial.guess, first.trial.gpus)),
-        smallest_gpus=int(np.dot(first.smallest, first.trial.gpus)),
+        same_formula_gpus=int(np.dot(np.add(first.trial.guess, spare), first.trial.gpus)),
+        smallest_gpus=int(np.dot(np.add(first.smallest, spare), first.trial.gpus)),
         gpus=chosen.gpus,
     )

@@ -1,0 +1,101 @@
+"""What there is to buy, and with what: GPUs over all pools and of each type, whole nodes, dollars an hour."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.records import Real
+
+#: Instances of one layout: (GPU type, instances, GPUs of each).
+Part = tuple[str, int, int]
+
+
+class Limits(NamedTuple):
+    """Limits of a purchase. A type that `inventory` does not name is not limited by it."""
+
+    max_gpus: float  # over all pools
+    inventory: Mapping[str, float]  # GPUs that there are of a type
+    node_gpus: int  # GPUs are bought by whole nodes of so many
+    max_usd_per_hour: float
+
+    @property
+    def any(self) -> bool:
+        """Whether the cheapest pool of each stage may not be the cheapest fleet."""
+        return bool(
+            np.isfinite(self.max_gpus) or self.inventory or self.node_gpus > 1 or np.isfinite(self.max_usd_per_hour)
+        )
+
+    def of(self, gpu: str) -> float:
+        """GPUs of a type that one fleet may take."""
+        return min(self.max_gpus, float(self.inventory.get(gpu, np.inf)))
+
+    def bought(self, parts: Iterable[Part]) -> dict[str, int]:
+        """GPUs of each type that are bought for a fleet: whole nodes, which pools of one type share where they can."""
+        types: dict[str, list[Part]] = defaultdict(list)
+        for part in parts:
+            types[part[0]].append(part)
+        found = {}
+        for gpu, own in types.items():
+            alone = [int(in_nodes(self.node_gpus, count, each)) for _, count, each in own]
+            shared = all(nested(self.node_gpus, a, b) for (*_, a), (*_, b) in combinations(own, 2))
+            together = int(whole(self.node_gpus, sum(count * each for _, count, each in own)))
+            found[gpu] = together if shared and len(own) > 1 else sum(alone)
+        return found
+
+    def allow(self, parts: Iterable[Part], usd_per_hour: float = 0.0) -> bool:
+        """Whether a fleet of that price can be bought."""
+        bought = self.bought(parts)
+        return (
+            sum(bought.values()) <= self.max_gpus
+            and all(count <= self.of(gpu) for gpu, count in bought.items())
+            and usd_per_hour <= self.max_usd_per_hour * (1.0 + 1e-12)
+        )
+
+
+def check(limits: Limits, gpus: Iterable[str]) -> None:
+    """Limits that mean nothing are an `InputError`."""
+    if not limits.max_gpus >= 1:
+        raise InputError(f"max_gpus = {limits.max_gpus:g}: accepted are numbers from 1")
+    if not (limits.node_gpus >= 1 and limits.node_gpus == int(limits.node_gpus)):
+        raise InputError(f"node_gpus = {limits.node_gpus:g}: accepted are whole numbers from 1")
+    if not limits.max_usd_per_hour > 0:
+        raise InputError(f"max_usd_per_hour = {limits.max_usd_per_hour:g}: accepted are positive prices")
+    known = list(gpus)
+    for gpu, count in limits.inventory.items():
+        if gpu not in known:
+            raise InputError(f"inventory of {gpu}: accepted are the GPU types asked about, {', '.join(known)}")
+        if not count >= 0:
+            raise InputError(f"inventory of {gpu} = {count:g}: accepted are numbers from 0")
+
+
+def whole(node_gpus: int, gpus: Real) -> Real:
+    """GPUs of the nodes that hold so many.
+
+    >>> int(whole(8, 9)), int(whole(1, 9))
+    (16, 9)
+    """
+    return node_gpus * np.ceil(np.asarray(gpus, float) / node_gpus)
+
+
+def in_nodes(node_gpus: int, instances: Real, gpus_each: Real) -> Real:
+    """GPUs of the nodes that hold `instances` of `gpus_each`: none is spread over nodes that would fit in one.
+
+    >>> int(in_nodes(8, 3, 3)), int(in_nodes(8, 3, 4)), int(in_nodes(8, 2, 12)), float(in_nodes(8, np.inf, 4))
+    (16, 16, 32, inf)
+    """
+    each = np.asarray(gpus_each, float)
+    beside = np.maximum(np.floor(node_gpus / each), 1.0)  # instances in one node
+    return node_gpus * np.ceil(np.asarray(instances, float) / beside) * np.ceil(each / node_gpus)
+
+
+def nested(node_gpus: int, a: Real, b: Real) -> Real:
+    """Whether instances of `a` and of `b` GPUs fill nodes together without a gap: one size divides the other, and the
+    larger the node (or is whole nodes itself)."""
+    small, large = np.minimum(a, b), np.maximum(a, b)
+    return (large % small == 0) & ((node_gpus % large == 0) | ((large % node_gpus == 0) & (node_gpus % small == 0)))

@@ -1,0 +1,102 @@
+r"""What a fleet is sized for beyond the rate and the prediction: growth, lost instances, and the model's error.
+
+The measured step time is the predicted one times a factor whose 80 % interval the calibration states. A plan with
+confidence c is sized for the factor that is exceeded with probability 1 - c: 1 at one half, the upper end h of the
+interval at 0.9, and $h^{z(c) / z(0.9)}$ with normal scores z elsewhere (a log-normal upper half). TTFT has a factor of
+its own; both are taken to err together, as they do where a whole engine is slower than predicted, and so are all pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.models.instance import Engine
+
+from .calibration import Confidence
+from .designs import Cells
+from .evaluate import Smallest, fewest_instances, sweep_instances
+
+#: The greatest confidence that can be asked for; beyond 0.9 the interval is extrapolated.
+MOST_SURE = 0.975
+#: Confidences at which a fleet is looked at.
+LEVELS = np.linspace(0.5, MOST_SURE, 20)
+
+
+class Margins(NamedTuple):
+    """What a plan keeps in hand."""
+
+    headroom_frac: float = 0.0  # growth of the rate at which every SLO still holds
+    spare_count: int = 0  # instances that each pool may lose and keep its SLOs
+    confidence: float = 0.5  # probability, under the model's error, that the SLOs hold
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is kept in hand."""
+        return self != Margins()
+
+    @property
+    def words(self) -> str:
+        """The same for a reader."""
+        said = [f"a headroom of {self.headroom_frac:.0%}"] if self.headroom_frac else []
+        said += (
+            [f"{self.spare_count} spare instance{'s' * (self.spare_count > 1)} per pool"] if self.spare_count else []
+        )
+        said += [f"a confidence of {self.confidence:.4g}"] if self.confidence > 0.5 else []
+        return " and ".join(", ".join(said).rsplit(", ", 1))
+
+
+class Strain(NamedTuple):
+    """How much slower than predicted things are, per cell."""
+
+    slowdown: np.ndarray  # factor on step times
+    ttft: np.ndarray  # what TTFT is slower still
+
+
+def check(margins: Margins) -> None:
+    """Margins that mean nothing are an `InputError`."""
+    if not 0.0 <= margins.headroom_frac <= 100.0:
+        raise InputError(f"headroom = {margins.headroom_frac:g}: accepted are shares of the rate from 0 to 100")
+    if not (0 <= margins.spare_count <= 1000 and margins.spare_count == int(margins.spare_count)):
+        raise InputError(f"spare = {margins.spare_count:g}: accepted are whole numbers from 0 to 1000")
+    if not 0.5 <= margins.confidence <= MOST_SURE:
+        raise InputError(f"confidence = {margins.confidence:g}: accepted are probabilities from 0.5 to {MOST_SURE}")
+
+
+def factor(confidence: float, high: float) -> float:
+    """The factor on a prediction that is exceeded with probability 1 - `confidence`; `high` is that of 0.9.
+
+    >>> factor(0.5, 1.3), round(factor(0.9, 1.3), 6), round(factor(0.975, 1.3), 3)
+    (1.0, 1.3, 1.494)
+    """
+    return float(max(high, 1.0) ** (norm.ppf(confidence) / norm.ppf(0.9)))
+
+
+def strain(confidence: float, each: Sequence[Confidence]) -> Strain:
+    """How slow things are at a confidence, one entry for each."""
+    steps, ttft = (np.array([factor(confidence, getattr(x, name)[1]) for x in each]) for name in ("tpot", "ttft"))
+    return Strain(steps, np.maximum(ttft / steps, 1.0))
+
+
+def fewest(cells: Cells, rate_rps: float, engine: Engine, margins: Margins, at: Strain) -> Smallest:
+    """The smallest pools that keep their SLOs with these margins, with things as slow as `at`."""
+    tighter = cells.slo.replace(ttft_s=cells.slo.ttft_s / np.asarray(at.ttft)[..., None])
+    grown = rate_rps * (1.0 + margins.headroom_frac)
+    found = fewest_instances(cells._replace(slo=tighter), grown, engine, at.slowdown)
+    return found._replace(instances=found.instances + margins.spare_count)
+
+
+def flags(
+    cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, margins: Margins, at: Strain
+) -> np.ndarray:
+    """What pools of `instances` (cells, r) break with these margins; 0: nothing."""
+    tighter = cells.slo.replace(ttft_s=cells.slo.ttft_s / np.asarray(at.ttft)[..., None])
+    left = instances - margins.spare_count
+    grown = rate_rps * (1.0 + margins.headroom_frac)
+    found = sweep_instances(cells._replace(slo=tighter), np.maximum(left, 0.5), grown, engine, at.slowdown).flags
+    return np.where(left > 0, found, Flag.OVERLOAD)

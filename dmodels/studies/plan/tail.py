@@ -1,0 +1,85 @@
+"""Which requests cost what: the plan again without the longest requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dmodels.core.answers import Answer
+from dmodels.core.records import float64
+from dmodels.core.workload import Workload
+
+from .questions import Question
+from .search import Plan
+from .sizing import cheapest, price
+
+#: Shares of the requests, the longest ones, that are left out.
+_SHARES = (0.01, 0.02, 0.05, 0.1)
+
+
+@dataclass(frozen=True)
+class Tail(Answer):
+    """The plan without the longest requests, by the closed forms."""
+
+    share_frac: float  # of the requests: those left out
+    from_tokens: float  # in total, of the shortest of them
+    usd_per_hour: float  # of the cheapest plan for the others alone; inf: none serves these either
+    cost_frac: float  # of the whole plan's cost: what those left out cost more
+
+
+@float64
+def tails(answer: Plan) -> list[Tail]:
+    """Without the longest 1, 2, 5 and 10 %."""
+    asked, now = answer.question, answer.formula_usd_per_hour
+    found: list[Tail] = []
+    for share in _SHARES:
+        short, left_out, from_tokens = without_longest(asked.admitted.workload, share)
+        if left_out <= 0.0 or left_out >= 1.0 or (found and left_out == found[-1].share_frac):
+            continue  # no request is that rare
+        priced = price(_for(asked, short))
+        ranked = cheapest(priced, priced.costs_usd_per_hour)
+        cost = ranked[0].usd_per_hour if ranked else np.inf
+        saved = 1.0 - cost / now if np.isfinite(now) else float(np.isfinite(cost))
+        found.append(Tail(left_out, from_tokens, cost, saved))
+    return found
+
+
+def costly(found: list[Tail]) -> Tail | None:
+    """The requests that cost most beyond their number: a quarter of the money or more, and five times their share."""
+    worth = [x for x in found if x.cost_frac >= 0.25 and x.cost_frac >= 5.0 * x.share_frac]
+    most = max((x.usd_per_hour for x in worth), default=1.0)
+    return min(worth, key=lambda x: x.usd_per_hour / most + x.share_frac, default=None)
+
+
+def _for(asked: Question, short: Workload) -> Question:
+    """The same question about these requests; thresholds that would leave a pool without any are not tried."""
+    wanted, total = asked.thresholds_tokens, np.asarray(short.total_tokens)
+    kept = tuple(t for t in wanted or () if total.min() <= t < total.max())
+    return replace(asked, workload=short, trace=None, thresholds_tokens=kept or (None if wanted is None else ()))
+
+
+def without_longest(workload: Workload, share_frac: float) -> tuple[Workload, float, float]:
+    """(the requests but for the longest `share_frac` of them at most, the share left out, tokens from which it was).
+
+    >>> some = Workload([100.0, 200.0, 9000.0], [10.0] * 3, [0.5, 0.48, 0.02], rate_rps=10.0)
+    >>> short, left_out, from_tokens = without_longest(some, 0.05)
+    >>> short.input_tokens.tolist(), left_out, from_tokens, float(short.rate_rps)
+    ([100.0, 200.0], 0.02, 9010.0, 9.8)
+    """
+    total, weight = (np.asarray(x) for x in (workload.total_tokens, workload.weight_frac))
+    order = np.argsort(-total, kind="stable")
+    beyond = np.cumsum(weight[order]) <= share_frac * (1.0 + 1e-9)
+    longest = total[order][np.flatnonzero(beyond)[-1]] if beyond.any() else np.inf
+    kept = total < longest
+    left_out = float(weight[~kept].sum())
+    if not kept.any() or left_out <= 0.0:
+        return workload, 0.0, np.inf
+    small = workload.replace(
+        input_tokens=np.asarray(workload.input_tokens)[kept],
+        output_tokens=np.asarray(workload.output_tokens)[kept],
+        cached_tokens=np.broadcast_to(workload.cached_tokens, total.shape)[kept],
+        weight_frac=weight[kept] / weight[kept].sum(),
+        rate_rps=workload.rate_rps * (1.0 - left_out),
+    )
+    return small, left_out, float(longest)

@@ -1,0 +1,72 @@
+"""`dmodels.plan`: what people type is what `question` is asked, and the answer reads well."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dmodels
+from dmodels import SLO, Workload
+from dmodels.core.errors import InputError
+from dmodels.studies.plan import Margins, plan, question
+
+FEW = {"tp": (1, 2), "split": False, "thresholds_tokens": ()}
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return dmodels.plan("llama-3.1-8b", "h100, l40s", (1000, 200), "300 req/min", ttft="1 s", tpot=0.05, **FEW)
+
+
+def test_text_and_numbers_ask_the_same(answer):
+    lengths = Workload.fixed(1000.0, 200.0, 5.0)
+    same = plan(question("llama-3.1-8b", ["h100", "l40s"], lengths, SLO(1.0, 0.05), **FEW))
+    assert answer.best == same.best and answer.question.rate_rps == 5.0
+
+
+def test_an_inventory_names_the_gpus_and_margins_are_kept():
+    found = dmodels.plan("llama-3.1-8b", {"l40s": 3}, (1000, 200), 5.0, tp=1, spare=1, split=False)
+    assert list(found.question.gpus) == ["l40s"] and found.question.inventory == {"l40s": 3.0}
+    assert found.question.tp == (1,) and found.question.margins == Margins(0.0, 1, 0.5)
+    assert found.best.gpus <= 3 and found.survives_loss
+
+
+def test_a_file_is_a_trace(tmp_path):
+    file = tmp_path / "ours.csv"
+    file.write_text("time_s,input_tokens,output_tokens\n" + "\n".join(f"{i},500,{50 + i}" for i in range(40)))
+    found = dmodels.plan("llama-3.1-8b", "h100", file, ensure=False, **FEW)
+    assert found.question.trace is not None and found.question.workload_name == "ours.csv"
+    assert found.question.rate_rps == pytest.approx(40 / 39, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"workload": (1000, 200)}, "rate: is missing"),
+        ({"workload": (1000,)}, "accepted is .input tokens, output tokens."),
+        ({"workload": "nothing-like-it"}, "nothing-like-it"),
+        ({"ttft": "2"}, "ttft: '2': a unit is missing"),
+        ({"rate": "fast"}, "rate: 'fast'"),
+        ({"gpus": "h1000"}, "h1000"),
+    ],
+    ids=str,
+)
+def test_mistakes_name_themselves(options, says):
+    with pytest.raises(InputError, match=says):
+        dmodels.plan("llama-3.1-8b", **options)
+
+
+def test_an_answer_is_read_and_tabulated(answer):
+    rows = answer.to_dataframe()
+    best = rows[rows.recommended]
+    assert best.gpus.sum() == answer.best.gpus
+    assert best.usd_per_hour.sum() == pytest.approx(answer.best.usd_per_hour)
+    assert f"usd_per_hour: {answer.best.usd_per_hour:.6g}" in str(answer) and "array" not in str(answer)
+    assert "<script" not in answer._repr_html_() and "best" in answer._repr_html_()
+    assert len(repr(answer)) < 10_000
+
+
+def test_records_show_their_values():
+    assert repr(SLO(2.0, 0.08)) == "SLO(ttft_s=2, tpot_s=0.08, e2e_s=inf, percentile=0.99)"
+    many = Workload(np.arange(1.0, 101.0), np.full(100, 5.0), np.full(100, 0.01))
+    assert "input_tokens=<100 from 1 to 100>" in repr(many)

@@ -1,0 +1,240 @@
+"""What can be bought, and what a fleet keeps in hand, against plain arithmetic and against plans of other questions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmodels import SLO, Workload, catalog
+from dmodels.core.errors import InputError
+from dmodels.studies.plan import (
+    Margins,
+    at_limit,
+    by_formula,
+    costly,
+    plan,
+    question,
+    solved,
+    suggestions,
+    tails,
+)
+from dmodels.studies.plan.limits import Limits
+from dmodels.studies.plan.margins import factor
+from dmodels.studies.plan.robust import PREMIUM
+
+
+def asked(rate_rps=20.0, gpus=("h100", "l40s"), **options):
+    chat = catalog.workload("azure-conv", rate_rps)
+    few = {"tp": (2, 4, 8), "thresholds_tokens": (1024.0, 4096.0)} | options
+    return question("llama-3.1-70b", list(gpus), chat, SLO(2.0, 0.08), **few)
+
+
+@pytest.fixture(scope="module")
+def free():
+    return plan(asked())
+
+
+def packed(sizes: list[int], node: int) -> int:
+    """GPUs of the nodes that instances of these sizes take, the largest first into the first node with room."""
+    nodes: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        if size > node:
+            nodes += [0] * math.ceil(size / node)
+            continue
+        for i, room in enumerate(nodes):
+            if room >= size:
+                nodes[i] -= size
+                break
+        else:
+            nodes.append(node - size)
+    return node * len(nodes)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 4, 8, 16])), min_size=1, max_size=2),
+    st.sampled_from([1, 2, 4, 8]),
+)
+def test_whole_nodes_hold_the_instances(pools, node):
+    bought = Limits(np.inf, {}, node, np.inf).bought([("h100", n, g) for n, g in pools])
+    assert bought == {"h100": packed([g for n, g in pools for _ in range(n)], node)}
+
+
+@given(st.integers(1, 20), st.integers(1, 9), st.sampled_from([8, 12]))
+def test_instances_of_odd_sizes_are_not_spread_over_nodes(count, size, node):
+    bought = Limits(np.inf, {}, node, np.inf).bought([("h100", count, size)])
+    assert bought["h100"] == packed([size] * count, node)
+
+
+def cheapest_by_hand(found, node=1, max_gpus=np.inf, inventory=None, budget=np.inf):
+    """USD/h of the cheapest fleet within the limits: every scheme with every layout."""
+    priced, best = found.priced, np.inf
+    prices = {name: float(gpu.price_usd_per_hour) for name, gpu in found.question.gpus.items()}
+    for scheme in priced.schemes:
+        for rows in itertools.product(range(len(priced.layouts)), repeat=len(scheme.stages)):
+            counts = [priced.instances[r, s] for r, s in zip(rows, scheme.stages, strict=True)]
+            if not np.isfinite(counts).all():
+                continue
+            sizes: dict[str, list[int]] = {}
+            for r, n in zip(rows, counts, strict=True):
+                sizes.setdefault(priced.layouts[r].gpu, []).extend([priced.layouts[r].gpus] * int(n))
+            bought = {gpu: packed(own, node) for gpu, own in sizes.items()}
+            cost = sum(count * prices[gpu] for gpu, count in bought.items())
+            there = all(count <= (inventory or {}).get(gpu, np.inf) for gpu, count in bought.items())
+            if there and sum(bought.values()) <= max_gpus and cost <= budget:
+                best = min(best, cost)
+    return best
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"node_gpus": 8},
+        {"inventory": {"h100_sxm": 4}},
+        {"inventory": {"h100_sxm": 8, "l40s": 8}, "node_gpus": 8},
+        {"max_usd_per_hour": 25.0},
+        pytest.param({"max_gpus": 8.0, "node_gpus": 4}, marks=pytest.mark.slow),
+        pytest.param({"inventory": {"h100_sxm": 0}}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_of_what_can_be_bought_the_cheapest(free, limits):
+    found = plan(asked(**limits))
+    names = {"node_gpus": "node", "max_usd_per_hour": "budget"}
+    by_hand = cheapest_by_hand(free, **{names.get(key, key): value for key, value in limits.items()})
+    if not np.isfinite(by_hand):
+        assert found.best is None and {"GPU budget", "money"} & {r.binding for r in found.rejections}
+        return
+    assert found.cheapest.usd_per_hour == pytest.approx(by_hand)
+    assert found.best.usd_per_hour <= (1.0 + PREMIUM) * by_hand
+    for fleet in (found.best, found.cheapest, *found.kinds, *found.by_gpu):
+        assert found.question.limits.allow(fleet.parts, fleet.usd_per_hour)
+        assert fleet.bought_gpus >= fleet.gpus
+
+
+def test_too_little_money_says_how_much_more():
+    found = plan(asked(max_usd_per_hour=1.0))
+    assert found.best is None
+    fix = next(rejection.fix for rejection in found.rejections if rejection.binding == "money")
+    more = float(fix.removeprefix("$").removesuffix("/h more"))
+    assert plan(asked(max_usd_per_hour=1.0 + more)).best is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"node_gpus": 0}, "node_gpus = 0"),
+        ({"max_usd_per_hour": -1.0}, "max_usd_per_hour = -1"),
+        ({"inventory": {"h200": 8}}, "inventory of h200"),
+        ({"inventory": {"h100": -1}}, "inventory of h100_sxm = -1"),
+        ({"margins": Margins(headroom_frac=-0.1)}, "headroom = -0.1"),
+        ({"margins": Margins(spare_count=1.5)}, "spare = 1.5"),
+        ({"margins": Margins(confidence=0.99)}, "confidence = 0.99"),
+    ],
+    ids=str,
+)
+def test_limits_that_mean_nothing_name_themselves(options, says):
+    with pytest.raises(InputError, match=says):
+        asked(**options)
+
+
+def instances(found):
+    return found.priced.instances
+
+
+def test_headroom_is_a_plan_of_the_greater_rate(free):
+    grown = plan(asked(margins=Margins(headroom_frac=0.25)))
+    np.testing.assert_array_equal(instances(grown), instances(plan(asked(25.0))))
+    assert grown.headroom_frac >= 0.25 - 1e-9
+    assert (instances(free) <= instances(grown)).all()
+    assert grown.best.pools[0].ttft_s <= 2.0
+
+
+def test_spare_instances_may_be_lost(free):
+    two = plan(asked(margins=Margins(spare_count=2)))
+    np.testing.assert_array_equal(instances(two), instances(free) + 2.0)
+    assert two.survives_loss
+    assert all(pool.instances > 2 for pool in two.best.pools)
+
+
+def test_a_confidence_is_the_share_of_errors_that_the_fleet_bears(free):
+    """With things as slow as the upper end of the 80 % interval, which one error in ten exceeds."""
+    wanted = plan(asked(margins=Margins(confidence=0.9)))
+    assert (instances(free) <= instances(wanted)).all()
+    assert wanted.sure_frac >= 0.9 - 0.025 - 1e-9  # looked for in steps of 0.025
+    assert all(
+        pool.ttft_s * pool.confidence.ttft[1] <= 2.0 * 1.05 for pool in wanted.best.pools if not wanted.best.in_turn
+    )
+    assert all(pool.tpot_s * pool.confidence.tpot[1] <= 0.08 * 1.0001 for pool in wanted.best.pools)
+
+
+@given(st.floats(0.5, 0.975), st.floats(0.5, 0.975), st.floats(0.8, 3.0))
+def test_more_confidence_never_counts_on_faster_steps(one, other, high):
+    low, top = sorted((one, other))
+    assert 1.0 - 1e-12 <= factor(low, high) <= factor(top, high) + 1e-12
+
+
+@pytest.mark.parametrize("rate_rps", [20.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (3.0, 60.0))])
+def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
+    found = plan(asked(rate_rps, gpus=("h100", "h200", "mi300x")))
+    best, cheapest = found.best, found.cheapest
+    assert cheapest.usd_per_hour == min(d.usd_per_hour for d in (*found.kinds, *found.by_gpu, cheapest))
+    assert best.usd_per_hour <= (1.0 + PREMIUM) * cheapest.usd_per_hour
+    for other in (*found.kinds, *found.by_gpu, cheapest):
+        if len(other.pools) < len(best.pools):  # a simpler one is dearer than the error explains
+            assert other.usd_per_hour > (1.0 + PREMIUM) * cheapest.usd_per_hour
+    assert found.kinds[0] is best
+
+
+@pytest.mark.parametrize(
+    "target", ["rate", pytest.param("ttft", marks=pytest.mark.slow), pytest.param("tpot", marks=pytest.mark.slow)]
+)
+def test_the_limit_is_where_it_stops_to_be_feasible(target):
+    there = {"max_gpus": 16.0, "gpus": ("h100",), "split": False, "tp": (4,), "thresholds_tokens": ()}
+    limit = at_limit(asked(**there), target)
+    assert by_formula(limit).best is not None
+    if target == "rate":
+        beyond = replace(limit, workload=limit.workload.at_rate(1.002 * limit.rate_rps))
+    else:
+        name = f"{target}_s"
+        beyond = replace(limit, slo=limit.slo.replace(**{name: getattr(limit.slo, name) / 1.002}))
+    assert by_formula(beyond).best is None
+    if target == "rate":
+        worth = solved(by_formula(limit), "rate")
+        assert worth.value == limit.rate_rps and worth.more_value > worth.value
+        assert worth.worth_per_gpu == pytest.approx((worth.more_value - worth.value) / worth.more_gpus)
+
+
+@pytest.mark.parametrize(
+    ("options", "target", "says"),
+    [({}, "rate", "without a limit"), ({"max_gpus": 8.0}, "gpus", "target 'gpus'"), ({}, "e2e", "no bound to tighten")],
+)
+def test_a_limit_that_is_none_is_refused(options, target, says):
+    with pytest.raises(InputError, match=says):
+        at_limit(asked(**options), target)
+
+
+def test_requests_that_cost_far_more_than_their_share_are_named():
+    """Two in a hundred requests of 100,000 tokens beside short ones: a plan without them costs what it costs."""
+    short = Workload([1000.0, 100_000.0], [200.0, 200.0], [0.98, 0.02], rate_rps=5.0)
+    found = by_formula(replace(asked(gpus=("h200",), split=False), workload=short, thresholds_tokens=None))
+    most = costly(tails(found))
+    assert most.share_frac == pytest.approx(0.02) and most.from_tokens == 100_200.0
+    alone = replace(found.question, workload=Workload([1000.0], [200.0], [1.0], rate_rps=4.9))
+    assert most.usd_per_hour == pytest.approx(by_formula(alone).cheapest.usd_per_hour)
+    assert costly(tails(by_formula(alone))) is None
+
+
+def test_what_pays_is_what_a_plan_with_it_costs(free):
+    found = suggestions(free)
+    eight_bit = next(entry for entry in found if "weights" in entry.what)
+    asked_so = by_formula(asked(weights=("fp8",), kv=("fp8",)))
+    assert eight_bit.usd_per_hour == pytest.approx(asked_so.cheapest.usd_per_hour)
+    assert eight_bit.saves_frac == pytest.approx(1.0 - eight_bit.usd_per_hour / free.cheapest.usd_per_hour)
+    assert all(entry.saves_frac >= 0.05 for entry in found)
+    assert not any("FP8" in entry.what for entry in suggestions(asked_so))

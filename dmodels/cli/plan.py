@@ -86,20 +86,31 @@ def answer(
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
     check_output("out", out)
-    more: dict[str, Any] = {"changes": [], "suggested": [], "tail": [], "checks": None, "now": None, "limit": None}
+    more: dict[str, Any] = {
+        "changes": [],
+        "suggested": [],
+        "tail": [],
+        "checks": None,
+        "now": None,
+        "limit": None,
+        "apart": None,
+    }
 
     def write(found: Any) -> None:
         more.update(_more(found, sensitivity, verify), now=tools.existing(found.question))
+        if asked.slo.classes:
+            classes = [kind.run() for kind in asked.slo.class_calls()]
+            more["apart"] = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
         if solve_for is not None and found.best is not None:
             from dmodels.studies.plan import solved
 
             more["limit"] = solved(found, solve_for)
         tools.write(found)
         if out is not None:
-            from dmodels.report.plan_notes import advice
+            from dmodels.report.plan_notes import advice, classes_told
             from dmodels.report.plan_page import plan_page
 
-            told = advice(more["suggested"], more["tail"], more["limit"])
+            told = advice(more["suggested"], more["tail"], more["limit"]) + classes_told(found, more["apart"])
             write_text(out, plan_page(found, more["changes"], again, more["checks"], told))
             print(f"report: {out}", file=sys.stderr)
 
@@ -111,7 +122,7 @@ def answer(
         lambda found: _inputs(found) | {"asked": asked.model_dump()},
         lambda found: _result(found, **more),
         lambda found: _show(found, **more),
-        feasible=lambda found: found.best is not None and _keeps(found, more["checks"]),
+        feasible=lambda found: _feasible(found, more),
         write=write,
     )
 
@@ -131,6 +142,12 @@ def _more(found: Any, sensitivity: bool, verify: bool) -> dict[str, Any]:
     }
 
 
+def _feasible(found: Any, more: dict[str, Any]) -> bool:
+    """Whether one fleet for all, or one for each class of requests, keeps the SLOs."""
+    apart = more["apart"] is not None and more["apart"].fits
+    return apart or (found.best is not None and _keeps(found, more["checks"]))
+
+
 def _keeps(found: Any, checks: Any) -> bool:
     """Whether the recommended fleet keeps its SLOs in every replay that was made of it."""
     seen = [found.best.replayed, checks.replays[0] if checks else None]
@@ -144,23 +161,30 @@ def _inputs(found: Any) -> dict[str, Any]:
 
 
 def _result(
-    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any
+    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any, apart: Any
 ) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
     more = ({"verification": checks.to_dict()} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
-    more |= {"solved": limit.to_dict()} if limit else {}
+    more |= ({"solved": limit.to_dict()} if limit else {}) | ({"classes": apart.to_dict()} if apart else {})
     return plan_tables.result(found, changes, suggested, tail) | more
 
 
 def _show(
-    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any
+    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any, apart: Any
 ) -> None:
     from dmodels.report import plan_tables, replay_tables
-    from dmodels.report.plan_notes import advice, notes
+    from dmodels.report.plan_notes import advice, classes_told, notes
     from dmodels.studies.plan import command as command_of
 
-    print("\n".join(plan_tables.sentences(found) + notes(found) + advice(suggested, tail, limit)) + "\n")
+    print(
+        "\n".join(
+            plan_tables.sentences(found) + notes(found) + advice(suggested, tail, limit) + classes_told(found, apart)
+        )
+        + "\n"
+    )
+    if apart is not None:
+        render.show([plan_tables.classes_table(apart)])
     if found.best is not None:
         render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, checks))

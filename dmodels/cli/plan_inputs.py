@@ -86,6 +86,35 @@ class PlanWorkload(WorkloadTable):
         return given if not isinstance(given, dict) or kinds & set(given) else given | {"name": "azure-conv"}
 
 
+def _class(value: Any) -> Any:
+    """A table from 'chat: to 8000, ttft 2 s'."""
+    if not isinstance(value, str):
+        return value
+    name, sign, rest = value.partition(":")
+    words = [part.partition(" ") for part in several(rest)]
+    if not (name.strip() and sign and words and all(given for _, _, given in words)):
+        raise ValueError('accepted are a name and its bounds, like "chat: to 8000, ttft 2 s, tpot 80 ms"')
+    return {"name": name.strip()} | {key.strip(): given.strip() for key, _, given in words}
+
+
+class ClassTable(Table):
+    """Requests of one kind, and their SLOs; where a bound is missing, that of [slo]."""
+
+    name: str
+    low: Annotated[float, Field(ge=0, alias="from")] = 0.0
+    high: Annotated[float, Field(gt=0, alias="to")] = float("inf")
+    ttft: Seconds | None = None
+    tpot: Seconds | None = None
+    e2e: Seconds | None = None
+    percentile: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+
+    def call(self, others: SloTable) -> Code:
+        """The class as a library call."""
+        own = [getattr(self, name) or getattr(others, name) for name in ("ttft", "tpot", "e2e", "percentile")]
+        slo = call("dmodels:SLO", own[0], own[1], float("inf") if own[2] is None else own[2], own[3])
+        return call("dmodels.studies.plan:RequestClass", self.name, slo, self.low, self.high)
+
+
 class SloTable(Table):
     """[slo]: bounds that a share `percentile` of requests keeps."""
 
@@ -93,6 +122,20 @@ class SloTable(Table):
     tpot: Seconds = flag("80 ms", "bound on time per output token", "--tpot", "--tpot-p99")
     e2e: Seconds | None = flag(None, "bound on the whole request", "--e2e", "--e2e-p99")
     percentile: Annotated[float, Field(ge=0.5, lt=1)] = flag(0.99, "share of requests that must meet each bound")
+    classes: list[Annotated[ClassTable, BeforeValidator(_class)]] = flag(
+        [], 'requests with SLOs of their own, by total tokens: "jobs: from 8000, ttft 60 s"', "--class", repeated=True
+    )
+
+    def call(self) -> Code:
+        """The bounds as a library call: of several classes, the tightest."""
+        if self.classes:
+            return call("dmodels.studies.plan:tightest", self.class_calls())
+        whole = float("inf") if self.e2e is None else self.e2e
+        return call("dmodels:SLO", self.ttft, self.tpot, whole, self.percentile)
+
+    def class_calls(self) -> list[Code]:
+        """The classes as library calls."""
+        return [kind.call(self) for kind in self.classes]
 
 
 class SpaceTable(Table):
@@ -167,7 +210,7 @@ class PlanInputs(Table):
 
     def call(self) -> Code:
         """The `Question`, as a library call."""
-        space, slo, engine = self.space, self.slo, self.engine
+        space, engine = self.space, self.engine
         traffic, workload_name = traffic_call(self.workload, self.traffic.rate)
         trace = trace_call(self.workload)  # planned for as it came
         return call(
@@ -175,7 +218,7 @@ class PlanInputs(Table):
             self.model.name,
             self.gpu.name,
             traffic if trace is None else trace,
-            call("dmodels:SLO", slo.ttft, slo.tpot, float("inf") if slo.e2e is None else slo.e2e, slo.percentile),
+            self.slo.call(),
             rate_rps=None if trace is None else self.traffic.rate,
             gpu_file=self.gpu.file,
             prices_usd_per_hour=self.gpu.price or None,

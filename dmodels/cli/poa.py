@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import Field
@@ -36,6 +36,7 @@ class PoaAsked(Table):
     load_aware: bool = flag(False, "let the optimum move the loads")
     baseline_s: Seconds | None = flag(None, 'TTFT P99 of the idle system, like "55 ms"', "--baseline")
     limit: Annotated[int, Field(ge=0)] = flag(20, "bad rows to show")
+    device: Literal["auto", "cpu", "gpu"] = flag("auto", "where windows are computed: auto, cpu or gpu")
 
     def call(self) -> Code:
         """The library call."""
@@ -50,6 +51,7 @@ class PoaAsked(Table):
             calibrate=self.calibrate,
             load_aware=self.load_aware,
             baseline_s=self.baseline_s,
+            device=self.device,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dmodels.studies.plan import Plan, Solved, Suggestion, Tail, costly
+from dmodels.studies.plan import Apart, Plan, Solved, Suggestion, Tail, costly
 from dmodels.studies.plan.admitted import Admitted
 
 from . import replay_tables
@@ -36,6 +36,25 @@ def advice(suggested: Sequence[Suggestion], tail: Sequence[Tail], limit: Solved 
         )
         said.append(f"Not asked, but it pays, by the closed forms: {listed}.")
     return said
+
+
+def classes_told(answer: Plan, apart: Apart | None) -> list[str]:
+    """Whether the classes of requests are better planned apart, in a sentence."""
+    if apart is None:
+        return []
+    if not apart.fits:
+        none = [share.requests.name for share in apart.shares if share.best is None]
+        why = f"nothing meets the SLOs of {' and '.join(none)}" if none else "they take more than there is"
+        return [f"Classes of requests: fleets apart do not do, {why}."]
+    cost = f"${apart.usd_per_hour:,.2f}/h ({apart.gpus} GPUs)"
+    if answer.best is None:
+        return [f"Classes of requests: no one fleet keeps the tightest SLOs for all of them; apart they take {cost}."]
+    saved = 1.0 - apart.usd_per_hour / answer.best.usd_per_hour
+    better = f"{saved:.0%} less" if saved > 0 else f"{-saved:.0%} more"
+    return [
+        f"Classes of requests: planned apart, they take {cost}, {better} than the one fleet above, "
+        "which keeps the tightest SLOs for all of them."
+    ]
 
 
 def _limit(found: Solved) -> str:

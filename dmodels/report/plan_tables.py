@@ -8,7 +8,7 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.plan import GROWTH, Change, Deployment, Plan, Suggestion, Tail, command
+from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Suggestion, Tail, command
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
@@ -88,8 +88,9 @@ def card(answer: Plan) -> Table:
         nearest = answer.rejections[0]
         return "No fleet serves this", ["binds", "there", "needed"], [[nearest.binding, nearest.have, nearest.need]]
     tight = max(best.pools, key=lambda pool: pool.load_frac)
-    head = ["GPUs", "USD a month", "keeps its SLOs", "load may grow by", "one instance less breaks"]
-    sure_of_it = f"with probability {_chance(answer)}" if answer.sure_frac else "rather not"
+    head = ["GPUs", "USD a month", "probability that the SLOs hold", "growth of the load that it bears"]
+    head += ["one instance less breaks"]
+    sure_of_it = _chance(answer) if answer.sure_frac else "below 0.5"
     month = best.usd_per_year / 12.0
     return "In short", head, [[best.bought_gpus, f"{month:,.0f}", sure_of_it, headroom(answer), tight.binding]]
 
@@ -192,6 +193,25 @@ def memory_table(uses: Sequence[MemoryUse]) -> Table:
         for use in uses
     ]
     return "Memory of one GPU", head, rows
+
+
+def classes_table(apart: Apart) -> Table:
+    """A fleet for each class of requests."""
+    head = ["class", "requests", "TTFT SLO [ms]", "TPOT SLO [ms]", "GPUs", "USD/h", "cost", "fleet"]
+    rows = [
+        [
+            x.requests.name,
+            share(x.share_frac),
+            milliseconds(x.requests.slo.ttft_s),
+            milliseconds(x.requests.slo.tpot_s),
+            "-" if x.best is None else x.best.bought_gpus,
+            "infeasible" if x.best is None else round(x.usd_per_hour, 2),
+            "-" if apart.gpus is None else share(x.usd_per_hour / apart.usd_per_hour),
+            "-" if x.best is None else f"{x.best.name}: {x.best.decomposition().partition(' = ')[2]}",
+        ]
+        for x in apart.shares
+    ]
+    return "Each class of requests with a fleet of its own", head, rows
 
 
 def alternatives_table(answer: Plan) -> Table:

@@ -1,7 +1,8 @@
 """Solvers that know nothing of LLMs. Each returns a `Solution`: an answer with the evidence to check it.
 
-`assign` and `transport` are linear assignment and transportation, in batches; `variational_equilibria` and
-`affine_equilibria` solve games; `wardrop`, `bracket` and `interval` are what the games and the models are built on.
+`assign` and `transport` are linear assignment and transportation, in batches, on the host or on a device (`device`);
+`variational_equilibria` and `affine_equilibria` solve games; `wardrop`, `bracket` and `interval` are what the games and
+the models are built on.
 
 Names are resolved on first use (PEP 562), so that importing the package stays light.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .assignment import assign as assign
+    from .assignment import assign_many as assign_many
     from .solution import Solution as Solution
     from .transportation import congestion_transport as congestion_transport
     from .transportation import transport as transport
@@ -27,6 +29,7 @@ _HOME = {
     "variational_equilibrium": "variational",
     "Solution": "solution",
     "assign": "assignment",
+    "assign_many": "assignment",
     "congestion_transport": "transportation",
     "transport": "transportation",
 }

@@ -13,6 +13,7 @@ from dmodels.control import regime
 from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 from dmodels.games.anarchy import IndexCost, RequestLog, Windows, calibrated_cost, driver, read_log, windows
+from dmodels.solvers.device import backend_of
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,22 @@ def analyse(
     calibrate: bool = False,
     load_aware: bool = False,
     baseline_s: float | None = None,
+    device: str = "auto",
 ) -> Analysis:
     """PoA-hat over sliding windows of a log, with the detector of Eq. (10) and (11) run over the windows' TTFT P99.
 
     `baseline_s` is TTFT P99 of the idle system; the least over the windows unless given. `calibrate` fits a, b and the
-    cache weight to the log, `load_aware` lets the optimum move the loads (see `games.anarchy_index`).
+    cache weight to the log, `load_aware` lets the optimum move the loads (see `games.anarchy.index`).
+    `device`: "cpu", "gpu", or "auto", which takes a GPU where there is one and there are thousands of windows.
     """
+    backend = backend_of(device)
     log = read_log(path, workers, limit)
     cost = IndexCost(capacity=capacity)
     if calibrate:
         size = min(window, len(log))
         at = np.arange(len(log) // size * size).reshape(-1, size)  # windows side by side
         cost = calibrated_cost(log.latency_s[at], log.worker[at], log.overlap[at], capacity)
-    w = windows(log, window, step, cost, load_aware)
+    w = windows(log, window, step, cost, load_aware, backend=backend)
     floor = float(np.min(w.ttft_p99_s)) if baseline_s is None else baseline_s
     params = regime.detector(max(floor, 1e-9), samples=1)
     _, now = jax.lax.scan(lambda s, x: regime.update(s, x, params), regime.init(), jnp.asarray(w.ttft_p99_s))

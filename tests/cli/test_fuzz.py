@@ -52,7 +52,7 @@ QUESTIONS = {
     "claims": "",
 }
 #: Options that answer something else, or at great length.
-NEVER = {"--help", "--run", "--verify"}
+NEVER = {"--help", "--run", "--verify", "--ensure"}
 #: Commands whose answers take seconds: most questions are only read, and the library call is printed.
 SLOW = {"plan", "report", "split", "place", "transfer", "sweep", "fit", "simulate", "poa"}
 

@@ -276,3 +276,31 @@ def test_without_a_trace_random_arrivals_are_replayed_and_said_so(capsys):
     assert main(["plan", *options, "--tp", "1", "--no-split", "--no-sensitivity", "--verify"]) == 0
     out = capsys.readouterr().out
     assert "Poisson arrivals (there is no trace)" in out.replace("\n", " ") and "Verified: every SLO holds" in out
+
+
+def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
+    """Two in a hundred long jobs: one fleet for all would have to answer them within the chat's two seconds."""
+    file = tmp_path / "mix.csv"
+    rows = [f"{i * 0.25},{120_000 if i % 50 == 7 else 800},100" for i in range(400)]
+    file.write_text("time_s,input_tokens,output_tokens\n" + "\n".join(rows))
+    few = [
+        "plan",
+        "--trace",
+        str(file),
+        "--gpu",
+        "h100",
+        "--tp",
+        "4,8",
+        "--no-split",
+        "--no-sensitivity",
+        "--no-ensure",
+    ]
+    assert main([*few, "--json"]) == 1
+    capsys.readouterr()
+    both = ["--class", "chat: to 60000", "--class", "jobs: from 60000, ttft 60 s, tpot 200 ms"]
+    assert main([*few, *both, "--json"]) == 0
+    classes = json.loads(capsys.readouterr().out)["result"]["classes"]
+    assert [x["requests"]["name"] for x in classes["shares"]] == ["chat", "jobs"]
+    assert classes["usd_per_hour"] == pytest.approx(sum(x["usd_per_hour"] for x in classes["shares"]))
+    assert main([*few, "--class", "chat"]) == 2
+    assert 'like "chat: to 8000' in capsys.readouterr().err

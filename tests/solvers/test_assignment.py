@@ -252,7 +252,7 @@ def test_bad_input_is_refused_in_one_line(bad, says):
 
 
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(InputError, match="accepted are cpu, pallas, xla"):
+    with pytest.raises(InputError, match="accepted are auto, cpu, device, pallas, xla"):
         assign(np.zeros((2, 2)), backend="fpga")
 
 

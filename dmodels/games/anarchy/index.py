@@ -14,15 +14,18 @@ price of anarchy, so it measures regret; with measured latencies it is, below sa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import Floats, Real, Record, quantity
 from dmodels.solvers import congestion_transport, transport
+from dmodels.solvers.device import takes_device
+
+from .index_device import WindowSums, proved_again, window_sums
 
 #: Distinct overlap rows up to which requests are grouped before they are assigned.
 _MOST_GROUPS = 64
@@ -64,7 +67,13 @@ class PoaIndex(NamedTuple):
 
 
 def poa_index(
-    latency_s: Real, worker: Real, overlap: Real, cost: IndexCost | None = None, load_aware: bool = False
+    latency_s: Real,
+    worker: Real,
+    overlap: Real,
+    cost: IndexCost | None = None,
+    load_aware: bool = False,
+    *,
+    backend: str = "auto",
 ) -> PoaIndex:
     r"""PoA-hat of windows of requests: `latency_s` and `worker` (..., n), `overlap` (..., n, m) with m workers.
 
@@ -72,6 +81,9 @@ def poa_index(
     g_j(k) - g_j(k-1), g = k f): with costs of the model in the numerator that is a real efficiency ratio, and `routing`
     is it; the measured numerator still carries the misfit. `calibrated_cost` fits a and b, which removes the misfit on
     average and leaves the regret.
+
+    `backend` as in `solvers.transport`: on a device, windows that are not proved there are computed again on the host.
+    A `cost` with more axes than the workers' stays on the host.
 
     Bias: frozen and uncalibrated, up by the misfit (7 to 19 in the paper's plateau) and down by up to the true price of
     anarchy; calibrated, only the latter; load-aware and calibrated, none but the fit's error.
@@ -92,20 +104,30 @@ def poa_index(
     if at.size and (at.min() < 0 or at.max() >= m or (at != np.floor(at)).any()):
         raise InputError(f"worker holds {at.min()}..{at.max()}; accepted are whole numbers 0..{m - 1}")
     at = at.astype(np.int64)
-    loads = _loads(at.reshape(-1, n), m).reshape(*at.shape[:-1], m)
-    capacity = np.broadcast_to(np.asarray(cost.capacity), loads.shape)
-    room = capacity - loads
-    with np.errstate(divide="ignore", invalid="ignore"):
-        base = cost.a_s * loads + cost.b_s + np.where(cost.d_s == 0, 0.0, cost.d_s / room**cost.beta)
-    flags = np.where((room <= 0).any(-1), np.int32(Flag.OUT_OF_DOMAIN), np.int32(0))
-    flags |= np.where(capacity.sum(-1) < n, np.int32(Flag.INFEASIBLE), np.int32(0))
-    flags |= np.where(np.isfinite(base).all(-1) & np.isfinite(latency).all(-1), 0, Flag.NONFINITE).astype(np.int32)
-    hits = np.take_along_axis(overlap, at[..., None], -1).sum((-2, -1))
-    observed, model = latency.sum(-1), _total(loads, base) - cost.cache_s * hits
-    if load_aware:
-        least = _load_aware(overlap, cost, capacity)
+    curve = curve_of(cost, m)
+    if takes_device(backend, overlap.shape[:-2]) and curve is not None and overlap.shape[:-1] == at.shape:
+        sums = _device_sums(latency, at, overlap, cost, load_aware, curve)
     else:
-        least = _frozen(base, overlap, cost, capacity)
+        sums = host_sums(latency, at, overlap, cost, load_aware)
+    return index_of_sums(sums, np.isfinite(latency).all(-1), cost, n)
+
+
+def curve_of(cost: IndexCost, workers: int) -> Floats | None:
+    """a, b, d, beta and capacity of each worker, (5, m); None where the cost has axes of its own beyond these."""
+    leaves = (cost.a_s, cost.b_s, cost.d_s, cost.beta, cost.capacity)
+    if np.ndim(cost.cache_s) or any(np.shape(leaf) not in ((), (1,), (workers,)) for leaf in leaves):
+        return None
+    return np.stack([np.broadcast_to(np.asarray(leaf, np.float64), (workers,)) for leaf in leaves])
+
+
+def index_of_sums(sums: WindowSums, finite: Any, cost: IndexCost, n: int) -> PoaIndex:
+    """Ratios and flags of windows of n requests; `finite`: whether all their latencies are."""
+    loads, observed, model, least, _ = sums
+    capacity = np.broadcast_to(np.asarray(cost.capacity), loads.shape)
+    flags = np.where((capacity <= loads).any(-1), np.int32(Flag.OUT_OF_DOMAIN), np.int32(0))
+    flags |= np.where(capacity.sum(-1) < n, np.int32(Flag.INFEASIBLE), np.int32(0))
+    base = _base(loads, cost)
+    flags |= np.where(np.isfinite(base).all(-1) & finite, 0, Flag.NONFINITE).astype(np.int32)
     good = np.isfinite(least) & (least > 0)
     safe = np.where(good, least, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,6 +135,40 @@ def poa_index(
         misfit = observed / model
     flags |= np.where(np.isfinite(hat), 0, Flag.NONFINITE).astype(np.int32)
     return PoaIndex(hat, observed, model, least, loads, misfit, routing, flags)
+
+
+def host_sums(
+    latency: np.ndarray, at: np.ndarray, overlap: np.ndarray, cost: IndexCost, load_aware: bool
+) -> WindowSums:
+    """What the index is made of, by the compiled loops."""
+    n, m = overlap.shape[-2:]
+    loads = _loads(at.reshape(-1, n), m).reshape(*at.shape[:-1], m)
+    capacity = np.broadcast_to(np.asarray(cost.capacity), loads.shape)
+    base = _base(loads, cost)
+    hits = np.take_along_axis(overlap, at[..., None], -1).sum((-2, -1))
+    observed, model = latency.sum(-1), _total(loads, base) - cost.cache_s * hits
+    least = _load_aware(overlap, cost, capacity) if load_aware else _frozen(base, overlap, cost, capacity)
+    return WindowSums(loads, observed, model, least, np.ones(least.shape, bool))
+
+
+def _device_sums(
+    latency: np.ndarray, at: np.ndarray, overlap: np.ndarray, cost: IndexCost, load_aware: bool, curve: Floats
+) -> WindowSums:
+    batch, (n, m) = overlap.shape[:-2], overlap.shape[-2:]
+    if 0 in overlap.shape:
+        return host_sums(latency, at, overlap, cost, load_aware)
+    late, where, held = latency.reshape(-1, n), at.reshape(-1, n), overlap.reshape(-1, n, m)
+    found = window_sums(late, where, held, curve, cost.cache_s, load_aware)
+    sums = proved_again(found, lambda rest: host_sums(late[rest], where[rest], held[rest], cost, load_aware))
+    return WindowSums(*(a.reshape((*batch, *a.shape[1:])) for a in sums))
+
+
+def _base(loads: np.ndarray, cost: IndexCost) -> np.ndarray:
+    """f_j at the windows' loads."""
+    room = np.asarray(cost.capacity) - loads
+    with np.errstate(divide="ignore", invalid="ignore"):
+        base: np.ndarray = cost.a_s * loads + cost.b_s + np.where(cost.d_s == 0, 0.0, cost.d_s / room**cost.beta)
+    return base
 
 
 def _total(loads: np.ndarray, base: np.ndarray) -> np.ndarray:
@@ -178,7 +234,7 @@ def _frozen(base: np.ndarray, overlap: np.ndarray, cost: IndexCost, capacity: np
     if (spare > 0).any():
         matrix = np.concatenate([matrix, np.zeros((*matrix.shape[:-1], 1))], -1)
         capacity = np.concatenate([capacity, np.maximum(spare, 0.0)[..., None]], -1)
-    solution = transport(matrix, capacity, supply)
+    solution = transport(matrix, capacity, supply, backend="cpu")
     return np.where(blocked.any(-1), np.nan, np.asarray(solution.value.cost))
 
 
@@ -189,7 +245,7 @@ def _load_aware(overlap: np.ndarray, cost: IndexCost, capacity: np.ndarray) -> n
     a, b, d, beta = (np.asarray(v)[..., None] for v in (cost.a_s, cost.b_s, cost.d_s, cost.beta))
     g = k * (a * k + b + d / np.where(room > 0, room, 1.0) ** beta)
     step = np.where(room[..., 1:] > 0, np.diff(g, axis=-1), np.inf)
-    best = congestion_transport(-cost.cache_s * overlap, step)
+    best = congestion_transport(-cost.cache_s * overlap, step, backend="cpu")
     return np.where(np.asarray(best.flags) == 0, np.asarray(best.value.cost), np.nan)
 
 

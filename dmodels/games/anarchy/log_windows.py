@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.solvers.device import takes_device
 
-from .index import IndexCost, PoaIndex, poa_index
+from .index import IndexCost, PoaIndex, curve_of, host_sums, index_of_sums, poa_index
+from .index_device import log_window_sums, proved_again
 from .log import RequestLog
 
 #: Windows that are laid out in memory at once.
@@ -42,12 +44,15 @@ def windows(
     cost: IndexCost | None = None,
     load_aware: bool = False,
     base_s: float | None = None,
+    *,
+    backend: str = "auto",
 ) -> Windows:
     r"""PoA-hat of every window of `size` completions, `step` apart (half a window unless given).
 
     poa_hat = routing x constant x queueing exactly, with `base_s` the latency of a request in an idle system (the 5th
     percentile of the log unless given). In the paper's plateau (C = 16..96) routing is 1 to 1.1 and the rest is mean
-    latency over 0.33 s, the value of its cost model: the index does not see routing there.
+    latency over 0.33 s, the value of its cost model: the index does not see routing there. `backend` as in `poa_index`;
+    a device is sent the log once and cuts the windows itself.
     """
     n = len(log)
     size = min(size, n)
@@ -55,11 +60,7 @@ def windows(
     if size < 1 or step < 1:
         raise InputError(f"window {size}, step {step}; accepted are whole numbers from 1")
     starts = np.arange(0, n - size + 1, step)
-    parts = []
-    for first in range(0, len(starts), _CHUNK):
-        at = starts[first : first + _CHUNK, None] + np.arange(size)
-        parts.append(poa_index(log.latency_s[at], log.worker[at], log.overlap[at], cost, load_aware))
-    index = PoaIndex(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    index = _index(log, starts, size, IndexCost() if cost is None else cost, load_aware, backend)
     base = float(np.quantile(log.latency_s, 0.05)) if base_s is None else base_s
     mean, model = index.observed_s / size, index.model_s / size
     signal = log.ttft_s if np.isfinite(log.ttft_s).all() else log.latency_s
@@ -69,6 +70,25 @@ def windows(
     return Windows(
         log.completion_s[starts], log.completion_s[starts + size - 1], index, p99, index.routing, constant, queueing
     )
+
+
+def _index(log: RequestLog, starts: np.ndarray, size: int, cost: IndexCost, load_aware: bool, backend: str) -> PoaIndex:
+    """The index of the windows of `size` requests from `starts` on."""
+
+    def rows(some: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        at = some[:, None] + np.arange(size)
+        return log.latency_s[at], log.worker[at].astype(np.int64), log.overlap[at]
+
+    curve = curve_of(cost, log.overlap.shape[1])
+    if takes_device(backend, starts.shape) and curve is not None:
+        columns = log.latency_s, log.worker, log.overlap
+        sums = log_window_sums(starts, columns, size, curve, cost.cache_s, load_aware)
+        sums = proved_again(sums, lambda rest: host_sums(*rows(starts[rest]), cost, load_aware))
+        finite = np.lib.stride_tricks.sliding_window_view(np.isfinite(log.latency_s), size)[starts].all(-1)
+        return index_of_sums(sums, finite, cost, size)
+    cut = (starts[first : first + _CHUNK] for first in range(0, len(starts), _CHUNK))
+    parts = [poa_index(*rows(some), cost, load_aware, backend="cpu") for some in cut]
+    return PoaIndex(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def driver(w: Windows, plateau: float = 1.25) -> list[str]:

@@ -20,6 +20,7 @@ from dmodels.games.routing.equilibria import blurred, range_flags, search
 from dmodels.games.routing.kernels import social_cost
 
 from .bounds import AFFINE_ATOMIC, singleton_price
+from .enumeration import enumerated, enumerates
 from .index import poa_index
 from .program import UNKNOWNS, equilibrium_program, programme, solve_program, unknowns_count
 from .smooth import coarse_ceiling_s, smooth_prices, smoothness
@@ -55,16 +56,21 @@ class PriceOfAnarchy(NamedTuple):
     optimum_s: np.ndarray
     optimum_bound_s: np.ndarray
     flags: np.ndarray
-    boxes: np.ndarray  # boxes of load vectors that the search looked at
+    boxes: np.ndarray  # boxes of load vectors that the search looked at, or profiles of the enumeration
 
 
-def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bool = False) -> PriceOfAnarchy:
+def price_of_anarchy(
+    game: RoutingGame, max_boxes: int = 200_000, paper_form: bool = False, *, backend: str = "auto"
+) -> PriceOfAnarchy:
     r"""Price of anarchy and of stability of each game in a batch, over pure Nash equilibria.
 
     `max_boxes=1` only tightens bounds and runs best responses: fast (thousands of games a second) and rarely exact.
     With more, games whose search is cut short are bounded by the least potential and by the linear programme too (up
     to `UNKNOWNS` unknowns).
     OUT_OF_DOMAIN, and no certificate, where latencies differ by less than the rounding of a miss (1e-15 s beside 1 s).
+    `backend`: "cpu" searches boxes of loads on the host; "device" looks at every profile of games of at most
+    `enumeration.MOST_PROFILES` on JAX's devices (larger ones: InputError), the same answer, with `boxes` the profiles;
+    "auto" does so for large batches of small games where there is an accelerator.
     With `paper_form=True` the costs are f - omega o, the flag OUT_OF_DOMAIN is up, and `PAPER_FORM` says why.
 
     Two workers f = n and f = 2, two requests (Pigou's pair): worst equilibrium 4, optimum 3.
@@ -75,12 +81,15 @@ def price_of_anarchy(game: RoutingGame, max_boxes: int = 200_000, paper_form: bo
     (1.333333, 1.333333)
     """
     a = game.arrays()
-    nash, boxes = search(a, max_boxes)
-    if max_boxes > 1:
-        nash = _where_cut(a, nash)
+    if enumerates(a, backend):
+        nash, flows, bound, boxes = enumerated(a)
+    else:
+        nash, boxes = search(a, max_boxes)
+        if max_boxes > 1:
+            nash = _where_cut(a, nash)
+        flows, bound = optimum_flows(a, backend="cpu")
     blur: np.ndarray = blurred(a).reshape(a.batch)
     flags: np.ndarray = range_flags(nash) | np.where(blur, int(Flag.OUT_OF_DOMAIN), 0).astype(np.int32)
-    flows, bound = optimum_flows(a)
     bound = bound.reshape(a.batch)
     found = np.minimum(sums(a, flows.reshape(*a.batch, *flows.shape[1:]))[0], nash.best_s)
     ceiling = nash.worst_ceiling_s

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .batches import logit_equilibria
 from .chain import closed_loop
 from .equilibria import NashRange, best_response, greedy_arrival, nash_range
 from .game import (
@@ -52,6 +53,7 @@ __all__ = [
     "greedy_arrival",
     "hull",
     "least_potential_flow",
+    "logit_equilibria",
     "logit_equilibrium",
     "marginal_cost_game",
     "marginals",

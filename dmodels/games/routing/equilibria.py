@@ -10,6 +10,7 @@ from dmodels.core.compiled import kernel
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real
 from dmodels.core.threads import share
+from dmodels.solvers.device import takes_device
 from dmodels.solvers.solution import Solution
 
 from .boxes import enumerate_nash
@@ -197,23 +198,31 @@ def _responses(f, c, q, x, from_greedy, max_steps, first, last, steps, done):
         steps[b], done[b] = respond(fb, cb, x[b], tolerance(fb, cb, qb.sum()), max_steps)
 
 
-def best_response(game: RoutingGame, start: Real | None = None, max_steps: int = 1_000_000) -> Solution:
+def best_response(
+    game: RoutingGame, start: Real | None = None, max_steps: int = 1_000_000, *, backend: str = "auto"
+) -> Solution:
     """Best-response dynamics: the request with the most to gain moves to its best worker, until nobody gains.
 
     Starts from `start` (an assignment or flow), or from greedy arrival. `value` is a `Profile`, `steps` the moves made,
     `certificate["gain_s"]` the largest gain that is left. The paper says that at most n steps are needed; with cache
-    terms that is wrong (N = 2, m = 3 needs 3 from some start).
+    terms that is wrong (N = 2, m = 3 needs 3 from some start). `backend`: "device" plays all games at once on JAX's
+    devices, move by move as "cpu" does; "auto" does so for large batches where there is an accelerator.
     """
     a = game.arrays()
     shape = (*a.batch, game.groups_count, game.workers_count)
     x = np.zeros(shape, np.int64) if start is None else np.broadcast_to(flow(game, start), shape).copy()
     flat = x.reshape(a.size, *shape[-2:])
-    steps, done = np.empty(a.size, np.int64), np.empty(a.size, bool)
-    share(
-        lambda i, j: _responses(a.f, a.cost, a.counts, flat, start is None, max_steps, i, j, steps, done),
-        a.size,
-        a.size * 2e-5,
-    )
+    if takes_device(backend, a.batch):
+        from .batches import responses_on_device
+
+        flat, steps, done = responses_on_device(a, None if start is None else flat, max_steps)
+    else:
+        steps, done = np.empty(a.size, np.int64), np.empty(a.size, bool)
+        share(
+            lambda i, j: _responses(a.f, a.cost, a.counts, flat, start is None, max_steps, i, j, steps, done),
+            a.size,
+            a.size * 2e-5,
+        )
     value = profile(a, flat.reshape(shape))
     flags = np.where(done.reshape(a.batch), 0, int(Flag.NOT_CONVERGED)).astype(np.int32) | overload_flag(value.cost_s)
     return Solution(value, {"gain_s": flow_gain_s(a, value.flow)}, flags, steps.reshape(a.batch))

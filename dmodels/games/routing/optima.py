@@ -59,7 +59,7 @@ def convex_marginals(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return out, np.asarray(convex)
 
 
-def optimum_flows(a: RoutingArrays) -> tuple[np.ndarray, np.ndarray]:
+def optimum_flows(a: RoutingArrays, *, backend: str = "auto") -> tuple[np.ndarray, np.ndarray]:
     """(flows (B, G, m), lower bound (B,)) of the batch: the optimum where the bound equals the flow's cost."""
     step, convex = convex_marginals(a.f)
     size, (groups, workers) = a.size, a.cost.shape[1:]
@@ -72,7 +72,7 @@ def optimum_flows(a: RoutingArrays) -> tuple[np.ndarray, np.ndarray]:
         cost, f = (b if len(b) == 1 else b[at] for b in (a.cost, step))
         one = len(cost) == len(row) == 1
         each = cost[0, row[0]] if one else np.take_along_axis(cost, row[..., None], axis=1)
-        s = congestion_transport(np.broadcast_to(each, (at.size, total, workers)), f[..., :total])
+        s = congestion_transport(np.broadcast_to(each, (at.size, total, workers)), f[..., :total], backend=backend)
         sit = np.asarray(s.value.columns).astype(np.int64)
         missing = (s.flags & int(Flag.INFEASIBLE)) != 0
         gap = np.where(missing, 0.0, np.maximum(s.certificate["gap"], 0.0))
@@ -173,14 +173,15 @@ def marginal_cost_game(game: RoutingGame) -> RoutingGame:
     return RoutingGame(step, game.overlap, game.omega, game.counts)
 
 
-def optimum(game: RoutingGame) -> Solution:
+def optimum(game: RoutingGame, *, backend: str = "auto") -> Solution:
     """The assignment with the least social cost, certified: a convex min-cost flow (the paper says NP-hard).
 
     `value` is a `Profile`; `certificate["bound_s"]` is a lower bound from duality, equal to the cost where every
     k f_j(k) is convex. Where one is not, its convex hull gives the bound, and NOT_CONVERGED says that a gap is left.
+    `backend` as in `solvers.transport`.
     """
     a = game.arrays()
-    flows, bound = optimum_flows(a)
+    flows, bound = optimum_flows(a, backend=backend)
     value = profile(a, flows.reshape(*a.batch, *flows.shape[1:]))
     finite = np.isfinite(value.cost_s)
     gap = np.where(finite, np.where(finite, value.cost_s, 0.0) - np.where(finite, bound.reshape(a.batch), 0.0), np.inf)

@@ -4,8 +4,8 @@ The recursion of `virtual_time` with arrays in place of branches. A step is one 
 admission, whichever comes first. The completions to come, w, stay sorted without a sort: inserting e gives
 $\min(\max(e, w_{k-1}), w_k)$ and removing the first is a shift. Lanes are the last axis, so that each operation is one
 contiguous vector. On a CPU core the compiled loop of `batching` is several times faster
-(benchmarks/speed/simulators.py); this form is for what it cannot do: run inside `jit` and on accelerators, over
-batches of designs and seeds.
+(benchmarks/speed/simulators.py); this form is for what it cannot do: run inside `jit` and on accelerators (lowered
+for CUDA by a test, not run on one yet), over batches of designs and seeds.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from .host import is_floating
+from .mixed import assign_many
 from .solve import BACKENDS, Matching, assign
 
 __all__ = [
     "BACKENDS",
     "Matching",
     "assign",
+    "assign_many",
     "is_floating",
 ]

@@ -52,7 +52,7 @@ def _kernels() -> ModuleType:
 
 def solve_one(cost: np.ndarray) -> tuple[Any, ...] | None:
     """columns, row duals, column duals, cost, gap, least reduced cost, steps of one float64 problem with 0 < n <= m."""
-    exact = _exact_below(sum(cost.shape))
+    exact = exact_below(sum(cost.shape))
     x, u, v, total, gap, reduced, state, steps = _kernels().match_one(
         np.ascontiguousarray(cost), GAP_RTOL, exact, 2.0**106 / exact
     )
@@ -66,7 +66,7 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     whole = not is_floating(cost.dtype)
     c = np.asarray(cost, np.float64).reshape((count, n, m))
     size = np.abs(c).max((1, 2), initial=0.0) if whole else np.zeros(0)
-    in_integers = whole and size.max(initial=0.0) >= _exact_below(n + m)
+    in_integers = whole and size.max(initial=0.0) >= exact_below(n + m)
     if in_integers:
         c = np.where((size > _LARGEST_WHOLE)[:, None, None], 0, cost.reshape(c.shape)).astype(np.int64)
     if maximize:
@@ -91,7 +91,7 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     return columns, total, u, v, gap, reduced, flags, steps
 
 
-def _exact_below(size: int) -> float:
+def exact_below(size: int) -> float:
     """Whole costs below this keep every intermediate sum below 2**53, for duals are sums of n + m costs at most."""
     return 2.0**53 / (2 * (size + 1))
 
@@ -113,7 +113,7 @@ def _solve_wide(c: np.ndarray) -> Batch:
     x, u, v = np.empty((count, n), np.int64), np.empty((count, n), c.dtype), np.empty((count, m), c.dtype)
     total, gap, reduced = np.empty(count, c.dtype), np.empty(count, c.dtype), np.empty(count, c.dtype)
     state, steps = np.empty(count, np.int64), np.empty(count, np.int64)
-    exact = _exact_below(n + m)
+    exact = exact_below(n + m)
     doubtful = (float(_LIMIT), np.inf) if integers else (exact, 2.0**106 / exact)
 
     def loop(first: int, last: int) -> None:

@@ -98,7 +98,16 @@ def _kernel(c_ref, y_ref, v_ref, stuck_ref, steps_ref, *, n: int, m: int):
 
 
 def match_batch(c: jax.Array) -> tuple[jax.Array, ...]:
-    """columns (B, n), row part of a Farkas ray (B, n), column duals (B, m), feasible (B,), steps (B,)."""
+    """columns (B, n), row part of a Farkas ray (B, n), column duals (B, m), feasible (B,), steps (B,).
+
+    Which device it runs on is asked where the program is lowered, so that it can be compiled for one that is not here.
+    """
+    return jax.lax.platform_dependent(
+        c, cpu=partial(_match_batch, interpret=True), default=partial(_match_batch, interpret=False)
+    )
+
+
+def _match_batch(c: jax.Array, interpret: bool) -> tuple[jax.Array, ...]:
     count, n, given = c.shape
     m = max(pl.next_power_of_2(given), 16)
     c = jnp.pad(c, ((0, 0), (0, 0), (0, m - given)), constant_values=jnp.inf)
@@ -115,7 +124,7 @@ def match_batch(c: jax.Array) -> tuple[jax.Array, ...]:
             jax.ShapeDtypeStruct((count, 1), jnp.int32),
             jax.ShapeDtypeStruct((count, 1), jnp.int32),
         ),
-        interpret=jax.default_backend() == "cpu",
+        interpret=interpret,
         compiler_params=triton.CompilerParams(num_warps=max(1, m // 256)),
         name="assignment",
     )(c)

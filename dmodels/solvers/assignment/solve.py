@@ -10,12 +10,13 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
+from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
 
 from .host import is_floating, solve_host, solve_one
 
-#: Backends that a caller can force. None chooses: compiled loops on a CPU, the kernel on a GPU, XLA elsewhere.
-BACKENDS = ("cpu", "pallas", "xla")
+#: What a caller can ask for: those of `solvers.device`, and two engines in the precision of the costs.
+BACKENDS = (*device.BACKENDS, "pallas", "xla")
 
 _NO_FLAG = np.int32(0)
 
@@ -27,7 +28,7 @@ class Matching(NamedTuple):
     cost: Any  # (...,)
 
 
-def assign(cost: Real, maximize: bool = False, *, backend: str | None = None) -> Solution:
+def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solution:
     r"""The matching of rows to columns of least total cost: min over x of sum_i c[i, x_i], columns used at most once.
 
     `cost` is (..., n, m). min(n, m) pairs are matched; where n > m the other rows get column -1. Leading axes are a
@@ -47,9 +48,13 @@ def assign(cost: Real, maximize: bool = False, *, backend: str | None = None) ->
                   above 2**58)
     steps         rows scanned
 
-    `backend` forces an engine: "cpu" (compiled loops over problems, on all cores), "pallas" (a GPU kernel, one program
-    per problem; interpreted where there is no GPU) or "xla" (plain XLA, anywhere). None takes "cpu" on a CPU, "pallas"
-    on a GPU up to 512 columns, else "xla". Where columns repeat (workers with capacities), `transport` is faster.
+    `backend`: "cpu" (compiled loops over problems, on all cores), "device" (in chunks on JAX's devices: matched in
+    float32, proved in float64, and what is not proved there solved again on the host, so that answers carry the same
+    certificate) or "auto", which takes an accelerator where there is one and the batch has at least
+    `solvers.device.FEWEST` problems. For JAX arrays "auto" is "cpu" on a CPU, else an engine in the costs' own
+    precision, without the host: "pallas" (a kernel for GPUs, one program per problem; interpreted on a CPU) up to 512
+    columns, else "xla" (plain XLA, anywhere). `assign_many` takes matrices of several sizes. Where columns repeat
+    (workers with capacities), `transport` is faster.
 
     NumPy arrays in, NumPy arrays out, in float64 (int64 for integers) whatever `jax.config` says. Inside `jit` and
     `vmap` it yields traced arrays of the cost's own precision. Its derivative with respect to `cost` is the matching
@@ -62,9 +67,8 @@ def assign(cost: Real, maximize: bool = False, *, backend: str | None = None) ->
     >>> s.value.columns.tolist(), int(s.value.cost), int(s.certificate["gap"])
     ([1, 0, 2], 5, 0)
     """
-    if backend is not None and backend not in BACKENDS:
-        raise InputError(f"backend {backend!r} is unknown; accepted are {', '.join(BACKENDS)} or None")
-    if type(cost) is np.ndarray and cost.dtype == np.float64 and cost.ndim == 2 and not maximize and backend is None:
+    device.check_backend(backend, BACKENDS)
+    if type(cost) is np.ndarray and cost.dtype == np.float64 and cost.ndim == 2 and not maximize and backend == "auto":
         if 0 < cost.shape[0] <= cost.shape[1] and (solution := _solve_one(cost)):
             return solution
     given = cost
@@ -75,8 +79,13 @@ def assign(cost: Real, maximize: bool = False, *, backend: str | None = None) ->
     if not (cost.dtype.kind in "iub" or is_floating(cost.dtype)):
         raise InputError(f"cost has dtype {cost.dtype}; accepted are real numbers")
     traced = isinstance(cost, jax.core.Tracer)
-    if not traced and backend in (None, "cpu") and (not isinstance(given, jax.Array) or _on_cpu(given)):
-        return _solution(*solve_host(np.asarray(cost), maximize))
+    if not traced and backend in device.BACKENDS and (not isinstance(given, jax.Array) or _on_cpu(given)):
+        cost = np.asarray(cost)
+        if device.takes_device(backend, cost.shape[:-2]):
+            from .device import assign_on_device
+
+            return _solution(*assign_on_device(cost, maximize))
+        return _solution(*solve_host(cost, maximize))
     from .traced import assign_traced
 
     if isinstance(given, jax.Array):

@@ -10,6 +10,7 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.solvers.callback import call_host
+from dmodels.solvers.device import accelerators
 
 from .host import GAP_RTOL, solve_host
 
@@ -28,21 +29,21 @@ def _priced_jvp(primals, tangents):
 
 
 @partial(jax.jit, static_argnames=("maximize", "backend"))
-def assign_traced(cost, maximize: bool, backend: str | None) -> tuple:
+def assign_traced(cost, maximize: bool, backend: str) -> tuple:
     """columns, cost, row duals, column duals, gap, least reduced cost, flags, steps; all traced."""
-    if not jnp.issubdtype(cost.dtype, jnp.floating) and (backend or cost.dtype != jnp.int64):
+    if not jnp.issubdtype(cost.dtype, jnp.floating) and (backend != "auto" or cost.dtype != jnp.int64):
         cost = cost.astype(float)  # whole costs: exact up to 2**53 in float64, up to 2**24 where x64 is off
     fixed = jax.lax.stop_gradient(cost)
-    if backend is None and all(d.platform == "cpu" for d in jax.devices()):
+    if backend == "auto" and not accelerators():
         backend = "cpu"
     if 0 in cost.shape[-2:]:
         found = _nothing_to_match(fixed)
-    elif backend is not None:
+    elif backend in _ENGINES:
         found = _ENGINES[backend](fixed, maximize)
     else:
         found = jax.lax.platform_dependent(
             fixed,
-            cpu=partial(_on_host, maximize=maximize),
+            cpu=partial(_on_host if backend == "auto" else _in_xla, maximize=maximize),
             cuda=partial(_on_gpu, maximize=maximize),
             default=partial(_in_xla, maximize=maximize),
         )

@@ -8,12 +8,13 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 from dmodels.solvers.assignment import is_floating
+from dmodels.solvers.device import check_backend, takes_device
 from dmodels.solvers.solution import Solution
 
 from .host import congestion_host, transport_host
 
 
-def transport(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
+def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend: str = "auto") -> Solution:
     r"""Ship every row's supply to columns of limited capacity at least cost: min sum_ij c_ij x_ij.
 
     subject to sum_j x_ij = s_i, sum_i x_ij <= C_j, x >= 0. `cost` is (..., n, m), `capacity` (..., m) or one
@@ -34,6 +35,11 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None) -> Solutio
                   OUT_OF_DOMAIN (negative supply or capacity), NOT_CONVERGED (rounding left a gap that proves nothing)
     steps         augmenting paths
 
+    `backend`: "cpu" (compiled loops), "device" (rows of one unit in chunks on JAX's first devices; what is not proved
+    there in float64 is solved again on the host, so answers carry the same certificate) or "auto", which takes an
+    accelerator where there is one and the batch has at least `solvers.device.FEWEST` problems. Rows with `supply` are
+    shipped on the host.
+
     The derivative of the cost is the flow (by `cost`), u (by `supply`) and v (by `capacity`; one subgradient).
 
     Source: successive shortest paths, Ahuja, Magnanti and Orlin, *Network Flows*, 1993, section 9.7, on the graph of
@@ -53,13 +59,19 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None) -> Solutio
     if supply is not None and supply.shape[-1] != n:
         raise InputError(f"supply has {supply.shape[-1]} entries; accepted is one per row of cost, {n}")
     if all(type(a) is np.ndarray for a in (cost, capacity, supply) if a is not None):
+        if supply is not None:
+            check_backend(backend, ("auto", "cpu"))
+        elif takes_device(backend, cost.shape[:-2], capacity.shape[:-1]):
+            from .device import transport_on_device
+
+            return transport_on_device(cost, capacity)
         return transport_host(cost, capacity, supply)
     from .traced import transport_traced
 
     return transport_traced(cost, capacity, supply)
 
 
-def congestion_transport(cost: Real, marginal: Real) -> Solution:
+def congestion_transport(cost: Real, marginal: Real, *, backend: str = "auto") -> Solution:
     r"""Place n rows on m columns under convex congestion: min over x of sum_i c[i, x_i] + sum_j g_j(n_j).
 
     n_j is how many rows choose column j, and `marginal` (..., m, K) holds the congestion's increments
@@ -70,6 +82,8 @@ def congestion_transport(cost: Real, marginal: Real) -> Solution:
     sum_i u_i + sum_jk min(marginal_jk + v_j, 0) is a lower bound on every placement's cost. -v_j is the price of a
     place on column j. Decreasing increments (congestion that is not convex) are flagged OUT_OF_DOMAIN: for these
     neither the method nor the bound holds.
+
+    `backend` as in `transport`.
 
     The derivative of the cost is 1 at each chosen pair (by `cost`) and at each used slot (by `marginal`).
 
@@ -89,6 +103,10 @@ def congestion_transport(cost: Real, marginal: Real) -> Solution:
         from .traced import congestion_traced
 
         return congestion_traced(cost, marginal)
+    if takes_device(backend, cost.shape[:-2], marginal.shape[:-2]):
+        from .device import congestion_on_device
+
+        return congestion_on_device(cost, marginal)
     return congestion_host(cost, marginal)
 
 

@@ -1,4 +1,8 @@
-"""Transportation inside `jit`, `vmap` and `grad`: a callback per batch, and the derivative of the cost."""
+"""Transportation inside `jit`, `vmap` and `grad`, and the derivative of the cost.
+
+On a CPU a batch is one callback to the host's loops; on an accelerator rows of one unit are placed there, in the
+precision of the costs, and only rows with a supply ask the host.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.solvers.callback import call_host
+from dmodels.solvers.device import accelerators
 from dmodels.solvers.solution import Solution
 
+from .device import answered_congestion, answered_transport
 from .host import congestion_host, transport_host
 from .records import Placement, Shipment
 
@@ -30,8 +36,9 @@ def _priced_jvp(primals, tangents):
     return total, sum(parts[1:], parts[0])
 
 
-def _call(solve, arrays, core, results, n: int, m: int) -> tuple:
-    """Broadcast the batch axes, and solve on the host. `core`: axes of one problem in each array."""
+def _call(solve, program, arrays, core, results, n: int, m: int) -> tuple:
+    """Broadcast the batch axes, and solve: on a CPU by the host's `solve`, elsewhere by `program` of one problem where
+    there is one. `core`: axes of one problem in each array."""
     dtype = jnp.result_type(*arrays, float) if any(a.dtype.itemsize == 8 for a in arrays) else jnp.float32
     arrays = [jnp.asarray(a).astype(dtype) for a in arrays]
     batch = np.broadcast_shapes(*(a.shape[: a.ndim - k] for a, k in zip(arrays, core, strict=True)))
@@ -45,7 +52,20 @@ def _call(solve, arrays, core, results, n: int, m: int) -> tuple:
         return tuple(found[name] for name in results)
 
     kinds = [(batch + shapes.get(r, ()), dtypes.get(r, dtype)) for r in results]
-    found = call_host(host, *zip(*kinds, strict=True), *arrays)
+
+    def on_host(*arrays):
+        return call_host(host, *zip(*kinds, strict=True), *arrays)
+
+    def on_device(*arrays):
+        flat = [a.reshape((-1, *a.shape[a.ndim - k :])) for a, k in zip(arrays, core, strict=True)]
+        found = jax.vmap(program)(*flat)
+        return tuple(a.reshape(shape).astype(dtype) for a, (shape, dtype) in zip(found, kinds, strict=True))
+
+    if program is None or not accelerators() or 0 in (n, m):
+        found = on_host(*arrays)
+    else:
+        fixed = [jax.lax.stop_gradient(a) for a in arrays]
+        found = jax.lax.platform_dependent(*fixed, cpu=on_host, default=on_device)
     return arrays, dict(zip(results, found, strict=True))
 
 
@@ -69,7 +89,8 @@ def transport_traced(cost, capacity, supply=None) -> Solution:
     arrays = (cost, capacity) if supply is None else (cost, capacity, supply)
     what = "columns" if supply is None else "flow"
     results = (what, "loads", "cost", *_CERTIFICATE, "flags", "steps")
-    arrays, found = _call(transport_host, arrays, (2, 1, 1)[: len(arrays)], results, *cost.shape[-2:])
+    program = answered_transport if supply is None else None
+    arrays, found = _call(transport_host, program, arrays, (2, 1, 1)[: len(arrays)], results, *cost.shape[-2:])
     m = cost.shape[-1]
     flow = found["flow"] if supply is not None else jax.nn.one_hot(found["columns"], m, dtype=arrays[0].dtype)
     slopes = (flow, found["column_duals"], found["row_duals"])[: len(arrays)]
@@ -79,7 +100,7 @@ def transport_traced(cost, capacity, supply=None) -> Solution:
 def congestion_traced(cost, marginal) -> Solution:
     """`congestion_transport` of traced arrays."""
     results = ("columns", "loads", "cost", *_CERTIFICATE, "flags", "steps")
-    arrays, found = _call(congestion_host, (cost, marginal), (2, 2), results, *cost.shape[-2:])
+    arrays, found = _call(congestion_host, answered_congestion, (cost, marginal), (2, 2), results, *cost.shape[-2:])
     flow = jax.nn.one_hot(found["columns"], cost.shape[-1], dtype=arrays[0].dtype)
     slot = jnp.arange(marginal.shape[-1], dtype=arrays[0].dtype)
     slot = slot.reshape((1,) * found["loads"].ndim + slot.shape)

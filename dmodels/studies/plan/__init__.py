@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .classes import Apart, RequestClass, plan_apart, tightest
 from .deployment import Deployment, Pool
 from .designs import Kind, Layout, Precision, Role
 from .launch import command, server, serving
@@ -23,6 +24,7 @@ from .tail import Tail, costly, tails
 __all__ = [
     "GROWTH",
     "TARGETS",
+    "Apart",
     "Change",
     "Deployment",
     "Ensured",
@@ -37,6 +39,7 @@ __all__ = [
     "Promise",
     "Question",
     "Replayed",
+    "RequestClass",
     "Role",
     "Solved",
     "Suggestion",
@@ -48,6 +51,7 @@ __all__ = [
     "command",
     "costly",
     "plan",
+    "plan_apart",
     "price",
     "question",
     "recording",
@@ -58,6 +62,7 @@ __all__ = [
     "solved",
     "suggestions",
     "tails",
+    "tightest",
     "verify",
     "with_lengths",
 ]

@@ -6,8 +6,20 @@ from collections.abc import Sequence
 
 from .deployment import Deployment
 
-#: A simpler fleet may cost so much more than the cheapest: the median error of a step time as a plan knows it.
-PREMIUM = 0.10
+#: The median absolute error of a normal variable, over the upper end of its 80 % interval.
+_MEDIAN = 0.6745 / 1.2816
+#: However wrong the model may be, a simpler fleet is not worth more than this over the cheapest.
+MOST_PREMIUM = 0.25
+
+
+def premium(cheapest: Deployment) -> float:
+    """What a simpler fleet may cost more, as a share: the median error of the cheapest one's own cost.
+
+    >>> from types import SimpleNamespace as Fleet
+    >>> round(premium(Fleet(gpus=10, gpus_high=12.0)), 3), premium(Fleet(gpus=10, gpus_high=float("inf")))
+    (0.101, 0.25)
+    """
+    return min(float((cheapest.gpus_high / cheapest.gpus) ** _MEDIAN) - 1.0, MOST_PREMIUM)
 
 
 def alike(cheapest: Deployment, other: Deployment) -> bool:
@@ -17,12 +29,12 @@ def alike(cheapest: Deployment, other: Deployment) -> bool:
 
 
 def simplest(found: Sequence[Deployment]) -> Deployment:
-    """Of fleets that cost about as little as the cheapest, and that the model cannot tell from it, the simplest.
+    """Of fleets that cost no more above the cheapest than the model errs, the simplest.
 
     Simpler are, in this order: measured GPUs, fewer pools, fewer GPU types, no pool of one instance; then the cheaper.
     """
     cheapest = min(found, key=lambda fleet: (round(fleet.usd_per_hour, 6), len(fleet.pools)))
-    near = (1.0 + PREMIUM) * cheapest.usd_per_hour
+    near = (1.0 + premium(cheapest)) * cheapest.usd_per_hour
     return min((x for x in found if x is cheapest or (x.usd_per_hour <= near and alike(cheapest, x))), key=complexity)
 
 

@@ -1,0 +1,116 @@
+"""All device programs on one accelerator, beside the host and beside what paper says; and what they compile to.
+
+`python -m benchmarks gpu` takes one device that JAX sees, some minutes, and writes one file; with `--quick` it runs
+small batches on whatever device there is, the CPU included, and writes nothing. `python -m benchmarks gpu_compile`
+needs no device, but CUDA's compiler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.registry import Row, benchmark, interleaved
+from benchmarks.speed import _ahead_of_time, _device_programs
+from benchmarks.speed._device_programs import DeviceProgram, Sized
+from dmodels.games.anarchy.index_device import log_window_sums
+from dmodels.solvers import assign, transport
+from dmodels.solvers.device import accelerators
+
+#: The host solves this share of a batch: the rest would only take longer.
+CPU_SHARE = 16
+
+
+def program_row(sized: Sized, repeats: int) -> Row:
+    """Rates of the program alone (data on the device), of a user's call, and of the host; and the share proved."""
+    import jax
+
+    case, few = sized.make(sized.most), sized.make(max(1, sized.most // CPU_SHARE))
+    np.testing.assert_allclose(few.call("device"), few.call("cpu"), rtol=1e-9)
+    with jax.enable_x64(True):
+        arrays = [jax.device_put(a) for a in (*case.inputs, *case.shared)]
+        start = time.perf_counter()
+        made = jax.jit(case.program).lower(*arrays).compile()
+        compile_s = time.perf_counter() - start
+        run = lambda: jax.block_until_ready(made(*arrays))
+        out = run()
+        took = interleaved(
+            {"program": run, "call": lambda: case.call("device"), "host": lambda: few.call("cpu")}, repeats
+        )
+    rate = case.count / took["program"]
+    return {
+        "case": case.name,
+        "size": case.size,
+        "batch": case.count,
+        "device": jax.devices()[0].device_kind,
+        "compile_s": compile_s,
+        "program_per_s": rate,
+        "call_per_s": case.count / took["call"],
+        "host_per_s": few.count / took["host"],
+        "proved_frac": float(np.mean(np.asarray(out[-1]))) if case.proves else None,
+        "h200_on_paper_per_s": case.paper_per_s,
+        "of_paper": rate / case.paper_per_s if accelerators() else None,
+    }
+
+
+def log_row(windows: int, n: int, m: int) -> Row:
+    """The sums of every window of a log, a step of one request apart, which the device cuts itself."""
+    rng = np.random.default_rng(0)
+    count = windows + n - 1
+    log = rng.exponential(2.0, count), rng.integers(0, m, count), rng.random((count, m))
+    curve = np.array([[0.005], [0.02], [0.01], [2.0], [2.0 * n / m]]) * np.ones(m)
+    run = lambda starts: log_window_sums(starts, log, n, curve, 0.015, False)
+    run(np.arange(windows))  # compile
+    start = time.perf_counter()
+    sums = run(np.arange(windows))
+    took = time.perf_counter() - start
+    return {
+        "case": "PoA-hat of the windows of a log",
+        "size": f"{n} x {m}",
+        "batch": windows,
+        "seconds": took,
+        "proved_frac": float(sums.proved.mean()),
+    }
+
+
+def switch_rows(counts: list[int]) -> Iterator[Row]:
+    """Seconds of a call on either backend by the size of the batch: where `solvers.device.FEWEST` belongs."""
+    rng = np.random.default_rng(0)
+    for count in counts:
+        square, wide = rng.random((count, 32, 32)), rng.random((count, 64, 4))
+        room = np.full((count, 4), 16.0)
+        calls: dict[str, Callable[[str], Any]] = {
+            "assignment 32 x 32": lambda backend, c=square: assign(c, backend=backend),
+            "placement, tight 64 x 4": lambda backend, c=wide, r=room: transport(c, r, backend=backend),
+        }
+        for name, call in calls.items():
+            took = interleaved({b: lambda b=b, call=call: call(b) for b in ("device", "cpu")}, 3)
+            yield {"case": "switch", "size": name, "batch": count, "device_s": took["device"], "host_s": took["cpu"]}
+
+
+@benchmark()
+def gpu(quick: bool) -> Iterator[Row]:
+    """Every device program: problems per second on an accelerator, beside the host and the estimate on paper."""
+    if not quick and not accelerators():
+        raise SystemExit("gpu needs an accelerator that JAX sees; --quick runs small batches on the CPU")
+    for sized in _device_programs.SMALL if quick else _device_programs.LARGE:
+        yield program_row(sized, 1 if quick else 3)
+    yield log_row(*((100, 16, 3) if quick else (10**6, 512, 8)))
+    yield from switch_rows([8] if quick else [2**k for k in range(8, 16, 2)])
+
+
+@benchmark("jax-cuda12-plugin", "nvidia-cuda-nvcc-cu12")
+def gpu_compile(quick: bool) -> Iterator[Row]:
+    """Every device program compiled for A100, H200 and B200 without a device: registers, spills, temporary memory."""
+    if reason := _ahead_of_time.why_not():
+        raise SystemExit(f"gpu_compile: {reason}")
+    for sized in _device_programs.SMALL[:1] if quick else _device_programs.LARGE:
+        case: DeviceProgram = sized.make(1024)
+        for target in _ahead_of_time.TARGETS:
+            start = time.perf_counter()
+            made = _ahead_of_time.compile_for(case.program, [*case.inputs, *case.shared], target)
+            row = {"case": case.name, "size": case.size, "batch": 1024, "target": target}
+            yield {**row, "compile_s": time.perf_counter() - start, **made._asdict()}

@@ -1,0 +1,137 @@
+"""Batches on an accelerator: which devices there are, when they are worth it, and how a batch is cut to fit them.
+
+A device program searches in float32 and proves in float64 (twice the bytes, and half the rate or less, are then paid
+only for one pass over each problem); what it cannot prove is solved again on the host. So a certified answer means the
+same on every backend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dmodels.core.errors import InputError
+
+#: "auto" takes a device where JAX sees one and the batch is large enough; "device" takes JAX's first devices, be they
+#: the CPU's (how the device programs are tested where there is no accelerator).
+BACKENDS = ("auto", "cpu", "device")
+
+#: A gap above this share of the magnitudes in its balance is no proof on a device, and the problem goes to the host.
+#: Float32 cannot tell apart what differs by less than 1e-7; answers within the hosts' own 1e-9 would pass for optimal.
+PROVED_RTOL = 1e-12
+
+#: Bytes of inputs and working arrays that a chunk of a batch may take on one device.
+CHUNK_BYTES = 2**31
+
+#: Least batch that "auto" takes to a device: below it, the launches of the longest program (some thousands at a few
+#: microseconds each) outlast the host. Reckoned, not measured: no device has run it (`python -m benchmarks gpu` would).
+FEWEST = 4096
+
+Program = Callable[..., tuple[jax.Array, ...]]
+
+
+def check_backend(backend: str, accepted: Sequence[str] = BACKENDS) -> None:
+    """InputError unless `backend` is one of `accepted`."""
+    if backend not in accepted:
+        raise InputError(f"backend = {backend!r}; accepted are {', '.join(accepted)}")
+
+
+@cache
+def accelerators() -> tuple[Any, ...]:
+    """Devices of JAX's default platform that are not CPUs."""
+    return tuple(device for device in jax.devices() if device.platform != "cpu")
+
+
+def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
+    """Whether a batch of these leading axes, broadcast, goes to the device under this `backend`."""
+    check_backend(backend)
+    if backend != "auto" or not any(batches):
+        return backend == "device"
+    try:
+        count = math.prod(np.broadcast_shapes(*batches))
+    except ValueError:
+        return False  # they do not broadcast: the host says so
+    return count >= FEWEST and bool(accelerators())  # in this order: to ask for devices starts JAX's
+
+
+def backend_of(device: str) -> str:
+    """The backend of a command's `--device`: "auto", "cpu", or "gpu", which must be there."""
+    backends = {"auto": "auto", "cpu": "cpu", "gpu": "device"}
+    if device not in backends:
+        raise InputError(f"device = {device!r}; accepted are {', '.join(backends)}")
+    if device == "gpu" and not accelerators():
+        raise InputError("device = 'gpu', but JAX sees no accelerator here; accepted are auto, cpu")
+    return backends[device]
+
+
+@cache
+def _spread(
+    program: Program, devices: tuple[Any, ...], split: int, shared: int
+) -> tuple[Callable[..., Any], NamedSharding, NamedSharding]:
+    """The program on a batch split over `devices`, and how its inputs lie on them: those of problems, those of all."""
+    mesh = Mesh(np.array(devices), ("batch",))
+    spec, whole = PartitionSpec("batch"), PartitionSpec()  # type: ignore[no-untyped-call]
+    specs = (spec,) * split + (whole,) * shared
+    run = jax.shard_map(program, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
+    return jax.jit(run), NamedSharding(mesh, spec), NamedSharding(mesh, whole)
+
+
+def in_chunks(
+    program: Program, arrays: Sequence[np.ndarray], problem_bytes: float, shared: Sequence[np.ndarray] = ()
+) -> tuple[np.ndarray, ...]:
+    """`program` over the leading axis of `arrays`, which all have, in chunks that fit the devices; on the host again.
+
+    `program` maps batches, and after them the arrays `shared` by all problems, to a tuple of batches, and is a function
+    that lives as long as the module (it is compiled once for each shape). `problem_bytes`: what one problem takes on
+    the device. The last chunk is filled up with copies of its last problem, so that few shapes are compiled. A chunk is
+    sent before the one before it is fetched: one call, one transfer in and one out for each.
+    """
+    devices = accelerators() or tuple(jax.devices("cpu"))
+    count = len(arrays[0])
+    size = _chunk(count, len(devices), problem_bytes)
+    parts: list[tuple[np.ndarray, ...]] = []
+    waiting: tuple[int, Any] | None = None
+    with jax.enable_x64(True):
+        run, split, whole = _spread(program, devices, len(arrays), len(shared))
+        common = [jax.device_put(a, whole) for a in shared]
+        for first in range(0, count, size):
+            part = [array[first : first + size] for array in arrays]
+            missing = size - len(part[0])
+            if missing:
+                part = [np.concatenate([a, np.broadcast_to(a[-1:], (missing, *a.shape[1:]))]) for a in part]
+            sent = (size - missing, run(*(jax.device_put(a, split) for a in part), *common))
+            if waiting is not None:
+                parts.append(_fetched(*waiting))
+            waiting = sent
+        if waiting is not None:
+            parts.append(_fetched(*waiting))
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
+
+
+def _chunk(count: int, devices: int, problem_bytes: float) -> int:
+    """Problems per chunk: a power of two per device, as many as are there or as fit."""
+    fit = max(1, int(CHUNK_BYTES // max(problem_bytes, 1.0)))
+    most = 1 << (fit.bit_length() - 1)
+    return devices * min(most, 1 << max(0, -(-count // devices) - 1).bit_length())
+
+
+def _fetched(count: int, found: Sequence[jax.Array]) -> tuple[np.ndarray, ...]:
+    return tuple(np.asarray(array)[:count] for array in jax.device_get(tuple(found)))
+
+
+@cache
+def batched(problem: Callable[..., Any], shared: int = 0, **fixed: Any) -> Program:
+    """`vmap` of a program of one problem, its last `shared` arguments the same for all; one function however often."""
+
+    def run(*args: jax.Array) -> tuple[jax.Array, ...]:
+        split = len(args) - shared
+        out: tuple[jax.Array, ...] = jax.vmap(partial(problem, **fixed), (0,) * split + (None,) * shared)(*args)
+        return out
+
+    return run

@@ -1,0 +1,130 @@
+"""Classes of requests, each with its own SLOs: a fleet for each of them, or one fleet for all.
+
+One fleet for all keeps every request to the tightest bound that a class has (`tightest`), since its engines do not tell
+the classes apart. Fleets apart cost what each class costs, and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dmodels.core.answers import Answer
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import SLO
+from dmodels.core.workload import Workload
+from dmodels.models.traffic import Trace
+
+from .deployment import Deployment
+from .limits import Limits
+from .questions import Question, check
+from .search import Plan
+from .solve import plan
+
+
+@dataclass(frozen=True)
+class RequestClass(Answer):
+    """Requests whose input and output tokens together are in (low, high], and what they are promised."""
+
+    name: str
+    slo: SLO
+    low_tokens: float = 0.0
+    high_tokens: float = np.inf
+
+
+@dataclass(frozen=True)
+class Share(Answer):
+    """One class, and its own fleet."""
+
+    derived = ("best", "usd_per_hour")
+    internal = ("plan",)
+    requests: RequestClass
+    share_frac: float  # of the requests
+    plan: Plan
+
+    @property
+    def best(self) -> Deployment | None:
+        """What to deploy for it; None: nothing meets its SLOs."""
+        return self.plan.best
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of its fleet; inf: there is none."""
+        return float("inf") if self.best is None else self.best.usd_per_hour
+
+
+@dataclass(frozen=True)
+class Apart(Answer):
+    """A fleet for each class."""
+
+    derived = ("usd_per_hour", "gpus", "fits")
+    internal = ("limits",)
+    shares: tuple[Share, ...]
+    limits: Limits
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of all fleets."""
+        return sum(share.usd_per_hour for share in self.shares)
+
+    @property
+    def gpus(self) -> int | None:
+        """Of all fleets; None: a class has none."""
+        fleets = [share.best for share in self.shares]
+        return None if None in fleets else sum(fleet.bought_gpus for fleet in fleets if fleet)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every class has a fleet, and all of them can be bought together."""
+        parts = [part for share in self.shares if share.best for part in share.best.parts]
+        return self.gpus is not None and self.limits.allow(parts, self.usd_per_hour)
+
+
+def tightest(classes: Sequence[RequestClass]) -> SLO:
+    """What one fleet for all classes has to keep."""
+    ttft, tpot, e2e = (min(float(getattr(x.slo, name)) for x in classes) for name in ("ttft_s", "tpot_s", "e2e_s"))
+    return SLO(ttft, tpot, e2e, max(float(x.slo.percentile) for x in classes))
+
+
+def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | None = None) -> Apart:
+    """A fleet for each class. Every request must be of one class; the SLO of `asked` is not used."""
+    total, weight = (np.asarray(x) for x in (asked.workload.total_tokens, asked.workload.weight_frac))
+    inside = np.array([(total > x.low_tokens) & (total <= x.high_tokens) for x in classes])
+    odd = (inside.sum(0) != 1) & (weight > 0)
+    if odd.any():
+        first = int(np.argmax(odd))
+        raise InputError(
+            f"classes: a request of {total[first]:,.0f} tokens is of {int(inside[:, first].sum())} classes; "
+            "accepted are classes of which each request has one"
+        )
+    shares = []
+    for kind, own in zip(classes, inside, strict=True):
+        share = float(weight[own].sum())
+        if not share > 0:
+            raise InputError(f"class {kind.name}: no request is of it; accepted are classes with requests")
+        check(asked.workload, kind.slo)
+        shares.append(Share(kind, share, plan(_only(asked, kind, own, share), ensure)))
+    return Apart(tuple(shares), asked.limits)
+
+
+def _only(asked: Question, kind: RequestClass, own: np.ndarray, share_frac: float) -> Question:
+    """The question about the requests of one class, at their share of the rate."""
+    w = asked.workload
+    weight = np.asarray(w.weight_frac)[own]
+    inputs, outputs, cached = (
+        np.broadcast_to(x, own.shape)[own] for x in (w.input_tokens, w.output_tokens, w.cached_tokens)
+    )
+    lengths = Workload(inputs, outputs, weight / weight.sum(), cached, share_frac * asked.rate_rps, w.arrival_cv)
+    trace = None if asked.trace is None else _rows(asked.trace, kind)
+    name = f"{asked.workload_name} ({kind.name})"
+    return replace(asked, workload=lengths, workload_name=name, slo=kind.slo, trace=trace, thresholds_tokens=None)
+
+
+def _rows(trace: Trace, kind: RequestClass) -> Trace:
+    """The requests of a class, at their own times."""
+    total = trace.input_tokens + trace.output_tokens
+    own = (total > kind.low_tokens) & (total <= kind.high_tokens)
+    cached = np.broadcast_to(trace.cached_tokens, own.shape)[own]
+    return Trace(trace.name, trace.time_s[own], trace.input_tokens[own], trace.output_tokens[own], cached)

@@ -1,0 +1,188 @@
+"""Price of anarchy, equilibria and the index by the device programs: the host's answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.games.anarchy import IndexCost, RequestLog, poa_index, price_of_anarchy, windows
+from dmodels.games.anarchy import index as index_module
+from dmodels.games.routing import (
+    RoutingGame,
+    best_response,
+    gain_s,
+    logit_equilibria,
+    logit_equilibrium,
+    optimum,
+    social_cost_s,
+)
+
+CURVES = ("rising", "ties", "any", "poles", "flat")
+
+
+def games(rng, curves: str, batch: int, counts, m: int) -> RoutingGame:
+    """Random games; ties in curves and overlaps, curves that fall, poles that leave too little room for some games."""
+    groups, total = len(counts), int(np.sum(counts))
+    f = np.cumsum(rng.random((batch, m, total)), -1)
+    overlap = rng.random((batch, groups, m))
+    if curves == "ties":
+        f, overlap = np.cumsum(rng.integers(0, 3, f.shape), -1).astype(float), rng.integers(0, 3, overlap.shape) / 2
+    if curves == "any":
+        f = rng.random(f.shape)
+    if curves == "poles":
+        f = np.where(np.arange(total) < rng.integers(1, total + 1, (batch, m, 1)), f, np.inf)
+    if curves == "flat":
+        f, overlap = np.ones(f.shape), np.zeros(overlap.shape)
+    return RoutingGame(f, overlap, rng.integers(0, 3, batch).astype(float), counts)
+
+
+def check_prices(game: RoutingGame):
+    found, known = (price_of_anarchy(game, backend=b) for b in ("device", "cpu"))
+    np.testing.assert_array_equal(found.flags, known.flags)
+    assert (found.certified == known.certified).all() and known.exact[known.certified].all()
+    for name in ("lower", "upper", "stability_lower", "stability_upper", "worst_s", "best_s", "optimum_s"):
+        np.testing.assert_allclose(getattr(found, name), getattr(known, name), rtol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("curves", CURVES)
+def test_prices_by_every_profile_are_those_of_branch_and_prune(curves):
+    check_prices(games(np.random.default_rng(1), curves, 64, [2, 3], 3))
+
+
+def test_prices_of_games_whose_groups_differ_in_size():
+    rng = np.random.default_rng(2)
+    counts = np.array([[1, 3], [3, 3]])[rng.integers(0, 2, 40)]
+    f = np.cumsum(rng.random((40, 2, 6)), -1)
+    check_prices(RoutingGame(f, rng.random((40, 2, 2)), 1.0, counts))
+    check_prices(RoutingGame(f[0], rng.random((2, 2)), 1.0, counts[0]))  # one game, no batch
+    check_prices(RoutingGame(f[:, :1], rng.random((40, 2, 1)), 1.0, counts))  # one worker
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("curves", CURVES)
+@pytest.mark.parametrize(("counts", "m"), [([2, 3], 3), ([1, 1, 1, 1], 3), ([12, 9], 2), ([4, 1, 2], 2)])
+def test_prices_of_five_thousand_games_each(curves, counts, m):
+    """20 settings: 10^5 games."""
+    check_prices(games(np.random.default_rng(len(counts) + m), curves, 5_000, counts, m))
+
+
+def test_pigous_pair():
+    """f = n and f = 2, two requests: the worst equilibrium costs 4, the optimum 3."""
+    pair = price_of_anarchy(RoutingGame([[1.0, 2.0], [2.0, 2.0]], np.zeros((2, 2))), backend="device")
+    assert float(pair.worst_s) == 4 and float(pair.optimum_s) == 3 and bool(pair.exact)
+
+
+def test_too_many_profiles_are_refused():
+    with pytest.raises(InputError, match="profiles in a game; accepted"):
+        price_of_anarchy(RoutingGame(np.ones((5, 512)), np.zeros((4, 5)), 1.0, [128] * 4), backend="device")
+
+
+@pytest.mark.parametrize("curves", CURVES)
+def test_best_responses_are_the_hosts_move_by_move(curves):
+    rng = np.random.default_rng(3)
+    game = games(rng, curves, 64, [3, 2], 3)
+    for start in (None, np.broadcast_to([0, 0, 1, 2, 2], (64, 5))):
+        found, known = (best_response(game, start, backend=b) for b in ("device", "cpu"))
+        np.testing.assert_array_equal(found.value.flow, known.value.flow)
+        np.testing.assert_array_equal(found.steps, known.steps)
+        np.testing.assert_array_equal(found.flags, known.flags)
+    stable = found.flags == 0
+    assert (gain_s(game, found.value.flow)[stable] < 1e-12).all()
+    cut = best_response(game, np.zeros(5, int), max_steps=1, backend="device")
+    np.testing.assert_array_equal(cut.steps <= 1, True)
+
+
+@pytest.mark.parametrize("curves", ["rising", "ties", "poles"])
+def test_optima_are_the_hosts(curves):
+    game = games(np.random.default_rng(4), curves, 32, [3, 2], 3)
+    found, known = (optimum(game, backend=b) for b in ("device", "cpu"))
+    np.testing.assert_array_equal(found.flags, known.flags)
+    np.testing.assert_allclose(found.value.cost_s, known.value.cost_s, rtol=1e-11)
+    np.testing.assert_allclose(social_cost_s(game, found.value.flow), known.value.cost_s, rtol=1e-11)
+
+
+def test_logit_equilibria_are_those_of_one_game_at_a_time():
+    rng = np.random.default_rng(5)
+    game = games(rng, "rising", 3, [2, 3], 3)
+    tau = np.array([0.2, 1.0, np.inf])
+    found = logit_equilibria(game, tau)
+    assert (found.flags == 0).all() and (found.certificate["residual"] <= 1e-10).all()
+    for b in range(3):
+        one = RoutingGame(game.curve.values_s[b], game.overlap[b], game.omega[b], game.counts)
+        known = logit_equilibrium(one, tau[b])
+        np.testing.assert_allclose(found.value["probability"][b], known.value["probability"], atol=1e-9)
+        assert float(found.value["mean_cost_s"][b]) == pytest.approx(known.value["mean_cost_s"], rel=1e-9)
+    np.testing.assert_allclose(found.value["probability"][2], 1 / 3, atol=1e-12)
+    for tau in (0.0, np.ones((2, 2))):
+        with pytest.raises(InputError, match="tau"):
+            logit_equilibria(game, tau)
+
+
+def request_windows(rng, kind: str, count: int, n: int, m: int):
+    overlap = rng.random((count, n, m))
+    if kind == "prefixes":
+        overlap = rng.random((3, m))[rng.integers(0, 3, (count, n))]
+    return rng.exponential(2.0, (count, n)), rng.integers(0, m, (count, n)), overlap
+
+
+def check_index(found, known):
+    np.testing.assert_array_equal(found.flags, known.flags)
+    np.testing.assert_array_equal(found.loads, known.loads)
+    for name in ("poa_hat", "observed_s", "model_s", "optimum_s", "misfit", "routing"):
+        np.testing.assert_allclose(getattr(found, name), getattr(known, name), rtol=1e-10, err_msg=name)
+
+
+COSTS = [
+    IndexCost(),  # room enough
+    IndexCost(capacity=8.0),  # places for all, and none to spare; a worker with 8 or more is past its pole
+    IndexCost(capacity=7.5, d_s=0.0),  # fewer places than requests
+    IndexCost(a_s=[0.1, 0.2, 0.0], cache_s=0.3, capacity=[4.0, 64.0, 9.0]),
+]
+
+
+@pytest.mark.parametrize("aware", [False, True], ids=["frozen", "load-aware"])
+@pytest.mark.parametrize("kind", ["distinct", "prefixes"])
+def test_the_index_of_windows_is_the_hosts(kind, aware):
+    data = request_windows(np.random.default_rng(6), kind, 24, 24, 3)
+    for cost in COSTS:
+        check_index(*(poa_index(*data, cost, aware, backend=b) for b in ("device", "cpu")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aware", [False, True], ids=["frozen", "load-aware"])
+def test_the_index_of_many_windows_is_the_hosts(aware):
+    for n, m, count in ((24, 3, 4000), (512, 8, 20), (1, 1, 50)):
+        data = request_windows(np.random.default_rng(n), "distinct", count, n, m)
+        check_index(*(poa_index(*data, IndexCost(capacity=n // m + 1.0), aware, backend=b) for b in ("device", "cpu")))
+
+
+def test_windows_of_a_log_are_cut_on_the_device():
+    """Windows of 16 requests, half of each shared with the next; most are answered without the host."""
+    rng = np.random.default_rng(7)
+    latency, worker, overlap = (a[0] for a in request_windows(rng, "distinct", 1, 200, 3))
+    end = np.cumsum(rng.exponential(1.0, 200))
+    log = RequestLog(
+        tuple(map(str, range(200))),
+        end - latency,
+        end,
+        latency,
+        np.full(200, np.nan),
+        worker,
+        overlap,
+        tuple("abc"),
+        200,
+    )
+    found, known = (windows(log, 16, backend=b) for b in ("device", "cpu"))
+    check_index(found.index, known.index)
+    np.testing.assert_array_equal(found.ttft_p99_s, known.ttft_p99_s)
+
+
+def test_windows_that_are_proved_never_see_the_host(monkeypatch):
+    seen = []
+    solver = index_module.host_sums
+    monkeypatch.setattr(index_module, "host_sums", lambda *given: (seen.append(len(given[0])), solver(*given))[1])
+    latency, worker, overlap = request_windows(np.random.default_rng(8), "distinct", 24, 24, 3)
+    overlap[5, 0, 0] = np.nan
+    poa_index(latency, worker, overlap, backend="device")
+    assert seen == [1]

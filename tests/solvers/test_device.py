@@ -1,0 +1,220 @@
+"""The device programs of assignment and transportation give the host's certified answers, on every kind of problem."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.solvers import assign, assign_many, congestion_transport, device, transport
+from dmodels.solvers.assignment import device as assignment_device
+from dmodels.solvers.transportation import device as transportation_device
+
+KINDS = ("uniform", "ties", "forbidden", "damaged", "large", "near ties")
+
+
+def costs(rng, kind: str, shape: tuple[int, int, int]) -> np.ndarray:
+    cost = rng.random(shape)
+    if kind == "ties":
+        cost = np.floor(3 * cost)
+    if kind == "forbidden":
+        cost[rng.random(shape) < 0.4] = np.inf
+    if kind == "damaged":
+        cost[0, 0, 0], cost[1, -1, 0], cost[2, 0] = np.nan, -np.inf, np.inf
+    if kind == "large":
+        cost = 1e9 + 1e6 * cost
+    if kind == "near ties":  # differences that float32 cannot see
+        cost = np.floor(4 * cost) + 1e-9 * rng.random(shape)
+    return cost
+
+
+def check_placement(cost, found, known, bound):
+    """The host's flags and costs, and a lower bound recomputed here from the device's own duals."""
+    np.testing.assert_array_equal(found.flags, known.flags)
+    good = known.flags == 0
+    u, v = found.certificate["row_duals"][good], found.certificate["column_duals"][good]
+    scale = np.abs(np.where(np.isfinite(cost[good]), cost[good], 0)).max(initial=1.0)
+    assert (cost[good] - u[:, :, None] - v[:, None, :]).min(initial=0) >= -1e-12 * scale
+    total = np.abs(u).sum(-1) + (found.value.loads[good] * np.abs(v)).sum(-1) + np.abs(found.value.cost[good])
+    assert (np.abs(found.value.cost[good] - u.sum(-1) - bound(v, good)) <= 1e-11 * total).all()
+    assert (np.abs(found.value.cost[good] - known.value.cost[good]) <= 1e-11 * total).all()
+
+
+def placements(rng, kind: str, count: int, n: int, m: int):
+    """(cost, capacities, rising marginals): tight, loose and insufficient rooms; flat, steep and poled congestion."""
+    room = np.where(rng.random((count, 1)) < 0.5, -(-n // m), rng.integers(0, 2 * n // m + 2, (count, m)))
+    room = np.where(rng.random((count, m)) < 0.1, np.inf, room.astype(float))
+    steps = 0.2 * rng.random((count, m, n)) * (rng.random((count, m, 1)) < 0.8)
+    marginal = np.cumsum(np.floor(8 * steps) if kind == "ties" else steps, -1)
+    marginal[rng.random((count, m)) < 0.2, n // 2 :] = np.inf
+    return costs(rng, kind, (count, n, m)), room, marginal
+
+
+def check_placements(rng, kind: str, count: int, n: int, m: int):
+    cost, room, marginal = placements(rng, kind, count, n, m)
+    room_of = np.minimum(np.floor(room), n + 1)
+    check_placement(
+        cost,
+        transport(cost, room, backend="device"),
+        transport(cost, room, backend="cpu"),
+        lambda v, good: (room_of[good] * v).sum(-1),
+    )
+    check_placement(
+        cost,
+        congestion_transport(cost, marginal, backend="device"),
+        congestion_transport(cost, marginal, backend="cpu"),
+        lambda v, good: np.minimum(marginal[good] + v[..., None], 0).sum((-1, -2)),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_placements_are_the_hosts(kind):
+    check_placements(np.random.default_rng(1), kind, 64, 12, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_placements_inside_jit_need_no_host(kind):
+    """What `jit` takes on an accelerator, in float64: the host's flags and costs, and rays where infeasible."""
+    cost, room, marginal = placements(np.random.default_rng(1), kind, 64, 12, 3)
+    for program, host, side in (
+        (transportation_device.answered_transport, transport, room),
+        (transportation_device.answered_congestion, congestion_transport, marginal),
+    ):
+        known = host(cost, side, backend="cpu")
+        found = map(np.asarray, jax.jit(jax.vmap(program))(cost, side))
+        columns, load, total, u, v, _, _, flags, _ = found
+        np.testing.assert_array_equal(flags, known.flags)
+        np.testing.assert_allclose(total, known.value.cost, rtol=1e-11)
+        np.testing.assert_array_equal(np.isnan(load), np.isnan(known.value.loads))
+        np.testing.assert_array_equal(columns < 0, known.value.columns < 0)
+        none = flags == Flag.INFEASIBLE
+        width = np.minimum(np.floor(room), 13) if side is room else np.isfinite(marginal).sum(-1)
+        assert (u[none].sum(-1) + (width[none] * v[none]).sum(-1) > 0).all()
+        assert (u[none][:, :, None] + v[none][:, None, :])[np.isfinite(cost[none])].max(initial=0) <= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "n", "m"), [(8000, 12, 3), (500, 64, 4), (60, 200, 8), (2000, 5, 7), (4000, 1, 1)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_placements_are_the_hosts_in_large_batches(kind, count, n, m):
+    check_placements(np.random.default_rng(n), kind, count, n, m)
+
+
+def check_matchings(cost, maximize):
+    found, known = (assign(cost, maximize, backend=b) for b in ("device", "cpu"))
+    np.testing.assert_array_equal(found.flags, known.flags)
+    good = np.asarray(known.flags == 0)
+    u, v = found.certificate["row_duals"][good], found.certificate["column_duals"][good]
+    sign = -1.0 if maximize else 1.0
+    scale = np.abs(np.where(np.isfinite(cost[good]), cost[good], 0)).max(initial=1.0)
+    assert (sign * (cost[good] - u[:, :, None] - v[:, None, :])).min(initial=0) >= -1e-12 * scale
+    total = np.abs(u).sum(-1) + np.abs(v).sum(-1) + np.abs(found.value.cost[good])
+    assert (np.abs(found.value.cost[good] - u.sum(-1) - v.sum(-1)) <= 1e-11 * total).all()
+    assert (np.abs(found.value.cost[good] - known.value.cost[good]) <= 1e-11 * total).all()
+    long_side = u if cost.shape[1] > cost.shape[2] else v
+    if cost.shape[1] != cost.shape[2]:
+        assert (sign * long_side).max(initial=-1) <= 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("shape", "maximize"), [((40, 6, 6), False), ((40, 8, 5), True)])
+def test_matchings_are_the_hosts(kind, shape, maximize):
+    cost = costs(np.random.default_rng(2), kind, shape)
+    check_matchings(np.where(np.isposinf(cost), -np.inf, cost) if maximize else cost, maximize)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(12000, 6, 6), (4000, 5, 9), (500, 40, 40), (20, 128, 130)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_matchings_are_the_hosts_in_large_batches(kind, shape):
+    check_matchings(costs(np.random.default_rng(shape[1]), kind, shape), False)
+
+
+def test_whole_costs_have_whole_certificates_and_large_ones_are_exact():
+    rng = np.random.default_rng(3)
+    for size in (50, 2**50):
+        cost = rng.integers(-size, size, (20, 6, 6))
+        found, known = (assign(cost, backend=b) for b in ("device", "cpu"))
+        np.testing.assert_array_equal(found.value.cost, known.value.cost)
+        u, v = found.certificate["row_duals"], found.certificate["column_duals"]
+        assert found.value.cost.dtype == u.dtype == np.int64 and (found.certificate["gap"] == 0).all()
+        assert (cost - u[:, :, None] - v[:, None, :]).min() == 0
+        np.testing.assert_array_equal(u.sum(-1) + v.sum(-1), found.value.cost)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_matrices_of_many_sizes_in_one_call(maximize):
+    rng = np.random.default_rng(4)
+    many = [rng.random((rng.integers(1, 8), rng.integers(1, 8))) for _ in range(30)]
+    many += [np.empty((0, 3)), np.full((2, 2), -np.inf if maximize else np.inf)]
+    for backend in ("device", "cpu"):
+        for cost, found in zip(many, assign_many(many, maximize, backend=backend), strict=True):
+            known = assign(cost, maximize)
+            assert found.flags == known.flags and found.value.columns.shape == cost.shape[:1]
+            assert float(found.value.cost) == pytest.approx(float(known.value.cost))
+            if found.flags == 0 and cost.size:
+                u, v = found.certificate["row_duals"], found.certificate["column_duals"]
+                assert (-1 if maximize else 1) * (cost - u[:, None] - v[None, :]).min() >= -1e-12 or maximize
+                assert float(u.sum() + v.sum()) == pytest.approx(float(known.value.cost))
+                taken = found.value.columns[found.value.columns >= 0]
+                assert len(set(taken.tolist())) == len(taken) == min(cost.shape)
+
+
+def test_only_what_the_device_cannot_prove_goes_to_the_host(monkeypatch):
+    """Of 64 problems three are damaged; the 61 others are answered without the host."""
+    sent = []
+    for module, name in ((assignment_device, "solve_host"), (transportation_device, "transport_host")):
+        solver = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda cost, *rest, solver=solver: (sent.append(len(cost)), solver(cost, *rest))[1]
+        )
+    cost = costs(np.random.default_rng(5), "damaged", (64, 6, 6))
+    assign(cost, backend="device")
+    transport(cost, np.full(6, 2.0), backend="device")
+    assert sent == [3, 3]
+
+
+def test_a_batch_is_cut_to_the_memory_it_may_use(monkeypatch):
+    """Chunks of 4 problems of a batch of 11, the last filled up: what comes back is the whole batch, in order."""
+    sizes = []
+
+    def program(x):
+        sizes.append(x.shape[0])
+        return x[:, 0], 2 * x
+
+    monkeypatch.setattr(device, "CHUNK_BYTES", 100)
+    x = np.arange(33.0).reshape(11, 3)
+    first, double = device.in_chunks(program, [x], 24.0)
+    np.testing.assert_array_equal(first, x[:, 0])
+    np.testing.assert_array_equal(double, 2 * x)
+    assert sizes == [4]  # one shape, compiled once
+
+
+def test_backends_are_named_and_auto_stays_on_the_cpu_where_there_is_no_accelerator():
+    assert all(d.platform == "cpu" for d in jax.devices())
+    assert not device.takes_device("auto", (10**9,)) and device.takes_device("device", (1,))
+    for solve in (
+        lambda: transport(np.zeros((2, 2)), [1.0, 1.0], backend="gpu"),
+        lambda: congestion_transport(np.zeros((2, 2)), np.zeros((2, 2)), backend="gpu"),
+    ):
+        with pytest.raises(InputError, match="backend = 'gpu'; accepted are auto, cpu, device"):
+            solve()
+    with pytest.raises(InputError, match="accepted are auto, cpu"):
+        transport(np.zeros((2, 2)), [1.0, 1.0], np.ones(2), backend="device")
+
+
+def test_a_gpu_that_was_asked_for_must_be_there():
+    assert [device.backend_of(name) for name in ("auto", "cpu")] == ["auto", "cpu"]
+    with pytest.raises(InputError, match="JAX sees no accelerator here; accepted are auto, cpu"):
+        device.backend_of("gpu")
+    with pytest.raises(InputError, match="device = 'tpu'; accepted are auto, cpu, gpu"):
+        device.backend_of("tpu")
+
+
+def test_an_infeasible_problem_comes_with_the_hosts_farkas_ray():
+    cost = np.zeros((1, 3, 2))
+    found = transport(cost, [1.0, 1.0], backend="device")
+    u, v = found.certificate["row_duals"][0], found.certificate["column_duals"][0]
+    assert found.flags[0] == Flag.INFEASIBLE and u.sum() + v.sum() > 0 and (u[:, None] + v[None, :]).max() <= 0

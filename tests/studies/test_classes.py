@@ -1,0 +1,63 @@
+"""Classes of requests: fleets apart are plans of their requests alone, one fleet keeps the tightest bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels import SLO, Trace, Workload
+from dmodels.core.errors import InputError
+from dmodels.studies.plan import RequestClass, by_formula, plan_apart, question, tightest
+
+CHAT, JOBS = SLO(2.0, 0.08), SLO(60.0, 0.2, percentile=0.95)
+MIXED = Workload([1000.0, 100_000.0], [200.0, 300.0], [0.98, 0.02], rate_rps=5.0)
+CLASSES = [RequestClass("chat", CHAT, 0.0, 8000.0), RequestClass("jobs", JOBS, 8000.0, np.inf)]
+FEW = {"tp": (4, 8), "split": False, "thresholds_tokens": ()}
+
+
+def asked(traffic=MIXED, **options):
+    return question("llama-3.1-70b", ["h100"], traffic, CHAT, **FEW | options)
+
+
+def test_a_fleet_of_a_class_is_the_plan_of_its_requests():
+    apart = plan_apart(asked(), CLASSES)
+    chat, jobs = apart.shares
+    alone = by_formula(asked(Workload([1000.0], [200.0], [1.0], rate_rps=4.9)))
+    assert chat.best.parts == alone.best.parts and chat.share_frac == pytest.approx(0.98)
+    assert jobs.plan.question.slo is JOBS and jobs.plan.question.rate_rps == pytest.approx(0.1)
+    assert apart.usd_per_hour == pytest.approx(chat.best.usd_per_hour + jobs.best.usd_per_hour)
+    assert apart.fits and apart.gpus == chat.best.gpus + jobs.best.gpus
+
+
+def test_fleets_that_cannot_be_bought_together_do_not_fit():
+    gpus = plan_apart(asked(), CLASSES).gpus
+    assert plan_apart(asked(max_gpus=float(gpus)), CLASSES).fits
+    assert not plan_apart(asked(max_gpus=float(gpus - 1)), CLASSES).fits
+
+
+def test_a_trace_keeps_the_times_of_each_class():
+    rng = np.random.default_rng(0)
+    long = rng.random(400) < 0.1
+    trace = Trace("mixed", np.cumsum(rng.exponential(0.5, 400)), np.where(long, 20_000.0, 500.0), np.full(400, 50.0))
+    chat, jobs = plan_apart(asked(trace), CLASSES, ensure=False).shares
+    np.testing.assert_array_equal(jobs.plan.question.trace.time_s, trace.time_s[long])
+    assert chat.plan.question.rate_rps + jobs.plan.question.rate_rps == pytest.approx(trace.rate_rps)
+
+
+def test_one_fleet_keeps_the_tightest_bounds():
+    slo = tightest(CLASSES)
+    assert (float(slo.ttft_s), float(slo.tpot_s), float(slo.percentile)) == (2.0, 0.08, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ([CLASSES[0]], "a request of 100,300 tokens is of 0 classes"),
+        ([*CLASSES, RequestClass("more", CHAT, 0.0, 2000.0)], "a request of 1,200 tokens is of 2 classes"),
+        ([*CLASSES[:1], RequestClass("a", JOBS, 8000.0, 2e5), RequestClass("b", JOBS, 2e5)], "class b: no request"),
+    ],
+    ids=["none", "two", "empty"],
+)
+def test_each_request_has_one_class(classes, says):
+    with pytest.raises(InputError, match=says):
+        plan_apart(asked(), classes)

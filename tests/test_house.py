@@ -199,7 +199,7 @@ def silent_modules() -> list[str]:
         parts = module.split(".")
         above = [(".".join(parts[:k]), parts[k]) for k in range(2, len(parts))]
         named = any(f"`{name}`" in (ast.get_docstring(trees()[package]) or "") for package, name in above)
-        return named or module in guide or f"{module}.".startswith("dmodels.cli.")
+        return named or module in guide or f"{module}.".startswith(("dmodels.cli.", "dmodels.__main__."))
 
     arrows = {m: {to for to, *_ in imported(m)} | _named_in_text(tree) for m, tree in trees().items()}
     reached = open_ends = {m for m in trees() if is_named(m)}

@@ -65,6 +65,7 @@ def load_gpus(path: str | Path) -> dict[str, dict[str, Any]]:
     """
     table = {name: dict(facts) for name, facts in _shipped().items()}
     known = index({n: facts["aliases"] for n, facts in table.items()})
+    given: set[str] = set()
     for row in read_rows(path):
         where = f"{Path(path).name}: {row['name']}"
         stated = _facts(row, where)
@@ -72,6 +73,9 @@ def load_gpus(path: str | Path) -> dict[str, dict[str, Any]]:
             name = find("GPU", row["name"], known)
         except InputError:
             name = row["name"].strip().lower().replace("-", "_").replace(" ", "_")
+        if name in given:
+            raise InputError(f"{where}: stands twice; one row for each GPU is accepted")
+        given.add(name)
         facts = table.get(name, {"aliases": ()}) | stated
         if missing := [column for column in NEEDED if not facts.get(column)]:
             raise InputError(f"{where}: {missing[0]} is missing; a new GPU needs {', '.join(NEEDED)}")
@@ -90,6 +94,9 @@ def _facts(row: dict[str, Any], where: str) -> dict[str, Any]:
         if column not in VALUES + REMARKS:
             raise InputError(f"{where}: {column!r} is no column; accepted are {', '.join(VALUES + REMARKS[1:])}")
     facts: dict[str, Any] = {c: number(row[c], c, where) for c in VALUES if c in row}
+    for column in (*NEEDED, "price_usd_per_hour"):
+        if facts.get(column) == 0:
+            raise InputError(f"{where}: {column} is {row[column]!r}; a number above 0 is accepted")
     if "gpus_per_node" in facts and (facts["gpus_per_node"] < 1 or facts["gpus_per_node"] % 1):
         held = row["gpus_per_node"]
         raise InputError(f"{where}: gpus_per_node is {held!r}; a whole number of at least 1 is accepted")

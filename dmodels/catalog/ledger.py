@@ -29,6 +29,6 @@ def claim(name: str) -> dict[str, Any]:
     'Eq. (7)'
     """
     known = {entry.lower(): facts for entry, facts in claims().items()}
-    if name.lower() not in known:
+    if str(name).lower() not in known:
         raise unknown("claim", name, known)
-    return known[name.lower()]
+    return known[str(name).lower()]

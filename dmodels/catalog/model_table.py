@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dmodels.core.errors import InputWarning
 
 from .tables import DATA, find, index
 
@@ -23,7 +26,16 @@ def model(name: str | Path) -> Model:
     """A model by its catalogue name, its Hugging Face id, or the path of a config.json or of its folder."""
     from .hf import read_model
 
-    return read_model(model_config(name))
+    config = model_config(name)
+    found = read_model(config)
+    if isinstance(config, Path) and (kind := architecture(config)) not in STANDARD | _architectures():
+        warnings.warn(
+            f"{config}: model_type {kind!r} is not known; read as a standard decoder, so compare its parameters "
+            "(dmodels catalog) with the model card",
+            InputWarning,
+            stacklevel=2,
+        )
+    return found
 
 
 def model_config(name: str | Path) -> dict[str, Any] | Path:
@@ -51,6 +63,17 @@ def architecture(name: str | Path) -> str:
     from .hf import read_architecture
 
     return read_architecture(model_config(name))
+
+
+#: Architectures without an entry of their own that are standard decoders. What says nothing is taken at its fields.
+STANDARD = {"", "mistral", "qwen2", "qwen2_moe", "phi", "phi3", "granite", "olmo", "olmo2", "internlm2", "stablelm"}
+STANDARD |= {"starcoder2", "cohere", "cohere2", "gemma", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "minimax", "yi"}
+
+
+@lru_cache(maxsize=1)
+def _architectures() -> set[str]:
+    """The architectures of the catalogue's models."""
+    return {architecture(name) for name in _shipped()}
 
 
 def _is_path(name: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dmodels.core.errors import InputError, unknown
-from dmodels.core.files import csv_rows
+from dmodels.core.files import csv_rows, read_text
 from dmodels.core.units import UNITS, parse, unit_of
 
 DATA = files("dmodels.catalog") / "data"
@@ -21,6 +21,7 @@ DATA = files("dmodels.catalog") / "data"
 def read_csv(text: str, where: str) -> list[dict[str, str]]:
     """Rows of a CSV file; lines that begin with # are remarks, empty cells are left out."""
     reader = csv_rows(text)
+    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
     if not reader.fieldnames or "name" not in reader.fieldnames:
         first = ",".join(reader.fieldnames or ())[:60]
         raise InputError(f"{where}: the first line is {first!r}; column names, 'name' among them, are accepted")
@@ -37,11 +38,10 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
     """Rows of a user's file: CSV, or TOML, JSON or YAML that map each name to its values."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or 'cannot be read'}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path.name}: not a text file in UTF-8") from None
+    path = Path(path.name.lower().removesuffix(".gz"))
     if path.suffix == ".csv":
         try:
             return read_csv(text, path.name)

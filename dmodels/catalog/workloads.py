@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from dmodels.core.errors import unknown
+from dmodels.core.errors import InputError, unknown
 from dmodels.core.files import csv_rows, remarks
 from dmodels.core.lengths import TotalsCdf
 from dmodels.core.workload import Workload
@@ -30,12 +30,15 @@ def workload(name: str, rate_rps: float | None = None, prefix_hits: bool = False
     """The bundled workload `name`, at its own arrival rate unless another is given.
 
     `prefix_hits=True` counts as cached what an unlimited prefix cache held when the trace was replayed; the default
-    counts nothing as cached, and that is also all that a workload without prefix data can say.
+    counts nothing as cached. Raises `InputError` for a workload without prefix data.
 
     >>> bool(workload("azure-conv").mean_input_tokens > 1000)
     True
     """
     columns, facts, _ = _table(_key(name))
+    if prefix_hits and "cached_tokens" not in columns:
+        have = ", ".join(one for one in workload_names() if "cached_tokens" in _table(one)[0])
+        raise InputError(f"workload {name!r} has no prefix data; with prefix hits accepted are {have}")
     if "upper_tokens" in columns:
         found = Workload.from_cdf(_cdf(columns, facts), rate_rps=facts["rate_rps"])
     else:
@@ -71,9 +74,9 @@ def prefix_cache_sizes(name: str = "mooncake") -> dict[str, np.ndarray]:
 
 
 def _key(name: str) -> str:
-    key = name.strip().lower().replace("_", "-")
+    key = name.strip().lower().replace("_", "-") if isinstance(name, str) else ""
     if key not in workload_names():
-        raise unknown("workload", name, workload_names())
+        raise unknown("workload", str(name), workload_names())
     return key
 
 

@@ -1,7 +1,6 @@
 """The `dmodels` command. Each sub-command is parse -> one library call -> render, in a file of its own.
 
-A command's module is imported when the command is called, so `dmodels --help` stays fast. Exit codes: 0 an answer,
-1 no feasible answer, 2 bad input.
+A command's module is imported when the command is called, so `dmodels --help` stays fast. Exit codes: `app.run`.
 """
 
 from __future__ import annotations
@@ -35,6 +34,10 @@ COMMANDS: dict[str, str] = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the console script exits with the returned code."""
-    from .app import run
+    from .app import INTERRUPTED, run
 
+    if argv is None:
+        from .interrupts import end_on_interrupt
+
+        end_on_interrupt(INTERRUPTED)
     return run(sys.argv[1:] if argv is None else argv)

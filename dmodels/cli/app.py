@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from dmodels import __version__
-from dmodels.core.errors import InputError, unknown
+from dmodels.core.errors import InputError, InputWarning, unknown
 
 from . import COMMANDS
 
@@ -24,7 +27,9 @@ def run(argv: list[str]) -> int:
     if sys.stdout is None:  # closed by the caller, who wants only the exit code
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     try:
-        code = _asked(argv)
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_warn, warnings.showwarning)
+            code = _asked(argv)
         sys.stdout.flush()
         return code
     except InputError as error:
@@ -33,9 +38,11 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
     except OSError as error:
-        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+        return _complain(f"{error.filename or 'output'}: {error.strerror or error}", BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
+    except MemoryError as error:
+        return _complain(f"more memory is needed than there is ({error or 'no more'}); accepted is less", BAD_INPUT)
     except Exception as error:
         if os.environ.get("DMODELS_DEBUG"):
             raise
@@ -93,20 +100,31 @@ def _command(name: str, argv: list[str]) -> int:
 
     usage_error: Any = typer.BadParameter.__base__  # typer's own click or the installed one, by version
     try:
-        return click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
+        code = click_command(name).main(argv, prog_name=f"dmodels {name}", standalone_mode=False) or 0
     except typer.Exit as stop:
-        return stop.exit_code
+        code = stop.exit_code
     except typer.Abort:
-        return _complain("interrupted", INTERRUPTED)
+        raise KeyboardInterrupt from None
     except usage_error as error:
         return _complain(" ".join(error.format_message().split()), BAD_INPUT)
     except SystemExit:  # click's way of saying that the pipe is closed
         raise BrokenPipeError from None
+    if code == INTERRUPTED:  # typer's way of saying it
+        raise KeyboardInterrupt
+    return int(code)
 
 
 def _complain(line: str, code: int) -> int:
     print(f"dmodels: {line}", file=sys.stderr)
     return code
+
+
+def _warn(otherwise: Callable[..., None], message: Warning | str, kind: type[Warning], *where: Any) -> None:
+    """A warning about the input as one line; those of other libraries as they are."""
+    if issubclass(kind, InputWarning):
+        print(f"dmodels: {message}", file=sys.stderr)
+    else:
+        otherwise(message, kind, *where)
 
 
 def _cache_compilations() -> None:

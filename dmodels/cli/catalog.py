@@ -61,7 +61,7 @@ def _one(asked: CatalogAsked, form: Form) -> int:
             rows = [[key, _cell(value), unit_of(key)] for key, value in facts.items() if value not in ("", ())]
             render.show([(str(facts["name"]), ["", "value", "unit"], rows)])
         return 0
-    raise unknown("GPU or model", name, [*catalog.gpus(asked.gpu_file), *catalog.models()])
+    raise unknown("GPU or model", name, [*LISTS, *catalog.gpus(asked.gpu_file), *catalog.models()])
 
 
 def _cell(value: Any) -> str:

@@ -17,9 +17,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import check_writable
 
 from . import render
 from .calls import Code
+from .interrupts import sign_of_life
 from .schema import FileName, Leaf, Table, flags, from_flags, read_scenario
 
 Out = Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")]
@@ -48,10 +50,11 @@ class Form:
         if self.show_python:
             print(call.python(label))
             return 0
-        answer = call.run()
-        announce(call)
-        if write is not None:
-            write(answer)
+        with sign_of_life():
+            answer = call.run()
+            announce(call)
+            if write is not None:
+                write(answer)
         if self.json:
             print(render.as_json(self.command, inputs(answer), result(answer)))
         else:
@@ -110,10 +113,19 @@ def asks(
     return made
 
 
-def check_suffix(option: str, path: Path | None, *kinds: str) -> None:
-    """The mistake of a name whose suffix is none of `kinds`, before anything is computed."""
-    if path is not None and path.suffix.lower() not in kinds:
+def check_output(option: str, path: Path | None, *kinds: str, folder: bool = False) -> None:
+    """The mistakes that writing `path` would meet, before anything is computed: its suffix is none of `kinds`, it is a
+    folder (unless that is meant), it cannot be written."""
+    if path is None:
+        return
+    if kinds and path.suffix.lower() not in kinds:
         raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
+    if not folder and (path.is_dir() or not path.name):
+        raise InputError(f"--{option} {path}: a folder; the name of a file is accepted")
+    try:
+        check_writable(path)
+    except InputError as error:
+        raise InputError(f"--{option} {error}") from None
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

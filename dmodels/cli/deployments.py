@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.errors import InputError
-from dmodels.core.files import write_text
+from dmodels.core.files import check_writable, write_text
 from dmodels.report.text import Table, share
 
 Deploy = Annotated[
@@ -41,6 +41,7 @@ class Deployments:
             raise InputError(f"--deploy {self.form}: accepted are {', '.join(FORMATS)}")
         if self.folder is None or self.folder.suffix in (".html", ".htm") or self.folder.is_file():
             raise InputError(f"--deploy {self.form}: --out FOLDER is needed with it, not {self.folder}")
+        check_writable(self.folder / "any")
 
     def write(self, found: Any) -> None:
         """The recommended deployment's files; nothing where nothing is feasible."""

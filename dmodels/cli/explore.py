@@ -14,6 +14,7 @@ import typer
 from dmodels.core.errors import InputError
 
 from .command import announce, asks
+from .interrupts import leave_to_the_server
 from .plan_inputs import PlanInputs
 
 
@@ -42,6 +43,7 @@ def command(
     answer_fragment(plan(turned(question, at_rest(question)), ensure=False))
     app = application(question, str(scenario))
     print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
+    leave_to_the_server()
     try:
         serve(app, listener)
     except KeyboardInterrupt:

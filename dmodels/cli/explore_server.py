@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dmodels.core.errors import InputError
 from dmodels.report import explore_page, html, plan_tables
@@ -78,9 +80,25 @@ def application(asked: Question, scenario: str) -> Starlette:
     routes = [("/", whole), ("/answer", fragment), ("/answer.json", document), ("/report", report)]
     return Starlette(
         routes=[*(Route(path, endpoint) for path, endpoint in routes), Route("/explore.js", script)],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"]),
+            Middleware(_OwnPagesOnly),
+        ],
         exception_handlers={InputError: refused},
     )
+
+
+class _OwnPagesOnly:
+    """Refuses what a page of another site asks for: it could not read the answer, but could keep the machine busy."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asks = self.app
+        if scope["type"] == "http" and Headers(scope=scope).get("sec-fetch-site") == "cross-site":
+            asks = PlainTextResponse("asked by a page of another site", 403, _HEADERS)
+        await asks(scope, receive, send)
 
 
 def read_dials(asked: Question, given: Mapping[str, str]) -> Dials:

@@ -19,7 +19,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .predict import rejected, say_rejected
 from .schema import Degree, Table, flag
 
@@ -58,6 +58,7 @@ def command(
         Path | None, typer.Option(help="write the calibration here (JSON), for --calibration of other commands")
     ] = None,
 ) -> int:
+    check_output("out", out)
     return form.give(
         asked.call(),
         lambda found: asked.model_dump(),

@@ -15,7 +15,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .schema import Table, flag, several
 
 Kinds = Annotated[list[str], BeforeValidator(several)]
@@ -38,6 +38,7 @@ def command(
     form: Form,
     out: Annotated[Path | None, typer.Option(help="write the constants here (JSON)")] = None,
 ) -> int:
+    check_output("out", out)
     return form.give(
         asked.call(), lambda found: asked.model_dump(), _result, _show, write=lambda found: _write(found, out)
     )

@@ -14,13 +14,13 @@ from dmodels.core.files import write_text
 from dmodels.report.text import Table, table
 
 from . import render
-from .command import Form, Out, asks, check_suffix
+from .command import Form, Out, asks, check_output
 from .place_scenario import PlaceAsked
 
 
 @asks(PlaceAsked, scenario="a TOML file; examples/place.toml is one", only=("trace.file",))
 def command(asked: PlaceAsked, form: Form, scenario: Path, out: Out = None) -> int:
-    check_suffix("out", out, ".png", ".svg", ".html")
+    check_output("out", out, ".png", ".svg", ".html")
     if asked.trace.file is None:
         raise InputError(f"{scenario}: trace.file is missing; give it there or as --trace")
     return form.give(

@@ -16,7 +16,7 @@ from dmodels.core.files import write_text
 
 from . import deployments, render
 from .calls import call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
@@ -85,6 +85,7 @@ def answer(
     tools: Deployments = Deployments(),  # noqa: B008  # frozen
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
+    check_output("out", out)
     more: dict[str, Any] = {
         "changes": [],
         "suggested": [],

@@ -71,6 +71,14 @@ class PlanWorkload(WorkloadTable):
     prefix_hits: bool = flag(False, "take prefix-cache hits of the trace off the prompts")
     repair: bool = flag(False, "mend the trace: sort it, drop unreadable and empty requests")
 
+    @model_validator(mode="after")
+    def _of_a_trace(self) -> PlanWorkload:
+        if self.repair and self.trace is None:
+            raise ValueError("repair mends a trace (--trace); no trace is given")
+        if self.prefix_hits and self.trace is None and self.name is None:
+            raise ValueError("prefix_hits needs a trace or a bundled workload; fixed lengths and telemetry have none")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _bundled(cls, given: Any) -> Any:

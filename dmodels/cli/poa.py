@@ -18,7 +18,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .schema import Degree, Positive, Seconds, Table, flag
 
 NAMES = ("below", "transition", "saturated")
@@ -61,6 +61,7 @@ def command(
     form: Form,
     plot: Annotated[Path | None, typer.Option(help="write PoA-hat over time to this file")] = None,
 ) -> int:
+    check_output("plot", plot, ".png", ".svg", ".pdf")
     return form.give(
         asked.call(),
         lambda found: asked.model_dump() | {"baseline_s": found.baseline_s},

@@ -11,7 +11,7 @@ import typer
 from dmodels.core.files import write_text
 
 from .calls import Code, call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .schema import FileName, Table, flag
 
 
@@ -33,6 +33,7 @@ def command(
     form: Form,
     out: Annotated[Path | None, typer.Option(help="write the predictions here; otherwise to stdout")] = None,
 ) -> int:
+    check_output("out", out)
     return form.give(
         asked.call(),
         lambda found: asked.model_dump(),

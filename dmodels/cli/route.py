@@ -69,9 +69,9 @@ def command(asked: RouteAsked, form: Form) -> int:
 
 
 def _feasible(found: Any) -> bool:
-    from dmodels.core.flags import usable
+    from dmodels.core.flags import Flag, usable
 
-    return usable(int(found.price.flags))
+    return usable(int(found.price.flags) & ~int(Flag.NOT_CONVERGED))  # a search that was cut short ends in an interval
 
 
 def _result(found: Any) -> dict[str, Any]:

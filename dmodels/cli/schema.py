@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import read_text
 from dmodels.core.scenario import FileName as FileName
 from dmodels.core.scenario import Table as Table
 from dmodels.core.scenario import quantity
@@ -137,9 +138,7 @@ def flags(model: type[Table], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
 def read_scenario(file: str | Path, model: type[Asked], over: Mapping[tuple[str, ...], Any] | None = None) -> Asked:
     """The scenario in a TOML file, `over` it what flags say. The first mistake is an `InputError` of one line."""
     try:
-        content = tomllib.loads(Path(file).read_text(encoding="utf-8-sig"))
-    except UnicodeDecodeError:
-        raise InputError(f"{file}: not UTF-8 text; a TOML file is accepted") from None
+        content = tomllib.loads(read_text(file))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file}: not TOML: {' '.join(str(error).split())}") from None
     _put(content, over or {})

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dmodels.core.errors import unknown
+from dmodels.core.errors import MOST_S, check_work, unknown
 from dmodels.report.text import table
 
 from . import render
@@ -89,7 +89,22 @@ class SimulateAsked(Table):
         for name, value, known in (("policy", self.policy, policies), ("prefill", self.prefill, PREFILL)):
             if value is not None and value not in known:
                 raise unknown(name, value, known)
+        self._affordable()
         return self
+
+    def _affordable(self) -> None:
+        """Refuse what does not fit in memory, or what nobody would wait for; times are of one core of 2024."""
+        most = max(self.instances * self.slots, self.short_instances * self.short_slots)
+        if most > 100_000_000:
+            raise ValueError(f"{most:,} slots in all: accepted are up to 100,000,000, like --slots 100")
+        instances = self.instances + self.short_instances + self.prefill_instances + self.standby_instances
+        if self.disaggregated:
+            check_work(f"{instances:,} instances", 0.07 * instances, "5,000 in all")
+        elif self.requests_count and not self.trace:
+            replicated_s = 5 * (1e-6 + 0.6e-9 * instances)
+            fits = f"--requests {int(MOST_S / replicated_s):,}".replace(",", "")
+            asked = f"{self.requests_count:,} requests on {instances:,} instances"
+            check_work(asked, self.requests_count * replicated_s, fits)
 
     @property
     def disaggregated(self) -> bool:

@@ -16,7 +16,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Form, Out, asks, check_suffix
+from .command import Form, Out, asks, check_output
 from .plan_inputs import traffic_call
 from .schema import Degree, GpuTable, ModelTable, Seconds, Table, TrafficTable, WorkloadTable
 
@@ -74,7 +74,7 @@ class SplitAsked(Table):
 
 @asks(SplitAsked, scenario="a TOML file; examples/split.toml is one")
 def command(asked: SplitAsked, form: Form, out: Out = None) -> int:
-    check_suffix("out", out, ".png", ".svg", ".html")
+    check_output("out", out, ".png", ".svg", ".html")
     return form.give(
         asked.call(),
         lambda answer: asked.model_dump(),

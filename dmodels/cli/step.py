@@ -12,7 +12,7 @@ from dmodels.report.text import share, table
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks, check_suffix
+from .command import Form, asks, check_output
 from .schema import Degree, FileName, Table, flag
 
 Tokens = Annotated[float, Field(gt=0)]
@@ -76,7 +76,7 @@ Picture = Annotated[Path | None, typer.Option(help="write the step as a figure t
 
 @asks(StepAsked)
 def command(asked: StepAsked, form: Form, out: Picture = None) -> int:
-    check_suffix("out", out, ".png", ".svg", ".pdf")
+    check_output("out", out, ".png", ".svg", ".pdf")
     return form.give(
         asked.call(),
         lambda answer: asked.inputs(),

@@ -20,7 +20,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks, check_suffix
+from .command import Form, asks, check_output
 from .plan_inputs import engine_call
 from .schema import Degree, EngineTable, GpuTable, ModelTable, Precision, Seconds, Table, TrafficTable, WorkloadTable
 from .sweep_axes import read_axes
@@ -79,9 +79,9 @@ class SweepAsked(Table):
             **self.parallel.model_dump(),
             **self.precision.model_dump(),
             "rate_rps": self.traffic.rate,
-            "ttft_s": slo.ttft,
-            "tpot_s": slo.tpot,
-            "e2e_s": slo.e2e,
+            "ttft_slo_s": slo.ttft,
+            "tpot_slo_s": slo.tpot,
+            "e2e_slo_s": slo.e2e,
             "percentile": slo.percentile,
         }
         return {name: value for name, value in found.items() if value is not None}
@@ -121,7 +121,8 @@ def command(
     top: Annotated[int, typer.Option(help="rows of the table", min=1)] = 10,
 ) -> int:
     axes = read_axes(axis)
-    picture = _picture(plot, figure, out, len(axes))
+    check_output("out", out, folder=out is not None and out.suffix == ".zarr")
+    picture = _picture(plot, figure, out, axes)
     return form.give(
         asked.call(axes, output, top, out),
         lambda answer: {"scenario": str(scenario), "axes": axes, "base": asked.base()},
@@ -132,7 +133,7 @@ def command(
     )
 
 
-def _picture(plot: str | None, figure: Path | None, out: Path | None, axes_count: int) -> Path | None:
+def _picture(plot: str | None, figure: Path | None, out: Path | None, axes: dict[str, list]) -> Path | None:
     """The file of the figure; what cannot be drawn is known before anything is computed."""
     if plot is None:
         if figure is not None:
@@ -142,10 +143,12 @@ def _picture(plot: str | None, figure: Path | None, out: Path | None, axes_count
         raise unknown("plot", plot, _PLOTS)
     if figure is None and out is None:
         raise InputError(f"--plot {plot}: a file is missing; accepted is --figure sweep.png, or --out")
-    if plot == "heatmap" and axes_count < 2:
-        raise InputError(f"--plot heatmap: needs two axes; {axes_count} given, which --plot curves draws")
+    if plot == "heatmap" and len(axes) < 2:
+        raise InputError(f"--plot heatmap: needs two axes; {len(axes)} given, which --plot curves draws")
+    if plot == "curves" and all(isinstance(values[0], str) for values in axes.values()):
+        raise InputError(f"--plot curves: needs an axis of numbers; given are {', '.join(axes)}")
     path = figure or out.with_suffix(".png")
-    check_suffix("figure", path, ".png", ".svg", ".pdf")
+    check_output("figure", path, ".png", ".svg", ".pdf")
     return path
 
 

@@ -13,14 +13,16 @@ from dmodels.core.units import UNITS, parse, unit_of
 _NAMES = ("model", "gpu", "weights", "kv", "workload")
 _WHOLE = ("tp", "pp", "dp", "ep", "instances")
 _OTHERS = ("input_tokens", "output_tokens", "percentile", "slowdown")
+#: Of one axis.
+MOST_VALUES = 1_000_000
 #: What a person types -> the argument that it means.
 AXES = {name: name for name in (*_NAMES, *_WHOLE, *_OTHERS)} | {
     "isl": "input_tokens",
     "osl": "output_tokens",
     "rate": "rate_rps",
-    "ttft": "ttft_s",
-    "tpot": "tpot_s",
-    "e2e": "e2e_s",
+    "ttft": "ttft_slo_s",
+    "tpot": "tpot_slo_s",
+    "e2e": "e2e_slo_s",
     "price": "price_usd_per_hour",
 }
 
@@ -62,6 +64,8 @@ def _range(name: str, argument: str, text: str) -> list[float]:
     if len(parts) != 4 or parts[2] not in ("log", "lin") or not parts[3].isdigit():
         raise InputError(f"--axis {name}={text}: accepted is LOW:HIGH:log:COUNT or LOW:HIGH:lin:COUNT")
     low, high, count = _number(name, argument, parts[0]), _number(name, argument, parts[1]), int(parts[3])
+    if count > MOST_VALUES:
+        raise InputError(f"--axis {name}={text}: {count:,} values; accepted are up to {MOST_VALUES:,}")
     if not low < high or count < 2 or (parts[2] == "log" and low <= 0):
         raise InputError(f"--axis {name}={text}: accepted are LOW below HIGH (above 0 for log) and COUNT from 2")
     space = np.geomspace if parts[2] == "log" else np.linspace

@@ -12,7 +12,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks, check_suffix
+from .command import Form, asks, check_output
 
 SCENARIO = "scenario file (TOML); an empty one is NetKV's cluster under RAG"
 Column = str | Callable[[Any], Any]
@@ -21,7 +21,7 @@ Figures = Annotated[Path | None, typer.Option(help="write the figures to this fi
 
 @asks("dmodels.studies.transfer:TransferScenario", scenario=SCENARIO)
 def command(asked: Any, form: Form, out: Figures = None) -> int:
-    check_suffix("out", out, ".png", ".pdf", ".svg")
+    check_output("out", out, ".png", ".pdf", ".svg")
     return form.give(
         _call(asked),
         lambda answer: asked.model_dump(),

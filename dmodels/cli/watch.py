@@ -19,7 +19,7 @@ from dmodels.report.text import share
 
 from . import render
 from .calls import Code, call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .plan_inputs import SloTable
 from .schema import Positive, Rate, Table, flag
 
@@ -57,6 +57,7 @@ class WatchAsked(Table):
 
 @asks(WatchAsked)
 def command(asked: WatchAsked, form: Form, from_deployment: Running = None, dashboard: Dashboard = None) -> int:
+    check_output("dashboard", dashboard)
     running = [str(path) for path in from_deployment or ()]
     return form.give(
         asked.call(running),

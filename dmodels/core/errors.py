@@ -10,6 +10,10 @@ class InputError(ValueError):
     """Bad input. The message is one line for the person who typed it; the command line shows it and exits with 2."""
 
 
+class InputWarning(UserWarning):
+    """Input that is read, though perhaps not as it was meant. One line; the command line shows it and goes on."""
+
+
 class ConfigError(InputError):
     """A model's config.json that cannot be read as a model."""
 
@@ -25,5 +29,23 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     "GPU 'h1000' is unknown; the nearest are h100_sxm, h200_sxm"
     """
     known = list(known)
-    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.3) or sorted(known)[:4]
-    return InputError(f"{kind} {name!r} is unknown; the nearest are {', '.join(near)}")
+    near = difflib.get_close_matches(str(name).lower(), known, n=4, cutoff=0.4)
+    told = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(sorted(known)[:12])}"
+    return InputError(f"{kind} {name!r:.80} is unknown; {told}{', ...' if not near and len(known) > 12 else ''}")
+
+
+#: Longest computation that is begun, seconds by a rough estimate. What is shorter can be watched and interrupted.
+MOST_S = 600.0
+
+
+def check_work(asked: str, work_s: float, fits: str) -> None:
+    """Refuse, before it begins, what would run for much longer than anybody waits; `fits` is what would not.
+
+    >>> check_work("workers = 1,000,000", 7200.0, "workers = 80,000")
+    Traceback (most recent call last):
+    dmodels.core.errors.InputError: workers = 1,000,000: would take about 120 min; accepted is up to 10 min, like \
+workers = 80,000
+    """
+    if not work_s <= MOST_S:
+        takes = f"{work_s / 60:,.0f} min" if work_s < 36_000 else f"{work_s / 3600:,.0f} h" if work_s < 1e9 else "years"
+        raise InputError(f"{asked}: would take about {takes}; accepted is up to {MOST_S / 60:.0f} min, like {fits}")

@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 
-from .errors import InputError
+from .errors import InputError, unknown
 
 #: Suffix of a name -> unit. Longest suffix wins. Makes axis labels, table heads and JSON keys.
 SUFFIXES: dict[str, str] = {
@@ -85,6 +85,8 @@ def parse(text: str, unit: str) -> float:
     >>> parse("80 ms", "s")
     0.08
     """
+    if unit not in UNITS:
+        raise unknown("unit", unit, UNITS)
     known = UNITS[unit]
     match = _QUANTITY.match(str(text))
     if not match:

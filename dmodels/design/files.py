@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +39,12 @@ def read(path: str | Path):
 def writer(path: Path) -> Callable:
     """The writer of a file name."""
     try:
-        return _WRITERS[path.suffix]
+        make, needed = _WRITERS[path.suffix.lower()]
     except KeyError:
         raise InputError(f"out = {str(path)!r}: suffix {path.suffix!r}; accepted are {', '.join(_WRITERS)}") from None
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise InputError(f"out = {str(path)!r}: needs {' and '.join(missing)}: pip install 'dmodels[io]'; or a .csv")
+    return make
 
 
 def tables(ds, rows: int = _ROWS) -> Iterator[dict[str, np.ndarray]]:
@@ -98,4 +102,10 @@ def _csv(ds, path: Path) -> None:
         pd.DataFrame(part).to_csv(path, mode="a", header=place == 0, index=False)
 
 
-_WRITERS: dict[str, Callable] = {".nc": _netcdf, ".zarr": _zarr, ".parquet": _parquet, ".csv": _csv}
+#: Suffix -> who writes it, and the packages that it needs.
+_WRITERS: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    ".nc": (_netcdf, ("h5netcdf", "h5py")),
+    ".zarr": (_zarr, ("zarr",)),
+    ".parquet": (_parquet, ("pyarrow",)),
+    ".csv": (_csv, ()),
+}

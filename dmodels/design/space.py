@@ -23,6 +23,7 @@ import numpy as np
 
 from dmodels import __version__
 from dmodels.core.errors import InputError
+from dmodels.core.files import check_writable
 from dmodels.core.flags import MEANINGS
 from dmodels.core.units import unit_of
 
@@ -240,8 +241,7 @@ def _writable(out: str | Path) -> Path:
 
     path = Path(out)
     writer(path)
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"out = {str(path)!r}: folder {str(path.parent)!r} does not exist; accepted is one that does")
+    check_writable(path)
     return path
 
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmodels.core.errors import InputError
+from dmodels.core.files import read_text
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.models.latency import Efficiency
@@ -126,7 +128,15 @@ def dump(effects: Effects, provenance: Mapping[str, Any]) -> str:
 
 def read(path: str | Path) -> Effects:
     """Effects from a calibration file of the user's own."""
-    return load(Path(path).read_text(encoding="utf-8"))
+    try:
+        found = load(read_text(path))
+        if len(found.levels) and np.isfinite(found.beta).all():
+            return found
+    except InputError:
+        raise
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        pass
+    raise InputError(f"{path}: not a calibration; accepted is a file that `dmodels fit --out` wrote")
 
 
 def table(effects: Effects, cells: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:

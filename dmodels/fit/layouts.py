@@ -66,7 +66,8 @@ def whole(cell: Mapping[str, str], column: str, default: float | None = None) ->
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value.is_integer() and value >= (1.0 if default is None else 0.0)):
-        raise InputError(f"{column} is {text!r}; a whole number of at least 1 is accepted")
+        said = f"is {text!r}" if column in cell else "is no column"
+        raise InputError(f"{column} {said}; a whole number of at least 1 is accepted")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.core.errors import InputWarning
+
 from .calibration import calibration, quantiles
+from .measured import BACKENDS
 from .points import family, to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
@@ -69,6 +73,7 @@ def predict_file(path: str | Path, effects: Effects | None = None) -> Prediction
 def predict(table: Table, effects: Effects | None = None) -> Predictions:
     """Predictions of rows, each with the interval of its kind."""
     points, kept = to_points(table)
+    _warn_of(kept.rows)
     effects = effects or calibration()
     levels = set(effects.levels)
     centre = np.exp(predict_log(points, kept.rows, effects)) * 1e3
@@ -84,6 +89,16 @@ def predict(table: Table, effects: Effects | None = None) -> Predictions:
                 record[f"{metric}_hi{level}_ms"] = value * high
         values.append(record)
     return Predictions(values, kept.rows, kept.rejected)
+
+
+def _warn_of(rows: Sequence[Row]) -> None:
+    """What is predicted though it means little."""
+    if odd := sorted({row.backend for row in rows} - set(BACKENDS)):
+        told = f"backend {', '.join(odd)} is none of {', '.join(BACKENDS)}; predicted as an engine without measurements"
+        warnings.warn(told, InputWarning, stacklevel=3)
+    if short := [row.id for row in rows if row.osl < 2]:
+        told = f"osl is 1 in {len(short)} rows, {short[0]} the first: an answer of one token has no TPOT"
+        warnings.warn(told, InputWarning, stacklevel=3)
 
 
 def to_csv(predictions: Predictions) -> str:

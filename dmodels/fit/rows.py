@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import csv_rows, read_text
 
 from .layouts import layouts, whole
 from .recipes import Layout
@@ -159,11 +160,8 @@ def _latency_s(cell: Mapping[str, str], column: str, needed: bool) -> float:
 
 def _records(path: Path, measured: bool) -> Iterator[tuple[int, dict[str, str]]]:
     needed = NEEDED + (("silicon_ttft_ms", "silicon_tpot_ms") if measured else ())
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path.name}: not a text file in UTF-8") from None
-    reader = csv.DictReader(text.splitlines())
+    reader = csv_rows(read_text(path))
+    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
     try:
         missing = [column for column in needed if column not in (reader.fieldnames or ())]
         if missing:

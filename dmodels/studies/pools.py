@@ -71,7 +71,11 @@ def pool_study(
     single = float(pooling.slots_count(context, engine))
     if single < 1:
         held = float(engine.blocks_count * engine.block_tokens)
-        raise InputError(f"context_tokens = {context:g}: accepted is at most {held:g}, what an instance holds")
+        what = "the longest request" if context_tokens is None else "context_tokens"
+        raise InputError(
+            f"{what} = {min(context, longest) if context_tokens is None else context:,.0f} tokens: "
+            f"accepted is at most {held:,.0f}, what an instance holds (blocks_count)"
+        )
     thresholds = _thresholds(threshold_tokens, context)
     short, long = split(workload, thresholds)
     slots = np.asarray(pooling.slots_count(thresholds, engine))
@@ -115,7 +119,8 @@ def _thresholds(given: Any, context: float) -> np.ndarray:
         return 2.0 ** np.arange(10, np.ceil(np.log2(context))) if context > 1024 else np.array([context / 2])
     values = np.unique(np.atleast_1d(np.asarray(given, np.float64)))
     if not (np.isfinite(values).all() and (values >= 1).all() and (values <= context).all()):
-        raise InputError(f"threshold_tokens = {values.tolist()}: accepted are 1 to {context:g}, the context")
+        told = ", ".join(f"{x:g}" for x in values)
+        raise InputError(f"thresholds = {told}: accepted are 1 to {context:g}, the context")
     return values
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmodels.core.errors import InputError
+from dmodels.core.errors import MOST_S, InputError, check_work
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.routing import POLICIES, RoutingGame, policy_flows, sums
 from dmodels.models.latency import LatencyCurve
@@ -30,21 +30,59 @@ class RouterCosts(NamedTuple):
 
 def grouped_game(requests: int, prefixes: int, curve: LatencyCurve, miss_s: float) -> RoutingGame:
     """`requests` in `prefixes` groups of equal size, prefix g cached on worker g mod m; a miss costs `miss_s`."""
-    if requests < 1 or prefixes < 1:
-        raise InputError(f"requests = {requests}, prefixes = {prefixes}: accepted are whole numbers from 1")
+    if not (1 <= requests <= _MOST_REQUESTS and 1 <= prefixes <= _MOST_WORKERS):
+        most = f"whole numbers from 1, up to {_MOST_REQUESTS:,} and {_MOST_WORKERS:,}"
+        raise InputError(f"requests = {requests}, prefixes = {prefixes}: accepted are {most}")
     workers = len(np.atleast_1d(curve.a_s))
-    counts = np.bincount(np.arange(requests) % prefixes, minlength=prefixes)
-    return RoutingGame(curve, np.eye(workers)[np.arange(prefixes) % workers], miss_s, counts)
+    group = np.arange(prefixes)
+    counts = requests // prefixes + (group < requests % prefixes)
+    overlap = np.zeros((prefixes, workers))
+    overlap[group, group % workers] = 1.0
+    return RoutingGame(curve, overlap, miss_s, counts)
+
+
+#: Seconds of one request under one policy, of which each worker takes part; of a box of the certificate's search, by
+#: prefixes and workers squared. On one core of 2024.
+_REQUEST_S, _PLACE_S, _BOX_S = 80e-9, 12e-9, 3.5e-9
+#: Seconds for the search, which then ends with an interval; boxes that it looks at where they are cheap.
+_SEARCH_S, _MOST_BOXES = 10.0, 200_000
+#: Random numbers and flows that are in memory at a time.
+_MOST_NUMBERS = 2**25
+#: The search holds a number for each pair of workers, and of a prefix and a worker.
+_MOST_WORKERS, _MOST_REQUESTS = 10_000, 10**9
+
+
+def _affordable_boxes(game: RoutingGame, runs: int) -> int:
+    """How many boxes the search for equilibria may look at; refuses a game that nobody would wait for."""
+    prefixes, workers = np.shape(game.overlap)
+    if workers > _MOST_WORKERS:
+        raise InputError(f"workers = {workers:,}: would take too much memory; accepted are up to {_MOST_WORKERS:,}")
+    requests = int(np.sum(game.counts))
+    one_s = requests * (_REQUEST_S + _PLACE_S * workers) * len(POLICIES)
+    box_s = _BOX_S * prefixes * workers**2
+    asked = f"requests = {requests:,}, workers = {workers:,}, prefixes = {prefixes:,}, runs = {runs:,}"
+    left = int((MOST_S - box_s) / one_s)
+    fits = f"runs = {left:,}" if left > 0 else "a tenth of the workers and of the requests"
+    check_work(asked, runs * one_s + box_s, fits)
+    return int(np.clip(_SEARCH_S / box_s, 1, _MOST_BOXES))
 
 
 def router_costs(game: RoutingGame, runs: int = 200, seed: int = 0, tau: float = 0.0) -> RouterCosts:
     """The game's price of anarchy and of stability, and `runs` draws of every policy; `tau` is Dynamo's temperature."""
-    price = price_of_anarchy(game)
+    if runs < 1:
+        raise InputError(f"runs = {runs}: accepted are whole numbers from 1")
+    boxes = _affordable_boxes(game, runs)
+    price = price_of_anarchy(game, boxes)
     arrays, rng = game.arrays(), np.random.default_rng(seed)
     requests, least = float(np.sum(game.counts)), float(price.optimum_s)
+    at_once = max(1, int(_MOST_NUMBERS / (2 * requests + np.size(game.overlap))))
     found: dict[str, PolicyCost] = {}
     for name in POLICIES:
-        cost = np.asarray(sums(arrays, policy_flows(game, name, rng, runs, tau=tau))[0])
+        parts = [
+            np.asarray(sums(arrays, policy_flows(game, name, rng, min(at_once, runs - first), tau=tau))[0])
+            for first in range(0, runs, at_once)
+        ]
+        cost = np.concatenate(parts)
         ratio = cost / least if np.isfinite(least) else cost * np.nan
         found[name] = PolicyCost(cost.mean() / requests, cost.max() / requests, ratio.mean(), ratio.max())
     return RouterCosts(price, found)

@@ -168,11 +168,15 @@ def _changes(asked: _Try) -> list[tuple[str, _Try]]:
 def _longest(asked: _Try, budget_bytes: float, block_tokens: float, batched_tokens: float) -> int:
     """Tokens of the longest single sequence that fits, in whole blocks, at most the model's own limit."""
     limit = float(asked.model.max_context_tokens) or LONGEST_TOKENS
-    contexts = block_tokens * np.arange(1.0, limit // block_tokens + 1)
     part = stage(asked.model, asked.parallel.pp)
-    held = kv_reserved_bytes(part, contexts, asked.parallel.tp, block_tokens, batched_tokens)
-    fits = int(np.searchsorted(np.asarray(held), budget_bytes, side="right"))  # held never falls
-    return int(contexts[fits - 1]) if fits else 0
+    fits, most = 0, int(limit // block_tokens)
+    while fits < most:  # a thousand lengths at a time, each time between the longest that fits and the next
+        blocks = np.round(np.linspace(fits + 1.0, most, 1024))
+        held = kv_reserved_bytes(part, block_tokens * blocks, asked.parallel.tp, block_tokens, batched_tokens)
+        count = int(np.searchsorted(np.asarray(held), budget_bytes, side="right"))  # held never falls
+        most = int(blocks[count]) - 1 if count < blocks.size else most
+        fits = int(blocks[count - 1]) if count else fits
+    return int(block_tokens * fits)
 
 
 def _mixed(

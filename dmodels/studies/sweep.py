@@ -57,7 +57,16 @@ BUILT = {
     "output_tokens": None,
 }
 #: Axes that are numbers of the formula.
-NUMBERS = ("rate_rps", "ttft_s", "tpot_s", "e2e_s", "percentile", "price_usd_per_hour", "slowdown", "instances")
+NUMBERS = (
+    "rate_rps",
+    "ttft_slo_s",
+    "tpot_slo_s",
+    "e2e_slo_s",
+    "percentile",
+    "price_usd_per_hour",
+    "slowdown",
+    "instances",
+)
 #: Bits of the largest number of instances.
 _BITS = 22
 
@@ -191,9 +200,9 @@ def sized_pool(
     input_tokens=0.0,
     output_tokens=0.0,
     rate_rps=0.0,
-    ttft_s=np.inf,
-    tpot_s=np.inf,
-    e2e_s=np.inf,
+    ttft_slo_s=np.inf,
+    tpot_slo_s=np.inf,
+    e2e_slo_s=np.inf,
     percentile=0.99,
     price_usd_per_hour=-1.0,
     slowdown=1.0,
@@ -207,7 +216,7 @@ def sized_pool(
     places = (model, gpu, tp, pp, dp, ep, weights, kv, workload, input_tokens, output_tokens)
     row = jnp.round(sum(places)).astype(jnp.int32)
     cell, own = jax.tree.map(lambda leaf: jnp.asarray(leaf)[row], (batch, dict(per_row)))
-    cell = cell._replace(slo=SLO(ttft_s, tpot_s, e2e_s, percentile))
+    cell = cell._replace(slo=SLO(ttft_slo_s, tpot_slo_s, e2e_slo_s, percentile))
     rate = jnp.where(rate_rps > 0, rate_rps, own["rate_rps"])
     price = jnp.where(price_usd_per_hour < 0, own["price_usd_per_hour"], price_usd_per_hour)
 

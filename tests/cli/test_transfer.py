@@ -95,3 +95,11 @@ def test_show_python_prints_what_runs(scenario, capsys):
     space = {}
     exec(capsys.readouterr().out, space)
     assert space["answer"].kv_bytes_per_token == 327680
+
+
+def test_ports_within_a_rack_have_the_speed_of_the_second_tier():
+    from dmodels.studies.transfer import TransferScenario
+
+    tiers = {"tiers": ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s"]}
+    port = lambda fabric: TransferScenario.model_validate({"fabric": fabric}).fabric.port
+    assert (port({}), port(tiers), port(tiers | {"port": "400 Gbit/s"})) == (50e9, None, 50e9)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import time
 
@@ -18,8 +19,10 @@ import pytest
 
 from dmodels.control import phasor
 from dmodels.control import token_budget as tb
+from dmodels.control.netkv import NetKVRouter
 from dmodels.control.phasor import PhasorRouter
 from dmodels.control.token_budget import TokenBudgetRouter
+from dmodels.core.errors import InputError
 
 POOLS = tb.pools([4096], [8192, 65536], [600, 600])
 GAINS = tb.settings(gamma=1.0, miss_frac=0.02)
@@ -143,3 +146,32 @@ def test_a_short_run():
 @pytest.mark.slow
 def test_two_thousand_requests_a_second_for_twenty_seconds():
     check(asyncio.run(gateway(2000.0, 20.0)), 40_000)
+
+
+def test_requests_of_unknown_cost_spread_as_others_do():
+    router = PhasorRouter([121e12] * 4, 0.4)
+    assert sorted(router.route(math.nan) for _ in range(4)) == [0, 1, 2, 3]  # though none was known
+    known = PhasorRouter([121e12] * 4, 0.4)
+    for _ in range(100):
+        known.route(1e12), known.route(math.inf)
+    assert max(known.queued_count) - min(known.queued_count) <= 1 and sum(known.queued_count) == 200
+
+
+@pytest.mark.parametrize("reading", ["free_bytes", "queued", "batch", "hit"])
+def test_a_candidate_of_unknown_state_gets_no_more_than_its_share(reading):
+    router = NetKVRouter(np.full((1, 8), 2), [450e9, 6.25e9, 3.125e9, 1.5625e9])
+    router.observe_network([0.0, 0.0, 0.2, 0.2])
+    router.observe(range(8), free_bytes=180e9, queued=0, batch=0)
+    hit = np.zeros(8)
+    if reading == "hit":
+        hit[0] = math.nan
+    else:
+        router.observe(0, **({"free_bytes": 180e9, "queued": 0, "batch": 0} | {reading: math.nan}))
+    chosen = np.bincount([router.route(0, 2.5e9, hit) for _ in range(400)], minlength=8)
+    assert chosen[0] <= 1.1 * chosen.mean()
+
+
+@pytest.mark.parametrize("peak", [0.0, math.nan, -1.0, math.inf])
+def test_a_worker_without_a_speed_is_refused(peak):
+    with pytest.raises(InputError, match="finite numbers above 0"):
+        PhasorRouter([121e12, peak], 0.4)

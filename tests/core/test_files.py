@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+
 import pytest
 
-from dmodels.core.files import csv_rows, remarks, replacing, write_text
+from dmodels.core.errors import InputError
+from dmodels.core.files import csv_rows, read_lines, read_text, remarks, replacing, write_text
 
 TABLE = "# source: a page\n\nname,price\nh100,3.9\n  # dated\nl40s,1.1\n"
 
@@ -35,3 +39,34 @@ def test_a_result_has_the_rights_of_any_new_file(tmp_path):
     plain = tmp_path / "plain"
     plain.touch()
     assert write_text(tmp_path / "ours", "").stat().st_mode == plain.stat().st_mode
+
+
+def test_what_is_packed_marked_or_separated_otherwise_reads_the_same(tmp_path):
+    path = tmp_path / "table.csv"
+    for content in (
+        b"a,b\n0.5,2\n",
+        b"\xef\xbb\xbfa;b\r\n0,5;2\r\n",
+        b"a\tb\n0,5\t2\n",
+        gzip.compress(b"a,b\n0.5,2\n"),
+    ):
+        path.write_bytes(content)
+        assert list(csv_rows(read_text(path))) == [{"a": "0.5", "b": "2"}]
+
+
+@pytest.mark.parametrize("read", [read_text, lambda path: list(read_lines(path))])
+def test_what_never_ends_is_refused(read, tmp_path):
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as stream:
+        stream.writelines([b" " * 2**20] * 65)
+    for path in ("/dev/zero", bomb):
+        with pytest.raises(InputError, match="more than 64 MiB"):
+            read(path)
+
+
+def test_a_full_disk_is_named_by_the_target(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"answer\.txt: cannot be written \(no space"),
+        replacing(tmp_path / "answer.txt"),
+    ):
+        Path("/dev/full").write_text("x" * 10_000)
+    assert list(tmp_path.iterdir()) == []

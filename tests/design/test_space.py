@@ -142,7 +142,7 @@ def test_switches_functions_and_partials_are_part_of_the_program():
         ({"rate_rps": grid(*range(1, 5000)), "tp": grid(*range(1, 5000)), "headroom_frac": grid(*range(9999))}, "GiB"),
         ({"rate_rps": grid(1.0), "outputs": ("wait_ms",)}, "wait_s"),
         ({"rate_rps": grid(1.0), "out": "x.xlsx"}, r"\.nc, \.zarr"),
-        ({"rate_rps": grid(1.0), "out": "/nowhere/x.nc"}, "does not exist"),
+        ({"rate_rps": grid(1.0), "out": "/proc/nowhere/x.nc"}, "cannot be written"),
     ],
 )
 def test_mistakes_say_what_is_accepted(given_, says):

@@ -201,7 +201,7 @@ def test_quantised_copies_and_fine_tunes_are_their_model():
     assert nearest_model("nvidia/Llama-3.1-8B-Instruct-FP8") == "llama-3.1-8b-fp8"
     assert nearest_model("someone/Qwen3-32B-AWQ") == "qwen3-32b"
     assert family("nvidia/DeepSeek-V3.1-NVFP4") == family("deepseek-ai/DeepSeek-R1")
-    with pytest.raises(InputError, match="nearest"):
+    with pytest.raises(InputError, match="is unknown"):
         nearest_model("no/such-model")
 
 

@@ -293,7 +293,7 @@ def test_packed_files_and_several_lines(tmp_path):
     path.write_bytes(gzip.compress("\n".join(json.dumps(row) for row in (SGLANG, faster)).encode()))
     assert [p.max_concurrency_count for p in read_measurements([path])] == [4, 8]
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(InputError, match="broken archive"):
+    with pytest.raises(InputError, match="broken gzip"):
         read_measurements([path])
 
 

@@ -13,7 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dmodels.core.errors import ConfigError
+from dmodels.core.errors import ConfigError, InputError
+from dmodels.core.files import read_text
 from dmodels.core.model import Model
 
 from .context import context_tokens
@@ -137,9 +138,11 @@ def _load(config: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str,
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        parsed = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(read_text(path))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    except InputError as error:
+        raise ConfigError(f"{path}: not JSON ({str(error).partition(': ')[2]})") from None
     except (ValueError, RecursionError) as error:
         line = " ".join(str(error).split())[:80]
         raise ConfigError(f"{path.name}: not JSON ({line})") from None

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import cast
 
+from dmodels.core.errors import InputError
+
 
 class PhasorRouter:
     """Loads of the prefill workers, and the request to the one with the most freeness after it.
@@ -24,13 +26,25 @@ class PhasorRouter:
         each = hasattr(slo_s, "__len__")
         budgets = cast(Sequence[float], slo_s) if each else [cast(float, slo_s)] * len(flop_per_s)
         self.capacity = [float(peak) * float(slo) for peak, slo in zip(flop_per_s, budgets, strict=True)]
+        for room in self.capacity:
+            if not 0.0 < room < inf:
+                raise InputError(f"flop_per_s x slo_s = {room:g}: accepted are finite numbers above 0")
+        self._known_flop, self._known_count = 0.0, 0
         self.open = [True] * len(self.capacity)
         self.queued_flop = [0.0] * len(self.capacity)
         self.queued_count = [0] * len(self.capacity)
 
     def route(self, request_flop: float) -> int:
-        """The worker, which now has the request; -1 if none is open. A cost that is not finite counts as none."""
-        request_flop = max(request_flop, 0.0) if isfinite(request_flop) else 0.0
+        """The worker, which now has the request; -1 if none is open.
+
+        A cost that is not finite is not known, and counts as the mean of those that were (1 FLOP before the first), so
+        that requests of unknown cost spread as others do.
+        """
+        if isfinite(request_flop):
+            request_flop = max(request_flop, 0.0)
+            self._known_flop, self._known_count = self._known_flop + request_flop, self._known_count + 1
+        else:
+            request_flop = max(self._known_flop / max(self._known_count, 1), 1.0)
         best, most = -1, -inf
         loads, capacity, takes = self.queued_flop, self.capacity, self.open
         for w in range(len(loads)):

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from dmodels.core import files
 from dmodels.core.errors import InputError, unknown
 
 from ..serving import ROLES, ServerPool, Serving
@@ -54,10 +55,10 @@ def write_deployment(serving: Serving, form: str) -> dict[str, str]:
 
 def read_deployment(paths: Iterable[str | Path]) -> Serving:
     """What the files of one deployment start; a folder stands for the files in it."""
-    files = [f for path in paths for f in (sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)])]
-    if not files:
+    found = [f for path in paths for f in (sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)])]
+    if not found:
         raise InputError("deployment: no file; accepted are those that `dmodels plan --deploy` writes, and their like")
-    return joined([read_text(_text(path), path.name) for path in files])
+    return joined([read_text(files.read_text(path), path.name) for path in found])
 
 
 def read_text(text: str, where: str) -> Serving:
@@ -86,10 +87,3 @@ def joined(parts: Iterable[Serving]) -> Serving:
 def _order(pool: ServerPool) -> tuple[int, float]:
     """Prefill before decode, short before long."""
     return ROLES.index(pool.server.role), pool.server.max_model_len_tokens or math.inf
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path.name}: not text in UTF-8; accepted are YAML files and scripts") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import read_lines, separator
 
 from . import files
 from .point import LatencyStats, LoadPoint, checked
@@ -58,13 +59,13 @@ def read_measurements(paths: Iterable[str | Path]) -> list[LoadPoint]:
 
 def measured_files(path: str | Path) -> bool:
     """Whether a file is of a format here, rather than a table of benchmark rows (`dmodels.fit.rows`)."""
-    first = next((line for line in files.lines(Path(path)) if line.strip() and not line.startswith("#")), "")
+    first = next((line for line in read_lines(Path(path)) if line.strip() and not line.startswith("#")), "")
     plain = import_module(".plain", __name__)
-    return first.lstrip()[:1] in "{[" or "," not in first or plain.knows(first)
+    return first.lstrip()[:1] in "{[" or separator(first) not in first or plain.knows(first)
 
 
 def _points(path: Path) -> Iterator[LoadPoint]:
-    rows = files.lines(path)
+    rows = read_lines(path)
     first = next((line for line in rows if line.strip() and not line.startswith("#")), "")
     if not first:
         raise InputError(f"{path.name}: empty; accepted are {', '.join(FORMATS)}")

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import separator, table_rows
 
 from .point import LatencyStats, LoadPoint
 
@@ -23,13 +24,13 @@ _WORDS = {"model", "gpu", "engine", "precision", "release", "remark"}
 
 def knows(header: str) -> bool:
     """Whether the first line of a file is that of such a table."""
-    return {"input_tokens", "throughput_rps"} <= {name.strip() for name in header.split(",")}
+    return {"input_tokens", "throughput_rps"} <= {name.strip().lower() for name in header.split(separator(header))}
 
 
 def read(rows: Iterable[str], where: str) -> Iterator[LoadPoint]:
     """The points of the rows; lines that begin with # are remarks."""
-    table = csv.DictReader(line for line in rows if line.strip() and not line.lstrip().startswith("#"))
-    names = [name.strip() for name in table.fieldnames or ()]
+    table = table_rows(rows)
+    names = table.fieldnames = [name.strip().lower() for name in table.fieldnames or ()]
     for name in (*NEEDED, "ttft", "tpot"):
         if not any(found in (name, f"{name}_ms", f"{name}_s") for found in names):
             raise InputError(f"{where}: no column {name!r}; needed are {', '.join(NEEDED)}, ttft_ms, tpot_ms")
@@ -40,7 +41,7 @@ def read(rows: Iterable[str], where: str) -> Iterator[LoadPoint]:
             raise InputError(f"{where}: column {name[:40]!r} is unknown; accepted are those of the guide's page")
     try:
         for row in table:
-            cells = {(key or "").strip(): (value or "").strip() for key, value in row.items() if isinstance(value, str)}
+            cells = {key or "": value.strip() for key, value in row.items() if isinstance(value, str)}
             yield _point(cells, f"{where}: line {table.line_num}")
     except csv.Error as error:
         raise InputError(f"{where}: {error}") from None

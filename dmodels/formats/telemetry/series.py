@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.files import read_lines
 
 from ..measurements import files
 from .server import ask, is_url
@@ -39,7 +40,7 @@ def read_series(paths: Iterable[str | Path], hours: float = 6.0) -> list[Series]
             found += [one for answer in ask(str(given), hours) for one in _answer(answer, str(given))]
             continue
         path = Path(given)
-        rows = files.lines(path)
+        rows = read_lines(path)
         first = next((line for line in rows if line.strip()), "")
         if first.lstrip()[:1] in ("{", "["):
             text = files.whole_text(path, first, rows)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dmodels.core.errors import TraceError
+from dmodels.core.errors import InputError, TraceError
 
 from .log_rows import csv_rows, json_rows, parquet_rows
 
@@ -71,8 +71,12 @@ def read_log(
     no usable row.
     """
     path = Path(path)
-    reader = {".csv": csv_rows, ".parquet": parquet_rows, ".pq": parquet_rows}.get(path.suffix.lower(), json_rows)
-    return log_from_rows(reader(path), path.name, workers, limit, gap_s, skew_s)
+    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    reader = {".csv": csv_rows, ".parquet": parquet_rows, ".pq": parquet_rows}.get(suffix, json_rows)
+    try:
+        return log_from_rows(reader(path), path.name, workers, limit, gap_s, skew_s)
+    except InputError as error:
+        raise TraceError(str(error)) from None
 
 
 def log_from_rows(

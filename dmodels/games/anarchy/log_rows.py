@@ -9,30 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from dmodels.core.errors import InputError, TraceError
+from dmodels.core.files import read_lines, table_rows
 
 
 def json_rows(path: Path) -> Iterator[Any]:
     """One object a line; a line that is none is handed on as text."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except (ValueError, RecursionError):
-                    yield line.strip()
+    for line in read_lines(path, errors="replace"):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                yield line.strip()
 
 
 def csv_rows(path: Path) -> Iterator[Any]:
     """A mapping a row, under the names of the header; a row that cannot be split comes as text."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as lines:
-        rows = csv.DictReader(lines)
-        while True:
-            try:
-                yield next(rows)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                yield str(error)
+    rows = table_rows(read_lines(path, errors="replace"))
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield str(error)
 
 
 def parquet_rows(path: Path) -> Iterator[Any]:

@@ -1,11 +1,12 @@
 """Traffic traces: what arrived when. Readers for four public layouts, and prefix-cache hits.
 
-The layout is found from the names of the columns (CSV header, or keys of the first JSON line); gzip is accepted:
+The layout is found from the names of the columns (CSV header, or keys of the first JSON line), in capitals or not;
+columns are separated by commas, semicolons or tabs; gzip is accepted:
 
     azure     TIMESTAMP (date and time), ContextTokens, GeneratedTokens        Azure/AzurePublicDataset
     mooncake  timestamp (ms), input_length, output_length, hash_ids            kvcache-ai/Mooncake
     burstgpt  Timestamp (s), Request tokens, Response tokens, ...              HPMLL/BurstGPT
-    plain     time_s, input_tokens, output_tokens (cached_tokens)              for everything else
+    plain     time_s or time_ms, input_tokens, output_tokens (cached_tokens)   for everything else
 
 A file that cannot be trusted is refused with a `TraceError`: one line with file, line, field, value, and what is
 accepted. `repair=True` mends what can be mended (sorts, drops) and says so in `Trace.notices`.
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError, TraceError
+from dmodels.core.files import read_bytes
 
 from .trace_file import Layout, counted, decode, seconds, short, table, whole_numbers
 
@@ -65,7 +67,11 @@ def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
     requests by 0 response tokens; those are always dropped, with a notice.
     """
     where = str(path)
-    columns, lines, layout, notices = table(where, decode(where, Path(path).read_bytes()), repair)
+    try:
+        raw = read_bytes(path)
+    except InputError as error:
+        raise TraceError(str(error)) from None
+    columns, lines, layout, notices = table(where, decode(where, raw), repair)
     time_s = seconds(where, layout, columns[layout.time], lines)
     sizes = [whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output)]
     cached = columns.get("cached_tokens") if layout.name == "plain" else None
@@ -73,6 +79,7 @@ def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
     trace = _Rows(time_s, sizes[0], sizes[1], cached_tokens, np.asarray(lines), columns.get("hash_ids"))
     trace, notices = _drop_unserved(where, layout, trace, notices, repair)
     trace, notices = _in_order(where, layout, trace, notices, repair)
+    notices += _slow(layout, trace)
     ids, starts = _blocks(where, trace)
     if trace.cached.any():
         hits = trace.cached.sum() / trace.input.sum()
@@ -88,6 +95,19 @@ def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
         layout.name,
         tuple(notices),
     )
+
+
+#: Requests per second below which whole numbers of "seconds" are more likely milliseconds.
+_SLOW_RPS = 0.02
+
+
+def _slow(layout: Layout, rows: _Rows) -> list[str]:
+    """A trace of a request every few minutes, all at whole seconds, was probably written in milliseconds."""
+    lasts_s, count = float(rows.time[-1] - rows.time[0]), len(rows.time)
+    if layout.unit_s != 1.0 or count < 10 or count >= _SLOW_RPS * lasts_s or (rows.time % 1).any():
+        return []
+    rate = (count - 1) / lasts_s
+    return [f"{layout.time}: {rate:.2g} req/s; if these are milliseconds ({1e3 * rate:.3g} req/s), say time_ms"]
 
 
 class _Rows(NamedTuple):

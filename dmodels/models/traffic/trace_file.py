@@ -6,16 +6,15 @@ Everything that cannot be read is a `TraceError`: one line with file, line, fiel
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmodels.core.errors import TraceError
+from dmodels.core.files import DECIMAL, separator
 
 #: Longest sequence that is believed; more is a corrupted number.
 _MAX_TOKENS = 1e9
@@ -36,16 +35,14 @@ LAYOUTS = (
     Layout("mooncake", "timestamp", "input_length", "output_length", 1e-3),
     Layout("burstgpt", "Timestamp", "Request tokens", "Response tokens", 1.0),
     Layout("plain", "time_s", "input_tokens", "output_tokens", 1.0),
+    Layout("plain", "time_ms", "input_tokens", "output_tokens", 1e-3),
 )
+#: Seconds since 1970 until the year 5138; more are milliseconds.
+_LATEST_S = 1e11
 
 
 def decode(where: str, raw: bytes) -> str:
-    """The text in a file's bytes, unpacked where they are gzip; a byte order mark is dropped."""
-    try:
-        if raw[:2] == b"\x1f\x8b":
-            raw = gzip.decompress(raw)
-    except (EOFError, OSError, zlib.error) as error:
-        raise TraceError(f"{where}: broken gzip file ({error}); accepted: a whole .gz of a trace") from None
+    """The text in a file's bytes; a byte order mark is dropped."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -65,16 +62,18 @@ def table(where: str, text: str, repair: bool):
 
 
 def _csv_table(where: str, lines: list[str], first: int, repair: bool):
+    comma = separator(lines[first])
+
     def cells(line: str) -> list[str]:
+        line = line if comma == "," else DECIMAL.sub(r"\1.\2", line)
         if '"' not in line:
-            return line.split(",")
+            return line.split(comma)
         try:
-            return next(csv.reader([line]), [])
+            return next(csv.reader([line], delimiter=comma), [])
         except csv.Error:
             return []
 
-    names = [name.strip() for name in cells(lines[first])]
-    layout = _layout(where, names, first + 1)
+    layout, names = _layout(where, [name.strip() for name in cells(lines[first])], first + 1)
     rows = [(i + 1, cells(line)) for i, line in enumerate(lines) if i > first and line.strip()]
     wrong = [k for k, (_, row) in enumerate(rows) if len(row) != len(names)]
     notices: list[str] = []
@@ -118,7 +117,10 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
                 raise TraceError(f"{where}: {problem}; accepted: an object per line, or --repair (repair=True)")
             notices.append(f"dropped {counted(len(bad), 'line')} that are not JSON objects, the first: {problem}")
         numbers, rows = [i for i, _ in good], [row for _, row in good]
-    layout = _layout(where, list(rows[0]), numbers[0])
+    layout, known = _layout(where, list(rows[0]), numbers[0])
+    if known != list(rows[0]):
+        spelled = dict(zip(rows[0], known, strict=True))
+        rows = [{spelled.get(name, name): value for name, value in row.items()} for row in rows]
     names = [layout.time, layout.input, layout.output]
     if layout.name == "mooncake" and "hash_ids" in rows[0]:
         names.append("hash_ids")
@@ -134,13 +136,17 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
     return columns, numbers, layout, notices
 
 
-def _layout(where: str, names: Sequence[str], line: int) -> Layout:
+def _layout(where: str, names: Sequence[str], line: int) -> tuple[Layout, list[str]]:
+    """The layout with these columns, in capitals or not, and the columns as it calls them."""
+    folded = [name.lower() for name in names]
     for layout in LAYOUTS:
-        if {layout.time, layout.input, layout.output} <= set(names):
-            if len(set(names)) < len(names):
+        needed = layout.time, layout.input, layout.output
+        if {name.lower() for name in needed} <= set(folded):
+            if len(set(folded)) < len(folded):
                 raise TraceError(f"{where}: line {line}: a column name occurs twice; accepted: each once")
-            return layout
-    known = " | ".join(f"{x.time},{x.input},{x.output}" for x in LAYOUTS)
+            ours = {name.lower(): name for name in (*needed, "hash_ids", "cached_tokens")}
+            return layout, [ours.get(low, name) for low, name in zip(folded, names, strict=True)]
+    known = " | ".join(f"{x.time},{x.input},{x.output}" for x in LAYOUTS[:4])
     raise TraceError(
         f"{where}: line {line}: columns {short(','.join(names))} are unknown; accepted: {known}; "
         f"name yours time_s,input_tokens,output_tokens"
@@ -182,6 +188,8 @@ def seconds(where: str, layout: Layout, values: Sequence[Any], lines: Sequence[i
         found = _floats(values)
         bad = ~(np.isfinite(found) & (np.abs(found) < 1e15))
         accepted = f"a finite number of {'ms' if layout.unit_s < 1 else 's'}"
+        if layout.unit_s == 1.0 and not bad.any() and found.max() > _LATEST_S:
+            bad, accepted = found > _LATEST_S, "seconds; milliseconds are in a column called time_ms"
         if not bad.any():
             return found * layout.unit_s
     else:

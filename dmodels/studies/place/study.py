@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dmodels.core.errors import InputError
+from dmodels.core.errors import MOST_S, InputError, check_work
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import float64
@@ -67,6 +67,9 @@ def place(
         raise InputError(f"{trace.name}: its requests have no prefix block; accepted: at least one")
     _check(tiers, target_hit_frac, target_first_token_s, workers)
     ids, starts = trace.block_ids, trace.block_starts
+    if workers > 1:
+        pair_s = _PAIR_S * len(np.unique(ids))
+        check_work(f"workers = {workers:,}", workers**2 * pair_s, f"workers = {int((MOST_S / pair_s) ** 0.5):,}")
     distances = stack_distances(ids, starts)
     weights = np.array(
         [float(block_bytes(model, BLOCK_TOKENS, parallel.tp if i == 0 else 1.0)) for i in range(len(tiers))]
@@ -106,6 +109,10 @@ def place(
     )
     found.notes.extend(notes(found, tiers, state))
     return found
+
+
+#: Seconds that two workers and a block take in the game of pooling, on one core of 2024.
+_PAIR_S = 9e-9
 
 
 def _check(tiers, target, latency, workers) -> None:

@@ -45,11 +45,17 @@ def layouts(
         if degrees[0] * degrees[2] <= float(gpu.gpus_per_node) and _runs(gpu, w) and _runs(gpu, k)
     ]
     degrees = np.array([(x.tp, x.pp, x.dp, x.ep) for x in found], float).T
+    most = max(float(gpu.gpus_per_node) for gpu in gpus.values())
+    if min(tp) > most:
+        raise InputError(f"tp {sorted(set(tp))}: accepted are up to the {most:.0f} GPUs of a node")
     if not found:
         raise InputError(f"gpus {', '.join(gpus)}: no layout fits a node and has units for the precisions asked for")
     good = ~np.asarray(jax.jit(out_of_domain)(model, Parallel(*degrees)))
     if not good.any():
-        raise InputError(f"tp {sorted(set(tp))}: does not divide the model's {float(model.n_q_heads):.0f} query heads")
+        heads, layers = float(model.n_q_heads), float(model.n_layers)
+        if min(pp) > layers:
+            raise InputError(f"pp {sorted(set(pp))}: accepted are up to the model's {layers:.0f} layers")
+        raise InputError(f"tp {sorted(set(tp))}: does not divide the model's {heads:.0f} query heads")
     return [layout for layout, ok in zip(found, good, strict=True) if ok]
 
 

@@ -25,7 +25,11 @@ class ModelTable(Table):
 
 
 class FabricTable(Table):
-    """The fat-tree. `tiers`: NVLink, then what one flow gets within a rack, within a pod, across pods."""
+    """The fat-tree. `tiers`: NVLink, then what one flow gets within a rack, within a pod, across pods.
+
+    Within a rack the links are the instances' ports: where `tiers` are given and `port` is not, a port has the speed of
+    the second tier.
+    """
 
     pods: Count = 2
     racks_per_pod: Count = 2
@@ -38,6 +42,12 @@ class FabricTable(Table):
     nic: Rate | None = None
     rack_uplinks: Count = 64
     pod_uplinks: Count = 128
+
+    @model_validator(mode="after")
+    def _ports_of_the_second_tier(self) -> FabricTable:
+        if "tiers" in self.model_fields_set and "port" not in self.model_fields_set:
+            self.port = None
+        return self
 
 
 class PoolTable(Table):

@@ -1,0 +1,7 @@
+"""`python -m dmodels` is `dmodels`."""
+
+import sys
+
+from dmodels.cli import main
+
+sys.exit(main())

@@ -1,0 +1,76 @@
+"""What a person at a terminal may expect of a long computation: a sign of life, and that Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dmodels.core.files import drop_drafts
+
+#: Seconds that the main thread has to unwind after an interrupt; seconds before the first sign of life.
+GRACE_S, QUIET_S = 1.5, 2.0
+
+
+def end_on_interrupt(code: int) -> None:
+    """From now on an interrupt ends the process with `code`, at the latest after `GRACE_S`.
+
+    Python notes a signal at once but acts on it between two of its own instructions: a compiled loop would finish
+    first, and so would the threads that help it. The loops leave the interpreter lock, so another thread can act.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while (noted := os.read(reader, 1)) and noted[0] != signal.SIGINT:
+            pass
+        time.sleep(GRACE_S)
+        drop_drafts()
+        os.write(2, b"dmodels: interrupted\n")
+        os._exit(code)
+
+    def untold(fault: sys.UnraisableHookArgs) -> None:  # an interrupt that came where nothing can be raised
+        if not isinstance(fault.exc_value, KeyboardInterrupt):
+            sys.__unraisablehook__(fault)
+
+    sys.unraisablehook = untold
+    threading.Thread(target=wait, name="dmodels-interrupts", daemon=True).start()
+
+
+def leave_to_the_server() -> None:
+    """A server closes its connections after an interrupt, in its own time."""
+    signal.set_wakeup_fd(-1)
+
+
+@contextmanager
+def sign_of_life() -> Iterator[None]:
+    """On a terminal, what takes longer than `QUIET_S` says every second that it goes on."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tick() -> None:
+        wait_s = QUIET_S
+        while not done.wait(wait_s):  # the cursor stays in front, so that what is printed next takes the line
+            passed = f"dmodels: working, {time.monotonic() - began:.0f} s (Ctrl-C stops)\r"
+            print(passed, end="", file=sys.stderr, flush=True)
+            wait_s = 1.0
+        if wait_s < QUIET_S:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
+
+    ticking = threading.Thread(target=tick, name="dmodels-progress", daemon=True)
+    ticking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticking.join()

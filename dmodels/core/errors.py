@@ -29,7 +29,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     "GPU 'h1000' is unknown; the nearest are h100_sxm, h200_sxm"
     """
     known = list(known)
-    near = difflib.get_close_matches(str(name).lower(), known, n=4, cutoff=0.4)
+    text = str(name).lower()
+    holding = [one for one in known if len(text) > 2 and text in one.lower()]
+    near = holding[:4] or difflib.get_close_matches(text, known, n=4, cutoff=0.4)
     told = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(sorted(known)[:12])}"
     return InputError(f"{kind} {name!r:.80} is unknown; {told}{', ...' if not near and len(known) > 12 else ''}")
 

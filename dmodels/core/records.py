@@ -17,6 +17,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from .errors import InputError
+
 #: A float64 number or array, on the host or traced. A name for readers: `float`, NumPy and JAX arrays have operators
 #: and meaning in common but no static type, and a union of them types almost no expression.
 Real = Any
@@ -46,6 +48,14 @@ def quantity(default: Any = dataclasses.MISSING) -> Any:
 
 class Record(eqx.Module):
     """Base of all records. Leaves broadcast; a catalogue is a record whose leaves have shape (n,)."""
+
+    def __check_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if isinstance(value := getattr(self, name), str):
+                raise InputError(
+                    f"{type(self).__name__} {name} = {value!r}: accepted are numbers in base units; "
+                    'dmodels.parse("80 ms", "s") reads text'
+                )
 
     def __getitem__(self, index: Any) -> Self:
         """The record at `index` of a batched record."""

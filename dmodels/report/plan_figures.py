@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from dmodels.core.units import GIB
-from dmodels.studies.plan import Change, Plan
+from dmodels.studies.plan import Change, Deployment, Plan
 from dmodels.studies.plan.fleets import Front
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.risks import PoolLoad
@@ -66,12 +66,20 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     if best is not None:
         axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13, zorder=5)
         left = best.ttft_s > 0.4 * axes.get_xlim()[1]  # where nothing that keeps the SLOs can be
-        style.words(
-            axes, "recommended", (best.ttft_s, best.usd_per_hour), (-9 if left else 9, 0), va="center", bbox=style.HALO
-        )
+        place = (-9 if left else 9, -13 if _crowded(axes, best, others, left) else 0)
+        style.words(axes, "recommended", (best.ttft_s, best.usd_per_hour), place, va="center", bbox=style.HALO)
     stars = [d for d in (*others, best) if d is not None]  # a name that hides one hides as much as twenty points
     groups.append(Group(np.repeat([d.ttft_s for d in stars], 20), np.repeat([d.usd_per_hour for d in stars], 20)))
     name_groups(axes, groups)
+
+
+def _crowded(axes: Axes, best: Deployment, others: Sequence[Deployment], left: bool) -> bool:
+    """Whether another star stands where the recommended one's name would begin."""
+    at = axes.transAxes.inverted().transform(
+        axes.transData.transform([(d.ttft_s, d.usd_per_hour) for d in (best, *others)])
+    )
+    beside = (at[0, 0] - at[1:, 0]) if left else (at[1:, 0] - at[0, 0])
+    return bool(((beside >= 0) & (beside < 0.3) & (np.abs(at[1:, 1] - at[0, 1]) < 0.05)).any())
 
 
 def throughput_front(answer: Plan, axes: Axes) -> None:

@@ -106,4 +106,4 @@ def _counted(n):
 
 
 def test_a_constant_that_starts_a_variable_compiles_no_second_copy():
-    assert _counted(3) == 2 and len(_next.signatures) == 1
+    assert _counted(3) == 2 and len(_next.signatures) <= 1  # none where the caller was compiled before, and kept

@@ -66,6 +66,11 @@ def test_an_answer_is_read_and_tabulated(answer):
     assert len(repr(answer)) < 10_000
 
 
+def test_text_is_no_quantity_of_a_record():
+    with pytest.raises(InputError, match=r"SLO ttft_s = '2 s'.*dmodels.parse"):
+        SLO("2 s", 0.08)
+
+
 def test_records_show_their_values():
     assert repr(SLO(2.0, 0.08)) == "SLO(ttft_s=2, tpot_s=0.08, e2e_s=inf, percentile=0.99)"
     many = Workload(np.arange(1.0, 101.0), np.full(100, 5.0), np.full(100, 0.01))

@@ -69,6 +69,9 @@ class PlanWorkload(WorkloadTable):
         None, "traffic: what engines reported (Prometheus JSON or text; a file or folder)"
     )
     prefix_hits: bool = flag(False, "take prefix-cache hits of the trace off the prompts")
+    cached_share: Annotated[float, Field(ge=0, lt=1)] = flag(
+        0.0, "share of the fixed input tokens that a prefix cache holds (with --isl)"
+    )
     repair: bool = flag(False, "mend the trace: sort it, drop unreadable and empty requests")
 
     @model_validator(mode="after")
@@ -77,6 +80,8 @@ class PlanWorkload(WorkloadTable):
             raise ValueError("repair mends a trace (--trace); no trace is given")
         if self.prefix_hits and self.trace is None and self.name is None:
             raise ValueError("prefix_hits needs a trace or a bundled workload; fixed lengths and telemetry have none")
+        if self.cached_share and self.input_tokens is None:
+            raise ValueError("cached_share is of fixed lengths (--isl, --osl); a trace has a column cached_tokens")
         return self
 
     @model_validator(mode="before")
@@ -260,7 +265,8 @@ def traffic_call(asked: WorkloadTable, rate_rps: float | None) -> tuple[Code, st
     if rate_rps is None:
         raise InputError("--rate is missing: fixed lengths have no rate of their own (traffic.rate in a scenario)")
     lengths = f"ISL {asked.input_tokens:g} / OSL {asked.output_tokens:g}"
-    return call("dmodels:Workload.fixed", asked.input_tokens, asked.output_tokens, rate_rps), lengths
+    cached = (getattr(asked, "cached_share", 0.0) * (asked.input_tokens or 0.0)) or None
+    return call("dmodels:Workload.fixed", asked.input_tokens, asked.output_tokens, rate_rps, cached), lengths
 
 
 def trace_call(asked: WorkloadTable) -> Code | None:

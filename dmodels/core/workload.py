@@ -99,9 +99,11 @@ class Workload(Record):
         return self.replace(rate_rps=rate)
 
     @classmethod
-    def fixed(cls, input_tokens: float, output_tokens: float, rate_rps: float = 1.0) -> Workload:
-        """Every request has the same lengths (ISL/OSL)."""
-        return cls([input_tokens], [output_tokens], [1.0], rate_rps=rate_rps)
+    def fixed(
+        cls, input_tokens: float, output_tokens: float, rate_rps: float = 1.0, cached_tokens: float = 0.0
+    ) -> Workload:
+        """Every request has the same lengths (ISL/OSL); `cached_tokens` of the input are in a prefix cache."""
+        return cls([input_tokens], [output_tokens], [1.0], [cached_tokens], rate_rps=rate_rps)
 
     @classmethod
     def from_trace(cls, trace: Any, rate_rps: float | None = None, cached_tokens: Any = None) -> Workload:

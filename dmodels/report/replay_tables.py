@@ -60,8 +60,9 @@ def notes(answer: Plan) -> list[str]:
         same = "" if how.same_formula_gpus == how.formula_gpus else f" ({how.same_formula_gpus} of these pools)"
         said.append(
             f"Replay: {how.formula_gpus} GPU{'s' * (how.formula_gpus != 1)} by the formula{same}, {how.gpus} by the "
-            f"replay of {found.source}: {how.smallest_gpus} are the fewest that keep the SLOs there, the rest is for "
-            f"other days. It holds on {found.held_count} of {found.days_count} of them (both halves, and resamples)."
+            f"replay of {found.source}: {how.smallest_gpus} are the fewest that keep the SLOs there"
+            f"{_in_hand(answer)}, the rest is for other days. It holds on {found.held_count} of {found.days_count} of "
+            "them (both halves, and resamples)."
         )
     if found is not None and not found.holds:
         said.append(missed(found) + " No number of instances that was tried holds.")
@@ -69,6 +70,11 @@ def notes(answer: Plan) -> list[str]:
         judge = "the replay decides" if found is not None else "--verify replays the fleet"
         said.append(f"The closed forms were not checked on this: {'; '.join(answer.outside)}; {judge}.")
     return said
+
+
+def _in_hand(answer: Plan) -> str:
+    words = answer.question.margins.words
+    return f" with {words}" if words else ""
 
 
 def verdict(checks: Verified) -> str:

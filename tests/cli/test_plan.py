@@ -278,6 +278,20 @@ def test_without_a_trace_random_arrivals_are_replayed_and_said_so(capsys):
     assert "Poisson arrivals (there is no trace)" in out.replace("\n", " ") and "Verified: every SLO holds" in out
 
 
+def test_what_a_prefix_cache_holds_is_not_computed(capsys):
+    """Nine tenths of the prompt cached: its prefill is a tenth, and fewer GPUs do."""
+    fixed = ["plan", "--isl", "8000", "--osl", "100", "--rate", "20 req/s", "--gpu", "h100", "--tp", "4", "--no-split"]
+    gpus = []
+    for share in ("0", "0.9"):
+        assert main([*fixed, "--no-sensitivity", "--cached-share", share, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["inputs"]["prefix_hit_frac"] == pytest.approx(float(share))
+        gpus.append(document["result"]["recommended"]["fleet_gpus"])
+    assert gpus[1] < gpus[0] / 2
+    assert main(["plan", "--cached-share", "0.5"]) == 2
+    assert "cached_share is of fixed lengths" in capsys.readouterr().err
+
+
 def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     """Two in a hundred long jobs: one fleet for all would have to answer them within the chat's two seconds."""
     file = tmp_path / "mix.csv"

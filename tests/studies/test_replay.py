@@ -15,9 +15,10 @@ from dmodels import SLO, Workload, catalog, read_trace
 from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
-from dmodels.studies.plan import by_formula, plan, question, replay, verify
+from dmodels.studies.plan import Margins, by_formula, plan, question, replay, verify
 from dmodels.studies.plan.ensure import smallest
-from dmodels.studies.plan.machines import recording
+from dmodels.studies.plan.machines import recording, serving_pool
+from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
 
 ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
@@ -97,6 +98,23 @@ def test_odd_traces_have_finite_fleets_and_no_nan(name):
     json.dumps(found.best.to_dict(), allow_nan=False)
     if len(trace) < 40:
         assert all(np.isnan(p.low_s) for p in found.best.replayed.promises)  # too few for an interval
+
+
+def test_what_is_kept_in_hand_holds_in_the_replay(shared_data):
+    """At 30 % more load, with steps as slow as one plan in five bears, one instance less still keeps every SLO."""
+    trace = read_trace(shared_data / "azure_2023_conv.csv")
+    margins = Margins(headroom_frac=0.3, spare_count=1, confidence=0.8)
+    plain, sized = (plan(asked(trace, 40.0, margins=given)) for given in (Margins(), margins))
+    (pool,) = sized.best.pools
+    assert pool.instances > plain.best.pools[0].instances and sized.survives_loss
+    assert sized.headroom_frac >= 0.3 and sized.sure_frac >= 0.8 - 0.025
+    slower = factor(0.8, pool.confidence.tpot[1])
+    ttft = factor(0.8, pool.confidence.ttft[1]) / slower
+    serving = serving_pool(sized.priced, sized.priced.layouts.index(pool.layout), 0).slower(slower)
+    requests = recorded(trace, 1.3 * 40.0, float(sized.question.model.max_context_tokens))
+    served = serving.serve(requests.requests(), pool.instances - 1)
+    assert np.nanquantile(served.ttft_s, 0.99) <= PROMISE.ttft_s / max(ttft, 1.0)
+    assert np.nanquantile(served.tpot_s, 0.99) <= PROMISE.tpot_s
 
 
 def test_where_no_number_of_instances_holds_the_plan_says_so():

@@ -11,6 +11,7 @@ from dmodels.core.errors import InputError
 
 from .calls import Code, call
 from .schema import (
+    CalibrationTable,
     Degrees,
     EngineTable,
     FileName,
@@ -173,14 +174,13 @@ class MarginTable(Table):
         return call("dmodels.studies.plan:Margins", self.headroom, self.spare, self.confidence)
 
 
-class MeasuredTable(Table):
+class MeasuredTable(CalibrationTable):
     """[measured]: points of one's own, which the calibration is refitted to."""
 
     files: list[FileName] = flag(
         [], "calibrate on measured points: a report of a load generator", "--measured", repeated=True
     )
     tp: Annotated[int, Field(ge=0)] = flag(0, "tensor parallelism of what was measured", "--measured-tp")
-    calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
 
     @model_validator(mode="after")
     def _one_calibration(self) -> Self:

@@ -64,6 +64,12 @@ class EngineTable(Table):
     max_num_batched_tokens: Degree = flag(8192, "the engine's limit on tokens in a step")
 
 
+class CalibrationTable(Table):
+    """[measured]: a calibration of one's own."""
+
+    calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
+
+
 class ModelTable(Table):
     """[model]: what is served."""
 

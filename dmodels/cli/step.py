@@ -33,6 +33,7 @@ class StepAsked(Table):
     weight_dtype: str | None = flag(None, "bf16, fp8, fp4, int4, ...; default: as published")
     kv_dtype: str | None = flag(None, "bf16, fp8 or fp4; default: as published")
     gpu_file: FileName | None = flag(None, "your own GPUs and prices: CSV, TOML, JSON or YAML")
+    calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
 
     def call(self) -> Code:
         """The library call."""
@@ -58,6 +59,7 @@ class StepAsked(Table):
             architecture=catalog.architecture(self.model),
             gpu_name=known if known in catalog.gpus() else "",
             backend=self.backend,
+            effects=self.calibration and call("dmodels.fit.calibration:read", self.calibration),
         )
 
     def inputs(self) -> dict[str, Any]:

@@ -22,7 +22,18 @@ from . import render
 from .calls import Code, call
 from .command import Form, asks, check_output
 from .plan_inputs import engine_call
-from .schema import Degree, EngineTable, GpuTable, ModelTable, Precision, Seconds, Table, TrafficTable, WorkloadTable
+from .schema import (
+    CalibrationTable,
+    Degree,
+    EngineTable,
+    GpuTable,
+    ModelTable,
+    Precision,
+    Seconds,
+    Table,
+    TrafficTable,
+    WorkloadTable,
+)
 from .sweep_axes import read_axes
 
 _PLOTS = ("pareto", "heatmap", "curves")
@@ -66,6 +77,7 @@ class SweepAsked(Table):
     parallel: ParallelTable = ParallelTable()
     precision: PrecisionTable = PrecisionTable()
     engine: EngineTable = EngineTable()
+    measured: CalibrationTable = CalibrationTable()
 
     def base(self) -> dict[str, Any]:
         """The point that the axes go out from."""
@@ -96,6 +108,7 @@ class SweepAsked(Table):
             engine_call(self.engine),
             self.engine.backend,
             self.gpu.file,
+            self.measured.calibration and call("dmodels.fit.refit:read_own", self.measured.calibration),
             label="scenario",
         )
         return call(

@@ -12,6 +12,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
+from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency, Part, maximum_throughput, parts, serve
 
 from .plan.calibration import precision_name
@@ -72,16 +73,18 @@ def step_times(
     architecture: str = "",
     gpu_name: str = "",
     backend: str = "vllm",
+    effects: Effects | None = None,
 ) -> StepTimes:
     """The step of an instance with `concurrency` requests in flight, or at its maximum throughput.
 
-    `name`, `architecture` and `gpu_name` (of the catalogue) say whose calibration it is. The step is one in which as
+    `name`, `architecture` and `gpu_name` (of the catalogue) say whose calibration it is; `effects` are those of a
+    calibration of one's own (`fit.calibration.read`). The step is one in which as
     many prompts begin as answers end: (n / E[O]) of them, with n requests decoding.
     """
     if float(parallel.pp) > 1:
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
-    e = efficiencies_of([machine], [precision_name(model)], architecture)[0]
+    e = efficiencies_of([machine], [precision_name(model)], architecture, effects=effects)[0]
     most = maximum_throughput(model, gpu, parallel, input_tokens, output_tokens, e)
     shown = most.at
     if concurrency is not None:

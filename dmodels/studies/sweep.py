@@ -28,6 +28,7 @@ from dmodels.core.workload import Workload
 from dmodels.design.axes import choice, grid
 from dmodels.design.select import Explanation, best, explain, pareto
 from dmodels.design.space import sweep
+from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import out_of_domain
 from dmodels.models.traffic import compress
@@ -80,6 +81,7 @@ class Scenario:
     engine: Engine | None = None
     backend: str = "vllm"
     gpu_file: str | None = None
+    measured: OwnCalibration | None = None  # instead of the shipped calibration
 
 
 Rows = list[dict[str, Any]]
@@ -294,7 +296,7 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
     for (model, *traffic), places in groups.items():
         layouts, own = [rows[i] for i in places], [stored[i] for i in places]
         model_id = ModelId(catalog.model_name(model), catalog.architecture(model))
-        calibration = calibrated(model_id, own, layouts, records, scenario.backend)
+        calibration = calibrated(model_id, own, layouts, records, scenario.backend, own=scenario.measured)
         workload = _workload(scenario, *traffic)
         small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
         batch = instances(own, records, layouts, calibration.efficiency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -188,3 +189,40 @@ def test_a_calibration_that_does_not_say_what_was_measured_is_refused(tmp_path):
     file.write_text('{"effects": {"all": {}}}')
     with pytest.raises(InputError, match="dmodels fit --out"):
         read_own(file)
+
+
+@pytest.mark.parametrize("command", ["step", "plan", "sweep"])
+def test_every_command_that_predicts_takes_ones_own_calibration(command, tmp_path, capsys):
+    """Steps of memory-bound engines with half the bandwidth take longer, wherever they are predicted."""
+    from dmodels.cli import main
+
+    beta = np.array(calibration().beta)
+    beta[0, NAMES.index("hbm_frac")] -= 2.0
+    own = OwnCalibration(
+        Effects(calibration().levels, beta), {"ttft": (0.9, 1.2), "tpot": (0.95, 1.05)}, frozenset(), 3
+    )
+    file, scenario = tmp_path / "ours.json", tmp_path / "one.toml"
+    file.write_text(as_file(own, "no point"))
+    fields = '[model]\nname = "llama-3.1-8b"\n[gpu]\nname = "l40s"\n[workload]\nname = "azure-conv"\n'
+    scenario.write_text(f'{fields}[traffic]\nrate = "2 req/s"\n[parallel]\ntp = 1\n')
+    ask = {
+        "step": ["step", "--model", "llama-3.1-8b", "--gpu", "l40s", "--concurrency", "1"],
+        "plan": ["plan", "--model", "llama-3.1-8b", "--gpu", "l40s", "--tp", "1", "--no-split", "--rate", "2 req/s"],
+        "sweep": ["sweep", str(scenario), "--axis", "rate=2"],
+    }[command]
+    ask += ["--no-sensitivity", "--tpot", "200 ms"] if command == "plan" else []
+    times = []
+    for more in ([], ["--calibration", str(file)]):
+        if command == "sweep" and more:
+            scenario.write_text(scenario.read_text() + f'[measured]\ncalibration = "{file}"\n')
+            more = []
+        assert main([*ask, *more, "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)["result"]
+        times.append(
+            {
+                "step": lambda found: found["step_s"],
+                "plan": lambda found: found["recommended"]["tpot_ms"],
+                "sweep": lambda found: found["best"][0]["tpot_s"],
+            }[command](answer)
+        )
+    assert times[1] > 1.1 * times[0]

@@ -107,8 +107,8 @@ class SweepAsked(Table):
             trace and call("dmodels:Workload.from_trace", call("dmodels:read_trace", trace)),
             engine_call(self.engine),
             self.engine.backend,
-            self.gpu.file,
-            self.measured.calibration and call("dmodels.fit.refit:read_own", self.measured.calibration),
+            gpu_file=self.gpu.file,
+            measured=self.measured.calibration and call("dmodels.fit.refit:read_own", self.measured.calibration),
             label="scenario",
         )
         return call(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,32 +87,21 @@ def answer(
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
     check_output("out", out)
-    more: dict[str, Any] = {
-        "changes": [],
-        "suggested": [],
-        "tail": [],
-        "checks": None,
-        "now": None,
-        "limit": None,
-        "apart": None,
-    }
+    more = Beside()
 
     def write(found: Any) -> None:
-        more.update(_more(found, sensitivity, verify), now=tools.existing(found.question))
+        _look_further(more, found, sensitivity, verify)
+        more.now = tools.existing(found.question)
         if asked.slo.classes:
             classes = [kind.run() for kind in asked.slo.class_calls()]
-            more["apart"] = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
+            more.apart = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
         if solve_for is not None and found.best is not None:
-            from dmodels.studies.plan import solved
-
-            more["limit"] = solved(found, solve_for)
+            more.limit = call("dmodels.studies.plan:solved", found, solve_for).run()
         tools.write(found)
         if out is not None:
-            from dmodels.report.plan_notes import advice, classes_told
             from dmodels.report.plan_page import plan_page
 
-            told = advice(more["suggested"], more["tail"], more["limit"]) + classes_told(found, more["apart"])
-            write_text(out, plan_page(found, more["changes"], again, more["checks"], told))
+            write_text(out, plan_page(found, more.changes, again, more.checks, more.told(found)))
             print(f"report: {out}", file=sys.stderr)
 
     question = asked.call()
@@ -120,32 +110,47 @@ def answer(
     return form.give(
         call("dmodels.studies.plan:plan", question, ensure=ensure),
         lambda found: _inputs(found) | {"asked": asked.model_dump()},
-        lambda found: _result(found, **more),
-        lambda found: _show(found, **more),
+        lambda found: _result(found, more),
+        lambda found: _show(found, more),
         feasible=lambda found: _feasible(found, more),
         write=write,
     )
 
 
-def _more(found: Any, sensitivity: bool, verify: bool) -> dict[str, Any]:
-    """The plans of other inputs, and replays of the best of each kind."""
-    from dmodels.studies.plan import sensitivity as vary
-    from dmodels.studies.plan import suggestions, tails
-    from dmodels.studies.plan import verify as replays
+@dataclass
+class Beside:
+    """What is shown beside a plan, as far as it was asked for."""
+
+    changes: list[Any] = field(default_factory=list)  # the plans of other inputs
+    suggested: list[Any] = field(default_factory=list)
+    tail: list[Any] = field(default_factory=list)
+    checks: Any = None  # replays of the best of each kind
+    now: Any = None  # the fleet that runs
+    limit: Any = None  # what was solved for
+    apart: Any = None  # a fleet for each class of requests
+
+    def told(self, found: Any) -> list[str]:
+        """What of it is said in words."""
+        from dmodels.report.plan_notes import advice, classes_told
+
+        return advice(self.suggested, self.tail, self.limit) + classes_told(found, self.apart)
+
+
+def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> None:
+    from dmodels.studies import plan as study
 
     feasible = found.best is not None
-    return {
-        "suggested": suggestions(found) if sensitivity else [],
-        "tail": tails(found) if sensitivity else [],
-        "changes": vary(found) if sensitivity and feasible else [],
-        "checks": replays(found) if verify and feasible else None,
-    }
+    if sensitivity:
+        more.suggested, more.tail = study.suggestions(found), study.tails(found)
+        more.changes = study.sensitivity(found) if feasible else []
+    if verify and feasible:
+        more.checks = study.verify(found)
 
 
-def _feasible(found: Any, more: dict[str, Any]) -> bool:
+def _feasible(found: Any, more: Beside) -> bool:
     """Whether one fleet for all, or one for each class of requests, keeps the SLOs."""
-    apart = more["apart"] is not None and more["apart"].fits
-    return apart or (found.best is not None and _keeps(found, more["checks"]))
+    apart = more.apart is not None and more.apart.fits
+    return apart or (found.best is not None and _keeps(found, more.checks))
 
 
 def _keeps(found: Any, checks: Any) -> bool:
@@ -160,44 +165,35 @@ def _inputs(found: Any) -> dict[str, Any]:
     return plan_tables.inputs(found)
 
 
-def _result(
-    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any, apart: Any
-) -> dict[str, Any]:
+def _result(found: Any, more: Beside) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
-    more = ({"verification": checks.to_dict()} if checks else {}) | ({"running_now": now.to_dict()} if now else {})
-    more |= ({"solved": limit.to_dict()} if limit else {}) | ({"classes": apart.to_dict()} if apart else {})
-    return plan_tables.result(found, changes, suggested, tail) | more
+    named = {"verification": more.checks, "running_now": more.now, "solved": more.limit, "classes": more.apart}
+    others = {name: one.to_dict() for name, one in named.items() if one}
+    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others
 
 
-def _show(
-    found: Any, changes: list[Any], suggested: list[Any], tail: list[Any], checks: Any, now: Any, limit: Any, apart: Any
-) -> None:
+def _show(found: Any, more: Beside) -> None:
     from dmodels.report import plan_tables, replay_tables
-    from dmodels.report.plan_notes import advice, classes_told, notes
+    from dmodels.report.plan_notes import notes
     from dmodels.studies.plan import command as command_of
 
-    print(
-        "\n".join(
-            plan_tables.sentences(found) + notes(found) + advice(suggested, tail, limit) + classes_told(found, apart)
-        )
-        + "\n"
-    )
-    if apart is not None:
-        render.show([plan_tables.classes_table(apart)])
+    print("\n".join(plan_tables.sentences(found) + notes(found) + more.told(found)) + "\n")
+    if more.apart is not None:
+        render.show([plan_tables.classes_table(more.apart)])
     if found.best is not None:
         render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
-        render.show(replay_tables.tables(found, checks))
-        if checks is not None:
-            print(replay_tables.verdict(checks) + "\n")
-        if changes:
-            render.show([plan_tables.sensitivity_table(found, changes)])
+        render.show(replay_tables.tables(found, more.checks))
+        if more.checks is not None:
+            print(replay_tables.verdict(more.checks) + "\n")
+        if more.changes:
+            render.show([plan_tables.sensitivity_table(found, more.changes)])
         for pool in found.best.pools:
             print(f"# {pool.stage.name}: {pool.instances} x")
             print(command_of(pool, found.question))
         print(f"# rate headroom {plan_tables.headroom(found)}; {found.points_count:,} points evaluated")
-    if now is not None:
-        render.show(deployments.tables(now, found.best))
+    if more.now is not None:
+        render.show(deployments.tables(more.now, found.best))
     if found.rejections:
         title, head, rows = plan_tables.rejections_table(found.rejections)
         render.show([(title, head, rows[:8])])

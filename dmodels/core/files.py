@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from .errors import InputError
 
@@ -75,10 +75,10 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         start = raw.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":
             with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield unpacked  # type: ignore[misc]
+                yield cast(IO[bytes], unpacked)
         elif start == b"\x28\xb5\x2f\xfd":
             try:
-                import zstandard  # type: ignore[import-not-found,unused-ignore]
+                import zstandard
             except ImportError:
                 raise InputError(f"{path}: reading .zst needs the package zstandard; or unpack it") from None
             yield zstandard.ZstdDecompressor().stream_reader(raw)

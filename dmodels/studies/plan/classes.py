@@ -33,6 +33,10 @@ class RequestClass(Answer):
     low_tokens: float = 0.0
     high_tokens: float = np.inf
 
+    def has(self, total_tokens: np.ndarray) -> np.ndarray:
+        """Which requests are of it."""
+        return (total_tokens > self.low_tokens) & (total_tokens <= self.high_tokens)
+
 
 @dataclass(frozen=True)
 class Share(Answer):
@@ -91,7 +95,7 @@ def tightest(classes: Sequence[RequestClass]) -> SLO:
 def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | None = None) -> Apart:
     """A fleet for each class. Every request must be of one class; the SLO of `asked` is not used."""
     total, weight = (np.asarray(x) for x in (asked.workload.total_tokens, asked.workload.weight_frac))
-    inside = np.array([(total > x.low_tokens) & (total <= x.high_tokens) for x in classes])
+    inside = np.array([kind.has(total) for kind in classes])
     odd = (inside.sum(0) != 1) & (weight > 0)
     if odd.any():
         first = int(np.argmax(odd))
@@ -124,7 +128,6 @@ def _only(asked: Question, kind: RequestClass, own: np.ndarray, share_frac: floa
 
 def _rows(trace: Trace, kind: RequestClass) -> Trace:
     """The requests of a class, at their own times."""
-    total = trace.input_tokens + trace.output_tokens
-    own = (total > kind.low_tokens) & (total <= kind.high_tokens)
+    own = kind.has(trace.input_tokens + trace.output_tokens)
     cached = np.broadcast_to(trace.cached_tokens, own.shape)[own]
     return Trace(trace.name, trace.time_s[own], trace.input_tokens[own], trace.output_tokens[own], cached)

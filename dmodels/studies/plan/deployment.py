@@ -13,7 +13,7 @@ from dmodels.models.cost import fleet_cost
 
 from .calibration import Confidence
 from .designs import Kind, Layout, Role, Stage
-from .limits import Limits, Part
+from .limits import Part, bought
 from .promises import Replayed
 
 
@@ -117,7 +117,7 @@ class Deployment(Answer):
 
     @property
     def _bought(self) -> dict[str, int]:
-        return Limits(np.inf, {}, self.node_gpus, np.inf).bought(self.parts)
+        return bought(self.node_gpus, self.parts)
 
     @property
     def ttft_s(self) -> float:

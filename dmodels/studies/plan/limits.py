@@ -36,26 +36,35 @@ class Limits(NamedTuple):
         return min(self.max_gpus, float(self.inventory.get(gpu, np.inf)))
 
     def bought(self, parts: Iterable[Part]) -> dict[str, int]:
-        """GPUs of each type that are bought for a fleet: whole nodes, which pools of one type share where they can."""
-        types: dict[str, list[Part]] = defaultdict(list)
-        for part in parts:
-            types[part[0]].append(part)
-        found = {}
-        for gpu, own in types.items():
-            alone = [int(in_nodes(self.node_gpus, count, each)) for _, count, each in own]
-            shared = all(nested(self.node_gpus, a, b) for (*_, a), (*_, b) in combinations(own, 2))
-            together = int(whole(self.node_gpus, sum(count * each for _, count, each in own)))
-            found[gpu] = together if shared and len(own) > 1 else sum(alone)
-        return found
+        """GPUs of each type that are bought for a fleet."""
+        return bought(self.node_gpus, parts)
 
     def allow(self, parts: Iterable[Part], usd_per_hour: float = 0.0) -> bool:
         """Whether a fleet of that price can be bought."""
-        bought = self.bought(parts)
+        gpus = self.bought(parts)
         return (
-            sum(bought.values()) <= self.max_gpus
-            and all(count <= self.of(gpu) for gpu, count in bought.items())
+            sum(gpus.values()) <= self.max_gpus
+            and all(count <= self.of(gpu) for gpu, count in gpus.items())
             and usd_per_hour <= self.max_usd_per_hour * (1.0 + 1e-12)
         )
+
+
+def bought(node_gpus: int, parts: Iterable[Part]) -> dict[str, int]:
+    """GPUs of each type that are bought: whole nodes, which pools of one type share where they can.
+
+    >>> bought(8, [("h100_sxm", 3, 2), ("h100_sxm", 1, 2), ("l40s", 1, 1)])
+    {'h100_sxm': 8, 'l40s': 8}
+    """
+    types: dict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        types[part[0]].append(part)
+    found = {}
+    for gpu, own in types.items():
+        alone = [int(in_nodes(node_gpus, count, each)) for _, count, each in own]
+        shared = all(nested(node_gpus, a, b) for (*_, a), (*_, b) in combinations(own, 2))
+        together = int(whole(node_gpus, sum(count * each for _, count, each in own)))
+        found[gpu] = together if shared and len(own) > 1 else sum(alone)
+    return found
 
 
 def check(limits: Limits, gpus: Iterable[str]) -> None:

@@ -85,9 +85,7 @@ def strain(confidence: float, each: Sequence[Confidence]) -> Strain:
 
 def fewest(cells: Cells, rate_rps: float, engine: Engine, margins: Margins, at: Strain) -> Smallest:
     """The smallest pools that keep their SLOs with these margins, with things as slow as `at`."""
-    tighter = cells.slo.replace(ttft_s=cells.slo.ttft_s / np.asarray(at.ttft)[..., None])
-    grown = rate_rps * (1.0 + margins.headroom_frac)
-    found = fewest_instances(cells._replace(slo=tighter), grown, engine, at.slowdown)
+    found = fewest_instances(_strict(cells, at), _grown(rate_rps, margins), engine, at.slowdown)
     return found._replace(instances=found.instances + margins.spare_count)
 
 
@@ -95,8 +93,16 @@ def flags(
     cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, margins: Margins, at: Strain
 ) -> np.ndarray:
     """What pools of `instances` (cells, r) break with these margins; 0: nothing."""
-    tighter = cells.slo.replace(ttft_s=cells.slo.ttft_s / np.asarray(at.ttft)[..., None])
     left = instances - margins.spare_count
-    grown = rate_rps * (1.0 + margins.headroom_frac)
-    found = sweep_instances(cells._replace(slo=tighter), np.maximum(left, 0.5), grown, engine, at.slowdown).flags
+    counts = np.maximum(left, 0.5)
+    found = sweep_instances(_strict(cells, at), counts, _grown(rate_rps, margins), engine, at.slowdown).flags
     return np.where(left > 0, found, Flag.OVERLOAD)
+
+
+def _strict(cells: Cells, at: Strain) -> Cells:
+    """With the TTFT that has to be predicted, where the measured one is so much slower."""
+    return cells._replace(slo=cells.slo.replace(ttft_s=cells.slo.ttft_s / np.asarray(at.ttft)[..., None]))
+
+
+def _grown(rate_rps: float, margins: Margins) -> float:
+    return rate_rps * (1.0 + margins.headroom_frac)

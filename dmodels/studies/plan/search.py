@@ -29,7 +29,7 @@ from .questions import Question
 from .reach import outside
 from .rejections import Rejection, rejections
 from .robust import alike, simplest
-from .sizing import Priced, Ranked, cheapest, price
+from .sizing import Priced, Ranked, cheapest, least_usd_per_hour, price
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,8 +104,7 @@ class Plan(Answer):
     @property
     def formula_usd_per_hour(self) -> float:
         """What the cheapest plan by the closed forms costs; inf: there is none."""
-        ranked = cheapest(self.priced, self.priced.costs_usd_per_hour)
-        return ranked[0].usd_per_hour if ranked else np.inf
+        return least_usd_per_hour(self.priced)
 
     def indistinguishable(self) -> list[Deployment]:
         """Alternatives whose cost interval overlaps the best's: the model cannot tell which is cheaper."""

@@ -189,6 +189,23 @@ def cheapest(priced: Priced, costs: np.ndarray, ttft_s: np.ndarray | float = 0.0
     return [ranked for _, ranked in order]
 
 
+def least_usd_per_hour(priced: Priced) -> float:
+    """What the cheapest fleet costs; inf: there is none."""
+    ranked = cheapest(priced, priced.costs_usd_per_hour)
+    return ranked[0].usd_per_hour if ranked else np.inf
+
+
+def saved_frac(now_usd_per_hour: float, then_usd_per_hour: float) -> float:
+    """Share of a cost that another one saves; of none at all (inf), all of it where the other is one.
+
+    >>> saved_frac(10.0, 6.0), saved_frac(np.inf, 6.0), saved_frac(np.inf, np.inf)
+    (0.4, 1.0, 0.0)
+    """
+    if not np.isfinite(now_usd_per_hour):
+        return float(np.isfinite(then_usd_per_hour))
+    return 1.0 - then_usd_per_hour / now_usd_per_hour
+
+
 def _cheapest_two(
     priced: Priced, costs: np.ndarray, ttft_s: np.ndarray, at: Sequence[int]
 ) -> tuple[float, tuple[int, ...]]:

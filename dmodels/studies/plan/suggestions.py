@@ -16,7 +16,7 @@ from dmodels.models.traffic import with_prefix_hits
 from .designs import Precision
 from .questions import Question
 from .search import Plan
-from .sizing import cheapest, price
+from .sizing import least_usd_per_hour, price, saved_frac
 
 #: What saves less is not worth a sentence.
 _WORTH_FRAC = 0.05
@@ -41,10 +41,8 @@ def suggestions(answer: Plan) -> list[Suggestion]:
     now = answer.formula_usd_per_hour
     found = []
     for what, flags, takes, other in _others(answer.question):
-        priced = price(other)
-        ranked = cheapest(priced, priced.costs_usd_per_hour)
-        cost = ranked[0].usd_per_hour if ranked else np.inf
-        saved = 1.0 - cost / now if np.isfinite(now) else float(np.isfinite(cost))
+        cost = least_usd_per_hour(price(other))
+        saved = saved_frac(now, cost)
         if saved >= _WORTH_FRAC:
             found.append(Suggestion(what, flags, cost, saved, takes))
     best_of = {entry.what: entry for entry in sorted(found, key=lambda entry: entry.saves_frac)}

@@ -12,7 +12,7 @@ from dmodels.core.workload import Workload
 
 from .questions import Question
 from .search import Plan
-from .sizing import cheapest, price
+from .sizing import least_usd_per_hour, price, saved_frac
 
 #: Shares of the requests, the longest ones, that are left out.
 _SHARES = (0.01, 0.02, 0.05, 0.1)
@@ -37,11 +37,8 @@ def tails(answer: Plan) -> list[Tail]:
         short, left_out, from_tokens = without_longest(asked.admitted.workload, share)
         if left_out <= 0.0 or left_out >= 1.0 or (found and left_out == found[-1].share_frac):
             continue  # no request is that rare
-        priced = price(_for(asked, short))
-        ranked = cheapest(priced, priced.costs_usd_per_hour)
-        cost = ranked[0].usd_per_hour if ranked else np.inf
-        saved = 1.0 - cost / now if np.isfinite(now) else float(np.isfinite(cost))
-        found.append(Tail(left_out, from_tokens, cost, saved))
+        cost = least_usd_per_hour(price(_for(asked, short)))
+        found.append(Tail(left_out, from_tokens, cost, saved_frac(now, cost)))
     return found
 
 

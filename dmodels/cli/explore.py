@@ -31,16 +31,11 @@ def command(
             raise
         raise InputError("dmodels explore needs Starlette and uvicorn: pip install 'dmodels[explore]'") from None
 
-    from dmodels.report.explore_page import answer_fragment
-    from dmodels.studies.explore import at_rest, turned
-    from dmodels.studies.plan import plan
-
     call = asked.call()
     question = call.run()
     announce(call)
     listener = listening(port)
     print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
-    answer_fragment(plan(turned(question, at_rest(question)), ensure=False))
     app = application(question, str(scenario))
     print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
     leave_to_the_server()

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dmodels.core.errors import InputError
+from dmodels.core.extras import need
 
 from .command import announce, asks
 from .interrupts import leave_to_the_server
@@ -24,12 +24,8 @@ def command(
     scenario: Path,
     port: Annotated[int, typer.Option(help="port on 127.0.0.1; 0: any free one")] = 8765,
 ) -> int:
-    try:
-        from .explore_server import LOOPBACK, application, listening, serve
-    except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
-            raise
-        raise InputError("dmodels explore needs Starlette and uvicorn: pip install 'dmodels[explore]'") from None
+    need("dmodels explore", "starlette", "uvicorn", "matplotlib")
+    from .explore_server import LOOPBACK, application, listening, serve
 
     call = asked.call()
     question = call.run()

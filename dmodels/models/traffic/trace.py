@@ -31,6 +31,14 @@ from . import access_log
 from .trace_columns import columns_of, gateway_rows
 from .trace_file import Layout, counted, decode, seconds, short, table, whole_numbers
 
+#: Name of a layout -> what it is. Each is also read as a Parquet or Arrow file of the same columns.
+TRACE_FORMATS = {
+    "azure": "Azure LLM inference trace (CSV)",
+    "mooncake": "Mooncake trace (JSONL), with prefix blocks",
+    "burstgpt": "BurstGPT trace (CSV)",
+    "plain": "time_s or time_ms, input_tokens, output_tokens, cached_tokens (CSV, JSONL)",
+    "access-log": "access log of LiteLLM, Envoy AI Gateway, OpenAI's API, AIPerf (JSONL, JSON, CSV)",
+}
 #: Tokens of one prefix block in Mooncake traces.
 BLOCK_TOKENS = 512
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 
 from dmodels.core.errors import InputError
-from dmodels.core.extras import need
+from dmodels.core.extras import check_installed
 from dmodels.core.files import check_writable
 
 from . import render
@@ -124,7 +124,7 @@ def check_output(option: str, path: Path | None, *kinds: str, folder: bool = Fal
     if not folder and (path.is_dir() or not path.name):
         raise InputError(f"--{option} {path}: a folder; the name of a file is accepted")
     if path.suffix.lower() in (".png", ".svg", ".pdf", ".html"):
-        need(f"--{option} {path}", "matplotlib")
+        check_installed(f"--{option} {path}", "matplotlib")
     try:
         check_writable(path)
     except InputError as error:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dmodels.core.extras import need
+from dmodels.core.extras import check_installed
 
 from .command import announce, asks
 from .interrupts import leave_to_the_server
@@ -24,7 +24,7 @@ def command(
     scenario: Path,
     port: Annotated[int, typer.Option(help="port on 127.0.0.1; 0: any free one")] = 8765,
 ) -> int:
-    need("dmodels explore", "starlette", "uvicorn", "matplotlib")
+    check_installed("dmodels explore", "starlette", "uvicorn", "matplotlib")
     from .explore_server import LOOPBACK, application, listening, serve
 
     call = asked.call()

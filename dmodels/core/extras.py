@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from .errors import InputError
 
@@ -24,13 +27,21 @@ EXTRA = {
 }
 
 
-def need(use: str, *packages: str) -> None:
-    """Refuse a use whose packages are not installed, with the command that installs them.
+def check_installed(use: str, *packages: str) -> None:
+    """Refuse a use whose packages are not installed, before anything is computed.
 
-    >>> need("this", "json")
+    >>> check_installed("this", "json")
     """
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise InputError(f"{use} needs {' and '.join(missing)}: {how_to_install(*missing)}")
+        raise _missing(use, missing)
+
+
+def needed(package: str, use: str) -> Any:
+    """An optional package, or the mistake that names it and the extra that brings it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise _missing(use, [package.partition(".")[0]]) from None
 
 
 def how_to_install(*packages: str) -> str:
@@ -40,3 +51,7 @@ def how_to_install(*packages: str) -> str:
     "pip install 'dmodels[io]'"
     """
     return f"pip install 'dmodels[{','.join(sorted({EXTRA[name] for name in packages}))}]'"
+
+
+def _missing(use: str, packages: Sequence[str]) -> InputError:
+    return InputError(f"{use} needs {' and '.join(packages)}: {how_to_install(*packages)}")

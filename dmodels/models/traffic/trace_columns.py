@@ -18,7 +18,7 @@ from . import access_log
 from .trace_file import Layout, layout_of, wanted
 
 
-def columns_of(path: Path, where: str) -> tuple[dict[str, Any], range, Layout] | None:
+def columns_of(path: Path, where: str, label: str = "") -> tuple[dict[str, Any], range, Layout] | None:
     """({name: values}, row numbers, layout) of a file of columns; None: a gateway's log."""
     first = next((part for part in batches(path) if len(part)), None)
     if first is None:
@@ -27,7 +27,7 @@ def columns_of(path: Path, where: str) -> tuple[dict[str, Any], range, Layout] |
         return None
     names = list(map(str, first.schema.names))
     layout, spelled = layout_of(where, names, 1)
-    kept = wanted(layout, spelled)
+    kept = wanted(where, layout, spelled, label)
     at = [spelled.index(name) for name in kept]
     whole = needed("pyarrow", where).Table.from_batches([part.select(at) for part in batches(path)])
     columns = {name: _values(whole.column(i)) for i, name in enumerate(kept)}

@@ -44,7 +44,8 @@ class RequestClass(Answer):
             return within
         if labels is None:
             raise InputError(f"class {self.name} of {self.label!r}: accepted with a trace whose requests carry labels")
-        return within & np.equal(labels, self.label)
+        its = np.asarray(labels == self.label)
+        return np.asarray(within & its)
 
 
 @dataclass(frozen=True)

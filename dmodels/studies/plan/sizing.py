@@ -14,7 +14,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
-from dmodels.models.memory import kv_reserved_bytes
+from dmodels.models.memory import engine_memory, kv_reserved_bytes
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import compress
 
@@ -123,7 +123,8 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
         calibration = calibrated(model_id, models, found, asked.gpus, asked.backend, own=asked.measured)
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
-    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)
+    memory = engine_memory(asked.backend)
+    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine, memory)
     each = [calibration.confidences[layout] for layout in found for _ in stages]
     at = strain(asked.margins.confidence, each)
     fewest = smallest_pools(batch, taken.rate_rps, asked.engine, asked.margins, at)

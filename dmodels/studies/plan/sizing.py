@@ -116,7 +116,8 @@ class Priced:
 def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     """Size every cell's smallest pool; `calibration` is that of a question with the same layouts."""
     taken = asked.admitted
-    found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
+    degrees, formats = (asked.tp, asked.pp), (asked.weights, asked.kv)
+    found = layouts(asked.model, asked.gpus, *degrees, *formats, wide_ep=asked.wide_ep, backend=asked.backend)
     models = [in_precision(asked.model, layout) for layout in found]
     if calibration is None:
         model_id = ModelId(asked.model_name, asked.architecture)

@@ -301,7 +301,7 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
         small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
         batch = instances(own, records, layouts, calibration.efficiency)
         memory = engine_memory(scenario.backend)
-        parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine, memory))
+        parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine, memory=memory))
         rates[places] = float(workload.rate_rps)
         order += places
     back = np.argsort(order)

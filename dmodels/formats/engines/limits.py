@@ -62,7 +62,7 @@ def _cache_bytes(server: Server, model: Model, gpu: GPU, context_tokens: float) 
     batched = float(server.max_num_batched_tokens or 8192)
     sequences = server.max_num_seqs_count or default_sequences(server.engine, gpu)
     memory = engine_memory(server.engine)
-    budget = kv_budget_bytes(model, gpu, parallel, server.memory_frac, batched, sequences, memory)
+    budget = kv_budget_bytes(model, gpu, parallel, server.memory_frac, batched, sequences, engine=memory)
     if not context_tokens:
         return float(budget), 0.0
     needed = kv_reserved_bytes(stage(model, parallel.pp), context_tokens, parallel.tp, max_batched_tokens=batched)

@@ -63,7 +63,7 @@ def concurrent_sequences(
     parallel = Parallel(*(jnp.maximum(degree, 1.0) for degree in (asked.tp, asked.pp, asked.dp, asked.ep)))
     part = stage(model, parallel.pp)
     sequence = kv_reserved_bytes(part, context_tokens, parallel.tp, block_tokens, batched_tokens)
-    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine)
+    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine=engine)
     slots = sequences_that_fit(budget, sequence)
     bad = out_of_domain(model, asked) | (context_tokens * jnp.ones_like(parallel.tp) < 1)
     beyond = (model.max_context_tokens > 0) & (context_tokens > model.max_context_tokens)
@@ -184,7 +184,7 @@ def residents(
     over the longest one's bytes. None where the longest does not fit: an engine refuses what its cache cannot hold, so
     the count is at least 1 exactly where `concurrent_sequences` finds room for the longest.
     """
-    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine)
+    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine=engine)
     over_atoms = lambda leaf: jnp.asarray(leaf)[..., None] if jnp.ndim(leaf) else leaf
     part, tp, block, batched = jax.tree.map(
         over_atoms, (stage(model, parallel.pp), parallel.tp, block_tokens, batched_tokens)

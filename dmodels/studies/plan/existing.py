@@ -144,7 +144,7 @@ def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
     records = instances([model], gpus, [layout], calibration.efficiency)
     taken = asked.admitted.workload
     memory = engine_memory(pool.server.engine)
-    batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine, memory)
+    batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine, memory=memory)
 
     def at(growths: np.ndarray) -> Operating:
         return sweep_instances(batch, (pool.replicas / growths)[None], asked.admitted.rate_rps, engine)

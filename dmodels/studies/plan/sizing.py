@@ -125,7 +125,7 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
     memory = engine_memory(asked.backend)
-    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine, memory)
+    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine, memory=memory)
     each = [calibration.confidences[layout] for layout in found for _ in stages]
     at = strain(asked.margins.confidence, each)
     fewest = smallest_pools(batch, taken.rate_rps, asked.engine, asked.margins, at)

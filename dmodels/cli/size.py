@@ -34,8 +34,8 @@ class SizeAsked(Table):
     block_tokens: Degree = flag(16, "tokens per KV block")
     batched_tokens: Degree = flag(8192, "most tokens of one iteration (max_num_batched_tokens)")
     max_num_seqs: Degree | None = flag(None, "most sequences at a time, for its sampler; default: the engine's")
-    engine: str = flag("vllm", "vllm, sglang or trtllm: how it divides the memory")
-    release: str = flag("", "the engine's, like 0.20: vLLM before 0.15, or not stated, sets more aside to sample")
+    backend: str = flag("vllm", "serving engine, which divides the memory: vllm, sglang or trtllm")
+    release: str = flag("", "of the engine, like 0.20: vLLM before 0.15, or not stated, sets more aside to sample")
     gpu_file: FileName | None = flag(None, "your own GPUs and prices: CSV, TOML, JSON or YAML")
 
     @property
@@ -59,7 +59,7 @@ class SizeAsked(Table):
             block_tokens=self.block_tokens,
             batched_tokens=self.batched_tokens,
             max_sequences=self.max_num_seqs,
-            engine=self.engine,
+            backend=self.backend,
             release=self.release,
         )
 
@@ -68,7 +68,7 @@ class SizeAsked(Table):
         from dmodels import Parallel, catalog
         from dmodels.models.memory import default_sequences, default_utilization, engine_memory
 
-        gpu, memory = catalog.gpu(self.gpu, self.gpu_file), engine_memory(self.engine, self.release)
+        gpu, memory = catalog.gpu(self.gpu, self.gpu_file), engine_memory(self.backend, self.release)
         degrees = Parallel(self.tp, self.pp, self.dp, self.ep)
         share = self.utilization_frac or float(default_utilization(memory, gpu, degrees, self.batched_tokens))
         return self.model_dump() | {
@@ -78,7 +78,7 @@ class SizeAsked(Table):
             "weight_dtype": self.weight_dtype or "as published",
             "kv_dtype": self.kv_dtype or "as published",
             "utilization_frac": share,
-            "max_num_seqs": self.max_num_seqs or int(default_sequences(self.engine, gpu)),
+            "max_num_seqs": self.max_num_seqs or int(default_sequences(self.backend, gpu)),
         }
 
 

@@ -102,19 +102,19 @@ def size(
     batched_tokens: int = 8192,
     probability: float = 0.99,
     max_sequences: int | None = None,
-    engine: str = "vllm",
+    backend: str = "vllm",
     release: str = "",
 ) -> Size:
     """Size one instance for sequences of `context_tokens` tokens, and for a workload's mix of lengths.
 
-    The room is what `engine` leaves after its start-up run of `batched_tokens` tokens and `max_sequences` sequences,
+    The room is what `backend` leaves after its start-up run of `batched_tokens` tokens and `max_sequences` sequences,
     by default as many as it is started with unless told otherwise. Llama-3.1-70B in BF16 on 8 x H100 at 8,192 tokens:
-    145 sequences of 320 MiB per GPU.
+    154 sequences of 320 MiB per GPU.
     """
-    asked, memory = _Try(model, gpu, parallel, float(context_tokens)), engine_memory(engine, release)
+    asked, memory = _Try(model, gpu, parallel, float(context_tokens)), engine_memory(backend, release)
     if utilization is None:
         utilization = float(default_utilization(memory, gpu, parallel, batched_tokens))
-    sampled = default_sequences(engine, gpu) if max_sequences is None else float(max_sequences)
+    sampled = default_sequences(backend, gpu) if max_sequences is None else float(max_sequences)
     options = _Options(float(utilization), float(block_tokens), float(batched_tokens), sampled, memory)
     changes = _changes(asked)
     everything = [asked, *(change for _, change in changes)]

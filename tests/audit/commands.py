@@ -37,7 +37,7 @@ def size(inputs: Any, result: Any, findings: Findings) -> None:
     findings.same("GPUs", result["instance_gpus"], inputs["tp"] * inputs["pp"] * inputs["dp"])
     findings.same("fits", result["fits"], not result["fixes"])
     card, gpu = model_card(inputs["model"]), gpu_card(inputs["gpu"])
-    if gpu and not inputs["gpu_file"] and inputs["engine"] == "vllm":
+    if gpu and not inputs["gpu_file"] and inputs["backend"] == "vllm":
         most = inputs["utilization_frac"] * gpu["memory_bytes"]
         findings.hold(0.97 * most <= result["have_bytes"] <= most, f"{result['have_bytes']} of {most} bytes")
     if card and inputs["weight_dtype"] == inputs["kv_dtype"] == "as published":

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.files import write_text
+from dmodels.core.tables import check_table, is_table, write_table
 
 from . import deployments, render
 from .calls import call
@@ -22,7 +23,10 @@ from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
 Page = Annotated[
-    Path | None, typer.Option(help="write the report, one HTML page, to this file; with --deploy, a folder")
+    Path | None,
+    typer.Option(
+        help="write the report, one HTML page, or the table (.parquet, .arrow, .csv); with --deploy, a folder"
+    ),
 ]
 Sensitivity = Annotated[
     bool, typer.Option(help="also vary one input at a time, and look for what was not asked but pays")
@@ -87,6 +91,8 @@ def answer(
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
     check_output("out", out)
+    if is_table(out):
+        check_table("out", out)
     more = Beside()
 
     def write(found: Any) -> None:
@@ -98,7 +104,9 @@ def answer(
         if solve_for is not None and found.best is not None:
             more.limit = call("dmodels.studies.plan:solved", found, solve_for).run()
         tools.write(found)
-        if out is not None:
+        if is_table(out):
+            print(f"table: {write_table(found.to_dataframe(), out)}", file=sys.stderr)
+        elif out is not None:
             from dmodels.report.plan_page import plan_page
 
             write_text(out, plan_page(found, more.changes, again, more.checks, more.told(found)))

@@ -235,6 +235,9 @@ class Law(NamedTuple):
     def times(self, n):
         return self.alone + self.mate * n, self.prompt + self.crowd * n
 
+    def full(self, n):
+        return self.alone + self.mate * n + 8192.0 / 700.0 * (self.prompt + self.crowd * n)
+
     def occupancy(self, x, output_tokens, slots):
         """n (1 - x K(n)) = x E[O] t_0(n): a quadratic equation."""
         b, c = 1.0 - x * self.prompt - x * output_tokens * self.mate, x * output_tokens * self.alone

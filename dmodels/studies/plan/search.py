@@ -251,8 +251,15 @@ def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, .
     cells, engine = priced.cells, priced.question.engine
     steps, requests = (jax.tree.map(lambda leaf: leaf[cell, 0], x) for x in (cells.steps, cells.requests))
     slots = min(float(cells.slots_count[cell, 0]), float(engine.max_num_seqs_count) * float(cells.dp[cell, 0]))
-    most_rps = np.interp(slots, steps.decode_count, steps.arrival_rps)
-    load = priced.rate_rps * float(requests.share_frac) / count / max(float(most_rps), 1e-300)
+    dp, at = float(cells.dp[cell, 0]), slots if requests.output_tokens > 0 else 0.0
+    most_rps, alone, extra = (
+        float(np.interp(at, steps.decode_count, column))
+        for column in (steps.arrival_rps, steps.alone_s, steps.extra_s)
+    )
+    prompt_s = dp * extra + alone * float(requests.prefill_tokens / engine.max_num_batched_tokens)
+    # the batch is full, or prompts fill every step; a prefill worker knows the second limit alone
+    limits = ([most_rps] if requests.output_tokens > 0 else []) + ([dp / prompt_s] if prompt_s > 0 else [])
+    load = priced.rate_rps * float(requests.share_frac) / count / max(min(limits), 1e-300)
     if not requests.output_tokens > 0:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
         return load, ()
     forms = {"TTFT": "plan_ttft_p99", "TPOT": "plan_tpot_p99", "E2E": "plan_e2e_p99"}

@@ -236,7 +236,7 @@ def operate(
     fits = jnp.asarray(slots_count) >= 1.0
     slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
 
-    batch = _batch(steps, requests, x, slots)
+    batch = _batch(steps, requests, x, slots, engine, dp)
     prompts = _prompts(requests, batch, x / dp, engine, dp)
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
@@ -294,6 +294,8 @@ class _Batch(NamedTuple):
     count: Real  # n, of the fluid
     alone: Real  # t_0(n)
     extra: Real  # K(n)
+    further: Real  # of one more prompt token in a step
+    turn: Real  # of a prompt among as many as share a prefill worker's step at most
     full_alone: Real  # t(n, B): a step whose token budget is full
     full: tuple[Real, Real]  # the same with all slots taken
     busy: Real  # x K(n)
@@ -302,20 +304,67 @@ class _Batch(NamedTuple):
     overload: Real
 
 
-def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real) -> _Batch:
+def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> _Batch:
     n, overload = steps.occupancy(x, requests.output_tokens, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
-    alone, extra = alones[0], extras[0]
+    alone, extra, full = alones[0], extras[0], steps.full(n)
+    # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
+    further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full)
+    together = _shared(requests.prefill_tokens * further, alone + dp * extra, x / dp)
+    together = jnp.clip(together, 1.0, _most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots / dp))
+    joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
+    turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
+    extra = jnp.where(requests.output_tokens > 0, extra, joint)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
     busy = x * extra
-    return _Batch(n, alone, extra, steps.full(n), (alones[2], extras[2]), busy, safe_divide(alone, 1.0 - busy), inertia, overload)
+    return _Batch(
+        n,
+        alone,
+        extra,
+        further,
+        turn,
+        full,
+        (alones[2], extras[2]),
+        busy,
+        safe_divide(alone, 1.0 - busy),
+        inertia,
+        overload,
+    )
 
 
 #: The level of a long prompt.
 _LONG = LEVELS.tolist().index(0.98)
+
+
+def _further(prompt: Real, budget: Real, alone: Real, one: Real, full: Real) -> Real:
+    """Seconds of one more token in a step that computes a prompt, up to the budget: what the step costs at least is
+    paid already. Of prompts beyond the budget, a token's share of their time."""
+    room = budget - prompt
+    inside = safe_divide(full - alone - one, jnp.maximum(room, 1.0))
+    most = safe_divide(one + alone * prompt / budget, prompt, 0.0)
+    return jnp.clip(jnp.where(room > 0, inside, most), 0.0, most)
+
+
+def _shared(further: Real, step: Real, x: Real) -> Real:
+    """Prompts of a step that takes `step` with one and `further` for each more, k = x (step + (k - 1) further)."""
+    room = 1.0 - x * further
+    return jnp.where(room > 0, safe_divide(x * (step - further), room), 1e9)
+
+
+def _most_shared(prompt: Real, budget: Real, slots: Real) -> Real:
+    """Prompts that a step has room for, at least one."""
+    return jnp.maximum(jnp.minimum(safe_divide(budget, prompt, 1.0), slots), 1.0)
+
+
+def turn_s(prompt: Real, budget: Real, alone: Real, one: Real, full: Real, slots: Real) -> Real:
+    """Seconds of a prompt in a prefill worker's steps when these hold as many as they can; `one`: what a prompt alone
+    adds to the step."""
+    together = _most_shared(prompt, budget, slots)
+    joint = (alone + one + (together - 1.0) * prompt * _further(prompt, budget, alone, one, full)) / together
+    return jnp.where(budget > prompt, joint, one + alone * prompt / budget)
 
 
 class _Prompts(NamedTuple):
@@ -334,14 +383,11 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     """The queue of one of dp ranks, to which x prompts a second go."""
     prompt, budget = requests.prefill_tokens, engine.max_num_batched_tokens
     one = dp * batch.extra + batch.alone * (prompt / budget)
-    # Tokens beyond the mean: what a step with any prompt costs at least is paid already, up to the budget; those beyond
-    # that take full steps.
+    # Tokens beyond the mean share the step up to the budget; those beyond that take full steps.
     edges, mean = requests.prefill_edge_tokens, prompt[..., None]
     edge = jnp.maximum(budget, prompt)
-    room = budget - prompt
-    inside = safe_divide(batch.full_alone - batch.alone - batch.extra, jnp.maximum(room, 1.0))
-    inside = jnp.clip(jnp.where(room > 0, inside, jnp.inf), 0.0, safe_divide(one, prompt, 0.0))
-    beyond = jnp.where(room > 0, batch.full_alone / budget, inside)
+    inside = batch.further
+    beyond = jnp.where(budget > prompt, jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0)), inside)
     off = inside[..., None] * (jnp.minimum(edges, edge[..., None]) - mean)
     off += beyond[..., None] * jnp.maximum(edges - edge[..., None], 0.0)
     # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
@@ -349,11 +395,13 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     spread = safe_divide(requests.prefill_square, prompt**2, 1.0) - 1.0
     skew = safe_divide(requests.prefill_cube, prompt**3, 1.0) - 3.0 * spread - 1.0
     square, cube = 1.0 + own**2 * spread, 1.0 + 3.0 * own**2 * spread + own**3 * skew
-    busy = x * one
+    # Prompts queue for full steps; a prefill worker's that find one under way share the next.
+    turn = jnp.where(requests.output_tokens > 0, one, batch.turn)
+    busy = x * turn
     room = safe_divide(1.0, 1.0 - busy)
-    wait = 0.5 * x * one**2 * square * room
+    wait = 0.5 * x * turn**2 * square * room
     # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
-    wait_square = 2.0 * wait**2 + x * one**3 * cube * room / 3.0
+    wait_square = 2.0 * wait**2 + x * turn**3 * cube * room / 3.0
     # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
     # wait, about half is for the step under way, and what comes then is in the next one together with the prompt, as
     # far as the budget leaves room for it.

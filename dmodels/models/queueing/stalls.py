@@ -84,7 +84,7 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
 
 
 def gamma_quantiles(mean: Real, variance: Real, levels: Real) -> Real:
-    """(..., k) quantiles less the mean of a gamma distribution, by Wilson and Hilferty; the ends are at 3.7 deviations."""
+    """(..., k) quantiles less the mean of a gamma distribution (Wilson and Hilferty); the ends at 3.7 deviations."""
     mean, variance = jnp.expand_dims(jnp.maximum(mean, 1e-12), -1), jnp.expand_dims(variance, -1)
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
     root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(levels, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))

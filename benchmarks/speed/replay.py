@@ -89,8 +89,8 @@ def _growth(halves: list[Trace], k: int) -> float:
 
 
 def _on_other(made: Plan, other: Question, growth: float) -> tuple[bool | None, bool | None]:
-    """Whether a plan keeps its SLOs on the half that it was not made for: at the planned rate, for which a calm half with
-    one burst runs faster as a whole; and on the clock of the half that was planned on: demand changes by `growth`."""
+    """Whether a plan keeps its SLOs on the half that it was not made for: at the planned rate, for which a calm half
+    with one burst runs faster as a whole; and on the clock of the half planned on, where demand changes by `growth`."""
     if made.best is None:
         return None, None
     at_rate = recording(other)

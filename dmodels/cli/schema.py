@@ -45,6 +45,8 @@ Price = Annotated[float, quantity("USD/h"), Field(gt=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Degree = Annotated[int, Field(ge=1)]
 Degrees = Annotated[list[Degree], BeforeValidator(several), Field(min_length=1)]
+#: As `Degrees`, 0 for none.
+DegreesOrNone = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(several), Field(min_length=1)]
 Names = Annotated[list[str], BeforeValidator(several), Field(min_length=1)]
 
 
@@ -87,7 +89,7 @@ class WorkloadTable(Table):
     """[workload]: a bundled workload, a trace, or fixed lengths (also called isl and osl, as the flags are)."""
 
     name: str | None = flag(None, "traffic: a bundled workload [default: azure-conv]", "--workload")
-    trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT or plain)")
+    trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT, plain, or an access log)")
     input_tokens: Positive | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
     output_tokens: Positive | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
 

@@ -33,7 +33,7 @@ OF_PEAK = (
     "decode_flop_frac",
     "link_frac",
 )
-SHARES = ("acceptance_frac", "routing_spread_frac")
+SHARES = ("acceptance_frac", "routing_spread_frac", "exchange_overlap_frac")
 RATIOS = ("expert_imbalance",)
 
 #: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).

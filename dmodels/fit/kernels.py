@@ -34,6 +34,10 @@ from .operators.predicted import predicted
 MOST, LEAST_BYTES, LEAST_FLOP = 0.95, 0.3, 0.02
 #: Bytes per second of a link that no data sheet names: PCIe 4 x8.
 _PCIE = 16e9
+#: Experts on more GPUs than this are replicated where they are asked for most, and get their tokens sorted (DeepEP with
+#: DeepGEMM): medians of the wide-EP kernels of six GPUs with even routing, where the fused kernels' law extrapolates.
+FUSED_EP = 8.0
+WIDE_EXPERTS = {"expert_hbm_frac": 0.9, "expert_flop_frac": 0.5, "moe_layer_us": 30.0}
 
 
 class Hosted(NamedTuple):
@@ -92,6 +96,8 @@ def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
             launches[row] += _named(part, machines[row], found[row], *map(float, values))
     for own, shared, machine in zip(found, launches, machines, strict=True):
         own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
+        if float(machine.parallel.ep) > FUSED_EP:
+            own |= WIDE_EXPERTS
     return found
 
 

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.errors import InputWarning
+from dmodels.formats.measurements import measured_files
 
 from .calibration import calibration, quantiles
-from .measured import BACKENDS
+from .measured import BACKENDS, Machine, read_any
 from .points import family, to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
@@ -38,9 +40,11 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Answer):
     """One record of `COLUMNS` per usable row, the rows themselves, and the rejected ones."""
 
+    internal = ("rows",)
+    rows_in = "values"
     values: list[dict[str, float | str]]
     rows: list[Row]
     rejected: list[Rejected]
@@ -65,9 +69,13 @@ class Outlier(NamedTuple):
     reason: str
 
 
-def predict_file(path: str | Path, effects: Effects | None = None) -> Predictions:
-    """Predictions of the rows of a CSV; measured columns are not needed and not used."""
-    return predict(read_rows(path, measured=False), effects)
+def predict_file(path: str | Path, effects: Effects | None = None, machine: Machine | None = None) -> Predictions:
+    """Predictions of the rows of a CSV, or of a load generator's points, for which `machine` says what ran.
+
+    What was measured is not needed, and used of a point alone: for the requests that were in flight.
+    """
+    of_rows = Path(path).suffix == ".csv" and not measured_files(path)
+    return predict(read_rows(path, measured=False) if of_rows else read_any(path, machine), effects)
 
 
 def predict(table: Table, effects: Effects | None = None) -> Predictions:

@@ -8,7 +8,7 @@ import pytest
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.units import GIB
-from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step, terms, tokens_per_step
+from dmodels.models.latency import Efficiency, iteration_s, parts, prefill_s, step, terms, tokens_per_step
 from dmodels.models.memory import runtime_bytes
 
 
@@ -43,13 +43,54 @@ def test_a_window_bounds_what_attention_computes():
 
 
 def test_a_token_goes_to_two_of_eight_gpus_and_stays_on_an_eighth():
-    """8 tokens a GPU of 4,096 dimensions, 1 byte there and 2 back."""
+    """8 tokens a GPU of 4,096 dimensions, 1 byte there and 2 back, whether they decode or are of prompts."""
     model = Model(1, hidden_size=4096, n_experts=8, n_active_experts=2)
-    assert float(terms.expert_exchange_bytes(model, 64.0, Parallel(4.0, 1.0, 2.0, 8.0))) == 3 * 4096 * 8 * 2 * 7 / 8
+    for tokens in ((64.0, 0.0), (0.0, 64.0), (24.0, 40.0)):
+        sent = terms.expert_exchange_bytes(model, *tokens, Parallel(4.0, 1.0, 2.0, 8.0), 8.0)
+        assert (float(sent.near), float(sent.far)) == (3 * 4096 * 8 * 2 * 7 / 8, 0.0)
+
+
+def test_a_prompts_token_goes_once_to_a_node_and_a_decoded_one_to_every_expert():
+    """32 GPUs in 4 nodes, 8 experts a token: of 31 other GPUs 24 are away; 3 other nodes, each with a chance of
+    1 - (3/4)^8 that an expert of the token lies there."""
+    model = Model(1, hidden_size=1000, n_experts=256, n_active_experts=8)
+    wide = Parallel(1.0, 1.0, 32.0, 32.0)
+    decoded = terms.expert_exchange_bytes(model, 32.0, 0.0, wide, 8.0)
+    assert float(decoded.far) == pytest.approx(3000 * 8 * 31 / 32 * 24 / 31)
+    assert float(decoded.near) == pytest.approx(3000 * 8 * 31 / 32 * 7 / 31)
+    prompt = terms.expert_exchange_bytes(model, 0.0, 32.0, wide, 8.0)
+    assert float(prompt.far) == pytest.approx(3000 * 3 * (1 - 0.75**8))
+    assert float(prompt.near) == pytest.approx(3000 * 8 * 31 / 32)  # all copies, handed on inside
+
+
+def test_half_of_the_shorter_of_exchange_and_computation_is_hidden_between_nodes():
+    """The same layout on GPUs of one domain hides nothing."""
+    model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=10, n_experts=64, n_active_experts=4, expert_params=1e7)
+    gpu = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11, nic_bytes_per_s_per_gpu_oneway=5e10)
+    at = lambda overlap, domain: parts(
+        model,
+        gpu.replace(gpus_per_node=domain),
+        Parallel(1.0, 1.0, 16.0, 16.0),
+        decode_count=1600.0,
+        context_tokens=1000.0,
+        prefill_tokens=0.0,
+        attended_tokens=0.0,
+        efficiency=Efficiency(exchange_overlap_frac=overlap),
+    )
+    plain, hidden = at(0.0, 8.0), at(0.5, 8.0)
+    exchange = float(plain["expert exchange"].seconds)
+    rest = sum(float(part.seconds) for name, part in plain.items() if name != "expert exchange")
+    assert float(hidden["expert exchange"].seconds) == pytest.approx(exchange - 0.5 * min(exchange, rest))
+    inside = [float(at(overlap, 16.0)["expert exchange"].seconds) for overlap in (0.0, 0.5)]
+    assert inside[0] == inside[1] < exchange
 
 
 def test_two_gpus_have_communicators_and_one_has_none():
-    assert [float(runtime_bytes(Parallel(tp))) / GIB for tp in (1.0, 2.0)] == [0.5, 1.5]
+    gpu = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11)
+    fast, bus = (
+        [float(runtime_bytes(g, Parallel(tp))) / GIB for tp in (1.0, 2.0)] for g in (gpu, GPU(8e10, 2e12, 3e14))
+    )
+    assert fast == pytest.approx([0.1, 1.85]) and bus == pytest.approx([0.1, 0.3])
 
 
 HALF = Efficiency(
@@ -161,7 +202,8 @@ def test_without_fast_links_the_slot_is_used():
 
 def test_between_two_nodes_of_one_gpu_everything_is_sent_away():
     model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
-    found = step(model, NODE.replace(gpus_per_node=1.0), Parallel(1.0, 1.0, 2.0, 2.0), 1.0, 0.0, 0.0, 0.0, E)
+    serial = E.replace(exchange_overlap_frac=0.0)
+    found = step(model, NODE.replace(gpus_per_node=1.0), Parallel(1.0, 1.0, 2.0, 2.0), 1.0, 0.0, 0.0, 0.0, serial)
     assert float(found.collective_s) == pytest.approx(4 * (3 * 4096 / 2 * 2 / 2 / (0.42 * 5e10) + 2 * 30e-6))
 
 

@@ -7,6 +7,8 @@ all. Tensor parallelism divides heads and matrices by `tp`; pipeline stages divi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
 from dmodels.core.hardware import GPU, Parallel
@@ -85,14 +87,30 @@ def all_reduce_bytes(hidden_size: Real, tokens: Real, ranks: Real) -> Real:
     return 2.0 * (ranks - 1.0) / ranks * 2.0 * hidden_size * tokens
 
 
-def expert_exchange_bytes(model: Model, tokens: Real, parallel: Parallel) -> Real:
-    """Bytes each GPU sends to dispatch its tokens to their experts (8 bits) and to combine the results (16 bits).
+class Exchange(NamedTuple):
+    """Bytes each GPU sends to dispatch tokens to their experts (8 bits) and to combine the results (16 bits)."""
 
-    A token goes to at most min(k, ep) GPUs, and stays where it is with probability 1/ep.
+    near: Real  # within its scale-up domain
+    far: Real  # to other domains
+
+
+def expert_exchange_bytes(
+    model: Model, decode_tokens: Real, prompt_tokens: Real, parallel: Parallel, domain_gpus: Real
+) -> Exchange:
+    r"""What the exchange of a layer's tokens between experts sends, over the whole instance's tokens.
+
+    A token has min(k, ep) copies, of which 1/r stay where they are. Of a decode step each goes straight to its GPU; of
+    prompts one copy goes to every other of the d domains with an expert of the token,
+    $(d - 1)(1 - (1 - 1/d)^k)$ of them, and is handed on inside (DeepEP's low-latency and normal kernels).
     """
     ranks = parallel.tp * parallel.dp
+    domains = jnp.maximum(ranks / domain_gpus, 1.0)
+    away = jnp.maximum(ranks - domain_gpus, 0.0) / jnp.maximum(ranks - 1.0, 1.0)  # of the other GPUs
     copies = jnp.minimum(model.n_active_experts, parallel.ep) * (1.0 - 1.0 / ranks)
-    return 3.0 * model.hidden_size * tokens / ranks * copies
+    others = (domains - 1.0) * (1.0 - (1.0 - 1.0 / domains) ** model.n_active_experts)
+    each = 3.0 * model.hidden_size / ranks
+    near = each * copies * (decode_tokens * (1.0 - away) + prompt_tokens)
+    return Exchange(near, each * (copies * away * decode_tokens + others * prompt_tokens))
 
 
 def _attended(model: Model, context_tokens: Real) -> Real:

@@ -179,13 +179,13 @@ EXPERT_SPREAD = 0.8
 
 
 def _one_layer(model: Model) -> Model:
-    """A model of one layer with full attention or a latent."""
+    """A model of one layer with full attention or a latent (and its indexer)."""
     latent = float(float(model.n_mla_layers) > 0)
     heads, dim = (
         getattr(model, name) if float(getattr(model, name)) > 0 else getattr(model, other)
         for name, other in (("n_kv_heads", "sliding_kv_heads"), ("head_dim", "sliding_head_dim"))
     )
-    none = {"n_sliding_layers": 0.0, "n_linear_layers": 0.0, "n_cacheless_layers": 0.0, "index_topk_tokens": 0.0}
+    none = {"n_sliding_layers": 0.0, "n_linear_layers": 0.0, "n_cacheless_layers": 0.0}
     return model.replace(n_layers=1.0, n_mla_layers=latent, n_kv_heads=heads, head_dim=dim, **none)
 
 
@@ -193,14 +193,16 @@ def _decode_work(machine: Hosted) -> tuple[Floats, Floats]:
     one, gpu, tp = _one_layer(machine.model), machine.gpu, machine.parallel.tp
     sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
     moved = sequences * terms.kv_read_bytes(one, contexts, tp)
-    flop = sequences * terms.decode_attention_flop(one, contexts, tp)
-    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(flop / gpu.peak_flop_per_s)
+    by_flop = terms.decode_attention_flop(one, contexts, tp) / gpu.peak_flop_per_s
+    by_flop = by_flop + terms.index_flop(one, contexts) / terms.peak_flop_per_s(gpu, 1.0)
+    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(sequences * by_flop)
 
 
 def _prompt_work(machine: Hosted) -> tuple[Floats, Floats]:
-    prompts = layers.PROMPTS
-    flop = prompts * terms.prefill_attention_flop(_one_layer(machine.model), prompts / 2.0, machine.parallel.tp)
-    return np.full(len(prompts), 1e-12), np.asarray(flop / machine.gpu.peak_flop_per_s)
+    one, gpu, prompts = _one_layer(machine.model), machine.gpu, layers.PROMPTS
+    by_flop = terms.prefill_attention_flop(one, prompts / 2.0, machine.parallel.tp) / gpu.peak_flop_per_s
+    by_flop = by_flop + terms.index_flop(one, prompts / 2.0) / terms.peak_flop_per_s(gpu, 1.0)
+    return np.full(len(prompts), 1e-12), np.asarray(prompts * by_flop)
 
 
 def _collective_work(machine: Hosted) -> tuple[Floats, Floats]:

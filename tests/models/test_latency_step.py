@@ -118,11 +118,13 @@ def test_a_million_tokens_multiply_by_two_experts_each():
     assert at(2.0, 1.0, 1.0, 2.0) == pytest.approx(1.25 * at(1.0) / 2, rel=1e-6)
 
 
-def test_launches_by_layer_and_the_host_by_request():
-    """Ten layers of 32 us, four of them 67 us more, three requests of 15 us; with a prompt 200 us more a layer."""
+def test_launches_by_layer_and_a_host_that_works_beside_the_gpu():
+    """Ten layers of 32 us, four of them 67 us more; with a prompt 200 us more a layer of nine kernels, of which experts
+    have eight more. The host's 15 us a request are seen where they take longer than the GPU's step."""
     model = Model(10, 8, 64, hidden_size=64, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
-    at = lambda prompt: float(step(model, GPU_80, Parallel(1.0), 3.0, 0.0, prompt, 0.0, HALF).overhead_s)
-    assert (at(0.0), at(9.0)) == pytest.approx((633e-6, 2633e-6))
+    at = lambda n, prompt: float(step(model, GPU_80, Parallel(1.0), n, 0.0, prompt, 0.0, HALF).overhead_s)
+    assert (at(3.0, 0.0), at(3.0, 9.0)) == pytest.approx((588e-6, 2588e-6 + 4 * 8 / 9 * 200e-6), rel=1e-4)
+    assert at(1000.0, 0.0) == pytest.approx(15e-3, rel=1e-4)
 
 
 def test_two_gpus_reduce_twice_a_layer_or_exchange_once():
@@ -188,7 +190,8 @@ E = Efficiency(expert_imbalance=1.5)
 
 def test_a_prompt_of_one_token_runs_without_a_captured_graph():
     at = lambda prompt: float(step(HYBRID, NODE, Parallel(1.0), 0.0, 0.0, prompt, 1.0, E).overhead_s)
-    assert at(1.0) - at(0.0) == pytest.approx(12 * 200e-6)
+    kernels = 12 * 9 + 4 * (5 + 6) + 3 * 4 + 10 * 8  # four latents with indexers, three linear layers, ten of experts
+    assert at(1.0) - at(0.0) == pytest.approx(kernels / 9 * 200e-6)
 
 
 def test_without_fast_links_the_slot_is_used():
@@ -217,6 +220,17 @@ def test_a_latent_of_given_size_and_one_without_an_index():
     assert float(terms.decode_attention_flop(model, 1000.0)) == 2 * 2 * (1024 + 64) * 1000
     first = model.replace(index_topk_tokens=1.0)
     assert float(terms.decode_attention_flop(first, 1000.0)) == 2 * 2 * (1024 + 64)
+
+
+def test_an_indexer_scores_every_token_and_attention_is_to_those_selected():
+    """DeepSeek-V3.2's layer: 64 heads of 128 score 10,000 tokens on every rank; 128 heads attend to 2,048 latents."""
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, n_q_heads=128, index_topk_tokens=2048)
+    model = model.replace(n_index_heads=64.0, index_head_dim=128.0, qk_nope_head_dim=128.0, v_head_dim=128.0)
+    assert float(terms.index_flop(model, 10_000.0)) == 2 * 64 * 128 * 10_000
+    for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
+        assert float(flop(model, 10_000.0, 8.0)) == 16 * 2 * (576 + 512) * 2048
+    whole = model.replace(index_topk_tokens=0.0)
+    assert float(terms.prefill_attention_flop(whole, 10_000.0, 8.0)) == 16 * 2 * (192 + 128) * 10_000
 
 
 def test_sliding_heads_are_as_wide_as_the_others_unless_said():

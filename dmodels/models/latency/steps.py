@@ -35,7 +35,7 @@ class Efficiency(Record):
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
     node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
-    layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer and step
+    layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer (`terms.launched_layers`) and step
     moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
     request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
     routing_spread_frac: Real = quantity(0.8)  # independence of the experts that tokens of one step choose
@@ -183,36 +183,42 @@ def parts(
     tokens = decode + prefill
     rank = tokens / dp
 
-    def roof(moved: Real, flop: Real, peak: Real, bytes_frac: Real, flop_frac: Real, skew: Real = 1.0) -> Part:
-        by_bytes, by_flop = moved / gpu.hbm_bytes_per_s, flop / peak
+    def roof(moved: Real, flop: Real, by_flop: Real, bytes_frac: Real, flop_frac: Real, skew: Real = 1.0) -> Part:
+        by_bytes = moved / gpu.hbm_bytes_per_s
         seconds = _smooth_max(by_bytes / bytes_frac, by_flop / flop_frac) * skew
         return Part(seconds, moved, flop, jnp.maximum(by_bytes, by_flop))
 
     def matrix(params: Real, dtype_bytes: Real, rows: Real) -> Part:
-        peak = terms.peak_flop_per_s(gpu, dtype_bytes)
-        return roof(params * dtype_bytes / tp, 2.0 * params / tp * rows, peak, e.hbm_frac, e.flop_frac)
+        flop = 2.0 * params / tp * rows
+        by_flop = flop / terms.peak_flop_per_s(gpu, dtype_bytes)
+        return roof(params * dtype_bytes / tp, flop, by_flop, e.hbm_frac, e.flop_frac)
 
     held = model.n_moe_layers * model.expert_params / (tp * dp)
     touched = model.n_experts * terms.expert_hit_frac(model, tokens, e.routing_spread_frac)
+    routed = 2.0 * held * model.n_active_experts * tokens
     experts = roof(
         held * touched * model.expert_dtype_bytes,
-        2.0 * held * model.n_active_experts * tokens,
-        terms.peak_flop_per_s(gpu, model.expert_dtype_bytes),
+        routed,
+        routed / terms.peak_flop_per_s(gpu, model.expert_dtype_bytes),
         e.expert_hbm_frac,
         e.expert_flop_frac,
         skew=1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep),
     )
+    eight = terms.peak_flop_per_s(gpu, 1.0)
+    wide, scored = terms.decode_attention_flop(model, context_tokens, tp), terms.index_flop(model, context_tokens)
     decodes = roof(
         decode_count / pp / dp * terms.kv_read_bytes(model, context_tokens, tp),
-        decode / dp * terms.decode_attention_flop(model, context_tokens, tp),
-        gpu.peak_flop_per_s,
+        decode / dp * (wide + scored),
+        decode / dp * (wide / gpu.peak_flop_per_s + scored / eight),
         e.kv_frac,
         e.decode_flop_frac,
     )
-    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp)
-    by_flop = fresh / gpu.peak_flop_per_s
-    layers = model.n_layers * e.layer_us + model.n_moe_layers * e.moe_layer_us
-    begun = model.n_layers * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
+    wide, scored = terms.prefill_attention_flop(model, attended_tokens, tp), terms.index_flop(model, attended_tokens)
+    fresh, by_flop = prefill / dp * (wide + scored), prefill / dp * (wide / gpu.peak_flop_per_s + scored / eight)
+    launched = terms.launched_layers(model)
+    layers = launched * e.layer_us + model.n_moe_layers * e.moe_layer_us
+    moe = model.n_moe_layers * terms.MOE_KERNELS / terms.KERNELS
+    begun = (launched + moe) * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
     found = {
         "attention projections": matrix(model.attention_params, model.attention_dtype_bytes, rank),
         "dense feed-forward": matrix(model.dense_params, model.dense_dtype_bytes, rank),
@@ -223,10 +229,13 @@ def parts(
         "all-reduce": _all_reduce(model, gpu, parallel, rank, e),
         "launches and tails": Part(1e-6 * layers),
         "launches of prompts": Part(1e-6 * begun),
-        "host per request": Part(1e-6 * e.request_us * decode_count / dp),
     }
     computed = sum(part.seconds for part in found.values())
-    return found | {"expert exchange": _exchange(model, gpu, parallel, (decode, prefill), computed, e)}
+    found["expert exchange"] = _exchange(model, gpu, parallel, (decode, prefill), computed, e)
+    # engines prepare the next step while the GPU runs this one: only what takes longer is seen
+    on_gpu, on_host = computed + found["expert exchange"].seconds, 1e-6 * e.request_us * decode_count / dp
+    found["host per request"] = Part(_smooth_max(on_gpu, on_host) - on_gpu)
+    return found
 
 
 def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.registry import Row, benchmark
 from dmodels import SLO, read_trace
 from dmodels.models.traffic import Trace
-from dmodels.studies.plan import Plan, by_formula, plan, question, replay, verify
+from dmodels.studies.plan import Plan, Question, by_formula, plan, question, replay, verify
 from dmodels.studies.plan.machines import recording
 
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b")
@@ -53,8 +53,10 @@ def planned(trace: Trace, model: str, rate_rps: float, slo: SLO) -> Row | None:
     checked = verify(formula)
     halves = [half(trace, k) for k in (0, 1)]
     crossed = {
-        how: [_on_other(make(ask(halves[k])), ask(halves[1 - k])) for k in (0, 1)] for how, make in _WAYS.items()
+        how: [_on_other(make(ask(halves[k])), ask(halves[1 - k]), _growth(halves, k)) for k in (0, 1)]
+        for how, make in _WAYS.items()
     }
+    no_more = [k for k in (0, 1) if _growth(halves, k) <= 1.0]
     found = ensured.ensured
     return {
         "trace": trace.name,
@@ -64,12 +66,14 @@ def planned(trace: Trace, model: str, rate_rps: float, slo: SLO) -> Row | None:
         "formula_gpus": formula.best.gpus,
         "formula_smallest_gpus": checked.smallest_gpus,
         "formula_holds": checked.holds,
-        "formula_holds_on_other_half": crossed["formula"],
+        "formula_holds_on_other_half": [held for held, _ in crossed["formula"]],
+        "formula_holds_on_same_clock": [crossed["formula"][k][1] for k in no_more],
         "ensured": ensured.best.decomposition(),
         "ensured_gpus": ensured.best.gpus,
         "ensured_smallest_gpus": found.smallest_gpus if found else None,
         "ensured_holds": ensured.best.replayed.holds,
-        "ensured_holds_on_other_half": crossed["ensured"],
+        "ensured_holds_on_other_half": [held for held, _ in crossed["ensured"]],
+        "ensured_holds_on_same_clock": [crossed["ensured"][k][1] for k in no_more],
     }
 
 
@@ -78,22 +82,34 @@ _DRAWS = ((4e5, 7200.0, (2,)), (4e5, 7200.0, (1, 2)), (7e5, 4800.0, (1,)), (9e5,
 _WAYS = {"formula": by_formula, "ensured": plan}
 
 
-def _on_other(made: Plan, other) -> bool | None:
-    """Whether a plan keeps its SLOs on traffic that it was not made for."""
-    return None if made.best is None else replay(made.priced, made.best, recording(other)).holds
+def _growth(halves: list[Trace], k: int) -> float:
+    """How many times as many requests a second the other half brings, by the trace's own clock."""
+    rates = [len(part) / part.duration_s for part in halves]
+    return rates[1 - k] / rates[k]
+
+
+def _on_other(made: Plan, other: Question, growth: float) -> tuple[bool | None, bool | None]:
+    """Whether a plan keeps its SLOs on the half that it was not made for: at the planned rate, for which a calm half
+    with one burst runs faster as a whole; and on the clock of the half planned on, where demand changes by `growth`."""
+    if made.best is None:
+        return None, None
+    at_rate = recording(other)
+    return tuple(replay(made.priced, made.best, seen).holds for seen in (at_rate, at_rate.faster(growth)))
 
 
 def summary(rows: list[Row]) -> Row:
     """Counts over all plans."""
     over = lambda how: [r[f"{how}_gpus"] / r[f"{how}_smallest_gpus"] for r in rows if r[f"{how}_smallest_gpus"]]
-    crossed = lambda how: [held for r in rows for held in r[f"{how}_holds_on_other_half"] if held is not None]
+    crossed = lambda how, where: [held for r in rows for held in r[f"{how}_holds_on_{where}"] if held is not None]
     found: dict[str, object] = {"plans": len(rows)}
     for how in _WAYS:
         factors = over(how) or [float("nan")]
         found |= {
             f"{how}_missed": sum(not r[f"{how}_holds"] for r in rows),
-            f"{how}_missed_on_other_half": sum(not held for held in crossed(how)),
-            f"{how}_halves": len(crossed(how)),
+            f"{how}_missed_on_other_half": sum(not held for held in crossed(how, "other_half")),
+            f"{how}_halves": len(crossed(how, "other_half")),
+            f"{how}_missed_on_same_clock": sum(not held for held in crossed(how, "same_clock")),
+            f"{how}_same_clock_halves": len(crossed(how, "same_clock")),
             f"{how}_over_20_percent": sum(x > 1.2 + 1e-9 for x in factors),
             f"{how}_mean_factor": float(np.mean(factors)),
             f"{how}_largest_factor": max(factors),

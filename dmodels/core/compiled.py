@@ -20,6 +20,10 @@ from numba import njit, types
 
 PACKAGE = Path(__file__).parents[1]
 
+#: Options of kernels that make no arrays: without counting who holds those that they are given, which in a loop of
+#: small kernels takes as long as the loop itself.
+UNCOUNTED = {"_nrt": False}
+
 
 def kernel(
     function: Callable[..., Any] | None = None, *, signature: tuple[Any, ...] | None = None, **options: Any

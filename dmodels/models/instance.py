@@ -28,7 +28,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
-from .queueing import erlang_c, stalled_tpot_s, sum_quantile_s
+from .queueing import capped_mean_s, erlang_c, gamma_quantiles, stalled_tpot_s, sum_quantile_s
 from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
@@ -67,6 +67,11 @@ class StepTable(Record):
     extra_s: Real = quantity()  # (..., k) what a mean prompt adds to a step
     arrival_rps: Real = quantity()  # (..., k) the arrivals that keep so many decoding: n / (E[O] t_0 + n K)
     mean_step_s: Real = quantity()  # (..., k) then: t_0 + n K / E[O]
+    full_s: Real = quantity()  # (..., k) a step whose token budget is full: no step takes longer
+
+    def full(self, n: Real) -> Real:
+        """t(n, B) at n requests decoding: prompts fill the budget B."""
+        return _piecewise_linear(n, self.decode_count, self.full_s)[0]
 
     def times(self, n: Real) -> tuple[Real, Real]:
         """(t_0, K) at n requests decoding."""
@@ -84,11 +89,18 @@ class StepTable(Record):
         return jnp.minimum(x * output_tokens * mean_step, slots), (output_tokens > 0) & (x > most)
 
 
-def step_table(decode_count: Real, alone_s: Real, extra_s: Real, output_tokens: Real) -> StepTable:
+#: Seconds of a full step where nothing bounds it.
+_UNBOUNDED_S = 1e30
+
+
+def step_table(
+    decode_count: Real, alone_s: Real, extra_s: Real, output_tokens: Real, full_s: Real = _UNBOUNDED_S
+) -> StepTable:
     """A `StepTable` of measured or computed step times at a ladder of decode counts (last axis, from 0)."""
     n = decode_count
     arrivals = n / (output_tokens * alone_s + n * extra_s + 1e-300)
-    return StepTable(n, alone_s, extra_s, arrivals, alone_s + n * extra_s * safe_divide(1.0, output_tokens, 0.0))
+    mean_step = alone_s + n * extra_s * safe_divide(1.0, output_tokens, 0.0)
+    return StepTable(n, alone_s, extra_s, arrivals, mean_step, full_s + 0.0 * mean_step)
 
 
 def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]:
@@ -144,6 +156,10 @@ class Roofline(NamedTuple):
         busy, mixed = law.mixed(n, begun / self.parallel.dp)
         return alone, busy * (mixed - alone) / begun
 
+    def full(self, n: Real) -> Real:
+        """t(n, B): prompts fill the budget of every rank."""
+        return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
+
     def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
         r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
 
@@ -181,7 +197,7 @@ class Roofline(NamedTuple):
         wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
         n = wanted + 0.0 * wide.requests.context_tokens
         alone, extra = wide.times(n)
-        return step_table(n, alone, extra, wide.requests.output_tokens)
+        return step_table(n, alone, extra, wide.requests.output_tokens, wide.full(n))
 
 
 @jit  # called as it stands it compiled some three hundred programs for each new shape
@@ -220,7 +236,7 @@ def operate(
     fits = jnp.asarray(slots_count) >= 1.0
     slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
 
-    batch = _batch(steps, requests, x, slots)
+    batch = _batch(steps, requests, x, slots, engine, dp)
     prompts = _prompts(requests, batch, x / dp, engine, dp)
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
@@ -231,12 +247,18 @@ def operate(
     mean_step = batch.mean_step
     per_token = pp * safe_divide(prompts.one, prompt, 0.0) + transfer_s_per_token / slowdown
     fixed = prompt_s + (1.0 + wait_steps) * mean_step
-    begins = fixed[..., None] + mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
-    own = begins + per_token[..., None] * requests.prefill_edge_tokens
     ttft_mean = wait + fixed + per_token * prompt
-
     tokens = _tokens(steps, requests, batch, prompts, x, slots, q)
-    lives = (ttft_mean - wait + tokens.backlog)[..., None] + tokens.each_s[..., None] * requests.output_edge_tokens
+    mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.output_tokens
+
+    # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
+    begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
+    sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
+    stages = (pp + 0.0 * wait)[..., None]
+    prompt_off = stages * prompts.off + sent * (requests.prefill_edge_tokens - prompt[..., None])
+    answer_off = tokens.each_s[..., None] * (requests.output_edge_tokens - requests.output_tokens[..., None])
+    own = (ttft_mean - wait)[..., None] + _together(begins, prompt_off)
+    lives = mean_life[..., None] + _together(begins, prompt_off, answer_off, tokens.stalls_off)
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
@@ -260,12 +282,21 @@ def operate(
     )
 
 
+def _together(*deviations: Real) -> Real:
+    """Quantiles of a sum of independent parts, less its mean, from theirs: deviations add up in squares."""
+    squares = sum(off * jnp.abs(off) for off in deviations)
+    return jnp.sign(squares) * jnp.sqrt(jnp.abs(squares) + 1e-300)
+
+
 class _Batch(NamedTuple):
     """The requests that decode at a time, and their steps."""
 
     count: Real  # n, of the fluid
     alone: Real  # t_0(n)
     extra: Real  # K(n)
+    further: Real  # of one more prompt token in a step
+    turn: Real  # of a prompt among as many as share a prefill worker's step at most
+    full_alone: Real  # t(n, B): a step whose token budget is full
     full: tuple[Real, Real]  # the same with all slots taken
     busy: Real  # x K(n)
     mean_step: Real
@@ -273,23 +304,76 @@ class _Batch(NamedTuple):
     overload: Real
 
 
-def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real) -> _Batch:
+def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> _Batch:
     n, overload = steps.occupancy(x, requests.output_tokens, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
-    alone, extra = alones[0], extras[0]
+    alone, extra, full = alones[0], extras[0], steps.full(n)
+    # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
+    further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full)
+    together = _shared(requests.prefill_tokens * further, alone + dp * extra, x / dp)
+    together = jnp.clip(together, 1.0, _most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots / dp))
+    joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
+    turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
+    extra = jnp.where(requests.output_tokens > 0, extra, joint)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
     busy = x * extra
-    return _Batch(n, alone, extra, (alones[2], extras[2]), busy, safe_divide(alone, 1.0 - busy), inertia, overload)
+    return _Batch(
+        n,
+        alone,
+        extra,
+        further,
+        turn,
+        full,
+        (alones[2], extras[2]),
+        busy,
+        safe_divide(alone, 1.0 - busy),
+        inertia,
+        overload,
+    )
+
+
+#: The level of a long prompt.
+_LONG = LEVELS.tolist().index(0.98)
+
+
+def _further(prompt: Real, budget: Real, alone: Real, one: Real, full: Real) -> Real:
+    """Seconds of one more token in a step that computes a prompt, up to the budget: what the step costs at least is
+    paid already. Of prompts beyond the budget, a token's share of their time."""
+    room = budget - prompt
+    inside = safe_divide(full - alone - one, jnp.maximum(room, 1.0))
+    most = safe_divide(one + alone * prompt / budget, prompt, 0.0)
+    return jnp.clip(jnp.where(room > 0, inside, most), 0.0, most)
+
+
+def _shared(further: Real, step: Real, x: Real) -> Real:
+    """Prompts of a step that takes `step` with one and `further` for each more, k = x (step + (k - 1) further)."""
+    room = 1.0 - x * further
+    return jnp.where(room > 0, safe_divide(x * (step - further), room), 1e9)
+
+
+def _most_shared(prompt: Real, budget: Real, slots: Real) -> Real:
+    """Prompts that a step has room for, at least one."""
+    return jnp.maximum(jnp.minimum(safe_divide(budget, prompt, 1.0), slots), 1.0)
+
+
+def turn_s(prompt: Real, budget: Real, alone: Real, one: Real, full: Real, slots: Real) -> Real:
+    """Seconds of a prompt in a prefill worker's steps when these hold as many as they can; `one`: what a prompt alone
+    adds to the step."""
+    together = _most_shared(prompt, budget, slots)
+    joint = (alone + one + (together - 1.0) * prompt * _further(prompt, budget, alone, one, full)) / together
+    return jnp.where(budget > prompt, joint, one + alone * prompt / budget)
 
 
 class _Prompts(NamedTuple):
     """The queue of prompts (M/G/1): those in a backlog share steps, `max_num_batched_tokens` to a step."""
 
     one: Real  # seconds of a mean prompt
-    square: Real  # its second moment over the mean's square
+    off: Real  # quantiles of a prompt's seconds, less their mean, at `LEVELS`
+    filled: Real  # share of a step's budget that it takes, at most 1
+    square: Real  # second moment of its time over the mean's square
     busy: Real
     wait: Real
     wait_square: Real
@@ -297,19 +381,33 @@ class _Prompts(NamedTuple):
 
 def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Real) -> _Prompts:
     """The queue of one of dp ranks, to which x prompts a second go."""
-    prompt = requests.prefill_tokens
-    one = dp * batch.extra + batch.alone * (prompt / engine.max_num_batched_tokens)
-    square = safe_divide(requests.prefill_square, prompt**2, 1.0)
-    cube = safe_divide(requests.prefill_cube, prompt**3, 1.0)
-    busy = x * one
+    prompt, budget = requests.prefill_tokens, engine.max_num_batched_tokens
+    one = dp * batch.extra + batch.alone * (prompt / budget)
+    # Tokens beyond the mean share the step up to the budget; those beyond that take full steps.
+    edges, mean = requests.prefill_edge_tokens, prompt[..., None]
+    edge = jnp.maximum(budget, prompt)
+    inside = batch.further
+    beyond = jnp.where(budget > prompt, jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0)), inside)
+    off = inside[..., None] * (jnp.minimum(edges, edge[..., None]) - mean)
+    off += beyond[..., None] * jnp.maximum(edges - edge[..., None], 0.0)
+    # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
+    own = safe_divide(off[..., _LONG] * prompt, (edges[..., _LONG] - prompt) * one, 0.0)
+    spread = safe_divide(requests.prefill_square, prompt**2, 1.0) - 1.0
+    skew = safe_divide(requests.prefill_cube, prompt**3, 1.0) - 3.0 * spread - 1.0
+    square, cube = 1.0 + own**2 * spread, 1.0 + 3.0 * own**2 * spread + own**3 * skew
+    # Prompts queue for full steps; a prefill worker's that find one under way share the next.
+    turn = jnp.where(requests.output_tokens > 0, one, batch.turn)
+    busy = x * turn
     room = safe_divide(1.0, 1.0 - busy)
-    wait = 0.5 * x * one**2 * square * room
+    wait = 0.5 * x * turn**2 * square * room
     # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
-    wait_square = 2.0 * wait**2 + x * one**3 * cube * room / 3.0
+    wait_square = 2.0 * wait**2 + x * turn**3 * cube * room / 3.0
     # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
-    # wait, about half is for the step under way, and what comes then is in the next one together with the prompt.
-    shared = 1.0 + 0.5 * batch.busy
-    return _Prompts(one, square, busy, wait * shared, wait_square * shared**2)
+    # wait, about half is for the step under way, and what comes then is in the next one together with the prompt, as
+    # far as the budget leaves room for it.
+    filled = jnp.minimum(prompt / budget, 1.0)
+    shared = 1.0 + 0.5 * batch.busy * (1.0 - filled)
+    return _Prompts(one, off, filled, square, busy, wait * shared, wait_square * shared**2)
 
 
 class _SlotQueue(NamedTuple):
@@ -324,7 +422,7 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
     Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations)."""
     decodes, outputs = requests.output_tokens > 0, requests.output_tokens
-    slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one)
+    slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + prompts.wait)
     full_alone = jnp.where(decodes, batch.full[0], batch.alone)
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
@@ -343,19 +441,28 @@ class _Tokens(NamedTuple):
     tpot_mean: Real
     each_s: Real  # a mean step of a running request
     backlog: Real  # seconds of stalls, over its life, by prompts that came before its first token
+    stalls_off: Real  # quantiles of all stalls of a request, less their mean, at `LEVELS`
 
 
 def _tokens(
     steps: Roofline | StepTable, requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real, q: Real
 ) -> _Tokens:
-    gaps, decodes, mean_step = requests.gap_tokens, requests.output_tokens > 0, batch.mean_step
-    answered = prompts.wait + 1.5 * mean_step + prompts.one  # until the first token, once it has a slot
-    answered_variance = prompts.wait_square - prompts.wait**2 + prompts.one**2 * (prompts.square - 1.0)
+    gaps, outputs, mean_step = requests.gap_tokens, requests.output_tokens, batch.mean_step
+    decodes = outputs > 0
+    # Prompts that come after the request has a slot share its prompt's step while the budget has room, and stall its
+    # answer else; those that come in that step always do.
+    answered = mean_step + prompts.one + prompts.filled * (prompts.wait + 0.5 * mean_step)
+    answered_variance = prompts.filled * (prompts.wait_square - prompts.wait**2)
+    answered_variance += prompts.one**2 * (prompts.square - 1.0)
     stalls = mean_step * safe_divide(1.0, batch.alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
     backlog = batch.busy * stalls * answered  # stalls by prompts before the first token, and what they beget
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
+    # The other slots' prompts come before the first token, and again as often as their answers end in its life.
+    others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
+    few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
+    mean, variance = few * mean, few**2 * variance
     # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
     # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
     seen = jnp.minimum(batch.count + 1.0 / batch.inertia, slots)
@@ -369,5 +476,15 @@ def _tokens(
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )
+    # However long the prompts, a token waits for one step, and that takes no more than a full budget of them.
+    full_s, worst_s = jax.vmap(steps.full)(jnp.stack([seen, crowd]))
     each_s = safe_divide(shared_s, 1.0 - batch.busy)
-    return _Tokens(tpot, each_s + backlog * ((1.0 / gaps) @ GAP_WEIGHTS), each_s, backlog)
+    own = few * (each_s - shared_s)[..., None] * gaps
+    most = jnp.maximum(full_s - shared_s, 0.0)[..., None] * gaps
+    all_of_it = own + few * backlog[..., None]
+    stalled = jnp.maximum(capped_mean_s(all_of_it, variance, most), jnp.minimum(own, most))
+    tpot_mean = shared_s + (stalled / gaps) @ GAP_WEIGHTS
+    backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
+    left = variance * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
+    stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
+    return _Tokens(jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)), tpot_mean, each_s, backlog, stalls_off)

@@ -62,7 +62,7 @@ def notes(answer: Plan) -> list[str]:
             f"Replay: {how.formula_gpus} GPU{'s' * (how.formula_gpus != 1)} by the formula{same}, {how.gpus} by the "
             f"replay of {found.source}: {how.smallest_gpus} are the fewest that keep the SLOs there"
             f"{_in_hand(answer)}, the rest is for other days. It holds on {found.held_count} of {found.days_count} of "
-            "them (both halves, and resamples)."
+            "them (halves and quarters at the planned rate, and resamples)."
         )
     if found is not None and not found.holds:
         said.append(missed(found) + " No number of instances that was tried holds.")

@@ -6,7 +6,7 @@ added to its times. Nothing flows back from decode to prefill, so the two are si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -49,10 +49,16 @@ class ServingPool(NamedTuple):
         return Requests(*(column[mine] for column in requests))
 
     def serve(
-        self, requests: Requests, instances: int, policy: RoutingPolicy = LEAST_LOADED, key: jax.Array | None = None
+        self,
+        requests: Requests,
+        instances: int,
+        policy: RoutingPolicy = LEAST_LOADED,
+        key: jax.Array | None = None,
+        *,
+        give_up: Callable[[Served], bool] | None = None,
     ) -> Served:
         """All of `requests` on so many instances behind a router. A prefill worker answers with one token, and a
-        decoder finds every prompt computed."""
+        decoder finds every prompt computed. `give_up` sees times that are too short by what is added to them here."""
         served = fleet.simulate(
             requests.arrival_s,
             requests.input_tokens,
@@ -68,6 +74,7 @@ class ServingPool(NamedTuple):
             policy,
             key=key,
             cached_tokens=requests.cached_tokens if self.prefills else requests.input_tokens,
+            give_up=give_up,
         )
         gaps = served.tpot_s[np.isfinite(served.tpot_s)]
         fixed = self.fixed_s + (self.late_steps * float(gaps.mean()) if gaps.size else 0.0)
@@ -99,17 +106,20 @@ class ServingFleet(NamedTuple):
         key: jax.Array | None = None,
         *,
         prefilled: Served | None = None,
+        give_up: Callable[[Served], bool] | None = None,
     ) -> Served:
         """A part's requests on `instances` of each pool; `prefilled` is the work of its prefill workers, if known.
 
         A split's first token is the decoder's: its time includes the transfer of the KV cache and the wait there.
         """
         if not self.in_turn:
-            return self.pools[part].serve(own, instances[part], policy, key)
+            return self.pools[part].serve(own, instances[part], policy, key, give_up=give_up)
         first = self.pools[0].serve(own, instances[0], policy, key) if prefilled is None else prefilled
         order = np.argsort(first.end_s, kind="stable")
         there = Requests(*(column[order] for column in own))._replace(arrival_s=first.end_s[order])
-        decoded = self.pools[1].serve(there, instances[1], policy, key)
+        came = own.arrival_s[order]
+        late = None if give_up is None else lambda seen: give_up(seen._replace(arrival_s=came))
+        decoded = self.pools[1].serve(there, instances[1], policy, key, give_up=late)
         back = np.argsort(order, kind="stable")
         times = decoded.first_token_s[back], decoded.end_s[back]
         return Served(own.arrival_s, first.admitted_s, *times, own.output_tokens)

@@ -22,8 +22,8 @@ from .requests import Requests
 #: A recording shorter than so many lives of a request is played before it counts, so that the fleet is as full as on
 #: any other day when it does.
 _LIVES = 5.0
-#: It is played no more than so many times before it counts.
-_MOST_WARM = 3
+#: No more than so many times its length is played before it counts.
+_MOST_WARM = 3.0
 #: Requests within less than this, in mean gaps, came at one instant.
 _INSTANT = 1e-9
 #: A sample of a long recording is taken from so many places.
@@ -39,7 +39,7 @@ class Recording(NamedTuple):
     cached_tokens: np.ndarray
     period_s: float
     source: str  # in words
-    warm_count: int = 0  # times that they are played before they count
+    warm_s: float = 0.0  # the last so many seconds are played before all of it counts
 
     @property
     def size(self) -> int:
@@ -47,17 +47,18 @@ class Recording(NamedTuple):
         return int(self.time_s.size)
 
     def warm(self, life_s: float) -> Recording:
-        """Played often enough before it counts that requests of `life_s` have filled the fleet."""
-        if not self.period_s < _LIVES * life_s:
-            return self._replace(warm_count=0)
-        return self._replace(warm_count=int(min(math.ceil(life_s / self.period_s), _MOST_WARM)))
+        """Its end is played before it counts, for as long as requests of `life_s` take to fill the fleet."""
+        short = self.period_s < _LIVES * life_s
+        return self._replace(warm_s=min(life_s, _MOST_WARM * self.period_s) if short else 0.0)
 
     def requests(self) -> Requests:
-        """All of them as a fleet meets them; the last `size` count."""
-        passes = np.arange(self.warm_count + 1.0)[:, None]
-        again = lambda column: np.tile(column, self.warm_count + 1)
-        when = (self.time_s + self.period_s * passes).ravel()
-        return Requests.checked(when, *map(again, (self.input_tokens, self.output_tokens, self.cached_tokens)))
+        """All of them as a fleet meets them; the last `size` count, which arrive from `warm_s` on."""
+        passes = math.ceil(self.warm_s / self.period_s) if self.warm_s else 0
+        begin = np.append(self.warm_s - self.period_s * np.arange(passes, 0.0, -1.0), self.warm_s)[:, None]
+        when = np.maximum.accumulate((self.time_s + begin).ravel())
+        taken = np.arange(when.size) >= np.searchsorted(when, 0.0)
+        again = lambda column: np.tile(column, passes + 1)[taken]
+        return Requests.checked(when[taken], *map(again, (self.input_tokens, self.output_tokens, self.cached_tokens)))
 
     def faster(self, factor: float) -> Recording:
         """The same at `factor` times the rate."""

@@ -235,6 +235,9 @@ class Law(NamedTuple):
     def times(self, n):
         return self.alone + self.mate * n, self.prompt + self.crowd * n
 
+    def full(self, n):
+        return self.alone + self.mate * n + 8192.0 / 700.0 * (self.prompt + self.crowd * n)
+
     def occupancy(self, x, output_tokens, slots):
         """n (1 - x K(n)) = x E[O] t_0(n): a quadratic equation."""
         b, c = 1.0 - x * self.prompt - x * output_tokens * self.mate, x * output_tokens * self.alone
@@ -424,3 +427,16 @@ def test_the_table_of_a_roofline_holds_its_steps():
     np.testing.assert_allclose(steps.alone_s, alone, rtol=1e-12)
     np.testing.assert_allclose(steps.arrival_rps, counts / (200.0 * alone + counts * extra), rtol=1e-9)
     assert float(HEAVY.table().decode_count[-1]) == pytest.approx(8192.0)
+
+
+def test_no_token_waits_longer_than_a_step_whose_budget_is_full():
+    """Prompts of 3 s, but a step takes 40 ms at most: then so does every token, where it would have taken seconds."""
+    n = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
+    long = MIXED.replace(prefill_tokens=60_000.0, prefill_square=7.2e9, prefill_cube=1.4e15)
+    long = long.replace(gap_tokens=np.full(10, 20.0), output_tokens=21.0, output_scv=0.0)
+    small = Engine(max_num_batched_tokens=800.0)
+    tables = [step_table(n, 0.01 + 0.0 * n, 2.25 + 0.0 * n, 21.0, full_s=full) for full in (0.04, 1e30)]
+    bounded, free = (operate(steps, long, 0.2, 64.0, engine=small) for steps in tables)
+    assert float(bounded.tpot_s) == pytest.approx(0.04, rel=1e-6)
+    assert 0.01 < float(bounded.tpot_mean_s) < 0.04
+    assert float(free.tpot_s) > 0.4

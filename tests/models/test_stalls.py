@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dmodels.models.queueing import stalled_tpot_s
+from dmodels.models.queueing import capped_mean_s, gamma_quantiles, stalled_tpot_s
 
 
 def test_quantile_of_a_gamma_mixture_agrees_with_drawn_samples():
@@ -42,3 +42,12 @@ def test_one_class_of_answers_is_a_gamma(q, shape):
     """Stalls of 1 s in the mean over 10 gaps: 20 ms and a tenth of the gamma's quantile."""
     got = stalled_tpot_s(q, 0.02, jnp.array([1.0]), jnp.array([1.0 / shape]), jnp.array([10.0]), jnp.array([1.0]))
     assert float(got) == pytest.approx(0.02 + stats.gamma(shape, scale=1 / shape).ppf(q) / 10, rel=0.02)
+
+
+def test_capped_means_and_quantiles_are_those_of_a_gamma_distribution():
+    for mean, variance, cap in ((1.0, 1.0, 0.5), (2.0, 0.5, 2.5), (0.3, 0.05, 10.0)):
+        law = stats.gamma(mean**2 / variance, scale=variance / mean)
+        expected = law.expect(lambda s, cap=cap: min(s, cap))
+        assert float(capped_mean_s(mean, variance, cap)) == pytest.approx(expected, rel=0.03)
+        off = gamma_quantiles(mean, variance, np.array([0.25, 0.5, 0.9, 0.99]))
+        assert np.asarray(off) == pytest.approx(law.ppf([0.25, 0.5, 0.9, 0.99]) - mean, abs=0.03 * mean)

@@ -61,10 +61,11 @@ def test_a_resample_keeps_the_volleys_and_a_poisson_stream_has_none():
 
 def test_a_short_recording_is_played_before_it_counts():
     short = recorded(trace(np.arange(10.0)), 1.0)
-    assert short.warm(1.0).warm_count == 0
+    assert short.warm(1.0).warm_s == 0.0
     ready = short.warm(15.0)
-    assert ready.warm_count == 2
-    assert ready.requests().arrival_s == pytest.approx(np.arange(30.0))
+    assert ready.warm_s == 15.0
+    assert ready.requests().arrival_s == pytest.approx(np.arange(25.0))
+    assert ready.requests().input_tokens[:5] == pytest.approx(short.input_tokens[5:])
 
 
 def test_what_a_context_refuses_is_left_out_and_what_it_cuts_is_shorter():

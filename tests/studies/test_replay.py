@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -16,10 +17,13 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
 from dmodels.studies.plan import Margins, by_formula, plan, question, replay, verify
-from dmodels.studies.plan.ensure import smallest
+from dmodels.studies.plan.ensure import Verdict, smallest
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
+from dmodels.studies.plan.risks import loads
+from dmodels.studies.plan.search import sized
+from dmodels.studies.plan.solve import _ranked, _trial
 
 ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
 PROMISE = SLO(2.0, 0.08)
@@ -133,6 +137,20 @@ def test_a_limit_of_gpus_is_kept_and_the_miss_is_said(shared_data):
     trace = read_trace(shared_data / "azure_2023_code.csv")
     found = plan(asked(trace, 20.0, max_gpus=5.0))
     assert found.best.gpus <= 5 and not found.best.replayed.holds and found.ensured is None
+
+
+def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
+    """And a pool's load is the share of the rate at which it saturates, a prefill worker's too."""
+    trace = read_trace(shared_data / "azure_2023_conv.csv")
+    found = by_formula(asked(trace, 40.0, split=True))
+    for one in found.kinds:
+        for pool, load in zip(one.pools, loads(replace(found, best=one)), strict=True):
+            assert pool.load_frac == pytest.approx(load.operating_frac, rel=0.02)
+        trial = _trial(sized(found.priced), _ranked(found, one))
+        verdict, most = Verdict(trial, recording(found.question)), [3 * n for n in trial.guess]
+        for counts in itertools.product(*(range(1, n + 1) for n in most)):
+            kept = [not verdict.breaks(k, counts) for k in range(len(verdict.own))]
+            assert kept == [verdict.keeps(k, counts) for k in range(len(verdict.own))]
 
 
 def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():

@@ -13,16 +13,18 @@ from .formulas import (
     wait_mean_s,
     wait_tail,
 )
-from .stalls import stalled_tpot_s
+from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
 from .transient import backlog_s, work_variance_s
 
 __all__ = [
     "Occupancy",
     "backlog_s",
+    "capped_mean_s",
     "closed_loop_rps",
     "erlang_b",
     "erlang_c",
     "fluid_occupancy",
+    "gamma_quantiles",
     "inverse_erlang_b",
     "occupancy",
     "stalled_tpot_s",

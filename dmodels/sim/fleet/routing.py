@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 from dmodels.core.errors import InputError
 from dmodels.core.routing import CLOSED, RoutingPolicy, at_random, power_of_two
 
@@ -24,7 +24,7 @@ BLIND = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.RANDOM)
 GAMBLING = (RoutingPolicy.RANDOM, RoutingPolicy.POWER_OF_TWO)
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def choose_pool(f, router, i):
     """The first pool whose context holds the request as the router estimates it; if more than `spill_queue` requests
     an instance wait there, a later pool where fewer do. -1: no pool holds it."""
@@ -42,7 +42,7 @@ def choose_pool(f, router, i):
     return target
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def choose(f, router, p, i):
     """An instance of pool p for request i, or -1 where none takes requests."""
     pool, request, policy = f.pools[p], f.requests[i], router.policy

@@ -7,7 +7,7 @@ expresses; so this is one compiled loop over arrivals, completions and fleet eve
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -26,14 +26,31 @@ from .records import Event, Pool, Prefixes, in_order
 from .routing import BLIND, GAMBLING, router_of
 from .tokens import TokenFleet
 
+#: A run that may be given up is looked at after each such share of its requests.
+_LOOK_FRAC = 0.125
+
 
 def simulate(
-    arrival_s: Any, input_tokens: Any, output_tokens: Any, pools: Pool | Sequence[Pool], *router: Any, **options: Any
+    arrival_s: Any,
+    input_tokens: Any,
+    output_tokens: Any,
+    pools: Pool | Sequence[Pool],
+    *router: Any,
+    give_up: Callable[[Served], bool] | None = None,
+    **options: Any,
 ) -> Served:
-    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools. Arguments as of `start`."""
+    """Serve requests (n,) on a fleet; `Served.instance` says where, counted over all pools. Arguments as of `start`.
+
+    `give_up` sees now and then what has been served so far; the run ends there, with NaN for the rest, if it says so.
+    """
     run = start(arrival_s, input_tokens, output_tokens, pools, *router, **options)
     if run.alone:
         return independent.serve(run)
+    if give_up is not None:
+        for until_s in np.quantile(run.fleet.requests["arrival"], np.arange(_LOOK_FRAC, 1.0, _LOOK_FRAC)):
+            advance(run, float(until_s))
+            if give_up(answers(run)):
+                return answers(run)
     advance(run, np.inf)
     return answers(run)
 

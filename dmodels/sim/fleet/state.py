@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 from dmodels.core.routing import CLOSED
 from dmodels.sim.batching.virtual_time import ID_BITS, TIE_S, prefill_end
 
@@ -108,7 +108,7 @@ class Simulation(NamedTuple):
     alone: bool  # routing looks at no load and the law at no tokens: instances may be served one after another
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def slope(f, j):
     """Seconds of instance j's next iteration."""
     here = f.instances[j]
@@ -119,7 +119,7 @@ def next_end(f, j):
     """When instance j completes a request next, if nobody enters; inf if it is empty."""
 
 
-@overload(next_end)
+@overload(next_end, jit_options=UNCOUNTED)
 def _choose_next_end(f, j):
     return fleet_tokens.next_end.py_func if f.instance_class is TokenFleet else _next_end
 
@@ -131,7 +131,7 @@ def _next_end(f, j):
     return here.tau + ((f.lines[j, 0, here.in_flight - 1] >> ID_BITS) - here.v) * slope(f, j)
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def note_next(f, j):
     """Put instance j's next completion into the tournament."""
     tree = f.tree
@@ -150,7 +150,7 @@ def move_on(f, j, steps):
     """Run `steps` iterations of instance j, in which nobody enters or leaves."""
 
 
-@overload(move_on)
+@overload(move_on, jit_options=UNCOUNTED)
 def _choose_move_on(f, j, steps):
     return fleet_tokens.move_on.py_func if f.instance_class is TokenFleet else _move_on
 
@@ -160,7 +160,7 @@ def _move_on(f, j, steps):
         follow(f, j, f.instances[j].v + steps, slope(f, j))
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def admit(f, j, i):
     """Request i enters instance j at its present boundary."""
     here, request = f.instances[j], f.requests[i]
@@ -186,7 +186,7 @@ def admit(f, j, i):
     here.in_flight += 1
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def complete(f, j):
     """Instance j runs to its next completion; the freed slot is filled from its queue."""
     here = f.instances[j]
@@ -203,7 +203,7 @@ def complete(f, j):
         admit(f, j, i)
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def run_until(f, limit_s):
     """All completions up to `limit_s`, and the admissions they make possible."""
     tree = f.tree
@@ -222,7 +222,7 @@ def to_boundary(f, j, now):
     """Bring instance j to the end of the iteration in progress at `now`."""
 
 
-@overload(to_boundary)
+@overload(to_boundary, jit_options=UNCOUNTED)
 def _choose_to_boundary(f, j, now):
     return fleet_tokens.to_boundary.py_func if f.instance_class is TokenFleet else _to_boundary
 
@@ -238,7 +238,7 @@ def _to_boundary(f, j, now):
         move_on(f, j, min(np.int64(np.ceil(gap / slope(f, j))), soonest))
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def enter(f, j, i, now):
     """Request i joins instance j at `now` (everything up to `now` has been run)."""
     here = f.instances[j]
@@ -260,7 +260,7 @@ def enter(f, j, i, now):
     f.requests[i].instance = j
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def set_open(f, j, is_open):
     """Whether instance j takes new requests; one that is down never does."""
     if is_open and f.instances[j].up:
@@ -269,7 +269,7 @@ def set_open(f, j, is_open):
         f.loads[j] |= CLOSED
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def recall(f, j, prefix):
     """Where instance j remembers this prefix, or -1."""
     if prefix >= 0:
@@ -279,7 +279,7 @@ def recall(f, j, prefix):
     return -1
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def remember(f, j, i):
     """Look request i's prefix up in instance j's cache, count the hit, and keep the prefix, dropping the oldest."""
     request = f.requests[i]

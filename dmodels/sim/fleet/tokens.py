@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import inline, kernel
+from dmodels.core.compiled import UNCOUNTED, inline, kernel
 from dmodels.sim.batching import seconds
 from dmodels.sim.batching.virtual_time import ID_BITS, TIE_S
 from dmodels.sim.requests import Prefill
@@ -32,7 +32,7 @@ class TokenFleet(NamedTuple):
     tokens: np.ndarray  # (pools, k) processed in the iterations of the columns of `times`
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def pace(f, j, v):
     """(seconds of an iteration of instance j from virtual time v on, iterations that take as long) if nobody enters."""
     here = f.instances[j]
@@ -62,7 +62,7 @@ def pace(f, j, v):
     return one * here.slow, same
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def next_end(f, j):
     """`fleet_state.next_end`."""
     here = f.instances[j]
@@ -96,7 +96,7 @@ def follow(f, j, target, slope):
     here.v = target
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def move_on(f, j, steps):
     """`fleet_state.move_on`."""
     here = f.instances[j]
@@ -107,7 +107,7 @@ def move_on(f, j, steps):
         follow(f, j, target, one)
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def to_boundary(f, j, now):
     """`fleet_state.to_boundary`."""
     here = f.instances[j]

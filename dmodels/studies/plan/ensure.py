@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from dmodels.core.hardware import SLO
 from dmodels.sim.deployments import ServingFleet
 from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Served
 
 from .limits import Part
-from .replaying import broken
+from .replaying import broken, quantile, values
 
 #: Margins, as shares of the smallest pool that holds, from the least to the greatest.
-MARGINS = (0.1, 0.125, 0.15, 0.175, 0.2)
-#: Other days: both halves of the recording, and resamples of it in so many blocks.
-RESAMPLES, BLOCKS = 10, 4
+MARGINS = (0.1, 0.15, 0.2)
+#: Other days: halves and quarters of the recording, and resamples of it in so many blocks.
+PARTS, RESAMPLES, BLOCKS = (2, 4), 4, 4
 #: No pool is looked for beyond so many times its size by the closed forms, or by capacity.
 _FURTHEST = 256
 
@@ -68,26 +70,56 @@ class Verdict:
 
     def __init__(self, trial: Trial, requests: Recording) -> None:
         ready = requests.warm(trial.life_s)
-        self.trial, self.from_s = trial, ready.warm_count * ready.period_s
+        self.trial, self.from_s = trial, ready.warm_s
         self.own = trial.fleet.own(ready.requests())
         self.prefilled: dict[int, Served] = {}
 
     def breaks(self, k: int, instances: Sequence[int]) -> list[str]:
         """The metrics that pool k does not keep, or that the whole does not where every request passes all pools."""
-        fleet = self.trial.fleet
-        part = 0 if fleet.in_turn else k
-        own = self.own[part]
-        if not own.arrival_s.size:
+        part = 0 if self.trial.fleet.in_turn else k
+        if not self.own[part].arrival_s.size:
             return []
-        if fleet.in_turn and instances[0] not in self.prefilled:
-            self.prefilled = {instances[0]: fleet.pools[0].serve(own, instances[0])}
-        served = fleet.serve(part, own, instances, prefilled=self.prefilled.get(instances[0]))
-        counted = served.at(served.arrival_s >= self.from_s) if self.from_s > 0 else served
-        return broken(counted, self.trial.slo)
+        return broken(self._counted(self._served(part, instances)), self.trial.slo)
+
+    def keeps(self, k: int, instances: Sequence[int]) -> bool:
+        """Whether there are none; a replay that is lost ends early."""
+        part = 0 if self.trial.fleet.in_turn else k
+        own, slo = self.own[part], self.trial.slo
+        if not own.arrival_s.size:
+            return True
+        counts = own.arrival_s >= self.from_s
+        asked, answers = counts.sum(), (counts & (own.output_tokens > 1)).sum()
+        least = {"TTFT": asked, "TPOT": answers, "E2E": asked}  # of each metric, that has a value in the end
+        lost = {name: n - math.floor(max(n - 1, 0) * float(slo.percentile)) for name, n in least.items()}
+
+        def give_up(seen: Served) -> bool:
+            late = values(self._counted(seen), slo)
+            return any(np.count_nonzero(seconds > bound) >= lost[name] for name, bound, seconds in late)
+
+        served = self._served(part, instances, give_up)
+        return not give_up(served) and not broken(self._counted(served), slo)
 
     def holds(self, instances: Sequence[int]) -> bool:
         """Whether every pool keeps every SLO."""
-        return not any(self.breaks(k, instances) for k in range(len(self.own)))
+        return all(self.keeps(k, instances) for k in range(len(self.own)))
+
+    def answers(self, workers: int) -> bool:
+        """Whether so many prefill workers alone keep the TTFT, which decoders only add to."""
+        first = self._counted(self._prefilled(workers))
+        return quantile(first.ttft_s, float(self.trial.slo.percentile)) <= float(self.trial.slo.ttft_s)
+
+    def _prefilled(self, workers: int) -> Served:
+        if workers not in self.prefilled:
+            self.prefilled = {workers: self.trial.fleet.pools[0].serve(self.own[0], workers)}
+        return self.prefilled[workers]
+
+    def _served(self, part: int, instances: Sequence[int], give_up: Callable[[Served], bool] | None = None) -> Served:
+        fleet, own = self.trial.fleet, self.own[part]
+        first = self._prefilled(instances[0]) if fleet.in_turn else None
+        return fleet.serve(part, own, instances, prefilled=first, give_up=give_up)
+
+    def _counted(self, served: Served) -> Served:
+        return served.at(served.arrival_s >= self.from_s) if self.from_s > 0 else served
 
 
 def smallest(holds: Callable[[int], bool], guess: int, least: int, most: int) -> int | None:
@@ -123,18 +155,22 @@ def smallest(holds: Callable[[int], bool], guess: int, least: int, most: int) ->
     return high
 
 
-def fewest(trial: Trial, requests: Recording) -> tuple[int, ...] | None:
-    """The cheapest numbers of instances that keep every SLO in a replay of `requests`; None: none does."""
+def fewest(trial: Trial, requests: Recording, most_usd_per_hour: float = math.inf) -> tuple[int, ...] | None:
+    """The cheapest numbers of instances that keep every SLO in a replay of `requests`; None: none does at this cost."""
     verdict = Verdict(trial, requests)
     if trial.fleet.in_turn:
-        return _cheapest_two(trial, verdict)
-    found: list[int] = []
-    for k, (guess, least, most) in enumerate(zip(trial.guess, trial.least, trial.most, strict=True)):
-        alone = lambda n, k=k: not verdict.breaks(k, [n] * (k + 1))
-        count = smallest(alone, guess, least, _within(guess, least, most))
+        return _cheapest_two(trial, verdict, most_usd_per_hour)
+    found = list(trial.least)
+    for k, (guess, least, price) in enumerate(zip(trial.guess, trial.least, trial.prices, strict=True)):
+        alone = lambda n, k=k: verdict.keeps(k, [n] * (k + 1))
+        most = _within(guess, least, trial.most[k])
+        left = most_usd_per_hour - trial.cost(found) + least * price
+        if left < most * price:
+            most = math.floor(left / price + 1e-9)
+        count = smallest(alone, _start(guess, least), least, most) if most >= least else None
         if count is None:
             return None
-        found.append(count)
+        found[k] = count
     return tuple(found)
 
 
@@ -142,37 +178,46 @@ def _within(guess: int, least: int, most: int) -> int:
     return min(most, _FURTHEST * max(guess, least))
 
 
+def _start(guess: int, least: int) -> int:
+    """Where to begin: a pool whose router looks at loads seldom takes twice what it takes to keep up."""
+    return min(guess, 2 * least + 8)
+
+
 def _beside(verdict: Verdict, first: int, second: int) -> bool:
     return verdict.holds((first, second))
 
 
-def _cheapest_two(trial: Trial, verdict: Verdict) -> tuple[int, ...] | None:
+def _cheapest_two(trial: Trial, verdict: Verdict, most_usd_per_hour: float) -> tuple[int, ...] | None:
     """Prefill and decode workers: for each number of the one the fewest of the other, as long as that may pay."""
     tops = [_within(*limits) for limits in zip(trial.guess, trial.least, trial.most, strict=True)]
     ample = [min(top, 4 * max(guess, least)) for top, guess, least in zip(tops, trial.guess, trial.least, strict=True)]
     (guess, _), (least, floor) = trial.guess, trial.least
-    first = smallest(lambda n: verdict.holds((n, ample[1])), guess, least, tops[0])
+    enough = lambda n: verdict.answers(n) and verdict.holds((n, ample[1]))
+    first = smallest(enough, _start(guess, least), least, tops[0])
     if first is None:
         return None
-    second_most = ample[1]
-    step, best, cost = max(1, first // 16), None, math.inf
+    second_most, price = ample[1], trial.prices
+    step, best, cost = max(1, first // 16), None, (1.0 + 1e-9) * most_usd_per_hour
     while first <= tops[0] and trial.cost((first, floor)) < cost:
-        second = smallest(partial(_beside, verdict, first), min(trial.guess[1], second_most), floor, second_most)
-        if second is None:
+        if cost < math.inf:  # only what is cheaper matters, and mostly the most of that breaks already
+            second_most = min(second_most, math.ceil((cost - first * price[0]) / price[1] - 1e-9) - 1)
+        if second_most < floor:
             break
-        price = trial.cost((first, second))
-        if price < cost:
-            best, cost = (first, second), price
-        second_most, first = second, first + step
+        if verdict.answers(first) and verdict.holds((first, second_most)):
+            fewer = partial(_beside, verdict, first)
+            second = smallest(fewer, min(trial.guess[1], second_most - 1), floor, second_most - 1)
+            second_most = second_most if second is None else second
+            best, cost = (first, second_most), trial.cost((first, second_most))
+        first += step
     return best
 
 
 def with_margin(trial: Trial, requests: Recording, fewest: tuple[int, ...], days: Iterable[Recording]) -> Sizes:
     """More instances until the fleet holds on other days too: the first of `MARGINS`, or the next ones.
 
-    Planned on one half of a trace, 49 of 160 pools without a margin broke an SLO on the other half; 34 of them needed
-    more than 20 % more, which no margin of a reasonable size covers. With this one 35 did, for 8 % more GPUs in the
-    mean. More instances do not help every percentile; where they would break the recording itself, it gets others.
+    Where halves of a trace, each at the planned rate, need 1.5 times (or four times) as many instances as each other,
+    no margin of a reasonable size covers what the other half brings, and nothing in the calm half tells. More
+    instances do not help every percentile; where they would break the recording itself, it gets others.
     """
     whole, parts = trial.fleet.in_turn, 1 if trial.fleet.in_turn else len(fewest)
     level, held, count = [0] * parts, 0, 0
@@ -185,14 +230,14 @@ def with_margin(trial: Trial, requests: Recording, fewest: tuple[int, ...], days
     for day in days:
         verdict, kept, count = Verdict(trial, day), True, count + 1
         for k in range(parts):
-            while (broken := bool(verdict.breaks(k, instances(k, level[k])))) and level[k] < len(MARGINS) - 1:
+            while not (holds := verdict.keeps(k, instances(k, level[k]))) and level[k] < len(MARGINS) - 1:
                 level[k] += 1
-            kept &= not broken
+            kept &= holds
         held += kept
     verdict = Verdict(trial, requests)
     for k in range(parts):
         tried = [*range(level[k], len(MARGINS)), *range(level[k] - 1, -1, -1)]
-        level[k] = next((margin for margin in tried if not verdict.breaks(k, instances(k, margin))), -1)
+        level[k] = next((margin for margin in tried if verdict.keeps(k, instances(k, margin))), -1)
     return Sizes(tuple(instances(0, level[0])), held, count)
 
 
@@ -204,10 +249,10 @@ def _more(fewest: int, margin: int, most: int) -> int:
     return max(fewest, min(wanted, math.floor(fewest * (1.0 + MARGINS[-1]) + 1e-9), most))
 
 
-def other_days(requests: Recording) -> Iterator[Recording]:
-    """Both halves of a recording, each at the rate of the whole, and resamples of it."""
-    if requests.size >= 2 * BLOCKS:
-        yield requests.part(0.0, 0.5)
-        yield requests.part(0.5, 1.0)
+def other_days(requests: Recording, life_s: float) -> Iterator[Recording]:
+    """Parts of a recording, each at the rate of the whole and no shorter than a request's life, and resamples of it."""
+    for count in PARTS:
+        if requests.size >= 2 * BLOCKS and requests.period_s >= count * life_s:
+            yield from (requests.part(k / count, (k + 1) / count) for k in range(count))
     for seed in range(RESAMPLES):
         yield requests.resampled(seed, BLOCKS)

@@ -80,7 +80,8 @@ def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -
     known = np.unique(np.minimum(np.concatenate([np.arange(9.0), np.geomspace(9.0, 2.0**17, 55)]), slots))
     counts = np.concatenate([known, np.full(64 - len(known), float(slots))])  # one shape: one program
     tokens = np.linspace(0.0, float(chunk), _TOKENS)
-    times = np.asarray(_grid(roofline, counts, tokens))[: len(known)]
+    computed = tokens if requests.prefill_tokens > 0 else 0.0 * tokens  # a decoder finds every prompt computed
+    times = np.asarray(_grid(roofline, counts, computed))[: len(known)]
     every = np.arange(slots + 1.0)
     return TokenLaw(np.stack([np.interp(every, known, column) for column in times.T], axis=1), tokens, True)
 

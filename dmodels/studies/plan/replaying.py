@@ -47,9 +47,8 @@ def replay(
     served = [fleet.serve(k, part, instances, policy, key) for k, part in enumerate(own)]
     slo, window = priced.question.slo, min(_WINDOW_S, requests.period_s / 10.0)
     promises: list[Promise] = []
-    begin = ready.warm_count * ready.period_s
     for label, part, said in zip(fleet.parts, served, _predicted(deployment), strict=True):
-        counted = part.at(part.arrival_s >= begin) if ready.warm_count else part
+        counted = part.at(part.arrival_s >= ready.warm_s) if ready.warm_s else part
         promises += _promises(label, counted, slo, window, said)
     return Replayed(
         deployment.name,

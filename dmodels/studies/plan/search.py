@@ -17,7 +17,7 @@ from dmodels.catalog.agreement import trusted_load
 from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
-from dmodels.models.instance import Operating
+from dmodels.models.instance import Operating, turn_s
 
 from .deployment import Deployment, Pool
 from .designs import Kind
@@ -246,9 +246,19 @@ def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, .
     cells, engine = priced.cells, priced.question.engine
     steps, requests = (jax.tree.map(lambda leaf: leaf[cell, 0], x) for x in (cells.steps, cells.requests))
     slots = min(float(cells.slots_count[cell, 0]), float(engine.max_num_seqs_count) * float(cells.dp[cell, 0]))
-    most_rps = np.interp(slots, steps.decode_count, steps.arrival_rps)
-    load = priced.rate_rps * float(requests.share_frac) / count / max(float(most_rps), 1e-300)
-    if not requests.output_tokens > 0:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
+    decodes, dp = bool(requests.output_tokens > 0), float(cells.dp[cell, 0])
+    most_rps, alone, extra, full = (
+        float(np.interp(slots if decodes else 0.0, steps.decode_count, column))
+        for column in (steps.arrival_rps, steps.alone_s, steps.extra_s, steps.full_s)
+    )
+    # the batch is full, or prompts fill every step; a prefill worker's prompts share what they can
+    prompt, budget = float(requests.prefill_tokens), float(engine.max_num_batched_tokens)
+    prompt_s = dp * extra + alone * prompt / budget
+    if not decodes:
+        prompt_s = float(turn_s(prompt, budget, alone, dp * extra, full, slots / dp))
+    limits = ([most_rps] if decodes else []) + ([dp / prompt_s] if prompt_s > 0 else [])
+    load = priced.rate_rps * float(requests.share_frac) / count / max(min(limits), 1e-300)
+    if not decodes:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
         return load, ()
     forms = {"TTFT": "plan_ttft_p99", "TPOT": "plan_tpot_p99", "E2E": "plan_e2e_p99"}
     cv = float(np.sqrt(requests.output_scv))

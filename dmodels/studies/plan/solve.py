@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -76,7 +77,7 @@ def ensured(answer: Plan) -> Plan:
     unique = list({one.found[:2]: one for one in winners}.values())
     if sample is not grown:  # of a long trace the whole decides about those that its sample found best
         unique = [whole for one in unique if (whole := _on_whole(one, grown)) is not None]
-    sizes = _on_all_cores(lambda x: with_margin(x.trial, grown, x.smallest, other_days(sample)), unique)
+    sizes = _on_all_cores(lambda x: with_margin(x.trial, grown, x.smallest, other_days(sample, x.trial.life_s)), unique)
     best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
@@ -176,17 +177,20 @@ def _by_replay(before: Sized, groups: Sequence[Sequence[Ranked]], requests: Reco
     limits, best = before.priced.question.limits, [math.inf] * len(groups)
     spare = before.priced.question.margins.spare_count
     made: dict[Any, _Chosen] = {}
+    ranks = itertools.zip_longest(*groups)  # the first of every group first: what they cost bounds the others
+    jobs = {found[:2]: found for rank in ranks for found in rank if found is not None}
+    places = {key: [k for k, group in enumerate(groups) if any(x[:2] == key for x in group)] for key in jobs}
 
-    def size(job: tuple[int, Ranked, Trial]) -> None:
-        k, found, trial = job
-        if found[:2] in made or trial.cost(trial.least) > best[k]:
-            return
-        counts = fewest(trial, requests)
+    def size(found: Ranked) -> None:
+        own, trial = places[found[:2]], _sized_for(before, found)
+        most = max(best[k] for k in own)
+        counts = None if trial.cost(trial.least) > most else fewest(trial, requests, most)
         if counts is not None and limits.allow(trial.parts([n + spare for n in counts])):
             made[found[:2]] = _Chosen(found, trial, counts)
-            best[k] = min(best[k], trial.cost(counts))
+            for k in own:
+                best[k] = min(best[k], trial.cost(counts))
 
-    _on_all_cores(size, [(k, found, _sized_for(before, found)) for k, group in enumerate(groups) for found in group])
+    _on_all_cores(size, list(jobs.values()))
     return made
 
 

@@ -1,0 +1,175 @@
+"""The closed forms of a plan against the simulator, cell by cell over what an instance may be and do.
+
+A cell is one instance of a pool: a trace, model, GPU, layout, chunk and load that are drawn (with a fixed seed) from
+the lists below, for one pool, the short or the long requests of two pools, or a worker of a prefill/decode split. Each
+is served with the trace's own arrival times, scaled to the load, and with Poisson arrivals of the same requests, which
+is what the closed forms assume. Every cell is listed, with what the plan says itself that it was not checked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.registry import Row, benchmark
+from benchmarks.speed.replay import traces
+from dmodels import SLO
+from dmodels.models.instance import Engine
+from dmodels.models.traffic import Trace
+from dmodels.sim.recordings import Recording, recorded
+from dmodels.studies.plan import question
+from dmodels.studies.plan.deployment import Pool
+from dmodels.studies.plan.machines import serving_pool
+from dmodels.studies.plan.reach import outside
+from dmodels.studies.plan.search import deployment, resized, sized
+from dmodels.studies.plan.sizing import Priced, Ranked, price
+
+MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b")
+GPUS = ("h100_sxm", "a100_80gb_sxm", "mi300x")
+LAYOUTS = ((1, 1), (2, 1), (4, 1), (8, 1), (4, 2))  # tensor and pipeline parallelism
+CHUNKS = (256, 512, 1024, 2048, 4096, 8192, 16384)
+POOLS = ("all", "short", "long", "prefill", "decode")
+LOADS = (0.3, 0.5, 0.7, 0.85, 0.95)
+CELLS, QUICK = 100, 3
+#: How far off a mean and a percentile may be.
+MEAN_FRAC, PERCENTILE_FRAC = 0.10, 0.15
+#: Poisson arrivals are so many requests, the trace's own lengths over and over.
+_COUNT = 30_000
+_NO_SLO = SLO(1e4, 1e3)
+
+
+class Cell(NamedTuple):
+    """One instance and what it serves."""
+
+    trace: Trace
+    model: str
+    gpu: str
+    layout: tuple[int, int]
+    chunk: int
+    pool: str
+    load: float
+
+
+@benchmark(name="closed_form")
+def closed_form(quick: bool) -> Iterator[Row]:
+    """TTFT, TPOT and E2E of one instance by the closed forms and by the simulator, over a designed grid."""
+    rows = []
+    for cell in drawn_cells(list(traces(quick)), QUICK if quick else CELLS):
+        for row in compared(cell):
+            rows.append(row)
+            yield row
+    for arrivals in ("own", "poisson"):
+        yield summary(arrivals, [row for row in rows if row["arrivals"] == arrivals])
+
+
+def drawn_cells(known: list[Trace], count: int) -> Iterator[Cell]:
+    """Cells on which the instance fits, all values of every list about equally often."""
+    rng = np.random.default_rng(2026)
+    lists = (known[:6], MODELS, GPUS, LAYOUTS, CHUNKS, POOLS, LOADS)
+    found, turn = 0, 0
+    while found < count:
+        orders = [rng.permutation(-(-count // len(values)) * len(values))[:count] % len(values) for values in lists]
+        for places in zip(*orders, strict=True):
+            cell = Cell(*(values[int(k)] for values, k in zip(lists, places, strict=True)))
+            if found < count and _priced(cell, 1.0) is not None:
+                found += 1
+                yield cell
+        turn += 1
+        assert turn < 20, "hardly any cell fits"
+
+
+def _priced(cell: Cell, rate_rps: float) -> tuple[Priced, int, Pool] | None:
+    """(the question's table, the stage, its pool of one instance); None where no instance fits its requests."""
+    tp, pp = cell.layout
+    total = cell.trace.input_tokens + cell.trace.output_tokens
+    asked = question(
+        cell.model,
+        [cell.gpu],
+        cell.trace,
+        _NO_SLO,
+        rate_rps=rate_rps,
+        tp=(tp,),
+        pp=(pp,),
+        split=cell.pool in ("prefill", "decode"),
+        thresholds_tokens=(float(np.median(total)),) if cell.pool in ("short", "long") else (),
+        engine=Engine(max_num_batched_tokens=float(cell.chunk)),
+    )
+    priced = price(asked)
+    stage = next(k for k, one in enumerate(priced.stages) if one.name == cell.pool)
+    if not priced.layouts or not np.isfinite(priced.stable_instances[0, stage]):
+        return None
+    instances = np.where(np.isfinite(priced.instances), 1.0, np.inf)
+    scheme = next(one for one in priced.schemes if stage in one.stages)
+    if not np.isfinite(instances[0, list(scheme.stages)]).all():
+        return None
+    made = deployment(resized(sized(priced), instances), Ranked(scheme, (0,) * len(scheme.stages), 0.0))
+    return priced, stage, made.pools[scheme.stages.index(stage)]
+
+
+def compared(cell: Cell) -> Iterator[Row]:
+    """The cell with both kinds of arrivals."""
+    at_one = _priced(cell, 1.0)
+    assert at_one is not None
+    found = _priced(cell, cell.load / at_one[2].load_frac)
+    assert found is not None
+    priced, stage, pool = found
+    percentile = float(np.asarray(priced.cells.slo.percentile)[priced.cell(0, stage), 0])
+    said = outside(priced.question, [pool]), pool.extrapolated
+    own = recorded(cell.trace, priced.question.rate_rps, float(priced.question.model.max_context_tokens))
+    for arrivals, requests in (("own", own), ("poisson", _poisson(own))):
+        served = serving_pool(priced, 0, stage)
+        ready = requests.warm(pool.e2e_s)
+        mine = served.own(ready.requests())
+        times = served.serve(mine, 1)
+        times = times.at(times.arrival_s >= ready.warm_s)
+        off = {}
+        for name, predicted, seconds in (
+            ("ttft", (pool.ttft_mean_s, pool.ttft_s), times.ttft_s),
+            ("tpot", (pool.tpot_mean_s, pool.tpot_s), times.tpot_s),
+            ("e2e", (np.nan, pool.e2e_s), times.e2e_s),
+        ):
+            known = seconds[np.isfinite(seconds)]
+            if not known.size or (cell.pool == "prefill" and name != "ttft"):
+                continue
+            off[f"{name}_mean_error"] = predicted[0] / float(known.mean()) - 1.0
+            off[f"{name}_p99_error"] = predicted[1] / float(np.quantile(known, percentile)) - 1.0
+        off = {name: error for name, error in off.items() if np.isfinite(error)}
+        within = {name: abs(e) <= (MEAN_FRAC if "mean" in name else PERCENTILE_FRAC) for name, e in off.items()}
+        yield {
+            **(cell._asdict() | {"trace": cell.trace.name, "layout": "x".join(map(str, cell.layout))}),
+            "slots": pool.slots_count,
+            "arrivals": arrivals,
+            **off,
+            "agrees": all(within.values()),
+            "within": sum(within.values()),
+            "metrics": len(within),
+            "flagged": "; ".join([*said[0], *said[1]]),
+        }
+
+
+def _poisson(own: Recording, seed: int = 1) -> Recording:
+    """The same requests, drawn anew, at the times of a Poisson stream."""
+    rng, gap = np.random.default_rng(seed), own.period_s / own.size
+    rows, when = rng.integers(0, own.size, _COUNT), np.cumsum(rng.exponential(gap, _COUNT))
+    columns = (own.input_tokens[rows], own.output_tokens[rows], own.cached_tokens[rows])
+    return Recording(when, *columns, max(_COUNT * gap, float(when[-1])), "Poisson")
+
+
+def summary(arrivals: str, rows: list[Row]) -> Row:
+    """How many cells agree in all of their metrics, and how many of the others the plan flags itself."""
+    missed = [row for row in rows if not row["agrees"]]
+    errors = {name: [abs(row[name]) for row in rows if name in row] for name in _METRICS}
+    return {
+        "arrivals": arrivals,
+        "cells": len(rows),
+        "agreeing": len(rows) - len(missed),
+        "missed_flagged": sum(bool(row["flagged"]) for row in missed),
+        "metrics": sum(row["metrics"] for row in rows),
+        "metrics_within": sum(row["within"] for row in rows),
+        **{f"median_{name}": float(np.median(values)) for name, values in errors.items() if values},
+    }
+
+
+_METRICS = tuple(f"{name}_{kind}_error" for name in ("ttft", "tpot", "e2e") for kind in ("mean", "p99"))

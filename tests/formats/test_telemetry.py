@@ -226,6 +226,13 @@ def test_a_scrape_as_text_has_lengths_but_no_rate(tmp_path):
     assert float(taken.weight_frac @ taken.input_tokens) == pytest.approx(600.0, rel=0.01)
 
 
+def test_a_text_that_is_no_scrape_ends_somewhere(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("vllm:num_requests_running 1\n" * 200_001, encoding="utf-8")
+    with pytest.raises(InputError, match="more than 200,000 lines"):
+        observe([path])
+
+
 def test_increase_counts_from_zero_after_a_restart():
     assert increase(Series("c", {}, np.arange(5.0), np.array([10.0, 12.0, 1.0, 1.0, 4.0]))) == 2 + 1 + 0 + 3
 

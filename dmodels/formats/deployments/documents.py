@@ -106,9 +106,22 @@ def command_and_args(server: Server) -> dict[str, list[str]]:
     return {"command": list(spoken.program), "args": arguments}
 
 
-def server_of(command: Any, args: Any, where: str, model: str = "") -> Server:
-    """The server that a container's command and arguments start, without where it listens."""
+#: What an image starts where a container states no command.
+ENTRYPOINTS = {
+    "vllm/vllm-openai": ("vllm", "serve"),
+    "vllm/vllm-openai-rocm": ("vllm", "serve"),
+    "rocm/vllm": ("vllm", "serve"),
+}
+
+
+def server_of(command: Any, args: Any, where: str, model: str = "", image: Any = None) -> Server:
+    """The server that a container's command and arguments start, without where it listens.
+
+    Without a command it is the image's own that the arguments are added to.
+    """
     words = [*_words(command, where), *_words(args, where)]
+    if not command and (start := _entrypoint(image)):
+        words = [*start[: 1 if words[:1] == ["serve"] else None], *words]
     script = [word for word in words if re.search(r"\s", word) and re.search(r"vllm|sglang|trtllm", word)]
     if script:
         try:
@@ -201,6 +214,12 @@ def label(text: str, most: int = 40) -> str:
     """A name as Kubernetes takes it: 'Llama-3.1-70B' is 'llama-3-1-70b'."""
     found = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:most].strip("-")
     return found if found[:1].isalpha() else f"m-{found}".strip("-")
+
+
+def _entrypoint(image: Any) -> tuple[str, ...]:
+    """What an image starts by itself, by its name without registry, tag and digest; (): not known."""
+    *folders, name = str(image or "").partition("@")[0].split("/")
+    return ENTRYPOINTS.get("/".join([*folders[-1:], name.partition(":")[0]]), ())
 
 
 def _words(value: Any, where: str) -> list[str]:

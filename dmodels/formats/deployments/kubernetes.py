@@ -158,7 +158,7 @@ def read(text: str, where: str) -> Serving:
         server = None
         for one in at(pod, "containers") or []:
             try:
-                server = server_of(at(one, "command"), at(one, "args"), f"{where}: {name}")
+                server = server_of(at(one, "command"), at(one, "args"), f"{where}: {name}", image=at(one, "image"))
             except InputError as error:
                 if "starts no engine" not in str(error):
                     raise

@@ -1,15 +1,15 @@
 """How much ten measured points of one's own say about a machine that the calibration has never seen.
 
-A machine is an architecture on a GPU, with an engine, a precision, and prompts and answers together or apart. The
-calibration is fitted without any point of the architecture on that GPU, in whatever engine; ten points of the machine,
-drawn at random, refit it as `dmodels fit` does; the errors before and after are those of the machine's other points.
-Reads ../shared/data/silicon_fit.csv.
+A deployment is an architecture on a GPU with an engine, a precision, a layout, and prompts and answers together or
+apart: what one load generator measures. A machine is the same over all layouts. The calibration is fitted without any
+point of the architecture on that GPU, in whatever engine; ten points, drawn at random, refit it as `dmodels fit` does;
+the errors before and after are those of the other points. Reads ../shared/data/silicon_fit.csv.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,26 @@ import numpy as np
 from benchmarks.registry import Row, benchmark
 from dmodels.fit import rows as measured
 from dmodels.fit.calibration import calibration
-from dmodels.fit.points import family, to_points
+from dmodels.fit.points import Points, family, to_points
 from dmodels.fit.silicon import Effects, fit, predict_log
 
 FILE = Path(__file__).parents[3] / "shared" / "data" / "silicon_fit.csv"
 TEN = 10
-#: Fewest measurements of a machine: ten to learn from, twice as many to be judged by.
-FEWEST = 3 * TEN
+
+
+def machine(row: measured.Row) -> str:
+    """An architecture on a GPU, engine, precision, mode."""
+    return f"{family(row.model_path)} on {row.system}, {row.backend} {row.precision or 'bf16'} {row.mode}"
+
+
+def deployment(row: measured.Row) -> str:
+    """A machine in one layout."""
+    layout = " ".join(f"{name}{value:g}" for name, value in row.decode._replace(batch=0.0)._asdict().items() if value)
+    return f"{machine(row)} {layout}{' drafts' * (row.draft_tokens > 0)}"
+
+
+#: What ten points are drawn from -> fewest measurements of it: ten to learn from, as many or more to be judged by.
+KINDS: dict[str, tuple[Callable[[measured.Row], str], int]] = {"deployment": (deployment, 20), "machine": (machine, 30)}
 
 
 @benchmark()
@@ -31,36 +44,38 @@ def ten_points(quick: bool) -> Iterator[Row]:
     """Errors on a pair of model and GPU left out of the calibration, before and after ten measured points of it."""
     points, table = to_points(measured.read_rows(FILE))
     rows = table.rows
-    logs = np.log([[row.ttft_s, row.tpot_s] for row in rows])
     place = {key: i for i, key in enumerate(dict.fromkeys(map(measured.measurement, rows)))}  # of copies, one
     keys = np.array([place[measured.measurement(row)] for row in rows])
-    pairs = [f"{family(row.model_path)} on {row.system}" for row in rows]
-    machines = [
-        f"{pair}, {row.backend} {row.precision or 'bf16'} {row.mode}" for pair, row in zip(pairs, rows, strict=True)
-    ]
-    runs: dict[str, set[int]] = defaultdict(set)
-    for name, key in zip(machines, keys, strict=True):
-        runs[name].add(int(key))
     blind: dict[str, Effects] = {}
-    found: list[np.ndarray] = []
-    for name in [name for name in sorted(runs) if len(runs[name]) >= FEWEST][: 1 if quick else None]:
-        mine = np.array([one == name for one in machines])
-        pair = name.partition(",")[0]
-        if pair not in blind:
-            hidden = keys[[one == pair for one in pairs]]
-            blind[pair] = fit(points, rows, keep=~np.isin(keys, hidden), start=calibration(), max_steps=8)
-        chosen = np.random.default_rng(0).choice(sorted(runs[name]), TEN, replace=False)
-        known = np.isin(keys, chosen)
-        own = fit(points, rows, keep=mine & known, prior=blind[pair], start=blind[pair], max_steps=15)
-        asked = mine & ~known
-        errors = np.array([np.abs(np.expm1(predict_log(points, rows, e) - logs))[asked] for e in (blind[pair], own)])
-        found.append(np.stack([errors.mean(axis=1), np.median(errors, axis=1)]))
-        yield {"machine": name, "points": int(asked.sum())} | _told(found[-1])
-    yield {"machine": f"mean of {len(found)}", "points": 0} | _told(np.mean(found, axis=0))
+    for kind, (name_of, fewest) in KINDS.items():
+        names = np.array([name_of(row) for row in rows])
+        runs: dict[str, set[int]] = defaultdict(set)
+        for name, key in zip(names.tolist(), keys.tolist(), strict=True):
+            runs[name].add(key)
+        found = []
+        for name in [name for name in sorted(runs) if len(runs[name]) >= fewest][: 1 if quick else None]:
+            pair = name.partition(",")[0]
+            if pair not in blind:
+                hidden = keys[[machine(row).partition(",")[0] == pair for row in rows]]
+                seen = ~np.isin(keys, hidden)
+                blind[pair] = fit(points, rows, keep=seen, start=calibration(), max_steps=8)
+            chosen = np.isin(keys, np.random.default_rng(0).choice(sorted(runs[name]), TEN, replace=False))
+            found.append(_errors(points, rows, blind[pair], (names == name) & chosen, (names == name) & ~chosen))
+            yield {kind: name, "points": int(((names == name) & ~chosen).sum())} | _told(found[-1])
+        yield {kind: f"mean of {len(found)}", "points": 0} | _told(np.mean(found, axis=0))
+
+
+def _errors(
+    points: Points, rows: list[measured.Row], prior: Effects, known: np.ndarray, asked: np.ndarray
+) -> np.ndarray:
+    """(mean or median, before or after, TTFT or TPOT): absolute errors of the points that are asked for."""
+    logs = np.log([[row.ttft_s, row.tpot_s] for row in rows])
+    own = fit(points, rows, keep=known, prior=prior, start=prior, max_steps=15)
+    errors = np.array([np.abs(np.expm1(predict_log(points, rows, e) - logs))[asked] for e in (prior, own)])
+    return np.stack([errors.mean(axis=1), np.median(errors, axis=1)])
 
 
 def _told(errors: np.ndarray) -> Row:
-    """Mean and median absolute errors, (mean or median, before or after, TTFT or TPOT)."""
     told: dict[str, object] = {}
     for j, metric in enumerate(("ttft", "tpot")):
         for i, kind in enumerate(("mean", "median")):

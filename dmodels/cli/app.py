@@ -13,6 +13,7 @@ from typing import Any
 
 from dmodels import __version__
 from dmodels.core.errors import InputError, InputWarning, unknown
+from dmodels.core.extras import EXTRA, how_to_install
 
 from . import COMMANDS
 
@@ -44,6 +45,8 @@ def run(argv: list[str]) -> int:
     except MemoryError as error:
         return _complain(f"more memory is needed than there is ({error or 'no more'}); accepted is less", BAD_INPUT)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
+            return _complain(f"{argv[0]} needs {error.name}: {how_to_install(error.name)}", BAD_INPUT)
         if os.environ.get("DMODELS_DEBUG"):
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .files import needed
+from .extras import needed
 from .tables import frame, records
 
 if TYPE_CHECKING:

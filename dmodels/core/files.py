@@ -14,11 +14,11 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, cast
 
 from .errors import InputError
+from .extras import needed
 
 #: Most that is read of one file, unpacked: a trace of some ten million requests. A device has no end.
 MOST_BYTES = 1 << 30
@@ -109,15 +109,6 @@ class _Zst(io.RawIOBase):
             raise BrokenArchiveError(str(error)) from None
         buffer[: len(got)] = got
         return len(got)
-
-
-def needed(package: str, what: str) -> Any:
-    """An optional package, or the mistake that names it and the extra that brings it."""
-    try:
-        return import_module(package)
-    except ImportError:
-        name = package.partition(".")[0]
-        raise InputError(f"{what} needs {name}: pip install 'dmodels[io]'") from None
 
 
 def csv_rows(text: str) -> csv.DictReader[str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
-from .files import BROKEN, broken, needed, opened, read_lines, table_rows
+from .extras import needed
+from .files import BROKEN, broken, opened, read_lines, table_rows
 
 #: Rows of a table of columns that are in memory at a time.
 BATCH_ROWS = 8192

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from .errors import InputError
-from .files import needed, replacing
+from .extras import needed
+from .files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd

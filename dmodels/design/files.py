@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.extras import check_installed
 from dmodels.core.files import replacing
 
 #: Rows of a table that are in memory at a time.
@@ -42,8 +42,7 @@ def writer(path: Path) -> Callable:
         make, needed = _WRITERS[path.suffix.lower()]
     except KeyError:
         raise InputError(f"out = {str(path)!r}: suffix {path.suffix!r}; accepted are {', '.join(_WRITERS)}") from None
-    if missing := [name for name in needed if find_spec(name) is None]:
-        raise InputError(f"out = {str(path)!r}: needs {' and '.join(missing)}: pip install 'dmodels[io]'; or a .csv")
+    check_installed(f"out = {str(path)!r}", *needed)
     return make
 
 

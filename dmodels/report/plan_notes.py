@@ -50,9 +50,9 @@ def classes_told(answer: Plan, apart: Apart | None) -> list[str]:
     if answer.best is None:
         return [f"Classes of requests: no one fleet keeps the tightest SLOs for all of them; apart they take {cost}."]
     saved = 1.0 - apart.usd_per_hour / answer.best.usd_per_hour
-    better = f"{saved:.0%} less" if saved > 0 else f"{-saved:.0%} more"
+    better = "as much as" if abs(saved) < 5e-3 else f"{saved:.0%} less than" if saved > 0 else f"{-saved:.0%} more than"
     return [
-        f"Classes of requests: planned apart, they take {cost}, {better} than the one fleet above, "
+        f"Classes of requests: planned apart, they take {cost}, {better} the one fleet above, "
         "which keeps the tightest SLOs for all of them."
     ]
 

@@ -214,6 +214,18 @@ def classes_table(apart: Apart) -> Table:
     return "Each class of requests with a fleet of its own", head, rows
 
 
+def alternatives(answer: Plan) -> list[tuple[str, Deployment]]:
+    """The recommended fleet, the best of each kind, the cheapest estimate, the best of each GPU type: each once."""
+    named = [(d.name, d) for d in answer.kinds]
+    named += [(f"cheapest estimate: {d.name}", d) for d in [answer.cheapest] if d is not None and d is not answer.best]
+    named += [(f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu]
+    named[:1] = [(f"recommended: {answer.best.name}", answer.best)] if answer.best is not None else []
+    once: dict[tuple[str, str], tuple[str, Deployment]] = {}
+    for name, d in named:
+        once.setdefault((d.name, d.decomposition()), (name, d))
+    return list(once.values())
+
+
 def alternatives_table(answer: Plan) -> Table:
     """The best of each kind and of each GPU type, with what each serves for the money."""
     p = f"P{100 * float(answer.question.slo.percentile):g}"
@@ -228,15 +240,7 @@ def alternatives_table(answer: Plan) -> Table:
         f"TPOT {p} [ms]",
         "pools",
     ]
-    rows, seen = [], set()
-    named = [(d.name, d) for d in answer.kinds]
-    named += [(f"cheapest estimate: {d.name}", d) for d in [answer.cheapest] if d is not None and d is not answer.best]
-    named += [(f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu]
-    named[:1] = [(f"recommended: {answer.best.name}", answer.best)] if answer.best is not None else []
-    for name, d in named:
-        if (d.name, d.decomposition()) not in seen:
-            seen.add((d.name, d.decomposition()))
-            rows.append(_alternative(name, d))
+    rows = [_alternative(name, d) for name, d in alternatives(answer)]
     return "Alternatives, the best of each kind and of each GPU type", head, rows
 
 

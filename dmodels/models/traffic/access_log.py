@@ -80,6 +80,7 @@ class AccessLog(NamedTuple):
     output_tokens: np.ndarray
     cached_tokens: np.ndarray
     row: np.ndarray
+    labels: np.ndarray | None
     notices: list[str]
 
 
@@ -91,9 +92,13 @@ def knows(row: Any) -> bool:
     return _first(row, TIMES)[1] is not None and any(_first(row, [path])[1] is not None for path in beside)
 
 
-def read(where: str, rows: Iterable[tuple[int, Any]], repair: bool) -> AccessLog:
-    """The log in numbered rows, in one pass that keeps five numbers of each; a row that is none comes as text."""
+def read(where: str, rows: Iterable[tuple[int, Any]], repair: bool, label: str = "") -> AccessLog:
+    """The log in numbered rows, in one pass that keeps five numbers of each; a row that is none comes as text.
+
+    `label` is a field whose text is kept, too, with points between its levels (metadata.team), or a header's name.
+    """
     columns = [array("d") for _ in range(5)]
+    labels: list[str] = []
     unit, failed, dropped, first_dropped = "", 0, 0, ""
     for line, row in rows:
         problem = ""
@@ -107,6 +112,8 @@ def read(where: str, rows: Iterable[tuple[int, Any]], repair: bool) -> AccessLog
         if not problem:
             for column, value in zip(columns, (*values, float(line)), strict=True):
                 column.append(value)
+            if label:
+                labels.append(_label(row, label))
             continue
         if not repair:
             raise TraceError(f"{where}: {problem}; or --repair (repair=True) drops such rows")
@@ -120,7 +127,10 @@ def read(where: str, rows: Iterable[tuple[int, Any]], repair: bool) -> AccessLog
         notices.append(f"dropped {counted(dropped, 'row')}, the first: {first_dropped}")
     if unit == "s" and len(time_s) > 1 and not (time_s % 1.0).any():
         notices.append("times are whole seconds: requests of one second are replayed as a burst")
-    return AccessLog(time_s[order], inputs[order], outputs[order], cached[order], lines[order], notices)
+    if label and not any(labels):
+        raise TraceError(f"{where}: no row has a field or header {label!r}; accepted: one that requests carry")
+    named = np.array(labels)[order] if label else None
+    return AccessLog(time_s[order], inputs[order], outputs[order], cached[order], lines[order], named, notices)
 
 
 def _request(line: int, row: Mapping[str, Any], unit: str) -> tuple[str, str, tuple[float, ...]]:
@@ -158,6 +168,13 @@ def _first(row: Any, paths: Iterable[tuple[str, ...]]) -> tuple[str, Any]:
         if at is not None and at != "-" and at != "":
             return ".".join(path), at
     return "", None
+
+
+def _label(row: Mapping[str, Any], label: str) -> str:
+    """The text of a field of a row, or of one of its headers; "" where there is none."""
+    headers = ((box, label) for box in ("headers", "request_headers"))
+    found = _first(row, [(label,), tuple(label.split(".")), *headers])[1]
+    return "" if found is None else str(found)
 
 
 def _failed(row: Mapping[str, Any]) -> bool:

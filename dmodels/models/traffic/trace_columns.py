@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from dmodels.core.errors import TraceError
-from dmodels.core.files import needed, read_lines, read_text
+from dmodels.core.extras import needed
+from dmodels.core.files import read_lines, read_text
 from dmodels.core.rows import batches, csv_rows, json_rows
 
 from . import access_log
 from .trace_file import Layout, layout_of, wanted
 
 
-def columns_of(path: Path, where: str) -> tuple[dict[str, Any], range, Layout] | None:
+def columns_of(path: Path, where: str, label: str = "") -> tuple[dict[str, Any], range, Layout] | None:
     """({name: values}, row numbers, layout) of a file of columns; None: a gateway's log."""
     first = next((part for part in batches(path) if len(part)), None)
     if first is None:
@@ -26,7 +27,7 @@ def columns_of(path: Path, where: str) -> tuple[dict[str, Any], range, Layout] |
         return None
     names = list(map(str, first.schema.names))
     layout, spelled = layout_of(where, names, 1)
-    kept = wanted(layout, spelled)
+    kept = wanted(where, layout, spelled, label)
     at = [spelled.index(name) for name in kept]
     whole = needed("pyarrow", where).Table.from_batches([part.select(at) for part in batches(path)])
     columns = {name: _values(whole.column(i)) for i, name in enumerate(kept)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,15 +53,15 @@ def decode(where: str, raw: bytes) -> str:
     return text
 
 
-def table(where: str, text: str, repair: bool):
+def table(where: str, text: str, repair: bool, label: str = ""):
     """({name: values}, line numbers, layout, notices) of the table in `text`."""
     lines = text.replace("\r\n", "\n").split("\n")
     first = next(i for i, line in enumerate(lines) if line.strip())
     reader = _json_table if lines[first].lstrip()[:1] == "{" else _csv_table
-    return reader(where, lines, first, repair)
+    return reader(where, lines, first, repair, label)
 
 
-def _csv_table(where: str, lines: list[str], first: int, repair: bool):
+def _csv_table(where: str, lines: list[str], first: int, repair: bool, label: str):
     comma = separator(lines[first])
 
     def cells(line: str) -> list[str]:
@@ -74,6 +74,7 @@ def _csv_table(where: str, lines: list[str], first: int, repair: bool):
             return []
 
     layout, names = layout_of(where, [name.strip() for name in cells(lines[first])], first + 1)
+    wanted(where, layout, names, label)
     rows = [(i + 1, cells(line)) for i, line in enumerate(lines) if i > first and line.strip()]
     wrong = [k for k, (_, row) in enumerate(rows) if len(row) != len(names)]
     notices: list[str] = []
@@ -93,7 +94,7 @@ def _csv_table(where: str, lines: list[str], first: int, repair: bool):
     return columns, [line for line, _ in rows], layout, notices
 
 
-def _json_table(where: str, lines: list[str], first: int, repair: bool):
+def _json_table(where: str, lines: list[str], first: int, repair: bool, label: str):
     kept = [(i + 1, line) for i, line in enumerate(lines) if line.strip()]
     rows: list[Any] = []
     notices: list[str] = []
@@ -122,7 +123,7 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
         spelled = dict(zip(rows[0], known, strict=True))
         rows = [{spelled.get(name, name): value for name, value in row.items()} for row in rows]
     columns = {}
-    for name in wanted(layout, rows[0]):
+    for name in wanted(where, layout, rows[0], label):
         try:
             columns[name] = [row[name] for row in rows]
         except KeyError:
@@ -131,10 +132,12 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
     return columns, numbers, layout, notices
 
 
-def wanted(layout: Layout, names: Container[str]) -> list[str]:
-    """The columns of a layout that count, of those that there are."""
+def wanted(where: str, layout: Layout, names: Collection[str], label: str) -> list[str]:
+    """The columns of a layout that count, of those that there are, and the one of the requests' labels."""
+    if label and label not in names:
+        raise TraceError(f"{where}: no column {label!r}; there are {short(','.join(names))}")
     more = {"mooncake": ["hash_ids"], "plain": ["cached_tokens"]}.get(layout.name, [])
-    return [layout.time, layout.input, layout.output, *(name for name in more if name in names)]
+    return [layout.time, layout.input, layout.output, *(name for name in more if name in names), *[label] * bool(label)]
 
 
 def layout_of(where: str, names: Sequence[str], line: int) -> tuple[Layout, list[str]]:

@@ -12,7 +12,7 @@ from .margins import Margins
 from .promises import Ensured, Promise, Replayed, Verified
 from .questions import Question, check, question
 from .replaying import replay
-from .rescale import with_lengths
+from .rescale import with_lengths, with_prefix_hits
 from .reverse import TARGETS, Solved, at_limit, solved
 from .search import GROWTH, Plan, by_formula
 from .sensitivities import Change, sensitivity
@@ -65,4 +65,5 @@ __all__ = [
     "tightest",
     "verify",
     "with_lengths",
+    "with_prefix_hits",
 ]

@@ -23,8 +23,8 @@ from .protocols import held_out
 from .rows import Rejected, Row
 from .silicon import Effects, fit, predict_log
 
-#: How much a point of one's own counts against the shipped calibration. What a good model leaves on one machine is about
-#: half of what it leaves over all of them, by which the shipped one is weighed (`python -m benchmarks ten_points`).
+#: How much a point of one's own counts against the shipped calibration. What a good model leaves on one machine is half
+#: of what it leaves over all of them, by which the shipped one is weighed (`python -m benchmarks ten_points`).
 OWN_WEIGHT = 4.0
 
 

@@ -310,6 +310,15 @@ def test_rays_own_example_and_a_ray_service():
     assert pools_of(service) == [first, second]
 
 
+def test_the_guide_has_a_section_and_a_command_for_every_format():
+    from dmodels.formats import table
+
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "formats.md").read_text(encoding="utf-8")
+    headings = [line for line in page.splitlines() if line.startswith("#")]
+    for row in table():
+        assert any(f"`{row.name}`" in line for line in headings) or f"--deploy {row.name} " in page, row.name
+
+
 def test_documents_may_hold_pythons_own_words():
     """NaN, Infinity: not JSON, but what json.dumps writes."""
     assert files.parsed('{"a": NaN, "b": -Infinity, "c": [1]}', "") == {"a": None, "b": None, "c": [1]}

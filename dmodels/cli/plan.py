@@ -101,6 +101,9 @@ def answer(
         if asked.slo.classes:
             classes = [kind.run() for kind in asked.slo.class_calls()]
             more.apart = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
+        if asked.gpu.regions:
+            regions = [region.run() for region in asked.gpu.region_calls()]
+            more.regions = call("dmodels.studies.plan:plan_regions", asked.call(), regions).run()
         if solve_for is not None and found.best is not None:
             more.limit = call("dmodels.studies.plan:solved", found, solve_for).run()
         tools.write(found)
@@ -113,6 +116,8 @@ def answer(
             print(f"report: {out}", file=sys.stderr)
 
     question = asked.call()
+    if asked.gpu.regions:
+        question = call("dmodels.studies.plan:in_cheapest_region", question, asked.gpu.region_calls())
     if solve_for is not None:  # by the closed forms, so that what replays add or spare does not blur the limit
         question, ensure = call("dmodels.studies.plan:at_limit", question, solve_for), ensure or False
     return form.give(
@@ -136,12 +141,14 @@ class Beside:
     now: Any = None  # the fleet that runs
     limit: Any = None  # what was solved for
     apart: Any = None  # a fleet for each class of requests
+    regions: Any = None  # a fleet for each region
 
     def told(self, found: Any) -> list[str]:
         """What of it is said in words."""
-        from dmodels.report.plan_notes import advice, classes_told
+        from dmodels.report.plan_notes import advice, classes_told, regions_told
 
-        return advice(self.suggested, self.tail, self.limit) + classes_told(found, self.apart)
+        said = advice(self.suggested, self.tail, self.limit)
+        return said + classes_told(found, self.apart) + regions_told(self.regions)
 
 
 def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> None:
@@ -156,9 +163,9 @@ def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> 
 
 
 def _feasible(found: Any, more: Beside) -> bool:
-    """Whether one fleet for all, or one for each class of requests, keeps the SLOs."""
-    apart = more.apart is not None and more.apart.fits
-    return apart or (found.best is not None and _keeps(found, more.checks))
+    """Whether one fleet for all, or one for each class of requests or region, keeps the SLOs."""
+    several = (more.apart is not None and more.apart.fits) or (more.regions is not None and more.regions.fits)
+    return several or (found.best is not None and _keeps(found, more.checks))
 
 
 def _keeps(found: Any, checks: Any) -> bool:
@@ -177,6 +184,7 @@ def _result(found: Any, more: Beside) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
     named = {"verification": more.checks, "running_now": more.now, "solved": more.limit, "classes": more.apart}
+    named["regions"] = more.regions
     others = {name: one.to_dict() for name, one in named.items() if one}
     return plan_tables.result(found, more.changes, more.suggested, more.tail) | others
 
@@ -189,6 +197,8 @@ def _show(found: Any, more: Beside) -> None:
     print("\n".join(plan_tables.sentences(found) + notes(found) + more.told(found)) + "\n")
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
+    if more.regions is not None:
+        render.show([plan_tables.regions_table(more.regions)])
     if found.best is not None:
         render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, more.checks))

@@ -42,7 +42,31 @@ def _counts(value: Any) -> Any:
     return {name.strip(): count.strip() for name, _, count in pairs}
 
 
+def _region(value: Any) -> Any:
+    """A table from 'us-east: h100_sxm=32 at 2.1 $/h, l40s=16'."""
+    if not isinstance(value, str):
+        return value
+    name, sign, rest = value.partition(":")
+    parts = [[text.strip() for text in part.partition(" at ")] for part in several(rest)]
+    if not (name.strip() and sign and all("=" in gpu for gpu, *_ in parts)):
+        raise ValueError('accepted are a name and GPUs with how many there are, like "us-east: h100_sxm=32 at 2.1 $/h"')
+    prices = {gpu.partition("=")[0].strip(): price for gpu, _, price in parts if price}
+    return {"name": name.strip(), "inventory": _counts(",".join(gpu for gpu, *_ in parts)), "price": prices}
+
+
 Counts = Annotated[dict[str, Annotated[int, Field(ge=0)]], BeforeValidator(_counts)]
+
+
+class RegionTable(Table):
+    """A place with GPUs, and prices of one where they are not as elsewhere."""
+
+    name: str
+    inventory: Counts
+    price: dict[str, Price] = Field(default_factory=dict)
+
+    def call(self) -> Code:
+        """The region as a library call."""
+        return call("dmodels.studies.plan:Region", self.name, self.inventory, self.price or None)
 
 
 class GpuTable(Table):
@@ -54,13 +78,26 @@ class GpuTable(Table):
     inventory: Counts = flag({}, "GPUs that there are of each type, like h100_sxm=32,l40s=16", "--gpus")
     node: Annotated[int, Field(ge=1)] = flag(1, "GPUs are bought by whole nodes of so many", "--node-gpus")
 
+    regions: list[Annotated[RegionTable, BeforeValidator(_region)]] = flag(
+        [], 'a place with its GPUs and prices: "us-east: h100_sxm=32 at 2.1 $/h"', "--region", repeated=True
+    )
+
+    def region_calls(self) -> list[Code]:
+        """The regions as library calls."""
+        return [region.call() for region in self.regions]
+
     @model_validator(mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
         """What there is may be chosen from, unless names are given too."""
-        if not isinstance(given, dict) or "name" in given or not given.get("inventory"):
+        if not isinstance(given, dict) or "name" in given:
             return given
-        return given | {"name": list(_counts(given["inventory"]))}
+        try:
+            there = [given.get("inventory"), *(_region(one).get("inventory") for one in given.get("regions") or [])]
+            names = [name for one in there if one for name in _counts(one)]
+        except (ValueError, AttributeError, TypeError):
+            return given  # refused where it is read
+        return given | {"name": list(dict.fromkeys(names))} if names else given
 
 
 class PlanWorkload(WorkloadTable):

@@ -8,7 +8,7 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Suggestion, Tail, command
+from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Regional, Suggestion, Tail, command
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
@@ -212,6 +212,22 @@ def classes_table(apart: Apart) -> Table:
         for x in apart.shares
     ]
     return "Each class of requests with a fleet of its own", head, rows
+
+
+def regions_table(found: Regional) -> Table:
+    """What each region would deploy, alone or for its share."""
+    head = ["region", "traffic", "GPUs", "USD/h", "fleet"]
+    rows = [
+        [
+            site.region,
+            share(site.share_frac),
+            "-" if site.best is None else site.best.bought_gpus,
+            "infeasible" if site.best is None else round(site.usd_per_hour, 2),
+            "-" if site.best is None else f"{site.best.name}: {site.best.decomposition().partition(' = ')[2]}",
+        ]
+        for site in found.together or found.alone
+    ]
+    return "Regions, by the closed forms", head, rows
 
 
 def alternatives(answer: Plan) -> list[tuple[str, Deployment]]:

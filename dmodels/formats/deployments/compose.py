@@ -12,7 +12,7 @@ from dmodels.core.errors import InputError
 
 from ..paths import at
 from ..serving import ServerPool, Serving
-from .documents import PORT, command_and_args, count, dump, load, on_one_host, server_of, shell_words
+from .documents import PORT, command_and_args, count, dump, load, on_one_host, server_of, shell_words, words_of
 from .machines import image, machine
 
 #: Where `hosts`, the GPU and the pools are kept: fields that begin with x- are everybody's own.
@@ -90,7 +90,7 @@ def _command(value: Any, where: str) -> list[Any]:
             value = shell_words(value)
         except ValueError as error:
             raise InputError(f"{where}: command {value[:40]!r}: {error}") from None
-    return [word.replace("$$", "$") if isinstance(word, str) else word for word in value or []]
+    return [word.replace("$$", "$") for word in words_of(value, where)]
 
 
 def read(text: str, where: str) -> Serving:

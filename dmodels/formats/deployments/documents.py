@@ -120,7 +120,7 @@ def server_of(command: Any, args: Any, where: str, model: str = "", image: Any =
 
     Without a command it is the image's own that the arguments are added to.
     """
-    words = [*_words(command, where), *_words(args, where)]
+    words = [*words_of(command, where), *words_of(args, where)]
     if not command and (start := _entrypoint(image)):
         words = [*start[: 1 if words[:1] == ["serve"] else None], *words]
     script = [word for word in words if re.search(r"\s", word) and re.search(r"vllm|sglang|trtllm", word)]
@@ -223,7 +223,7 @@ def _entrypoint(image: Any) -> tuple[str, ...]:
     return ENTRYPOINTS.get("/".join([*folders[-1:], name.partition(":")[0]]), ())
 
 
-def _words(value: Any, where: str) -> list[str]:
+def words_of(value: Any, where: str) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str):

@@ -12,7 +12,7 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
-from ..paths import at
+from ..paths import at, entries
 from ..serving import DECODE, PREFILL, Server, ServerPool, Serving
 from .documents import count, dump, load
 from .machines import gpu_of_ray, machine
@@ -76,7 +76,7 @@ def read(text: str, where: str) -> Serving:
     """The configs of the applications in a file."""
     pools, threshold, name = [], None, ""
     for document in (one for found in load(text, where) for one in _configs(found, where)):
-        for application in at(document, "applications") or [{"args": document}]:
+        for application in entries(document, "applications") or [{"args": document}]:
             arguments = at(application, "args")
             single = at(arguments, "llm_configs")
             roles = {PREFILL: at(arguments, "prefill_config"), DECODE: at(arguments, "decode_config")}

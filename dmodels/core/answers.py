@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from enum import Enum
 from html import escape
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,7 +50,7 @@ class Answer:
     internal: ClassVar[tuple[str, ...]] = ()
     #: The field whose entries are the rows of the answer's table; "": the first that holds several.
     rows_in: ClassVar[str] = ""
-    #: "module:function" of the figure that notebooks show below the answer; "": none.
+    #: "module:function" of the figure that notebooks show below the answer, where matplotlib is; "": none.
     picture: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,10 +76,12 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<b>{type(self).__name__}</b>{_html(self.to_dict())}{self._drawn() if self.picture else ''}"
+        return f"<b>{type(self).__name__}</b>{_html(self.to_dict())}{self._drawn()}"
 
     def _drawn(self) -> str:
-        """The figure as an image in the page."""
+        """The figure as an image in the page; "" where there is none, or nothing to draw it with."""
+        if not self.picture or find_spec("matplotlib") is None:
+            return ""
         module, _, name = self.picture.partition(":")
         made = getattr(import_module(module), name)(self)
         png = io.BytesIO()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,33 +53,41 @@ def has_columns(path: Path) -> bool:
 
 def batches(path: Path) -> Iterator[Any]:
     """The record batches (pyarrow) of a Parquet or Arrow file."""
-    arrow = needed("pyarrow", f"{path.name}: reading Parquet and Arrow")
     with path.open("rb") as raw:
         start = raw.read(6)
-    try:
+    with readable(path):
         if start.startswith(PARQUET):
             with needed("pyarrow.parquet", path.name).ParquetFile(path) as file:
                 yield from file.iter_batches(BATCH_ROWS)
             return
         ipc = needed("pyarrow.ipc", path.name)
-        with arrow.memory_map(str(path)) as source:
+        with needed("pyarrow", path.name).memory_map(str(path)) as source:
             if start.startswith(ARROW_FILE):
                 with ipc.open_file(source) as file:
                     yield from (file.get_batch(i) for i in range(file.num_record_batches))
             else:
                 with ipc.open_stream(source) as stream:
                     yield from stream
-    except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"{path.name}: not a file of columns that can be read ({_reason(error)})") from None
 
 
 def column_rows(path: Path) -> Iterator[Any]:
     """A mapping a row of a Parquet or Arrow file."""
     for batch in batches(path):
-        try:
-            yield from batch.to_pylist()
-        except (ValueError, OverflowError, ArithmeticError) as error:  # a date beyond Python's, a string not UTF-8
-            raise InputError(f"{path.name}: a value cannot be read ({_reason(error)})") from None
+        with readable(path):
+            rows = batch.to_pylist()
+        yield from rows
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """In one line, whatever pyarrow says of a broken file, of text that is not UTF-8, of dates beyond Python's."""
+    arrow = needed("pyarrow", f"{path.name}: reading Parquet and Arrow")
+    try:
+        yield
+    except InputError:
+        raise
+    except (arrow.ArrowException, ValueError, OSError, ArithmeticError) as error:
+        raise InputError(f"{path.name}: not a file of columns that can be read ({_reason(error)})") from None
 
 
 def _reason(error: Exception) -> str:

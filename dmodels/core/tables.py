@@ -27,8 +27,8 @@ def records(values: Mapping[str, Any], rows_in: str = "") -> list[dict[str, Any]
 
     >>> records({"name": "x", "pools": [{"gpus": 8, "at": {"tp": 4}}, {"gpus": 2, "at": {"tp": 1}}]})
     [{'gpus': 8, 'at.tp': 4}, {'gpus': 2, 'at.tp': 1}]
-    >>> records({"load": [1, 2], "name": "x", "ttft_s": [0.1, 0.2]})
-    [{'load': 1, 'ttft_s': 0.1}, {'load': 2, 'ttft_s': 0.2}]
+    >>> records({"load": [1, 2, 4], "name": "x", "ttft_s": [0.1, 0.2, None]})[1:]
+    [{'load': 2, 'ttft_s': 0.2}, {'load': 4, 'ttft_s': None}]
     """
     held = {rows_in: values[rows_in]} if values.get(rows_in) else values
     for found in held.values():
@@ -60,8 +60,7 @@ def _flat(record: Mapping[str, Any], head: str = "") -> dict[str, Any]:
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A data frame of rows: numbers with gaps are float64 with nan, other values with gaps keep None."""
-    import pandas as pd
-
+    pd = needed("pandas", "a data frame")
     names = dict.fromkeys(name for row in rows for name in row)
     return pd.DataFrame({name: _column([row.get(name) for row in rows]) for name in names})
 

@@ -45,6 +45,7 @@ def held_out(
     prior: Effects | None = None,
     max_steps: int = 6,
     seed: int = 0,
+    weight: float = 1.0,
 ) -> np.ndarray:
     """(2, n, 2): log predictions of every row from the calibration of the fold that did not see it: with its engine's
     release stated, and without, as a plan predicts.
@@ -57,7 +58,7 @@ def held_out(
     for out in folds(rows, protocol, seed):
         hidden = {key for key, held in zip(keys, out, strict=True) if held}
         keep = np.array([key not in hidden for key in keys])
-        effects = fit(points, rows, keep=keep, start=start, prior=prior, max_steps=max_steps)
+        effects = fit(points, rows, keep=keep, start=start, prior=prior, max_steps=max_steps, weight=weight)
         for i, release in enumerate((True, False)):
             predicted[i, out] = predict_log(points, rows, effects, release)[out]
     return predicted

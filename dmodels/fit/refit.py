@@ -23,6 +23,13 @@ from .protocols import held_out
 from .rows import Rejected, Row
 from .silicon import Effects, fit, predict_log
 
+#: How much a point of one's own counts against the shipped calibration. What a good model leaves on one machine is half
+#: of what it leaves over all of them, by which the shipped one is weighed (`python -m benchmarks ten_points`).
+OWN_WEIGHT = 4.0
+#: Measured over predicted, or the reverse, that a thousandfold mistake of units explains and no machine does: without a
+#: pair of model and GPU, the calibration is within a factor of ten of each of its deployments.
+OTHER_UNIT = 100.0
+
 
 @dataclass(frozen=True)
 class Refit(Answer):
@@ -55,9 +62,11 @@ def refit(paths: str | Path | Iterable[str | Path], max_steps: int = 15, machine
     """
     points, kept = to_points(read_any(paths, machine))
     rows, shipped = kept.rows, calibration()
-    new = fit(points, rows, prior=shipped, max_steps=max_steps)
-    blind = held_out(points, rows, "random", prior=shipped, max_steps=max_steps)[0]
-    before, after = predict_log(points, rows, shipped), predict_log(points, rows, new)
+    before = predict_log(points, rows, shipped)
+    _check_units(before, rows)
+    new = fit(points, rows, prior=shipped, max_steps=max_steps, weight=OWN_WEIGHT)
+    blind = held_out(points, rows, "random", prior=shipped, max_steps=max_steps, weight=OWN_WEIGHT)[0]
+    after = predict_log(points, rows, new)
     cells = list(dict.fromkeys((row.system, row.backend, row.precision or "bf16") for row in rows))
     return Refit(
         effects=merged(shipped, new),
@@ -71,6 +80,17 @@ def refit(paths: str | Path | Iterable[str | Path], max_steps: int = 15, machine
         spread80=_spread(blind, rows),
         sweeps=load_sweeps(rows),
     )
+
+
+def _check_units(predicted_log: np.ndarray, rows: list[Row]) -> None:
+    """The mistake of latencies that are, in the middle of all points, a hundred times what the model says, or less."""
+    ratio = np.exp(np.median(np.log([[row.ttft_s, row.tpot_s] for row in rows]) - predicted_log, axis=0))
+    for name, value in zip(("TTFT", "TPOT"), ratio.tolist(), strict=True):
+        if not 1.0 / OTHER_UNIT < value < OTHER_UNIT:
+            raise InputError(
+                f"measured: {name} is {value:.3g} times what the model predicts (median of {len(rows)} points, "
+                f"{rows[0].id} the first); is it in another unit?"
+            )
 
 
 def _spread(predicted_log: np.ndarray, rows: list[Row], level: float = 0.8) -> dict[str, tuple[float, float]]:

@@ -57,13 +57,14 @@ def fit(
     prior: Effects | None = None,
     max_steps: int = 25,
     covariance: bool = False,
+    weight: float = 1.0,
 ) -> Effects:
-    """The calibration of measured rows.
+    """The calibration of measured rows; `weight` is how much a row counts against the prior.
 
     `keep` masks rows out (their levels stay, at the prior's effect: no new shapes, so no new compilation per fold).
     `start` saves steps; `prior` is what effects are pulled to, zero without it.
     """
-    problem, known, centre = problem_of(points, rows, keep, prior)
+    problem, known, centre = problem_of(points, rows, keep, prior, weight)
     first = centre if start is None else _of(start, known)
     seen = np.zeros(len(known), bool)
     seen[problem.paths[problem.weight > 0]] = True  # what masked rows alone determined starts at the prior: no leak
@@ -74,7 +75,11 @@ def fit(
 
 
 def problem_of(
-    points: Points, rows: Sequence[Row], keep: np.ndarray | None = None, prior: Effects | None = None
+    points: Points,
+    rows: Sequence[Row],
+    keep: np.ndarray | None = None,
+    prior: Effects | None = None,
+    weight: float = 1.0,
 ) -> tuple[Problem, tuple[str, ...], np.ndarray]:
     """The least squares problem of measured rows, its levels, and the effects (levels, efficiencies) where z is 0."""
     halves, order = _split(points)
@@ -85,9 +90,9 @@ def problem_of(
     paths = np.array([[place[level] for level in levels] for levels in of_rows])
     centre = _of(prior, known)
     measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
-    weight = _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
+    counted = weight * _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
     origin = origins(rows) + centre[paths].sum(axis=1)
-    return Problem(halves, paths, hierarchy.deviations(known), measured, weight, origin), known, centre
+    return Problem(halves, paths, hierarchy.deviations(known), measured, counted, origin), known, centre
 
 
 def origins(rows: Sequence[Row]) -> np.ndarray:

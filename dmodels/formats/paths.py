@@ -20,3 +20,13 @@ def at(document: Any, *path: str | int) -> Any:
         else:
             return None
     return document
+
+
+def entries(document: Any, *path: str | int) -> list[Any]:
+    """The list at a path; [] where there is none, or something else.
+
+    >>> entries({"env": [{"name": "A"}]}, "env"), entries({"env": 5}, "env")
+    ([{'name': 'A'}], [])
+    """
+    found = at(document, *path)
+    return found if isinstance(found, list) else []

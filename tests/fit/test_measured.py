@@ -119,6 +119,13 @@ def test_ten_points_halve_the_error_on_a_gpu_that_was_never_measured(tmp_path):
     assert own.pairs == {("llama-3.1-8b", "l40s", "vllm")} and own.points_count == 10
 
 
+def test_another_unit_throughout_a_file_is_noticed_by_the_model(tmp_path):
+    """A table of TTFT, TPOT and throughput alone has nothing to hold TTFT against but what the model says."""
+    points = [replace(p, ttft=LatencyStats(1e3 * p.ttft.mean_s)) for p in sweep([1, 4, 16])]
+    with pytest.raises(InputError, match=r"TTFT is .* times what the model predicts.*in another unit"):
+        refit(written(tmp_path, points))
+
+
 def test_a_sweep_gives_back_its_law():
     (found,) = load_sweeps(rows_of(sweep([1, 2, 4, 8, 16, 32]), L40S).rows)
     assert found.step_base_s == pytest.approx(0.0225, rel=1e-3)

@@ -10,6 +10,7 @@ import pytest
 
 from dmodels import catalog
 from dmodels.core.errors import InputError
+from dmodels.formats.deployments import read_deployment, read_text
 from dmodels.formats.measurements import files, llmd_report, read_measurements
 from dmodels.formats.telemetry import observe, workload
 
@@ -244,6 +245,78 @@ def test_an_engines_metrics_as_vllm_writes_them(tmp_path):
     assert seen.itl_s.mean == pytest.approx(0.046, rel=1e-3)  # under its earlier name
     taken = workload(seen, 3.0)
     assert float(taken.weight_frac @ taken.output_tokens) == pytest.approx(19.97, rel=0.02)
+
+
+def pools_of(text: str) -> list[tuple]:
+    found = read_text(text, "file").pools
+    return [(p.name, p.replicas, p.server.engine, p.server.model, p.server.tp, p.max_replicas) for p in found]
+
+
+def test_a_deployment_of_the_gateway_api():
+    (pool,) = read_deployment([SAMPLES / "gpu_deployment.yaml"]).pools
+    assert (pool.name, pool.replicas, pool.server.model, pool.server.tp) == ("vllm-qwen3-32b", 3, "Qwen/Qwen3-32B", 1)
+    assert "--enable-lora" in pool.server.others and "hf-token" not in str(pool)
+
+
+def test_a_container_whose_image_starts_the_engine():
+    """As most public manifests are: arguments only, for the entry point of vLLM's image."""
+    text = """
+kind: Deployment
+metadata: {name: vllm-llama}
+spec:
+  replicas: 3
+  template:
+    spec:
+      containers:
+        - name: vllm
+          image: docker.io/vllm/vllm-openai:v0.11.0@sha256:0123
+          args: [--model=meta-llama/Llama-3.1-8B-Instruct, --enable-prefix-caching, -tp, "2"]
+        - name: sidecar
+          image: nginx:latest
+"""
+    assert pools_of(text) == [("vllm-llama", 3, "vllm", "meta-llama/Llama-3.1-8B-Instruct", 2, 0)]
+
+
+def test_services_of_compose_whose_command_is_a_line():
+    text = """
+services:
+  vllm:
+    image: vllm/vllm-openai:latest
+    command: >
+      --model meta-llama/Llama-3.1-8B-Instruct
+      --max-model-len 8192 --gpu-memory-utilization 0.85 --port 8000
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 1, capabilities: [gpu]}]}}}
+  ocr:
+    image: vllm/vllm-openai:latest
+    command: serve zai-org/GLM-OCR --port 8000
+  litellm_proxy:
+    image: ghcr.io/berriai/litellm:main-latest
+    command: --config /app/config.yaml
+"""
+    found = pools_of(text)
+    assert [one[:4] for one in found] == [
+        ("vllm", 1, "vllm", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("ocr", 1, "vllm", "zai-org/GLM-OCR"),
+    ]
+
+
+def test_rays_own_example_and_a_ray_service():
+    """Two models behind one ingress; and the same kind of config as text in KubeRay's resource."""
+    text = (SAMPLES / "ray_llm_config.yaml").read_text(encoding="utf-8")
+    first, second = pools_of(text)
+    assert first == ("qwen-0.5b", 1, "vllm", "Qwen/Qwen2.5-0.5B-Instruct", 1, 2) and second[0] == "qwen-1.5b"
+    held = "\n".join("    " + line for line in text.splitlines())
+    service = f"apiVersion: ray.io/v1\nkind: RayService\nmetadata: {{name: s}}\nspec:\n  serveConfigV2: |\n{held}\n"
+    assert pools_of(service) == [first, second]
+
+
+def test_the_guide_has_a_section_and_a_command_for_every_format():
+    from dmodels.formats import table
+
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "formats.md").read_text(encoding="utf-8")
+    headings = [line for line in page.splitlines() if line.startswith("#")]
+    for row in table():
+        assert any(f"`{row.name}`" in line for line in headings) or f"--deploy {row.name} " in page, row.name
 
 
 def test_documents_may_hold_pythons_own_words():

@@ -11,6 +11,9 @@ import pytest
 from dmodels import SLO, Workload, read_trace
 from dmodels.core.errors import InputError
 from dmodels.formats.telemetry import Series, increase, observe, read_workload, workload
+from dmodels.models.latency import StepLaw
+from dmodels.models.traffic import Trace
+from dmodels.sim.fleet import Pool, simulate
 from dmodels.studies.plan import price, question
 
 TRACE = "examples/data/azure_conv_5min.csv"
@@ -23,9 +26,9 @@ START = 1_760_000_000.0
 class Fleet:
     """Replicas that count what they complete, and the answers that Prometheus gives about them."""
 
-    def __init__(self, when, inputs, outputs, replicas=3, step=15.0, engine="vllm"):
+    def __init__(self, when, inputs, outputs, replicas=3, step=15.0, engine="vllm", of=None):
         self.when, self.step, self.engine = np.asarray(when), step, engine
-        self.of = np.arange(len(self.when)) % replicas
+        self.of = np.arange(len(self.when)) % replicas if of is None else np.asarray(of)
         self.grid = np.arange(0.0, self.when.max() + 2 * step, step)
         self.inputs, self.outputs = np.asarray(inputs, float), np.asarray(outputs, float)
         self.results, self.replicas = [], replicas
@@ -76,18 +79,64 @@ def fleet(trace):
     return Fleet(1.0 + trace.time_s - trace.time_s[0], trace.input_tokens, trace.output_tokens)
 
 
-def test_the_plan_from_telemetry_is_the_plan_from_the_trace(fleet, trace, tmp_path):
-    """Within one instance, although buckets blur the lengths and lose how prompts and answers go together."""
-    seen = read_workload(fleet.lengths().write(tmp_path), 20.0)
-    behind = Workload.from_trace(trace, 20.0)
-    assert float(seen.weight_frac @ seen.input_tokens) == pytest.approx(trace.input_tokens.mean(), rel=0.01)
-    assert float(seen.weight_frac @ seen.output_tokens) == pytest.approx(trace.output_tokens.mean(), rel=0.01)
-    found = [
-        price(question("llama-3.1-8b", ["h100_sxm"], of, SLO(2.0, 0.05), tp=(1,), split=False, thresholds_tokens=()))
+def simulated(trace, replicas=3):
+    """What servers count that serve a trace, simulated request by request: each when it ends, until arrivals end."""
+    law = StepLaw(0.012, 4e-4)
+    served = simulate(trace.time_s, trace.input_tokens, trace.output_tokens, Pool(replicas, 64, law))
+    when = 1.0 + served.end_s
+    counted = Fleet(when, trace.input_tokens, trace.output_tokens, replicas, of=served.instance)
+    counted.grid = counted.grid[counted.grid <= trace.duration_s]  # what is in flight at the end is not counted yet
+    return counted, served
+
+
+def synthetic():
+    """Long prompts with short answers and short ones with long: what histograms cannot tell apart from a mixture."""
+    rng = np.random.default_rng(4)
+    long = rng.random(3000) < 0.3
+    inputs = np.where(long, rng.lognormal(8.5, 0.4, 3000), rng.lognormal(5.0, 0.6, 3000)).round()
+    outputs = np.where(long, rng.lognormal(3.5, 0.5, 3000), rng.lognormal(6.0, 0.4, 3000)).round()
+    return Trace("synthetic", np.cumsum(rng.exponential(0.15, 3000)), np.maximum(inputs, 1), np.maximum(outputs, 1))
+
+
+TRACES = {
+    "chat": (lambda: read_trace(TRACE), SLO(2.0, 0.05)),
+    "long prompts": (lambda: read_trace("examples/data/mooncake_head.jsonl"), SLO(15.0, 0.08)),
+    "correlated": (synthetic, SLO(4.0, 0.06)),
+}
+
+
+@pytest.mark.parametrize("grown", [1.0, 4.0])
+@pytest.mark.parametrize("kind", TRACES)
+def test_the_plan_from_a_simulated_fleets_telemetry_is_the_plan_from_the_trace(kind, grown, tmp_path):
+    """Within one instance, at the rate that was seen and at four times it, although buckets blur the lengths and lose
+    how prompts and answers go together."""
+    trace, slo = TRACES[kind][0](), TRACES[kind][1]
+    counted, _ = simulated(trace)
+    path = counted.lengths().write(tmp_path)
+    seen = read_workload(path, grown * observe([path]).rate_rps)
+    behind = Workload.from_trace(trace, grown * len(trace) / trace.duration_s)
+    assert float(seen.rate_rps) == pytest.approx(float(behind.rate_rps), rel=0.06)
+    told, known = (
+        price(question("llama-3.1-8b", ["h100_sxm"], of, slo, tp=(1,), split=False, thresholds_tokens=())).instances[
+            0, 0
+        ]
         for of in (seen, behind)
-    ]
-    told, known = (priced.instances[0, 0] for priced in found)
-    assert abs(told - known) <= 1 and known > 1
+    )
+    assert abs(told - known) <= 1 and (known > 1 or grown == 1.0)
+
+
+def test_latencies_of_a_simulated_fleet_are_those_that_were_served(tmp_path):
+    """Means exactly, quantiles to the bucket; each server is a replica."""
+    trace = read_trace(TRACE)
+    counted, served = simulated(trace)
+    counted.grid = np.arange(0.0, counted.when.max() + 15.0, 15.0)
+    counted.histogram("vllm:time_to_first_token_seconds", served.ttft_s, TIMES)
+    seen = observe([counted.lengths().write(tmp_path)])
+    assert seen.replicas_count == 3 and seen.ttft_s.mean == pytest.approx(served.ttft_s.mean())
+    exact = float(np.quantile(served.ttft_s, 0.9))
+    low = max(bound for bound in [0.0, *TIMES] if bound < exact)
+    high = min(bound for bound in TIMES if bound >= exact)
+    assert low <= seen.ttft_s.quantile(0.9) <= high
 
 
 def test_rates_are_those_of_all_replicas_over_time(fleet, trace, tmp_path):
@@ -175,6 +224,13 @@ def test_a_scrape_as_text_has_lengths_but_no_rate(tmp_path):
         workload(seen)
     taken = workload(seen, 3.0)
     assert float(taken.weight_frac @ taken.input_tokens) == pytest.approx(600.0, rel=0.01)
+
+
+def test_a_text_that_is_no_scrape_ends_somewhere(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("vllm:num_requests_running 1\n" * 200_001, encoding="utf-8")
+    with pytest.raises(InputError, match="more than 200,000 lines"):
+        observe([path])
 
 
 def test_increase_counts_from_zero_after_a_restart():

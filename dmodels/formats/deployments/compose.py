@@ -12,7 +12,7 @@ from dmodels.core.errors import InputError
 
 from ..paths import at
 from ..serving import ServerPool, Serving
-from .documents import PORT, command_and_args, count, dump, load, on_one_host, server_of
+from .documents import PORT, command_and_args, count, dump, load, on_one_host, server_of, shell_words, words_of
 from .machines import image, machine
 
 #: Where `hosts`, the GPU and the pools are kept: fields that begin with x- are everybody's own.
@@ -83,6 +83,16 @@ def _service(pool: ServerPool, place: int, first: int) -> dict[str, Any]:
     return found
 
 
+def _command(value: Any, where: str) -> list[Any]:
+    """The words of a command, which may be one line; $$ is a dollar."""
+    if isinstance(value, str):
+        try:
+            value = shell_words(value)
+        except ValueError as error:
+            raise InputError(f"{where}: command {value[:40]!r}: {error}") from None
+    return [word.replace("$$", "$") for word in words_of(value, where)]
+
+
 def read(text: str, where: str) -> Serving:
     """The pools of a file: services that start the same server are one pool, on as many hosts as it says."""
     documents = load(text, where)
@@ -97,9 +107,10 @@ def read(text: str, where: str) -> Serving:
         number = count(own.get("hosts", 1), f"{where}: hosts", 1)
         services = at(document, "services")
         for service, body in services.items() if isinstance(services, dict) else ():
-            command = [word.replace("$$", "$") if isinstance(word, str) else word for word in at(body, "command") or []]
+            place = f"{where}: services.{service}"
+            entry, command = (_command(at(body, field), place) for field in ("entrypoint", "command"))
             try:
-                server = server_of(at(body, "entrypoint"), command, f"{where}: services.{service}")
+                server = server_of(entry, command, place, image=at(body, "image"))
             except InputError as error:
                 if "starts no engine" in str(error):
                     continue

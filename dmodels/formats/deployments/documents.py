@@ -107,9 +107,22 @@ def command_and_args(server: Server) -> dict[str, list[str]]:
     return {"command": list(spoken.program), "args": arguments}
 
 
-def server_of(command: Any, args: Any, where: str, model: str = "") -> Server:
-    """The server that a container's command and arguments start, without where it listens."""
-    words = [*_words(command, where), *_words(args, where)]
+#: What an image starts where a container states no command.
+ENTRYPOINTS = {
+    "vllm/vllm-openai": ("vllm", "serve"),
+    "vllm/vllm-openai-rocm": ("vllm", "serve"),
+    "rocm/vllm": ("vllm", "serve"),
+}
+
+
+def server_of(command: Any, args: Any, where: str, model: str = "", image: Any = None) -> Server:
+    """The server that a container's command and arguments start, without where it listens.
+
+    Without a command it is the image's own that the arguments are added to.
+    """
+    words = [*words_of(command, where), *words_of(args, where)]
+    if not command and (start := _entrypoint(image)):
+        words = [*start[: 1 if words[:1] == ["serve"] else None], *words]
     script = [word for word in words if re.search(r"\s", word) and re.search(r"vllm|sglang|trtllm", word)]
     if script:
         try:
@@ -204,7 +217,13 @@ def label(text: str, most: int = 40) -> str:
     return found if found[:1].isalpha() else f"m-{found}".strip("-")
 
 
-def _words(value: Any, where: str) -> list[str]:
+def _entrypoint(image: Any) -> tuple[str, ...]:
+    """What an image starts by itself, by its name without registry, tag and digest; (): not known."""
+    *folders, name = str(image or "").partition("@")[0].split("/")
+    return ENTRYPOINTS.get("/".join([*folders[-1:], name.partition(":")[0]]), ())
+
+
+def words_of(value: Any, where: str) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str):

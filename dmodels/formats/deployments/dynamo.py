@@ -12,9 +12,9 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
-from ..engines.dialect import Flags, degree, split, stated
+from ..engines.dialect import Flags, degree, split, stated, without_secrets
 from ..engines.trtllm import from_settings, settings
-from ..paths import at
+from ..paths import at, entries
 from ..serving import DECODE, PREFILL, SERVE, Server, ServerPool, Serving
 from .documents import (
     PRODUCT,
@@ -27,6 +27,7 @@ from .documents import (
     node_selector,
     own_annotations,
     shell_words,
+    words_of,
 )
 from .machines import DYNAMO_IMAGES, machine
 
@@ -133,7 +134,7 @@ def read(text: str, where: str) -> Serving:
 
 def _server(part: Any, where: str) -> Server | None:
     main = at(part, "extraPodSpec", "mainContainer")
-    words = [str(word) for word in [*(at(main, "command") or []), *(at(main, "args") or [])]]
+    words = [*words_of(at(main, "command"), where), *words_of(at(main, "args"), where)]
     if any(" " in word and "dynamo." in word for word in words):
         try:
             words = shell_words(next(word for word in words if "dynamo." in word))
@@ -143,7 +144,7 @@ def _server(part: Any, where: str) -> Server | None:
     if engine is None:
         return None
     words = _expanded(words[words.index(_MODULES[engine]) + 1 :], main, part)
-    flags, plain = split(words)
+    flags, plain = split(without_secrets(words))
     role = flags.pop("--disaggregation-mode", None)
     role = PREFILL if flags.pop("--is-prefill-worker", "") is None else role
     model = flags.pop("--model", None) or flags.pop("--model-path", None)
@@ -176,5 +177,5 @@ def _trtllm(flags: dict[str, str | None]) -> dict[str, Any]:
 
 def _expanded(words: list[str], main: Any, part: Any) -> list[str]:
     """Words with the variables that the file itself states: recipes name the model in one."""
-    known = {str(at(one, "name")): at(one, "value") for one in [*(at(part, "envs") or []), *(at(main, "env") or [])]}
+    known = {str(at(one, "name")): at(one, "value") for one in [*entries(part, "envs"), *entries(main, "env")]}
     return [str(known.get(word.strip("${}"), word)) if word.startswith("$") else word for word in words]

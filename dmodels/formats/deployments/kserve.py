@@ -12,7 +12,7 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
-from ..paths import at
+from ..paths import at, entries
 from ..serving import DECODE, PREFILL, Server, ServerPool, Serving
 from .documents import (
     PRODUCT,
@@ -102,7 +102,7 @@ def read(text: str, where: str) -> Serving:
 
 def _pool(part: Any, name: str, model: str, told: Any, where: str, role: str) -> ServerPool:
     one = at(part, "template", "containers", 0)
-    told = next((v for v in at(one, "env") or [] if at(v, "name") == ARGUMENTS), {})
+    told = next((v for v in entries(one, "env") if at(v, "name") == ARGUMENTS), {})
     flags = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size"}
     words = ["vllm", "serve", model or "model"]
     for field, flag in flags.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 
-from ..paths import at
+from ..paths import at, entries
 from ..serving import ServerPool, Serving
 from .documents import (
     PORT,
@@ -156,9 +156,9 @@ def read(text: str, where: str) -> Serving:
         told = at(document, "metadata", "annotations")
         own = from_annotations(told)
         server = None
-        for one in at(pod, "containers") or []:
+        for one in entries(pod, "containers"):
             try:
-                server = server_of(at(one, "command"), at(one, "args"), f"{where}: {name}")
+                server = server_of(at(one, "command"), at(one, "args"), f"{where}: {name}", image=at(one, "image"))
             except InputError as error:
                 if "starts no engine" not in str(error):
                     raise

@@ -12,7 +12,7 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
-from ..paths import at
+from ..paths import at, entries
 from ..serving import DECODE, PREFILL, Server, ServerPool, Serving
 from .documents import count, dump, load
 from .machines import gpu_of_ray, machine
@@ -75,8 +75,8 @@ def _value(text: str | None) -> Any:
 def read(text: str, where: str) -> Serving:
     """The configs of the applications in a file."""
     pools, threshold, name = [], None, ""
-    for document in load(text, where):
-        for application in at(document, "applications") or [{"args": document}]:
+    for document in (one for found in load(text, where) for one in _configs(found, where)):
+        for application in entries(document, "applications") or [{"args": document}]:
             arguments = at(application, "args")
             single = at(arguments, "llm_configs")
             roles = {PREFILL: at(arguments, "prefill_config"), DECODE: at(arguments, "decode_config")}
@@ -86,7 +86,8 @@ def read(text: str, where: str) -> Serving:
                     continue
                 variables = at(config, "runtime_env", "env_vars")
                 own = {key: str(at(variables, variable) or "") for key, variable in _OWN.items()}
-                pool = _pool(config, role, own, where)
+                several = role or ("all" if len(configs) == 1 else str(at(config, "model_loading_config", "model_id")))
+                pool = _pool(config, role, own, several, where)
                 pools.append(pool)
                 threshold = count(own["threshold"], "threshold", 1) if own["threshold"] else threshold
                 called = str(at(application, "name") or "deployment")
@@ -94,7 +95,13 @@ def read(text: str, where: str) -> Serving:
     return Serving(name or "deployment", tuple(pools), threshold)
 
 
-def _pool(config: dict[str, Any], role: str, own: dict[str, str], where: str) -> ServerPool:
+def _configs(document: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """The configs in a document: itself, or what a KubeRay RayService holds as text."""
+    held = at(document, "spec", "serveConfigV2")
+    return load(held, f"{where}: spec.serveConfigV2") if isinstance(held, str) else [document]
+
+
+def _pool(config: dict[str, Any], role: str, own: dict[str, str], called: str, where: str) -> ServerPool:
     model = str(at(config, "model_loading_config", "model_source") or at(config, "model_loading_config", "model_id"))
     kwargs = at(config, "engine_kwargs")
     words = [model]
@@ -111,4 +118,4 @@ def _pool(config: dict[str, Any], role: str, own: dict[str, str], where: str) ->
     most = count(at(scaling, "max_replicas") or 0, f"{where}: max_replicas")
     target = count(at(scaling, "target_ongoing_requests") or 0, f"{where}: target_ongoing_requests")
     gpu = own["gpu"] or gpu_of_ray(str(at(config, "accelerator_type") or ""))
-    return ServerPool(own["pool"] or role or "all", server, replicas, gpu, most, target)
+    return ServerPool(own["pool"] or called, server, replicas, gpu, most, target)

@@ -20,6 +20,10 @@ _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 
 
+#: A text beyond this is no scrape; those of busy engines have some thousand lines.
+MOST_LINES = 200_000
+
+
 class Series(NamedTuple):
     """One metric of one label set over time."""
 
@@ -102,6 +106,8 @@ def _scrape(rows: Iterable[str], where: str) -> Iterator[Series]:
     for i, line in enumerate(rows, 1):
         if not line.strip() or line.startswith("#"):
             continue
+        if i > MOST_LINES:
+            raise InputError(f"{where}: more than {MOST_LINES:,} lines; accepted is one scrape of an engine's /metrics")
         match = _SAMPLE.match(line.rstrip("\n"))
         try:
             value = float(match[3]) if match else math.nan

@@ -12,7 +12,7 @@ import numpy as np
 from dmodels.core.errors import TraceError
 from dmodels.core.extras import needed
 from dmodels.core.files import read_lines, read_text
-from dmodels.core.rows import batches, csv_rows, json_rows
+from dmodels.core.rows import batches, csv_rows, json_rows, readable
 
 from . import access_log
 from .trace_file import Layout, layout_of, wanted
@@ -20,6 +20,11 @@ from .trace_file import Layout, layout_of, wanted
 
 def columns_of(path: Path, where: str, label: str = "") -> tuple[dict[str, Any], range, Layout] | None:
     """({name: values}, row numbers, layout) of a file of columns; None: a gateway's log."""
+    with readable(path):
+        return _columns(path, where, label)
+
+
+def _columns(path: Path, where: str, label: str) -> tuple[dict[str, Any], range, Layout] | None:
     first = next((part for part in batches(path) if len(part)), None)
     if first is None:
         raise TraceError(f"{where}: no row; accepted: a trace with at least one request")

@@ -60,12 +60,17 @@ complete -o filenames -F _dmodels dmodels"""
 
 
 def _fish() -> str:
-    quoted = lambda text: "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     none = "not __fish_seen_subcommand_from " + " ".join(_top())
-    lines = [f"complete -c dmodels -f -n {quoted(none)} -a {name} -d {quoted(COMMANDS[name])}" for name in _top()]
+    lines = [f"complete -c dmodels -f -n {_quoted(none)} -a {name} -d {_quoted(COMMANDS[name])}" for name in _top()]
     for name in _top():
-        there = quoted(f"__fish_seen_subcommand_from {name}")
+        there = _quoted(f"__fish_seen_subcommand_from {name}")
         lines += [
-            f"complete -c dmodels -n {there} -l {text[2:]} -d {quoted(help)}" for text, help in _options(name).items()
+            f"complete -c dmodels -n {there} -l {option[2:]} -d {_quoted(says)}"
+            for option, says in _options(name).items()
         ]
     return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

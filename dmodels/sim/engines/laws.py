@@ -109,7 +109,7 @@ def _tables(model, gpu, parallel, efficiency, counts, tokens, contexts):
     answers = over(lambda n, c: at(n, c, 0.0, 0.0)[_ATTENTION[0]].seconds, counts, contexts)
     prompts = jax.vmap(lambda a: at(0.0, 0.0, 1.0, a)[_ATTENTION[1]].seconds)(contexts)
     # the smooth maximum of two zeros is no exact zero
-    return steps, jnp.where(counts[:, None] * contexts > 0, answers, 0.0), prompts
+    return steps, jnp.where(counts[:, None] * contexts[None, :] > 0, answers, 0.0), prompts
 
 
 @inline

@@ -122,7 +122,7 @@ def _advance(e, k, time):
             _end_step(e, k)
         if e.running[k] + e.waiting[k] == 0:
             _free(e, k)
-            e.ratio[k] = e.rules.first_ratio
+            e.ratio[k], e.until_s[k] = e.rules.first_ratio, np.nan
             return
         now, busy = e.until_s[k], True
         if np.isnan(now):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from dmodels.core.errors import InputError
 
@@ -34,7 +34,7 @@ class VllmV1(NamedTuple):
     whole_prompt: bool = True  # scheduler_reserve_full_isl; otherwise the first chunk's blocks are enough
     overlap: bool = True  # async_scheduling
 
-    name: ClassVar[str] = "vllm"
+    name = "vllm"
 
 
 class SGLang(NamedTuple):
@@ -59,7 +59,7 @@ class SGLang(NamedTuple):
     least_ratio: float = 0.14  # of the first
     overlap: bool = True
 
-    name: ClassVar[str] = "sglang"
+    name = "sglang"
 
 
 class Capacity(IntEnum):
@@ -86,7 +86,7 @@ class TensorRTLLM(NamedTuple):
     chunked: bool = False
     overlap: bool = True
 
-    name: ClassVar[str] = "trtllm"
+    name = "trtllm"
 
 
 Policy = VllmV1 | SGLang | TensorRTLLM

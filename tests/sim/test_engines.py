@@ -1,4 +1,4 @@
-"""The engines' schedulers: every step of random cases against a slow, obvious second version; and what each promises."""
+"""The engines' schedulers: every step of random cases against a plain second version; what each promises."""
 
 from __future__ import annotations
 
@@ -89,8 +89,7 @@ def test_answers_stop_for_prompts_in_sglang_alone():
     law = EngineLaw.straight(10e-3, 0.0)
     both = ([0.0, 0.105], [10, 300], [40, 1], law)
     ends = {
-        kind.__name__: simulate(*both, kind(1000, step_tokens=100, overlap=False)).end_s[0]
-        for kind in (VllmV1, SGLang)
+        kind.__name__: simulate(*both, kind(1000, step_tokens=100, overlap=False)).end_s[0] for kind in (VllmV1, SGLang)
     }
     assert ends["VllmV1"] == pytest.approx(0.40)
     assert ends["SGLang"] == pytest.approx(0.43)

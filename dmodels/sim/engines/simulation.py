@@ -64,9 +64,7 @@ def simulate(
     _serve(engines, place, int(balance))
     if np.isnan(work.end).any():
         raise RuntimeError(f"{int(np.isnan(work.end).sum())} of {n} requests never ended under {policy}")
-    return Served(
-        requests.arrival_s, work.admitted, work.first, work.end, requests.output_tokens, work.restarts, place
-    )
+    return Served(requests.arrival_s, work.admitted, work.first, work.end, requests.output_tokens, work.restarts, place)
 
 
 def _fits(requests: Requests, limit: np.ndarray, policy: Policy, plain: Rules) -> None:

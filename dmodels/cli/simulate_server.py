@@ -117,7 +117,9 @@ def answer(asked: Any, form: Form, out: Path | None) -> int:
         percentile=asked.percentile,
         stationary=asked.steady or None,
     )
-    servers = lambda: [pool.server for pool in (pools.run() if isinstance(pools, Code) else [p.run() for p in pools])]
+    servers: Any = lambda: [
+        pool.server for pool in (pools.run() if isinstance(pools, Code) else [p.run() for p in pools])
+    ]
     return form.give(
         made,
         lambda found: _inputs(asked, servers()) | {"rate_rps": found.rate_rps},
@@ -174,7 +176,8 @@ def _inputs(asked: Any, servers: list[Any]) -> dict[str, Any]:
         for one in servers
     ]
     kept = {"server", "trace", "workload", "rate_rps", "requests_count", "percentile", "steady", "seed"}
-    return asked.model_dump(include=kept) | {"servers": told}
+    found: dict[str, Any] = asked.model_dump(include=kept)
+    return found | {"servers": told}
 
 
 def _show_played(servers: list[Any], found: Any) -> None:
@@ -217,19 +220,19 @@ def _show_compared(server: Any, found: Any) -> None:
 def _compared_rows(found: Any) -> list[dict[str, Any]]:
     rows = []
     for i, name in enumerate(found.log.ids):
-        row = {"request_id": name, **_lengths(found.log.input_tokens, found.log.served, i)}
+        row = {"request_id": name, **_lengths(found.log.input_tokens, found.measured, i)}
         for metric in ("ttft_s", "tpot_s", "e2e_s"):
             row[f"simulated_{metric}"] = getattr(found.simulated, metric)[i]
-            row[f"measured_{metric}"] = getattr(found.log.served, metric)[i]
+            row[f"measured_{metric}"] = getattr(found.measured, metric)[i]
         rows.append(row)
     return rows
 
 
 def _played_rows(found: Any) -> list[dict[str, Any]]:
     rows = []
-    for label, (own, served) in zip(found.labels, found.served, strict=True):
-        for i in range(own.arrival_s.size):
-            row = {"pool": label, **_lengths(own.input_tokens, served, i)}
+    for label, (prompts, served) in zip(found.labels, found.served, strict=True):
+        for i in range(served.arrival_s.size):
+            row = {"pool": label, **_lengths(prompts, served, i)}
             row |= {metric: getattr(served, metric)[i] for metric in ("ttft_s", "tpot_s", "e2e_s", "wait_s")}
             rows.append(row | {"restarts": int(served.restarts[i])})
     return rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim.engines import Balance, Capacity, EngineLaw, Prefixes, SGLang, TensorRTLLM, VllmV1, simulate
+from dmodels.sim.engines import Balance, Capacity, EngineLaw, SGLang, SharedPrompts, TensorRTLLM, VllmV1, simulate
 from tests.sim import engine_oracle
 
 #: A step's time depends on everything that it may depend on.
@@ -56,7 +56,7 @@ def test_every_step_is_that_of_the_plain_version(seed):
         cached = bool(rng.integers(2))
         named = [own[: p // tokens] if cached else [] for own, p in zip(contents, prompt, strict=True)]
         want = engine_oracle.simulate(arrival, prompt, output, LAW, policy, limit, named, tokens)
-        prefixes = Prefixes.of(named, tokens)
+        prefixes = SharedPrompts.of(named, tokens)
         found = simulate(arrival, prompt, output, LAW, policy, limit_tokens=limit, prefixes=prefixes)
         for mine, theirs in zip((found.admitted_s, found.first_token_s, found.end_s), want[:3], strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-9, err_msg=str(policy))
@@ -103,7 +103,7 @@ def test_a_prefix_is_computed_once_and_forgotten_when_others_need_the_room():
     flood = list(range(1000, 1060))
     contents = [system + own[0], system + own[1], flood, system + own[3]]
     policy = VllmV1(61, step_tokens=1000, block_tokens=10, overlap=False)
-    ttft = simulate(when, prompt, 2, law, policy, prefixes=Prefixes.of(contents, 10)).ttft_s
+    ttft = simulate(when, prompt, 2, law, policy, prefixes=SharedPrompts.of(contents, 10)).ttft_s
     assert ttft == pytest.approx([0.121, 0.021, 0.601, 0.121])
 
 
@@ -130,6 +130,10 @@ def test_least_loaded_instances_share_a_burst():
 def test_what_an_engine_would_never_admit_is_refused(policy, field):
     with pytest.raises(InputError, match=field):
         simulate([0.0], 90, 10, LAW, policy)
+
+
+def test_nobody_comes():
+    assert simulate([], [], [], LAW, VllmV1(10)).end_s.size == 0
 
 
 def test_a_law_of_a_model_is_its_step():

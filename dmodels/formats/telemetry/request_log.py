@@ -16,7 +16,6 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.files import broken, csv_rows, read_text
 from dmodels.core.records import Floats
-from dmodels.sim.requests import Served
 
 #: What is read, and the names that it has.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -30,17 +29,21 @@ NAMES: dict[str, tuple[str, ...]] = {
 _SCHEDULED = ("scheduled_ts", "scheduled_s")
 
 
-class RequestLog(NamedTuple):
+class ServerLog(NamedTuple):
     """Requests (n,) in the order in which they came, times from the first one's."""
 
     name: str
     ids: tuple[str, ...]
-    input_tokens: np.ndarray
-    served: Served  # what was measured
+    arrival_s: Floats
+    input_tokens: Floats
+    output_tokens: Floats
+    scheduled_s: Floats  # nan where it is not known
+    first_token_s: Floats
+    end_s: Floats
     engine: Mapping[str, Any]  # how it was started, as far as that is known: vLLM's names
 
 
-def read_requests(path: str | Path) -> RequestLog:
+def read_requests(path: str | Path) -> ServerLog:
     """The log of a file, or of the `requests.jsonl` of a folder."""
     place = Path(path)
     place = place / "requests.jsonl" if place.is_dir() else place
@@ -63,8 +66,18 @@ def read_requests(path: str | Path) -> RequestLog:
     scheduled = np.full(len(rows), np.nan) if known is None else _column(place, rows, known, (known,))
     times = [(column - arrival.min())[order] for column in (arrival, scheduled, first, end)]
     ids = tuple(str(rows[i].get("request_id", i)) for i in order)
-    served = Served(*times, columns["output_tokens"][order])
-    return RequestLog(place.parent.name or place.name, ids, columns["input_tokens"][order], served, _engine(place))
+    name = place.parent.name or place.name
+    lengths = columns["input_tokens"][order], columns["output_tokens"][order]
+    return ServerLog(
+        name,
+        ids,
+        times[0],
+        *lengths,
+        scheduled_s=times[1],
+        first_token_s=times[2],
+        end_s=times[3],
+        engine=_engine(place),
+    )
 
 
 def _rows(place: Path) -> Iterable[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .laws import EngineLaw
 from .policies import POLICIES, Capacity, Policy, SGLang, TensorRTLLM, VllmV1
-from .prompts import Prefixes
+from .prompts import SharedPrompts
 from .simulation import Balance, simulate
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "Capacity",
     "EngineLaw",
     "Policy",
-    "Prefixes",
     "SGLang",
+    "SharedPrompts",
     "TensorRTLLM",
     "VllmV1",
     "simulate",

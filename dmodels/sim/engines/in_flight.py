@@ -5,11 +5,11 @@ from __future__ import annotations
 from dmodels.core.compiled import kernel
 
 from .prompts import room, take
-from .state import admit, blocks_for, hits, known, remove
+from .state import Engines, admit, blocks_for, hits, known, remove
 
 
 @kernel
-def schedule(e, k, now, visible):
+def schedule(e: Engines, k: int, now: float, visible: float) -> None:
     """Give tokens to instance k's requests; those that came after `visible` are not seen yet."""
     budget, preempted = _running(e, k)
     if not preempted or e.rules.admits_after_preemption:
@@ -17,7 +17,7 @@ def schedule(e, k, now, visible):
 
 
 @kernel
-def _running(e, k):
+def _running(e: Engines, k: int) -> tuple[int, bool]:
     """(tokens that are left, whether somebody gave way): those that run, in order, the last ones give way."""
     budget, preempted, place = e.rules.step_tokens, False, 0
     for at in range(e.running[k]):
@@ -40,7 +40,7 @@ def _running(e, k):
 
 
 @kernel
-def _waiting(e, k, now, visible, budget):
+def _waiting(e: Engines, k: int, now: float, visible: float, budget: int) -> None:
     """First come, first served, as long as tokens, places and blocks last."""
     promised = 0
     if e.rules.to_limit:

@@ -8,7 +8,8 @@ in the mean. T has the matrices, experts, collectives and launches, A the attent
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,8 @@ import numpy as np
 from dmodels.core.compiled import inline
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.records import Floats, float64, jit
-from dmodels.models.latency import Efficiency, parts
+from dmodels.core.records import Floats, Real, float64, jit
+from dmodels.models.latency import Efficiency, Part, parts
 
 #: Points of the tables.
 _COUNTS, _TOKENS, _CONTEXTS = 48, 64, 40
@@ -40,7 +41,7 @@ class EngineLaw(NamedTuple):
     def straight(cls, base_s: float, per_request_s: float, per_prompt_token_s: float = 0.0) -> EngineLaw:
         """W + H n for n requests that decode, and so much more for each prompt token.
 
-        >>> EngineLaw.straight(8e-3, 1e-3).seconds(10, 500, 0, 0)
+        >>> round(EngineLaw.straight(8e-3, 1e-3).seconds(10, 500, 0, 0), 6)
         0.018
         """
         ends = np.array([0.0, 1.0])
@@ -86,10 +87,12 @@ def _grid(most: int, points: int) -> Floats:
 
 @float64
 @jit
-def _tables(model, gpu, parallel, efficiency, counts, tokens, contexts):
+def _tables(
+    model: Model, gpu: GPU, parallel: Parallel, efficiency: Efficiency, counts: Real, tokens: Real, contexts: Real
+) -> tuple[Real, Real, Real]:
     """(steps without attention, attention of answers, attention of a prompt token)."""
 
-    def at(n, context, w, attended):
+    def at(n: Real, context: Real, w: Real, attended: Real) -> dict[str, Part]:
         return parts(
             model,
             gpu,
@@ -101,10 +104,12 @@ def _tables(model, gpu, parallel, efficiency, counts, tokens, contexts):
             efficiency=efficiency,
         )
 
-    def rest(n, w):
+    def rest(n: Real, w: Real) -> Real:
         return sum(part.seconds for name, part in at(n, 0.0, w, 0.0).items() if name not in _ATTENTION)
 
-    over = lambda f, a, b: jax.vmap(lambda x: jax.vmap(lambda y: f(x, y))(b))(a)
+    def over(f: Callable[[Real, Real], Real], a: Real, b: Real) -> Any:
+        return jax.vmap(lambda x: jax.vmap(lambda y: f(x, y))(b))(a)
+
     steps = over(rest, counts, tokens)
     answers = over(lambda n, c: at(n, c, 0.0, 0.0)[_ATTENTION[0]].seconds, counts, contexts)
     prompts = jax.vmap(lambda a: at(0.0, 0.0, 1.0, a)[_ATTENTION[1]].seconds)(contexts)
@@ -113,21 +118,21 @@ def _tables(model, gpu, parallel, efficiency, counts, tokens, contexts):
 
 
 @inline
-def _place(grid, value):
+def _place(grid: Floats, value: float) -> Any:
     """(row, share of the way to the next one)."""
-    k = min(max(np.searchsorted(grid, value) - 1, 0), grid.size - 2)
+    k = int(min(max(int(np.searchsorted(grid, value)) - 1, 0), grid.size - 2))
     return k, (value - grid[k]) / (grid[k + 1] - grid[k])
 
 
 @inline
-def _between(table, i, a, j, b):
+def _between(table: Floats, i: int, a: float, j: int, b: float) -> Any:
     low = table[i, j] + b * (table[i, j + 1] - table[i, j])
     high = table[i + 1, j] + b * (table[i + 1, j + 1] - table[i + 1, j])
     return low + a * (high - low)
 
 
 @inline
-def step_s(law, decoding, read_tokens, prompt_tokens, attended):
+def step_s(law: EngineLaw, decoding: float, read_tokens: float, prompt_tokens: float, attended: float) -> Any:
     """Seconds of a step: `read_tokens` are all contexts together, `attended` all that prompt tokens attend to."""
     i, a = _place(law.counts, float(decoding))
     j, b = _place(law.tokens, float(prompt_tokens))

@@ -34,7 +34,10 @@ class VllmV1(NamedTuple):
     whole_prompt: bool = True  # scheduler_reserve_full_isl; otherwise the first chunk's blocks are enough
     overlap: bool = True  # async_scheduling
 
-    name = "vllm"
+    @property
+    def name(self) -> str:
+        """The engine's."""
+        return "vllm"
 
 
 class SGLang(NamedTuple):
@@ -59,7 +62,10 @@ class SGLang(NamedTuple):
     least_ratio: float = 0.14  # of the first
     overlap: bool = True
 
-    name = "sglang"
+    @property
+    def name(self) -> str:
+        """The engine's."""
+        return "sglang"
 
 
 class Capacity(IntEnum):
@@ -86,15 +92,18 @@ class TensorRTLLM(NamedTuple):
     chunked: bool = False
     overlap: bool = True
 
-    name = "trtllm"
+    @property
+    def name(self) -> str:
+        """The engine's."""
+        return "trtllm"
 
 
 Policy = VllmV1 | SGLang | TensorRTLLM
 #: By the names of the engines.
-POLICIES: dict[str, Any] = {policy.name: policy for policy in (VllmV1, SGLang, TensorRTLLM)}
+POLICIES: dict[str, Any] = {"vllm": VllmV1, "sglang": SGLang, "trtllm": TensorRTLLM}
 
 
-class Rules(NamedTuple):
+class SchedulerRules(NamedTuple):
     """A policy in plain numbers, as the compiled loop reads it."""
 
     rule: int
@@ -112,7 +121,7 @@ class Rules(NamedTuple):
     least_ratio: float
 
 
-def rules(policy: Policy) -> Rules:
+def rules(policy: Policy) -> SchedulerRules:
     """What a policy does, after checking it."""
     for field in ("kv_blocks", "slots", "step_tokens", "block_tokens"):
         if not getattr(policy, field) >= 1:
@@ -120,12 +129,12 @@ def rules(policy: Policy) -> Rules:
     common = (int(policy.slots), int(policy.step_tokens), int(policy.block_tokens), bool(policy.overlap))
     if isinstance(policy, VllmV1):
         whole = bool(policy.whole_prompt)
-        return Rules(Rule.IN_FLIGHT, *common, True, False, whole, False, False, 0, 0.0, 0.0)
+        return SchedulerRules(Rule.IN_FLIGHT, *common, True, False, whole, False, False, 0, 0.0, 0.0)
     if isinstance(policy, SGLang):
         ratio, least = float(policy.first_ratio), float(policy.first_ratio * policy.least_ratio)
         if not (0.0 <= ratio <= 1.0 and 0.0 <= policy.least_ratio <= 1.0):
             raise InputError(f"sglang: first_ratio = {ratio:g}, least_ratio = {policy.least_ratio:g}; accepted: 0 to 1")
         most = int(policy.prompt_tokens)
-        return Rules(Rule.PROMPTS_FIRST, *common, True, False, True, False, False, most, ratio, least)
+        return SchedulerRules(Rule.PROMPTS_FIRST, *common, True, False, True, False, False, most, ratio, least)
     held = policy.capacity == Capacity.GUARANTEED_NO_EVICT
-    return Rules(Rule.IN_FLIGHT, *common, bool(policy.chunked), held, True, True, True, 0, 0.0, 0.0)
+    return SchedulerRules(Rule.IN_FLIGHT, *common, bool(policy.chunked), held, True, True, True, 0, 0.0, 0.0)

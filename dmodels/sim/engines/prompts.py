@@ -8,7 +8,7 @@ released first (least recently used; of one request the last blocks first). Sour
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dmodels.core.compiled import inline
 from dmodels.core.errors import InputError
 
 
-class Prefixes(NamedTuple):
+class SharedPrompts(NamedTuple):
     """The full blocks of every prompt by what is in them: equal names, equal text up to their end."""
 
     content: np.ndarray  # names of the blocks of all requests, one after the other: 0, 1, ...
@@ -24,10 +24,10 @@ class Prefixes(NamedTuple):
     tokens: int  # of a block, a multiple of the engine's
 
     @classmethod
-    def of(cls, hashes: Sequence[Sequence[int]], tokens: int) -> Prefixes:
+    def of(cls, hashes: Sequence[Sequence[int]], tokens: int) -> SharedPrompts:
         """From the hash ids of each request's blocks of so many tokens (Mooncake's trace: 512).
 
-        >>> Prefixes.of([[7, 8], [7]], 512).content.tolist()
+        >>> SharedPrompts.of([[7, 8], [7]], 512).content.tolist()
         [0, 1, 0]
         """
         flat = [one for own in hashes for one in own]
@@ -36,11 +36,11 @@ class Prefixes(NamedTuple):
         return cls(names.astype(np.int64).ravel(), start.astype(np.int64), int(tokens))
 
     @classmethod
-    def none(cls, count: int, tokens: int) -> Prefixes:
+    def none(cls, count: int, tokens: int) -> SharedPrompts:
         """No two prompts have anything in common."""
         return cls(np.zeros(0, np.int64), np.zeros(count + 1, np.int64), tokens)
 
-    def checked(self, input_tokens: np.ndarray, block_tokens: int) -> Prefixes:
+    def checked(self, input_tokens: np.ndarray, block_tokens: int) -> SharedPrompts:
         """These, cut to the full blocks of each prompt."""
         if self.tokens < 1 or self.tokens % block_tokens or self.start.size != input_tokens.size + 1:
             raise InputError(
@@ -78,13 +78,13 @@ class Cache(NamedTuple):
 
 
 @inline
-def room(cache, k):
+def room(cache: Cache, k: int) -> Any:
     """Blocks that can be had."""
     return cache.free[k] + cache.idle[k]
 
 
 @inline
-def take(cache, k, blocks):
+def take(cache: Cache, k: int, blocks: int) -> None:
     """Have `blocks` (of what `room` says), at the cost of unused content."""
     cache.free[k] -= blocks
     end = cache.users.shape[1]
@@ -96,7 +96,7 @@ def take(cache, k, blocks):
 
 
 @inline
-def unchain(cache, k, c):
+def unchain(cache: Cache, k: int, c: int) -> None:
     """Content c is used again, or goes."""
     cache.after[k, cache.before[k, c]] = cache.after[k, c]
     cache.before[k, cache.after[k, c]] = cache.before[k, c]
@@ -104,7 +104,7 @@ def unchain(cache, k, c):
 
 
 @inline
-def leave(cache, k, c):
+def leave(cache: Cache, k: int, c: int) -> None:
     """One user less of content c; the last one leaves it at the end of the chain."""
     cache.users[k, c] -= 1
     if cache.users[k, c] == 0:

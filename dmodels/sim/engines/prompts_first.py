@@ -5,7 +5,7 @@ from __future__ import annotations
 from dmodels.core.compiled import kernel
 
 from .prompts import room, take
-from .state import admit, blocks_for, decodes, hits, known, remove
+from .state import Engines, admit, blocks_for, decodes, hits, known, remove
 
 #: An answer's limit counts up to so many tokens (CLIP_MAX_NEW_TOKENS).
 CLIP_TOKENS = 4096
@@ -16,7 +16,7 @@ DECAY_STEPS = 600
 
 
 @kernel
-def schedule(e, k, now, visible):
+def schedule(e: Engines, k: int, now: float, visible: float) -> None:
     """Give tokens to instance k's requests; those that came after `visible` are not seen yet."""
     for at in range(e.running[k]):
         e.work.given[e.ids[k, at]] = 0
@@ -25,7 +25,7 @@ def schedule(e, k, now, visible):
 
 
 @kernel
-def _prompts(e, k, now, visible):
+def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
     """Whether there is a step of prompts: first the one that was begun, then those that wait."""
     taken = 0.0
     for at in range(e.running[k]):
@@ -68,7 +68,7 @@ def _prompts(e, k, now, visible):
 
 
 @kernel
-def _answers(e, k):
+def _answers(e: Engines, k: int) -> None:
     """A token for every answer; where there is no room the youngest are retracted."""
     if _missing(e, k, 1) > room(e.cache, k):
         _retract(e, k)
@@ -86,7 +86,7 @@ def _answers(e, k):
 
 
 @kernel
-def _missing(e, k, tokens):
+def _missing(e: Engines, k: int, tokens: int) -> int:
     """Blocks that the answers lack for so many tokens each."""
     found = 0
     for at in range(e.running[k]):
@@ -97,7 +97,7 @@ def _missing(e, k, tokens):
 
 
 @kernel
-def _retract(e, k):
+def _retract(e: Engines, k: int) -> None:
     """Answers with the fewest tokens go, of equals the one with the longest prompt, until there is room ahead."""
     while True:
         victim, answers, made, limit = -1, 0, 0, 0

@@ -13,9 +13,9 @@ from dmodels.sim.requests import Requests, Served
 
 from . import in_flight, prompts_first
 from .laws import EngineLaw, step_s
-from .policies import Policy, Rules, SGLang, TensorRTLLM, rules
-from .prompts import Prefixes
-from .state import Engines, Work, decodes, push_back, release, remember
+from .policies import Policy, SchedulerRules, SGLang, TensorRTLLM, rules
+from .prompts import SharedPrompts
+from .state import Engines, RequestStates, decodes, push_back, release, remember
 
 
 class Balance(IntEnum):
@@ -35,13 +35,14 @@ def simulate(
     instances: int = 1,
     balance: Balance = Balance.LEAST_LOADED,
     limit_tokens: Any = None,
-    prefixes: Prefixes | None = None,
+    prefixes: SharedPrompts | None = None,
 ) -> Served:
     """When each request is admitted, answered and done under an engine's scheduler; exact for the law.
 
     `limit_tokens` are what an answer may have at most (default: what it has), which SGLang and TensorRT-LLM reserve;
     `prefixes` what prompts have in common, where the engine has a prefix cache.
 
+    >>> from dmodels.sim.engines import VllmV1
     >>> one = simulate([1.0], 600, 10, EngineLaw.straight(9e-3, 0.0), VllmV1(1000, step_tokens=512))
     >>> [round(float(x[0]), 6) for x in (one.ttft_s, one.tpot_s, one.e2e_s)]
     [0.018, 0.009, 0.099]
@@ -54,20 +55,19 @@ def simulate(
         raise InputError(f"instances = {instances}; accepted: whole numbers from 1")
     plain = rules(policy)
     _fits(requests, limit, policy, plain)
-    shared = Prefixes.none(n, plain.block_tokens) if prefixes is None else prefixes
-    work = Work.of(requests, limit)
-    if n == 0:
-        return Served(*(np.zeros(0) for _ in range(4)), requests.output_tokens, work.restarts, work.behind)
+    shared = SharedPrompts.none(n, plain.block_tokens) if prefixes is None else prefixes
+    work = RequestStates.of(requests, limit)
     own = shared.checked(requests.input_tokens, plain.block_tokens)
     engines = Engines.idle(plain, law, work, own, int(instances), int(policy.kv_blocks))
     place = np.zeros(n, np.int64)
     _serve(engines, place, int(balance))
     if np.isnan(work.end).any():
         raise RuntimeError(f"{int(np.isnan(work.end).sum())} of {n} requests never ended under {policy}")
-    return Served(requests.arrival_s, work.admitted, work.first, work.end, requests.output_tokens, work.restarts, place)
+    times = requests.arrival_s, work.admitted, work.first, work.end
+    return Served(*times, requests.output_tokens, restarts=work.restarts, instance=place)
 
 
-def _fits(requests: Requests, limit: np.ndarray, policy: Policy, plain: Rules) -> None:
+def _fits(requests: Requests, limit: np.ndarray, policy: Policy, plain: SchedulerRules) -> None:
     """Refuse what the engine would never admit."""
     answer = limit if plain.to_limit else requests.output_tokens
     extra = 0
@@ -86,7 +86,7 @@ def _fits(requests: Requests, limit: np.ndarray, policy: Policy, plain: Rules) -
 
 
 @kernel
-def _serve(e, place, balance):
+def _serve(e: Engines, place: np.ndarray, balance: int) -> None:
     """Every arrival goes to an instance that has got as far as its time."""
     count = e.running.size
     turn = 0
@@ -111,7 +111,7 @@ def _serve(e, place, balance):
 
 
 @kernel
-def _advance(e, k, time):
+def _advance(e: Engines, k: int, time: float) -> None:
     """Run instance k up to `time`; a step that begins or ends then is left, so that who arrives then is seen."""
     while True:
         if not np.isnan(e.until_s[k]):
@@ -135,7 +135,7 @@ def _advance(e, k, time):
 
 
 @kernel
-def _begin_step(e, k, now, visible):
+def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
     """Whether there was anything to do."""
     if e.rules.rule == 0:
         in_flight.schedule(e, k, now, visible)
@@ -162,7 +162,7 @@ def _begin_step(e, k, now, visible):
 
 
 @kernel
-def _end_step(e, k):
+def _end_step(e: Engines, k: int) -> None:
     """Tokens are there; who has the last one leaves, under `overlap` when the next step ends."""
     now, left = e.until_s[k], 0
     _free(e, k)
@@ -189,7 +189,7 @@ def _end_step(e, k):
 
 
 @kernel
-def _free(e, k):
+def _free(e: Engines, k: int) -> None:
     """Those that ended give back what they hold."""
     for at in range(e.leaving[k]):
         release(e, k, e.done[k, at])

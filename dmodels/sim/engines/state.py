@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from dmodels.core.compiled import inline, kernel
 from dmodels.sim.requests import Requests
 
 from .laws import EngineLaw
-from .policies import Rules
-from .prompts import Cache, Prefixes, leave, take, unchain
+from .policies import SchedulerRules
+from .prompts import Cache, SharedPrompts, leave, take, unchain
 
 
-class Work(NamedTuple):
+class RequestStates(NamedTuple):
     """What requests (n,) bring, and what became of them."""
 
     arrival: np.ndarray
@@ -33,23 +33,24 @@ class Work(NamedTuple):
     restarts: np.ndarray
 
     @classmethod
-    def of(cls, requests: Requests, limit: np.ndarray) -> Work:
+    def of(cls, requests: Requests, limit: np.ndarray) -> RequestStates:
         """Nothing is served yet."""
         n = requests.arrival_s.size
-        ints = [np.zeros(n, np.int64) for _ in range(6)]
-        times = [np.full(n, np.nan) for _ in range(3)]
-        lengths = (requests.arrival_s, requests.input_tokens, requests.output_tokens, limit)
-        return cls(*lengths, *ints, *times, np.zeros(n, np.int64))
+        columns: list[Any] = [requests.arrival_s, requests.input_tokens, requests.output_tokens, limit]
+        columns += [np.zeros(n, np.int64) for _ in range(6)]
+        columns += [np.full(n, np.nan) for _ in range(3)]
+        columns += [np.zeros(n, np.int64)]
+        return cls(*columns)
 
 
 class Engines(NamedTuple):
     """All instances, and the rules that they share."""
 
-    rules: Rules
+    rules: SchedulerRules
     law: EngineLaw
-    work: Work
+    work: RequestStates
     cache: Cache
-    content: np.ndarray  # of `Prefixes`
+    content: np.ndarray  # of `SharedPrompts`
     start: np.ndarray
     tokens: int
     mine: np.ndarray  # (blocks of all prompts,) whether the request uses the shared block of this content
@@ -67,14 +68,20 @@ class Engines(NamedTuple):
 
     @classmethod
     def idle(
-        cls, rules: Rules, law: EngineLaw, work: Work, prefixes: Prefixes, instances: int, kv_blocks: int
+        cls,
+        rules: SchedulerRules,
+        law: EngineLaw,
+        work: RequestStates,
+        prefixes: SharedPrompts,
+        instances: int,
+        kv_blocks: int,
     ) -> Engines:
         """So many instances with nothing to do."""
         contents = int(prefixes.content.max()) + 1 if prefixes.content.size else 0
         cache = Cache.empty(instances, kv_blocks, contents, prefixes.tokens // rules.block_tokens)
-        ints = lambda fill: np.full(instances, fill, np.int64)
+        ints: Any = lambda fill: np.full(instances, fill, np.int64)
         slots = min(rules.slots, work.arrival.size)
-        place = lambda: np.zeros((instances, slots), np.int64)
+        place: Any = lambda: np.zeros((instances, slots), np.int64)
         used = np.zeros(prefixes.content.size, np.bool_)
         shared = (prefixes.content, prefixes.start, prefixes.tokens, used)
         queue = (place(), ints(0), ints(-1), ints(-1), ints(0), place(), ints(0))
@@ -83,25 +90,25 @@ class Engines(NamedTuple):
 
 
 @inline
-def blocks_for(e, tokens):
+def blocks_for(e: Engines, tokens: int) -> Any:
     """Blocks that so many tokens fill."""
     return (tokens + e.rules.block_tokens - 1) // e.rules.block_tokens
 
 
 @inline
-def known(e, who):
+def known(e: Engines, who: int) -> Any:
     """Tokens of a request that are known: its prompt and its answer so far."""
     return e.work.prompt[who] + e.work.made[who]
 
 
 @inline
-def decodes(e, who):
+def decodes(e: Engines, who: int) -> Any:
     """Whether all but its newest token is computed."""
     return e.work.made[who] > 0 and known(e, who) - e.work.kept[who] == 1
 
 
 @kernel
-def push_back(e, k, who):
+def push_back(e: Engines, k: int, who: int) -> None:
     """To the end of the queue."""
     e.work.behind[who] = -1
     if e.waiting[k] == 0:
@@ -113,7 +120,7 @@ def push_back(e, k, who):
 
 
 @kernel
-def push_front(e, k, who):
+def push_front(e: Engines, k: int, who: int) -> None:
     """Before all others."""
     if e.waiting[k] == 0:
         e.last[k] = who
@@ -125,7 +132,7 @@ def push_front(e, k, who):
 
 
 @kernel
-def hits(e, k, who):
+def hits(e: Engines, k: int, who: int) -> tuple[int, int]:
     """(blocks of a prompt that are in the cache from its beginning, those of them that nobody uses)."""
     most = (known(e, who) - 1) // e.tokens  # one token at least is computed
     found, unused = 0, 0
@@ -138,7 +145,7 @@ def hits(e, k, who):
 
 
 @kernel
-def admit(e, k, now, found, blocks):
+def admit(e: Engines, k: int, now: float, found: int, blocks: int) -> int:
     """The first of the queue runs, with `found` shared blocks and so many of its own."""
     who = e.first[k]
     e.first[k] = e.work.behind[who]
@@ -156,11 +163,11 @@ def admit(e, k, now, found, blocks):
         e.work.admitted[who] = now
     e.ids[k, e.running[k]] = who
     e.running[k] += 1
-    return who
+    return int(who)
 
 
 @kernel
-def release(e, k, who):
+def release(e: Engines, k: int, who: int) -> None:
     """All blocks of a request; what is in them stays as long as no block is needed."""
     own = e.work.held[who]
     for back in range(e.work.seen[who]):
@@ -174,7 +181,7 @@ def release(e, k, who):
 
 
 @kernel
-def remember(e, k, who):
+def remember(e: Engines, k: int, who: int) -> None:
     """Full blocks of its prompt that were computed can be used by others, unless they were there before."""
     full = min(e.work.kept[who], e.work.prompt[who]) // e.tokens
     while e.work.seen[who] < min(full, e.start[who + 1] - e.start[who]):
@@ -186,7 +193,7 @@ def remember(e, k, who):
 
 
 @kernel
-def remove(e, k, place, front):
+def remove(e: Engines, k: int, place: int, front: bool) -> None:
     """A request that runs gives way and will be computed again; to the front or to the end of the queue."""
     who = e.ids[k, place]
     for later in range(place + 1, e.running[k]):

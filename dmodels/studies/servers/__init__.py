@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .comparison import Compared, Metric, StraightLaw, compare
-from .playing import Played, PoolOf, Server, play, server
+from .playing import Played, PoolOf, SimulatedServer, play, server
 from .saved_plan import of_plan, read_plan
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Metric",
     "Played",
     "PoolOf",
-    "Server",
+    "SimulatedServer",
     "StraightLaw",
     "compare",
     "of_plan",

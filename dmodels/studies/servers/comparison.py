@@ -10,11 +10,11 @@ from scipy import optimize
 
 from dmodels.core.answers import Answer
 from dmodels.core.records import Floats
-from dmodels.formats.telemetry.request_log import RequestLog
+from dmodels.formats.telemetry.request_log import ServerLog
 from dmodels.sim.engines import EngineLaw
 from dmodels.sim.requests import Served
 
-from .playing import Server
+from .playing import SimulatedServer
 
 #: Requests of a log that a law is explained on.
 _EXPLAINED = 2_000
@@ -44,7 +44,7 @@ class StraightLaw(Answer):
 class Compared(Answer):
     """A log beside its simulation."""
 
-    internal = ("log", "simulated")
+    internal = ("log", "simulated", "measured")
 
     metrics: tuple[Metric, ...]
     requests_count: int
@@ -52,26 +52,29 @@ class Compared(Answer):
     measured_law: StraightLaw  # that would explain the log
     simulated_law: StraightLaw  # of the calibration, found in the same way in the simulation
     slower: float  # times the calibrated step, the law that comes closest to the log
-    log: RequestLog
+    log: ServerLog
     simulated: Served
+    measured: Served
 
 
-def compare(asked: Server, log: RequestLog) -> Compared:
+def compare(asked: SimulatedServer, log: ServerLog) -> Compared:
     """The log's requests, at their own times, simulated beside what was measured."""
-    found = asked.inside(log.served.arrival_s, log.input_tokens, log.served.output_tokens)
+    measured = Served(log.arrival_s, log.scheduled_s, log.first_token_s, log.end_s, log.output_tokens)
+    found = asked.inside(log.arrival_s, log.input_tokens, log.output_tokens)
     start = asked.law.seconds(1, 1000, 0, 0)
     full = asked.law.seconds(min(64, asked.policy.slots), 1000, 0, 0)
     prompt = (asked.law.seconds(1, 1000, 1000, 500) - start) / 1000.0
     first = np.array([start, max((full - start) / 63.0, 1e-6), max(prompt, 1e-7)])
     return Compared(
-        metrics=_metrics(found, log.served),
+        metrics=_metrics(found, measured),
         requests_count=len(log.ids),
         restarts_count=int(found.restarts.sum()) if found.restarts is not None else 0,
-        measured_law=_straight(asked, log, log.served, first),
+        measured_law=_straight(asked, log, measured, first),
         simulated_law=_straight(asked, log, found, first),
-        slower=_slower(asked, log),
+        slower=_slower(asked, log, measured),
         log=log,
         simulated=found,
+        measured=measured,
     )
 
 
@@ -96,7 +99,7 @@ def _finite(values: Floats) -> Floats:
     return kept
 
 
-def _apart(asked: Server, log: RequestLog, target: Served, law: EngineLaw) -> float:
+def _apart(asked: SimulatedServer, log: ServerLog, target: Served, law: EngineLaw) -> float:
     """How far a law's tokens are from the target's, over the duration: root mean square of first and last tokens."""
     kept = slice(0, _EXPLAINED)
     arrival, prompts, answers = (x[kept] for x in (target.arrival_s, log.input_tokens, target.output_tokens))
@@ -106,16 +109,17 @@ def _apart(asked: Server, log: RequestLog, target: Served, law: EngineLaw) -> fl
     return float(np.sqrt(np.mean(gaps**2))) / span
 
 
-def _straight(asked: Server, log: RequestLog, target: Served, start: Floats) -> StraightLaw:
+def _straight(asked: SimulatedServer, log: ServerLog, target: Served, start: Floats) -> StraightLaw:
     """The straight law whose tokens come closest to the target's (Nelder and Mead's search)."""
     apart = lambda x: _apart(asked, log, target, EngineLaw.straight(*np.exp(x)))
     found = optimize.minimize(apart, np.log(start), method="Nelder-Mead", options={"maxfev": 160, "xatol": 1e-3})
-    return StraightLaw(*(float(x) for x in np.exp(found.x)), float(found.fun))
+    base, each, prompt = (float(x) for x in np.exp(found.x))
+    return StraightLaw(base, each, prompt, float(found.fun))
 
 
-def _slower(asked: Server, log: RequestLog) -> float:
+def _slower(asked: SimulatedServer, log: ServerLog, measured: Served) -> float:
     """The factor on the calibrated law that comes closest to the log."""
-    apart = lambda x: _apart(asked, log, log.served, asked.law.scaled(float(np.exp(x))))
+    apart = lambda x: _apart(asked, log, measured, asked.law.scaled(float(np.exp(x))))
     found = optimize.minimize_scalar(
         apart, bounds=(np.log(0.25), np.log(4.0)), method="bounded", options={"xatol": 1e-3}
     )

@@ -26,7 +26,7 @@ from dmodels.models.traffic import Trace
 from dmodels.sim.engines import POLICIES, EngineLaw, Policy, simulate
 from dmodels.sim.estimate import Estimate
 from dmodels.sim.recordings import drawn, recorded
-from dmodels.sim.requests import Requests, Served
+from dmodels.sim.requests import Served
 from dmodels.sim.verify import trace_metrics
 from dmodels.studies.plan.calibration import precision_name
 
@@ -35,7 +35,7 @@ _LONGEST_TOKENS = 32_768
 
 
 @dataclass(frozen=True)
-class Server:
+class SimulatedServer:
     """Instances of one layout."""
 
     name: str
@@ -74,7 +74,7 @@ def server(
     gpu_file: str | None = None,
     effects: Effects | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Server:
+) -> SimulatedServer:
     """The server that an engine starts with these arguments; `options` are further ones of its policy."""
     if backend not in POLICIES:
         raise unknown("backend", backend, tuple(POLICIES))
@@ -98,7 +98,7 @@ def server(
     law = EngineLaw.of(record, machine.gpu, parallel, e, longest_tokens=longest, **limits)
     layout = f"tp{float(parallel.tp):g}pp1dp{ranks}ep{float(parallel.ep):g}"
     name = f"{catalog.model_name(model)} on {known} ({layout}, {backend})"
-    return Server(name, law, policy._replace(kv_blocks=blocks), instances, 1e-3 * float(e.prompt_ms))
+    return SimulatedServer(name, law, policy._replace(kv_blocks=blocks), instances, 1e-3 * float(e.prompt_ms))
 
 
 def _blocks(machine: Hosted, block_tokens: int, utilization: float, batched_tokens: int, sequences: int) -> int:
@@ -124,14 +124,14 @@ class Played(Answer):
     cut_count: int  # left out as warm-up or as the end of the run
     restarts_count: int
     source: str  # of the requests, in words
-    served: tuple[tuple[Requests, Served], ...]
+    served: tuple[tuple[np.ndarray, Served], ...]  # prompts' tokens, and what became of the requests
 
 
 class PoolOf(NamedTuple):
     """A server, and the requests that are its own: those of a total in (low_tokens, high_tokens]."""
 
     label: str
-    server: Server
+    server: SimulatedServer
     low_tokens: float = 0.0
     high_tokens: float = np.inf
 
@@ -154,18 +154,18 @@ def play(
         given = recorded(traffic, rate_rps or traffic.rate_rps, seed=seed)
     else:
         given = drawn(traffic if rate_rps is None else traffic.at_rate(rate_rps), seed, count or 20_000)
-    everyone = given.requests()
+    everyone: Any = given.requests()
     if count is not None:
-        everyone = Requests(*(column[:count] for column in everyone))
+        everyone = everyone._make(column[:count] for column in everyone)
     steady = not isinstance(traffic, Trace) if stationary is None else stationary
     total = everyone.input_tokens + everyone.output_tokens
     found, served = [], []
     for pool in pools:
         mine = (total > pool.low_tokens) & (total <= pool.high_tokens)
-        own = Requests(*(column[mine] for column in everyone))
+        own = everyone._make(column[mine] for column in everyone)
         done = pool.server.serve(own.arrival_s, own.input_tokens, own.output_tokens)
         found.append(trace_metrics(done, percentile, stationary=steady))
-        served.append((own, done))
+        served.append((own.input_tokens, done))
     kept = sum(int(part["requests_count"].value) for part in found)
     span = float(everyone.arrival_s[-1] - everyone.arrival_s[0])
     return Played(

@@ -30,15 +30,17 @@ def of_plan(answer: Mapping[str, Any], **options: Any) -> list[PoolOf]:
     edges = [0.0, *([best["router"]["threshold_tokens"]] if len(pools) > 1 else []), np.inf]
     found = []
     for pool, low, high in zip(pools, edges, edges[1:], strict=False):
-        tp, pp, dp, ep = map(float, re.fullmatch(r"tp(\d+)pp(\d+)dp(\d+)ep(\d+)", pool["layout"]).groups())
-        own = {
+        degrees = re.fullmatch(r"tp(\d+)pp(\d+)dp(\d+)ep(\d+)", pool["layout"])
+        if degrees is None:
+            raise InputError(f"plan: layout {pool['layout']!r}; accepted are names like tp8pp1dp1ep1")
+        own: dict[str, Any] = {
             "weight_dtype": None if pool["weights"] == "as published" else pool["weights"],
             "kv_dtype": None if pool["kv"] == "as published" else pool["kv"],
         }
         made = server(
             inputs["model"],
             pool["gpu"],
-            Parallel(tp, pp, dp, ep),
+            Parallel(*map(float, degrees.groups())),
             backend=inputs["backend"],
             max_num_seqs=int(inputs["max_num_seqs_count"]),
             max_num_batched_tokens=int(inputs["max_num_batched_tokens"]),

@@ -21,6 +21,7 @@ from .measured import BACKENDS
 from .points import family, to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
+from .tuned import tuned as tuned_factor
 
 COLUMNS = (
     "id",
@@ -44,6 +45,7 @@ class Predictions:
     values: list[dict[str, float | str]]
     rows: list[Row]
     rejected: list[Rejected]
+    notes: tuple[str, ...] = ()  # what the predictions rest on beside the calibration
 
 
 class Errors(NamedTuple):
@@ -65,9 +67,27 @@ class Outlier(NamedTuple):
     reason: str
 
 
-def predict_file(path: str | Path, effects: Effects | None = None) -> Predictions:
-    """Predictions of the rows of a CSV; measured columns are not needed and not used."""
-    return predict(read_rows(path, measured=False), effects)
+def predict_file(path: str | Path, effects: Effects | None = None, *, tuned: bool = False) -> Predictions:
+    """Predictions of the rows of a CSV; measured columns are not needed and not used. `tuned`: as MLPerf's servers."""
+    found = predict(read_rows(path, measured=False), effects)
+    return _tuned(found) if tuned else found
+
+
+def _tuned(found: Predictions) -> Predictions:
+    """The same of servers that are tuned as MLPerf's: every time by their GPU's factor, with the factor's interval."""
+    values, notes = [], {}
+    for record, row in zip(found.values, found.rows, strict=True):
+        own = tuned_factor(row.system)
+        low, high = own.latency
+        wide = {"80": (low, high), "95": (low ** (1.96 / 1.2816), high ** (1.96 / 1.2816))}
+        new: dict[str, float | str] = {"id": record["id"]}
+        for metric in ("ttft", "tpot"):
+            new[f"{metric}_ms"] = centre = float(record[f"{metric}_ms"]) / own.factor
+            for level, (least, most) in wide.items():
+                new[f"{metric}_lo{level}_ms"], new[f"{metric}_hi{level}_ms"] = centre * least, centre * most
+        values.append(new)
+        notes[row.system] = f"{row.system}: {own.provenance}"
+    return Predictions(values, found.rows, found.rejected, tuple(notes.values()))
 
 
 def predict(table: Table, effects: Effects | None = None) -> Predictions:

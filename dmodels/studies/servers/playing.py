@@ -21,7 +21,13 @@ from dmodels.core.workload import Workload
 from dmodels.fit.calibration import efficiencies_of
 from dmodels.fit.kernels import Hosted
 from dmodels.fit.silicon import Effects
-from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes, with_kv_dtype, with_weight_dtype
+from dmodels.models.memory import (
+    kv_budget_bytes,
+    kv_budget_of_free_bytes,
+    kv_reserved_bytes,
+    with_kv_dtype,
+    with_weight_dtype,
+)
 from dmodels.models.traffic import Trace
 from dmodels.sim.engines import POLICIES, EngineLaw, Policy, simulate
 from dmodels.sim.estimate import Estimate
@@ -107,7 +113,8 @@ def _blocks(machine: Hosted, block_tokens: int, utilization: float, batched_toke
     model, parallel = machine.model, machine.parallel
     typical = min(4096.0, float(model.max_context_tokens) or 4096.0)
     held = kv_reserved_bytes(model, typical, parallel.tp, block_tokens, batched_tokens)
-    room = kv_budget_bytes(model, machine.gpu, parallel, utilization, batched_tokens, sequences)
+    budget = kv_budget_of_free_bytes if machine.engine == "trtllm" else kv_budget_bytes
+    room = budget(model, machine.gpu, parallel, utilization, batched_tokens, sequences)
     return int(float(room) / (float(held) / typical * block_tokens)) * int(parallel.dp)
 
 

@@ -1,9 +1,10 @@
 """Plans and simulated servers beside 54 public runs of MLPerf Inference v5.1, and the factor of tuned servers.
 
 Two factors on the speed of steps, by the GPU's maker: with the one a plan's GPUs are those used (`dmodels.fit.tuned`,
-which `--tuned` applies), with the other the simulator's TPOT P99 at the measured rate is the one measured. Close to
-saturation a hundredth of speed is a tenth of TPOT, so the second one is the sharper measure. Either is found without
-the run's model, or without its submitter, whichever predicts the run worse: no run is judged by what it had a part in.
+which `--tuned` applies), with the other the simulator's TTFT P99 at the measured rate is the one measured. Close to
+saturation a hundredth of speed is a tenth of a latency, so the second one is the sharper measure. Either is found
+without the run's model, or without its submitter, whichever predicts the run worse: no run is judged by what it had a
+part in. Submissions set their largest batch so that its steps keep the SLO; so do the simulated servers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.registry import Row, benchmark
 from dmodels.core.hardware import Parallel
 from dmodels.fit import tuned as shipped
 from dmodels.fit.tuned import maker
-from dmodels.sim.engines import Capacity
+from dmodels.sim.engines import Capacity, EngineLaw
 from dmodels.studies.plan import plan
 from dmodels.studies.servers import server
 
@@ -32,7 +33,9 @@ FACTORS = Path(shipped.__file__).parent / "data" / "tuned.json"
 #: A plan at so many times the rate has a whole number of GPUs that is as good as a fraction.
 _MANY = 50.0
 #: Speeds that are simulated, in those at which a plan's GPUs are those used.
-_SPEEDS = (0.88, 0.96, 1.06)
+_SPEEDS = (0.86, 0.93, 1.0, 1.08)
+#: Of the SLO's TPOT, what the mean step of the largest batch takes: a percentile is above the mean.
+_OF_SLO = 0.9
 #: Of 80 %, in standard deviations.
 _Z = 1.2816
 
@@ -94,6 +97,7 @@ def mlperf(quick: bool) -> Iterator[Row]:
     yield from _summary(judged, mixed)
     for name in ("all", "nvidia", "amd"):
         factor, spread, count = _factor(_of(found, known, name))
+        spread = spread if name == "all" else _spread(_of(found, known, "all"))
         low, high = factor * np.exp(-_Z * spread), factor * np.exp(_Z * spread)
         speed = _factor(_of(found, speeds, name))[0]
         yield {
@@ -149,18 +153,32 @@ def _factor(known: list[tuple[Run, float]]) -> tuple[float, float, int]:
 
 
 def _left_out(found: list[Run], logs: Sequence[float], i: int) -> tuple[float, float]:
-    """(factor, spread) for a run without its model or without its submitter, whichever is further from the run."""
+    """(factor, spread) for a run without its model or without its submitter, whichever is further from the run.
+
+    Runs are as far from their maker's factor for one maker as for another: two runs that are left tell no spread.
+    """
     one, tried = found[i], []
     for same in ("benchmark", "submitter"):
         others = [
             (run, own)
             for run, own in zip(found, logs, strict=True)
-            if maker(run.gpu) == maker(one.gpu) and getattr(run, same) != getattr(one, same)
+            if getattr(run, same) != getattr(one, same) and np.isfinite(own)
         ]
-        factor, spread, count = _factor(others)
+        factor, _, count = _factor([pair for pair in others if maker(pair[0].gpu) == maker(one.gpu)])
         if count:
-            tried.append((abs(logs[i] - np.log(factor)), factor, spread))
+            tried.append((abs(logs[i] - np.log(factor)), factor, _spread(others)))
     return max(tried)[1:] if tried else (1.0, 0.5)
+
+
+def _spread(known: list[tuple[Run, float]]) -> float:
+    """Of the logarithms about their makers' factors: root mean square, every model counted once."""
+    apart: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name in ("nvidia", "amd"):
+        own = [pair for pair in known if maker(pair[0].gpu) == name]
+        centre = np.log(_factor(own)[0])
+        for run, value in own:
+            apart[name, run.benchmark].append((value - centre) ** 2)
+    return float(np.sqrt(np.mean([np.mean(values) for values in apart.values()])))
 
 
 def _played(run: Run, base: float) -> dict[float, dict[str, float]]:
@@ -180,10 +198,12 @@ def _played(run: Run, base: float) -> dict[float, dict[str, float]]:
         options=in_flight if run.engine == "trtllm" else {},
     )
     share = made.instances * run.tp / run.gpus
-    when, prompts, answers = run.requests(int(np.clip(400.0 * run.rate_rps * share, 400, 12_000)))
+    when, prompts, answers = run.requests(int(np.clip(300.0 * run.rate_rps * share, 400, 9_000)))
     found = {}
     for speed in (base * step for step in _SPEEDS):
-        done = replace(made, law=made.law.scaled(1.0 / speed)).serve(when / share, prompts, answers)
+        law = made.law.scaled(1.0 / speed)
+        slots = _largest_batch(law, run, float(prompts.mean()), float(answers.mean()))
+        done = replace(made, law=law, policy=made.policy._replace(slots=slots)).serve(when / share, prompts, answers)
         found[speed] = {
             f"{metric}_p{q}": float(np.nanquantile(getattr(done, f"{metric}_s"), q / 100.0))
             for metric in ("ttft", "tpot")
@@ -192,11 +212,19 @@ def _played(run: Run, base: float) -> dict[float, dict[str, float]]:
     return found
 
 
+def _largest_batch(law: EngineLaw, run: Run, prompt: float, answer: float) -> int:
+    """Requests of a batch whose mean step, with the prompts that such a batch brings, takes `_OF_SLO` of the SLO."""
+    step = lambda n: law.seconds(n, prompt + answer / 2.0, n * prompt / answer, prompt / 2.0)
+    counts = np.arange(1, SLOTS + 1)
+    fits = np.array([step(int(n)) for n in counts[::8]]) <= _OF_SLO * float(run.slo.tpot_s)
+    return int(counts[::8][fits][-1]) if fits.any() else 1
+
+
 def _own_speed(run: Run, grid: dict[float, dict[str, float]]) -> float:
-    """The logarithm of the speed at which the simulated TPOT P99 is the measured one, within what was simulated."""
+    """The logarithm of the speed at which the simulated TTFT P99 is the measured one, within what was simulated."""
     speeds = sorted(grid, reverse=True)
-    times = np.maximum.accumulate([grid[speed]["tpot_p99"] for speed in speeds])
-    return float(np.interp(np.log(run.measured_s["tpot_p99"]), np.log(times), np.log(speeds)))
+    times = np.maximum.accumulate([grid[speed]["ttft_p99"] for speed in speeds])
+    return float(np.interp(np.log(run.measured_s["ttft_p99"]), np.log(times), np.log(speeds)))
 
 
 def _between(grid: dict[float, dict[str, float]], speed: float) -> dict[str, float]:

@@ -15,7 +15,7 @@ import json
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dmodels.models.latency import Efficiency
 
@@ -84,5 +84,6 @@ def faster(efficiency: Efficiency, factor: float) -> Efficiency:
 
 
 @lru_cache(maxsize=1)
-def _shipped() -> dict:
-    return json.loads(files("dmodels.fit").joinpath("data/tuned.json").read_text(encoding="utf-8"))
+def _shipped() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(files("dmodels.fit").joinpath("data/tuned.json").read_text(encoding="utf-8"))
+    return found

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
+    from .core.compilations import keep_compiled as keep_compiled
     from .core.flags import Flag as Flag
     from .core.hardware import GPU as GPU
     from .core.hardware import SLO as SLO
@@ -50,6 +51,7 @@ _HOME = {
     "choice": "design.axes",
     "concurrent_sequences": "models.memory",
     "grid": "design.axes",
+    "keep_compiled": "core.compilations",
     "kv_bytes": "models.memory",
     "kv_bytes_per_token": "models.memory",
     "parse": "core.units",

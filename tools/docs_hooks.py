@@ -33,9 +33,11 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put the options of every command where a page says `<!-- options of every command -->`."""
-    marker = "<!-- options of every command -->"
-    return markdown.replace(marker, "\n".join(_commands())) if marker in markdown else markdown
+    """Put the options of every command, and the words of reports, where a page asks for them in a comment."""
+    for marker, made in (("<!-- options of every command -->", _commands), ("<!-- words of reports -->", _words)):
+        if marker in markdown:
+            markdown = markdown.replace(marker, "\n".join(made()))
+    return markdown
 
 
 def on_page_content(html, page, config, files):
@@ -72,6 +74,13 @@ def _commands() -> list[str]:
             lines.append(f"| {flags} | {html.escape(says, quote=False)} | {default} |")
         lines.append("")
     return lines
+
+
+def _words() -> list[str]:
+    sys.path.insert(0, str(ROOT))
+    from dmodels.report.glossary import WORDS
+
+    return [f"- **{word}**: {html.escape(meaning, quote=False)}" for word, meaning in WORDS.items()]
 
 
 def _plain(text: str) -> list[str]:

@@ -35,6 +35,7 @@ SAMPLES = {
         PLAN + " --tpot '1 ms' --no-split",
         PLAN + " --no-split --gpus h100=32,h200=8 --max-gpus 64 --budget '900 $/h' --solve-for rate",
         PLAN + " --no-split --class 'chat: to 4000' --class 'jobs: from 4000, ttft 9 s'",
+        PLAN + " --no-split --region 'a: h100=8 at 2 $/h' --region 'b: h100=4,h200=4'",
         PLAN + " --from-deployment {folder}/serve.sh",
     ],
     "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],

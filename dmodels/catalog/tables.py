@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dmodels.core.errors import InputError, unknown
+from dmodels.core.extras import needed
 from dmodels.core.files import csv_rows, read_text
 from dmodels.core.units import UNITS, parse, unit_of
 
@@ -69,10 +70,7 @@ def _parse_mapping(text: str, path: Path) -> Any:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise InputError(f"{path.name}: reading YAML needs PyYAML (pip install pyyaml); or use TOML or CSV") from None
+    yaml = needed("yaml", f"{path.name}: YAML, unlike TOML and CSV,")
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -9,6 +9,7 @@ import sys
 
 #: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`, words joined by `_`.
 COMMANDS: dict[str, str] = {
+    "init": "a scenario file to begin with, every option explained",
     "plan": "what to deploy for a model, a traffic trace and SLOs: GPUs, cost, limits, alternatives",
     "report": "the same from a scenario file: one HTML page with pictures, risks and what the numbers rest on",
     "explore": "a scenario file with sliders: a local page on which the plan follows load, SLO, GPU and prices",
@@ -29,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "watch": "engines' telemetry: the demand and the workload in it, and the model beside what was measured",
     "formats": "files of other tools: what is read (benchmarks, deployments), what is written, and by which options",
     "claims": "what the papers claim and how it stands: verdict, counterexample, and the check run",
+    "completion": "completion of commands and options for bash, zsh or fish",
 }
 
 

@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from dmodels import __version__
+from dmodels.core.compilations import keep_compiled
 from dmodels.core.errors import InputError, InputWarning, unknown
+from dmodels.core.extras import EXTRA, how_to_install
 
 from . import COMMANDS
 
@@ -44,6 +45,8 @@ def run(argv: list[str]) -> int:
     except MemoryError as error:
         return _complain(f"more memory is needed than there is ({error or 'no more'}); accepted is less", BAD_INPUT)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
+            return _complain(f"{argv[0]} needs {error.name}: {how_to_install(error.name)}", BAD_INPUT)
         if os.environ.get("DMODELS_DEBUG"):
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -95,7 +98,7 @@ def click_command(name: str) -> Any:
 def _command(name: str, argv: list[str]) -> int:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
-    _cache_compilations()
+    keep_compiled()
     import typer
 
     usage_error: Any = typer.BadParameter.__base__  # typer's own click or the installed one, by version
@@ -125,10 +128,3 @@ def _warn(otherwise: Callable[..., None], message: Warning | str, kind: type[War
         print(f"dmodels: {message}", file=sys.stderr)
     else:
         otherwise(message, kind, *where)
-
-
-def _cache_compilations() -> None:
-    """Keep compiled programs in the user's cache folder, so that the second run of a command starts fast."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(base / "dmodels" / "jax"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 
 from dmodels.core.errors import InputError
+from dmodels.core.extras import check_installed
 from dmodels.core.files import check_writable
 
 from . import render
@@ -122,6 +123,8 @@ def check_output(option: str, path: Path | None, *kinds: str, folder: bool = Fal
         raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
     if not folder and (path.is_dir() or not path.name):
         raise InputError(f"--{option} {path}: a folder; the name of a file is accepted")
+    if path.suffix.lower() in (".png", ".svg", ".pdf", ".html"):
+        check_installed(f"--{option} {path}", "matplotlib")
     try:
         check_writable(path)
     except InputError as error:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dmodels.core.errors import InputError
+from dmodels.core.extras import check_installed
 
 from .command import announce, asks
 from .interrupts import leave_to_the_server
@@ -24,23 +24,14 @@ def command(
     scenario: Path,
     port: Annotated[int, typer.Option(help="port on 127.0.0.1; 0: any free one")] = 8765,
 ) -> int:
-    try:
-        from .explore_server import LOOPBACK, application, listening, serve
-    except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
-            raise
-        raise InputError("dmodels explore needs Starlette and uvicorn: pip install 'dmodels[explore]'") from None
-
-    from dmodels.report.explore_page import answer_fragment
-    from dmodels.studies.explore import at_rest, turned
-    from dmodels.studies.plan import plan
+    check_installed("dmodels explore", "starlette", "uvicorn", "matplotlib")
+    from .explore_server import LOOPBACK, application, listening, serve
 
     call = asked.call()
     question = call.run()
     announce(call)
     listener = listening(port)
     print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
-    answer_fragment(plan(turned(question, at_rest(question)), ensure=False))
     app = application(question, str(scenario))
     print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
     leave_to_the_server()

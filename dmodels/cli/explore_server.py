@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from starlette.applications import Starlette
@@ -39,34 +41,43 @@ def application(asked: Question, scenario: str) -> Starlette:
     """The pages about one question. Requests that name another host are refused (a page elsewhere could send them)."""
     turn = threading.Lock()  # one answer at a time: the machine has no more to give, and figures share settings
 
-    def answered(request: Request) -> tuple[Dials, Plan]:
-        dials = read_dials(asked, request.query_params)
-        return dials, plan(turned(asked, dials), ensure=False)
+    @lru_cache(maxsize=64)  # the words of an answer are asked for first, then its pictures, then perhaps its report
+    def at(settings: tuple[tuple[str, str], ...]) -> Plan:
+        return plan(turned(asked, read_dials(asked, dict(settings))), ensure=False)
+
+    def answered(request: Request) -> Plan:
+        return at(tuple(sorted(request.query_params.items())))
+
+    start = at(())
 
     def whole(request: Request) -> Response:
         with turn:
             began = time.perf_counter()
+            shown: Plan | None = None
             try:
-                dials, answer = answered(request)
-                result, status, code = explore_page.answer_fragment(answer), "", 200
+                dials, shown = read_dials(asked, request.query_params), answered(request)
+                status, code = f"Answered in {1e3 * (time.perf_counter() - began):.0f} ms.", 200
             except InputError as error:
-                dials, result, status, code = at_rest(asked), "", str(error), 422
-            status = status or f"Answered in {1e3 * (time.perf_counter() - began):.0f} ms."
-            return HTMLResponse(explore_page.explore_page(asked, dials, result, status), code, _HEADERS)
+                dials, status, code = at_rest(asked), str(error), 422
+            return HTMLResponse(explore_page.explore_page(asked, dials, start, shown, status), code, _HEADERS)
 
     def fragment(request: Request) -> Response:
         with turn:
-            return HTMLResponse(explore_page.answer_fragment(answered(request)[1]), headers=_HEADERS)
+            return HTMLResponse(explore_page.answer_fragment(answered(request), start), headers=_HEADERS)
+
+    def pictures(request: Request) -> Response:
+        with turn:
+            return HTMLResponse(explore_page.pictures_fragment(answered(request)), headers=_HEADERS)
 
     def document(request: Request) -> Response:
         with turn:
-            answer = answered(request)[1]
+            answer = answered(request)
             given, found = plan_tables.inputs(answer), plan_tables.result(answer, [])
             return Response(render.as_json("explore", given, found), 200, _HEADERS, "application/json")
 
     def report(request: Request) -> Response:
         with turn:
-            answer = answered(request)[1]
+            answer = answered(request)
             changes = sensitivity(answer) if answer.best is not None else []
             again = f"dmodels explore {scenario}  # then open /report?{request.url.query}"
             return HTMLResponse(plan_page(answer, changes, again), headers=_HEADERS)
@@ -77,7 +88,8 @@ def application(asked: Question, scenario: str) -> Starlette:
     def refused(request: Request, error: Exception) -> Response:
         return PlainTextResponse(str(error), 422, _HEADERS)
 
-    routes = [("/", whole), ("/answer", fragment), ("/answer.json", document), ("/report", report)]
+    routes = [("/", whole), ("/answer", fragment), ("/pictures", pictures), ("/answer.json", document)]
+    routes.append(("/report", report))
     return Starlette(
         routes=[*(Route(path, endpoint) for path, endpoint in routes), Route("/explore.js", script)],
         middleware=[
@@ -104,21 +116,23 @@ class _OwnPagesOnly:
 def read_dials(asked: Question, given: Mapping[str, str]) -> Dials:
     """The dials in an address; what it leaves out stays at rest."""
     rest = at_rest(asked)
-    known = {"gpu", *(name for name, *_ in explore_page.FIELDS.values()), *(f"price_{name}" for name in asked.gpus)}
+    numbers = {dial.name for dial in explore_page.FIELDS.values()}
+    known = {*explore_page.CHOICES, *numbers, *(f"price_{name}" for name in asked.gpus)}
     for name in given:
         if name not in known:
             raise InputError(f"{name} is unknown; accepted are {', '.join(sorted(known))}")
     values: dict[str, Any] = {}
-    for field, (name, _, unit, factor) in explore_page.FIELDS.items():
-        still = getattr(rest, field)
-        values[field] = _number(name, given[name], unit) / factor if name in given else still
-        if abs(values[field] / still - 1.0) < 1e-4:  # as shown, with five digits: not turned
+    for field, dial in explore_page.FIELDS.items():
+        still, text = getattr(rest, field), given.get(dial.name)
+        values[field] = still if text is None else _number(dial.name, text or "inf", dial.unit) / dial.factor
+        if math.isclose(values[field], still, rel_tol=1e-4):  # as shown, with five digits: not turned
             values[field] = still
+    values |= {name: given.get(name, "") for name in explore_page.CHOICES}
     prices = {
         name: _number(f"price_{name}", given[f"price_{name}"], "USD/h") if f"price_{name}" in given else price
         for name, price in rest.price_usd_per_hour.items()
     }
-    return Dials(**values, gpu=given.get("gpu", ""), price_usd_per_hour=prices)
+    return Dials(**values, price_usd_per_hour=prices)
 
 
 def listening(port: int) -> socket.socket:
@@ -139,7 +153,9 @@ def serve(app: Starlette, listener: socket.socket) -> None:
     """Answer until interrupted."""
     import uvicorn
 
-    uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+    uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=10, limit_concurrency=32)
+    ).run(sockets=[listener])
 
 
 def _number(name: str, text: str, unit: str) -> float:

@@ -20,7 +20,6 @@ from dmodels.report.text import table
 from . import render
 from .calls import Code, call
 from .command import Form, asks, check_output
-from .predict import rejected, say_rejected
 from .schema import Degree, Table, flag
 
 MACHINE = ("model", "gpu", "engine", "precision", "tp", "dp", "ep")
@@ -29,11 +28,9 @@ Wide = Annotated[int, Field(ge=0)]
 CELLS_PER_TABLE = 4
 
 
-class FitAsked(Table):
-    """The measured points, and what ran where the files do not say."""
+class MachineTable(Table):
+    """What ran, where reports of load generators do not say."""
 
-    rows: list[str] = flag(..., "reports of load generators, or CSV tables of rows", argument=True, repeated=True)
-    steps: Degree = flag(15, "Levenberg-Marquardt steps at most")
     model: str = flag("", "catalogue name or Hugging Face id of what was measured")
     gpu: str = flag("", "GPU that was measured, like h100_sxm")
     engine: str = flag("", "engine that was measured: vllm, sglang, trtllm")
@@ -42,12 +39,22 @@ class FitAsked(Table):
     dp: Wide = flag(0, "attention data parallelism of an instance")
     ep: Wide = flag(0, "expert parallelism of an instance")
 
+    def machine(self) -> Code | None:
+        """The library call; None: nothing was said."""
+        said = {name: value for name in MACHINE if (value := getattr(self, name))}
+        return call("dmodels.fit.measured:Machine", **said) if said else None
+
+
+class FitAsked(MachineTable):
+    """The measured points, and what ran where the files do not say."""
+
+    rows: list[str] = flag(..., "reports of load generators, or CSV tables of rows", argument=True, repeated=True)
+    steps: Degree = flag(15, "Levenberg-Marquardt steps at most")
+
     def call(self) -> Code:
         """The library call."""
-        said = {name: value for name in MACHINE if (value := getattr(self, name))}
-        machine = call("dmodels.fit.measured:Machine", **said) if said else None
         files = self.rows[0] if len(self.rows) == 1 else self.rows
-        return call("dmodels.fit.refit:refit", files, max_steps=self.steps, machine=machine)
+        return call("dmodels.fit.refit:refit", files, max_steps=self.steps, machine=self.machine())
 
 
 @asks(FitAsked)
@@ -76,6 +83,17 @@ def _write(found: Any, name: str, out: Path | None) -> None:
     say_rejected(found)
     used, skipped, odd = len(found.rows), len(found.rejected), len(found.outliers)
     print(f"{used} rows used, {skipped} skipped, {odd} outliers", file=sys.stderr)
+
+
+def rejected(found: Any) -> list[dict[str, Any]]:
+    """Rows that could not be used, as JSON holds them, and why."""
+    return [{"id": r.id, "line": r.line, "reason": r.reason} for r in found.rejected]
+
+
+def say_rejected(found: Any) -> None:
+    """The same on stderr."""
+    for r in found.rejected:
+        print(f"skipped {r.id}{f' (line {r.line})' if r.line else ''}: {r.reason}", file=sys.stderr)
 
 
 def _result(found: Any) -> dict[str, Any]:

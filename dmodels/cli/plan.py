@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.files import write_text
+from dmodels.core.tables import check_table, is_table, write_table
 
 from . import deployments, render
 from .calls import call
@@ -22,7 +23,10 @@ from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
 Page = Annotated[
-    Path | None, typer.Option(help="write the report, one HTML page, to this file; with --deploy, a folder")
+    Path | None,
+    typer.Option(
+        help="write the report, one HTML page, or the table (.parquet, .arrow, .csv); with --deploy, a folder"
+    ),
 ]
 Sensitivity = Annotated[
     bool, typer.Option(help="also vary one input at a time, and look for what was not asked but pays")
@@ -87,6 +91,8 @@ def answer(
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
     check_output("out", out)
+    if is_table(out):
+        check_table("out", out)
     more = Beside()
 
     def write(found: Any) -> None:
@@ -95,16 +101,23 @@ def answer(
         if asked.slo.classes:
             classes = [kind.run() for kind in asked.slo.class_calls()]
             more.apart = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
+        if asked.gpu.regions:
+            regions = [region.run() for region in asked.gpu.region_calls()]
+            more.regions = call("dmodels.studies.plan:plan_regions", asked.call(), regions).run()
         if solve_for is not None and found.best is not None:
             more.limit = call("dmodels.studies.plan:solved", found, solve_for).run()
         tools.write(found)
-        if out is not None:
+        if is_table(out):
+            print(f"table: {write_table(found.to_dataframe(), out)}", file=sys.stderr)
+        elif out is not None:
             from dmodels.report.plan_page import plan_page
 
             write_text(out, plan_page(found, more.changes, again, more.checks, more.told(found)))
             print(f"report: {out}", file=sys.stderr)
 
     question = asked.call()
+    if asked.gpu.regions:
+        question = call("dmodels.studies.plan:in_cheapest_region", question, asked.gpu.region_calls())
     if solve_for is not None:  # by the closed forms, so that what replays add or spare does not blur the limit
         question, ensure = call("dmodels.studies.plan:at_limit", question, solve_for), ensure or False
     return form.give(
@@ -128,12 +141,14 @@ class Beside:
     now: Any = None  # the fleet that runs
     limit: Any = None  # what was solved for
     apart: Any = None  # a fleet for each class of requests
+    regions: Any = None  # a fleet for each region
 
     def told(self, found: Any) -> list[str]:
         """What of it is said in words."""
-        from dmodels.report.plan_notes import advice, classes_told
+        from dmodels.report.plan_notes import advice, classes_told, regions_told
 
-        return advice(self.suggested, self.tail, self.limit) + classes_told(found, self.apart)
+        said = advice(self.suggested, self.tail, self.limit)
+        return said + classes_told(found, self.apart) + regions_told(self.regions)
 
 
 def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> None:
@@ -148,9 +163,9 @@ def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> 
 
 
 def _feasible(found: Any, more: Beside) -> bool:
-    """Whether one fleet for all, or one for each class of requests, keeps the SLOs."""
-    apart = more.apart is not None and more.apart.fits
-    return apart or (found.best is not None and _keeps(found, more.checks))
+    """Whether one fleet for all, or one for each class of requests or region, keeps the SLOs."""
+    several = (more.apart is not None and more.apart.fits) or (more.regions is not None and more.regions.fits)
+    return several or (found.best is not None and _keeps(found, more.checks))
 
 
 def _keeps(found: Any, checks: Any) -> bool:
@@ -169,6 +184,7 @@ def _result(found: Any, more: Beside) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
     named = {"verification": more.checks, "running_now": more.now, "solved": more.limit, "classes": more.apart}
+    named["regions"] = more.regions
     others = {name: one.to_dict() for name, one in named.items() if one}
     return plan_tables.result(found, more.changes, more.suggested, more.tail) | others
 
@@ -181,6 +197,8 @@ def _show(found: Any, more: Beside) -> None:
     print("\n".join(plan_tables.sentences(found) + notes(found) + more.told(found)) + "\n")
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
+    if more.regions is not None:
+        render.show([plan_tables.regions_table(more.regions)])
     if found.best is not None:
         render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, more.checks))

@@ -42,7 +42,31 @@ def _counts(value: Any) -> Any:
     return {name.strip(): count.strip() for name, _, count in pairs}
 
 
+def _region(value: Any) -> Any:
+    """A table from 'us-east: h100_sxm=32 at 2.1 $/h, l40s=16'."""
+    if not isinstance(value, str):
+        return value
+    name, sign, rest = value.partition(":")
+    parts = [[text.strip() for text in part.partition(" at ")] for part in several(rest)]
+    if not (name.strip() and sign and all("=" in gpu for gpu, *_ in parts)):
+        raise ValueError('accepted are a name and GPUs with how many there are, like "us-east: h100_sxm=32 at 2.1 $/h"')
+    prices = {gpu.partition("=")[0].strip(): price for gpu, _, price in parts if price}
+    return {"name": name.strip(), "inventory": _counts(",".join(gpu for gpu, *_ in parts)), "price": prices}
+
+
 Counts = Annotated[dict[str, Annotated[int, Field(ge=0)]], BeforeValidator(_counts)]
+
+
+class RegionTable(Table):
+    """A place with GPUs, and prices of one where they are not as elsewhere."""
+
+    name: str
+    inventory: Counts
+    price: dict[str, Price] = Field(default_factory=dict)
+
+    def call(self) -> Code:
+        """The region as a library call."""
+        return call("dmodels.studies.plan:Region", self.name, self.inventory, self.price or None)
 
 
 class GpuTable(Table):
@@ -54,13 +78,26 @@ class GpuTable(Table):
     inventory: Counts = flag({}, "GPUs that there are of each type, like h100_sxm=32,l40s=16", "--gpus")
     node: Annotated[int, Field(ge=1)] = flag(1, "GPUs are bought by whole nodes of so many", "--node-gpus")
 
+    regions: list[Annotated[RegionTable, BeforeValidator(_region)]] = flag(
+        [], 'a place with its GPUs and prices: "us-east: h100_sxm=32 at 2.1 $/h"', "--region", repeated=True
+    )
+
+    def region_calls(self) -> list[Code]:
+        """The regions as library calls."""
+        return [region.call() for region in self.regions]
+
     @model_validator(mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
         """What there is may be chosen from, unless names are given too."""
-        if not isinstance(given, dict) or "name" in given or not given.get("inventory"):
+        if not isinstance(given, dict) or "name" in given:
             return given
-        return given | {"name": list(_counts(given["inventory"]))}
+        try:
+            there = [given.get("inventory"), *(_region(one).get("inventory") for one in given.get("regions") or [])]
+            names = [name for one in there if one for name in _counts(one)]
+        except (ValueError, AttributeError, TypeError):
+            return given  # refused where it is read
+        return given | {"name": list(dict.fromkeys(names))} if names else given
 
 
 class PlanWorkload(WorkloadTable):
@@ -93,11 +130,12 @@ class PlanWorkload(WorkloadTable):
 
 
 def _class(value: Any) -> Any:
-    """A table from 'chat: to 8000, ttft 2 s'."""
+    """A table from 'chat: to 8000, ttft 2 s' or 'batch: team=nightly, ttft 60 s'."""
     if not isinstance(value, str):
         return value
     name, sign, rest = value.partition(":")
-    words = [part.partition(" ") for part in several(rest)]
+    parts = [part if "=" not in part else f"of {part}" for part in several(rest)]
+    words = [part.partition(" ") for part in parts]
     if not (name.strip() and sign and words and all(given for _, _, given in words)):
         raise ValueError('accepted are a name and its bounds, like "chat: to 8000, ttft 2 s, tpot 80 ms"')
     return {"name": name.strip()} | {key.strip(): given.strip() for key, _, given in words}
@@ -109,6 +147,7 @@ class ClassTable(Table):
     name: str
     low: Annotated[float, Field(ge=0, alias="from")] = 0.0
     high: Annotated[float, Field(gt=0, alias="to")] = float("inf")
+    of: Annotated[str, Field(pattern=r"^([^=]+=[^=]+)?$")] = ""  # a column of the trace and its value
     ttft: Seconds | None = None
     tpot: Seconds | None = None
     e2e: Seconds | None = None
@@ -118,7 +157,8 @@ class ClassTable(Table):
         """The class as a library call."""
         own = [getattr(self, name) or getattr(others, name) for name in ("ttft", "tpot", "e2e", "percentile")]
         slo = call("dmodels:SLO", own[0], own[1], float("inf") if own[2] is None else own[2], own[3])
-        return call("dmodels.studies.plan:RequestClass", self.name, slo, self.low, self.high)
+        label = self.of.partition("=")[2].strip() or None
+        return call("dmodels.studies.plan:RequestClass", self.name, slo, self.low, self.high, label)
 
 
 class SloTable(Table):
@@ -129,7 +169,11 @@ class SloTable(Table):
     e2e: Seconds | None = flag(None, "bound on the whole request", "--e2e", "--e2e-p99")
     percentile: Annotated[float, Field(ge=0.5, lt=1)] = flag(0.99, "share of requests that must meet each bound")
     classes: list[Annotated[ClassTable, BeforeValidator(_class)]] = flag(
-        [], 'requests with SLOs of their own, by total tokens: "jobs: from 8000, ttft 60 s"', "--class", repeated=True
+        [],
+        'requests with SLOs of their own, by total tokens, "jobs: from 8000, ttft 60 s", or by a column of the trace, '
+        '"batch: team=nightly, ttft 60 s"',
+        "--class",
+        repeated=True,
     )
 
     def call(self) -> Code:
@@ -138,6 +182,14 @@ class SloTable(Table):
             return call("dmodels.studies.plan:tightest", self.class_calls())
         whole = float("inf") if self.e2e is None else self.e2e
         return call("dmodels:SLO", self.ttft, self.tpot, whole, self.percentile)
+
+    @property
+    def label(self) -> str:
+        """The column of the trace that tells the classes apart; "": none does."""
+        columns = {kind.of.partition("=")[0].strip() for kind in self.classes} - {""}
+        if len(columns) > 1:
+            raise InputError(f"--class by {' and '.join(sorted(columns))}: one column is accepted")
+        return "".join(columns)
 
     def class_calls(self) -> list[Code]:
         """The classes as library calls."""
@@ -222,7 +274,7 @@ class PlanInputs(Table):
         """The `Question`, as a library call."""
         space, engine = self.space, self.engine
         traffic, workload_name = traffic_call(self.workload, self.traffic.rate)
-        trace = trace_call(self.workload)  # planned for as it came
+        trace = trace_call(self.workload, self.slo.label)  # planned for as it came
         return call(
             "dmodels.studies.plan:question",
             self.model.name,
@@ -275,12 +327,14 @@ def traffic_call(asked: WorkloadTable, rate_rps: float | None) -> tuple[Code, st
     return call("dmodels:Workload.fixed", asked.input_tokens, asked.output_tokens, rate_rps, cached), lengths
 
 
-def trace_call(asked: WorkloadTable) -> Code | None:
+def trace_call(asked: WorkloadTable, class_column: str = "") -> Code | None:
     """The trace as a library call, where one is named."""
     if asked.trace is None:
+        if class_column:
+            raise InputError(f"--class by {class_column}: needs a trace (--trace) with that column")
         return None
     repair = getattr(asked, "repair", False) or None
-    read = call("dmodels:read_trace", asked.trace, repair=repair, label="trace")
+    read = call("dmodels:read_trace", asked.trace, repair=repair, class_column=class_column or None, label="trace")
     return call("dmodels.models.traffic:with_prefix_hits", read) if getattr(asked, "prefix_hits", False) else read
 
 

@@ -20,7 +20,7 @@ Factors = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(several
 class PoolsAsked(Table):
     """Traffic, instances, and the thresholds to try."""
 
-    trace: FileName | None = flag(None, "traffic: a trace file (Azure, Mooncake, BurstGPT or plain)")
+    trace: FileName | None = flag(None, "traffic: a trace file (Azure, Mooncake, BurstGPT, plain, or an access log)")
     workload: str | None = flag(None, "traffic: a bundled workload [default: azure-paper]")
     rate_rps: Rate | None = flag(None, 'arrivals, like "1000 req/s"; default: the workload\'s own', "--rate")
     thresholds: Annotated[list[float], BeforeValidator(several)] | None = flag(

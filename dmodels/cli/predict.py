@@ -1,4 +1,6 @@
-"""TTFT and TPOT of serving rows (a CSV with the columns of a benchmark export), with 80 % and 95 % intervals."""
+"""TTFT and TPOT of serving points, with 80 % and 95 % intervals: rows of a benchmark export (CSV), or those of a load
+generator's report (`dmodels formats` lists them), for which flags say what it does not: GPU, layout, engine.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +11,38 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.files import write_text
+from dmodels.core.tables import check_table, is_table, write_table
 
 from .calls import Code, call
 from .command import Form, asks, check_output
-from .schema import FileName, Table, flag
+from .fit import MachineTable, rejected, say_rejected
+from .schema import FileName, flag
 
 
-class PredictAsked(Table):
-    """The rows, and whose measured efficiencies apply."""
+class PredictAsked(MachineTable):
+    """The rows, what ran where they do not say, and whose measured efficiencies apply."""
 
-    rows: str = flag(..., "CSV with id, model_path, system, backend, isl, osl, and the layout", argument=True)
+    rows: str = flag(..., "CSV with id, model_path, system, isl, osl ..., or a load generator's report", argument=True)
     calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
     tuned: bool = flag(False, "servers tuned as those of MLPerf: the factor of its public runs on every step")
 
     def call(self) -> Code:
         """The library call."""
         own = call("dmodels.fit.calibration:read", self.calibration) if self.calibration else None
-        return call("dmodels.fit.predict:predict_file", self.rows, own, tuned=self.tuned or None)
+        return call("dmodels.fit.predict:predict_file", self.rows, own, self.machine(), tuned=self.tuned or None)
 
 
 @asks(PredictAsked)
 def command(
     asked: PredictAsked,
     form: Form,
-    out: Annotated[Path | None, typer.Option(help="write the predictions here; otherwise to stdout")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="write the predictions here (.csv, .parquet, .arrow); otherwise to stdout")
+    ] = None,
 ) -> int:
     check_output("out", out)
+    if is_table(out):
+        check_table("out", out)
     return form.give(
         asked.call(),
         lambda found: asked.model_dump(),
@@ -45,17 +53,6 @@ def command(
     )
 
 
-def rejected(found: Any) -> list[dict[str, Any]]:
-    """Rows that could not be used, as JSON holds them, and why."""
-    return [{"id": r.id, "line": r.line, "reason": r.reason} for r in found.rejected]
-
-
-def say_rejected(found: Any) -> None:
-    """The same on stderr."""
-    for r in found.rejected:
-        print(f"skipped {r.id}{f' (line {r.line})' if r.line else ''}: {r.reason}", file=sys.stderr)
-
-
 def _csv(found: Any) -> str:
     from dmodels.fit.predict import to_csv
 
@@ -63,7 +60,9 @@ def _csv(found: Any) -> str:
 
 
 def _write(found: Any, out: Path | None) -> None:
-    if out is not None:
+    if out is not None and is_table(out) and out.suffix.lower() != ".csv":
+        write_table(found.to_dataframe(), out)
+    elif out is not None:
         write_text(out, _csv(found))
     say_rejected(found)
     for line in found.notes:

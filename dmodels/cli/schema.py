@@ -87,7 +87,7 @@ class WorkloadTable(Table):
     """[workload]: a bundled workload, a trace, or fixed lengths (also called isl and osl, as the flags are)."""
 
     name: str | None = flag(None, "traffic: a bundled workload [default: azure-conv]", "--workload")
-    trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT or plain)")
+    trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT, plain, or an access log)")
     input_tokens: Positive | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
     output_tokens: Positive | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
 

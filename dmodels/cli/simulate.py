@@ -54,7 +54,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 class SimulateAsked(Table):
     """A fleet, what it is sent, and how sure the answer has to be."""
 
-    trace: FileName | None = flag(None, "replay a trace file (Azure, Mooncake, BurstGPT or plain)")
+    trace: FileName | None = flag(None, "replay a trace file (Azure, Mooncake, BurstGPT, plain, or an access log)")
     workload: str | None = flag(None, "a bundled workload [default: azure-paper]")
     rate_rps: Rate | None = flag(None, 'arrivals, like "1000 req/s"; default: the workload\'s own', "--rate")
     instances: Annotated[int, Field(ge=1, le=100_000)] = flag(1, "instances (of the long pool, if there are two)")

@@ -127,7 +127,7 @@ def command(
     form: Form,
     scenario: Path,
     axis: Annotated[list[str], typer.Option(help=_AXIS)],
-    out: Annotated[Path | None, typer.Option(help="write the result: .nc, .zarr, .parquet or .csv")] = None,
+    out: Annotated[Path | None, typer.Option(help="write the result: .nc, .zarr, .parquet, .arrow or .csv")] = None,
     plot: Annotated[str | None, typer.Option(help="draw a figure: pareto, heatmap or curves")] = None,
     figure: Annotated[Path | None, typer.Option(help="the figure's file, .png or .svg [default: beside --out]")] = None,
     output: Annotated[str, typer.Option(help=_OUTPUT)] = "cost_usd_per_mtoken",

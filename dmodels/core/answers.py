@@ -1,21 +1,31 @@
 """What a study returns: a frozen dataclass whose numbers are also there as plain data, units in the names.
 
-A study's answer is an `Answer`; so are the parts of it that have a face of their own. What JSON cannot hold, and no
-reader of JSON expects, an answer does not give either: arrays become lists, enums their values, NaN and infinities
+A study's answer is an `Answer`; so are the parts of it that have a face of their own. It is text, a table for data
+frames, and in a notebook a table with a figure. What JSON cannot hold, and no reader of JSON expects, an answer's plain
+data does not give either: arrays become lists, enums their values, NaN and infinities
 None (the name of a field says what None means: no bound, no price, no answer).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
+from base64 import b64encode
 from collections.abc import Mapping
 from enum import Enum
 from html import escape
+from importlib import import_module
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+from .extras import needed
+from .tables import frame, records
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Answer:
@@ -37,18 +47,44 @@ class Answer:
     derived: ClassVar[tuple[str, ...]] = ()
     #: Fields that `to_dict` leaves out: the working state that further questions are answered from.
     internal: ClassVar[tuple[str, ...]] = ()
+    #: The field whose entries are the rows of the answer's table; "": the first that holds several.
+    rows_in: ClassVar[str] = ""
+    #: "module:function" of the figure that notebooks show below the answer; "": none.
+    picture: ClassVar[str] = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Name -> value of every field and derived property: None, bool, int, float, str, list or dict throughout."""
         names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
         return {name: plain(getattr(self, name)) for name in (*names, *self.derived) if name not in self.internal}
 
+    def records(self) -> list[dict[str, Any]]:
+        """The rows of the answer's table: name -> None, bool, int, float or str (`core.tables.records`)."""
+        return records(self.to_dict(), self.rows_in)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """The answer's table, units in the names. Polars, DuckDB and pyarrow take the answer itself, as Arrow."""
+        return frame(self.records())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table for whoever reads Arrow: `polars.DataFrame(answer)`, `pyarrow.table(answer)`."""
+        needed("pyarrow", "a table as Arrow")
+        return self.to_dataframe().__arrow_c_stream__(requested_schema)
+
     def __str__(self) -> str:
         return "\n".join([type(self).__name__, *_lines(self.to_dict(), 1)])
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<b>{type(self).__name__}</b>{_html(self.to_dict())}"
+        return f"<b>{type(self).__name__}</b>{_html(self.to_dict())}{self._drawn() if self.picture else ''}"
+
+    def _drawn(self) -> str:
+        """The figure as an image in the page."""
+        module, _, name = self.picture.partition(":")
+        made = getattr(import_module(module), name)(self)
+        png = io.BytesIO()
+        made.savefig(png, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+        image = b64encode(png.getvalue()).decode()
+        return f"<img alt='{escape(type(self).__name__)}' src='data:image/png;base64,{image}'>"
 
 
 #: A list is shown whole up to so many entries.

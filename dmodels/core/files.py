@@ -15,9 +15,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from .errors import InputError
+from .extras import needed
 
 #: Most that is read of one file, unpacked: a trace of some ten million requests. A device has no end.
 MOST_BYTES = 1 << 30
@@ -45,13 +46,16 @@ def read_text(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTE
         raise InputError(f"{path}: not text in UTF-8") from None
 
 
-def read_lines(path: str | os.PathLike[str], errors: str = "strict") -> Iterator[str]:
-    """The lines of a text file, one after another in memory; `errors` is what becomes of bytes that are not UTF-8."""
+def read_lines(
+    path: str | os.PathLike[str], errors: str = "strict", most_bytes: int = MOST_DOCUMENT_BYTES
+) -> Iterator[str]:
+    """The lines of a text file, one after another in memory, each of at most `most_bytes`; `errors` is what becomes of
+    bytes that are not UTF-8."""
     with opened(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", errors=errors, newline="") as stream:
         try:
-            while line := stream.readline(MOST_DOCUMENT_BYTES + 1):
-                if len(line) > MOST_DOCUMENT_BYTES:
-                    most = f"{MOST_DOCUMENT_BYTES >> 20} MiB"
+            while line := stream.readline(most_bytes + 1):
+                if len(line) > most_bytes:
+                    most = f"{most_bytes >> 20} MiB"
                     raise InputError(f"{path}: a line of more than {most}; shorter ones are accepted")
                 yield line
         except UnicodeDecodeError:
@@ -60,12 +64,17 @@ def read_lines(path: str | os.PathLike[str], errors: str = "strict") -> Iterator
             raise broken(path, error) from None
 
 
-BROKEN = (EOFError, zlib.error, gzip.BadGzipFile)
+class BrokenArchiveError(Exception):
+    """A .zst that is cut off, or none."""
+
+
+BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, BrokenArchiveError)
 
 
 def broken(path: str | os.PathLike[str], error: Exception) -> InputError:
     """The mistake of an archive that is cut off."""
-    return InputError(f"{path}: broken gzip file ({error}); a whole .gz is accepted")
+    kind = "zst" if isinstance(error, BrokenArchiveError) else "gzip"
+    return InputError(f"{path}: broken {kind} file ({str(error)[:80]}); a whole one is accepted")
 
 
 @contextmanager
@@ -77,13 +86,29 @@ def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             with gzip.GzipFile(fileobj=raw) as unpacked:
                 yield cast(IO[bytes], unpacked)
         elif start == b"\x28\xb5\x2f\xfd":
-            try:
-                import zstandard
-            except ImportError:
-                raise InputError(f"{path}: reading .zst needs the package zstandard; or unpack it") from None
-            yield zstandard.ZstdDecompressor().stream_reader(raw)
+            with io.BufferedReader(cast(io.RawIOBase, _Zst(path, raw))) as unpacked:
+                yield unpacked
         else:
             yield raw
+
+
+class _Zst(io.RawIOBase):
+    """The bytes of a .zst, unpacked as they are read."""
+
+    def __init__(self, path: str | os.PathLike[str], raw: IO[bytes]) -> None:
+        arrow = needed("pyarrow", f"{path}: reading .zst")
+        self._unpacked = arrow.CompressedInputStream(raw, "zstd")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            got = self._unpacked.read(len(buffer))
+        except OSError as error:
+            raise BrokenArchiveError(str(error)) from None
+        buffer[: len(got)] = got
+        return len(got)
 
 
 def csv_rows(text: str) -> csv.DictReader[str]:

@@ -17,7 +17,7 @@ class GPU(Record):
     nic_bytes_per_s_per_gpu_oneway: Real = quantity(0.0)  # scale-out
     gpus_per_node: Real = quantity(8.0)  # GPUs in one scale-up domain
     tdp_w: Real = quantity(0.0)
-    price_usd_per_hour: Real = quantity(0.0)  # one GPU, one hour
+    price_usd_per_hour: Real = quantity(0.0, at_least=0)  # one GPU, one hour
     sm_count: Real = quantity(0.0)  # streaming multiprocessors (compute units, Xe cores); 0 means "not stated"
     l2_bytes: Real = quantity(0.0)  # last-level cache; 0 means "not stated"
 
@@ -30,10 +30,10 @@ class Parallel(Record):
     remaining factor tp * dp / ep splits each expert.
     """
 
-    tp: Real = quantity(1.0)
-    pp: Real = quantity(1.0)
-    dp: Real = quantity(1.0)
-    ep: Real = quantity(1.0)
+    tp: Real = quantity(1.0, at_least=1)
+    pp: Real = quantity(1.0, at_least=1)
+    dp: Real = quantity(1.0, at_least=1)
+    ep: Real = quantity(1.0, at_least=1)
 
     @property
     def gpus(self) -> Real:
@@ -44,14 +44,14 @@ class Parallel(Record):
 class Fabric(Record):
     """A network between instances: what one link carries in one direction, and a small message's latency."""
 
-    bytes_per_s_oneway: Real = quantity()
-    latency_s: Real = quantity(0.0)
+    bytes_per_s_oneway: Real = quantity(above=0)
+    latency_s: Real = quantity(0.0, at_least=0)
 
 
 class SLO(Record):
     """Promises to keep: a bound in seconds on a percentile of TTFT, TPOT and E2E. inf: no promise."""
 
-    ttft_s: Real = quantity(float("inf"))
-    tpot_s: Real = quantity(float("inf"))
-    e2e_s: Real = quantity(float("inf"))
-    percentile: Real = quantity(0.99)  # of requests that must meet each bound
+    ttft_s: Real = quantity(float("inf"), above=0)
+    tpot_s: Real = quantity(float("inf"), above=0)
+    e2e_s: Real = quantity(float("inf"), above=0)
+    percentile: Real = quantity(0.99, above=0, below=1)  # of requests that must meet each bound

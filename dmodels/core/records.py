@@ -8,6 +8,7 @@ float64 (traced values and JAX arrays pass through), and importing dmodels never
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, Self, TypeVar
@@ -39,23 +40,46 @@ def _real(value: Any) -> Real:
     return np.asarray(value, np.float64)
 
 
-def quantity(default: Any = dataclasses.MISSING) -> Any:
-    """A field of a record: a float64 leaf, with an optional default."""
+def quantity(
+    default: Any = dataclasses.MISSING,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a record: a float64 leaf, with an optional default and the range that a single number must be in."""
+    bounds = {"at least": at_least, "above": above, "below": below}
+    metadata = {"bounds": {word: bound for word, bound in bounds.items() if bound is not None}}
     if default is dataclasses.MISSING:
-        return eqx.field(converter=_real)
-    return eqx.field(converter=_real, default=default)
+        return eqx.field(converter=_real, metadata=metadata)
+    return eqx.field(converter=_real, default=default, metadata=metadata)
+
+
+_HOLDS: dict[str, Callable[[Any, float], Any]] = {"at least": operator.ge, "above": operator.gt, "below": operator.lt}
+
+
+def _check_bounds(record: str, field: dataclasses.Field[Any], value: np.ndarray) -> None:
+    """Refuse a single number outside the bounds of its field (NaN is). In a batch a bad point must not fail the rest:
+    formulas flag it."""
+    bounds = field.metadata.get("bounds", {})
+    if value.ndim == 0 and not all(_HOLDS[word](value, bound) for word, bound in bounds.items()):
+        accepted = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items())
+        raise InputError(f"{record} {field.name} = {value:g}: accepted are numbers {accepted}")
 
 
 class Record(eqx.Module):
     """Base of all records. Leaves broadcast; a catalogue is a record whose leaves have shape (n,)."""
 
     def __check_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            if isinstance(value := getattr(self, name), str):
+        for name, field in self.__dataclass_fields__.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
                 raise InputError(
                     f"{type(self).__name__} {name} = {value!r}: accepted are numbers in base units; "
                     'dmodels.parse("80 ms", "s") reads text'
                 )
+            if isinstance(value, np.ndarray):
+                _check_bounds(type(self).__name__, field, value)
 
     def __getitem__(self, index: Any) -> Self:
         """The record at `index` of a batched record."""

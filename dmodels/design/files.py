@@ -1,14 +1,14 @@
-"""Labelled results on disk: NetCDF, Zarr, Parquet, CSV; a file is there whole or not at all."""
+"""Labelled results on disk: NetCDF, Zarr, Parquet, Arrow, CSV; a file is there whole or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.extras import check_installed
 from dmodels.core.files import replacing
 
 #: Rows of a table that are in memory at a time.
@@ -16,7 +16,7 @@ _ROWS = 2**18
 
 
 def write(ds, path: str | Path) -> Path:
-    """Write a Dataset as its file name says: .nc, .zarr, .parquet (a row per point) or .csv; whole or not at all."""
+    """Write a Dataset as its file name says: .nc, .zarr, .parquet or .arrow (a row per point) or .csv."""
     path = Path(path)
     make = writer(path)
     with replacing(path) as draft:
@@ -42,8 +42,7 @@ def writer(path: Path) -> Callable:
         make, needed = _WRITERS[path.suffix.lower()]
     except KeyError:
         raise InputError(f"out = {str(path)!r}: suffix {path.suffix!r}; accepted are {', '.join(_WRITERS)}") from None
-    if missing := [name for name in needed if find_spec(name) is None]:
-        raise InputError(f"out = {str(path)!r}: needs {' and '.join(missing)}: pip install 'dmodels[io]'; or a .csv")
+    check_installed(f"out = {str(path)!r}", *needed)
     return make
 
 
@@ -78,18 +77,31 @@ def _zarr(ds, path: Path) -> None:
 
 
 def _parquet(ds, path: Path) -> None:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    out = None
+    _columns(ds, lambda schema: pq.ParquetWriter(path, schema))
+
+
+def _arrow(ds, path: Path) -> None:
+    import pyarrow as pa
+
+    _columns(ds, lambda schema: pa.ipc.new_file(str(path), schema))
+
+
+def _columns(ds, opened: Callable) -> None:
+    """The points as record batches, with units and facts as metadata."""
+    import pyarrow as pa
+
+    out = metadata = None
     try:
         for part in tables(ds):
             table = pa.table(part)
             if out is None:
                 facts = {key: str(value) for key, value in ds.attrs.items()}
                 units = {f"units of {name}": ds[name].attrs["units"] for name in part if "units" in ds[name].attrs}
-                out = pq.ParquetWriter(path, table.schema.with_metadata(facts | units))
-            out.write_table(table.replace_schema_metadata(out.schema.metadata))
+                metadata = facts | units
+                out = opened(table.schema.with_metadata(metadata))
+            out.write_table(table.replace_schema_metadata(metadata))
     finally:
         if out is not None:
             out.close()
@@ -107,5 +119,6 @@ _WRITERS: dict[str, tuple[Callable, tuple[str, ...]]] = {
     ".nc": (_netcdf, ("h5netcdf", "h5py")),
     ".zarr": (_zarr, ("zarr",)),
     ".parquet": (_parquet, ("pyarrow",)),
+    ".arrow": (_arrow, ("pyarrow",)),
     ".csv": (_csv, ()),
 }

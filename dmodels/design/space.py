@@ -65,7 +65,7 @@ def sweep(
     The function is called with scalars (and whole records) and must be traceable by JAX.
 
     outputs       names to keep; default: all. `flags` is always kept
-    out           write the result to .nc, .zarr, .parquet or .csv; a killed sweep goes on where it stopped
+    out           write the result to .nc, .zarr, .parquet, .arrow or .csv; a killed sweep goes on where it stopped
     devices       spread blocks over these devices; with `jax.distributed`, over all processes' devices
     client        spread blocks over a `dask.distributed` cluster
     threads       on one device: how many blocks at a time; default: one per core

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.core.answers import Answer
 from dmodels.core.errors import InputWarning
+from dmodels.formats.measurements import measured_files
 
 from .calibration import calibration, quantiles
-from .measured import BACKENDS
+from .measured import BACKENDS, Machine, read_any
 from .points import family, to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
@@ -39,9 +41,11 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Answer):
     """One record of `COLUMNS` per usable row, the rows themselves, and the rejected ones."""
 
+    internal = ("rows",)
+    rows_in = "values"
     values: list[dict[str, float | str]]
     rows: list[Row]
     rejected: list[Rejected]
@@ -67,9 +71,16 @@ class Outlier(NamedTuple):
     reason: str
 
 
-def predict_file(path: str | Path, effects: Effects | None = None, *, tuned: bool = False) -> Predictions:
-    """Predictions of the rows of a CSV; measured columns are not needed and not used. `tuned`: as MLPerf's servers."""
-    found = predict(read_rows(path, measured=False), effects)
+def predict_file(
+    path: str | Path, effects: Effects | None = None, machine: Machine | None = None, *, tuned: bool = False
+) -> Predictions:
+    """Predictions of the rows of a CSV, or of a load generator's points, for which `machine` says what ran.
+
+    What was measured is not needed, and used of a point alone: for the requests that were in flight. `tuned`: as
+    MLPerf's servers (`fit.tuned`).
+    """
+    of_rows = Path(path).suffix == ".csv" and not measured_files(path)
+    found = predict(read_rows(path, measured=False) if of_rows else read_any(path, machine), effects)
     return _tuned(found) if tuned else found
 
 

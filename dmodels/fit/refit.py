@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 
 from .calibration import calibration, dump, read, table
@@ -24,9 +25,11 @@ from .silicon import Effects, fit, predict_log
 
 
 @dataclass(frozen=True)
-class Refit:
-    """What a fit found, and how much better it is."""
+class Refit(Answer):
+    """What a fit found, and how much better it is. Its table is a row of efficiencies for each machine."""
 
+    internal = ("effects", "rows")
+    rows_in = "table"
     effects: Effects
     rows: list[Row]
     rejected: list[Rejected]

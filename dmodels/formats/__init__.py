@@ -22,15 +22,21 @@ class FormatRow(NamedTuple):
 def table() -> list[FormatRow]:
     """Every format that is read or written.
 
-    >>> [row.name for row in table() if row.written_by][:2]
-    ['llm-d', 'kserve']
+    >>> [row.name for row in table() if row.written_by][:3]
+    ['parquet', 'llm-d', 'kserve']
     """
+    from dmodels.models.traffic import TRACE_FORMATS
+
     from . import deployments, measurements, telemetry
 
-    read = "dmodels fit FILE, dmodels plan --measured FILE"
+    read = "dmodels fit FILE, dmodels predict FILE, dmodels plan --measured FILE"
     found = [FormatRow(name, row.title, read, "") for name, row in measurements.FORMATS.items()]
     watched = "dmodels watch FILE, dmodels plan --telemetry FILE"
     found += [FormatRow(name, title, watched, "") for name, title in telemetry.FORMATS.items()]
+    traced = "dmodels plan --trace FILE, dmodels simulate --trace FILE"
+    found += [FormatRow(name, title, traced, "") for name, title in TRACE_FORMATS.items()]
+    tables = "dmodels plan --out FILE, dmodels predict --out FILE, dmodels sweep --out FILE"
+    found.append(FormatRow("parquet", "Parquet and Arrow: any trace, and tables of answers", traced, tables))
     for name, one in deployments.FORMATS.items():
         written = f"dmodels plan --deploy {name} --out FOLDER"
         found.append(FormatRow(name, one.title, "dmodels plan --from-deployment FILE", written))

@@ -6,104 +6,159 @@ only asks again as soon as a slider moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from html import escape
+from typing import NamedTuple
 
-from dmodels.studies.explore import REACH, Dials, at_rest
+from dmodels.studies.explore import Dials, at_rest
 from dmodels.studies.plan import Plan, Question
+from dmodels.studies.plan.designs import Precision
 from dmodels.studies.plan.risks import loads
 
 from . import html, plan_page, plan_tables
 from .plan_notes import notes
 
-#: Field of `Dials` -> (name in the address, label, unit, factor from base units to that unit).
-FIELDS = {
-    "rate_rps": ("rate", "load", "req/s", 1.0),
-    "isl_tokens": ("isl", "mean input", "tokens", 1.0),
-    "osl_tokens": ("osl", "mean output", "tokens", 1.0),
-    "ttft_s": ("ttft", "TTFT SLO", "ms", 1e3),
-    "tpot_s": ("tpot", "TPOT SLO", "ms", 1e3),
-}
 
+class Turned(NamedTuple):
+    """A number of `Dials` that has a slider."""
 
-@dataclass(frozen=True)
-class Control:
-    """One slider with its number."""
-
-    name: str
+    name: str  # in the address
     label: str
     unit: str
-    value: float
-    low: float
-    high: float
+    factor: float = 1.0  # from base units to that unit
+    reach: float = 0.0  # the slider goes from the value at rest divided by this to it times this
+    to: float = 0.0  # ... or, without a reach, from 0 to this
+    step: str = "any"
 
 
-def explore_page(asked: Question, dials: Dials, result: str, status: str) -> str:
-    """The whole page; `result` is the fragment of `answer_fragment` ("": there is none), `status` the line above it."""
+#: Field of `Dials` -> its slider.
+FIELDS = {
+    "rate_rps": Turned("rate", "load", "req/s", reach=16.0),
+    "isl_tokens": Turned("isl", "mean input", "tokens", reach=8.0),
+    "osl_tokens": Turned("osl", "mean output", "tokens", reach=8.0),
+    "cached_frac": Turned("cached", "input in a prefix cache", "%", 100.0, to=95.0),
+    "ttft_s": Turned("ttft", "TTFT SLO", "ms", 1e3, reach=8.0),
+    "tpot_s": Turned("tpot", "TPOT SLO", "ms", 1e3, reach=8.0),
+    "headroom_frac": Turned("headroom", "headroom for growth", "%", 100.0, to=100.0),
+    "spare_count": Turned("spare", "spare instances", "per pool", to=4.0, step="1"),
+    "max_gpus": Turned("gpus", "at most", "GPUs", reach=4.0),
+}
+#: How far the slider of a price goes.
+PRICE_REACH = 4.0
+#: Field of `Dials` that is chosen from a list -> its label.
+CHOICES = {"gpu": "GPU type", "weights": "weights", "kv": "KV cache"}
+
+
+def explore_page(asked: Question, dials: Dials, start: Plan, shown: Plan | None, status: str) -> str:
+    """The whole page, with the answer `shown` (None: there is none) under the line `status`."""
     head = f'<style>{html.shipped("explore.css")}</style>\n<script src="/explore.js" defer></script>\n'
     bad = ' class="bad"'
     body = (
-        f'<div class="explore">\n<form method="get" action="/" aria-label="Settings">\n{_controls(asked, dials)}\n'
-        '<button type="submit">Plan</button>\n</form>\n'
-        f'<div>\n<p id="status" role="status"{"" if result else bad}>{escape(status)}</p>\n'
-        f'<div id="answer">\n{result}\n</div>\n</div>\n</div>'
+        '<div class="explore">\n<form method="get" action="/" aria-label="Settings">\n'
+        f"{_controls(asked, dials, start)}\n"
+        '<button type="submit">Plan</button>\n<p class="links"><a href="/">Reset</a> '
+        '<a href="/report" data-with-settings>Report</a> '
+        '<a href="/answer.json" data-with-settings download="plan.json">JSON</a></p>\n</form>\n'
+        f'<div>\n<p id="status" role="status"{bad * (shown is None)}>{escape(status)}</p>\n'
+        f'<div id="answer">\n{"" if shown is None else answer_fragment(shown, start)}\n</div>\n'
+        f'<div id="pictures">\n{"" if shown is None else pictures_fragment(shown)}\n</div>\n</div>\n</div>'
     )
     return html.page(f"Explore: {asked.model_name}, {asked.workload_name}", [body], head)
 
 
-def answer_fragment(answer: Plan) -> str:
-    """The answer as part of a page: sentences, pictures, pools, alternatives or what binds."""
-    parts = [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
+def answer_fragment(answer: Plan, start: Plan) -> str:
+    """The answer in words and tables, and how it differs from where the dials started."""
+    parts = [html.card(*plan_tables.card(answer)[1:]), html.paragraph(difference(answer, start), "difference")]
+    parts.append(html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer"))
     parts += [html.paragraph(note) for note in notes(answer)]
-    drawn = plan_page.fleet_drawings(answer)
     if answer.best is not None:
-        parts.append(html.table(*plan_tables.pools_table(answer)))
-        drawn += [plan_page.latency_drawing(load) for load in loads(answer)]
-        parts.append(plan_page.pictures(drawn, quick=True))
-        parts.append(html.table(*plan_tables.alternatives_table(answer)))
+        parts += [html.table(*plan_tables.pools_table(answer)), html.table(*plan_tables.alternatives_table(answer))]
     else:
-        parts += [html.table(*plan_tables.rejections_table(answer.rejections)), plan_page.pictures(drawn, quick=True)]
+        parts.append(html.table(*plan_tables.rejections_table(answer.rejections)))
     return "\n".join(parts)
 
 
-def _controls(asked: Question, dials: Dials) -> str:
+def pictures_fragment(answer: Plan) -> str:
+    """The answer's pictures."""
+    drawn = plan_page.fleet_drawings(answer)
+    if answer.best is not None:
+        drawn = [*plan_page.answer_drawings(answer), *drawn, *map(plan_page.latency_drawing, loads(answer))]
+    return plan_page.pictures(drawn, quick=True)
+
+
+def difference(answer: Plan, start: Plan) -> str:
+    """How an answer differs from the one that the dials started with, in a sentence."""
+    now, then = answer.best, start.best
+    if now is None or then is None:
+        both = now is None and then is None
+        return (
+            "Nothing serves this, as at the start."
+            if both
+            else ("At the start there was a fleet." if now is None else "At the start nothing served this.")
+        )
+    gpus, usd = now.bought_gpus - then.bought_gpus, now.usd_per_hour - then.usd_per_hour
+    slower = [
+        f"{name} {1e3 * change:+,.3g} ms"
+        for name, change in (("TTFT", now.ttft_s - then.ttft_s), ("TPOT", now.tpot_s - then.tpot_s))
+        if abs(change) >= 5e-5
+    ]
+    if not (gpus or usd or slower):
+        return "As at the start."
+    sign = "-" if usd < 0 else "+"
+    cost = f"{sign}${abs(usd):,.2f}/h ({usd / then.usd_per_hour:+.0%})"
+    return f"Against the start: {', '.join([f'{gpus:+d} GPUs', cost, *slower])}."
+
+
+def _controls(asked: Question, dials: Dials, start: Plan) -> str:
     rest = at_rest(asked)
-    found = []
-    for field, (name, label, unit, factor) in FIELDS.items():
-        middle, value = factor * getattr(rest, field), factor * getattr(dials, field)
+    made = []
+    for field, dial in FIELDS.items():
+        middle = dial.factor * getattr(rest, field)
+        if field == "max_gpus" and start.best is not None:
+            middle = min(middle, float(start.best.bought_gpus))
         if middle < float("inf"):
-            found.append(Control(name, label, unit, value, middle / REACH[field], middle * REACH[field]))
-    made = [_slider(control) for control in found]
-    made.append(_choice(asked, dials))
+            made.append(_slider(dial, dial.factor * getattr(dials, field), middle))
+    made += [_choice(field, label, _options(asked, field), getattr(dials, field)) for field, label in CHOICES.items()]
     for gpu, price in rest.price_usd_per_hour.items():
-        now = dials.price_usd_per_hour.get(gpu, price)
-        reach = REACH["price"]
-        made.append(_slider(Control(f"price_{gpu}", f"price of {gpu}", "USD/h", now, price / reach, price * reach)))
+        dial = Turned(f"price_{gpu}", f"price of {gpu}", "USD/h", reach=PRICE_REACH)
+        made.append(_slider(dial, dials.price_usd_per_hour.get(gpu, price), price))
     return "\n".join(made)
 
 
-def _slider(c: Control) -> str:
-    """A number to type, and a slider over its logarithm; the script keeps both together."""
-    words, name = escape(f"{c.label} [{c.unit}]", quote=True), escape(c.name, quote=True)
+def _slider(dial: Turned, value: float, middle: float) -> str:
+    """A number to type, and a slider over it (over its logarithm where it has a reach); the script keeps both in step.
+
+    A number without a bound is an empty field, and the slider at its right end.
+    """
+    words, name = escape(f"{dial.label} [{dial.unit}]", quote=True), escape(dial.name, quote=True)
+    low, high = (middle / dial.reach, middle * dial.reach) if dial.reach else (0.0, dial.to)
+    at = math.log(value / low) / math.log(high / low) if dial.reach else value / high
+    typed = f"{value:.5g}" if math.isfinite(value) else ""
+    open_ended = dial.name == "gpus"
     return (
         f'<div class="dial"><label for="{name}">{words}</label>'
-        f'<input type="number" id="{name}" name="{name}" value="{c.value:.5g}" min="0" step="any" required>'
-        f'<input type="range" data-for="{name}" min="0" max="1000" data-low="{c.low:.6g}" data-high="{c.high:.6g}" '
-        f'value="{_place(c):.0f}" aria-label="{words}, slider"></div>'
+        f'<input type="number" id="{name}" name="{name}" value="{typed}" min="0" step="{dial.step}"'
+        f"{' placeholder=any' if open_ended else ' required'}>"
+        f'<input type="range" data-for="{name}" min="0" max="1000" data-low="{low:.6g}" data-high="{high:.6g}"'
+        f"{' data-open' if open_ended else ''}{' data-whole' if dial.step == '1' or open_ended else ''} "
+        f'value="{1000.0 * min(max(at, 0.0), 1.0):.0f}" aria-label="{words}, slider"></div>'
     )
 
 
-def _place(c: Control) -> float:
-    from math import log
+def _options(asked: Question, field: str) -> dict[str, str]:
+    """What can be chosen -> how it is called; "" is what was asked."""
+    if field == "gpu":
+        several = len(asked.gpus) > 1
+        return {"": "any of them" if several else next(iter(asked.gpus))} | {
+            name: f"only {name}" for name in asked.gpus if several
+        }
+    chosen = [str(value) for value in getattr(asked, field)]
+    return {"": " or ".join(chosen)} | {str(p): str(p) for p in Precision if [str(p)] != chosen}
 
-    return 1000.0 * min(max(log(c.value / c.low) / log(c.high / c.low), 0.0), 1.0)
 
-
-def _choice(asked: Question, dials: Dials) -> str:
-    names = {"": "any of them" if len(asked.gpus) > 1 else next(iter(asked.gpus))}
-    names |= {name: f"only {name}" for name in asked.gpus} if len(asked.gpus) > 1 else {}
-    options = "".join(
-        f'<option value="{escape(value, quote=True)}"{" selected" * (value == dials.gpu)}>{escape(words)}</option>'
-        for value, words in names.items()
+def _choice(name: str, label: str, options: dict[str, str], now: str) -> str:
+    listed = "".join(
+        f'<option value="{escape(value, quote=True)}"{" selected" * (value == now)}>{escape(words)}</option>'
+        for value, words in options.items()
     )
-    return f'<div><label for="gpu">GPU type</label><select id="gpu" name="gpu">{options}</select></div>'
+    return f'<div><label for="{name}">{escape(label)}</label><select id="{name}" name="{name}">{listed}</select></div>'

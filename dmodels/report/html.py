@@ -37,9 +37,12 @@ def page(title: str, parts: Sequence[str], head: str = "") -> str:
     )
 
 
-def section(title: str, *parts: str) -> str:
-    """A headed section."""
-    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
+def section(title: str, *parts: str, shut: bool = False) -> str:
+    """A headed section; `shut`: only its title is seen until it is clicked (and whole in print)."""
+    head, body = f"<h2>{escape(title)}</h2>", "\n".join(parts)
+    if shut:
+        return f"<section>\n<details>\n<summary>{head}</summary>\n{body}\n</details>\n</section>"
+    return f"<section>\n{head}\n{body}\n</section>"
 
 
 def paragraph(text: str, kind: str = "") -> str:

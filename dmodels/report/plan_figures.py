@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from dmodels.core.units import GIB
 from dmodels.studies.plan import Change, Deployment, Plan
@@ -16,6 +17,11 @@ from dmodels.studies.plan.risks import PoolLoad
 
 from . import style
 from .naming import Group, name_groups, name_lines
+
+
+def figure(answer: Plan) -> Figure:
+    """What fleets cost and how soon they answer, for a notebook."""
+    return style.figure(lambda axes: cost_front(answer, axes), 7.0, 4.0)
 
 
 def cost_front(answer: Plan, axes: Axes) -> None:

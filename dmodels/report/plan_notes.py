@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dmodels.studies.plan import Apart, Plan, Solved, Suggestion, Tail, costly
+from dmodels.studies.plan import Apart, Plan, Regional, Solved, Suggestion, Tail, costly
 from dmodels.studies.plan.admitted import Admitted
 
 from . import replay_tables
@@ -50,10 +50,32 @@ def classes_told(answer: Plan, apart: Apart | None) -> list[str]:
     if answer.best is None:
         return [f"Classes of requests: no one fleet keeps the tightest SLOs for all of them; apart they take {cost}."]
     saved = 1.0 - apart.usd_per_hour / answer.best.usd_per_hour
-    better = f"{saved:.0%} less" if saved > 0 else f"{-saved:.0%} more"
+    better = "as much as" if abs(saved) < 5e-3 else f"{saved:.0%} less than" if saved > 0 else f"{-saved:.0%} more than"
     return [
-        f"Classes of requests: planned apart, they take {cost}, {better} than the one fleet above, "
+        f"Classes of requests: planned apart, they take {cost}, {better} the one fleet above, "
         "which keeps the tightest SLOs for all of them."
+    ]
+
+
+def regions_told(found: Regional | None) -> list[str]:
+    """Where the fleet of the plan lies, or how regions share the traffic, in a sentence."""
+    if found is None:
+        return []
+    if not found.together:
+        first, *rest = found.alone
+        others = [
+            f"{site.region} " + ("cannot" if site.best is None else f"takes ${site.usd_per_hour:,.2f}/h")
+            for site in rest
+        ]
+        return [f"Regions: the fleet lies in {first.region}" + (f"; {', '.join(others)}" if others else "") + "."]
+    parts = "; ".join(
+        f"{site.region} {share(site.share_frac)} with {site.best.decomposition()} as {site.best.name}"
+        for site in found.together
+        if site.best is not None
+    )
+    served = "serve all of it" if found.fits else f"serve {share(found.served_frac)} of it, more than that nothing does"
+    return [
+        f"Regions: none serves all of the traffic; together they {served} at ${found.usd_per_hour:,.2f}/h: {parts}."
     ]
 
 

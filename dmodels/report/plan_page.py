@@ -13,7 +13,7 @@ from dmodels.studies.plan import Change, Plan, Verified, command
 from dmodels.studies.plan.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan.risks import PoolLoad, Risks, risks
 
-from . import html, plan_figures, plan_tables, provenance, replay_tables, risk_tables, style
+from . import answer_figures, glossary, html, plan_figures, plan_tables, provenance, replay_tables, risk_tables, style
 from .plan_notes import notes
 from .text import cell
 
@@ -28,18 +28,22 @@ def plan_page(
     what else the reader should know."""
     asked = answer.question
     parts = [html.card(*plan_tables.card(answer)[1:])]
+    if answer.best is not None:
+        parts.append(pictures(answer_drawings(answer), width=4.4, first=100))
     parts += [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
     parts += [html.paragraph(note) for note in (*notes(answer), *advice)]
     if answer.best is not None:
         parts += _recommended(answer, changes, checks)
     if answer.rejections:
-        parts.append(html.section("What fell, and why", html.table(*plan_tables.rejections_table(answer.rejections))))
+        fell = html.table(*plan_tables.rejections_table(answer.rejections))
+        parts.append(html.section("What fell, and why", fell, shut=answer.best is not None))
     claims = provenance.claims_table(answer)
     parts.append(
         html.section(
             "What it rests on",
             html.table(*provenance.rests_on(answer)),
             html.folded("The papers' claims behind the formulas, as they were checked", html.table(*claims)),
+            shut=True,
         )
     )
     given = [[key, _shown(value)] for key, value in plan_tables.inputs(answer).items()]
@@ -49,19 +53,55 @@ def plan_page(
             html.table("Inputs", ["input", "value"], given),
             html.code([reproduce]),
             html.paragraph(f"dmodels {__version__}; {answer.points_count:,} points evaluated."),
+            shut=True,
         )
     )
-    return html.page(f"Capacity plan: {asked.model_name}, {asked.rate_rps:,.4g} req/s", parts)
+    return html.page(f"Capacity plan: {asked.model_name}, {asked.rate_rps:,.4g} req/s", _explained(parts))
 
 
-def pictures(drawn: Sequence[Drawing], quick: bool = False) -> str:
-    """Drawings side by side, as inline SVG."""
+def _explained(parts: Sequence[str]) -> list[str]:
+    """The parts with words linked where each is used first: on the page's open part, and in each section again."""
+    words: set[str] = set()
+    made = []
+    for part in parts:
+        seen = set() if part.startswith("<section") else words
+        made.append(glossary.linked(part, seen))
+        words |= seen
+    return [*made, html.section("Words", glossary.entries(words), shut=True)]
+
+
+def pictures(drawn: Sequence[Drawing], quick: bool = False, width: float = 5.4, first: int = 0) -> str:
+    """Drawings side by side, as inline SVG; `first` numbers them where a page has several groups."""
     return html.pictures(
         [
-            html.picture(style.figure(draw, height=height, quick=quick), caption, i, told)
-            for i, (draw, height, caption, told) in enumerate(drawn)
+            html.picture(style.figure(draw, width, height, quick), caption, i, told)
+            for i, (draw, height, caption, told) in enumerate(drawn, first)
         ]
     )
+
+
+def answer_drawings(answer: Plan) -> list[Drawing]:
+    """The answer and how sure it is."""
+    said = answer_figures.promised(answer)
+    kept = "; ".join(
+        f"{name} {1e3 * s:,.0f} ms ({1e3 * low:,.0f} to {1e3 * high:,.0f})" for name, s, low, high, _ in said
+    )
+    others = plan_tables.alternatives(answer)
+    dear = "; ".join(f"{name} {d.gpus} GPUs, ${d.usd_per_hour:,.2f}/h" for name, d in others)
+    return [
+        (
+            partial(answer_figures.promises, answer),
+            1.1 + 0.5 * len(said),
+            "Does it keep its promises? Left of the SLO it does.",
+            f"Intervals of latencies over their SLOs: {kept}.",
+        ),
+        (
+            partial(answer_figures.costs, answer, others),
+            0.9 + 0.36 * len(others),
+            "What the other fleets would cost. Where thin lines overlap, the model's error does not tell them apart.",
+            f"Bars of cost: {dear}.",
+        ),
+    ]
 
 
 def fleet_drawings(answer: Plan) -> list[Drawing]:
@@ -174,11 +214,12 @@ def _recommended(answer: Plan, changes: list[Change], checks: Verified | None) -
     made = [
         _deployed(answer),
         *_replays(answer, checks),
-        html.section("Why", pictures(drawn), html.table(*plan_tables.memory_table(uses))),
-        html.section("Alternatives", html.table(*plan_tables.alternatives_table(answer))),
+        html.section("Why", pictures(drawn), html.table(*plan_tables.memory_table(uses)), shut=True),
+        html.section("Alternatives", html.table(*plan_tables.alternatives_table(answer)), shut=True),
     ]
     if changes:
-        made.append(html.section("If an input is wrong", html.table(*plan_tables.sensitivity_table(answer, changes))))
+        moved = html.table(*plan_tables.sensitivity_table(answer, changes))
+        made.append(html.section("If an input is wrong", moved, shut=True))
     return [*made, _wrong(answer, found)]
 
 
@@ -198,7 +239,7 @@ def _replays(answer: Plan, checks: Verified | None) -> list[str]:
     if not shown:
         return []
     said = [] if checks is None else [html.paragraph(replay_tables.verdict(checks))]
-    return [html.section("Does it hold", *said, *(html.table(*one) for one in shown))]
+    return [html.section("Does it hold", *said, *(html.table(*one) for one in shown), shut=True)]
 
 
 def _wrong(answer: Plan, found: Risks) -> str:
@@ -210,6 +251,7 @@ def _wrong(answer: Plan, found: Risks) -> str:
         "What could go wrong",
         *map(html.paragraph, risk_tables.sentences(answer, found)),
         *(html.table(*one) for one in tables),
+        shut=True,
     )
 
 

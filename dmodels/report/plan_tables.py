@@ -8,7 +8,7 @@ from typing import Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
-from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Suggestion, Tail, command
+from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Regional, Suggestion, Tail, command
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
@@ -214,6 +214,34 @@ def classes_table(apart: Apart) -> Table:
     return "Each class of requests with a fleet of its own", head, rows
 
 
+def regions_table(found: Regional) -> Table:
+    """What each region would deploy, alone or for its share."""
+    head = ["region", "traffic", "GPUs", "USD/h", "fleet"]
+    rows = [
+        [
+            site.region,
+            share(site.share_frac),
+            "-" if site.best is None else site.best.bought_gpus,
+            "infeasible" if site.best is None else round(site.usd_per_hour, 2),
+            "-" if site.best is None else f"{site.best.name}: {site.best.decomposition().partition(' = ')[2]}",
+        ]
+        for site in found.together or found.alone
+    ]
+    return "Regions, by the closed forms", head, rows
+
+
+def alternatives(answer: Plan) -> list[tuple[str, Deployment]]:
+    """The recommended fleet, the best of each kind, the cheapest estimate, the best of each GPU type: each once."""
+    named = [(d.name, d) for d in answer.kinds]
+    named += [(f"cheapest estimate: {d.name}", d) for d in [answer.cheapest] if d is not None and d is not answer.best]
+    named += [(f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu]
+    named[:1] = [(f"recommended: {answer.best.name}", answer.best)] if answer.best is not None else []
+    once: dict[tuple[str, str], tuple[str, Deployment]] = {}
+    for name, d in named:
+        once.setdefault((d.name, d.decomposition()), (name, d))
+    return list(once.values())
+
+
 def alternatives_table(answer: Plan) -> Table:
     """The best of each kind and of each GPU type, with what each serves for the money."""
     p = f"P{100 * float(answer.question.slo.percentile):g}"
@@ -228,15 +256,7 @@ def alternatives_table(answer: Plan) -> Table:
         f"TPOT {p} [ms]",
         "pools",
     ]
-    rows, seen = [], set()
-    named = [(d.name, d) for d in answer.kinds]
-    named += [(f"cheapest estimate: {d.name}", d) for d in [answer.cheapest] if d is not None and d is not answer.best]
-    named += [(f"only {d.pools[0].layout.gpu}: {d.name}", d) for d in answer.by_gpu]
-    named[:1] = [(f"recommended: {answer.best.name}", answer.best)] if answer.best is not None else []
-    for name, d in named:
-        if (d.name, d.decomposition()) not in seen:
-            seen.add((d.name, d.decomposition()))
-            rows.append(_alternative(name, d))
+    rows = [_alternative(name, d) for name, d in alternatives(answer)]
     return "Alternatives, the best of each kind and of each GPU type", head, rows
 
 

@@ -10,7 +10,7 @@ from dmodels.studies.step import StepTimes
 from . import style
 
 
-def figure(answer: StepTimes, title: str) -> Figure:
+def figure(answer: StepTimes, title: str = "A mean step") -> Figure:
     """Bars, longest first, with the roofline's part filled."""
     return style.figure(lambda axes: operators(answer, axes, title), 7.5, 0.42 * len(answer.operators) + 1.3)
 

@@ -1,4 +1,4 @@
-"""A question with dials: load, mean lengths, SLO, GPU types and prices are turned, everything else stays.
+"""A question with dials: load, lengths, prefix hits, SLOs, what is kept in hand, GPUs, precision and prices are turned.
 
 Turning a dial keeps the shapes of all arrays (lengths scale, thresholds move along), so that compiled programs are
 used again and an answer takes a fraction of a second. Dials at rest give the question itself.
@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 
 from dmodels.core.errors import InputError, unknown
 
-from .plan import Question, check, with_lengths
-
-#: How far a slider goes, as a factor on the value at rest, down and up.
-REACH = {"rate_rps": 16.0, "isl_tokens": 8.0, "osl_tokens": 8.0, "ttft_s": 8.0, "tpot_s": 8.0, "price": 4.0}
+from .plan import Question, check, with_lengths, with_prefix_hits
 
 
 @dataclass(frozen=True)
@@ -28,10 +25,18 @@ class Dials:
     tpot_s: float
     gpu: str  # one of the question's GPU types; "": any of them
     price_usd_per_hour: dict[str, float]  # of one GPU, for every type
+    cached_frac: float = 0.0  # of the input, found in a prefix cache
+    headroom_frac: float = 0.0  # growth of the load to be sized for
+    spare_count: float = 0.0  # instances that each pool may lose
+    max_gpus: float = math.inf  # that there are
+    weights: str = ""  # a precision; "": any that was asked for
+    kv: str = ""
 
     def __post_init__(self) -> None:
         for name, unit in (("rate_rps", "req/s"), ("isl_tokens", "tokens"), ("osl_tokens", "tokens")):
             _positive(name.partition("_")[0], getattr(self, name), unit)
+        if not float(self.spare_count).is_integer():
+            raise InputError(f"spare {self.spare_count:g} per pool: accepted are whole numbers from 0")
         for name, price in self.price_usd_per_hour.items():
             _positive(f"price of {name}", price, "USD/h")
 
@@ -48,6 +53,10 @@ def at_rest(asked: Question) -> Dials:
         float(slo.tpot_s),
         "",
         prices,
+        float(w.prefix_hit_frac),
+        asked.margins.headroom_frac,
+        asked.margins.spare_count,
+        asked.max_gpus,
     )
 
 
@@ -69,9 +78,21 @@ def turned(asked: Question, dials: Dials) -> Question:
     }
     slo = asked.slo.replace(ttft_s=dials.ttft_s, tpot_s=dials.tpot_s)
     longer = with_lengths(asked, dials.isl_tokens / rest.isl_tokens, dials.osl_tokens / rest.osl_tokens)
-    workload = longer.workload.at_rate(dials.rate_rps)
+    hit = with_prefix_hits(longer, dials.cached_frac) if dials.cached_frac != rest.cached_frac else longer
+    workload = hit.workload.at_rate(dials.rate_rps)
     check(workload, slo)
-    return replace(longer, workload=workload, slo=slo, gpus=gpus)
+    margins = asked.margins._replace(headroom_frac=dials.headroom_frac, spare_count=int(dials.spare_count))
+    return replace(
+        hit,
+        workload=workload,
+        slo=slo,
+        gpus=gpus,
+        max_gpus=dials.max_gpus,
+        inventory={name: count for name, count in asked.inventory.items() if name in gpus},
+        margins=margins,
+        weights=(dials.weights,) if dials.weights else asked.weights,
+        kv=(dials.kv,) if dials.kv else asked.kv,
+    )
 
 
 def _positive(name: str, value: float, unit: str) -> None:

@@ -22,6 +22,7 @@ from dmodels.models.traffic import LengthClass, between, split, whole
 class PoolStudy(Answer):
     """Arrays have one entry per threshold; `best` one entry per number of pools, from two on."""
 
+    rows_in = "threshold_tokens"
     context_tokens: float  # of the single pool, and of the last pool of every split
     rate_rps: float
     slots_single: float

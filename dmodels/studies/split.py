@@ -47,6 +47,8 @@ class Split(Answer):
     """The whole answer. Curves are over `prefill_gpus`; courses over planning intervals."""
 
     internal = ("game",)
+    rows_in = "prefill_gpus"
+    picture = "dmodels.report.split_figures:figure"
     game: Game
     equilibrium: Solution
     optimum: Solution

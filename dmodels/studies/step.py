@@ -48,6 +48,7 @@ class OperatorTime(Answer):
 class StepTimes(Answer):
     """The answer of `step_times`."""
 
+    picture = "dmodels.report.step_figures:figure"
     operators: tuple[OperatorTime, ...]
     step_s: float
     decode_count: float  # requests that decode in it

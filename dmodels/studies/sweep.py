@@ -26,6 +26,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.design.axes import choice, grid
+from dmodels.design.files import tables
 from dmodels.design.select import Explanation, best, explain, pareto
 from dmodels.design.space import sweep
 from dmodels.fit.refit import OwnCalibration
@@ -41,6 +42,7 @@ from .plan.layouts import chosen_gpus, in_precision, instances
 from .plan.sizing import SUPPORT
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 #: Axes that make an instance or its requests -> what is taken where the axis is not given.
@@ -101,6 +103,12 @@ class DesignSweep(Answer):
     def to_xarray(self) -> xr.Dataset:
         """All points, a dimension per axis."""
         return self.points
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row of each point: its axes, its outputs."""
+        import pandas as pd
+
+        return pd.DataFrame(next(tables(self.points, max(self.points_count, 1))))
 
     @cached_property
     def explanation(self) -> Explanation:

@@ -74,9 +74,12 @@ def answer(address: str, **settings) -> dict:
 def test_the_page_has_a_dial_for_everything_and_the_answer_already(address):
     status, page = get(address)
     assert status == 200
-    for name in ("rate", "isl", "osl", "ttft", "tpot", "price_h100_sxm", "price_h200_sxm"):
+    turned = ("rate", "isl", "osl", "cached", "ttft", "tpot", "headroom", "spare", "gpus")
+    for name in (*turned, "price_h100_sxm", "price_h200_sxm"):
         assert f'<label for="{name}">' in page and f'data-for="{name}"' in page
-    assert page.count('type="range"') == 7 and '<select id="gpu"' in page
+    assert page.count('type="range"') == 11
+    assert re.findall('<select id="([a-z]+)"', page) == ["gpu", "weights", "kv"]
+    assert "As at the start." in page and '<a href="/">Reset</a>' in page
     assert "Deploy " in page and page.count("<svg") >= 3
     assert re.findall(r'src="([^"]*)"', page) == ["/explore.js"]
     assert 'fetch("/answer?"' in get(f"{address}/explore.js")[1]
@@ -86,7 +89,8 @@ def test_at_rest_it_says_what_the_report_says(address, scenario, tmp_path, capsy
     assert main(["report", str(scenario), "--json", "--no-sensitivity", "--out", str(tmp_path / "p.html")]) == 0
     reported = json.loads(capsys.readouterr().out)["result"]
     assert answer(address) == reported
-    shown = {name: float(value) for name, value in re.findall(r'name="(\w+)" value="([\d.]+)"', get(address)[1])}
+    shown = dict(re.findall(r'name="(\w+)" value="([\d.]*)"', get(address)[1]))
+    assert shown["gpus"] == ""  # any number
     assert answer(address, **shown) == reported  # as the form sends it, rounded for people
 
 
@@ -99,6 +103,9 @@ def test_every_dial_moves_the_plan_the_right_way(address):
     assert cost(tpot=40) > base >= cost(tpot=160)
     assert cost(ttft=1000) >= base
     assert cost(price_h100_sxm=1.0, price_h200_sxm=1.0) < base
+    assert cost(cached=60) < base < cost(headroom=100)
+    assert cost(spare=1) > base
+    assert cost(weights="fp8", kv="fp8") < base
     only = answer(address, gpu="h200_sxm")["recommended"]
     assert {pool["gpu"] for pool in only["pools"]} == {"h200_sxm"} and only["usd_per_hour"] >= base
 
@@ -110,10 +117,15 @@ def test_every_dial_moves_the_plan_the_right_way(address):
         ({"rate": "-3"}, "rate -3 req/s: accepted are positive numbers"),
         ({"rate": "nan"}, "rate nan req/s: accepted are positive numbers"),
         ({"isl": "0"}, "isl 0 tokens: accepted are positive numbers"),
-        ({"tpot": "0"}, "slo tpot_s = 0 s: accepted are positive times"),
+        ({"tpot": "0"}, "SLO tpot_s = 0: accepted are numbers above 0"),
         ({"price_h100_sxm": "-1"}, "price of h100_sxm -1 USD/h: accepted are positive numbers"),
         ({"gpu": "h1000"}, "GPU 'h1000' is unknown; the nearest are h100_sxm, h200_sxm"),
-        ({"speed": "3"}, "speed is unknown; accepted are gpu, isl, osl"),
+        ({"spare": "1.5"}, "spare 1.5 per pool: accepted are whole numbers from 0"),
+        ({"cached": "100"}, "cached share 1: accepted are shares from 0 to below 1"),
+        ({"headroom": "-1"}, "headroom = -0.01: accepted are shares"),
+        ({"gpus": "0"}, "max_gpus = 0: accepted are numbers from 1"),
+        ({"weights": "int3"}, "precision 'int3' is unknown; the nearest are int8"),
+        ({"speed": "3"}, "speed is unknown; accepted are cached, gpu, gpus, headroom, isl, kv, osl"),
     ],
 )
 def test_bad_values_are_one_line(address, settings, says):
@@ -121,6 +133,21 @@ def test_bad_values_are_one_line(address, settings, says):
     assert status == 422 and text.startswith(says) and "\n" not in text
     status, page = get(address, **settings)  # the page itself stays usable
     assert status == 422 and 'type="range"' in page
+
+
+def test_words_come_without_pictures_and_say_what_changed(address):
+    words, drawn = get(f"{address}/answer", rate=120)[1], get(f"{address}/pictures", rate=120)[1]
+    assert "<svg" not in words and drawn.count("<svg") >= 5 and "<table" not in drawn
+    start, now = answer(address)["recommended"], answer(address, rate=120)["recommended"]
+    more, usd = now["bought_gpus"] - start["bought_gpus"], now["usd_per_hour"] - start["usd_per_hour"]
+    assert f"Against the start: {more:+d} GPUs, +${usd:,.2f}/h" in words
+    assert "At the start there was a fleet." in get(f"{address}/answer", gpus=1)[1]
+
+
+def test_there_are_no_more_gpus_than_the_dial_says(address):
+    most = answer(address)["recommended"]["bought_gpus"]
+    assert answer(address, gpus=most)["recommended"]["bought_gpus"] <= most
+    assert answer(address, gpus=4)["feasible"] is False
 
 
 def test_infeasible_shows_what_binds(address):
@@ -164,7 +191,8 @@ def test_turning_a_dial_compiles_nothing(scenario, caplog):
 
     asked = from_scenario(scenario).call().run()
     rest = at_rest(asked)
-    show = lambda **settings: answer_fragment(plan(turned(asked, replace(rest, **settings))))
+    start = plan(asked)
+    show = lambda **settings: answer_fragment(plan(turned(asked, replace(rest, **settings))), start)
     show()
     with jax.log_compiles():
         for field, factor in (
@@ -195,9 +223,14 @@ def test_in_a_browser_the_plan_follows_the_sliders(address, chromium, faults, wi
     page.get_by_text("TPOT without load binds").first.wait_for()
     assert faults(page) == [] and "tpot=1" in page.url
     page.fill("#tpot", "-1")
-    page.get_by_text("slo tpot_s = -0.001 s: accepted are positive times").wait_for()
+    page.get_by_text("SLO tpot_s = -0.001: accepted are numbers above 0").wait_for()
     assert page.inner_text("#answer .answer") and faults(page) == []
     page.fill("#tpot", "80")
+    page.locator('input[data-for="headroom"]').fill("500")
+    page.locator("#answer:not(.old)").get_by_text("Against the start: +").first.wait_for()
+    page.locator("#pictures:not(.old) svg").first.wait_for()
+    assert page.input_value("#headroom") == "50" and faults(page) == []
+    assert "headroom=50" in page.get_attribute("a[download]", "href")
     page.select_option("#gpu", "h200_sxm")
     page.get_by_text("h200_sxm tp").first.wait_for()
     assert raised == []

@@ -50,6 +50,8 @@ QUESTIONS = {
     "watch": "metrics.txt",
     "formats": "",
     "claims": "",
+    "init": "split",
+    "completion": "bash",
 }
 #: Options that answer something else, or at great length.
 NEVER = {"--help", "--run", "--verify", "--ensure"}

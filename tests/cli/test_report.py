@@ -61,6 +61,7 @@ def test_the_page_has_everything_a_director_asks(reported):
         "What fell, and why",
         "What it rests on",
         "Inputs and reproduction",
+        "Words",
     ] or titles == [
         "What to deploy",
         "Why",
@@ -69,6 +70,7 @@ def test_the_page_has_everything_a_director_asks(reported):
         "What could go wrong",
         "What it rests on",
         "Inputs and reproduction",
+        "Words",
     ]
     year = document["result"]["recommended"]["usd_per_year"]
     assert "USD/year" in page and f"{round(year):,}" in page

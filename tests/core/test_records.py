@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag, describe, flag_nonfinite, flag_where, usable
-from dmodels.core.hardware import GPU
+from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.numerics import all_finite, safe_divide
 from dmodels.core.records import Record, float64, quantity, stack
 
@@ -109,3 +110,22 @@ def test_a_nan_among_many_is_seen():
 
 def test_a_gpu_states_its_links_in_one_direction():
     assert all("oneway" in name for name in GPU.__dataclass_fields__ if "nvlink" in name or "nic" in name)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Parallel(tp=0), "Parallel tp = 0: accepted are numbers at least 1"),
+        (lambda: Parallel(1, -2), "Parallel pp = -2: accepted are numbers at least 1"),
+        (lambda: SLO(-1), "SLO ttft_s = -1: accepted are numbers above 0"),
+        (lambda: SLO(tpot_s=float("nan")), "SLO tpot_s = nan: accepted are numbers above 0"),
+        (lambda: SLO(percentile=99), "SLO percentile = 99: accepted are numbers above 0 and below 1"),
+    ],
+)
+def test_a_number_that_no_one_can_mean_is_refused_by_name(make, said):
+    with pytest.raises(InputError, match=f"^{said}$"):
+        make()
+
+
+def test_in_a_batch_a_bad_point_is_left_to_the_flags():
+    assert Parallel(tp=[0.0, 8.0]).gpus.tolist() == [0.0, 8.0]

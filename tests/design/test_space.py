@@ -167,7 +167,7 @@ def test_labelled_files_hold_the_dataset(tmp_path, suffix):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]  # nothing half-done is left
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
 def test_tables_hold_a_row_per_point(tmp_path, suffix):
     import pandas as pd
 
@@ -178,7 +178,8 @@ def test_tables_hold_a_row_per_point(tmp_path, suffix):
         at=zipped({"tp": [1, 4], "rate_rps": [60, 240]}),
         headroom_frac=grid(0.0, 0.2, 0.4),
     )
-    frame = (pd.read_parquet if suffix == ".parquet" else pd.read_csv)(tmp_path / f"sweep{suffix}")
+    read = {".parquet": pd.read_parquet, ".arrow": pd.read_feather, ".csv": pd.read_csv}[suffix]
+    frame = read(tmp_path / f"sweep{suffix}")
     assert len(frame) == 12 and {"machine", "tp", "rate_rps", "headroom_frac", "flags"} <= set(frame.columns)
     for row in frame.itertuples():
         at = ds.sel(machine=row.machine, headroom_frac=row.headroom_frac).isel(at=int(row.tp == 4))

@@ -244,3 +244,51 @@ def test_the_busiest_window_is_compared_with_the_mean_one():
 
 def test_bursts_are_looked_for_over_a_second_ten_and_a_minute():
     assert burstiness(np.arange(10.0)).window_s.tolist() == [1.0, 10.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "column"),
+    [
+        ("t.csv", "time_s,input_tokens,output_tokens,Team\n0,5,1,a\n1,6,1, b \n", "Team"),
+        (
+            "t.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens;Team\n".replace(";", ",")
+            + "2023-11-16 18:17:03,5,1,a\n2023-11-16 18:17:04,6,1,b\n",
+            "Team",
+        ),
+        (
+            "t.jsonl",
+            '{"time_s": 0, "input_tokens": 5, "output_tokens": 1, "team": "a"}\n'
+            '{"time_s": 1, "input_tokens": 6, "output_tokens": 1, "team": "b"}\n',
+            "team",
+        ),
+        (
+            "log.jsonl",
+            '{"startTime": "2026-01-24T09:20:47Z", "prompt_tokens": 6, "completion_tokens": 1, "metadata": '
+            '{"team": "b"}}\n{"startTime": "2026-01-24T09:20:46Z", "prompt_tokens": 5, "completion_tokens": 1, '
+            '"metadata": '
+            '{"team": "a"}}\n',
+            "metadata.team",
+        ),
+        (
+            "log.jsonl",
+            '{"startTime": "2026-01-24T09:20:46Z", "prompt_tokens": 5, "completion_tokens": 1, '
+            '"request_headers": {"x-team": "a"}}\n{"startTime": "2026-01-24T09:20:47Z", "prompt_tokens": 6, '
+            '"completion_tokens": 1, "request_headers": {"x-team": "b"}}\n',
+            "x-team",
+        ),
+    ],
+    ids=["plain", "azure", "jsonl", "field of a log", "header of a log"],
+)
+def test_a_column_that_tells_classes_apart_stays_with_its_requests(name, text, column, tmp_path):
+    (tmp_path / name).write_text(text)
+    trace = read_trace(tmp_path / name, class_column=column)
+    assert trace.labels.tolist() == ["a", "b"] and trace.input_tokens.tolist() == [5.0, 6.0]
+    assert read_trace(tmp_path / name).labels is None
+    with pytest.raises(TraceError, match=r"no (column|row has a field or header) 'tenant'"):
+        read_trace(tmp_path / name, class_column="tenant")
+
+
+def test_labels_move_with_the_requests_that_are_sorted_or_dropped(tmp_path):
+    (tmp_path / "t.csv").write_text("time_s,input_tokens,output_tokens,team\n2,5,1,c\n0,5,1,a\n1,0,1,b\n")
+    assert read_trace(tmp_path / "t.csv", repair=True, class_column="team").labels.tolist() == ["a", "c"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels import SLO, Trace, Workload
+from dmodels import SLO, Trace, Workload, read_trace
 from dmodels.core.errors import InputError
 from dmodels.studies.plan import RequestClass, by_formula, plan_apart, question, tightest
 
@@ -42,6 +42,23 @@ def test_a_trace_keeps_the_times_of_each_class():
     chat, jobs = plan_apart(asked(trace), CLASSES, ensure=False).shares
     np.testing.assert_array_equal(jobs.plan.question.trace.time_s, trace.time_s[long])
     assert chat.plan.question.rate_rps + jobs.plan.question.rate_rps == pytest.approx(trace.rate_rps)
+
+
+def test_a_class_by_a_column_is_the_plan_of_the_requests_that_carry_it(tmp_path):
+    rng = np.random.default_rng(1)
+    team = np.where(rng.random(400) < 0.25, "nightly", "web")
+    time_s, inputs = np.cumsum(rng.exponential(0.5, 400)), rng.integers(200, 2000, 400)
+    rows = [f"{t:.6f},{i},50,{name}" for t, i, name in zip(time_s, inputs, team, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["time_s,input_tokens,output_tokens,team", *rows]))
+    trace = read_trace(tmp_path / "t.csv", class_column="team")
+    classes = [RequestClass("batch", JOBS, label="nightly"), RequestClass("chat", CHAT, label="web")]
+    batch, chat = plan_apart(asked(trace), classes, ensure=False).shares
+    np.testing.assert_array_equal(batch.plan.question.trace.input_tokens, inputs[team == "nightly"])
+    assert chat.share_frac == pytest.approx((team == "web").mean()) and chat.plan.question.slo is CHAT
+    with pytest.raises(InputError, match="of 'web' is of 0 classes"):
+        plan_apart(asked(trace), classes[:1])
+    with pytest.raises(InputError, match="class batch of 'nightly': accepted with a trace"):
+        plan_apart(asked(), classes)
 
 
 def test_one_fleet_keeps_the_tightest_bounds():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dmodels.core.errors import InputError
+from dmodels.core.extras import needed
 
 from ..engines import dialect_of, server_of_words
 from ..serving import Server, ServerPool, Serving
@@ -214,8 +215,4 @@ def _words(value: Any, where: str) -> list[str]:
 
 
 def _yaml() -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise InputError("deployments need PyYAML: pip install 'dmodels[deploy]'") from None
-    return yaml
+    return needed("yaml", "a file of a deployment")

@@ -62,7 +62,7 @@ class Dialect:
 
     def server(self, words: Sequence[str], model: str = "") -> Server:
         """The server that `words`, behind the program, start; `model` where the words do not name it."""
-        flags, plain = split(words)
+        flags, plain = split(without_secrets(words))
         named = flags.pop(self.model_flag, None) if self.model_flag else (plain.pop(0) if plain else None)
         named = named or flags.pop("--model", None) or model
         if not named:
@@ -70,6 +70,30 @@ class Dialect:
         settings = self.read(flags)
         left = [word for flag, value in flags.items() for word in (flag, value) if word is not None]
         return Server(self.name, named, **settings, others=tuple([*plain, *left]))
+
+
+#: Flags whose values are secrets, in the spellings of all engines.
+SECRETS = ("--api-key", "--admin-api-key", "--hf-token", "--auth-token", "--password", "--ssl-keyfile-password")
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """The words but flags that hold a secret and their values (vLLM takes several keys): none is kept or written.
+
+    >>> without_secrets("vllm serve m --api-key sk-1 sk-2 --tensor-parallel-size 2 --hf_token=hf_1".split())
+    ['vllm', 'serve', 'm', '--tensor-parallel-size', '2']
+    """
+    kept: list[str] = []
+    hidden = False
+    for word in words:
+        if word.startswith("-") and not _is_number(word):
+            flag, equals, _ = word.partition("=")
+            hidden = flag.replace("_", "-") in SECRETS
+            if hidden and equals:
+                hidden = False
+                continue
+        if not hidden:
+            kept.append(word)
+    return kept
 
 
 def split(words: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:

@@ -59,13 +59,14 @@ def read_measurements(paths: Iterable[str | Path]) -> list[LoadPoint]:
 
 def measured_files(path: str | Path) -> bool:
     """Whether a file is of a format here, rather than a table of benchmark rows (`dmodels.fit.rows`)."""
-    first = next((line for line in read_lines(Path(path)) if line.strip() and not line.startswith("#")), "")
+    lines = read_lines(Path(path), most_bytes=files.MOST_BYTES)
+    first = next((line for line in lines if line.strip() and not line.startswith("#")), "")
     plain = import_module(".plain", __name__)
     return first.lstrip()[:1] in "{[" or separator(first) not in first or plain.knows(first)
 
 
 def _points(path: Path) -> Iterator[LoadPoint]:
-    rows = read_lines(path)
+    rows = read_lines(path, most_bytes=files.MOST_BYTES)
     first = next((line for line in rows if line.strip() and not line.startswith("#")), "")
     if not first:
         raise InputError(f"{path.name}: empty; accepted are {', '.join(FORMATS)}")

@@ -77,8 +77,8 @@ def _value(load: Any, name: str, where: str) -> float:
 
 
 def _clients(load: Any, where: str) -> float:
-    value = at(load, "concurrency")
-    return number(load, "concurrency", where) if not isinstance(value, Mapping | list) else math.nan
+    value = at(load, "concurrency")  # .inf: an open loop
+    return math.nan if isinstance(value, Mapping | list) or value == math.inf else number(load, "concurrency", where)
 
 
 def _latency(table: Any, name: str, where: str) -> LatencyStats:

@@ -76,6 +76,8 @@ def checked(point: LoadPoint) -> LoadPoint:
     needed = {"input tokens": point.input_tokens, "output tokens": point.output_tokens}
     needed |= {"throughput": point.throughput_rps, "TTFT": point.ttft.typical_s}
     for name, value in needed.items():
+        if math.isnan(value):
+            raise InputError(f"{point.where}: {point.form} states no {name}; accepted are reports that do")
         if not (math.isfinite(value) and value > 0):
             raise InputError(f"{point.where}: {name} is {value:g}; accepted are positive numbers")
     ttft, tpot, e2e = point.ttft.typical_s, point.tpot.typical_s, point.e2e.typical_s

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,11 @@ class Histogram(Answer):
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
     mean: float
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row a bucket; None: beyond every bound."""
+        bounds = [*self.bounds, None]
+        return [{"bound": bound, "count": count} for bound, count in zip(bounds, self.counts, strict=True)]
 
     @property
     def count(self) -> float:

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from dmodels.core.errors import InputError, TraceError
-
-from .log_rows import csv_rows, json_rows, parquet_rows
+from dmodels.core.rows import column_rows, csv_rows, json_rows
 
 #: Field -> other names for it.
 NAMES = {
@@ -72,7 +71,7 @@ def read_log(
     """
     path = Path(path)
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    reader = {".csv": csv_rows, ".parquet": parquet_rows, ".pq": parquet_rows}.get(suffix, json_rows)
+    reader = {".csv": csv_rows, ".parquet": column_rows, ".pq": column_rows}.get(suffix, json_rows)
     try:
         return log_from_rows(reader(path), path.name, workers, limit, gap_s, skew_s)
     except InputError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bursts import Burstiness, burstiness
 from .requests import GAP_EDGES, GAP_WEIGHTS, LEVELS, NO_GAPS, Requests, requests_between
-from .trace import BLOCK_TOKENS, Trace, prefix_hits, read_trace, with_prefix_hits
+from .trace import BLOCK_TOKENS, TRACE_FORMATS, Trace, prefix_hits, read_trace, with_prefix_hits
 from .workload import (
     CHUNK_TOKENS,
     LengthClass,
@@ -25,6 +25,7 @@ __all__ = [
     "GAP_WEIGHTS",
     "LEVELS",
     "NO_GAPS",
+    "TRACE_FORMATS",
     "Burstiness",
     "LengthClass",
     "Requests",

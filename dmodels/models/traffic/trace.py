@@ -1,12 +1,13 @@
-"""Traffic traces: what arrived when. Readers for four public layouts, and prefix-cache hits.
+"""Traffic traces: what arrived when. Readers for four public layouts and gateways' access logs; prefix-cache hits.
 
-The layout is found from the names of the columns (CSV header, or keys of the first JSON line), in capitals or not;
-columns are separated by commas, semicolons or tabs; gzip is accepted:
+The layout is found from the names of the columns (of a CSV header, of a Parquet or Arrow file, or the keys of the first
+JSON line), in capitals or not; columns of a CSV are separated by commas, semicolons or tabs; .gz and .zst are accepted:
 
-    azure     TIMESTAMP (date and time), ContextTokens, GeneratedTokens        Azure/AzurePublicDataset
-    mooncake  timestamp (ms), input_length, output_length, hash_ids            kvcache-ai/Mooncake
-    burstgpt  Timestamp (s), Request tokens, Response tokens, ...              HPMLL/BurstGPT
-    plain     time_s or time_ms, input_tokens, output_tokens (cached_tokens)   for everything else
+    azure       TIMESTAMP (date and time), ContextTokens, GeneratedTokens        Azure/AzurePublicDataset
+    mooncake    timestamp (ms), input_length, output_length, hash_ids            kvcache-ai/Mooncake
+    burstgpt    Timestamp (s), Request tokens, Response tokens, ...              HPMLL/BurstGPT
+    plain       time_s or time_ms, input_tokens, output_tokens (cached_tokens)   for everything else
+    access-log  a time, prompt and completion tokens under a gateway's names     LiteLLM, Envoy, OpenAI (`access_log`)
 
 A file that cannot be trusted is refused with a `TraceError`: one line with file, line, field, value, and what is
 accepted. `repair=True` mends what can be mended (sorts, drops) and says so in `Trace.notices`.
@@ -24,9 +25,20 @@ import numpy as np
 
 from dmodels.core.errors import InputError, TraceError
 from dmodels.core.files import read_bytes
+from dmodels.core.rows import column_rows, has_columns
 
+from . import access_log
+from .trace_columns import columns_of, gateway_rows
 from .trace_file import Layout, counted, decode, seconds, short, table, whole_numbers
 
+#: Name of a layout -> what it is. Each is also read as a Parquet or Arrow file of the same columns.
+TRACE_FORMATS = {
+    "azure": "Azure LLM inference trace (CSV)",
+    "mooncake": "Mooncake trace (JSONL), with prefix blocks",
+    "burstgpt": "BurstGPT trace (CSV)",
+    "plain": "time_s or time_ms, input_tokens, output_tokens, cached_tokens (CSV, JSONL)",
+    "access-log": "access log of LiteLLM, Envoy AI Gateway, OpenAI's API, AIPerf (JSONL, JSON, CSV)",
+}
 #: Tokens of one prefix block in Mooncake traces.
 BLOCK_TOKENS = 512
 
@@ -44,6 +56,7 @@ class Trace:
     block_starts: np.ndarray | None = None  # ... request i has block_ids[block_starts[i]:block_starts[i + 1]]
     layout: str = "plain"
     notices: tuple[str, ...] = field(default=())  # what was mended or dropped, in words, with counts
+    labels: np.ndarray | None = None  # text of each request, of the column that was asked for
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -59,24 +72,21 @@ class Trace:
         return (len(self) - 1) / self.duration_s if self.duration_s > 0 else float("nan")
 
 
-def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
+def read_trace(path: str | PathLike[str], repair: bool = False, class_column: str = "") -> Trace:
     """The trace in a file. Raises `TraceError` for what is not one, and `OSError` where there is no file.
 
     `repair`: sort what is out of order, drop lines that cannot be read and requests of zero length, each with a notice.
     Without it these are errors, because they more often mean a broken export than traffic. BurstGPT marks failed
-    requests by 0 response tokens; those are always dropped, with a notice.
+    requests by 0 response tokens; those are always dropped, with a notice. `class_column`: a column (of an access log,
+    a field or header) whose text is kept for each request, to tell classes apart.
     """
     where = str(path)
     try:
-        raw = read_bytes(path)
+        layout, trace, notices = _read(Path(path), where, repair, class_column)
+    except TraceError:
+        raise
     except InputError as error:
         raise TraceError(str(error)) from None
-    columns, lines, layout, notices = table(where, decode(where, raw), repair)
-    time_s = seconds(where, layout, columns[layout.time], lines)
-    sizes = [whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output)]
-    cached = columns.get("cached_tokens") if layout.name == "plain" else None
-    cached_tokens = whole_numbers(where, "cached_tokens", cached, lines) if cached is not None else np.zeros(len(lines))
-    trace = _Rows(time_s, sizes[0], sizes[1], cached_tokens, np.asarray(lines), columns.get("hash_ids"))
     trace, notices = _drop_unserved(where, layout, trace, notices, repair)
     trace, notices = _in_order(where, layout, trace, notices, repair)
     notices += _slow(layout, trace)
@@ -89,12 +99,40 @@ def read_trace(path: str | PathLike[str], repair: bool = False) -> Trace:
         trace.time - trace.time[0],
         trace.input,
         trace.output,
-        trace.cached if cached is not None else 0.0,
+        trace.cached if trace.cached.any() else 0.0,
         ids,
         starts,
         layout.name,
         tuple(notices),
+        trace.labels,
     )
+
+
+def _read(path: Path, where: str, repair: bool, label: str) -> tuple[Layout, _Rows, list[str]]:
+    """(its layout, its requests as they stand in the file, what was mended)."""
+    if has_columns(path):
+        found = columns_of(path, where, label)
+        if found is None:
+            return _of_gateway(access_log.read(where, enumerate(column_rows(path), 1), repair, label))
+        columns, lines, layout = found
+        notices: list[str] = []
+    elif logged := gateway_rows(path):
+        return _of_gateway(access_log.read(where, enumerate(logged, 1), repair, label))
+    else:
+        columns, lines, layout, notices = table(where, decode(where, read_bytes(path)), repair, label)
+    time_s = seconds(where, layout, columns[layout.time], lines)
+    sizes = [whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output)]
+    cached = columns.get("cached_tokens") if layout.name == "plain" else None
+    cached_tokens = whole_numbers(where, "cached_tokens", cached, lines) if cached is not None else np.zeros(len(lines))
+    labels = np.array([str(value).strip() for value in columns[label]]) if label else None
+    rows = _Rows(time_s, sizes[0], sizes[1], cached_tokens, np.asarray(lines), columns.get("hash_ids"), labels)
+    return layout, rows, notices
+
+
+def _of_gateway(log: access_log.AccessLog) -> tuple[Layout, _Rows, list[str]]:
+    layout = Layout("access-log", "time", "prompt tokens", "completion tokens", 0.0)
+    rows = _Rows(log.time_s, log.input_tokens, log.output_tokens, log.cached_tokens, log.row, None, log.labels)
+    return layout, rows, log.notices
 
 
 #: Requests per second below which whole numbers of "seconds" are more likely milliseconds.
@@ -117,11 +155,12 @@ class _Rows(NamedTuple):
     cached: np.ndarray
     line: np.ndarray
     blocks: Any
+    labels: np.ndarray | None
 
     def take(self, index: np.ndarray) -> _Rows:
         blocks = None if self.blocks is None else [self.blocks[i] for i in index]
         kept = (self.time[index], self.input[index], self.output[index], self.cached[index], self.line[index])
-        return _Rows(*kept, blocks)
+        return _Rows(*kept, blocks, None if self.labels is None else self.labels[index])
 
 
 def _drop_unserved(

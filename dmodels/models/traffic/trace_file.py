@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,15 +53,15 @@ def decode(where: str, raw: bytes) -> str:
     return text
 
 
-def table(where: str, text: str, repair: bool):
+def table(where: str, text: str, repair: bool, label: str = ""):
     """({name: values}, line numbers, layout, notices) of the table in `text`."""
     lines = text.replace("\r\n", "\n").split("\n")
     first = next(i for i, line in enumerate(lines) if line.strip())
     reader = _json_table if lines[first].lstrip()[:1] == "{" else _csv_table
-    return reader(where, lines, first, repair)
+    return reader(where, lines, first, repair, label)
 
 
-def _csv_table(where: str, lines: list[str], first: int, repair: bool):
+def _csv_table(where: str, lines: list[str], first: int, repair: bool, label: str):
     comma = separator(lines[first])
 
     def cells(line: str) -> list[str]:
@@ -73,7 +73,8 @@ def _csv_table(where: str, lines: list[str], first: int, repair: bool):
         except csv.Error:
             return []
 
-    layout, names = _layout(where, [name.strip() for name in cells(lines[first])], first + 1)
+    layout, names = layout_of(where, [name.strip() for name in cells(lines[first])], first + 1)
+    wanted(where, layout, names, label)
     rows = [(i + 1, cells(line)) for i, line in enumerate(lines) if i > first and line.strip()]
     wrong = [k for k, (_, row) in enumerate(rows) if len(row) != len(names)]
     notices: list[str] = []
@@ -93,7 +94,7 @@ def _csv_table(where: str, lines: list[str], first: int, repair: bool):
     return columns, [line for line, _ in rows], layout, notices
 
 
-def _json_table(where: str, lines: list[str], first: int, repair: bool):
+def _json_table(where: str, lines: list[str], first: int, repair: bool, label: str):
     kept = [(i + 1, line) for i, line in enumerate(lines) if line.strip()]
     rows: list[Any] = []
     notices: list[str] = []
@@ -117,17 +118,12 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
                 raise TraceError(f"{where}: {problem}; accepted: an object per line, or --repair (repair=True)")
             notices.append(f"dropped {counted(len(bad), 'line')} that are not JSON objects, the first: {problem}")
         numbers, rows = [i for i, _ in good], [row for _, row in good]
-    layout, known = _layout(where, list(rows[0]), numbers[0])
+    layout, known = layout_of(where, list(rows[0]), numbers[0])
     if known != list(rows[0]):
         spelled = dict(zip(rows[0], known, strict=True))
         rows = [{spelled.get(name, name): value for name, value in row.items()} for row in rows]
-    names = [layout.time, layout.input, layout.output]
-    if layout.name == "mooncake" and "hash_ids" in rows[0]:
-        names.append("hash_ids")
-    if layout.name == "plain" and "cached_tokens" in rows[0]:
-        names.append("cached_tokens")
     columns = {}
-    for name in names:
+    for name in wanted(where, layout, rows[0], label):
         try:
             columns[name] = [row[name] for row in rows]
         except KeyError:
@@ -136,7 +132,15 @@ def _json_table(where: str, lines: list[str], first: int, repair: bool):
     return columns, numbers, layout, notices
 
 
-def _layout(where: str, names: Sequence[str], line: int) -> tuple[Layout, list[str]]:
+def wanted(where: str, layout: Layout, names: Collection[str], label: str) -> list[str]:
+    """The columns of a layout that count, of those that there are, and the one of the requests' labels."""
+    if label and label not in names:
+        raise TraceError(f"{where}: no column {label!r}; there are {short(','.join(names))}")
+    more = {"mooncake": ["hash_ids"], "plain": ["cached_tokens"]}.get(layout.name, [])
+    return [layout.time, layout.input, layout.output, *(name for name in more if name in names), *[label] * bool(label)]
+
+
+def layout_of(where: str, names: Sequence[str], line: int) -> tuple[Layout, list[str]]:
     """The layout with these columns, in capitals or not, and the columns as it calls them."""
     folded = [name.lower() for name in names]
     for layout in LAYOUTS:

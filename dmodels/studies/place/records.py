@@ -88,6 +88,7 @@ class Place(Answer):
     """The whole answer."""
 
     derived = ("feasible",)
+    picture = "dmodels.report.place_figures:figure"
     use: Use
     tiers: list[TierUse]  # as they are
     access_s: float

@@ -11,8 +11,9 @@ from .machines import recording
 from .margins import Margins
 from .promises import Ensured, Promise, Replayed, Verified
 from .questions import Question, check, question
+from .regions import Region, Regional, in_cheapest_region, plan_regions
 from .replaying import replay
-from .rescale import with_lengths
+from .rescale import with_lengths, with_prefix_hits
 from .reverse import TARGETS, Solved, at_limit, solved
 from .search import GROWTH, Plan, by_formula
 from .sensitivities import Change, sensitivity
@@ -38,6 +39,8 @@ __all__ = [
     "Priced",
     "Promise",
     "Question",
+    "Region",
+    "Regional",
     "Replayed",
     "RequestClass",
     "Role",
@@ -50,8 +53,10 @@ __all__ = [
     "check",
     "command",
     "costly",
+    "in_cheapest_region",
     "plan",
     "plan_apart",
+    "plan_regions",
     "price",
     "question",
     "recording",
@@ -65,4 +70,5 @@ __all__ = [
     "tightest",
     "verify",
     "with_lengths",
+    "with_prefix_hits",
 ]

@@ -26,16 +26,26 @@ from .solve import plan
 
 @dataclass(frozen=True)
 class RequestClass(Answer):
-    """Requests whose input and output tokens together are in (low, high], and what they are promised."""
+    """Requests whose input and output tokens together are in (low, high], and what they are promised.
+
+    With a `label` only those of a trace that carry it; `read_trace(path, class_column="tenant")` keeps a column's text.
+    """
 
     name: str
     slo: SLO
     low_tokens: float = 0.0
     high_tokens: float = np.inf
+    label: str = ""
 
-    def has(self, total_tokens: np.ndarray) -> np.ndarray:
+    def has(self, total_tokens: np.ndarray, labels: np.ndarray | None) -> np.ndarray:
         """Which requests are of it."""
-        return (total_tokens > self.low_tokens) & (total_tokens <= self.high_tokens)
+        within = (total_tokens > self.low_tokens) & (total_tokens <= self.high_tokens)
+        if not self.label:
+            return within
+        if labels is None:
+            raise InputError(f"class {self.name} of {self.label!r}: accepted with a trace whose requests carry labels")
+        its = np.asarray(labels == self.label)
+        return np.asarray(within & its)
 
 
 @dataclass(frozen=True)
@@ -95,12 +105,14 @@ def tightest(classes: Sequence[RequestClass]) -> SLO:
 def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | None = None) -> Apart:
     """A fleet for each class. Every request must be of one class; the SLO of `asked` is not used."""
     total, weight = (np.asarray(x) for x in (asked.workload.total_tokens, asked.workload.weight_frac))
-    inside = np.array([kind.has(total) for kind in classes])
+    labels = _labels(asked)
+    inside = np.array([kind.has(total, labels) for kind in classes])
     odd = (inside.sum(0) != 1) & (weight > 0)
     if odd.any():
         first = int(np.argmax(odd))
+        called = "" if labels is None else f" of {str(labels[first])!r}"
         raise InputError(
-            f"classes: a request of {total[first]:,.0f} tokens is of {int(inside[:, first].sum())} classes; "
+            f"classes: a request of {total[first]:,.0f} tokens{called} is of {int(inside[:, first].sum())} classes; "
             "accepted are classes of which each request has one"
         )
     shares = []
@@ -111,6 +123,12 @@ def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | 
         check(asked.workload, kind.slo)
         shares.append(Share(kind, share, plan(_only(asked, kind, own, share), ensure)))
     return Apart(tuple(shares), asked.limits)
+
+
+def _labels(asked: Question) -> np.ndarray | None:
+    """The labels of the workload's support, which lies in the order of the trace that it was read from."""
+    labels = None if asked.trace is None else asked.trace.labels
+    return labels if labels is not None and labels.shape == np.shape(asked.workload.weight_frac) else None
 
 
 def _only(asked: Question, kind: RequestClass, own: np.ndarray, share_frac: float) -> Question:
@@ -128,6 +146,6 @@ def _only(asked: Question, kind: RequestClass, own: np.ndarray, share_frac: floa
 
 def _rows(trace: Trace, kind: RequestClass) -> Trace:
     """The requests of a class, at their own times."""
-    own = kind.has(trace.input_tokens + trace.output_tokens)
+    own = kind.has(trace.input_tokens + trace.output_tokens, trace.labels)
     cached = np.broadcast_to(trace.cached_tokens, own.shape)[own]
     return Trace(trace.name, trace.time_s[own], trace.input_tokens[own], trace.output_tokens[own], cached)

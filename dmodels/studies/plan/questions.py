@@ -124,9 +124,6 @@ def check(workload: Workload, slo: SLO) -> None:
     """What no plan can answer is an `InputError`."""
     if not (np.isfinite(workload.rate_rps) and float(workload.rate_rps) > 0):
         raise InputError(f"rate {float(workload.rate_rps):g} req/s: accepted are positive numbers")
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
-        if not float(getattr(slo, name)) > 0:
-            raise InputError(f"slo {name} = {float(getattr(slo, name)):g} s: accepted are positive times")
     if not 0.5 <= float(slo.percentile) < 1:
         raise InputError(f"percentile {float(slo.percentile):g}: accepted are shares from 0.5 to below 1, like 0.99")
     if not float(np.max(workload.output_tokens)) > 0:

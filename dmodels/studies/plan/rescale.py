@@ -1,10 +1,12 @@
-"""A question with other lengths: every request longer or shorter by a factor, the thresholds moved along."""
+"""A question with other lengths: requests longer or shorter by a factor, or with another share in a prefix cache."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+
+from dmodels.core.errors import InputError
 
 from .questions import Question
 from .sizing import thresholds
@@ -33,3 +35,11 @@ def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: floa
     moved = np.array(limits) * float(new.mean_total_tokens) / float(old.mean_total_tokens)
     within = np.clip(np.round(moved), total.min(), np.nextafter(total.max(), 0.0))
     return replace(asked, workload=new, trace=None, thresholds_tokens=tuple(within.tolist()))
+
+
+def with_prefix_hits(asked: Question, cached_frac: float) -> Question:
+    """`asked` with this share of every input found in a prefix cache; like other lengths, nobody recorded it."""
+    if not 0.0 <= cached_frac < 1.0:
+        raise InputError(f"cached share {cached_frac:g}: accepted are shares from 0 to below 1")
+    workload = asked.workload.replace(cached_tokens=cached_frac * asked.workload.input_tokens)
+    return replace(asked, workload=workload, trace=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,9 +31,6 @@ from .rejections import Rejection, rejections
 from .robust import alike, simplest
 from .sizing import Priced, Ranked, cheapest, least_usd_per_hour, price
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 #: Growth of the rate that the headroom is looked for in.
 GROWTH = np.linspace(1.0, 2.22, 62)
 
@@ -47,6 +44,7 @@ class Plan(Answer):
 
     derived = ("points_count",)
     internal = ("question", "fleets", "priced")
+    picture = "dmodels.report.plan_figures:figure"
     question: Question = field(repr=False)
     best: Deployment | None
     cheapest: Deployment | None  # the least cost by the point estimate: `best` itself, or what it was preferred to
@@ -67,13 +65,11 @@ class Plan(Answer):
         """Points that were evaluated for the pictures."""
         return self.fleets.points_count
 
-    def to_dataframe(self) -> pd.DataFrame:
+    def records(self) -> list[dict[str, Any]]:
         """A row of each pool of the recommended fleet and of its alternatives, units in the names."""
-        import pandas as pd
-
         several = (*self.by_gpu, self.cheapest, *reversed(self.kinds))  # of equals the recommended one stays
         fleets = {(d.kind, d.name, tuple(d.parts)): d for d in several if d}
-        rows = [
+        return [
             {
                 "recommended": d is self.best,
                 "kind": str(d.kind),
@@ -94,7 +90,6 @@ class Plan(Answer):
             for d in fleets.values()
             for pool in d.pools
         ]
-        return pd.DataFrame(rows)
 
     @property
     def baseline(self) -> Deployment | None:

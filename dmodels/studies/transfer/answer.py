@@ -56,6 +56,7 @@ class ObliviousChoice(Answer):
 class TransferAnswer(Answer):
     """What the network costs, and what would help. A table is a list of records."""
 
+    rows_in = "policies"
     kv_bytes_per_token: float
     tier_bytes_per_s: list[float]
     median_input_tokens: float

@@ -13,6 +13,7 @@ from .calls import Code, call
 from .schema import (
     CalibrationTable,
     Degrees,
+    DegreesOrNone,
     EngineTable,
     FileName,
     ModelTable,
@@ -201,6 +202,7 @@ class SpaceTable(Table):
 
     tp: Degrees = flag("1,2,4,8", "tensor-parallel degrees to try")
     pp: Degrees = flag("1", "pipeline-parallel degrees to try; beyond 1 nothing is measured")
+    wide_ep: DegreesOrNone = flag("16,32", "GPUs to spread experts over beyond tp, attention on each; 0: none")
     weights: Precisions = flag("as-published", "weight precisions to try: as-published, bf16, fp8, fp4")
     kv: Precisions = flag("as-published", "KV precisions to try: as-published, bf16, fp8")
     checkpoint: str | None = flag(None, "what engines load for weights in a precision that is not published")
@@ -288,6 +290,7 @@ class PlanInputs(Table):
             engine=engine_call(engine),
             tp=tuple(space.tp),
             pp=tuple(space.pp),
+            wide_ep=tuple(n for n in space.wide_ep if n),
             weights=tuple(space.weights),
             kv=tuple(space.kv),
             checkpoint=space.checkpoint,

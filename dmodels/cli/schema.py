@@ -45,6 +45,8 @@ Price = Annotated[float, quantity("USD/h"), Field(gt=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Degree = Annotated[int, Field(ge=1)]
 Degrees = Annotated[list[Degree], BeforeValidator(several), Field(min_length=1)]
+#: As `Degrees`, 0 for none.
+DegreesOrNone = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(several), Field(min_length=1)]
 Names = Annotated[list[str], BeforeValidator(several), Field(min_length=1)]
 
 

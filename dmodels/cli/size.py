@@ -28,11 +28,14 @@ class SizeAsked(Table):
     workload: str | None = flag(None, "a bundled workload: sequences of its mix of lengths")
     weight_dtype: str | None = flag(None, "bf16, fp8, fp4, int4, ...; default: as published")
     kv_dtype: str | None = flag(None, "bf16, fp8 or fp4; default: as published")
-    utilization_frac: Annotated[float, Field(gt=0, le=1)] = flag(
-        0.9, "share of GPU memory the engine may use", "--utilization"
+    utilization_frac: Annotated[float, Field(gt=0, le=1)] | None = flag(
+        None, "share of GPU memory the engine may use; default: the engine's", "--utilization"
     )
     block_tokens: Degree = flag(16, "tokens per KV block")
     batched_tokens: Degree = flag(8192, "most tokens of one iteration (max_num_batched_tokens)")
+    max_num_seqs: Degree | None = flag(None, "most sequences at a time, for its sampler; default: the engine's")
+    backend: str = flag("vllm", "serving engine, which divides the memory: vllm, sglang or trtllm")
+    release: str = flag("", "of the engine, like 0.20: vLLM before 0.15, or not stated, sets more aside to sample")
     gpu_file: FileName | None = flag(None, "your own GPUs and prices: CSV, TOML, JSON or YAML")
 
     @property
@@ -55,18 +58,27 @@ class SizeAsked(Table):
             utilization=self.utilization_frac,
             block_tokens=self.block_tokens,
             batched_tokens=self.batched_tokens,
+            max_sequences=self.max_num_seqs,
+            backend=self.backend,
+            release=self.release,
         )
 
     def inputs(self) -> dict[str, Any]:
         """What was asked, by the names that the catalogue has for it."""
-        from dmodels import catalog
+        from dmodels import Parallel, catalog
+        from dmodels.models.memory import default_sequences, default_utilization, engine_memory
 
+        gpu, memory = catalog.gpu(self.gpu, self.gpu_file), engine_memory(self.backend, self.release)
+        degrees = Parallel(self.tp, self.pp, self.dp, self.ep)
+        share = self.utilization_frac or float(default_utilization(memory, gpu, degrees, self.batched_tokens))
         return self.model_dump() | {
             "model": catalog.model_name(self.model),
             "gpu": catalog.gpu_facts(self.gpu, self.gpu_file)["name"],
             "parallel": self.layout,
             "weight_dtype": self.weight_dtype or "as published",
             "kv_dtype": self.kv_dtype or "as published",
+            "utilization_frac": share,
+            "max_num_seqs": self.max_num_seqs or int(default_sequences(self.backend, gpu)),
         }
 
 
@@ -81,7 +93,7 @@ def command(asked: SizeAsked, form: Form) -> int:
     )
 
 
-WEIGHTS = ("embedding", "attention", "dense", "expert")
+WEIGHTS = ("embedding", "attention", "dense", "expert", "prepared")
 
 
 def _result(answer: Any) -> dict[str, Any]:
@@ -119,8 +131,9 @@ def _show(inputs: dict[str, Any], answer: Any) -> None:
         ("dense FFNs, shared experts, routers", w.dense_bytes, "exact"),
         ("routed experts", w.expert_bytes, "exact"),
         ("weights of unknown split", w.unsplit_bytes, "as given"),
-        ("activations", s.activation_bytes, "assumed, within a factor of 2"),
-        ("driver and communicators", s.runtime_bytes, "assumed, within 0.7 GiB"),
+        ("padding and absorbed projections", w.prepared_bytes, "as its kernels store them"),
+        ("activations and sampler", s.activation_bytes, "the engine's start-up run, within 20 %"),
+        ("driver and communicators", s.runtime_bytes, "median of engine logs, within 1 GiB"),
         ("left for the KV cache", s.budget_bytes, "the rest of the usable memory"),
     ]
     title = f"{inputs['model']} on {gpus} x {inputs['gpu']} ({inputs['parallel']}): memory of the fullest GPU"

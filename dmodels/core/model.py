@@ -32,6 +32,8 @@ class Model(Record):
     qk_rope_head_dim: Real = quantity(0.0)
     index_bytes_per_token: Real = quantity(0.0)  # sparse-attention indexer, per MLA layer (DeepSeek V3.2: 132)
     index_topk_tokens: Real = quantity(0.0)  # tokens a sparse MLA layer attends to; 0: all
+    n_index_heads: Real = quantity(0.0)  # of the indexer, which scores every earlier token; whole on every TP rank
+    index_head_dim: Real = quantity(0.0)
     latent_bytes_per_token: Real = quantity(0.0)  # per MLA layer; 0: (rank + rope) * kv_dtype_bytes
     # layers with a constant state per sequence, and layers with none
     n_linear_layers: Real = quantity(0.0)

@@ -33,7 +33,7 @@ OF_PEAK = (
     "decode_flop_frac",
     "link_frac",
 )
-SHARES = ("acceptance_frac", "routing_spread_frac")
+SHARES = ("acceptance_frac", "routing_spread_frac", "exchange_overlap_frac")
 RATIOS = ("expert_imbalance",)
 
 #: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).
@@ -139,8 +139,8 @@ SPECIAL = {
 
 #: What the host does is no property of a GPU: the same for a generation, so that a better GPU of it is never slower.
 OF_HOST = ("layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")
-#: Levels that only a row which states its release has: a plan does not.
-OF_RELEASE = ("release+family", "run")
+#: Levels that only a row which states its release has: a plan does not, but knows all else of a run.
+OF_RELEASE = ("release+family",)
 #: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
 OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us"), 0.6)
 

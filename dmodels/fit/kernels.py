@@ -34,6 +34,10 @@ from .operators.predicted import predicted
 MOST, LEAST_BYTES, LEAST_FLOP = 0.95, 0.3, 0.02
 #: Bytes per second of a link that no data sheet names: PCIe 4 x8.
 _PCIE = 16e9
+#: Experts on more GPUs than this are replicated where they are asked for most, and get their tokens sorted (DeepEP with
+#: DeepGEMM): medians of the wide-EP kernels of six GPUs with even routing, where the fused kernels' law extrapolates.
+FUSED_EP = 8.0
+WIDE_EXPERTS = {"expert_hbm_frac": 0.9, "expert_flop_frac": 0.5, "moe_layer_us": 30.0}
 
 
 class Hosted(NamedTuple):
@@ -92,6 +96,8 @@ def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
             launches[row] += _named(part, machines[row], found[row], *map(float, values))
     for own, shared, machine in zip(found, launches, machines, strict=True):
         own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
+        if float(machine.parallel.ep) > FUSED_EP:
+            own |= WIDE_EXPERTS
     return found
 
 
@@ -173,13 +179,13 @@ EXPERT_SPREAD = 0.8
 
 
 def _one_layer(model: Model) -> Model:
-    """A model of one layer with full attention or a latent."""
+    """A model of one layer with full attention or a latent (and its indexer)."""
     latent = float(float(model.n_mla_layers) > 0)
     heads, dim = (
         getattr(model, name) if float(getattr(model, name)) > 0 else getattr(model, other)
         for name, other in (("n_kv_heads", "sliding_kv_heads"), ("head_dim", "sliding_head_dim"))
     )
-    none = {"n_sliding_layers": 0.0, "n_linear_layers": 0.0, "n_cacheless_layers": 0.0, "index_topk_tokens": 0.0}
+    none = {"n_sliding_layers": 0.0, "n_linear_layers": 0.0, "n_cacheless_layers": 0.0}
     return model.replace(n_layers=1.0, n_mla_layers=latent, n_kv_heads=heads, head_dim=dim, **none)
 
 
@@ -187,14 +193,16 @@ def _decode_work(machine: Hosted) -> tuple[Floats, Floats]:
     one, gpu, tp = _one_layer(machine.model), machine.gpu, machine.parallel.tp
     sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
     moved = sequences * terms.kv_read_bytes(one, contexts, tp)
-    flop = sequences * terms.decode_attention_flop(one, contexts, tp)
-    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(flop / gpu.peak_flop_per_s)
+    by_flop = terms.decode_attention_flop(one, contexts, tp) / gpu.peak_flop_per_s
+    by_flop = by_flop + terms.index_flop(one, contexts) / terms.peak_flop_per_s(gpu, 1.0)
+    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(sequences * by_flop)
 
 
 def _prompt_work(machine: Hosted) -> tuple[Floats, Floats]:
-    prompts = layers.PROMPTS
-    flop = prompts * terms.prefill_attention_flop(_one_layer(machine.model), prompts / 2.0, machine.parallel.tp)
-    return np.full(len(prompts), 1e-12), np.asarray(flop / machine.gpu.peak_flop_per_s)
+    one, gpu, prompts = _one_layer(machine.model), machine.gpu, layers.PROMPTS
+    by_flop = terms.prefill_attention_flop(one, prompts / 2.0, machine.parallel.tp) / gpu.peak_flop_per_s
+    by_flop = by_flop + terms.index_flop(one, prompts / 2.0) / terms.peak_flop_per_s(gpu, 1.0)
+    return np.full(len(prompts), 1e-12), np.asarray(prompts * by_flop)
 
 
 def _collective_work(machine: Hosted) -> tuple[Floats, Floats]:

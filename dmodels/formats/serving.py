@@ -32,6 +32,7 @@ class Server(Answer):
     max_num_batched_tokens: int | None = None
     memory_frac: float | None = None
     role: str = SERVE
+    nodes: int = 1  # hosts that its command line starts it over; deployments count hosts themselves
     others: tuple[str, ...] = ()  # arguments of a file that was read which say nothing about capacity
 
     @property

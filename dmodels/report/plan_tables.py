@@ -306,6 +306,7 @@ def inputs(answer: Plan) -> dict[str, Any]:
         "slo_percentile": float(slo.percentile),
         "tp": list(asked.tp),
         "pp": list(asked.pp),
+        "wide_ep": list(asked.wide_ep),
         "weights": list(asked.weights),
         "kv": list(asked.kv),
         "backend": asked.backend,

@@ -16,9 +16,13 @@ from dmodels.core.model import Model
 from dmodels.core.records import float64, stack
 from dmodels.core.workload import Workload
 from dmodels.models.memory import (
+    EngineMemory,
     Slots,
     WeightBytes,
     concurrent_sequences,
+    default_sequences,
+    default_utilization,
+    engine_memory,
     kv_reserved_bytes,
     residents,
     sequences_by_bernstein,
@@ -60,7 +64,7 @@ class Size(Answer):
     weights: WeightBytes
     longest_context_tokens: int  # longest single sequence that fits; 0: none
     binds: str  # what sets the limit, in words
-    have_bytes: float  # usable memory of a GPU
+    have_bytes: float  # that weights, activations, runtime and cache may take of a GPU together
     need_bytes: float  # of it, with one sequence
     mixed: Mixed | None
     fixes: tuple[Fix, ...]  # where nothing fits: each alone would do, the least of each kind
@@ -69,6 +73,14 @@ class Size(Answer):
     def fits(self) -> bool:
         """At least one sequence fits, on a layout that engines run."""
         return bool(usable(int(self.slots.flags)))
+
+
+class _Options(NamedTuple):
+    utilization: float
+    block_tokens: float
+    batched_tokens: float
+    max_sequences: float
+    engine: EngineMemory
 
 
 class _Try(NamedTuple):
@@ -85,26 +97,35 @@ def size(
     parallel: Parallel,
     context_tokens: float,
     workload: Workload | None = None,
-    utilization: float = 0.9,
+    utilization: float | None = None,
     block_tokens: int = 16,
     batched_tokens: int = 8192,
     probability: float = 0.99,
+    max_sequences: int | None = None,
+    backend: str = "vllm",
+    release: str = "",
 ) -> Size:
     """Size one instance for sequences of `context_tokens` tokens, and for a workload's mix of lengths.
 
-    Llama-3.1-70B in BF16 on 8 x H100 at 8,192 tokens: 168 sequences of 320 MiB per GPU.
+    The room is what `backend` leaves after its start-up run of `batched_tokens` tokens and `max_sequences` sequences,
+    by default as many as it is started with unless told otherwise. Llama-3.1-70B in BF16 on 8 x H100 at 8,192 tokens:
+    154 sequences of 320 MiB per GPU.
     """
-    asked = _Try(model, gpu, parallel, float(context_tokens))
-    options = (float(utilization), float(block_tokens), float(batched_tokens))
+    asked, memory = _Try(model, gpu, parallel, float(context_tokens)), engine_memory(backend, release)
+    if utilization is None:
+        utilization = float(default_utilization(memory, gpu, parallel, batched_tokens))
+    sampled = default_sequences(backend, gpu) if max_sequences is None else float(max_sequences)
+    options = _Options(float(utilization), float(block_tokens), float(batched_tokens), sampled, memory)
     changes = _changes(asked)
     everything = [asked, *(change for _, change in changes)]
     batch = stack(*everything)
-    slots = jax.tree.map(np.asarray, _slots(batch, *options))
+    slots = jax.tree.map(np.asarray, _slots(batch, options))
     first = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(everything),))[0], slots)
-    longest = _longest(asked, float(first.budget_bytes), *options[1:])
+    longest = _longest(asked, float(first.budget_bytes), options)
     fixes: dict[str, Fix] = {}
     if not int(first.flags) & Flag.OUT_OF_DOMAIN and 0 < longest < context_tokens:
-        shorter = kv_reserved_bytes(stage(model, parallel.pp), float(longest), parallel.tp, *options[1:])
+        lengths = (options.block_tokens, options.batched_tokens)
+        shorter = kv_reserved_bytes(stage(model, parallel.pp), float(longest), parallel.tp, *lengths)
         ranks = float(parallel.dp)
         fixes["context"] = Fix(
             f"a context of {longest:,} tokens", int(ranks * float(sequences_that_fit(first.budget_bytes, shorter)))
@@ -112,23 +133,24 @@ def size(
     for (text, _), count, flags in zip(changes, slots.slots_count[1:], slots.flags[1:], strict=True):
         if usable(int(flags)):
             fixes.setdefault(text.split()[0], Fix(text, int(count)))
-    mixed = None if workload is None else _mixed(asked, workload, probability, *options)
+    mixed = None if workload is None else _mixed(asked, workload, probability, options)
     weights = jax.tree.map(np.asarray, weight_bytes_per_gpu(model, parallel))
     unusable = not usable(int(first.flags))
+    taken = first.weight_bytes + first.activation_bytes + first.runtime_bytes
     return Size(
         slots=first,
         weights=weights,
         longest_context_tokens=longest,
         binds=_binds(first, float(context_tokens)),
-        have_bytes=utilization * float(gpu.memory_bytes),
-        need_bytes=utilization * float(gpu.memory_bytes) - float(first.budget_bytes) + float(first.sequence_bytes),
+        have_bytes=float(taken + first.budget_bytes),
+        need_bytes=float(taken + first.sequence_bytes),
         mixed=mixed,
         fixes=tuple(fixes.values()) if unusable else (),
     )
 
 
 @jax.jit
-def _slots(batch: _Try, utilization: float, block_tokens: float, batched_tokens: float) -> Slots:
+def _slots(batch: _Try, options: _Options) -> Slots:
     p = batch.parallel
     return concurrent_sequences(
         batch.model,
@@ -138,9 +160,7 @@ def _slots(batch: _Try, utilization: float, block_tokens: float, batched_tokens:
         pp=p.pp,
         dp=p.dp,
         ep=p.ep,
-        utilization=utilization,
-        block_tokens=block_tokens,
-        batched_tokens=batched_tokens,
+        **options._asdict(),
     )
 
 
@@ -165,28 +185,22 @@ def _changes(asked: _Try) -> list[tuple[str, _Try]]:
     return found
 
 
-def _longest(asked: _Try, budget_bytes: float, block_tokens: float, batched_tokens: float) -> int:
+def _longest(asked: _Try, budget_bytes: float, options: _Options) -> int:
     """Tokens of the longest single sequence that fits, in whole blocks, at most the model's own limit."""
     limit = float(asked.model.max_context_tokens) or LONGEST_TOKENS
+    block_tokens = options.block_tokens
     part = stage(asked.model, asked.parallel.pp)
     fits, most = 0, int(limit // block_tokens)
     while fits < most:  # a thousand lengths at a time, each time between the longest that fits and the next
         blocks = np.round(np.linspace(fits + 1.0, most, 1024))
-        held = kv_reserved_bytes(part, block_tokens * blocks, asked.parallel.tp, block_tokens, batched_tokens)
+        held = kv_reserved_bytes(part, block_tokens * blocks, asked.parallel.tp, block_tokens, options.batched_tokens)
         count = int(np.searchsorted(np.asarray(held), budget_bytes, side="right"))  # held never falls
         most = int(blocks[count]) - 1 if count < blocks.size else most
         fits = int(blocks[count - 1]) if count else fits
     return int(block_tokens * fits)
 
 
-def _mixed(
-    asked: _Try,
-    workload: Workload,
-    probability: float,
-    utilization: float,
-    block_tokens: float,
-    batched_tokens: float,
-) -> Mixed:
+def _mixed(asked: _Try, workload: Workload, probability: float, options: _Options) -> Mixed:
     held = residents(
         asked.model,
         asked.gpu,
@@ -194,10 +208,8 @@ def _mixed(
         input_tokens=workload.input_tokens,
         output_tokens=workload.output_tokens,
         weights=workload.weight_frac,
-        utilization=utilization,
-        block_tokens=block_tokens,
-        batched_tokens=batched_tokens,
         probability=probability,
+        **options._asdict(),
     )
     certain = float(asked.parallel.dp) * float(sequences_by_bernstein(held.budget_bytes, held.each, probability))
     return Mixed(

@@ -31,7 +31,7 @@ from dmodels.design.select import Explanation, best, explain, pareto
 from dmodels.design.space import sweep
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine, Operating
-from dmodels.models.memory import out_of_domain
+from dmodels.models.memory import engine_memory, out_of_domain
 from dmodels.models.traffic import compress
 
 from .plan import Layout, Precision
@@ -308,7 +308,8 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
         workload = _workload(scenario, *traffic)
         small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
         batch = instances(own, records, layouts, calibration.efficiency)
-        parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine))
+        memory = engine_memory(scenario.backend)
+        parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine, memory=memory))
         rates[places] = float(workload.rate_rps)
         order += places
     back = np.argsort(order)

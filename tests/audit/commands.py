@@ -29,7 +29,7 @@ def audit(document: Document) -> None:
 def size(inputs: Any, result: Any, findings: Findings) -> None:
     """Memory adds up, and as many sequences fit as go into what is left."""
     part = result["per_gpu"]
-    kinds = ("embedding", "attention", "dense", "expert")
+    kinds = ("embedding", "attention", "dense", "expert", "prepared")
     findings.same("weights", part["weight_bytes"], sum(part[f"{kind}_weight_bytes"] for kind in kinds), rel=1e-6)
     fixed = part["weight_bytes"] + part["activation_bytes"] + part["runtime_bytes"]
     findings.same("room for the cache", part["kv_budget_bytes"], result["have_bytes"] - fixed, rel=1e-6)
@@ -37,7 +37,7 @@ def size(inputs: Any, result: Any, findings: Findings) -> None:
     findings.same("GPUs", result["instance_gpus"], inputs["tp"] * inputs["pp"] * inputs["dp"])
     findings.same("fits", result["fits"], not result["fixes"])
     card, gpu = model_card(inputs["model"]), gpu_card(inputs["gpu"])
-    if gpu and not inputs["gpu_file"]:
+    if gpu and not inputs["gpu_file"] and inputs["backend"] == "vllm":
         most = inputs["utilization_frac"] * gpu["memory_bytes"]
         findings.hold(0.97 * most <= result["have_bytes"] <= most, f"{result['have_bytes']} of {most} bytes")
     if card and inputs["weight_dtype"] == inputs["kv_dtype"] == "as published":

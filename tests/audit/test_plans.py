@@ -191,7 +191,8 @@ def test_plans_hold_what_one_instance_is_said_to_hold(tmp_path):
     """`size` tells the room for a cache and what a token takes: requests a little shorter fit a plan, longer ones do
     not, and no server is started with a context that it could not hold."""
     layout = ["--model", "llama-3.1-70b", "--tp", "2"]
-    part = ask(["size", *layout, "--gpu", "h100_sxm"]).document["result"]["per_gpu"]
+    sized = ["size", *layout, "--gpu", "h100_sxm", "--max-num-seqs", "256"]  # the plan's
+    part = ask(sized).document["result"]["per_gpu"]
     most = int(part["kv_budget_bytes"] / part["kv_bytes_per_token"])
     question = ["plan", *layout, "--gpu", "h100_sxm", "--rate", "0.01 req/s", "--ttft-p99", "60 s", "--tpot-p99", "1 s"]
     question += ["--osl", "32", "--no-split", "--no-sensitivity"]

@@ -114,7 +114,7 @@ def test_ten_points_halve_the_error_on_a_gpu_that_was_never_measured(tmp_path):
     )
     assert after < 0.5 * before
     low, high = found.spread80["tpot"]
-    assert 0.9 < low <= 1.0 <= high < 1.1
+    assert 0.85 < low <= 1.0 <= high < 1.2
     own = own_calibration(path, max_steps=1)
     assert own.pairs == {("llama-3.1-8b", "l40s", "vllm")} and own.points_count == 10
 

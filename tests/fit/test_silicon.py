@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from dmodels.core.records import float64
 from dmodels.fit import descent, hierarchy, silicon
-from dmodels.fit.calibration import calibration, dump, efficiency_for, interval, load, quantiles
-from dmodels.fit.points import to_points
+from dmodels.fit.calibration import calibration, dump, efficiencies_of, efficiency_for, interval, load, quantiles
+from dmodels.fit.points import family, to_points
 from dmodels.fit.predict import errors, noise_floor, outliers, predict
 from dmodels.fit.protocols import folds
 from dmodels.fit.rows import Table, measurement, parse_row
-from dmodels.models.latency import Efficiency
+from dmodels.models.latency import Efficiency, serve
 
 BASE = {
     "backend": "vllm",
@@ -56,6 +57,26 @@ def _with(row, ttft_s, tpot_s):
     from dataclasses import replace
 
     return replace(row, ttft_s=ttft_s, tpot_s=tpot_s)
+
+
+def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan_has():
+    points, table = to_points(rows())
+    judged = silicon.predict_log(points, table.rows, calibration(), release=False)
+    for i, row in enumerate(table.rows):
+        machine, point = silicon._machine(row), points[i]
+        e = efficiencies_of([machine], [row.precision], family(row.model_path))[0]
+        s = float64(serve)(
+            machine.model,
+            machine.gpu,
+            machine.parallel,
+            point.isl,
+            point.osl,
+            point.concurrency,
+            e,
+            decode_batch=point.decode_batch,
+            utilization=point.utilization,
+        )
+        assert np.exp(judged[i]) == pytest.approx([float(s.ttft_s), float(s.tpot_s)], rel=1e-9)
 
 
 def test_slopes_are_the_models_own_derivatives():

@@ -367,7 +367,7 @@ def test_every_layout_that_a_plan_tries_is_one_that_the_engine_starts(engine):
 
     tried = 0
     for name in MODELS:
-        for x in layouts(model(name), {"h100_sxm": catalog.gpu("h100_sxm")}, pp=(1, 2)):
+        for x in layouts(model(name), {"h100_sxm": catalog.gpu("h100_sxm")}, pp=(1, 2), wide_ep=(16,), backend=engine):
             server = Server(engine, "org/model", x.tp, x.pp, x.dp, x.ep, max_num_batched_tokens=8192)
             assert refusals(server, model(name)) == [], (name, x)
             tried += 1

@@ -62,19 +62,25 @@ def test_one_client_sees_its_own_prefill_and_nothing_else():
 
 
 def test_what_does_not_fit_waits():
-    """150 GB hold 70 GB of weights and 47 requests of 8K: 128 clients wait for (128/47 - 1) answers."""
+    """150 GB hold 70 GB of weights and 47 requests of 8K: 128 clients wait for (128/47 - 1) requests to end."""
     slots = float(residents_of_length(FP8, H200, Parallel(), 7373.0, 922.0))
     assert 40 < slots < 60
-    s = _serve(1.0, 7373.0, 922.0, 128.0)
-    assert s.ttft_s == pytest.approx((128 / slots - 1) * 922 * float(s.tpot_s), rel=0.1)
+    s, full = _serve(1.0, 7373.0, 922.0, 128.0), _serve(1.0, 7373.0, 922.0, slots - 10.0)
+    assert s.ttft_s == pytest.approx((128 / slots - 1) * (float(full.ttft_s) + 922 * float(s.tpot_s)), rel=0.1)
     assert _serve(1.0, 7373.0, 922.0, 256.0).tpot_s == pytest.approx(float(s.tpot_s))
 
 
-def test_one_client_more_than_slots_waits_for_one_answer_to_end():
-    """9 clients, 8 slots: one of them waits at any time, for the eighth part of an answer's decode time."""
+def test_one_client_more_than_slots_waits_for_one_request_to_end():
+    """9 clients, 8 slots: one of them waits at any time, for the eighth part of what a request takes in its slot."""
     free, full = (serve(FP8, H200, Parallel(), 500.0, 900.0, n, PATIENT, decode_batch=8.0) for n in (8.0, 9.0))
     assert full.tpot_s == pytest.approx(float(free.tpot_s))
-    assert full.ttft_s - free.ttft_s == pytest.approx(900 * float(full.tpot_s) / 8, rel=1e-6)
+    assert full.ttft_s - free.ttft_s == pytest.approx(float(free.ttft_s + 900 * full.tpot_s) / 8, rel=1e-6)
+
+
+def test_no_crowd_of_clients_decodes_more_than_the_prompts_keep_up_with():
+    """2,048 tokens in, 128 out, 2,000 slots: the budget of a step is full long before, and clients change nothing."""
+    rates = [float(_serve(8.0, 2048.0, 128.0, clients).tokens_per_s) for clients in (1500.0, 4000.0, 30000.0)]
+    assert rates == pytest.approx([rates[0]] * 3, rel=1e-3)
 
 
 def test_a_scheduler_that_looks_every_thirty_steps_delays_the_first_token_by_them():

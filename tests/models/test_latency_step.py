@@ -8,7 +8,7 @@ import pytest
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.units import GIB
-from dmodels.models.latency import Efficiency, iteration_s, prefill_s, step, terms, tokens_per_step
+from dmodels.models.latency import Efficiency, iteration_s, parts, prefill_s, step, terms, tokens_per_step
 from dmodels.models.memory import runtime_bytes
 
 
@@ -43,13 +43,54 @@ def test_a_window_bounds_what_attention_computes():
 
 
 def test_a_token_goes_to_two_of_eight_gpus_and_stays_on_an_eighth():
-    """8 tokens a GPU of 4,096 dimensions, 1 byte there and 2 back."""
+    """8 tokens a GPU of 4,096 dimensions, 1 byte there and 2 back, whether they decode or are of prompts."""
     model = Model(1, hidden_size=4096, n_experts=8, n_active_experts=2)
-    assert float(terms.expert_exchange_bytes(model, 64.0, Parallel(4.0, 1.0, 2.0, 8.0))) == 3 * 4096 * 8 * 2 * 7 / 8
+    for tokens in ((64.0, 0.0), (0.0, 64.0), (24.0, 40.0)):
+        sent = terms.expert_exchange_bytes(model, *tokens, Parallel(4.0, 1.0, 2.0, 8.0), 8.0)
+        assert (float(sent.near), float(sent.far)) == (3 * 4096 * 8 * 2 * 7 / 8, 0.0)
+
+
+def test_a_prompts_token_goes_once_to_a_node_and_a_decoded_one_to_every_expert():
+    """32 GPUs in 4 nodes, 8 experts a token: of 31 other GPUs 24 are away; 3 other nodes, each with a chance of
+    1 - (3/4)^8 that an expert of the token lies there."""
+    model = Model(1, hidden_size=1000, n_experts=256, n_active_experts=8)
+    wide = Parallel(1.0, 1.0, 32.0, 32.0)
+    decoded = terms.expert_exchange_bytes(model, 32.0, 0.0, wide, 8.0)
+    assert float(decoded.far) == pytest.approx(3000 * 8 * 31 / 32 * 24 / 31)
+    assert float(decoded.near) == pytest.approx(3000 * 8 * 31 / 32 * 7 / 31)
+    prompt = terms.expert_exchange_bytes(model, 0.0, 32.0, wide, 8.0)
+    assert float(prompt.far) == pytest.approx(3000 * 3 * (1 - 0.75**8))
+    assert float(prompt.near) == pytest.approx(3000 * 8 * 31 / 32)  # all copies, handed on inside
+
+
+def test_half_of_the_shorter_of_exchange_and_computation_is_hidden_between_nodes():
+    """The same layout on GPUs of one domain hides nothing."""
+    model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=10, n_experts=64, n_active_experts=4, expert_params=1e7)
+    gpu = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11, nic_bytes_per_s_per_gpu_oneway=5e10)
+    at = lambda overlap, domain: parts(
+        model,
+        gpu.replace(gpus_per_node=domain),
+        Parallel(1.0, 1.0, 16.0, 16.0),
+        decode_count=1600.0,
+        context_tokens=1000.0,
+        prefill_tokens=0.0,
+        attended_tokens=0.0,
+        efficiency=Efficiency(exchange_overlap_frac=overlap),
+    )
+    plain, hidden = at(0.0, 8.0), at(0.5, 8.0)
+    exchange = float(plain["expert exchange"].seconds)
+    rest = sum(float(part.seconds) for name, part in plain.items() if name != "expert exchange")
+    assert float(hidden["expert exchange"].seconds) == pytest.approx(exchange - 0.5 * min(exchange, rest))
+    inside = [float(at(overlap, 16.0)["expert exchange"].seconds) for overlap in (0.0, 0.5)]
+    assert inside[0] == inside[1] < exchange
 
 
 def test_two_gpus_have_communicators_and_one_has_none():
-    assert [float(runtime_bytes(Parallel(tp))) / GIB for tp in (1.0, 2.0)] == [0.5, 1.5]
+    gpu = GPU(8e10, 2e12, 3e14, nvlink_bytes_per_s_oneway=4e11)
+    fast, bus = (
+        [float(runtime_bytes(g, Parallel(tp))) / GIB for tp in (1.0, 2.0)] for g in (gpu, GPU(8e10, 2e12, 3e14))
+    )
+    assert fast == pytest.approx([0.1, 1.85]) and bus == pytest.approx([0.1, 0.3])
 
 
 HALF = Efficiency(
@@ -77,11 +118,13 @@ def test_a_million_tokens_multiply_by_two_experts_each():
     assert at(2.0, 1.0, 1.0, 2.0) == pytest.approx(1.25 * at(1.0) / 2, rel=1e-6)
 
 
-def test_launches_by_layer_and_the_host_by_request():
-    """Ten layers of 32 us, four of them 67 us more, three requests of 15 us; with a prompt 200 us more a layer."""
+def test_launches_by_layer_and_a_host_that_works_beside_the_gpu():
+    """Ten layers of 32 us, four of them 67 us more; with a prompt 200 us more a layer of nine kernels, of which experts
+    have eight more. The host's 15 us a request are seen where they take longer than the GPU's step."""
     model = Model(10, 8, 64, hidden_size=64, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
-    at = lambda prompt: float(step(model, GPU_80, Parallel(1.0), 3.0, 0.0, prompt, 0.0, HALF).overhead_s)
-    assert (at(0.0), at(9.0)) == pytest.approx((633e-6, 2633e-6))
+    at = lambda n, prompt: float(step(model, GPU_80, Parallel(1.0), n, 0.0, prompt, 0.0, HALF).overhead_s)
+    assert (at(3.0, 0.0), at(3.0, 9.0)) == pytest.approx((588e-6, 2588e-6 + 4 * 8 / 9 * 200e-6), rel=1e-4)
+    assert at(1000.0, 0.0) == pytest.approx(15e-3, rel=1e-4)
 
 
 def test_two_gpus_reduce_twice_a_layer_or_exchange_once():
@@ -147,7 +190,8 @@ E = Efficiency(expert_imbalance=1.5)
 
 def test_a_prompt_of_one_token_runs_without_a_captured_graph():
     at = lambda prompt: float(step(HYBRID, NODE, Parallel(1.0), 0.0, 0.0, prompt, 1.0, E).overhead_s)
-    assert at(1.0) - at(0.0) == pytest.approx(12 * 200e-6)
+    kernels = 12 * 9 + 4 * (5 + 6) + 3 * 4 + 10 * 8  # four latents with indexers, three linear layers, ten of experts
+    assert at(1.0) - at(0.0) == pytest.approx(kernels / 9 * 200e-6)
 
 
 def test_without_fast_links_the_slot_is_used():
@@ -161,7 +205,8 @@ def test_without_fast_links_the_slot_is_used():
 
 def test_between_two_nodes_of_one_gpu_everything_is_sent_away():
     model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=8, n_active_experts=2, expert_params=1.0)
-    found = step(model, NODE.replace(gpus_per_node=1.0), Parallel(1.0, 1.0, 2.0, 2.0), 1.0, 0.0, 0.0, 0.0, E)
+    serial = E.replace(exchange_overlap_frac=0.0)
+    found = step(model, NODE.replace(gpus_per_node=1.0), Parallel(1.0, 1.0, 2.0, 2.0), 1.0, 0.0, 0.0, 0.0, serial)
     assert float(found.collective_s) == pytest.approx(4 * (3 * 4096 / 2 * 2 / 2 / (0.42 * 5e10) + 2 * 30e-6))
 
 
@@ -175,6 +220,17 @@ def test_a_latent_of_given_size_and_one_without_an_index():
     assert float(terms.decode_attention_flop(model, 1000.0)) == 2 * 2 * (1024 + 64) * 1000
     first = model.replace(index_topk_tokens=1.0)
     assert float(terms.decode_attention_flop(first, 1000.0)) == 2 * 2 * (1024 + 64)
+
+
+def test_an_indexer_scores_every_token_and_attention_is_to_those_selected():
+    """DeepSeek-V3.2's layer: 64 heads of 128 score 10,000 tokens on every rank; 128 heads attend to 2,048 latents."""
+    model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, n_q_heads=128, index_topk_tokens=2048)
+    model = model.replace(n_index_heads=64.0, index_head_dim=128.0, qk_nope_head_dim=128.0, v_head_dim=128.0)
+    assert float(terms.index_flop(model, 10_000.0)) == 2 * 64 * 128 * 10_000
+    for flop in (terms.decode_attention_flop, terms.prefill_attention_flop):
+        assert float(flop(model, 10_000.0, 8.0)) == 16 * 2 * (576 + 512) * 2048
+    whole = model.replace(index_topk_tokens=0.0)
+    assert float(terms.prefill_attention_flop(whole, 10_000.0, 8.0)) == 16 * 2 * (192 + 128) * 10_000
 
 
 def test_sliding_heads_are_as_wide_as_the_others_unless_said():

@@ -14,6 +14,7 @@ from dmodels import GPU, Flag, Model, stack
 from dmodels.catalog import gpu, model, models
 from dmodels.core.hardware import Parallel
 from dmodels.models.memory import (
+    VLLM,
     Footprint,
     activation_bytes,
     concurrent_sequences,
@@ -243,7 +244,7 @@ def test_the_largest_is_one_that_is_seen():
 
 
 def test_the_widest_row_of_a_step():
-    """100 tokens in 2 bytes: three rows of 1,000, and 8 heads of 288 with a latent of 512; or 4 heads with K and V."""
+    """100 tokens in 2 bytes: two rows of 1,000; 8 heads of 2 x 288 with a latent of 512, or 4 heads with K and V."""
     latent = Model(
         1,
         n_mla_layers=1,
@@ -254,6 +255,7 @@ def test_the_widest_row_of_a_step():
         qk_rope_head_dim=64,
         v_head_dim=96,
     )
-    assert float(activation_bytes(latent, 2.0, 100.0, 0.0)) == 200 * (3000 + 8 * 288 + 512)
+    short = VLLM.replace(latent_workspace_tokens=0.0)
+    assert float(activation_bytes(latent, Parallel(2.0), 100.0, 0.0, short)) == 200 * (2000 + 8 * 2 * 288 + 512)
     plain = Model(1, 4, 64, n_q_heads=16, hidden_size=1000)
-    assert float(activation_bytes(plain, 4.0, 100.0, 0.0)) == 200 * (3000 + (4 + 2) * 64)
+    assert float(activation_bytes(plain, Parallel(4.0), 100.0, 0.0)) == 200 * (2000 + 2 * (4 + 1) * 64)

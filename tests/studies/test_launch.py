@@ -169,3 +169,35 @@ def test_a_plan_asks_for_no_context_that_its_memory_cannot_hold():
         for tokens in (held, held + 16)
     ]
     assert need[0] <= budget < need[1]
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_experts_over_four_hosts_are_started_with_the_kernels_that_the_plan_assumes(backend):
+    """32 GPUs of hosts of 8: tokens travel by DeepEP, experts are balanced, half-batches overlap."""
+    of = pool(tp=1, dp=32, ep=32, slots=4096.0)
+    found = flags(backend, of)
+    expected = {
+        "vllm": {
+            "--data-parallel-size": "32",
+            "--data-parallel-size-local": "8",
+            "--data-parallel-backend": "ray",
+            "--all2all-backend": "deepep_low_latency",
+            "--enable-expert-parallel": None,
+            "--enable-eplb": None,
+            "--enable-dbo": None,
+        },
+        "sglang": {
+            "--tp-size": "32",
+            "--attn-dp-size": "32",
+            "--ep-size": "32",
+            "--nnodes": "4",
+            "--moe-a2a-backend": "deepep",
+            "--enable-eplb": None,
+            "--enable-two-batch-overlap": None,
+        },
+        "trtllm": {"--tp_size": "32", "--ep_size": "32", "--gpus_per_node": "8"},
+    }[backend]
+    assert expected.items() <= found.items()
+    line = command(of, asked(backend))
+    read = server_of_words(shell_words(line))
+    assert (read.tp, read.dp, read.ep, read.nodes, read.others) == (1, 32, 32, 4, ())

@@ -239,6 +239,8 @@ def _cache(s: Shape, layers: list[Layer], quantization: Quantization | None) -> 
         if topk := f.count("index_topk", 0, least=0):  # the indexer keeps an FP8 key and its scale per token
             fields |= {
                 "index_topk_tokens": topk,
+                "n_index_heads": f.count("index_n_heads"),
+                "index_head_dim": f.count("index_head_dim"),
                 "index_bytes_per_token": f.count("index_head_dim") + INDEX_SCALE_BYTES,
             }
     if kinds["linear"]:

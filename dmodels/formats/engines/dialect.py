@@ -126,6 +126,7 @@ UNDERSCORED = {
     "--max_seq_len",
     "--max_batch_size",
     "--max_num_tokens",
+    "--gpus_per_node",
     "--enable_chunked_prefill",
     "--free_gpu_memory_fraction",
     "--kv_cache_free_gpu_memory_fraction",
@@ -173,6 +174,11 @@ class Flags:
     def switch(self, *names: str) -> bool:
         """Whether a flag without a value is there."""
         return any(True for _ in [*self._take(*names)])
+
+    def drop(self, *names: str) -> None:
+        """Flags that another setting implies."""
+        for _ in self._take(*names):
+            pass
 
     def settings(self, *names: str) -> dict[str, Any]:
         """An object in JSON; {} where the flag is not there."""

@@ -56,11 +56,13 @@ def _memory(server: Server, model: Model, gpu: GPU) -> list[str]:
 def _cache_bytes(server: Server, model: Model, gpu: GPU, context_tokens: float) -> tuple[float, float]:
     """(what there is for the cache on a GPU, what a request of so many tokens takes of it)."""
     from dmodels.core.hardware import Parallel
-    from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes, stage
+    from dmodels.models.memory import default_sequences, engine_memory, kv_budget_bytes, kv_reserved_bytes, stage
 
     parallel = Parallel(float(server.tp), float(server.pp), float(server.dp), float(server.ep))
     batched = float(server.max_num_batched_tokens or 8192)
-    budget = kv_budget_bytes(model, gpu, parallel, server.memory_frac or 0.9, batched)
+    sequences = server.max_num_seqs_count or default_sequences(server.engine, gpu)
+    memory = engine_memory(server.engine)
+    budget = kv_budget_bytes(model, gpu, parallel, server.memory_frac, batched, sequences, engine=memory)
     if not context_tokens:
         return float(budget), 0.0
     needed = kv_reserved_bytes(stage(model, parallel.pp), context_tokens, parallel.tp, max_batched_tokens=batched)

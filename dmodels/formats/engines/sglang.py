@@ -12,12 +12,14 @@ from .dialect import Argument, Dialect, Flags, degree, stated
 
 #: Tokens of a chunk are a multiple of the cache's page, which no attention backend has larger.
 PAGE_TOKENS = 64
+#: Where the ranks of several hosts meet: the first of them.
+FIRST_HOST = "first-host:20000"
 _CACHES = {"fp8": "fp8_e4m3", "bf16": "bf16"}
 
 
 def write(server: Server) -> list[Argument]:
     """The arguments of a server."""
-    x, apart = server, server.role != SERVE
+    x, apart, over = server, server.role != SERVE, server.nodes > 1
     chunk, seqs = x.max_num_batched_tokens, x.max_num_seqs_count
     return stated(
         {
@@ -25,6 +27,12 @@ def write(server: Server) -> list[Argument]:
             "--pp-size": degree(x.pp),
             "--attn-dp-size": degree(x.dp),
             "--ep-size": degree(x.ep),
+            "--nnodes": degree(x.nodes),
+            "--node-rank": 0 if over else None,
+            "--dist-init-addr": FIRST_HOST if over else None,
+            "--moe-a2a-backend": "deepep" if over else None,
+            "--enable-eplb": over,
+            "--enable-two-batch-overlap": over,
             "--quantization": x.quantization,
             "--kv-cache-dtype": _CACHES.get(x.kv_dtype, x.kv_dtype),
             "--context-length": x.max_model_len_tokens,
@@ -46,6 +54,12 @@ def read(flags: dict[str, str | None]) -> dict[str, Any]:
     dp = attention if attention > 1 else copies
     seqs = given.whole("--max-running-requests")
     chunk = given.whole("--chunked-prefill-size")
+    nodes = 1
+    if flags.get("--moe-a2a-backend") == "deepep" and "--nnodes" in flags:  # over hosts, as `write` has it
+        nodes = given.whole("--nnodes", default=1)
+        given.drop(
+            "--node-rank", "--dist-init-addr", "--moe-a2a-backend", "--enable-eplb", "--enable-two-batch-overlap"
+        )
     cache, role = given.text("--kv-cache-dtype"), given.text("--disaggregation-mode")
     given.text("--disaggregation-transfer-backend")
     return {
@@ -60,6 +74,7 @@ def read(flags: dict[str, str | None]) -> dict[str, Any]:
         "max_num_batched_tokens": None if chunk is None else max(chunk // dp, 1),
         "memory_frac": given.share("--mem-fraction-static"),
         "role": role if role and role != "null" else SERVE,
+        "nodes": nodes,
     }
 
 

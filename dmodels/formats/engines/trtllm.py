@@ -21,6 +21,7 @@ def write(server: Server) -> list[Argument]:
             "--tp_size": x.tp * x.dp,
             "--pp_size": degree(x.pp),
             "--ep_size": degree(x.ep),
+            "--gpus_per_node": x.gpus // x.nodes if x.nodes > 1 else None,
             "--max_seq_len": x.max_model_len_tokens,
             "--max_batch_size": x.max_num_seqs_count,
             "--max_num_tokens": x.max_num_batched_tokens,
@@ -55,6 +56,7 @@ def read(flags: dict[str, str | None]) -> dict[str, Any]:
         whole=given.whole("--tp_size", "--tensor_parallel_size", default=1),
         pp=given.whole("--pp_size", "--pipeline_parallel_size", default=1),
         ep=given.whole("--ep_size", "--moe_expert_parallel_size", default=1),
+        gpus_per_node=given.whole("--gpus_per_node"),
         max_model_len_tokens=given.whole("--max_seq_len"),
         max_num_seqs_count=given.whole("--max_batch_size"),
         max_num_batched_tokens=given.whole("--max_num_tokens"),
@@ -67,10 +69,18 @@ def from_settings(more: dict[str, Any], whole: int, **stated: Any) -> dict[str, 
     ranks = whole if more.get("enable_attention_dp") else 1
     cache = more.get("kv_cache_config")
     dtype = str(cache.get("dtype", "")) if isinstance(cache, dict) else ""
+    each = stated.pop("gpus_per_node", None)
+    nodes = max(whole * stated["pp"] // each, 1) if each else 1
     role = SERVE
     if more.get("cache_transceiver_config"):
         role = PREFILL if more.get("disable_overlap_scheduler") else "decode"
-    return stated | {"tp": whole // ranks, "dp": ranks, "kv_dtype": "" if dtype == "auto" else dtype, "role": role}
+    return stated | {
+        "tp": whole // ranks,
+        "dp": ranks,
+        "kv_dtype": "" if dtype == "auto" else dtype,
+        "role": role,
+        "nodes": nodes,
+    }
 
 
 def limits(server: Server) -> list[str]:

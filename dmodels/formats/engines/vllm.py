@@ -14,11 +14,13 @@ from .dialect import Argument, Dialect, Flags, degree, stated
 #: Role of a server -> role of its connector of KV caches.
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 _CACHES = {"fp8": "fp8", "bf16": "bfloat16"}
+#: Role of a server -> how tokens travel to experts on other hosts: for prompts in bulk, else a step's few at once.
+ALL_TO_ALL = {PREFILL: "deepep_high_throughput", DECODE: "deepep_low_latency", SERVE: "deepep_low_latency"}
 
 
 def write(server: Server) -> list[Argument]:
     """The arguments of a server."""
-    x = server
+    x, over = server, server.nodes > 1
     connector = {"kv_connector": "NixlConnector", "kv_role": KV_ROLES.get(x.role)}
     return stated(
         {
@@ -26,6 +28,11 @@ def write(server: Server) -> list[Argument]:
             "--pipeline-parallel-size": degree(x.pp),
             "--data-parallel-size": degree(x.dp),
             "--enable-expert-parallel": x.ep > 1,
+            "--data-parallel-size-local": x.dp // x.nodes if over else None,
+            "--data-parallel-backend": "ray" if over else None,
+            "--all2all-backend": ALL_TO_ALL[x.role] if over else None,
+            "--enable-eplb": over,
+            "--enable-dbo": over,
             "--quantization": x.quantization,
             "--kv-cache-dtype": _CACHES.get(x.kv_dtype, x.kv_dtype),
             "--max-model-len": x.max_model_len_tokens,
@@ -42,6 +49,10 @@ def read(flags: dict[str, str | None]) -> dict[str, Any]:
     given = Flags(flags)
     tp = given.whole("--tensor-parallel-size", "-tp", default=1)
     dp = given.whole("--data-parallel-size", "-dp", default=1)
+    nodes = 1
+    if flags.get("--data-parallel-backend") == "ray" and "--all2all-backend" in flags:  # over hosts, as `write` has it
+        nodes = max(dp // given.whole("--data-parallel-size-local", default=dp), 1)
+        given.drop("--data-parallel-backend", "--all2all-backend", "--enable-eplb", "--enable-dbo")
     cache = given.text("--kv-cache-dtype")
     transfer = given.settings("--kv-transfer-config")
     roles = {kv: role for role, kv in KV_ROLES.items()}
@@ -57,6 +68,7 @@ def read(flags: dict[str, str | None]) -> dict[str, Any]:
         "max_num_batched_tokens": given.whole("--max-num-batched-tokens"),
         "memory_frac": given.share("--gpu-memory-utilization"),
         "role": roles.get(transfer.get("kv_role", ""), SERVE),
+        "nodes": nodes,
     }
 
 

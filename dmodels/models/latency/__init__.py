@@ -12,6 +12,7 @@ from .most import Throughput, maximum_throughput
 from .serving import Serving, serve, serve_disaggregated
 from .steps import Efficiency, Part, Step, decode_step_s, iteration_s, parts, prefill_s, step, tokens_per_step
 from .terms import (
+    Exchange,
     all_reduce_bytes,
     decode_attention_flop,
     expert_exchange_bytes,
@@ -26,6 +27,7 @@ __all__ = [
     "NETKV_CURVE",
     "BatchingCurve",
     "Efficiency",
+    "Exchange",
     "LatencyCurve",
     "MixedSteps",
     "Part",

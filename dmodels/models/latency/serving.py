@@ -9,7 +9,7 @@ per rank of attention data parallelism) takes t(n, isl) instead of t(n, 0):
 with n_max the requests that the KV cache holds and F what a request spends between its admission and its first token:
 the host, the prompt's own step, the steps until the engine has seen it and has sent a token, and the prompts ahead
 (clients that started together stay together for a while: `burst_frac` of them). Beyond n_max requests wait for the
-cache: (C/n_max - 1) osl TPOT.
+cache: C/n_max - 1 times as long as one holds its slot, F + osl TPOT.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def serve(
     alone, own, tpot = times(decoding)
     waiting = _slot_wait(concurrency / parallel.dp, slots / parallel.dp, parallel.dp, e)
     backlog = jnp.where(decoding >= most_decoding, (most / decoding - 1.0) * osl * tpot, 0.0)
-    first = jnp.maximum(admitted_s(alone, own), backlog) + waiting * osl * tpot
+    begun = jnp.maximum(admitted_s(alone, own), backlog)
+    first = begun + waiting * (begun + osl * tpot)  # a slot is held from the admission on
     tokens_per_s = concurrency * osl / (first + osl * tpot)  # Little's law
     return _served(held >= 1.0, Serving(first, tpot, tokens_per_s * tpot, held, tokens_per_s, 0))
 
@@ -176,7 +177,7 @@ def _served(fits: Real, found: Serving) -> Serving:
 
 
 def _slot_wait(requests: Real, slots: Real, ranks: Real, e: Efficiency) -> Real:
-    """Wait for a slot, in decode times of an answer: E max(k - slots, 0)/slots of the k requests sent to one's rank.
+    """Wait for a slot, in times that a request holds one: E max(k - slots, 0)/slots of the k sent to one's rank.
 
     A router that does not know which rank is free leaves k spread about its mean, by `dispatch_spread` of what drawing
     a rank at random would; k is taken as normal, and a request is itself one of those that it finds (size bias).

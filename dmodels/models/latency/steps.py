@@ -35,11 +35,12 @@ class Efficiency(Record):
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
     node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
-    layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer and step
+    layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer (`terms.launched_layers`) and step
     moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
     request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
     routing_spread_frac: Real = quantity(0.8)  # independence of the experts that tokens of one step choose
     expert_imbalance: Real = quantity(1.1)  # busiest GPU's expert work over the mean's, for expert parallelism
+    exchange_overlap_frac: Real = quantity(0.5)  # of the shorter of exchange and computation, hidden by half-batches
     prefill_layer_us: Real = quantity(200.0)  # launches without a captured graph, per layer of a step with a prompt
     acceptance_frac: Real = quantity(0.55)  # of drafted tokens, those accepted (speculative decoding)
     # how prompts wait in a server (models.latency_serving)
@@ -182,50 +183,59 @@ def parts(
     tokens = decode + prefill
     rank = tokens / dp
 
-    def roof(moved: Real, flop: Real, peak: Real, bytes_frac: Real, flop_frac: Real, skew: Real = 1.0) -> Part:
-        by_bytes, by_flop = moved / gpu.hbm_bytes_per_s, flop / peak
+    def roof(moved: Real, flop: Real, by_flop: Real, bytes_frac: Real, flop_frac: Real, skew: Real = 1.0) -> Part:
+        by_bytes = moved / gpu.hbm_bytes_per_s
         seconds = _smooth_max(by_bytes / bytes_frac, by_flop / flop_frac) * skew
         return Part(seconds, moved, flop, jnp.maximum(by_bytes, by_flop))
 
     def matrix(params: Real, dtype_bytes: Real, rows: Real) -> Part:
-        peak = terms.peak_flop_per_s(gpu, dtype_bytes)
-        return roof(params * dtype_bytes / tp, 2.0 * params / tp * rows, peak, e.hbm_frac, e.flop_frac)
+        flop = 2.0 * params / tp * rows
+        by_flop = flop / terms.peak_flop_per_s(gpu, dtype_bytes)
+        return roof(params * dtype_bytes / tp, flop, by_flop, e.hbm_frac, e.flop_frac)
 
     held = model.n_moe_layers * model.expert_params / (tp * dp)
     touched = model.n_experts * terms.expert_hit_frac(model, tokens, e.routing_spread_frac)
+    routed = 2.0 * held * model.n_active_experts * tokens
     experts = roof(
         held * touched * model.expert_dtype_bytes,
-        2.0 * held * model.n_active_experts * tokens,
-        terms.peak_flop_per_s(gpu, model.expert_dtype_bytes),
+        routed,
+        routed / terms.peak_flop_per_s(gpu, model.expert_dtype_bytes),
         e.expert_hbm_frac,
         e.expert_flop_frac,
         skew=1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep),
     )
+    eight = terms.peak_flop_per_s(gpu, 1.0)
+    wide, scored = terms.decode_attention_flop(model, context_tokens, tp), terms.index_flop(model, context_tokens)
     decodes = roof(
         decode_count / pp / dp * terms.kv_read_bytes(model, context_tokens, tp),
-        decode / dp * terms.decode_attention_flop(model, context_tokens, tp),
-        gpu.peak_flop_per_s,
+        decode / dp * (wide + scored),
+        decode / dp * (wide / gpu.peak_flop_per_s + scored / eight),
         e.kv_frac,
         e.decode_flop_frac,
     )
-    fresh = prefill / dp * terms.prefill_attention_flop(model, attended_tokens, tp)
-    by_flop = fresh / gpu.peak_flop_per_s
-    layers = model.n_layers * e.layer_us + model.n_moe_layers * e.moe_layer_us
-    begun = model.n_layers * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
-    reduce, exchange = _collectives(model, gpu, parallel, rank, tokens, e)
-    return {
+    wide, scored = terms.prefill_attention_flop(model, attended_tokens, tp), terms.index_flop(model, attended_tokens)
+    fresh, by_flop = prefill / dp * (wide + scored), prefill / dp * (wide / gpu.peak_flop_per_s + scored / eight)
+    launched = terms.launched_layers(model)
+    layers = launched * e.layer_us + model.n_moe_layers * e.moe_layer_us
+    moe = model.n_moe_layers * terms.MOE_KERNELS / terms.KERNELS
+    begun = (launched + moe) * jnp.where(prefill_tokens > 0, e.prefill_layer_us, 0.0)
+    found = {
         "attention projections": matrix(model.attention_params, model.attention_dtype_bytes, rank),
         "dense feed-forward": matrix(model.dense_params, model.dense_dtype_bytes, rank),
         "output head": matrix(model.head_params, model.embedding_dtype_bytes, decode / dp),
         "routed experts": experts,
         "attention of decodes": decodes,
         "attention of prompts": Part(by_flop / e.attention_flop_frac, 0.0, fresh, by_flop),
-        "all-reduce": reduce,
-        "expert exchange": exchange,
+        "all-reduce": _all_reduce(model, gpu, parallel, rank, e),
         "launches and tails": Part(1e-6 * layers),
         "launches of prompts": Part(1e-6 * begun),
-        "host per request": Part(1e-6 * e.request_us * decode_count / dp),
     }
+    computed = sum(part.seconds for part in found.values())
+    found["expert exchange"] = _exchange(model, gpu, parallel, (decode, prefill), computed, e)
+    # engines prepare the next step while the GPU runs this one: only what takes longer is seen
+    on_gpu, on_host = computed + found["expert exchange"].seconds, 1e-6 * e.request_us * decode_count / dp
+    found["host per request"] = Part(_smooth_max(on_gpu, on_host) - on_gpu)
+    return found
 
 
 def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
@@ -240,32 +250,45 @@ def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
     return (1.0 - a ** (draft_tokens + 1.0)) / (1.0 - a)
 
 
-def _collectives(
-    model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, tokens: Real, e: Efficiency
-) -> tuple[Part, Part]:
-    """All-reduces of tensor parallelism (attention, and FFN without dp) and the exchange of tokens between experts."""
-    tp, dp = parallel.tp, parallel.dp
-    gpus, node = tp * dp, gpu.gpus_per_node
+def _links(gpu: GPU) -> tuple[Real, Real]:
+    """One-way bytes per second of a GPU's link within its scale-up domain, and between domains."""
     near = jnp.where(gpu.nvlink_bytes_per_s_oneway > 0, gpu.nvlink_bytes_per_s_oneway, _PCIE)
-    far = jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE)
+    return near, jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE)
 
-    def hops_s(ranks: Real) -> Real:
-        nodes = jnp.maximum(ranks / node, 1.0)
-        return (jnp.log2(ranks / nodes) * e.hop_us + jnp.log2(nodes) * e.node_hop_us) * 1e-6
 
+def _all_reduce(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, e: Efficiency) -> Part:
+    """All-reduces of tensor parallelism: attention, and FFN without dp."""
+    tp, node = parallel.tp, gpu.gpus_per_node
+    near, far = _links(gpu)
     # a node reduces its own copies first: between nodes every GPU carries its share of one message
-    inside = jnp.minimum(tp, node)
+    inside, nodes = jnp.minimum(tp, node), jnp.maximum(tp / node, 1.0)
     to_near = terms.all_reduce_bytes(model.hidden_size, rank_tokens, inside)
     to_far = terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp / inside) / inside
-    reduces = model.n_layers * jnp.where(dp > 1, 1.0, 2.0)
+    reduces = model.n_layers * jnp.where(parallel.dp > 1, 1.0, 2.0)
     least = to_near / near + to_far / far
-    reduce = Part(reduces * (least / e.link_frac + hops_s(tp)), reduces * (to_near + to_far), 0.0, reduces * least)
-    sent = terms.expert_exchange_bytes(model, tokens, parallel)
-    away = jnp.maximum(gpus - node, 0.0) / jnp.maximum(gpus - 1.0, 1.0)  # of the other GPUs, those in other nodes
-    layers = jnp.where(dp > 1, model.n_moe_layers, 0.0)
-    least = sent * ((1.0 - away) / near + away / far)
-    exchange = Part(layers * (least / e.link_frac + 2.0 * hops_s(gpus)), layers * sent, 0.0, layers * least)
-    return reduce, exchange
+    hops_s = 1e-6 * (jnp.log2(tp / nodes) * e.hop_us + jnp.log2(nodes) * e.node_hop_us)
+    return Part(reduces * (least / e.link_frac + hops_s), reduces * (to_near + to_far), 0.0, reduces * least)
+
+
+def _exchange(
+    model: Model, gpu: GPU, parallel: Parallel, tokens: tuple[Real, Real], computed_s: Real, e: Efficiency
+) -> Part:
+    """The exchange of tokens between experts, less what is hidden behind the rest of the step (`computed_s`).
+
+    `tokens` are those that decode and those of prompts. Every rank writes to every other at once, so between domains
+    there is one hop however many they are; and a step whose experts lie beyond the domain runs as two half-batches, of
+    which one computes while the other is sent.
+    """
+    gpus, node = parallel.tp * parallel.dp, gpu.gpus_per_node
+    near, far = _links(gpu)
+    sent = terms.expert_exchange_bytes(model, *tokens, parallel, node)
+    layers = jnp.where(parallel.dp > 1, model.n_moe_layers, 0.0)
+    least = sent.near / near + sent.far / far
+    beyond = gpus > node
+    hops_s = 1e-6 * (jnp.log2(jnp.minimum(gpus, node)) * e.hop_us + jnp.where(beyond, e.node_hop_us, 0.0))
+    seconds = layers * (least / e.link_frac + 2.0 * hops_s)
+    hidden = jnp.where(beyond, e.exchange_overlap_frac, 0.0) * jnp.minimum(seconds, computed_s)
+    return Part(seconds - hidden, layers * (sent.near + sent.far), 0.0, layers * least)
 
 
 def _smooth_max(a: Real, b: Real) -> Real:

@@ -7,6 +7,8 @@ all. Tensor parallelism divides heads and matrices by `tp`; pipeline stages divi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
 from dmodels.core.hardware import GPU, Parallel
@@ -70,14 +72,47 @@ def decode_attention_flop(model: Model, context_tokens: Real, tp: Real = 1.0) ->
 
 
 def prefill_attention_flop(model: Model, attended_tokens: Real, tp: Real = 1.0) -> Real:
-    """FLOPs of the attention of one prompt token over `attended_tokens` earlier ones, per GPU; MLA unabsorbed."""
+    """FLOPs of the attention of one prompt token over `attended_tokens` earlier ones, per GPU.
+
+    MLA unabsorbed (heads expanded), but of a sparse layer absorbed: its kernels gather latents token by token.
+    """
     q_heads = model.n_q_heads / tp
     window = jnp.minimum(attended_tokens, model.sliding_window_tokens)
     sliding_dim = jnp.where(model.sliding_head_dim > 0, model.sliding_head_dim, model.head_dim)
     full = 4.0 * model.n_full_layers * model.head_dim * attended_tokens
     sliding = 4.0 * model.n_sliding_layers * sliding_dim * window
-    per_head = 2.0 * (model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim)
+    expanded = 2.0 * (model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim)
+    absorbed = 2.0 * (2.0 * model.kv_lora_rank + model.qk_rope_head_dim)
+    per_head = jnp.where(model.index_topk_tokens > 0, absorbed, expanded)
     return q_heads * (full + sliding + model.n_mla_layers * per_head * _attended(model, attended_tokens))
+
+
+def index_flop(model: Model, context_tokens: Real) -> Real:
+    """FLOPs, at 8 bits, with which the indexer of sparse MLA scores all `context_tokens` for one new token.
+
+    2 n_I d_I per earlier token and layer, on every rank of tensor parallelism alike: 16,384 with the 64 heads of 128 of
+    DeepSeek-V3.2 (arXiv:2512.02556, Eq. 1).
+    """
+    return 2.0 * model.n_mla_layers * model.n_index_heads * model.index_head_dim * context_tokens
+
+
+#: Kernels that a layer starts in the engines' decoders. With grouped-query attention nine: norm, projection, rotary
+#: embedding with the cache's write, attention, projection, norm, and three of a feed-forward block. A latent is also
+#: projected down, normalised and absorbed; an indexer projects, scores and selects; a linear layer convolves and gates.
+KERNELS, MLA_KERNELS, INDEXER_KERNELS, LINEAR_KERNELS = 9.0, 14.0, 6.0, 13.0
+#: More of a layer with routed experts: router, choice, sorting, and two grouped products with their quantisation.
+MOE_KERNELS = 8.0
+
+
+def launched_layers(model: Model) -> Real:
+    """Layers by the kernels that they start, in layers of grouped-query attention; routed experts apart.
+
+    >>> round(float(launched_layers(Model(61, n_mla_layers=61))), 2)
+    94.89
+    """
+    latent = MLA_KERNELS + jnp.where(model.index_topk_tokens > 0, INDEXER_KERNELS, 0.0)
+    more = model.n_mla_layers * (latent / KERNELS - 1.0) + model.n_linear_layers * (LINEAR_KERNELS / KERNELS - 1.0)
+    return model.n_layers + more
 
 
 def all_reduce_bytes(hidden_size: Real, tokens: Real, ranks: Real) -> Real:
@@ -85,14 +120,30 @@ def all_reduce_bytes(hidden_size: Real, tokens: Real, ranks: Real) -> Real:
     return 2.0 * (ranks - 1.0) / ranks * 2.0 * hidden_size * tokens
 
 
-def expert_exchange_bytes(model: Model, tokens: Real, parallel: Parallel) -> Real:
-    """Bytes each GPU sends to dispatch its tokens to their experts (8 bits) and to combine the results (16 bits).
+class Exchange(NamedTuple):
+    """Bytes each GPU sends to dispatch tokens to their experts (8 bits) and to combine the results (16 bits)."""
 
-    A token goes to at most min(k, ep) GPUs, and stays where it is with probability 1/ep.
+    near: Real  # within its scale-up domain
+    far: Real  # to other domains
+
+
+def expert_exchange_bytes(
+    model: Model, decode_tokens: Real, prompt_tokens: Real, parallel: Parallel, domain_gpus: Real
+) -> Exchange:
+    r"""What the exchange of a layer's tokens between experts sends, over the whole instance's tokens.
+
+    A token has min(k, ep) copies, of which 1/r stay where they are. Of a decode step each goes straight to its GPU; of
+    prompts one copy goes to every other of the d domains with an expert of the token,
+    $(d - 1)(1 - (1 - 1/d)^k)$ of them, and is handed on inside (DeepEP's low-latency and normal kernels).
     """
     ranks = parallel.tp * parallel.dp
+    domains = jnp.maximum(ranks / domain_gpus, 1.0)
+    away = jnp.maximum(ranks - domain_gpus, 0.0) / jnp.maximum(ranks - 1.0, 1.0)  # of the other GPUs
     copies = jnp.minimum(model.n_active_experts, parallel.ep) * (1.0 - 1.0 / ranks)
-    return 3.0 * model.hidden_size * tokens / ranks * copies
+    others = (domains - 1.0) * (1.0 - (1.0 - 1.0 / domains) ** model.n_active_experts)
+    each = 3.0 * model.hidden_size / ranks
+    near = each * copies * (decode_tokens * (1.0 - away) + prompt_tokens)
+    return Exchange(near, each * (copies * away * decode_tokens + others * prompt_tokens))
 
 
 def _attended(model: Model, context_tokens: Real) -> Real:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .activations import activation_bytes
+from .budget import kv_budget_bytes, runtime_bytes
 from .concurrency import (
     Footprint,
     Residents,
@@ -16,6 +18,14 @@ from .concurrency import (
     sequences_by_normal,
     sequences_that_fit,
 )
+from .engines import (
+    ENGINES,
+    VLLM,
+    EngineMemory,
+    default_sequences,
+    default_utilization,
+    engine_memory,
+)
 from .kv import (
     heads_per_gpu,
     kv_bytes,
@@ -26,35 +36,30 @@ from .kv import (
     state_bytes,
 )
 from .precision import KV_BYTES, SPARSE_MLA_FP8_BYTES, with_kv_dtype, with_weight_dtype
-from .weights import (
-    WeightBytes,
-    activation_bytes,
-    kv_budget_bytes,
-    kv_budget_of_free_bytes,
-    non_kv_bytes,
-    runtime_bytes,
-    weight_bytes,
-    weight_bytes_per_gpu,
-)
+from .weights import WeightBytes, weight_bytes, weight_bytes_per_gpu
 
 __all__ = [
+    "ENGINES",
     "KV_BYTES",
     "SPARSE_MLA_FP8_BYTES",
+    "VLLM",
+    "EngineMemory",
     "Footprint",
     "Residents",
     "Slots",
     "WeightBytes",
     "activation_bytes",
     "concurrent_sequences",
+    "default_sequences",
+    "default_utilization",
+    "engine_memory",
     "footprint",
     "heads_per_gpu",
     "kv_budget_bytes",
-    "kv_budget_of_free_bytes",
     "kv_bytes",
     "kv_bytes_per_token",
     "kv_reserved_bytes",
     "mla_layer_bytes",
-    "non_kv_bytes",
     "occupancy_bytes",
     "out_of_domain",
     "residents",

@@ -16,8 +16,11 @@ from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
+from .activations import activation_bytes
+from .budget import kv_budget_bytes, runtime_bytes
+from .engines import VLLM, EngineMemory
 from .kv import kv_bytes_per_token, kv_reserved_bytes, stage
-from .weights import activation_bytes, kv_budget_bytes, runtime_bytes, weight_bytes_per_gpu
+from .weights import weight_bytes_per_gpu
 
 
 class Slots(eqx.Module):
@@ -44,14 +47,15 @@ def concurrent_sequences(
     pp: Real = 1,
     dp: Real = 1,
     ep: Real = 1,
-    utilization: Real = 0.9,
+    utilization: Real | None = None,
     block_tokens: Real = 16,
     batched_tokens: Real = 8192,
     max_sequences: Real = 256,
+    engine: EngineMemory = VLLM,
 ) -> Slots:
     """Sequences of `context_tokens` tokens that one instance of tp * pp * dp GPUs holds at once.
 
-    floor(budget / reserved) per attention rank, times dp. `max_sequences` sizes the logits buffer only; it is no cap.
+    floor(budget / reserved) per attention rank, times dp. `max_sequences` sizes the sampler only; it is no cap.
     Flags: NO_FIT below one sequence; OUT_OF_DOMAIN for lengths or degrees that are not positive, and for tp that
     does not divide the query heads; EXTRAPOLATED beyond the context of the model's config.
     """
@@ -59,7 +63,7 @@ def concurrent_sequences(
     parallel = Parallel(*(jnp.maximum(degree, 1.0) for degree in (asked.tp, asked.pp, asked.dp, asked.ep)))
     part = stage(model, parallel.pp)
     sequence = kv_reserved_bytes(part, context_tokens, parallel.tp, block_tokens, batched_tokens)
-    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences)
+    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine=engine)
     slots = sequences_that_fit(budget, sequence)
     bad = out_of_domain(model, asked) | (context_tokens * jnp.ones_like(parallel.tp) < 1)
     beyond = (model.max_context_tokens > 0) & (context_tokens > model.max_context_tokens)
@@ -76,8 +80,8 @@ def concurrent_sequences(
         budget_bytes=budget,
         free_bytes=budget - slots * sequence,
         weight_bytes=weight_bytes_per_gpu(model, parallel).total_bytes,
-        activation_bytes=activation_bytes(model, parallel.tp, batched_tokens, max_sequences),
-        runtime_bytes=runtime_bytes(parallel),
+        activation_bytes=activation_bytes(model, parallel, batched_tokens, max_sequences, engine),
+        runtime_bytes=runtime_bytes(gpu, parallel, engine),
         gpus=parallel.gpus,
         flags=flags,
     )
@@ -166,10 +170,12 @@ def residents(
     input_tokens: Real,
     output_tokens: Real,
     weights: Real | None = None,
-    utilization: Real = 0.9,
+    utilization: Real | None = None,
     block_tokens: Real = 16,
     batched_tokens: Real = 8192,
     probability: Real = 0.99,
+    max_sequences: Real = 256,
+    engine: EngineMemory = VLLM,
 ) -> Residents:
     """How many requests an instance runs at once, their lengths being atoms on the last axis (see `footprint`).
 
@@ -178,7 +184,7 @@ def residents(
     over the longest one's bytes. None where the longest does not fit: an engine refuses what its cache cannot hold, so
     the count is at least 1 exactly where `concurrent_sequences` finds room for the longest.
     """
-    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens)
+    budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine=engine)
     over_atoms = lambda leaf: jnp.asarray(leaf)[..., None] if jnp.ndim(leaf) else leaf
     part, tp, block, batched = jax.tree.map(
         over_atoms, (stage(model, parallel.pp), parallel.tp, block_tokens, batched_tokens)
@@ -190,7 +196,7 @@ def residents(
 
 
 def residents_of_length(
-    model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, utilization: Real = 0.9
+    model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, utilization: Real | None = None
 ) -> Real:
     """The count of `residents` where every request has `isl` prompt and `osl` output tokens; all arguments broadcast.
 

@@ -1,14 +1,13 @@
-"""What else lives in GPU memory: weights by component, activations, the runtime; and what is left for KV."""
+"""Weights in GPU memory, by component: as a checkpoint stores them, and what an engine adds as it loads them."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.hardware import Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import ceil_div
+from dmodels.core.numerics import ceil_div, safe_divide
 from dmodels.core.records import Real, Record, quantity
-from dmodels.core.units import GIB
 
 from .kv import heads_per_gpu, stage
 
@@ -21,12 +20,13 @@ class WeightBytes(Record):
     dense_bytes: Real = quantity(0.0)  # dense FFNs, shared experts, routers
     expert_bytes: Real = quantity(0.0)  # routed experts
     unsplit_bytes: Real = quantity(0.0)  # of a model of which only the total is known
+    prepared_bytes: Real = quantity(0.0)  # what kernels add as the engine loads: padding, absorbed projections
 
     @property
     def total_bytes(self) -> Real:
         """All weights on the GPU."""
         parts = self.embedding_bytes + self.attention_bytes + self.dense_bytes
-        return parts + self.expert_bytes + self.unsplit_bytes
+        return parts + self.expert_bytes + self.unsplit_bytes + self.prepared_bytes
 
 
 def weight_bytes(model: Model) -> Real:
@@ -48,6 +48,9 @@ def weight_bytes_per_gpu(model: Model, parallel: Parallel | None = None) -> Weig
     - routed experts over all tp * dp GPUs of the stage: each holds ceil(E / ep) experts, of each of which a share
       ep / (tp * dp).
     A total given as `model.weight_bytes` scales the components; without components it is split over tp * pp.
+    Engines add to these as they load: MXFP4 experts are padded (`_padding_frac`), and latent attention keeps its
+    up-projections a second time in 16 bits, absorbed into queries and outputs. gpt-oss-120b on one H100: 65.9 GiB,
+    5.1 of them padding (vLLM logs 65.97).
     """
     p = Parallel() if parallel is None else parallel
     part, tp = stage(model, p.pp), p.tp
@@ -59,67 +62,30 @@ def weight_bytes_per_gpu(model: Model, parallel: Parallel | None = None) -> Weig
     counted = _component_bytes(model)
     known = counted > 0
     scale = jnp.where(known & (model.weight_bytes > 0), model.weight_bytes / jnp.where(known, counted, 1.0), 1.0)
+    experts = scale * held * part.expert_dtype_bytes * p.ep / (tp * p.dp)
+    absorbed = part.n_mla_layers * part.n_q_heads / tp * part.kv_lora_rank * (part.qk_nope_head_dim + part.v_head_dim)
     return WeightBytes(
         embedding_bytes=scale * (part.embedding_params + part.head_params) * part.embedding_dtype_bytes / tp,
         attention_bytes=scale * attention * part.attention_dtype_bytes,
         dense_bytes=scale * dense * part.dense_dtype_bytes,
-        expert_bytes=scale * held * part.expert_dtype_bytes * p.ep / (tp * p.dp),
+        expert_bytes=experts,
         unsplit_bytes=jnp.where(known, 0.0, part.weight_bytes / tp),
+        prepared_bytes=experts * _padding_frac(model, p) + 2.0 * absorbed,
     )
 
 
-def activation_bytes(model: Model, tp: Real = 1, batched_tokens: Real = 8192, sequences: Real = 256) -> Real:
-    r"""Peak activations of one iteration of `batched_tokens` tokens on a GPU, in BF16.
-
-    $T\,(3 h + \max(q + 2 kv, 3 f)/\mathrm{tp}) \cdot 2$ (residual, normalised input and output; the widest of the
-    projected heads and the feed-forward block with its gate) plus $S\,V \cdot 6$ for the logits of S sequences in
-    BF16 and float32. A model, not a measurement: expect a factor of 2 either way, 1 to 3 GiB for most models.
-    Llama-3.1-8B at T = 8,192: 0.99 GiB.
-    """
-    head = jnp.maximum(model.head_dim, model.qk_nope_head_dim + model.qk_rope_head_dim + model.v_head_dim)
-    heads = (model.n_q_heads / tp + 2.0 * heads_per_gpu(model.n_kv_heads, tp)) * head
-    latent = model.n_q_heads / tp * head + model.kv_lora_rank
-    mixer = jnp.where(model.n_mla_layers > 0, latent, heads)
-    widest = jnp.maximum(mixer, 3.0 * model.ffn_size / tp)
-    return 2.0 * batched_tokens * (3.0 * model.hidden_size + widest) + 6.0 * sequences * model.vocab_size
+#: Bytes per weight of MXFP4 with its scales and biases; what its kernels pad hidden size and a rank's width to.
+MXFP4_BYTES, MXFP4_HIDDEN, MXFP4_WIDTH = (0.525, 0.55), 256.0, 128.0
 
 
-def runtime_bytes(parallel: Parallel, context_bytes: Real = 0.5 * GIB, communicator_bytes: Real = 1.0 * GIB) -> Real:
-    """The driver's context and, with several GPUs, the communicators. Assumed: 0.5 and 1 GiB, together +-0.7 GiB."""
-    return context_bytes + jnp.where(parallel.gpus > 1, communicator_bytes, 0.0)
-
-
-def kv_budget_bytes(
-    model: Model,
-    gpu: GPU,
-    parallel: Parallel,
-    utilization: Real = 0.9,
-    batched_tokens: Real = 8192,
-    sequences: Real = 256,
-) -> Real:
-    """Bytes for KV on the fullest GPU, as vLLM and SGLang count: u * M - (weights + activations + non-torch).
-
-    M is what the driver reports. Negative: the model does not fit, by that much.
-    """
-    return utilization * gpu.memory_bytes - non_kv_bytes(model, parallel, batched_tokens, sequences)
-
-
-def kv_budget_of_free_bytes(
-    model: Model,
-    gpu: GPU,
-    parallel: Parallel,
-    free_frac: Real = 0.9,
-    batched_tokens: Real = 8192,
-    sequences: Real = 256,
-) -> Real:
-    """Bytes for KV on the fullest GPU, as TensorRT-LLM counts: f * (M - everything else)."""
-    return free_frac * (gpu.memory_bytes - non_kv_bytes(model, parallel, batched_tokens, sequences))
-
-
-def non_kv_bytes(model: Model, parallel: Parallel, batched_tokens: Real = 8192, sequences: Real = 256) -> Real:
-    """Weights, activations and runtime on the fullest GPU."""
-    active = activation_bytes(model, parallel.tp, batched_tokens, sequences)
-    return weight_bytes_per_gpu(model, parallel).total_bytes + active + runtime_bytes(parallel)
+def _padding_frac(model: Model, p: Parallel) -> Real:
+    """What padding adds to MXFP4 experts: vLLM's Marlin and FlashInfer kernels take whole tiles of both dimensions."""
+    width = jnp.floor(safe_divide(model.expert_params, 3.0 * model.hidden_size, 0.0) / 16.0) * 16.0
+    rank = width * p.ep / (p.tp * p.dp)
+    wide = safe_divide(ceil_div(rank, MXFP4_WIDTH) * MXFP4_WIDTH, rank, 1.0)
+    long = safe_divide(ceil_div(model.hidden_size, MXFP4_HIDDEN) * MXFP4_HIDDEN, model.hidden_size, 1.0)
+    padded = (model.expert_dtype_bytes > MXFP4_BYTES[0]) & (model.expert_dtype_bytes < MXFP4_BYTES[1])
+    return jnp.where(padded, wide * long - 1.0, 0.0)
 
 
 def _component_bytes(model: Model) -> Real:

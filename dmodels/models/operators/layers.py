@@ -115,6 +115,8 @@ def _attention(m: dict[str, float], tp: float) -> list[LayerKernels]:
     }
     decode = common | {"batch_size": SEQUENCES, "isl": 1.0, "prefix": CONTEXTS}
     prompt = common | {"batch_size": 1.0, "isl": PROMPTS, "prefix": 0.0, "shared_latent": 0.0}
+    if m["index_topk_tokens"] > 0:
+        return _sparse_attention(m, heads)
     if m["n_mla_layers"] > 0:
         rank, rope = m["kv_lora_rank"], m["qk_rope_head_dim"]
         decode |= {"num_key_value_heads": 1.0, "qk_dim": rank + rope, "v_dim": rank, "shared_latent": 1.0}
@@ -132,6 +134,31 @@ def _attention(m: dict[str, float], tp: float) -> list[LayerKernels]:
     return [
         LayerKernels("decode", "generation_attention", decode, names, 1.0),
         LayerKernels("prompt", "context_attention", prompt, names, 1.0),
+    ]
+
+
+def _sparse_attention(m: dict[str, float], heads: float) -> list[LayerKernels]:
+    """The indexer, and latent attention to what it selects: an attention block without its projections."""
+    rank, rope = m["kv_lora_rank"], m["qk_rope_head_dim"]
+    held = m["latent_bytes_per_token"] or (rank + rope) * m["kv_dtype_bytes"]
+    common: Shape = {
+        "num_heads": heads,
+        "token_weights": 1.0,  # the products of weights are `_matrices`
+        "head_weights": 0.0,
+        "qk_dim": rank + rope,
+        "v_dim": rank,
+        "entry_bytes": held,
+        "top_k": m["index_topk_tokens"],
+        "index_dim": m["n_index_heads"] * m["index_head_dim"],
+        "compress_ratio": 1.0,
+    }
+    caches = ("fp8", "bfloat16") if held < (rank + rope) * 1.5 else ("bfloat16", "fp8")
+    names = tuple(f"{product}+{cache}" for cache in caches for product in ("fp8_block", "bfloat16"))
+    decode = common | {"batch_size": SEQUENCES, "isl": 1.0, "prefix": CONTEXTS}
+    prompt = common | {"batch_size": 1.0, "isl": PROMPTS, "prefix": 0.0}
+    return [
+        LayerKernels("decode", "dsa_generation_module", decode, names, 1.0),
+        LayerKernels("prompt", "dsa_context_module", prompt, names, 1.0),
     ]
 
 

@@ -51,7 +51,9 @@ def plan(
     whole_s = math.inf if e2e is None else _in(e2e, "e2e", "s")
     slo = SLO(_in(ttft, "ttft", "s"), _in(tpot, "tpot", "s"), whole_s, percentile)
     traffic, name = _traffic(workload, rate_rps)
-    more: dict[str, Any] = {key: _several(value) if key in ("tp", "pp") else value for key, value in options.items()}
+    more: dict[str, Any] = {
+        key: _several(value) if key in ("tp", "pp", "wide_ep") else value for key, value in options.items()
+    }
     asked = question(
         model,
         list(gpus),

@@ -20,7 +20,8 @@ from .designs import Layout
 
 #: Engines whose measured speeds the calibration holds.
 BACKENDS = ("vllm", "sglang", "trtllm")
-#: Assumed intervals of step times and TTFT: on a GPU type of which nothing was measured, and for pipeline stages.
+#: Assumed intervals of step times and TTFT: on a GPU type of which nothing was measured, for pipeline stages, and for
+#: instances beyond a scale-up domain.
 ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5)}
 
 
@@ -88,7 +89,7 @@ def calibrated(
         if own and (name, layout.gpu, backend) in own.pairs and layout.pp == 1:
             said = f"calibrated on {own.points_count} measured points of your own"
             confidences[layout] = Confidence(own.spread80["tpot"], own.spread80["ttft"], said)
-        elif layout.gpu in measured and layout.pp == 1:
+        elif layout.gpu in measured and layout.pp == 1 and layout.gpus <= float(gpus[layout.gpu].gpus_per_node):
             wide = interval(layout.gpu, backend, name, architecture=model_id.architecture)
             tpot, ttft = (tuple(map(float, wide[metric]["80"])) for metric in ("tpot", "ttft"))
             confidences[layout] = Confidence(tpot, ttft, _known(ModelId(name, model_id.architecture), layout.gpu))

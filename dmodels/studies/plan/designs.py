@@ -25,6 +25,8 @@ from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, StepTable
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import (
+    VLLM,
+    EngineMemory,
     kv_bytes_per_token,
     kv_reserved_bytes,
     residents,
@@ -177,11 +179,18 @@ def schemes(thresholds_tokens: list[float], split: bool) -> tuple[list[Stage], l
 
 
 def cells(
-    instances: Instances, workload: Workload, small: Workload, stages: list[Stage], slo: SLO, engine: Engine
+    instances: Instances,
+    workload: Workload,
+    small: Workload,
+    stages: list[Stage],
+    slo: SLO,
+    engine: Engine,
+    memory: EngineMemory = VLLM,
 ) -> Cells:
     """Sum up each stage's requests, size each layout's memory for them, tabulate its steps, and pair all with all.
 
-    `small` is the same workload compressed to a few hundred support points, on which the memory footprint is taken.
+    `small` is the same workload compressed to a few hundred support points, on which the memory footprint is taken;
+    `memory` says how the engine divides a GPU.
     """
     each = [_requests(workload, stage) for stage in stages]
     requests = stack(*each)
@@ -197,7 +206,7 @@ def cells(
     e = instances.efficiency
     ranks = np.where(instances.parallel.dp > 1, e.dp_wait_steps, 0.0)
     of_stages = _filled((requests, inputs, outputs, weights), len(stages))
-    found = _size(_filled(instances, len(instances.parallel.tp)), *of_stages, float(engine.max_num_batched_tokens))
+    found = _size(_filled(instances, len(instances.parallel.tp)), *of_stages, engine, memory)
     memory, steps = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(instances.parallel.tp), : len(stages)], found)
 
     def flat(leaf, first_axes: int = 2):  # (layouts or 1, stages or 1, ...) -> (cells, 1, ...)
@@ -230,14 +239,21 @@ def _filled(rows: T, count: int) -> T:
 
 
 @jax.jit
-def _size(instances: Instances, requests: Requests, inputs, outputs, weights, batched_tokens):
+def _size(instances: Instances, requests: Requests, inputs, outputs, weights, engine: Engine, engine_memory):
     """Memory and step tables of every layout (rows) for every stage (columns), in one compiled program."""
     model, gpu, parallel, efficiency = instances
+    batched_tokens = engine.max_num_batched_tokens
     part = pipeline_stage(model, parallel.pp)
     wide = jax.tree.map(lambda leaf: leaf[:, None], Instances(part, gpu, parallel, efficiency))
 
     def over_stages(layout):
-        held = functools.partial(residents, *layout, batched_tokens=batched_tokens)
+        held = functools.partial(
+            residents,
+            *layout,
+            batched_tokens=batched_tokens,
+            max_sequences=engine.max_num_seqs_count,
+            engine=engine_memory,
+        )
         return jax.vmap(held)(inputs, outputs, weights)
 
     held = jax.lax.map(over_stages, (model, gpu, parallel))

@@ -13,6 +13,7 @@ from dmodels.fit.points import nearest_model
 from dmodels.formats.serving import DECODE, PREFILL, Server, ServerPool, Serving
 from dmodels.models.cost import fleet_cost
 from dmodels.models.instance import Engine, Operating
+from dmodels.models.memory import engine_memory
 
 from .calibration import ModelId, calibrated
 from .designs import Kind, Layout, Precision, Stage, cells, schemes
@@ -142,7 +143,8 @@ def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
     calibration = calibrated(model_id, [model], [layout], gpus, pool.server.engine, own=asked.measured)
     records = instances([model], gpus, [layout], calibration.efficiency)
     taken = asked.admitted.workload
-    batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine)
+    memory = engine_memory(pool.server.engine)
+    batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine, memory=memory)
 
     def at(growths: np.ndarray) -> Operating:
         return sweep_instances(batch, (pool.replicas / growths)[None], asked.admitted.rate_rps, engine)

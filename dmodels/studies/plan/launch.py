@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dmodels.core.errors import InputError
@@ -26,10 +27,11 @@ def command(pool: Pool, asked: Question) -> str:
     """What starts one instance of `pool`: `vllm serve`, SGLang's `launch_server` or `trtllm-serve`.
 
     The context, the requests at a time and the tokens of a step are the ones that the plan was computed with. A pool of
-    prefill or of decode hands the cache over through NIXL. What the engine would refuse is not written as a command but
-    as a remark that says why.
+    prefill or of decode hands the cache over through NIXL. An instance over several hosts is started on a Ray cluster
+    (vLLM), or so on each host (SGLang with its own `--node-rank`, TensorRT-LLM under MPI). What the engine would refuse
+    is not written as a command but as a remark that says why.
     """
-    made = server(pool, asked)
+    made = replace(server(pool, asked), nodes=_nodes(pool, asked))
     why = why_not(made, pool, asked)
     return f"# {asked.backend} would not start {made.model} so: {'; '.join(why)}" if why else command_line(made)
 
@@ -56,6 +58,12 @@ def server(pool: Pool, asked: Question) -> Server:
         memory_frac=None if asked.backend == "sglang" else MEMORY_FRAC,  # there it is the cache's share, not the whole
         role=str(pool.stage.role),
     )
+
+
+def _nodes(pool: Pool, asked: Question) -> int:
+    """Hosts whose GPUs exchange tokens between experts: 1 where a scale-up domain holds the instance."""
+    domain = float(asked.gpus[pool.layout.gpu].gpus_per_node)
+    return math.ceil(pool.layout.gpus / domain) if pool.layout.dp > 1 else 1
 
 
 def serving(found: Deployment, asked: Question) -> Serving:

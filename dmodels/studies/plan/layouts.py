@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -24,25 +24,28 @@ def layouts(
     pp: Iterable[int] = (1,),
     weights: Sequence[str] = (Precision.AS_PUBLISHED,),
     kv: Sequence[str] = (Precision.AS_PUBLISHED,),
+    wide_ep: Iterable[int] = (),
+    backend: str = "vllm",
 ) -> list[Layout]:
     """Layouts that an engine can run: tensor parallel within a node, pipeline stages anywhere, what suits the model.
 
-    A mixture of experts is also laid out with whole experts per GPU (ep = tp); a model with latent attention, whose
-    cache tensor parallelism cannot split, also with data-parallel attention (tp1 dpN epN). FP8 weights or cache are
-    asked for only where the GPU has FP8 units.
+    A mixture of experts is also laid out with whole experts per GPU: under tensor-parallel attention (ep = tp), under
+    data-parallel attention of t GPUs a rank (tp t, dp N/t, ep N), and over `wide_ep` GPUs (dp N, ep N), in whole
+    scale-up domains where one is too small. FP8 weights or cache are asked for only where the GPU has FP8 units.
     """
+    tp = tuple(tp)
     spread = [(t, p, 1, 1) for t in tp for p in pp]
     if float(model.n_moe_layers) > 0:
         spread += [(t, 1, 1, t) for t in tp if t > 1]
-    if float(model.n_mla_layers) > 0:
-        spread += [(1, 1, t, t) for t in tp if t > 1]
+        spread += _attention_ranks(tp, several=backend != "trtllm")
+    beyond = [(1, 1, n, n) for n in wide_ep if max(tp) < n <= float(model.n_experts)]
     found = [
         Layout(name, *degrees, weights=w, kv=k)
         for name, gpu in gpus.items()
-        for degrees in spread
+        for degrees in [*spread, *beyond]
         for w in weights
         for k in kv
-        if degrees[0] * degrees[2] <= float(gpu.gpus_per_node) and _runs(gpu, w) and _runs(gpu, k)
+        if _placed(gpu, degrees[0] * degrees[2], degrees in beyond) and _runs(gpu, w) and _runs(gpu, k)
     ]
     degrees = np.array([(x.tp, x.pp, x.dp, x.ep) for x in found], float).T
     most = max(float(gpu.gpus_per_node) for gpu in gpus.values())
@@ -57,6 +60,21 @@ def layouts(
             raise InputError(f"pp {sorted(set(pp))}: accepted are up to the model's {layers:.0f} layers")
         raise InputError(f"tp {sorted(set(tp))}: does not divide the model's {heads:.0f} query heads")
     return [layout for layout, ok in zip(found, good, strict=True) if ok]
+
+
+def _attention_ranks(tp: tuple[int, ...], several: bool) -> Iterator[tuple[int, int, int, int]]:
+    """(tp, pp, dp, ep) of data-parallel attention over as many GPUs as `tp` names; `several`: a rank may have more than
+    one (TensorRT-LLM's ranks have one)."""
+    for gpus in tp:
+        for rank in sorted({1, *tp}):
+            if rank < gpus and gpus % rank == 0 and (several or rank == 1):
+                yield rank, 1, gpus // rank, gpus
+
+
+def _placed(gpu: GPU, gpus: int, beyond: bool) -> bool:
+    """Whether a stage of so many GPUs lies within a scale-up domain, or, where it may, fills several joined by NICs."""
+    domain = float(gpu.gpus_per_node)
+    return gpus <= domain or (beyond and gpus % domain == 0 and float(gpu.nic_bytes_per_s_per_gpu_oneway) > 0)
 
 
 def instances(models: Sequence[Model], gpus: dict[str, GPU], found: Sequence[Layout], efficiency) -> Instances:

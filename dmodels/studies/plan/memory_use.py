@@ -10,7 +10,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.models.instance import Engine
-from dmodels.models.memory import activation_bytes, residents, runtime_bytes, weight_bytes_per_gpu
+from dmodels.models.memory import activation_bytes, engine_memory, residents, runtime_bytes, weight_bytes_per_gpu
 from dmodels.models.traffic import condition
 
 from .deployment import Pool
@@ -18,9 +18,6 @@ from .designs import Role
 from .layouts import in_precision
 from .search import Plan
 from .sizing import compressed
-
-#: vLLM's --gpu-memory-utilization, as in the command lines of a plan.
-UTILIZATION = 0.9
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class MemoryUse(Answer):
     runtime_bytes: float
     kv_used_bytes: float  # on average
     kv_free_bytes: float
-    reserved_bytes: float  # what the engine leaves alone: 1 - `UTILIZATION`
+    reserved_bytes: float  # what the engine leaves alone
     slots_by_memory_count: float  # requests per instance that memory holds with probability 0.99
     slots_by_engine_count: float  # requests per instance that the engine's batch limit allows
 
@@ -68,8 +65,9 @@ def _of(answer: Plan, pool: Pool) -> MemoryUse:
     place = answer.priced.cell_of(pool)
     total, budget = float(gpu.memory_bytes), float(answer.priced.cells.budget_bytes[place, 0])
     weights = float(weight_bytes_per_gpu(model, parallel).total_bytes)
-    active = float(activation_bytes(model, parallel.tp, engine.max_num_batched_tokens))
-    runtime = float(runtime_bytes(parallel))
+    memory, limits = engine_memory(asked.backend), (engine.max_num_batched_tokens, engine.max_num_seqs_count)
+    active = float(activation_bytes(model, parallel, *limits, memory))
+    runtime = float(runtime_bytes(gpu, parallel, memory))
     used = min(_in_flight(answer, pool) / x.dp * _one_request_bytes(answer, pool, model), budget)
     return MemoryUse(
         pool,
@@ -79,7 +77,7 @@ def _of(answer: Plan, pool: Pool) -> MemoryUse:
         runtime_bytes=runtime,
         kv_used_bytes=used,
         kv_free_bytes=budget - used,
-        reserved_bytes=(1.0 - UTILIZATION) * total,
+        reserved_bytes=total - weights - active - runtime - budget,
         slots_by_memory_count=float(answer.priced.cells.slots_count[place, 0]),
         slots_by_engine_count=float(engine.max_num_seqs_count) * x.dp,
     )

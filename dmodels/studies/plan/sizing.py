@@ -14,7 +14,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
-from dmodels.models.memory import kv_reserved_bytes
+from dmodels.models.memory import engine_memory, kv_reserved_bytes
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import compress
 
@@ -117,7 +117,8 @@ class Priced:
 def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     """Size every cell's smallest pool; `calibration` is that of a question with the same layouts."""
     taken = asked.admitted
-    found = layouts(asked.model, asked.gpus, asked.tp, asked.pp, asked.weights, asked.kv)
+    degrees, formats = (asked.tp, asked.pp), (asked.weights, asked.kv)
+    found = layouts(asked.model, asked.gpus, *degrees, *formats, wide_ep=asked.wide_ep, backend=asked.backend)
     models = [in_precision(asked.model, layout) for layout in found]
     if calibration is None:
         model_id = ModelId(asked.model_name, asked.architecture)
@@ -125,7 +126,8 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
         calibration = tuned_calibration(calibration) if asked.tuned else calibration
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
-    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine)
+    memory = engine_memory(asked.backend)
+    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine, memory=memory)
     each = [calibration.confidences[layout] for layout in found for _ in stages]
     at = strain(asked.margins.confidence, each)
     fewest = smallest_pools(batch, taken.rate_rps, asked.engine, asked.margins, at)

@@ -1,0 +1,44 @@
+"""Layouts that a plan tries: what suits the model, fits scale-up domains, and is what the engine starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from dmodels import catalog
+from dmodels.core.errors import InputError
+from dmodels.studies.plan.layouts import layouts
+
+
+def tried(model, gpu, **options):
+    found = layouts(catalog.model(model), {gpu: catalog.gpu(gpu)}, **options)
+    assert len(set(found)) == len(found)
+    return {x.degrees for x in found}
+
+
+@pytest.mark.parametrize("model", ["deepseek-r1", "qwen3-235b-a22b", "gpt-oss-120b", "llama-4-maverick"])
+def test_attention_ranks_of_every_width_for_latent_and_grouped_attention(model):
+    ranks = {"dp2 ep2", "dp4 ep4", "dp8 ep8", "tp2 dp2 ep4", "tp2 dp4 ep8", "tp4 dp2 ep8"}
+    assert ranks | {"tp1", "tp8", "tp8 ep8"} <= tried(model, "h200_sxm")
+
+
+def test_a_dense_model_has_no_ranks():
+    assert tried("llama-3.1-70b", "h200_sxm", wide_ep=(16, 32)) == {"tp1", "tp2", "tp4", "tp8"}
+
+
+def test_beyond_a_node_experts_fill_whole_nodes_and_a_domain_of_72_holds_any():
+    wide = {"wide_ep": (16, 24, 36, 128)}
+    assert {"dp16 ep16", "dp24 ep24", "dp128 ep128"} <= tried("deepseek-r1", "h100_sxm", **wide)
+    assert "dp36 ep36" not in tried("deepseek-r1", "h100_sxm", **wide)  # four and a half nodes
+    nvl = tried("deepseek-r1", "gb200", **wide)
+    assert "dp36 ep36" in nvl and "dp128 ep128" not in nvl  # not in whole domains
+    assert "dp256 ep256" not in tried("gpt-oss-120b", "h100_sxm", wide_ep=(256,))  # 128 experts
+
+
+def test_a_rank_of_tensorrt_llm_has_one_gpu():
+    assert not {d for d in tried("deepseek-r1", "h100_sxm", backend="trtllm") if d.startswith("tp") and "dp" in d}
+
+
+def test_degrees_asked_for_bound_what_is_tried():
+    assert tried("qwen3-235b-a22b", "h200_sxm", tp=(4,)) == {"tp4", "tp4 ep4", "dp4 ep4"}
+    with pytest.raises(InputError, match="accepted are up to the 8 GPUs of a node"):
+        tried("qwen3-235b-a22b", "h200_sxm", tp=(16,))

@@ -30,6 +30,7 @@ def servers(quick: bool) -> Iterator[Row]:
             str(known["model"]),
             gpu,
             Parallel(float(known.get("tensor_parallel_size") or 1)),
+            release=str(known["release"]),
             max_num_seqs=int(known["max_num_seqs"]),
             max_num_batched_tokens=int(known["max_num_batched_tokens"]),
         )

@@ -81,6 +81,7 @@ class ServerTable(Table):
                 "dmodels:Parallel", tp=max(self.tp, int(known.get("tensor_parallel_size") or 1)), dp=self.dp, ep=self.ep
             ),
             backend=self.backend,
+            release=str(known["release"]) if self.backend == "vllm" and known.get("release") else None,
             weight_dtype=self.weight_dtype,
             kv_dtype=self.kv_dtype,
             utilization=None if self.utilization_frac == 0.9 else self.utilization_frac,

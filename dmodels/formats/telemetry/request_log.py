@@ -115,5 +115,5 @@ def _engine(place: Path) -> Mapping[str, Any]:
         found = json.loads(read_text(beside))
     except ValueError as error:
         raise broken(beside, error) from None
-    kept = found.get("engine_kwargs", {}) if isinstance(found, dict) else {}
-    return kept if isinstance(kept, dict) else {}
+    kept = found.get("engine_kwargs") if isinstance(found, dict) else None
+    return {"release": str(found.get("vllm_version", ""))} | kept if isinstance(kept, dict) else {}

@@ -22,8 +22,9 @@ from dmodels.fit.calibration import efficiencies_of
 from dmodels.fit.kernels import Hosted
 from dmodels.fit.silicon import Effects
 from dmodels.models.memory import (
+    EngineMemory,
+    engine_memory,
     kv_budget_bytes,
-    kv_budget_of_free_bytes,
     kv_reserved_bytes,
     with_kv_dtype,
     with_weight_dtype,
@@ -73,7 +74,8 @@ def server(
     backend: str = "vllm",
     weight_dtype: str | None = None,
     kv_dtype: str | None = None,
-    utilization: float = 0.9,
+    release: str = "",
+    utilization: float | None = None,
     max_num_seqs: int = 256,
     max_num_batched_tokens: int = 8192,
     instances: int = 1,
@@ -81,7 +83,10 @@ def server(
     effects: Effects | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> SimulatedServer:
-    """The server that an engine starts with these arguments; `options` are further ones of its policy."""
+    """The server that an engine starts with these arguments; `options` are further ones of its policy.
+
+    `release` of the engine, like "0.19.0", and `utilization` say what memory is left (`models.memory.engines`).
+    """
     if backend not in POLICIES:
         raise unknown("backend", backend, tuple(POLICIES))
     if float(parallel.pp) > 1:
@@ -97,7 +102,14 @@ def server(
     ranks, kind = int(parallel.dp), POLICIES[backend]
     limits = {"slots": max_num_seqs * ranks, "step_tokens": max_num_batched_tokens * ranks}
     policy = kind(1, **limits, **(options or {}))
-    blocks = _blocks(machine, policy.block_tokens, utilization, max_num_batched_tokens, max_num_seqs)
+    blocks = _blocks(
+        machine,
+        policy.block_tokens,
+        utilization,
+        batched_tokens=max_num_batched_tokens,
+        sequences=max_num_seqs,
+        engine=engine_memory(backend, release),
+    )
     if blocks < 1:
         raise InputError(f"{model} on {gpu}: no memory is left for the KV cache; `dmodels size` says what would fit")
     longest = int(min(_LONGEST_TOKENS, float(record.max_context_tokens) or _LONGEST_TOKENS))
@@ -107,14 +119,21 @@ def server(
     return SimulatedServer(name, law, policy._replace(kv_blocks=blocks), instances, 1e-3 * float(e.prompt_ms))
 
 
-def _blocks(machine: Hosted, block_tokens: int, utilization: float, batched_tokens: int, sequences: int) -> int:
+def _blocks(
+    machine: Hosted,
+    block_tokens: int,
+    utilization: float | None,
+    *,
+    batched_tokens: int,
+    sequences: int,
+    engine: EngineMemory,
+) -> int:
     """KV blocks of an instance: the bytes that its memory leaves over what a token of a sequence of 4,096 reserves, so
     that windows count for what they keep."""
     model, parallel = machine.model, machine.parallel
     typical = min(4096.0, float(model.max_context_tokens) or 4096.0)
     held = kv_reserved_bytes(model, typical, parallel.tp, block_tokens, batched_tokens)
-    budget = kv_budget_of_free_bytes if machine.engine == "trtllm" else kv_budget_bytes
-    room = budget(model, machine.gpu, parallel, utilization, batched_tokens, sequences)
+    room = kv_budget_bytes(model, machine.gpu, parallel, utilization, batched_tokens, sequences, engine)
     return int(float(room) / (float(held) / typical * block_tokens)) * int(parallel.dp)
 
 

@@ -25,6 +25,7 @@ PLAN = "plan --tp 4,8 --gpu h100,h200 --thresholds 2048 --rate '20 req/s'"
 TRACE = "plan --tp 1 --gpu h100 --model llama-3.1-8b --no-split --rate '20 req/s' --trace {folder}/trace.csv"
 SIMULATE = "simulate --rate '20 req/s' --instances 8 --requests 3000 --precision 0.5"
 CLUSTER = "simulate --rate '20 req/s' --prefill-instances 2 --instances 3 --slots 64 --requests 1500 --precision 0.9"
+SERVER = "simulate --model llama-3.1-8b --gpu h100_sxm"
 STEP = "step --model llama-3.1-70b --gpu h100_sxm"
 #: Command lines that show every part of an answer; {folder} has the files that `_files` writes.
 SAMPLES = {
@@ -39,7 +40,13 @@ SAMPLES = {
     ],
     "size": ["size --model llama-3.1-70b --gpu h100", "size --model qwen3-8b --gpu h100 --workload azure-conv"],
     "catalog": ["catalog", "catalog fabrics", "catalog workloads", "catalog h100_sxm", "catalog qwen3-8b"],
-    "simulate": [SIMULATE, SIMULATE + " --trace {folder}/trace.csv", CLUSTER + " --policy reactive"],
+    "simulate": [
+        SIMULATE,
+        SIMULATE + " --trace {folder}/trace.csv",
+        CLUSTER + " --policy reactive",
+        SERVER + " --rate '5 req/s' --isl 500 --osl 100 --requests 1000",
+        SERVER + " --replay {folder}/requests.csv",
+    ],
     "transfer": ["transfer {folder}/transfer.toml"],
     "pools": ["pools", "pools --price '2 $/h'", "pools --trace {folder}/trace.csv"],
     "split": ["split examples/split.toml", "split {folder}/split.toml"],
@@ -190,6 +197,9 @@ def _files(folder: Path) -> None:
     rows = zip(when, rng.integers(10, 900, 2000), rng.integers(5, 90, 2000), strict=True)
     text = "\n".join(["time_s,input_tokens,output_tokens", *(f"{a},{b},{c}" for a, b, c in rows)])
     (folder / "trace.csv").write_text(text)
+    served = [f"{0.1 * k},{200 + k},{20 + k % 7},{0.1 * k + 0.05},{0.1 * k + 0.4}" for k in range(50)]
+    head = "arrival_s,input_tokens,output_tokens,first_token_s,end_s"
+    (folder / "requests.csv").write_text("\n".join([head, *served]))
     few = '[simulation]\nruns = 2\ncontexts = [4096, 65536]\n[traffic]\nrate = "4 req/s"\n'
     (folder / "transfer.toml").write_text(few)
     split = (ROOT / "examples" / "split.toml").read_text()

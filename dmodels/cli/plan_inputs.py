@@ -235,11 +235,16 @@ class MeasuredTable(CalibrationTable):
         [], "calibrate on measured points: a report of a load generator", "--measured", repeated=True
     )
     tp: Annotated[int, Field(ge=0)] = flag(0, "tensor parallelism of what was measured", "--measured-tp")
+    tuned: bool = flag(False, "servers tuned as those of MLPerf: the factor of its public runs on every step")
 
     @model_validator(mode="after")
     def _one_calibration(self) -> Self:
         if self.files and self.calibration is not None:
             raise ValueError("give measured points or a calibration, not both")
+        if self.tuned and (self.files or self.calibration is not None):
+            raise ValueError(
+                "tuned: a factor on the shipped calibration; measured points and a calibration have their own"
+            )
         return self
 
     def call(self, inputs: PlanInputs) -> Code | None:
@@ -290,6 +295,7 @@ class PlanInputs(Table):
             kv=tuple(space.kv),
             checkpoint=space.checkpoint,
             measured=self.measured.call(self),
+            tuned=self.measured.tuned or None,
             thresholds_tokens=None if space.thresholds is None else tuple(space.thresholds),
             split=space.split,
             backend=engine.backend,

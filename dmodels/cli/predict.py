@@ -24,11 +24,12 @@ class PredictAsked(MachineTable):
 
     rows: str = flag(..., "CSV with id, model_path, system, isl, osl ..., or a load generator's report", argument=True)
     calibration: FileName | None = flag(None, "a calibration written by `dmodels fit --out`")
+    tuned: bool = flag(False, "servers tuned as those of MLPerf: the factor of its public runs on every step")
 
     def call(self) -> Code:
         """The library call."""
         own = call("dmodels.fit.calibration:read", self.calibration) if self.calibration else None
-        return call("dmodels.fit.predict:predict_file", self.rows, own, self.machine())
+        return call("dmodels.fit.predict:predict_file", self.rows, own, self.machine(), tuned=self.tuned or None)
 
 
 @asks(PredictAsked)
@@ -64,4 +65,6 @@ def _write(found: Any, out: Path | None) -> None:
     elif out is not None:
         write_text(out, _csv(found))
     say_rejected(found)
+    for line in found.notes:
+        print(line, file=sys.stderr)
     print(f"{len(found.values)} rows predicted, {len(found.rejected)} skipped", file=sys.stderr)

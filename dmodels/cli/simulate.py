@@ -3,21 +3,25 @@
 A bundled workload is drawn at random and replicated until the intervals are narrow; a trace is replayed as it is (or
 rescaled in time to --rate) and its intervals come from batches. --short-instances makes a second pool for requests of
 at most --threshold tokens; --prefill-instances separates prefill from decode. Exit code 1: the fleet cannot keep up.
+With --model and --gpu, or a saved --plan, servers run under their engine's own scheduler and the calibrated step;
+--replay puts the log of a real one beside the simulation.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
+import typer
 from pydantic import BeforeValidator, Field, model_validator
 
-from dmodels.core.errors import MOST_S, check_work, unknown
+from dmodels.core.errors import MOST_S, InputError, check_work, unknown
 from dmodels.report.text import table
 
-from . import render
+from . import render, simulate_server
 from .calls import Code, call
-from .command import Form, asks
+from .command import Form, asks, check_output
 from .schema import Degree, FileName, Rate, Seconds, Table, Wait, flag, several
 
 #: --policy of a fleet -> the library's router.
@@ -76,9 +80,22 @@ class SimulateAsked(Table):
     )
     steady: bool = flag(False, "of a trace, cut warm-up and end as if its load were steady")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = flag(0, "key of the random numbers")
+    server: simulate_server.ServerTable = simulate_server.ServerTable()
 
     @model_validator(mode="after")
     def _one_mode(self):
+        if self.server.asked_for:
+            slotted = {
+                "slots",
+                "iteration",
+                "chunk_tokens",
+                "prefill",
+                "policy",
+                "short_instances",
+            } & self.model_fields_set
+            if slotted or self.disaggregated:
+                named = ", ".join(sorted(slotted)) or "prefill_instances"
+                raise ValueError(f"{named}: accepted without --model and --plan, whose engine and memory say so")
         policies = CONTROLS if self.disaggregated else ROUTERS
         if self.disaggregated and (self.trace or self.short_instances):
             raise ValueError("--prefill-instances: accepted with a bundled --workload and one pool")
@@ -173,7 +190,7 @@ class SimulateAsked(Table):
         sizes = [(self.short_instances, self.short_slots, self.threshold_tokens)] * bool(self.short_instances)
         sizes += [(self.instances, self.slots, None)]
         pools = [{"instances": n, "slots_count": slots, "max_tokens": most} for n, slots, most in sizes]
-        return self.model_dump(exclude={"iteration"}) | {
+        return self.model_dump(exclude={"iteration", "server"}) | {
             "workload": None if self.trace else self.traffic,
             "rate_rps": rate_rps,
             "policy": self.policy or ("phasor" if self.disaggregated else "jsq"),
@@ -185,8 +202,16 @@ class SimulateAsked(Table):
         }
 
 
+Csv = Annotated[Path | None, typer.Option(help="with --model, --plan or --replay: write every request to this .csv")]
+
+
 @asks(SimulateAsked)
-def command(asked: SimulateAsked, form: Form) -> int:
+def command(asked: SimulateAsked, form: Form, out: Csv = None) -> int:
+    check_output("out", out, ".csv", ".txt")
+    if asked.server.asked_for:
+        return simulate_server.answer(asked, form, out)
+    if out is not None:
+        raise InputError("--out: accepted with --model, --plan or --replay, which know every request")
     if asked.disaggregated:
         made, parts = asked.cluster(), lambda found: {"all": found}
     else:

@@ -23,6 +23,7 @@ from .measured import BACKENDS, Machine, read_any
 from .points import family, to_points
 from .rows import Rejected, Row, Table, measurement, read_rows
 from .silicon import Effects, predict_log
+from .tuned import tuned as tuned_factor
 
 COLUMNS = (
     "id",
@@ -48,6 +49,7 @@ class Predictions(Answer):
     values: list[dict[str, float | str]]
     rows: list[Row]
     rejected: list[Rejected]
+    notes: tuple[str, ...] = ()  # what the predictions rest on beside the calibration
 
 
 class Errors(NamedTuple):
@@ -69,13 +71,34 @@ class Outlier(NamedTuple):
     reason: str
 
 
-def predict_file(path: str | Path, effects: Effects | None = None, machine: Machine | None = None) -> Predictions:
+def predict_file(
+    path: str | Path, effects: Effects | None = None, machine: Machine | None = None, *, tuned: bool = False
+) -> Predictions:
     """Predictions of the rows of a CSV, or of a load generator's points, for which `machine` says what ran.
 
-    What was measured is not needed, and used of a point alone: for the requests that were in flight.
+    What was measured is not needed, and used of a point alone: for the requests that were in flight. `tuned`: as
+    MLPerf's servers (`fit.tuned`).
     """
     of_rows = Path(path).suffix == ".csv" and not measured_files(path)
-    return predict(read_rows(path, measured=False) if of_rows else read_any(path, machine), effects)
+    found = predict(read_rows(path, measured=False) if of_rows else read_any(path, machine), effects)
+    return _tuned(found) if tuned else found
+
+
+def _tuned(found: Predictions) -> Predictions:
+    """The same of servers that are tuned as MLPerf's: every time by their GPU's factor, with the factor's interval."""
+    values, notes = [], {}
+    for record, row in zip(found.values, found.rows, strict=True):
+        own = tuned_factor(row.system)
+        low, high = own.latency
+        wide = {"80": (low, high), "95": (low ** (1.96 / 1.2816), high ** (1.96 / 1.2816))}
+        new: dict[str, float | str] = {"id": record["id"]}
+        for metric in ("ttft", "tpot"):
+            new[f"{metric}_ms"] = centre = float(record[f"{metric}_ms"]) / own.factor
+            for level, (least, most) in wide.items():
+                new[f"{metric}_lo{level}_ms"], new[f"{metric}_hi{level}_ms"] = centre * least, centre * most
+        values.append(new)
+        notes[row.system] = f"{row.system}: {own.provenance}"
+    return Predictions(values, found.rows, found.rejected, tuple(notes.values()))
 
 
 def predict(table: Table, effects: Effects | None = None) -> Predictions:

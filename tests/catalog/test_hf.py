@@ -28,6 +28,7 @@ LLAMA = dict(
 #: Totals that the publishers' checkpoints state (the sum of their tensors), without multi-token-prediction layers.
 PUBLISHED = {
     "llama-3.1-70b": 70_553_706_496,
+    "llama-2-70b": 68_976_648_192,
     "llama-3.1-8b": 8_030_261_248,
     "llama-3.1-405b": 405_853_388_800,
     "llama-3.2-1b": 1_235_814_400,

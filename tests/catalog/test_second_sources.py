@@ -80,7 +80,7 @@ def test_what_no_gpu_breaks(name):
     assert 0.3e12 < rates[0] / float(gpu.tdp_w) < 2.5e12
     assert float(gpu.nic_bytes_per_s_per_gpu_oneway) < float(gpu.nvlink_bytes_per_s_oneway)
     assert float(gpu.nvlink_bytes_per_s_oneway) < float(gpu.hbm_bytes_per_s)
-    assert 1.5e12 < rates[0] / float(gpu.sm_count) < 17.5e12  # of one multiprocessor
+    assert 1.0e12 < rates[0] / float(gpu.sm_count) < 17.5e12  # of one multiprocessor
 
 
 def test_a_dollar_buys_about_the_same_bandwidth_everywhere():

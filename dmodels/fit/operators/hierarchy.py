@@ -59,6 +59,7 @@ GENERATION = {
     "gb300": "blackwell",
     "l40s": "ada",
     "l4": "ada",
+    "rtx_4090": "ada",
     "rtx": "blackwell_rtx",
     "mi300x": "cdna3",
     "mi325x": "cdna3",
@@ -80,12 +81,12 @@ class Cell(NamedTuple):
 
 
 def generation(gpu: str) -> str:
-    """The GPU's generation, by the first word of its name.
+    """The GPU's generation, by its name or the first word of it.
 
     >>> generation("h200_sxm"), generation("gb300")
     ('hopper', 'blackwell')
     """
-    return GENERATION.get(gpu.split("_")[0], gpu)
+    return GENERATION.get(gpu) or GENERATION.get(gpu.split("_")[0], gpu)
 
 
 def levels(cell: Cell) -> list[str]:

@@ -60,6 +60,7 @@ class Question:
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
     trace: Trace | None = None  # that the workload was read from: its times, and the order of its lengths
     measured: OwnCalibration | None = None  # instead of the shipped calibration
+    tuned: bool = False  # as the servers of MLPerf (`fit.tuned`), instead of as usual
     checkpoint: str = ""  # the name of weights in the precision asked for, where the published ones are in another
 
     def __post_init__(self) -> None:

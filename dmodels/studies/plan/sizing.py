@@ -26,6 +26,7 @@ from .limits import in_nodes, nested, whole
 from .margins import Strain, strain
 from .margins import fewest as smallest_pools
 from .questions import Question
+from .tuning import tuned_calibration
 
 #: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
 _THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
@@ -122,6 +123,7 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
     if calibration is None:
         model_id = ModelId(asked.model_name, asked.architecture)
         calibration = calibrated(model_id, models, found, asked.gpus, asked.backend, own=asked.measured)
+        calibration = tuned_calibration(calibration) if asked.tuned else calibration
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
     memory = engine_memory(asked.backend)

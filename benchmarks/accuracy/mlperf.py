@@ -1,0 +1,261 @@
+"""Plans and simulated servers beside 54 public runs of MLPerf Inference v5.1, and the factor of tuned servers.
+
+Two factors on the speed of steps, by the GPU's maker: with the one a plan's GPUs are those used (`dmodels.fit.tuned`,
+which `--tuned` applies), with the other the simulator's TTFT P99 at the measured rate is the one measured. Close to
+saturation a hundredth of speed is a tenth of a latency, so the second one is the sharper measure. Either is found
+without the run's model, or without its submitter, whichever predicts the run worse: no run is judged by what it had a
+part in. Submissions set their largest batch so that its steps keep the SLO; so do the simulated servers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from benchmarks.registry import Row, benchmark
+from dmodels.core.hardware import Parallel
+from dmodels.fit import tuned as shipped
+from dmodels.fit.tuned import maker
+from dmodels.sim.engines import Capacity, EngineLaw
+from dmodels.studies.plan import plan
+from dmodels.studies.servers import server
+
+from ._mlperf_runs import SLOTS, STEP_TOKENS, UTILIZATION, Run, runs
+
+#: Where the factor is kept.
+FACTORS = Path(shipped.__file__).parent / "data" / "tuned.json"
+#: A plan at so many times the rate has a whole number of GPUs that is as good as a fraction.
+_MANY = 50.0
+#: Speeds that are simulated, in those at which a plan's GPUs are those used.
+_SPEEDS = (0.86, 0.93, 1.0, 1.08)
+#: Of the SLO's TPOT, what the mean step of the largest batch takes: a percentile is above the mean.
+_OF_SLO = 0.9
+#: Of 80 %, in standard deviations.
+_Z = 1.2816
+
+Found = TypeVar("Found")
+
+
+def _write(rows: list[Row]) -> Path:
+    """The factor that all runs say, for the package."""
+    found = [row for row in rows if row["class"] == "factor"]
+    makers = {
+        str(row["maker"]): {name: round(float(row[name]), 4) for name in ("factor", "low", "high")}  # type: ignore[arg-type]
+        | {"runs_count": row["runs"]}
+        for row in found
+    }
+    document = {"source": "MLPerf Inference v5.1 servers", "makers": makers}
+    FACTORS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return FACTORS
+
+
+@benchmark(write=_write)
+def mlperf(quick: bool) -> Iterator[Row]:
+    """GPUs that a plan asks and latencies of simulated servers beside MLPerf's public runs on H200 and MI300X."""
+    found, mixed = runs()
+    found = found[:: 9 if quick else 1]
+    asked = _asked(found)
+    known = [np.log(a / run.gpus) for run, a in zip(found, asked, strict=True)]
+    base = {name: _factor(_of(found, known, name))[0] for name in ("nvidia", "amd")}
+    played = _once(found, lambda run: _played(run, base[maker(run.gpu)]))
+    speeds = [_own_speed(run, grid) for run, grid in zip(found, played, strict=True)]
+    judged = []
+    for i, run in enumerate(found):
+        factor, spread = _left_out(found, known, i)
+        gpus = asked[i] / factor
+        speed, _ = _left_out(found, speeds, i)
+        simulated = _between(played[i], speed)
+        own = asked[i] / run.gpus
+        row: Row = {
+            "class": "run",
+            "id": run.id,
+            "submitter": run.submitter,
+            "benchmark": run.benchmark,
+            "gpu": run.gpu,
+            "engine": run.engine,
+            "gpus used": run.gpus,
+            "gpus asked untuned": float(np.ceil(asked[i])),
+            "gpus asked": float(np.ceil(gpus - 1e-9)),
+            "asked/used": gpus / run.gpus,
+            "factor": factor,
+            "speed": speed,
+            "covered": bool(np.exp(-_Z * spread) <= own / factor <= np.exp(_Z * spread)),
+            "rate measured": run.rate_rps,
+            "rate at SLO": run.rate_rps * run.gpus / gpus,
+            "lengths known": run.lengths_known,
+        }
+        for name, measured in run.measured_s.items():
+            row = {**row, f"{name} measured": measured, f"{name} simulated": simulated[name]}
+        judged.append(row)
+        yield row
+    yield from _summary(judged, mixed)
+    for name in ("all", "nvidia", "amd"):
+        factor, spread, count = _factor(_of(found, known, name))
+        spread = spread if name == "all" else _spread(_of(found, known, "all"))
+        low, high = factor * np.exp(-_Z * spread), factor * np.exp(_Z * spread)
+        speed = _factor(_of(found, speeds, name))[0]
+        yield {
+            "class": "factor",
+            "maker": name,
+            "factor": factor,
+            "low": low,
+            "high": high,
+            "speed": speed,
+            "runs": count,
+        }
+
+
+def _asked(found: list[Run]) -> list[float]:
+    """GPUs that a plan without the factor asks at each run's rate."""
+
+    def of(run: Run) -> float:
+        best = plan(run.question(_MANY), ensure=False).best
+        return best.gpus / _MANY if best is not None else float("nan")
+
+    return _once(found, of)
+
+
+def _once(found: list[Run], of: Callable[[Run], Found]) -> list[Found]:
+    """What is found of each run; equal questions are asked once."""
+    known: dict[tuple[object, ...], Found] = {}
+    keys = [(r.benchmark, r.gpu, r.engine, r.gpus, round(r.rate_rps / r.gpus, 1), round(r.tokens)) for r in found]
+    for key, run in zip(keys, found, strict=True):
+        if key not in known:
+            known[key] = of(run)
+    return [known[key] for key in keys]
+
+
+def _of(found: list[Run], logs: Sequence[float], name: str) -> list[tuple[Run, float]]:
+    """The runs of a maker, or of all, with their logarithms."""
+    return [(run, x) for run, x in zip(found, logs, strict=True) if name in ("all", maker(run.gpu))]
+
+
+def _factor(known: list[tuple[Run, float]]) -> tuple[float, float, int]:
+    """(factor, spread of its logarithm from run to run, runs): means over submitters, of them over models.
+
+    Runs of one submitter share a system and a recipe, so a submitter counts once in its model, and a model once.
+    """
+    logs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run, own in known:
+        if np.isfinite(own):
+            logs[run.benchmark][run.submitter].append(float(own))
+    if not logs:
+        return 1.0, 0.5, 0
+    centre = float(np.mean([np.mean([np.mean(own) for own in of.values()]) for of in logs.values()]))
+    every = np.array([x for of in logs.values() for own in of.values() for x in own])
+    return float(np.exp(centre)), float(np.sqrt(np.mean((every - centre) ** 2))), int(every.size)
+
+
+def _left_out(found: list[Run], logs: Sequence[float], i: int) -> tuple[float, float]:
+    """(factor, spread) for a run without its model or without its submitter, whichever is further from the run.
+
+    Runs are as far from their maker's factor for one maker as for another: two runs that are left tell no spread.
+    """
+    one, tried = found[i], []
+    for same in ("benchmark", "submitter"):
+        others = [
+            (run, own)
+            for run, own in zip(found, logs, strict=True)
+            if getattr(run, same) != getattr(one, same) and np.isfinite(own)
+        ]
+        factor, _, count = _factor([pair for pair in others if maker(pair[0].gpu) == maker(one.gpu)])
+        if count:
+            tried.append((abs(logs[i] - np.log(factor)), factor, _spread(others)))
+    return max(tried)[1:] if tried else (1.0, 0.5)
+
+
+def _spread(known: list[tuple[Run, float]]) -> float:
+    """Of the logarithms about their makers' factors: root mean square, every model counted once."""
+    apart: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name in ("nvidia", "amd"):
+        own = [pair for pair in known if maker(pair[0].gpu) == name]
+        centre = np.log(_factor(own)[0])
+        for run, value in own:
+            apart[name, run.benchmark].append((value - centre) ** 2)
+    return float(np.sqrt(np.mean([np.mean(values) for values in apart.values()])))
+
+
+def _played(run: Run, base: float) -> dict[float, dict[str, float]]:
+    """Percentiles at the run's own rate, simulated with steps so many times as fast as calibrated."""
+    in_flight = {"chunked": True, "capacity": Capacity.MAX_UTILIZATION}
+    made = server(
+        run.model,
+        run.gpu,
+        Parallel(run.tp, 1, 1, 1),
+        backend=run.engine,
+        weight_dtype="fp8",
+        kv_dtype="fp8",
+        utilization=UTILIZATION,
+        max_num_seqs=SLOTS,
+        max_num_batched_tokens=STEP_TOKENS,
+        instances=max(1, min(2, run.gpus // run.tp)),
+        options=in_flight if run.engine == "trtllm" else {},
+    )
+    share = made.instances * run.tp / run.gpus
+    when, prompts, answers = run.requests(int(np.clip(300.0 * run.rate_rps * share, 400, 9_000)))
+    found = {}
+    for speed in (base * step for step in _SPEEDS):
+        law = made.law.scaled(1.0 / speed)
+        slots = _largest_batch(law, run, float(prompts.mean()), float(answers.mean()))
+        done = replace(made, law=law, policy=made.policy._replace(slots=slots)).serve(when / share, prompts, answers)
+        found[speed] = {
+            f"{metric}_p{q}": float(np.nanquantile(getattr(done, f"{metric}_s"), q / 100.0))
+            for metric in ("ttft", "tpot")
+            for q in (50, 90, 99)
+        }
+    return found
+
+
+def _largest_batch(law: EngineLaw, run: Run, prompt: float, answer: float) -> int:
+    """Requests of a batch whose mean step, with the prompts that such a batch brings, takes `_OF_SLO` of the SLO."""
+    step = lambda n: law.seconds(n, prompt + answer / 2.0, n * prompt / answer, prompt / 2.0)
+    counts = np.arange(1, SLOTS + 1)
+    fits = np.array([step(int(n)) for n in counts[::8]]) <= _OF_SLO * float(run.slo.tpot_s)
+    return int(counts[::8][fits][-1]) if fits.any() else 1
+
+
+def _own_speed(run: Run, grid: dict[float, dict[str, float]]) -> float:
+    """The logarithm of the speed at which the simulated TTFT P99 is the measured one, within what was simulated."""
+    speeds = sorted(grid, reverse=True)
+    times = np.maximum.accumulate([grid[speed]["ttft_p99"] for speed in speeds])
+    return float(np.interp(np.log(run.measured_s["ttft_p99"]), np.log(times), np.log(speeds)))
+
+
+def _between(grid: dict[float, dict[str, float]], speed: float) -> dict[str, float]:
+    """Percentiles at a speed between those simulated, their logarithms in a straight line."""
+    speeds = sorted(grid)
+    return {
+        name: float(np.exp(np.interp(np.log(speed), np.log(speeds), [np.log(grid[s][name]) for s in speeds])))
+        for name in grid[speeds[0]]
+    }
+
+
+def _summary(judged: list[Row], mixed: list[str]) -> Iterator[Row]:
+    """Over all runs, and by benchmark and GPU."""
+    classes: dict[str, list[Row]] = defaultdict(list)
+    for row in judged:
+        classes["all"].append(row)
+        classes["lengths known" if row["lengths known"] else "lengths assumed"].append(row)
+        classes[f"{row['benchmark']} on {row['gpu']} ({row['engine']})"].append(row)
+    for name, own in classes.items():
+        far = lambda metric, own=own: float(
+            np.median([abs(row[f"{metric} simulated"] / row[f"{metric} measured"] - 1.0) for row in own])
+        )
+        yield {
+            "class": name,
+            "runs": len(own),
+            "median gpu error": float(np.median([abs(row["gpus asked"] / row["gpus used"] - 1.0) for row in own])),
+            "median gpu error untuned": float(
+                np.median([abs(row["gpus asked untuned"] / row["gpus used"] - 1.0) for row in own])
+            ),
+            "covered": float(np.mean([row["covered"] for row in own])),
+            "median ttft p99 error": far("ttft_p99"),
+            "median tpot p99 error": far("tpot_p99"),
+            "mixed systems left out": len(mixed),
+        }

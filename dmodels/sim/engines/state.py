@@ -1,0 +1,208 @@
+"""Instances of an engine between two steps, and what their requests hold; compiled. Rows of arrays are instances."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmodels.core.compiled import inline, kernel
+from dmodels.sim.requests import Requests
+
+from .laws import EngineLaw
+from .policies import SchedulerRules
+from .prompts import Cache, SharedPrompts, leave, take, unchain
+
+
+class RequestStates(NamedTuple):
+    """What requests (n,) bring, and what became of them."""
+
+    arrival: np.ndarray
+    prompt: np.ndarray
+    output: np.ndarray
+    limit: np.ndarray  # answer tokens that a request may have; what it has is not known before
+    kept: np.ndarray  # tokens in the cache
+    made: np.ndarray  # answer tokens
+    held: np.ndarray  # blocks, of its own and of contents that it uses
+    given: np.ndarray  # tokens in the step that runs
+    seen: np.ndarray  # full blocks of the prompt that are computed
+    behind: np.ndarray  # the next one in the queue
+    admitted: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+    restarts: np.ndarray
+
+    @classmethod
+    def of(cls, requests: Requests, limit: np.ndarray) -> RequestStates:
+        """Nothing is served yet."""
+        n = requests.arrival_s.size
+        columns: list[Any] = [requests.arrival_s, requests.input_tokens, requests.output_tokens, limit]
+        columns += [np.zeros(n, np.int64) for _ in range(6)]
+        columns += [np.full(n, np.nan) for _ in range(3)]
+        columns += [np.zeros(n, np.int64)]
+        return cls(*columns)
+
+
+class Engines(NamedTuple):
+    """All instances, and the rules that they share."""
+
+    rules: SchedulerRules
+    law: EngineLaw
+    work: RequestStates
+    cache: Cache
+    content: np.ndarray  # of `SharedPrompts`
+    start: np.ndarray
+    tokens: int
+    mine: np.ndarray  # (blocks of all prompts,) whether the request uses the shared block of this content
+    ids: np.ndarray  # (instances, slots) that run, in the order of their admission
+    running: np.ndarray  # (instances,) how many
+    first: np.ndarray  # of the queue; -1: empty
+    last: np.ndarray
+    waiting: np.ndarray
+    done: np.ndarray  # (instances, slots) that ended in the last step and still hold their place
+    leaving: np.ndarray  # (instances,) how many
+    begun_s: np.ndarray  # when the last step began
+    until_s: np.ndarray  # when it ends; nan: none runs
+    ratio: np.ndarray  # `new_token_ratio`
+    steps: np.ndarray
+
+    @classmethod
+    def idle(
+        cls,
+        rules: SchedulerRules,
+        law: EngineLaw,
+        work: RequestStates,
+        prefixes: SharedPrompts,
+        instances: int,
+        kv_blocks: int,
+    ) -> Engines:
+        """So many instances with nothing to do."""
+        contents = int(prefixes.content.max()) + 1 if prefixes.content.size else 0
+        cache = Cache.empty(instances, kv_blocks, contents, prefixes.tokens // rules.block_tokens)
+        ints: Any = lambda fill: np.full(instances, fill, np.int64)
+        slots = min(rules.slots, work.arrival.size)
+        place: Any = lambda: np.zeros((instances, slots), np.int64)
+        used = np.zeros(prefixes.content.size, np.bool_)
+        shared = (prefixes.content, prefixes.start, prefixes.tokens, used)
+        queue = (place(), ints(0), ints(-1), ints(-1), ints(0), place(), ints(0))
+        clock = (np.full(instances, -np.inf), np.full(instances, np.nan))
+        return cls(rules, law, work, cache, *shared, *queue, *clock, np.full(instances, rules.first_ratio), ints(0))
+
+
+@inline
+def blocks_for(e: Engines, tokens: int) -> Any:
+    """Blocks that so many tokens fill."""
+    return (tokens + e.rules.block_tokens - 1) // e.rules.block_tokens
+
+
+@inline
+def known(e: Engines, who: int) -> Any:
+    """Tokens of a request that are known: its prompt and its answer so far."""
+    return e.work.prompt[who] + e.work.made[who]
+
+
+@inline
+def decodes(e: Engines, who: int) -> Any:
+    """Whether all but its newest token is computed."""
+    return e.work.made[who] > 0 and known(e, who) - e.work.kept[who] == 1
+
+
+@kernel
+def push_back(e: Engines, k: int, who: int) -> None:
+    """To the end of the queue."""
+    e.work.behind[who] = -1
+    if e.waiting[k] == 0:
+        e.first[k] = who
+    else:
+        e.work.behind[e.last[k]] = who
+    e.last[k] = who
+    e.waiting[k] += 1
+
+
+@kernel
+def push_front(e: Engines, k: int, who: int) -> None:
+    """Before all others."""
+    if e.waiting[k] == 0:
+        e.last[k] = who
+        e.work.behind[who] = -1
+    else:
+        e.work.behind[who] = e.first[k]
+    e.first[k] = who
+    e.waiting[k] += 1
+
+
+@kernel
+def hits(e: Engines, k: int, who: int) -> tuple[int, int]:
+    """(blocks of a prompt that are in the cache from its beginning, those of them that nobody uses)."""
+    most = (known(e, who) - 1) // e.tokens  # one token at least is computed
+    found, unused = 0, 0
+    for at in range(e.start[who], e.start[who + 1]):
+        if found == most or e.cache.users[k, e.content[at]] < 0:
+            break
+        found += 1
+        unused += e.cache.users[k, e.content[at]] == 0
+    return found, unused
+
+
+@kernel
+def admit(e: Engines, k: int, now: float, found: int, blocks: int) -> int:
+    """The first of the queue runs, with `found` shared blocks and so many of its own."""
+    who = e.first[k]
+    e.first[k] = e.work.behind[who]
+    e.waiting[k] -= 1
+    for at in range(e.start[who], e.start[who] + found):
+        c = e.content[at]
+        if e.cache.users[k, c] == 0:
+            unchain(e.cache, k, c)
+        e.cache.users[k, c] += 1
+        e.mine[at] = True
+    take(e.cache, k, blocks)
+    e.work.seen[who], e.work.kept[who] = found, found * e.tokens
+    e.work.held[who] = blocks + found * e.cache.unit
+    if np.isnan(e.work.admitted[who]):
+        e.work.admitted[who] = now
+    e.ids[k, e.running[k]] = who
+    e.running[k] += 1
+    return int(who)
+
+
+@kernel
+def release(e: Engines, k: int, who: int) -> None:
+    """All blocks of a request; what is in them stays as long as no block is needed."""
+    own = e.work.held[who]
+    for back in range(e.work.seen[who]):
+        at = e.start[who] + e.work.seen[who] - 1 - back
+        if e.mine[at]:
+            leave(e.cache, k, e.content[at])
+            e.mine[at] = False
+            own -= e.cache.unit
+    e.cache.free[k] += own
+    e.work.held[who] = e.work.kept[who] = e.work.seen[who] = 0
+
+
+@kernel
+def remember(e: Engines, k: int, who: int) -> None:
+    """Full blocks of its prompt that were computed can be used by others, unless they were there before."""
+    full = min(e.work.kept[who], e.work.prompt[who]) // e.tokens
+    while e.work.seen[who] < min(full, e.start[who + 1] - e.start[who]):
+        at = e.start[who] + e.work.seen[who]
+        if e.cache.users[k, e.content[at]] < 0:
+            e.cache.users[k, e.content[at]] = 1
+            e.mine[at] = True
+        e.work.seen[who] += 1
+
+
+@kernel
+def remove(e: Engines, k: int, place: int, front: bool) -> None:
+    """A request that runs gives way and will be computed again; to the front or to the end of the queue."""
+    who = e.ids[k, place]
+    for later in range(place + 1, e.running[k]):
+        e.ids[k, later - 1] = e.ids[k, later]
+    e.running[k] -= 1
+    release(e, k, who)
+    e.work.given[who] = 0
+    e.work.restarts[who] += 1
+    if front:
+        push_front(e, k, who)
+    else:
+        push_back(e, k, who)

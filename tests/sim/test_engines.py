@@ -1,0 +1,150 @@
+"""The engines' schedulers: every step of random cases against a plain second version; what each promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.sim.engines import Balance, Capacity, EngineLaw, SGLang, SharedPrompts, TensorRTLLM, VllmV1, simulate
+from tests.sim import engine_oracle
+
+#: A step's time depends on everything that it may depend on.
+LAW = EngineLaw(
+    counts=np.array([0.0, 4.0, 100.0]),
+    tokens=np.array([0.0, 1.0, 300.0]),
+    contexts=np.array([0.0, 50.0, 2000.0]),
+    step_s=np.array([[5.0, 7.0, 40.0], [6.0, 8.0, 42.0], [20.0, 23.0, 61.0]]) * 1e-3,
+    decode_s=np.array([[0.0, 0.0, 0.0], [0.0, 0.3, 7.0], [0.0, 8.0, 150.0]]) * 1e-3,
+    prompt_s=np.array([0.0, 1e-6, 7e-5]),
+)
+
+
+def policies(rng, blocks, block_tokens):
+    slots, step = int(rng.integers(1, 12)), int(rng.integers(20, 300))
+    common = {"slots": slots, "step_tokens": step, "block_tokens": block_tokens, "overlap": bool(rng.integers(2))}
+    yield VllmV1(blocks, whole_prompt=bool(rng.integers(2)), **common)
+    yield SGLang(blocks, prompt_tokens=int(rng.integers(20, 500)), first_ratio=float(rng.uniform(0.0, 1.0)), **common)
+    for capacity in Capacity:
+        chunked = bool(rng.integers(2))
+        tokens = common if chunked else common | {"step_tokens": 400}
+        yield TensorRTLLM(blocks, capacity=capacity, chunked=chunked, **tokens)
+
+
+def case(seed):
+    """(arrivals, prompts, answers, limits, contents, tokens of a content, blocks, tokens of a block)."""
+    rng = np.random.default_rng(seed)
+    n, block = int(rng.integers(1, 40)), int(rng.choice([1, 2, 8]))
+    arrival = np.sort(np.round(rng.uniform(0.0, rng.choice([0.0, 0.5, 4.0]), n), 2))
+    prompt, output = rng.integers(1, 200, n), rng.integers(1, 60, n)
+    limit = output + rng.integers(0, 60, n)
+    tokens = block * int(rng.choice([1, 4]))
+    trees = [list(range(1000 * t, 1000 * t + 200)) for t in range(3)]  # prompts of three families, cut at random
+    contents = []
+    for i in range(n):
+        same = int(rng.integers(0, 200))
+        contents.append((trees[rng.integers(3)][:same] + [10**6 + 1000 * i + j for j in range(200)])[:200])
+    blocks = int(np.ceil((prompt + limit).max() / block)) + 2 + int(rng.integers(0, 400 // block))
+    return arrival, prompt, output, limit, contents, tokens, blocks, block
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_step_is_that_of_the_plain_version(seed):
+    arrival, prompt, output, limit, contents, tokens, blocks, block = case(seed)
+    rng = np.random.default_rng(seed)
+    for policy in policies(rng, blocks, block):
+        cached = bool(rng.integers(2))
+        named = [own[: p // tokens] if cached else [] for own, p in zip(contents, prompt, strict=True)]
+        want = engine_oracle.simulate(arrival, prompt, output, LAW, policy, limit, named, tokens)
+        prefixes = SharedPrompts.of(named, tokens)
+        found = simulate(arrival, prompt, output, LAW, policy, limit_tokens=limit, prefixes=prefixes)
+        for mine, theirs in zip((found.admitted_s, found.first_token_s, found.end_s), want[:3], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9, err_msg=str(policy))
+        np.testing.assert_array_equal(found.restarts, want[3], err_msg=str(policy))
+
+
+def crowd(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.uniform(0.0, 5.0, n)), rng.integers(20, 300, n), rng.integers(20, 200, n)
+
+
+def test_who_gives_way():
+    """Only GUARANTEED_NO_EVICT never computes anything twice; the others admit more at once, and then do."""
+    arrival, prompt, output = crowd()
+    served = {}
+    for policy in (
+        VllmV1(500, slots=64),
+        SGLang(8000, slots=64, first_ratio=0.1),
+        TensorRTLLM(250, slots=64),
+        TensorRTLLM(250, slots=64, capacity=Capacity.MAX_UTILIZATION),
+    ):
+        served[f"{policy.name} {getattr(policy, 'capacity', '')}"] = simulate(arrival, prompt, output, LAW, policy)
+    restarts = {name: int(found.restarts.sum()) for name, found in served.items()}
+    assert restarts.pop(f"trtllm {Capacity.GUARANTEED_NO_EVICT}") == 0
+    assert all(count > 0 for count in restarts.values()), restarts
+
+
+def test_answers_stop_for_prompts_in_sglang_alone():
+    """A prompt of three chunks arrives while an answer is written: in SGLang its gap is as long as the prompt."""
+    law = EngineLaw.straight(10e-3, 0.0)
+    both = ([0.0, 0.105], [10, 300], [40, 1], law)
+    ends = {
+        kind.__name__: simulate(*both, kind(1000, step_tokens=100, overlap=False)).end_s[0] for kind in (VllmV1, SGLang)
+    }
+    assert ends["VllmV1"] == pytest.approx(0.40)
+    assert ends["SGLang"] == pytest.approx(0.43)
+
+
+def test_a_prefix_is_computed_once_and_forgotten_when_others_need_the_room():
+    """100 tokens of system prompt: the second request computes its own 20 alone; after a flood it computes all."""
+    law = EngineLaw.straight(1e-3, 0.0, 1e-3)
+    system, own = list(range(10)), [[100, 101], [200, 201], [], [300, 301]]
+    prompt, when = [120, 120, 600, 120], [0.0, 1.0, 2.0, 4.0]
+    flood = list(range(1000, 1060))
+    contents = [system + own[0], system + own[1], flood, system + own[3]]
+    policy = VllmV1(61, step_tokens=1000, block_tokens=10, overlap=False)
+    ttft = simulate(when, prompt, 2, law, policy, prefixes=SharedPrompts.of(contents, 10)).ttft_s
+    assert ttft == pytest.approx([0.121, 0.021, 0.601, 0.121])
+
+
+def test_least_loaded_instances_share_a_burst():
+    """Eight requests at once on four instances: two each, so nobody's step is longer than one's of two."""
+    law = EngineLaw.straight(10e-3, 5e-3)
+    served = simulate(np.zeros(8), 10, 11, law, VllmV1(100, overlap=False), instances=4)
+    assert np.bincount(served.instance).tolist() == [2, 2, 2, 2]
+    assert served.e2e_s == pytest.approx(10e-3 + 10 * 20e-3)
+    turns = simulate(np.zeros(8), 10, 11, law, VllmV1(100), instances=4, balance=Balance.ROUND_ROBIN)
+    assert turns.instance.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        (VllmV1(3), "kv_blocks"),
+        (SGLang(100), "kv_blocks"),
+        (TensorRTLLM(100, step_tokens=64), "step_tokens"),
+        (VllmV1(100, slots=0), "slots"),
+        (SGLang(1000, first_ratio=2.0), "first_ratio"),
+    ],
+)
+def test_what_an_engine_would_never_admit_is_refused(policy, field):
+    with pytest.raises(InputError, match=field):
+        simulate([0.0], 90, 10, LAW, policy)
+
+
+def test_nobody_comes():
+    assert simulate([], [], [], LAW, VllmV1(10)).end_s.size == 0
+
+
+def test_a_law_of_a_model_is_its_step():
+    """Between the points of its tables the law follows the step that it was made of."""
+    from dmodels import catalog
+    from dmodels.core.hardware import Parallel
+    from dmodels.models.latency import Efficiency
+    from dmodels.models.latency.steps import step
+
+    place = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm"), Parallel()
+    law = EngineLaw.of(*place, Efficiency(), slots=200, step_tokens=4096, longest_tokens=20_000)
+    for n, context, w, attended in ((37, 3141, 0, 0), (0, 0, 777, 388), (111, 9000, 2000, 5000)):
+        want = float(step(*place, float(n), float(context), float(w), float(attended), Efficiency()).total_s)
+        assert law.seconds(n, context, w, attended) == pytest.approx(want, rel=0.01)

@@ -1,0 +1,129 @@
+"""Servers under their engine's scheduler: what memory leaves them, and what a log of one tells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dmodels.cli import main
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import Parallel
+from dmodels.formats.telemetry.request_log import read_requests
+from dmodels.studies.servers import compare, server
+
+HEAD = "request_id,arrival_s,input_tokens,output_tokens,first_token_s,end_s"
+
+
+@pytest.fixture(scope="module")
+def small():
+    return server("llama-3.1-8b", "h100_sxm", Parallel(), max_num_seqs=16, max_num_batched_tokens=1024)
+
+
+@pytest.fixture
+def log(small, tmp_path):
+    """Of a server whose steps take 1.3 times as long as the calibrated ones."""
+    rng = np.random.default_rng(0)
+    arrival = np.sort(rng.uniform(0.0, 3.0, 60))
+    prompt, answer = rng.integers(50, 2000, 60), rng.integers(20, 90, 60)
+    done = small.inside(arrival, prompt, answer, law=small.law.scaled(1.3))
+    rows = zip(range(60), 100.0 + arrival, prompt, answer, 100.0 + done.first_token_s, 100.0 + done.end_s, strict=True)
+    file = tmp_path / "requests.csv"
+    file.write_text("\n".join([HEAD, *(",".join(map(str, row)) for row in rows)]))
+    return file
+
+
+def test_the_blocks_are_what_the_memory_leaves(small):
+    """An H100 keeps 16 GB of weights of Llama 3.1 8B; a token of its cache takes 128 KiB."""
+    tokens = small.policy.kv_blocks * small.policy.block_tokens
+    free = 0.9 * 79.18 * 2**30 - 16.06e9
+    assert 0.9 < tokens * 131072 / free < 1.0
+
+
+def test_the_law_that_explains_a_log_is_found(small, log):
+    found = compare(small, read_requests(log))
+    assert found.slower == pytest.approx(1.3, rel=0.01)
+    assert all(m.error_frac < 0 for m in found.metrics)
+    # a log determines the steps that it has, of 16 requests and some prompt tokens, better than their parts
+    laws = found.measured_law, found.simulated_law
+    slow, calibrated = (one.base_s + 16 * one.per_request_s + 400 * one.per_prompt_token_s for one in laws)
+    assert slow / calibrated == pytest.approx(1.3, rel=0.1)
+    assert max(found.measured_law.apart_frac, found.simulated_law.apart_frac) < 0.02
+
+
+def test_the_command_prints_simulated_beside_measured(log, tmp_path, capsys):
+    """With --out, request by request; how the engine was started is read from the log's meta.json."""
+    (tmp_path / "meta.json").write_text(
+        json.dumps({"engine_kwargs": {"model": "llama-3.1-8b", "max_num_seqs": 16, "max_num_batched_tokens": 1024}})
+    )
+    out = tmp_path / "requests_out.csv"
+    assert main(["simulate", "--replay", str(log), "--gpu", "h100_sxm", "--json", "--out", str(out)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["servers"][0]["slots_count"] == 16
+    assert document["result"]["slower"] == pytest.approx(1.3, rel=0.01)
+    lines = out.read_text().splitlines()
+    assert len(lines) == 61 and lines[0].startswith("request_id,arrival_s,input_tokens")
+    assert main(["simulate", "--replay", str(log), "--gpu", "h100_sxm"]) == 0
+    assert "would explain the log" in capsys.readouterr().out
+
+
+def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity(capsys):
+    fleet = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100_sxm", "--isl", "500", "--osl", "100", "--json"]
+    assert main([*fleet, "--rate", "20 req/s", "--requests", "2000"]) == 0
+    calm = json.loads(capsys.readouterr().out)["result"]
+    assert main([*fleet, "--rate", "300 req/s", "--requests", "4000"]) == 1
+    drowned = json.loads(capsys.readouterr().out)["result"]
+    assert calm["all"]["ttft_p99_s"]["value"] < 0.5 < drowned["all"]["ttft_p99_s"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--model", "llama-3.1-8b"], "--model and --gpu"),
+        (["--gpu", "h100_sxm"], "--model"),
+        (["--tp", "2"], "without one"),
+        (["--replay", "nowhere.jsonl", "--model", "llama-3.1-8b"], "--gpu"),
+        (["--replay", "nowhere.jsonl", "--gpu", "h100"], "nowhere.jsonl"),
+        (["--model", "llama-3.1-8b", "--gpu", "h100", "--slots", "4"], "slots"),
+        (["--model", "llama-3.1-70b", "--gpu", "l4"], "memory"),
+        (["--model", "llama-3.1-8b", "--gpu", "h100", "--backend", "orca"], "orca"),
+        (["--plan", "nowhere.json", "--model", "llama-3.1-8b"], "plan"),
+        (["--out", "x.csv"], "--out"),
+    ],
+)
+def test_mistakes_are_one_line(given, said, capsys):
+    assert main(["simulate", *given]) == 2
+    found = capsys.readouterr().err
+    assert said in found and found.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no requests"),
+        (HEAD + "\na,0,10,5,1,2\nb,1,10,5,0.5,2", "first token before"),
+        (HEAD + "\na,0,10,0,1,2", "0 tokens"),
+        (HEAD + "\na,0,ten,5,1,2", "no number"),
+        ("arrival_s,input_tokens\n0,1", "output_tokens"),
+        ('{"queued_ts": 1', "requests.csv:1"),
+    ],
+)
+def test_a_log_that_cannot_be_one_is_refused(text, said, tmp_path):
+    file = tmp_path / "requests.csv"
+    file.write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_requests(file)
+
+
+def test_a_saved_plan_is_simulated(tmp_path, capsys):
+    asked = ["--isl", "1000", "--osl", "200", "--rate", "20 req/s", "--gpu", "h100_sxm", "--tp", "1"]
+    assert main(["plan", *asked, "--model", "llama-3.1-8b", "--no-split", "--no-sensitivity", "--json"]) == 0
+    file = tmp_path / "answer.json"
+    file.write_text(capsys.readouterr().out)
+    planned = json.loads(file.read_text())["result"]["recommended"]["pools"][0]
+    assert main(["simulate", "--plan", str(file), "--requests", "2000", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["servers"][0]["instances"] == planned["pool_instances"]
+    assert document["inputs"]["rate_rps"] == pytest.approx(20, rel=0.1)
+    assert document["result"]["all"]["ttft_p99_s"]["value"] <= 2.0

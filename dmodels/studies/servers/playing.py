@@ -133,7 +133,8 @@ def _blocks(
     model, parallel = machine.model, machine.parallel
     typical = min(4096.0, float(model.max_context_tokens) or 4096.0)
     held = kv_reserved_bytes(model, typical, parallel.tp, block_tokens, batched_tokens)
-    room = kv_budget_bytes(model, machine.gpu, parallel, utilization, batched_tokens, sequences, engine)
+    limits = {"batched_tokens": batched_tokens, "sequences": sequences, "engine": engine}
+    room = kv_budget_bytes(model, machine.gpu, parallel, utilization, **limits)
     return int(float(room) / (float(held) / typical * block_tokens)) * int(parallel.dp)
 
 

@@ -133,8 +133,9 @@ def _blocks(
     model, parallel = machine.model, machine.parallel
     typical = min(4096.0, float(model.max_context_tokens) or 4096.0)
     held = kv_reserved_bytes(model, typical, parallel.tp, block_tokens, batched_tokens)
-    limits = {"batched_tokens": batched_tokens, "sequences": sequences, "engine": engine}
-    room = kv_budget_bytes(model, machine.gpu, parallel, utilization, **limits)
+    room = kv_budget_bytes(
+        model, machine.gpu, parallel, utilization, batched_tokens=batched_tokens, sequences=sequences, engine=engine
+    )
     return int(float(room) / (float(held) / typical * block_tokens)) * int(parallel.dp)
 
 

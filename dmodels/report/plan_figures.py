@@ -72,8 +72,10 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     if best is not None:
         axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13, zorder=5)
         left = best.ttft_s > 0.4 * axes.get_xlim()[1]  # where nothing that keeps the SLOs can be
-        place = (-9 if left else 9, -13 if _crowded(axes, best, others, left) else 0)
-        style.words(axes, "recommended", (best.ttft_s, best.usd_per_hour), place, va="center", bbox=style.HALO)
+        crowded = _crowded(axes, best, others, left)
+        look = {"va": "top", "ha": "center"} if crowded else {"va": "center"}
+        place = (0, -9) if crowded else (-9 if left else 9, 0)
+        style.words(axes, "recommended", (best.ttft_s, best.usd_per_hour), place, bbox=style.HALO, **look)
     stars = [d for d in (*others, best) if d is not None]  # a name that hides one hides as much as twenty points
     groups.append(Group(np.repeat([d.ttft_s for d in stars], 20), np.repeat([d.usd_per_hour for d in stars], 20)))
     name_groups(axes, groups)

@@ -43,7 +43,6 @@ def test_without_extras_plans_are_made_and_what_is_missing_is_named():
     done = bare(
         "plan --gpu h100_sxm --tp 4 --no-split --no-sensitivity --thresholds 2048",
         "size --model qwen3-8b --gpu h100_sxm",
-        "step --model qwen3-8b --gpu h100_sxm",
         "simulate --requests 1000 --rate '1 req/s'",
         "plan --out plan.html",
         "sweep examples/sweep.toml --axis rate=10",
@@ -52,7 +51,7 @@ def test_without_extras_plans_are_made_and_what_is_missing_is_named():
     )
     said = done.stderr
     assert "Traceback" not in said, said
-    for name in ("plan", "size", "step", "simulate"):
+    for name in ("plan", "size", "simulate"):
         assert f"{name}: 0" in said, said
     assert said.count(": 2\n") == 4, said
     for command, package in (

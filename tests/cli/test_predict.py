@@ -110,6 +110,7 @@ def test_a_refit_lowers_the_error_and_its_calibration_predicts(capsys, write, tm
     assert now == pytest.approx(1.4 * float(told["r11"]["tpot_ms"]), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_table_of_a_fit_names_every_efficiency_and_machine_whole(capsys, write, monkeypatch):
     from dmodels.models.latency import Efficiency
 

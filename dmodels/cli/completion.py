@@ -20,9 +20,9 @@ SHELLS = ("bash", "zsh", "fish")
 def command(shell: Annotated[str, typer.Argument(help=f"one of {', '.join(SHELLS)}", show_default=False)]) -> int:
     if shell not in SHELLS:
         raise unknown("shell", shell, SHELLS)
-    print(
-        _fish() if shell == "fish" else ("autoload -U +X bashcompinit && bashcompinit\n" * (shell == "zsh")) + _bash()
-    )
+    if shell == "zsh":
+        print("autoload -U +X bashcompinit && bashcompinit")
+    print(_fish() if shell == "fish" else _bash())
     return 0
 
 

@@ -17,10 +17,9 @@ from dmodels.core.hardware import SLO
 from dmodels.core.workload import Workload
 from dmodels.models.traffic import Trace
 
-from .deployment import Deployment
 from .limits import Limits
+from .parts import PartPlan
 from .questions import Question, check
-from .search import Plan
 from .solve import plan
 
 
@@ -49,24 +48,10 @@ class RequestClass(Answer):
 
 
 @dataclass(frozen=True)
-class Share(Answer):
+class Share(PartPlan):
     """One class, and its own fleet."""
 
-    derived = ("best", "usd_per_hour")
-    internal = ("plan",)
     requests: RequestClass
-    share_frac: float  # of the requests
-    plan: Plan
-
-    @property
-    def best(self) -> Deployment | None:
-        """What to deploy for it; None: nothing meets its SLOs."""
-        return self.plan.best
-
-    @property
-    def usd_per_hour(self) -> float:
-        """Of its fleet; inf: there is none."""
-        return float("inf") if self.best is None else self.best.usd_per_hour
 
 
 @dataclass(frozen=True)
@@ -121,7 +106,7 @@ def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | 
         if not share > 0:
             raise InputError(f"class {kind.name}: no request is of it; accepted are classes with requests")
         check(asked.workload, kind.slo)
-        shares.append(Share(kind, share, plan(_only(asked, kind, own, share), ensure)))
+        shares.append(Share(share, plan(_only(asked, kind, own, share), ensure), kind))
     return Apart(tuple(shares), asked.limits)
 
 

@@ -39,10 +39,7 @@ class Question:
     workload_name: str = "workload"
     tp: tuple[int, ...] = (1, 2, 4, 8)
     pp: tuple[int, ...] = (1,)
-    wide_ep: tuple[int, ...] = (
-        16,
-        32,
-    )  # GPUs to spread experts over beyond `tp`, each with attention of its own
+    wide_ep: tuple[int, ...] = (16, 32)  # GPUs to spread experts over beyond `tp`, each with attention of its own
     weights: tuple[str, ...] = (Precision.AS_PUBLISHED,)
     kv: tuple[str, ...] = (Precision.AS_PUBLISHED,)
     thresholds_tokens: tuple[float, ...] | None = None  # None: powers of two and their 1.5-fold

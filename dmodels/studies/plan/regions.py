@@ -13,10 +13,10 @@ from dmodels import catalog
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 
-from .deployment import Deployment
+from .parts import PartPlan
 from .questions import Question
 from .reverse import at_limit
-from .search import Plan, by_formula
+from .search import by_formula
 
 #: A share of the traffic that is lost in rounding rates, and not looked for.
 _LOST = 2e-3
@@ -32,24 +32,10 @@ class Region(Answer):
 
 
 @dataclass(frozen=True)
-class Site(Answer):
+class Site(PartPlan):
     """What one region serves, and with what."""
 
-    derived = ("best", "usd_per_hour")
-    internal = ("plan",)
     region: str
-    share_frac: float  # of the traffic
-    plan: Plan
-
-    @property
-    def best(self) -> Deployment | None:
-        """What to deploy there; None: it cannot serve that share."""
-        return self.plan.best
-
-    @property
-    def usd_per_hour(self) -> float:
-        """Of its fleet; inf: there is none."""
-        return float("inf") if self.best is None else self.best.usd_per_hour
 
 
 @dataclass(frozen=True)
@@ -100,18 +86,22 @@ def _known(gpu: str, asked: Question, region: Region) -> str:
 
 def in_cheapest_region(asked: Question, regions: Sequence[Region]) -> Question:
     """The question in the region that `plan_regions` puts first."""
-    first = plan_regions(asked, regions).alone[0].region
-    return in_region(asked, next(region for region in regions if region.name == first))
+    return _alone(asked, regions)[0].plan.question
 
 
 def plan_regions(asked: Question, regions: Sequence[Region]) -> Regional:
     """Each region's fleet for all of the traffic, and where none has one, fleets in several; by the closed forms."""
+    alone = _alone(asked, regions)
+    return Regional(alone, () if alone[0].best is not None else _together(asked, regions))
+
+
+def _alone(asked: Question, regions: Sequence[Region]) -> tuple[Site, ...]:
+    """Each region with a fleet for everything, the cheapest first."""
     names = [region.name for region in regions]
     if not names or len(set(names)) < len(names):
         raise InputError(f"regions {', '.join(names)}: accepted are regions, each once")
-    sites = [Site(region.name, 1.0, by_formula(in_region(asked, region))) for region in regions]
-    alone = tuple(sorted(sites, key=lambda site: site.usd_per_hour))
-    return Regional(alone, () if alone[0].best is not None else _together(asked, regions))
+    sites = [Site(1.0, by_formula(in_region(asked, region)), region.name) for region in regions]
+    return tuple(sorted(sites, key=lambda site: site.usd_per_hour))
 
 
 def _together(asked: Question, regions: Sequence[Region]) -> tuple[Site, ...]:
@@ -129,6 +119,6 @@ def _together(asked: Question, regions: Sequence[Region]) -> tuple[Site, ...]:
         if rate_rps > left:  # the last one serves what is left
             own = in_region(asked, region)
             rate_rps, answer = left, by_formula(replace(own, workload=own.workload.at_rate(left)))
-        sites.append(Site(region.name, rate_rps / asked.rate_rps, answer))
+        sites.append(Site(rate_rps / asked.rate_rps, answer, region.name))
         left -= rate_rps
     return tuple(sites)

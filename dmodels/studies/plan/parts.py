@@ -1,0 +1,30 @@
+"""The plan of a part of the traffic: of a class of requests, or of a region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dmodels.core.answers import Answer
+
+from .deployment import Deployment
+from .search import Plan
+
+
+@dataclass(frozen=True)
+class PartPlan(Answer):
+    """A part of the requests, and its own fleet."""
+
+    derived = ("best", "usd_per_hour")
+    internal = ("plan",)
+    share_frac: float  # of the requests
+    plan: Plan
+
+    @property
+    def best(self) -> Deployment | None:
+        """What to deploy for it; None: nothing meets its SLOs."""
+        return self.plan.best
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of its fleet; inf: there is none."""
+        return float("inf") if self.best is None else self.best.usd_per_hour

@@ -84,8 +84,10 @@ def _tables(found: Any) -> list[Shown]:
     demand = [
         ["hours", _digits(hours)],
         ["replicas", seen.replicas_count],
-        ["requests", f"{seen.requests_count:,.0f}"],
+        ["requests completed", f"{seen.requests_count:,.0f}"],
         ["rate, mean and busiest [req/s]", f"{_digits(seen.rate_rps)} and {_digits(seen.peak_rps)}"],
+        ["arrivals, coefficient of variation", _digits(seen.arrival_cv)],
+        ["prompts and answers, correlation", _digits(seen.length_correlation)],
         ["prefix-cache hits", "-" if math.isnan(seen.prefix_hit_frac) else share(seen.prefix_hit_frac)],
         ["running, mean and most", f"{_digits(seen.running_mean_count)} and {_digits(seen.running_peak_count)}"],
         ["waiting, mean", _digits(seen.waiting_mean_count)],

@@ -17,6 +17,8 @@ from dmodels.models.traffic import Trace
 from dmodels.sim.fleet import Pool, simulate
 from dmodels.studies.plan import price, question
 
+from .mutilation import mutilated
+
 TRACE = "examples/data/azure_conv_5min.csv"
 #: vLLM's buckets of tokens: 1, 2, 5, 10, ... up to the context.
 BUCKETS = [float(m * 10**k) for k in range(6) for m in (1, 2, 5) if m * 10**k <= 131072]
@@ -315,21 +317,15 @@ def test_mistakes_are_one_line(text, why, tmp_path):
     assert why in str(error.value) and "\n" not in str(error.value)
 
 
+#: What is put in where labels stand in braces.
+SCRAPED = (b"0", b"-", b"e9", b"NaN", b"{", b'"', b"\n")
+
+
 def mutate(folder, whole: bytes, count: int) -> None:
     rng = np.random.default_rng(5)
     path = folder / "f"
     for _ in range(count):
-        text = bytearray(whole)
-        for _ in range(rng.integers(1, 5)):
-            at = int(rng.integers(len(text) or 1))
-            match rng.integers(3):
-                case 0:
-                    text[at : at + 1] = bytes([int(rng.integers(256))])
-                case 1:
-                    del text[at : at + int(rng.integers(1, 30))]
-                case _:
-                    text[at:at] = bytes(rng.choice([b"0", b"-", b"e9", b"NaN", b"{", b'"', b"\n"]))
-        path.write_bytes(bytes(text))
+        path.write_bytes(mutilated(rng, whole, SCRAPED, cut=False))
         try:
             seen = observe([path])
             if seen.input_tokens and seen.output_tokens:

@@ -103,7 +103,7 @@ def joint(inputs: tuple[Floats, Floats], outputs: tuple[Floats, Floats], correla
 
 
 def _variance(values: Floats, weights: Floats) -> float:
-    return float(weights @ values**2) - float(weights @ values) ** 2
+    return float(weights @ (values - weights @ values) ** 2)
 
 
 def _scores(values: Floats, weights: Floats) -> Floats:

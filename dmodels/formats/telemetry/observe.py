@@ -229,7 +229,9 @@ def _histogram(by_name: dict[str, list[Series]], names: Sequence[str]) -> Histog
             bound = math.nan
         if math.isnan(bound):
             raise InputError(f"telemetry: {name}_bucket with le={one.labels.get('le')!r}; accepted is a number or +Inf")
-        below[bound] += increase(one)
+        below[bound] += (grown := increase(one))
+        if grown < 0:
+            raise InputError(f"telemetry: {name}_bucket with le={bound:g} counts {grown:g}; accepted are counts from 0")
     bounds = sorted(bound for bound in below if math.isfinite(bound))
     cumulative = np.maximum.accumulate([below[bound] for bound in bounds] + [below.get(math.inf, 0.0)])
     counts = np.diff(cumulative, prepend=0.0)

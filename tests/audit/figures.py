@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 from tests.audit.findings import Findings
 
 #: Inches of a figure's sides, and points of its letters.
 SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
+#: What tells an entry of a legend from another: colours, then the rest.
+LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
 #: Inches by which marks may pass the edge: half a line's width.
 PASSED = 0.06
 
@@ -33,7 +36,35 @@ def audit_figure(made: Any) -> None:
     for axes in made.axes:
         for group in axes.containers:
             _bars(axes, group, findings)
+        _filled(axes, findings)
+        _told_apart(axes, findings)
     findings.end()
+
+
+def _filled(axes: Any, findings: Findings) -> None:
+    """On an axis that is not logarithmic, marks reach over a tenth of what is shown at least."""
+    marks, shown = axes.dataLim, axes.viewLim
+    ends = {"x": (marks.x1, shown.x0, shown.x1), "y": (marks.y1, shown.y0, shown.y1)}
+    for name, (high, start, end) in ends.items():
+        if getattr(axes, f"get_{name}scale")() == "linear" and math.isfinite(high):
+            reach = high - min(start, end)
+            findings.hold(reach >= 0.1 * abs(end - start), f"{name} from {start:g} to {end:g} for marks to {high:g}")
+
+
+def _told_apart(axes: Any, findings: Findings) -> None:
+    """No two entries of a legend look the same."""
+    from matplotlib.colors import to_rgba
+
+    legend = axes.get_legend()
+    if legend is None:
+        return
+    seen: dict[Any, str] = {}
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        said = {name: getattr(handle, f"get_{name}", lambda: None)() for name in LOOKS}
+        colours = [to_rgba(said[name]) for name in LOOKS[:3] if isinstance(said[name], str | tuple)]
+        look = (*colours, *(str(said[name]) for name in LOOKS[3:]))
+        other = seen.setdefault(look, text.get_text())
+        findings.hold(other == text.get_text(), f"{other!r} and {text.get_text()!r} look the same")
 
 
 def _bars(axes: Any, group: Any, findings: Findings) -> None:

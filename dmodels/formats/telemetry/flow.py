@@ -38,13 +38,13 @@ def arrival_cv(came: Floats, gaps_s: Floats) -> float:
 
     For a renewal process, cv^2 is the index of dispersion of counts over long intervals; by successive differences,
     $\overline{(N_{k+1} - N_k)^2} / (2 \bar N)$, a rate that drifts over the day does not count. Its logarithm is pulled
-    to 0 (Poisson) by its own error, of variance $(3 + 1/\bar N)/K$, against `CV_SPREAD`.
+    to 0 (Poisson) by its own error, of variance $(3 + 1/\bar N)/K$, against `CV_SPREAD`; nan where too few tell.
     """
     equal = np.abs(gaps_s - np.median(gaps_s)) <= 0.1 * np.median(gaps_s) if len(gaps_s) else np.empty(0, bool)
     pairs = equal[1:] & equal[:-1]
     differences, mean = np.diff(came)[pairs], float(came[equal].mean()) if equal.any() else 0.0
     if len(differences) < FEWEST or not mean > 0 or not differences.any():
-        return 1.0
+        return math.nan
     dispersion = float((differences**2).mean()) / (2.0 * mean)
     error = (3.0 + 1.0 / mean) / len(differences)
     return math.exp(0.5 * math.log(dispersion) / (1.0 + error / CV_SPREAD**2))

@@ -149,7 +149,7 @@ def summarised(series: Sequence[Series]) -> Telemetry:
         replicas_count=len(replicas),
         time_s=tuple(times[1:].tolist()),
         rates_rps=tuple((came / gaps_s).tolist()),
-        arrival_cv=arrival_cv(came, gaps_s) if in_flight.size else 1.0,
+        arrival_cv=arrival_cv(came, gaps_s) if in_flight.size else math.nan,
         requests_count=float(sum(map(increase, counts))),
         in_flight_grown_count=float(in_flight[-1] - in_flight[0]) if in_flight.size else math.nan,
         length_correlation=length_correlation(*sums),
@@ -191,7 +191,7 @@ def workload(seen: Telemetry, rate_rps: float | None = None) -> Workload:
         np.tile(outputs, len(inputs)),
         joint(prompts, answers, correlation).ravel(),
         rate_rps=rate,
-        arrival_cv=seen.arrival_cv,
+        arrival_cv=1.0 if math.isnan(seen.arrival_cv) else seen.arrival_cv,
         cached_tokens=np.floor(hit * prompt),
     )
 

@@ -102,7 +102,7 @@ def _tables(found: Any) -> list[Shown]:
         "E2E [ms]": (seen.e2e_s, 1e3),
     }
     rows = [
-        [name, *(_digits(scale * value) for value in (one.mean, *map(one.quantile, (0.5, 0.9, 0.99))))]
+        [name, _digits(scale * one.mean), *(_quantile(one, share, scale) for share in (0.5, 0.9, 0.99))]
         for name, (one, scale) in parts.items()
         if one is not None
     ]
@@ -118,6 +118,12 @@ def _tables(found: Any) -> list[Shown]:
         lines = [[one.name, *map(_digits, (one.measured, one.predicted, one.ratio))] for one in found.compared]
         tables.append(("The model beside what was measured", head, lines))
     return tables
+
+
+def _quantile(one: Any, share: float, scale: float) -> Any:
+    """Beyond the last bucket, what it is more than."""
+    shown = _digits(scale * one.quantile(share))
+    return f"> {shown:,.12g}" if one.beyond(share) else shown
 
 
 def _digits(value: float) -> Any:

@@ -285,6 +285,19 @@ def test_a_scrape_as_text_has_lengths_but_no_rate(tmp_path):
     assert float(taken.weight_frac @ taken.input_tokens) == pytest.approx(600.0, rel=0.01)
 
 
+def test_a_quantile_beyond_every_bucket_is_said_to_be_more(tmp_path, capsys):
+    """Of 100 requests, 60 were served within 0.4 s, the last bound."""
+    from dmodels.cli import main
+
+    path = tmp_path / "metrics.txt"
+    late = SCRAPE.replace('le="0.4",model_name="m"} 100.0', 'le="0.4",model_name="m"} 60.0')
+    path.write_text(late, encoding="utf-8")
+    seen = observe([path]).ttft_s
+    assert [seen.beyond(share) for share in (0.5, 0.6, 0.61, 0.99)] == [False, False, True, True]
+    assert main(["watch", str(path)]) == 0
+    assert "> 400" in capsys.readouterr().out
+
+
 def test_a_text_that_is_no_scrape_ends_somewhere(tmp_path):
     path = tmp_path / "log"
     path.write_text("vllm:num_requests_running 1\n" * 200_001, encoding="utf-8")

@@ -51,6 +51,10 @@ class Histogram(Answer):
         edges = np.array([0.0, *self.bounds, self.bounds[-1]])
         return float(np.interp(share * below[-1], below, edges))
 
+    def beyond(self, share: float) -> bool:
+        """Whether that value is beyond the last bound, so that the buckets say only that it is more."""
+        return share * self.count > sum(self.counts[:-1])
+
     def atoms(self) -> tuple[np.ndarray, np.ndarray]:
         """(values, weights) whose mean is the histogram's: within each bucket at the same shares of its width."""
         low = np.array([0.0, *self.bounds])

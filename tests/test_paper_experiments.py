@@ -8,7 +8,11 @@ import pytest
 from benchmarks.papers import _load_spike as spike
 from benchmarks.papers._router_map import Deployment
 from benchmarks.papers.anarchy_experiments import assigned, coupled
+from benchmarks.papers.anarchy_maps import maps
+from benchmarks.papers.phasor_llama import LLAMA, QWEN, llama, prompts
+from benchmarks.papers.price_of_anarchy import FLEETS
 from dmodels.models.latency import StepLaw
+from dmodels.sim.cluster import Workers
 
 
 def test_the_closed_loop_obeys_littles_law_and_its_ceiling():
@@ -43,3 +47,23 @@ def test_round_robin_is_even_and_all_requests_are_assigned():
     rng = np.random.default_rng(0)
     assert assigned("round robin", 8, 5, rng).tolist() == [2, 2, 2, 1, 1]
     assert all(assigned(policy, 96, 5, rng).sum() == 96 for policy in ("random", "power of two"))
+
+
+def test_no_map_passes_the_ceiling_and_no_price_is_below_one():
+    """Five decoders of the 70B at both loads: a full hit saves half a prompt, so 1/S to 2/S bound every cell."""
+    service_s = FLEETS["70b_5d"].prefill_s
+    for clients in (64, 128):
+        found = maps("70b_5d", clients)
+        assert (found["poa"] >= 1.0).all() and (found["rps"] < 2 / service_s).all()
+        assert (found["rps"][:, 0] <= found["rps"][:, -1] * (1 + 1e-9)).all()  # omega earns hits, never loses them
+    assert found["rps"].min() > 0.9 / service_s  # at C = 128 the server is what binds
+
+
+def test_the_second_model_has_less_room_and_a_slower_pace():
+    """Llama-3-8B: 128 KiB of cache a token against 56 KiB, 8.03e9 parameters against 7.62e9."""
+    qwen, other = Workers(4, 4), llama(Workers(4, 4))
+    assert (LLAMA.kv_bytes_per_token, QWEN.kv_bytes_per_token) == (131072, 57344)
+    room = lambda workers, sizes: workers.kv_blocks * workers.block_tokens * sizes.kv_bytes_per_token
+    assert room(qwen, QWEN) - room(other, LLAMA) == pytest.approx(2 * (8.03e9 - 7.62e9), rel=0.25)
+    assert other.step.iteration_s(64) > qwen.step.iteration_s(64) * 8.03 / 7.62
+    assert prompts().seconds(1024) / 0.1157 == pytest.approx(8.03 / 7.62, rel=0.02)

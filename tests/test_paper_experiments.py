@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers import _load_spike as spike
+from benchmarks.papers._packets import send
 from benchmarks.papers._router_map import Deployment
 from benchmarks.papers.anarchy_experiments import assigned, coupled
 from benchmarks.papers.anarchy_maps import maps
@@ -67,3 +68,14 @@ def test_the_second_model_has_less_room_and_a_slower_pace():
     assert room(qwen, QWEN) - room(other, LLAMA) == pytest.approx(2 * (8.03e9 - 7.62e9), rel=0.25)
     assert other.step.iteration_s(64) > qwen.step.iteration_s(64) * 8.03 / 7.62
     assert prompts().seconds(1024) / 0.1157 == pytest.approx(8.03 / 7.62, rel=0.02)
+
+
+def test_packets_take_what_their_links_say():
+    """One flow alone fills a pipe of three links; two that meet on a link share it packet by packet (NEW-29)."""
+    packet_s, path = np.array([0.5, 1.0, 0.25]), np.array([[0, 1, 2], [1, 2, 0]])
+    alone = send(np.zeros(1), np.array([10]), packet_s, path[:1], np.array([3]), np.zeros(1), 10)
+    assert alone[0] == 0.5 + 10 * 1.0 + 0.25  # the slowest link never idles
+    one_at_a_time = send(np.zeros(1), np.array([10]), packet_s, path[:1], np.array([3]), np.full(1, 0.1), 1)
+    assert one_at_a_time[0] == pytest.approx(10 * 1.75 + 9 * 0.1)
+    both = send(np.zeros(2), np.array([5, 5]), np.ones(1), np.zeros((2, 1), int), np.ones(2, int), np.zeros(2), 1)
+    assert sorted(both) == [9.0, 10.0]  # in turn: fair fluid sharing ends both at 10

@@ -70,7 +70,7 @@ def run(
     return jax.lax.scan(step, (start, start.prefill, zero, zero), jnp.asarray(arrival_rps, float))[1]
 
 
-def late_frac(before, after, slo):
+def late_frac(before: Real, after: Real, slo: Real) -> Real:
     """Share of an interval in which a wait that changes linearly lies above the SLO."""
     high, low = jnp.maximum(before, after), jnp.minimum(before, after)
     span = jnp.maximum(high - low, 1e-9)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import dmodels
 from benchmarks.papers import _load_spike as spike
 from benchmarks.papers._packets import send
 from benchmarks.papers._router_map import Deployment
 from benchmarks.papers.anarchy_experiments import assigned, coupled
 from benchmarks.papers.anarchy_maps import maps
 from benchmarks.papers.phasor_llama import LLAMA, QWEN, llama, prompts
+from benchmarks.papers.placement_search import goodput_rps, phase_by_phase, together
 from benchmarks.papers.price_of_anarchy import FLEETS
 from dmodels.models.latency import StepLaw
 from dmodels.sim.cluster import Workers
@@ -79,3 +81,21 @@ def test_packets_take_what_their_links_say():
     assert one_at_a_time[0] == pytest.approx(10 * 1.75 + 9 * 0.1)
     both = send(np.zeros(2), np.array([5, 5]), np.ones(1), np.zeros((2, 1), int), np.ones(2, int), np.zeros(2), 1)
     assert sorted(both) == [9.0, 10.0]  # in turn: fair fluid sharing ends both at 10
+
+
+@pytest.mark.slow
+def test_phase_by_phase_costs_at_most_an_instance_of_each_phase_more():
+    """Goodput per dollar is what a large fleet pays; at a small rate whole instances decide."""
+    ask = lambda rate: (
+        dmodels.plan(
+            "llama-3.1-8b", "h100_sxm", (755, 200), rate, ttft=1.0, tpot=0.1, percentile=0.9, split=True, ensure=False
+        ).priced
+    )
+    for rate in (3.0, 100.0):
+        priced = ask(rate)
+        apart, joint = phase_by_phase(priced), together(priced)
+        assert joint.usd_per_hour <= apart.usd_per_hour <= joint.usd_per_hour + 2 * priced.prices_usd_per_hour.max()
+    most = goodput_rps(priced)
+    assert (most[np.isfinite(priced.instances)] > 0).all()
+    needed = np.ceil(100.0 / np.maximum(most, 1e-9) - 1e-9)
+    assert (priced.instances <= needed)[most > 0].all()  # instances together serve at least what each serves alone

@@ -44,11 +44,13 @@ def compressed(workload: Workload, threshold_tokens: float, compression: Compres
     >>> found.workload.input_tokens.tolist(), found.compressed_frac, round(found.compressors_per_rps, 9)
     ([1000.0, 8000.0, 60000.0], 0.3, 0.3)
     """
-    keep, speed = float(compression.keep_frac), float(compression.tokens_per_s)
-    if not (0 < keep <= 1 and speed > 0 and float(compression.instances_per_compressor) >= 0 < threshold_tokens):
+    keep, speed, price = (
+        float(x) for x in (compression.keep_frac, compression.tokens_per_s, compression.instances_per_compressor)
+    )
+    if not (0 < keep <= 1 and speed > 0 and price >= 0 and threshold_tokens > 0):
         raise InputError(
-            f"keep_frac {keep}, tokens_per_s {speed}, threshold_tokens {threshold_tokens}; accepted: a share above 0, "
-            "and rates and thresholds above 0"
+            f"keep_frac {keep:g}, tokens_per_s {speed:g}, instances_per_compressor {price:g}, threshold_tokens "
+            f"{threshold_tokens:g}; accepted: keep_frac above 0 and at most 1, no price below 0, others above 0"
         )
     prompt, room = workload.input_tokens, threshold_tokens - workload.output_tokens
     shrinks = (prompt > room) & (room >= keep * prompt) & (room > 0)

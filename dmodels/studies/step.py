@@ -14,6 +14,7 @@ from dmodels.fit.calibration import efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency, Part, maximum_throughput, parts, serve
+from dmodels.models.memory import engine_memory
 
 from .plan.calibration import precision_name
 
@@ -86,10 +87,12 @@ def step_times(
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
     e = efficiencies_of([machine], [precision_name(model)], architecture, effects=effects)[0]
-    most = maximum_throughput(model, gpu, parallel, input_tokens, output_tokens, e)
+    place = (model, gpu, parallel, input_tokens, output_tokens)
+    engine = engine_memory(backend)
+    most = maximum_throughput(*place, efficiency=e, engine=engine)
     shown = most.at
     if concurrency is not None:
-        shown = serve(model, gpu, parallel, input_tokens, output_tokens, concurrency=concurrency, efficiency=e)
+        shown = serve(*place, concurrency=concurrency, efficiency=e, engine=engine)
     fits = float(shown.resident_max_count) >= 1.0
     decoding = float(shown.decode_count) if fits else 1.0
     prompts, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import jax
 import pytest
 
@@ -61,6 +63,21 @@ def test_a_prompts_token_goes_once_to_a_node_and_a_decoded_one_to_every_expert()
     prompt = terms.expert_exchange_bytes(model, 0.0, 32.0, wide, 8.0)
     assert float(prompt.far) == pytest.approx(3000 * 3 * (1 - 0.75**8))
     assert float(prompt.near) == pytest.approx(3000 * 8 * 31 / 32)  # all copies, handed on inside
+
+
+def test_groups_of_experts_keep_a_token_in_fewer_nodes():
+    """DeepSeek-V3's 4 of 8 groups, against drawing them: two groups to a node of 4, one to a node of 8, half of one."""
+    model = Model(1, hidden_size=1000, n_experts=256, n_active_experts=8, n_expert_groups=8, n_active_groups=4)
+    choices = list(combinations(range(8), 4))
+    for nodes in (2, 4, 8):
+        met = sum(len({group * nodes // 8 for group in choice}) for choice in choices) / len(choices)
+        wide = Parallel(1.0, 1.0, 8.0 * nodes, 8.0 * nodes)
+        sent = float(terms.expert_exchange_bytes(model, 0.0, 8.0 * nodes, wide, 8.0).far)
+        assert sent == pytest.approx(3000 * (1 - 1 / nodes) * met * (1 - (1 - 1 / met) ** 8), rel=1e-5)
+    ungrouped, apart = model.replace(n_active_groups=0.0), Parallel(1.0, 1.0, 128.0, 128.0)
+    halves = float(terms.expert_exchange_bytes(model, 0.0, 128.0, apart, 8.0).far)
+    assert halves == pytest.approx(3000 * 15 / 16 * 8 * (1 - (7 / 8) ** 8), rel=1e-5)
+    assert halves < float(terms.expert_exchange_bytes(ungrouped, 0.0, 128.0, apart, 8.0).far)
 
 
 def test_half_of_the_shorter_of_exchange_and_computation_is_hidden_between_nodes():

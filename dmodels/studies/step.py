@@ -124,7 +124,9 @@ def _mean_step(
     only decode (`models.latency.mixed`)."""
     model, gpu, parallel = machine.model, machine.gpu, machine.parallel
     context, attended = input_tokens + output_tokens / 2.0, input_tokens / 2.0
-    steps = MixedSteps(model, gpu, parallel, context, input_tokens, attended, e.prefill_batch_tokens, e)
+    steps = MixedSteps(
+        model, gpu, parallel, context, input_tokens, attended, budget_tokens=e.prefill_batch_tokens, efficiency=e
+    )
     ranks = float(parallel.dp)
     busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens / ranks))
     busy = min(busy, 1.0)

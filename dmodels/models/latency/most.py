@@ -45,7 +45,7 @@ def maximum_throughput(
 
     More requests than memory holds wait, so that every slot that falls free is taken at once.
     """
-    held = residents_of_length(model, gpu, parallel, isl, osl, utilization, engine)
+    held = residents_of_length(model, gpu, parallel, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
     tried = (BEYOND * slots) ** jnp.linspace(0.0, 1.0, TRIED)
     found = jax.vmap(

@@ -69,7 +69,7 @@ def serve(
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
-    held = residents_of_length(model, gpu, parallel, isl, osl, utilization, engine)
+    held = residents_of_length(model, gpu, parallel, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
     most = jnp.minimum(concurrency, slots)
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
@@ -130,7 +130,7 @@ def serve_disaggregated(
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
-    held = residents_of_length(model, gpu, decode, isl, osl, utilization, engine)
+    held = residents_of_length(model, gpu, decode, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * decode.dp), 1.0)
     alone_of = _steps(model, gpu, decode, context, isl, e, draft_tokens).alone
     law = _steps(model, gpu, prefill, context, isl, e, 0.0)
@@ -161,7 +161,7 @@ def serve_disaggregated(
     ranks = decode_instances * decode.dp
     waiting = _slot_wait((each - elsewhere) / decode.dp, slots / decode.dp, ranks, e)
     first = admitted + (e.wait_steps + waiting * osl) * tpot
-    prompts = residents_of_length(model, gpu, prefill, isl, 1.0, utilization, engine)
+    prompts = residents_of_length(model, gpu, prefill, isl, 1.0, utilization=utilization, engine=engine)
     fits = (held >= 1.0) & (prompts >= 1.0)
     return _served(fits, Serving(first, tpot, decoding, held, decode_instances * decoding / tpot, 0))
 

@@ -84,8 +84,10 @@ def _tables(found: Any) -> list[Shown]:
     demand = [
         ["hours", _digits(hours)],
         ["replicas", seen.replicas_count],
-        ["requests", f"{seen.requests_count:,.0f}"],
+        ["requests completed", f"{seen.requests_count:,.0f}"],
         ["rate, mean and busiest [req/s]", f"{_digits(seen.rate_rps)} and {_digits(seen.peak_rps)}"],
+        ["arrivals, coefficient of variation", _digits(seen.arrival_cv)],
+        ["prompts and answers, correlation", _digits(seen.length_correlation)],
         ["prefix-cache hits", "-" if math.isnan(seen.prefix_hit_frac) else share(seen.prefix_hit_frac)],
         ["running, mean and most", f"{_digits(seen.running_mean_count)} and {_digits(seen.running_peak_count)}"],
         ["waiting, mean", _digits(seen.waiting_mean_count)],
@@ -100,7 +102,7 @@ def _tables(found: Any) -> list[Shown]:
         "E2E [ms]": (seen.e2e_s, 1e3),
     }
     rows = [
-        [name, *(_digits(scale * value) for value in (one.mean, *map(one.quantile, (0.5, 0.9, 0.99))))]
+        [name, _digits(scale * one.mean), *(_quantile(one, share, scale) for share in (0.5, 0.9, 0.99))]
         for name, (one, scale) in parts.items()
         if one is not None
     ]
@@ -116,6 +118,12 @@ def _tables(found: Any) -> list[Shown]:
         lines = [[one.name, *map(_digits, (one.measured, one.predicted, one.ratio))] for one in found.compared]
         tables.append(("The model beside what was measured", head, lines))
     return tables
+
+
+def _quantile(one: Any, share: float, scale: float) -> Any:
+    """Beyond the last bucket, what it is more than."""
+    shown = _digits(scale * one.quantile(share))
+    return f"> {shown:,.12g}" if one.beyond(share) else shown
 
 
 def _digits(value: float) -> Any:

@@ -35,6 +35,8 @@ def table() -> list[FormatRow]:
     found += [FormatRow(name, title, watched, "") for name, title in telemetry.FORMATS.items()]
     traced = "dmodels plan --trace FILE, dmodels simulate --trace FILE"
     found += [FormatRow(name, title, traced, "") for name, title in TRACE_FORMATS.items()]
+    logged = "a server's log of each request's times (JSONL, CSV): arrival, first and last token"
+    found.append(FormatRow("request-log", logged, "dmodels simulate --replay FILE", ""))
     tables = "dmodels plan --out FILE, dmodels predict --out FILE, dmodels sweep --out FILE"
     found.append(FormatRow("parquet", "Parquet and Arrow: any trace, and tables of answers", traced, tables))
     for name, one in deployments.FORMATS.items():

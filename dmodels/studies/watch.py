@@ -93,4 +93,4 @@ def _mean(histogram: Histogram | None) -> float:
 
 
 def _quantile(histogram: Histogram | None, at: float) -> float:
-    return histogram.quantile(at) if histogram else math.nan
+    return histogram.quantile(at) if histogram and not histogram.beyond(at) else math.nan

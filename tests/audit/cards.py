@@ -35,4 +35,11 @@ def model_card(name: str) -> dict[str, float | str] | None:
         "weight_bytes": each * float(row["params_b"]),
         "read_bytes": 0.9 * each * float(row["active_b"]),
         "kv_bytes_per_token": float(eval(row["cache_bytes"])),
+        "weight_bits": float(row["weight_bits"]),
     }
+
+
+def model_card_of(hf_id: str) -> dict[str, float | str] | None:
+    """The same by the name that the publisher gives."""
+    names = {row["hf_id"].lower(): name for name, row in _table("models.csv").items()}
+    return model_card(names.get(hf_id.lower(), ""))

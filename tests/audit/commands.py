@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tests.audit.cards import gpu_card, model_card
+from tests.audit.cards import gpu_card, model_card, model_card_of
 from tests.audit.findings import Findings
 from tests.audit.plans import HOURS_A_YEAR, audit_plan
 from tests.audit.shown import audit_words
@@ -229,6 +232,46 @@ def simulate(inputs: Any, result: Any, findings: Findings) -> None:
         findings.hold(served <= inputs["rate_rps"] * 1.1, f"{served} of {inputs['rate_rps']} req/s served")
 
 
+def predict(inputs: Any, result: Any, findings: Findings) -> None:
+    """Every row of the file is predicted or refused, intervals are nested, no step is shorter than reading the active
+    weights once, and of rows that differ in their clients alone, more clients are no faster."""
+    predicted = {row["id"]: row for row in result["predictions"]}
+    for name, row in predicted.items():
+        for metric in ("ttft", "tpot"):
+            ends = ("lo95_ms", "lo80_ms", "ms", "hi80_ms", "hi95_ms")
+            findings.ordered(f"intervals of {metric} of {name}", 0.0, *(row[f"{metric}_{end}"] for end in ends))
+    rows = table(Path(inputs["rows"]))
+    if rows is None:  # a load generator's report
+        return
+    told = sorted([*predicted, *(row["id"] for row in result["rejected"])])
+    findings.same("rows predicted or refused", told, sorted(row["id"] for row in rows))
+    alike: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        found, card, gpu = predicted.get(row["id"]), model_card_of(row["model_path"]), gpu_card(row["system"])
+        if found is None or row["mode"] != "agg" or row.get("silicon_data_source"):  # known runs may draft tokens
+            continue
+        if card and gpu:
+            gpus = math.prod(float(row[name] or 1) for name in ("tp_size", "pp_size", "attention_dp_size"))
+            share = min(BITS.get(row[f"{name}_quant_mode"], 4) for name in ("gemm", "moe")) / card["weight_bits"]
+            least = 1e3 * min(share, 1.0) * card["read_bytes"] / (gpus * gpu["hbm_bytes_per_s"])
+            findings.ordered(f"reading the weights in a step of {row['id']} [ms]", least, found["tpot_ms"])
+        same = tuple(sorted((k, v) for k, v in row.items() if k not in ("id", "batch_size") and "silicon" not in k))
+        alike[same].append((float(row["batch_size"]), found["tpot_ms"]))
+    for loads in alike.values():
+        findings.ordered("TPOT by clients", *(tpot for _, tpot in sorted(loads)), rel=1e-6)
+
+
+#: Bits of a number; of any other format, 4.
+BITS = {"": 16, "none": 16, "bf16": 16, "bfloat16": 16, "fp16": 16, "float16": 16, "fp8": 8, "fp8_block": 8}
+
+
+def table(path: Path) -> list[dict[str, str]] | None:
+    """The rows of a benchmark's table; None for another file."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as lines:
+        rows = list(csv.DictReader(lines)) if path.suffix == ".csv" else []
+    return rows if rows and "model_path" in rows[0] else None
+
+
 AUDITORS: dict[str, Callable[[Any, Any, Findings], None]] = {
-    one.__name__: one for one in (size, pools, split, transfer, place, route, step, simulate)
+    one.__name__: one for one in (size, pools, split, transfer, place, route, step, predict, simulate)
 }

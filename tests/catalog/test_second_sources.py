@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
+from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dmodels import catalog
+from dmodels.catalog.workloads import prefix_cache_sizes
 from dmodels.core.records import float64
 from dmodels.models.memory import kv_bytes_per_token, weight_bytes
 
@@ -136,3 +140,44 @@ def test_a_workloads_cells_add_up_to_its_trace(name):
     assert float(workload.weight_frac.sum()) == pytest.approx(1.0, rel=1e-8)
     assert float((workload.weight_frac * workload.input_tokens).sum()) == pytest.approx(inputs / count, rel=1e-7)
     assert float((workload.weight_frac * workload.output_tokens).sum()) == pytest.approx(outputs / count, rel=1e-7)
+
+
+def test_the_prefix_hits_of_mooncake_are_those_of_its_blocks():
+    """What an unlimited cache of 512-token blocks holds of each prompt, counted on the published trace: 54,098,411."""
+    workload = catalog.workload("mooncake", prefix_hits=True)
+    cached = float((workload.weight_frac * workload.cached_tokens).sum())
+    assert cached == pytest.approx(54_098_411 / 12_031, rel=1e-5)
+    assert (workload.cached_tokens <= workload.input_tokens).all()
+
+
+def test_the_prefix_cache_of_mooncake_by_keeping_blocks_in_order_of_use(shared_data):
+    """Every size of the table: blocks found before the first that is missing; the longest unused makes
+    room. Which block of one prompt goes first is open: within 2 %."""
+    lines = (shared_data / "mooncake_conversation.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = sorted(map(json.loads, lines), key=lambda row: row["timestamp"])
+    total = sum(row["input_length"] for row in rows)
+    for size, share in zip(*prefix_cache_sizes().values(), strict=True):
+        held, found = OrderedDict(), 0
+        for row in rows:
+            there = [block in held for block in row["hash_ids"]]
+            found += min(512 * (there.index(False) if False in there else len(there)), row["input_length"])
+            for block in row["hash_ids"]:
+                held[block] = True
+                held.move_to_end(block)
+                if len(held) > size:
+                    held.popitem(last=False)
+        assert share == pytest.approx(found / total, rel=0.02), size
+
+
+def test_published_distributions_of_total_tokens(shared_data):
+    """LMSYS-Chat-1M: 69.5 tokens a prompt and 214.5 an answer (arXiv:2309.11998, Table 1). Azure's in arXiv:2604.09613:
+    80 % up to 2K and 91.7 % up to 8K. The semantic router's CDF: as its project publishes it."""
+    lmsys, azure = catalog.workload("lmsys-paper"), catalog.totals_cdf("azure-paper")
+    assert float(lmsys.mean_total_tokens) == pytest.approx(69.5 + 214.5, rel=2e-3)
+    assert float(lmsys.mean_output_tokens) == pytest.approx(214.5, rel=0.02)
+    below = dict(zip(azure.upper_tokens, azure.cumulative_frac, strict=True))
+    assert (below[2048], below[8192], below[65536]) == (0.8, 0.917, 1.0)
+    published = json.loads((shared_data / "lmsys_cdf.json").read_text(encoding="utf-8"))
+    router = catalog.totals_cdf("lmsys")
+    found = list(zip(router.upper_tokens, router.cumulative_frac, strict=True))
+    assert np.array(found) == pytest.approx(np.array(published), rel=1e-8)

@@ -1,10 +1,11 @@
 """Every JSON document that a test of a command prints is held against the schema that is shipped with the command, and
-against itself (`tests/audit`); so is every page of a plan."""
+against itself (`tests/audit`); so is every page of a plan, and every figure."""
 
 from __future__ import annotations
 
 import json
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from dmodels.cli import render
 from tests.audit.commands import audit
+from tests.audit.figures import audit_figure
 from tests.audit.shown import audit_page
 
 
@@ -59,3 +61,19 @@ def pages_say_what_documents_say(monkeypatch):
         return page
 
     monkeypatch.setattr(plan_page, "plan_page", checked)
+
+
+@pytest.fixture(autouse=True)
+def figures_can_be_read(monkeypatch):
+    if find_spec("matplotlib") is None:  # an extra
+        return
+    from matplotlib import figure
+
+    drawn = figure.Figure.savefig
+
+    def checked(made: Any, *args: Any, **options: Any) -> Any:
+        found = drawn(made, *args, **options)
+        audit_figure(made)
+        return found
+
+    monkeypatch.setattr(figure.Figure, "savefig", checked)

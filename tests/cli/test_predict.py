@@ -10,6 +10,7 @@ import pytest
 
 from dmodels.cli import main
 from dmodels.fit.predict import to_csv
+from tests.audit.commands import audit
 
 HEAD = (
     "id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
@@ -65,6 +66,33 @@ def test_json_carries_inputs_and_rejections(capsys, write):
     document = json.loads(out)
     assert code == 0 and document["command"] == "predict"
     assert document["result"]["rejected"][0]["id"] == "b" and len(document["result"]["predictions"]) == 1
+
+
+def test_predictions_are_audited(capsys, write):
+    """Loads and layouts of a dense and of a sparse model; `tests/audit` holds each document against file and cards."""
+    sizes = [line(f"{b}x{tp}", batch=b, tp=tp) for tp in (1, 2) for b in (64, 1, 300, 8)]
+    more = [
+        line("moe", "Qwen/Qwen3-30B-A3B"),
+        line("big", "meta-llama/Llama-3.1-70B-Instruct", tp=8),
+        line("no", "a/b"),
+    ]
+    assert run(capsys, "predict", write(*sizes, *more), "--json")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name, wrong, why",
+    [
+        ("tpot_ms", lambda ms: 0.02 * ms, "reading the weights"),
+        ("ttft_hi80_ms", lambda ms: 9.0 * ms, "intervals of ttft"),
+        ("id", lambda name: "x", "predicted or refused"),
+    ],
+)
+def test_the_audit_notices_wrong_predictions(capsys, write, name, wrong, why):
+    document = json.loads(run(capsys, "predict", write(line()), "--json")[1])
+    row = document["result"]["predictions"][0]
+    row[name] = wrong(row[name])
+    with pytest.raises(AssertionError, match=why):
+        audit(document)
 
 
 def test_files_that_hold_no_rows_are_bad_input(capsys, write, tmp_path):

@@ -22,6 +22,7 @@ from dmodels.formats.serving import Server, ServerPool, Serving
 
 from . import schemas
 from .fleets import KINDS, asked, deployment, fleet
+from .mutilation import mutilated
 
 MODELS = tuple(catalog.models())
 #: What a format cannot deploy, and says so: KServe's presets and Ray Serve LLM start vLLM.
@@ -240,22 +241,15 @@ def test_many_mutilated_files_are_read_or_refused_in_one_line(form):
     mutate(form, 100_000)
 
 
+#: What is put in where words stand in YAML and in commands.
+YAML = (b"0", b"-", b": ", b"\n", b"'", b"[", b"null", b"{")
+
+
 def mutate(form: str, count: int) -> None:
     rng = np.random.default_rng(7)
     whole = [text for kind in KINDS for text in write_deployment(fleet("vllm", "qwen3-30b-a3b", kind), form).values()]
     for _ in range(count):
-        text = bytearray(whole[rng.integers(len(whole))].encode())
-        for _ in range(rng.integers(1, 6)):
-            at = int(rng.integers(len(text) or 1))
-            match rng.integers(4):
-                case 0:
-                    text[at : at + 1] = b"%c" % int(rng.integers(32, 127))
-                case 1:
-                    del text[at : at + int(rng.integers(1, 40))]
-                case 2:
-                    text[at:at] = bytes(rng.choice([b"0", b"-", b": ", b"\n", b"'", b"[", b"null", b"{"]))
-                case _:
-                    text = text[:at] or text
+        text = mutilated(rng, whole[rng.integers(len(whole))].encode(), YAML)
         try:
             found = read_text(text.decode(errors="replace"), "f")
             assert found.gpus >= 1

@@ -16,6 +16,7 @@ from dmodels.core.errors import InputError
 from dmodels.formats.measurements import FORMATS, LoadPoint, measured_files, read_measurements
 
 from . import schemas
+from .mutilation import mutilated
 
 #: One run told in each format: 100 requests of 512 + 128 tokens in 50 s, TTFT 80 ms, TPOT 12 ms, E2E 1.604 s.
 VLLM = {
@@ -373,19 +374,7 @@ def mutate(name, folder, count):
     whole = (document if isinstance(document, str) else json.dumps(document)).encode()
     path = folder / name
     for _ in range(count):
-        text = bytearray(whole)
-        for _ in range(rng.integers(1, 5)):
-            at = int(rng.integers(len(text) or 1))
-            match rng.integers(4):
-                case 0:
-                    text[at : at + 1] = bytes([int(rng.integers(256))])
-                case 1:
-                    del text[at : at + int(rng.integers(1, 30))]
-                case 2:
-                    text[at:at] = bytes(rng.choice([b"0", b"-", b"e9", b"null", b"[", b'"', b"NaN", b"\n"]))
-                case _:
-                    text = text[:at] or text
-        path.write_bytes(bytes(text))
+        path.write_bytes(mutilated(rng, whole))
         try:
             points = read_measurements([path])
         except InputError as error:

@@ -15,6 +15,7 @@ import pytest
 
 from dmodels.core.errors import TraceError
 from dmodels.models.traffic import read_trace
+from tests.formats.mutilation import mutilated
 
 SAMPLES = Path(__file__).parents[1] / "formats" / "samples"
 START = 1_760_000_000
@@ -217,19 +218,7 @@ def mutate(whole: bytes, folder, count: int) -> None:
     rng = np.random.default_rng(11)
     path = folder / "f"
     for _ in range(count):
-        text = bytearray(whole)
-        for _ in range(rng.integers(1, 5)):
-            at = int(rng.integers(len(text) or 1))
-            match rng.integers(4):
-                case 0:
-                    text[at : at + 1] = bytes([int(rng.integers(256))])
-                case 1:
-                    del text[at : at + int(rng.integers(1, 30))]
-                case 2:
-                    text[at:at] = bytes(rng.choice([b"0", b"-", b"e9", b"null", b"[", b'"', b"NaN", b"\n"]))
-                case _:
-                    text = text[:at] or text
-        path.write_bytes(bytes(text))
+        path.write_bytes(mutilated(rng, whole))
         try:
             trace = read_trace(path, repair=bool(rng.integers(2)))
         except TraceError as error:
@@ -263,6 +252,7 @@ def test_many_mutilated_logs_are_read_or_refused_in_one_line(style, tmp_path):
 READ = """
 import resource, sys
 from dmodels.models.traffic import read_trace
+from tests.formats.mutilation import mutilated
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 trace = read_trace(sys.argv[1])
 print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)

@@ -14,12 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels import SLO, Parallel, Trace, Workload, catalog
+from dmodels.control.netkv import POLICIES, DecodePool, Oracle, dispatch
+from dmodels.core.routing import RoutingPolicy
 from dmodels.games.routing import RoutingGame, policy_flows
 from dmodels.models import pooling
 from dmodels.models.cache import stack_distances
+from dmodels.models.latency import NETKV_CURVE
+from dmodels.sim.network import Arrivals, netkv_cluster, simulate
 from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
 from dmodels.studies.pools import pool_study
 from dmodels.studies.split import split
+from dmodels.studies.transfer import compare_policies
 
 QUICK = 500 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 25
 requests = st.lists(
@@ -154,3 +159,100 @@ def test_routers_by_doing_what_they_say(seed, workers, count):
             chosen[i, pick] += 1
         flows = policy_flows(game, name, np.random.default_rng(seed))[0]
         np.testing.assert_array_equal(flows, chosen, err_msg=name)
+
+
+def exact(number) -> Fraction:
+    return Fraction(float(number))
+
+
+def transfer_wants(policy, tiers, request, worker, flying):
+    """What a policy of `dmodels transfer` wants least, as its paper says: `worker` is (free, queued, batch),
+    `tiers` (bytes a second, latency, congestion) of its tier."""
+    (size, hit), (_, queued, batch), (rate, latency, congestion) = request, worker, tiers
+    base, each, most = (Fraction(x) for x in NETKV_CURVE)
+    blocked = max(queued - max(most - batch, 0), 0)  # those before it that find no slot, an iteration each
+    serve = blocked * (base + each * batch) + base + each * min(batch + 1, most)
+    load = (queued + batch) / most
+    match policy:
+        case RoutingPolicy.LOAD:
+            return serve
+        case RoutingPolicy.CACHE:
+            return 1 - hit, load
+        case RoutingPolicy.CACHE_LOAD:
+            return (1 - hit) / 2 + load / 2
+    shared = 1 if policy is RoutingPolicy.NETKV_TOPO else flying + 1
+    left = 1 - congestion if policy is RoutingPolicy.NETKV_FULL else 1
+    return size * (1 - hit) * shared / (rate * left) + latency + serve
+
+
+@given(st.integers(0, 10**6), st.sampled_from(POLICIES))
+def test_transfer_policies_by_doing_what_they_say(seed, policy):
+    """A burst, request after request: each takes memory, a slot or a place in the queue, and a share of its tier."""
+    rng = np.random.default_rng(seed)
+    prefills, workers, count = 2, int(rng.integers(1, 6)), 8
+    tier_map = rng.integers(0, 3, (prefills, workers))
+    rates, late = rng.integers(1, 9, 3) * 1e9, rng.integers(0, 4, 3) / 64.0
+    congestion = rng.integers(0, 4, 3) / 4.0
+    free, queued, batch = rng.integers(0, 40, workers) * 1e9, rng.integers(0, 6, workers), rng.integers(58, 66, workers)
+    source, size = rng.integers(0, prefills, count), rng.integers(1, 12, count) * 1e9
+    hits = rng.integers(0, 4, (count, workers)) / 4.0
+    pool = DecodePool(free, queued.astype(float), batch.astype(float))
+    oracle = Oracle(tier_map, rates, late, congestion)
+    found = dispatch(policy, oracle, source, size, hits, pool)[0].index
+    state = [[exact(x) for x in column] for column in (free, queued, batch)]
+    flying, turn = [[0] * 3 for _ in range(prefills)], 0
+    for r, pick in enumerate(found):
+        needs = [exact(size[r]) * (1 - exact(hits[r, j])) for j in range(workers)]
+        there = [j for j in range(workers) if needs[j] <= state[0][j]]
+        if policy is RoutingPolicy.ROUND_ROBIN:
+            expected = min(there, key=lambda j: (j - turn) % workers, default=-1)
+            assert pick == expected
+        else:
+            wants = {}
+            for j in there:
+                tier, worker = tier_map[source[r], j], [column[j] for column in state]
+                reading = exact(rates[tier]), exact(late[tier]), exact(congestion[tier])
+                request = exact(size[r]), exact(hits[r, j])
+                wants[j] = transfer_wants(policy, reading, request, worker, flying[source[r]][tier])
+            assert (pick < 0) == (not wants)
+            if wants:
+                least = min(wants.values())
+                alike = wants[pick] == least or (isinstance(least, Fraction) and wants[pick] - least < 1e-12 * least)
+                assert alike, (pick, wants)
+        if pick < 0:
+            continue
+        turn = (pick + 1) % workers
+        state[0][pick] -= needs[pick]
+        state[2 if state[2][pick] < 64 else 1][pick] += 1
+        flying[source[r]][tier_map[source[r], pick]] += 1
+
+
+def test_transfer_policies_are_compared_by_counting_requests():
+    """Means over all requests that arrived in the windows; a gain is that of the sums of seconds."""
+    cluster, policies = netkv_cluster(), (RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_FULL)
+
+    def arrivals(k):
+        rng = np.random.default_rng(k)
+        n = 60 + 40 * k
+        when = np.sort(rng.uniform(0.0, 4.0, n))
+        return Arrivals(when, rng.uniform(0.1, 0.5, n), rng.integers(500, 9000, n) * 1.0, rng.integers(5, 60, n) * 1.0)
+
+    options = {"warmup_s": 1.0, "measure_s": 2.0, "ttft_slo_s": 0.6}
+    rows = compare_policies(cluster, arrivals, policies, runs=2, **options)
+    first = None
+    for row, policy in zip(rows, policies, strict=True):
+        runs = [simulate(cluster, arrivals(k), policy, seed=k) for k in (0, 1)]
+        seen = [
+            (float(ttft), float(sent), int(tier))
+            for run in runs
+            for when, ttft, sent, tier in zip(run.arrival_s, run.ttft_s, run.transfer_s, run.tier, strict=True)
+            if 1.0 <= when < 3.0
+        ]
+        first = first or seen
+        assert row.policy == policy.name and row.requests_count == len(seen)
+        assert row.ttft_mean_s == pytest.approx(math.fsum(t for t, *_ in seen) / len(seen))
+        assert row.transfer_mean_s == pytest.approx(math.fsum(t for _, t, _ in seen) / len(seen))
+        assert row.slo_frac == pytest.approx(sum(t <= 0.6 for t, *_ in seen) / len(seen))
+        assert row.tier_3_frac == pytest.approx(sum(tier == 3 for *_, tier in seen) / len(seen))
+        gain = 1.0 - math.fsum(t for t, *_ in seen) / math.fsum(t for t, *_ in first)
+        assert row.ttft_vs_first_frac == pytest.approx(gain, abs=1e-12)

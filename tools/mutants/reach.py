@@ -63,6 +63,10 @@ class Reach:
                     queue.append((self.modules.get(name) or self.helpers[name], far + 1))
         return seen
 
+    @cache  # noqa: B019
+    def text(self, path: Path) -> str:
+        return path.read_text(encoding="utf-8")
+
     def readers(self, path: Path) -> set[str]:
         """The modules that a file stands for: itself, or those that name a data file or its folder."""
         if path.suffix == ".py":
@@ -74,11 +78,16 @@ class Reach:
         return found or {name for name, file in self.modules.items() if path.is_relative_to(file.parent)}
 
     def nearest(self, path: Path) -> list[Path]:
-        """Tests that reach a file: its room's first, nearer ones first, those that reach least of the package first."""
+        """Tests that reach a file: its room's and those named after it or its folder first, then those that mention it;
+        nearer ones first, those that reach least of the package first."""
         wanted, room = self.readers(path), path.relative_to(self.root / self.package).parts[0]
+        names = {path.stem, path.parent.name} - {room, self.package, "__init__", "data"}
+        words = {word for name in names for word in name.split("_") if len(word) > 3}
         ranked = []
         for test in self.tests:
             seen = self.distances(test)
             if near := [seen[name] for name in wanted if name in seen]:
-                ranked.append((room not in test.parts, min(near), len(seen), test))
+                other = 2 * (not any(word in test.stem for word in words))
+                other += 2 * (room not in test.parts) + (not any(name in self.text(test) for name in names))
+                ranked.append((other, min(near), len(seen), test))
         return [test for *_, test in sorted(ranked)]

@@ -14,12 +14,15 @@ import numpy as np
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 
+from .flow import arrival_cv, joint, length_correlation, together
 from .names import COUNTERS, GAUGES, HISTOGRAMS, REPLICA
 from .series import Series, increase, read_series, steps
 
 if TYPE_CHECKING:
     from dmodels.core.workload import Workload
 
+#: What is summed up over a request's lengths: histogram, and which of its sums.
+OF_LENGTHS = (("input_tokens", "count"), ("input_tokens", "sum"), ("output_tokens", "sum"))
 #: Places within a bucket at which its requests are put.
 _PLACES = (np.arange(4) + 0.5) / 4
 
@@ -48,6 +51,10 @@ class Histogram(Answer):
         edges = np.array([0.0, *self.bounds, self.bounds[-1]])
         return float(np.interp(share * below[-1], below, edges))
 
+    def beyond(self, share: float) -> bool:
+        """Whether that value is beyond the last bound, so that the buckets say only that it is more."""
+        return share * self.count > sum(self.counts[:-1])
+
     def atoms(self) -> tuple[np.ndarray, np.ndarray]:
         """(values, weights) whose mean is the histogram's: within each bucket at the same shares of its width."""
         low = np.array([0.0, *self.bounds])
@@ -75,8 +82,11 @@ class Telemetry(Answer):
     end_s: float
     replicas_count: int
     time_s: tuple[float, ...]  # ends of the intervals between samples
-    rates_rps: tuple[float, ...]  # completed requests in each
-    requests_count: float
+    rates_rps: tuple[float, ...]  # requests that came in each: completed, and what those in flight grew by
+    arrival_cv: float
+    requests_count: float  # completed
+    in_flight_grown_count: float  # requests in flight at the end beyond those at the start
+    length_correlation: float  # of a request's prompt and answer
     input_tokens: Histogram | None
     output_tokens: Histogram | None
     prefix_hit_frac: float
@@ -91,9 +101,13 @@ class Telemetry(Answer):
 
     @property
     def rate_rps(self) -> float:
-        """Requests a second, over the whole time; nan for a single scrape."""
+        """Requests that came a second, over the whole time; nan for a single scrape.
+
+        Where the engines do not report those in flight, the completed ones.
+        """
         span = self.end_s - self.start_s
-        return self.requests_count / span if span > 0 else math.nan
+        grown = 0.0 if math.isnan(self.in_flight_grown_count) else self.in_flight_grown_count
+        return max(self.requests_count + grown, 0.0) / span if span > 0 else math.nan
 
     @property
     def peak_rps(self) -> float:
@@ -122,8 +136,12 @@ def summarised(series: Sequence[Series]) -> Telemetry:
             f"telemetry: none of {len(by_name)} metrics is known (like {', '.join(sorted(by_name)[:3])}); accepted are "
             "those of vllm, sglang and dynamo_frontend"
         )
-    times, rates, notices = _rates(counts)
-    running, waiting = (_total(gauges[what]) for what in ("running", "waiting"))
+    times, completed, notices = _completed(counts)
+    running, waiting = (together(gauges[what]) for what in ("running", "waiting"))
+    in_flight = together([*gauges["running"], *gauges["waiting"]], times)
+    came = np.maximum(completed + np.diff(in_flight), 0.0) if in_flight.size else completed
+    gaps_s = np.diff(times)
+    sums = [_first(by_name, [f"{name}_{part}" for name in HISTOGRAMS[what]]) for what, part in OF_LENGTHS]
     kv = [float(one.value.max()) for one in gauges["kv_frac"]]
     queries, hits = (
         sum(map(increase, _first(by_name, COUNTERS[f"prefix_{what}"], "_total"))) for what in ("queries", "hits")
@@ -133,9 +151,12 @@ def summarised(series: Sequence[Series]) -> Telemetry:
         start_s=min(float(one.time_s[0]) for one in known),
         end_s=max(float(one.time_s[-1]) for one in known),
         replicas_count=len(replicas),
-        time_s=tuple(times.tolist()),
-        rates_rps=tuple(rates.tolist()),
+        time_s=tuple(times[1:].tolist()),
+        rates_rps=tuple((came / gaps_s).tolist()),
+        arrival_cv=arrival_cv(came, gaps_s) if in_flight.size else math.nan,
         requests_count=float(sum(map(increase, counts))),
+        in_flight_grown_count=float(in_flight[-1] - in_flight[0]) if in_flight.size else math.nan,
+        length_correlation=length_correlation(*sums),
         input_tokens=found["input_tokens"],
         output_tokens=found["output_tokens"],
         prefix_hit_frac=hits / queries if queries > 0 else math.nan,
@@ -153,8 +174,9 @@ def summarised(series: Sequence[Series]) -> Telemetry:
 def workload(seen: Telemetry, rate_rps: float | None = None) -> Workload:
     """The requests that were seen, at their mean rate unless another is given.
 
-    Histograms say nothing about how prompts and answers go together: they are taken as independent. The share of prompt
-    tokens that hit the prefix cache is taken off every prompt alike.
+    Histograms say nothing about how prompts and answers go together, but their sums over time do: the lengths have the
+    correlation that was seen, and are independent where it was not. The share of prompt tokens that hit the prefix
+    cache is taken off every prompt alike.
     """
     from dmodels.core.workload import Workload
 
@@ -163,14 +185,17 @@ def workload(seen: Telemetry, rate_rps: float | None = None) -> Workload:
     rate = seen.rate_rps if rate_rps is None else rate_rps
     if not rate > 0:
         raise InputError("telemetry: one scrape has no rate; --rate adds it, or files over some time")
-    (inputs, left), (outputs, right) = seen.input_tokens.atoms(), seen.output_tokens.atoms()
+    prompts, answers = seen.input_tokens.atoms(), seen.output_tokens.atoms()
+    inputs, outputs = prompts[0], answers[0]
+    correlation = 0.0 if math.isnan(seen.length_correlation) else seen.length_correlation
     hit = 0.0 if math.isnan(seen.prefix_hit_frac) else min(max(seen.prefix_hit_frac, 0.0), 1.0)
     prompt = np.repeat(inputs, len(outputs))
     return Workload(
         prompt,
         np.tile(outputs, len(inputs)),
-        np.outer(left, right).ravel(),
+        joint(prompts, answers, correlation).ravel(),
         rate_rps=rate,
+        arrival_cv=1.0 if math.isnan(seen.arrival_cv) else seen.arrival_cv,
         cached_tokens=np.floor(hit * prompt),
     )
 
@@ -208,7 +233,9 @@ def _histogram(by_name: dict[str, list[Series]], names: Sequence[str]) -> Histog
             bound = math.nan
         if math.isnan(bound):
             raise InputError(f"telemetry: {name}_bucket with le={one.labels.get('le')!r}; accepted is a number or +Inf")
-        below[bound] += increase(one)
+        below[bound] += (grown := increase(one))
+        if grown < 0:
+            raise InputError(f"telemetry: {name}_bucket with le={bound:g} counts {grown:g}; accepted are counts from 0")
     bounds = sorted(bound for bound in below if math.isfinite(bound))
     cumulative = np.maximum.accumulate([below[bound] for bound in bounds] + [below.get(math.inf, 0.0)])
     counts = np.diff(cumulative, prepend=0.0)
@@ -222,8 +249,8 @@ def _histogram(by_name: dict[str, list[Series]], names: Sequence[str]) -> Histog
     return Histogram(tuple(bounds), tuple(counts.tolist()), float(mean))
 
 
-def _rates(counts: Sequence[Series]) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """(ends of intervals, rate in each) of all counters together, on the times at which any was sampled."""
+def _completed(counts: Sequence[Series]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """(times at which any counter was sampled, requests completed between them) of all counters together."""
     sampled = [one for one in counts if len(one.value) > 1]
     if not sampled:
         return np.empty(0), np.empty(0), []
@@ -240,14 +267,4 @@ def _rates(counts: Sequence[Series]) -> tuple[np.ndarray, np.ndarray, list[str]]
         notices.append(f"{resets} counter reset{'s' * (resets > 1)} (restarts), counted from zero")
     if wide:
         notices.append(f"{wide} gap{'s' * (wide > 1)} without samples; what was served in them is spread evenly")
-    return grid[1:], np.diff(total) / gaps, notices
-
-
-def _total(gauges: Sequence[Series]) -> np.ndarray:
-    """The sum over replicas, each at its last sample."""
-    if not gauges:
-        return np.empty(0)
-    grid = np.unique(np.concatenate([one.time_s for one in gauges]))
-    at = [np.clip(np.searchsorted(one.time_s, grid, side="right") - 1, 0, None) for one in gauges]
-    there = [(grid >= one.time_s[0]) & (grid <= one.time_s[-1]) for one in gauges]
-    return np.asarray(sum(np.where(on, one.value[i], 0.0) for one, i, on in zip(gauges, at, there, strict=True)))
+    return grid, np.diff(total), notices

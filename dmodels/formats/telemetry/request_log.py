@@ -89,8 +89,10 @@ def _rows(place: Path) -> Iterable[Mapping[str, Any]]:
         if line.strip():
             try:
                 rows.append(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise broken(f"{place}:{number}", error) from None
+            if not isinstance(rows[-1], dict):
+                raise InputError(f"{place}:{number}: {line.strip()[:40]!r} is no request; accepted: a JSON object")
     return rows
 
 

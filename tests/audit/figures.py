@@ -1,0 +1,85 @@
+"""An auditor of figures: what a reader would take for a slip of the pen, whatever the figure shows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from tests.audit.findings import Findings
+
+#: Inches of a figure's sides, and points of its letters.
+SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
+#: What tells an entry of a legend from another: colours, then the rest.
+LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
+#: Inches by which marks may pass the edge: half a line's width.
+PASSED = 0.06
+
+
+def audit_figure(made: Any) -> None:
+    """A figure has the size of a page, words that can be read and lie on it, and bars that stand at their ticks and
+    beside each other."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    findings = Findings()
+    sides = made.get_size_inches()
+    findings.hold(all(SIDES[0] <= side <= SIDES[1] for side in sides), f"a figure of {sides} inches")
+    words = [text for text in made.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    for text in words:
+        size = text.get_fontsize()
+        findings.hold(LETTERS[0] <= size <= LETTERS[1], f"{text.get_text()!r} in letters of {size} points")
+    if not findings.found:
+        box = made.get_tightbbox(FigureCanvasAgg(made).get_renderer())
+        over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
+        findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
+    for axes in made.axes:
+        for group in axes.containers:
+            _bars(axes, group, findings)
+        _filled(axes, findings)
+        _told_apart(axes, findings)
+    findings.end()
+
+
+def _filled(axes: Any, findings: Findings) -> None:
+    """On an axis that is not logarithmic, marks reach over a tenth of what is shown at least."""
+    marks, shown = axes.dataLim, axes.viewLim
+    ends = {"x": (marks.x1, shown.x0, shown.x1), "y": (marks.y1, shown.y0, shown.y1)}
+    for name, (high, start, end) in ends.items():
+        if getattr(axes, f"get_{name}scale")() == "linear" and math.isfinite(high):
+            reach = high - min(start, end)
+            findings.hold(reach >= 0.1 * abs(end - start), f"{name} from {start:g} to {end:g} for marks to {high:g}")
+
+
+def _told_apart(axes: Any, findings: Findings) -> None:
+    """No two entries of a legend look the same."""
+    from matplotlib.colors import to_rgba
+
+    legend = axes.get_legend()
+    if legend is None:
+        return
+    seen: dict[Any, str] = {}
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+        said = {name: getattr(handle, f"get_{name}", lambda: None)() for name in LOOKS}
+        colours = [to_rgba(said[name]) for name in LOOKS[:3] if isinstance(said[name], str | tuple)]
+        look = (*colours, *(str(said[name]) for name in LOOKS[3:]))
+        other = seen.setdefault(look, text.get_text())
+        findings.hold(other == text.get_text(), f"{other!r} and {text.get_text()!r} look the same")
+
+
+def _bars(axes: Any, group: Any, findings: Findings) -> None:
+    """Of one group, no bar lies on another, and each is within half a place of a tick that has a name."""
+    if getattr(group, "orientation", None) not in ("horizontal", "vertical"):
+        return
+    flat = group.orientation == "horizontal"
+    axis = axes.yaxis if flat else axes.xaxis
+    boxes = [bar.get_bbox() for bar in group.patches if bar.get_width() and bar.get_height()]
+    spans = [(box.ymin, box.ymax) if flat else (box.xmin, box.xmax) for box in boxes]
+    places = [float(place) for place in axis.get_majorticklocs()]
+    for low, high in spans:
+        middle = 0.5 * (low + high)
+        near = min((abs(middle - place) for place in places), default=0.0)
+        step = min((b - a for a, b in itertools.pairwise(sorted(places))), default=1.0)
+        findings.hold(near <= 0.5 * step + 1e-9, f"a bar at {middle:g}, ticks at {places}")
+    for (_, before), (after, _) in itertools.pairwise(sorted(spans)):
+        findings.hold(after >= before - 1e-6 * abs(before), f"bars to {before:g} and from {after:g} overlap")

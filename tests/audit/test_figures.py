@@ -1,0 +1,53 @@
+"""The auditor of figures notices what it is there for."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tests.audit.figures import audit_figure
+
+figure = pytest.importorskip("matplotlib.figure")
+
+
+def two(axes, colour):
+    axes.plot([0, 1], [1, 1], color="k", label="one")
+    axes.plot([0, 1], [2, 3], color=colour, label="two")
+    axes.legend()
+
+
+def bars(axes, *places):
+    axes.barh(places, [1.0 + k for k in range(len(places))])
+    axes.set_yticks([0, 1])
+
+
+SOUND = [lambda axes: two(axes, "r"), lambda axes: bars(axes, 0, 1), lambda axes: axes.plot([1, 1e5], [3, 4])]
+WRONG = [
+    (lambda axes: two(axes, "k"), "look the same"),
+    (lambda axes: bars(axes, 10.8, 1), "a bar at 10.8"),
+    (lambda axes: bars(axes, 0, 0.2), "overlap"),
+    (lambda axes: (axes.plot([0, 1], [0, 1]), axes.set_ylim(0, 63)), "for marks to 1"),
+    (lambda axes: axes.text(3, 3, "far"), "beyond the figure"),
+    (lambda axes: axes.set_title("a", fontsize=540), "540"),
+    (lambda axes: axes.figure.set_size_inches(750, 8), "a figure of"),
+]
+
+
+def drawn(draw):
+    made = figure.Figure(figsize=(6, 4))
+    draw(made.subplots())
+    if made.get_size_inches()[0] < 20:
+        made.savefig(io.BytesIO())
+    return made
+
+
+@pytest.mark.parametrize("draw", SOUND)
+def test_sound_figures_pass(draw):
+    audit_figure(drawn(draw))
+
+
+@pytest.mark.parametrize(("draw", "why"), WRONG)
+def test_slips_are_noticed(draw, why):
+    with pytest.raises(AssertionError, match=why):
+        audit_figure(drawn(draw))

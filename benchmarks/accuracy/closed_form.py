@@ -36,7 +36,7 @@ CELLS, QUICK = 100, 3
 #: How far off a mean and a percentile may be.
 MEAN_FRAC, PERCENTILE_FRAC = 0.10, 0.15
 #: Poisson arrivals are so many requests, the trace's own lengths over and over.
-_COUNT = 30_000
+_COUNT = 1_000_000
 _NO_SLO = SLO(1e4, 1e3)
 
 

@@ -51,7 +51,7 @@ def _server(pool: Mapping[str, Any], inputs: Mapping[str, Any], options: Mapping
         max_num_seqs=int(inputs["max_num_seqs_count"]),
         max_num_batched_tokens=int(inputs["max_num_batched_tokens"]),
         instances=int(pool["pool_instances"]),
-        **(own | options),
+        **{**own, **options},
     )
 
 

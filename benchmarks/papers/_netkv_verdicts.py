@@ -2,7 +2,7 @@
 
 Reads the last recorded run of each experiment (benchmarks/results/netkv_*.jsonl), keeps the printed columns and fills
 `computed` and `verdict`. One rule for all: within 10 % of the printed number, or at a printed 0 its rounding. Table V's
-packet-level rows are another simulator's.
+packet-level rows are those of `netkv_packets`.
 """
 
 from __future__ import annotations

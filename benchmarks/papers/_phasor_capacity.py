@@ -151,8 +151,10 @@ def by_simulation(
     replications: int = 4,
     most_clients: int = 4096,
     prompts: Prompts = Prompts(),  # noqa: B008
+    believed_alpha: float = 1.0,
 ) -> Capacity:
-    """Bisection over clients on the simulation; the first third of each run is warm-up.
+    """Bisection over clients on the simulation; the first third of each run is warm-up. The router reckons with
+    `believed_alpha` times the quadratic term of a prompt's seconds.
 
     P99s are means over replications, whose requests are the same for every number of clients. NOT_CONVERGED: even
     `most_clients` (or all requests of a run) are within budget. INFEASIBLE: not even one client is.
@@ -166,10 +168,12 @@ def by_simulation(
     def at(clients):
         out = []
         for inputs, outputs, seconds in draws:
+            believed = seconds + (believed_alpha - 1.0) * prompts.square_s * inputs**2
             start = np.zeros(requests)
             first = np.arange(clients) * (job.output_tokens * cluster.step.base_s / max(clients, 1))
             start[:clients], start[clients:] = first, first[-1]  # spaced over one life, so that all do not come at once
-            run = sim.simulate(start, inputs, outputs, seconds, cluster, control, clients=clients)
+            lengths = inputs, outputs, seconds
+            run = sim.simulate(start, *lengths, cluster, control, clients=clients, virtual_s=believed)
             done = np.sort(run.end_s)
             rate = (requests - 2 * skip) / (done[requests - skip] - done[skip])
             out.append((np.quantile(run.ttft_s[skip:], q), np.nanquantile(run.tpot_s[skip:], q), rate))

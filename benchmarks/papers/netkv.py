@@ -263,3 +263,11 @@ def netkv_regimes(quick: bool) -> Iterator[Row]:
     for name, options in open_settings().items():
         for row in compare((RR, CLA, TOPO, STATIC), **({"runs": runs(quick, 20)} | options)):
             yield {"case": name} | row
+
+
+@benchmark()
+def netkv_dispatch(quick: bool) -> Iterator[Row]:
+    """Llumnix' dispatch by freeness beside load, cache and network in NetKV's setting, three workloads at 100 %."""
+    for name, profile in PROFILES.items():
+        for row in compare((RR, RoutingPolicy.LOAD, RoutingPolicy.FREENESS, CLA, FULL), profile, runs=runs(quick, 20)):
+            yield {"workload": name} | row

@@ -49,9 +49,8 @@ CHANGES = {
 }
 
 
-def p99s(job, rate, cluster, control, replication, count, alpha=1.0):
+def p99s(job, rate, cluster, control, replication, count, alpha=1.0, prompts=capacity.Prompts()):  # noqa: B008
     """(TTFT, E2E) P99 of one replication; `alpha` scales the quadratic term that the router believes in."""
-    prompts = capacity.Prompts()
     key = jax.random.fold_in(jax.random.key(7), replication)
     arrival = arrivals.gamma(key, rate, 3.0, count)
     inputs, outputs, seconds = capacity.draw(job, jax.random.fold_in(key, 1), count, prompts)

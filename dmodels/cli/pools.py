@@ -15,6 +15,7 @@ from .schema import Degree, FileName, Positive, Price, Rate, Seconds, Table, fla
 
 Law = Annotated[tuple[Seconds, Seconds], BeforeValidator(several)]
 Factors = Annotated[tuple[Positive, Positive, Positive], BeforeValidator(several)]
+Compressor = Annotated[tuple[Positive, Positive, float], BeforeValidator(several)]
 
 
 class PoolsAsked(Table):
@@ -38,6 +39,10 @@ class PoolsAsked(Table):
     )
     gpus_per_instance: Degree = flag(2, "GPUs per instance", "--gpus")
     price_usd_per_hour: Price | None = flag(None, 'price of one GPU, like "2.21 $/h"', "--price")
+    compress: Compressor | None = flag(
+        None,
+        "prompts just above a threshold: least share that remains, tokens/s of a compressor, its price in instances",
+    )
     repair: bool = flag(False, "mend the trace: sort it, drop unreadable lines and empty requests")
 
     @model_validator(mode="after")
@@ -70,6 +75,7 @@ class PoolsAsked(Table):
             pools_count=self.pools,
             gpus_per_instance=self.gpus_per_instance,
             price_usd_per_hour=self.price_usd_per_hour,
+            compression=self.compress and call("dmodels.models.compression:Compression", *self.compress),
         )
 
     def inputs(self, study: Any) -> dict[str, Any]:
@@ -108,6 +114,8 @@ def _rows(study) -> list[dict]:
         "exact_frac": study.law_frac,
         "with_headroom_and_ceilings_frac": s.realized_frac,
         "paged_frac": study.paged_frac,
+        "compressed_frac": study.compressed_frac,
+        "compressed_instances": study.compressed_instances_count,
         "fleet_usd_per_year": study.usd_per_year,
         "flags": s.flags,
     }
@@ -174,7 +182,8 @@ def _show(study, asked: PoolsAsked) -> None:
         f"{study.slots_single:.0f} slots, {instances:,.0f} instances = "
         f"{instances * asked.gpus_per_instance:,.0f} GPUs{money}"
     )
-    columns = SPLITS | ({"$/year": "fleet_usd_per_year"} if priced else {})
+    shrunk = {"compressed": "compressed_frac:.1%", "instances then": "compressed_instances"} if asked.compress else {}
+    columns = SPLITS | shrunk | ({"$/year": "fleet_usd_per_year"} if priced else {})
     render.show([table(title, _rows(study), columns), table("Best thresholds, of all", _best(study), BEST)])
     for note in study.notes:
         print(f"- {note}")

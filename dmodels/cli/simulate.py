@@ -31,6 +31,7 @@ ROUTERS = {
     "power-of-two": "POWER_OF_TWO",
     "jsq": "SHORTEST_QUEUE",
     "cache-aware": "DYNAMO",
+    "prompt-tokens": "PROMPTS",
 }
 #: --policy with prefill instances -> (signal that prompts are routed by, who moves standby workers).
 CONTROLS = {
@@ -43,8 +44,8 @@ CONTROLS = {
 }
 PREFILL = ("own", "shared", "packed")
 POLICY = (
-    "round-robin, random, power-of-two, jsq or cache-aware [default: jsq]; with prefill instances phasor, reactive, "
-    "freeness, queue-length, token-backlog or memory [default: phasor]"
+    "round-robin, random, power-of-two, jsq, cache-aware or prompt-tokens [default: jsq]; with prefill instances "
+    "phasor, reactive, freeness, queue-length, token-backlog or memory [default: phasor]"
 )
 Instances = Annotated[int, Field(ge=0, le=100_000)]
 Law = Annotated[tuple[Seconds, Wait], BeforeValidator(several)]

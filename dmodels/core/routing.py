@@ -25,6 +25,8 @@ class RoutingPolicy(StrEnum):
     NETKV_TOPO = "NetKV, topology"  # post-prefill latency on static tier bandwidths
     NETKV_STATIC = "NetKV, static"  # ... and the transfers in flight
     NETKV_FULL = "NetKV, full"  # ... and the congestion that the operator reports
+    PROMPTS = "least prompt tokens"  # to compute before its own prompt and for it (Mooncake's Conductor, least TTFT)
+    FREENESS = "freeness"  # most free KV memory per request that is there (Llumnix' dispatch)
 
     @property
     def number(self) -> int:

@@ -18,6 +18,7 @@ TIERS = ("same server", "same rack", "same pod", "across pods")
 NAMES = {
     "ROUND_ROBIN": "round robin",
     "LOAD": "load",
+    "FREENESS": "freeness (Llumnix)",
     "CACHE": "cache",
     "CACHE_LOAD": "cache + load (CLA*)",
     "NETKV_TOPO": "NetKV: tiers",

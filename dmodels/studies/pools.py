@@ -13,6 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
+from dmodels.models.compression import Compression, compressed
 from dmodels.models.cost import fleet_cost
 from dmodels.models.pooling import Headroom, Savings, SlotEngine, Thresholds
 from dmodels.models.traffic import LengthClass, between, split, whole
@@ -37,6 +38,8 @@ class PoolStudy(Answer):
     forgiving_tokens: tuple[float, float]  # thresholds around the best that keep 80 % of what it saves
     usd_per_year: np.ndarray  # of the split fleet; nan without a price
     single_usd_per_year: float
+    compressed_frac: np.ndarray  # requests whose prompts are compressed to fit the short pool; 0 without a compressor
+    compressed_instances_count: np.ndarray  # of the split fleet then, compressors included
     notes: tuple[str, ...]  # sentences that a planner can check against the numbers
 
 
@@ -51,8 +54,11 @@ def pool_study(
     pools_count: int = 3,
     gpus_per_instance: float = 1.0,
     price_usd_per_hour: float = float("nan"),
+    compression: Compression | None = None,
 ) -> PoolStudy:
     """Sizes the single pool and every two-pool split, and finds the best thresholds of up to `pools_count` pools.
+
+    With `compression` also every split whose borderline prompts are compressed into the short pool.
 
     `context_tokens` defaults to the smallest power of two that holds the longest request; thresholds default to the
     powers of two from 1,024 below it. Instances are those of `engine` (default: the paper's A100 pair).
@@ -80,17 +86,10 @@ def pool_study(
     thresholds = _thresholds(threshold_tokens, context)
     short, long = split(workload, thresholds)
     slots = np.asarray(pooling.slots_count(thresholds, engine))
-    saved = pooling.split_savings(
-        short.request_frac,
-        short.work_frac,
-        every.iterations_count,
-        slots_short=slots,
-        slots_single=single,
-        arrival_rps=rate,
-        engine=engine,
-        headroom=headroom,
-    )
-    saved = Savings(*(np.asarray(x) for x in saved))
+    fleets: dict[str, Any] = {"slots_single": single, "arrival_rps": rate, "engine": engine, "headroom": headroom}
+    shares = short.request_frac, short.work_frac, every.iterations_count
+    saved = Savings(*(np.asarray(x) for x in pooling.split_savings(*shares, slots_short=slots, **fleets)))
+    shrunk = [_compressed(workload, *at, compression, fleets) for at in zip(thresholds, slots, strict=True)]
     law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
     best = tuple(pooling.best_thresholds(workload, k, context, engine) for k in range(2, pools_count + 1))
     forgiving = _forgiving(workload, context, float(best[0].threshold_tokens[0]), engine)
@@ -110,9 +109,27 @@ def pool_study(
         forgiving_tokens=forgiving,
         usd_per_year=fleet_cost(saved.dual_instances_count, gpus_per_instance, price).usd_per_year,
         single_usd_per_year=float(fleet_cost(float(saved.homo_instances_count), gpus_per_instance, price).usd_per_year),
+        compressed_frac=np.array([share for share, _ in shrunk]),
+        compressed_instances_count=np.array([fleet for _, fleet in shrunk])
+        if compression
+        else saved.dual_instances_count,
         notes=(),
     )
     return replace(study, notes=tuple(_notes(study, engine, headroom)))
+
+
+def _compressed(
+    workload: Workload, threshold: float, slots: float, compression: Compression | None, fleets: dict[str, Any]
+) -> tuple[float, float]:
+    """(share of the requests compressed, instances of the split fleet with its compressors)."""
+    if compression is None:
+        return 0.0, float("nan")
+    found = compressed(workload, float(threshold), compression)
+    short, every = between(found.workload, -np.inf, threshold), whole(found.workload)
+    shares = short.request_frac, short.work_frac, every.iterations_count
+    pools = pooling.split_savings(*shares, slots_short=slots, **fleets).dual_instances_count
+    busy = found.compressors_per_rps * fleets["arrival_rps"] * float(compression.instances_per_compressor)
+    return found.compressed_frac, float(pools + pooling.instances_count(jnp.asarray(busy)))
 
 
 def _thresholds(given: Any, context: float) -> np.ndarray:
@@ -185,6 +202,13 @@ def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom) -> list[str]:
         lines.append("No threshold here saves an instance; keep one pool.")
     elif not bool(pooling.ceiling_is_safe(s.law_frac[top], float(s.savings.homo_instances_count))):
         lines.append("In so small a fleet whole instances decide; a split pays reliably once it saves one or more.")
+    if s.compressed_frac.any():
+        fewest = int(np.argmin(s.compressed_instances_count))
+        lines.append(
+            f"With prompts compressed, {s.threshold_tokens[fewest]:,.0f} is best: {s.compressed_frac[fewest]:.1%} of "
+            f"the requests lose part of their prompt, and {s.compressed_instances_count[fewest]:,.0f} instances, "
+            f"compressors included, stand against {s.savings.dual_instances_count.min():,.0f} without."
+        )
     lines.append(
         f"All this counts slots that reserve the whole context. With pages given out on demand a running "
         f"sequence holds {float(s.everything.held_tokens):,.0f} tokens on average, and the split at {name} "

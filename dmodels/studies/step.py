@@ -14,6 +14,7 @@ from dmodels.fit.calibration import efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, parts, serve
+from dmodels.models.memory import engine_memory
 
 from .plan.calibration import precision_name
 
@@ -90,10 +91,12 @@ def step_times(
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
     e = efficiencies_of([machine], [precision_name(model)], architecture, effects=effects)[0]
-    most = maximum_throughput(model, gpu, parallel, input_tokens, output_tokens, e)
+    place = (model, gpu, parallel, input_tokens, output_tokens)
+    engine = engine_memory(backend)
+    most = maximum_throughput(*place, efficiency=e, engine=engine)
     shown = most.at
     if concurrency is not None:
-        shown = serve(model, gpu, parallel, input_tokens, output_tokens, concurrency=concurrency, efficiency=e)
+        shown = serve(*place, concurrency=concurrency, efficiency=e, engine=engine)
     fits = float(shown.resident_max_count) >= 1.0
     decoding = float(shown.decode_count) if fits else 1.0
     prompts, mixed_frac, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)
@@ -121,7 +124,9 @@ def _mean_step(
     only decode (`models.latency.mixed`)."""
     model, gpu, parallel = machine.model, machine.gpu, machine.parallel
     context, attended = input_tokens + output_tokens / 2.0, input_tokens / 2.0
-    steps = MixedSteps(model, gpu, parallel, context, input_tokens, attended, e.prefill_batch_tokens, e)
+    steps = MixedSteps(
+        model, gpu, parallel, context, input_tokens, attended, budget_tokens=e.prefill_batch_tokens, efficiency=e
+    )
     ranks = float(parallel.dp)
     busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens / ranks))
     busy = min(busy, 1.0)

@@ -88,6 +88,8 @@ def problems(row: dict[str, str]) -> list[str]:
         wrong.append(f"no rule, and {row['verdict']!r} is not one of {', '.join(WITHOUT_RULE)}")
     if not row["computed"] and not (row["verdict"] in ("input", "not computed") and (row["reason"] or row["printed"])):
         wrong.append("neither a computed value nor a reason")
+    if row["computed"] and row["verdict"] == "not computed":
+        wrong.append("not computed, and a computed value")
     if row["verdict"] in ("differs", "tuned", "not computed") and not row["reason"]:
         wrong.append(f"{row['verdict']} without a reason")
     if row["low"] and not float(row["low"]) <= float(row["computed"]) <= float(row["high"]):

@@ -31,6 +31,7 @@ def test_no_rule_allows_points_on_a_percentage():
         {"rule": "", "verdict": "agrees"},
         {"rule": "", "verdict": "tuned", "reason": ""},
         {"rule": "", "verdict": "not computed", "computed": "", "printed": "", "reason": ""},
+        {"rule": "", "verdict": "not computed", "reason": "why"},
         {"low": "2.1", "high": "2.2"},
     ],
 )

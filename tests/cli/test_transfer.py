@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dmodels.cli import main
+from dmodels.control.netkv import POLICIES
 
 SMALL = """
 [simulation]
@@ -33,7 +34,7 @@ def test_json_holds_inputs_and_all_five_answers(scenario, capsys):
     assert result["kv_bytes_per_token"] == 327680
     share = {(r["context_tokens"], r["tier"]): r for r in result["share"]}
     assert share[65536, 3]["transfer_s"] == pytest.approx(65536 * 327680 / (4 * 12.5e9 / 8), rel=1e-4)
-    assert len(result["policies"]) == 7 and all(r["served_frac"] == 1 for r in result["policies"])
+    assert len(result["policies"]) == len(POLICIES) and all(r["served_frac"] == 1 for r in result["policies"])
     by_name = {r["policy"]: r for r in result["policies"]}
     assert by_name["NETKV_FULL"]["transfer_mean_s"] < by_name["CACHE_LOAD"]["transfer_mean_s"]
     saved = {r["upgrade"]: r["ttft_saved_frac"] for r in result["upgrades"]}

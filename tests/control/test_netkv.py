@@ -119,6 +119,18 @@ def test_the_ladder_uses_one_more_signal_at_each_rung():
     assert int(choose(RoutingPolicy.LOAD, idle, 0, 1e10, 0.0, loaded).index[0]) == 1
 
 
+def test_freeness_goes_by_free_memory_per_request():
+    """Llumnix: 12 GB free for three requests are less than 9 GB for two; queued requests count; idle counts as one."""
+    idle = Oracle(np.array([[2, 3]]), RATES, np.zeros(4), np.zeros(4))
+    pick = lambda free, queued, batch: int(
+        choose(RoutingPolicy.FREENESS, idle, 0, 1e9, 0.0, DecodePool(*map(np.array, (free, queued, batch)))).index[0]
+    )
+    assert pick([12e9, 9e9], [0.0, 0.0], [3.0, 2.0]) == 1
+    assert pick([12e9, 9e9], [0.0, 1.0], [3.0, 2.0]) == 0
+    assert pick([3e9, 5e9], [0.0, 0.0], [0.0, 2.0]) == 0
+    assert pick([0.5e9, 2e9], [0.0, 0.0], [0.0, 9.0]) == 1  # no room for the request
+
+
 def test_a_burst_spreads_by_the_integer_rule_of_equation_4():
     """Six equal transfers from one source over tiers of 2:1: shares (n+1)/B equalise, so 4 near and 2 far."""
     oracle = Oracle(np.array([[2, 2, 3, 3]]), RATES, np.zeros(4), np.zeros(4))

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dmodels.control.token_budget import bounds
+from dmodels.control.token_budget import adapt, bounds, failure_bound, threshold_settings
+from dmodels.core.errors import InputError
 
 BETA, RUNS = 0.95, 20_000
 
@@ -112,3 +113,25 @@ def test_cantelli_at_one_deviation_and_at_the_mean():
 def test_no_margin_is_wider_than_the_context():
     assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 2.0)) == 1.0
     assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 6.0)) == 0.5
+
+
+def test_failures_stay_within_the_bound_for_streams_made_to_hurt():
+    """A pool that fails whenever the threshold is above a boundary that jumps, and one that fails at random."""
+    params = threshold_settings(64.0, 65536.0, target_frac=0.02, step=0.05)
+    rng, count = np.random.default_rng(1), 4000
+    boundary = np.where(np.arange(count) // 500 % 2, 3000.0, 20000.0)
+    for fails in (lambda b, k: b > boundary[k], lambda b, k: rng.random() < min(1.0, b / 1e6)):
+        tokens, failures = 65536.0, 0
+        for k in range(count):
+            failed = bool(fails(tokens, k))
+            failures += failed
+            tokens = min(65536.0, max(64.0, tokens * np.exp(0.05 * (0.02 - failed))))
+        assert 64.0 < tokens < 65536.0 or failures == 0
+        assert failures / count <= float(failure_bound(count, 65536.0, params))
+    assert float(adapt(4096.0, 100.0, 2.0, params)) == pytest.approx(4096.0)  # on target: it stays
+    assert [float(adapt(b, n, e, params)) for b, n, e in ((100.0, 1, 50), (60000.0, 1000, 0))] == [64.0, 65536.0]
+
+
+def test_bad_limits_of_a_threshold_are_refused():
+    with pytest.raises(InputError, match="accepted"):
+        threshold_settings(8192.0, 4096.0)

@@ -160,6 +160,43 @@ def test_cache_aware_routing_finds_more_prefixes_than_a_blind_one():
     np.testing.assert_allclose(one.ttft_s, [3 * 8.65e-3, 2 * 8.65e-3], rtol=1e-9)
 
 
+PREFILL_POOL = Pool(4, 1, [0.01] * 2, emits=True)  # one prompt at a time, 10 ms for each 512 tokens
+
+
+def test_the_fewest_prompt_tokens_there_and_to_come():
+    """A literal Conductor on serial prefill servers: tokens of unfinished prompts, plus the own prompt less its hit."""
+    rng = np.random.default_rng(7)
+    arrival, prompt = np.cumsum(rng.exponential(1 / 60.0, 600)), rng.integers(600, 4000, 600)
+    prefixes = Prefixes(rng.integers(0, 12, 600), 512, remembered=3)
+    served = fleet.simulate(arrival, prompt, 1, PREFILL_POOL, RoutingPolicy.PROMPTS, prefixes=prefixes)
+    held, there = [[] for _ in range(4)], [[] for _ in range(4)]  # prefixes, least recent first; (end, tokens)
+    for i, now in enumerate(arrival):
+        hit = [512 * (prefixes.ids[i] in kept) for kept in held]
+        ahead = [sum(tokens for end, tokens in queue if end > now) for queue in there]
+        scores = [before + prompt[i] - saved for before, saved in zip(ahead, hit, strict=True)]
+        j = int(served.instance[i])
+        assert scores[j] == min(scores)
+        left = prompt[i] - hit[j]
+        begin = max([now, *(end for end, _ in there[j])])
+        there[j].append((begin + 0.01 * -(-left // 512), left))
+        assert served.end_s[i] == pytest.approx(there[j][-1][0], abs=0.011)  # boundaries of iterations
+        there[j][-1] = (served.end_s[i], left)
+        held[j] = [*(p for p in held[j] if p != prefixes.ids[i]), prefixes.ids[i]][-3:]
+
+
+def test_least_own_ttft_needs_no_weight_but_a_tuned_one_beats_it():
+    """Greedy in its own TTFT, a request fills caches that others need; too much weight of the cache is worse."""
+    rng = np.random.default_rng(2)
+    arrival, ids = np.cumsum(rng.exponential(1 / 70.0, 8000)), rng.integers(0, 12, 8000)
+    requests = arrival, rng.integers(1100, 4000, 8000), 1, PREFILL_POOL
+    mean = lambda policy, weight=1.0: fleet.simulate(
+        *requests, policy, prefixes=Prefixes(ids, 1024, remembered=6), cache_weight=weight
+    ).ttft_s.mean()
+    conductor = mean(RoutingPolicy.PROMPTS)
+    assert conductor < 0.8 * mean(RoutingPolicy.SHORTEST_QUEUE)
+    assert mean(RoutingPolicy.DYNAMO, 5.0) < 0.95 * conductor < 0.7 * mean(RoutingPolicy.DYNAMO, 50.0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -19,6 +19,7 @@ CACHE = RoutingPolicy.CACHE.number
 CACHE_LOAD = RoutingPolicy.CACHE_LOAD.number
 TOPO = RoutingPolicy.NETKV_TOPO.number
 FULL = RoutingPolicy.NETKV_FULL.number
+FREENESS = RoutingPolicy.FREENESS.number
 
 #: Weight of the load that only breaks ties of the cache-affine policy.
 _TIE = 1e-6
@@ -75,9 +76,12 @@ def tier_paces(scoring, oracle, in_flight, pace):
 
 
 @kernel
-def candidate_cost(scoring, payload_bytes, hit_frac, queued, batch, inbound, pace, latency_s):
-    """What a policy minimises, for one instance. Seconds for LOAD and the NetKV family, a score for the cache ones."""
+def candidate_cost(scoring, payload_bytes, hit_frac, free_bytes, queued, batch, inbound, pace, latency_s):
+    """What a policy minimises, for one instance. Seconds for LOAD and the NetKV family, a score for the cache ones,
+    free bytes per request there, negative, for FREENESS."""
     policy = scoring.policy
+    if policy == FREENESS:
+        return -free_bytes / max(queued + batch, 1.0)
     if policy == CACHE or policy == CACHE_LOAD:
         weight = 1.0 - _TIE if policy == CACHE else scoring.cache_weight
         return weight * (1.0 - hit_frac) + (1.0 - weight) * (queued + batch) / scoring.curve.max_batch
@@ -110,7 +114,7 @@ def choose_one(scoring, kv_bytes, hit_frac, pool, tier, pace, latency_s, start):
         if scoring.policy == ROUND_ROBIN:
             return j, 0.0
         t, payload = tier[j], kv_bytes * (1.0 - hit_frac[j])
-        load = queued[j], batch[j], inbound[j]
+        load = free_bytes[j], queued[j], batch[j], inbound[j]
         cost = candidate_cost(scoring, payload, hit_frac[j], *load, pace[t], latency_s[t])
         if cost < least:
             best, least = j, cost
@@ -179,7 +183,7 @@ def burst_cost(scoring, oracle, requests, pool, in_flight, index):
         j = index[r]
         t, hit = oracle.tier_map[p, j], requests.hit_frac[r if requests.hit_frac.shape[0] > 1 else 0, j]
         payload = requests.kv_bytes[r] * (1.0 - hit)
-        load = pool.queued[j], pool.batch[j], pool.inbound[j]
+        load = pool.free_bytes[j], pool.queued[j], pool.batch[j], pool.inbound[j]
         total += candidate_cost(scoring, payload, hit, *load, pace[t], oracle.tier_latency_s[t])
     return total
 
@@ -204,7 +208,7 @@ def cheapest_on_tiers(scoring, oracle, requests, pool, in_flight, used, counts, 
                     if not has_room(scoring, requests.kv_bytes[r], hit[j], pool.free_bytes[j]):
                         continue
                     payload = requests.kv_bytes[r] * (1.0 - hit[j])
-                    load = pool.queued[j], pool.batch[j], pool.inbound[j]
+                    load = pool.free_bytes[j], pool.queued[j], pool.batch[j], pool.inbound[j]
                     price = candidate_cost(scoring, payload, hit[j], *load, pace[t], oracle.tier_latency_s[t])
                     if price < cost[k, r, column]:
                         cost[k, r, column], best[k, r, column] = price, j

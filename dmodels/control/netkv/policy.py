@@ -23,6 +23,7 @@ from .records import Choice, DecodePool, Oracle, Requests, Scoring, TransferInte
 POLICIES = (
     RoutingPolicy.ROUND_ROBIN,
     RoutingPolicy.LOAD,
+    RoutingPolicy.FREENESS,
     RoutingPolicy.CACHE,
     RoutingPolicy.CACHE_LOAD,
     RoutingPolicy.NETKV_TOPO,

@@ -1,4 +1,5 @@
-"""Planners that move GPUs between prefill and decode, run in a loop; `dmodels split` uses them."""
+"""Planners that move GPUs between prefill and decode, run in a loop (`dmodels split` uses them); planners that buy what
+a forecast needs, and the predictors that make it."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from .planners import (
     reactive,
     sla_target,
 )
+from .predictors import Predictor, arima, constant, forecasts, kalman, seasonal
+from .scaling import ScalingCourse, scale
 
 __all__ = [
     "Cost",
@@ -22,14 +25,22 @@ __all__ = [
     "Observation",
     "Planner",
     "PlannerState",
+    "Predictor",
     "Pressure",
+    "ScalingCourse",
     "Score",
     "TandemPools",
     "anarchy_driven",
+    "arima",
     "best_response",
+    "constant",
+    "forecasts",
+    "kalman",
     "planner",
     "reactive",
     "run",
+    "scale",
     "score",
+    "seasonal",
     "sla_target",
 ]

@@ -61,7 +61,7 @@ def run(
         passed = prompts + rate * t - left
         waiting = jnp.maximum(answers + passed - serve_d * t, 0.0)
         wait_p, wait_d = (prompts / serve_p, left / serve_p), (answers / serve_d, waiting / serve_d)
-        late_p, late_d = _late(*wait_p, pools.ttft_wait_slo_s), _late(*wait_d, pools.decode_wait_slo_s)
+        late_p, late_d = late_frac(*wait_p, pools.ttft_wait_slo_s), late_frac(*wait_d, pools.decode_wait_slo_s)
         after = planner.update(state, Observation(rate * forecast, wait_p[1], wait_d[1]))
         return (after, state.prefill, left, waiting), Course(state.prefill, wait_p[1], wait_d[1], late_p, late_d)
 
@@ -70,7 +70,7 @@ def run(
     return jax.lax.scan(step, (start, start.prefill, zero, zero), jnp.asarray(arrival_rps, float))[1]
 
 
-def _late(before, after, slo):
+def late_frac(before: Real, after: Real, slo: Real) -> Real:
     """Share of an interval in which a wait that changes linearly lies above the SLO."""
     high, low = jnp.maximum(before, after), jnp.minimum(before, after)
     span = jnp.maximum(high - low, 1e-9)

@@ -22,6 +22,7 @@ from .policy import (
     update,
 )
 from .router import Category, Sent, TokenBudgetRouter
+from .threshold import ThresholdSettings, adapt, failure_bound, threshold_settings
 
 __all__ = [
     "Category",
@@ -30,15 +31,19 @@ __all__ = [
     "RatioSettings",
     "Ratios",
     "Sent",
+    "ThresholdSettings",
     "TokenBudgetRouter",
+    "adapt",
     "conservative_ratio",
     "deviation",
     "dispatch",
+    "failure_bound",
     "init",
     "on_response",
     "pools",
     "route",
     "settings",
+    "threshold_settings",
     "total_tokens",
     "update",
 ]

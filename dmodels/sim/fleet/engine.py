@@ -71,7 +71,7 @@ def happen(f: Any, router: fs.Router, event: Any) -> None:
             lost[k] = i
             i = f.requests[i].after
         f.pools[here.pool].backlog -= here.waiting
-        here.in_flight = here.waiting = here.pending = here.up = here.prefill_v = 0
+        here.in_flight = here.waiting = here.pending = here.prompts = here.up = here.prefill_v = 0
         here.tau = now  # the iteration in progress, which may end later, is lost with its requests
         f.loads[j] = fs.CLOSED
         f.kept[j] = -1

@@ -17,8 +17,9 @@ POLICIES = (
     RoutingPolicy.POWER_OF_TWO,
     RoutingPolicy.SHORTEST_QUEUE,
     RoutingPolicy.DYNAMO,
+    RoutingPolicy.PROMPTS,
 )
-ROUND_ROBIN, RANDOM, POWER_OF_TWO, SHORTEST_QUEUE, DYNAMO = (policy.number for policy in POLICIES)
+ROUND_ROBIN, RANDOM, POWER_OF_TWO, SHORTEST_QUEUE, DYNAMO, PROMPTS = (policy.number for policy in POLICIES)
 #: Policies that look at no load, and those that draw random numbers.
 BLIND = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.RANDOM)
 GAMBLING = (RoutingPolicy.RANDOM, RoutingPolicy.POWER_OF_TWO)
@@ -74,9 +75,11 @@ def choose(f, router, p, i):
             j = begin + k if begin + k < low + size else begin + k - size
             if f.loads[j] >= CLOSED:
                 continue
-            score = float(f.loads[j])
-            if recall(f, j, request.prefix) >= 0:
-                score -= router.cache_weight * request.prefix_tokens / request.prompt
+            hits = request.prefix_tokens if recall(f, j, request.prefix) >= 0 else 0
+            if policy == PROMPTS:
+                score = float(f.instances[j].prompts + request.prompt - max(request.cached, hits))
+            else:
+                score = float(f.loads[j]) - router.cache_weight * hits / request.prompt
             if score < cheapest:
                 best, cheapest = j, score
     if best >= 0:

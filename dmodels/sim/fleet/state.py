@@ -46,6 +46,7 @@ INSTANCE = np.dtype(
         ("prefill_v", "i8"),  # seconds and virtual time of the last event
         ("in_flight", "i8"),
         ("waiting", "i8"),
+        ("prompts", "i8"),  # prompt tokens to compute of all requests there
         ("pending", "i8"),  # pending: first tokens to come
         ("head", "i8"),
         ("tail", "i8"),  # first and last waiting request
@@ -161,12 +162,17 @@ def _move_on(f, j, steps):
 
 
 @kernel(**UNCOUNTED)
+def prompt_work(request):
+    """Prompt tokens that must be computed."""
+    return max(1, request.prompt - max(request.cached, request.hits))
+
+
+@kernel(**UNCOUNTED)
 def admit(f, j, i):
     """Request i enters instance j at its present boundary."""
     here, request = f.instances[j], f.requests[i]
     pool = f.pools[here.pool]
-    todo = max(1, request.prompt - max(request.cached, request.hits))
-    done, here.prefill_v = prefill_end(pool.mode, pool.chunk, here.v, here.prefill_v, todo)
+    done, here.prefill_v = prefill_end(pool.mode, pool.chunk, here.v, here.prefill_v, prompt_work(request))
     request.admitted = here.tau
     request.instance = j
     f.lines[j, 1, here.pending] = done + pool.late
@@ -195,6 +201,7 @@ def complete(f, j):
     here.in_flight -= 1
     f.loads[j] -= 1
     f.requests[last & ID_MASK].end = here.tau
+    here.prompts -= prompt_work(f.requests[last & ID_MASK])
     if here.waiting > 0:
         i = here.head
         here.head = f.requests[i].after
@@ -244,6 +251,7 @@ def enter(f, j, i, now):
     here = f.instances[j]
     pool = f.pools[here.pool]
     f.loads[j] += 1
+    here.prompts += prompt_work(f.requests[i])
     if here.waiting == 0 and here.in_flight < pool.slots:
         to_boundary(f, j, now)
         admit(f, j, i)

@@ -28,7 +28,7 @@ def test_the_row_says_what_the_code_gives(row, numbers):
         assert row["verdict"] == "input"
 
 
-@pytest.mark.parametrize("name", ["table2", "table5", "capacity", "panorama"])
+@pytest.mark.parametrize("name", ["table2", "table2_llama", "table5", "capacity", "panorama"])
 def test_simulated_ratios_carry_an_interval(name):
     rows = [row for row in papers.read(f"phasor/{name}") if row["rule"] == "interval"]
     assert len(rows) >= 14 and all(row["low"] and row["high"] for row in rows)

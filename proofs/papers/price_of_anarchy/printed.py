@@ -80,6 +80,7 @@ def computed() -> dict[str, float]:
     cost = lambda table: 1 - saturated(table, "adaptive", "rps") / saturated(table, "static", "rps")
     knee = 1 + TOKENS * itl_s() / SERVICE_S
     slope = float(np.diff(sweep["ttft_p99_s"][np.isin(sweep["clients"], (64, 128))]).item() / 64)
+    latency_70b_s = cell("claims", "plateau_70b") * denominator_s(63)
     panels = {panel: column("table6", "", f"{panel}_tau") for panel in "bc"}
     chosen = {panel: cell("table6", f"{panel}_tau0.7_omega1.0") for panel in panels}
     out = {
@@ -88,6 +89,7 @@ def computed() -> dict[str, float]:
         "throughput_error": worst_throughput_error(),
         "itl_at_ceiling": itl_s(),
         "plateau_340b": 64 / 10.2 / denominator_s(63),
+        "plateau_70b": (TOKENS * 11e-3 + 1 / 47) / denominator_s(63),
         "plateau_70b_5d": 32 / 16.8 / denominator_s(126 / 5),
         "true_poa_c64": float(
             identical_workers_price(latency_table(LatencyCurve(0.005, 0.02, 0.01, 64.0, 2.0), 32)[31], 0.015)
@@ -110,6 +112,8 @@ def computed() -> dict[str, float]:
         "scale_of_singular_term": max(0.01 / (64 - n) ** 2 for n in range(64)),
         "inter_node_line_rate_pct": 100 * 390 / 400,
         "first_post_knee_340b": min(c for c in sweep["clients"] if c > knee),
+        "first_post_knee_70b": min(c for c in sweep["clients"] if c > 47 * latency_70b_s),
+        "slope_70b": 10.0 / 64,
         "ceiling_340b_rps": sweep["rps"][-1],
         "ceiling_ratio": 18 / 47,
         "transition_rank_70b": 1 + (panels["c"] < chosen["c"]).sum(),

@@ -1,0 +1,91 @@
+"""Predictors against strangers: least squares at once, the Riccati equation, and series whose future is known."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import solve_discrete_are
+
+from dmodels.control.planner import arima, constant, forecasts, kalman, scale, seasonal
+from dmodels.control.planner.predictors import PRIOR
+from dmodels.core.errors import InputError
+
+RNG = np.random.default_rng(3)
+DISCOUNT = 0.97
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def last_state(predictor, series):
+    state, _ = jax.lax.scan(lambda s, y: (predictor.update(s, y), None), predictor.init(series[0]), series[1:])
+    return state
+
+
+def least_squares(x, y, discount, prior_left):
+    """Weights of discounted ridge regression, by one solve."""
+    w = discount ** np.arange(len(y))[::-1]
+    return np.linalg.solve((x.T * w) @ x + prior_left * np.eye(x.shape[1]) / PRIOR, (x.T * w) @ y)
+
+
+def test_arima_solves_its_least_squares():
+    series = 5 + np.cumsum(RNG.normal(size=60)) * 0.1
+    state, y = last_state(arima(2, DISCOUNT), jnp.asarray(series)), series / series[0]
+    d = np.diff(y)
+    expected = least_squares(np.stack([d[:-2], d[1:-1]], 1), d[2:], DISCOUNT, DISCOUNT ** (len(d) - 2))
+    np.testing.assert_allclose(state.weights, expected, rtol=1e-6)
+    tomorrow = y[-1] + expected @ d[-2:]
+    after = tomorrow + expected @ [d[-1], tomorrow - y[-1]]
+    assert float(arima(2, DISCOUNT).forecast(state, 2)) == pytest.approx(after * series[0], rel=1e-6)
+
+
+def test_the_seasonal_predictor_solves_its_least_squares():
+    t = np.arange(90.0)
+    series = 4 + np.sin(t / 3) + RNG.normal(size=90) * 0.2
+    state = last_state(seasonal(24.0, 2, DISCOUNT), jnp.asarray(series))
+    turn = 2 * np.pi * np.outer(t, [1, 2]) / 24
+    x = np.concatenate([np.ones((90, 1)), t[:, None] / 24, np.cos(turn), np.sin(turn)], 1)
+    np.testing.assert_allclose(
+        state.weights, least_squares(x, series / series[0], DISCOUNT, DISCOUNT**90), rtol=1e-5, atol=1e-9
+    )
+
+
+def test_the_kalman_gain_settles_where_riccati_says():
+    state = last_state(kalman(0.3, 0.02), jnp.ones(200))
+    f, h, q = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0], [0.0]]), np.diag([0.3, 0.02])
+    before = solve_discrete_are(f.T, h, q, np.eye(1))
+    np.testing.assert_allclose(state.covariance, before - before @ h @ h.T @ before / (before[0, 0] + 1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_futures_that_are_known(steps):
+    t = np.arange(400.0)
+    line, day = 10 + 0.5 * t, 10 + 3 * np.sin(2 * np.pi * t / 48) + 0.01 * t
+    off = lambda predictor, series: abs(float(forecasts(predictor, series, steps)[-steps - 1]) - series[-1])
+    assert off(constant(), line) == pytest.approx(0.5 * steps)
+    assert max(off(arima(), line), off(kalman(), line), off(seasonal(48.0), line)) < 1e-3
+    assert off(seasonal(48.0), day) < 1e-3 < off(constant(), day)
+    assert float(forecasts(kalman(), np.array([9.0, 3.0, 0.0, 0.0]), 5).min()) == 0.0  # never negative
+
+
+def test_a_pool_that_knows_its_demand_never_waits_and_one_that_does_not_pays_for_the_lag():
+    demand = np.array([5.0, 5.0, 5.0, 9.0, 5.0, 5.0, 5.0])
+    known = scale(demand, np.append(demand[2:], [5.0, 5.0]), 1.0)
+    assert known.instances.tolist() == demand.tolist() and float(known.wait_s.max()) == 0.0
+    late = scale(demand, forecasts(constant(), demand, 2), 1.0)
+    assert late.instances.tolist() == [5, 5, 5, 5, 5, 9, 5]
+    assert float(late.wait_s[3]) == 600 * 4 / 5  # four a second too many for an interval
+    assert float(scale(demand, forecasts(constant(), demand, 2), 1.0, headroom=1.8).wait_s.max()) == 0.0
+
+
+@pytest.mark.parametrize(
+    "bad", [lambda: arima(0), lambda: seasonal(4.0, 3), lambda: kalman(0.0, 0.0), lambda: arima(2, 1.1)]
+)
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(InputError, match="accepted"):
+        bad()

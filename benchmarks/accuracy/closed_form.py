@@ -35,8 +35,8 @@ LOADS = (0.3, 0.5, 0.7, 0.85, 0.95)
 CELLS, QUICK = 100, 3
 #: How far off a mean and a percentile may be.
 MEAN_FRAC, PERCENTILE_FRAC = 0.10, 0.15
-#: Poisson arrivals are so many requests, the trace's own lengths over and over.
-_COUNT = 30_000
+#: Poisson arrivals are so many requests, the trace's own lengths over and over: near saturation few do not settle.
+_COUNT, _QUICK_COUNT = 1_000_000, 30_000
 _NO_SLO = SLO(1e4, 1e3)
 
 
@@ -57,7 +57,7 @@ def closed_form(quick: bool) -> Iterator[Row]:
     """TTFT, TPOT and E2E of one instance by the closed forms and by the simulator, over a designed grid."""
     rows = []
     for cell in drawn_cells(list(traces(quick)), QUICK if quick else CELLS):
-        for row in compared(cell):
+        for row in compared(cell, _QUICK_COUNT if quick else _COUNT):
             rows.append(row)
             yield row
     for arrivals in ("own", "poisson"):
@@ -108,7 +108,7 @@ def _priced(cell: Cell, rate_rps: float) -> tuple[Priced, int, Pool] | None:
     return priced, stage, made.pools[scheme.stages.index(stage)]
 
 
-def compared(cell: Cell) -> Iterator[Row]:
+def compared(cell: Cell, poisson_count: int = _COUNT) -> Iterator[Row]:
     """The cell with both kinds of arrivals."""
     at_one = _priced(cell, 1.0)
     assert at_one is not None
@@ -118,7 +118,7 @@ def compared(cell: Cell) -> Iterator[Row]:
     percentile = float(np.asarray(priced.cells.slo.percentile)[priced.cell(0, stage), 0])
     said = outside(priced.question, [pool]), pool.extrapolated
     own = recorded(cell.trace, priced.question.rate_rps, float(priced.question.model.max_context_tokens))
-    for arrivals, requests in (("own", own), ("poisson", _poisson(own))):
+    for arrivals, requests in (("own", own), ("poisson", _poisson(own, poisson_count))):
         served = serving_pool(priced, 0, stage)
         ready = requests.warm(pool.e2e_s)
         mine = served.own(ready.requests())
@@ -149,12 +149,12 @@ def compared(cell: Cell) -> Iterator[Row]:
         }
 
 
-def _poisson(own: Recording, seed: int = 1) -> Recording:
+def _poisson(own: Recording, count: int, seed: int = 1) -> Recording:
     """The same requests, drawn anew, at the times of a Poisson stream."""
     rng, gap = np.random.default_rng(seed), own.period_s / own.size
-    rows, when = rng.integers(0, own.size, _COUNT), np.cumsum(rng.exponential(gap, _COUNT))
+    rows, when = rng.integers(0, own.size, count), np.cumsum(rng.exponential(gap, count))
     columns = (own.input_tokens[rows], own.output_tokens[rows], own.cached_tokens[rows])
-    return Recording(when, *columns, max(_COUNT * gap, float(when[-1])), "Poisson")
+    return Recording(when, *columns, max(count * gap, float(when[-1])), "Poisson")
 
 
 def summary(arrivals: str, rows: list[Row]) -> Row:

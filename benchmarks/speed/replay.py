@@ -12,6 +12,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from benchmarks.registry import Row, benchmark
 from dmodels import SLO, read_trace
 from dmodels.models.traffic import Trace
-from dmodels.studies.plan import Plan, Question, by_formula, plan, question, replay, verify
+from dmodels.studies.plan import Plan, Question, Stretch, by_formula, plan, question, replay, verify
 from dmodels.studies.plan.machines import recording
 
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b")
@@ -74,12 +75,16 @@ def planned(trace: Trace, model: str, rate_rps: float, slo: SLO) -> Row | None:
         "ensured_holds": ensured.best.replayed.holds,
         "ensured_holds_on_other_half": [held for held, _ in crossed["ensured"]],
         "ensured_holds_on_same_clock": [crossed["ensured"][k][1] for k in no_more],
+        "next_gpus": found.next_gpus if found else None,
+        "next_holds_on_other_half": [held for held, _ in crossed["next"]],
+        "next_holds_on_same_clock": [crossed["next"][k][1] for k in no_more],
+        "other_half_rate": [_growth(halves, k) for k in (0, 1)],
     }
 
 
 #: (start, span, clients) of the ServeGen draws.
 _DRAWS = ((4e5, 7200.0, (2,)), (4e5, 7200.0, (1, 2)), (7e5, 4800.0, (1,)), (9e5, 7200.0, (1, 2)))
-_WAYS = {"formula": by_formula, "ensured": plan}
+_WAYS = {"formula": by_formula, "ensured": plan, "next": lambda asked: plan(replace(asked, size_for=Stretch.NEXT))}
 
 
 def _growth(halves: list[Trace], k: int) -> float:
@@ -103,13 +108,16 @@ def summary(rows: list[Row]) -> Row:
     crossed = lambda how, where: [held for r in rows for held in r[f"{how}_holds_on_{where}"] if held is not None]
     found: dict[str, object] = {"plans": len(rows)}
     for how in _WAYS:
-        factors = over(how) or [float("nan")]
         found |= {
-            f"{how}_missed": sum(not r[f"{how}_holds"] for r in rows),
             f"{how}_missed_on_other_half": sum(not held for held in crossed(how, "other_half")),
             f"{how}_halves": len(crossed(how, "other_half")),
             f"{how}_missed_on_same_clock": sum(not held for held in crossed(how, "same_clock")),
             f"{how}_same_clock_halves": len(crossed(how, "same_clock")),
+        }
+    for how in ("formula", "ensured"):
+        factors = over(how) or [float("nan")]
+        found |= {
+            f"{how}_missed": sum(not r[f"{how}_holds"] for r in rows),
             f"{how}_over_20_percent": sum(x > 1.2 + 1e-9 for x in factors),
             f"{how}_mean_factor": float(np.mean(factors)),
             f"{how}_largest_factor": max(factors),

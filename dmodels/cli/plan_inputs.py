@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -220,10 +220,13 @@ class MarginTable(Table):
     confidence: Annotated[float, Field(ge=0.5, le=0.975)] = flag(
         0.5, "keep them with this probability under the model's error"
     )
+    size_for: Literal["trace", "next"] = flag(
+        "trace", "traffic that the fleet is for: the recorded trace, or the next stretch as long as it"
+    )
 
     def call(self) -> Code | None:
         """The margins as a library call."""
-        if self == MarginTable():
+        if self.model_copy(update={"size_for": "trace"}) == MarginTable():
             return None
         return call("dmodels.studies.plan:Margins", self.headroom, self.spare, self.confidence)
 
@@ -304,6 +307,7 @@ class PlanInputs(Table):
             node_gpus=None if self.gpu.node == 1 else self.gpu.node,
             max_usd_per_hour=space.budget,
             margins=self.margin.call(),
+            size_for=None if self.margin.size_for == "trace" else self.margin.size_for,
             label="asked",
         )
 

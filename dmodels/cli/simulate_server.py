@@ -119,7 +119,9 @@ def answer(asked: Any, form: Form, out: Path | None) -> int:
         stationary=asked.steady or None,
     )
     servers: Any = lambda: [
-        pool.server for pool in (pools.run() if isinstance(pools, Code) else [p.run() for p in pools])
+        one
+        for pool in (pools.run() if isinstance(pools, Code) else [p.run() for p in pools])
+        for one in pool.server.parts
     ]
     return form.give(
         made,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dmodels.studies.plan import Plan, Promise, Replayed, Verified
+from dmodels.studies.plan import Plan, Promise, Replayed, Stretch, Verified
 
 from .text import Table, cell, share
 
@@ -62,7 +62,7 @@ def notes(answer: Plan) -> list[str]:
             f"Replay: {how.formula_gpus} GPU{'s' * (how.formula_gpus != 1)} by the formula{same}, {how.gpus} by the "
             f"replay of {found.source}: {how.smallest_gpus} are the fewest that keep the SLOs there"
             f"{_in_hand(answer)}, the rest is for other days. It holds on {found.held_count} of {found.days_count} of "
-            "them (halves and quarters at the planned rate, and resamples)."
+            f"them (halves and quarters at the planned rate, and resamples).{_next(answer)}"
         )
     if found is not None and not found.holds:
         said.append(missed(found) + " No number of instances that was tried holds.")
@@ -70,6 +70,19 @@ def notes(answer: Plan) -> list[str]:
         judge = "the replay decides" if found is not None else "--verify replays the fleet"
         said.append(f"The closed forms were not checked on this: {'; '.join(answer.outside)}; {judge}.")
     return said
+
+
+def _next(answer: Plan) -> str:
+    """What another stretch of such traffic takes, which no trace tells of itself."""
+    asked, how = answer.question, answer.ensured
+    if asked.trace is None or how is None:
+        return ""
+    if asked.size_for == Stretch.NEXT:
+        return " It is sized for another stretch of such traffic, as long and at the same mean rate."
+    return (
+        f" For another stretch of such traffic, as long and at the same mean rate, {how.next_gpus} GPUs "
+        "(--size-for next)."
+    )
 
 
 def _in_hand(answer: Plan) -> str:

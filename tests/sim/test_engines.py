@@ -148,3 +148,22 @@ def test_a_law_of_a_model_is_its_step():
     for n, context, w, attended in ((37, 3141, 0, 0), (0, 0, 777, 388), (111, 9000, 2000, 5000)):
         want = float(step(*place, float(n), float(context), float(w), float(attended), Efficiency()).total_s)
         assert law.seconds(n, context, w, attended) == pytest.approx(want, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", [VllmV1, SGLang, TensorRTLLM])
+def test_a_request_that_brings_its_cache_begins_with_its_answer(kind):
+    """vLLM computes the last prompt token again; the others have the first token already. A step takes 9 ms."""
+    law, first = EngineLaw.straight(9e-3, 0.0), 1 if kind is VllmV1 else 0
+    alone = simulate([1.0], 5000, 10, law, kind(20_000), sent=True)
+    assert (alone.ttft_s[0], alone.e2e_s[0]) == pytest.approx((first * 9e-3, (9 + first) * 9e-3))
+    # 100 more, who come meanwhile, stall nobody: 5,000 tokens each would take whole steps
+    when = np.concatenate([[0.0], np.linspace(0.01, 0.5, 100)])
+    many = simulate(when, 5000, 100, law, kind(600_000), sent=True)
+    assert many.end_s[0] == pytest.approx((99 + first) * 9e-3) and not many.restarts.any()
+    # what came along is lost with who gives way
+    blocks = -(-1300 // kind(1).block_tokens)
+    tight = simulate([0.0, 0.0], 512, 300, law, kind(blocks, step_tokens=600), sent=True)
+    assert np.isfinite(tight.end_s).all() and tight.restarts.sum() == (kind is VllmV1)
+    if kind is not VllmV1:
+        with pytest.raises(InputError, match="one token"):
+            simulate([0.0], 10, 1, law, kind(100), sent=True)

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import SLO, Workload, catalog, read_trace
+from dmodels.core.errors import InputError
 from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
-from dmodels.studies.plan import Margins, by_formula, plan, question, replay, verify
+from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, verify
 from dmodels.studies.plan.ensure import Verdict, smallest
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
@@ -68,6 +69,26 @@ def test_a_bursty_trace_breaks_the_formulas_plan_and_keeps_the_ensured_one(share
     assert replay(ensured.priced, exact, requests).holds
     assert fewest <= pool.instances <= 1.2 * fewest
     assert ensured.best.ttft_s == after.at("TTFT") <= 2.0
+
+
+def test_sized_for_the_next_stretch_a_plan_of_the_calm_half_holds_on_the_other(shared_data):
+    """The first half of this trace needs 1.6 times the instances of the second at the same mean rate."""
+    trace = read_trace(shared_data / "azure_2023_code.csv")
+    calm, other = (asked(half(trace, k), 20.0) for k in (1, 0))
+    small, large = (plan(replace(calm, size_for=stretch)) for stretch in Stretch)
+    assert small.ensured.next_gpus == large.best.gpus == large.ensured.gpus
+    assert large.best.gpus <= 2 * large.ensured.smallest_gpus == 2 * small.ensured.smallest_gpus
+    assert [replay(x.priced, x.best, recording(other)).holds for x in (small, large)] == [False, True]
+    for known, ensure in ((None, None), (None, True), (calm.trace, False)):
+        with pytest.raises(InputError, match="size_for = next"):
+            plan(replace(calm, size_for=Stretch.NEXT, trace=known), ensure)
+
+
+def half(trace, k):
+    rows = slice(len(trace) // 2, None) if k else slice(len(trace) // 2)
+    return Trace(
+        "half", trace.time_s[rows] - trace.time_s[rows][0], trace.input_tokens[rows], trace.output_tokens[rows]
+    )
 
 
 def test_large_pools_take_fewer_instances_than_the_formula_of_each_by_itself():

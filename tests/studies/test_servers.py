@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from dmodels import catalog
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
-from dmodels.studies.servers import compare, server
+from dmodels.studies.servers import compare, of_plan, server
 from tests.formats.mutilation import mutilated
 
 HEAD = "request_id,arrival_s,input_tokens,output_tokens,first_token_s,end_s"
@@ -147,3 +148,26 @@ def test_a_saved_plan_is_simulated(tmp_path, capsys):
     assert document["inputs"]["servers"][0]["instances"] == planned["pool_instances"]
     assert document["inputs"]["rate_rps"] == pytest.approx(20, rel=0.1)
     assert document["result"]["all"]["ttft_p99_s"]["value"] <= 2.0
+
+
+def test_a_saved_split_is_simulated():
+    """Prefill workers' TTFT, the transfer of 128 KiB a token (32 layers, 8 heads of 128, keys and values of two bytes)
+    and the decoder's step; no prompt stalls an answer there."""
+    pool = {"name": "all", "gpu": "h100_sxm", "layout": "tp1pp1dp1ep1", "weights": "as published", "kv": "as published"}
+    roles = ({"role": "prefill", "pool_instances": 4}, {"role": "decode", "pool_instances": 2})
+    inputs = {"model": "llama-3.1-8b", "backend": "vllm", "max_num_seqs_count": 256, "max_num_batched_tokens": 8192}
+    best = {"pools": [pool | role for role in roles], "router": {}}
+    saved = {"command": "plan", "result": {"recommended": best}, "inputs": inputs | {"asked": {"gpu": {}}}}
+    (whole,) = of_plan(saved)
+    workers, decoders = whole.server.parts
+    assert (workers.instances, decoders.instances) == (4, 2)
+    seconds = whole.server.transfer_s_per_token
+    assert seconds == pytest.approx(131_072 / float(catalog.gpu("h100_sxm").nic_bytes_per_s_per_gpu_oneway))
+    when, prompts, answers = np.arange(200) / 10.0, np.full(200, 4000), np.full(200, 100)
+    answers[::10] = 1  # these never meet a decoder
+    first, both = workers.serve(when, prompts, np.ones(200)), whole.server.serve(when, prompts, answers)
+    sent = first.ttft_s + 4000 * seconds
+    step = decoders.law.seconds(16, 4100, 2, 4000)  # two more are seen after the next one, and each takes one
+    assert both.ttft_s[::10] == pytest.approx(sent[::10])
+    assert (both.ttft_s[answers > 1] > sent[answers > 1]).all() and (both.ttft_s < sent + 3 * step).all()
+    assert np.nanmax(both.tpot_s) < 1.05 * step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dmodels.core.compiled import kernel
 
 from .prompts import room, take
-from .state import Engines, admit, blocks_for, hits, known, remove
+from .state import Engines, admit, blocks_for, hits, known, present, remove
 
 
 @kernel
@@ -52,13 +52,13 @@ def _waiting(e: Engines, k: int, now: float, visible: float, budget: int) -> Non
         if e.work.arrival[who] > visible:
             break
         found, unused = hits(e, k, who)
-        want = known(e, who) - found * e.tokens
+        want = known(e, who) - present(e, who, found)
         if want > budget:
             if not e.rules.chunked and budget < e.rules.step_tokens:
                 break
             want = budget
         shared = found * e.cache.unit
-        now_tokens = known(e, who) if e.rules.takes_prompt else found * e.tokens + want
+        now_tokens = known(e, who) if e.rules.takes_prompt else present(e, who, found) + want
         must_fit = known(e, who) if e.rules.whole_prompt else now_tokens
         if e.rules.to_limit:
             must_fit = e.work.prompt[who] + e.work.limit[who]

@@ -57,6 +57,10 @@ def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
         answer = min(e.work.limit[who] - e.work.made[who], CLIP_TOKENS)
         if ahead + answer >= total - unused * e.tokens or (ahead >= most and given > 0):
             break
+        if e.work.sent[who] > 0 and e.work.restarts[who] == 0:  # its cache came along: an answer at once
+            admit(e, k, now, found, blocks_for(e, known(e, who) - 1))
+            total -= ahead + answer
+            continue
         want = min(ahead, chunk)
         admit(e, k, now, found, blocks_for(e, found * e.tokens + want) - found * e.cache.unit)
         e.work.given[who] = want

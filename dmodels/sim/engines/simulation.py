@@ -13,7 +13,7 @@ from dmodels.sim.requests import Requests, Served
 
 from . import in_flight, prompts_first
 from .laws import EngineLaw, step_s
-from .policies import Policy, SchedulerRules, SGLang, TensorRTLLM, rules
+from .policies import Policy, SchedulerRules, SGLang, TensorRTLLM, VllmV1, rules
 from .prompts import SharedPrompts
 from .state import Engines, RequestStates, decodes, push_back, release, remember
 
@@ -36,11 +36,14 @@ def simulate(
     balance: Balance = Balance.LEAST_LOADED,
     limit_tokens: Any = None,
     prefixes: SharedPrompts | None = None,
+    sent: bool = False,
 ) -> Served:
     """When each request is admitted, answered and done under an engine's scheduler; exact for the law.
 
     `limit_tokens` are what an answer may have at most (default: what it has), which SGLang and TensorRT-LLM reserve;
-    `prefixes` what prompts have in common, where the engine has a prefix cache.
+    `prefixes` what prompts have in common, where the engine has a prefix cache. `sent`: requests arrive with the cache
+    of their prompts, which a prefill worker computed; then vLLM computes the last prompt token again, and the others
+    begin with the second token of the answer (the first is given out when the decoder takes the request).
 
     >>> from dmodels.sim.engines import VllmV1
     >>> one = simulate([1.0], 600, 10, EngineLaw.straight(9e-3, 0.0), VllmV1(1000, step_tokens=512))
@@ -57,6 +60,11 @@ def simulate(
     _fits(requests, limit, policy, plain)
     shared = SharedPrompts.none(n, plain.block_tokens) if prefixes is None else prefixes
     work = RequestStates.of(requests, limit)
+    if sent:
+        again = isinstance(policy, VllmV1)  # vllm/v1/core/sched/scheduler.py, `_update_waiting_for_remote_kv`
+        if not again and (requests.output_tokens < 2).any():
+            raise InputError("sent: an answer of one token; accepted from two on, since the first came along")
+        work.sent[:], work.made[:] = requests.input_tokens - again, 0 if again else 1
     own = shared.checked(requests.input_tokens, plain.block_tokens)
     engines = Engines.idle(plain, law, work, own, int(instances), int(policy.kv_blocks))
     place = np.zeros(n, np.int64)

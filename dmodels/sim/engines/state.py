@@ -31,6 +31,7 @@ class RequestStates(NamedTuple):
     first: np.ndarray
     end: np.ndarray
     restarts: np.ndarray
+    sent: np.ndarray  # prompt tokens whose cache another engine computed and sends along
 
     @classmethod
     def of(cls, requests: Requests, limit: np.ndarray) -> RequestStates:
@@ -39,7 +40,7 @@ class RequestStates(NamedTuple):
         columns: list[Any] = [requests.arrival_s, requests.input_tokens, requests.output_tokens, limit]
         columns += [np.zeros(n, np.int64) for _ in range(6)]
         columns += [np.full(n, np.nan) for _ in range(3)]
-        columns += [np.zeros(n, np.int64)]
+        columns += [np.zeros(n, np.int64) for _ in range(2)]
         return cls(*columns)
 
 
@@ -107,6 +108,13 @@ def decodes(e: Engines, who: int) -> Any:
     return e.work.made[who] > 0 and known(e, who) - e.work.kept[who] == 1
 
 
+@inline
+def present(e: Engines, who: int, found: int) -> Any:
+    """Tokens that a waiting request need not compute: `found` shared blocks of it, or what was sent along, once."""
+    sent = e.work.sent[who] if e.work.restarts[who] == 0 else 0
+    return max(found * e.tokens, sent)
+
+
 @kernel
 def push_back(e: Engines, k: int, who: int) -> None:
     """To the end of the queue."""
@@ -157,10 +165,12 @@ def admit(e: Engines, k: int, now: float, found: int, blocks: int) -> int:
         e.cache.users[k, c] += 1
         e.mine[at] = True
     take(e.cache, k, blocks)
-    e.work.seen[who], e.work.kept[who] = found, found * e.tokens
+    e.work.seen[who], e.work.kept[who] = found, present(e, who, found)
     e.work.held[who] = blocks + found * e.cache.unit
     if np.isnan(e.work.admitted[who]):
         e.work.admitted[who] = now
+        if e.work.made[who] > 0:  # its first token came along
+            e.work.first[who] = now
     e.ids[k, e.running[k]] = who
     e.running[k] += 1
     return int(who)

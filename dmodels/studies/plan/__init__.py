@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .classes import Apart, RequestClass, plan_apart, tightest
 from .deployment import Deployment, Pool
-from .designs import Kind, Layout, Precision, Role
+from .designs import Kind, Layout, Precision, Role, Stretch
 from .launch import command, server, serving
 from .limits import Limits
 from .machines import recording
@@ -45,6 +45,7 @@ __all__ = [
     "RequestClass",
     "Role",
     "Solved",
+    "Stretch",
     "Suggestion",
     "Tail",
     "Verified",

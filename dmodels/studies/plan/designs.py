@@ -69,6 +69,13 @@ class Role(StrEnum):
     DECODE = "decode"
 
 
+class Stretch(StrEnum):
+    """The traffic that replays size a fleet for."""
+
+    TRACE = "trace"  # what was recorded
+    NEXT = "next"  # as long a stretch again, which nobody has seen
+
+
 class Kind(StrEnum):
     """How pools share the requests."""
 

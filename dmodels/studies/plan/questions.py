@@ -19,7 +19,7 @@ from dmodels.models.instance import Engine
 from dmodels.models.traffic import Trace
 
 from .admitted import Admitted, admitted
-from .designs import Precision
+from .designs import Precision, Stretch
 from .layouts import chosen_gpus
 from .limits import Limits
 from .limits import check as check_limits
@@ -56,6 +56,7 @@ class Question:
     architecture: str = ""  # the config's `model_type`: what its calibration goes by
     served_name: str = ""  # the model's name on the engine's command line: the Hugging Face id where there is one
     trace: Trace | None = None  # that the workload was read from: its times, and the order of its lengths
+    size_for: Stretch = Stretch.TRACE  # of such traffic
     measured: OwnCalibration | None = None  # instead of the shipped calibration
     tuned: bool = False  # as the servers of MLPerf (`fit.tuned`), instead of as usual
     checkpoint: str = ""  # the name of weights in the precision asked for, where the published ones are in another
@@ -65,6 +66,7 @@ class Question:
             given = getattr(self, name)
             given = [given] if isinstance(given, str) else given
             object.__setattr__(self, name, tuple(map(Precision.named, given)))
+        object.__setattr__(self, "size_for", Stretch(self.size_for))
         check_limits(self.limits, self.gpus)
         check_margins(self.margins)
 

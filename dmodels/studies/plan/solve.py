@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.core.threads import share
 from dmodels.sim.recordings import Recording
 
 from .deployment import Deployment
-from .designs import Kind
-from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
+from .designs import Kind, Stretch
+from .ensure import MARGINS, Sizes, Trial, Verdict, fewest, other_days, with_margin
 from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
 from .promises import Ensured, Verified
@@ -39,11 +40,13 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     """Answer a question; infeasible is an answer (`best` is None). Deterministic.
 
     `ensure`: the closed forms choose what to deploy, and replays how many instances: the fewest that keep every SLO on
-    the trace (without one, on random arrivals), and a margin for days that the trace does not show. By default where
-    the question has a trace.
+    the trace (without one, on random arrivals), and a margin: a small one, or, where the question is for the `next`
+    stretch of such traffic, what that takes in 19 of 20 cases. By default where the question has a trace.
     """
-    found = by_formula(asked)
     wanted = asked.trace is not None if ensure is None else ensure
+    if asked.size_for == Stretch.NEXT and not (wanted and asked.trace is not None):
+        raise InputError("size_for = next: is for a trace that is replayed, without --no-ensure and --solve-for")
+    found = by_formula(asked)
     return ensured(found) if wanted and found.best is not None else found
 
 
@@ -77,7 +80,11 @@ def ensured(answer: Plan) -> Plan:
     unique = list({one.found[:2]: one for one in winners}.values())
     if sample is not grown:  # of a long trace the whole decides about those that its sample found best
         unique = [whole for one in unique if (whole := _on_whole(one, grown)) is not None]
-    sizes = _on_all_cores(lambda x: with_margin(x.trial, grown, x.smallest, other_days(sample, x.trial.life_s)), unique)
+
+    def for_stretch(one: _Chosen, stretch: Stretch) -> Sizes:
+        return with_margin(one.trial, grown, one.smallest, other_days(sample, one.trial.life_s), MARGINS[stretch])
+
+    sizes = _on_all_cores(lambda one: for_stretch(one, asked.size_for), unique)
     best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
@@ -98,7 +105,7 @@ def ensured(answer: Plan) -> Plan:
         survives_loss=_survives(plain, chosen, requests),
         sure_frac=_sure(plain, chosen, requests),
         outside=outside(answer.question, chosen.pools),
-        ensured=_told(answer, first, chosen),
+        ensured=_told(answer, first, chosen, for_stretch(first, Stretch.NEXT)),
     )
 
 
@@ -284,7 +291,7 @@ def _sure(trial: Trial, chosen: Deployment, requests: Recording) -> float:
     return float(LEVELS[kept - 1]) if kept else 0.0
 
 
-def _told(answer: Plan, first: _Chosen, chosen: Deployment) -> Ensured:
+def _told(answer: Plan, first: _Chosen, chosen: Deployment, for_next: Sizes) -> Ensured:
     assert answer.best is not None
     spare = answer.question.margins.spare_count
     return Ensured(
@@ -292,4 +299,5 @@ def _told(answer: Plan, first: _Chosen, chosen: Deployment) -> Ensured:
         same_formula_gpus=int(np.dot(np.add(first.trial.guess, spare), first.trial.gpus)),
         smallest_gpus=int(np.dot(np.add(first.smallest, spare), first.trial.gpus)),
         gpus=chosen.gpus,
+        next_gpus=int(np.dot(np.add(for_next.instances, spare), first.trial.gpus)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .comparison import Compared, Metric, StraightLaw, compare
-from .playing import Played, PoolOf, SimulatedServer, play, server
+from .playing import Played, PoolOf, SimulatedServer, SplitServers, play, server
 from .saved_plan import of_plan, read_plan
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Played",
     "PoolOf",
     "SimulatedServer",
+    "SplitServers",
     "StraightLaw",
     "compare",
     "of_plan",

@@ -51,6 +51,11 @@ class SimulatedServer:
     instances: int
     prompt_s: float  # tokenizer, HTTP and scheduling, before an engine sees a prompt
 
+    @property
+    def parts(self) -> tuple[SimulatedServer, ...]:
+        """The servers that a request passes."""
+        return (self,)
+
     def serve(self, arrival_s: Any, input_tokens: Any, output_tokens: Any, *, limit_tokens: Any = None) -> Served:
         """What clients see of these requests."""
         found = self.inside(arrival_s, input_tokens, output_tokens, limit_tokens=limit_tokens)
@@ -63,6 +68,28 @@ class SimulatedServer:
         given = {"instances": self.instances, "limit_tokens": limit_tokens} | options
         law = given.pop("law", self.law)
         return simulate(arrival_s, input_tokens, output_tokens, law, self.policy, **given)
+
+
+@dataclass(frozen=True)
+class SplitServers:
+    """Prefill workers, which answer with one token, and decoders, to which they send the cache of every prompt."""
+
+    parts: tuple[SimulatedServer, SimulatedServer]
+    transfer_s_per_token: float  # of a prompt
+
+    def serve(self, arrival_s: Any, input_tokens: Any, output_tokens: Any) -> Served:
+        """What clients see: the first token is the decoder's, after the transfer and the wait there."""
+        workers, decoders = self.parts
+        asked, prompts, answers = (np.asarray(x) for x in (arrival_s, input_tokens, output_tokens))
+        first = workers.serve(asked, prompts, np.ones_like(answers))
+        there = first.end_s + self.transfer_s_per_token * prompts
+        begun, end, restarts = there.copy(), there.copy(), np.asarray(first.restarts).copy()
+        more = np.flatnonzero(answers > 1)
+        order = more[np.argsort(there[more], kind="stable")]
+        done = decoders.inside(there[order], prompts[order], answers[order], sent=True)
+        begun[order], end[order] = done.first_token_s, done.end_s
+        restarts[order] += np.asarray(done.restarts)
+        return Served(asked, first.admitted_s, begun, end, answers, restarts=restarts)
 
 
 @float64
@@ -159,7 +186,7 @@ class PoolOf(NamedTuple):
     """A server, and the requests that are its own: those of a total in (low_tokens, high_tokens]."""
 
     label: str
-    server: SimulatedServer
+    server: SimulatedServer | SplitServers
     low_tokens: float = 0.0
     high_tokens: float = np.inf
 

@@ -21,7 +21,7 @@ from numba.core.extending import _Intrinsic
 from numba.core.registry import CPUDispatcher
 
 #: Numbers in a call's arrays up to which it may be interpreted, and the seconds that a kernel may be in a process.
-SMALL, PATIENCE_S = 4096, 1.0
+SMALL, PATIENCE_S = 10_000, 1.0
 
 
 class _TooLong(Exception):

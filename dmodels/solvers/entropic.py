@@ -50,7 +50,10 @@ def entropic_transport(
     >>> s.value["plan"].round(4).tolist(), bool(s.certificate["lower"] <= 0.0 <= s.certificate["upper"])
     ([[0.5, 0.0], [0.0, 0.5]], True)
     """
-    c, a, b, eps = (jnp.asarray(value, float) for value in (cost, supply, demand, temperature))
+    try:
+        c, a, b, eps = (jnp.asarray(value, float) for value in (cost, supply, demand, temperature))
+    except (TypeError, ValueError):
+        raise InputError("cost, supply, demand and temperature: expected arrays of numbers") from None
     if c.ndim < 2 or a.shape[-1:] != c.shape[-2:-1] or b.shape[-1:] != c.shape[-1:]:
         shapes = f"cost {c.shape}, supply {a.shape} and demand {b.shape}"
         raise InputError(f"{shapes} do not fit; accepted are (..., n, m), (..., n) and (..., m)")

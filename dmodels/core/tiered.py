@@ -20,6 +20,8 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.registry import CPUDispatcher
 
+from .threads import sharing
+
 #: Numbers in a call's arrays up to which it may be interpreted, and the seconds that a kernel may be in a process.
 SMALL, PATIENCE_S = 10_000, 1.0
 
@@ -39,12 +41,14 @@ class Starting(CPUDispatcher):
     """A kernel before it is compiled; it then turns into a plain dispatcher, whose calls cost nothing more."""
 
     signature: tuple[Any, ...] | None = None
-    left_s = PATIENCE_S
+    left_s: float
 
     def __call__(self, *arguments: Any) -> Any:
         arrays = list(_arrays(arguments))
-        if self.overloads or self.left_s <= 0.0 or sum(array.size for array in arrays) > SMALL or _is_kept(self):
-            return self.compiled()(*arguments)
+        # a part of a loop shared by threads cannot be put back: the other parts write to the same arrays
+        large = sharing.active or sum(array.size for array in arrays) > SMALL
+        if large or self.overloads or self.left_s <= 0.0 or _is_kept(self):
+            return compiled(self)(*arguments)
         before = [(array, array.copy()) for array in arrays if array.flags.writeable]
         begin = thread_time()
         _running.until_s = begin + self.left_s
@@ -54,24 +58,26 @@ class Starting(CPUDispatcher):
         except _TooLong:
             for array, content in before:
                 array[...] = content
-            return self.compiled()(*arguments)
+            return compiled(self)(*arguments)
         finally:
             self.left_s -= thread_time() - begin
 
-    def compiled(self) -> Any:
-        """This kernel as numba's own dispatcher."""
-        self.__class__ = CPUDispatcher  # type: ignore[assignment]
-        if self.signature is not None:
-            self.compile(self.signature)
-            self.disable_compile()
-        return self
+
+def compiled(kernel: Any) -> Any:
+    """The kernel as numba's own dispatcher. (No method: another thread may have turned it into one already.)"""
+    signature = kernel.__dict__.get("signature")
+    kernel.__class__ = CPUDispatcher
+    if signature is not None and not kernel.overloads:
+        kernel.compile(signature)
+        kernel.disable_compile()
+    return kernel
 
 
-def start_interpreted(compiled: Any, signature: tuple[Any, ...] | None) -> Starting:
+def start_interpreted(kernel: Any, signature: tuple[Any, ...] | None) -> Starting:
     """The dispatcher, in its first stage."""
-    compiled.__class__ = Starting
-    compiled.signature = signature
-    return compiled  # type: ignore[no-any-return]
+    kernel.__class__ = Starting
+    kernel.signature, kernel.left_s = signature, PATIENCE_S
+    return kernel  # type: ignore[no-any-return]
 
 
 @cache

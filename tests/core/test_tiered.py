@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.core import tiered
+from dmodels.core import threads, tiered
 from dmodels.core.compiled import kernel
 from dmodels.core.tiered import Starting, interpreted
 
@@ -43,16 +43,30 @@ def test_a_large_call_is_compiled(squares):
     assert squares.overloads and type(squares) is not Starting
 
 
-def test_a_long_call_is_stopped_and_starts_again_from_the_arrays_it_was_given(squares):
+def test_a_long_call_is_stopped_and_starts_again_from_the_arrays_it_was_given(monkeypatch):
     def add(x, rounds, out):
         for _ in range(rounds):
             out[0] += part(x, 0)
 
+    monkeypatch.setattr(tiered, "_is_kept", lambda kernel: False)
+    monkeypatch.setattr(tiered, "PATIENCE_S", 0.01)
     adding = kernel(add, tiered=True)
-    adding.left_s = 0.01
     out = np.zeros(1)
     adding(np.ones(1), 200_000, out)
     assert out[0] == 200_000 and adding.overloads
+
+
+def test_a_part_of_a_shared_loop_is_compiled_since_others_write_beside_it(squares, monkeypatch):
+    monkeypatch.setattr(threads, "CORES", 2)
+    out = np.zeros((64, 1))
+
+    def part_of(first, last):
+        for k in range(first, last):
+            squares(np.full(3, float(k)), 1, out[k])
+
+    threads.share(part_of, 64, 1.0)
+    np.testing.assert_array_equal(out[:, 0], 3.0 * np.arange(64.0) ** 2)
+    assert type(squares) is not Starting and not threads.sharing.active
 
 
 def test_kernels_of_solvers_answer_alike_interpreted_and_compiled():
@@ -67,7 +81,7 @@ def test_kernels_of_solvers_answer_alike_interpreted_and_compiled():
         ours = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
         tiered._running.until_s = np.inf
         plain = interpreted(tiered_kernel)(*ours)
-        code = tiered_kernel.compiled() if isinstance(tiered_kernel, Starting) else tiered_kernel
+        code = tiered.compiled(tiered_kernel)
         found = code(*arguments)
         _alike(plain, found)
         for mine, other in zip(ours, arguments, strict=True):

@@ -1,7 +1,8 @@
 """Seconds from `import` to the first answer, in a process of its own.
 
 cold: nothing compiled is on disk, as right after an installation; next: a second process, which finds what the first
-one left; again: the same call once more in that process. The interpreter's own start is not counted. `_cpu_s` are the
+one left (a library user's JAX programs are there only after `dmodels.keep_compiled()`, which these calls have); again:
+the same call once more in that process. The interpreter's own start is not counted. `_cpu_s` are the
 process' own seconds, which other work on the machine does not lengthen.
 """
 
@@ -39,6 +40,33 @@ first = lambda v: v[0] ** 2 + 8 / 3 * v[0] * v[1] - 34 * v[0]
 second = lambda v: v[1] ** 2 + 5 / 4 * v[0] * v[1] - 24.25 * v[1]
 costs = [first, second]
 run = lambda: variational_equilibrium(costs, ([[1, 1]], [15]), (0, 10))""",
+    "assign, 8 x 8": """
+import numpy as np
+from dmodels.solvers import assign
+run = lambda: assign(np.arange(64.0).reshape(8, 8) ** 2 % 17)""",
+    "entropic_transport": """
+from dmodels.solvers import entropic_transport
+run = lambda: entropic_transport([[0.0, 1.0], [1.0, 0.0]], [0.5, 0.5], [0.5, 0.5], 0.1)""",
+    "mixed_equilibria": """
+from dmodels.solvers import mixed_equilibria
+run = lambda: mixed_equilibria([[3, 0], [5, 1]], [[3, 5], [0, 1]])""",
+    "route, as the command": """
+from dmodels.models.latency import LatencyCurve
+from dmodels.studies.router_costs import grouped_game, router_costs
+curve = LatencyCurve([0.005] * 2, [0.02] * 2, [0.01] * 2, [64.0] * 2, [2.0] * 2)
+run = lambda: router_costs(grouped_game(64, 5, curve, 0.015))""",
+    "poa index of 1,000 requests": """
+import numpy as np
+from dmodels.games.anarchy import poa_index
+rng = np.random.default_rng(0)
+log = rng.random(1000) + 0.1, rng.integers(0, 4, 1000), rng.random((1000, 4))
+run = lambda: poa_index(*log)""",
+    "split, as the command with examples/split.toml": """
+from dmodels import Parallel, SLO, catalog
+from dmodels.studies.split import split
+workload = catalog.workload("azure-conv").replace(rate_rps=45.0)
+given = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), workload, SLO(ttft_s=2.0, tpot_s=0.025), 40.0
+run = lambda: split(*given, Parallel(tp=4), Parallel(tp=4), burst=1.25)""",
     "split: equilibrium": """
 from dmodels.games.resource import Alone, Exponential, Game, equilibrium
 run = lambda: equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), 8.0))""",

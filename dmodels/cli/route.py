@@ -25,7 +25,7 @@ class RouteAsked(Table):
     """A routing game, and how often its random policies are drawn."""
 
     requests: Degree = flag(64, "concurrent requests")
-    workers: Degree = flag(2, "workers")
+    workers: Annotated[int, Field(ge=1, le=10_000)] = flag(2, "workers")  # parameters are listed worker by worker
     prefixes: Degree = flag(5, "prefix groups of equal size")
     a_s: Times = flag("5 ms", "latency per request on the worker", "--a")
     b_s: Times = flag("20 ms", "latency of an idle worker", "--b")

@@ -14,9 +14,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from numba import njit, types
+from numba.core.caching import IndexDataCacheFile
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -25,28 +26,41 @@ PACKAGE = Path(__file__).parents[1]
 UNCOUNTED = {"_nrt": False}
 
 
+@overload
+def kernel(function: Callable[..., Any], **options: Any) -> Any: ...
+@overload
+def kernel(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Any]: ...
 def kernel(
-    function: Callable[..., Any] | None = None, *, signature: tuple[Any, ...] | None = None, **options: Any
+    function: Callable[..., Any] | None = None,
+    *,
+    signature: tuple[Any, ...] | None = None,
+    tiered: bool = False,
+    **options: Any,
 ) -> Any:
     """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
 
     It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes
-    calls cheaper. `options` are numba's (`parallel`, `fastmath`, `forceinline`).
+    calls cheaper. `options` are numba's (`parallel`, `fastmath`, `forceinline`). `tiered`: small first calls are
+    interpreted (`core.tiered`), for a first answer at once where compiling takes seconds; for kernels that write
+    nothing but their array arguments, and whose loops over more than these call other kernels.
 
     numba refuses to compile at all when neither the folder of the source nor the user's cache folder is writable
     (a read-only container); then each process compiles anew, which costs seconds and no answer.
     """
     if function is None:
-        return lambda function: kernel(function, signature=signature, **options)
+        return lambda function: kernel(function, signature=signature, tiered=tiered, **options)
     try:
         compiled = njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # "cannot cache function ...: no locator available"
         compiled = njit(nogil=True, **options)(function)
     else:
         kept = compiled._cache._cache_file
-        kept._source_stamp = stamp(Path(inspect.getfile(function)))
-        kept._load_index = partial(_index, kept._load_index)
+        kept.__class__, kept.source = _KeptFile, Path(inspect.getfile(function))
     compiled.get_call_template = partial(_without_literals, compiled.get_call_template)
+    if tiered:
+        from .tiered import start_interpreted
+
+        return start_interpreted(compiled, signature)
     if signature is not None:
         compiled.compile(signature)
         compiled.disable_compile()
@@ -62,15 +76,25 @@ def _without_literals(template: Callable[..., Any], args: Any, kws: Any) -> Any:
     return template(tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()})
 
 
-def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
-    """What is kept on disk; nothing where it names a record that has since been renamed or moved.
+class _KeptFile(IndexDataCacheFile):
+    """numba's file of kept code, under the stamp of all that is behind a kernel, which is taken when first needed."""
 
-    numba reads the types of kept signatures before it looks at the stamp.
-    """
-    try:
-        return load()
-    except (AttributeError, ImportError):
-        return {}
+    source: Path
+
+    @property
+    def _source_stamp(self) -> str:
+        return stamp(self.source)
+
+    def _load_index(self) -> dict[Any, Any]:
+        """What is kept on disk; nothing where it names a record that has since been renamed or moved.
+
+        numba reads the types of kept signatures before it looks at the stamp.
+        """
+        try:
+            found: dict[Any, Any] = super()._load_index()  # type: ignore[no-untyped-call]
+        except (AttributeError, ImportError):
+            return {}
+        return found
 
 
 #: For small helpers that kernels call: compiled into their callers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -14,6 +15,14 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 #: Below this much work (seconds, a rough estimate) waking a second thread costs more than it brings.
 WORTH_A_THREAD_S = 100e-6
+
+
+class _Sharing(threading.local):
+    active = False
+
+
+#: Whether this thread works on a part of a loop whose other parts write to the same arrays.
+sharing = _Sharing()
 
 
 @cache
@@ -39,8 +48,12 @@ def share(loop: Callable[[int, int], None], count: int, work_s: float) -> None:
     starts = range(0, count, chunk)
 
     def work() -> None:
-        while (at := next(turn)) < len(starts):
-            loop(starts[at], min(starts[at] + chunk, count))
+        sharing.active = True
+        try:
+            while (at := next(turn)) < len(starts):
+                loop(starts[at], min(starts[at] + chunk, count))
+        finally:
+            sharing.active = False
 
     others = [_pool().submit(work) for _ in range(min(CORES - 1, len(starts) - 1))]
     work()

@@ -17,18 +17,23 @@ if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .assignment import assign_many as assign_many
     from .assignment import bottleneck_assignment as bottleneck_assignment
     from .assignment import ranked_assignments as ranked_assignments
+    from .bimatrix import mixed_equilibria as mixed_equilibria
+    from .entropic import entropic_transport as entropic_transport
+    from .network import network_wardrop as network_wardrop
     from .solution import Solution as Solution
     from .tolls import elastic_wardrop as elastic_wardrop
     from .tolls import marginal_cost_tolls as marginal_cost_tolls
     from .transportation import congestion_transport as congestion_transport
     from .transportation import transport as transport
     from .variational import affine_equilibria as affine_equilibria
+    from .variational import all_affine_equilibria as all_affine_equilibria
     from .variational import variational_equilibria as variational_equilibria
     from .variational import variational_equilibrium as variational_equilibrium
 
 #: Public name -> module of this package that defines it (which must be called otherwise than the name).
 _HOME = {
     "affine_equilibria": "variational",
+    "all_affine_equilibria": "variational",
     "variational_equilibria": "variational",
     "variational_equilibrium": "variational",
     "Solution": "solution",
@@ -38,7 +43,10 @@ _HOME = {
     "ranked_assignments": "assignment",
     "congestion_transport": "transportation",
     "elastic_wardrop": "tolls",
+    "entropic_transport": "entropic",
     "marginal_cost_tolls": "tolls",
+    "mixed_equilibria": "bimatrix",
+    "network_wardrop": "network",
     "transport": "transportation",
 }
 

@@ -39,6 +39,9 @@ from dmodels.games.resource import (
 )
 from dmodels.solvers.solution import Solution
 
+#: Pool sizes that a price-driven planner compares; of a larger fleet every so many workers.
+COUNTS = 1024
+
 CALM, BURST, AFTER = 20, 20, 60  # intervals of 30 s in the burst that planners are scored on
 
 
@@ -83,7 +86,7 @@ def split(
     """
     game = serving_game(model, gpu, workload, slo, budget_gpus, prefill=prefill, decode=decode)
     selfish, whole = equilibrium(game), integer_split(game)
-    best, slope = jax.tree.map(np.asarray, _optimum(game))
+    best = social_optimum(game)
     x = np.linspace(0.0, budget_gpus, 241)
     ttft, itl, saved_prefill, saved_decode = (np.asarray(v) for v in _curves(game, jnp.asarray(x)))
     cost = float(best.value.cost)
@@ -97,7 +100,7 @@ def split(
     elif int(whole.flags) == 0:
         rate = float(workload.rate_rps) * np.r_[np.ones(CALM), np.full(BURST, burst), np.ones(AFTER)]
         courses, scores = _planners(game, whole, rate)
-    slope = float(slope) if usable(int(best.flags)) else np.nan
+    slope = float(_slope(game, best.value.prefill_gpus)) if usable(int(best.flags)) else np.nan
     return Split(
         game,
         equilibrium=selfish,
@@ -138,15 +141,13 @@ def _curves(game: Game, x: Real) -> tuple[Real, Real, Real, Real]:
 
 
 @jax.jit
-def _optimum(game: Game) -> tuple[Solution, Real]:
-    """(the social optimum, d(its prefill GPUs)/d(arrival rate)), the derivative by the implicit function."""
-
-    def prefill_gpus(rate: Real) -> tuple[Real, Solution]:
-        found = social_optimum(at_rate(game, rate))
-        return found.value.prefill_gpus, found
-
-    slope, found = jax.grad(prefill_gpus, has_aux=True)(jnp.asarray(_queues(game)[0].arrival_rps))
-    return found, slope
+def _slope(game: Game, x: Real) -> Real:
+    """d(prefill GPUs of the optimum x)/d(arrival rate) by the implicit function S'(x; rate) = 0; 0 in a corner."""
+    marginal = lambda rate, x: jax.grad(at_rate(game, rate).cost)(x)
+    rate = jnp.asarray(_queues(game)[0].arrival_rps)
+    across, bend = jax.jacfwd(marginal, (0, 1))(rate, jnp.asarray(x))
+    inside = (x > 0.0) & (x < game.budget_gpus) & (bend > 0.0)
+    return jnp.where(inside, -across / jnp.where(inside, bend, 1.0), 0.0)
 
 
 def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, Course], dict[str, Score]]:
@@ -161,7 +162,7 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
         ttft_wait_slo_s=float(p.ttft_slo_s),
         decode_wait_slo_s=float(p.ttft_slo_s),
     )
-    counts = jnp.arange(1.0, total)
+    counts = jnp.asarray(np.unique(np.linspace(1.0, max(total - 1.0, 1.0), COUNTS).round()))
 
     def cost(prefill: Real, of: Real, arrival_rps: Real) -> Real:
         there = at_rate(game, arrival_rps)

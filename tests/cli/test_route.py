@@ -56,6 +56,7 @@ def test_overload_is_no_feasible_answer(capsys):
         (["--a", "5"], "'5'"),
         (["--b", "1 s,2 s,3 s"], "b has 3 values"),
         (["--workers", "0"], "workers 0"),
+        (["--workers", "1000000000"], "workers 1000000000"),
         (["--saturation", "x"], "saturation"),
     ],
 )

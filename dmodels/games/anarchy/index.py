@@ -177,7 +177,7 @@ def _total(loads: np.ndarray, base: np.ndarray) -> np.ndarray:
     return total
 
 
-@kernel
+@kernel(tiered=True)
 def _loads(at: np.ndarray, workers: int) -> np.ndarray:
     """Requests of each window on each worker."""
     out = np.zeros((at.shape[0], workers))
@@ -187,7 +187,7 @@ def _loads(at: np.ndarray, workers: int) -> np.ndarray:
     return out
 
 
-@kernel
+@kernel(tiered=True)
 def _groups(rows: np.ndarray, most: int) -> tuple[int, np.ndarray, np.ndarray]:
     """(kinds, kind of each row): equal rows are one kind; -1 as soon as there are more than `most`."""
     kind, first, kinds = np.empty(len(rows), np.int64), np.empty(most, np.int64), 0

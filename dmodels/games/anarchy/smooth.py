@@ -56,7 +56,7 @@ def _worst_ratio(f, total, s):
     return best, slope
 
 
-@kernel
+@kernel(tiered=True)
 def _least_price(f, total):
     """(s, L) with L(s) least over s >= 1: L is convex and piecewise linear, so the lines at both ends of a bracket
     meet at or below the minimum, which is found exactly after finitely many cuts."""
@@ -92,7 +92,7 @@ def _least_price(f, total):
     return high, at_high
 
 
-@kernel
+@kernel(tiered=True)
 def _least_prices(f, totals, first, last, s, price):
     for b in range(first, last):
         fb, total = f[b % len(f)], totals[b % len(totals)]

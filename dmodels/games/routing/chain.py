@@ -10,7 +10,7 @@ from dmodels.core.threads import share
 from .policies import _draw
 
 
-@kernel
+@kernel(tiered=True)
 def _run(overlap, prefix, omega, tau, blocks, spread, pick, uniform, burn, first, last, loads, hits):
     """Cells first..last: after each step past `burn`, add to the histogram of loads that requests see, and to hits."""
     clients, m = len(prefix), overlap.shape[1]

@@ -32,7 +32,7 @@ class NashRange(NamedTuple):
     worst_flow: np.ndarray
 
 
-@kernel
+@kernel(tiered=True)
 def merge(c, q):
     """Groups with equal rows as one, groups of size 0 dropped: (c, q, group of each old row or -1)."""
     groups = q.size
@@ -74,7 +74,7 @@ def split(x, q, into, out):
                 need -= take
 
 
-@kernel
+@kernel(tiered=True)
 def tolerance(f, c, total):
     """16 units in the last place of what a request pays in an allocation that balances latency: ties in exact
     arithmetic stay ties, and curves far below the private costs still count."""
@@ -108,7 +108,7 @@ def blurred(a: RoutingArrays) -> np.ndarray:
     return out
 
 
-@kernel
+@kernel(tiered=True)
 def shape_of(f, total):
     """(every f nondecreasing, every k f(k) convex) over loads 1..total."""
     monotone, convex = True, True
@@ -136,7 +136,7 @@ def _at_costliest(c, q):
     return x
 
 
-@kernel
+@kernel(tiered=True)
 def ranges(f, c, q, max_boxes, max_steps, first, last, cost, flows, boxes):
     """Nash range of games first..last: cost[b] = best, worst, floor, ceiling; flows[b, 0], flows[b, 1]."""
     for b in range(first, last):
@@ -189,7 +189,7 @@ def nash_range(game: RoutingGame, max_boxes: int = 200_000) -> Solution:
     return Solution(value, {"complete": (flags & int(Flag.NOT_CONVERGED)) == 0, "gain_s": gain}, flags, boxes)
 
 
-@kernel
+@kernel(tiered=True)
 def _responses(f, c, q, x, from_greedy, max_steps, first, last, steps, done):
     for b in range(first, last):
         fb, cb, qb = f[b % len(f)], c[b % len(c)], q[b % len(q)]

@@ -22,7 +22,7 @@ def loads_of(x):
     return n
 
 
-@kernel
+@kernel(tiered=True)
 def social_cost(f, c, x):
     """Sum of all requests' costs; a worker without requests costs nothing even where f is infinite."""
     total = 0.0
@@ -69,7 +69,7 @@ def best_move(f, c, x, n, tol):
     return best, where, whence, to
 
 
-@kernel
+@kernel(tiered=True)
 def respond(f, c, x, tol, max_steps):
     """Single requests move, the one with the most to gain first, until nobody gains more than tol. Changes x."""
     n = loads_of(x)
@@ -86,7 +86,7 @@ def respond(f, c, x, tol, max_steps):
     return steps, best_move(f, c, x, n, tol)[1] < 0
 
 
-@kernel
+@kernel(tiered=True)
 def greedy(f, c, q):
     """Groups arrive one after another; each request takes the worker that is cheapest now (the first of equals)."""
     groups, workers = c.shape

@@ -61,7 +61,7 @@ def _draw(cost: np.ndarray, tau: float, u: float, spread: float) -> int:
     return cost.size - 1
 
 
-@kernel
+@kernel(tiered=True)
 def _assign(f, miss, omega, group, router, uniform, x):  # type: ignore[no-untyped-def]
     """Replay a game with random numbers (runs, n, 2): x[b] becomes the flow of run b. `miss` (G, m) is 1 - overlap."""
     m, policy = f.shape[0], router.policy

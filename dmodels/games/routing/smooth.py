@@ -88,7 +88,7 @@ def smooth_ceiling(f, c, x, box, ceilings, s):
     return bound
 
 
-@kernel
+@kernel(tiered=True)
 def cost_ceilings(f, c, q, lo, hi, arc, reach):
     """(what a request of each group can pay at most in a tightened box, the least sum of private costs)."""
     groups, workers = c.shape

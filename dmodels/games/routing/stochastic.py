@@ -11,8 +11,6 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
-from scipy.stats import binom
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
@@ -68,6 +66,8 @@ def gibbs_loads(game: RoutingGame, tau: float) -> GibbsLoads:
     cost, counts = cost[counts > 0], counts[counts > 0]
     if (cost != cost[0]).any():
         raise InputError("requests differ in their overlaps; accepted are games of one prefix group, or omega = 0")
+    from scipy.special import gammaln
+
     n, m = int(counts.sum()), len(f)
     k = np.arange(n + 1.0)
     phi = np.concatenate([np.zeros((m, 1)), np.cumsum(f[:, :n], 1)], 1) + k * cost[0][:, None]
@@ -89,6 +89,8 @@ def gibbs_loads(game: RoutingGame, tau: float) -> GibbsLoads:
 
 def _convolve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """log of the convolution of exp(a) and exp(b), cut to their length."""
+    from scipy.special import logsumexp
+
     n = len(a)
     table = np.full((n, n), -np.inf)
     for shift in range(n):
@@ -110,6 +112,8 @@ def logit_equilibrium(
     f, cost, counts = _one(game)
     if not tau > 0:
         raise InputError(f"tau = {tau}; accepted are positive numbers of seconds (0: use best_response)")
+    from scipy.stats import binom  # half a second to import
+
     groups, m = cost.shape
     p = np.full((groups, m), 1.0 / m)
     here = np.zeros((groups, m))

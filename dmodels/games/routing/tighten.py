@@ -219,7 +219,7 @@ def largest_loads(f, c, total, monotone):
     return np.full(f.shape[0], total)
 
 
-@kernel
+@kernel(tiered=True)
 def root_box(f, c, q, monotone, tol):
     """(lo, hi, arc, reach) of the tightened box of all equilibria."""
     groups, workers = c.shape

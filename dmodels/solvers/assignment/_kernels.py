@@ -79,7 +79,7 @@ def _solve(c, lowest, big, limit, rtol, exact, whole, x, u, v, marks, reals):
     return cost, gap, reduced, state, steps
 
 
-@kernel
+@kernel(tiered=True)
 def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, cost, gap, reduced, state, steps):
     """Solve problems first..last of c (B, n, m), 0 < n <= m, and certify them.
 
@@ -97,7 +97,7 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
 _COSTS = types.Array(types.float64, 2, "C", readonly=True)
 
 
-@kernel(signature=(_COSTS, types.float64, types.float64, types.float64))
+@kernel(tiered=True, signature=(_COSTS, types.float64, types.float64, types.float64))
 def match_one(c, rtol, exact, whole):
     """x, u, v, cost, gap, least slack, state, steps of one problem in float64."""
     n, m = c.shape

@@ -35,6 +35,9 @@ def lesser(typing, a, b):
     return (a(a, b), generate) if a == b else None
 
 
+lesser.interpreted = min
+
+
 @kernel(forceinline=True, fastmath=FAST)
 def _least(c, i, v, m, big, prio):
     """Least of c[i] - v, the column where it is (a free one if there is a tie), and the second least."""

@@ -100,7 +100,7 @@ def _bill(c, x, price, width, lam, u, columns, flow, load):
     return total + lost, gap
 
 
-@kernel
+@kernel(tiered=True)
 def ship_many(problems, greedy, first, last, shipped):
     """Solve problems first..last that are not marked as bad: (`Problems` into `Shipped`)."""
     c, supply, price, width = problems

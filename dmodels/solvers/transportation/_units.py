@@ -120,7 +120,7 @@ def _place(c, capacity, ct, columns, u, v, load):
     return cost, gap, balance, paths, solved
 
 
-@kernel
+@kernel(tiered=True)
 def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance, solved, steps):
     """Solve problems first..last of c (B, n, m) with capacities (B, m); arrays of leading size 1 are shared."""
     n, m = c.shape[1:]
@@ -136,7 +136,7 @@ _COSTS = types.Array(types.float64, 2, "C", readonly=True)
 _CAPACITY = types.Array(types.float64, 1, "C", readonly=True)
 
 
-@kernel(signature=(_COSTS, _CAPACITY))
+@kernel(tiered=True, signature=(_COSTS, _CAPACITY))
 def place_one(c, capacity):
     """columns, u, v, loads, cost, gap, magnitudes in that balance, paths, whether it is solved."""
     n, m = c.shape

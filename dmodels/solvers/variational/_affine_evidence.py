@@ -10,7 +10,7 @@ import numpy as np
 from dmodels.core.compiled import kernel
 from dmodels.core.records import Real
 
-from ._pivot import Games, fast, one_of, shared
+from ._pivot import REORDERED, Games, fast, one_of, shared
 from .certificate import EPS, STRICT
 
 #: Tried from the left: the first that the symmetric part, its diagonal scaled to 1, exceeds bounds its eigenvalues.
@@ -29,7 +29,7 @@ class Answers(NamedTuple):
     relative: Real  # the same, each row relative to the sum of its terms
 
 
-@kernel
+@kernel(tiered=True)
 def moduli(first: int, last: int, matrices: Real, out: Real) -> None:
     """A lower bound on the eigenvalues of (M + M') / 2 with its diagonal scaled to 1: the first of `MODULI` by which it
     can be lowered and keep a Cholesky factor; 0 where there is none."""
@@ -66,7 +66,7 @@ def _has_factor(m: Real, root: Real, shift: float, factor: Real) -> bool:
     return True
 
 
-@fast
+@kernel(tiered=True, fastmath=REORDERED)
 def judge(games: Games, answers: Answers, moduli: Real, first: int, last: int) -> None:
     """Write all of `answers` but x and lam. The distance is bounded as in `certificate._distance_bound`, in the norm
     that gives M + M' a diagonal of 2; inf where there is no modulus."""
@@ -115,7 +115,7 @@ def judge(games: Games, answers: Answers, moduli: Real, first: int, last: int) -
             answers.distance[k, i] = length / math.sqrt(m[i, i]) if modulus > 0.0 else np.inf
 
 
-@kernel
+@kernel(tiered=True)
 def deviations(games: Games, x: Real, first: int, last: int, gain: Real, pays: Real) -> None:
     """The most that the owner of one variable gains by moving it alone within bounds and constraints, exactly (its cost
     is a parabola), and whether that is more than rounding."""

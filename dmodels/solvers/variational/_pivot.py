@@ -15,9 +15,13 @@ from dmodels.core.records import Real
 SOFT = 1e-9
 
 
+#: Sums may be taken in any order, as vector units take them; NaN and inf keep their meaning.
+REORDERED = {"reassoc", "contract"}
+
+
 def fast(function: Callable[..., Any]) -> Any:
-    """A kernel whose sums may be taken in any order, as vector units take them; NaN and inf keep their meaning."""
-    return kernel(function, fastmath={"reassoc", "contract"})
+    """A kernel whose sums may be taken in any order."""
+    return kernel(function, fastmath=REORDERED)
 
 
 class Games(NamedTuple):
@@ -50,7 +54,7 @@ def one_of(games: Games, k: int) -> Games:
     )
 
 
-@kernel
+@kernel(tiered=True)
 def solve_games(games: Games, first: int, last: int, most: int, x: Real, lam: Real, rounds: Real) -> None:
     """Write x (k, n), lam (k, m) and the rounds used of games first..last."""
     n, rows = x.shape[1], lam.shape[1]

@@ -46,7 +46,7 @@ def affine_equilibria(matrix: Any, offset: Any, constraints: Any = None, bounds:
     >>> found.value.x.round(9).tolist()
     [[5.0, 9.0]]
     """
-    games, count = _read(matrix, offset, constraints, bounds)
+    games, count = read_games(matrix, offset, constraints, bounds)
     k, n, rows = math.prod(count), games.offset.shape[-1], games.right.shape[-1]
     work_s = k * 1e-9 * (n + rows) ** 3
     x, lam, rounds = np.zeros((k, n)), np.zeros((k, rows)), np.zeros(k, np.int32)
@@ -78,7 +78,7 @@ def affine_equilibria(matrix: Any, offset: Any, constraints: Any = None, bounds:
     return shaped
 
 
-def _read(matrix: Any, offset: Any, constraints: Any, bounds: Any) -> tuple[Any, tuple[int, ...]]:
+def read_games(matrix: Any, offset: Any, constraints: Any, bounds: Any) -> tuple[Any, tuple[int, ...]]:
     """(`Games`, the batch's shape)."""
     m, q = _numbers("matrix", matrix), _numbers("offset", offset)
     n = q.shape[-1] if q.ndim else 0

@@ -1,0 +1,124 @@
+r"""All variational equilibria of a small affine game with shared constraints, by enumeration of active sets.
+
+They are the pairs (x, $\lambda$) with $M x + q + C^\top\lambda = 0$, $C x \le d$, $\lambda \ge 0$ and, for each i,
+$\lambda_i = 0$ or $C_i x = d_i$ (C holds the constraints' rows and the bounds). That is a union of polyhedra, one for
+each set of active rows; each is the hull of its vertices, where enough rows are active or multipliers zero to leave one
+point.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.solvers.solution import Solution
+
+from .affine import read_games
+
+#: Rows and finite bounds together, of which each is slack, active, or active without a multiplier: 3^10 = 59,049.
+MOST_ROWS = 10
+
+#: What counts as 0, relative to the problem's scale.
+_TOLERANCE = 1e-9
+
+
+def all_affine_equilibria(
+    matrix: Any, offset: Any, constraints: Any = None, bounds: Any = (-np.inf, np.inf)
+) -> Solution:
+    r"""Every vertex of the set of variational equilibria of F(x) = matrix x + offset; arguments as `affine_equilibria`.
+
+    One game, at most `MOST_ROWS` constraints and finite bounds; the matrix need not be monotone. A degenerate game has
+    segments (or more) of equilibria: their ends are listed, and `joined` says which belong together.
+
+    value         `x` (k, n), `multipliers` (k, rows), `lower_multipliers`, `upper_multipliers` (k, n)
+    certificate   `kkt_residual` (k,): the largest violation of the conditions above, from the rounded numbers listed;
+                  `joined` (k, k): whether all mixes of the two are equilibria too
+    flags         INFEASIBLE where no point satisfies the conditions, NOT_UNIQUE where several do
+    steps         active sets looked at
+
+    Two players who want all of 1 unit that they share, at equal prices (x + y <= 1, F = -1): a segment.
+
+    >>> s = all_affine_equilibria(np.zeros((2, 2)), [-1.0, -1.0], ([[1.0, 1.0]], [1.0]), (0.0, np.inf))
+    >>> s.value["x"].round(9).tolist(), s.certificate["joined"].tolist()
+    ([[0.0, 1.0], [1.0, 0.0]], [[True, True], [True, True]])
+    """
+    games, count = read_games(matrix, offset, constraints, bounds)
+    if count:
+        raise InputError(f"matrix and offset are a batch of shape {count}; accepted is one game")
+    m, q, a, b, low, high = (np.array(part[0]) for part in games)
+    n, rows = len(q), len(b)
+    eye = np.eye(n)
+    kept_low, kept_high = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
+    c = np.concatenate([a, -eye[kept_low], eye[kept_high]])
+    d = np.concatenate([b, -low[kept_low], high[kept_high]])
+    if len(d) > MOST_ROWS:
+        raise InputError(f"constraints and finite bounds: {len(d)}; accepted are up to {MOST_ROWS} together")
+    points = _vertices(m, q, c, d)
+    x, multipliers = points[:, :n], points[:, n:]
+    slack = d - x @ c.T
+    joined = ((multipliers[:, None] * slack[None]) <= _TOLERANCE * _scale(m, q, c, d)).all(-1)
+    joined &= joined.T
+    worst = [np.abs(x @ m.T + q + multipliers @ c), np.maximum(-slack, 0.0), np.maximum(-multipliers, 0.0)]
+    worst.append(np.abs(multipliers * slack))
+    residual = np.concatenate(worst, axis=1).max(1, initial=0.0)
+    of_low, of_high = np.zeros((len(x), n)), np.zeros((len(x), n))
+    of_low[:, kept_low] = multipliers[:, rows : rows + len(kept_low)]
+    of_high[:, kept_high] = multipliers[:, rows + len(kept_low) :]
+    value = {
+        "x": x,
+        "multipliers": multipliers[:, :rows],
+        "lower_multipliers": of_low,
+        "upper_multipliers": of_high,
+    }
+    flag = np.int32(Flag.INFEASIBLE if not len(x) else Flag.NOT_UNIQUE if len(x) > 1 else 0)
+    return Solution(value, {"kkt_residual": residual, "joined": joined}, flag, np.int64(3 ** len(d)))
+
+
+def _scale(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> float:
+    return 1.0 + max(float(np.abs(part).max(initial=0.0)) for part in (m, q, c, d))
+
+
+def _vertices(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """(x, multipliers) of each vertex, (k, n + rows): all systems of one shape are solved together."""
+    n, count = len(q), len(d)
+    shapes: dict[tuple[int, int], list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+    for state in product((0, 1, 2), repeat=count):  # slack, active with a multiplier, active without
+        states = np.array(state, int)
+        active, priced = np.flatnonzero(states), np.flatnonzero(states == 1)
+        if len(priced) <= n:  # with more, the rows depend on each other and another vertex has fewer
+            shapes[len(active), len(priced)].append((active, priced))
+    tolerance = _TOLERANCE * _scale(m, q, c, d)
+    found = np.zeros((0, n + count))
+    for (actives, prices), sets in shapes.items():
+        system = np.zeros((len(sets), n + actives, n + prices))
+        right = np.zeros((len(sets), n + actives))
+        for k, (active, priced) in enumerate(sets):
+            system[k, :n, :n], system[k, :n, n:], system[k, n:, :n] = m, c[priced].T, c[active]
+            right[k, :n], right[k, n:] = -q, d[active]
+        sizes = np.linalg.svd(system, compute_uv=False)
+        unique = (sizes[:, -1] > 1e-11 * sizes[:, 0]) if actives >= prices else np.zeros(len(sets), bool)
+        solved = (np.linalg.pinv(system[unique]) @ right[unique][..., None])[..., 0]
+        point = np.zeros((len(solved), n + count))
+        point[:, :n] = solved[:, :n]
+        for row, (_, priced), numbers in zip(
+            point, [s for s, is_one in zip(sets, unique, strict=True) if is_one], solved[:, n:], strict=True
+        ):
+            row[n + priced] = numbers
+        met = np.abs((system[unique] @ solved[..., None])[..., 0] - right[unique]).max(1, initial=0.0) <= tolerance
+        met &= (c @ point[:, :n].T <= d[:, None] + tolerance).all(0) & (point[:, n:] >= -tolerance).all(1)
+        found = np.concatenate([found, point[met]])
+    return _distinct(found, tolerance)
+
+
+def _distinct(points: np.ndarray, tolerance: float) -> np.ndarray:
+    """One of each, in the order of their numbers."""
+    kept: list[np.ndarray] = []
+    for point in points[np.lexsort(points.round(9).T[::-1])]:
+        if not any(np.abs(point - other).max() <= 10.0 * tolerance for other in kept):
+            kept.append(np.where(np.abs(point) <= 1e-6 * tolerance, 0.0, point))
+    return np.array(kept).reshape(-1, points.shape[1])

@@ -1,0 +1,50 @@
+"""All equilibria of small games, against the pivoting solver, closed forms, and conditions checked apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.solvers import affine_equilibria, all_affine_equilibria
+
+
+def test_a_strictly_monotone_game_has_the_one_that_pivoting_finds():
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        m, q = rng.normal(size=(3, 3)) * 0.5 + 3.0 * np.eye(3), -9.0 * rng.random(3)
+        game = m, q, (rng.random((2, 3)), rng.random(2) + 0.5), (0.0, [1.0, 2.0, np.inf])
+        s, one = all_affine_equilibria(*game), affine_equilibria(*game)
+        assert len(s.value["x"]) == 1 and int(s.flags) == 0 and s.certificate["kkt_residual"][0] < 1e-9
+        np.testing.assert_allclose(s.value["x"][0], np.asarray(one.value.x), atol=1e-9)
+
+
+def test_a_game_that_is_not_monotone_has_three():
+    # F = (1 - 2y, 1 - 2x) on the unit square: both at 0, both at 1, and the unstable point between.
+    s = all_affine_equilibria([[0.0, -2.0], [-2.0, 0.0]], [1.0, 1.0], None, (0.0, 1.0))
+    np.testing.assert_allclose(s.value["x"], [[0, 0], [0.5, 0.5], [1, 1]], atol=1e-12)
+    assert (s.certificate["joined"] == np.eye(3, dtype=bool)).all() and int(s.flags) == Flag.NOT_UNIQUE
+
+
+def test_every_point_of_a_joined_segment_is_an_equilibrium():
+    # Three players share 2 units; two of them value the unit alike, the third less.
+    q, a, b = np.array([-3.0, -3.0, -1.0]), np.ones((1, 3)), np.array([2.0])
+    s = all_affine_equilibria(np.diag([0.0, 0.0, 1.0]), q, (a, b), (0.0, 1.5))
+    ends = s.value["x"]
+    np.testing.assert_allclose(sorted(map(tuple, ends)), [(0.5, 1.5, 0.0), (1.5, 0.5, 0.0)], atol=1e-12)
+    assert s.certificate["joined"].all()
+    for share in (0.3, 0.5):
+        x = share * ends[0] + (1 - share) * ends[1]
+        mapped = np.diag([0.0, 0.0, 1.0]) @ x + q
+        corners = [v for v in np.ndindex(31, 31, 31) if sum(v) <= 40]  # of the feasible set, in steps of 0.05
+        assert min(mapped @ (np.array(v) * 0.05 - x) for v in corners) > -1e-9  # the variational inequality itself
+
+
+def test_what_is_refused_and_what_has_none():
+    with pytest.raises(InputError, match="up to"):
+        all_affine_equilibria(np.eye(6), np.ones(6), None, (0.0, 1.0))
+    nothing = all_affine_equilibria(
+        [[0.0]], [-1.0], None, (0.0, np.inf)
+    )  # more is always better, and nothing bounds it
+    assert not len(nothing.value["x"]) and int(nothing.flags) == Flag.INFEASIBLE

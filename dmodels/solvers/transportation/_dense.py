@@ -14,9 +14,13 @@ from dmodels.core.compiled import copy_row, kernel
 from dmodels.solvers.assignment._paths import match
 
 from ._simplex import row_least, ship
+from .records import LEFT, NO_WAY, PROVED
 
 #: Costs beyond this are left to the general loop: here sums of them stand for "forbidden".
 _LARGEST = 1e300
+
+#: Supplies and capacities may miss each other by this share of all that is shipped: their sums are rounded.
+ROUNDED_SHARE = 1e-14
 
 
 @kernel
@@ -167,6 +171,7 @@ def _bill(c, supply, room, columns, amounts, u, v, load):
     summation."""
     n, m = c.shape
     total, lost, slack, size, clean = 0.0, 0.0, 0.0, 0.0, True
+    crumb = ROUNDED_SHARE * supply.sum()
     for j in range(m):
         load[j] = 0.0
     for i in range(n):
@@ -175,7 +180,9 @@ def _bill(c, supply, room, columns, amounts, u, v, load):
         for j in range(m if only < 0 else 1):
             k = j if only < 0 else only
             amount = supply[i] if only >= 0 else amounts[i, k]
-            if amount > 0:
+            if only < 0 and amount <= crumb and c[i, k] == np.inf:
+                amounts[i, k] = 0.0
+            elif amount > 0:
                 clean &= c[i, k] < np.inf
                 load[k] += amount
                 term = c[i, k] * amount
@@ -197,8 +204,32 @@ def _bill(c, supply, room, columns, amounts, u, v, load):
 
 
 @kernel
+def _ray(c, supply, room, total, places, u, v):
+    """Whether nothing is feasible: then u and v are a Farkas ray. Either the columns have too little room in all, or
+    even where only what is forbidden costs anything, the least cost is not 0."""
+    n, m = c.shape
+    if places < total * (1.0 - ROUNDED_SHARE):
+        u[:], v[:] = 1.0, -1.0
+        return True
+    price = np.empty((n, m))
+    for i in range(n):
+        for j in range(m):
+            price[i, j] = 0.0 if c[i, j] < np.inf else 1.0
+    amounts, load = np.zeros((n, m)), np.empty(m)
+    none = np.empty(0, np.int64)
+    _, solved = _shipped(price, supply, room, none, amounts, v)
+    _bill(price, supply, room, none, amounts, u, v, load)
+    bound = 0.0
+    for i in range(n):
+        bound += supply[i] * u[i]
+    for j in range(m):
+        bound += room[j] * v[j]
+    return solved and bound > 100 * ROUNDED_SHARE * total
+
+
+@kernel
 def _solve(c, supply, capacity, columns, amounts, u, v, load):
-    """Solve and certify one problem: (cost, gap, sum of magnitudes in that balance, steps, whether it is solved)."""
+    """Solve and certify one problem: (cost, gap, sum of magnitudes in that balance, steps, how it ended)."""
     n, m = c.shape
     size, forbidden, good = _sizes(c)
     total, places, single = 0.0, 0.0, columns.size > 0 and n <= m
@@ -212,17 +243,23 @@ def _solve(c, supply, capacity, columns, amounts, u, v, load):
         room[j] = min(width, 2.0 * total)  # above the total, so that the spare row keeps its price at 0
         places += room[j]
         single &= width == 1.0
-    if not good or not 0 < total < np.inf or places < total * (1.0 - 1e-14):
-        return 0.0, 0.0, 0.0, 0, False
-    if single:
+    if not good or not 0 < total < np.inf:
+        return 0.0, 0.0, 0.0, 0, LEFT
+    steps, solved, clean = 0, places >= total * (1.0 - ROUNDED_SHARE), False
+    if solved and single:
         steps, solved = _matched(c, columns, v)
-    else:
+    elif solved:
         whole = _allowed(c, size) if forbidden else c
         steps, solved = _shipped(whole, supply, room, columns, amounts, v)
-    if not solved:
-        return 0.0, 0.0, 0.0, steps, False
-    cost, gap, balance, clean = _bill(c, supply, room, columns, amounts, u, v, load)
-    return cost, gap, balance, steps, clean
+    if solved:
+        cost, gap, balance, clean = _bill(c, supply, room, columns, amounts, u, v, load)
+        if clean:
+            return cost, gap, balance, steps, PROVED
+    if _ray(c, supply, room, total, places, u, v):
+        columns[:], amounts[:], load[:] = -1, np.nan, np.nan
+        return np.inf, np.inf, np.inf, steps, NO_WAY
+    columns[:], amounts[:] = -1, 0.0
+    return 0.0, 0.0, 0.0, steps, LEFT
 
 
 @kernel
@@ -231,24 +268,24 @@ def _at(array, b):
 
 
 @kernel
-def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance, solved, steps):
+def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance, ended, steps):
     """Solve problems first..last of c (B, n, m) with capacities (B, m), rows of one unit; arrays of leading size 1 are
     shared."""
     supply, amounts = np.ones(c.shape[1]), np.empty((0, 0))
     for b in range(first, last):
         found = _solve(_at(c, b).copy(), supply, _at(capacity, b).copy(), columns[b], amounts, u[b], v[b], load[b])
-        cost[b], gap[b], balance[b], steps[b], solved[b] = found
+        cost[b], gap[b], balance[b], steps[b], ended[b] = found
 
 
 @kernel
-def ship_many(c, capacity, supply, first, last, flow, u, v, load, cost, gap, balance, solved, steps):
+def ship_many(c, capacity, supply, first, last, flow, u, v, load, cost, gap, balance, ended, steps):
     """As `place_many`, with supplies (B, n) and zeros for `flow` (B, n, m)."""
     columns = np.empty(0, np.int64)
     for b in range(first, last):
         found = _solve(
             _at(c, b).copy(), _at(supply, b).copy(), _at(capacity, b).copy(), columns, flow[b], u[b], v[b], load[b]
         )
-        cost[b], gap[b], balance[b], steps[b], solved[b] = found
+        cost[b], gap[b], balance[b], steps[b], ended[b] = found
 
 
 _TABLE = types.Array(types.float64, 2, "C", readonly=True)
@@ -257,19 +294,19 @@ _LIST = types.Array(types.float64, 1, "C", readonly=True)
 
 @kernel(signature=(_TABLE, _LIST))
 def place_one(c, capacity):
-    """columns, u, v, loads, cost, gap, magnitudes in that balance, steps, whether it is solved: rows of one unit."""
+    """columns, u, v, loads, cost, gap, magnitudes in that balance, steps, how it ended: rows of one unit."""
     n, m = c.shape
     columns, u, v, load, supply = np.empty(n, np.int64), np.empty(n), np.empty(m), np.empty(m), np.ones(n)
     found = _solve(c.copy(), supply, capacity.copy(), columns, np.empty((0, 0)), u, v, load)
-    cost, gap, balance, steps, solved = found
-    return columns, u, v, load, cost, gap, balance, steps, solved
+    cost, gap, balance, steps, ended = found
+    return columns, u, v, load, cost, gap, balance, steps, ended
 
 
 @kernel(signature=(_TABLE, _LIST, _LIST))
 def ship_one(c, capacity, supply):
-    """flow, u, v, loads, cost, gap, magnitudes in that balance, steps, whether it is solved."""
+    """flow, u, v, loads, cost, gap, magnitudes in that balance, steps, how it ended."""
     n, m = c.shape
     flow, u, v, load = np.zeros((n, m)), np.empty(n), np.empty(m), np.empty(m)
     found = _solve(c.copy(), supply.copy(), capacity.copy(), np.empty(0, np.int64), flow, u, v, load)
-    cost, gap, balance, steps, solved = found
-    return flow, u, v, load, cost, gap, balance, steps, solved
+    cost, gap, balance, steps, ended = found
+    return flow, u, v, load, cost, gap, balance, steps, ended

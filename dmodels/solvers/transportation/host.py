@@ -17,7 +17,7 @@ from dmodels.core.threads import frozen, share
 from dmodels.solvers.assignment.host import GAP_RTOL
 from dmodels.solvers.solution import Solution
 
-from .records import BAD, INFEASIBLE, SOLVED, Placement, Problems, Shipment, Shipped
+from .records import BAD, GIVEN_UP, INFEASIBLE, LEFT, NO_WAY, PROVED, SOLVED, Placement, Problems, Shipment, Shipped
 
 #: Marginals may fall by this share of the column's largest before the congestion counts as not convex: they are
 #: usually differences of a total cost, and carry its rounding.
@@ -29,7 +29,8 @@ MONOTONE_RTOL = 1e-9
 #: few; for rows with a supply (`_flow`) from so many per column.
 UNITS_PER_COLUMN, FEW_COLUMNS, SUPPLIES_PER_COLUMN = 16, 16, 32
 
-_PROVED, _NOT_PROVED, _NONE = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.float64(0)
+_PROVED, _NOT_PROVED, _NO_WAY = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.int32(Flag.INFEASIBLE)
+_NONE, _NAN = np.float64(0), np.float64(np.nan)
 
 
 def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
@@ -68,18 +69,21 @@ def _dense_kernels() -> ModuleType:
     return _transport_dense
 
 
-def _ship_one(kernels: ModuleType, cost: np.ndarray, capacity: np.ndarray, supply: np.ndarray | None = None) -> Solution:
+def _ship_one(
+    kernels: ModuleType, cost: np.ndarray, capacity: np.ndarray, supply: np.ndarray | None = None
+) -> Solution:
     """One problem, without the steps that a batch needs: they would take longer than solving it."""
     arrays = (np.ascontiguousarray(cost, np.float64), np.ascontiguousarray(capacity))
     if supply is None:
         found = kernels.place_one(*arrays)
     else:
         found = kernels.ship_one(*arrays, np.ascontiguousarray(supply))
-    shipped, u, v, load, total, gap, balance, steps, solved = found
-    if not solved or not math.isfinite(total + gap):
+    shipped, u, v, load, total, gap, balance, steps, ended = found
+    if ended == LEFT or (ended == PROVED and not math.isfinite(total + gap)):
         return _transport_any(cost, capacity, supply)
-    flags = _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
-    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": _NONE}
+    flags = _NO_WAY if ended == NO_WAY else _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
+    reduced = _NAN if ended == NO_WAY else _NONE
+    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": reduced}
     value = (Placement if supply is None else Shipment)(shipped, load, np.float64(total))
     return Solution(value, certificate, flags, np.int64(steps))
 
@@ -94,15 +98,16 @@ def _ship_many(kernels: ModuleType, *arrays: np.ndarray) -> Solution:
     shipped = np.zeros((count, n, m)) if split else np.empty((count, n), np.int64)
     u, v, load = np.empty((count, n)), np.empty((count, m)), np.empty((count, m))
     total, gap, balance = np.empty(count), np.empty(count), np.empty(count)
-    solved, steps = np.zeros(count, bool), np.empty(count, np.int64)
-    found = (shipped, u, v, load, total, gap, balance, solved, steps)
+    ended, steps = np.zeros(count, np.int64), np.empty(count, np.int64)
+    found = (shipped, u, v, load, total, gap, balance, ended, steps)
     solve = kernels.ship_many if split else kernels.place_many
     share(lambda i, j: solve(*arrays, i, j, *found), count, 3e-9 * count * n * m)
     reduced, flags = np.zeros(count), np.zeros(count, np.int32)
     flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
-    flags[solved & ~(np.isfinite(total) & np.isfinite(gap))] = int(Flag.NONFINITE)
-    if not solved.all():
-        rest = np.flatnonzero(~solved)
+    flags[(ended == PROVED) & ~(np.isfinite(total) & np.isfinite(gap))] = int(Flag.NONFINITE)
+    flags[ended == NO_WAY], reduced[ended == NO_WAY] = int(Flag.INFEASIBLE), np.nan
+    rest = np.flatnonzero(ended == LEFT)
+    if rest.size:
         s = _transport_any(*(a if len(a) == 1 else a[rest] for a in arrays))
         ours: tuple[np.ndarray, ...] = (shipped, load, total, u, v, gap, reduced, flags, steps)
         theirs = (*s.value, *s.certificate.values(), s.flags, s.steps)
@@ -207,9 +212,10 @@ def _ship(
     for array in (total, gap, load, flow) if split else (total, gap, load):
         array[state != SOLVED] = np.nan
     for array in (u, v):
-        array[state == BAD] = np.nan
+        array[(state == BAD) | (state == GIVEN_UP)] = np.nan
     total[state == INFEASIBLE], gap[state == INFEASIBLE] = np.inf, np.inf
     flags[state == INFEASIBLE] = int(Flag.INFEASIBLE)
+    flags[state == GIVEN_UP] = int(Flag.NOT_CONVERGED)
     with np.errstate(invalid="ignore", over="ignore"):
         balance = np.abs(total) + (problems.supply * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
         flags[(state == SOLVED) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)

@@ -144,7 +144,7 @@ def grid_cell(n: int, m: int, structure: str, kind: str, repeats: int) -> Row:
 
 @benchmark("lapx", "POT", "ortools", "scipy", name="transport")
 def transport_windows(quick: bool) -> Iterator[Row]:
-    """Transportation with capacities: windows beside every solver, single problems of growing n, and a grid of shapes."""
+    """Transportation with capacities: windows beside every solver, problems of growing n, and a grid of shapes."""
     peers = transport_peers()
     for n, m, room in WINDOWS[:1] if quick else WINDOWS:
         for skewed in (False, True):

@@ -30,8 +30,9 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
     ones; `choice` is every row's cheapest column at the start.
 
     Fills x (n, m) and the row duals u. Returns (paths, feasible, keys, rows); the last two are the arena, to be used
-    again; after `PATHS_PER_NODE` paths a row and column nothing is shown. Where nothing is feasible, u and -lam[:m] are a Farkas ray: u = 1 on rows that can only use columns with
-    lam = 1, and these columns have less room than the rows' supply.
+    again; after `PATHS_PER_NODE` paths a row and column nothing is shown. Where nothing is feasible, u and -lam[:m]
+    are a Farkas ray: u = 1 on rows that can only use columns with lam = 1, and these columns have less room than the
+    rows' supply.
     """
     n, m = c.shape
     off = np.zeros(m, np.int64)

@@ -7,11 +7,13 @@ is shipped by the network simplex (`_simplex`). What is not solved here (bad ent
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
 from dmodels.core.compiled import copy_row, kernel
-from dmodels.solvers.assignment._paths import match
+from dmodels.solvers.assignment.paths import match
 
 from ._simplex import row_least, ship
 from .records import LEFT, NO_WAY, PROVED
@@ -24,7 +26,7 @@ ROUNDED_SHARE = 1e-14
 
 
 @kernel
-def _sizes(c):
+def _sizes(c: Any) -> Any:
     """(largest size of a finite cost, whether any is forbidden, whether all can be dealt with)."""
     size, forbidden, good = 0.0, False, True
     for i in range(c.shape[0]):
@@ -39,7 +41,7 @@ def _sizes(c):
 
 
 @kernel
-def _allowed(c, size):
+def _allowed(c: Any, size: Any) -> Any:
     """Costs with a number in place of inf that no cycle of allowed costs of this size makes up for."""
     n, m = c.shape
     dear = 2.0 * (min(n, m) + 2.0) * size if size > 0 else 1.0
@@ -51,7 +53,7 @@ def _allowed(c, size):
 
 
 @kernel
-def _groups(c, group):
+def _groups(c: Any, group: Any) -> Any:
     """Number the different rows in order of appearance, group[i] for row i; returns how many there are."""
     n, m = c.shape
     slots = 1
@@ -85,7 +87,7 @@ def _groups(c, group):
 
 
 @kernel
-def _grouped(c, supply, group, count):
+def _grouped(c: Any, supply: Any, group: Any, count: Any) -> Any:
     """Costs and supplies of the groups."""
     few, amount = np.empty((count, c.shape[1])), np.zeros(count)
     for i in range(c.shape[0]):
@@ -95,7 +97,7 @@ def _grouped(c, supply, group, count):
 
 
 @kernel
-def _shares(group, count, supply, parent, flow, columns, amounts):
+def _shares(group: Any, count: Any, supply: Any, parent: Any, flow: Any, columns: Any, amounts: Any) -> Any:
     """Hand a group's shipments to its rows, one row after the other: amounts[i, j], or columns[i] for whole rows."""
     n = group.size
     start, order, first = np.zeros(count + 1, np.int64), np.empty(flow.size, np.int64), np.zeros(count, np.int64)
@@ -131,7 +133,7 @@ def _shares(group, count, supply, parent, flow, columns, amounts):
 
 
 @kernel
-def _shipped(c, supply, capacity, columns, amounts, v):
+def _shipped(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, v: Any) -> Any:
     """Ship by groups; fills columns or amounts and column duals v <= 0: (pivots, whether it is solved)."""
     n, m = c.shape
     group = np.empty(n, np.int64)
@@ -152,7 +154,7 @@ def _shipped(c, supply, capacity, columns, amounts, v):
 
 
 @kernel
-def _matched(c, columns, v):
+def _matched(c: Any, columns: Any, v: Any) -> Any:
     """Units on columns of one place: (steps, whether it is solved)."""
     n, m = c.shape
     marks, reals, u = np.empty((5, m), np.int64), np.zeros((3, m)), np.empty(n)
@@ -166,7 +168,7 @@ def _matched(c, columns, v):
 
 
 @kernel
-def _bill(c, supply, room, columns, amounts, u, v, load):
+def _bill(c: Any, supply: Any, room: Any, columns: Any, amounts: Any, u: Any, v: Any, load: Any) -> Any:
     """(cost, gap, sum of the magnitudes in that balance, whether nothing forbidden is used); the cost by compensated
     summation."""
     n, m = c.shape
@@ -204,7 +206,7 @@ def _bill(c, supply, room, columns, amounts, u, v, load):
 
 
 @kernel
-def _ray(c, supply, room, total, places, u, v):
+def _ray(c: Any, supply: Any, room: Any, total: Any, places: Any, u: Any, v: Any) -> Any:
     """Whether nothing is feasible: then u and v are a Farkas ray. Either the columns have too little room in all, or
     even where only what is forbidden costs anything, the least cost is not 0."""
     n, m = c.shape
@@ -228,7 +230,7 @@ def _ray(c, supply, room, total, places, u, v):
 
 
 @kernel
-def _solve(c, supply, capacity, columns, amounts, u, v, load):
+def _solve(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, u: Any, v: Any, load: Any) -> Any:
     """Solve and certify one problem: (cost, gap, sum of magnitudes in that balance, steps, how it ended)."""
     n, m = c.shape
     size, forbidden, good = _sizes(c)
@@ -263,12 +265,26 @@ def _solve(c, supply, capacity, columns, amounts, u, v, load):
 
 
 @kernel
-def _at(array, b):
+def _at(array: Any, b: Any) -> Any:
     return array[b] if array.shape[0] > 1 else array[0]
 
 
 @kernel
-def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance, ended, steps):
+def place_many(
+    c: Any,
+    capacity: Any,
+    first: Any,
+    last: Any,
+    columns: Any,
+    u: Any,
+    v: Any,
+    load: Any,
+    cost: Any,
+    gap: Any,
+    balance: Any,
+    ended: Any,
+    steps: Any,
+) -> Any:
     """Solve problems first..last of c (B, n, m) with capacities (B, m), rows of one unit; arrays of leading size 1 are
     shared."""
     supply, amounts = np.ones(c.shape[1]), np.empty((0, 0))
@@ -278,7 +294,22 @@ def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance
 
 
 @kernel
-def ship_many(c, capacity, supply, first, last, flow, u, v, load, cost, gap, balance, ended, steps):
+def ship_many(
+    c: Any,
+    capacity: Any,
+    supply: Any,
+    first: Any,
+    last: Any,
+    flow: Any,
+    u: Any,
+    v: Any,
+    load: Any,
+    cost: Any,
+    gap: Any,
+    balance: Any,
+    ended: Any,
+    steps: Any,
+) -> Any:
     """As `place_many`, with supplies (B, n) and zeros for `flow` (B, n, m)."""
     columns = np.empty(0, np.int64)
     for b in range(first, last):
@@ -293,7 +324,7 @@ _LIST = types.Array(types.float64, 1, "C", readonly=True)
 
 
 @kernel(signature=(_TABLE, _LIST))
-def place_one(c, capacity):
+def place_one(c: Any, capacity: Any) -> Any:
     """columns, u, v, loads, cost, gap, magnitudes in that balance, steps, how it ended: rows of one unit."""
     n, m = c.shape
     columns, u, v, load, supply = np.empty(n, np.int64), np.empty(n), np.empty(m), np.empty(m), np.ones(n)
@@ -303,7 +334,7 @@ def place_one(c, capacity):
 
 
 @kernel(signature=(_TABLE, _LIST, _LIST))
-def ship_one(c, capacity, supply):
+def ship_one(c: Any, capacity: Any, supply: Any) -> Any:
     """flow, u, v, loads, cost, gap, magnitudes in that balance, steps, how it ended."""
     n, m = c.shape
     flow, u, v, load = np.zeros((n, m)), np.empty(n), np.empty(m), np.empty(m)

@@ -9,10 +9,12 @@ one row is priced by a vector loop over its columns. The first tree ships every 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dmodels.core.compiled import kernel
-from dmodels.solvers.assignment._paths import FAST, lesser
+from dmodels.solvers.assignment.paths import FAST, lesser
 
 #: Entries priced per pivot, and the least number of rows.
 _BLOCK_ENTRIES, _BLOCK_ROWS = 2048, 2
@@ -25,7 +27,7 @@ _PIVOTS_PER_NODE = 500
 
 
 @kernel(fastmath=FAST)
-def row_least(row, v):
+def row_least(row: Any, v: Any) -> Any:
     """min_j row_j - v_j."""
     least = np.inf
     for j in range(v.size):
@@ -34,7 +36,7 @@ def row_least(row, v):
 
 
 @kernel
-def _column_of(row, v, least):
+def _column_of(row: Any, v: Any, least: Any) -> Any:
     for j in range(v.size):
         if row[j] - v[j] == least:
             return j
@@ -42,7 +44,7 @@ def _column_of(row, v, least):
 
 
 @kernel
-def _hang(x, p, tree):
+def _hang(x: Any, p: Any, tree: Any) -> Any:
     """Make x a child of p."""
     parent, child, left, right = tree[0], tree[1], tree[2], tree[3]
     first = child[p]
@@ -53,7 +55,7 @@ def _hang(x, p, tree):
 
 
 @kernel
-def _cut(x, tree):
+def _cut(x: Any, tree: Any) -> Any:
     """Take x from its parent's children."""
     parent, child, left, right = tree[0], tree[1], tree[2], tree[3]
     before, after = left[x], right[x]
@@ -66,7 +68,7 @@ def _cut(x, tree):
 
 
 @kernel
-def _first_tree(c, supply, capacity, parent, flow, price):
+def _first_tree(c: Any, supply: Any, capacity: Any, parent: Any, flow: Any, price: Any) -> Any:
     """Parents and flows of a first tree; returns its root. Nodes that are used up become children of what goes on."""
     n, m = c.shape
     rest, live, last, root = capacity.copy(), 0, -1, -1
@@ -103,7 +105,7 @@ def _first_tree(c, supply, capacity, parent, flow, price):
 
 
 @kernel
-def _next(x, top, tree):
+def _next(x: Any, top: Any, tree: Any) -> Any:
     """The node after x in depth-first order below `top`; -1 at the end."""
     y = tree[1, x]
     if y >= 0:
@@ -114,7 +116,7 @@ def _next(x, top, tree):
 
 
 @kernel
-def _potentials(c, root, tree, u, v):
+def _potentials(c: Any, root: Any, tree: Any, u: Any, v: Any) -> Any:
     """Depths, and duals that make every arc of the tree tight, from the root on."""
     n = c.shape[0]
     parent, depth = tree[0], tree[4]
@@ -134,7 +136,7 @@ def _potentials(c, root, tree, u, v):
 
 
 @kernel
-def _blocking(column, row, n, tree, flow):
+def _blocking(column: Any, row: Any, n: Any, tree: Any, flow: Any) -> Any:
     """Of the cycle that the arc row -> column closes: (node whose arc leaves, whether it lies on the column's side,
     how much fits, node where both sides meet). Among ties the last one, seen from there along the arc."""
     parent, depth = tree[0], tree[4]
@@ -155,7 +157,7 @@ def _blocking(column, row, n, tree, flow):
 
 
 @kernel
-def _pivot(i, j, reduced, n, tree, flow, u, v):
+def _pivot(i: Any, j: Any, reduced: Any, n: Any, tree: Any, flow: Any, u: Any, v: Any) -> Any:
     """Let the arc i -> j of this reduced cost into the tree."""
     parent, depth = tree[0], tree[4]
     column, row = n + 1 + j, i
@@ -191,7 +193,7 @@ def _pivot(i, j, reduced, n, tree, flow, u, v):
 
 
 @kernel
-def _entering(c, free, rows, at, size, u, v):
+def _entering(c: Any, free: Any, rows: Any, at: Any, size: Any, u: Any, v: Any) -> Any:
     """(row, column, reduced cost) of the best arc in `size` rows from `at` on; row -1 where all are rounding."""
     n = c.shape[0]
     best, where = 0.0, -1
@@ -210,7 +212,7 @@ def _entering(c, free, rows, at, size, u, v):
 
 
 @kernel
-def ship(c, supply, capacity, tree, flow, v):
+def ship(c: Any, supply: Any, capacity: Any, tree: Any, flow: Any, v: Any) -> Any:
     """Least-cost shipment of supplies (n,) to capacities (m,) that exceed them or equal them up to rounding.
 
     Fills `tree` (5, n + m + 1), of which row 0 is every node's parent (-1: root, or a column without room), the flow

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tools.make_agreement import FORMS
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -30,41 +32,59 @@ class Figure(NamedTuple):
         return f"{self.section}: {self.name}"
 
 
-#: Sections, in the order of the page: (result file, protocol, what these comparisons cannot show).
-SECTIONS: dict[str, tuple[str, str, str]] = {
-    "Serving rows": (
+class Section(NamedTuple):
+    """A part of the page: its results' file, how they were made, and where they end."""
+
+    file: str
+    protocol: str
+    cannot_show: str
+
+
+#: In the order of the page.
+SECTIONS: dict[str, Section] = {
+    "Serving rows": Section(
         "accuracy",
         "Measured TTFT and TPOT of public serving benchmarks, predicted by a calibration that did not see them: random "
         "folds, a pair of model and GPU left out, an architecture left out, a GPU left out; as a plan predicts, "
-        "without "
-        "the engine's release. Made by `python -m tools.make_calibration`.",
+        "without the engine's release. Made by `python -m tools.make_calibration`.",
         "These are closed loops with fixed lengths, most of them on H100, H200 and Blackwell; nothing of AMD is in "
         "them.",
     ),
-    "Maximum throughput": (
+    "Own measurements": Section(
+        "ten_points",
+        "A model and GPU that the calibration never saw, refitted on ten of its own rows: the other rows' mean error "
+        "of each deployment, before and after. `python -m benchmarks ten_points`.",
+        "The ten points come from the same sweep as the rows that are predicted: same machine, day and release.",
+    ),
+    "Maximum throughput": Section(
         "throughput",
         "Published maximum throughputs of TensorRT-LLM, none of which is in the calibration. `python -m benchmarks "
         "throughput`.",
         "A maximum says nothing of latencies, and the engine that reached it was tuned by its maker.",
     ),
-    "Operators": (
+    "Operators": Section(
         "operators",
-        "Measured kernels that were held out of the fit of the laws of operators.",
+        "Measured kernels of ten GPUs and three engines. New shapes: every tenth shape was held out of the fit, and is "
+        "predicted here with the constants that plans use. The other rows leave a whole (GPU, engine) or a whole GPU "
+        "out. `python -m benchmarks operators`.",
         "Kernels alone: no host, no scheduler, no contention.",
     ),
-    "Memory": (
+    "Memory": Section(
         "memory",
-        "KV blocks that engines' logs report beside those that the memory model leaves.",
-        "A log names its engine's version; later versions take other workspaces.",
+        "What engines log at their start beside what the memory model says: the room for the KV cache, and the "
+        "weights. Four constants of the engines are medians over these same lines; what depends on model, layout and "
+        "settings is not fitted. `python -m benchmarks memory`.",
+        "Twelve lines of vLLM and SGLang; none of TensorRT-LLM. A log names its engine's version; later versions take "
+        "other workspaces.",
     ),
-    "Real servers": (
+    "Real servers": Section(
         "servers",
         "Request logs of real servers, replayed at their own times under the engine's own scheduler and the calibrated "
         "step (`dmodels simulate --replay`). No log is in the calibration. `python -m benchmarks servers`.",
         "One log of 300 requests far above capacity: waits there are made of throughput, so a small error of the steps "
         "is a greater one of TTFT. Nothing here is near an idle server, and nothing of more than one GPU.",
     ),
-    "MLPerf": (
+    "MLPerf": Section(
         "mlperf",
         "Public open-loop runs of MLPerf Inference v5.1 (H200, MI300X): GPUs that a plan asks at the run's rate beside "
         "those used, and percentiles of simulated servers at that rate. The factor of tuned servers comes from runs "
@@ -72,22 +92,27 @@ SECTIONS: dict[str, tuple[str, str, str]] = {
         "mlperf`.",
         "A submission's rate is what it declared, not the most that it could serve, and its engine's settings are not "
         "published with its results. Near saturation TPOT grows several times as fast as the speed of a step falls, so "
-        "latencies there test the speed to a hundredth. Lengths of Mixtral's data are assumed. Systems of mixed GPUs"
-        " are "
-        "left out.",
+        "latencies there test the speed to a hundredth. Lengths of Mixtral's data are assumed. Systems of mixed GPUs "
+        "are left out.",
     ),
-    "Closed form against simulator": (
+    "Closed form against simulator": Section(
         "agreement",
         "Closed forms of queues and latencies against the simulator that shares no formula with them, over loads, "
-        "slots "
-        "and variability of lengths. `python -m tools.make_agreement`.",
+        "slots and variability of lengths. `python -m tools.make_agreement`.",
         "Both share the step law: what is wrong there does not show. Arrivals are Poisson.",
     ),
-    "Closed form against replayed traces": (
+    "Closed form over engines' settings": Section(
+        "closed_form",
+        "One instance of a plan, over traces, models, GPUs, layouts, chunks of 256 to 16,384 tokens, kinds of pools "
+        "and loads of 0.3 to 0.95, by the closed forms and by the simulator: with Poisson arrivals, and with the "
+        "trace's own. `python -m benchmarks closed_form`.",
+        "Both share the step law. Real arrivals come in bursts that no closed form of a steady state sees: a plan for "
+        "a trace rests on its replay.",
+    ),
+    "Plans replayed": Section(
         "replay",
-        "Plans replayed on the traces that they were made for, whole fleet, the traces' own times. `python -m "
-        "benchmarks "
-        "replay`.",
+        "Plans replayed on the traces that they were made for, whole fleet, the traces' own times: GPUs beyond the "
+        "smallest fleet that holds. `python -m benchmarks replay`.",
         "Traces are recordings: what users would do of longer waits is in none of them.",
     ),
 }
@@ -96,13 +121,18 @@ SECTIONS: dict[str, tuple[str, str, str]] = {
 def figures() -> list[Figure]:
     """Every comparison of every section that has results."""
     found = []
-    for section, (file, _, _) in SECTIONS.items():
-        rows = list(newest(RESULTS / f"{file}.jsonl"))
+    for name, section in SECTIONS.items():
+        rows = list(newest(RESULTS / f"{section.file}.jsonl"))
         if rows:
-            found += [
-                figure._replace(section=section, commit=rows[0].get("commit", "")) for figure in _READ[file](rows)
-            ]
+            read = _READ[section.file](rows)
+            found += [figure._replace(section=name, commit=rows[0].get("commit", "")) for figure in read]
     return found
+
+
+def remarks(section: Section) -> str:
+    """What the results say that is no error of a value."""
+    rows = list(newest(RESULTS / f"{section.file}.jsonl"))
+    return _REMARKS[section.file](rows) if rows and section.file in _REMARKS else ""
 
 
 def newest(path: Path) -> Iterator[dict[str, Any]]:
@@ -133,10 +163,17 @@ def _throughput(rows: list[dict[str, Any]]) -> Iterator[Figure]:
 
 
 def _servers(rows: list[dict[str, Any]]) -> Iterator[Figure]:
-    for name in ("ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "tpot_p99_s", "duration_s"):
+    metrics = {
+        "ttft_mean_s": "mean TTFT",
+        "ttft_p99_s": "P99 TTFT",
+        "tpot_mean_s": "mean TPOT",
+        "tpot_p99_s": "P99 TPOT",
+        "duration_s": "duration of the whole log",
+    }
+    for name, said in metrics.items():
         errors = [abs(row["error"]) for row in rows if row["metric"] == name]
         if errors:
-            yield Figure("", name, len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)))
+            yield _spread(said, errors)
 
 
 def _mlperf(rows: list[dict[str, Any]]) -> Iterator[Figure]:
@@ -154,7 +191,57 @@ def _agreement(rows: list[dict[str, Any]]) -> Iterator[Figure]:
         errors = np.array([abs(p["error_frac"]) for p in points if p["form"] == form])
         errors = errors[np.isfinite(errors)]
         if errors.size:
-            yield Figure("", form, errors.size, float(np.median(errors)), float(np.quantile(errors, 0.9)))
+            yield _spread(FORMS[form], list(errors))
+
+
+def _ten_points(rows: list[dict[str, Any]]) -> Iterator[Figure]:
+    own = [row for row in rows if row.get("points")]
+    for metric in ("ttft", "tpot"):
+        for when in ("before", "after"):
+            errors = [row[f"{metric} mean {when}"] for row in own]
+            yield _spread(f"{metric.upper()}, {when} its ten points", errors)
+
+
+def _closed_form(rows: list[dict[str, Any]]) -> Iterator[Figure]:
+    for arrivals, said in (("poisson", "Poisson arrivals"), ("own", "the trace's own arrivals")):
+        cells = [row for row in rows if row.get("arrivals") == arrivals and "agrees" in row]
+        for metric in ("ttft", "tpot"):
+            for kind, name in (("mean", "mean"), ("p99", "P99")):
+                errors = [abs(row[f"{metric}_{kind}_error"]) for row in cells if f"{metric}_{kind}_error" in row]
+                if errors:
+                    yield _spread(f"{metric.upper()} {name}, {said}", errors)
+
+
+def _cells_said(rows: list[dict[str, Any]]) -> str:
+    parts = [
+        f"{row['agreeing']} of {row['cells']} cells with {said} have every mean within 10 % and every P99 within 15 %; "
+        f"of the others the plan flags {row['missed_flagged']} itself."
+        for arrivals, said in (("poisson", "Poisson arrivals"), ("own", "the trace's own"))
+        for row in rows
+        if row.get("arrivals") == arrivals and "agreeing" in row
+    ]
+    return " ".join(parts)
+
+
+def _replay(rows: list[dict[str, Any]]) -> Iterator[Figure]:
+    for how, name in (("formula", "by the closed forms alone"), ("ensured", "as recommended")):
+        pairs = [(row[f"{how}_gpus"], row[f"{how}_smallest_gpus"]) for row in rows if row.get(f"{how}_smallest_gpus")]
+        yield _spread(f"GPUs, {name}", [abs(planned / smallest - 1.0) for planned, smallest in pairs])
+
+
+def _misses_said(rows: list[dict[str, Any]]) -> str:
+    all_ = rows[-1]
+    return (
+        f"Of {all_['plans']} plans {all_['ensured_missed']} miss an SLO when their own trace is replayed "
+        f"({all_['formula_missed']} by the closed forms alone). Planned on one half of a trace and replayed on the "
+        f"other, {all_['ensured_missed_on_other_half']} of {all_['ensured_halves']} miss at the planned rate, and "
+        f"{all_['ensured_missed_on_same_clock']} of {all_['ensured_same_clock_halves']} on one clock, where the other "
+        "half brings no more requests."
+    )
+
+
+def _spread(name: str, errors: list[float]) -> Figure:
+    return Figure("", name, len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)))
 
 
 def _plain(rows: list[dict[str, Any]]) -> Iterator[Figure]:
@@ -167,11 +254,14 @@ def _plain(rows: list[dict[str, Any]]) -> Iterator[Figure]:
 
 _READ = {
     "accuracy": _serving,
+    "ten_points": _ten_points,
     "throughput": _throughput,
     "operators": _plain,
     "memory": _plain,
     "servers": _servers,
     "mlperf": _mlperf,
     "agreement": _agreement,
-    "replay": _plain,
+    "closed_form": _closed_form,
+    "replay": _replay,
 }
+_REMARKS = {"closed_form": _cells_said, "replay": _misses_said}

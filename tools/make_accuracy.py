@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tools.accuracy_figures import RESULTS, ROOT, SECTIONS, Figure, figures
+from tools.accuracy_figures import RESULTS, ROOT, SECTIONS, Figure, figures, remarks
 
 PAGE = ROOT / "docs" / "accuracy.md"
 RELEASED = RESULTS / "released.json"
@@ -61,14 +61,16 @@ def worse(now: list[Figure], released: dict[str, float]) -> list[str]:
 def page(now: list[Figure], released: dict[str, Any], cohorts: dict[str, Any]) -> str:
     """The whole page."""
     parts = [HEAD, f"Released figures: {released.get('version', 'none')}.\n" if released else ""]
-    for section, (file, protocol, cannot) in SECTIONS.items():
-        own = [figure for figure in now if figure.section == section]
-        parts.append(f"## {section}\n\n{protocol}\n")
+    for name, section in SECTIONS.items():
+        own = [figure for figure in now if figure.section == name]
+        parts.append(f"## {name}\n\n{section.protocol}\n")
         if own:
-            parts.append(_table(own, released.get("medians", {})) + f"\nFrom `{file}.jsonl`, commit {own[0].commit}.\n")
+            parts.append(_table(own, released.get("medians", {})))
+            parts.append(said + "\n" if (said := remarks(section)) else "")
+            parts.append(f"From `{section.file}.jsonl`, commit {own[0].commit}.\n")
         else:
-            parts.append(f"There is no `benchmarks/results/{file}.jsonl` yet: nothing is claimed.\n")
-        parts.append(f"**What these comparisons cannot show.** {cannot}\n")
+            parts.append(f"There is no `benchmarks/results/{section.file}.jsonl` yet: nothing is claimed.\n")
+        parts.append(f"**What these comparisons cannot show.** {section.cannot_show}\n")
     parts.append("## Cohorts\n\nWhat was compared with, frozen by SHA-256: other bytes are another cohort.\n")
     rows = [f"| `{name}` | {one['rows']:,} | `{one['sha256'][:16]}` |" for name, one in cohorts.items()]
     parts.append("\n".join(["| file | lines | SHA-256 begins |", "|---|---:|---|", *rows]) + "\n")

@@ -117,7 +117,8 @@ def _show(inputs: dict[str, Any], answer: Any) -> None:
     }
     render.show([table(title, answer.operators, columns)])
     print(
-        f"{answer.decode_count:,.0f} requests decode and {answer.prompt_tokens:,.0f} prompt tokens are computed in it; "
+        f"{answer.decode_count:,.0f} requests decode in it; {share(answer.mixed_frac)} of the steps compute prompts, "
+        f"{answer.prompt_tokens:,.0f} tokens a step in the mean of all; "
         f"TPOT {1e3 * answer.tpot_s:.3g} ms (80 %: {1e3 * answer.tpot_s * low:.3g} to "
         f"{1e3 * answer.tpot_s * high:.3g} ms), TTFT {1e3 * answer.ttft_s:.3g} ms in the mean"
     )

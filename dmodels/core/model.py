@@ -56,6 +56,8 @@ class Model(Record):
     expert_params: Real = quantity(0.0)  # one routed expert of one layer
     n_experts: Real = quantity(0.0)  # routed experts of a MoE layer
     n_active_experts: Real = quantity(0.0)  # of which a token uses
+    n_expert_groups: Real = quantity(0.0)  # into which these are divided, neighbours together; 0 or 1: not at all
+    n_active_groups: Real = quantity(0.0)  # of which a token may use experts
     n_moe_layers: Real = quantity(0.0)
     embedding_params: Real = quantity(0.0)  # input embedding, where it is not the head's own matrix
     head_params: Real = quantity(0.0)  # output head

@@ -81,6 +81,7 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
         decode_batch=p.decode_batch,
         poll_steps=p.poll_steps,
         utilization=p.utilization,
+        engine=p.memory,
     )
     e = hierarchy.efficiency(u[cut:])
     two = serve_disaggregated(
@@ -97,6 +98,7 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
         draft_tokens=q.draft_tokens,
         decode_batch=q.decode_batch,
         utilization=q.utilization,
+        engine=q.memory,
     )
     both = ((one, p.stream_interval), (two, q.stream_interval))
     # the first message carries as many tokens as the others

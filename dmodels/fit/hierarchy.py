@@ -32,6 +32,7 @@ OF_PEAK = (
     "attention_flop_frac",
     "decode_flop_frac",
     "link_frac",
+    "bus_frac",
 )
 SHARES = ("acceptance_frac", "routing_spread_frac", "exchange_overlap_frac")
 RATIOS = ("expert_imbalance",)

@@ -25,6 +25,7 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import Floats, float64
 from dmodels.models.latency import terms
+from dmodels.models.memory import FAST_LINK
 from dmodels.models.operators import layers
 
 from .operators.coefficients import DATA_SHEET, Coefficients, load
@@ -32,6 +33,10 @@ from .operators.predicted import predicted
 
 #: Efficiencies stay at or below this share of a peak, and at or above these of bandwidth and of arithmetic.
 MOST, LEAST_BYTES, LEAST_FLOP = 0.95, 0.3, 0.02
+#: Ranks of the collectives that are asked about where GPUs have no link but a bus. A ring sends over each way once,
+#: however many its ranks, so it keeps the rate of two. The tables' own falls from 20 GB/s for two L40S to 2 for eight:
+#: their host's ways are shared, as a virtual machine's are; published servers reach 16 GB/s at least with eight.
+BUS_RANKS = 2.0
 #: Bytes per second of a link that no data sheet names: PCIe 4 x8.
 _PCIE = 16e9
 #: Experts on more GPUs than this are replicated where they are asked for most, and get their tokens sorted (DeepEP with
@@ -80,7 +85,7 @@ def efficiencies(machines: Sequence[Hosted]) -> list[dict[str, float]]:
 
 @float64
 def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
-    asked = [layers.kernels(machine.model, machine.parallel) for machine in machines]
+    asked = [layers.kernels(m.model, m.parallel, BUS_RANKS if _on_bus(m) else np.inf) for m in machines]
     seconds = _seconds(machines, asked)
     curves: dict[str, list[tuple[int, Floats, Floats, Floats]]] = defaultdict(list)
     for i, machine in enumerate(machines):
@@ -119,8 +124,18 @@ def _named(
     if part == "prompt":
         found |= {"attention_flop_frac": of_flop}
         return 0.0
-    found |= {"link_frac": of_flop, "hop_us": 1e6 * launch / np.log2(float(machine.parallel.tp))}
+    link = "bus_frac" if _on_bus(machine) else "link_frac"
+    found |= {link: of_flop, "hop_us": 1e6 * launch / np.log2(_ranks(machine))}
     return 0.0
+
+
+def _on_bus(machine: Hosted) -> bool:
+    return float(machine.gpu.nvlink_bytes_per_s_oneway) <= FAST_LINK
+
+
+def _ranks(machine: Hosted) -> float:
+    """Ranks of the collective that is asked about."""
+    return min(float(machine.parallel.tp), BUS_RANKS if _on_bus(machine) else np.inf)
 
 
 def _seconds(machines: Sequence[Hosted], asked: Sequence[Sequence[layers.LayerKernels]]) -> list[list[Floats]]:
@@ -207,7 +222,7 @@ def _prompt_work(machine: Hosted) -> tuple[Floats, Floats]:
 
 def _collective_work(machine: Hosted) -> tuple[Floats, Floats]:
     link = float(machine.gpu.nvlink_bytes_per_s_oneway) or _PCIE
-    sent = terms.all_reduce_bytes(machine.model.hidden_size, layers.TOKENS, machine.parallel.tp)
+    sent = terms.all_reduce_bytes(machine.model.hidden_size, layers.TOKENS, _ranks(machine))
     return np.full(len(layers.TOKENS), 1e-12), np.asarray(sent / link)
 
 

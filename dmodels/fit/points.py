@@ -13,7 +13,15 @@ from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.precision import FORMAT_BYTES
 from dmodels.core.records import Real, Record, float64, jit, quantity, stack
-from dmodels.models.memory import kv_budget_bytes, residents_of_length
+from dmodels.models.memory import (
+    ENGINES,
+    VLLM,
+    EngineMemory,
+    default_utilization,
+    engine_memory,
+    kv_budget_bytes,
+    residents_of_length,
+)
 
 from .rows import Rejected, Row, Table
 
@@ -43,8 +51,8 @@ FORMATS = {
 }
 #: Mean of request lengths over the nominal one: the benchmark draws them evenly between 0.8 and 1.
 LENGTH_FRAC = 0.9
-#: Share of a GPU's memory that an engine uses by default, and the most that it can be given.
-UTILIZATION, TIGHT = 0.9, 0.98
+#: The largest share of a GPU's memory that an engine can be given.
+TIGHT = 0.98
 #: What ids of fine-tunes and quantised copies carry behind the name of the model.
 SUFFIX = re.compile(r"[-_](nvfp4|mxfp4|fp4|fp8|int4|w4a16|awq|gptq|bf16|instruct|chat|it|hf|v\d+|dynamic|\d{4})$", re.I)
 
@@ -66,6 +74,7 @@ class Points(Record):
     draft_tokens: Real = quantity()
     stream_interval: Real = quantity()
     poll_steps: Real = quantity()
+    memory: EngineMemory  # how the engine divides a GPU
     utilization: Real = quantity()  # share of the memory that the engine uses
 
 
@@ -102,10 +111,12 @@ def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
             column(lambda r: of(r).ep),
         )
 
+    gpu, decode = _stack([gpu for _, gpu in records]), parallel(lambda r: r.decode)
+    memory = _stack([_memory(row) for row in rows])
     return Points(
         model=_stack([model for model, _ in records]),
-        gpu=_stack([gpu for _, gpu in records]),
-        decode=parallel(lambda r: r.decode),
+        gpu=gpu,
+        decode=decode,
         prefill=parallel(lambda r: r.prefill),
         decode_instances=column(lambda r: r.decode.instances),
         decode_batch=np.minimum(column(lambda r: r.decode.batch), 1e9),
@@ -117,14 +128,15 @@ def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         draft_tokens=column(lambda r: r.draft_tokens),
         stream_interval=column(lambda r: r.stream_interval),
         poll_steps=column(lambda r: r.poll_steps),
-        utilization=np.full(len(rows), UTILIZATION),
+        memory=memory,
+        utilization=np.asarray(default_utilization(memory, gpu, decode)),
     )
 
 
 @float64
 def resident_counts(points: Points, parallel: Parallel, osl: Real) -> np.ndarray:
     """(n,): requests of `osl` output tokens that an instance of each row holds at once."""
-    return np.asarray(_counts(points.model, points.gpu, parallel, points.isl, osl, points.utilization))
+    return np.asarray(_counts(points.model, points.gpu, parallel, points.isl, osl, points.utilization, points.memory))
 
 
 _counts, _budgets = jit(residents_of_length), jit(kv_budget_bytes)
@@ -138,7 +150,7 @@ def _fitted(points: Points, assumed: np.ndarray) -> tuple[Points, np.ndarray]:
     than it leaves idle, the engine was given more of it. Where the number of decode instances is assumed, it is at
     least as many as hold the cache of all clients.
     """
-    cache = np.asarray(_budgets(points.model, points.gpu, points.decode, points.utilization))
+    cache = np.asarray(_budgets(points.model, points.gpu, points.decode, points.utilization, engine=points.memory))
     roomy = cache >= (1.0 - points.utilization) * np.asarray(points.gpu.memory_bytes)
     points = points.replace(utilization=np.where(roomy & _fits(points), points.utilization, TIGHT))
     held, fits = resident_counts(points, points.decode, points.osl), _fits(points)
@@ -167,6 +179,14 @@ def _stack(records: list) -> Record:
     distinct = {id(record): record for record in records}
     place = {key: i for i, key in enumerate(distinct)}
     return stack(*distinct.values())[np.array([place[id(record)] for record in records])]
+
+
+def _memory(row: Row) -> EngineMemory:
+    """The row's engine's rule; vLLM's for an engine that is not known."""
+    return _known_memory(row.backend, row.release) if row.backend in ENGINES else VLLM
+
+
+_known_memory = lru_cache(maxsize=64)(engine_memory)
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Region
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
+from dmodels.studies.plan.robust import harder
 
 from .plan_notes import advice, notes
 from .text import Table, cell, share
@@ -70,9 +71,10 @@ def _chance(answer: Plan) -> str:
 def _cheaper(cheapest: Deployment, best: Deployment) -> str:
     """What was not recommended although the point estimate is lower."""
     saved = 1.0 - cheapest.usd_per_hour / best.usd_per_hour
+    why = harder(cheapest, best)
     return (
         f"The cheapest estimate is {cheapest.decomposition()} as {cheapest.name} at ${cheapest.usd_per_hour:,.2f}/h: "
-        f"{saved:.1%} less, which the model's error does not tell from this, for more to run."
+        f"{saved:.1%} less, which the model's error does not tell from this{', ' if why else ''}{why}."
     )
 
 

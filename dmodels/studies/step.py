@@ -13,7 +13,8 @@ from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
-from dmodels.models.latency import Efficiency, Part, maximum_throughput, parts, serve
+from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, parts, serve
+from dmodels.models.memory import engine_memory
 
 from .plan.calibration import precision_name
 
@@ -28,6 +29,8 @@ KERNELS: Mapping[str, tuple[str, ...]] = {
     "all-reduce": ("all_reduce",),
 }
 SERVING = "serving points"
+#: Parts below this share of the step are left out.
+NEGLIGIBLE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class StepTimes(Answer):
     step_s: float
     decode_count: float  # requests that decode in it
     prompt_tokens: float  # new prompt tokens in it, over the whole instance
+    mixed_frac: float  # of the steps, those that compute prompts at all
     tokens_per_s: float  # output tokens of the instance at its maximum
     concurrency: float  # the fewest requests in flight that reach 99 % of it
     ttft_s: float  # mean, at that concurrency
@@ -79,20 +83,23 @@ def step_times(
     """The step of an instance with `concurrency` requests in flight, or at its maximum throughput.
 
     `name`, `architecture` and `gpu_name` (of the catalogue) say whose calibration it is; `effects` are those of a
-    calibration of one's own (`fit.calibration.read`). The step is one in which as
-    many prompts begin as answers end: (n / E[O]) of them, with n requests decoding.
+    calibration of one's own (`fit.calibration.read`). The step is the mean
+    of those that compute prompts and those that only decode: with n requests decoding, n / E[O] prompts begin in it, as
+    many as answers end, and it lasts as long as TPOT.
     """
     if float(parallel.pp) > 1:
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
     e = efficiencies_of([machine], [precision_name(model)], architecture, effects=effects)[0]
-    most = maximum_throughput(model, gpu, parallel, input_tokens, output_tokens, e)
+    place = (model, gpu, parallel, input_tokens, output_tokens)
+    engine = engine_memory(backend)
+    most = maximum_throughput(*place, efficiency=e, engine=engine)
     shown = most.at
     if concurrency is not None:
-        shown = serve(model, gpu, parallel, input_tokens, output_tokens, concurrency=concurrency, efficiency=e)
+        shown = serve(*place, concurrency=concurrency, efficiency=e, engine=engine)
     fits = float(shown.resident_max_count) >= 1.0
     decoding = float(shown.decode_count) if fits else 1.0
-    prompts, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)
+    prompts, mixed_frac, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)
     step_s = sum(float(part.seconds) for part in found.values())
     wide = interval(gpu_name, backend, name, architecture=architecture)["tpot"]["80"]
     return StepTimes(
@@ -100,6 +107,7 @@ def step_times(
         step_s=step_s,
         decode_count=decoding,
         prompt_tokens=prompts,
+        mixed_frac=mixed_frac,
         tokens_per_s=float(most.tokens_per_s),
         concurrency=float(most.concurrency) if fits else 0.0,
         ttft_s=float(shown.ttft_s),
@@ -111,13 +119,27 @@ def step_times(
 
 def _mean_step(
     machine: Hosted, e: Efficiency, input_tokens: float, output_tokens: float, decoding: float
-) -> tuple[float, dict[str, Part]]:
-    """(prompt tokens, parts) of a mean step: the tokens that begin in it, and their launches in its share of steps."""
+) -> tuple[float, float, dict[str, Part]]:
+    """(prompt tokens, share of the steps that compute any, parts) of the mean step: some steps compute prompts, most
+    only decode (`models.latency.mixed`)."""
     model, gpu, parallel = machine.model, machine.gpu, machine.parallel
-    tokens = decoding / output_tokens * input_tokens
-    place = {"context_tokens": input_tokens + output_tokens / 2.0, "attended_tokens": input_tokens / 2.0}
-    found = parts(model, gpu, parallel, decoding, prefill_tokens=tokens, efficiency=e, **place)
-    return tokens, {name: part for name, part in found.items() if float(part.seconds) > 1e-12}
+    context, attended = input_tokens + output_tokens / 2.0, input_tokens / 2.0
+    steps = MixedSteps(
+        model, gpu, parallel, context, input_tokens, attended, budget_tokens=e.prefill_batch_tokens, efficiency=e
+    )
+    ranks = float(parallel.dp)
+    busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens / ranks))
+    busy = min(busy, 1.0)
+
+    def of(prompt_tokens: float) -> dict[str, Part]:
+        place = {"context_tokens": context, "attended_tokens": attended}
+        return parts(model, gpu, parallel, decoding, prefill_tokens=prompt_tokens, efficiency=e, **place)
+
+    plain, mixed = of(0.0), of(ranks * tokens)
+    mean = lambda a, b: (1.0 - busy) * float(a) + busy * float(b)
+    found = {name: Part(*map(mean, plain[name], mixed[name])) for name in plain}
+    least = NEGLIGIBLE * sum(part.seconds for part in found.values())
+    return busy * ranks * tokens, busy, {name: part for name, part in found.items() if part.seconds > least}
 
 
 def _operator(name: str, part: Part, step_s: float, machine: Hosted) -> OperatorTime:

@@ -38,7 +38,7 @@ from .plan import Layout, Precision
 from .plan.calibration import ModelId, calibrated
 from .plan.designs import Cells, Stage, cells
 from .plan.evaluate import evaluate
-from .plan.layouts import chosen_gpus, in_precision, instances
+from .plan.layouts import chosen_gpus, in_precision, instances, placed
 from .plan.sizing import SUPPORT
 
 if TYPE_CHECKING:
@@ -324,12 +324,14 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
 
 
 def _runs(layout: Layout, model, records) -> bool:
-    """Whether an engine can run the layout: within a node, degrees that divide the model, units for the precision."""
+    """Whether an engine can run the layout: stages that lie in a node, or whole experts over several, degrees that
+    divide the model, and units for the precision."""
     gpu = records[layout.gpu]
     units = {"fp8": gpu.peak_fp8_flop_per_s, "fp4": gpu.peak_fp4_flop_per_s}
     able = all(float(units.get(dtype[:3], 1.0)) > 0 for dtype in (layout.weights, layout.kv))
     odd = bool(out_of_domain(model, Parallel(layout.tp, layout.pp, layout.dp, layout.ep)))
-    return able and not odd and layout.gpus <= float(gpu.gpus_per_node)
+    spread = layout.tp == layout.pp == 1 and layout.dp == layout.ep
+    return able and not odd and placed(gpu, layout.tp * layout.dp, beyond=spread)
 
 
 def _workload(scenario: Scenario, name: str | None, inputs: float | None, outputs: float | None) -> Workload:

@@ -270,6 +270,7 @@ def test_gpt_oss_quantises_its_experts_only():
         ({"layer_types": ["full_attention"]}, ["layer_types", "80"]),
         ({"layer_types": ["conv"] * 80}, ["layer_types", "'conv'", "full_attention"]),
         ({"num_local_experts": 4, "num_experts_per_tok": 8}, ["num_experts_per_tok", "8"]),
+        ({"num_local_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 4}, ["topk_group", "4"]),
         ({"quantization_config": {"quant_method": "magic"}}, ["quant_method", "'magic'", "fp8"]),
         ({"quantization_config": [1]}, ["quantization_config"]),
         ({"torch_dtype": "int3"}, ["torch_dtype", "'int3'", "bfloat16"]),

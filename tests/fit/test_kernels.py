@@ -37,6 +37,18 @@ def test_every_share_is_inside_the_data_sheet_and_every_launch_positive():
         assert ("expert_hbm_frac" in own) == (float(catalog.model(place[0]).n_moe_layers) > 0)
 
 
+def test_a_ring_over_a_bus_keeps_the_rate_of_two():
+    """The tables' L40S reach 20 GB/s of 32 with two ranks and 2 with eight, on a host whose ways are shared."""
+    eight, two = efficiencies(
+        [
+            Hosted(catalog.model("llama-3.1-70b"), catalog.gpu("l40s"), "l40s", "trtllm", Parallel(tp))
+            for tp in (8.0, 2.0)
+        ]
+    )
+    assert 0.45 < eight["bus_frac"] < 0.7 and eight["bus_frac"] == two["bus_frac"]
+    assert "link_frac" not in eight and "bus_frac" not in found()["llama-3.1-70b", "h100_sxm"]
+
+
 @float64
 def test_the_roofline_follows_the_laws_of_the_kernels():
     """Dense matrices of Llama-3.1-70B on four H100: the four products of a layer by their laws, and by the formula."""

@@ -101,6 +101,15 @@ def test_logit_equilibrium_with_groups_matches_enumeration():
     assert s.value["mean_cost_s"] == pytest.approx(law @ cost) and float(s.certificate["residual"]) < 1e-9
 
 
+def test_a_group_without_requests_changes_no_logit_equilibrium():
+    curve, overlap = affine([1.0, 2.0], 0.1), np.array([[0.0, 0.5], [0.9, 0.3], [0.2, 0.0]])
+    with_empty = logit_equilibrium(RoutingGame(curve, overlap, 0.7, [2.0, 0.0, 3.0]), 0.4)
+    without = logit_equilibrium(RoutingGame(curve, overlap[[0, 2]], 0.7, [2.0, 3.0]), 0.4)
+    np.testing.assert_allclose(with_empty.value["probability"][[0, 2]], without.value["probability"])
+    np.testing.assert_array_equal(with_empty.value["probability"][1], 0.5)
+    assert with_empty.value["mean_cost_s"] == pytest.approx(without.value["mean_cost_s"])
+
+
 @pytest.mark.parametrize(("m", "n"), [(2, 8), (2, 64), (5, 8), (5, 64)])
 def test_static_policies_against_the_optimum(m, n):
     """Section 9.2: "all policies within 0.3 to 10 % of the Hungarian optimal" with its constants and 5 prefixes.

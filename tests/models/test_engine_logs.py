@@ -1,16 +1,13 @@
-"""The room for the cache against what engines log at their start (data/engine_logs.csv says where)."""
+"""The room for the cache against what engines log at their start (benchmarks/accuracy/data says where)."""
 
 from __future__ import annotations
-
-import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.memory import kv_gib, logs, weights_gib
 from dmodels import Parallel, catalog
 from dmodels.core.errors import InputError
-from dmodels.core.hardware import GPU
 from dmodels.core.units import GIB
 from dmodels.models.memory import (
     default_sequences,
@@ -18,34 +15,16 @@ from dmodels.models.memory import (
     engine_memory,
     kv_budget_bytes,
     weight_bytes_per_gpu,
-    with_weight_dtype,
 )
-
-LOGS = Path(__file__).parent / "data" / "engine_logs.csv"
-
-
-def rows():
-    lines = [line for line in LOGS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return list(csv.DictReader(lines))
-
-
-def sizes(row):
-    """(room for the cache, weights) in GiB, by the formulas."""
-    model = catalog.model(row["model"])
-    model = with_weight_dtype(model, row["weight_dtype"]) if row["weight_dtype"] else model
-    gpu = GPU(float(row["gpu_gib"]) * GIB, 1e12, 1e15, nvlink_bytes_per_s_oneway=float(row["link_gb_s"]) * 1e9)
-    asked = Parallel(float(row["tp"])), float(row["utilization"]), float(row["batched_tokens"]), float(row["sequences"])
-    room = kv_budget_bytes(model, gpu, *asked, engine_memory(row["engine"], row["release"]))
-    return float(room) / GIB, float(weight_bytes_per_gpu(model, asked[0]).total_bytes) / GIB
 
 
 def test_the_room_for_the_cache_is_what_engines_log():
     """Median within 10 %; no line is off by more than 2.5 % of the GPU."""
-    logged = np.array([float(row["kv_gib"]) for row in rows()])
-    found = np.array([sizes(row)[0] for row in rows()])
-    of_gpu = (found - logged) / np.array([float(row["gpu_gib"]) for row in rows()])
+    logged = np.array([float(row["kv_gib"]) for row in logs()])
+    found = np.array([kv_gib(row) for row in logs()])
+    of_gpu = (found - logged) / np.array([float(row["gpu_gib"]) for row in logs()])
     errors = np.abs(found / logged - 1.0)
-    said = [f"{row['model']}: {f:.2f} of {k:.2f}" for row, f, k in zip(rows(), found, logged, strict=True)]
+    said = [f"{row['model']}: {f:.2f} of {k:.2f}" for row, f, k in zip(logs(), found, logged, strict=True)]
     assert len(said) >= 10
     assert np.median(errors) < 0.10, said
     assert np.abs(of_gpu).max() < 0.025, said
@@ -53,9 +32,9 @@ def test_the_room_for_the_cache_is_what_engines_log():
 
 def test_the_weights_are_what_engines_load():
     """Every tensor, with the padding that MXFP4 kernels need; a vision tower is not counted (Gemma 4)."""
-    for row in rows():
+    for row in logs():
         if row["weights_gib"]:
-            off = sizes(row)[1] / float(row["weights_gib"]) - 1.0
+            off = weights_gib(row) / float(row["weights_gib"]) - 1.0
             assert abs(off) < (0.035 if "gemma" in row["model"] else 0.025), row
 
 

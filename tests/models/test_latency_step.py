@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import jax
 import pytest
 
@@ -61,6 +63,21 @@ def test_a_prompts_token_goes_once_to_a_node_and_a_decoded_one_to_every_expert()
     prompt = terms.expert_exchange_bytes(model, 0.0, 32.0, wide, 8.0)
     assert float(prompt.far) == pytest.approx(3000 * 3 * (1 - 0.75**8))
     assert float(prompt.near) == pytest.approx(3000 * 8 * 31 / 32)  # all copies, handed on inside
+
+
+def test_groups_of_experts_keep_a_token_in_fewer_nodes():
+    """DeepSeek-V3's 4 of 8 groups, against drawing them: two groups to a node of 4, one to a node of 8, half of one."""
+    model = Model(1, hidden_size=1000, n_experts=256, n_active_experts=8, n_expert_groups=8, n_active_groups=4)
+    choices = list(combinations(range(8), 4))
+    for nodes in (2, 4, 8):
+        met = sum(len({group * nodes // 8 for group in choice}) for choice in choices) / len(choices)
+        wide = Parallel(1.0, 1.0, 8.0 * nodes, 8.0 * nodes)
+        sent = float(terms.expert_exchange_bytes(model, 0.0, 8.0 * nodes, wide, 8.0).far)
+        assert sent == pytest.approx(3000 * (1 - 1 / nodes) * met * (1 - (1 - 1 / met) ** 8), rel=1e-5)
+    ungrouped, apart = model.replace(n_active_groups=0.0), Parallel(1.0, 1.0, 128.0, 128.0)
+    halves = float(terms.expert_exchange_bytes(model, 0.0, 128.0, apart, 8.0).far)
+    assert halves == pytest.approx(3000 * 15 / 16 * 8 * (1 - (7 / 8) ** 8), rel=1e-5)
+    assert halves < float(terms.expert_exchange_bytes(ungrouped, 0.0, 128.0, apart, 8.0).far)
 
 
 def test_half_of_the_shorter_of_exchange_and_computation_is_hidden_between_nodes():
@@ -199,8 +216,28 @@ def test_without_fast_links_the_slot_is_used():
     model = Model(10, 8, 64, hidden_size=4096)
     bare = GPU(8e10, 2e12, 3e14)
     at = lambda gpu: float(step(model, gpu, Parallel(2.0), 1.0, 0.0, 0.0, 0.0, E).collective_s)
-    assert at(bare) == pytest.approx(20 * (8192 / (0.42 * 16e9) + 1.5e-6))
+    assert at(bare) == pytest.approx(20 * (8192 / (0.5 * 16e9) + 1.5e-6))
     assert at(bare.replace(gpus_per_node=1.0)) == pytest.approx(20 * (8192 / (0.42 * 16e9) + 30e-6))
+
+
+def test_a_faster_link_never_sends_slower_where_a_bus_ends_and_others_begin():
+    """100 GB/s and below is a bus, of which a ring reaches half here; above it, a fifth of the link."""
+    model, e = Model(10, 8, 64, hidden_size=4096), E.replace(link_frac=0.2)
+    at = lambda rate: step(model, NODE.replace(nvlink_bytes_per_s_oneway=rate), Parallel(8.0), 64.0, 0.0, 0.0, 0.0, e)
+    seconds = [float(at(rate).collective_s) for rate in (32e9, 64e9, 1e11, 1.001e11, 2.4e11, 2.6e11, 9e11)]
+    assert seconds == sorted(seconds, reverse=True)
+    hops = 20 * 3 * 1.5e-6
+    assert (seconds[0] - hops) / (seconds[1] - hops) == pytest.approx(2.0)
+
+
+def test_tokens_leave_the_node_while_others_are_handed_on_inside():
+    """The slower of two links counts, as one hides behind the other; where both take as long, a fifth more at most."""
+    model = Model(10, 8, 64, hidden_size=4096, n_moe_layers=4, n_experts=64, n_active_experts=8, expert_params=1.0)
+    wide, e = Parallel(1.0, 1.0, 32.0, 32.0), E.replace(exchange_overlap_frac=0.0, hop_us=0.0, node_hop_us=0.0)
+    sent = terms.expert_exchange_bytes(model, 0.0, 32_000.0, wide, 8.0)
+    near_s, far_s = float(sent.near / 4e11 / 0.42), float(sent.far / 5e10 / 0.42)
+    whole = parts(model, NODE, wide, 0.0, 0.0, 32_000.0, 500.0, e)["expert exchange"]
+    assert 4 * max(near_s, far_s) <= float(whole.seconds) <= 4 * min(1.19 * max(near_s, far_s), near_s + far_s)
 
 
 def test_between_two_nodes_of_one_gpu_everything_is_sent_away():

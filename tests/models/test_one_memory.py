@@ -12,10 +12,11 @@ from dmodels.fit.predict import predict
 from dmodels.fit.rows import Table, parse_row
 from dmodels.models.instance import Engine
 from dmodels.models.latency import serve
-from dmodels.models.memory import concurrent_sequences, residents_of_length
+from dmodels.models.memory import ENGINES, concurrent_sequences, engine_memory, residents_of_length
 from dmodels.studies.plan.designs import Stage, cells
 from dmodels.studies.plan.layouts import instances, layouts
 from dmodels.studies.size import size
+from dmodels.studies.step import step_times
 
 LENGTHS = ((7000.0, 1000.0), (1024.0, 256.0))
 QUICK_MODELS = ("llama-3.1-70b", "gemma-3-27b", "gpt-oss-120b", "deepseek-r1", "qwen3-next-80b-a3b")
@@ -34,25 +35,27 @@ def everything(models, gpus):
     return found, instances(records, on, [layout for _, layout in found], lambda _: Efficiency())
 
 
-def planned(records, isl, osl):
+def planned(records, isl, osl, memory):
     workload = Workload([isl], [osl], [1.0])
-    return np.asarray(cells(records, workload, workload, [Stage("all")], SLO(), Engine()).slots_count)[:, 0]
+    found = cells(records, workload, workload, [Stage("all")], SLO(), Engine(), memory=memory)
+    return np.asarray(found.slots_count)[:, 0]
 
 
 @jax.jit
-def _served(records, isl, osl):
-    s = serve(records.model, records.gpu, records.parallel, isl, osl, 8.0)
+def _served(records, isl, osl, memory):
+    s = serve(records.model, records.gpu, records.parallel, isl, osl, 8.0, engine=memory)
     p = records.parallel
-    worst = concurrent_sequences(records.model, records.gpu, isl + osl, p.tp, p.pp, p.dp, p.ep)
+    worst = concurrent_sequences(records.model, records.gpu, isl + osl, p.tp, p.pp, p.dp, p.ep, engine=memory)
     return s, worst.slots_count
 
 
-def same_number(models, gpus, sized, lengths=LENGTHS):
+def same_number(models, gpus, sized, lengths=LENGTHS, engine="vllm"):
     """One check of all layouts; `size` is asked about every `sized`-th of them."""
     found, records = everything(models, gpus)
+    memory = engine_memory(engine)
     for isl, osl in lengths:
-        plan = planned(records, isl, osl)
-        s, worst = jax.tree.map(np.asarray, _served(records, isl, osl))
+        plan = planned(records, isl, osl, memory)
+        s, worst = jax.tree.map(np.asarray, _served(records, isl, osl, memory))
         np.testing.assert_array_equal(s.resident_max_count, plan)
         np.testing.assert_array_equal(plan >= 1, worst >= 1)  # one fits where there is room for its last token
         assert (plan >= worst).all()
@@ -62,16 +65,16 @@ def same_number(models, gpus, sized, lengths=LENGTHS):
         for i in range(0, len(found), sized):
             model, layout = found[i]
             parallel = Parallel(layout.tp, layout.pp, layout.dp, layout.ep)
-            answer = size(
-                catalog.model(model), catalog.gpu(layout.gpu), parallel, isl + osl, workload, max_sequences=256
-            )
+            place = (catalog.model(model), catalog.gpu(layout.gpu), parallel)
+            answer = size(*place, isl + osl, workload, max_sequences=256, backend=engine)
             assert answer.mixed.slots_count == plan[i], (model, layout)
             assert float(answer.slots.slots_count) == worst[i], (model, layout)
     return len(found)
 
 
-def test_size_plan_and_serve_say_the_same_number():
-    assert same_number(QUICK_MODELS, QUICK_GPUS, sized=37, lengths=LENGTHS[:1]) > 50
+@pytest.mark.parametrize("engine", ENGINES)
+def test_size_plan_and_serve_say_the_same_number(engine):
+    assert same_number(QUICK_MODELS, QUICK_GPUS, sized=37, lengths=LENGTHS[:1], engine=engine) > 50
 
 
 @pytest.mark.slow
@@ -79,8 +82,26 @@ def test_size_plan_and_serve_say_the_same_number_of_the_whole_catalogue():
     assert same_number(catalog.models(), catalog.gpus(), sized=31) > 5000
 
 
-def row(model, gpu, tp, isl, osl, precision=""):
-    cell = {"id": f"{model} {gpu} tp{tp}", "model_path": model, "system": gpu, "backend": "vllm", "batch_size": "8"}
+def test_step_and_predict_count_by_the_engines_rule():
+    """Llama-3.1-70B in BF16 on two H100s: TensorRT-LLM's share is of what weights leave, SGLang's starts lower."""
+    model, gpu, parallel = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(2.0)
+    counts = []
+    for engine in ENGINES:
+        points, _ = to_points(Table([row("llama-3.1-70b", "h100_sxm", 2, 1000, 500, backend=engine)], []))
+        isl, osl = float(points.isl[0]), float(points.osl[0])
+        said = size(model, gpu, parallel, 1500, Workload([isl], [osl], [1.0]), max_sequences=256, backend=engine)
+        share = float(points.utilization[0])
+        assert share == TIGHT or said.mixed.slots_count == resident_counts(points, points.decode, points.osl)[0]
+        shown = step_times(
+            model, gpu, parallel, input_tokens=isl, output_tokens=osl, gpu_name="h100_sxm", backend=engine
+        )
+        assert shown.fits == (said.mixed.slots_count >= 1)
+        counts.append(said.mixed.slots_count)
+    assert len(set(counts)) == 3
+
+
+def row(model, gpu, tp, isl, osl, precision="", backend="vllm"):
+    cell = {"id": f"{model} {gpu} tp{tp}", "model_path": model, "system": gpu, "backend": backend, "batch_size": "8"}
     cell |= {"isl": str(isl), "osl": str(osl), "tp_size": str(tp), "gemm_dtype": precision, "moe_dtype": precision}
     return parse_row(cell, measured=False)
 
@@ -110,7 +131,7 @@ def predicted_fits(models, gpus, served):
     assert (said >= 1).all()
     if served:
         asked = (points.model, points.gpu, points.decode, points.isl, points.osl, points.concurrency)
-        s = jax.jit(serve)(*asked, utilization=points.utilization)
+        s = jax.jit(serve)(*asked, utilization=points.utilization, engine=points.memory)
         np.testing.assert_array_equal(said, s.resident_max_count)
     return kept
 

@@ -44,7 +44,7 @@ def times(load, scale, shares):
 
 
 LOADS = st.tuples(st.floats(0.0, 2000.0), st.floats(16.0, 100_000.0), st.floats(0.0, 30_000.0))
-SHARES = st.lists(st.floats(0.02, 1.0), min_size=8, max_size=8)
+SHARES = st.lists(st.floats(0.02, 1.0), min_size=len(hierarchy.OF_PEAK), max_size=len(hierarchy.OF_PEAK))
 ONE = np.ones(3)
 
 

@@ -6,7 +6,10 @@ import pytest
 
 from dmodels import catalog
 from dmodels.core.errors import InputError
-from dmodels.studies.plan.layouts import layouts
+from dmodels.core.precision import FORMAT_BYTES
+from dmodels.models.memory import with_weight_dtype
+from dmodels.studies.plan.calibration import precision_name
+from dmodels.studies.plan.layouts import layouts, placed
 
 
 def tried(model, gpu, **options):
@@ -42,3 +45,17 @@ def test_degrees_asked_for_bound_what_is_tried():
     assert tried("qwen3-235b-a22b", "h200_sxm", tp=(4,)) == {"tp4", "tp4 ep4", "dp4 ep4"}
     with pytest.raises(InputError, match="accepted are up to the 8 GPUs of a node"):
         tried("qwen3-235b-a22b", "h200_sxm", tp=(16,))
+
+
+def test_a_stage_lies_in_a_node_and_whole_experts_fill_several():
+    h100 = catalog.gpu("h100_sxm")
+    assert placed(h100, 8, beyond=False) and not placed(h100, 16, beyond=False)
+    assert placed(h100, 32, beyond=True) and not placed(h100, 12, beyond=True)
+    assert not placed(h100.replace(nic_bytes_per_s_per_gpu_oneway=0.0), 16, beyond=True)
+
+
+@pytest.mark.parametrize("dtype", FORMAT_BYTES)
+def test_the_name_of_a_precision_is_that_of_its_arithmetic(dtype):
+    stored = with_weight_dtype(catalog.model("llama-3.1-8b"), dtype)
+    names = {"fp8_block": "fp8", "int8": "fp8", "mxfp4": "fp4"}
+    assert precision_name(stored) == names.get(dtype, dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from dmodels.studies.plan import (
 )
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.margins import factor
-from dmodels.studies.plan.robust import premium
+from dmodels.studies.plan.robust import harder, premium
 
 
 def asked(rate_rps=20.0, gpus=("h100", "l40s"), **options):
@@ -190,6 +191,25 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
         if len(other.pools) < len(best.pools):  # a simpler one is dearer than the error explains
             assert other.usd_per_hour > near
     assert found.kinds[0] is best
+
+
+def test_why_the_cheapest_is_not_the_headline_is_what_is_harder_about_it():
+    def fleet(*pools):
+        made = [
+            SimpleNamespace(
+                instances=n, layout=SimpleNamespace(gpu=gpu), confidence=SimpleNamespace(provenance=provenance)
+            )
+            for n, gpu, provenance in pools
+        ]
+        return SimpleNamespace(pools=made, usd_per_hour=1.0)
+
+    one, two = fleet((2, "h100", "calibrated")), fleet((2, "h100", "calibrated"), (3, "h100", "calibrated"))
+    mixed = fleet((2, "h100", "calibrated"), (3, "h200", "calibrated"))
+    lone = fleet((2, "h100", "calibrated"), (1, "h100", "calibrated"))
+    guess = fleet((2, "h200", "assumed: not measured"))
+    assert "more pools" in harder(two, one) and "types of GPU" in harder(mixed, two)
+    assert "one instance" in harder(lone, two) and "nobody measured" in harder(guess, two)
+    assert harder(one, guess) == ""
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def test_operators_add_up_and_none_beats_the_data_sheet(model):
     assert sum(o.seconds for o in found.operators) == pytest.approx(found.step_s)
     assert sum(o.share_frac for o in found.operators) == pytest.approx(1.0)
     assert all(0.0 <= o.roofline_frac <= 1.0 for o in found.operators)
+    assert found.step_s == pytest.approx(found.tpot_s, rel=1e-3)  # requests decode one token a step
     names = [o.name for o in found.operators]
     assert ("routed experts" in names) == (model == "gpt-oss-120b") and "expert exchange" not in names
 
@@ -48,6 +49,13 @@ def test_no_concurrency_gives_more_than_the_maximum():
     assert float(most.tokens_per_s) >= 0.999 * float(tokens(np.geomspace(1, 1500, 40)).max())
     there = float(tokens(np.full(40, float(most.concurrency)))[0])
     assert 0.98 * float(most.tokens_per_s) <= there <= float(most.tokens_per_s)
+
+
+def test_prompts_are_in_the_steps_that_littles_law_says():
+    """n requests decode and 500 steps are an answer: n / 500 prompts of 2,000 tokens begin in a step."""
+    found = times(concurrency=20.0)
+    assert found.prompt_tokens == pytest.approx(found.decode_count / 500 * 2000)
+    assert found.mixed_frac == pytest.approx(1 - np.exp(-found.decode_count / 500))
 
 
 def test_what_does_not_fit_has_no_throughput():

@@ -276,6 +276,10 @@ def _weights(s: Shape, layers: list[Layer], quantization: Quantization | None) -
     active = f.count("num_experts_per_tok") if n_moe else 0
     if active > experts:
         raise f.wrong("num_experts_per_tok", active, f"at most the number of experts, {experts},")
+    groups = f.count("n_group", 0, least=0) if n_moe else 0
+    limit = f.count("topk_group", groups, least=0) if groups else 0
+    if limit > groups:
+        raise f.wrong("topk_group", limit, f"at most the number of groups, {groups},")
     tied = f.flag("tie_word_embeddings", False)
     per_layer = f.count("hidden_size_per_layer_input", 0, least=0)  # Gemma 3n and 4: an embedding for each layer,
     ports = (3 * per_layer + 1) * s.hidden * len(layers) if per_layer else 0  # its projections, gates and norms
@@ -290,6 +294,8 @@ def _weights(s: Shape, layers: list[Layer], quantization: Quantization | None) -
         "expert_params": params["expert"] / (n_moe * experts) if n_moe else 0,
         "n_experts": experts,
         "n_active_experts": active,
+        "n_expert_groups": groups,
+        "n_active_groups": limit,
         "n_moe_layers": n_moe,
         "embedding_params": tables + (0 if tied else vocab * s.hidden),
         "head_params": vocab * s.hidden + head_bias,

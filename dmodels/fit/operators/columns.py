@@ -80,7 +80,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 
 
-def needed(kind: str) -> list[tuple[str, bool]]:
+def required(kind: str) -> list[tuple[str, bool]]:
     """(column, whether it holds numbers) that a table of that kind must have."""
     return [(name, name not in TEXT) for name in NEEDED[kind]]
 

@@ -138,6 +138,17 @@ def gathered(kind: str, cells: list[Sample], fitted: list[Fitted], known_trees: 
     return Kind(kind, measured)
 
 
+def held_out(kind: str, cells: list[Sample]) -> dict[Key, tuple[dict[str, Floats], Floats]]:
+    """(GPU, engine, format) -> shapes that no fit sees, and their measured seconds."""
+    found = {}
+    for key, index in _groups(cells).items():
+        held = [cells[i].held_out for i in index if len(cells[i].held_out.seconds)]
+        if held:
+            shape = {f: np.concatenate([h.shape[f] for h in held]) for f in law(kind).fields}
+            found[key] = shape, np.concatenate([h.seconds for h in held])
+    return found
+
+
 @float64
 def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str, GPU]) -> list[HeldOut]:
     """The error of what was held out, by (GPU, engine, format) and protocol, predicted as a user would: the kernel is
@@ -152,18 +163,12 @@ def errors(kind: str, cells: list[Sample], fitted: list[Fitted], gpus: dict[str,
         return Coefficients({kind: left}, {})
 
     whole = Coefficients({kind: gathered(kind, cells, fitted, known_trees)}, {})
-    groups = {key: [cells[i] for i in index] for key, index in _groups(cells).items()}
-    pairs = {key[:2] for key in groups}
+    pairs = {key[:2] for key in _groups(cells)}
     by_pair = {pair: without(lambda s, p=pair: (s.cell.gpu, s.cell.engine) == p) for pair in pairs}
     by_gpu = {gpu: without(lambda s, g=gpu: s.cell.gpu == g) for gpu, _ in pairs}
     rows = []
-    for key, group in groups.items():
+    for key, (shape, seconds) in held_out(kind, cells).items():
         gpu, engine, dtype = key
-        held = [s.held_out for s in group if len(s.held_out.seconds)]
-        if not held:
-            continue
-        shape = {f: np.concatenate([h.shape[f] for h in held]) for f in law(kind).fields}
-        seconds = np.concatenate([h.seconds for h in held])
         found = {}
         for protocol, used in zip(PROTOCOLS, (whole, by_pair[gpu, engine], by_gpu[gpu]), strict=True):
             if used is not None:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.extras import needed
 from dmodels.core.records import Floats
 from dmodels.models.operators import LAWS
 
-from .columns import READERS, needed
+from .columns import READERS, required
 
 
 class KernelTable(NamedTuple):
@@ -112,17 +113,14 @@ def read(table: KernelTable) -> Iterator[Kernels]:
 
 
 def _columns(table: KernelTable) -> dict[str, np.ndarray]:
-    try:
-        import pyarrow
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise InputError("reading Parquet tables needs pyarrow (pip install 'dmodels[io]')") from None
+    use = "reading Parquet tables"
+    pyarrow, parquet = needed("pyarrow", use), needed("pyarrow.parquet", use)
     try:
         held = parquet.read_table(table.path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise InputError(f"{table.path}: cannot be read as Parquet ({str(error).splitlines()[0][:80]})") from None
     columns = {}
-    for name, numeric in needed(table.kind):
+    for name, numeric in required(table.kind):
         if name not in held.column_names:
             raise InputError(f"{table.path}: column {name!r} is missing; it has {', '.join(held.column_names)}")
         values = held[name].to_numpy(zero_copy_only=False)

@@ -105,7 +105,7 @@ def logit_equilibrium(
     $p_{gj} \propto e^{-E[f_j(1 + K_{-g,j}) + c_{gj}]/\tau}$ with $K_{-g,j}$ the others on j, a sum of independent
     binomials whose law is convolved exactly. Symmetric within groups. `value` has `probability` (G, m), `mean_cost_s`
     (the expected social cost); the certificate `residual` is the largest distance of p from its response. tau = inf:
-    uniform.
+    uniform, as is the row of a group without requests.
     """
     f, cost, counts = _one(game)
     if not tau > 0:
@@ -113,13 +113,14 @@ def logit_equilibrium(
     groups, m = cost.shape
     p = np.full((groups, m), 1.0 / m)
     here = np.zeros((groups, m))
+    present = np.flatnonzero(counts)  # a group without requests has no cost to expect
     for step in range(1, max_steps + 1):  # noqa: B007
         for j in range(m):
-            for g in range(groups):
+            for g in present:
                 others = np.ones(1)
-                for h in range(groups):
+                for h in present:
                     size = counts[h] - (h == g)
-                    others = np.convolve(others, binom.pmf(np.arange(max(size, 0) + 1), max(size, 0), p[h, j]))
+                    others = np.convolve(others, binom.pmf(np.arange(size + 1), size, p[h, j]))
                 here[g, j] = np.where(others > 0, others * f[j, : len(others)], 0.0).sum() + cost[g, j]
         finite = np.where(np.isfinite(here), here, 1e300)
         weight = np.exp(-(finite - finite.min(1, keepdims=True)) / tau)

@@ -50,13 +50,18 @@ class MixedSteps(NamedTuple):
         return self.at(decoding, self.budget_tokens)
 
     def mixed(self, decoding: Real, prompts: Real) -> tuple[Real, Real]:
-        """(f, the length of a step with prompts) where `prompts` come per step and rank, p in the mean.
+        """(f, the length of a step with prompts) where `prompts` come per step and rank, p in the mean."""
+        busy, tokens = self.shared(prompts)
+        return busy, self.at(decoding, tokens)
+
+    def shared(self, prompts: Real) -> tuple[Real, Real]:
+        """(f, prompt tokens per rank of a step that has any) where `prompts` come per step and rank, p in the mean.
 
         f above 1: more prompts than the steps have room for.
         """
         p = jnp.maximum(prompts, 1e-9)
         busy = jnp.maximum(-jnp.expm1(-p), p * self.budget_share)
-        return busy, self.at(decoding, jnp.minimum(p / busy * self.prompt_tokens, self.budget_tokens))
+        return busy, jnp.minimum(p / busy * self.prompt_tokens, self.budget_tokens)
 
     def own(self, decoding: Real, prompts: Real) -> Real:
         """The steps of one prompt, which shares them with those that came meanwhile."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import Real, jit
-from dmodels.models.memory import residents_of_length
+from dmodels.models.memory import VLLM, EngineMemory, residents_of_length
 
 from .serving import Serving, serve
 from .steps import Efficiency
@@ -38,13 +38,14 @@ def maximum_throughput(
     osl: Real,
     efficiency: Efficiency | None = None,
     decode_batch: Real = float("inf"),
-    utilization: Real = 0.9,
+    utilization: Real | None = None,
+    engine: EngineMemory = VLLM,
 ) -> Throughput:
     """The largest output throughput of a closed loop over all concurrencies, for scalars; 0 where no request fits.
 
     More requests than memory holds wait, so that every slot that falls free is taken at once.
     """
-    held = residents_of_length(model, gpu, parallel, isl, osl, utilization)
+    held = residents_of_length(model, gpu, parallel, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
     tried = (BEYOND * slots) ** jnp.linspace(0.0, 1.0, TRIED)
     found = jax.vmap(
@@ -58,6 +59,7 @@ def maximum_throughput(
             efficiency=efficiency,
             decode_batch=decode_batch,
             utilization=utilization,
+            engine=engine,
         )
     )(tried)
     most = jnp.max(found.tokens_per_s)

@@ -23,7 +23,7 @@ from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import Real
-from dmodels.models.memory import kv_bytes, residents_of_length
+from dmodels.models.memory import VLLM, EngineMemory, kv_bytes, residents_of_length
 
 from .mixed import MixedSteps
 from .steps import Efficiency, tokens_per_step
@@ -54,20 +54,22 @@ def serve(
     draft_tokens: Real = 0.0,
     decode_batch: Real = float("inf"),
     poll_steps: Real = 0.0,
-    utilization: Real = 0.9,
+    utilization: Real | None = None,
+    engine: EngineMemory = VLLM,
 ) -> Serving:
     """TTFT and TPOT of `concurrency` clients with prompts of `isl` and answers of `osl` tokens (means) on one instance.
 
     `decode_batch` is the most requests that it is set to decode at a time (per rank of attention data parallelism), the
     cache may hold fewer; `poll_steps` the steps after which its scheduler looks for new requests, beyond every step;
-    `utilization` the share of the memory that the engine may use (`models.memory.residents`).
+    `utilization` the share of the memory that the engine may use, None its default, and `engine` how it divides that
+    (`models.memory.residents`).
 
     The fixed point takes a fixed number of rounds, so the result is differentiable and every point costs the same.
     Flags: NO_FIT where the instance cannot hold one request; then both times are infinite.
     """
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
-    held = residents_of_length(model, gpu, parallel, isl, osl, utilization)
+    held = residents_of_length(model, gpu, parallel, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * parallel.dp), 1.0)
     most = jnp.minimum(concurrency, slots)
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
@@ -112,7 +114,8 @@ def serve_disaggregated(
     efficiency: Efficiency | None = None,
     draft_tokens: Real = 0.0,
     decode_batch: Real = float("inf"),
-    utilization: Real = 0.9,
+    utilization: Real | None = None,
+    engine: EngineMemory = VLLM,
 ) -> Serving:
     r"""TTFT and TPOT of a closed loop over separate prefill and decode instances, rate-matched.
 
@@ -127,7 +130,7 @@ def serve_disaggregated(
     e = Efficiency() if efficiency is None else efficiency
     context = isl + osl / 2.0
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
-    held = residents_of_length(model, gpu, decode, isl, osl, utilization)
+    held = residents_of_length(model, gpu, decode, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * decode.dp), 1.0)
     alone_of = _steps(model, gpu, decode, context, isl, e, draft_tokens).alone
     law = _steps(model, gpu, prefill, context, isl, e, 0.0)
@@ -158,7 +161,7 @@ def serve_disaggregated(
     ranks = decode_instances * decode.dp
     waiting = _slot_wait((each - elsewhere) / decode.dp, slots / decode.dp, ranks, e)
     first = admitted + (e.wait_steps + waiting * osl) * tpot
-    prompts = residents_of_length(model, gpu, prefill, isl, 1.0, utilization)
+    prompts = residents_of_length(model, gpu, prefill, isl, 1.0, utilization=utilization, engine=engine)
     fits = (held >= 1.0) & (prompts >= 1.0)
     return _served(fits, Serving(first, tpot, decoding, held, decode_instances * decoding / tpot, 0))
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import Real, Record, quantity
+from dmodels.models.memory import FAST_LINK
 
 from . import terms
 
@@ -33,6 +34,7 @@ class Efficiency(Record):
     attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in the attention of prompts
     decode_flop_frac: Real = quantity(0.5)  # of the 16-bit peak, in the attention of single tokens
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
+    bus_frac: Real = quantity(0.5)  # of a PCIe link's one-way rate, in a ring of GPUs without a faster link
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
     node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
     layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer (`terms.launched_layers`) and step
@@ -250,24 +252,28 @@ def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
     return (1.0 - a ** (draft_tokens + 1.0)) / (1.0 - a)
 
 
-def _links(gpu: GPU) -> tuple[Real, Real]:
-    """One-way bytes per second of a GPU's link within its scale-up domain, and between domains."""
+def _links(gpu: GPU, e: Efficiency) -> tuple[tuple[Real, Real], tuple[Real, Real]]:
+    """One-way bytes per second of a GPU's link, by the data sheet and in a collective: within its scale-up domain, and
+    between domains. A link faster than any bus is never slower than one."""
     near = jnp.where(gpu.nvlink_bytes_per_s_oneway > 0, gpu.nvlink_bytes_per_s_oneway, _PCIE)
-    return near, jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE)
+    far = jnp.where(gpu.nic_bytes_per_s_per_gpu_oneway > 0, gpu.nic_bytes_per_s_per_gpu_oneway, _PCIE)
+    over_bus = e.bus_frac * jnp.minimum(near, FAST_LINK)
+    reached = jnp.where(near > FAST_LINK, jnp.maximum(e.link_frac * near, over_bus), over_bus)
+    return (near, reached), (far, e.link_frac * far)
 
 
 def _all_reduce(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, e: Efficiency) -> Part:
     """All-reduces of tensor parallelism: attention, and FFN without dp."""
     tp, node = parallel.tp, gpu.gpus_per_node
-    near, far = _links(gpu)
+    (near, near_reached), (far, far_reached) = _links(gpu, e)
     # a node reduces its own copies first: between nodes every GPU carries its share of one message
     inside, nodes = jnp.minimum(tp, node), jnp.maximum(tp / node, 1.0)
     to_near = terms.all_reduce_bytes(model.hidden_size, rank_tokens, inside)
     to_far = terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp / inside) / inside
     reduces = model.n_layers * jnp.where(parallel.dp > 1, 1.0, 2.0)
-    least = to_near / near + to_far / far
+    least, sent_s = to_near / near + to_far / far, to_near / near_reached + to_far / far_reached
     hops_s = 1e-6 * (jnp.log2(tp / nodes) * e.hop_us + jnp.log2(nodes) * e.node_hop_us)
-    return Part(reduces * (least / e.link_frac + hops_s), reduces * (to_near + to_far), 0.0, reduces * least)
+    return Part(reduces * (sent_s + hops_s), reduces * (to_near + to_far), 0.0, reduces * least)
 
 
 def _exchange(
@@ -276,17 +282,19 @@ def _exchange(
     """The exchange of tokens between experts, less what is hidden behind the rest of the step (`computed_s`).
 
     `tokens` are those that decode and those of prompts. Every rank writes to every other at once, so between domains
-    there is one hop however many they are; and a step whose experts lie beyond the domain runs as two half-batches, of
-    which one computes while the other is sent.
+    there is one hop however many they are, and both links send at a time: what comes over the network is handed on
+    while more arrives. A step whose experts lie beyond the domain runs as two half-batches, of which one computes while
+    the other is sent.
     """
     gpus, node = parallel.tp * parallel.dp, gpu.gpus_per_node
-    near, far = _links(gpu)
+    (near, near_reached), (far, far_reached) = _links(gpu, e)
     sent = terms.expert_exchange_bytes(model, *tokens, parallel, node)
     layers = jnp.where(parallel.dp > 1, model.n_moe_layers, 0.0)
-    least = sent.near / near + sent.far / far
+    least = jnp.maximum(sent.near / near, sent.far / far)
+    sent_s = _smooth_max(sent.near / near_reached, sent.far / far_reached)
     beyond = gpus > node
     hops_s = 1e-6 * (jnp.log2(jnp.minimum(gpus, node)) * e.hop_us + jnp.where(beyond, e.node_hop_us, 0.0))
-    seconds = layers * (least / e.link_frac + 2.0 * hops_s)
+    seconds = layers * (sent_s + 2.0 * hops_s)
     hidden = jnp.where(beyond, e.exchange_overlap_frac, 0.0) * jnp.minimum(seconds, computed_s)
     return Part(seconds - hidden, layers * (sent.near + sent.far), 0.0, layers * least)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.scipy.special import gammaln
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
@@ -133,17 +134,37 @@ def expert_exchange_bytes(
     r"""What the exchange of a layer's tokens between experts sends, over the whole instance's tokens.
 
     A token has min(k, ep) copies, of which 1/r stay where they are. Of a decode step each goes straight to its GPU; of
-    prompts one copy goes to every other of the d domains with an expert of the token,
-    $(d - 1)(1 - (1 - 1/d)^k)$ of them, and is handed on inside (DeepEP's low-latency and normal kernels).
+    prompts one copy goes to every other of the d domains with an expert of the token, and is handed on inside (DeepEP's
+    low-latency and normal kernels): $(1 - 1/d)\, d_g (1 - (1 - 1/d_g)^k)$ of them, with $d_g$ the domains that hold one
+    of the token's groups of experts (`_domains_of_groups`).
     """
     ranks = parallel.tp * parallel.dp
     domains = jnp.maximum(ranks / domain_gpus, 1.0)
     away = jnp.maximum(ranks - domain_gpus, 0.0) / jnp.maximum(ranks - 1.0, 1.0)  # of the other GPUs
     copies = jnp.minimum(model.n_active_experts, parallel.ep) * (1.0 - 1.0 / ranks)
-    others = (domains - 1.0) * (1.0 - (1.0 - 1.0 / domains) ** model.n_active_experts)
+    eligible = _domains_of_groups(model, domains)
+    others = (1.0 - 1.0 / domains) * eligible * (1.0 - (1.0 - 1.0 / eligible) ** model.n_active_experts)
     each = 3.0 * model.hidden_size / ranks
     near = each * copies * (decode_tokens * (1.0 - away) + prompt_tokens)
     return Exchange(near, each * (copies * away * decode_tokens + others * prompt_tokens))
+
+
+def _domains_of_groups(model: Model, domains: Real) -> Real:
+    r"""Of the domains over which experts are spread, those that hold one of the g groups (of G) that a token chooses.
+
+    A domain of m = G/d groups holds none of them with the chance $\binom{G-m}{g} / \binom{G}{g}$; where a group lies
+    over several domains, a share g/G of these is left. All where experts have no groups.
+    """
+    limited = (model.n_active_groups > 0) & (model.n_active_groups < model.n_expert_groups)
+    groups = jnp.where(limited, model.n_expert_groups, 2.0)
+    chosen = jnp.where(limited, model.n_active_groups, 1.0)
+    each = groups / domains
+    unchosen = groups - chosen
+    log_missed = gammaln(groups - each + 1.0) + gammaln(unchosen + 1.0) - gammaln(groups + 1.0)
+    missed = jnp.exp(log_missed - gammaln(jnp.maximum(unchosen - each, 0.0) + 1.0))
+    whole = domains * (1.0 - jnp.where(each <= unchosen, missed, 0.0))
+    found = jnp.where(each >= 1.0, whole, domains * chosen / groups)
+    return jnp.where(limited, jnp.maximum(found, 1.0), domains)
 
 
 def _attended(model: Model, context_tokens: Real) -> Real:

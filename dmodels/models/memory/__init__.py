@@ -20,6 +20,7 @@ from .concurrency import (
 )
 from .engines import (
     ENGINES,
+    FAST_LINK,
     VLLM,
     EngineMemory,
     default_sequences,
@@ -40,6 +41,7 @@ from .weights import WeightBytes, weight_bytes, weight_bytes_per_gpu
 
 __all__ = [
     "ENGINES",
+    "FAST_LINK",
     "KV_BYTES",
     "SPARSE_MLA_FP8_BYTES",
     "VLLM",

@@ -11,8 +11,8 @@ A full step holds T tokens; b = 2 bytes. Two rows of hidden states stay (residua
 The sampler holds the hidden states and, for S sequences, V logits in several copies (16 and 32 bits, sorted values and
 their positions: `EngineMemory.logit_bytes`). The two never coincide.
 
-Source: vLLM `GPUModelRunner.profile_run`, `fused_moe`, `MLACommonImpl`; tests/models/data/engine_logs.csv has the logs
-that it is held to.
+Source: vLLM `GPUModelRunner.profile_run`, `fused_moe`, `MLACommonImpl`; the logs that it is held to are in
+benchmarks/accuracy/data/engine_logs.csv.
 """
 
 from __future__ import annotations

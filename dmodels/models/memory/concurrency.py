@@ -196,15 +196,21 @@ def residents(
 
 
 def residents_of_length(
-    model: Model, gpu: GPU, parallel: Parallel, isl: Real, osl: Real, utilization: Real | None = None
+    model: Model,
+    gpu: GPU,
+    parallel: Parallel,
+    isl: Real,
+    osl: Real,
+    utilization: Real | None = None,
+    engine: EngineMemory = VLLM,
 ) -> Real:
     """The count of `residents` where every request has `isl` prompt and `osl` output tokens; all arguments broadcast.
 
     At 7,000 + 1,000 tokens, one H100 holds 5 requests of Gemma-3-27B, and two hold 2 of Llama-3.1-70B in BF16.
     """
-    rank = max(map(jnp.ndim, jax.tree.leaves((model, gpu, parallel, isl, osl, utilization))))
+    rank = max(map(jnp.ndim, jax.tree.leaves((model, gpu, parallel, isl, osl, utilization, engine))))
     prompt, answer = (jnp.reshape(x, (*jnp.shape(x), 1) if jnp.ndim(x) else (1,) * (rank + 1)) for x in (isl, osl))
-    return residents(model, gpu, parallel, prompt, answer, utilization=utilization).count
+    return residents(model, gpu, parallel, prompt, answer, utilization=utilization, engine=engine).count
 
 
 def occupancy_bytes(sequences: Real, one: Footprint, probability: Real = 0.99) -> Real:

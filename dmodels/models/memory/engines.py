@@ -7,7 +7,7 @@ r"""How each engine divides a GPU: what its start-up run sets aside, and what th
 - TensorRT-LLM runs its largest batch too; the cache is $u (M - W - A - R)$.
 
 Sources: vLLM `gpu_worker.determine_available_memory`, SGLang `server_args` and `profile_max_num_token`, TensorRT-LLM
-`KvCacheCreator`; the constants are medians of the engine logs in tests/models/data/engine_logs.csv.
+`KvCacheCreator`; the constants are medians of the engine logs in benchmarks/accuracy/data/engine_logs.csv.
 """
 
 from __future__ import annotations

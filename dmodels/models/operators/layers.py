@@ -39,11 +39,14 @@ class LayerKernels(NamedTuple):
     layer_count: float
 
 
-def kernels(model: Model, parallel: Parallel) -> list[LayerKernels]:
-    """What one GPU runs for `TOKENS` of its own, and the attention of `SEQUENCES` and of one of `PROMPTS`."""
+def kernels(model: Model, parallel: Parallel, most_ranks: float = np.inf) -> list[LayerKernels]:
+    """What one GPU runs for `TOKENS` of its own, and the attention of `SEQUENCES` and of one of `PROMPTS`.
+
+    most_ranks  of a collective, beyond which its law is not asked
+    """
     m = {name: float(np.asarray(getattr(model, name))) for name in model.__dataclass_fields__}
     tp, dp, ep = (float(np.asarray(getattr(parallel, name))) for name in ("tp", "dp", "ep"))
-    return [*_matrices(m, tp), *_experts(m, tp, dp, ep), *_attention(m, tp), *_collectives(m, tp)]
+    return [*_matrices(m, tp), *_experts(m, tp, dp, ep), *_attention(m, tp), *_collectives(m, min(tp, most_ranks))]
 
 
 def formats(dtype_bytes: float, experts: bool = False) -> tuple[str, ...]:
@@ -162,8 +165,8 @@ def _sparse_attention(m: dict[str, float], heads: float) -> list[LayerKernels]:
     ]
 
 
-def _collectives(m: dict[str, float], tp: float) -> list[LayerKernels]:
-    if tp == 1:
+def _collectives(m: dict[str, float], ranks: float) -> list[LayerKernels]:
+    if ranks == 1:
         return []
-    shape: Shape = {"message_bytes": 2.0 * m["hidden_size"] * TOKENS, "ranks": tp, "sends": 2.0}
+    shape: Shape = {"message_bytes": 2.0 * m["hidden_size"] * TOKENS, "ranks": ranks, "sends": 2.0}
     return [LayerKernels("collective", "all_reduce", shape, ("bfloat16",), 1.0)]

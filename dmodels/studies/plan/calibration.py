@@ -53,6 +53,10 @@ class ModelId(NamedTuple):
     architecture: str  # its `model_type`
 
 
+#: Precisions by the bytes per weight above which they begin.
+PRECISIONS = ((1.5, "bf16"), (0.75, "fp8"), (0.525, "fp4"), (0.0, "int4"))
+
+
 def calibrated(
     model_id: ModelId,
     models: Sequence[Model],
@@ -108,6 +112,9 @@ def _known(model_id: ModelId, gpu: str) -> str:
 
 
 def precision_name(model: Model) -> str:
-    """The name of the precision in which most weights are stored."""
+    """The name of the precision in which most weights are stored, by the bytes of one.
+
+    Groups of 128 integers tell of "int4" (AWQ, GPTQ); in groups of 32 they take as much as NVFP4, and count as that.
+    """
     bytes_each = float(model.expert_dtype_bytes if float(model.n_moe_layers) > 0 else model.dense_dtype_bytes)
-    return "bf16" if bytes_each > 1.5 else "fp8" if bytes_each > 0.75 else "fp4"
+    return next(name for least, name in PRECISIONS if bytes_each > least)

@@ -45,7 +45,7 @@ def layouts(
         for degrees in [*spread, *beyond]
         for w in weights
         for k in kv
-        if _placed(gpu, degrees[0] * degrees[2], degrees in beyond) and _runs(gpu, w) and _runs(gpu, k)
+        if placed(gpu, degrees[0] * degrees[2], degrees in beyond) and _runs(gpu, w) and _runs(gpu, k)
     ]
     degrees = np.array([(x.tp, x.pp, x.dp, x.ep) for x in found], float).T
     most = max(float(gpu.gpus_per_node) for gpu in gpus.values())
@@ -71,7 +71,7 @@ def _attention_ranks(tp: tuple[int, ...], several: bool) -> Iterator[tuple[int, 
                 yield rank, 1, gpus // rank, gpus
 
 
-def _placed(gpu: GPU, gpus: int, beyond: bool) -> bool:
+def placed(gpu: GPU, gpus: int, beyond: bool) -> bool:
     """Whether a stage of so many GPUs lies within a scale-up domain, or, where it may, fills several joined by NICs."""
     domain = float(gpu.gpus_per_node)
     return gpus <= domain or (beyond and gpus % domain == 0 and float(gpu.nic_bytes_per_s_per_gpu_oneway) > 0)

@@ -38,6 +38,21 @@ def simplest(found: Sequence[Deployment]) -> Deployment:
     return min((x for x in found if x is cheapest or (x.usd_per_hour <= near and alike(cheapest, x))), key=complexity)
 
 
+#: What the entries of `complexity` are, of the fleet that has the greater one.
+HARDER = (
+    "on GPUs or a layout that nobody measured",
+    "for more pools to run",
+    "for more types of GPU to run",
+    "for a pool of one instance",
+)
+
+
+def harder(cheapest: Deployment, simplest: Deployment) -> str:
+    """In which respect the cheapest fleet is harder to run than the simplest; "" where it is not."""
+    pairs = zip(HARDER, complexity(cheapest), complexity(simplest), strict=False)
+    return next((why for why, mine, other in pairs if mine > other), "")
+
+
 def complexity(fleet: Deployment) -> tuple[bool, int, int, int, float]:
     """What makes a fleet harder to run, the worst first."""
     pools = fleet.pools

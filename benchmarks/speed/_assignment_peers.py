@@ -56,6 +56,25 @@ def single_peers() -> dict[str, Callable[[np.ndarray], object]]:
     return peers
 
 
+def shipment_peers() -> dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray | None], float]]:
+    """Peers of `transport` with supplies: cost (n, m), capacity (m,), supply (n,) or None for units -> least total."""
+    if not importlib.util.find_spec("ot"):
+        return {}
+    import ot
+
+    def emd(cost, capacity, supply):
+        """Network simplex; an extra row without cost takes up spare capacity."""
+        supply = np.ones(len(cost)) if supply is None else supply
+        spare = capacity.sum() - supply.sum()
+        if spare > 1e-6 * supply.sum():
+            supply, cost = np.append(supply, spare), np.vstack([cost, np.zeros(len(capacity))])
+        else:
+            supply = supply * (capacity.sum() / supply.sum())
+        return ot.lp.emd2(supply, capacity, cost, numItermax=10**7)
+
+    return {"POT emd": emd}
+
+
 def transport_peers() -> dict[str, Callable[[np.ndarray, np.ndarray], float]]:
     """Peers of `transport` on one problem: cost (n, m), capacity (m,) -> least total."""
 

@@ -5,7 +5,8 @@ every row prefer the same columns, so that capacities bind. Every solver must fi
 CPU-seconds per window, so that our second thread brings us nothing here. Peers take one window per call; we are
 measured so too ("one by one") and with all windows in one call ("batch"). The Hungarians get the matrix with a column
 per slot: square where capacities add up to n; where they exceed it, it stays rectangular, which is faster for them than
-padding it. Then single problems of growing n show the n log n.
+padding it. Then single problems of growing n show the n log n. Last a grid of shapes, cost structures and supplies: CPU
+time of one problem as a ratio to the fastest peer's (below 1 we are faster).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.registry import Row, benchmark, interleaved
-from benchmarks.speed._assignment_peers import transport_peers
+from benchmarks.speed._assignment_peers import shipment_peers, transport_peers
 from dmodels.solvers import congestion_transport, transport
 
 #: Rows, columns, capacity of each column (of all, where one number stands for them).
@@ -34,6 +35,11 @@ WINDOWS = [
 ]
 SIZES = [(n, m) for m in (4, 16, 64) for n in (100, 1_000, 10_000, 100_000)]
 WINDOWS_AT_ONCE = 100
+
+#: Rows and columns of the grid; what its costs and its supplies are.
+GRID = [(8, 8), (32, 32), (128, 128), (512, 512), (512, 4), (508, 4), (512, 16), (512, 64), (64, 512), (4, 512)]
+STRUCTURES = ("uniform", "integers", "ties", "products", "equal rows", "distances")
+SUPPLIES = ("units", "whole", "real", "spare room")
 
 #: How many of the windows the peers are given; the Hungarians fewer.
 PEER_WINDOWS, HUNGARIAN_WINDOWS = 20, 5
@@ -89,9 +95,56 @@ def scaling(n: int, m: int, skewed: bool) -> Row:
     return row | {"ns_per_n_log2_n": 1e9 * seconds / (n * np.log2(n))}
 
 
+def structured(kind: str, rng, n: int, m: int) -> np.ndarray:
+    """Costs (n, m) of one of `STRUCTURES`."""
+    if kind in ("integers", "ties"):
+        return rng.integers(0, 100 if kind == "integers" else 4, (n, m)) * 1.0
+    if kind == "products":
+        return np.outer(rng.random(n), rng.random(m))
+    if kind == "equal rows":
+        groups = max(1, n // 32)
+        return np.take(rng.random((groups, m)), rng.integers(0, groups, n), axis=0)
+    if kind == "distances":
+        return ((rng.random((n, 1, 2)) - rng.random((1, m, 2))) ** 2).sum(-1)
+    return rng.random((n, m))
+
+
+def amounts(kind: str, rng, n: int, m: int) -> tuple[np.ndarray | None, np.ndarray]:
+    """Supply (None: units) and capacities of one of `SUPPLIES`."""
+    if kind == "units":
+        return None, np.full(m, float(-(-n // m)))
+    if kind == "whole":
+        supply = rng.integers(1, 20, n) * 1.0
+        return supply, rng.multinomial(int(supply.sum()), np.full(m, 1 / m)) * 1.0
+    supply, capacity = rng.random(n) + 0.1, rng.random(m) + 0.1
+    room = 1.3 if kind == "spare room" else 1 + 1e-9
+    return supply, capacity * (room * supply.sum() / capacity.sum())
+
+
+def grid_cell(n: int, m: int, structure: str, kind: str, repeats: int) -> Row:
+    """CPU-seconds of one problem, ours and the fastest peer's."""
+    rng = np.random.default_rng([n, m, STRUCTURES.index(structure), SUPPLIES.index(kind)])
+    cost = structured(structure, rng, n, m)
+    supply, capacity = amounts(kind, rng, n, m)
+    solution = transport(cost, capacity, supply)
+    assert solution.flags == 0
+    cases = {"dmodels": lambda: transport(cost, capacity, supply).value.cost}
+    for name, solve in shipment_peers().items():
+        cases[name] = lambda solve=solve: solve(cost, capacity, supply)
+    if supply is None and n * capacity.sum() <= 512 * 512:
+        hungarian = transport_peers()[HUNGARIANS[0]]
+        cases[HUNGARIANS[0]] = lambda: hungarian(cost, capacity.astype(int))
+    for name, case in cases.items():
+        np.testing.assert_allclose(case(), solution.value.cost, rtol=1e-6, atol=1e-9, err_msg=name)
+    seconds = interleaved(cases, repeats, time.process_time)
+    peer = min((name for name in seconds if name != "dmodels"), key=seconds.__getitem__)
+    row = {"what": "grid", "n": n, "m": m, "costs": structure, "supply": kind, "cpu_seconds": seconds["dmodels"]}
+    return row | {"best_peer": peer, "peer_cpu_seconds": seconds[peer], "ratio": seconds["dmodels"] / seconds[peer]}
+
+
 @benchmark("lapx", "POT", "ortools", "scipy", name="transport")
 def transport_windows(quick: bool) -> Iterator[Row]:
-    """Transportation with capacities: CPU-seconds per window of every solver, and single problems of growing n."""
+    """Transportation with capacities: windows beside every solver, problems of growing n, and a grid of shapes."""
     peers = transport_peers()
     for n, m, room in WINDOWS[:1] if quick else WINDOWS:
         for skewed in (False, True):
@@ -99,3 +152,9 @@ def transport_windows(quick: bool) -> Iterator[Row]:
     for n, m in SIZES[:1] if quick else SIZES:
         for skewed in (False, True):
             yield scaling(n, m, skewed)
+    if shipment_peers():
+        for n, m in GRID[:1] if quick else GRID:
+            for kind in SUPPLIES:
+                for structure in STRUCTURES:
+                    if kind != "units" or n >= m:
+                        yield grid_cell(n, m, structure, kind, 3 if quick else 7)

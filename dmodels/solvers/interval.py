@@ -226,7 +226,7 @@ def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Ends]) -> list[Ends
         for v in eqn.outvars:
             kind: Any = v.aval  # of an array, as every operation with a rule has
             _scalar(kind.shape)
-        rule = _RULES.get(eqn.primitive.name)
+        rule = RULES.get(eqn.primitive.name)
         if rule is None:
             raise Unsupported(f"interval arithmetic: {eqn.primitive.name} is not supported")
         out = rule(eqn.params, *inputs)
@@ -273,10 +273,10 @@ def _integer_pow(params: Mapping[str, Any], x: Ends) -> Ends:
 
 
 def _pow(_: Any, x: Ends, y: Ends) -> Ends:
-    if not np.all(np.asarray(x[0]) > 0):
-        return np.nan, np.nan
     corners = [p**q for p in x for q in y]
-    return _wide(np.minimum.reduce(corners), np.maximum.reduce(corners), 4)
+    low, high = _wide(np.minimum.reduce(corners), np.maximum.reduce(corners), 4)
+    known = (np.asarray(x[0]) > 0) | ((np.asarray(x[0]) >= 0) & (np.asarray(y[0]) > 0))
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)
 
 
 def _abs(_: Any, x: Ends) -> Ends:
@@ -298,7 +298,9 @@ def _compare(sure: Callable[[Ends, Ends], np.ndarray], possible: Callable[[Ends,
 
 
 _SAME: Rule = lambda _, x: x
-_RULES: dict[str, Rule] = {
+
+#: Operation -> its interval form, entry by entry.
+RULES: dict[str, Rule] = {
     "add": lambda _, x, y: _wide(x[0] + y[0], x[1] + y[1]),
     "add_any": lambda _, x, y: _wide(x[0] + y[0], x[1] + y[1]),
     "sub": lambda _, x, y: _wide(x[0] - y[1], x[1] - y[0]),
@@ -323,6 +325,9 @@ _RULES: dict[str, Rule] = {
     "ge": _compare(lambda x, y: x[0] >= y[1], lambda x, y: x[1] >= y[0]),
     "lt": _compare(lambda x, y: x[1] < y[0], lambda x, y: x[0] < y[1]),
     "le": _compare(lambda x, y: x[1] <= y[0], lambda x, y: x[0] <= y[1]),
+    "eq": _compare(
+        lambda x, y: (x[0] == x[1]) & (y[0] == y[1]) & (x[0] == y[0]), lambda x, y: (x[0] <= y[1]) & (y[0] <= x[1])
+    ),
     "and": lambda _, x, y: (np.minimum(x[0], y[0]), np.minimum(x[1], y[1])),
     "or": lambda _, x, y: (np.maximum(x[0], y[0]), np.maximum(x[1], y[1])),
     "select_n": _select,

@@ -19,6 +19,7 @@ MEANINGS = {
     "relative_residual": "the same, each condition relative to its terms: what the flags judge",
     "distance_bound": "each variable is at most this far from the equilibrium",
     "profitable_deviation": "most that a player gains by moving alone",
+    "deviation_bound": "no player can gain more than this by moving alone: proved over its whole box",
     "least_eigenvalue": "positive: one equilibrium nearby",
     "strictly_monotone": "then the equilibrium is the only one",
     "convex": "each player's cost is known to be convex",

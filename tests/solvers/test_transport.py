@@ -248,6 +248,83 @@ def test_shipments_are_the_linear_programmes(kind, whole):
         assert (cost - u[:, None] - v[None, :] >= -tol).all() and (v <= 0).all()
 
 
+MANY_COLUMNS = {
+    "uniform": lambda rng, n, m: rng.random((n, m)),
+    "ties": lambda rng, n, m: rng.integers(0, 3, (n, m)) * 1.0,
+    "products": lambda rng, n, m: np.outer(rng.random(n), rng.random(m)),
+    "equal rows": lambda rng, n, m: np.take(rng.random((5, m)), rng.integers(0, 5, n), axis=0),
+    "forbidden": lambda rng, n, m: np.where(rng.random((n, m)) < 0.5, np.inf, rng.random((n, m))),
+}
+
+
+def many_columns(kind: str, rng, n: int, m: int, whole: bool, check) -> None:
+    """One problem with about as many columns as rows, some empty, with and without spare room, and `check`."""
+    cost, supply = MANY_COLUMNS[kind](rng, n, m), rng.integers(0, 9, n) * 1.0
+    capacity = 1.0 * rng.multinomial(int(supply.sum()) + rng.choice([0, 0, 2, m]), rng.dirichlet(np.full(m, 0.7)))
+    if not whole:
+        supply, capacity = supply * 0.37, capacity * 0.37
+    solution = transport(cost, capacity, supply)
+    u, v = solution.certificate["row_duals"], solution.certificate["column_duals"]
+    allowed, bound = np.isfinite(cost), supply @ u + capacity @ v
+    best = check(cost, capacity, supply)
+    assert v.max() <= 0
+    if solution.flags == Flag.INFEASIBLE:
+        assert bound > 0 and (u[:, None] + v)[allowed].max(initial=0) <= 0 and best is None
+        return
+    assert (cost - u[:, None] - v)[allowed].min(initial=0) >= -1e-11
+    flow, tol = solution.value.flow, 1e-11 * (1 + supply.sum())
+    assert solution.flags == 0 and (flow >= 0).all() and (flow[~allowed] == 0).all()
+    np.testing.assert_allclose(flow.sum(1), supply, rtol=0, atol=tol)
+    assert (flow.sum(0) <= capacity + tol).all() and (not whole or (flow == np.round(flow)).all())
+    assert (flow * np.where(allowed, cost, 0)).sum() == pytest.approx(bound, abs=tol)
+    assert best is None or solution.value.cost == pytest.approx(best, abs=1e-7 * (1 + supply.sum()))
+
+
+@pytest.mark.parametrize("kind", MANY_COLUMNS)
+def test_many_columns_are_the_linear_programme(kind):
+    rng = np.random.default_rng([30, *kind.encode()])
+    for n, m in ((1, 6), (9, 9), (24, 30), (40, 25), (6, 60)):
+        for whole in (True, False):
+            many_columns(kind, rng, n, m, whole, linear_programme)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MANY_COLUMNS)
+def test_many_columns_are_proved_by_their_duals(kind):
+    """20,000 problems of each kind: the duals alone show what is optimal and what has no answer."""
+    rng = np.random.default_rng([31, *kind.encode()])
+    for _ in range(20_000):
+        n, m = rng.integers(1, 40, 2)
+        many_columns(kind, rng, n, m, bool(rng.integers(2)), lambda *problem: None)
+
+
+def test_units_on_many_columns_of_some_places():
+    """Columns of 0, 1, 2 and more places, and all of one: SciPy on the matrix with a column per place."""
+    rng = np.random.default_rng(32)
+    for n, m in ((12, 12), (30, 18), (25, 40)):
+        for kind in MANY_COLUMNS:
+            cost = MANY_COLUMNS[kind](rng, n, m)
+            for capacity in (rng.integers(0, 4, m), np.ones(m, int)):
+                slots = np.where(np.arange(4) < capacity[:, None], 0.0, np.inf)
+                check_units(cost, slots, transport(cost, capacity))
+
+
+def test_crumbs_of_rounding_do_not_keep_the_loop_going():
+    """Few columns whose capacities and supplies differ by rounding only: an answer or a flag, after bounded work."""
+    rng = np.random.default_rng(33)
+    for _ in range(200):
+        n, m = 70, 2
+        supply = rng.integers(0, 5, n) * 0.37 * 10.0 ** rng.integers(-15, 15)
+        capacity = rng.dirichlet(np.ones(m)) * supply.sum()
+        cost = rng.normal(size=(n, m)) * 10.0 ** rng.integers(-8, 8, (n, 1))
+        s = transport(cost, capacity, supply)
+        u, v = s.certificate["row_duals"], s.certificate["column_duals"]
+        assert s.flags == 0 or s.flags == Flag.NOT_CONVERGED
+        if s.flags == 0:
+            terms = np.abs(supply * u).sum() + np.abs(capacity * v).sum() + np.abs(cost * s.value.flow).sum()
+            assert abs((cost * s.value.flow).sum() - supply @ u - capacity @ v) <= 1e-9 * terms
+
+
 def test_identical_rows_collapse_to_supplies():
     """Prefix groups: 4 groups of identical rows cost as much as their 200 rows one by one."""
     rng = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""Compiled loops of the assignment solver over problems: each is checked, matched (`_paths`) and certified.
+"""Compiled loops of the assignment solver over problems: each is checked, matched (`paths`) and certified.
 
 Arithmetic is float64 for floating costs (float32 costs are widened as they are read) and int64 for integers.
 """
@@ -10,7 +10,7 @@ from numba import types
 
 from dmodels.core.compiled import kernel
 
-from ._paths import FAST, lesser, match
+from .paths import FAST, lesser, match
 
 
 @kernel

@@ -20,6 +20,9 @@ from dmodels.core.compiled import kernel
 from ._heaps import build, enter, rows_of, settle
 from ._prices import last_segment, open_segment
 
+#: Paths per row and column before a problem is given up: supplies whose rounding leaves crumbs, a path for each.
+PATHS_PER_NODE = 1000
+
 
 @kernel
 def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
@@ -27,8 +30,9 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
     ones; `choice` is every row's cheapest column at the start.
 
     Fills x (n, m) and the row duals u. Returns (paths, feasible, keys, rows); the last two are the arena, to be used
-    again. Where nothing is feasible, u and -lam[:m] are a Farkas ray: u = 1 on rows that can only use columns with
-    lam = 1, and these columns have less room than the rows' supply.
+    again; after `PATHS_PER_NODE` paths a row and column nothing is shown. Where nothing is feasible, u and -lam[:m]
+    are a Farkas ray: u = 1 on rows that can only use columns with lam = 1, and these columns have less room than the
+    rows' supply.
     """
     n, m = c.shape
     off = np.zeros(m, np.int64)
@@ -76,7 +80,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
     over[m] -= supply.sum()
 
     paths = 0
-    while True:
+    while paths < PATHS_PER_NODE * (n + m):
         for j in range(m + 1):
             dist[j] = 0.0 if over[j] > tol else np.inf
             done[j] = False
@@ -169,7 +173,7 @@ def solve(c, supply, price, width, lam, choice, x, u, keys, rows, tol):
     stuck = False
     for j in range(m):
         stuck = stuck or over[j] > tol
-    if stuck:
+    if stuck and paths < PATHS_PER_NODE * (n + m):
         u[:] = 0
         lam[:] = 0
         for j in range(m):

@@ -9,9 +9,9 @@ import numpy as np
 
 from dmodels.core.compiled import copy_row, copy_table, kernel
 
-from ._flow import solve
+from ._flow import PATHS_PER_NODE, solve
 from ._prices import choose, greedy_prices, overflow
-from .records import INFEASIBLE, SOLVED
+from .records import GIVEN_UP, INFEASIBLE, SOLVED
 
 #: From so many rows on, prices are first found on samples of the rows.
 SAMPLE_FROM = 64
@@ -138,11 +138,12 @@ def ship_many(problems, greedy, first, last, shipped):
             more, keys, rows = _sampled_prices(cb, sb, pb, wb, lam, keys, rows)
             choose(cb, lam, choice)
         steps[b], feasible, keys, rows = solve(cb, sb, pb, wb, lam, choice, x, u[b], keys, rows, tol)
+        given_up = steps[b] >= PATHS_PER_NODE * (n + m)
         steps[b] += more
         for j in range(m):
             v[b, j] = 0.0 - lam[j]
-        if not feasible:
-            state[b] = INFEASIBLE
+        if given_up or not feasible:
+            state[b] = GIVEN_UP if given_up else INFEASIBLE
             continue
         columns_b, flow_b = (columns[b], no_flow) if columns.size > 0 else (no_columns, flow[b])
         cost[b], gap[b] = _bill(cb, x, pb, wb, lam, u[b], columns_b, flow_b, load[b])

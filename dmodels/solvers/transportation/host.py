@@ -17,29 +17,40 @@ from dmodels.core.threads import frozen, share
 from dmodels.solvers.assignment.host import GAP_RTOL
 from dmodels.solvers.solution import Solution
 
-from .records import BAD, INFEASIBLE, SOLVED, Placement, Problems, Shipment, Shipped
+from .records import BAD, GIVEN_UP, INFEASIBLE, LEFT, NO_WAY, PROVED, SOLVED, Placement, Problems, Shipment, Shipped
 
 #: Marginals may fall by this share of the column's largest before the congestion counts as not convex: they are
 #: usually differences of a total cost, and carry its rounding.
 MONOTONE_RTOL = 1e-9
 
 
-#: Rows per column from which the loop for rows of one unit (`_units`) is tried first.
-UNITS_PER_COLUMN = 2
+#: Where columns are few, the loop over their shortest paths is faster than the simplex (measured on one core): for
+#: rows of one unit (`_units`) from so many rows per column on, or twice as many rows as columns, of which there are
+#: few; for rows with a supply (`_flow`) from so many per column.
+UNITS_PER_COLUMN, FEW_COLUMNS, SUPPLIES_PER_COLUMN = 16, 16, 32
 
-
-_PROVED, _NOT_PROVED, _NONE = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.float64(0)
+_PROVED, _NOT_PROVED, _NO_WAY = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.int32(Flag.INFEASIBLE)
+_NONE, _NAN = np.float64(0), np.float64(np.nan)
 
 
 def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
     """`transport` of arrays on the host."""
     capacity = np.asarray(capacity, np.float64)
     n, m = cost.shape[-2:]
-    if supply is None and m and n >= UNITS_PER_COLUMN * m:
-        if cost.ndim == 2 and capacity.ndim == 1:
-            return _place_one(cost, capacity)
-        return _place(np.asarray(cost, np.float64), capacity)
-    return _transport_any(cost, capacity, supply)
+    arrays = (cost, capacity) if supply is None else (cost, capacity, np.asarray(supply, np.float64))
+    kernels = _kernels_for(n, m, supply is None) if n and m else None
+    if kernels is None:
+        return _transport_any(*arrays)
+    if cost.ndim == 2 and all(a.ndim == 1 for a in arrays[1:]):
+        return _ship_one(kernels, *arrays)
+    return _ship_many(kernels, *arrays)
+
+
+def _kernels_for(n: int, m: int, units: bool) -> ModuleType | None:
+    """The compiled loops that are fastest at this size; None for the general one."""
+    if units and n >= (2 if m <= FEW_COLUMNS else UNITS_PER_COLUMN) * m:
+        return _unit_kernels()
+    return _dense_kernels() if units or n <= SUPPLIES_PER_COLUMN * m else None
 
 
 @cache
@@ -50,43 +61,60 @@ def _unit_kernels() -> ModuleType:
     return _transport_units
 
 
-def _place_one(cost: np.ndarray, capacity: np.ndarray) -> Solution:
-    """`_place` of one problem, without the steps that a batch needs: they would take longer than solving it."""
-    found = _unit_kernels().place_one(np.ascontiguousarray(cost, np.float64), np.ascontiguousarray(capacity))
-    columns, u, v, load, total, gap, balance, steps, solved = found
-    if not solved:
-        return _transport_any(cost, capacity, None)
-    if not math.isfinite(total + gap):
-        return _transport_any(cost, capacity, None)
-    flags = _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
-    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": _NONE}
-    return Solution(Placement(columns, load, np.float64(total)), certificate, flags, np.int64(steps))
+@cache
+def _dense_kernels() -> ModuleType:
+    """As `_unit_kernels`."""
+    from . import _dense as _transport_dense
+
+    return _transport_dense
 
 
-def _place(cost: np.ndarray, capacity: np.ndarray) -> Solution:
-    """The semi-assignment problem by `_units`, what that leaves by the general loop."""
+def _ship_one(
+    kernels: ModuleType, cost: np.ndarray, capacity: np.ndarray, supply: np.ndarray | None = None
+) -> Solution:
+    """One problem, without the steps that a batch needs: they would take longer than solving it."""
+    arrays = (np.ascontiguousarray(cost, np.float64), np.ascontiguousarray(capacity))
+    if supply is None:
+        found = kernels.place_one(*arrays)
+    else:
+        found = kernels.ship_one(*arrays, np.ascontiguousarray(supply))
+    shipped, u, v, load, total, gap, balance, steps, ended = found
+    if ended == LEFT or (ended == PROVED and not math.isfinite(total + gap)):
+        return _transport_any(cost, capacity, supply)
+    flags = _NO_WAY if ended == NO_WAY else _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED
+    reduced = _NAN if ended == NO_WAY else _NONE
+    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": reduced}
+    value = (Placement if supply is None else Shipment)(shipped, load, np.float64(total))
+    return Solution(value, certificate, flags, np.int64(steps))
+
+
+def _ship_many(kernels: ModuleType, *arrays: np.ndarray) -> Solution:
+    """A batch by these loops, what they leave by the general loop. `arrays`: cost, capacity and, if any, supply."""
+    cost, split = np.asarray(arrays[0], np.float64), len(arrays) > 2
     n, m = cost.shape[-2:]
-    batch = _batch_of(cost.shape[:-2], capacity.shape[:-1])
+    batch = _batch_of(cost.shape[:-2], *(a.shape[:-1] for a in arrays[1:]))
     count = math.prod(batch)
-    arrays = _batched(cost, batch, 2), _batched(capacity, batch, 1)
-    columns, u = np.empty((count, n), np.int64), np.empty((count, n))
-    v, load = np.empty((count, m)), np.empty((count, m))
+    arrays = (_batched(cost, batch, 2), *(_batched(a, batch, 1) for a in arrays[1:]))
+    shipped = np.zeros((count, n, m)) if split else np.empty((count, n), np.int64)
+    u, v, load = np.empty((count, n)), np.empty((count, m)), np.empty((count, m))
     total, gap, balance = np.empty(count), np.empty(count), np.empty(count)
-    solved, steps = np.zeros(count, bool), np.empty(count, np.int64)
-    found = (columns, u, v, load, total, gap, balance, solved, steps)
-    share(lambda i, j: _unit_kernels().place_many(*arrays, i, j, *found), count, 3e-9 * count * n * m)
+    ended, steps = np.zeros(count, np.int64), np.empty(count, np.int64)
+    found = (shipped, u, v, load, total, gap, balance, ended, steps)
+    solve = kernels.ship_many if split else kernels.place_many
+    share(lambda i, j: solve(*arrays, i, j, *found), count, 3e-9 * count * n * m)
     reduced, flags = np.zeros(count), np.zeros(count, np.int32)
     flags[gap > GAP_RTOL * balance] = int(Flag.NOT_CONVERGED)
-    flags[solved & ~(np.isfinite(total) & np.isfinite(gap))] = int(Flag.NONFINITE)
-    if not solved.all():
-        rest = np.flatnonzero(~solved)
-        costs, capacities = (a if len(a) == 1 else a[rest] for a in arrays)
-        s = _transport_any(costs, capacities, None)
-        ours: tuple[np.ndarray, ...] = (columns, load, total, u, v, gap, reduced, flags, steps)
+    flags[(ended == PROVED) & ~(np.isfinite(total) & np.isfinite(gap))] = int(Flag.NONFINITE)
+    flags[ended == NO_WAY], reduced[ended == NO_WAY] = int(Flag.INFEASIBLE), np.nan
+    rest = np.flatnonzero(ended == LEFT)
+    if rest.size:
+        s = _transport_any(*(a if len(a) == 1 else a[rest] for a in arrays))
+        ours: tuple[np.ndarray, ...] = (shipped, load, total, u, v, gap, reduced, flags, steps)
         theirs = (*s.value, *s.certificate.values(), s.flags, s.steps)
         for mine, other in zip(ours, theirs, strict=True):
             mine[rest] = other
-    return _solution(batch, Placement(columns, load, total), u, v, gap, reduced, flags, steps)
+    value = Shipment(shipped, load, total) if split else Placement(shipped, load, total)
+    return _solution(batch, value, u, v, gap, reduced, flags, steps)
 
 
 def _solution(
@@ -114,12 +142,11 @@ def _batch_of(*batches: tuple[int, ...]) -> tuple[int, ...]:
         raise InputError(f"leading axes {', '.join(map(str, batches))} do not broadcast") from None
 
 
-def _transport_any(cost: Real, capacity: Real, supply: Real | None) -> Solution:
+def _transport_any(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
     """By the general loop."""
     bad = [(np.isnan(capacity), Flag.NONFINITE), (capacity < 0, Flag.OUT_OF_DOMAIN)]
     width = capacity if supply is not None else np.floor(capacity)  # a row that is one unit cannot be split
     if supply is not None:
-        supply = np.asarray(supply, np.float64)
         bad += [(~np.isfinite(supply), Flag.NONFINITE), (supply < 0, Flag.OUT_OF_DOMAIN)]
     width = np.where(width >= 0, width, 0.0)[..., None]
     price = np.zeros((1,) * width.ndim).repeat(width.shape[-2], axis=-2)
@@ -185,9 +212,10 @@ def _ship(
     for array in (total, gap, load, flow) if split else (total, gap, load):
         array[state != SOLVED] = np.nan
     for array in (u, v):
-        array[state == BAD] = np.nan
+        array[(state == BAD) | (state == GIVEN_UP)] = np.nan
     total[state == INFEASIBLE], gap[state == INFEASIBLE] = np.inf, np.inf
     flags[state == INFEASIBLE] = int(Flag.INFEASIBLE)
+    flags[state == GIVEN_UP] = int(Flag.NOT_CONVERGED)
     with np.errstate(invalid="ignore", over="ignore"):
         balance = np.abs(total) + (problems.supply * np.abs(u)).sum(-1) + (load * np.abs(v)).sum(-1)
         flags[(state == SOLVED) & (gap > GAP_RTOL * balance)] = int(Flag.NOT_CONVERGED)

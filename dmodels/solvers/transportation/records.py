@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: States of a problem: solved (or to be), without a feasible shipment, not to be solved.
-SOLVED, INFEASIBLE, BAD = 0, 1, 2
+#: States of a problem: solved (or to be), without a feasible shipment, not to be solved, given up after many paths.
+SOLVED, INFEASIBLE, BAD, GIVEN_UP = 0, 1, 2, 3
+
+#: How the loops for one kind of problem end: left to the general loop, with a proof, with a proof that there is no way.
+LEFT, PROVED, NO_WAY = 0, 1, 2
 
 
 class Placement(NamedTuple):

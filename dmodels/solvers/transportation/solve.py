@@ -21,8 +21,8 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend
     number, `supply` (..., n); leading axes broadcast. Without `supply` each row is one unit that goes to one column
     (the semi-assignment problem, which a Hungarian would solve on a matrix with C_j copies of column j). With it a row
     is a group of identical units. Whole supplies and capacities give whole flows. inf in `cost` is forbidden, inf in
-    `capacity` is no limit. All in float64, exact for whole costs while sums of m of them stay below 2**53. The columns
-    should be few: time grows as n m log n + paths m^2.
+    `capacity` is no limit. All in float64, exact for whole costs while sums of m of them stay below 2**53. Where
+    columns are few, time grows as n m log n + paths m^2; elsewhere a network simplex ships groups of equal rows.
 
     Returns a `Solution` with
 
@@ -43,11 +43,11 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend
     The derivative of the cost is the flow (by `cost`), u (by `supply`) and v (by `capacity`; one subgradient).
 
     Source: successive shortest paths, Ahuja, Magnanti and Orlin, *Network Flows*, 1993, section 9.7, on the graph of
-    the columns.
+    the columns, and chapter 11, the network simplex.
 
     >>> s = transport([[1.0, 5.0], [2.0, 4.0], [1.0, 9.0]], capacity=[2, 2])
     >>> s.value.columns.tolist(), float(s.value.cost), s.certificate["column_duals"].tolist()
-    ([0, 1, 0], 6.0, [-2.0, 0.0])
+    ([0, 1, 0], 6.0, [-4.0, 0.0])
     """
     cost, capacity = _array("cost", cost, 2), _array("capacity", capacity, 0)
     if not capacity.ndim:

@@ -27,6 +27,7 @@ from dmodels.solvers.variational.scaling import frame, scale_at, scaled
 
 from . import certificate as evidence
 from .certificate import explain
+from .deviations import judged
 from .fallback import extragradient, least_violation
 from .interior import interior, interior_restart, interior_start
 from .newton import (
@@ -76,6 +77,7 @@ def variational_equilibrium(
     samples: int = 32,
     max_steps: int = 200,
     unroll: bool = False,
+    certify: str = "first-order",
 ) -> Solution:
     """The variational equilibrium of a game, with evidence.
 
@@ -95,13 +97,18 @@ def variational_equilibrium(
     tolerance    of the KKT residual, each row relative to the terms that it is made of (`scaling`), so that
                  costs, variables and constraints may be in any unit
     unroll       write linear systems of up to 6 unknowns out: for large batches (slower to compile, faster to run)
+    certify      "first-order", or "global": prove or refute by interval arithmetic over boxes that no player gains more
+                 than 1e-6 of its cost (or of how much that varies) by moving alone, whatever the costs' shape. For few
+                 variables per player, finite bounds, costs per player, and not inside `jit`
 
     Returns a `Solution`: `value.x`, `value.multipliers`; `certificate.kkt_residual` and the rest of
     `variational_certificate.certify`; flags INFEASIBLE, NOT_CONVERGED, NONFINITE (a cost too), NOT_UNIQUE (strict
     monotonicity not shown), OUT_OF_DOMAIN (a KKT point from which a player gains by moving), FIRST_ORDER_ONLY (a
     warning: costs are not quadratic, so not known to be convex in their owners' variables; first-order conditions and
-    samples hold, a narrow dip between the samples is not excluded); `explain(solution)` says them in words. It composes
-    with `jit`, `vmap` and `grad`; `variational_equilibria` maps it over a batch of params in blocks.
+    samples hold, a narrow dip between the samples is not excluded). With `certify="global"` the certificate has
+    `deviation_bound` (players,), what no deviation can gain more than (inf where nothing is known); FIRST_ORDER_ONLY
+    then says that a player was left undecided, OUT_OF_DOMAIN that a gain was found. `explain(solution)` says them in
+    words. It composes with `jit`, `vmap` and `grad`; `variational_equilibria` maps it over a batch of params in blocks.
 
     Harker's game [2]: costs x^2 + 8/3 x y - 34 x and y^2 + 5/4 x y - 24.25 y, x + y <= 15, both in [0, 10]:
 
@@ -129,13 +136,23 @@ def variational_equilibrium(
     )
     start = None if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
     args = (start, tolerance, samples, max_steps)
+    everywhere = _everywhere(certify, problem, start)
     if _traced(problem, start):
         return _solve(problem, *args)
     # from plain Python: most games need no fallback, so its code is compiled only for those that do
     found = _compiled(problem, *args, fallback=False)
     if not _traced(found) and int(found.flags) & int(Flag.NOT_CONVERGED | Flag.NONFINITE):
         found = _compiled(problem, *args)
-    return _host(found)
+    return judged(problem, _host(found)) if everywhere else _host(found)
+
+
+def _everywhere(certify: str, problem: Problem, start: Real | None) -> bool:
+    """Whether deviations are to be judged over the whole boxes, and can be."""
+    if certify not in ("first-order", "global"):
+        raise InputError(f"certify = {certify!r}; accepted are 'first-order' and 'global'")
+    if certify == "global" and (problem.costs is None or _traced(problem, start)):
+        raise InputError("certify = 'global'; accepted only with one cost function per player, outside jit and vmap")
+    return certify == "global"
 
 
 @float64

@@ -16,6 +16,7 @@ from benchmarks.registry import Row, benchmark
 from dmodels import Parallel, catalog
 from dmodels.core.files import csv_rows
 from dmodels.core.hardware import GPU
+from dmodels.core.records import float64
 from dmodels.core.units import GIB
 from dmodels.models.memory import engine_memory, kv_budget_bytes, weight_bytes_per_gpu, with_weight_dtype
 
@@ -39,6 +40,7 @@ def logs() -> list[dict[str, str]]:
     return list(csv_rows(LOGS.read_text(encoding="utf-8")))
 
 
+@float64
 def kv_gib(row: dict[str, str]) -> float:
     """The room for the cache of one GPU, by the formulas."""
     gpu = GPU(float(row["gpu_gib"]) * GIB, 1e12, 1e15, nvlink_bytes_per_s_oneway=float(row["link_gb_s"]) * 1e9)
@@ -46,6 +48,7 @@ def kv_gib(row: dict[str, str]) -> float:
     return float(kv_budget_bytes(_model(row), gpu, *asked, engine_memory(row["engine"], row["release"]))) / GIB
 
 
+@float64
 def weights_gib(row: dict[str, str]) -> float:
     """The weights on one GPU, by the formulas."""
     return float(weight_bytes_per_gpu(_model(row), Parallel(float(row["tp"]))).total_bytes) / GIB

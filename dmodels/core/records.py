@@ -27,17 +27,24 @@ Real = Any
 #: A float64 array on the host.
 Floats = npt.NDArray[np.float64]
 
+#: What a leaf is on the host: an array, or a single number.
+HOST = np.ndarray | np.generic
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 def _real(value: Any) -> Real:
-    """float64 on the host; a traced or device array as it is."""
+    """float64 on the host; a traced or device array as it is.
+
+    A single number is a scalar, no array without axes: JAX keeps such arrays by identity across its precisions, so that
+    a record that a program in float64 has closed over would be handed to one in float32.
+    """
     if isinstance(value, jax.Array | jax.core.Tracer) or not isinstance(
         value, int | float | np.ndarray | np.generic | list | tuple | bool
     ):
         return value  # traced, or a placeholder that JAX puts in while it handles a pytree
-    return np.asarray(value, np.float64)
+    return np.asarray(value, np.float64)[()]
 
 
 def quantity(
@@ -58,7 +65,7 @@ def quantity(
 _HOLDS: dict[str, Callable[[Any, float], Any]] = {"at least": operator.ge, "above": operator.gt, "below": operator.lt}
 
 
-def _check_bounds(record: str, field: dataclasses.Field[Any], value: np.ndarray) -> None:
+def _check_bounds(record: str, field: dataclasses.Field[Any], value: np.ndarray | np.generic) -> None:
     """Refuse a single number outside the bounds of its field (NaN is). In a batch a bad point must not fail the rest:
     formulas flag it."""
     bounds = field.metadata.get("bounds", {})
@@ -78,7 +85,7 @@ class Record(eqx.Module):
                     f"{type(self).__name__} {name} = {value!r}: accepted are numbers in base units; "
                     'dmodels.parse("80 ms", "s") reads text'
                 )
-            if isinstance(value, np.ndarray):
+            if isinstance(value, HOST):
                 _check_bounds(type(self).__name__, field, value)
 
     def __getitem__(self, index: Any) -> Self:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import InputError, TraceError
 from .lengths import TotalsCdf, support
-from .records import Real, Record, quantity
+from .records import HOST, Real, Record, quantity
 
 
 class Workload(Record):
@@ -39,7 +39,7 @@ class Workload(Record):
 
     def __check_init__(self) -> None:
         leaves = (self.input_tokens, self.output_tokens, self.weight_frac, self.cached_tokens)
-        if not all(isinstance(leaf, np.ndarray) for leaf in leaves):
+        if not all(isinstance(leaf, HOST) for leaf in leaves):
             return  # traced: checked by whoever built it
         if not self.input_tokens.shape == self.output_tokens.shape == self.weight_frac.shape or (
             self.input_tokens.ndim == 0 or self.input_tokens.shape[-1] == 0
@@ -53,7 +53,7 @@ class Workload(Record):
         if (self.cached_tokens > self.input_tokens).any():
             raise InputError("cached_tokens exceed input_tokens; accepted: at most the input")
         for name in ("rate_rps", "arrival_cv"):
-            if isinstance(value := getattr(self, name), np.ndarray):
+            if isinstance(value := getattr(self, name), HOST):
                 _check(name, value, 0.0)
 
     @property
@@ -68,7 +68,7 @@ class Workload(Record):
 
     def mean(self, values: Real) -> Real:
         """Expectation of `values` given at the support points."""
-        xp = np if isinstance(values, np.ndarray) and isinstance(self.weight_frac, np.ndarray) else jnp
+        xp = np if isinstance(values, HOST) and isinstance(self.weight_frac, HOST) else jnp
         return xp.sum(self.weight_frac * values, axis=-1)
 
     @property
@@ -94,7 +94,7 @@ class Workload(Record):
     def at_rate(self, rate_rps: Real) -> Workload:
         """The same requests arriving `rate_rps` times a second (rescaled in time, so burstiness is kept)."""
         rate = np.asarray(rate_rps, np.float64) if isinstance(rate_rps, int | float) else rate_rps
-        if isinstance(rate, np.ndarray):
+        if isinstance(rate, HOST):
             _check("rate_rps", rate, 0.0)
         return self.replace(rate_rps=rate)
 
@@ -146,7 +146,8 @@ class Workload(Record):
         return cls(inputs, outputs, weights, rate_rps=rate_rps)
 
 
-def _check(name: str, value: np.ndarray, low: float) -> None:
-    bad = ~(np.isfinite(value) & (value >= low))
+def _check(name: str, value: np.ndarray | np.generic, low: float) -> None:
+    values = np.asarray(value)
+    bad = ~(np.isfinite(values) & (values >= low))
     if bad.any():
-        raise InputError(f"{name} = {np.asarray(value)[bad].flat[0]:g}: accepted are finite numbers from {low:g}")
+        raise InputError(f"{name} = {values[bad].flat[0]:g}: accepted are finite numbers from {low:g}")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag, describe, flag_nonfinite, flag_where, usable
 from dmodels.core.hardware import GPU, SLO, Parallel
@@ -129,3 +130,13 @@ def test_a_number_that_no_one_can_mean_is_refused_by_name(make, said):
 
 def test_in_a_batch_a_bad_point_is_left_to_the_flags():
     assert Parallel(tp=[0.0, 8.0]).gpus.tolist() == [0.0, 8.0]
+
+
+def test_a_record_that_float64_code_closed_over_serves_float32_code():
+    """JAX keeps arrays without axes by identity: one from a program in float64 would reach one in float32."""
+    gpu = catalog.gpu("h100_sxm")
+    program = jax.jit(lambda n: jnp.minimum(gpu.memory_bytes, n))
+    with jax.enable_x64(True):
+        assert program(2.0**40).dtype == jnp.minimum(gpu.memory_bytes, 2.0).dtype == np.float64
+    with jax.enable_x64(False):
+        assert program(2.0**40).dtype == jnp.minimum(gpu.memory_bytes, 2.0).dtype == np.float32

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import HOST, Real, Record, quantity
 
 from . import kernels
 
@@ -51,7 +51,7 @@ class PlacementGame(Record):
     block_bytes: Real = quantity(1.0)
 
     def __check_init__(self):
-        if not all(isinstance(leaf, np.ndarray) for leaf in vars(self).values()):
+        if not all(isinstance(leaf, HOST) for leaf in vars(self).values()):
             return
         if self.demand_rps.ndim != 2 or 0 in self.demand_rps.shape:
             raise InputError(f"demand_rps has shape {self.demand_rps.shape}; accepted: (workers, blocks)")

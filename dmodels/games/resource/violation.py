@@ -7,17 +7,16 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import HOST, Real, Record, quantity
 
 
 def _refuse(record: Record, **least: bool) -> None:
     """`InputError` where a field of `record` is negative, or 0 where `least` says False. Traced ones pass."""
     for name, zero in least.items():
         value = getattr(record, name)
-        if isinstance(value, np.ndarray) and ((value < 0) | (not zero and (value == 0))).any():
+        if isinstance(value, HOST) and ((value < 0) | (not zero and (value == 0))).any():
             kind = type(record).__name__
             accepted = "numbers from 0" if zero else "numbers above 0"
             raise InputError(f"{kind}: {name} = {value.min():g}; accepted are {accepted}, so that more GPUs miss less")

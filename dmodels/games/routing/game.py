@@ -19,7 +19,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import HOST, Real, Record, quantity
 from dmodels.models.latency import as_curve, latency_table
 
 
@@ -40,7 +40,7 @@ class RoutingGame(Record):
 
     def __check_init__(self) -> None:
         overlap, omega, counts = self.overlap, self.omega, self.counts
-        if not all(isinstance(leaf, np.ndarray) for leaf in (overlap, omega, counts)):
+        if not all(isinstance(leaf, HOST) for leaf in (overlap, omega, counts)):
             return
         if overlap.ndim < 2 or 0 in overlap.shape:
             raise InputError(f"overlap has shape {overlap.shape}; accepted: (..., requests, workers)")

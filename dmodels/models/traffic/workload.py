@@ -15,7 +15,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.lengths import TotalsCdf, partial_iterations, partial_moments
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import HOST, Real, Record, quantity
 from dmodels.core.workload import Workload
 
 from .bursts import burstiness
@@ -90,7 +90,7 @@ def iterations(prefill_tokens: Real, output_tokens: Real, chunk_tokens: Real = C
     >>> float(iterations(1025.0, 100.0))
     103.0
     """
-    xp = np if isinstance(prefill_tokens, np.ndarray) else jnp
+    xp = np if isinstance(prefill_tokens, HOST) else jnp
     return xp.ceil(prefill_tokens / chunk_tokens) + output_tokens
 
 

@@ -230,14 +230,18 @@ def _replay(rows: list[dict[str, Any]]) -> Iterator[Figure]:
 
 
 def _misses_said(rows: list[dict[str, Any]]) -> str:
-    all_ = rows[-1]
-    return (
-        f"Of {all_['plans']} plans {all_['ensured_missed']} miss an SLO when their own trace is replayed "
-        f"({all_['formula_missed']} by the closed forms alone). Planned on one half of a trace and replayed on the "
-        f"other, {all_['ensured_missed_on_other_half']} of {all_['ensured_halves']} miss at the planned rate, and "
-        f"{all_['ensured_missed_on_same_clock']} of {all_['ensured_same_clock_halves']} on one clock, where the other "
-        "half brings no more requests."
-    )
+    counted = rows[-1]
+    said = [
+        f"Of {counted['plans']} plans {counted['ensured_missed']} miss an SLO when their own trace is replayed "
+        f"({counted['formula_missed']} by the closed forms alone)."
+    ]
+    for how, name in (("ensured", "Planned on one half of a trace"), ("next", "With `--size-for next`")):
+        said.append(
+            f"{name} and replayed on the other, {counted[f'{how}_missed_on_other_half']} of {counted[f'{how}_halves']} "
+            f"miss at the planned rate, and {counted[f'{how}_missed_on_same_clock']} of "
+            f"{counted[f'{how}_same_clock_halves']} on one clock, where the other half brings no more requests."
+        )
+    return " ".join(said)
 
 
 def _spread(name: str, errors: list[float]) -> Figure:

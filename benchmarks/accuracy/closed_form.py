@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.accuracy.replay import traces
 from benchmarks.registry import Row, benchmark
-from benchmarks.speed.replay import traces
 from dmodels import SLO
 from dmodels.models.instance import Engine
 from dmodels.models.traffic import Trace

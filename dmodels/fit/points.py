@@ -15,11 +15,13 @@ from dmodels.core.precision import FORMAT_BYTES
 from dmodels.core.records import Real, Record, float64, jit, quantity, stack
 from dmodels.models.memory import (
     ENGINES,
+    LAYOUT_RULE,
     VLLM,
     EngineMemory,
     default_utilization,
     engine_memory,
     kv_budget_bytes,
+    out_of_domain,
     residents_of_length,
 )
 
@@ -90,11 +92,15 @@ def to_points(table: Table) -> tuple[Points, Table]:
     if not good:
         raise InputError(f"no row can be used{f': {rejected[0].reason}' if rejected else ''}")
     points, fits = _fitted(_stack_points(good, records), np.array([not row.stated for row in good]))
-    rejected += [Rejected(row.id, 0, _misfit(row)) for row, there in zip(good, fits, strict=True) if not there]
-    kept = Table([row for row, there in zip(good, fits, strict=True) if there], rejected)
+    odd = _odd(points)
+    for row, there, wrong in zip(good, fits, odd, strict=True):
+        if wrong or not there:
+            rejected.append(Rejected(row.id, 0, _unrunnable(row) if wrong else _misfit(row)))
+    used = fits & ~odd
+    kept = Table([row for row, there in zip(good, used, strict=True) if there], rejected)
     if not kept.rows:
         raise InputError(f"no row can be used: {rejected[-1].reason}")
-    return points[fits], kept
+    return points[used], kept
 
 
 def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
@@ -164,14 +170,29 @@ def _fits(points: Points) -> np.ndarray:
     return (resident_counts(points, points.decode, points.osl) >= 1.0) & ((points.separate == 0) | (prompts >= 1.0))
 
 
+@float64
+def _odd(points: Points) -> np.ndarray:
+    """(n,): no engine runs the layout of the row's decoders, or of its prefill workers."""
+    one, other = (out_of_domain(points.model, parallel) for parallel in (points.decode, points.prefill))
+    return np.asarray(one | other)
+
+
+def _unrunnable(row: Row) -> str:
+    return f"no engine runs {row.model_path} over {_layouts(row)}: {LAYOUT_RULE}"
+
+
 def _misfit(row: Row) -> str:
     """Why a row is refused: in the words of the row."""
-    roles = [("", row.decode)] if row.prefill == row.decode else [("prefill ", row.prefill), ("decode ", row.decode)]
-    over = " and ".join(f"{role}tp{layout.tp:g} dp{layout.dp:g} ep{layout.ep:g}" for role, layout in roles)
     return (
-        f"does not fit: {row.model_path} ({row.precision or 'bf16'}) over {over} on {row.system}; accepted is a layout "
-        f"whose GPUs hold the weights and a request of {row.isl:g} + {row.osl:g} tokens in {TIGHT:.0%} of their memory"
+        f"does not fit: {row.model_path} ({row.precision or 'bf16'}) over {_layouts(row)} on {row.system}; accepted is "
+        f"a layout whose GPUs hold the weights and a request of {row.isl:g} + {row.osl:g} tokens in {TIGHT:.0%} of "
+        "their memory"
     )
+
+
+def _layouts(row: Row) -> str:
+    roles = [("", row.decode)] if row.prefill == row.decode else [("prefill ", row.prefill), ("decode ", row.decode)]
+    return " and ".join(f"{role}tp{layout.tp:g} dp{layout.dp:g} ep{layout.ep:g}" for role, layout in roles)
 
 
 def _stack(records: list) -> Record:

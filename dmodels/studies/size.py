@@ -16,6 +16,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import float64, stack
 from dmodels.core.workload import Workload
 from dmodels.models.memory import (
+    LAYOUT_RULE,
     EngineMemory,
     Slots,
     WeightBytes,
@@ -223,7 +224,7 @@ def _mixed(asked: _Try, workload: Workload, probability: float, options: _Option
 def _binds(slots: Slots, context_tokens: float) -> str:
     flags = int(slots.flags)
     if flags & Flag.OUT_OF_DOMAIN:
-        return "no engine runs the layout: tp must divide the query heads, pp not exceed the layers, ep not tp * dp"
+        return f"no engine runs the layout: {LAYOUT_RULE}"
     if float(slots.budget_bytes) <= 0:
         return "weights, activations and runtime alone exceed the usable memory"
     if flags & Flag.NO_FIT:

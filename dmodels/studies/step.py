@@ -14,7 +14,7 @@ from dmodels.fit.calibration import efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, parts, serve
-from dmodels.models.memory import engine_memory
+from dmodels.models.memory import LAYOUT_RULE, engine_memory, out_of_domain
 
 from .plan.calibration import precision_name
 
@@ -89,6 +89,9 @@ def step_times(
     """
     if float(parallel.pp) > 1:
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
+    if bool(out_of_domain(model, parallel)):
+        degrees = f"tp {float(parallel.tp):g}, dp {float(parallel.dp):g}, ep {float(parallel.ep):g}"
+        raise InputError(f"{degrees}: no engine runs the layout: {LAYOUT_RULE}")
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
     e = efficiencies_of([machine], [precision_name(model)], architecture, effects=effects)[0]
     place = (model, gpu, parallel, input_tokens, output_tokens)

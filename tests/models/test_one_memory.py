@@ -12,7 +12,7 @@ from dmodels.fit.predict import predict
 from dmodels.fit.rows import Table, parse_row
 from dmodels.models.instance import Engine
 from dmodels.models.latency import serve
-from dmodels.models.memory import ENGINES, concurrent_sequences, engine_memory, residents_of_length
+from dmodels.models.memory import ENGINES, LAYOUT_RULE, concurrent_sequences, engine_memory, residents_of_length
 from dmodels.studies.plan.designs import Stage, cells
 from dmodels.studies.plan.layouts import instances, layouts
 from dmodels.studies.size import size
@@ -152,6 +152,13 @@ def test_a_row_that_does_not_fit_gets_a_reason_and_no_latency():
     assert [v["id"] for v in answer.values] == [fits.id] and answer.values[0]["ttft_ms"] < 1e4
     (refused,) = answer.rejected
     assert refused.id == not_.id and refused.reason.startswith("does not fit: llama-3.1-70b (bf16) over tp1 dp1 ep1")
+
+
+def test_a_row_of_a_layout_that_no_engine_runs_is_refused():
+    """64 query heads over 3 GPUs."""
+    answer = predict(Table([row("llama-3.1-70b", "h100_sxm", tp, 1024, 256) for tp in (3, 4)], []))
+    assert len(answer.values) == 1
+    assert answer.rejected[0].reason == f"no engine runs llama-3.1-70b over tp3 dp1 ep1: {LAYOUT_RULE}"
 
 
 @pytest.mark.parametrize(

@@ -66,3 +66,8 @@ def test_what_does_not_fit_has_no_throughput():
 def test_pipeline_stages_have_no_single_step():
     with pytest.raises(InputError, match="pp = 2: accepted is 1"):
         times(parallel=Parallel(pp=2.0))
+
+
+def test_no_step_of_a_layout_that_no_engine_runs():
+    with pytest.raises(InputError, match="tp 3, dp 1, ep 1: no engine runs the layout: tp must divide the query heads"):
+        times(parallel=Parallel(tp=3.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .activations import activation_bytes
 from .budget import kv_budget_bytes, runtime_bytes
 from .concurrency import (
+    LAYOUT_RULE,
     Footprint,
     Residents,
     Slots,
@@ -43,6 +44,7 @@ __all__ = [
     "ENGINES",
     "FAST_LINK",
     "KV_BYTES",
+    "LAYOUT_RULE",
     "SPARSE_MLA_FP8_BYTES",
     "VLLM",
     "EngineMemory",

@@ -21,7 +21,7 @@ import numpy as np
 from dmodels.core.compiled import kernel
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import HOST, Real, Record, quantity
 from dmodels.solvers.solution import Solution
 
 
@@ -40,7 +40,7 @@ class CachingGame(Record):
     recompute_s: Real = quantity(np.inf)
 
     def __check_init__(self):
-        if not all(isinstance(leaf, np.ndarray) for leaf in vars(self).values()):
+        if not all(isinstance(leaf, HOST) for leaf in vars(self).values()):
             return
         shape = self.distance_s.shape
         if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:

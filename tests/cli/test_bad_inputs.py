@@ -82,7 +82,7 @@ REFUSED = [
     (["fit", "columns.csv", "--out", "/proc/x.json"], "--out /proc/x.json: cannot be written"),
     ([*SWEEP, "--axis", "rate=10", "--out", "/proc/x.csv"], "--out /proc/x.csv: cannot be written"),
     # work that nobody would wait for
-    (["route", "--workers", "100000"], "would take too much memory"),
+    (["route", "--workers", "100000"], "--workers 100000: input should be less than or equal to 10000"),
     (["route", "--requests", "100000000", "--runs", "1000"], "would take about"),
     (["simulate", "--requests", "20000000", "--instances", "100000"], "like --requests"),
     (["simulate", "--slots", "100000", "--instances", "100000"], "10,000,000,000 slots in all"),

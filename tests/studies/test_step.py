@@ -48,7 +48,7 @@ def test_no_concurrency_gives_more_than_the_maximum():
     tokens = jax.jit(jax.vmap(lambda n: serve(*place, concurrency=n, efficiency=e).tokens_per_s))
     assert float(most.tokens_per_s) >= 0.999 * float(tokens(np.geomspace(1, 1500, 40)).max())
     there = float(tokens(np.full(40, float(most.concurrency)))[0])
-    assert 0.98 * float(most.tokens_per_s) <= there <= float(most.tokens_per_s)
+    assert 0.98 * float(most.tokens_per_s) <= there <= float(most.tokens_per_s) * (1 + 1e-12)
 
 
 def test_prompts_are_in_the_steps_that_littles_law_says():

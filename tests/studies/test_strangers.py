@@ -168,7 +168,7 @@ def exact(number) -> Fraction:
 def transfer_wants(policy, tiers, request, worker, flying):
     """What a policy of `dmodels transfer` wants least, as its paper says: `worker` is (free, queued, batch),
     `tiers` (bytes a second, latency, congestion) of its tier."""
-    (size, hit), (_, queued, batch), (rate, latency, congestion) = request, worker, tiers
+    (size, hit), (free, queued, batch), (rate, latency, congestion) = request, worker, tiers
     base, each, most = (Fraction(x) for x in NETKV_CURVE)
     blocked = max(queued - max(most - batch, 0), 0)  # those before it that find no slot, an iteration each
     serve = blocked * (base + each * batch) + base + each * min(batch + 1, most)
@@ -176,6 +176,8 @@ def transfer_wants(policy, tiers, request, worker, flying):
     match policy:
         case RoutingPolicy.LOAD:
             return serve
+        case RoutingPolicy.FREENESS:  # free memory for each request there, the most
+            return -free / max(queued + batch, 1)
         case RoutingPolicy.CACHE:
             return 1 - hit, load
         case RoutingPolicy.CACHE_LOAD:

@@ -130,7 +130,7 @@ def ship_many(problems, greedy, first, last, shipped):
         for i in range(n):
             total += sb[i]
             whole = whole and sb[i] == np.floor(sb[i])
-        for j in range(m):
+        for j in range(m if wb.shape[1] > 0 else 0):
             whole = whole and wb[j, 0] == np.floor(wb[j, 0])
         tol = 0.0 if whole else 1e-14 * total
         choose(cb, lam, choice)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 
 from dmodels.core.errors import InputError
@@ -71,7 +72,9 @@ def entropic_transport(
     certificate, flags = jax.lax.stop_gradient(_evidence(c, a, b, plan, g, tolerance))
     flags = flags | flag_nonfinite(jax.lax.stop_gradient(value))
     answer = {"plan": jax.lax.stop_gradient(plan), "cost": value, "row_potentials": f, "column_potentials": g}
-    return Solution(answer, certificate, flags, steps)
+    found = Solution(answer, certificate, flags, steps)
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(found))
+    return found if traced else jax.tree.map(np.asarray, found)
 
 
 def _weighted(potential: Real, mass: Real) -> Real:

@@ -85,7 +85,5 @@ def looks(instances: int) -> tuple[int, int]:
 
 
 def test_one_look_at_each_candidate():  # 1
-    each, joined = looks(1)
-    assert each <= 10 and joined <= 10
     for instances in every((1, 2, 12, 100, 1000), "sizes of the pool"):
-        assert looks(instances) == (each * instances, joined)
+        assert looks(instances) == (8 * instances, F(3))

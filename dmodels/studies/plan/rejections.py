@@ -100,6 +100,10 @@ def _short_of_memory(priced: Priced, row: int, idle: Operating) -> Rejection | N
     )
 
 
+#: A time without load leaves no room for any: an SLO so many times as long does.
+LOADED = 1.01
+
+
 def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection | None:
     slo = priced.question.slo
     times = (("TTFT", idle.ttft_s, slo.ttft_s), ("TPOT", idle.tpot_s, slo.tpot_s), ("E2E", idle.e2e_s, slo.e2e_s))
@@ -113,7 +117,7 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
         binding=f"{name} without load",
         have=f"{have} ms",
         need=f"at most {need} ms",
-        fix=f"a {name} SLO of {_rounded_up_ms(value):g} ms, or more GPUs per instance",
+        fix=f"a {name} SLO of {_rounded_up_ms(LOADED * value):g} ms, or more GPUs per instance",
         excess=excess,
     )
 

@@ -69,6 +69,7 @@ def test_a_part_of_a_shared_loop_is_compiled_since_others_write_beside_it(square
     assert type(squares) is not Starting and not threads.sharing.active
 
 
+@pytest.mark.slow
 def test_kernels_of_solvers_answer_alike_interpreted_and_compiled():
     from dmodels.games.routing.equilibria import ranges
     from dmodels.solvers.assignment._kernels import match_one

@@ -79,6 +79,7 @@ def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan
         assert np.exp(judged[i]) == pytest.approx([float(s.ttft_s), float(s.tpot_s)], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_slopes_are_the_models_own_derivatives():
     points, table = to_points(rows(4))
     halves, _ = silicon._split(points)

@@ -154,3 +154,9 @@ def copy_table(target: Any, source: Any) -> None:
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
+
+
+@kernel
+def of_batch(array: Any, b: Any) -> Any:
+    """Problem b of a batch, or the only one where all problems share it."""
+    return array[b] if array.shape[0] > 1 else array[0]

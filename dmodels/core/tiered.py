@@ -129,7 +129,8 @@ def _arrays(values: Any) -> Iterator[np.ndarray]:
             yield from _arrays(value)
 
 
+@cache
 def _is_kept(kernel: Any) -> bool:
-    """Whether machine code of the kernel, for any types, is on disk."""
+    """Whether machine code of the kernel, for any types, is on disk: looked up once, not at every small call."""
     file = getattr(kernel._cache, "_cache_file", None)
     return file is not None and bool(file._load_index())

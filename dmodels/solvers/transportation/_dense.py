@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from dmodels.core.compiled import copy_row, kernel
+from dmodels.core.compiled import copy_row, kernel, of_batch
 from dmodels.solvers.assignment.paths import match
 
 from ._simplex import row_least, ship
@@ -139,9 +139,6 @@ def _shipped(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, v: 
     group = np.empty(n, np.int64)
     count = _groups(c, group)
     few, amount = (c, supply) if count == n else _grouped(c, supply, group, count)
-    if count == n:
-        for i in range(n):
-            group[i] = i
     tree, flow = np.empty((5, count + m + 1), np.int32), np.empty(count + m + 1)
     pivots, solved = ship(few, amount, capacity, tree, flow, v)
     if not solved:
@@ -265,8 +262,29 @@ def _solve(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, u: An
 
 
 @kernel
-def _at(array: Any, b: Any) -> Any:
-    return array[b] if array.shape[0] > 1 else array[0]
+def _many(
+    c: Any,
+    supply: Any,
+    capacity: Any,
+    first: Any,
+    last: Any,
+    columns: Any,
+    amounts: Any,
+    u: Any,
+    v: Any,
+    load: Any,
+    cost: Any,
+    gap: Any,
+    balance: Any,
+    ended: Any,
+    steps: Any,
+) -> Any:
+    """Solve problems first..last; of columns and amounts one is filled, the other has no entries. Arrays of leading
+    size 1 are shared."""
+    for b in range(first, last):
+        table, rows, places = of_batch(c, b).copy(), of_batch(supply, b).copy(), of_batch(capacity, b).copy()
+        found = _solve(table, rows, places, of_batch(columns, b), of_batch(amounts, b), u[b], v[b], load[b])
+        cost[b], gap[b], balance[b], steps[b], ended[b] = found
 
 
 @kernel
@@ -287,10 +305,8 @@ def place_many(
 ) -> Any:
     """Solve problems first..last of c (B, n, m) with capacities (B, m), rows of one unit; arrays of leading size 1 are
     shared."""
-    supply, amounts = np.ones(c.shape[1]), np.empty((0, 0))
-    for b in range(first, last):
-        found = _solve(_at(c, b).copy(), supply, _at(capacity, b).copy(), columns[b], amounts, u[b], v[b], load[b])
-        cost[b], gap[b], balance[b], steps[b], ended[b] = found
+    supply, amounts = np.ones((1, c.shape[1])), np.empty((1, 0, 0))
+    _many(c, supply, capacity, first, last, columns, amounts, u, v, load, cost, gap, balance, ended, steps)
 
 
 @kernel
@@ -311,12 +327,8 @@ def ship_many(
     steps: Any,
 ) -> Any:
     """As `place_many`, with supplies (B, n) and zeros for `flow` (B, n, m)."""
-    columns = np.empty(0, np.int64)
-    for b in range(first, last):
-        found = _solve(
-            _at(c, b).copy(), _at(supply, b).copy(), _at(capacity, b).copy(), columns, flow[b], u[b], v[b], load[b]
-        )
-        cost[b], gap[b], balance[b], steps[b], ended[b] = found
+    columns = np.empty((1, 0), np.int64)
+    _many(c, supply, capacity, first, last, columns, flow, u, v, load, cost, gap, balance, ended, steps)
 
 
 _TABLE = types.Array(types.float64, 2, "C", readonly=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import copy_row, copy_table, kernel
+from dmodels.core.compiled import copy_row, copy_table, kernel, of_batch
 
 from ._flow import PATHS_PER_NODE, solve
 from ._prices import choose, greedy_prices, overflow
@@ -55,12 +55,6 @@ def _sampled_prices(c, supply, price, width, lam, keys, rows):
         stride //= 4
     copy_row(lam, guess)
     return paths, keys, rows
-
-
-@kernel
-def _at(array, b):
-    """Problem b of a batch, or the only one where all problems share it."""
-    return array[b] if array.shape[0] > 1 else array[0]
 
 
 @kernel
@@ -117,10 +111,10 @@ def ship_many(problems, greedy, first, last, shipped):
     for b in range(first, last):
         if state[b] != SOLVED:
             continue
-        copy_table(cb, _at(c, b))
-        copy_row(sb, _at(supply, b))
-        copy_table(pb, _at(price, b))
-        copy_table(wb, _at(width, b))
+        copy_table(cb, of_batch(c, b))
+        copy_row(sb, of_batch(supply, b))
+        copy_table(pb, of_batch(price, b))
+        copy_table(wb, of_batch(width, b))
         lam[:] = 0
         more = 0
         if greedy:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import kernel, of_batch
 
 from ._paths import balance, cheapest, least_of, tally
 
@@ -126,9 +126,7 @@ def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance
     n, m = c.shape[1:]
     ct = np.empty((m, n))
     for b in range(first, last):
-        cb = c[b] if c.shape[0] > 1 else c[0]
-        wb = capacity[b] if capacity.shape[0] > 1 else capacity[0]
-        found = _place(cb, wb, ct, columns[b], u[b], v[b], load[b])
+        found = _place(of_batch(c, b), of_batch(capacity, b), ct, columns[b], u[b], v[b], load[b])
         cost[b], gap[b], balance[b], steps[b], solved[b] = found
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import kernel, of_batch
 from dmodels.core.records import Real
 
-from ._pivot import REORDERED, Games, fast, one_of, shared
+from ._pivot import REORDERED, Games, fast, one_of
 from .certificate import EPS, STRICT
 
 #: Tried from the left: the first that the symmetric part, its diagonal scaled to 1, exceeds bounds its eigenvalues.
@@ -73,7 +73,7 @@ def judge(games: Games, answers: Answers, moduli: Real, first: int, last: int) -
     n, rows = answers.x.shape[1], answers.lam.shape[1]
     for k in range(first, last):
         m, q, a, b, low, high = one_of(games, k)
-        x, lam, modulus = answers.x[k], answers.lam[k], shared(moduli, k)
+        x, lam, modulus = answers.x[k], answers.lam[k], of_batch(moduli, k)
         sound, worst, relative, size, gap = True, 0.0, 0.0, 0.0, 0.0
         for i in range(n):
             r, terms = q[i], abs(q[i])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import kernel, of_batch
 from dmodels.core.records import Real
 
 #: Rows that give way by this share of their multiplier make the matrix of the game a P-matrix: pivoting ends.
@@ -36,21 +36,15 @@ class Games(NamedTuple):
 
 
 @kernel
-def shared(array: Real, k: int) -> Real:
-    """Game k's part, or the only one."""
-    return array[k] if array.shape[0] > 1 else array[0]
-
-
-@kernel
 def one_of(games: Games, k: int) -> Games:
     """Game k."""
     return Games(
-        shared(games.matrix, k),
-        shared(games.offset, k),
-        shared(games.rows, k),
-        shared(games.right, k),
-        shared(games.low, k),
-        shared(games.high, k),
+        of_batch(games.matrix, k),
+        of_batch(games.offset, k),
+        of_batch(games.rows, k),
+        of_batch(games.right, k),
+        of_batch(games.low, k),
+        of_batch(games.high, k),
     )
 
 

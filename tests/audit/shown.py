@@ -107,6 +107,10 @@ def audit_page(document: dict[str, Any], page: str) -> None:
     read.feed(page)
     tables = {title: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]] for title, rows in read.tables.items()}
     findings.hold(bool(read.paragraphs), "a page without words")
+    for told, caption in re.findall(r'aria-label="([^"]*)".*?<figcaption>(.*?)</figcaption>', page, re.S):
+        kinds = ("Scatter plot ", "Line chart", "Bar chart ", "Stacked bars ", "Intervals ", "Bars of ")
+        findings.hold(told.startswith(kinds), f"to those who cannot see it, a picture is {told[:60]!r}")
+        findings.hold(not caption.startswith(kinds), f"the caption {caption[:60]!r}")
     if best:
         _tables(document, tables, findings)
         _launches(best, "\n".join(read.code), findings)

@@ -18,6 +18,7 @@ from dmodels.report import (
     split_figures,
     step_figures,
     style,
+    sweep_figures,
     transfer_figures,
 )
 from tests.audit.figures import audit_figure
@@ -371,3 +372,120 @@ def test_promises_and_costs_of_the_others():
     cost.said("split: 8 GPUs, $20.00/h", "one pool: 10 GPUs, $30.00/h")
     assert [t.get_weight() for t in cost.axes.texts] == ["normal", "bold"]
     assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
+
+
+def test_stale_telemetry():
+    """Tiers 4:1: Proposition 2 allows (4 u - u) / 5 at the congestion 1 - u of both; the drift of a second is 2.576
+    standard deviations of it."""
+    seen = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 10.0, axes))
+    delay = np.linspace(-2, 2, 401)
+    for free in (1.0, 0.7, 0.4):
+        assert seen.line(delay, np.full(401, 60.0 * free)).get_linestyle() == ":"
+    solid = [
+        y
+        for (x, y), line in zip(seen.lines, seen.axes.lines, strict=True)
+        if x.size == 401 and line.get_linestyle() == "-"
+    ]
+    for free, y in zip((1.0, 0.7, 0.4), solid, strict=True):
+        assert y.max() <= 100 * free + 1e-9 and y[200] == pytest.approx(60 * free)  # no delay: the order of bandwidths
+    assert seen.level(100 * 2.576 * 0.05 * np.sqrt(2 * (1 - np.exp(-0.1))))
+    seen.said("drift in 1 s (99 %)", "congestion 0", "congestion 0.3", "congestion 0.6", "dotted: Proposition 2")
+    assert seen.axes.get_xlim() == (-2, 2) and seen.axes.get_ylim()[0] == 0 and "tiers 4:1" in seen.axes.get_title()
+    still = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 0.0, axes))
+    assert still.level(5.0)
+
+
+def fleets():
+    """Five one-pool fleets of two GPU types: one too slow, one that cannot serve, one beyond the picture."""
+    gpu = np.array(["a", "a", "a", "b", "b"])
+    one = {
+        "usd_per_hour": np.array([10.0, 20.0, 12.0, 30.0, 1000.0]),
+        "ttft_s": np.array([1.5, 0.5, 3.0, 1.0, 0.2]),
+        "usable": np.array([True, True, True, True, True]),
+        "meets": np.array([True, True, False, True, True]),
+        "user_tokens_per_s": np.array([20.0, 40.0, 25.0, 50.0, 60.0]),
+        "gpu_tokens_per_s": np.array([500.0, 300.0, 450.0, 200.0, 100.0]),
+        "throughput_front": np.array([0, 1, 3, 4]),
+    }
+    layouts = [Record(gpu=name) for name in gpu]
+    front = Record(usd_per_hour=np.array([10.0, 20.0, 500.0]), ttft_s=np.array([1.5, 0.5, 0.1]))
+    best = Record(ttft_s=1.5, usd_per_hour=10.0, name="one pool", kind="one pool")
+    slo = Record(ttft_s=2.0, tpot_s=0.04, percentile=0.99)
+    return Record(
+        fleets=Record(one_pool=one, front=front, fronts={"two pools": front}),
+        priced=Record(layouts=layouts),
+        question=Record(slo=slo, gpus={"a": None, "b": None}),
+        best=best,
+        kinds=[best, Record(ttft_s=1.2, usd_per_hour=15.0, name="two pools", kind="two pools")],
+        by_gpu=[],
+    )
+
+
+def test_fronts():
+    answer = fleets()
+    seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    assert seen.line([1.5, 0.5], [10, 20]) and seen.line([1.0], [30])  # the dearest lies beyond the picture
+    assert seen.line([3.0], [12]).get_markerfacecolor() == "none"  # misses its SLO
+    steps = [line for line in seen.axes.lines if line.get_drawstyle() == "steps-post"]
+    assert [line.get_xydata().tolist() for line in steps] == [[[1.5, 10], [0.5, 20]]] * 2
+    stars = [line for line in seen.axes.lines if line.get_marker() == "*"]
+    assert [line.get_xydata().tolist() for line in stars] == [[[1.2, 15.0]], [[1.5, 10.0]]]
+    assert seen.upright(2.0) and seen.label() == ("TTFT, P99 [s]", "cost [USD/h]")
+    seen.said("recommended", "SLO", "a", "b", "Pareto front", "two pools")
+    assert seen.axes.get_xlim() == (0, 2.3) and seen.axes.get_ylim() == (7.0, 120.0)
+    rate = Drawn(lambda axes: plan_figures.throughput_front(answer, axes))
+    assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
+    assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms
+    rate.said("TPOT SLO", "Pareto front", "a", "b")
+
+
+def test_sweeps():
+    xr = pytest.importorskip("xarray")
+    cost = np.array([[4.0, 8.0, 16.0], [5.0, 6.0, 7.0]])
+    flags = np.array([[0, 0, 1], [0, 0, 0]])
+    units = {"units": "USD/h"}
+    ds = xr.Dataset(
+        {
+            "cost": (("tp", "rate"), cost, units),
+            "ttft_s": (("tp", "rate"), 10.0 / cost, {"units": "s"}),
+            "tokens_per_s": (("tp", "rate"), cost * 100),
+            "flags": (("tp", "rate"), flags),
+        },
+        coords={"tp": [2.0, 4.0], "rate": [1.0, 2.0, 4.0]},
+    )
+    plane = Drawn(lambda axes: sweep_figures.pareto(ds, "cost", ax=axes))
+    assert plane.line([2.5, 1.25], [4, 8]) and plane.line(10 / cost[1], cost[1])
+    assert plane.line(sorted(10 / c for c in (4, 5, 6, 7, 8)), [8, 7, 6, 5, 4])  # the front: all that are feasible
+    plane.said("tp 2", "tp 4", "Pareto front")
+    assert plane.label() == ("ttft_s [s]", "cost [USD/h]")
+    lines = Drawn(lambda axes: sweep_figures.curves(ds, "cost", ax=axes))
+    assert lines.line([1, 2, 4], [4, 8, np.nan]) and lines.line([1, 2, 4], cost[1])
+    assert lines.line([4], [16]).get_markerfacecolor() == "none"
+    assert lines.axes.get_title(loc="right") == "hollow: flagged"
+    fastest = Drawn(lambda axes: sweep_figures.curves(ds.max("tp"), "tokens_per_s", ax=axes))
+    assert fastest.line([1, 2, 4], [500, 800, np.nan])
+    shown = sweep_figures.heatmap(ds, "cost")
+    (mesh,) = [c for c in shown.collections if c.get_array() is not None]
+    np.testing.assert_allclose(np.ma.filled(mesh.get_array(), np.nan).reshape(2, 3), [[4, 8, np.nan], [5, 6, 7]])
+    assert [t.get_text() for t in shown.get_xticklabels()] == ["1", "2", "4"]
+    assert (shown.get_xlabel(), shown.get_ylabel()) == ("rate", "tp")
+    spans = xr.Dataset(
+        {
+            "cost": (("argument", "end"), [[90.0, 120.0], [80.0, 150.0]], units),
+            "flags": (("argument", "end"), [[0, 0], [0, 1]]),
+            "base_cost": 100.0,
+            "low": ("argument", [1.0, 0.5]),
+            "high": ("argument", [3.0, 2.0]),
+        },
+        coords={"argument": ["isl", "rate"]},
+    )
+    moved = Drawn(lambda axes: sweep_figures.tornado(spans, "cost", ax=axes))
+    ends = {
+        name: sorted(left + w for left, w, y in moved.bars if y == pytest.approx(p)) for name, p in moved.named.items()
+    }
+    assert ends == {"isl": [90, 120], "rate": [80, 150]} and moved.upright(100.0)
+    assert moved.named["rate"] > moved.named["isl"]
+    hatched = [bar for group in moved.axes.containers for bar in group.patches if bar.get_hatch()]
+    assert [bar.get_width() for bar in hatched] == [50.0]
+    spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
+    assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}

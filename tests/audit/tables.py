@@ -319,6 +319,39 @@ def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         said(rf"{NUMBER} x {NUMBER} \+ {NUMBER} x {NUMBER} slots", title, sizes, findings)
 
 
+def sweep(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    if not result["best"]:
+        return
+    said(rf"{NUMBER} points are on the front", text, [len(result["pareto"])], findings)
+    shown: Columns = {"instances [instance]": "instances", "gpus [GPU]": "gpus", "ttft_s [s]": "ttft_s"}
+    shown |= {"cost_usd_per_hour [USD/h]": "cost_usd_per_hour", "tpot_s [s]": "tpot_s"}
+    cells("the best points by", text, result["best"], shown, findings)
+
+
+def catalog(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    """Lists; memory in GiB, rates in powers of ten, a NIC in bits."""
+    of = lambda key, unit=1.0: lambda item: item[1][key] / unit if item[1].get(key) is not None else "-"
+    named: Columns = {"": lambda item: item[0]}
+    gpus = {"GiB": of("memory_bytes", 2**30), "HBM TB/s": of("hbm_bytes_per_s", 1e12), "W": of("tdp_w")}
+    gpus |= {"BF16 TFLOP/s": of("peak_flop_per_s", 1e12), "FP8": of("peak_fp8_flop_per_s", 1e12)}
+    gpus |= {"FP4": of("peak_fp4_flop_per_s", 1e12), "scale-up GB/s": of("nvlink_bytes_per_s_oneway", 1e9)}
+    gpus |= {"NIC Gbit/s": of("nic_bytes_per_s_per_gpu_oneway", 1e9 / 8), "domain": of("gpus_per_node")}
+    models = {"parameters, 1e9": of("params_count", 1e9), "active": of("active_params_count", 1e9)}
+    models |= {"weights GiB": of("weight_bytes", 2**30), "KV bytes/token": of("kv_bytes_per_token")}
+    models |= {"context": of("max_context_tokens"), "Hugging Face id": lambda item: item[1]["hf_id"]}
+    fabrics = {"GB/s one way": of("bytes_per_s_oneway", 1e9), "latency us": of("latency_s", 1e-6)}
+    traffic = {"mean input tokens": of("mean_input_tokens"), "mean output": of("mean_output_tokens")}
+    lists: dict[str, tuple[str, str, Columns]] = {
+        "gpus": ("GPUs (dense", "GPU", {**gpus, "$/h": of("price_usd_per_hour")}),
+        "models": ("Models (KV", "model", models),
+        "fabrics": ("Fabrics", "fabric", {**fabrics, "date": lambda item: item[1]["date"]}),
+        "workloads": ("Workloads", "workload", {**traffic, "req/s": of("rate_rps")}),
+    }
+    for name, (title, first, columns) in lists.items():
+        if name in result:
+            cells(title, text, list(result[name].items()), {first: named[""], **columns}, findings)
+
+
 SHOWN: dict[str, Callable[[Any, Any, str, Findings], None]] = {
-    one.__name__: one for one in (size, pools, split, transfer, place, step, route, poa, simulate)
+    one.__name__: one for one in (size, pools, split, transfer, place, step, sweep, route, poa, simulate, catalog)
 }

@@ -46,6 +46,12 @@ def test_optimum_is_the_best_of_all_placements(rows, k):
     got = defrag.optimum(blocks, CAPACITY, float(k))
     count, moved = enumerated(blocks, k)
     assert (got.value["fit_count"], got.value["moved_blocks"]) == (count, moved)
+    place, home = got.value["place"], np.arange(3)[:, None]
+    there = blocks > 0
+    assert (place[~there] == -1).all() and np.isin(place[there], (0, 1, 2)).all()
+    used = np.bincount(place[there], blocks[there], 3)
+    assert (used <= CAPACITY).all() and ((CAPACITY - used) // k).sum() == count
+    assert blocks[there & (place != home)].sum() == moved
     assert got.value["fit_count"] <= got.certificate["upper_count"] and got.flags == 0
 
 

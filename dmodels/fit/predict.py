@@ -166,6 +166,7 @@ def configuration(row: Row) -> tuple[Any, ...]:
         row.draft_tokens,
         row.stream_interval,
         row.poll_steps,
+        row.cold_s,
     )
 
 

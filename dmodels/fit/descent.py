@@ -100,11 +100,9 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
         utilization=q.utilization,
         engine=q.memory,
     )
-    both = ((one, p), (two, q))
+    both = ((one, p.stream_interval), (two, q.stream_interval))
     # the first message carries as many tokens as the others
-    pairs = [
-        jnp.stack([s.ttft_s + (of.stream_interval - 1.0) * s.tpot_s + of.cold_s, s.tpot_s], axis=-1) for s, of in both
-    ]
+    pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]
     return jnp.log(jnp.concatenate(pairs))
 
 

@@ -76,7 +76,6 @@ class Points(Record):
     draft_tokens: Real = quantity()
     stream_interval: Real = quantity()
     poll_steps: Real = quantity()
-    cold_s: Real = quantity()
     memory: EngineMemory  # how the engine divides a GPU
     utilization: Real = quantity()  # share of the memory that the engine uses
 
@@ -135,7 +134,6 @@ def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         draft_tokens=column(lambda r: r.draft_tokens),
         stream_interval=column(lambda r: r.stream_interval),
         poll_steps=column(lambda r: r.poll_steps),
-        cold_s=column(lambda r: r.cold_s),
         memory=memory,
         utilization=np.asarray(default_utilization(memory, gpu, decode)),
     )

@@ -166,7 +166,6 @@ def configuration(row: Row) -> tuple[Any, ...]:
         row.draft_tokens,
         row.stream_interval,
         row.poll_steps,
-        row.cold_s,
     )
 
 

@@ -44,7 +44,6 @@ class Row:
     draft_tokens: float  # drafted per step (speculative decoding)
     stream_interval: float  # tokens per message to the client
     poll_steps: float = 0.0  # steps between two looks of the scheduler for new requests
-    cold_s: float = 0.0  # of the mean TTFT, for kernels that were compiled while the first requests waited
     release: str = ""  # of the backend: "0.19.0"; "" where it is not stated
     source: str = ""
     ttft_s: float = math.nan
@@ -127,7 +126,6 @@ def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
         draft_tokens=run.draft_tokens if ran.draft_tokens is None else ran.draft_tokens,
         stream_interval=run.stream_interval,
         poll_steps=run.polling(ran.concurrency),
-        cold_s=run.waiting_s(ran.concurrency, whole(cell, "isl")),
         release=release(cell.get("backend_version", "")),
         source=cell.get("silicon_data_source", ""),
         ttft_s=_latency_s(cell, "silicon_ttft_ms", measured),

@@ -3,9 +3,7 @@
 data/runs.csv lists the runs by what the columns do say. Speculation (multi-token prediction) was told from pairs of
 rows that agree in every column but differ in TPOT by a factor of about two; the stream interval from rows whose TTFT
 is 16 to 20 TPOT longer than their neighbours'; one client more than batch slots from a TTFT that is longer than the
-neighbours' by the time between two completions; a cold start from a mean TTFT that is longer by the same seconds under
-any number of clients, as soon as their first prompts together are more than what was compiled for: the first tenth of
-a run's requests (ten for each client) waits for the compilation. How often a scheduler looks for new requests (SGLang's
+neighbours' by the time between two completions. How often a scheduler looks for new requests (SGLang's
 `--scheduler-recv-interval`) is in the published scripts of the runs. Where runs with and without speculation share all
 columns, the more frequent kind is assumed, and the error is the data's own: `predict.noise_floor`.
 """
@@ -23,8 +21,6 @@ from dmodels.core.files import csv_rows
 KEYS = ("backend", "mode", "system", "precision", "isl", "osl", "moe_ep_size")
 #: Clients from which on the longer of a run's two polling intervals holds.
 MANY_CLIENTS = 16
-#: Prompt tokens of a step up to which the kernels of a run with a cold start were compiled before it.
-COMPILED_TOKENS = 16384.0
 
 
 class Settings(NamedTuple):
@@ -33,16 +29,11 @@ class Settings(NamedTuple):
     draft_tokens: float = 0.0  # drafted per step; 0: no speculation
     stream_interval: float = 1.0  # tokens per message to the client
     poll_steps: tuple[float, float] = (0.0, 0.0)  # steps between two looks for new requests: below and from 16 clients
-    cold_s: float = 0.0  # of the mean TTFT, for kernels that were compiled while the first requests waited
     extra_clients: float = 0.0  # beyond the batch slots, which are as many as the row states clients
 
     def polling(self, clients: float) -> float:
         """Steps between two looks for new requests under so many clients."""
         return self.poll_steps[clients >= MANY_CLIENTS]
-
-    def waiting_s(self, clients: float, isl: float) -> float:
-        """Of the mean TTFT, what a cold start took."""
-        return self.cold_s if clients * isl > COMPILED_TOKENS else 0.0
 
 
 def settings(cell: Mapping[str, str], mode: str) -> Settings:
@@ -59,11 +50,7 @@ def settings(cell: Mapping[str, str], mode: str) -> Settings:
             draft = 0.0 if source.startswith("db-dump") else float(run["draft_tokens"])
             few, many = (run["poll_steps"].split() * 2)[:2]
             return Settings(
-                draft,
-                float(run["stream_interval"]),
-                (float(few), float(many)),
-                cold_s=float(run["cold_s"]),
-                extra_clients=float(run["extra_clients"]),
+                draft, float(run["stream_interval"]), (float(few), float(many)), float(run["extra_clients"])
             )
     return Settings()
 

@@ -176,15 +176,6 @@ def test_how_often_the_scheduler_looks_is_known_by_the_run():
     assert parse_row(AGG | {"backend": "vllm"}).poll_steps == 0.0
 
 
-def test_a_run_whose_kernels_were_compiled_on_the_way_says_so_where_its_prompts_are_many():
-    """Its mean TTFT is 0.4 to 0.9 s up to 16,384 tokens of first prompts, 5.5 to 12 s above, under any clients."""
-    cold = AGG | {"precision": "fp4", "isl": "1024", "silicon_data_source": "db-dump; measured=2025-11-10T00:00"}
-    assert [parse_row(cold | {"batch_size": n}).cold_s for n in ("16", "32", "128")] == [0.0, 6.5, 6.5]
-    assert parse_row(cold | {"batch_size": "4", "isl": "8192"}).cold_s == 6.5
-    later = cold | {"batch_size": "32", "silicon_data_source": "db-dump; measured=2026-03-25T00:00"}
-    assert parse_row(later).cold_s == 0.0
-
-
 def test_a_sweep_with_one_client_more_than_slots_says_so_in_its_waits():
     cells = AGG | {
         "model_path": "meta-llama/Llama-3.1-8B-Instruct",

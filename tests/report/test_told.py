@@ -415,9 +415,8 @@ def test_the_difference_to_the_start():
 
 
 def test_cells_and_tables_of_a_page():
-    assert [text.cell(x) for x in (9999.4, 10_000.4, 12.0, 0.00012345, math.nan, math.inf, True, 1234, "x")] == [
-        "9999", "10,000", "12", "0.0001234", "-", "inf", "True", "1,234", "x",
-    ]  # fmt: skip
+    told = [text.cell(x) for x in (9999.4, 10_000.4, 12.0, 0.00012345, math.nan, math.inf, True, 1234, "x")]
+    assert told == "9999|10,000|12|0.0001234|-|inf|True|1,234|x".split("|")
     assert text.share(0.0) == "0%" and text.share(0.12345) == "12.3%" and text.share(1.0) == "100%"
     page = html.table("T & t", ["name", "count", "words"], [["a<b", 1200, "x"], ["c", 3.5, "y"]])
     assert "<caption>T &amp; t</caption>" in page and "a&lt;b" in page and 'data-name="count"' in page

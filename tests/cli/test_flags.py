@@ -13,6 +13,8 @@ import pytest
 
 from dmodels.cli import COMMANDS, app, main
 from dmodels.cli.command import Form
+from dmodels.cli.sweep_axes import read_axes
+from dmodels.core.errors import InputError
 from tests.audit.printed import arguments
 
 INF = math.inf
@@ -402,3 +404,30 @@ def test_documents_state_what_was_asked(here, monkeypatch):
     default = told('simulate --rate "7 req/s" --prefill-instances 2', monkeypatch)
     assert default["policy"] == "phasor" and default["workload"] == "azure-paper"
     assert told('simulate --rate "7 req/s"', monkeypatch)["policy"] == "jsq"
+
+
+def test_axes_as_they_are_typed():
+    typed = [
+        "tp=1,2",
+        "rate=10:1000:log:3",
+        "ttft=0.5 s:2 s:lin:4",
+        "tpot=20 ms,40 ms",
+        "isl=10:20:lin:2",
+        "pp=1:4:log:9",
+    ]
+    read = read_axes([*typed, "weights=as-published,fp8", "percentile=0.9,0.99", "price=2.5"])
+    expected = {
+        "tp": [1, 2],
+        "rate_rps": [10, 100, 1000],
+        "ttft_slo_s": [0.5, 1.0, 1.5, 2.0],
+        "tpot_slo_s": [0.02, 0.04],
+        "input_tokens": [10, 20],
+        "pp": [1, 2, 3, 4],  # whole numbers, each once
+        "weights": ["as published", "fp8"],
+        "percentile": [0.9, 0.99],
+        "price_usd_per_hour": [2.5],
+    }
+    assert list(read) == list(expected) and all(alike(read[name], values) for name, values in expected.items())
+    for wrong in ("rate=10:10:lin:4", "rate=10:20:lin:1", "rate=0:20:log:3", "isl=1:2:lin:x", "tp=1:4:log:2000000"):
+        with pytest.raises(InputError):
+            read_axes([wrong])

@@ -158,6 +158,8 @@ def _flat(part: Any, tables: dict[str, Any]) -> Any:
         return _flat(tables[part["$ref"].rpartition("/")[2]], tables)
     left_out = ("$defs", "title", "flag", "default", "properties")
     found = {name: _flat(one, tables) for name, one in part.items() if name not in left_out}
+    if part.get("default") == float("inf"):
+        found["type"] = ["number", "null"]  # no limit is null in JSON
     if "properties" in part:
         found["properties"] = {name: _flat(one, tables) for name, one in part["properties"].items()}
         found["required"] = list(found["properties"])

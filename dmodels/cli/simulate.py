@@ -1,9 +1,9 @@
 """Simulate a fleet, request by request: TTFT, TPOT, E2E and waiting, with confidence intervals.
 
-Without options it plays a bundled workload at a rate that one instance serves. A bundled workload is drawn at random and
-replicated until the intervals are narrow; a trace is replayed as it is (or
-rescaled in time to --rate) and its intervals come from batches. --short-instances makes a second pool for requests of
-at most --threshold tokens; --prefill-instances separates prefill from decode. Exit code 1: the fleet cannot keep up.
+Without options it plays a bundled workload at a rate that one instance serves. A bundled workload is drawn at random
+and replicated until the intervals are narrow; a trace is replayed as it is (or rescaled in time to --rate) and its
+intervals come from batches. --short-instances makes a second pool for requests of at most --threshold tokens;
+--prefill-instances separates prefill from decode. Exit code 1: the fleet cannot keep up.
 With --model and --gpu, or a saved --plan, servers run under their engine's own scheduler and the calibrated step;
 --replay puts the log of a real one beside the simulation.
 """

@@ -112,7 +112,9 @@ def steady(served: Served) -> np.ndarray:
     """
     e2e = served.e2e_s
     if e2e.size < 200:
-        raise InputError(f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count, or another threshold")
+        raise InputError(
+            f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count, or another threshold"
+        )
     begin, _ = estimate.warmup_count(e2e)
     horizon = served.arrival_s[-1] - np.quantile(e2e, 0.999)
     end = int(np.searchsorted(served.arrival_s, horizon))

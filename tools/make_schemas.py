@@ -34,7 +34,7 @@ SAMPLES = {
         TRACE,
         PLAN + " --tpot '1 ms' --no-split",
         PLAN + " --no-split --gpus h100=32,h200=8 --max-gpus 64 --budget '900 $/h' --solve-for rate",
-        PLAN + " --no-split --class 'chat: to 4000' --class 'jobs: from 4000, ttft 9 s'",
+        PLAN + " --no-split --class 'chat: to 4000' --class 'jobs: from 4000, ttft 9 s, priority 1'",
         PLAN + " --no-split --region 'a: h100=8 at 2 $/h' --region 'b: h100=4,h200=4'",
         PLAN + " --from-deployment {folder}/serve.sh",
     ],

@@ -42,7 +42,8 @@ class RequestStates(NamedTuple):
         columns += [np.zeros(n, np.int64) for _ in range(6)]
         columns += [np.full(n, np.nan) for _ in range(3)]
         columns += [np.zeros(n, np.int64) for _ in range(2)]
-        return cls(*columns, rank)
+        columns += [rank]
+        return cls(*columns)
 
 
 class Engines(NamedTuple):

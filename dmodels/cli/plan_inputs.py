@@ -167,13 +167,15 @@ class ClassTable(Table):
     tpot: Seconds | None = None
     e2e: Seconds | None = None
     percentile: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0  # the lowest is served first, where one fleet serves several
 
     def call(self, others: BoundsTable) -> Code:
         """The class as a library call."""
         own = [getattr(self, name) or getattr(others, name) for name in ("ttft", "tpot", "e2e", "percentile")]
         slo = call("dmodels:SLO", own[0], own[1], float("inf") if own[2] is None else own[2], own[3])
         label = self.of.partition("=")[2].strip() or None
-        return call("dmodels.studies.plan:RequestClass", self.name, slo, self.low, self.high, label)
+        who = self.name, slo, self.low, self.high, label
+        return call("dmodels.studies.plan:RequestClass", *who, priority=self.priority or None)
 
 
 class SloTable(BoundsTable):
@@ -182,7 +184,7 @@ class SloTable(BoundsTable):
     classes: list[Annotated[ClassTable, BeforeValidator(_class)]] = flag(
         [],
         'requests with SLOs of their own, by total tokens, "jobs: from 8000, ttft 60 s", or by a column of the trace, '
-        '"batch: team=nightly, ttft 60 s"',
+        '"batch: team=nightly, ttft 60 s, priority 1"; the lowest priority is served first',
         "--class",
         repeated=True,
     )

@@ -28,7 +28,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
-from .queueing import capped_mean_s, erlang_c, gamma_quantiles, stalled_tpot_s, sum_quantile_s
+from .queueing import capped_mean_s, erlang_c, gamma_quantiles, shared_steps, stalled_tpot_s, sum_quantile_s
 from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
@@ -253,6 +253,17 @@ def operate(
 
     # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
     begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
+    # A prefill worker with room in its steps for more than a prompt computes together what came together.
+    roomy = ~decodes & (engine.max_num_batched_tokens > prompt)
+    most = _most_shared(prompt, engine.max_num_batched_tokens, slots / dp)
+    first = batch.alone + dp * batch.single
+    varies, crowds = (prompts.square - 1.0) * prompts.one**2, safe_divide(requests.prefill_square, prompt**2, 1.0)
+    joint = shared_steps(x / dp, first, batch.further * prompt, most, varies, crowds)
+    passed = prompt_s + first + (pp - 1.0) * dp * batch.single + transfer_s_per_token / slowdown * prompt
+    wait, waits = (jnp.where(roomy, *pair) for pair in ((joint.left_over_s, wait), (joint.left_over_chance, waits)))
+    ttft_mean = jnp.where(roomy, wait + joint.mean_s + passed, ttft_mean)
+    met = gamma_quantiles(joint.mean_s, joint.variance_s2, LEVELS)
+    begins = jnp.where(roomy[..., None], met, begins)
     sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
     stages = (pp + 0.0 * wait)[..., None]
     prompt_off = stages * prompts.off + sent * (requests.prefill_edge_tokens - prompt[..., None])
@@ -262,7 +273,8 @@ def operate(
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
-    times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, wait)
+    waited = wait + jnp.where(roomy, joint.mean_s, 0.0)
+    times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, waited)
     ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
@@ -296,6 +308,7 @@ class _Batch(NamedTuple):
     extra: Real  # K(n)
     further: Real  # of one more prompt token in a step
     turn: Real  # of a prompt among as many as share a prefill worker's step at most
+    single: Real  # what a prompt adds to a step that it has for itself
     full_alone: Real  # t(n, B): a step whose token budget is full
     full: tuple[Real, Real]  # the same with all slots taken
     busy: Real  # x K(n)
@@ -315,7 +328,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     together = jnp.clip(together, 1.0, _most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots / dp))
     joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
     turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
-    extra = jnp.where(requests.output_tokens > 0, extra, joint)
+    single, extra = extra, jnp.where(requests.output_tokens > 0, extra, joint)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
@@ -326,6 +339,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         extra,
         further,
         turn,
+        single,
         full,
         (alones[2], extras[2]),
         busy,

@@ -28,7 +28,7 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
-from .queueing import capped_mean_s, erlang_c, gamma_quantiles, shared_steps, stalled_tpot_s, sum_quantile_s
+from .queueing import SharedSteps, capped_mean_s, erlang_c, gamma_quantiles, met_quantiles, shared_steps, stalled_tpot_s, sum_quantile_s
 from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
@@ -238,6 +238,15 @@ def operate(
 
     batch = _batch(steps, requests, x, slots, engine, dp)
     prompts = _prompts(requests, batch, x / dp, engine, dp)
+    joint = _joint(requests, batch, prompts, x, slots, engine, dp)
+    prompts = prompts._replace(wait=joint.wait, wait_square=joint.wait_square)
+    both = joint.there & decodes
+    batch = batch._replace(
+        alone=jnp.where(both, joint.bare_s, batch.alone),
+        mean_step=jnp.where(both, joint.steps.step_s, batch.mean_step),
+        count=jnp.where(both, batch.count * safe_divide(joint.steps.step_s, batch.mean_step, 1.0), batch.count),
+        busy=jnp.where(both, 1.0 - safe_divide(joint.bare_s, joint.steps.step_s, 1.0), batch.busy),
+    )
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
     wait = slot.wait + prompts.wait
@@ -246,24 +255,16 @@ def operate(
 
     mean_step = batch.mean_step
     per_token = pp * safe_divide(prompts.one, prompt, 0.0) + transfer_s_per_token / slowdown
-    fixed = prompt_s + (1.0 + wait_steps) * mean_step
-    ttft_mean = wait + fixed + per_token * prompt
-    tokens = _tokens(steps, requests, batch, prompts, x, slots, q)
+    seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
+    passed = 1.5 * mean_step + per_token * prompt
+    met = joint.steps.mean_s + joint.one_s + (pp - 1.0) * dp * joint.alone_s + transfer_s_per_token / slowdown * prompt
+    ttft_mean = wait + prompt_s + seen + jnp.where(joint.there, met, passed)
+    tokens = _tokens(steps, requests, batch, prompts, joint, x, slots, q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.output_tokens
 
     # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
     begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
-    # A prefill worker with room in its steps for more than a prompt computes together what came together.
-    roomy = ~decodes & (engine.max_num_batched_tokens > prompt)
-    most = _most_shared(prompt, engine.max_num_batched_tokens, slots / dp)
-    first = batch.alone + dp * batch.single
-    varies, crowds = (prompts.square - 1.0) * prompts.one**2, safe_divide(requests.prefill_square, prompt**2, 1.0)
-    joint = shared_steps(x / dp, first, batch.further * prompt, most, varies, crowds)
-    passed = prompt_s + first + (pp - 1.0) * dp * batch.single + transfer_s_per_token / slowdown * prompt
-    wait, waits = (jnp.where(roomy, *pair) for pair in ((joint.left_over_s, wait), (joint.left_over_chance, waits)))
-    ttft_mean = jnp.where(roomy, wait + joint.mean_s + passed, ttft_mean)
-    met = gamma_quantiles(joint.mean_s, joint.variance_s2, LEVELS)
-    begins = jnp.where(roomy[..., None], met, begins)
+    begins = jnp.where(joint.there[..., None], met_quantiles(joint.steps, LEVELS), begins)
     sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
     stages = (pp + 0.0 * wait)[..., None]
     prompt_off = stages * prompts.off + sent * (requests.prefill_edge_tokens - prompt[..., None])
@@ -273,7 +274,7 @@ def operate(
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
-    waited = wait + jnp.where(roomy, joint.mean_s, 0.0)
+    waited = wait + jnp.where(joint.there, joint.steps.mean_s, 0.0)
     times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, waited)
     ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
@@ -424,6 +425,54 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     return _Prompts(one, off, filled, square, busy, wait * shared, wait_square * shared**2)
 
 
+class _Joint(NamedTuple):
+    """Prompts that share steps, where the token budget has room for more than one; otherwise they queue."""
+
+    there: Real
+    steps: SharedSteps
+    bare_s: Real  # a step without prompts
+    one_s: Real  # a step with one prompt
+    alone_s: Real  # what the prompt adds to it, of a rank
+    wait: Real  # for prompts that fill whole steps
+    wait_square: Real
+
+
+def _joint(
+    requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real, engine: Engine, dp: Real
+) -> _Joint:
+    """Steps with prompts lie on the line through the mean one and a full one."""
+    prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
+    there = (budget > prompt) & (prompt > 0)
+    came = x / dp * batch.mean_step
+    some = -jnp.expm1(-jnp.maximum(came, 1e-9))
+    mean = batch.alone + safe_divide(batch.mean_step - batch.alone, some, 0.0)  # a step that has any
+    several = safe_divide(came, some, 1.0)  # prompts in it
+    room = jnp.maximum(budget - several * prompt, 0.05 * budget)
+    further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
+    further = jnp.where(decodes, further, batch.further * prompt)
+    single = jnp.where(decodes, jnp.maximum(mean - batch.alone - (several - 1.0) * further, 0.0), dp * batch.single)
+    most = _most_shared(prompt, budget, slots / dp)
+    crowds = safe_divide(requests.prefill_square, prompt**2, 1.0)
+    going = jnp.where(decodes, -jnp.expm1(-batch.count), 0.0)
+    alone = batch.alone
+    for _ in range(2):
+        shared = alone + single, further, most, further**2 * (crowds - 1.0), crowds
+        steps = shared_steps(x / dp, *shared, bare_s=alone, decoding=going)
+        longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
+        alone = jnp.where(decodes, batch.alone * longer ** (1.0 - batch.inertia), batch.alone)
+    first = alone + single
+    left, chance = steps.left_over_s, steps.left_over_chance
+    return _Joint(
+        there,
+        steps,
+        alone,
+        first,
+        single / dp,
+        jnp.where(there, left, prompts.wait),
+        jnp.where(there, safe_divide(2.0 * left**2, chance, 0.0), prompts.wait_square),
+    )
+
+
 class _SlotQueue(NamedTuple):
     """The wait for a slot."""
 
@@ -459,7 +508,14 @@ class _Tokens(NamedTuple):
 
 
 def _tokens(
-    steps: Roofline | StepTable, requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real, q: Real
+    steps: Roofline | StepTable,
+    requests: Requests,
+    batch: _Batch,
+    prompts: _Prompts,
+    joint: _Joint,
+    x: Real,
+    slots: Real,
+    q: Real,
 ) -> _Tokens:
     gaps, outputs, mean_step = requests.gap_tokens, requests.output_tokens, batch.mean_step
     decodes = outputs > 0
@@ -473,6 +529,18 @@ def _tokens(
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
+    # Where prompts share steps, what its own step was longer than the mean goes on in the next ones.
+    together, r = joint.steps, joint.steps.carried
+    over = joint.one_s + together.shared_s - mean_step
+    faded = 1.0 - r[..., None] ** gaps
+    longer = (r / (1.0 - r) * over)[..., None] * faded
+    fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (1.0 - r[..., None] ** (2.0 * gaps))
+    varied = (together.step_variance_s2 * (1.0 + r) / (1.0 - r))[..., None] * jnp.maximum(gaps - fading, 0.0)
+    varied += (together.shared_variance_s2 * (r / (1.0 - r)) ** 2)[..., None] * faded**2
+    there = joint.there[..., None]
+    backlog = jnp.where(joint.there, jnp.maximum(r / (1.0 - r) * over, 0.0), backlog)
+    mean = jnp.where(there, jnp.maximum((mean_step - batch.alone)[..., None] * gaps + longer, 0.0), mean)
+    variance = jnp.where(there, varied, variance)
     # The other slots' prompts come before the first token, and again as often as their answers end in its life.
     others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
     few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)

@@ -13,7 +13,7 @@ from .formulas import (
     wait_mean_s,
     wait_tail,
 )
-from .sharing import SharedSteps, shared_steps
+from .sharing import SharedSteps, met_quantiles, shared_steps
 from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
 from .transient import backlog_s, work_variance_s
 
@@ -28,6 +28,7 @@ __all__ = [
     "fluid_occupancy",
     "gamma_quantiles",
     "inverse_erlang_b",
+    "met_quantiles",
     "occupancy",
     "shared_steps",
     "stalled_tpot_s",

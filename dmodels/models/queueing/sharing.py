@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 
 from dmodels.core.numerics import safe_divide
@@ -29,41 +30,71 @@ class SharedSteps(NamedTuple):
     """What a prompt waits for beyond a step of its own."""
 
     mean_s: Real  # for the step under way, and for those that share its own
-    variance_s2: Real
+    chance: Real  # that the step under way has prompts
+    met_s: Real  # mean of such a wait, if it has
+    met_variance_s2: Real
+    bare_s: Real  # and if it has not
     left_over_s: Real  # mean wait while prompts before it fill whole steps
     left_over_chance: Real  # of such a wait, which is exponential
+    step_s: Real  # a mean step
+    step_variance_s2: Real
+    shared_s: Real  # mean time of those that share its own step
+    shared_variance_s2: Real
+    carried: Real  # of a step's excess over the mean, what the next one has of it
 
 
 @jit
 def shared_steps(
-    arrival_rps: Real, one_s: Real, further_s: Real, most: Real, variance_s2: Real, square: Real
+    arrival_rps: Real,
+    one_s: Real,
+    further_s: Real,
+    most: Real,
+    variance_s2: Real,
+    square: Real,
+    bare_s: Real = 0.0,
+    decoding: Real = 0.0,
 ) -> SharedSteps:
     """Steps of `one_s` with one prompt, `further_s` for each more, `most` at most.
 
     variance_s2  of a prompt's time in a step
     square       second moment of a prompt's tokens, which fill a step, over the square of their mean
+    bare_s       a step without prompts, of an engine that has requests to decode
+    decoding     chance that it has; an engine without either stands still until a prompt comes
 
     >>> alone = shared_steps(9.5, 0.1, 0.05, 1.0, 0.0, 1.0)  # M/D/1 at load 0.95: a wait of 0.95 s
     >>> round(float(alone.mean_s + alone.left_over_s), 1)
     0.9
     """
     x, m = arrival_rps, jnp.minimum(further_s, one_s)
+    goes_on = decoding > 0.0
+    jump = m - jnp.where(goes_on, jnp.maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
     full = one_s + (most - 1.0) * m
     room = jnp.maximum(1.0 - x * m, 1e-9)
-    step = one_s + 0.0 * x
-    for _ in range(8):
-        none = jnp.exp(-x * step)
-        step = jnp.clip((one_s - m + m * none) / room, one_s, full)
-    none, came = jnp.exp(-x * step), x * step
+    step, variance = one_s + 0.0 * x, 0.0 * x
     inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
-    number = m**2 * (came * (1.0 - 2.0 * none) + none * (1.0 - none)) / inertia
-    number = jnp.minimum(number, (full - step) * (step - one_s))  # Bhatia and Davis
-    variance = number + variance_s2 * jnp.minimum((came + none) / inertia, most)
-    busy = jnp.maximum(came / (came + none), jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
-    biased = step + variance / step
+    for _ in range(8):
+        none, came = _none(x, step, variance), x * step
+        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
+        number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
+        computed = came + jnp.where(goes_on, 0.0, none)
+        variance = number + variance_s2 * jnp.minimum(computed / inertia, most)
+        step = jnp.clip((one_s - m + jump * none) / room, one_s - m + jump, full)
+    none, came = _none(x, step, variance), x * step
+    busy = jnp.where(goes_on, decoding, came / (came + none))
+    busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
+    # Who comes finds a step with prompts or one without, each by its share of the time.
+    empty = jnp.where(goes_on, none, 0.0)
+    some = jnp.maximum((step - empty * bare_s) / (1.0 - empty), one_s)  # a step with prompts
+    varies = jnp.maximum((variance + step**2 - empty * bare_s**2) / (1.0 - empty) - some**2, 0.0)
+    chance = busy * jnp.clip(1.0 - empty * bare_s / step, 0.0, 1.0)
+    biased = some + varies / some
     others = jnp.minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
-    mean = busy * (0.5 + others) * biased
-    second = busy * ((1.0 / 3.0 + others + others**2) * (step**2 + 3.0 * variance) + x * biased * (m**2 + variance_s2))
+    squares, single = some**2 + 3.0 * varies, x * biased * (m**2 + variance_s2)
+    mean = (0.5 + others) * biased
+    second = (1.0 / 3.0 + others + others**2) * squares + single
+    bare = (busy - chance) * bare_s
+    shared = chance * others * biased + bare * x * m
+    shared_second = chance * (others**2 * squares + single) + bare * x * m**2
     # what a full step leaves
     drift = jnp.maximum(most - x * full, 1e-9 * most)
     deviation = jnp.sqrt(jnp.maximum(x * full * square, 1e-300))
@@ -73,4 +104,37 @@ def shared_steps(
     tail = jnp.maximum(0.5 / u, left)
     left = left * step / full  # as far as steps are full
     each = deviation * full / most
-    return SharedSteps(mean, jnp.maximum(second - mean**2, 0.0), left * each, safe_divide(left, tail, 0.0))
+    return SharedSteps(
+        mean_s=chance * mean + bare * (0.5 + x * m),
+        chance=chance,
+        met_s=mean,
+        met_variance_s2=jnp.maximum(second - mean**2, 0.0),
+        bare_s=safe_divide(bare * (0.5 + x * m), 1.0 - chance, 0.0),
+        left_over_s=left * each,
+        left_over_chance=safe_divide(left, tail, 0.0),
+        step_s=step,
+        step_variance_s2=variance,
+        shared_s=shared,
+        shared_variance_s2=jnp.maximum(shared_second - shared**2, 0.0),
+        carried=jnp.clip(x * (m - jump * none), 0.0, 1.0 - 1e-6),
+    )
+
+
+def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
+    """Chance of no arrival in a step of gamma distributed length."""
+    wide = x * variance_s2 / step_s
+    return jnp.where(wide > 1e-6, jnp.exp(-x * step_s * jnp.log1p(wide) / jnp.maximum(wide, 1e-6)), jnp.exp(-x * step_s))
+
+
+def met_quantiles(steps: SharedSteps, levels: Real) -> Real:
+    """(..., k) quantiles, less the mean, of the wait for the step under way and for those that share its own."""
+    chance, met, variance, bare, mean = (
+        jnp.expand_dims(part, -1)
+        for part in (steps.chance, steps.met_s, steps.met_variance_s2, steps.bare_s, steps.mean_s)
+    )
+    inside = (levels - (1.0 - chance)) / jnp.maximum(chance, 1e-9)
+    shape = jnp.clip(met**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
+    root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))
+    long = met * jnp.maximum(root, 0.0) ** 3
+    short = 2.0 * bare * jnp.clip(levels / jnp.maximum(1.0 - chance, 1e-9), 0.0, 1.0)
+    return jnp.where(inside > 0, jnp.maximum(long, short), short) - mean

@@ -77,16 +77,16 @@ class StepTable(Record):
         """(t_0, K) at n requests decoding."""
         return _piecewise_linear(n, self.decode_count, self.alone_s, self.extra_s)
 
-    def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
+    def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
         """Requests that decode at x arrivals a second, and whether `slots` are too few for them.
 
-        If a mean step takes a + b n, then n = x E[O] (a + b n), so that the steps a second, (1 - x E[O] b)/a, are what
+        If a mean step takes a + b n, then n = x E[G] (a + b n), so that the steps a second, (1 - x E[G] b)/a, are what
         is linear in x.
         """
         (most,) = _piecewise_linear(slots, self.decode_count, self.arrival_rps)
         (steps_per_s,) = _piecewise_linear(x, self.arrival_rps, safe_divide(1.0, self.mean_step_s, 0.0))
         mean_step = safe_divide(1.0, steps_per_s, 1e300)
-        return jnp.minimum(x * output_tokens * mean_step, slots), (output_tokens > 0) & (x > most)
+        return jnp.minimum(x * decode_steps * mean_step, slots), (decode_steps > 0) & (x > most)
 
 
 #: Seconds of a full step where nothing bounds it.
@@ -94,12 +94,12 @@ _UNBOUNDED_S = 1e30
 
 
 def step_table(
-    decode_count: Real, alone_s: Real, extra_s: Real, output_tokens: Real, full_s: Real = _UNBOUNDED_S
+    decode_count: Real, alone_s: Real, extra_s: Real, decode_steps: Real, full_s: Real = _UNBOUNDED_S
 ) -> StepTable:
     """A `StepTable` of measured or computed step times at a ladder of decode counts (last axis, from 0)."""
     n = decode_count
-    arrivals = n / (output_tokens * alone_s + n * extra_s + 1e-300)
-    mean_step = alone_s + n * extra_s * safe_divide(1.0, output_tokens, 0.0)
+    arrivals = n / (decode_steps * alone_s + n * extra_s + 1e-300)
+    mean_step = alone_s + n * extra_s * safe_divide(1.0, decode_steps, 0.0)
     return StepTable(n, alone_s, extra_s, arrivals, mean_step, full_s + 0.0 * mean_step)
 
 
@@ -149,10 +149,10 @@ class Roofline(NamedTuple):
         )
 
     def times(self, n: Real) -> tuple[Real, Real]:
-        """(t_0, K) at n requests decoding, which begin n / E[O] prompts per step; these share it."""
+        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it."""
         law, r = self.steps, self.requests
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
-        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.output_tokens, 0.0), 1e-6)
+        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
         busy, mixed = law.mixed(n, begun / self.parallel.dp)
         return alone, busy * (mixed - alone) / begun
 
@@ -160,8 +160,8 @@ class Roofline(NamedTuple):
         """t(n, B): prompts fill the budget of every rank."""
         return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
 
-    def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
-        r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
+    def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
+        r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[G]\,t_0(n)$, and whether there is none.
 
         The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
         interval, leave a relative error under 1e-3 even at the kinks of a roofline; a Newton step from the frozen root
@@ -170,11 +170,11 @@ class Roofline(NamedTuple):
 
         def residual(n: Real) -> Real:  # negative where more requests arrive than leave
             alone, extra = self.times(n)
-            return n * (1.0 - x * extra) - x * output_tokens * alone
+            return n * (1.0 - x * extra) - x * decode_steps * alone
 
-        old = jnp.zeros_like(slots + x * output_tokens)
+        old = jnp.zeros_like(slots + x * decode_steps)
         alone, extra = self.times(old)
-        f_old = -x * output_tokens * alone
+        f_old = -x * decode_steps * alone
         new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
         none = residual(slots + old) < 0
 
@@ -197,7 +197,7 @@ class Roofline(NamedTuple):
         wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
         n = wanted + 0.0 * wide.requests.context_tokens
         alone, extra = wide.times(n)
-        return step_table(n, alone, extra, wide.requests.output_tokens, wide.full(n))
+        return step_table(n, alone, extra, wide.requests.decode_steps, wide.full(n))
 
 
 @jit  # called as it stands it compiled some three hundred programs for each new shape
@@ -260,7 +260,7 @@ def operate(
     met = joint.steps.mean_s + joint.one_s + (pp - 1.0) * dp * joint.alone_s + transfer_s_per_token / slowdown * prompt
     ttft_mean = wait + prompt_s + seen + jnp.where(joint.there, met, passed)
     tokens = _tokens(steps, requests, batch, prompts, joint, x, slots, q)
-    mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.output_tokens
+    mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
 
     # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
     begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
@@ -279,7 +279,7 @@ def operate(
     ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
-    decoding = x * (requests.output_tokens * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
+    decoding = x * (requests.decode_steps * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
     return Operating(
         decode_count=jnp.minimum(decoding, slots),
         slots_count=slots + 0.0 * batch.count,
@@ -319,7 +319,7 @@ class _Batch(NamedTuple):
 
 
 def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> _Batch:
-    n, overload = steps.occupancy(x, requests.output_tokens, slots)
+    n, overload = steps.occupancy(x, requests.decode_steps, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
     alone, extra, full = alones[0], extras[0], steps.full(n)
@@ -484,7 +484,7 @@ class _SlotQueue(NamedTuple):
 def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real) -> _SlotQueue:
     """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
     Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations)."""
-    decodes, outputs = requests.output_tokens > 0, requests.output_tokens
+    decodes, outputs = requests.output_tokens > 0, requests.decode_steps
     slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + prompts.wait)
     full_alone = jnp.where(decodes, batch.full[0], batch.alone)
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
@@ -517,7 +517,7 @@ def _tokens(
     slots: Real,
     q: Real,
 ) -> _Tokens:
-    gaps, outputs, mean_step = requests.gap_tokens, requests.output_tokens, batch.mean_step
+    gaps, outputs, mean_step = requests.gap_tokens, requests.decode_steps, batch.mean_step
     decodes = outputs > 0
     # Prompts that come after the request has a slot share its prompt's step while the budget has room, and stall its
     # answer else; those that come in that step always do.

@@ -15,6 +15,7 @@ first served, waits with exponential tails. `dmodels.sim` measures the error of 
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
@@ -254,23 +255,23 @@ def operate(
     waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
 
     mean_step = batch.mean_step
-    per_token = pp * safe_divide(prompts.one, prompt, 0.0) + transfer_s_per_token / slowdown
     seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
-    passed = 1.5 * mean_step + per_token * prompt
-    met = joint.steps.mean_s + joint.one_s + (pp - 1.0) * dp * joint.alone_s + transfer_s_per_token / slowdown * prompt
-    ttft_mean = wait + prompt_s + seen + jnp.where(joint.there, met, passed)
+    further = (pp - 1.0) * dp * jnp.where(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
+    own = jnp.where(joint.there, joint.steps.mean_s + joint.one_s, 1.5 * mean_step + prompts.one)
+    ttft_mean = wait + prompt_s + seen + own + prompts.beyond + further + transfer_s_per_token / slowdown * prompt
     tokens = _tokens(steps, requests, batch, prompts, joint, x, slots, q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
 
     # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
     begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
     begins = jnp.where(joint.there[..., None], met_quantiles(joint.steps, LEVELS), begins)
+    crowd = (1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s)[..., None] * _NORMAL
     sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
     stages = (pp + 0.0 * wait)[..., None]
     prompt_off = stages * prompts.off + sent * (requests.prefill_edge_tokens - prompt[..., None])
     answer_off = tokens.each_s[..., None] * (requests.output_edge_tokens - requests.output_tokens[..., None])
-    own = (ttft_mean - wait)[..., None] + _together(begins, prompt_off)
-    lives = mean_life[..., None] + _together(begins, prompt_off, answer_off, tokens.stalls_off)
+    own = (ttft_mean - wait)[..., None] + _together(begins, crowd, prompt_off)
+    lives = mean_life[..., None] + _together(begins, crowd, prompt_off, answer_off, tokens.stalls_off)
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
@@ -350,6 +351,8 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     )
 
 
+#: Quantiles of a normal deviation.
+_NORMAL = np.array([-NormalDist().inv_cdf(1.0 - min(max(level, 1e-4), 1.0 - 1e-4)) for level in LEVELS.tolist()])
 #: The level of a long prompt.
 _LONG = LEVELS.tolist().index(0.98)
 
@@ -387,6 +390,7 @@ class _Prompts(NamedTuple):
 
     one: Real  # seconds of a mean prompt
     off: Real  # quantiles of a prompt's seconds, less their mean, at `LEVELS`
+    beyond: Real  # what tokens beyond the budget take more than others, in the mean
     filled: Real  # share of a step's budget that it takes, at most 1
     square: Real  # second moment of its time over the mean's square
     busy: Real
@@ -404,7 +408,9 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     inside = batch.further
     beyond = jnp.where(budget > prompt, jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0)), inside)
     off = inside[..., None] * (jnp.minimum(edges, edge[..., None]) - mean)
-    off += beyond[..., None] * jnp.maximum(edges - edge[..., None], 0.0)
+    over = jnp.maximum(edges - edge[..., None], 0.0)
+    off += beyond[..., None] * over
+    longer = (beyond - inside) * (0.5 * (over[..., 1:] + over[..., :-1]) @ np.diff(LEVELS))
     # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
     own = safe_divide(off[..., _LONG] * prompt, (edges[..., _LONG] - prompt) * one, 0.0)
     spread = safe_divide(requests.prefill_square, prompt**2, 1.0) - 1.0
@@ -422,7 +428,7 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     # far as the budget leaves room for it.
     filled = jnp.minimum(prompt / budget, 1.0)
     shared = 1.0 + 0.5 * batch.busy * (1.0 - filled)
-    return _Prompts(one, off, filled, square, busy, wait * shared, wait_square * shared**2)
+    return _Prompts(one, off, longer, filled, square, busy, wait * shared, wait_square * shared**2)
 
 
 class _Joint(NamedTuple):
@@ -504,6 +510,7 @@ class _Tokens(NamedTuple):
     tpot_mean: Real
     each_s: Real  # a mean step of a running request
     backlog: Real  # seconds of stalls, over its life, by prompts that came before its first token
+    crowd_s: Real  # deviation of a step as the number that decode goes up and down
     stalls_off: Real  # quantiles of all stalls of a request, less their mean, at `LEVELS`
 
 
@@ -569,4 +576,4 @@ def _tokens(
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
     left = variance * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
-    return _Tokens(jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)), tpot_mean, each_s, backlog, stalls_off)
+    return _Tokens(jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)), tpot_mean, each_s, backlog, per_mate * (crowd - seen) / 3.0, stalls_off)

@@ -102,7 +102,7 @@ def shared_steps(
     near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
     left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
     tail = jnp.maximum(0.5 / u, left)
-    left = left * step / full  # as far as steps are full
+    left = left * chance * jnp.minimum(biased / full, 1.0)  # as far as steps are full
     each = deviation * full / most
     return SharedSteps(
         mean_s=chance * mean + bare * (0.5 + x * m),

@@ -247,6 +247,7 @@ def operate(
         mean_step=jnp.where(both, joint.steps.step_s, batch.mean_step),
         count=jnp.where(both, batch.count * safe_divide(joint.steps.step_s, batch.mean_step, 1.0), batch.count),
         busy=jnp.where(both, 1.0 - safe_divide(joint.bare_s, joint.steps.step_s, 1.0), batch.busy),
+        noise=jnp.where(both, 0.5 + 0.5 / (1.0 - joint.steps.carried) ** 2, batch.noise),
     )
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
@@ -316,6 +317,7 @@ class _Batch(NamedTuple):
     busy: Real  # x K(n)
     mean_step: Real
     inertia: Real
+    noise: Real  # variance of what comes and goes over that of Poisson streams: a prompt holds up answers too
     overload: Real
 
 
@@ -347,6 +349,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
+        0.5 + 0.5 * safe_divide(1.0, 1.0 - busy) ** 2,
         overload,
     )
 
@@ -497,7 +500,7 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
     spare = slots - x * full_service
     queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, spare)
-    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0)
+    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0) / batch.noise
     full = erlang_c(stiff * slots, stiff * slot_load)
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
@@ -554,8 +557,8 @@ def _tokens(
     mean, variance = few * mean, few**2 * variance
     # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
     # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
-    seen = jnp.minimum(batch.count + 1.0 / batch.inertia, slots)
-    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(batch.count / batch.inertia), slots)
+    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
+    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia), slots)
     shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
     per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
     shared_s = jnp.where(decodes, shared_s, batch.alone)

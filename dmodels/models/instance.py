@@ -564,7 +564,8 @@ def _tokens(
     shared_s = jnp.where(decodes, shared_s, batch.alone)
     mates_s = per_mate * seen  # of each step
     lifetimes = batch.inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
-    crowding = (gaps * (per_mate * (crowd - seen) / 3.0)[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
+    crowded = stalls * per_mate * (crowd - seen) / 3.0  # longer steps, and more prompts that come meanwhile
+    crowding = (gaps * crowded[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )
@@ -577,6 +578,6 @@ def _tokens(
     stalled = jnp.maximum(capped_mean_s(all_of_it, variance, most), jnp.minimum(own, most))
     tpot_mean = shared_s + (stalled / gaps) @ GAP_WEIGHTS
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
-    left = variance * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
+    left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
     return _Tokens(jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)), tpot_mean, each_s, backlog, per_mate * (crowd - seen) / 3.0, stalls_off)

@@ -29,7 +29,16 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
-from .queueing import SharedSteps, capped_mean_s, erlang_c, gamma_quantiles, met_quantiles, shared_steps, stalled_tpot_s, sum_quantile_s
+from .queueing import (
+    SharedSteps,
+    capped_mean_s,
+    erlang_c,
+    gamma_quantiles,
+    met_quantiles,
+    shared_steps,
+    stalled_tpot_s,
+    sum_quantile_s,
+)
 from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
@@ -544,7 +553,9 @@ def _tokens(
     over = joint.one_s + together.shared_s - mean_step
     faded = 1.0 - r[..., None] ** gaps
     longer = (r / (1.0 - r) * over)[..., None] * faded
-    fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (1.0 - r[..., None] ** (2.0 * gaps))
+    fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (
+        1.0 - r[..., None] ** (2.0 * gaps)
+    )
     varied = (together.step_variance_s2 * (1.0 + r) / (1.0 - r))[..., None] * jnp.maximum(gaps - fading, 0.0)
     varied += (together.shared_variance_s2 * (r / (1.0 - r)) ** 2)[..., None] * faded**2
     there = joint.there[..., None]
@@ -580,4 +591,11 @@ def _tokens(
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
     left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
-    return _Tokens(jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)), tpot_mean, each_s, backlog, per_mate * (crowd - seen) / 3.0, stalls_off)
+    return _Tokens(
+        jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)),
+        tpot_mean,
+        each_s,
+        backlog,
+        per_mate * (crowd - seen) / 3.0,
+        stalls_off,
+    )

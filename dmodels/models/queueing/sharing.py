@@ -73,13 +73,15 @@ def shared_steps(
     step, variance = one_s + 0.0 * x, 0.0 * x
     inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
     for _ in range(8):
-        none, came = _none(x, step, variance), x * step
+        none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
         number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
         number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
         computed = came + jnp.where(goes_on, 0.0, none)
         variance = number + variance_s2 * jnp.minimum(computed / inertia, most)
-        step = jnp.clip((one_s - m + jump * none) / room, one_s - m + jump, full)
-    none, came = _none(x, step, variance), x * step
+        excess = step * room - (one_s - m + jump * none)
+        step -= excess / jnp.maximum(room + jump * x * none, 0.02)  # Newton
+        step = jnp.clip(step, one_s - m + jump, full)
+    none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
     busy = jnp.where(goes_on, decoding, came / (came + none))
     busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
     # Who comes finds a step with prompts or one without, each by its share of the time.
@@ -89,7 +91,7 @@ def shared_steps(
     chance = busy * jnp.clip(1.0 - empty * bare_s / step, 0.0, 1.0)
     biased = some + varies / some
     others = jnp.minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
-    squares, single = some**2 + 3.0 * varies, x * biased * (m**2 + variance_s2)
+    squares, single = (some**2 + varies) * (1.0 + 2.0 * varies / some**2), x * biased * (m**2 + variance_s2)
     mean = (0.5 + others) * biased
     second = (1.0 / 3.0 + others + others**2) * squares + single
     bare = (busy - chance) * bare_s
@@ -102,7 +104,7 @@ def shared_steps(
     near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
     left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
     tail = jnp.maximum(0.5 / u, left)
-    left = left * chance * jnp.minimum(biased / full, 1.0)  # as far as steps are full
+    left = left * jnp.minimum(some / full, 1.0)  # as far as steps are full
     each = deviation * full / most
     return SharedSteps(
         mean_s=chance * mean + bare * (0.5 + x * m),
@@ -123,7 +125,9 @@ def shared_steps(
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     """Chance of no arrival in a step of gamma distributed length."""
     wide = x * variance_s2 / step_s
-    return jnp.where(wide > 1e-6, jnp.exp(-x * step_s * jnp.log1p(wide) / jnp.maximum(wide, 1e-6)), jnp.exp(-x * step_s))
+    return jnp.where(
+        wide > 1e-6, jnp.exp(-x * step_s * jnp.log1p(wide) / jnp.maximum(wide, 1e-6)), jnp.exp(-x * step_s)
+    )
 
 
 def met_quantiles(steps: SharedSteps, levels: Real) -> Real:

@@ -3,14 +3,17 @@ r"""One instance under open load, in steady state: occupancy, TTFT and TPOT perc
 An instance runs forward steps. With n requests decoding, a step takes $t_0(n)$, and each prompt that enters makes
 steps longer by $K(n)$ (its share of what a step with prompts takes more: `latency.mixed`). At x requests a second
 
-$$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[O]\,\bar t,$$
+$$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[G]\,\bar t,$$
 
-(Little's law; the token-budget paper's fluid $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid
-the number in flight swings as a birth-death chain with departures $n/(E[O]\,\bar t(n))$: with the inertia
-$a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$ and its variance $n/a$ (NEW-20). A request waits for a slot
-(with the chain's chance: Erlang C of $aN$ slots at load $an$, N what memory and the batch limit allow) and for the
-prompts ahead of its own (M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come
-first served, waits with exponential tails. `dmodels.sim` measures the error of these formulas.
+(Little's law, $G = O - 1$ steps after the prompt's own, which emits the first token; the token-budget paper's fluid
+$n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid the number in flight swings as a birth-death
+chain with departures $n/(E[G]\,\bar t(n))$: with the inertia $a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$
+and its variance $n/a$ (NEW-20). With prompts, an arrival also holds up the answers under way, so that it counts as
+$1/(1 - xK)$: the variance is $v = (1 + (1 - xK)^{-2})/2$ times as much, and the mean $n + v (1 - a)/a$. A request
+waits for a slot (with the chain's chance: Erlang C of $aN/v$ slots at load $an/v$, N what memory and the batch limit
+allow) and for the prompts ahead of its own (in steps that they share: `queueing.sharing`; where one fills the token
+budget, M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits
+with exponential tails. `dmodels.sim` measures the error of these formulas.
 """
 
 from __future__ import annotations
@@ -249,15 +252,7 @@ def operate(
     batch = _batch(steps, requests, x, slots, engine, dp)
     prompts = _prompts(requests, batch, x / dp, engine, dp)
     joint = _joint(requests, batch, prompts, x, slots, engine, dp)
-    prompts = prompts._replace(wait=joint.wait, wait_square=joint.wait_square)
-    both = joint.there & decodes
-    batch = batch._replace(
-        alone=jnp.where(both, joint.bare_s, batch.alone),
-        mean_step=jnp.where(both, joint.steps.step_s, batch.mean_step),
-        count=jnp.where(both, batch.count * safe_divide(joint.steps.step_s, batch.mean_step, 1.0), batch.count),
-        busy=jnp.where(both, 1.0 - safe_divide(joint.bare_s, joint.steps.step_s, 1.0), batch.busy),
-        noise=jnp.where(both, 0.5 + 0.5 / (1.0 - joint.steps.carried) ** 2, batch.noise),
-    )
+    batch, prompts = joint.batch, prompts._replace(wait=joint.wait, wait_square=joint.wait_square)
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
     wait = slot.wait + prompts.wait
@@ -448,7 +443,7 @@ class _Joint(NamedTuple):
 
     there: Real
     steps: SharedSteps
-    bare_s: Real  # a step without prompts
+    batch: _Batch  # in these steps
     one_s: Real  # a step with one prompt
     alone_s: Real  # what the prompt adds to it, of a rank
     wait: Real  # for prompts that fill whole steps
@@ -478,13 +473,19 @@ def _joint(
         steps = shared_steps(x / dp, *shared, bare_s=alone, decoding=going)
         longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
         alone = jnp.where(decodes, batch.alone * longer ** (1.0 - batch.inertia), batch.alone)
-    first = alone + single
-    left, chance = steps.left_over_s, steps.left_over_chance
+    both, left, chance = there & decodes, steps.left_over_s, steps.left_over_chance
+    inside = batch._replace(
+        alone=jnp.where(both, alone, batch.alone),
+        mean_step=jnp.where(both, steps.step_s, batch.mean_step),
+        count=jnp.where(both, batch.count * longer, batch.count),
+        busy=jnp.where(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
+        noise=jnp.where(both, 0.5 + 0.5 / (1.0 - steps.carried) ** 2, batch.noise),
+    )
     return _Joint(
         there,
         steps,
-        alone,
-        first,
+        inside,
+        alone + single,
         single / dp,
         jnp.where(there, left, prompts.wait),
         jnp.where(there, safe_divide(2.0 * left**2, chance, 0.0), prompts.wait_square),

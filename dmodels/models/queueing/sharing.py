@@ -1,17 +1,20 @@
 r"""Prompts that share steps: an engine computes in a step all that came during the one before, as many as fit.
 
-A step with k prompts takes $s_1 + (k - 1) m$. With N arrivals of rate x during a step of length L the next one has
-max(N, 1) prompts (an idle engine begins when the first one comes), so in the mean, with $p_0 = e^{-x E[L]}$,
+A step with k prompts takes $s_1 + (k - 1) m$. With N arrivals of rate x during a step of length L the next one has N
+prompts; if none came it takes $t_0$ where requests decode, and otherwise the engine stands still until one comes, so
+that it has max(N, 1). With $p_0 = P(N = 0)$ and d the jump off the line at none ($m - s_1 + t_0$; m for an engine
+that stands still),
 
-$$E[L] = \frac{s_1 - m + m p_0}{1 - x m},\qquad
-\mathrm{Var}[L] = \frac{m^2 (x E[L] (1 - 2 p_0) + p_0 (1 - p_0)) + v (x E[L] + p_0)}{1 - x^2 m^2},$$
+$$E[L] = \frac{s_1 - m + d p_0}{1 - x m},\qquad
+\mathrm{Var}[L] = \frac{m^2 x E[L] + d^2 p_0 (1 - p_0) - 2 m d x E[L] p_0 + v E[k]}{1 - x^2 m^2},$$
 
-v the variance of a prompt's time. A prompt finds a step under way with probability
-$b = E[L]/(E[L] + p_0/x)$ (or the load, if that is greater), one of length-biased mean $A = E[L^2]/E[L]$; it waits for
-the rest of it and shares its own step with x A others: $b A (1/2 + x m)$. Of a step with room for B prompts what is
-left over is a random walk with steps of N - B, whose maximum has an exponential tail and the mean
-$\sigma\,(1/2u + \zeta(1/2)/\sqrt{2\pi} + u/4 + \dots)$, u its drift over its deviation (Chang and Peres, 1997). With
-B = 1 this is M/G/1.
+v the variance of a prompt's time. A prompt finds a step with others or a bare one by their shares of the time, one of
+length-biased mean $A = E[L^2]/E[L]$; it waits for the rest of it and shares its own step with x A others: $A (1/2 + x
+m)$. What a step is longer than the mean goes on in the next ones, a share $r = x (m - d p_0)$ from step to step.
+
+Of a step with room for B prompts what is left over is a random walk with steps of N - B, whose maximum has an
+exponential tail and the mean $\sigma\,(1/2u + \zeta(1/2)/\sqrt{2\pi} + u/4 + \dots)$, u its drift over its deviation
+(Chang and Peres, 1997). With B = 1 this is M/G/1.
 """
 
 from __future__ import annotations

@@ -456,10 +456,9 @@ def _joint(
     """Steps with prompts lie on the line through the mean one and a full one."""
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
     there = (budget > prompt) & (prompt > 0)
-    came = x / dp * batch.mean_step
-    some = -jnp.expm1(-jnp.maximum(came, 1e-9))
-    mean = batch.alone + safe_divide(batch.mean_step - batch.alone, some, 0.0)  # a step that has any
-    several = safe_divide(came, some, 1.0)  # prompts in it
+    came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
+    several = came / -jnp.expm1(-came)  # prompts in a step that has any
+    mean = batch.alone + dp * batch.extra * several  # such a step
     room = jnp.maximum(budget - several * prompt, 0.05 * budget)
     further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
     further = jnp.where(decodes, further, batch.further * prompt)

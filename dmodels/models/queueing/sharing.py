@@ -89,8 +89,11 @@ def shared_steps(
     busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
     # Who comes finds a step with prompts or one without, each by its share of the time.
     empty = jnp.where(goes_on, none, 0.0)
-    some = jnp.maximum((step - empty * bare_s) / (1.0 - empty), one_s)  # a step with prompts
-    varies = jnp.maximum((variance + step**2 - empty * bare_s**2) / (1.0 - empty) - some**2, 0.0)
+    each = jnp.maximum(came, 1e-9) / jnp.maximum(1.0 - none, 1e-9)  # prompts in a step that has any
+    each = jnp.where(came > 1e-4, each, 1.0 + 0.5 * came)
+    several = each * (1.0 + came - each + x * variance / step)  # their variance
+    some = jnp.where(goes_on, one_s + (each - 1.0) * m, step)  # a step with prompts
+    varies = jnp.where(goes_on, jnp.maximum(m**2 * several + variance_s2 * each, 0.0), variance)
     chance = busy * jnp.clip(1.0 - empty * bare_s / step, 0.0, 1.0)
     biased = some + varies / some
     others = jnp.minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
@@ -108,14 +111,14 @@ def shared_steps(
     left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
     tail = jnp.maximum(0.5 / u, left)
     left = left * jnp.minimum(some / full, 1.0)  # as far as steps are full
-    each = deviation * full / most
+    unit = deviation * full / most
     return SharedSteps(
         mean_s=chance * mean + bare * (0.5 + x * m),
         chance=chance,
         met_s=mean,
         met_variance_s2=jnp.maximum(second - mean**2, 0.0),
         bare_s=safe_divide(bare * (0.5 + x * m), 1.0 - chance, 0.0),
-        left_over_s=left * each,
+        left_over_s=left * unit,
         left_over_chance=safe_divide(left, tail, 0.0),
         step_s=step,
         step_variance_s2=variance,

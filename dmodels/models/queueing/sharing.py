@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
@@ -75,15 +76,20 @@ def shared_steps(
     room = jnp.maximum(1.0 - x * m, 1e-9)
     step, variance = one_s + 0.0 * x, 0.0 * x
     inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
-    for _ in range(8):
+
+    # a loop of XLA's: unrolled, it compiles far longer
+    def newton(_: Real, state: tuple[Real, Real]) -> tuple[Real, Real]:
+        step, variance = state
         none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
         number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
         number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
         computed = came + jnp.where(goes_on, 0.0, none)
-        variance = number + variance_s2 * jnp.minimum(computed / inertia, most)
         excess = step * room - (one_s - m + jump * none)
-        step -= excess / jnp.maximum(room + jump * x * none, 0.02)  # Newton
-        step = jnp.clip(step, one_s - m + jump, full)
+        closer = step - excess / jnp.maximum(room + jump * x * none, 0.02)
+        return jnp.clip(closer, one_s - m + jump, full), number + variance_s2 * jnp.minimum(computed / inertia, most)
+
+    first = jnp.broadcast_arrays(*newton(0, (step, variance)))
+    step, variance = jax.lax.fori_loop(0, 7, newton, (first[0], first[1]))
     none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
     busy = jnp.where(goes_on, decoding, came / (came + none))
     busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy

@@ -465,7 +465,8 @@ def _joint(
     single = jnp.where(decodes, jnp.maximum(mean - batch.alone - (several - 1.0) * further, 0.0), dp * batch.single)
     most = _most_shared(prompt, budget, slots / dp)
     crowds = safe_divide(requests.prefill_square, prompt**2, 1.0)
-    going = jnp.where(decodes, -jnp.expm1(-batch.count), 0.0)
+    # A lone request waits half a step as well, as the calibrated loop of one client does.
+    going = jnp.where(decodes, 1.0, 0.0)
     alone = batch.alone
     for _ in range(2):
         shared = alone + single, further, most, further**2 * (crowds - 1.0), crowds

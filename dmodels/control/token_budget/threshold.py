@@ -61,7 +61,7 @@ def adapt_one(threshold_tokens: float, failed: bool, params: ThresholdSettings) 
     >>> round(adapt_one(4096.0, True, threshold_settings(1024.0, 8192.0, target_frac=0.01, step=0.05)))
     3898
     """
-    low, high, step, target = (float(x) for x in (params.low_tokens, params.high_tokens, params.step, params.target_frac))
+    target, step, low, high = (float(x) for x in params)
     return min(max(threshold_tokens * exp(step * (target - failed)), low), high)
 
 

@@ -147,8 +147,8 @@ def _check_unit(place: Path, first: Floats, end: Floats, output_tokens: Floats) 
     pace = float(np.median((end - first)[several] / (output_tokens[several] - 1.0)))
     if pace > _SLOWEST_S:
         raise InputError(
-            f"{place}: {pace:.4g} s for each output token (median); accepted: seconds, up to {_SLOWEST_S:g} a token (are "
-            "the times in milliseconds?)"
+            f"{place}: {pace:.4g} s for each output token (median); accepted: seconds, up to {_SLOWEST_S:g} a token; "
+            "are the times in milliseconds?"
         )
 
 

@@ -93,7 +93,7 @@ def problem_of(
     counted = weighing.weight * _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
     origin = origins(rows) + centre[paths].sum(axis=1)
     deviations, sigma = hierarchy.deviations(known), np.array(weighing.sigma)
-    return Problem(halves, paths, deviations, measured, counted, origin, sigma), known, centre
+    return Problem(halves, paths, deviations, measured, counted, origin, sigma=sigma), known, centre
 
 
 def origins(rows: Sequence[Row]) -> np.ndarray:

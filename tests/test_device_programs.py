@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,36 @@ def test_plans_sweeps_and_the_event_scan_stay_on_the_device():
     stream, laws = np.ones((requests, lanes)), np.ones((slots + 1, lanes))
     traced = scan._serve.trace(stream, stream, stream, laws, np.full(lanes, 4.0), 1.0, 512.0, slots, 0)
     check_stays_on_the_device(traced.lower(lowering_platforms=("cuda",)).as_text())
+
+
+@pytest.mark.slow
+def test_the_derivatives_of_the_fit_stay_on_the_device():
+    """All that the fit computes of its rows at a step; the normal equations are solved on the host."""
+    from dmodels.fit.descent import slopes
+    from dmodels.fit.points import to_points
+    from dmodels.fit.silicon import problem_of
+    from tests.fit.test_silicon import rows
+
+    points, kept = to_points(rows(4))
+    problem, _, _ = problem_of(points, kept.rows)
+    with jax.enable_x64(True):
+        text = slopes.trace(problem.halves, problem.origin).lower(lowering_platforms=("cuda",)).as_text()
+    check_stays_on_the_device(text)
+
+
+def test_a_command_chooses_its_device_before_jax_begins():
+    """`--device cpu` names JAX's platform while there is still a choice, and `gpu` is refused where there is none."""
+    code = (
+        "import os, sys; from dmodels.cli import main\n"
+        "for line in (['sweep', 'examples/sweep.toml', '--axis', 'tp=1'], ['plan'], ['fit', 'rows.csv']):\n"
+        "    os.environ.pop('JAX_PLATFORMS', None)\n"
+        "    assert main([*line, '--device', 'cpu', '--show-python']) == 0\n"
+        "    assert os.environ['JAX_PLATFORMS'] == 'cpu' and 'jax' not in sys.modules, line\n"
+        "assert main([*line, '--device', 'gpu']) == 2\n"
+    )
+    root = Path(__file__).resolve().parents[1]
+    found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert "device = 'gpu', but JAX sees no accelerator here" in found.stderr
 
 
 def test_the_benchmark_runs_on_the_cpu_as_a_stand_in(monkeypatch, capsys):

@@ -118,7 +118,7 @@ def plan_point(slots: int, load: float, cv: float, count: int, key) -> dict[str,
     rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
     extra = np.full_like(rungs, PROMPT_TOKEN_S * requests.prefill_tokens)
     full = LAW.iteration_s(rungs) + PROMPT_TOKEN_S * BATCHED_TOKENS
-    steps = step_table(rungs, LAW.iteration_s(rungs), extra, requests.output_tokens, full)
+    steps = step_table(rungs, LAW.iteration_s(rungs), extra, requests.decode_steps, full)
     rate = load * float(np.interp(slots, rungs, np.asarray(steps.arrival_rps)))
     said = _operate(steps, requests, np.float64(rate), np.float64(slots))
     law = TokenLaw.tabulated(

@@ -34,7 +34,7 @@ SAMPLES = {
         TRACE,
         PLAN + " --tpot '1 ms' --no-split",
         PLAN + " --no-split --gpus h100=32,h200=8 --max-gpus 64 --budget '900 $/h' --solve-for rate",
-        PLAN + " --no-split --class 'chat: to 4000' --class 'jobs: from 4000, ttft 9 s'",
+        PLAN + " --no-split --class 'chat: to 4000' --class 'jobs: from 4000, ttft 9 s, priority 1'",
         PLAN + " --no-split --region 'a: h100=8 at 2 $/h' --region 'b: h100=4,h200=4'",
         PLAN + " --from-deployment {folder}/serve.sh",
     ],
@@ -144,7 +144,7 @@ def _question(command: str) -> Any:
 
 def _asked(question: Any) -> dict[str, Any]:
     """The schema of a question as it is printed: every field, whether it was given or not."""
-    found = question.model_json_schema(mode="serialization")
+    found = question.model_json_schema(by_alias=False, mode="serialization")
     return _flat(found, found.get("$defs", {}))
 
 
@@ -158,6 +158,8 @@ def _flat(part: Any, tables: dict[str, Any]) -> Any:
         return _flat(tables[part["$ref"].rpartition("/")[2]], tables)
     left_out = ("$defs", "title", "flag", "default", "properties")
     found = {name: _flat(one, tables) for name, one in part.items() if name not in left_out}
+    if found.get("type") == "number":
+        found["type"] = ["number", "null"]  # a number that is not finite is null in JSON
     if "properties" in part:
         found["properties"] = {name: _flat(one, tables) for name, one in part["properties"].items()}
         found["required"] = list(found["properties"])

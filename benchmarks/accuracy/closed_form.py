@@ -141,6 +141,7 @@ def compared(cell: Cell, poisson_count: int = _COUNT) -> Iterator[Row]:
             **(cell._asdict() | {"trace": cell.trace.name, "layout": "x".join(map(str, cell.layout))}),
             "slots": pool.slots_count,
             "arrivals": arrivals,
+            "requests": times.arrival_s.size,
             **off,
             "agrees": all(within.values()),
             "within": sum(within.values()),

@@ -7,6 +7,7 @@ what typer takes. The form prints the library call (`--show-python`), JSON (`--j
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from dmodels.core.files import check_writable
 from . import render
 from .calls import Code
 from .interrupts import sign_of_life
-from .schema import FileName, Leaf, Table, flags, from_flags, read_scenario
+from .schema import DEVICE, FileName, Leaf, Table, flags, from_flags, read_scenario
 
 Out = Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")]
+Device = Annotated[str, typer.Option(help=DEVICE)]
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,23 @@ def check_output(option: str, path: Path | None, *kinds: str, folder: bool = Fal
         check_writable(path)
     except InputError as error:
         raise InputError(f"--{option} {error}") from None
+
+
+def choose_device(device: str) -> None:
+    """Where the programs of this command run: "auto" as JAX has it, "cpu", or "gpu", which must be there.
+
+    JAX's platform is one for the process, as its threads and its children have to agree; it is set before JAX is there.
+    """
+    if device == "auto":
+        return
+    if device == "cpu" and "jax" not in sys.modules:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        return
+    from dmodels.solvers.device import accelerators, backend_of
+
+    backend_of(device)
+    if device == "cpu" and accelerators():
+        raise InputError("device = 'cpu': this process has begun on an accelerator; accepted in one of its own")
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

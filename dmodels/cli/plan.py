@@ -18,7 +18,7 @@ from dmodels.core.tables import check_table, is_table, write_table
 
 from . import deployments, render
 from .calls import call
-from .command import Form, asks, check_output
+from .command import Device, Form, asks, check_output, choose_device
 from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
@@ -59,7 +59,9 @@ def command(
     out: Page = None,
     deploy: Deploy = None,
     from_deployment: Running = None,
+    device: Device = "auto",
 ) -> int:
+    choose_device(device)
     again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
     tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
     tools.check()
@@ -101,6 +103,8 @@ def answer(
         if asked.slo.classes:
             classes = [kind.run() for kind in asked.slo.class_calls()]
             more.apart = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
+            if len({kind.priority for kind in classes}) > 1:
+                more.together = call("dmodels.studies.servers:plan_together", found.question, classes).run()
         if asked.gpu.regions:
             regions = [region.run() for region in asked.gpu.region_calls()]
             more.regions = call("dmodels.studies.plan:plan_regions", asked.call(), regions).run()
@@ -141,14 +145,15 @@ class Beside:
     now: Any = None  # the fleet that runs
     limit: Any = None  # what was solved for
     apart: Any = None  # a fleet for each class of requests
+    together: Any = None  # one for all of them, by priority
     regions: Any = None  # a fleet for each region
 
     def told(self, found: Any) -> list[str]:
         """What of it is said in words."""
-        from dmodels.report.plan_notes import advice, classes_told, regions_told
+        from dmodels.report.plan_notes import advice, classes_told, regions_told, together_told
 
         said = advice(self.suggested, self.tail, self.limit)
-        return said + classes_told(found, self.apart) + regions_told(self.regions)
+        return said + classes_told(found, self.apart) + together_told(self.together) + regions_told(self.regions)
 
 
 def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> None:
@@ -163,9 +168,10 @@ def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> 
 
 
 def _feasible(found: Any, more: Beside) -> bool:
-    """Whether one fleet for all, or one for each class of requests or region, keeps the SLOs."""
-    several = (more.apart is not None and more.apart.fits) or (more.regions is not None and more.regions.fits)
-    return several or (found.best is not None and _keeps(found, more.checks))
+    """Whether one fleet for all, or one for each class of requests or region, or one by priority, keeps the SLOs."""
+    several = any(x is not None and x.fits for x in (more.apart, more.regions))
+    by_priority = more.together is not None and more.together.holds
+    return several or by_priority or (found.best is not None and _keeps(found, more.checks))
 
 
 def _keeps(found: Any, checks: Any) -> bool:
@@ -184,7 +190,7 @@ def _result(found: Any, more: Beside) -> dict[str, Any]:
     from dmodels.report import plan_tables
 
     named = {"verification": more.checks, "running_now": more.now, "solved": more.limit, "classes": more.apart}
-    named["regions"] = more.regions
+    named |= {"by_priority": more.together, "regions": more.regions}
     others = {name: one.to_dict() for name, one in named.items() if one}
     return plan_tables.result(found, more.changes, more.suggested, more.tail) | others
 
@@ -197,6 +203,8 @@ def _show(found: Any, more: Beside) -> None:
     print("\n".join(plan_tables.sentences(found) + notes(found) + more.told(found)) + "\n")
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
+    if more.together is not None:
+        render.show([plan_tables.together_table(more.together)])
     if more.regions is not None:
         render.show([plan_tables.regions_table(more.regions)])
     if found.best is not None:

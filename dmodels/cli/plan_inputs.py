@@ -142,6 +142,20 @@ def _class(value: Any) -> Any:
     return {"name": name.strip()} | {key.strip(): given.strip() for key, _, given in words}
 
 
+class BoundsTable(Table):
+    """[slo]: bounds that a share `percentile` of requests keeps."""
+
+    ttft: Seconds = flag("2 s", "bound on time to first token", "--ttft", "--ttft-p99")
+    tpot: Seconds = flag("80 ms", "bound on time per output token", "--tpot", "--tpot-p99")
+    e2e: Seconds | None = flag(None, "bound on the whole request", "--e2e", "--e2e-p99")
+    percentile: Annotated[float, Field(ge=0.5, lt=1)] = flag(0.99, "share of requests that must meet each bound")
+
+    def call(self) -> Code:
+        """The bounds as a library call."""
+        whole = float("inf") if self.e2e is None else self.e2e
+        return call("dmodels:SLO", self.ttft, self.tpot, whole, self.percentile)
+
+
 class ClassTable(Table):
     """Requests of one kind, and their SLOs; where a bound is missing, that of [slo]."""
 
@@ -153,26 +167,24 @@ class ClassTable(Table):
     tpot: Seconds | None = None
     e2e: Seconds | None = None
     percentile: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0  # the lowest is served first, where one fleet serves several
 
-    def call(self, others: SloTable) -> Code:
+    def call(self, others: BoundsTable) -> Code:
         """The class as a library call."""
         own = [getattr(self, name) or getattr(others, name) for name in ("ttft", "tpot", "e2e", "percentile")]
         slo = call("dmodels:SLO", own[0], own[1], float("inf") if own[2] is None else own[2], own[3])
         label = self.of.partition("=")[2].strip() or None
-        return call("dmodels.studies.plan:RequestClass", self.name, slo, self.low, self.high, label)
+        who = self.name, slo, self.low, self.high, label
+        return call("dmodels.studies.plan:RequestClass", *who, priority=self.priority or None)
 
 
-class SloTable(Table):
-    """[slo]: bounds that a share `percentile` of requests keeps."""
+class SloTable(BoundsTable):
+    """[slo]: the same, and classes of requests with bounds of their own."""
 
-    ttft: Seconds = flag("2 s", "bound on time to first token", "--ttft", "--ttft-p99")
-    tpot: Seconds = flag("80 ms", "bound on time per output token", "--tpot", "--tpot-p99")
-    e2e: Seconds | None = flag(None, "bound on the whole request", "--e2e", "--e2e-p99")
-    percentile: Annotated[float, Field(ge=0.5, lt=1)] = flag(0.99, "share of requests that must meet each bound")
     classes: list[Annotated[ClassTable, BeforeValidator(_class)]] = flag(
         [],
         'requests with SLOs of their own, by total tokens, "jobs: from 8000, ttft 60 s", or by a column of the trace, '
-        '"batch: team=nightly, ttft 60 s"',
+        '"batch: team=nightly, ttft 60 s, priority 1"; the lowest priority is served first',
         "--class",
         repeated=True,
     )
@@ -181,8 +193,7 @@ class SloTable(Table):
         """The bounds as a library call: of several classes, the tightest."""
         if self.classes:
             return call("dmodels.studies.plan:tightest", self.class_calls())
-        whole = float("inf") if self.e2e is None else self.e2e
-        return call("dmodels:SLO", self.ttft, self.tpot, whole, self.percentile)
+        return super().call()
 
     @property
     def label(self) -> str:

@@ -19,7 +19,7 @@ from dmodels.report.text import table
 from . import render
 from .calls import Code, call
 from .command import Form, asks, check_output
-from .schema import Degree, Positive, Seconds, Table, flag
+from .schema import DEVICE, Degree, Positive, Seconds, Table, flag
 
 NAMES = ("below", "transition", "saturated")
 
@@ -36,7 +36,7 @@ class PoaAsked(Table):
     load_aware: bool = flag(False, "let the optimum move the loads")
     baseline_s: Seconds | None = flag(None, 'TTFT P99 of the idle system, like "55 ms"', "--baseline")
     limit: Annotated[int, Field(ge=0)] = flag(20, "bad rows to show")
-    device: Literal["auto", "cpu", "gpu"] = flag("auto", "where windows are computed: auto, cpu or gpu")
+    device: Literal["auto", "cpu", "gpu"] = flag("auto", DEVICE)
 
     def call(self) -> Code:
         """The library call."""

@@ -1,8 +1,9 @@
 """Simulate a fleet, request by request: TTFT, TPOT, E2E and waiting, with confidence intervals.
 
-A bundled workload is drawn at random and replicated until the intervals are narrow; a trace is replayed as it is (or
-rescaled in time to --rate) and its intervals come from batches. --short-instances makes a second pool for requests of
-at most --threshold tokens; --prefill-instances separates prefill from decode. Exit code 1: the fleet cannot keep up.
+Without options it plays a bundled workload at a rate that one instance serves. A bundled workload is drawn at random
+and replicated until the intervals are narrow; a trace is replayed as it is (or rescaled in time to --rate) and its
+intervals come from batches. --short-instances makes a second pool for requests of at most --threshold tokens;
+--prefill-instances separates prefill from decode. Exit code 1: the fleet cannot keep up.
 With --model and --gpu, or a saved --plan, servers run under their engine's own scheduler and the calibrated step;
 --replay puts the log of a real one beside the simulation.
 """
@@ -45,6 +46,8 @@ CONTROLS = {
 #: --policy with prefill instances under which every instance does both, these with larger chunks.
 HYBRID = "taichi"
 PREFILL = ("own", "shared", "packed")
+#: Without options: a workload at a rate that one instance serves.
+WORKLOAD, RATE_RPS = "azure-paper", 1.0
 POLICY = (
     "round-robin, random, power-of-two, jsq, cache-aware or prompt-tokens [default: jsq]; with prefill instances "
     "phasor, reactive, freeness, queue-length, token-backlog, memory or taichi, where all instances prefill in chunks "
@@ -59,8 +62,12 @@ class SimulateAsked(Table):
     """A fleet, what it is sent, and how sure the answer has to be."""
 
     trace: FileName | None = flag(None, "replay a trace file (Azure, Mooncake, BurstGPT, plain, or an access log)")
-    workload: str | None = flag(None, "a bundled workload [default: azure-paper]")
-    rate_rps: Rate | None = flag(None, 'arrivals, like "1000 req/s"; default: the workload\'s own', "--rate")
+    workload: str | None = flag(None, f"a bundled workload [default: {WORKLOAD}]")
+    rate_rps: Rate | None = flag(
+        None,
+        f'arrivals, like "1000 req/s"; default: that of the trace or workload; of neither, {RATE_RPS:g} req/s',
+        "--rate",
+    )
     instances: Annotated[int, Field(ge=1, le=100_000)] = flag(1, "instances (of the long pool, if there are two)")
     slots: Annotated[int, Field(ge=1, le=100_000)] = flag(16, "sequences that an instance runs at once")
     short_instances: Instances = flag(0, "instances of a pool for short requests")
@@ -137,11 +144,16 @@ class SimulateAsked(Table):
     @property
     def traffic(self) -> str:
         """What arrives, by name."""
-        return self.trace or self.workload or "azure-paper"
+        return self.trace or self.workload or WORKLOAD
+
+    @property
+    def drawn_rps(self) -> float | None:
+        """The rate of a bundled workload; None: its own."""
+        return RATE_RPS if self.rate_rps is None and self.workload is None else self.rate_rps
 
     def workload_call(self) -> Code:
         """The bundled workload."""
-        return call("dmodels:catalog.workload", self.traffic, self.rate_rps, label="workload")
+        return call("dmodels:catalog.workload", self.traffic, self.drawn_rps, label="workload")
 
     def fleet(self) -> Code:
         """The library call for pools behind a router."""

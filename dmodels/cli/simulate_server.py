@@ -143,7 +143,7 @@ def _alone(asked: Any) -> tuple[Any, Code, float | None]:
     if asked.trace:
         return [pool], call("dmodels:read_trace", asked.trace), asked.rate_rps
     fixed = {"input_tokens": own.isl, "output_tokens": own.osl} if own.isl else {"name": asked.traffic}
-    return [pool], traffic_call(WorkloadTable(**fixed), asked.rate_rps)[0], None
+    return [pool], traffic_call(WorkloadTable(**fixed), asked.drawn_rps)[0], None
 
 
 def _planned(asked: Any) -> tuple[Code, Code, float | None]:

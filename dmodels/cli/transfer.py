@@ -56,14 +56,14 @@ POLICIES: dict[str, Column] = {
     "served %": _percent("served_frac"),
     "SLO %": _percent("slo_frac"),
     "TTFT s": "ttft_mean_s",
-    "+-": "ttft_se_s",
+    "TTFT +- s": "ttft_se_s",
     "P99 s": "ttft_p99_s",
     "transfer s": "transfer_mean_s",
     "TBT ms": lambda row: 1e3 * row.tbt_mean_s,
     "tier 2 %": _percent("tier_2_frac"),
     "tier 3 %": _percent("tier_3_frac"),
     "saved %": _percent("ttft_vs_first_frac"),
-    "+- ": _percent("ttft_vs_first_se_frac"),
+    "saved +- %": _percent("ttft_vs_first_se_frac"),
 }
 UPGRADES: dict[str, Column] = {
     "change": "upgrade",

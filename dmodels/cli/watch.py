@@ -20,7 +20,7 @@ from dmodels.report.text import share
 from . import render
 from .calls import Code, call
 from .command import Form, asks, check_output
-from .plan_inputs import SloTable
+from .plan_inputs import BoundsTable
 from .schema import Positive, Rate, Table, flag
 
 Running = Annotated[list[Path] | None, typer.Option("--from-deployment", help="what runs: its files, or a folder")]
@@ -37,19 +37,16 @@ class WatchAsked(Table):
     hours: Positive = flag(6.0, "how far back a Prometheus server is asked")
     gpu: str = flag("", "GPU of the fleet, where its files name none")
     rate: Rate | None = flag(None, 'completed requests, like "5 req/s", where a single scrape has no rate')
-    slo: SloTable = SloTable()
+    slo: BoundsTable = BoundsTable()
 
     def call(self, running: list[str]) -> Code:
         """The library call."""
-        bound = self.slo
-        e2e = float("inf") if bound.e2e is None else bound.e2e
-        slo = call("dmodels:SLO", bound.ttft, bound.tpot, e2e, bound.percentile) if running else None
         return call(
             "dmodels.studies.watch:watch",
             self.files,
             deployment=running or None,
             gpu=self.gpu or None,
-            slo=slo,
+            slo=self.slo.call() if running else None,
             rate_rps=self.rate,
             hours=self.hours,
         )

@@ -70,7 +70,7 @@ def best(
     if not np.isfinite(value).any():
         return take(ds, np.array([], np.int64))
     top = int(np.argmin(value))
-    kept = value <= value[top] + within_frac * abs(value[top])
+    kept = np.isfinite(value) & (value <= value[top] + within_frac * abs(value[top]))
     if interval is not None:
         ends = np.sort(np.stack([sign * _flat(ds, name) for name in interval]), axis=0)
         kept |= np.isfinite(value) & (ends[0] <= ends[1, top])

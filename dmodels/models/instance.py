@@ -3,18 +3,22 @@ r"""One instance under open load, in steady state: occupancy, TTFT and TPOT perc
 An instance runs forward steps. With n requests decoding, a step takes $t_0(n)$, and each prompt that enters makes
 steps longer by $K(n)$ (its share of what a step with prompts takes more: `latency.mixed`). At x requests a second
 
-$$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[O]\,\bar t,$$
+$$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[G]\,\bar t,$$
 
-(Little's law; the token-budget paper's fluid $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid
-the number in flight swings as a birth-death chain with departures $n/(E[O]\,\bar t(n))$: with the inertia
-$a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$ and its variance $n/a$ (NEW-20). A request waits for a slot
-(with the chain's chance: Erlang C of $aN$ slots at load $an$, N what memory and the batch limit allow) and for the
-prompts ahead of its own (M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come
-first served, waits with exponential tails. `dmodels.sim` measures the error of these formulas.
+(Little's law, $G = O - 1$ steps after the prompt's own, which emits the first token; the token-budget paper's fluid
+$n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid the number in flight swings as a birth-death
+chain with departures $n/(E[G]\,\bar t(n))$: with the inertia $a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$
+and its variance $n/a$ (NEW-20). With prompts, an arrival also holds up the answers under way, so that it counts as
+$1/(1 - xK)$: the variance is $v = (1 + (1 - xK)^{-2})/2$ times as much, and the mean $n + v (1 - a)/a$. A request
+waits for a slot (with the chain's chance: Erlang C of $aN/v$ slots at load $an/v$, N what memory and the batch limit
+allow) and for the prompts ahead of its own (in steps that they share: `queueing.sharing`; where one fills the token
+budget, M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits
+with exponential tails. `dmodels.sim` measures the error of these formulas.
 """
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
@@ -28,7 +32,16 @@ from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
-from .queueing import capped_mean_s, erlang_c, gamma_quantiles, stalled_tpot_s, sum_quantile_s
+from .queueing import (
+    SharedSteps,
+    capped_mean_s,
+    erlang_c,
+    gamma_quantiles,
+    met_quantiles,
+    shared_steps,
+    stalled_tpot_s,
+    sum_quantile_s,
+)
 from .traffic import GAP_WEIGHTS, LEVELS, Requests
 
 
@@ -77,16 +90,16 @@ class StepTable(Record):
         """(t_0, K) at n requests decoding."""
         return _piecewise_linear(n, self.decode_count, self.alone_s, self.extra_s)
 
-    def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
+    def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
         """Requests that decode at x arrivals a second, and whether `slots` are too few for them.
 
-        If a mean step takes a + b n, then n = x E[O] (a + b n), so that the steps a second, (1 - x E[O] b)/a, are what
+        If a mean step takes a + b n, then n = x E[G] (a + b n), so that the steps a second, (1 - x E[G] b)/a, are what
         is linear in x.
         """
         (most,) = _piecewise_linear(slots, self.decode_count, self.arrival_rps)
         (steps_per_s,) = _piecewise_linear(x, self.arrival_rps, safe_divide(1.0, self.mean_step_s, 0.0))
         mean_step = safe_divide(1.0, steps_per_s, 1e300)
-        return jnp.minimum(x * output_tokens * mean_step, slots), (output_tokens > 0) & (x > most)
+        return jnp.minimum(x * decode_steps * mean_step, slots), (decode_steps > 0) & (x > most)
 
 
 #: Seconds of a full step where nothing bounds it.
@@ -94,12 +107,12 @@ _UNBOUNDED_S = 1e30
 
 
 def step_table(
-    decode_count: Real, alone_s: Real, extra_s: Real, output_tokens: Real, full_s: Real = _UNBOUNDED_S
+    decode_count: Real, alone_s: Real, extra_s: Real, decode_steps: Real, full_s: Real = _UNBOUNDED_S
 ) -> StepTable:
     """A `StepTable` of measured or computed step times at a ladder of decode counts (last axis, from 0)."""
     n = decode_count
-    arrivals = n / (output_tokens * alone_s + n * extra_s + 1e-300)
-    mean_step = alone_s + n * extra_s * safe_divide(1.0, output_tokens, 0.0)
+    arrivals = n / (decode_steps * alone_s + n * extra_s + 1e-300)
+    mean_step = alone_s + n * extra_s * safe_divide(1.0, decode_steps, 0.0)
     return StepTable(n, alone_s, extra_s, arrivals, mean_step, full_s + 0.0 * mean_step)
 
 
@@ -149,10 +162,10 @@ class Roofline(NamedTuple):
         )
 
     def times(self, n: Real) -> tuple[Real, Real]:
-        """(t_0, K) at n requests decoding, which begin n / E[O] prompts per step; these share it."""
+        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it."""
         law, r = self.steps, self.requests
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
-        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.output_tokens, 0.0), 1e-6)
+        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
         busy, mixed = law.mixed(n, begun / self.parallel.dp)
         return alone, busy * (mixed - alone) / begun
 
@@ -160,8 +173,8 @@ class Roofline(NamedTuple):
         """t(n, B): prompts fill the budget of every rank."""
         return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
 
-    def occupancy(self, x: Real, output_tokens: Real, slots: Real) -> tuple[Real, Real]:
-        r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[O]\,t_0(n)$, and whether there is none.
+    def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
+        r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[G]\,t_0(n)$, and whether there is none.
 
         The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
         interval, leave a relative error under 1e-3 even at the kinks of a roofline; a Newton step from the frozen root
@@ -170,11 +183,11 @@ class Roofline(NamedTuple):
 
         def residual(n: Real) -> Real:  # negative where more requests arrive than leave
             alone, extra = self.times(n)
-            return n * (1.0 - x * extra) - x * output_tokens * alone
+            return n * (1.0 - x * extra) - x * decode_steps * alone
 
-        old = jnp.zeros_like(slots + x * output_tokens)
+        old = jnp.zeros_like(slots + x * decode_steps)
         alone, extra = self.times(old)
-        f_old = -x * output_tokens * alone
+        f_old = -x * decode_steps * alone
         new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
         none = residual(slots + old) < 0
 
@@ -197,7 +210,7 @@ class Roofline(NamedTuple):
         wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
         n = wanted + 0.0 * wide.requests.context_tokens
         alone, extra = wide.times(n)
-        return step_table(n, alone, extra, wide.requests.output_tokens, wide.full(n))
+        return step_table(n, alone, extra, wide.requests.decode_steps, wide.full(n))
 
 
 @jit  # called as it stands it compiled some three hundred programs for each new shape
@@ -238,6 +251,8 @@ def operate(
 
     batch = _batch(steps, requests, x, slots, engine, dp)
     prompts = _prompts(requests, batch, x / dp, engine, dp)
+    joint = _joint(requests, batch, prompts, x, slots, engine, dp)
+    batch, prompts = joint.batch, prompts._replace(wait=joint.wait, wait_square=joint.wait_square)
     slot = _slot_queue(requests, batch, prompts, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
     wait = slot.wait + prompts.wait
@@ -245,28 +260,32 @@ def operate(
     waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
 
     mean_step = batch.mean_step
-    per_token = pp * safe_divide(prompts.one, prompt, 0.0) + transfer_s_per_token / slowdown
-    fixed = prompt_s + (1.0 + wait_steps) * mean_step
-    ttft_mean = wait + fixed + per_token * prompt
-    tokens = _tokens(steps, requests, batch, prompts, x, slots, q)
-    mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.output_tokens
+    seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
+    further = (pp - 1.0) * dp * jnp.where(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
+    own = jnp.where(joint.there, joint.steps.mean_s + joint.one_s, 1.5 * mean_step + prompts.one)
+    ttft_mean = wait + prompt_s + seen + own + prompts.beyond + further + transfer_s_per_token / slowdown * prompt
+    tokens = _tokens(steps, requests, batch, prompts, joint, x, slots, q)
+    mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
 
     # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
     begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
+    begins = jnp.where(joint.there[..., None], met_quantiles(joint.steps, LEVELS), begins)
+    crowd = (1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s)[..., None] * _NORMAL
     sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
     stages = (pp + 0.0 * wait)[..., None]
     prompt_off = stages * prompts.off + sent * (requests.prefill_edge_tokens - prompt[..., None])
     answer_off = tokens.each_s[..., None] * (requests.output_edge_tokens - requests.output_tokens[..., None])
-    own = (ttft_mean - wait)[..., None] + _together(begins, prompt_off)
-    lives = mean_life[..., None] + _together(begins, prompt_off, answer_off, tokens.stalls_off)
+    own = (ttft_mean - wait)[..., None] + _together(begins, crowd, prompt_off)
+    lives = mean_life[..., None] + _together(begins, crowd, prompt_off, answer_off, tokens.stalls_off)
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
-    times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, wait)
+    waited = wait + jnp.where(joint.there, joint.steps.mean_s, 0.0)
+    times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, waited)
     ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
-    decoding = x * (requests.output_tokens * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
+    decoding = x * (requests.decode_steps * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
     return Operating(
         decode_count=jnp.minimum(decoding, slots),
         slots_count=slots + 0.0 * batch.count,
@@ -296,16 +315,18 @@ class _Batch(NamedTuple):
     extra: Real  # K(n)
     further: Real  # of one more prompt token in a step
     turn: Real  # of a prompt among as many as share a prefill worker's step at most
+    single: Real  # what a prompt adds to a step that it has for itself
     full_alone: Real  # t(n, B): a step whose token budget is full
     full: tuple[Real, Real]  # the same with all slots taken
     busy: Real  # x K(n)
     mean_step: Real
     inertia: Real
+    noise: Real  # variance of what comes and goes over that of Poisson streams: a prompt holds up answers too
     overload: Real
 
 
 def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> _Batch:
-    n, overload = steps.occupancy(x, requests.output_tokens, slots)
+    n, overload = steps.occupancy(x, requests.decode_steps, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
     alone, extra, full = alones[0], extras[0], steps.full(n)
@@ -315,7 +336,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     together = jnp.clip(together, 1.0, _most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots / dp))
     joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
     turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
-    extra = jnp.where(requests.output_tokens > 0, extra, joint)
+    single, extra = extra, jnp.where(requests.output_tokens > 0, extra, joint)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
@@ -326,15 +347,19 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         extra,
         further,
         turn,
+        single,
         full,
         (alones[2], extras[2]),
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
+        0.5 + 0.5 * safe_divide(1.0, 1.0 - busy) ** 2,
         overload,
     )
 
 
+#: Quantiles of a normal deviation.
+_NORMAL = np.array([-NormalDist().inv_cdf(1.0 - min(max(level, 1e-4), 1.0 - 1e-4)) for level in LEVELS.tolist()])
 #: The level of a long prompt.
 _LONG = LEVELS.tolist().index(0.98)
 
@@ -372,6 +397,7 @@ class _Prompts(NamedTuple):
 
     one: Real  # seconds of a mean prompt
     off: Real  # quantiles of a prompt's seconds, less their mean, at `LEVELS`
+    beyond: Real  # what tokens beyond the budget take more than others, in the mean
     filled: Real  # share of a step's budget that it takes, at most 1
     square: Real  # second moment of its time over the mean's square
     busy: Real
@@ -389,7 +415,9 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     inside = batch.further
     beyond = jnp.where(budget > prompt, jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0)), inside)
     off = inside[..., None] * (jnp.minimum(edges, edge[..., None]) - mean)
-    off += beyond[..., None] * jnp.maximum(edges - edge[..., None], 0.0)
+    over = jnp.maximum(edges - edge[..., None], 0.0)
+    off += beyond[..., None] * over
+    longer = (beyond - inside) * (0.5 * (over[..., 1:] + over[..., :-1]) @ np.diff(LEVELS))
     # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
     own = safe_divide(off[..., _LONG] * prompt, (edges[..., _LONG] - prompt) * one, 0.0)
     spread = safe_divide(requests.prefill_square, prompt**2, 1.0) - 1.0
@@ -407,7 +435,61 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     # far as the budget leaves room for it.
     filled = jnp.minimum(prompt / budget, 1.0)
     shared = 1.0 + 0.5 * batch.busy * (1.0 - filled)
-    return _Prompts(one, off, filled, square, busy, wait * shared, wait_square * shared**2)
+    return _Prompts(one, off, longer, filled, square, busy, wait * shared, wait_square * shared**2)
+
+
+class _Joint(NamedTuple):
+    """Prompts that share steps, where the token budget has room for more than one; otherwise they queue."""
+
+    there: Real
+    steps: SharedSteps
+    batch: _Batch  # in these steps
+    one_s: Real  # a step with one prompt
+    alone_s: Real  # what the prompt adds to it, of a rank
+    wait: Real  # for prompts that fill whole steps
+    wait_square: Real
+
+
+def _joint(
+    requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real, engine: Engine, dp: Real
+) -> _Joint:
+    """Steps with prompts lie on the line through the mean one and a full one."""
+    prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
+    there = (budget > prompt) & (prompt > 0)
+    came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
+    several = came / -jnp.expm1(-came)  # prompts in a step that has any
+    mean = batch.alone + dp * batch.extra * several  # such a step
+    room = jnp.maximum(budget - several * prompt, 0.05 * budget)
+    further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
+    further = jnp.where(decodes, further, batch.further * prompt)
+    single = jnp.where(decodes, jnp.maximum(mean - batch.alone - (several - 1.0) * further, 0.0), dp * batch.single)
+    most = _most_shared(prompt, budget, slots / dp)
+    crowds = safe_divide(requests.prefill_square, prompt**2, 1.0)
+    # A lone request waits half a step as well, as the calibrated loop of one client does.
+    going = jnp.where(decodes, 1.0, 0.0)
+    alone = batch.alone
+    for _ in range(2):
+        shared = alone + single, further, most, further**2 * (crowds - 1.0), crowds
+        steps = shared_steps(x / dp, *shared, bare_s=alone, decoding=going)
+        longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
+        alone = jnp.where(decodes, batch.alone * longer ** (1.0 - batch.inertia), batch.alone)
+    both, left, chance = there & decodes, steps.left_over_s, steps.left_over_chance
+    inside = batch._replace(
+        alone=jnp.where(both, alone, batch.alone),
+        mean_step=jnp.where(both, steps.step_s, batch.mean_step),
+        count=jnp.where(both, batch.count * longer, batch.count),
+        busy=jnp.where(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
+        noise=jnp.where(both, 0.5 + 0.5 / (1.0 - steps.carried) ** 2, batch.noise),
+    )
+    return _Joint(
+        there,
+        steps,
+        inside,
+        alone + single,
+        single / dp,
+        jnp.where(there, left, prompts.wait),
+        jnp.where(there, safe_divide(2.0 * left**2, chance, 0.0), prompts.wait_square),
+    )
 
 
 class _SlotQueue(NamedTuple):
@@ -421,14 +503,14 @@ class _SlotQueue(NamedTuple):
 def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real) -> _SlotQueue:
     """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
     Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations)."""
-    decodes, outputs = requests.output_tokens > 0, requests.output_tokens
+    decodes, outputs = requests.output_tokens > 0, requests.decode_steps
     slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + prompts.wait)
     full_alone = jnp.where(decodes, batch.full[0], batch.alone)
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
     spare = slots - x * full_service
     queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, spare)
-    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0)
+    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0) / batch.noise
     full = erlang_c(stiff * slots, stiff * slot_load)
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
@@ -441,13 +523,21 @@ class _Tokens(NamedTuple):
     tpot_mean: Real
     each_s: Real  # a mean step of a running request
     backlog: Real  # seconds of stalls, over its life, by prompts that came before its first token
+    crowd_s: Real  # deviation of a step as the number that decode goes up and down
     stalls_off: Real  # quantiles of all stalls of a request, less their mean, at `LEVELS`
 
 
 def _tokens(
-    steps: Roofline | StepTable, requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real, q: Real
+    steps: Roofline | StepTable,
+    requests: Requests,
+    batch: _Batch,
+    prompts: _Prompts,
+    joint: _Joint,
+    x: Real,
+    slots: Real,
+    q: Real,
 ) -> _Tokens:
-    gaps, outputs, mean_step = requests.gap_tokens, requests.output_tokens, batch.mean_step
+    gaps, outputs, mean_step = requests.gap_tokens, requests.decode_steps, batch.mean_step
     decodes = outputs > 0
     # Prompts that come after the request has a slot share its prompt's step while the budget has room, and stall its
     # answer else; those that come in that step always do.
@@ -459,20 +549,35 @@ def _tokens(
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
+    # Where prompts share steps, what its own step was longer than the mean goes on in the next ones.
+    together, r = joint.steps, joint.steps.carried
+    over = joint.one_s + together.shared_s - mean_step
+    faded = 1.0 - r[..., None] ** gaps
+    longer = (r / (1.0 - r) * over)[..., None] * faded
+    fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (
+        1.0 - r[..., None] ** (2.0 * gaps)
+    )
+    varied = (together.step_variance_s2 * (1.0 + r) / (1.0 - r))[..., None] * jnp.maximum(gaps - fading, 0.0)
+    varied += (together.shared_variance_s2 * (r / (1.0 - r)) ** 2)[..., None] * faded**2
+    there = joint.there[..., None]
+    backlog = jnp.where(joint.there, jnp.maximum(r / (1.0 - r) * over, 0.0), backlog)
+    mean = jnp.where(there, jnp.maximum((mean_step - batch.alone)[..., None] * gaps + longer, 0.0), mean)
+    variance = jnp.where(there, varied, variance)
     # The other slots' prompts come before the first token, and again as often as their answers end in its life.
     others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
     few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
     mean, variance = few * mean, few**2 * variance
     # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
     # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
-    seen = jnp.minimum(batch.count + 1.0 / batch.inertia, slots)
-    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(batch.count / batch.inertia), slots)
+    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
+    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia), slots)
     shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
     per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
     shared_s = jnp.where(decodes, shared_s, batch.alone)
     mates_s = per_mate * seen  # of each step
     lifetimes = batch.inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
-    crowding = (gaps * (per_mate * (crowd - seen) / 3.0)[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
+    crowded = stalls * per_mate * (crowd - seen) / 3.0  # longer steps, and more prompts that come meanwhile
+    crowding = (gaps * crowded[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )
@@ -485,6 +590,13 @@ def _tokens(
     stalled = jnp.maximum(capped_mean_s(all_of_it, variance, most), jnp.minimum(own, most))
     tpot_mean = shared_s + (stalled / gaps) @ GAP_WEIGHTS
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
-    left = variance * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
+    left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
-    return _Tokens(jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)), tpot_mean, each_s, backlog, stalls_off)
+    return _Tokens(
+        jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)),
+        tpot_mean,
+        each_s,
+        backlog,
+        per_mate * (crowd - seen) / 3.0,
+        stalls_off,
+    )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dmodels.studies.plan import Apart, Plan, Regional, Solved, Suggestion, Tail, costly
 from dmodels.studies.plan.admitted import Admitted
 
 from . import replay_tables
 from .text import share
+
+if TYPE_CHECKING:
+    from dmodels.studies.servers import Together
 
 
 def notes(answer: Plan) -> list[str]:
@@ -54,6 +58,31 @@ def classes_told(answer: Plan, apart: Apart | None) -> list[str]:
     return [
         f"Classes of requests: planned apart, they take {cost}, {better} the one fleet above, "
         "which keeps the tightest SLOs for all of them."
+    ]
+
+
+def together_told(found: Together | None) -> list[str]:
+    """What one fleet by priority takes, and what the priorities change, in sentences."""
+    if found is None:
+        return []
+    size = f"{found.instances} x {found.layout.gpus} {found.layout.gpu} ({found.layout.parallel})"
+    if found.holds:
+        plain = found.in_order_instances
+        otherwise = "as many" if plain == found.instances else "more than was tried" if plain is None else f"{plain}"
+        said = (
+            f"One fleet by priority: {found.gpus} GPUs = {size} at ${found.usd_per_hour:,.2f}/h keep every class's "
+            "SLOs in a replay under vLLM's scheduler (--scheduling-policy priority); first come, first served it takes "
+            f"{otherwise} of these instances."
+        )
+    else:
+        late = (
+            f"{x.name} {x.metric} {1e3 * x.by_priority_s:,.0f} ms" for x in found.kept if x.by_priority_s > x.bound_s
+        )
+        said = f"One fleet by priority: up to {size} nothing keeps every class's SLOs ({', '.join(late)})."
+    return [
+        said,
+        "A priority orders who waits and who gives way; a prompt that was begun is computed to its end before anybody "
+        "else is admitted, however important.",
     ]
 
 

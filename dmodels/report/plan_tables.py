@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmodels.core.units import GIB
 from dmodels.models.cost import usd_per_mtoken
@@ -16,6 +16,9 @@ from dmodels.studies.plan.robust import harder
 
 from .plan_notes import advice, notes
 from .text import Table, cell, share
+
+if TYPE_CHECKING:
+    from dmodels.studies.servers import Together
 
 
 def sentences(answer: Plan) -> list[str]:
@@ -214,6 +217,16 @@ def classes_table(apart: Apart) -> Table:
         for x in apart.shares
     ]
     return "Each class of requests with a fleet of its own", head, rows
+
+
+def together_table(found: Together) -> Table:
+    """What each class sees on one fleet, by priority and without."""
+    head = ["class", "priority", "metric", "SLO [ms]", "by priority [ms]", "first come first served [ms]"]
+    rows = [
+        [x.name, x.priority, x.metric, *map(milliseconds, (x.bound_s, x.by_priority_s, x.in_order_s))]
+        for x in found.kept
+    ]
+    return f"All classes on {found.instances} x {found.layout}, replayed under vLLM's scheduler", head, rows
 
 
 def regions_table(found: Regional) -> Table:

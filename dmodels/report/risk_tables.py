@@ -112,13 +112,17 @@ def stale_table(found: Risks) -> Table:
 
 
 def seconds(value: float) -> str:
-    """A time as a person says it: ms, s, min or h, two digits."""
+    """A time as a person says it: ms, s, min or h, two digits that count.
+
+    >>> seconds(0.25), seconds(5400.0)
+    ('250 ms', '1.5 h')
+    """
     if not math.isfinite(value):
         return "any age" if value > 0 else "-"
     for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
         if value >= size:
-            return f"{value / size:.2g} {unit}"
-    return f"{1e3 * value:.2g} ms"
+            return f"{float(f'{value / size:.2g}'):g} {unit}"
+    return f"{float(f'{1e3 * value:.2g}'):g} ms"
 
 
 def _grown_head(answer: Plan) -> list[str]:

@@ -112,7 +112,9 @@ def steady(served: Served) -> np.ndarray:
     """
     e2e = served.e2e_s
     if e2e.size < 200:
-        raise InputError(f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count")
+        raise InputError(
+            f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count, or another threshold"
+        )
     begin, _ = estimate.warmup_count(e2e)
     horizon = served.arrival_s[-1] - np.quantile(e2e, 0.999)
     end = int(np.searchsorted(served.arrival_s, horizon))
@@ -129,6 +131,8 @@ def outrun(served: Served) -> bool:
     twentieth of a mean service, such as those for the end of an iteration, do not count.
     """
     arrival, admitted = served.arrival_s, served.admitted_s
+    if arrival.size < 2:
+        return False
     span = float(arrival[-1] - arrival[0])
     waits = served.wait_s > 0.05 * float((served.end_s - admitted).mean())
     if not waits.any() or not span > 0:

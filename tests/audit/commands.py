@@ -204,9 +204,15 @@ def step(inputs: Any, result: Any, findings: Findings) -> None:
         share = operator["seconds"] / seconds
         findings.same(f"share of {operator['name']}", operator["share_frac"], share, rel=1e-6)
         findings.hold(0 <= operator["roofline_frac"] <= 1 + 1e-6, f"faster than the machine: {operator}")
-    findings.hold(result["decode_count"] <= result["concurrency"] * (1 + 1e-6), "more decode than are in flight")
     rate = result["decode_count"] / result["step_s"]
-    findings.same("tokens a second", result["tokens_per_s"], rate, rel=0.15)
+    if not result["fits"]:
+        findings.same("tokens a second of what does not fit", result["tokens_per_s"], 0)
+    elif inputs["concurrency"] is None:
+        findings.hold(result["decode_count"] <= result["concurrency"] * (1 + 1e-6), "more decode than are in flight")
+        findings.same("tokens a second", result["tokens_per_s"], rate, rel=0.15)
+    else:  # the most tokens a second are those of another load
+        findings.hold(result["decode_count"] <= inputs["concurrency"] * (1 + 1e-6), "more decode than are in flight")
+        findings.ordered("tokens a second, and the most", rate, result["tokens_per_s"], rel=0.01)
     low, high = result["tpot_80"]
     findings.ordered("interval of TPOT", low, 1.0, high)
 
@@ -230,6 +236,39 @@ def simulate(inputs: Any, result: Any, findings: Findings) -> None:
         findings.hold(held <= most * 1.02, f"{held} in flight in {most} slots")
         served = result["all"]["served_rps"]["value"]
         findings.hold(served <= inputs["rate_rps"] * 1.1, f"{served} of {inputs['rate_rps']} req/s served")
+
+
+def sweep(inputs: Any, result: Any, findings: Findings) -> None:
+    """Points are the axes' product, GPUs are instances x layout, dollars are GPUs, and what is shown is feasible."""
+    axes, base, rows = inputs["axes"], inputs["base"], [*result["best"], *result["pareto"]]
+    findings.same("points", result["points_count"], math.prod(map(len, axes.values())))
+    findings.hold(result["feasible_count"] <= result["points_count"], "more points keep the SLOs than there are")
+    findings.hold(len(result["pareto"]) <= result["feasible_count"], "a front of more points than are feasible")
+    prices: dict[Any, list[float]] = defaultdict(list)
+    for row in rows:
+        told = str({name: row[name] for name in axes})
+        for name, values in axes.items():
+            near = min(values, key=lambda x, at=row[name]: abs(x - at) if isinstance(x, int | float) else x != at)
+            findings.same(f"{name} of {told}", row[name], near)
+        each = math.prod(row.get(name, base.get(name, 1)) for name in ("tp", "pp", "dp"))
+        findings.same(f"GPUs of {told}", row["gpus"], row["instances"] * each)
+        if "price_usd_per_hour" not in axes:
+            prices[row.get("gpu", base.get("gpu"))].append(row["cost_usd_per_hour"] / row["gpus"])
+        for metric in ("ttft", "tpot", "e2e"):
+            bound = row.get(f"{metric}_slo_s", base.get(f"{metric}_slo_s"))
+            if bound is not None and row.get(f"{metric}_s") is not None:
+                findings.hold(row[f"{metric}_s"] <= bound * (1 + 1e-6), f"{metric} of {told} misses {bound} s")
+    for gpu, each in prices.items():
+        findings.same(f"dollars of a {gpu}", max(each), min(each), rel=1e-6)
+    front = [(row["ttft_s"], row["cost_usd_per_mtoken"]) for row in result["pareto"] if "cost_usd_per_mtoken" in row]
+    for x, y in front if result["best"] and _ranked_by_cost(result["best"]) else []:
+        beaten = any(a < x * (1 - 1e-9) and b < y * (1 - 1e-9) for a, b in front)
+        findings.hold(not beaten, f"a point of the front, {x} s and {y} $, is beaten")
+
+
+def _ranked_by_cost(rows: list[dict[str, float]]) -> bool:
+    costs = [row["cost_usd_per_mtoken"] for row in rows]
+    return costs == sorted(costs)
 
 
 def predict(inputs: Any, result: Any, findings: Findings) -> None:
@@ -273,5 +312,5 @@ def table(path: Path) -> list[dict[str, str]] | None:
 
 
 AUDITORS: dict[str, Callable[[Any, Any, Findings], None]] = {
-    one.__name__: one for one in (size, pools, split, transfer, place, route, step, predict, simulate)
+    one.__name__: one for one in (size, pools, split, transfer, place, route, step, sweep, predict, simulate)
 }

@@ -22,6 +22,9 @@ ROLES = {
     "two pools": [("short", "serve"), ("long", "serve")],
     "prefill/decode split": [("prefill", "prefill"), ("decode", "decode")],
 }
+#: Of a GPU's memory, what engines let weights and cache take: vLLM's gpu_memory_utilization; SGLang's
+#: mem_fraction_static, which its chunks and graphs leave; TensorRT-LLM's fraction is of what the rest leaves.
+ROOMS = {"vllm": (0.87, 0.9), "sglang": (0.6, 0.95), "trtllm": (0.97, 1.0)}
 WHAT_BINDS = {"all service", "throughput", "TTFT", "TPOT", "E2E", "memory", "the margin for other days"}
 
 
@@ -65,8 +68,11 @@ def _rejection(rejection: dict[str, Any], inputs: dict[str, Any], findings: Find
     layout = re.match(r"(\S+) tp(\d+)pp(\d+)dp(\d+)", rejection["layout"])
     gpu, model = layout and gpu_card(layout[1]), model_card(inputs["model"])
     if gpu and binding == "memory for weights":
-        usable = 0.9 * gpu["memory_bytes"] / 2**30
-        findings.hold(0.97 * usable - 0.06 <= have <= usable + 0.06, f"{told}: a GPU has {usable:.1f} GiB to use")
+        least, most = ROOMS[inputs["backend"]]
+        if inputs["backend"] == "sglang" and layout[4] != "1":
+            least = 0.1  # its reserve grows with the ranks of attention
+        memory = gpu["memory_bytes"] / 2**30
+        findings.hold(least * memory - 0.06 <= have <= most * memory + 0.06, f"{told}: a GPU has {memory:.1f} GiB")
         least = model["weight_bytes"] / math.prod(map(int, layout.groups()[1:])) / 2**30 if model else 0.0
         findings.hold("w=" in rejection["layout"] or need >= least, f"{told}: weights take {least:.1f} GiB")
 

@@ -107,6 +107,10 @@ def audit_page(document: dict[str, Any], page: str) -> None:
     read.feed(page)
     tables = {title: [dict(zip(rows[0], row, strict=True)) for row in rows[1:]] for title, rows in read.tables.items()}
     findings.hold(bool(read.paragraphs), "a page without words")
+    for told, caption in re.findall(r'aria-label="([^"]*)".*?<figcaption>(.*?)</figcaption>', page, re.S):
+        kinds = ("Scatter plot ", "Line chart", "Bar chart ", "Stacked bars ", "Intervals ", "Bars of ")
+        findings.hold(told.startswith(kinds), f"to those who cannot see it, a picture is {told[:60]!r}")
+        findings.hold(not caption.startswith(kinds), f"the caption {caption[:60]!r}")
     if best:
         _tables(document, tables, findings)
         _launches(best, "\n".join(read.code), findings)
@@ -299,8 +303,8 @@ def _card(document: dict[str, Any], tables: dict[str, Rows], findings: Findings)
     )
     if result["keeps_slos_probability"] and (told := re.search(r"([01]\.\d+)", row["probability that the SLOs hold"])):
         findings.same("probability in short", number(told[1]), result["keeps_slos_probability"], most=0.0101)
-    if len(best["pools"]) == 1:
-        findings.same("what binds, in short", row["one instance less breaks"], best["pools"][0]["binding"])
+    fullest = max(best["pools"], key=lambda pool: pool["load_frac"])
+    findings.same("what binds the fullest pool, in short", row["one instance less breaks"], fullest["binding"])
 
 
 def _memory(document: dict[str, Any], tables: dict[str, Rows], findings: Findings) -> None:

@@ -3,6 +3,8 @@ against itself (`tests/audit`); so is every page of a plan, and every figure."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from importlib.resources import files
 from importlib.util import find_spec
@@ -12,9 +14,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dmodels.cli import render
+from dmodels.cli.command import Form
 from tests.audit.commands import audit
 from tests.audit.figures import audit_figure
 from tests.audit.shown import audit_page
+from tests.audit.tables import SHOWN, audit_shown
 
 
 def shipped(command: str) -> dict[str, Any]:
@@ -46,6 +50,23 @@ def documents_keep_their_schema(monkeypatch):
         return text
 
     monkeypatch.setattr(render, "as_json", checked)
+
+
+@pytest.fixture(autouse=True)
+def tables_say_what_documents_say(monkeypatch):
+    """Whichever form a test asks for, the other is made of the same answer and held against it."""
+    give = Form.give
+
+    def checked(form: Form, call: Any, inputs: Any, result: Any, show: Any, **more: Any) -> int:
+        status = give(form, call, inputs, result, show, **more)
+        if form.command in SHOWN and not form.show_python:
+            answer, text = call.run(), io.StringIO()
+            with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+                show(answer)
+            audit_shown(json.loads(render.as_json(form.command, inputs(answer), result(answer))), text.getvalue())
+        return status
+
+    monkeypatch.setattr(Form, "give", checked)
 
 
 @pytest.fixture(autouse=True)

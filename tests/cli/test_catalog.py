@@ -8,6 +8,7 @@ import pytest
 
 from dmodels import catalog
 from dmodels.cli import main
+from tests.audit.tables import audit_shown
 
 
 def run(capsys, *argv):
@@ -18,20 +19,22 @@ def run(capsys, *argv):
 
 @pytest.mark.parametrize("what", ["gpus", "models", "fabrics"])
 def test_lists_show_every_entry(capsys, what):
-    code, out, _ = run(capsys, what)
+    code, text, _ = run(capsys, what)
     assert code == 0
-    for name in getattr(catalog, what)():
-        assert name in out
-    code, out, _ = run(capsys, what, "--json")
-    assert set(json.loads(out)["result"][what]) == set(getattr(catalog, what)())
+    document = json.loads(run(capsys, what, "--json")[1])
+    assert set(document["result"][what]) == set(getattr(catalog, what)())
+    audit_shown(document, text)
 
 
 def test_workloads_are_listed_with_their_means(capsys):
     code, out, _ = run(capsys, "workloads", "--json")
-    found = json.loads(out)["result"]["workloads"]
+    document = json.loads(out)
+    found = document["result"]["workloads"]
     assert code == 0 and set(found) == set(catalog.workload_names())
     assert all(w["mean_input_tokens"] > 10 and w["mean_output_tokens"] > 5 and w["source"] for w in found.values())
-    assert run(capsys, "workloads")[0] == 0
+    code, text, _ = run(capsys, "workloads")
+    assert code == 0
+    audit_shown(document, text)
 
 
 def test_one_gpu_and_one_model(capsys):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dmodels.cli import main
+from tests.audit.asking import ask
 
 SMALL = ["plan", "--tp", "4,8", "--gpu", "h100", "--thresholds", "2048", "--rate", "20 req/s"]
 
@@ -248,12 +249,11 @@ def volleys(tmp_path) -> list[str]:
     return ["--trace", str(path), "--rate", "1 req/s", *small]
 
 
-def test_verify_replays_the_whole_fleet_and_fails_with_it(volleys, capsys):
-    assert main(["plan", *volleys, "--no-ensure", "--verify"]) == 1
-    out = capsys.readouterr().out
-    assert "MISSED in the replay of volleys.csv" in out and "burst:" in out
-    assert main(["plan", *volleys, "--no-ensure", "--verify", "--json"]) == 1
-    result = json.loads(capsys.readouterr().out)["result"]
+def test_verify_replays_the_whole_fleet_and_fails_with_it(volleys):
+    found = ask(["plan", *volleys, "--no-ensure", "--verify"])
+    assert found.status == 1
+    assert "MISSED in the replay of volleys.csv" in found.text and "burst:" in found.text
+    result = found.document["result"]
     first = result["verification"]["replays"][0]
     assert not first["holds"] and result["verification"]["smallest_gpus"] > result["recommended"]["fleet_gpus"]
     assert result["outside_of_checked"] and result["ensured"] is None

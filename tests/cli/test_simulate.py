@@ -20,10 +20,21 @@ def test_json_carries_inputs_units_and_intervals(capsys):
     assert ttft["low"] < ttft["value"] < ttft["high"] and ttft["samples"] >= 5
 
 
+def test_the_first_call_of_a_newcomer_is_served(capsys):
+    assert main(["simulate"]) == 0
+    shown = capsys.readouterr().out
+    assert "azure-paper at 1 req/s on 1 x 16 slots" in shown and "waits keep growing" not in shown
+
+
 def test_the_table_names_pools_and_metrics(capsys):
     assert main([*FAST, "--short-instances", "3"]) == 0
     table = capsys.readouterr().out
     assert all(word in table for word in ("short", "long", "tpot_p99_s", "95% low"))
+
+
+def test_a_pool_that_no_request_comes_to_is_refused(capsys):
+    assert main([*FAST, "--workload", "azure-conv", "--short-instances", "3"]) == 2
+    assert "0 requests in a pool" in capsys.readouterr().err
 
 
 def test_a_drowning_fleet_exits_with_one(capsys):

@@ -10,6 +10,8 @@ from dmodels.control.netkv import POLICIES
 SMALL = """
 [simulation]
 runs = 2
+warmup = "3 s"
+measure = "8 s"
 contexts = [4096, 65536]
 [traffic]
 rate = "4 req/s"
@@ -26,8 +28,11 @@ def scenario(tmp_path):
     return write
 
 
-def test_json_holds_inputs_and_all_five_answers(scenario, capsys):
-    assert main(["transfer", scenario(), "--json"]) == 0
+def test_json_holds_inputs_and_all_five_answers(scenario, capsys, tmp_path):
+    """And a figure is written; the tables are audited with every answer (`tests/audit/tables.py`)."""
+    figure = tmp_path / "sheet.png"
+    assert main(["transfer", scenario(), "--json", "--out", str(figure)]) == 0
+    assert figure.read_bytes()[:4] == b"\x89PNG" and figure.stat().st_size > 20_000
     document = json.loads(capsys.readouterr().out)
     assert document["inputs"]["traffic"]["rate"] == 4 and document["inputs"]["fabric"]["tiers"][3] == 12.5e9 / 8
     result = document["result"]
@@ -41,15 +46,6 @@ def test_json_holds_inputs_and_all_five_answers(scenario, capsys):
     assert saved["as it is"] == 0 and saved["pod uplinks x2 speed"] > saved["rack uplinks x2 speed"] > 0
     assert result["staleness"][0]["bandwidth_tolerance"] == pytest.approx(1 / 3)  # 2:1, idle
     assert result["oblivious_choice"][0]["ratio_limit"] == pytest.approx(1.0)  # half a hit across a 2:1 gap
-
-
-def test_tables_and_a_figure(scenario, capsys, tmp_path):
-    figure = tmp_path / "sheet.png"
-    assert main(["transfer", scenario(), "--out", str(figure)]) == 0
-    out = capsys.readouterr().out
-    for words in ("Share of TTFT", "Policies on the same requests", "Which upgrade pays", "How stale telemetry may be"):
-        assert words in out
-    assert figure.read_bytes()[:4] == b"\x89PNG" and figure.stat().st_size > 20_000
 
 
 def test_a_dead_tier_is_a_sentence_and_exit_code_1(scenario, capsys):

@@ -46,6 +46,12 @@ def test_optimum_is_the_best_of_all_placements(rows, k):
     got = defrag.optimum(blocks, CAPACITY, float(k))
     count, moved = enumerated(blocks, k)
     assert (got.value["fit_count"], got.value["moved_blocks"]) == (count, moved)
+    place, home = got.value["place"], np.arange(3)[:, None]
+    there = blocks > 0
+    assert (place[~there] == -1).all() and np.isin(place[there], (0, 1, 2)).all()
+    used = np.bincount(place[there], blocks[there], 3)
+    assert (used <= CAPACITY).all() and ((CAPACITY - used) // k).sum() == count
+    assert blocks[there & (place != home)].sum() == moved
     assert got.value["fit_count"] <= got.certificate["upper_count"] and got.flags == 0
 
 
@@ -61,6 +67,32 @@ def test_greedy_never_hurts_and_its_moves_are_what_it_says(rows, k):
     for i in range(6):
         replayed = defrag.apply(replayed, jax.tree.map(lambda x, i=i: x[i], moves))
     np.testing.assert_array_equal(replayed, after)
+
+
+ONE = jax.jit(defrag.best_move)
+
+
+@given(rows=sequences, k=st.integers(1, 11), allowed=st.integers(0, 7))
+def test_a_move_is_the_best_of_all(rows, k, allowed):
+    """Most requests more; without any, the larger remainder of the two workers; then the smallest sequence."""
+    free = [int(CAPACITY) - sum(row) for row in rows]
+    merits = {}
+    for w, slot, t in itertools.product(range(3), range(2), range(3)):
+        size = rows[w][slot]
+        if w == t or not size or free[t] < size or not allowed >> w & 1:
+            continue
+        gain = (free[w] + size) // k + (free[t] - size) // k - free[w] // k - free[t] // k
+        more = max((free[w] + size) % k, (free[t] - size) % k) - max(free[w] % k, free[t] % k)
+        if gain > 0 or (gain == 0 and more > 0):
+            merits[w, slot, t] = (gain, 0 if gain else more, -size)
+    sources = jnp.asarray([float(allowed >> w & 1) for w in range(3)])
+    found = ONE(jnp.asarray(padded(rows)), jnp.full(3, CAPACITY), float(k), sources)
+    move = (int(found.worker), int(found.slot), int(found.to))
+    if not merits:
+        assert move == (-1, -1, -1) and float(found.blocks) == 0.0 == float(found.gain_count)
+        return
+    assert merits[move] == max(merits.values())
+    assert (float(found.gain_count), -float(found.blocks)) == (merits[move][0], merits[move][2])
 
 
 def test_greedy_finds_most_of_what_there_is_to_win():

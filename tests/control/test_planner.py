@@ -220,3 +220,34 @@ def test_a_cycle_is_counted_between_upward_crossings_of_its_mean():
     measured = lambda *x: measured_cycle(np.array([9.0] * len(x) + [*x]), np.zeros(2 * len(x)), 1.0)
     assert measured(0.0, 1.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0)[:2] == (2.5, 0.5)
     assert measured(0.0, 1.0, 0.0, 1.0)[0] == 2.0 and measured(0.0, 0.0, 1.0, 1.0)[0] == math.inf
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_a_planner_by_doing_what_it_says(delay):
+    """Whole workers, at most three at a time, two kept in each pool, none for four intervals after decode was given
+    one: in plain Python, on wishes at random."""
+    rng = np.random.default_rng(delay)
+    wishes = rng.uniform(-5, 5, 60)
+    rule = planner(lambda prefill, total, seen: seen.prefill_wait_s, delay=delay, least=2.0, step=3.0, grace=4.0)
+    update, state = jax.jit(rule.update), rule.init(6.0, 12.0)
+    have, wait = 6, 0
+    for k, wish in enumerate(wishes):
+        known = wishes[k - delay] if k >= delay else 0.0
+        wanted = max(-3, min(3, round(float(known)))) if wait <= 0 else 0
+        before, have = have, max(2, min(10, have + wanted))
+        wait = 4 if have < before else max(wait - 1, 0)
+        state = update(state, Observation(0.0, float(wish), 0.0))
+        assert float(state.prefill) == have and float(state.grace) == wait
+
+
+def test_where_planners_go():
+    """12 req/s at 2 req/s a prefill worker and 3 a decode worker: 6 and 4 of every 10. A gap of waits moves one."""
+    seen = Observation(12.0, 2.0, 0.5)
+    assert float(sla_target(2.0, 3.0)(5.0, 20.0, seen)) == 12 - 5
+    assert float(reactive()(5.0, 20.0, seen)) == 1 and float(reactive(dead_band_s=2.0)(5.0, 20.0, seen)) == 0
+    assert float(reactive(decode_weight=6.0)(5.0, 20.0, seen)) == -1
+    assert float(reactive(gain=4.0)(5.0, 20.0, seen)) == 6
+    split = anarchy_driven(lambda prefill, total, rate: abs(prefill - 8.0) + 1.0, lambda total, rate: 8.0)
+    assert float(split(5.0, 20.0, seen)) == 3 and float(split(8.0, 20.0, seen)) == 0
+    patient = anarchy_driven(lambda prefill, total, rate: abs(prefill - 8.0) + 1.0, lambda total, rate: 8.0, 4.5)
+    assert float(patient(5.0, 20.0, seen)) == 0  # a price of 4

@@ -135,3 +135,9 @@ def test_not_a_number_is_never_the_best():
     ds = xr.Dataset({"x": ("a", [np.nan, 2.0, 1.0]), "flags": ("a", np.zeros(3, np.int32))}, {"a": [0, 1, 2]})
     assert list(best(ds, "x").a) == [2] and list(best(ds, maximize="x").a) == [1]
     assert list(pareto(ds, "x").a) == [2]
+
+
+def test_however_far_ties_reach_none_is_infeasible():
+    ds = xr.Dataset({"x": ("a", [3.0, 1.0, 2.0, np.nan]), "flags": ("a", [0, int(Flag.NO_FIT), 0, 0])}, {"a": range(4)})
+    assert list(best(ds, "x", within_frac=np.inf).a) == [2, 0]
+    assert list(best(ds, maximize="x", within_frac=np.inf).a) == [0, 2]

@@ -58,7 +58,7 @@ def test_pigou_pair():
     assert p.exact and float(p.lower) == pytest.approx(4 / 3) and float(p.stability_lower) == pytest.approx(1.0)
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(seed=seeds)
 def test_affine_latencies_never_exceed_five_halves(seed):
     """For every omega and all overlaps in the miss form (a miss is a private resource)."""
@@ -72,7 +72,7 @@ def test_affine_latencies_never_exceed_five_halves(seed):
     assert (price_of_anarchy(game).upper <= 2.5 + 1e-9).all()
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(seed=seeds)
 def test_without_cache_terms_the_singleton_bound_holds(seed):
     rng = np.random.default_rng(seed)

@@ -192,16 +192,15 @@ def test_derivatives_of_the_cost_of_a_token():
     """USD per million output tokens of one tp8 instance, with respect to price and rate, against finite differences."""
     from dmodels.models.cost import usd_per_mtoken
 
+    @jax.jit
     def cost(price_usd_per_hour, rate_rps):
-        return usd_per_mtoken(8.0 * price_usd_per_hour, operate(table(), requests(), rate_rps, 300.0).tokens_per_s)
+        made = lambda price, rate: usd_per_mtoken(8.0 * price, operate(table(), requests(), rate, 300.0).tokens_per_s)
+        return jax.value_and_grad(made, (0, 1))(price_usd_per_hour, rate_rps)
 
-    by_price, by_rate = jax.grad(cost, (0, 1))(2.69, 3.0)
-    h = 1e-5
-    tokens_per_s = at_loads(table(), [3.0, 3.0 - h, 3.0 + h], slo=SLO()).tokens_per_s
-    left, right = usd_per_mtoken(8.0 * 2.69, tokens_per_s[1:])
-    assert float(by_rate) == pytest.approx(float(right - left) / (2 * h), rel=1e-6)
-    left, right = usd_per_mtoken(8.0 * np.array([2.69 - h, 2.69 + h]), tokens_per_s[0])
-    assert float(by_price) == pytest.approx(float(right - left) / (2 * h), rel=1e-6)
+    h, (by_price, by_rate) = 1e-5, cost(2.69, 3.0)[1]
+    rise = lambda *ends: float(cost(*ends[1])[0] - cost(*ends[0])[0]) / (2 * h)
+    assert float(by_rate) == pytest.approx(rise((2.69, 3.0 - h), (2.69, 3.0 + h)), rel=1e-6)
+    assert float(by_price) == pytest.approx(rise((2.69 - h, 3.0), (2.69 + h, 3.0)), rel=1e-6)
     assert float(by_rate) < 0 < float(by_price)
 
 

@@ -12,7 +12,17 @@ from dmodels.fit.predict import predict
 from dmodels.fit.rows import Table, parse_row
 from dmodels.models.instance import Engine
 from dmodels.models.latency import serve
-from dmodels.models.memory import ENGINES, LAYOUT_RULE, concurrent_sequences, engine_memory, residents_of_length
+from dmodels.models.memory import (
+    ENGINES,
+    LAYOUT_RULE,
+    activation_bytes,
+    concurrent_sequences,
+    engine_memory,
+    kv_budget_bytes,
+    residents_of_length,
+    room_and_need_bytes,
+    runtime_bytes,
+)
 from dmodels.studies.plan.designs import Stage, cells
 from dmodels.studies.plan.layouts import instances, layouts
 from dmodels.studies.size import size
@@ -98,6 +108,24 @@ def test_step_and_predict_count_by_the_engines_rule():
         assert shown.fits == (said.mixed.slots_count >= 1)
         counts.append(said.mixed.slots_count)
     assert len(set(counts)) == 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_room_and_need_of_what_does_not_fit(engine):
+    """Llama-3.1-70B in BF16 on one H100, by each engine's own rule and by hand: 141 GB of weights and what is charged
+    beside them, of 85 GB. Where the same fits over four, the room is larger than the need by what is left."""
+    model, gpu, memory = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), engine_memory(engine)
+    for tp in (1.0, 4.0):
+        place = Parallel(tp)
+        left = float(kv_budget_bytes(model, gpu, place, engine=memory))
+        room, need = room_and_need_bytes(gpu, place, left, engine=memory)
+        charged = float(runtime_bytes(gpu, place, memory))
+        charged += memory.activations_charged * float(activation_bytes(model, place, 8192, 256, memory))
+        assert need == pytest.approx(141.1e9 / tp + charged, rel=2e-3)
+        assert (room < need) == (left < 0) == (tp == 1.0)
+        share = {"vllm": 0.9, "trtllm": 1.0}.get(engine)
+        assert share is None or room == pytest.approx(share * 79.18 * 2**30, rel=1e-6)
+        assert 0.8 * 79 * 2**30 < room <= 79.2 * 2**30
 
 
 def row(model, gpu, tp, isl, osl, precision="", backend="vllm"):

@@ -22,6 +22,7 @@ class Request:
     output: int
     limit: int
     contents: list
+    rank: int = 0
     kept: int = 0
     made: int = 0
     given: int = 0
@@ -43,7 +44,8 @@ class Request:
 
 
 class Engine:
-    def __init__(self, policy, law, requests, content_tokens):
+    def __init__(self, policy, law, requests, content_tokens, by_priority=False):
+        self.by_priority = by_priority
         self.p, self.law, self.coming = policy, law, list(requests)
         self.content_tokens = content_tokens
         self.unit = content_tokens // policy.block_tokens
@@ -112,6 +114,15 @@ class Engine:
         request.given = 0
         request.restarts += 1
         self.queue.insert(0 if front else len(self.queue), request)
+        self.sort()
+
+    def sort(self):
+        if self.by_priority:
+            self.queue.sort(key=self.order)
+
+    @staticmethod
+    def order(request):
+        return request.rank, request.arrival, request.index
 
     # schedulers
     def in_flight(self, now, visible):
@@ -121,9 +132,13 @@ class Engine:
                 continue
             want = min(request.known - request.kept, budget)
             while request in self.running and self.need(request.kept + want) - request.blocks > self.room:
-                self.stop(self.running[-1], front=True)
+                victim = max(self.running, key=self.order) if self.by_priority else self.running[-1]
+                budget += victim.given
+                self.stop(victim, front=True)
                 preempted = True
-            if request in self.running:
+            if request not in self.running:
+                break
+            else:
                 self.take(request, self.need(request.kept + want) - request.blocks)
                 request.given = want
                 budget -= want
@@ -132,9 +147,10 @@ class Engine:
         to_limit = isinstance(p, TensorRTLLM) and p.capacity == Capacity.GUARANTEED_NO_EVICT
         whole_step = isinstance(p, TensorRTLLM) and not p.chunked
         while self.queue and budget and len(self.running) + len(self.done) < p.slots:
-            request = self.queue[0]
-            if request.arrival > visible:
+            seen = [r for r in self.queue if r.arrival <= visible]
+            if not seen or not (self.by_priority or seen[0] is self.queue[0]):
                 return
+            request = seen[0]
             found = self.hits(request)
             kept = self.content_tokens * len(found)
             want = request.known - kept
@@ -268,6 +284,7 @@ class Engine:
                     now, busy = max(now, self.coming[0].arrival), False
             while self.coming and self.coming[0].arrival <= now:
                 self.queue.append(self.coming.pop(0))
+            self.sort()
             took = self.schedule(now, self.begun if self.p.overlap and busy else now)
             if took is None:
                 self.free_done()
@@ -277,12 +294,16 @@ class Engine:
             self.finish(now)
 
 
-def simulate(arrival_s, input_tokens, output_tokens, law, policy, limit_tokens, contents, content_tokens):
+def simulate(
+    arrival_s, input_tokens, output_tokens, law, policy, limit_tokens, contents, content_tokens, priority=None
+):
     """(admitted, first token, end, restarts) of each request."""
     rows = zip(arrival_s, input_tokens, output_tokens, limit_tokens, contents, strict=True)
     everyone = [
         Request(i, float(a), int(p), int(o), int(m), list(c[: p // content_tokens]))
         for i, (a, p, o, m, c) in enumerate(rows)
     ]
-    Engine(policy, law, everyone, content_tokens).run()
+    for request, rank in zip(everyone, [] if priority is None else priority, strict=priority is not None):
+        request.rank = int(rank)
+    Engine(policy, law, everyone, content_tokens, priority is not None).run()
     return tuple(np.array([getattr(r, name) for r in everyone]) for name in ("admitted", "first", "end", "restarts"))

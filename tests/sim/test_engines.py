@@ -58,9 +58,18 @@ def test_every_step_is_that_of_the_plain_version(seed):
         want = engine_oracle.simulate(arrival, prompt, output, LAW, policy, limit, named, tokens)
         prefixes = SharedPrompts.of(named, tokens)
         found = simulate(arrival, prompt, output, LAW, policy, limit_tokens=limit, prefixes=prefixes)
-        for mine, theirs in zip((found.admitted_s, found.first_token_s, found.end_s), want[:3], strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-9, err_msg=str(policy))
-        np.testing.assert_array_equal(found.restarts, want[3], err_msg=str(policy))
+        check_steps(found, want, policy)
+        if isinstance(policy, VllmV1):
+            rank = rng.integers(-1, 2, len(arrival))
+            want = engine_oracle.simulate(arrival, prompt, output, LAW, policy, limit, named, tokens, rank)
+            found = simulate(arrival, prompt, output, LAW, policy, prefixes=prefixes, priority=rank)
+            check_steps(found, want, f"{policy} by priority")
+
+
+def check_steps(found, want, said):
+    for mine, theirs in zip((found.admitted_s, found.first_token_s, found.end_s), want[:3], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, err_msg=str(said))
+    np.testing.assert_array_equal(found.restarts, want[3], err_msg=str(said))
 
 
 def crowd(n=400, seed=0):
@@ -82,6 +91,16 @@ def test_who_gives_way():
     restarts = {name: int(found.restarts.sum()) for name, found in served.items()}
     assert restarts.pop(f"trtllm {Capacity.GUARANTEED_NO_EVICT}") == 0
     assert all(count > 0 for count in restarts.values()), restarts
+
+
+def test_a_priority_orders_who_waits_and_stops_nobody_who_runs():
+    """One place: a job runs to its end; of those that wait then the chat goes first, though it came last."""
+    law, policy = EngineLaw.straight(10e-3, 0.0), VllmV1(1000, slots=1, overlap=False)
+    came = [0.0, 0.01, 0.02], 10, 5
+    assert simulate(*came, law, policy).end_s == pytest.approx([0.05, 0.10, 0.15])
+    assert simulate(*came, law, policy, priority=[1, 1, 0]).end_s == pytest.approx([0.05, 0.15, 0.10])
+    with pytest.raises(InputError, match="accepted with vllm"):
+        simulate(*came, law, SGLang(1000), priority=[1, 1, 0])
 
 
 def test_answers_stop_for_prompts_in_sglang_alone():

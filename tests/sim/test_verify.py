@@ -12,6 +12,7 @@ from dmodels.core.workload import Workload
 from dmodels.models.latency import StepLaw
 from dmodels.sim import fleet, verify
 from dmodels.sim.fleet import Pool, RoutingPolicy
+from dmodels.sim.requests import Served
 
 KEY = jax.random.key(11)
 
@@ -94,3 +95,25 @@ def test_a_fleet_is_outrun_above_its_capacity_and_not_by_a_burst(load):
     burst = np.concatenate([when, np.full(500, when[-1])])
     served = fleet.simulate(burst, 100, np.append(outputs, np.full(500, 100)), pool)
     assert served.ttft_s[-1] > 20.0 and verify.outrun(served) == (load > 1)
+
+
+def test_a_run_in_numbers_by_counting():
+    """200 requests a second apart, each admitted after 0.25 s or at once, answered 0.5 s later, done after 2 s more."""
+    k = np.arange(200.0)
+    late = np.where(k % 4 == 0, 0.25, 0.0)
+    admitted = k + late
+    served = Served(k, admitted, admitted + 0.5, admitted + 2.5, np.full(200, 5.0))
+    found = verify.summary(served, instances=2, percentile=0.9)
+    assert found["wait_mean_s"] == pytest.approx(0.0625) and found["wait_p90_s"] == pytest.approx(0.25)
+    assert found["ttft_mean_s"] == pytest.approx(0.5625) and found["ttft_p90_s"] == pytest.approx(0.75)
+    assert found["tpot_mean_s"] == pytest.approx(2.0 / 4) == found["tpot_p90_s"]  # four gaps
+    assert found["e2e_mean_s"] == pytest.approx(2.5625) and found["e2e_p90_s"] == pytest.approx(2.75)
+    assert found["served_rps"] == pytest.approx(1.0, abs=0.005)
+    assert found["in_flight_count"] == pytest.approx(
+        found["served_rps"] * 2.5 / 2
+    )  # an instance's share of Little's law
+    single = verify.summary(served._replace(output_tokens=np.ones(200), first_token_s=served.end_s), 1)
+    assert not any(name.startswith("tpot") for name in single)
+    # a fleet that falls behind: an arrival every second, a departure every two
+    behind = Served(k, k, k + 1.0, 2.0 * k + 3.0, np.full(200, 2.0))
+    assert verify.summary(behind, 1)["served_rps"] == pytest.approx(0.5)

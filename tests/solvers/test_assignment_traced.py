@@ -148,7 +148,8 @@ def test_derivatives_of_transport_are_flow_and_duals():
     rng = np.random.default_rng(6)
     arrays = [rng.random((5, 3)), np.array([2.0, 1.5, 3.0]), rng.uniform(0.5, 1.0, 5)]
     solution = transport(*arrays)
-    slopes = jax.grad(lambda *a: transport(*a).value.cost, argnums=(0, 1, 2))(*map(jnp.asarray, arrays))
+    by_all = jax.jit(jax.grad(lambda *a: transport(*a).value.cost, argnums=(0, 1, 2)))
+    slopes = by_all(*map(jnp.asarray, arrays))
     duals = [solution.certificate[name] for name in ("column_duals", "row_duals")]
     for slope, known in zip(slopes, (solution.value.flow, *duals), strict=True):
         np.testing.assert_allclose(slope, known)
@@ -166,9 +167,8 @@ def test_derivatives_of_transport_are_flow_and_duals():
 def test_derivatives_of_congestion_are_placement_and_used_slots():
     rng = np.random.default_rng(7)
     cost, marginal = rng.random((5, 2)), np.sort(rng.random((2, 4)), axis=-1)
-    by_cost, by_marginal = jax.grad(lambda *a: congestion_transport(*a).value.cost, argnums=(0, 1))(
-        jnp.asarray(cost), jnp.asarray(marginal)
-    )
+    by_both = jax.jit(jax.grad(lambda *a: congestion_transport(*a).value.cost, argnums=(0, 1)))
+    by_cost, by_marginal = by_both(jnp.asarray(cost), jnp.asarray(marginal))
     solution = congestion_transport(cost, marginal)
     np.testing.assert_array_equal(np.argmax(by_cost, axis=1), solution.value.columns)
     assert np.asarray(by_cost).sum() == 5

@@ -27,7 +27,7 @@ from dmodels.studies.plan import (
 )
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.margins import factor
-from dmodels.studies.plan.robust import harder, premium
+from dmodels.studies.plan.robust import alike, harder, premium, ratio_sd
 
 
 def asked(rate_rps=20.0, gpus=("h100", "l40s"), **options):
@@ -112,7 +112,7 @@ def test_of_what_can_be_bought_the_cheapest(free, limits):
         assert found.best is None and {"GPU budget", "money"} & {r.binding for r in found.rejections}
         return
     assert found.cheapest.usd_per_hour == pytest.approx(by_hand)
-    assert found.best.usd_per_hour <= (1.0 + premium(found.cheapest)) * by_hand + 1e-9
+    assert found.best.usd_per_hour <= (1.0 + premium(found.cheapest, found.best)) * by_hand + 1e-9
     for fleet in (found.best, found.cheapest, *found.kinds, *found.by_gpu):
         assert found.question.limits.allow(fleet.parts, fleet.usd_per_hour)
         assert fleet.bought_gpus >= fleet.gpus
@@ -185,12 +185,51 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
     found = plan(asked(rate_rps, gpus=("h100", "h200", "mi300x")))
     best, cheapest = found.best, found.cheapest
     assert cheapest.usd_per_hour == min(d.usd_per_hour for d in (*found.kinds, *found.by_gpu, cheapest))
-    near = (1.0 + premium(cheapest)) * cheapest.usd_per_hour
-    assert best.usd_per_hour <= near + 1e-9 and near <= 1.25 * cheapest.usd_per_hour
+    near = lambda fleet: (1.0 + premium(cheapest, fleet)) * cheapest.usd_per_hour
+    assert best.usd_per_hour <= near(best) + 1e-9 and near(best) <= 1.25 * cheapest.usd_per_hour
     for other in (*found.kinds, *found.by_gpu, cheapest):
         if len(other.pools) < len(best.pools):  # a simpler one is dearer than the error explains
-            assert other.usd_per_hour > near
+            assert other.usd_per_hour > near(other)
     assert found.kinds[0] is best
+
+
+def test_errors_that_two_fleets_share_do_not_hide_which_is_cheaper():
+    """The spread of the ratio of two costs, beside two million draws of the layouts' errors."""
+    rng, shared = np.random.default_rng(0), 0.35
+
+    def fleet(low, high, **pools):
+        made = [
+            SimpleNamespace(
+                layout=SimpleNamespace(gpu=gpu, tp=tp),
+                usd_per_hour=cost,
+                confidence=SimpleNamespace(shared_frac=shared),
+            )
+            for (gpu, tp), cost in pools["pools"].items()
+        ]
+        return SimpleNamespace(pools=made, gpus_low=low, gpus_high=high, usd_per_hour=sum(pools["pools"].values()))
+
+    h100, h100_wide, h200 = ("h100", 4), ("h100", 8), ("h200", 4)
+    common = rng.standard_normal(2_000_000)
+    draw = lambda: rng.standard_normal(common.size)
+    on_h100 = lambda: math.sqrt(shared) * common + math.sqrt(1.0 - shared) * draw()
+    errors = {h100: on_h100(), h100_wide: on_h100(), h200: draw()}
+    fleets = [
+        fleet(8, 12, pools={h100: 10.0}),
+        fleet(7, 12, pools={h100: 11.0}),
+        fleet(8, 14, pools={h100_wide: 11.0}),
+        fleet(8, 12, pools={h200: 10.5}),
+        fleet(9, 12, pools={h100: 6.0, h200: 4.0}),
+    ]
+
+    def drawn(one):
+        sd = math.log(one.gpus_high / one.gpus_low) / (2.0 * 1.2816)
+        keys = [(p.layout.gpu, p.layout.tp) for p in one.pools]
+        shares = [p.usd_per_hour / one.usd_per_hour for p in one.pools]
+        return sd * sum(w * errors[key] for w, key in zip(shares, keys, strict=True))
+
+    for one, other in itertools.combinations(fleets, 2):
+        assert ratio_sd(one, other) == pytest.approx((drawn(one) - drawn(other)).std(), rel=3e-3, abs=1e-3)
+    assert not alike(fleets[0], fleets[1]) and alike(fleets[0], fleets[3])
 
 
 def test_why_the_cheapest_is_not_the_headline_is_what_is_harder_about_it():

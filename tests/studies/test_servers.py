@@ -10,12 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-from dmodels import catalog
+from dmodels import SLO, Trace, catalog
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
-from dmodels.studies.servers import compare, of_plan, server
+from dmodels.studies.plan import RequestClass, question
+from dmodels.studies.servers import compare, of_plan, plan_together, server
 from tests.formats.mutilation import mutilated
 
 HEAD = "request_id,arrival_s,input_tokens,output_tokens,first_token_s,end_s"
@@ -203,3 +204,22 @@ def test_a_saved_split_is_simulated():
     assert both.ttft_s[::10] == pytest.approx(sent[::10])
     assert (both.ttft_s[answers > 1] > sent[answers > 1]).all() and (both.ttft_s < sent + 3 * step).all()
     assert np.nanmax(both.tpot_s) < 1.05 * step
+
+
+def test_one_fleet_by_priority_keeps_each_class_to_its_own_slo():
+    """Every second, four long jobs come ahead of a chat: one instance serves the chat first, or nobody in time."""
+    seconds, answers = np.arange(240) // 5 * 1.0, np.tile([400.0] * 4 + [20.0], 48)
+    inputs = np.tile([6000.0] * 4 + [200.0], 48)
+    labels = np.tile(["jobs"] * 4 + ["chat"], 48)
+    trace = Trace("bursts", seconds, inputs, answers, labels=labels)
+    chat = RequestClass("chat", SLO(1.5, 1.0), label="chat")
+    jobs = RequestClass("jobs", SLO(600.0, 1.0), label="jobs", priority=1)
+    asked = question("llama-3.1-8b", ["l40s"], trace, SLO(2.0, 0.1), tp=(1,))
+    found = plan_together(asked, [chat, jobs])
+    assert found.holds and all(x.by_priority_s <= x.bound_s for x in found.kept)
+    assert found.in_order_instances is None or found.in_order_instances >= found.instances
+    seen = {(x.name, x.metric): x for x in found.kept}
+    assert seen["chat", "TTFT"].by_priority_s <= seen["chat", "TTFT"].in_order_s
+    if found.instances > 1:
+        fewer = plan_together(asked, [chat, jobs], 0.99 * found.usd_per_hour)
+        assert not fewer.holds and any(x.by_priority_s > x.bound_s for x in fewer.kept)

@@ -76,12 +76,11 @@ def paradox_search(
     access_s: float = 0.0,
     recompute_s: float = 4.0,
     best: bool = False,
-    least_factor: float = 1.0,
 ) -> Iterator[tuple[PlacementGame, Rise]]:
     """All games of this size with one tier and these rates in which one more place raises the worst equilibrium.
 
     Exhaustive up to renaming blocks: rates run over `rates`, capacities over `capacities` for each worker. With `best`
-    the best equilibrium must rise. Only rises above `least_factor`.
+    the best equilibrium must rise.
     """
     columns = list(itertools.product(rates, repeat=workers))
     for demand in itertools.combinations_with_replacement(columns, blocks):
@@ -91,7 +90,7 @@ def paradox_search(
             )
             for rise in rises(game):
                 before, after = rise.best_s if best else rise.worst_s
-                if after > before * least_factor * (1 + 1e-9):
+                if after > before * (1 + 1e-9):
                     yield game, rise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .activations import activation_bytes
-from .budget import kv_budget_bytes, runtime_bytes
+from .budget import kv_budget_bytes, room_and_need_bytes, runtime_bytes
 from .concurrency import (
     LAYOUT_RULE,
     Footprint,
@@ -68,6 +68,7 @@ __all__ = [
     "out_of_domain",
     "residents",
     "residents_of_length",
+    "room_and_need_bytes",
     "runtime_bytes",
     "sequences_by_bernstein",
     "sequences_by_normal",

@@ -20,6 +20,22 @@ def runtime_bytes(gpu: GPU, parallel: Parallel, engine: EngineMemory = VLLM) -> 
     return engine.driver_bytes + jnp.where(parallel.gpus > 1, buffers, 0.0)
 
 
+def room_and_need_bytes(
+    gpu: GPU, parallel: Parallel, budget_bytes: float, batched_tokens: Real = 8192, engine: EngineMemory = VLLM
+) -> tuple[float, float]:
+    r"""(what weights and all that the engine charges may take of a GPU, what they take) where `budget_bytes` are left.
+
+    The room is $u M$ for vLLM, $R + u (M - R)$ for SGLang, M for TensorRT-LLM, whose share is of what they leave; u is
+    the engine's default. They take more than there is exactly where the budget is negative.
+    """
+    memory, share = float(gpu.memory_bytes), float(default_utilization(engine, gpu, parallel, batched_tokens))
+    if engine.of_rest:
+        return memory, memory - budget_bytes / share
+    runtime = 0.0 if engine.activations_charged else float(runtime_bytes(gpu, parallel, engine))
+    room = runtime + share * (memory - runtime)
+    return room, room - budget_bytes
+
+
 def kv_budget_bytes(
     model: Model,
     gpu: GPU,

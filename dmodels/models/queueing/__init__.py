@@ -13,11 +13,13 @@ from .formulas import (
     wait_mean_s,
     wait_tail,
 )
+from .sharing import SharedSteps, met_quantiles, shared_steps
 from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
 from .transient import backlog_s, work_variance_s
 
 __all__ = [
     "Occupancy",
+    "SharedSteps",
     "backlog_s",
     "capped_mean_s",
     "closed_loop_rps",
@@ -26,7 +28,9 @@ __all__ = [
     "fluid_occupancy",
     "gamma_quantiles",
     "inverse_erlang_b",
+    "met_quantiles",
     "occupancy",
+    "shared_steps",
     "stalled_tpot_s",
     "sum_quantile_s",
     "ttft_quantile_s",

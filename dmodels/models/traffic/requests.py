@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.records import Real, Record, quantity
@@ -47,6 +48,11 @@ class Requests(Record):
     output_edge_tokens: Real = quantity()
     gap_tokens: Real = quantity()
     longest_tokens: Real = quantity()
+
+    @property
+    def decode_steps(self) -> Real:
+        """Mean steps of an answer after its prompt's own, which emits the first token."""
+        return jnp.where(self.output_tokens > 0, jnp.maximum(self.output_tokens - 1.0, 1e-3), 0.0)
 
 
 def requests_between(workload: Workload, low_tokens: float = 0.0, high_tokens: float = np.inf) -> Requests:

@@ -23,6 +23,10 @@ class VllmV1(NamedTuple):
     that wait. Nobody is admitted in a step in which somebody gave way. `overlap`: a step is scheduled while the one
     before it runs, so that arrivals and ends count one step later.
 
+    With priorities (`--scheduling-policy priority`) who waits is ordered by them, then by arrival, and who gives way is
+    the last in that order, wherever it was admitted. What runs goes on: a prompt that was begun keeps its tokens of
+    each step before any other is admitted, however important.
+
     Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule` (0.19: `scheduler_reserve_full_isl`,
     `async_scheduling`); vllm/v1/core/kv_cache_manager.py.
     """
@@ -119,6 +123,7 @@ class SchedulerRules(NamedTuple):
     prompt_tokens: int
     first_ratio: float
     least_ratio: float
+    by_priority: bool = False  # the queue and who gives way, by rank and then by arrival
 
 
 def rules(policy: Policy) -> SchedulerRules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dmodels.core.compiled import kernel
 
 from .prompts import room, take
-from .state import Engines, admit, blocks_for, decodes, hits, known, remove
+from .state import Engines, admit, blocks_for, decodes, hits, known, pop, remove
 
 #: An answer's limit counts up to so many tokens (CLIP_MAX_NEW_TOKENS).
 CLIP_TOKENS = 4096
@@ -58,11 +58,11 @@ def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
         if ahead + answer >= total - unused * e.tokens or (ahead >= most and given > 0):
             break
         if e.work.sent[who] > 0 and e.work.restarts[who] == 0:  # its cache came along: an answer at once
-            admit(e, k, now, found, blocks_for(e, known(e, who) - 1))
+            admit(e, k, now, pop(e, k, -1), found, blocks_for(e, known(e, who) - 1))
             total -= ahead + answer
             continue
         want = min(ahead, chunk)
-        admit(e, k, now, found, blocks_for(e, found * e.tokens + want) - found * e.cache.unit)
+        admit(e, k, now, pop(e, k, -1), found, blocks_for(e, found * e.tokens + want) - found * e.cache.unit)
         e.work.given[who] = want
         given += want
         if want < ahead:

@@ -15,7 +15,7 @@ from . import in_flight, prompts_first
 from .laws import EngineLaw, step_s
 from .policies import Policy, SchedulerRules, SGLang, TensorRTLLM, VllmV1, rules
 from .prompts import SharedPrompts
-from .state import Engines, RequestStates, decodes, push_back, release, remember
+from .state import Engines, RequestStates, decodes, push, release, remember
 
 
 class Balance(IntEnum):
@@ -37,13 +37,15 @@ def simulate(
     limit_tokens: Any = None,
     prefixes: SharedPrompts | None = None,
     sent: bool = False,
+    priority: Any = None,
 ) -> Served:
     """When each request is admitted, answered and done under an engine's scheduler; exact for the law.
 
     `limit_tokens` are what an answer may have at most (default: what it has), which SGLang and TensorRT-LLM reserve;
     `prefixes` what prompts have in common, where the engine has a prefix cache. `sent`: requests arrive with the cache
     of their prompts, which a prefill worker computed; then vLLM computes the last prompt token again, and the others
-    begin with the second token of the answer (the first is given out when the decoder takes the request).
+    begin with the second token of the answer (the first is given out when the decoder takes the request). `priority`:
+    whole numbers, of which vLLM serves the lowest first.
 
     >>> from dmodels.sim.engines import VllmV1
     >>> one = simulate([1.0], 600, 10, EngineLaw.straight(9e-3, 0.0), VllmV1(1000, step_tokens=512))
@@ -56,10 +58,13 @@ def simulate(
     limit = np.ascontiguousarray(np.maximum(limit, requests.output_tokens), np.int64)
     if instances < 1:
         raise InputError(f"instances = {instances}; accepted: whole numbers from 1")
-    plain = rules(policy)
+    if priority is not None and not isinstance(policy, VllmV1):
+        raise InputError(f"priority: {policy.name} serves in the order of arrival here; accepted with vllm")
+    plain = rules(policy)._replace(by_priority=priority is not None)
+    rank = np.zeros(n, np.int64) if priority is None else np.array(np.broadcast_to(priority, (n,)), np.int64)
     _fits(requests, limit, policy, plain)
     shared = SharedPrompts.none(n, plain.block_tokens) if prefixes is None else prefixes
-    work = RequestStates.of(requests, limit)
+    work = RequestStates.of(requests, limit, rank)
     if sent:
         again = isinstance(policy, VllmV1)  # vllm/v1/core/sched/scheduler.py, `_update_waiting_for_remote_kv`
         if not again and (requests.output_tokens < 2).any():
@@ -112,7 +117,7 @@ def _serve(e: Engines, place: np.ndarray, balance: int) -> None:
         else:
             _advance(e, 0, now)
         place[who] = best
-        push_back(e, best, who)
+        push(e, best, who, False)
         turn = (turn + 1) % count
     for k in range(count):
         _advance(e, k, np.inf)

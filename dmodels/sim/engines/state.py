@@ -32,15 +32,17 @@ class RequestStates(NamedTuple):
     end: np.ndarray
     restarts: np.ndarray
     sent: np.ndarray  # prompt tokens whose cache another engine computed and sends along
+    rank: np.ndarray  # the lowest is served first, where the scheduler looks at it
 
     @classmethod
-    def of(cls, requests: Requests, limit: np.ndarray) -> RequestStates:
+    def of(cls, requests: Requests, limit: np.ndarray, rank: np.ndarray) -> RequestStates:
         """Nothing is served yet."""
         n = requests.arrival_s.size
         columns: list[Any] = [requests.arrival_s, requests.input_tokens, requests.output_tokens, limit]
         columns += [np.zeros(n, np.int64) for _ in range(6)]
         columns += [np.full(n, np.nan) for _ in range(3)]
         columns += [np.zeros(n, np.int64) for _ in range(2)]
+        columns += [rank]
         return cls(*columns)
 
 
@@ -115,28 +117,45 @@ def present(e: Engines, who: int, found: int) -> Any:
     return max(found * e.tokens, sent)
 
 
+@inline
+def before(e: Engines, one: int, other: int) -> Any:
+    """Whether a request is served before another one: the lower rank first, of one rank who came first."""
+    return e.work.rank[one] < e.work.rank[other] or (e.work.rank[one] == e.work.rank[other] and one < other)
+
+
 @kernel
-def push_back(e: Engines, k: int, who: int) -> None:
-    """To the end of the queue."""
-    e.work.behind[who] = -1
-    if e.waiting[k] == 0:
+def push(e: Engines, k: int, who: int, front: bool) -> None:
+    """To the end of the queue, or before all others; by priority, to its place."""
+    ahead = -1 if front or e.waiting[k] == 0 else e.last[k]
+    if e.rules.by_priority and e.waiting[k] > 0 and (front or before(e, who, ahead)):
+        ahead, at = -1, e.first[k]
+        for _ in range(e.waiting[k]):
+            if before(e, who, at):
+                break
+            ahead, at = at, e.work.behind[at]
+    if ahead < 0:
+        e.work.behind[who] = e.first[k] if e.waiting[k] > 0 else -1
         e.first[k] = who
     else:
-        e.work.behind[e.last[k]] = who
-    e.last[k] = who
+        e.work.behind[who] = e.work.behind[ahead]
+        e.work.behind[ahead] = who
+    if e.waiting[k] == 0 or ahead == e.last[k]:
+        e.last[k] = who
     e.waiting[k] += 1
 
 
 @kernel
-def push_front(e: Engines, k: int, who: int) -> None:
-    """Before all others."""
-    if e.waiting[k] == 0:
-        e.last[k] = who
-        e.work.behind[who] = -1
+def pop(e: Engines, k: int, ahead: int) -> int:
+    """The request that waits behind another one (-1: the first) leaves the queue."""
+    who = e.first[k] if ahead < 0 else e.work.behind[ahead]
+    if ahead < 0:
+        e.first[k] = e.work.behind[who]
     else:
-        e.work.behind[who] = e.first[k]
-    e.first[k] = who
-    e.waiting[k] += 1
+        e.work.behind[ahead] = e.work.behind[who]
+    if who == e.last[k]:
+        e.last[k] = ahead
+    e.waiting[k] -= 1
+    return int(who)
 
 
 @kernel
@@ -153,11 +172,8 @@ def hits(e: Engines, k: int, who: int) -> tuple[int, int]:
 
 
 @kernel
-def admit(e: Engines, k: int, now: float, found: int, blocks: int) -> int:
-    """The first of the queue runs, with `found` shared blocks and so many of its own."""
-    who = e.first[k]
-    e.first[k] = e.work.behind[who]
-    e.waiting[k] -= 1
+def admit(e: Engines, k: int, now: float, who: int, found: int, blocks: int) -> None:
+    """A request that left the queue runs, with `found` shared blocks and so many of its own."""
     for at in range(e.start[who], e.start[who] + found):
         c = e.content[at]
         if e.cache.users[k, c] == 0:
@@ -173,7 +189,6 @@ def admit(e: Engines, k: int, now: float, found: int, blocks: int) -> int:
             e.work.first[who] = now
     e.ids[k, e.running[k]] = who
     e.running[k] += 1
-    return int(who)
 
 
 @kernel
@@ -212,7 +227,4 @@ def remove(e: Engines, k: int, place: int, front: bool) -> None:
     release(e, k, who)
     e.work.given[who] = 0
     e.work.restarts[who] += 1
-    if front:
-        push_front(e, k, who)
-    else:
-        push_back(e, k, who)
+    push(e, k, who, front)

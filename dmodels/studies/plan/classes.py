@@ -35,6 +35,7 @@ class RequestClass(Answer):
     low_tokens: float = 0.0
     high_tokens: float = np.inf
     label: str = ""
+    priority: int = 0  # the lowest is served first, where one fleet serves several
 
     def has(self, total_tokens: np.ndarray, labels: np.ndarray | None) -> np.ndarray:
         """Which requests are of it."""
@@ -90,24 +91,35 @@ def tightest(classes: Sequence[RequestClass]) -> SLO:
 def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | None = None) -> Apart:
     """A fleet for each class. Every request must be of one class; the SLO of `asked` is not used."""
     total, weight = (np.asarray(x) for x in (asked.workload.total_tokens, asked.workload.weight_frac))
-    labels = _labels(asked)
-    inside = np.array([kind.has(total, labels) for kind in classes])
-    odd = (inside.sum(0) != 1) & (weight > 0)
-    if odd.any():
-        first = int(np.argmax(odd))
-        called = "" if labels is None else f" of {str(labels[first])!r}"
-        raise InputError(
-            f"classes: a request of {total[first]:,.0f} tokens{called} is of {int(inside[:, first].sum())} classes; "
-            "accepted are classes of which each request has one"
-        )
+    place = which(classes, total, _labels(asked), weight > 0)
     shares = []
-    for kind, own in zip(classes, inside, strict=True):
+    for k, kind in enumerate(classes):
+        own = place == k
         share = float(weight[own].sum())
         if not share > 0:
             raise InputError(f"class {kind.name}: no request is of it; accepted are classes with requests")
         check(asked.workload, kind.slo)
         shares.append(Share(share, plan(_only(asked, kind, own, share), ensure), kind))
     return Apart(tuple(shares), asked.limits)
+
+
+def which(
+    classes: Sequence[RequestClass],
+    total_tokens: np.ndarray,
+    labels: np.ndarray | None,
+    counts: np.ndarray | bool = True,
+) -> np.ndarray:
+    """The place of each request's class; -1: none, which is accepted only where a request does not count."""
+    inside = np.array([kind.has(total_tokens, labels) for kind in classes])
+    odd = (inside.sum(0) != 1) & counts
+    if odd.any():
+        first = int(np.argmax(odd))
+        called = "" if labels is None else f" of {str(labels[first])!r}"
+        raise InputError(
+            f"classes: a request of {total_tokens[first]:,.0f} tokens{called} is of {int(inside[:, first].sum())} "
+            "classes; accepted are classes of which each request has one"
+        )
+    return np.where(inside.any(0), inside.argmax(0), -1)
 
 
 def _labels(asked: Question) -> np.ndarray | None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
+from dmodels.core.hardware import Parallel
 from dmodels.core.units import GIB
 from dmodels.models.instance import Operating
+from dmodels.models.memory import engine_memory, room_and_need_bytes
 
 from .designs import Layout
 from .evaluate import sweep_instances
@@ -76,16 +78,18 @@ def _beyond_context(priced: Priced, row: int) -> Rejection | None:
 
 def _short_of_memory(priced: Priced, row: int, idle: Operating) -> Rejection | None:
     layout, at = priced.layouts[row], priced.cell(row, 0)
-    usable = 0.9 * float(priced.question.gpus[layout.gpu].memory_bytes) / GIB
     budget, longest = (float(x[at, 0]) / GIB for x in (priced.cells.budget_bytes, priced.cells.longest_bytes))
     if budget <= 0:
+        asked, parallel = priced.question, Parallel(layout.tp, layout.pp, layout.dp, layout.ep)
+        place = (asked.gpus[layout.gpu], parallel, budget * GIB, asked.engine.max_num_batched_tokens)
+        room, need = (x / GIB for x in room_and_need_bytes(*place, engine_memory(asked.backend)))
         return Rejection(
             layout,
             binding="memory for weights",
-            have=f"{usable:.1f} GiB per GPU",
-            need=f"{usable - budget:.1f} GiB per GPU",
+            have=f"{room:.1f} GiB per GPU",
+            need=f"{need:.1f} GiB per GPU",
             fix=f"{_more_gpus(priced, row)}, or narrower weights",
-            excess=(usable - budget) / usable,
+            excess=need / room,
         )
     if not int(idle.flags) & Flag.NO_FIT:
         return None

@@ -90,8 +90,8 @@ def _serves(priced: Priced, growth: float, bound: str, by: float) -> bool:
 def _largest(holds: Callable[[float], bool]) -> float:
     """The largest factor that holds, where every smaller one does; 0: none from 1e-6.
 
-    >>> round(_largest(lambda f: f <= 37.0), 1), _largest(lambda f: False)
-    (37.0, 0.0)
+    >>> round(_largest(lambda f: f <= 37.0), 1), round(_largest(lambda f: f <= 0.1), 3), _largest(lambda f: False)
+    (37.0, 0.1, 0.0)
     """
     low = 1.0
     while not holds(low):

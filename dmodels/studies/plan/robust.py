@@ -1,31 +1,71 @@
-"""The fleet that one would sign: of those that the model cannot tell apart in cost, the simplest."""
+r"""The fleet that one would sign: of those that the model cannot tell apart in cost, the simplest.
+
+A pool's step times err by a log-normal factor, and so does the cost of its fleet, with the standard deviation s that
+the ends of its 80 % interval of GPUs tell. Layouts on one GPU type share a part of their errors, the same layout all of
+it, so that the logarithm of the ratio of two fleets' costs has the variance
+
+$$s_a^2 C_{aa} + s_b^2 C_{bb} - 2 s_a s_b C_{ab}, \qquad C_{ab} = \sum_{p \in a} \sum_{q \in b} w_p w_q c_{pq}$$
+
+for shares w of the pools in each fleet's cost, and correlations c of the layouts' errors.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from .deployment import Deployment
+from .deployment import Deployment, Pool
 
-#: The median absolute error of a normal variable, over the upper end of its 80 % interval.
-_MEDIAN = 0.6745 / 1.2816
+#: The median absolute value of a normal variable, and the upper end of its 80 % interval, in standard deviations.
+_MEDIAN, _UPPER = 0.6745, 1.2816
 #: However wrong the model may be, a simpler fleet is not worth more than this over the cheapest.
 MOST_PREMIUM = 0.25
 
 
-def premium(cheapest: Deployment) -> float:
-    """What a simpler fleet may cost more, as a share: the median error of the cheapest one's own cost.
-
-    >>> from types import SimpleNamespace as Fleet
-    >>> round(premium(Fleet(gpus=10, gpus_high=12.0)), 3), premium(Fleet(gpus=10, gpus_high=float("inf")))
-    (0.101, 0.25)
-    """
-    return min(float((cheapest.gpus_high / cheapest.gpus) ** _MEDIAN) - 1.0, MOST_PREMIUM)
+def premium(cheapest: Deployment, other: Deployment) -> float:
+    """What a simpler fleet may cost more, as a share: the median error of the ratio of the two costs."""
+    return min(math.expm1(min(_MEDIAN * ratio_sd(cheapest, other), 1.0)), MOST_PREMIUM)
 
 
 def alike(cheapest: Deployment, other: Deployment) -> bool:
-    """Whether the model cannot tell which of two fleets is cheaper: the intervals of their costs overlap."""
-    top = cheapest.usd_per_hour * cheapest.gpus_high / cheapest.gpus
-    return other.usd_per_hour * other.gpus_low / other.gpus <= top
+    """Whether the model cannot tell which of two fleets is cheaper: the 80 % interval of the ratio holds 1."""
+    return abs(math.log(other.usd_per_hour / cheapest.usd_per_hour)) <= _UPPER * ratio_sd(cheapest, other)
+
+
+def ratio_sd(one: Deployment, other: Deployment) -> float:
+    """Standard deviation of the logarithm of the ratio of two fleets' costs; inf: one may be infeasible."""
+    mine, its = _error_sd(one), _error_sd(other)
+    if math.isinf(mine) or math.isinf(its):
+        return math.inf
+    both = mine * its * _shared_frac(one, other)
+    return math.sqrt(max(mine**2 * _shared_frac(one, one) + its**2 * _shared_frac(other, other) - 2.0 * both, 0.0))
+
+
+def _error_sd(fleet: Deployment) -> float:
+    """Of the logarithm of its GPUs, where all of its pools err together."""
+    if fleet.gpus_low <= 0 or math.isinf(fleet.gpus_high):
+        return math.inf
+    return math.log(fleet.gpus_high / fleet.gpus_low) / (2.0 * _UPPER)
+
+
+def _shared_frac(one: Deployment, other: Deployment) -> float:
+    """C of the equation."""
+    costs = [[pool.usd_per_hour for pool in fleet.pools] for fleet in (one, other)]
+    weighted = (
+        mine * its * _correlation(p, q)
+        for p, mine in zip(one.pools, costs[0], strict=True)
+        for q, its in zip(other.pools, costs[1], strict=True)
+    )
+    return sum(weighted) / (sum(costs[0]) * sum(costs[1]))
+
+
+def _correlation(one: Pool, other: Pool) -> float:
+    """Of the errors of two pools' step times."""
+    if one.layout == other.layout:
+        return 1.0
+    if one.layout.gpu != other.layout.gpu:
+        return 0.0
+    return min(one.confidence.shared_frac, other.confidence.shared_frac)
 
 
 def simplest(found: Sequence[Deployment]) -> Deployment:
@@ -34,8 +74,11 @@ def simplest(found: Sequence[Deployment]) -> Deployment:
     Simpler are, in this order: measured GPUs, fewer pools, fewer GPU types, no pool of one instance; then the cheaper.
     """
     cheapest = min(found, key=lambda fleet: (round(fleet.usd_per_hour, 6), len(fleet.pools)))
-    near = (1.0 + premium(cheapest)) * cheapest.usd_per_hour
-    return min((x for x in found if x is cheapest or (x.usd_per_hour <= near and alike(cheapest, x))), key=complexity)
+
+    def near(fleet: Deployment) -> bool:
+        return fleet.usd_per_hour <= (1.0 + premium(cheapest, fleet)) * cheapest.usd_per_hour
+
+    return min((x for x in found if x is cheapest or near(x)), key=complexity)
 
 
 #: What the entries of `complexity` are, of the fleet that has the greater one.

@@ -21,6 +21,7 @@ from dmodels.core.workload import Workload
 from dmodels.fit.calibration import efficiencies_of
 from dmodels.fit.kernels import Hosted
 from dmodels.fit.silicon import Effects
+from dmodels.models.latency import Efficiency
 from dmodels.models.memory import (
     EngineMemory,
     engine_memory,
@@ -56,9 +57,12 @@ class SimulatedServer:
         """The servers that a request passes."""
         return (self,)
 
-    def serve(self, arrival_s: Any, input_tokens: Any, output_tokens: Any, *, limit_tokens: Any = None) -> Served:
+    def serve(
+        self, arrival_s: Any, input_tokens: Any, output_tokens: Any, *, limit_tokens: Any = None, priority: Any = None
+    ) -> Served:
         """What clients see of these requests."""
-        found = self.inside(arrival_s, input_tokens, output_tokens, limit_tokens=limit_tokens)
+        given = {"limit_tokens": limit_tokens, "priority": priority}
+        found = self.inside(arrival_s, input_tokens, output_tokens, **given)
         return found._replace(first_token_s=found.first_token_s + self.prompt_s, end_s=found.end_s + self.prompt_s)
 
     def inside(
@@ -126,24 +130,49 @@ def server(
     named = known if known in catalog.gpus() else ""
     machine = Hosted(record, catalog.gpu(gpu, gpu_file), named, backend, parallel)
     e = efficiencies_of([machine], [precision_name(record)], catalog.architecture(model), effects=effects)[0]
-    ranks, kind = int(parallel.dp), POLICIES[backend]
+    layout = f"tp{float(parallel.tp):g}pp1dp{int(parallel.dp)}ep{float(parallel.ep):g}"
+    return hosted_server(
+        f"{catalog.model_name(model)} on {known} ({layout}, {backend})",
+        machine,
+        e,
+        release=release,
+        utilization=utilization,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        instances=instances,
+        options=options,
+    )
+
+
+def hosted_server(
+    name: str,
+    machine: Hosted,
+    efficiency: Efficiency,
+    *,
+    release: str = "",
+    utilization: float | None = None,
+    max_num_seqs: int = 256,
+    max_num_batched_tokens: int = 8192,
+    instances: int = 1,
+    options: Mapping[str, Any] | None = None,
+) -> SimulatedServer:
+    """The server of a model on its GPUs at these efficiencies; the other arguments are those of `server`."""
+    ranks, record = int(machine.parallel.dp), machine.model
     limits = {"slots": max_num_seqs * ranks, "step_tokens": max_num_batched_tokens * ranks}
-    policy = kind(1, **limits, **(options or {}))
+    policy = POLICIES[machine.engine](1, **limits, **(options or {}))
     blocks = _blocks(
         machine,
         policy.block_tokens,
         utilization,
         batched_tokens=max_num_batched_tokens,
         sequences=max_num_seqs,
-        engine=engine_memory(backend, release),
+        engine=engine_memory(machine.engine, release),
     )
     if blocks < 1:
-        raise InputError(f"{model} on {gpu}: no memory is left for the KV cache; `dmodels size` says what would fit")
+        raise InputError(f"{name}: no memory is left for the KV cache; `dmodels size` says what would fit")
     longest = int(min(_LONGEST_TOKENS, float(record.max_context_tokens) or _LONGEST_TOKENS))
-    law = EngineLaw.of(record, machine.gpu, parallel, e, longest_tokens=longest, **limits)
-    layout = f"tp{float(parallel.tp):g}pp1dp{ranks}ep{float(parallel.ep):g}"
-    name = f"{catalog.model_name(model)} on {known} ({layout}, {backend})"
-    return SimulatedServer(name, law, policy._replace(kv_blocks=blocks), instances, 1e-3 * float(e.prompt_ms))
+    law = EngineLaw.of(record, machine.gpu, machine.parallel, efficiency, longest_tokens=longest, **limits)
+    return SimulatedServer(name, law, policy._replace(kv_blocks=blocks), instances, 1e-3 * float(efficiency.prompt_ms))
 
 
 def _blocks(

@@ -1,0 +1,156 @@
+r"""Prompts that share steps: an engine computes in a step all that came during the one before, as many as fit.
+
+A step with k prompts takes $s_1 + (k - 1) m$. With N arrivals of rate x during a step of length L the next one has N
+prompts; if none came it takes $t_0$ where requests decode, and otherwise the engine stands still until one comes, so
+that it has max(N, 1). With $p_0 = P(N = 0)$ and d the jump off the line at none ($m - s_1 + t_0$; m for an engine
+that stands still),
+
+$$E[L] = \frac{s_1 - m + d p_0}{1 - x m},\qquad
+\mathrm{Var}[L] = \frac{m^2 x E[L] + d^2 p_0 (1 - p_0) - 2 m d x E[L] p_0 + v E[k]}{1 - x^2 m^2},$$
+
+v the variance of a prompt's time. A prompt finds a step with others or a bare one by their shares of the time, one of
+length-biased mean $A = E[L^2]/E[L]$; it waits for the rest of it and shares its own step with x A others: $A (1/2 + x
+m)$. What a step is longer than the mean goes on in the next ones, a share $r = x (m - d p_0)$ from step to step.
+
+Of a step with room for B prompts what is left over is a random walk with steps of N - B, whose maximum has an
+exponential tail and the mean $\sigma\,(1/2u + \zeta(1/2)/\sqrt{2\pi} + u/4 + \dots)$, u its drift over its deviation
+(Chang and Peres, 1997). With B = 1 this is M/G/1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+from jax.scipy.stats import norm
+
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real, jit
+
+
+class SharedSteps(NamedTuple):
+    """What a prompt waits for beyond a step of its own."""
+
+    mean_s: Real  # for the step under way, and for those that share its own
+    chance: Real  # that the step under way has prompts
+    met_s: Real  # mean of such a wait, if it has
+    met_variance_s2: Real
+    bare_s: Real  # and if it has not
+    left_over_s: Real  # mean wait while prompts before it fill whole steps
+    left_over_chance: Real  # of such a wait, which is exponential
+    step_s: Real  # a mean step
+    step_variance_s2: Real
+    shared_s: Real  # mean time of those that share its own step
+    shared_variance_s2: Real
+    carried: Real  # of a step's excess over the mean, what the next one has of it
+
+
+@jit
+def shared_steps(
+    arrival_rps: Real,
+    one_s: Real,
+    further_s: Real,
+    most: Real,
+    variance_s2: Real,
+    square: Real,
+    bare_s: Real = 0.0,
+    decoding: Real = 0.0,
+) -> SharedSteps:
+    """Steps of `one_s` with one prompt, `further_s` for each more, `most` at most.
+
+    variance_s2  of a prompt's time in a step
+    square       second moment of a prompt's tokens, which fill a step, over the square of their mean
+    bare_s       a step without prompts, of an engine that has requests to decode
+    decoding     chance that it has; an engine without either stands still until a prompt comes
+
+    >>> alone = shared_steps(9.5, 0.1, 0.05, 1.0, 0.0, 1.0)  # M/D/1 at load 0.95: a wait of 0.95 s
+    >>> round(float(alone.mean_s + alone.left_over_s), 1)
+    0.9
+    """
+    x, m = arrival_rps, jnp.minimum(further_s, one_s)
+    goes_on = decoding > 0.0
+    jump = m - jnp.where(goes_on, jnp.maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
+    full = one_s + (most - 1.0) * m
+    room = jnp.maximum(1.0 - x * m, 1e-9)
+    step, variance = one_s + 0.0 * x, 0.0 * x
+    inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
+
+    # a loop of XLA's: unrolled, it compiles far longer
+    def newton(_: Real, state: tuple[Real, Real]) -> tuple[Real, Real]:
+        step, variance = state
+        none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
+        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
+        number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
+        computed = came + jnp.where(goes_on, 0.0, none)
+        excess = step * room - (one_s - m + jump * none)
+        closer = step - excess / jnp.maximum(room + jump * x * none, 0.02)
+        return jnp.clip(closer, one_s - m + jump, full), number + variance_s2 * jnp.minimum(computed / inertia, most)
+
+    first = jnp.broadcast_arrays(*newton(0, (step, variance)))
+    step, variance = jax.lax.fori_loop(0, 7, newton, (first[0], first[1]))
+    none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
+    busy = jnp.where(goes_on, decoding, came / (came + none))
+    busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
+    # Who comes finds a step with prompts or one without, each by its share of the time.
+    empty = jnp.where(goes_on, none, 0.0)
+    each = jnp.maximum(came, 1e-9) / jnp.maximum(1.0 - none, 1e-9)  # prompts in a step that has any
+    each = jnp.where(came > 1e-4, each, 1.0 + 0.5 * came)
+    several = each * (1.0 + came - each + x * variance / step)  # their variance
+    some = jnp.where(goes_on, one_s + (each - 1.0) * m, step)  # a step with prompts
+    varies = jnp.where(goes_on, jnp.maximum(m**2 * several + variance_s2 * each, 0.0), variance)
+    chance = busy * jnp.clip(1.0 - empty * bare_s / step, 0.0, 1.0)
+    biased = some + varies / some
+    others = jnp.minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
+    squares, single = (some**2 + varies) * (1.0 + 2.0 * varies / some**2), x * biased * (m**2 + variance_s2)
+    mean = (0.5 + others) * biased
+    second = (1.0 / 3.0 + others + others**2) * squares + single
+    bare = (busy - chance) * bare_s
+    shared = chance * others * biased + bare * x * m
+    shared_second = chance * (others**2 * squares + single) + bare * x * m**2
+    # what a full step leaves
+    drift = jnp.maximum(most - x * full, 1e-9 * most)
+    deviation = jnp.sqrt(jnp.maximum(x * full * square, 1e-300))
+    u = jnp.minimum(drift / deviation, 30.0)
+    near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
+    left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
+    tail = jnp.maximum(0.5 / u, left)
+    left = left * jnp.minimum(some / full, 1.0)  # as far as steps are full
+    unit = deviation * full / most
+    return SharedSteps(
+        mean_s=chance * mean + bare * (0.5 + x * m),
+        chance=chance,
+        met_s=mean,
+        met_variance_s2=jnp.maximum(second - mean**2, 0.0),
+        bare_s=safe_divide(bare * (0.5 + x * m), 1.0 - chance, 0.0),
+        left_over_s=left * unit,
+        left_over_chance=safe_divide(left, tail, 0.0),
+        step_s=step,
+        step_variance_s2=variance,
+        shared_s=shared,
+        shared_variance_s2=jnp.maximum(shared_second - shared**2, 0.0),
+        carried=jnp.clip(x * (m - jump * none), 0.0, 1.0 - 1e-6),
+    )
+
+
+def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
+    """Chance of no arrival in a step of gamma distributed length."""
+    wide = x * variance_s2 / step_s
+    return jnp.where(
+        wide > 1e-6, jnp.exp(-x * step_s * jnp.log1p(wide) / jnp.maximum(wide, 1e-6)), jnp.exp(-x * step_s)
+    )
+
+
+def met_quantiles(steps: SharedSteps, levels: Real) -> Real:
+    """(..., k) quantiles, less the mean, of the wait for the step under way and for those that share its own."""
+    chance, met, variance, bare, mean = (
+        jnp.expand_dims(part, -1)
+        for part in (steps.chance, steps.met_s, steps.met_variance_s2, steps.bare_s, steps.mean_s)
+    )
+    inside = (levels - (1.0 - chance)) / jnp.maximum(chance, 1e-9)
+    shape = jnp.clip(met**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
+    root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))
+    long = met * jnp.maximum(root, 0.0) ** 3
+    short = 2.0 * bare * jnp.clip(levels / jnp.maximum(1.0 - chance, 1e-9), 0.0, 1.0)
+    return jnp.where(inside > 0, jnp.maximum(long, short), short) - mean

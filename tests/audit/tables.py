@@ -1,0 +1,357 @@
+"""The auditor of what the other commands show: every cell of a table, and every number in a sentence, against the JSON
+document of the same answer."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tests.audit.findings import Findings, last_digit, number, numbers
+from tests.audit.shown import terminal_tables
+
+#: Of a table: head of a column -> key of the document's row, or what it is of that row.
+Columns = dict[str, str | Callable[[Any], Any]]
+#: (unit at the end of a head, of a key): by how much the number shown is larger.
+SCALES = {
+    ("ms", "_s"): 1e3,
+    ("s", "_s"): 1,
+    ("%", "_frac"): 100,
+    ("[GB]", "bytes"): 1e-9,
+    ("GB", "bytes"): 1e-9,
+    ("TFLOP", "flop"): 1e-12,
+}
+
+
+def audit_shown(document: dict[str, Any], text: str) -> None:
+    """Hold what a terminal shows against the document of the same answer; what has no auditor passes."""
+    known = SHOWN.get(document["command"])
+    if known is not None:
+        findings = Findings()
+        known(document["inputs"], document["result"], text, findings)
+        findings.end()
+
+
+def cells(title: str, text: str, rows: list[Any], columns: Columns, findings: Findings) -> None:
+    """The table whose title holds `title` has a line for each of `rows`, which says what its columns should."""
+    lines = next((found for head, found in terminal_tables(text).items() if title in head), None)
+    if lines is None or len(lines) != len(rows):
+        findings.hold(not rows, f"{title}: {0 if lines is None else len(lines)} lines for {len(rows)} rows")
+        return
+    for line, row in zip(lines, rows, strict=True):
+        for head, key in columns.items():
+            value = key(row) if callable(key) else scaled(head, key, row)
+            cell(f"{title}, {head} of {line}", line.get(head, "no such column"), value, findings)
+
+
+def scaled(head: str, key: str, row: Any) -> Any:
+    """The value under `key` in the unit of `head`."""
+    value = row[key]
+    if not isinstance(value, int | float):
+        return value
+    unit = re.sub(r"[\[\]]", "", head).split()[-1]
+    return value * next((k for (shown, kept), k in SCALES.items() if unit == shown and key.endswith(kept)), 1)
+
+
+def cell(what: str, shown: str, value: Any, findings: Findings) -> None:
+    """A cell is the value: to its last digit, and to four digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        said = {None: ("-", "inf", "nan", "")}.get(value, (str(value),))
+        findings.hold(shown in said or _folded(shown) in map(_folded, said), f"{what}: {shown!r} for {value!r}")
+    elif re.fullmatch(r"[-+$]?[\d,]*\.?\d+(e[-+]?\d+)?[%]?", shown):
+        findings.same(what, number(shown), value, rel=6e-4, most=last_digit(shown) if "e" not in shown else 0.0)
+    else:
+        findings.hold(shown in ("-", "inf") and not math.isfinite(value), f"{what}: {shown!r} for {value!r}")
+
+
+def _folded(text: str) -> str:
+    return "".join(text.split())
+
+
+def said(pattern: str, text: str, values: list[Any], findings: Findings) -> None:
+    """A sentence is there, and its numbers are `values`."""
+    found = re.search(pattern, " ".join(text.split()))
+    if found is None:
+        findings.hold(False, f"nothing like {pattern!r} is said")
+        return
+    for shown, value in zip(found.groups(), values, strict=True):
+        cell(pattern, shown.rstrip(".,"), value, findings)
+
+
+NUMBER = r"([\d,.e+-]+%?)"
+
+
+def size(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    part, gib = result["per_gpu"], 2**30
+    kinds = {
+        "embedding and head": "embedding_weight_bytes",
+        "attention": "attention_weight_bytes",
+        "dense FFNs, shared experts, routers": "dense_weight_bytes",
+        "routed experts": "expert_weight_bytes",
+        "padding and absorbed projections": "prepared_weight_bytes",
+        "activations and sampler": "activation_bytes",
+        "driver and communicators": "runtime_bytes",
+        "left for the KV cache": "kv_budget_bytes",
+    }
+    there = [(name, part[key] / gib) for name, key in kinds.items() if part[key]]
+    title = f"{inputs['model']} on {result['instance_gpus']} x {inputs['gpu']} ({inputs['parallel']})"
+    cells(title, text, there, {"": lambda row: row[0], "GiB": lambda row: row[1]}, findings)
+    if not result["fits"]:
+        told = [result["have_bytes"] / gib, result["need_bytes"] / gib, inputs["context_tokens"]]
+        said(rf"have {NUMBER} GiB.*need {NUMBER} GiB with one sequence of {NUMBER} tokens", text, told, findings)
+        for fix in result["fixes"]:
+            said(rf"fits with {re.escape(fix['change'])}: {NUMBER} at once", text, [fix["slots_count"]], findings)
+        return
+    told = [result["sequences_per_instance_count"], inputs["context_tokens"], result["instance_gpus"]]
+    said(rf"{NUMBER} sequences of {NUMBER} tokens at once per instance of {NUMBER} GPUs", text, told, findings)
+    each = [part["kv_sequence_bytes"] / 2**20, part["kv_bytes_per_token"]]
+    said(rf"each {NUMBER} MiB per GPU; {NUMBER} bytes per token and GPU", text, each, findings)
+    longest = [result["longest_context_tokens"]]
+    said(rf"what limits: {re.escape(result['binds'])}; a single sequence could have {NUMBER}", text, longest, findings)
+    if (mixed := result["mixed_lengths"]) is not None:
+        told = [mixed["slots_count"], mixed["probability"]]
+        said(rf"{NUMBER} running sequences of {inputs['workload']} fit with {NUMBER} probab", text, told, findings)
+        told = [mixed["mean_bytes"] / 2**20, mixed["certain_count"]]
+        said(rf"{NUMBER} MiB per GPU each on average; .*\({NUMBER} by Bernstein", text, told, findings)
+
+
+def pools(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    single, named = result["single"], inputs["trace"] or inputs["workload"]
+    gpus = single["fleet_instances"] * inputs["gpus_per_instance"]
+    told = [inputs["rate_rps"], single["context_tokens"], single["slots_count"], single["fleet_instances"], gpus]
+    title = rf"at {NUMBER} req/s. One pool of {NUMBER} tokens: {NUMBER} slots, {NUMBER} instances = {NUMBER} GPUs"
+    said(f"{re.escape(str(named))} {title}", text, told, findings)
+    if inputs["price_usd_per_hour"] is not None:
+        said(rf"GPUs, {NUMBER} \$/year", text, [single["fleet_usd_per_year"]], findings)
+    heads = ["threshold", "slots", "requests", "work", "short", "long", "instances", "saved: Eq. 7", "exact"]
+    keys = ["threshold_tokens", "slots_count", "request_frac", "work_frac", "short_instances", "long_instances"]
+    keys += ["fleet_instances", "paper_eq7_frac", "exact_frac"]
+    columns: Columns = dict(zip(heads, keys, strict=True))
+    columns |= {"with headroom": "with_headroom_and_ceilings_frac", "if paged": "paged_frac"}
+    columns |= {"$/year": "fleet_usd_per_year"} if inputs["price_usd_per_hour"] is not None else {}
+    if inputs["compress"]:
+        columns |= {"compressed": "compressed_frac", "instances then": "compressed_instances"}
+    cells(str(named), text, result["thresholds"], columns, findings)
+    lines = next(rows for title, rows in terminal_tables(text).items() if title.startswith("Best thresholds"))
+    for line, best in zip(lines, result["best"], strict=True):
+        lists = {"contexts": "threshold_tokens", "slots": "slots_count"}
+        for head, key in lists.items():
+            findings.same(f"{head} of {line}", numbers(line[head]), [float(round(x)) for x in best[key]])
+        for shown, share in zip(line["work"].split(" / "), best["work_frac"], strict=True):
+            cell(f"work of {line}", shown, share, findings)
+        cell(f"pools of {line}", line["pools"], best["pools_count"], findings)
+        cell(f"saved of {line}", line["saved: exact"], best["exact_frac"], findings)
+
+
+def split(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    rows = [("equilibrium", result["equilibrium"]), ("optimum", result["optimum"])]
+    whole = result["whole_workers"]
+    if not whole["flags"]:
+        rows.append((f"whole workers: {whole['prefill_instances']} + {whole['decode_instances']}", whole))
+    heads = {"prefill [GPU]": "prefill_gpus", "decode [GPU]": "decode_gpus"}
+    heads |= {"TTFT misses": "ttft_violation_frac", "ITL misses": "itl_violation_frac"}
+    columns: Columns = {"split": lambda row: row[0]}
+    columns |= {head: lambda row, key=key: row[1][key] for head, key in heads.items()}
+    cells("Prefill/decode split", text, rows, columns, findings)
+    names = {"late requests": "violation_frac", "workers moved": "moves_count", "worst wait [s]": "worst_wait_s"}
+    columns = {"planner": lambda row: row[0]}
+    names["recovery [s]"] = "recovery_s"
+    columns |= {head: lambda row, key=key: row[1][key] for head, key in names.items()}
+    cells("Planners on a", text, list(result["planners"].items()), columns, findings)
+    if result["loss_frac"] is not None:
+        said(rf"The equilibrium costs {NUMBER} more violations than", text, [result["loss_frac"]], findings)
+    if slope := result["optimum_slope_gpus_per_rps"]:
+        said(r"moves the optimum by ([-+][\d.e+-]+) prefill GPUs", text, [f"{slope:+.3g}"], findings)
+
+
+def transfer(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    share: Columns = {"context": "context_tokens", "tier": "tier", "prefill s": "prefill_s", "transfer s": "transfer_s"}
+    share |= {"share %": "share_frac", "layer by layer %": "pipelined_share_frac"}
+    cells("Share of TTFT", text, result["share"], share, findings)
+    means: Columns = {"served %": "served_frac", "TTFT s": "ttft_mean_s", "transfer s": "transfer_mean_s"}
+    policy: Columns = {
+        "policy": "policy",
+        **means,
+        "SLO %": "slo_frac",
+        "TTFT +- s": "ttft_se_s",
+        "P99 s": "ttft_p99_s",
+    }
+    policy |= {"TBT ms": "tbt_mean_s", "tier 2 %": "tier_2_frac", "tier 3 %": "tier_3_frac"}
+    cells(
+        "Policies on the same",
+        text,
+        result["policies"],
+        policy | {"saved %": "ttft_vs_first_frac", "saved +- %": "ttft_vs_first_se_frac"},
+        findings,
+    )
+    upgrade: Columns = {"change": "upgrade", **means, "TTFT saved %": "ttft_saved_frac"}
+    cells("Which upgrade pays", text, result["upgrades"], upgrade, findings)
+    stale: Columns = {
+        "tiers": lambda row: f"{row['fast_tier']} or {row['slow_tier']}",
+        "hit on the slower": "far_hit_frac",
+        "order of bandwidths": "bandwidth_tolerance",
+        "order of costs": "cost_tolerance",
+        "regret at twice s": "regret_at_twice_s",
+        "refresh s": "refresh_s",
+    }
+    cells("How stale telemetry", text, result["staleness"], stale, findings)
+    for problem in result["problems"]:
+        findings.hold(f"problem: {problem}" in text, f"not said: {problem}")
+    least = min(row["served_frac"] for row in result["policies"])
+    if least < 1:
+        said(rf"as few as {NUMBER} % of the requests are served", text, [float(f"{100 * least:.3g}")], findings)
+
+
+def place(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    tiers: Columns = {"tier": "tier", "size [GiB]": "size_gib", "blocks": "blocks_count", "serves": "served_frac"}
+    cells("Tiers as they are", text, result["tiers"], tiers | {"read a block [ms]": "read_s"}, findings)
+    buy: Columns = {"buy": "name", "price [$]": "usd", "hit rate": "hit_frac", "first token [ms]": "first_token_s"}
+    buy |= {"saves [$/h]": "saved_usd_per_hour", "paid back [h]": "payback_h"}
+    bought = [*([result["cheapest"]] if result["cheapest"] else []), *result["purchases"]]
+    if result["purchases"]:
+        cells("What to buy", text, bought, buy, findings)
+    if result["sharing"]:
+        layout: Columns = {"layout": "name", "hit rate": "hit_frac", "first token [ms]": "first_token_s"}
+        layout |= {"ceiling": "ceiling_frac", "saves [$/h]": "saved_usd_per_hour"}
+        title = f"HBM of {result['sharing']['workers']} workers"
+        cells(title, text, result["sharing"]["layouts"], layout, findings)
+    pool: Columns = {"requests": "name", "alone [ms]": "isolated_s", "pool, each for itself [ms]": "selfish_s"}
+    pool |= {"pool, run centrally [ms]": "coordinated_s", "no less than [ms]": "bound_s"}
+    cells("The pool as a game", text, result["pooled"] or [], pool | {"pooling saves": "pooling_frac"}, findings)
+    curves, gib = result["curves"], result["tiers"][0]["block_mib"] / 1024
+    sizes = sorted({*curves["replayed_blocks"][::2], curves["replayed_blocks"][-1]})
+    on = lambda key, axis="blocks": lambda size: curves[key][_first(curves[axis], size)]
+    cells(
+        "By cache size",
+        text,
+        sizes,
+        {
+            "blocks": lambda size: size,
+            "GiB": lambda size: size * gib,
+            "optimum": on("belady_frac"),
+            "LRU": on("usable_frac"),
+            "KVBM": on("kvbm_usable_frac", "replayed_blocks"),
+            "LFU": on("lfu_usable_frac", "replayed_blocks"),
+            "Che, shuffled": on("shuffled_frac"),
+            "recomputed [TFLOP/request]": lambda size: on("recomputed_flop")(size) / 1e12,
+            "prefill [ms]": lambda size: 1e3 * on("prefill_s")(size),
+        },
+        findings,
+    )
+    use = result["use"]
+    limited = sum(tier["served_frac"] for tier in result["tiers"] if tier["size_gib"] is not None)
+    told = [use["requests_count"], use["accesses_count"], limited, float(f"{1e3 * result['access_s']:.3g}")]
+    words = rf"{NUMBER} requests, {NUMBER} block accesses: {NUMBER} hit in memory .* mean access {NUMBER} ms, "
+    said(words + rf"first token {NUMBER} ms", text, [*told, 1e3 * result["first_token_s"]], findings)
+
+
+def _first(axis: list[float], size: float) -> int:
+    return next(k for k, value in enumerate(axis) if value >= size)
+
+
+def step(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    if not result["fits"]:
+        findings.hold("Nothing fits" in text, "what does not fit is not said")
+        return
+    columns: Columns = {"operator": "name", "ms": lambda o: 1e3 * o["seconds"], "of the step": "share_frac"}
+    columns |= {"GB": "bytes", "TFLOP": "flop", "binds": "binds", "rests on": "source"}
+    columns["of the roofline"] = lambda o: o["roofline_frac"] or None
+    three = lambda value: float(f"{value:.3g}")
+    title = f"{inputs['model']} on {inputs['gpu']} ({inputs['parallel']}, {inputs['backend']})"
+    loose = {k: v for k, v in columns.items() if not k.startswith("of the")}
+    cells(title, text, result["operators"], loose, findings)
+    shares: Columns = {"of the step": lambda o: three(o["share_frac"])}
+    cells(title, text, result["operators"], shares, findings)
+    said(rf"a mean step takes {NUMBER} ms", text, [three(1e3 * result["step_s"])], findings)
+    low, high = result["tpot_80"]
+    tpot = 1e3 * result["tpot_s"]
+    told = [round(result["decode_count"]), three(result["mixed_frac"]), round(result["prompt_tokens"]), three(tpot)]
+    told += [three(tpot * low), three(tpot * high), three(1e3 * result["ttft_s"])]
+    words = rf"{NUMBER} requests decode in it; {NUMBER} of the steps compute prompts, {NUMBER} tokens a step .* "
+    words += rf"TPOT {NUMBER} ms \(80 %: {NUMBER} to {NUMBER} ms\), TTFT {NUMBER} ms"
+    said(words, text, told, findings)
+    told = [round(result["tokens_per_s"]), round(result["concurrency"])]
+    told += [inputs["input_tokens"], inputs["output_tokens"]]
+    words = rf"at most {NUMBER} output tokens a second, with {NUMBER} requests of {NUMBER} \+ {NUMBER} tokens"
+    said(words, text, told, findings)
+
+
+def route(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    if result["worst_s"] is None or result["optimum_s"] is None:
+        return
+    each = {key: result[f"{key}_s"] / inputs["requests"] for key in ("worst", "best", "optimum")}
+    rows = [("worst equilibrium", each["worst"], result["lower"], result["upper"])]
+    rows += [("best equilibrium", each["best"], result["stability_lower"], result["stability_upper"])]
+    rows += [("optimum", each["optimum"], 1, 1)]
+    for name, policy in result["policies"].items():
+        worst = policy["ratio"] * policy["worst_s"] / policy["mean_s"] if policy["mean_s"] else None
+        rows.append((name, policy["mean_s"], policy["ratio"], worst))
+    heads = ("", "mean cost [s]", "over optimum, from (mean)", "to (worst)")
+    columns: Columns = {head: lambda row, k=k: row[k] for k, head in enumerate(heads)}
+    title = f"{inputs['requests']} requests, {inputs['prefixes']} prefixes, {inputs['workers']} workers"
+    cells(title, text, rows, columns, findings)
+
+
+def poa(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    keys = ("end_s", "poa_hat", "ttft_p99_s", "regime", "driver", "routing", "constant", "queueing")
+    heads = ("end [s]", "PoA-hat", "TTFT P99 [s]", "regime", "driver", "routing x", "constant x", "queueing x")
+    title = f"{result['log']['kept']:,} requests on {len(result['log']['workers'])} workers"
+    cells(title, text, result["windows"], dict(zip(heads, keys, strict=True)), findings)
+
+
+def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    pools = {name: pool for name, pool in result.items() if isinstance(pool, dict) and "ttft_mean_s" in pool}
+    pools = pools or {"all": result}
+    rows = [
+        (name, metric, one)
+        for name, pool in pools.items()
+        for metric, one in pool.items()
+        if isinstance(one, dict) and "low" in one
+    ]
+    columns: Columns = {"pool": lambda row: row[0], "metric": lambda row: row[1]}
+    columns |= {"value": lambda row: row[2]["value"], "95% low": lambda row: row[2]["low"]}
+    title = next(title for title in terminal_tables(text) if " req/s on " in title)
+    cells(title, text, rows, columns | {"95% high": lambda row: row[2]["high"]}, findings)
+    said(rf"at {NUMBER} req/s on ", title, [inputs["rate_rps"]], findings)
+    if len(inputs.get("pools") or []) == 2 and not inputs["decode_instances"]:
+        sizes = [pool[key] for pool in inputs["pools"] for key in ("instances", "slots_count")]
+        said(rf"{NUMBER} x {NUMBER} \+ {NUMBER} x {NUMBER} slots", title, sizes, findings)
+
+
+def sweep(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    if not result["best"]:
+        return
+    said(rf"{NUMBER} points are on the front", text, [len(result["pareto"])], findings)
+    shown: Columns = {"instances [instance]": "instances", "gpus [GPU]": "gpus", "ttft_s [s]": "ttft_s"}
+    shown |= {"cost_usd_per_hour [USD/h]": "cost_usd_per_hour", "tpot_s [s]": "tpot_s"}
+    cells("the best points by", text, result["best"], shown, findings)
+
+
+def catalog(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    """Lists; memory in GiB, rates in powers of ten, a NIC in bits."""
+    of = lambda key, unit=1.0: lambda item: item[1][key] / unit if item[1].get(key) is not None else "-"
+    named: Columns = {"": lambda item: item[0]}
+    gpus = {"GiB": of("memory_bytes", 2**30), "HBM TB/s": of("hbm_bytes_per_s", 1e12), "W": of("tdp_w")}
+    gpus |= {"BF16 TFLOP/s": of("peak_flop_per_s", 1e12), "FP8": of("peak_fp8_flop_per_s", 1e12)}
+    gpus |= {"FP4": of("peak_fp4_flop_per_s", 1e12), "scale-up GB/s": of("nvlink_bytes_per_s_oneway", 1e9)}
+    gpus |= {"NIC Gbit/s": of("nic_bytes_per_s_per_gpu_oneway", 1e9 / 8), "domain": of("gpus_per_node")}
+    models = {"parameters, 1e9": of("params_count", 1e9), "active": of("active_params_count", 1e9)}
+    models |= {"weights GiB": of("weight_bytes", 2**30), "KV bytes/token": of("kv_bytes_per_token")}
+    models |= {"context": of("max_context_tokens"), "Hugging Face id": lambda item: item[1]["hf_id"]}
+    fabrics = {"GB/s one way": of("bytes_per_s_oneway", 1e9), "latency us": of("latency_s", 1e-6)}
+    traffic = {"mean input tokens": of("mean_input_tokens"), "mean output": of("mean_output_tokens")}
+    lists: dict[str, tuple[str, str, Columns]] = {
+        "gpus": ("GPUs (dense", "GPU", {**gpus, "$/h": of("price_usd_per_hour")}),
+        "models": ("Models (KV", "model", models),
+        "fabrics": ("Fabrics", "fabric", {**fabrics, "date": lambda item: item[1]["date"]}),
+        "workloads": ("Workloads", "workload", {**traffic, "req/s": of("rate_rps")}),
+    }
+    for name, (title, first, columns) in lists.items():
+        if name in result:
+            cells(title, text, list(result[name].items()), {first: named[""], **columns}, findings)
+
+
+SHOWN: dict[str, Callable[[Any, Any, str, Findings], None]] = {
+    one.__name__: one for one in (size, pools, split, transfer, place, step, sweep, route, poa, simulate, catalog)
+}

@@ -1,0 +1,491 @@
+"""Pictures show the numbers of their answers: lines, bars and words of records with numbers of their own, by hand."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace as Record
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from dmodels.report import (
+    answer_figures,
+    place_figures,
+    plan_figures,
+    routing_figures,
+    split_figures,
+    step_figures,
+    style,
+    sweep_figures,
+    transfer_figures,
+)
+from tests.audit.figures import audit_figure
+
+
+class Drawn:
+    """What a reader can take off a picture."""
+
+    def __init__(self, draw):
+        made = style.figure(draw, 7.0, 4.0)
+        made.savefig(io.BytesIO())  # which lays it out
+        (self.axes,) = made.axes
+        audit_figure(made)
+        self.words = [text.get_text() for text in self.axes.texts]
+        self.lines = [(np.asarray(x, float), np.asarray(y, float)) for x, y in map(_data, self.axes.lines)]
+        self.bars = [
+            (bar.get_x(), bar.get_width(), bar.get_y() + bar.get_height() / 2)
+            for group in self.axes.containers
+            for bar in getattr(group, "patches", ())
+        ]
+        self.named = {text.get_text(): place for place, text in zip(*_ticks(self.axes.yaxis), strict=True)}
+
+    def line(self, x, y):
+        """The line through these points; its index among the lines."""
+        for k, (a, b) in enumerate(self.lines):
+            if a.shape == np.shape(x) and np.allclose(a, x, rtol=1e-9) and np.allclose(b, y, rtol=1e-9, equal_nan=True):
+                return self.axes.lines[k]
+        raise AssertionError(f"no line through {x}, {y} among {self.lines}")
+
+    def level(self, y):
+        return any(np.allclose(b, y) and b.size == 2 for _, b in self.lines)
+
+    def upright(self, x):
+        return any(np.allclose(a, x) and a.size == 2 for a, _ in self.lines)
+
+    def said(self, *words):
+        for word in words:
+            assert any(word in text for text in self.words), f"{word!r} is not among {self.words}"
+
+    def label(self):
+        return self.axes.get_xlabel(), self.axes.get_ylabel()
+
+
+def _data(line):
+    return line.get_xdata(), line.get_ydata()
+
+
+def _ticks(axis):
+    return [axis.get_majorticklocs(), axis.get_majorticklabels()]
+
+
+BLOCKS = np.array([10.0, 100.0, 1000.0, 10_000.0])
+PLACE = Record(
+    use=Record(ceiling_frac=0.55, warm_frac=0.45),
+    curves=Record(
+        blocks=BLOCKS,
+        belady_frac=np.array([0.2, 0.3, 0.4, 0.5]),
+        lru_frac=np.array([0.1, 0.2, 0.3, 0.45]),
+        shuffled_frac=np.array([0.05, 0.1, 0.2, 0.3]),
+        replayed_blocks=BLOCKS[::2],
+        kvbm_frac=np.array([0.12, 0.32]),
+        lfu_frac=np.array([0.11, 0.28]),
+        lost_gpu_s=np.array([1e-3, 2e-3, 3e-3, 1e-3]),
+        recomputed_flop=np.array([9e12, 7e12, 5e12, 2e12]),
+    ),
+    first_token_s=0.4,
+    tiers=[
+        Record(tier="HBM", blocks_count=5.0, size_gib=3.0),
+        Record(tier="DRAM", blocks_count=0.0, size_gib=0.0),
+    ],
+    vary=[
+        Record(tier="HBM", bytes_=np.array([0.0, 1.0, 2.0]) * 2**30, first_token_s=np.array([0.6, 0.5, 0.45])),
+        Record(tier="DRAM", bytes_=np.array([1.0, 4.0]) * 2**30, first_token_s=np.array([0.55, 0.35])),
+    ],
+    promotion=Record(
+        threshold=np.array([0.5, 1.0, 2.0]), access_s=np.array([2e-3, 1.5e-3, 1.8e-3]), bound_gain_frac=0.3
+    ),
+    sharing=Record(
+        workers=4,
+        blocks=BLOCKS,
+        size_blocks=50.0,
+        hit_frac=np.array([[0.1, 0.2, 0.3, 0.4], [0.05, 0.1, 0.2, 0.3], [0.08, 0.15, 0.25, 0.35]]),
+        layouts=[Record(name=name) for name in ("one pool", "in turn", "kept together")],
+    ),
+    pooled=[
+        Record(name="in turn", isolated_s=5e-3, selfish_s=4e-3, coordinated_s=3e-3, bound_s=2.5e-3),
+        Record(name="kept together", isolated_s=2e-3, selfish_s=1.8e-3, coordinated_s=1.7e-3, bound_s=1.6e-3),
+    ],
+)
+
+
+def place(draw):
+    return Drawn(lambda axes: draw(PLACE, axes))
+
+
+def test_hit_rates_by_policy():
+    seen, c = place(place_figures.hit_rates), PLACE.curves
+    assert seen.line(c.blocks, c.belady_frac).get_label() == "optimum (knows the future)"
+    assert seen.line(c.blocks, c.lru_frac).get_label() == "LRU"
+    assert seen.line(c.replayed_blocks, c.kvbm_frac).get_label() == "KVBM (doubling, decay)"
+    assert seen.line(c.replayed_blocks, c.lfu_frac).get_label() == "LFU"
+    assert seen.line(c.blocks, c.shuffled_frac).get_label() == "Che, trace in random order"
+    seen.said("all but first uses: 55.0%", "all but blocks used once (a cache that was warm): 45.0%")
+    assert seen.level(0.55) and seen.level(0.45) and seen.axes.get_xscale() == "log"
+    low, high = seen.axes.get_ylim()
+    assert low == 0 and 0.55 < high < 1
+    assert [f"{v:.0%}" for v in seen.axes.get_yticks()] == [t.get_text() for t in seen.axes.get_yticklabels()]
+    assert "10,000" in [t.get_text() for t in seen.axes.get_xticklabels()]
+
+
+def test_latency_by_tier():
+    seen = place(place_figures.latency)
+    hbm = seen.line([1.0, 2.0], [500.0, 450.0])  # a tier of nothing has no place on a logarithmic axis
+    dram = seen.line([1.0, 4.0], [550.0, 350.0])
+    assert hbm.get_color() != dram.get_color()
+    assert seen.line([3.0], [400.0]).get_color() == hbm.get_color()  # as it is; the tier that is not there has no mark
+    assert len(seen.lines) == 3 and seen.axes.get_xscale() == "log"
+    seen.said("HBM\ngrows", "DRAM\ngrows")
+    assert seen.label() == ("size of the tier [GiB]", "load and prefill, mean [ms]")
+
+
+def test_costs_of_evictions_and_of_a_leader():
+    lost, again = place(place_figures.externality), place(place_figures.recomputed)
+    assert lost.line(BLOCKS, [1, 2, 3, 1]) and lost.axes.get_ylim()[0] == 0 and "[ms]" in lost.label()[1]
+    assert again.line(BLOCKS, [9, 7, 5, 2]) and again.axes.get_ylim()[0] == 0 and "TFLOP" in again.label()[1]
+    leader = place(place_figures.promotion)
+    assert leader.line([0.5, 1, 2], [2.0, 1.5, 1.8]) and leader.level(1.4)  # 30 % less than with everything stored
+    at = {text.get_text(): text.xy[1] for text in leader.axes.texts}
+    assert at == {"lower tiers answer best": pytest.approx(1.8), "no leader does better": pytest.approx(1.4)}
+    assert [t.get_text() for t in leader.axes.get_xticklabels()] == ["0.5", "1", "2"]
+
+
+def test_shared_memory_and_its_game():
+    seen, s = place(place_figures.shared), PLACE.sharing
+    styles = [seen.line(BLOCKS, curve).get_linestyle() for curve in s.hit_frac]
+    assert styles[0] != styles[1] and seen.upright(50.0)
+    seen.said("HBM\nas it is", "one pool", "in turn", "kept together")
+    heights = {t.get_text(): t.xy[1] for t in seen.axes.texts if t.get_text() in ("one pool", "in turn")}
+    assert heights["one pool"] > heights["in turn"]
+    assert "4 workers" in seen.label()[0] and 0.4 < seen.axes.get_ylim()[1] < 0.5
+    game = place(place_figures.pooled)
+    assert sorted(width for _, width, _ in game.bars) == pytest.approx([1.7, 1.8, 2, 3, 4, 5])
+    (top, bottom) = (game.named["in\nturn"], game.named["kept\ntogether"])
+    by_row = {
+        row: [w for _, w, y in sorted(game.bars, key=lambda bar: bar[2]) if abs(y - row) < 0.5] for row in (top, bottom)
+    }
+    assert by_row[top] == pytest.approx([5, 4, 3]) and by_row[bottom] == pytest.approx([2, 1.8, 1.7])
+    assert game.words.count("alone") == game.words.count("pool, run centrally") == 2
+    assert game.line([2.5, 2.5], [-0.4, 0.4]) and game.line([1.6, 1.6], [0.6, 1.4])
+    assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
+    assert len(place_figures.drawings(PLACE)) == 7
+    alone = Record(**vars(PLACE) | {"sharing": None, "pooled": []})
+    assert len(place_figures.drawings(alone)) == 5 and place_figures.figure(alone)
+
+
+def policy(name, ttft, sent, **more):
+    return Record(policy=name, ttft_mean_s=ttft, ttft_se_s=0.1, transfer_mean_s=sent, **more)
+
+
+def test_transfers():
+    rows = [
+        Record(tier=t, context_tokens=c, share_frac=t * c / 1e6, pipelined_share_frac=t * c / 4e6)
+        for t in (1, 3)
+        for c in (4096, 32768)
+    ]
+    share = Drawn(lambda axes: transfer_figures.share_of_ttft(rows, axes))
+    for tier, name in ((1, "same rack"), (3, "across pods")):
+        plain = share.line([4096, 32768], [tier * 0.4096, tier * 3.2768])
+        early = share.line([4096, 32768], [tier * 0.1024, tier * 0.8192])
+        assert (plain.get_linestyle(), early.get_linestyle()) == ("-", "--")
+        (told,) = [t for t in share.axes.texts if t.get_text() == name]
+        assert plain.get_color() == early.get_color() == style.colour(tier) and told.get_color() == style.writing(tier)
+    assert [t.get_text() for t in share.axes.get_xticklabels()] == ["4K", "32K"]
+    share.said("dashed: sent layer by layer")
+    ran = [policy("ROUND_ROBIN", 2.0, 0.9), policy("NETKV_FULL", 1.5, 0.5)]
+    bars = Drawn(lambda axes: transfer_figures.policies(ran, axes))
+    at = {name: sorted(w for _, w, y in bars.bars if y == pytest.approx(p)) for name, p in bars.named.items()}
+    assert at == {"round robin": [0.9, 2.0], "NetKV: + congestion": [0.5, 1.5]}
+    assert bars.named["round robin"] > bars.named["NetKV: + congestion"] and bars.axes.get_xlim() == (0, 2.1 * 1.35)
+    up = [Record(upgrade="as it is", ttft_saved_frac=0.0), Record(upgrade="nics x2 speed", ttft_saved_frac=0.3)]
+    up.append(Record(upgrade="NETKV_FULL instead of CACHE_LOAD", ttft_saved_frac=-0.1))
+    saved = Drawn(lambda axes: transfer_figures.upgrades(up, axes))
+    at = {name: next(w for _, w, y in saved.bars if y == pytest.approx(p)) for name, p in saved.named.items()}
+    assert at == {
+        "nics x2 speed": pytest.approx(30),
+        "NetKV: + congestion\ninstead of cache + load (CLA*)": pytest.approx(-10),
+    }
+    assert transfer_figures.TIERS == ("same server", "same rack", "same pod", "across pods")
+
+
+def test_steps_and_windows():
+    parts = [
+        Record(name="attention", seconds=2e-3, roofline_frac=0.5, share_frac=0.2, binds="memory"),
+        Record(name="experts", seconds=8e-3, roofline_frac=0.75, share_frac=0.8, binds="link"),
+    ]
+    seen = Drawn(lambda axes: step_figures.operators(Record(operators=parts), axes, "a step"))
+    at = {name: sorted(w for _, w, y in seen.bars if y == pytest.approx(p)) for name, p in seen.named.items()}
+    assert at == {"attention": pytest.approx([1.0, 2.0]), "experts": pytest.approx([6.0, 8.0])}
+    assert seen.named["experts"] > seen.named["attention"] and seen.axes.get_xlim() == pytest.approx((0, 10.4))
+    spots = {text.get_text(): text.xy for text in seen.axes.texts}
+    assert spots == {"20%, memory": (2.0, 0), "80%, link": (8.0, 1)}
+    when, hat, regime = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 9.0, 2.0]), np.array([0, 1, 2, 0])
+    made = routing_figures.index_over_time(when, hat, regime)
+    points = {tuple(line.get_xdata()): line.get_color() for line in made.lines}
+    assert points.keys() == {(1, 2, 3, 4), (1, 4), (2,), (3,)} and made.get_yscale() == "log"
+    named = {text.get_text(): text.get_color() for text in made.texts}
+    places = {"below saturation": 0, "transition": 4, "saturated": 1}
+    assert named == {name: style.writing(place) for name, place in places.items()}
+    assert [points[1, 4], points[2,], points[3,]] == [style.colour(k) for k in places.values()]
+
+
+def course(prefill, wait_p, wait_d):
+    return Record(prefill_instances=np.array(prefill), prefill_wait_s=np.array(wait_p), decode_wait_s=np.array(wait_d))
+
+
+SPLIT = Record(
+    prefill_gpus=np.array([4.0, 8.0, 12.0]),
+    ttft_frac=np.array([0.5, 1e-3, 0.0]),
+    itl_frac=np.array([0.0, 1e-4, 0.2]),
+    saved_prefill=np.array([1e-1, 1e-4, 0.0]),
+    saved_decode=np.array([0.0, 1e-3, 1e-2]),
+    optimum=Record(value=Record(prefill_gpus=7.5)),
+    equilibrium=Record(value=Record(prefill_gpus=9.25)),
+    whole=Record(value=Record(prefill_gpus=8.0, cost=0.1)),
+    courses={"static": course([2, 2, 2], [0, 3, 0], [0, 1, 0]), "sla": course([2, 3, 4], [0, 1, 0], [0, 2, 0])},
+    scores={"static": Record(violation_frac=0.25), "sla": Record(violation_frac=0.5)},
+    arrival_rps=np.array([10.0, 20.0, 15.0]),
+)
+
+
+def test_splits():
+    missed = Drawn(lambda axes: split_figures.violations(SPLIT, axes))
+    ttft = missed.line([4, 8, 12], [0.5, 1e-3, 1e-9])  # what nobody can measure lies at the bottom
+    itl = missed.line([4, 8, 12], [1e-9, 1e-4, 0.2])
+    assert all(missed.upright(x) for x in (7.5, 9.25, 8.0)) and missed.axes.get_ylim() == (1e-9, 3.0)
+    missed.said("optimum: 7.5", "equilibrium: 9.25", "whole workers: 8")
+    colours = {t.get_text(): t.get_color() for t in missed.axes.texts}
+    known = dict(zip(style.COLOURS, style.WRITING, strict=True))
+    assert colours["TTFT"] == known[ttft.get_color()] and colours["ITL"] == known[itl.get_color()]
+    saved = Drawn(lambda axes: split_figures.marginals(SPLIT, axes))
+    more = saved.line([4, 8, 12], [1e-1, 1e-4, 1e-9]), saved.line([4, 8, 12], [1e-9, 1e-3, 1e-2])
+    words = {t.get_text().split(":")[0]: t.get_color() for t in saved.axes.texts}
+    assert [words["prefill"], words["decode"]] == [known[line.get_color()] for line in more]
+    paths = Drawn(lambda axes: split_figures.portrait(SPLIT, axes))
+    assert paths.line([2, 2, 2], [0, 2, 0]) and paths.line([2, 3, 4], [0, -1, 0]) and paths.line([2], [0])
+    over = Drawn(lambda axes: split_figures.courses(SPLIT, axes))
+    assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
+    over.said("static:\n25.0% late", "sla:\n50.0% late", "at most 20 req/s")
+    assert over.axes.get_xlim() == (0, 1.0)
+
+
+def test_a_pool_against_its_load():
+    x = np.linspace(0.1, 0.9, 9)
+    load = Record(
+        load_frac=x,
+        ttft_s=1.0 + x,
+        tpot_s=0.02 + 0.01 * x,
+        in_flight_count=100 * x,
+        ttft_bound_s=2.0,
+        tpot_bound_s=0.05,
+        operating_frac=0.5,
+        knee_frac=0.7,
+        pool=Record(stage=Record(role="serve")),
+    )
+    seen = Drawn(lambda axes: plan_figures.latency_against_load(load, axes))
+    assert seen.line(x, (1 + x) / 2) and seen.line(x, (0.02 + 0.01 * x) / 0.05)
+    assert seen.line([0.5], [0.75]) and seen.line([0.5], [0.5])  # where it runs
+    assert seen.level(1.0) and seen.upright(0.5) and seen.upright(0.7)
+    seen.said("TTFT\nof 2,000 ms", "TPOT\nof 50 ms", "runs at 50%", "knee at 70%", "SLO")
+    assert seen.axes.get_xlim() == (0, 1) and seen.axes.get_ylim() == (0, 2)
+    first = Record(**vars(load) | {"pool": Record(stage=Record(role="prefill"))})
+    assert not any("TPOT" in word for word in Drawn(lambda axes: plan_figures.latency_against_load(first, axes)).words)
+    use = Record(slots_by_memory_count=120.0, slots_by_engine_count=256.0)
+    held = Drawn(lambda axes: plan_figures.occupancy(load, use, axes))
+    assert held.line(x, 100 * x) and held.line([0.5], [50.0]) and held.level(120.0) and not held.level(256.0)
+    held.said("runs with 50", "memory:\n120 slots")
+    band = held.axes.collections[0].get_paths()[0].vertices
+    top, bottom = (90 + k * 2.326 * 90**0.5 for k in (1, -1))  # 98 % of a Poisson number of mean 90
+    assert band[:, 1].max() == pytest.approx(top, rel=2e-3)
+    assert min(y for place, y in band if place == x[-1]) == pytest.approx(bottom, rel=2e-3)
+    assert 120 < held.axes.get_ylim()[1] < 240
+
+
+def use_of(name, gpu, **parts):
+    layout = Record(gpu=gpu, degrees="tp4")
+    gib = {part.replace("_", " "): size * 2**30 for part, size in parts.items()}
+    return Record(parts=gib, gpu_bytes=80 * 2**30, pool=Record(stage=Record(name=name), layout=layout))
+
+
+def test_memory_of_a_gpu():
+    parts = {"weights": 35.0, "activations": 1.0, "runtime": 2.0, "KV_in_use": 14.0, "KV_free": 20.0, "left_over": 8.0}
+    uses = [use_of("short", "h100", **parts), use_of("long", "h200", **parts | {"KV_in_use": 4.0, "KV_free": 30.0})]
+    seen = Drawn(lambda axes: plan_figures.memory_per_gpu(uses, axes))
+    for name, place in seen.named.items():
+        own = uses[0] if name.startswith("short:\nh100") else uses[1]
+        mine = sorted((left, width) for left, width, y in seen.bars if y == pytest.approx(place))
+        widths = [size / 2**30 for size in own.parts.values()]
+        assert [w for _, w in mine] == pytest.approx(widths)  # side by side, in this order
+        assert [left for left, _ in mine] == pytest.approx([sum(widths[:k]) for k in range(6)])
+    assert seen.named["short:\nh100\ntp4"] > seen.named["long:\nh200\ntp4"]
+    assert sorted(seen.words) == sorted(["35", "14", "20", "8", "35", "30", "8"])  # none where it does not fit
+    legend = seen.axes.get_legend()
+    assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
+
+
+def test_what_moves_the_cost():
+    change = lambda what, factor, usd: Record(what=what, factor=factor, usd_per_hour=usd)
+    changes = [
+        change("rate", 0.8, 80.0),
+        change("rate", 1.2, 130.0),
+        change("SLO", 0.5, np.inf),
+        change("SLO", 2.0, 100.0),
+    ]
+    seen = Drawn(lambda axes: plan_figures.tornado(Record(formula_usd_per_hour=100.0), changes, axes))
+    ends = {round(left + width, 6) for left, width, _ in seen.bars}
+    assert {80.0, 130.0, 100.0} <= ends and max(ends) > 130.0  # an infeasible one goes beyond
+    assert seen.upright(100.0) and seen.named["SLO"] > seen.named["rate"]  # the widest on top
+    seen.said("x0.8", "x1.2", "x0.5: infeasible")
+    points = Record(by_threshold=((1024.0, 90.0), (4096.0, np.inf), (8192.0, 70.0)), baseline=Record(usd_per_hour=80.0))
+    curve = Drawn(lambda axes: plan_figures.threshold_curve(points, axes))
+    assert curve.line([1024, 8192], [90, 70]) and curve.level(80.0)
+    curve.said("two pools", "one pool")
+
+
+def pool_of(role, ttft, tpot):
+    return Record(stage=Record(role=role), confidence=Record(ttft=ttft, tpot=tpot))
+
+
+def test_promises_and_costs_of_the_others():
+    pools = [pool_of("prefill", (0.9, 1.2), (0.5, 9.0)), pool_of("decode", (0.8, 1.1), (0.95, 1.3))]
+    best = Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=8.0, usd_per_hour=20.0, gpus=8, gpus_low=6, gpus_high=12)
+    slo = Record(ttft_s=2.0, tpot_s=0.05, e2e_s=np.inf, percentile=0.99)
+    answer = Record(best=best, question=Record(slo=slo))
+    # the pool that knows least; what prefills makes no tokens after the first
+    assert answer_figures.promised(answer) == [
+        ("TTFT", 1.0, 0.9, 1.2, 2.0),
+        ("TPOT", 0.04, 0.04 * 0.95, 0.04 * 1.3, 0.05),
+    ]
+    seen = Drawn(lambda axes: answer_figures.promises(answer, axes))
+    assert seen.line([0.45, 0.6], [1, 1]) and seen.line([0.5], [1])
+    assert seen.line([0.76, 1.04], [0, 0]) and seen.line([0.8], [0]) and seen.upright(1.0)
+    assert seen.named == {"TTFT\nP99": 1, "TPOT\nP99": 0}
+    seen.said("1 s (900 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
+    assert seen.axes.get_xlim()[0] == 0 and seen.axes.get_xlim()[1] > 1.25
+    other = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=np.inf)
+    cost = Drawn(lambda axes: answer_figures.costs(answer, [("split", best), ("one pool", other)], axes))
+    assert sorted(width for _, width, _ in cost.bars) == [20.0, 30.0]
+    high, low = (next(y for _, w, y in cost.bars if w == usd) for usd in (20.0, 30.0))
+    assert high > low and cost.line([15.0, 30.0], [high] * 2)
+    assert cost.line([27.0, cost.axes.get_xlim()[1]], [low] * 2)  # no fleet keeps it at the slow end
+    cost.said("split: 8 GPUs, $20.00/h", "one pool: 10 GPUs, $30.00/h")
+    assert [t.get_weight() for t in cost.axes.texts] == ["normal", "bold"]
+    assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
+
+
+def test_stale_telemetry():
+    """Tiers 4:1: Proposition 2 allows (4 u - u) / 5 at the congestion 1 - u of both; the drift of a second is 2.576
+    standard deviations of it."""
+    seen = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 10.0, axes))
+    delay = np.linspace(-2, 2, 401)
+    for free in (1.0, 0.7, 0.4):
+        assert seen.line(delay, np.full(401, 60.0 * free)).get_linestyle() == ":"
+    solid = [
+        y
+        for (x, y), line in zip(seen.lines, seen.axes.lines, strict=True)
+        if x.size == 401 and line.get_linestyle() == "-"
+    ]
+    for free, y in zip((1.0, 0.7, 0.4), solid, strict=True):
+        assert y.max() <= 100 * free + 1e-9 and y[200] == pytest.approx(60 * free)  # no delay: the order of bandwidths
+    assert seen.level(100 * 2.576 * 0.05 * np.sqrt(2 * (1 - np.exp(-0.1))))
+    seen.said("drift in 1 s (99 %)", "congestion 0", "congestion 0.3", "congestion 0.6", "dotted: Proposition 2")
+    assert seen.axes.get_xlim() == (-2, 2) and seen.axes.get_ylim()[0] == 0 and "tiers 4:1" in seen.axes.get_title()
+    still = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 0.0, axes))
+    assert still.level(5.0)
+
+
+def fleets():
+    """Five one-pool fleets of two GPU types: one too slow, one that cannot serve, one beyond the picture."""
+    gpu = np.array(["a", "a", "a", "b", "b"])
+    one = {
+        "usd_per_hour": np.array([10.0, 20.0, 12.0, 30.0, 1000.0]),
+        "ttft_s": np.array([1.5, 0.5, 3.0, 1.0, 0.2]),
+        "usable": np.array([True, True, True, True, True]),
+        "meets": np.array([True, True, False, True, True]),
+        "user_tokens_per_s": np.array([20.0, 40.0, 25.0, 50.0, 60.0]),
+        "gpu_tokens_per_s": np.array([500.0, 300.0, 450.0, 200.0, 100.0]),
+        "throughput_front": np.array([0, 1, 3, 4]),
+    }
+    layouts = [Record(gpu=name) for name in gpu]
+    front = Record(usd_per_hour=np.array([10.0, 20.0, 500.0]), ttft_s=np.array([1.5, 0.5, 0.1]))
+    best = Record(ttft_s=1.5, usd_per_hour=10.0, name="one pool", kind="one pool")
+    slo = Record(ttft_s=2.0, tpot_s=0.04, percentile=0.99)
+    return Record(
+        fleets=Record(one_pool=one, front=front, fronts={"two pools": front}),
+        priced=Record(layouts=layouts),
+        question=Record(slo=slo, gpus={"a": None, "b": None}),
+        best=best,
+        kinds=[best, Record(ttft_s=1.2, usd_per_hour=15.0, name="two pools", kind="two pools")],
+        by_gpu=[],
+    )
+
+
+def test_fronts():
+    answer = fleets()
+    seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    assert seen.line([1.5, 0.5], [10, 20]) and seen.line([1.0], [30])  # the dearest lies beyond the picture
+    assert seen.line([3.0], [12]).get_markerfacecolor() == "none"  # misses its SLO
+    steps = [line for line in seen.axes.lines if line.get_drawstyle() == "steps-post"]
+    assert [line.get_xydata().tolist() for line in steps] == [[[1.5, 10], [0.5, 20]]] * 2
+    stars = [line for line in seen.axes.lines if line.get_marker() == "*"]
+    assert [line.get_xydata().tolist() for line in stars] == [[[1.2, 15.0]], [[1.5, 10.0]]]
+    assert seen.upright(2.0) and seen.label() == ("TTFT, P99 [s]", "cost [USD/h]")
+    seen.said("recommended", "SLO", "a", "b", "Pareto front", "two pools")
+    assert seen.axes.get_xlim() == (0, 2.3) and seen.axes.get_ylim() == (7.0, 120.0)
+    rate = Drawn(lambda axes: plan_figures.throughput_front(answer, axes))
+    assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
+    assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms
+    rate.said("TPOT SLO", "Pareto front", "a", "b")
+
+
+def test_sweeps():
+    xr = pytest.importorskip("xarray")
+    cost = np.array([[4.0, 8.0, 16.0], [5.0, 6.0, 7.0]])
+    flags = np.array([[0, 0, 1], [0, 0, 0]])
+    units = {"units": "USD/h"}
+    ds = xr.Dataset(
+        {
+            "cost": (("tp", "rate"), cost, units),
+            "ttft_s": (("tp", "rate"), 10.0 / cost, {"units": "s"}),
+            "tokens_per_s": (("tp", "rate"), cost * 100),
+            "flags": (("tp", "rate"), flags),
+        },
+        coords={"tp": [2.0, 4.0], "rate": [1.0, 2.0, 4.0]},
+    )
+    plane = Drawn(lambda axes: sweep_figures.pareto(ds, "cost", ax=axes))
+    assert plane.line([2.5, 1.25], [4, 8]) and plane.line(10 / cost[1], cost[1])
+    assert plane.line(sorted(10 / c for c in (4, 5, 6, 7, 8)), [8, 7, 6, 5, 4])  # the front: all that are feasible
+    plane.said("tp 2", "tp 4", "Pareto front")
+    assert plane.label() == ("ttft_s [s]", "cost [USD/h]")
+    lines = Drawn(lambda axes: sweep_figures.curves(ds, "cost", ax=axes))
+    assert lines.line([1, 2, 4], [4, 8, np.nan]) and lines.line([1, 2, 4], cost[1])
+    assert lines.line([4], [16]).get_markerfacecolor() == "none"
+    assert lines.axes.get_title(loc="right") == "hollow: flagged"
+    fastest = Drawn(lambda axes: sweep_figures.curves(ds.max("tp"), "tokens_per_s", ax=axes))
+    assert fastest.line([1, 2, 4], [500, 800, np.nan])
+    shown = sweep_figures.heatmap(ds, "cost")
+    (mesh,) = [c for c in shown.collections if c.get_array() is not None]
+    np.testing.assert_allclose(np.ma.filled(mesh.get_array(), np.nan).reshape(2, 3), [[4, 8, np.nan], [5, 6, 7]])
+    assert [t.get_text() for t in shown.get_xticklabels()] == ["1", "2", "4"]
+    assert (shown.get_xlabel(), shown.get_ylabel()) == ("rate", "tp")
+    spans = xr.Dataset(
+        {
+            "cost": (("argument", "end"), [[90.0, 120.0], [80.0, 150.0]], units),
+            "flags": (("argument", "end"), [[0, 0], [0, 1]]),
+            "base_cost": 100.0,
+            "low": ("argument", [1.0, 0.5]),
+            "high": ("argument", [3.0, 2.0]),
+        },
+        coords={"argument": ["isl", "rate"]},
+    )
+    moved = Drawn(lambda axes: sweep_figures.tornado(spans, "cost", ax=axes))
+    ends = {
+        name: sorted(left + w for left, w, y in moved.bars if y == pytest.approx(p)) for name, p in moved.named.items()
+    }
+    assert ends == {"isl": [90, 120], "rate": [80, 150]} and moved.upright(100.0)
+    assert moved.named["rate"] > moved.named["isl"]
+    hatched = [bar for group in moved.axes.containers for bar in group.patches if bar.get_hatch()]
+    assert [bar.get_width() for bar in hatched] == [50.0]
+    spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
+    assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}

@@ -1,0 +1,433 @@
+"""Sentences and tables say what their records say: records with numbers of their own, and the words by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace as Record
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from dmodels.report import (
+    answer_figures,
+    explore_page,
+    glossary,
+    grafana,
+    html,
+    plan_notes,
+    plan_tables,
+    replay_tables,
+    risk_tables,
+    text,
+)
+from dmodels.studies.plan import GROWTH, Stretch, Tail
+
+SLO = Record(percentile=0.99, ttft_s=2.0, tpot_s=0.05, e2e_s=math.inf)
+
+
+def asked(**more):
+    known = {"slo": SLO, "trace": None, "size_for": Stretch.TRACE, "margins": Record(words=""), "model_name": "m"}
+    return Record(**known | {"rate_rps": 20.0, "workload": Record(arrival_cv=2.5)} | more)
+
+
+def pool(name, instances=3, role="serve", **more):
+    known = {"load_frac": 0.5, "request_share_frac": 0.25, "ttft_s": 0.4, "binding": "TTFT"}
+    return Record(stage=Record(name=name, role=role), instances=instances, **known | more)
+
+
+def row(found):
+    """{head: cell} of each row of a table."""
+    _, head, rows = found
+    return [dict(zip(head, cells, strict=True)) for cells in rows]
+
+
+def load(name, operating, knee, growth, **more):
+    x = np.array([0.5, 0.9, 0.95, 0.99])
+    return Record(
+        pool=pool(name, **more),
+        operating_frac=operating,
+        knee_frac=knee,
+        growth=growth,
+        load_frac=x,
+        ttft_s=np.array([0.3, 0.6, 0.8, 3.0]),
+    )
+
+
+def grown(factor, keeps, saturates=False, ttft=0.5, tpot=0.04, drain=math.nan):
+    return Record(factor=factor, keeps_slo=keeps, saturates=saturates, ttft_s=ttft, tpot_s=tpot, drain_s=drain)
+
+
+def risks(first, loads, bursts, losses, stale=()):
+    return Record(first=first, loads=loads, bursts=bursts, losses=losses, stale=list(stale), burst_s=60.0)
+
+
+def test_risks_of_two_pools():
+    short, long = load("short", 0.8, 0.7, 1.25), load("long", 0.4, 0.6, 2.5)
+    answer = Record(
+        best=Record(pools=[short.pool, long.pool]),
+        question=asked(),
+        headroom_frac=0.18,
+        ensured=None,
+        survives_loss=False,
+    )
+    losses = [
+        Record(pool=short.pool, after=grown(1.5, False), spare_usd_per_hour=4.0),
+        Record(pool=long.pool, after=grown(1.5, False, True, math.inf, math.inf, math.inf), spare_usd_per_hour=6.5),
+    ]
+    bursts = [grown(1.1, True), grown(1.5, False), grown(2.0, False, True, 9.0, math.inf, 90.0)]
+    stale = [
+        Record(pool=short.pool, herd_s=0.25, memory_s=5400.0),
+        Record(pool=long.pool, herd_s=3.0, memory_s=math.inf),
+    ]
+    found = risks(short, [short, long], bursts, losses, stale)
+    saturation, burst, failure, telemetry = risk_tables.sentences(answer, found)
+    assert saturation == (
+        "Saturation: the short pool runs at 80% of the rate at which it saturates, beyond its knee at 70%; the rate "
+        "may grow by 18% before an SLO breaks and by 25% before queues grow without end."
+    )
+    assert (
+        burst.startswith("Burst: 1.5 times the rate breaks an SLO; ")
+        and "(gaps of CV 1; this workload's: 2.5)" in burst
+    )
+    assert failure == (
+        "Failure: losing one instance of the short pool or the long pool breaks an SLO; a spare for each costs "
+        "$10.50/h."
+    )
+    assert "readings younger than 250 ms (the short pool)" in telemetry
+    assert row(risk_tables.load_table(found)) == [
+        {
+            "pool": name,
+            "load": share,
+            "knee at": knee,
+            "saturates at a rate": growth,
+            "TTFT now [ms]": 400.0,
+            "TTFT at 95 % load [ms]": 800.0,
+        }
+        for name, share, knee, growth in (("short", "80%", "70%", "x 1.25"), ("long", "40%", "60%", "x 2.50"))
+    ]
+    one, two, three = row(risk_tables.burst_table(answer, found))
+    assert one == {
+        "rate": "x 1.1",
+        "TTFT P99 [ms]": "500",
+        "TPOT P99 [ms]": "40",
+        "SLOs kept": "yes",
+        "queue gone after": "-",
+    }
+    assert (two["SLOs kept"], two["queue gone after"]) == ("no", "-")
+    assert (three["TPOT P99 [ms]"], three["SLOs kept"], three["queue gone after"]) == (
+        "no bound",
+        "no: saturates",
+        "1.5 min",
+    )
+    lost = row(risk_tables.loss_table(answer, found))
+    assert [(r["pool"], r["lost"], r["a spare costs [USD/h]"]) for r in lost] == [
+        ("short", "1 of 3", 4.0),
+        ("long", "1 of 3", 6.5),
+    ]
+    assert lost[1]["queue gone after"] == "never"
+    assert row(risk_tables.stale_table(found)) == [
+        {"pool": "short", "instances": 3, "herds beyond": "250 ms", "a reading is forgotten after": "1.5 h"},
+        {"pool": "long", "instances": 3, "herds beyond": "3 s", "a reading is forgotten after": "any age"},
+    ]
+
+
+def test_risks_of_one_pool():
+    only = load("all", 0.5, 0.6, 2.0, instances=1, request_share_frac=1.0)
+    answer = Record(best=Record(pools=[only.pool]), question=asked(), headroom_frac=GROWTH[-1] - 1, ensured=object())
+    alone = Record(pool=only.pool, after=None, spare_usd_per_hour=4.0)
+    said = risk_tables.sentences(answer, risks(only, [only], [grown(1.5, True)], [alone]))
+    assert "the pool runs at 50%" in said[0] and "before its knee at 60%" in said[0] and "by at least 1" in said[0]
+    assert said[1].startswith("Burst: no burst asked about breaks an SLO; here arrivals are Poisson; the bursts of the")
+    assert said[2] == (
+        "Failure: the pool (100% of requests) is one instance; while it is down nothing serves its requests; "
+        "one more costs $4.00/h."
+    )
+    assert said[3].startswith("Stale telemetry: no pool has a choice")
+    (lost,) = row(risk_tables.loss_table(answer, risks(only, [only], [], [alone])))
+    assert lost["SLOs kept"].startswith("no") and lost["lost"] == "1 of 1"
+    both = [alone, Record(pool=pool("long"), after=None, spare_usd_per_hour=1.0)]
+    answer.best.pools.append(both[1].pool)
+    said = risk_tables.sentences(answer, risks(only, [only], [], both))[2]
+    assert "(100% of requests) and the long pool (25% of requests) are one instance each" in said
+    assert "one more of each costs $5.00/h" in said
+    held = Record(pool=only.pool, after=grown(1.5, True), spare_usd_per_hour=4.0)
+    said = risk_tables.sentences(answer, risks(only, [only], [], [held]))[2]
+    assert said == "Failure: each pool may lose one instance and still meet the SLOs."
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.004, "4 ms"), (1.0, "1 s"), (59.0, "59 s"), (60.0, "1 min"), (3600.0, "1 h"), (7200, "2 h"), (math.nan, "-")],
+)
+def test_times_as_a_person_says_them(value, words):
+    assert risk_tables.seconds(value) == words and risk_tables.seconds(math.inf) == "any age"
+
+
+def promise(metric, measured, bound, **more):
+    known = {"pool": "all", "low_s": 0.9 * measured, "high_s": 1.1 * measured, "kept_frac": 0.985, "worst_s": 3.0}
+    known |= {"worst_start_s": 120.0, "predicted_s": 1.2, "error_frac": -0.2, "sure": True}
+    found = known | {"holds": measured <= bound} | more
+    return Record(metric=metric, measured_s=measured, bound_s=bound, **found)
+
+
+def replayed(*promises, **more):
+    known = {
+        "name": "one pool",
+        "gpus": 12,
+        "instances": (2, 4),
+        "policy": "jsq",
+        "source": "day.csv",
+        "percentile": 0.99,
+    }
+    known |= {"requests_count": 12345, "period_s": 600.0, "window_s": 60.0, "overloaded": False, "held_count": 5}
+    known |= {"days_count": 7, "holds": all(p.holds for p in promises)}
+    return Record(promises=promises, **known | more)
+
+
+def test_replays():
+    late = promise("TTFT", 2.5, 2.0, sure=False, pool="short")
+    unknown = dict.fromkeys(("low_s", "predicted_s", "error_frac"), math.nan)
+    found = replayed(late, promise("TPOT", 0.04, 0.05), promise("E2E", 9.0, math.inf, **unknown))
+    title, head, _ = replay_tables.table(found)
+    assert title == "Replay of one pool (12 GPUs, 2 + 4 instances, jsq routing): day.csv, 12,345 requests in 600 s"
+    assert "P99 [ms]" in head and "worst minute [ms]" in head
+    one, two, three = row(replay_tables.table(found))
+    assert one == {
+        "pool": "short",
+        "SLO": "TTFT",
+        "P99 [ms]": "2,500",
+        "95 % interval": "2,250 to 2,750",
+        "bound [ms]": "2,000",
+        "kept": "98.50%",
+        "worst minute [ms]": "3,000",
+        "begins [s]": 120.0,
+        "closed form [ms]": "1,200",
+        "its error": "-20%",
+        "verdict": "missed, not surely",
+    }
+    assert two["verdict"] == "holds" and two["bound [ms]"] == "50"
+    assert (three["verdict"], three["kept"], three["bound [ms]"]) == ("no bound", "-", "-")
+    assert (three["95 % interval"], three["closed form [ms]"], three["its error"]) == ("too few requests", "-", "-")
+    assert "worst 5 s [ms]" in replay_tables.table(replayed(window_s=5.0))[1]
+    assert replay_tables.missed(found) == (
+        "MISSED in the replay of day.csv: TTFT of short (2,500 ms against 2,000, kept by 98.5%)."
+    )
+    over = replayed(late, overloaded=True)
+    assert replay_tables.missed(over).endswith("Overloaded: waits keep growing.")
+    checks = Record(replays=[over, found], smallest=(3, 5), smallest_gpus=16)
+    assert "has 16 GPUs (3 + 5 instances)." in replay_tables.verdict(checks)
+    assert "MISSED" in replay_tables.verdict(checks)
+    good = Record(replays=[replayed(promise("TTFT", 1.0, 2.0))], smallest=None, smallest_gpus=None)
+    assert replay_tables.verdict(good) == (
+        "Verified: every SLO holds in the replay of day.csv. No number of instances of these pools holds."
+    )
+    assert len(replay_tables.tables(Record(best=None), checks)) == 2
+    assert replay_tables.tables(Record(best=None), None) == []
+    assert len(replay_tables.tables(Record(best=Record(replayed=found)), None)) == 1
+
+
+def test_how_replays_sized_a_fleet():
+    how = Record(formula_gpus=10, same_formula_gpus=12, gpus=16, smallest_gpus=14, next_gpus=20)
+    best = Record(replayed=replayed(promise("TTFT", 1.0, 2.0)))
+    answer = Record(best=best, ensured=how, question=asked(trace=object()), outside=[])
+    (said,) = replay_tables.notes(answer)
+    assert said == (
+        "Replay: 10 GPUs by the formula (12 of these pools), 16 by the replay of day.csv: 14 are the fewest that keep "
+        "the SLOs there, the rest is for other days. It holds on 5 of 7 of them (halves and quarters at the planned "
+        "rate, and resamples). For another stretch of such traffic, as long and at the same mean rate, "
+        "20 GPUs (--size-for next)."
+    )
+    answer.question = asked(trace=object(), size_for=Stretch.NEXT, margins=Record(words="20 % headroom"))
+    how.same_formula_gpus, how.formula_gpus = 1, 1
+    answer.outside = ["load 0.95", "bursts"]
+    said, checked = replay_tables.notes(answer)
+    assert "Replay: 1 GPU by the formula, 16 by" in said and "SLOs there with 20 % headroom, the rest" in said
+    assert said.endswith("It is sized for another stretch of such traffic, as long and at the same mean rate.")
+    assert checked == "The closed forms were not checked on this: load 0.95; bursts; the replay decides."
+    bad = Record(
+        best=Record(replayed=replayed(promise("TTFT", 3.0, 2.0))), ensured=None, question=asked(), outside=["x"]
+    )
+    assert "No number of instances that was tried holds." in replay_tables.notes(bad)[0]
+    unseen = Record(best=Record(replayed=None), ensured=None, question=asked(), outside=["x"])
+    assert replay_tables.notes(unseen) == ["The closed forms were not checked on this: x; --verify replays the fleet."]
+    assert replay_tables.notes(Record(best=None)) == []
+
+
+def test_what_pays_and_what_costs():
+    tails = [Tail(0.02, 30_000.0, 5.0, 0.9), Tail(0.001, 100_000.0, 45.0, 0.1)]
+    offers = [
+        Record(what="FP8", flags="--weights fp8", saves_frac=0.4, usd_per_hour=12.0, takes="a checkpoint"),
+        Record(what="a cache", flags="--prefix-hits", saves_frac=1.0, usd_per_hour=9.5, takes="memory"),
+    ]
+    long, other = plan_notes.advice(offers, tails)
+    assert long.startswith(
+        "Long requests: 2% of the requests (from 30,000 tokens) make 90% of the cost: without them $5.00/h"
+    )
+    assert other == (
+        "Not asked, but it pays, by the closed forms: FP8 (--weights fp8) saves 40% and takes a checkpoint; a cache "
+        "(--prefix-hits) would do, at $9.50/h and takes memory."
+    )
+    assert "make all of the cost: without them $5.00/h" in plan_notes.advice([], [Tail(0.02, 3e4, 5.0, 1.0)])[0]
+    assert plan_notes.advice([], []) == []
+    most = Record(target="rate", value=41.256, more_value=45.0, more_gpus=2, worth_per_gpu=1.872)
+    assert plan_notes.advice([], [], most) == [
+        "41.26 req/s is the largest rate that can be kept with what there is; with 2 more GPUs 45 req/s "
+        "(1.872 req/s per GPU)."
+    ]
+    tight = Record(target="ttft", value=0.5, more_value=0.4, more_gpus=1, worth_per_gpu=-0.1)
+    assert plan_notes.advice([], [], tight) == [
+        "500 ms is the tightest TTFT SLO that can be kept with what there is; with 1 more GPU 400 ms (100 ms per GPU)."
+    ]
+
+
+def test_requests_beyond_the_context():
+    admitted = Record(
+        refused_frac=0.03, cut_frac=0.02, limit_tokens=8192.0, longest_tokens=40_000.0, none=False, rate_rps=19.4
+    )
+    answer = Record(best=None, priced=Record(admitted=admitted), question=asked(), ensured=None, outside=[])
+    (said,) = plan_notes.notes(answer)
+    assert said.startswith(
+        "Context: 5% of the requests are longer than the 8,192 tokens that the config of m allows "
+        "(the longest takes 40,000)."
+    )
+    assert "The prompts of 3% fill it alone" in said and "which is 19.4 of 20 req/s" in said
+    assert "The answers of 2% would run past it" in said
+    admitted.cut_frac, admitted.none = 0.0, True
+    (said,) = plan_notes.notes(answer)
+    assert (
+        "Context: 3%" in said
+        and "The prompts fill it alone, and engines refuse them: nothing is left to serve." in said
+    )
+    admitted.refused_frac = 0.0
+    assert plan_notes.notes(answer) == []
+
+
+def fleet(gpus, usd, name="one pool"):
+    return Record(
+        bought_gpus=gpus, gpus=gpus, usd_per_hour=usd, name=name, decomposition=lambda: f"{gpus} GPUs = {gpus} x 1 h100"
+    )
+
+
+def test_classes_and_regions():
+    kind = lambda name, ttft, share, best: Record(
+        requests=Record(name=name, slo=Record(ttft_s=ttft, tpot_s=0.05)),
+        share_frac=share,
+        best=best,
+        usd_per_hour=best.usd_per_hour,
+    )
+    chat, jobs = kind("chat", 2.0, 0.98, fleet(4, 10.0)), kind("jobs", 60.0, 0.02, fleet(12, 30.0))
+    apart = Record(shares=[chat, jobs], fits=True, gpus=16, usd_per_hour=40.0)
+    one = lambda usd: Record(best=fleet(20, usd))
+    assert "they take $40.00/h (16 GPUs), 20% less than the one fleet" in plan_notes.classes_told(one(50.0), apart)[0]
+    assert "60% more than" in plan_notes.classes_told(one(25.0), apart)[0]
+    assert "as much as" in plan_notes.classes_told(one(40.1), apart)[0]
+    assert "apart they take $40.00/h (16 GPUs)." in plan_notes.classes_told(Record(best=None), apart)[0]
+    assert plan_notes.classes_told(one(1.0), None) == []
+    rows = row(plan_tables.classes_table(apart))
+    assert rows[1] == {
+        "class": "jobs",
+        "requests": "2%",
+        "TTFT SLO [ms]": 60_000.0,
+        "TPOT SLO [ms]": 50.0,
+        "GPUs": 12,
+        "USD/h": 30.0,
+        "cost": "75%",
+        "fleet": "one pool: 12 x 1 h100",
+    }
+    jobs.best, apart.fits, apart.gpus = None, False, None
+    assert plan_notes.classes_told(one(1.0), apart) == [
+        "Classes of requests: fleets apart do not do, nothing meets the SLOs of jobs."
+    ]
+    last = row(plan_tables.classes_table(apart))[1]
+    assert (last["GPUs"], last["USD/h"], last["cost"], last["fleet"]) == ("-", "infeasible", "-", "-")
+    jobs.best = fleet(12, 30.0)
+    assert plan_notes.classes_told(one(1.0), apart)[0].endswith("they take more than there is.")
+    east, west = (
+        Record(region=name, share_frac=share, best=fleet(gpus, usd), usd_per_hour=usd)
+        for name, share, gpus, usd in (("east", 0.75, 8, 20.0), ("west", 0.25, 4, 12.0))
+    )
+    found = Record(alone=[east, west], together=(), fits=True, usd_per_hour=20.0, served_frac=1.0)
+    assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west takes $12.00/h."]
+    west.best = None
+    assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west cannot."]
+    assert row(plan_tables.regions_table(found))[1]["USD/h"] == "infeasible"
+    west.best = fleet(4, 12.0)
+    found = Record(alone=[], together=(east, west), fits=False, usd_per_hour=32.0, served_frac=0.9)
+    (said,) = plan_notes.regions_told(found)
+    assert "together they serve 90% of it, more than that nothing does at $32.00/h: east 75% with 8 GPUs" in said
+    first = row(plan_tables.regions_table(found))[0]
+    assert first == {"region": "east", "traffic": "75%", "GPUs": 8, "USD/h": 20.0, "fleet": "one pool: 8 x 1 h100"}
+    assert plan_notes.regions_told(None) == []
+
+
+def test_a_dashboard_asks_for_what_the_model_expects():
+    compared = [Record(name="TTFT, mean [s]", predicted=0.5), Record(name="TTFT, P99 [s]", predicted=1.5)]
+    compared += [
+        Record(name="time between tokens, mean [s]", predicted=0.025),
+        Record(name="requests in flight", predicted=40.0),
+    ]
+    seen = Record(rate_rps=7.0, prefix_hit_frac=math.nan)
+    found = Record(fleet=Record(name="mine", serves_rps=9.0), telemetry=seen, compared=compared)
+    made = json.loads(grafana.dashboard(found, "vllm"))
+    panels = {p["title"]: {t["legendFormat"]: t["expr"] for t in p["targets"]} for p in made["panels"]}
+    units = {p["title"]: p["fieldConfig"]["defaults"]["unit"] for p in made["panels"]}
+    rate = panels["Requests a second"]
+    assert (rate["planned"], rate["most within the SLOs"]) == ("vector(7)", "vector(9)")
+    assert rate["completed"].startswith("sum(rate(vllm:e2e_request_latency_seconds_count[")
+    first, token = panels["Time to first token"], panels["Time between tokens"]
+    assert (first["model, mean"], first["model, P99"], token["model, mean"]) == (
+        "vector(0.5)",
+        "vector(1.5)",
+        "vector(0.025)",
+    )
+    assert "time_to_first_token_seconds_sum" in first["mean"] and first["P99"].startswith("histogram_quantile(0.99, ")
+    assert "time_to_first_token" not in token["mean"] and "token" in token["mean"]
+    flight = panels["Requests in flight"]
+    assert flight["model"] == "vector(40)" and "running" in flight["running"] and "waiting" in flight["waiting"]
+    assert panels["Prefix-cache hits"].keys() == {"hits"}  # nothing was planned
+    hits, queries = panels["Prefix-cache hits"]["hits"].split(" / ")
+    assert "hits" in hits and "queries" in queries
+    assert units["Time to first token"] == "s" and units["Requests a second"] == "reqps"
+    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in made["panels"]]
+    assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
+    assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
+    assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
+    other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[]), "sglang"))
+    assert "sglang:" in other["panels"][0]["targets"][0]["expr"] and len(other["panels"][0]["targets"]) == 2
+
+
+def test_the_difference_to_the_start():
+    at = lambda gpus, usd, ttft, tpot: Record(best=Record(bought_gpus=gpus, usd_per_hour=usd, ttft_s=ttft, tpot_s=tpot))
+    start, none = at(8, 20.0, 1.0, 0.04), Record(best=None)
+    tell = explore_page.difference
+    assert (
+        tell(at(12, 30.0, 1.25, 0.03), start)
+        == "Against the start: +4 GPUs, +$10.00/h (+50%), TTFT +250 ms, TPOT -10 ms."
+    )
+    assert tell(at(6, 15.0, 1.0, 0.04), start) == "Against the start: -2 GPUs, -$5.00/h (-25%)."
+    assert tell(start, start) == "As at the start."
+    assert tell(none, none) == "Nothing serves this, as at the start."
+    assert tell(none, start) == "At the start there was a fleet."
+    assert tell(start, none) == "At the start nothing served this."
+
+
+def test_cells_and_tables_of_a_page():
+    told = [text.cell(x) for x in (9999.4, 10_000.4, 12.0, 0.00012345, math.nan, math.inf, True, 1234, "x")]
+    assert told == "9999|10,000|12|0.0001234|-|inf|True|1,234|x".split("|")
+    assert text.share(0.0) == "0%" and text.share(0.12345) == "12.3%" and text.share(1.0) == "100%"
+    page = html.table("T & t", ["name", "count", "words"], [["a<b", 1200, "x"], ["c", 3.5, "y"]])
+    assert "<caption>T &amp; t</caption>" in page and "a&lt;b" in page and 'data-name="count"' in page
+    assert '<th scope="col" role="columnheader" class="number">count</th>' in page and "1,200" in page
+    assert (
+        '<td role="cell" data-name="words">x</td>' in page and '<th scope="row" role="rowheader" class="short">' in page
+    )
+    assert 'class="short"' not in html.table("t", ["name"], [["a name of many letters"], ["b"]])
+    assert html.card(["GPUs", "USD"], [[8, 2.5]]) == (
+        '<dl class="card"><div><dd>8</dd><dt>GPUs</dt></div><div><dd>2.5</dd><dt>USD</dt></div></dl>'
+    )
+    assert "<details>" in html.section("S", "x", shut=True) and "<details>" not in html.section("S", "x")
+    assert answer_figures._time(0.9994) == "999 ms" and answer_figures._time(1.0) == "1 s"
+    assert glossary.linked("tp2pp1dp1ep1 of a pool").count('href="#word-layout"') == 1

@@ -18,7 +18,7 @@ from benchmarks.registry import Row, benchmark
 from dmodels.fit import rows as measured
 from dmodels.fit.calibration import calibration
 from dmodels.fit.points import Points, family, to_points
-from dmodels.fit.refit import OWN_WEIGHT
+from dmodels.fit.refit import OWN
 from dmodels.fit.silicon import Effects, fit, predict_log
 
 FILE = Path(__file__).parents[3] / "shared" / "data" / "silicon_fit.csv"
@@ -83,7 +83,7 @@ def _errors(points: Points, rows: list[measured.Row], prior: Effects, known: np.
     logs = np.log([[row.ttft_s, row.tpot_s] for row in rows])
     counted = np.zeros(len(rows), bool)
     counted[: len(known)] = known
-    own = fit(points, rows, keep=counted, prior=prior, start=prior, max_steps=15, weight=OWN_WEIGHT)
+    own = fit(points, rows, keep=counted, prior=prior, start=prior, max_steps=15, weighing=OWN)
     asked = np.flatnonzero(~known)
     errors = np.array([np.abs(np.expm1(predict_log(points, rows, e) - logs))[asked] for e in (prior, own)])
     return np.stack([errors.mean(axis=1), np.median(errors, axis=1)])

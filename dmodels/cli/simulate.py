@@ -43,12 +43,15 @@ CONTROLS = {
     "token-backlog": ("TOKENS", "NONE"),
     "memory": ("MEMORY", "NONE"),
 }
+#: --policy with prefill instances under which every instance does both, these with larger chunks.
+HYBRID = "taichi"
 PREFILL = ("own", "shared", "packed")
 #: Without options: a workload at a rate that one instance serves.
 WORKLOAD, RATE_RPS = "azure-paper", 1.0
 POLICY = (
     "round-robin, random, power-of-two, jsq, cache-aware or prompt-tokens [default: jsq]; with prefill instances "
-    "phasor, reactive, freeness, queue-length, token-backlog or memory [default: phasor]"
+    "phasor, reactive, freeness, queue-length, token-backlog, memory or taichi, where all instances prefill in chunks "
+    "and decode, the others in quarters of --chunk [default: phasor]"
 )
 Instances = Annotated[int, Field(ge=0, le=100_000)]
 Law = Annotated[tuple[Seconds, Wait], BeforeValidator(several)]
@@ -104,11 +107,13 @@ class SimulateAsked(Table):
             if slotted or self.disaggregated:
                 named = ", ".join(sorted(slotted)) or "prefill_instances"
                 raise ValueError(f"{named}: accepted without --model and --plan, whose engine and memory say so")
-        policies = CONTROLS if self.disaggregated else ROUTERS
+        policies = (*CONTROLS, HYBRID) if self.disaggregated else tuple(ROUTERS)
         if self.disaggregated and (self.trace or self.short_instances):
             raise ValueError("--prefill-instances: accepted with a bundled --workload and one pool")
         if self.disaggregated and not self.prefill_instances:
             raise ValueError("--standby-instances: accepted with --prefill-instances from 1")
+        if self.policy == HYBRID and self.standby_instances:
+            raise ValueError("--standby-instances: accepted with --policy taichi is 0, every instance does both")
         if self.trace and self.workload:
             raise ValueError("--trace and --workload: give one of them")
         for name, value, known in (("policy", self.policy, policies), ("prefill", self.prefill, PREFILL)):
@@ -173,7 +178,6 @@ class SimulateAsked(Table):
 
     def cluster(self) -> Code:
         """The library call for prefill and decode apart, under Phasor's controller or a baseline."""
-        signal, flow = CONTROLS[self.policy or "phasor"]
         machines = call(
             "dmodels.sim.cluster:Workers",
             prefill=self.prefill_instances,
@@ -184,12 +188,11 @@ class SimulateAsked(Table):
             kv_blocks=self.slots,  # as everywhere in this command memory is counted in slots: a block a sequence
             block_tokens=1 << 40,
         )
-        names = (Code(f"dmodels.sim.cluster:Signal.{signal}"), Code(f"dmodels.sim.cluster:Flow.{flow}"))
         return call(
             "dmodels.sim.cluster:measure",
             self.workload_call(),
             machines,
-            call("dmodels.sim.cluster:Control", *names, theta_frag=0.0),
+            self.control(),
             call("jax:random.key", self.seed),
             prefill_iteration_s=sum(self.iteration),
             chunk_tokens=self.chunk_tokens,
@@ -197,6 +200,15 @@ class SimulateAsked(Table):
             target_frac=self.precision_frac,
             count=self.requests_count,
         )
+
+    def control(self) -> Code:
+        """The library call for who routes prompts and moves work."""
+        if self.policy == HYBRID:
+            chunks = {"chunk_tokens": self.chunk_tokens, "decode_chunk_tokens": max(1, self.chunk_tokens // 4)}
+            return call("dmodels.sim.cluster:Hybrid", **chunks)
+        signal, flow = CONTROLS[self.policy or "phasor"]
+        names = (Code(f"dmodels.sim.cluster:Signal.{signal}"), Code(f"dmodels.sim.cluster:Flow.{flow}"))
+        return call("dmodels.sim.cluster:Control", *names, theta_frag=0.0)
 
     def inputs(self, rate_rps: float) -> dict[str, Any]:
         """What was asked, with what follows from it."""

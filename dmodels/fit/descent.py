@@ -34,6 +34,13 @@ ENOUGH = 1e-6
 LONGEST = 1.0
 
 
+class Weighing(NamedTuple):
+    """How much points count: against the prior, and by the spread that a good model leaves of their logarithms."""
+
+    weight: float = 1.0
+    sigma: tuple[float, float] = (float(SIGMA[0]), float(SIGMA[1]))  # TTFT, TPOT
+
+
 class Halves(NamedTuple):
     """Rows by the formula that serves them: one kind of instance, or separate prefill and decode instances."""
 
@@ -50,6 +57,7 @@ class Problem(NamedTuple):
     measured: np.ndarray  # (n, 2): log TTFT, log TPOT
     weight: np.ndarray  # (n,)
     origin: np.ndarray  # (n, efficiencies): u where all z are 0
+    sigma: np.ndarray = SIGMA  # (2,): of log TTFT and log TPOT
 
 
 class Found(NamedTuple):
@@ -169,15 +177,15 @@ class _Design:
         return np.asarray(value), np.asarray(slope)
 
     def loss(self, z: np.ndarray, value: np.ndarray) -> float:
-        r = (self.problem.measured - value) / SIGMA
+        r = (self.problem.measured - value) / self.problem.sigma
         return float((self.problem.weight[:, None] * ROBUST**2 * np.log1p((r / ROBUST) ** 2)).sum() + z @ z)
 
     def normal(self, z: np.ndarray, value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """J' W J + I and J' W r - z, with the weights of the robust loss at the present residuals."""
-        r = (self.problem.measured - value) / SIGMA
-        weight = self.problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2) / SIGMA
+        r = (self.problem.measured - value) / self.problem.sigma
+        weight = self.problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2) / self.problem.sigma
         pull = ((weight * r)[..., None] * slope).sum(axis=1)[self.order]  # (n, names)
-        weighted, ordered = (np.sqrt(weight / SIGMA)[..., None] * slope)[self.order], slope.shape[-1]
+        weighted, ordered = (np.sqrt(weight / self.problem.sigma)[..., None] * slope)[self.order], slope.shape[-1]
         information, gradient = np.eye(int(self.active.sum())), -z
         ends = [*self.starts[1:], len(pull)]
         scale = self.problem.scale.ravel()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from .descent import Weighing
 from .points import Points, family
 from .rows import Row, measurement
 from .silicon import Effects, fit, predict_log
@@ -45,7 +46,7 @@ def held_out(
     prior: Effects | None = None,
     max_steps: int = 6,
     seed: int = 0,
-    weight: float = 1.0,
+    weighing: Weighing = Weighing(),  # noqa: B008 - a tuple of constants
 ) -> np.ndarray:
     """(2, n, 2): log predictions of every row from the calibration of the fold that did not see it: with its engine's
     release stated, and without, as a plan predicts.
@@ -58,7 +59,7 @@ def held_out(
     for out in folds(rows, protocol, seed):
         hidden = {key for key, held in zip(keys, out, strict=True) if held}
         keep = np.array([key not in hidden for key in keys])
-        effects = fit(points, rows, keep=keep, start=start, prior=prior, max_steps=max_steps, weight=weight)
+        effects = fit(points, rows, keep=keep, start=start, prior=prior, max_steps=max_steps, weighing=weighing)
         for i, release in enumerate((True, False)):
             predicted[i, out] = predict_log(points, rows, effects, release)[out]
     return predicted

@@ -18,7 +18,7 @@ from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 
 from . import hierarchy, kernels
-from .descent import Halves, Problem, log_latencies, minimise
+from .descent import Halves, Problem, Weighing, log_latencies, minimise
 from .points import Points, checkpoint
 from .rows import Row, measurement
 
@@ -57,14 +57,14 @@ def fit(
     prior: Effects | None = None,
     max_steps: int = 25,
     covariance: bool = False,
-    weight: float = 1.0,
+    weighing: Weighing = Weighing(),  # noqa: B008 - a tuple of constants
 ) -> Effects:
-    """The calibration of measured rows; `weight` is how much a row counts against the prior.
+    """The calibration of measured rows; `weighing` says how much its rows count.
 
     `keep` masks rows out (their levels stay, at the prior's effect: no new shapes, so no new compilation per fold).
     `start` saves steps; `prior` is what effects are pulled to, zero without it.
     """
-    problem, known, centre = problem_of(points, rows, keep, prior, weight)
+    problem, known, centre = problem_of(points, rows, keep, prior, weighing)
     first = centre if start is None else _of(start, known)
     seen = np.zeros(len(known), bool)
     seen[problem.paths[problem.weight > 0]] = True  # what masked rows alone determined starts at the prior: no leak
@@ -79,7 +79,7 @@ def problem_of(
     rows: Sequence[Row],
     keep: np.ndarray | None = None,
     prior: Effects | None = None,
-    weight: float = 1.0,
+    weighing: Weighing = Weighing(),  # noqa: B008 - a tuple of constants
 ) -> tuple[Problem, tuple[str, ...], np.ndarray]:
     """The least squares problem of measured rows, its levels, and the effects (levels, efficiencies) where z is 0."""
     halves, order = _split(points)
@@ -90,9 +90,10 @@ def problem_of(
     paths = np.array([[place[level] for level in levels] for levels in of_rows])
     centre = _of(prior, known)
     measured = np.log([[row.ttft_s, row.tpot_s] for row in rows])
-    counted = weight * _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
+    counted = weighing.weight * _weights(rows) * (1.0 if keep is None else np.asarray(keep, float)[order])
     origin = origins(rows) + centre[paths].sum(axis=1)
-    return Problem(halves, paths, hierarchy.deviations(known), measured, counted, origin), known, centre
+    deviations, sigma = hierarchy.deviations(known), np.array(weighing.sigma)
+    return Problem(halves, paths, deviations, measured, counted, origin, sigma=sigma), known, centre
 
 
 def origins(rows: Sequence[Row]) -> np.ndarray:

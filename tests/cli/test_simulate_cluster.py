@@ -37,6 +37,12 @@ def test_json_carries_inputs_units_and_intervals(policy, capsys):
     assert (document["result"]["role_changes_count"]["value"] > 0) == (policy == "phasor")
 
 
+def test_hybrid_workers_take_prompts_in_chunks_beside_their_answers(capsys):
+    assert main([*FAST, "--policy", "taichi", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["policy"] == "taichi" and document["result"]["tpot_mean_s"]["value"] > 0.008
+
+
 @pytest.mark.parametrize("rate", ["400 req/s", "4000 req/s"])
 def test_a_drowning_cluster_exits_with_one(rate, capsys):
     """Also where every run ends long before the first request is answered."""
@@ -58,6 +64,7 @@ def test_the_printed_call_runs(capsys):
         (["--policy", "jsq"], "policy"),
         (["--short-instances", "2"], "prefill-instances"),
         (["--policy", "phasor", "--standby-instances", "-1"], "standby-instances"),
+        (["--policy", "taichi", "--standby-instances", "1"], "standby-instances"),
     ],
 )
 def test_bad_input_is_one_line(options, word, capsys):

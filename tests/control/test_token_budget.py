@@ -237,3 +237,35 @@ def test_a_request_spills_to_the_pool_with_the_least_waiting_for_its_limit():
     where = token_budget.pools([10.0, 20.0, 30.0], [100.0, 200.0, 300.0], [2.0, 1.0, 4.0])
     assert int(token_budget.dispatch(5.0, jnp.array([9.0, 1.0, 3.0]), where).pool) == 2
     assert int(token_budget.dispatch(5.0, jnp.array([9.0, 0.0, 3.0]), where).pool) == 1
+
+
+def test_failures_lower_the_live_threshold_and_its_bound_holds_for_a_pool_that_fails_above_some_length():
+    """Answers over 3,000 tokens fail: the threshold ends near it, the share of failures below its bound (`adapt`)."""
+    own = token_budget.threshold_settings(512.0, 8192.0, target_frac=0.02, step=0.05)
+    router = TokenBudgetRouter(tb.pools([8192], [8192, 65536]), tb.settings(gamma=0.0, cold_ratio=1.0), [own])
+    rng, failed, answered, expected = np.random.default_rng(0), 0, 0, 8192.0
+    for total in rng.integers(200, 9000, 20_000).tolist():
+        sent = router.route("text", total - 100, 100)
+        fails = sent.pool == 0 and total > 3000
+        router.on_outcome(sent.pool, fails)
+        if sent.pool == 0:
+            failed, answered = failed + fails, answered + 1
+            if answered <= 100:
+                expected = float(token_budget.adapt(expected, 1.0, float(fails), own))
+                assert router.thresholds[0] == pytest.approx(expected, rel=1e-9)
+    assert router.thresholds[1] == 65536
+    assert 2700 < router.thresholds[0] < 3700
+    assert 0.01 < failed / answered <= float(token_budget.failure_bound(answered, 8192.0, own))
+
+
+def test_the_threshold_stays_where_nothing_is_adaptive_or_the_long_pool_answers():
+    own = token_budget.threshold_settings(512.0, 8192.0)
+    for router in (TokenBudgetRouter(TWO), TokenBudgetRouter(TWO, adaptive=[own])):
+        router.on_outcome(1, True)
+        assert router.thresholds == [8192.0, 65536.0]
+
+
+@pytest.mark.parametrize("low, high, count", [(9000.0, 9000.0, 1), (512.0, 65536.0, 1), (512.0, 8192.0, 2)])
+def test_limits_of_an_adaptive_threshold_lie_around_it(low, high, count):
+    with pytest.raises(InputError, match="adaptive"):
+        TokenBudgetRouter(TWO, adaptive=[token_budget.threshold_settings(low, high)] * count)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -109,7 +112,9 @@ def test_mistakes_are_one_line(given, said, capsys):
         (HEAD + "\na,0,10,0,1,2", "0 tokens"),
         (HEAD + "\na,0,ten,5,1,2", "no number"),
         ("arrival_s,input_tokens\n0,1", "output_tokens"),
-        ('{"queued_ts": 1', "requests.csv:1"),
+        ('{"queued_ts": 1', "requests.csv:1: not JSON"),
+        (HEAD + "\na,0,10,5,80,320", "in milliseconds"),
+        (HEAD + f"\n{'x' * 200_000},0,10,5,1,2", "no table"),
     ],
 )
 def test_a_log_that_cannot_be_one_is_refused(text, said, tmp_path):
@@ -136,6 +141,33 @@ def test_mutilated_logs_are_read_or_refused_in_one_line(form, count, tmp_path):
         else:
             assert (log.first_token_s >= log.arrival_s).all() and (log.end_s >= log.first_token_s).all()
             assert min(log.input_tokens.min(), log.output_tokens.min()) >= 1
+
+
+READ = """
+import resource, sys
+from dmodels.formats.telemetry.request_log import read_requests
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+log = read_requests(sys.argv[1])
+print(len(log.ids), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
+def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
+    """250,000 requests with much beside what is read: 1 GB of text."""
+    path, row = tmp_path / f"requests.jsonl{packed}", {"input_tokens": 10, "output_tokens": 5, "text": "x" * 4_000}
+    if packed == ".zst":
+        opened = pytest.importorskip("pyarrow").CompressedOutputStream(str(path), "zstd")
+    else:
+        opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
+    with opened as out:
+        for k in range(250_000):
+            times = {"queued_ts": 0.01 * k, "first_token_ts": 0.01 * k + 0.5, "last_token_ts": 0.01 * k + 2.0}
+            out.write(json.dumps(row | times).encode() + b"\n")
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    count, grown = map(int, done.stdout.split())
+    assert count == 250_000 and grown < 1.5e8, grown
 
 
 def test_a_saved_plan_is_simulated(tmp_path, capsys):

@@ -22,7 +22,7 @@ from .policy import (
     update,
 )
 from .router import Category, Sent, TokenBudgetRouter
-from .threshold import ThresholdSettings, adapt, failure_bound, threshold_settings
+from .threshold import ThresholdSettings, adapt, adapt_one, failure_bound, threshold_settings
 
 __all__ = [
     "Category",
@@ -34,6 +34,7 @@ __all__ = [
     "ThresholdSettings",
     "TokenBudgetRouter",
     "adapt",
+    "adapt_one",
     "conservative_ratio",
     "deviation",
     "dispatch",

@@ -10,7 +10,10 @@ from collections.abc import Hashable, Sequence
 from math import ceil, inf, sqrt
 from typing import NamedTuple
 
+from dmodels.core.errors import InputError
+
 from .policy import HIGH, LOW, ContextPools, RatioSettings, settings
+from .threshold import ThresholdSettings, adapt_one
 
 
 class Sent(NamedTuple):
@@ -35,6 +38,9 @@ class Category:
 class TokenBudgetRouter:
     """Categories appear when they are first met; `queued` holds the waiting requests of each pool.
 
+    With `adaptive` (settings of each pool but the last, from the shortest), thresholds find themselves: the gateway
+    reports each answer's outcome by `on_outcome`, and failures lower the pool's threshold (`threshold`).
+
     >>> from dmodels.control.token_budget import pools
     >>> router = TokenBudgetRouter(pools([8192], [8192, 65536], spill_count=64))
     >>> router.route("prose", 8000, 100).pool, router.route("prose", 40000, 100).pool
@@ -43,13 +49,21 @@ class TokenBudgetRouter:
     3.9
     """
 
-    def __init__(self, where: ContextPools, params: RatioSettings | None = None):
+    def __init__(
+        self,
+        where: ContextPools,
+        params: RatioSettings | None = None,
+        adaptive: Sequence[ThresholdSettings] = (),
+    ):
         params = settings() if params is None else params
         self.params = RatioSettings(*(float(x) for x in params))
         columns = ([float(x) for x in column] for column in where)
         self.thresholds, self.contexts, self.spill = columns
         self.queued = [0] * len(self.contexts)
         self.categories: dict[Hashable, Category] = {}
+        self.adaptive = tuple(ThresholdSettings(*(float(x) for x in one)) for one in adaptive)
+        if self.adaptive:
+            self._check_adaptive()
 
     def route(
         self, category: Hashable, prompt_bytes: float, max_output_tokens: float, queued: Sequence[float] | None = None
@@ -90,6 +104,21 @@ class TokenBudgetRouter:
         room = 1.0 - c.square
         padded = c.ratio - p.gamma * c.spread - p.sigmas * (sqrt(c.variance / room) if room > 0 else 0.0)
         c.cap = min(max(min(padded, c.quantile), LOW), HIGH)
+
+    def on_outcome(self, pool: int, failed: bool) -> None:
+        """An answer of a pool, `failed` if it was preempted, rejected or out of memory: moves an adaptive threshold."""
+        if 0 <= pool < len(self.adaptive):
+            self.thresholds[pool] = adapt_one(self.thresholds[pool], bool(failed), self.adaptive[pool])
+
+    def _check_adaptive(self) -> None:
+        """Every threshold but the last starts within its limits, which its pool's context holds."""
+        limits = [(one.low_tokens, one.high_tokens) for one in self.adaptive]
+        known = zip(limits, self.thresholds, self.contexts, strict=False)
+        if len(limits) != len(self.contexts) - 1 or not all(low <= b <= high <= c for (low, high), b, c in known):
+            raise InputError(
+                f"adaptive: limits {limits} of thresholds {self.thresholds}; accepted: settings of every pool but the "
+                "last, limits around its threshold and within its context"
+            )
 
     def _cold(self) -> float:
         least: float = min(self.params.cold_ratio, self.params.cold_quantile)

@@ -14,6 +14,7 @@ against failures, not against waiting.
 
 from __future__ import annotations
 
+from math import exp
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -52,6 +53,16 @@ def adapt(threshold_tokens: Real, responses: Real, failures: Real, params: Thres
     """
     moved = threshold_tokens * jnp.exp(params.step * (params.target_frac * responses - failures))
     return jnp.clip(moved, params.low_tokens, params.high_tokens)
+
+
+def adapt_one(threshold_tokens: float, failed: bool, params: ThresholdSettings) -> float:
+    """`adapt` for one response in plain Python: what a live router calls.
+
+    >>> round(adapt_one(4096.0, True, threshold_settings(1024.0, 8192.0, target_frac=0.01, step=0.05)))
+    3898
+    """
+    target, step, low, high = (float(x) for x in params)
+    return min(max(threshold_tokens * exp(step * (target - failed)), low), high)
 
 
 def failure_bound(responses: Real, start_tokens: Real, params: ThresholdSettings) -> Real:

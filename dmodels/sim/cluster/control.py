@@ -12,7 +12,7 @@ from .state import DECODE, PREFILL, STANDBY, Seen, leave
 
 
 @kernel
-def observe(f, machine, rules):
+def observe(f, machine, sees_waiting):
     """What the controller sees at an epoch."""
     capacity, mean = machine.kv_blocks, f.tally[0].mean_blocks
     prefill = decode = 0
@@ -32,7 +32,7 @@ def observe(f, machine, rules):
             batch += w.batch
             free_all += free
             stranded_all += stranded
-    free_decode -= rules.sees_waiting * f.tally[0].waiting_blocks / capacity
+    free_decode -= sees_waiting * f.tally[0].waiting_blocks / capacity
     stranded_frac = stranded_all / free_all if free_all > 0 else 0.0
     return Seen(prefill, decode, idle / prefill, free_decode / decode, queue / prefill, batch / decode, stranded_frac)
 
@@ -47,18 +47,25 @@ def gather(f, machine, rules, freed, now):
         a, place, b = best_move(f, machine, need, rules.theta_frag)
         if a < 0:
             return
-        source, line = f.workers[a], f.lines[a]
-        i = line[place]
-        for k in range(place, source.batch - 1):
-            line[k] = line[k + 1]
-        source.batch -= 1
-        source.joined -= 1 if place < source.joined else 0
-        if source.batch == 0:
-            source.step_at = np.inf
-        join(f, i, b)
-        blocks = f.requests[i].blocks
-        tally.moved += blocks
-        freed.append((now + blocks * machine.block_transfer_s, a, blocks))
+        move(f, machine, (a, place, b), freed, now)
+
+
+@kernel
+def move(f, machine, way, freed, now):
+    """The sequence at a place of one worker joins another, `way` = (from, place, to); its blocks are freed later."""
+    a, place, b = way
+    source, line = f.workers[a], f.lines[a]
+    i = line[place]
+    for k in range(place, source.batch - 1):
+        line[k] = line[k + 1]
+    source.batch -= 1
+    source.joined -= 1 if place < source.joined else 0
+    if source.batch == 0 and source.head < 0:
+        source.step_at = np.inf
+    join(f, i, b)
+    blocks = f.requests[i].blocks
+    f.tally[0].moved += blocks
+    freed.append((now + blocks * machine.block_transfer_s, a, blocks))
 
 
 @kernel

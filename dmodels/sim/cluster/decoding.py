@@ -10,12 +10,12 @@ from .state import DECODE, finish, leave
 
 
 @kernel
-def best_home(f, machine, need):
-    """The decoder with the most free blocks that takes a sequence of `need` blocks, or -1."""
+def best_home(f, machine, need, role):
+    """The worker of a role with the most free blocks that takes a sequence of `need` blocks, or -1."""
     best, room = -1, -1.0
     for w in range(f.workers.size):
         d = f.workers[w]
-        if d.role == DECODE and not d.draining and d.batch < machine.slots:
+        if d.role == role and not d.draining and d.batch < machine.slots:
             free = machine.kv_blocks - d.used
             if free >= need and free > room:
                 best, room = w, free
@@ -28,7 +28,7 @@ def admit_waiting(f, machine):
     tally = f.tally[0]
     while tally.waiting_from < tally.waiting_to:
         i = f.queue[tally.waiting_from]
-        d = best_home(f, machine, f.requests[i].blocks)
+        d = best_home(f, machine, f.requests[i].blocks, DECODE)
         if d < 0:
             return
         tally.waiting_from += 1

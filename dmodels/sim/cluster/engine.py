@@ -31,7 +31,7 @@ def run(f, machine, rules):
             admit |= end_step(f, w, now)
         else:
             tally.next_epoch = now + rules.epoch_s
-            seen = observe(f, machine, rules)
+            seen = observe(f, machine, rules.sees_waiting)
             epochs.append((now, seen.batch, seen.stranded_frac))
             queues.append(np.array([float(w.count) for w in f.workers]))
             if rules.theta_frag > 0:

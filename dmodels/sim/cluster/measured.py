@@ -10,14 +10,14 @@ from dmodels.core.workload import Workload
 
 from .. import arrivals, lengths
 from ..estimate import Estimate, replicate
-from .records import Control, Workers
+from .records import Control, Hybrid, Workers
 from .simulation import simulate
 
 
 def measure(
     workload: Workload,
     machines: Workers,
-    control: Control,
+    control: Control | Hybrid,
     key: jax.Array,
     *,
     prefill_iteration_s: float,

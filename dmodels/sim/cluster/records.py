@@ -77,6 +77,23 @@ class Control(NamedTuple):
     sees_waiting: bool = True  # decode freeness counts sequences that wait for a decoder; as printed it does not
 
 
+class Hybrid(NamedTuple):
+    """TaiChi in place of a `Control`: every worker reads prompts in chunks and decodes, the two kinds unlike.
+
+    The prefill workers take large chunks (P-heavy), the decoders small ones or none (D-heavy). A prompt goes to a
+    decoder if its first token is in time there, else to a prefill worker, else to where it is soonest. Answers start on
+    decoders; above a watermark of a decoder's KV memory its longest flow to prefill workers, and back before they are
+    late. With no chunks on decoders and a watermark of 1 the two kinds are apart; with equal chunks they are one pool.
+    """
+
+    chunk_tokens: float = 2048.0  # of prompts in a step of a prefill worker
+    decode_chunk_tokens: float = 256.0  # ... of a decoder; 0: it reads no prompts
+    watermark_frac: float = 0.9  # 1: answers never flow
+    tpot_slo_s: float = 0.1
+    back_frac: float = 0.9  # of the TPOT SLO: slower answers flow back to a decoder
+    epoch_s: float = 0.05
+
+
 class ClusterRun(NamedTuple):
     """Request columns (n,) in order of arrival, and (epochs,) of what was seen at control epochs."""
 

@@ -16,8 +16,8 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.sim.requests import Requests
 
-from . import engine, state
-from .records import ClusterRun, Control, Role, Workers
+from . import engine, hybrid, state
+from .records import ClusterRun, Control, Hybrid, Role, Workers
 
 
 def simulate(
@@ -26,7 +26,7 @@ def simulate(
     output_tokens: Any,
     prefill_s: Any,
     cluster: Workers,
-    control: Control = Control(),  # noqa: B008 - a tuple of constants
+    control: Control | Hybrid = Control(),  # noqa: B008 - a tuple of constants
     *,
     virtual_s: Any = None,
     clients: int = 0,
@@ -61,8 +61,11 @@ def simulate(
         block_transfer_s=float(cluster.block_transfer_s),
         ttft_slo_s=float(cluster.ttft_slo_s),
     )
-    rules = state.ControlRules(int(control.signal), int(control.flow), *map(float, control[2:]))
-    epochs, queues = engine.run(floor, machine, rules)
+    if isinstance(control, Hybrid):
+        epochs, queues = hybrid.run(floor, machine, _hybrid_rules(control, cluster), hybrid.prompts(floor))
+    else:
+        rules = state.ControlRules(int(control.signal), int(control.flow), *map(float, control[2:]))
+        epochs, queues = engine.run(floor, machine, rules)
     tally = floor.tally[0]
     return ClusterRun(
         arrival_s=rows["arrival"].copy(),
@@ -79,7 +82,18 @@ def simulate(
     )
 
 
-def _check(cluster: Workers, control: Control) -> None:
+def _hybrid_rules(control: Hybrid, cluster: Workers) -> state.HybridRules:
+    return state.HybridRules(
+        chunk=float(control.chunk_tokens),
+        decode_chunk=float(control.decode_chunk_tokens),
+        watermark=float(control.watermark_frac * cluster.kv_blocks),
+        flows=bool(control.watermark_frac < 1),
+        late_s=float(control.back_frac * control.tpot_slo_s),
+        epoch_s=float(control.epoch_s),
+    )
+
+
+def _check(cluster: Workers, control: Control | Hybrid) -> None:
     if not (cluster.prefill >= 1 and cluster.decode >= 1 and cluster.standby >= 0 and cluster.slots >= 1):
         raise InputError(
             f"prefill {cluster.prefill}, decode {cluster.decode}, standby {cluster.standby}, slots "
@@ -87,14 +101,33 @@ def _check(cluster: Workers, control: Control) -> None:
         )
     if not np.isfinite(cluster.kv_blocks):
         raise InputError(f"kv_blocks {cluster.kv_blocks}; accepted: a finite number, freeness is a share of it")
-    if not (control.epoch_s > 0 and 0 < control.theta_flow < 1 and 0 <= control.theta_frag < 1):
+    if isinstance(control, Hybrid):
+        _check_hybrid(cluster, control)
+    elif not (control.epoch_s > 0 and 0 < control.theta_flow < 1 and 0 <= control.theta_frag < 1):
         raise InputError(
             f"epoch_s {control.epoch_s}, theta_flow {control.theta_flow}, theta_frag "
             f"{control.theta_frag}; accepted: above 0, between 0 and 1, from 0 to 1"
         )
 
 
-def _floor(rows: np.ndarray, cluster: Workers, control: Control, clients: int) -> state.Floor:
+def _check_hybrid(cluster: Workers, control: Hybrid) -> None:
+    if cluster.standby:
+        raise InputError(f"standby {cluster.standby}; accepted with Hybrid is 0: every worker does both")
+    if not (control.chunk_tokens >= 1 and (control.decode_chunk_tokens >= 1 or control.decode_chunk_tokens == 0)):
+        raise InputError(
+            f"chunk_tokens {control.chunk_tokens}, decode_chunk_tokens {control.decode_chunk_tokens}; accepted: "
+            "from 1, and from 1 or 0"
+        )
+    if not (
+        0 < control.watermark_frac <= 1 and control.tpot_slo_s > 0 and control.back_frac > 0 and control.epoch_s > 0
+    ):
+        raise InputError(
+            f"watermark_frac {control.watermark_frac}, tpot_slo_s {control.tpot_slo_s}, back_frac {control.back_frac}, "
+            f"epoch_s {control.epoch_s}; accepted: above 0, the first up to 1"
+        )
+
+
+def _floor(rows: np.ndarray, cluster: Workers, control: Control | Hybrid, clients: int) -> state.Floor:
     """Before the first arrival."""
     workers = np.zeros(cluster.prefill + cluster.decode + cluster.standby, state.WORKER)
     workers["role"] = np.repeat(list(Role), [cluster.prefill, cluster.decode, cluster.standby])

@@ -100,6 +100,17 @@ class ControlRules(NamedTuple):
     sees_waiting: float
 
 
+class HybridRules(NamedTuple):
+    """`Hybrid` in plain numbers."""
+
+    chunk: float
+    decode_chunk: float
+    watermark: float  # blocks of a decoder
+    flows: bool
+    late_s: float  # an answer's seconds per token from which on it flows back
+    epoch_s: float
+
+
 class Seen(NamedTuple):
     """What the controller sees: workers of each role, mean freeness of both, and what it writes down."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dmodels import catalog
 from dmodels.core.errors import InputError
-from dmodels.core.files import broken, read_text
+from dmodels.core.files import read_text
 from dmodels.core.hardware import Parallel
 from dmodels.core.precision import Precision
 from dmodels.core.records import float64
@@ -78,8 +78,10 @@ def read_plan(path: str | Path) -> Mapping[str, Any]:
     """A saved answer of `dmodels plan --json`."""
     try:
         found = json.loads(read_text(path))
-    except ValueError as error:
-        raise broken(path, error) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: not JSON ({str(error)[:80]}); accepted is what `dmodels plan --json` printed"
+        ) from None
     if not isinstance(found, dict) or not isinstance(found.get("result"), dict):
         raise InputError(f"{path}: no answer of a command; accepted is what `dmodels plan --json` printed")
     return found

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.records import Real, float64
 
+from .functions import as_array, check_shape, result_shape
 from .solution import Solution
 
 _HALVINGS = 80
@@ -36,8 +37,8 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     [1.0, 0.0]
     """
     demand = jnp.asarray(demand, float)
-    start = latency(jnp.zeros(jnp.shape(capacity) or (1,)) + 0.0 * demand[..., None])
-    shape = start.shape
+    shape = latencies_shape(latency, jnp.zeros(jnp.shape(capacity) or (1,)) + 0.0 * demand[..., None])
+    latency = as_array(latency)
     capacity = jnp.broadcast_to(jnp.asarray(capacity, float), shape)
     fits = demand < jnp.sum(capacity, axis=-1)
     top = jnp.minimum(capacity, jnp.broadcast_to(demand[..., None], shape))
@@ -86,6 +87,14 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     flags = flag_where(~fits, Flag.OVERLOAD) | flag_nonfinite(level)
     flags = flags | flag_where((spread > 1e-6) & fits, Flag.NOT_CONVERGED)
     return Solution({"loads": loads, "level": level}, {"spread": spread, "excess": excess}, flags, steps)
+
+
+def latencies_shape(latency: Callable[[Real], Real], loads: Real) -> tuple[int, ...]:
+    """The shape of loads and latencies alike, which may be wider than that of `loads`; `InputError` where none is."""
+    wanted = "a function of the loads (..., m) to the latencies (..., m)"
+    shape = result_shape("latency", latency, wanted, loads)
+    check_shape("latency", latency, wanted, shape or (1,), jnp.zeros(shape or (1,)))
+    return shape
 
 
 def _newton(latency: Callable[[Real], Real], loads: Real, level: Real, demand: Real) -> tuple[Real, Real, Real]:

@@ -114,8 +114,7 @@ def scanned(game: Game) -> Solution:
     slope = jax.vmap(jax.grad(held.balance))(safe)
     inner = (safe > 0.0) & (safe < total)
     stable = real & (~inner | (slope > 0.0))
-    rank = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf) + jnp.where(stable, 0.0, 1e6)
-    best = jnp.argmin(rank)
+    best = jnp.argmin(jnp.where(jnp.where(jnp.any(stable), stable, real), jax.vmap(held.cost)(safe), jnp.inf))
     root, at_low = safe[best], safe[best] <= 0.0
     inside = inner[best]
     moved = polished(game.balance, root, jnp.where(inside, slope[best], 0.0))

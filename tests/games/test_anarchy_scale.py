@@ -81,3 +81,21 @@ def test_intervals_hold_the_exact_prices_in_any_unit(count, seed):
             for anarchy, stability in truths
         )
     assert certified > 0.8 * count and exact > 0.99 * certified
+
+
+@pytest.mark.parametrize("count, seed", [(15, 2), pytest.param(600, 3, marks=pytest.mark.slow)])
+def test_where_memory_fills_the_price_is_exact(count, seed):
+    """Latency that steps once, where k f(k) is not convex: no bound, but the price of all profiles in whole numbers."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        n, m = int(rng.integers(5, 8)), int(rng.integers(2, 4))
+        slope, base, wall = rng.integers(0, 4, (m, 1)), rng.integers(0, 9, (m, 1)), rng.integers(1, n, (m, 1))
+        load = np.arange(1, n + 1)
+        f = (slope * load + base + np.where(load > wall, rng.integers(1, 60, (m, 1)), 0)).astype(float)
+        game = RoutingGame(f, rng.integers(0, 5, (n, m)) / 4, 4.0 * float(rng.integers(0, 5)))
+        a = game.arrays()
+        truth, found = exact_prices(a.f[0], a.cost[0]), price_of_anarchy(game)
+        if truth is None:
+            continue
+        assert found.exact and found.certified and not found.flags
+        np.testing.assert_allclose([found.lower, found.stability_lower], [float(t) for t in truth], rtol=1e-12)

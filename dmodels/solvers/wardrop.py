@@ -78,7 +78,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     gap = jnp.sum(x_high - x_low, axis=-1)
     part = jnp.where(gap > 0, (demand - jnp.sum(x_low, axis=-1)) / jnp.where(gap > 0, gap, 1.0), 0.0)
     loads = x_low + jnp.clip(part, 0.0, 1.0)[..., None] * (x_high - x_low)
-    loads, level, steps = _newton(latency, jax.lax.stop_gradient(loads), jax.lax.stop_gradient(high), demand)
+    loads, level, steps = _newton(latency, jax.lax.stop_gradient(loads), jax.lax.stop_gradient(high), demand, capacity)
     at = latency(loads)
     used = loads > 1e-9 * demand[..., None]
     slowest = jnp.max(jnp.where(used, at, -jnp.inf), axis=-1)
@@ -97,24 +97,34 @@ def latencies_shape(latency: Callable[[Real], Real], loads: Real) -> tuple[int, 
     return shape
 
 
-def _newton(latency: Callable[[Real], Real], loads: Real, level: Real, demand: Real) -> tuple[Real, Real, Real]:
-    """One Newton step on f_j(x_j) = level (used), sum x = demand; flat latencies keep their loads."""
+def _newton(
+    latency: Callable[[Real], Real], loads: Real, level: Real, demand: Real, capacity: Real
+) -> tuple[Real, Real, Real]:
+    """One Newton step on f_j(x_j) = level (used), sum x = demand; flat latencies keep their loads, full resources too,
+    which may be faster than the level."""
     shape = loads.shape
+    full = loads >= capacity
+    loads = jnp.where(full, capacity, loads)
     _, slope = jax.jvp(latency, (loads,), (jnp.ones(shape),))
     slope = jax.lax.stop_gradient(slope)
     now = latency(loads)
-    used = (loads > 0) & jnp.isfinite(now) & (slope > 1e-9 * level[..., None] / jnp.maximum(demand[..., None], 1e-300))
+    used = (
+        (loads > 0)
+        & ~full
+        & jnp.isfinite(now)
+        & (slope > 1e-9 * level[..., None] / jnp.maximum(demand[..., None], 1e-300))
+    )
     steep = jnp.where(used, slope, 1.0)
     weight = jnp.where(used, 1.0 / steep, 0.0)
     total = jnp.sum(weight, axis=-1)
     any_steep = total > 0
-    flat = (loads > 0) & ~used
+    flat = (loads > 0) & ~used & ~full
     pinned = jnp.any(flat, axis=-1)  # a flat worker in use sets the level
     flat_level = jnp.min(jnp.where(flat, now, jnp.inf), axis=-1)
     base = jnp.sum(loads - jnp.where(used, now / steep, 0.0), axis=-1)
     free_level = (demand - base) / jnp.where(any_steep, total, 1.0)
     new_level = jnp.where(pinned, flat_level, jnp.where(any_steep, free_level, level))
-    moved = jnp.where(used, loads + (new_level[..., None] - now) / steep, loads)
+    moved = jnp.where(used, jnp.minimum(loads + (new_level[..., None] - now) / steep, capacity), loads)
     rest = demand - jnp.sum(jnp.where(flat, 0.0, moved), axis=-1)
     flat_total = jnp.sum(jnp.where(flat, loads, 0.0), axis=-1)
     scale = jnp.where(pinned, rest / jnp.where(pinned, flat_total, 1.0), 1.0)

@@ -132,18 +132,18 @@ def game_shape(game: Game) -> tuple[int, ...]:
 
 
 @eqx.filter_jit
-def _solve_batch(solve: Callable[[Any], Solution], game: Any) -> Solution:
+def _solve_batch(solve: Callable[[Any, bool], Solution], game: Any, live: bool) -> Solution:
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(jnp.shape(leaf) for leaf in jax.tree.leaves(arrays)))
     count = int(np.prod(shape))
     flat = jax.tree.map(lambda leaf: jnp.reshape(jnp.broadcast_to(jnp.asarray(leaf, float), shape), (count,)), arrays)
-    out = in_blocks(lambda one: solve(eqx.combine(one, rest)), flat, BLOCK)
+    out = in_blocks(lambda one: solve(eqx.combine(one, rest), live), flat, BLOCK)
     batch: Solution = jax.tree.map(lambda leaf: jnp.reshape(leaf, (*shape, *leaf.shape[1:])), out)
     return batch
 
 
-def _batched(solve: Callable[[Any], Solution], game: Any) -> Solution:
-    out = _solve_batch(solve, game)
+def _batched(solve: Callable[[Any, bool], Solution], game: Any) -> Solution:
+    out = _solve_batch(solve, game, _traced(game))
     return out if _traced(out) else jax.tree.map(np.asarray, out)
 
 

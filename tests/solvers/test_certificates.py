@@ -43,7 +43,7 @@ def proved(c, s, bound, size):
     limit = np.where(none[:, None, None], 0.0, np.where(np.isfinite(c), c, INF))
     allowed = np.isfinite(c)
     excess = np.where(allowed, u[..., None] + v[:, None] - limit, -INF)
-    assert (excess <= tolerance + 1e-11 * np.where(allowed, np.abs(c), 0)).all() and (v <= 0).all()
+    assert (excess <= tolerance + 1e-11 * np.where(allowed, np.abs(c), 0)).all()
     assert (bound[none] > 0).all()
     assert (np.abs(bound - s.value.cost)[~none] <= 1e-9 * size[~none] + 1e-300).all()
 
@@ -58,6 +58,7 @@ def test_shipments(kind, count):
         room[rng.random(room.shape) < 0.1] = INF
         s = transport(c, room, supply)
         u, v = s.certificate["row_duals"], s.certificate["column_duals"]
+        assert (v <= 0).all()
         with np.errstate(invalid="ignore"):
             priced = np.where(v < 0, room * v, 0.0)
         size = (supply * np.abs(u)).sum(-1) + np.abs(priced).sum(-1)
@@ -100,7 +101,7 @@ def test_affine_games(count):
     square, skew = rng.normal(size=(2, count, n, n))
     m = square @ square.transpose(0, 2, 1) / n + 0.1 * np.eye(n) + 0.5 * (skew - skew.transpose(0, 2, 1))
     q, a, b = 3 * rng.normal(size=(count, n)), rng.uniform(0, 1, (count, n)), rng.uniform(0.5, 2, count)
-    kind = rng.integers(6, size=count)
+    kind = rng.choice(6, count, p=[0.23, 0.23, 0.23, 0.23, 0.04, 0.04])
     q[kind == 1] = 0.0
     m[kind == 2], q[kind == 2] = np.round(m[kind == 2]) + np.eye(n) * 3, np.round(q[kind == 2])
     a[kind == 3] = 1.0

@@ -1,8 +1,8 @@
-"""Write the JSON Schema of every command's answer to dmodels/cli/schemas, from documents of the commands themselves.
+"""Write the JSON Schema of every command's answer to dmodels/cli/schemas.
 
-`python tools/make_schemas.py` runs the commands below; fields that a question's model describes take its words, and
-numbers the unit that their name states. A key that one document lacks is optional, a value that one has as null may be
-null. `tests/cli/conftest.py` holds every document that the tests print against what is written here.
+What was asked has the schema of the question's model. What came out is described from documents that the command lines
+below print, numbers with the unit that their name states: a key that one document lacks is optional, a value that one
+has as null may be null. `tests/cli/conftest.py` holds every document that the tests print against what is written here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,6 @@ MAPS = {
     ],
     "claims": ["result"],
 }
-#: Modules of the questions' models that are not called like the command.
-INPUTS = {"plan": "plan_inputs", "operators": "fit_operators"}
 EVERYWHERE = ("added_gib", "router", "two_pools_usd_per_hour_by_threshold_tokens")
 
 
@@ -108,12 +106,18 @@ def documents(command: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 def schema(command: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
     """The schema that all samples follow."""
+    from dmodels.cli.schema import flags
+
     maps = set(MAPS.get(command, []))
-    says = dict(_descriptions(command))
-    parts = {
-        name: _described(_merged([sample[name] for sample in samples], name, maps), name, says)
-        for name in ("inputs", "result")
-    }
+    found = {name: _with_units(_merged([one[name] for one in samples], name, maps)) for name in ("inputs", "result")}
+    question, inputs = _question(command), samples[0]["inputs"]
+    asked = _asked(question)
+    if "asked" in inputs:
+        found["inputs"]["properties"]["asked"] = asked
+    elif set(inputs) >= set(question.model_fields):  # what a study reads from its files may stand beside
+        found["inputs"]["properties"] |= asked.get("properties", {})
+    else:  # what the command made of the question: the words of the flags that are called alike
+        _in_words(found["inputs"], {leaf.path[-1]: leaf.field.description or "" for leaf in flags(question)})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": samples[0]["schema"],
@@ -123,9 +127,41 @@ def schema(command: str, samples: list[dict[str, Any]]) -> dict[str, Any]:
             "schema": {"const": samples[0]["schema"]},
             "dmodels": {"type": "string", "description": "the version that answered"},
             "command": {},
-            **parts,
+            **found,
         },
     }
+
+
+def _question(command: str) -> Any:
+    """The model of what the command is asked."""
+    from dmodels.cli import COMMANDS
+    from dmodels.cli.calls import Code
+
+    (name,) = (name for name in COMMANDS if name.split()[-1] == command)
+    found = import_module(f"dmodels.cli.{name.replace(' ', '_')}").command.question
+    return Code(found).run() if isinstance(found, str) else found
+
+
+def _asked(question: Any) -> dict[str, Any]:
+    """The schema of a question as it is printed: every field, whether it was given or not."""
+    found = question.model_json_schema(mode="serialization")
+    return _flat(found, found.get("$defs", {}))
+
+
+def _flat(part: Any, tables: dict[str, Any]) -> Any:
+    """The schema with its tables in place, without what only pydantic and the flags need."""
+    if isinstance(part, list):
+        return [_flat(one, tables) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return _flat(tables[part["$ref"].rpartition("/")[2]], tables)
+    left_out = ("$defs", "title", "flag", "default", "properties")
+    found = {name: _flat(one, tables) for name, one in part.items() if name not in left_out}
+    if "properties" in part:
+        found["properties"] = {name: _flat(one, tables) for name, one in part["properties"].items()}
+        found["required"] = list(found["properties"])
+    return found
 
 
 def _merged(values: list[Any], path: str, maps: set[str]) -> dict[str, Any]:
@@ -167,25 +203,21 @@ def _kind(value: Any) -> str:
     return kinds[type(value)]
 
 
-def _described(found: dict[str, Any], name: str, says: dict[str, str]) -> dict[str, Any]:
-    """With the words of the question's fields, and the units in names."""
+def _in_words(part: dict[str, Any], says: dict[str, str]) -> None:
+    for name, inner in part.get("properties", {}).items():
+        if name in says:
+            inner["description"] = f"{says[name]} {inner.get('description', '')}".strip()
+        _in_words(inner, says)
+
+
+def _with_units(found: dict[str, Any], name: str = "") -> dict[str, Any]:
+    """With the units that names state."""
     from dmodels.core.units import unit_of
 
     unit = unit_of(name) if "number" in found.get("type", ()) else ""
-    words = [says.get(name, ""), f"[{unit}]" if unit not in ("", "1") else ""]
-    text = " ".join(filter(None, words))
-    inner = {key: _described(value, key, says) for key, value in found.get("properties", {}).items()}
-    return found | ({"properties": inner} if inner else {}) | ({"description": text} if text else {})
-
-
-def _descriptions(command: str) -> Iterable[tuple[str, str]]:
-    from dmodels.cli.schema import Table, flags
-
-    module = import_module(f"dmodels.cli.{INPUTS.get(command, command)}")
-    for model in vars(module).values():
-        if isinstance(model, type) and issubclass(model, Table) and model.__module__ == module.__name__:
-            for leaf in flags(model):
-                yield leaf.path[-1], leaf.field.description or ""
+    inner = {key: _with_units(value, key) for key, value in found.get("properties", {}).items()}
+    said = {"description": f"[{unit}]"} if unit not in ("", "1") else {}
+    return found | ({"properties": inner} if inner else {}) | said
 
 
 def _files(folder: Path) -> None:

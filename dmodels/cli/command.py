@@ -109,6 +109,7 @@ def asks(
             parameters += [_switch("json", "print JSON"), _switch("show_python", "print the library call instead")]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
+        command.question = model  # type: ignore[attr-defined]  # for the schemas of answers
         return command
 
     return made

@@ -18,7 +18,7 @@ from .schema import (
     FileName,
     ModelTable,
     Names,
-    Precision,
+    PrecisionName,
     Price,
     Seconds,
     Table,
@@ -29,7 +29,7 @@ from .schema import (
     several,
 )
 
-Precisions = Annotated[list[Precision], BeforeValidator(several), Field(min_length=1)]
+Precisions = Annotated[list[PrecisionName], BeforeValidator(several), Field(min_length=1)]
 Thresholds = Annotated[list[Annotated[float, Field(gt=0)]], BeforeValidator(several)]
 
 

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from dmodels.core.errors import InputError
 from dmodels.core.files import read_text
+from dmodels.core.precision import Precision
 from dmodels.core.scenario import FileName as FileName
 from dmodels.core.scenario import Table as Table
 from dmodels.core.scenario import quantity
@@ -51,11 +52,10 @@ Names = Annotated[list[str], BeforeValidator(several), Field(min_length=1)]
 
 
 def _precision(value: Any) -> Any:
-    text = value.strip().lower().replace("-", " ") if isinstance(value, str) else value
-    return text if text == "as published" else value.strip().lower() if isinstance(value, str) else value
+    return value.strip().lower().replace("as-published", Precision.AS_PUBLISHED) if isinstance(value, str) else value
 
 
-Precision = Annotated[str, BeforeValidator(_precision)]
+PrecisionName = Annotated[str, BeforeValidator(_precision)]
 
 
 class EngineTable(Table):

@@ -66,6 +66,7 @@ class SizeAsked(Table):
     def inputs(self) -> dict[str, Any]:
         """What was asked, by the names that the catalogue has for it."""
         from dmodels import Parallel, catalog
+        from dmodels.core.precision import Precision
         from dmodels.models.memory import default_sequences, default_utilization, engine_memory
 
         gpu, memory = catalog.gpu(self.gpu, self.gpu_file), engine_memory(self.backend, self.release)
@@ -75,8 +76,8 @@ class SizeAsked(Table):
             "model": catalog.model_name(self.model),
             "gpu": catalog.gpu_facts(self.gpu, self.gpu_file)["name"],
             "parallel": self.layout,
-            "weight_dtype": self.weight_dtype or "as published",
-            "kv_dtype": self.kv_dtype or "as published",
+            "weight_dtype": self.weight_dtype or Precision.AS_PUBLISHED,
+            "kv_dtype": self.kv_dtype or Precision.AS_PUBLISHED,
             "utilization_frac": share,
             "max_num_seqs": self.max_num_seqs or int(default_sequences(self.backend, gpu)),
         }

@@ -15,6 +15,7 @@ import typer
 from pydantic import Field
 
 from dmodels.core.errors import InputError, unknown
+from dmodels.core.precision import Precision
 from dmodels.core.units import unit_of
 from dmodels.report.text import table
 
@@ -28,7 +29,7 @@ from .schema import (
     EngineTable,
     GpuTable,
     ModelTable,
-    Precision,
+    PrecisionName,
     Seconds,
     Table,
     TrafficTable,
@@ -62,8 +63,8 @@ class ParallelTable(Table):
 class PrecisionTable(Table):
     """[precision]: of weights and KV cache, where they are not axes."""
 
-    weights: Precision = "as published"
-    kv: Precision = "as published"
+    weights: PrecisionName = Precision.AS_PUBLISHED
+    kv: PrecisionName = Precision.AS_PUBLISHED
 
 
 class SweepAsked(Table):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dmodels.core.errors import InputError, unknown
+from dmodels.core.precision import Precision
 from dmodels.core.units import UNITS, parse, unit_of
 
 #: Arguments whose values are names, and those that are whole numbers.
@@ -49,7 +50,9 @@ def _values(name: str, argument: str, text: str) -> list[Any]:
     if not text.strip():
         raise InputError(f"--axis {name}: is empty; accepted are values like 1,2,4 or 10:10000:log:64")
     if argument in _NAMES:
-        return [part.strip().replace("as-published", "as published") for part in text.split(",") if part.strip()]
+        return [
+            part.strip().replace("as-published", Precision.AS_PUBLISHED) for part in text.split(",") if part.strip()
+        ]
     if ":" in text:
         values = _range(name, argument, text)
     else:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+from .errors import unknown
+
 #: Bytes per weight, scales included, of the formats by name.
 FORMAT_BYTES = {
     "bf16": 2.0,
@@ -12,3 +16,24 @@ FORMAT_BYTES = {
     "fp4": 0.5 + 1.0 / 16,  # NVFP4: groups of 16 with an FP8 scale
     "mxfp4": 0.5 + 1.0 / 32,  # groups of 32 with a one-byte exponent
 }
+
+
+class Precision(StrEnum):
+    """The format of weights or KV cache that is asked for."""
+
+    AS_PUBLISHED = "as published"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP8_BLOCK = "fp8_block"
+    INT8 = "int8"
+    INT4 = "int4"
+    FP4 = "fp4"
+    MXFP4 = "mxfp4"
+
+    @classmethod
+    def named(cls, text: str) -> Precision:
+        """The precision of a name, as people write it: 'FP8', 'as-published'."""
+        name = text.strip().lower().replace("as-published", cls.AS_PUBLISHED)
+        if name not in list(cls):
+            raise unknown("precision", text, cls)
+        return cls(name)

@@ -10,9 +10,9 @@ import math
 from html import escape
 from typing import NamedTuple
 
+from dmodels.core.precision import Precision
 from dmodels.studies.explore import Dials, at_rest
 from dmodels.studies.plan import Plan, Question
-from dmodels.studies.plan.designs import Precision
 from dmodels.studies.plan.risks import loads
 
 from . import html, plan_page, plan_tables

@@ -23,6 +23,7 @@ from dmodels.core.errors import InputError, unknown
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.hardware import SLO, Parallel
 from dmodels.core.numerics import safe_divide
+from dmodels.core.precision import Precision
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.design.axes import choice, grid
@@ -34,7 +35,7 @@ from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import engine_memory, out_of_domain
 from dmodels.models.traffic import compress
 
-from .plan import Layout, Precision
+from .plan import Layout
 from .plan.calibration import ModelId, calibrated
 from .plan.designs import Cells, Stage, cells
 from .plan.evaluate import evaluate

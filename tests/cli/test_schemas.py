@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError, validate
@@ -26,6 +27,17 @@ def test_every_command_ships_a_schema_with_a_version(command):
     Draft202012Validator.check_schema(schema)
     assert schema["$id"] == f"dmodels.{command}/1" == schema["properties"]["schema"]["const"]
     assert set(schema["required"]) == {"schema", "dmodels", "command", "inputs", "result"}
+
+
+@pytest.mark.parametrize("command", ["split", "place", "route", "poa", "predict", "fit", "plan"])
+def test_what_was_asked_is_described_by_the_words_of_its_flags(command):
+    question = import_module(f"dmodels.cli.{command}").command.question
+    inputs = shipped(command)["properties"]["inputs"]["properties"]
+    for leaf in flags(question):
+        part = {"properties": inputs["asked"]["properties"] if command == "plan" else inputs}
+        for name in leaf.path:
+            part = part["properties"][name]
+        assert part["description"] == leaf.field.description
 
 
 def test_a_document_without_a_promised_key_does_not_pass():

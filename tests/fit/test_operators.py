@@ -156,6 +156,27 @@ def test_both_layouts_are_read_and_the_newest_release_counts(tmp_path):
     assert rows.seconds == pytest.approx(2e-3) and np.array_equal(rows.shape["m"], shape["m"])
 
 
+def test_kernels_that_a_table_names_alike_are_told_apart(tmp_path):
+    """XQA decodes 2 to 32 query heads of a KV head; FlashAttention-2 with a window and Triton compile others."""
+
+    def names(engine, kind, kernel, heads, kv, window, dim=128):
+        path = tmp_path / "h100_sxm" / engine / f"{kind}@1.parquet"
+        columns = {"num_heads": heads, "num_key_value_heads": kv, "window_size": window, "head_dim": dim, "isl": 64}
+        numbers = {k: [v] for k, v in (columns | {"batch_size": 1, "step": 64, "latency": 0.1}).items()}
+        text = {k: [v] for k, v in {"attn_dtype": "bfloat16", "kv_cache_dtype": "fp8", "kernel_source": kernel}.items()}
+        write(path, **numbers, **text)
+        (rows,) = read(next(t for t in tables(tmp_path) if t.path == path))
+        return rows.kernel
+
+    found = [names("trtllm", "generation_attention", "torch_flow", g, 1, 0) for g in (1, 2, 32, 48)]
+    assert found == ["torch_flow masked", "torch_flow", "torch_flow", "torch_flow masked"]
+    found = [names("vllm", "generation_attention", "vllm_flash_attn_fa2", 8, 1, w) for w in (0, 128)]
+    assert found == ["vllm_flash_attn_fa2", "vllm_flash_attn_fa2 windowed"]
+    found = [names("sglang", "context_attention", "triton", 8, 1, w, dim) for w, dim in ((0, 64), (128, 64), (0, 128))]
+    assert found == ["triton 64", "triton windowed 64", "triton 128"]
+    assert names("trtllm", "context_attention", "torch_flow", 64, 1, 0) == "torch_flow"
+
+
 def test_mistakes_in_tables_name_file_row_column_and_reason(tmp_path):
     shape, folder = products(40), tmp_path / "h100_sxm" / "vllm"
     with pytest.raises(InputError, match="is no folder"):

@@ -172,7 +172,7 @@ def test_pairs_are_counted_one_by_one(isl, prefix, window):
 
 def test_experts_that_uneven_tokens_reach_as_a_simulation_counts_them():
     rng, experts, alpha = np.random.default_rng(0), 256, 1.5
-    c = {"skew1_power": 0.3, "skew2_power": 0.4, "skew1_shape": alpha, "skew2_shape": alpha}
+    c = {"skew1_power": 0.3, "skew2_power": 0.4, "evening_power": 0.1, "skew1_shape": alpha, "skew2_shape": alpha}
     for tokens in (8, 64, 512):
         shape = {"num_tokens": tokens, "topk": 8.0, "num_experts": float(experts), "moe_ep_size": 1.0, "skew": 1.0}
         found, reached = loads({k: jnp.array([float(v)]) for k, v in shape.items()}, c)
@@ -184,9 +184,70 @@ def test_experts_that_uneven_tokens_reach_as_a_simulation_counts_them():
 
 def test_balanced_tokens_reach_as_many_experts_as_they_can_and_ranks_share_them():
     shape = {"num_tokens": 16.0, "topk": 8.0, "num_experts": 256.0, "moe_ep_size": 8.0, "skew": 0.0}
-    c = {"skew1_power": 0.3, "skew2_power": 0.4, "skew1_shape": 1.5, "skew2_shape": 1.3}
+    c = {"skew1_power": 0.3, "skew2_power": 0.4, "evening_power": 0.1, "skew1_shape": 1.5, "skew2_shape": 1.3}
     found, reached = loads({k: jnp.array([v]) for k, v in shape.items()}, c)
     assert (float(found[0]), float(reached[0])) == (16.0, 16.0)
+
+
+def test_the_fullest_rank_of_many_experts_is_nearer_the_mean():
+    c = {"skew1_power": 0.3, "skew2_power": 0.4, "evening_power": 0.2, "skew1_shape": 1.5, "skew2_shape": 1.3}
+    shape = {"num_tokens": 4096.0, "topk": 2.0, "num_experts": np.array([8.0, 64.0, 512.0]), "moe_ep_size": 8.0}
+    found, _ = loads({k: jnp.broadcast_to(v, (3,)) for k, v in (shape | {"skew": 1.0}).items()}, c)
+    over_mean = np.asarray(found) / (4096.0 * 2.0 / 8.0)
+    assert over_mean[0] == pytest.approx(8.0**0.3)  # a rank of one expert: nothing evens out
+    assert np.all(np.diff(over_mean) < 0.0) and np.all(over_mean > 1.0)
+
+
+def changed(kind, **to):
+    """The typical constants with some at other values, as u."""
+    constants, u = LAWS[kind].constants, typical(kind).copy()
+    for i, c in enumerate(constants):
+        if c.name in to:
+            u[:, i] = c._replace(typical=to[c.name]).origin
+    return u
+
+
+def test_a_cache_in_one_part_takes_as_long_as_it_is_and_parts_share_it_out():
+    """One sequence of one KV head: without parts one of 132 multiprocessors reads it."""
+    h100, shape = catalog.gpu("h100_sxm"), ATTENTION | {"batch_size": 1.0, "num_key_value_heads": 1.0, "isl": 1.0}
+    length = shape | {"prefix": np.array([65536.0, 131072.0])}
+    alone, two = (
+        np.asarray(
+            time_s("generation_attention", length, "bfloat16", h100, changed("generation_attention", most_parts=n))
+        )
+        for n in (1.0 + 1e-9, 2.0)
+    )
+    assert alone[1] / alone[0] == pytest.approx(2.0, rel=0.02)
+    assert alone[1] / two[1] == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_kernel_that_skips_nothing_outside_a_window_reads_the_whole_cache():
+    h100, shape = catalog.gpu("h100_sxm"), ATTENTION | {"batch_size": 64.0, "isl": 1.0, "prefix": 32767.0}
+    whole = float(time_s("generation_attention", shape, "bfloat16", h100))
+    took = [
+        float(
+            time_s(
+                "generation_attention",
+                shape | {"window": 1024.0},
+                "bfloat16",
+                h100,
+                changed("generation_attention", unskipped_frac=f),
+            )
+        )
+        for f in (1e-4 * (1 + 1e-9), 1.0 - 1e-9)
+    ]
+    assert took[0] < 0.1 * whole and took[1] == pytest.approx(whole, rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["gemm", "moe", "context_attention", "generation_attention"])
+def test_only_what_fits_into_the_last_level_cache_is_faster_in_a_benchmark_s_loop(kind):
+    h100, u = catalog.gpu("h100_sxm"), changed(kind, cache_gain=2.0, bandwidth_frac=0.1)
+    field = SHAPES[kind][1][0]
+    shape = {k: np.full(2, v) for k, v in SHAPES[kind][0].items()} | {field: np.array([1.0, 65536.0])}
+    shape |= {"hidden_size": np.array([512.0, 7168.0])} if kind == "moe" else {}
+    shape |= {"n": np.array([1024.0, 16384.0])} if kind == "gemm" else {}
+    cold, warm = (np.asarray(time_s(kind, shape, "bfloat16", h100, u, w)) for w in (0.0, 1.0))
+    assert warm[0] < 0.999 * cold[0] and warm[1] == pytest.approx(cold[1], rel=1e-3)
 
 
 def test_large_products_reach_the_law_s_share_of_the_peak_and_single_rows_that_of_the_memory():

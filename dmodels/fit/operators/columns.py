@@ -18,6 +18,10 @@ Rows = tuple[str, dict[str, Any]]
 #: Experts without a gate (two matrices): (hidden, expert width) of the Nemotron-H families, squared ReLU.
 NOT_GATED = {(2688, 1856), (4096, 2688), (1024, 2688), (8192, 5120), (2048, 5120)}
 SKEW = {"balanced": 0.0, "power_law_1.01": 1.0, "power_law_1.2": 2.0}
+GENERATION = "generation_attention"
+#: Query heads of a KV head up to which TensorRT-LLM's XQA kernels decode; beyond, measured times jump 3 to 30 times.
+XQA_GROUP = 32.0
+FLASH_2 = ("vllm_flash_attn_fa2", "vllm_flash_attn")
 #: MLA of DeepSeek: query-key and value dimensions of the expanded heads, and of the latent.
 EXPANDED, LATENT = (192.0, 128.0), (576.0, 512.0)
 
@@ -124,10 +128,28 @@ def _attention(kind: str) -> Callable[[Columns], Iterator[Rows]]:
                 "shared_latent": zero,
                 "dtype": _pair(t["attn_dtype"], cache),
                 **_common(t),
+                "kernel": _attention_kernel(kind, t, heads / kv, window),
             },
         )
 
     return reader
+
+
+def _attention_kernel(kind: str, t: Columns, group: Any, window: Any) -> np.ndarray:
+    """The kernel that ran, where a table names several by one name.
+
+    Triton compiles one per head dimension, and with a window another. TensorRT-LLM (`torch_flow`) decodes with XQA
+    kernels from 2 to `XQA_GROUP` query heads of a KV head; masked multi-head attention, which reads the cache for each
+    of them, serves the rest (tensorrt_llm, decoderXQARunner). FlashAttention-2 puts the heads of a KV head into one
+    tile but where there is a window (flash_api.cpp, `seqlenq_ngroups_swapped`).
+    """
+    names = np.asarray(t["kernel_source"]).astype(str)
+    windowed = np.where(np.asarray(window) > 0, np.char.add(names, " windowed"), names)
+    if kind == GENERATION:
+        masked = (names == "torch_flow") & ((group > XQA_GROUP) | (group <= 1.0))
+        return np.where(masked, "torch_flow masked", np.where(np.isin(names, FLASH_2), windowed, names))
+    sizes = np.char.add(" ", np.asarray(t["head_dim"]).astype(int).astype(str))
+    return np.where(names == "triton", np.char.add(windowed, sizes), names)
 
 
 def _mla(kind: str) -> Callable[[Columns], Iterator[Rows]]:

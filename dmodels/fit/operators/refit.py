@@ -31,6 +31,8 @@ from .samples import Sample, catalogue_name, fit_kind, hardware, samples
 from .tree import learn
 
 PROTOCOLS = ("shapes", "pair", "gpu")
+#: What engines choose kernels by, beside the fields of a shape.
+FEATURES = {"gemm": ("n%128", "k%128"), "generation_attention": ("num_heads/num_key_value_heads",)}
 Key = tuple[str, str, str]
 
 
@@ -122,7 +124,7 @@ def trees(kind: str, cells: list[Sample]) -> dict[Key, Tree]:
         shape = {f: np.concatenate([s.fitted.shape[f] for s in group]) for f in law(kind).fields}
         kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in group])
         weight = np.concatenate([np.full(len(s.fitted.seconds), s.count / len(s.fitted.seconds)) for s in group])
-        features = [*law(kind).fields, *(("n%128", "k%128") if kind == "gemm" else ())]
+        features = [*law(kind).fields, *FEATURES.get(kind, ())]
         found[key] = learn(shape, kernel, features, weight) if len(names) > 1 else 0
     return found
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dmodels.core.records import Real
 
 #: A leaf is the kernel's number; a node is (feature, threshold, at or below it, above it). A feature is a field of the
-#: shape, or `field%128`: whether a matrix' side is a whole number of tiles.
+#: shape, `field%128` (whether a matrix' side is a whole number of tiles), or `field/other` (heads of a KV head).
 Tree = Any
 
 
@@ -27,7 +27,12 @@ def feature(shape: Mapping[str, Real], name: str) -> Real:
 
     >>> feature({"n": 130.0}, "n%128")
     2.0
+    >>> feature({"num_heads": 64.0, "num_key_value_heads": 8.0}, "num_heads/num_key_value_heads")
+    8.0
     """
+    if "/" in name:
+        above, below = name.split("/")
+        return shape[above] / shape[below]
     field, _, modulus = name.partition("%")
     return shape[field] % float(modulus) if modulus else shape[field]
 

@@ -36,7 +36,8 @@ CONSTANTS = (
     Constant("wave_frac", 0.003, 1.0, 0.3, "share of a part-filled wave that is waited for"),
     Constant("overlap_power", 1.02, 40.0, 3.0, "how far memory and arithmetic hide each other"),
     Constant("reach_frac", 0.001, 3.0, 0.02, "waiting for bandwidth where few multiprocessors ask for it"),
-    Constant("split_count", 1.02, 200.0, 3.5, "parts of k that few tiles are split into at most"),
+    Constant("split_count", 1.02, 200.0, 6.0, "parts of k that few tiles are split into at most"),
+    Constant("split_k", 64.0, 16384.0, 512.0, "elements of k in such a part at least"),
     Constant("small_tile_frac", 0.001, 10.0, 0.3, "loss of a 64 x 64 tile's arithmetic"),
     Constant("choice_power", 0.3, 300.0, 10.0, "how well the fastest tile is chosen"),
     Constant("row_ns", 1e-6, 100.0, 1.0, "quantising: cost of a row"),
@@ -66,7 +67,7 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
 
     columns = jnp.ceil(n[:, None] / TILE_N)
     tiles = jnp.ceil(m[:, None] / TILE_M) * columns
-    most = jnp.clip(jnp.minimum(c["split_count"], k / 256.0), 1.0)[:, None]
+    most = jnp.clip(jnp.minimum(c["split_count"], k / c["split_k"]), 1.0)[:, None]
     split = jnp.clip(sms / tiles, 1.0, most)
     waves = jnp.maximum(1.0, steps(tiles * split / sms, c["wave_frac"][:, None]))
     efficiency = c["compute_frac"][:, None] / (1.0 + c["small_tile_frac"][:, None] * 32.0 * (1 / TILE_M + 1 / TILE_N))

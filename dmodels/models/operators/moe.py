@@ -3,13 +3,14 @@ r"""Time of the routed experts of one layer on one rank: grouped products over t
 Of T tokens that enter the rank's layer, each chooses K of E experts; the rank holds $E_l = E/e$ of them whole (EP of e)
 and $1/p$ of their width (TP of p). The fullest rank, for which all wait, gets
 
-$$P = \min\!\big(T K e^{\gamma-1},\; T \min(K, E_l)\big)$$
+$$P = \min\!\big(T K e^{\gamma E_l^{-\delta} - 1},\; T \min(K, E_l)\big)$$
 
-token-expert pairs; $\gamma = 0$ if routing is balanced. With x = P / E_l pairs per expert, the experts that have any
-are $A = \min(E_l, P)$ if balanced, else $E_l (1 - (1 + x/\alpha)^{-\alpha})$: tokens per expert are then
-gamma-Poisson with shape $\alpha$. Weights of A experts move; each expert's pairs are cut into tiles of $B_m$ rows, in
-waves over the multiprocessors; the kernel is about the fastest of the tile sizes. Routing, sorting and the weighted
-sum cost a launch, a time per token, per expert and per byte.
+token-expert pairs; $\gamma = 0$ if routing is balanced, and $\delta$ says how far the loads of a rank's experts even
+out. With x = P / E_l pairs per expert, the experts that have any are $A = \min(E_l, P)$ if balanced, else
+$E_l (1 - (1 + x/\alpha)^{-\alpha})$: tokens per expert are then gamma-Poisson with shape $\alpha$. Weights of A
+experts move; each expert's pairs are cut into tiles of $B_m$ rows, in waves over the multiprocessors; the kernel is
+about the fastest of the tile sizes. Routing, sorting and the weighted sum (none where a token has one expert) cost a
+launch, a time per token, per expert and per byte of activations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dmodels.core.hardware import GPU
 from dmodels.core.records import Real
 
 from .constants import Constant, both, least
-from .formats import Format, multiprocessors, peak_flop_per_s
+from .formats import Format, cached_gain, multiprocessors, peak_flop_per_s
 
 #: `matrices`: 3 for a gated expert (gate, up, down), 2 for a plain one. `skew`: 0 balanced, 1 and 2 the measured
 #: power laws of exponent 1.01 and 1.2; between them it interpolates.
@@ -45,11 +46,15 @@ CONSTANTS = (
     Constant("overlap_power", 1.02, 40.0, 2.5, "how far memory and arithmetic hide each other"),
     Constant("small_tile_frac", 0.001, 10.0, 0.35, "loss of a tile of 64 rows"),
     Constant("choice_power", 0.3, 300.0, 10.0, "how well the fastest tile is chosen"),
-    Constant("sort_passes", 0.01, 40.0, 1.0, "passes over the pairs' activations outside the products"),
+    Constant("cache_gain", 0.001, 20.0, 0.05, "extra bandwidth of experts that stay in the last-level cache"),
+    Constant("cache_share", 0.1, 1.5, 0.5, "share of the last-level cache that they can have"),
+    Constant("sort_passes", 0.01, 40.0, 1.0, "passes over the activations of pairs that are summed"),
+    Constant("token_passes", 0.01, 40.0, 0.5, "passes over the entering tokens' activations outside the products"),
     Constant("token_ns", 0.01, 500.0, 5.0, "cost of a token outside the products"),
     Constant("expert_ns", 0.01, 2000.0, 15.0, "cost of a held expert outside the products"),
     Constant("skew1_power", 0.05, 0.8, 0.3, "growth of the fullest rank's load with EP, power law 1.01"),
     Constant("skew2_power", 0.05, 0.9, 0.4, "the same, power law 1.2"),
+    Constant("evening_power", 0.005, 1.0, 0.1, "fall of that growth with the experts of a rank, whose loads even out"),
     Constant("skew1_shape", 0.2, 10.0, 1.5, "evenness of the tokens per expert, power law 1.01"),
     Constant("skew2_shape", 0.2, 10.0, 1.3, "the same, power law 1.2"),
 )
@@ -61,6 +66,7 @@ def loads(shape: dict[str, Real], c: dict[str, Real]) -> tuple[Real, Real]:
     experts = shape["num_experts"] / shape["moe_ep_size"]
     low, high = jnp.clip(shape["skew"], 0.0, 1.0), jnp.clip(shape["skew"] - 1.0, 0.0, 1.0)
     growth = low * ((1.0 - high) * c["skew1_power"] + high * c["skew2_power"])
+    growth = growth * jnp.maximum(experts, 1.0) ** -c["evening_power"]
     alpha = (1.0 - high) * c["skew1_shape"] + high * c["skew2_shape"]
     even = shape["num_tokens"] * shape["topk"] / shape["moe_ep_size"]
     pairs = jnp.minimum(
@@ -85,7 +91,6 @@ def work(shape: dict[str, Real], form: Format) -> tuple[Real, Real]:
 
 def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, warm: float = 0.0) -> Real:
     """Seconds of the routed experts (no shared expert, no communication between ranks)."""
-    del warm
     t, h = shape["num_tokens"], shape["hidden_size"]
     width = shape["inter_size"] / shape["moe_tp_size"]
     experts = shape["num_experts"] / shape["moe_ep_size"]
@@ -106,7 +111,8 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     arithmetic = product((shape["matrices"] - 1.0) * width, h) + product(h, width)
     weights = reached * shape["matrices"] * h * width * form.weight_bytes
     moved = weights + pairs * (h * (form.activation_bytes + 2.0) + shape["matrices"] * width * 2.0)
-    memory = moved / (gpu.hbm_bytes_per_s * c["bandwidth_frac"])
+    memory = moved / (gpu.hbm_bytes_per_s * c["bandwidth_frac"] * cached_gain(gpu, moved, c, warm))
     kernel = least(both(arithmetic, memory[:, None], c["overlap_power"][:, None]), c["choice_power"])
-    around = c["sort_passes"] * pairs * h * 4.0 / gpu.hbm_bytes_per_s
+    summed = pairs * (1.0 - 1.0 / shape["topk"])
+    around = (c["sort_passes"] * summed + c["token_passes"] * t) * h * 4.0 / gpu.hbm_bytes_per_s
     return c["launch_us"] * 1e-6 + kernel + around + 1e-9 * (c["token_ns"] * t + c["expert_ns"] * experts)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dmodels.core.precision import Precision
+
 from .classes import Apart, RequestClass, plan_apart, tightest
 from .deployment import Deployment, Pool
-from .designs import Kind, Layout, Precision, Role, Stretch
+from .designs import Kind, Layout, Role, Stretch
 from .launch import command, server, serving
 from .limits import Limits
 from .machines import recording

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.answers import Answer
-from dmodels.core.errors import unknown
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
+from dmodels.core.precision import Precision
 from dmodels.core.records import Real, stack
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, StepTable
@@ -38,27 +38,6 @@ T = TypeVar("T")
 
 #: Share of the TTFT budget that the prefill workers of a prefill/decode split may use; decode entry gets the rest.
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
-
-
-class Precision(StrEnum):
-    """The format of weights or KV cache that a layout asks for."""
-
-    AS_PUBLISHED = "as published"
-    BF16 = "bf16"
-    FP8 = "fp8"
-    FP8_BLOCK = "fp8_block"
-    INT8 = "int8"
-    INT4 = "int4"
-    FP4 = "fp4"
-    MXFP4 = "mxfp4"
-
-    @classmethod
-    def named(cls, text: str) -> Precision:
-        """The precision of a name, as people write it: 'FP8', 'as-published'."""
-        name = text.strip().lower().replace("as-published", cls.AS_PUBLISHED)
-        if name not in list(cls):
-            raise unknown("precision", text, cls)
-        return cls(name)
 
 
 class Role(StrEnum):

@@ -8,6 +8,7 @@ import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
+from dmodels.core.precision import Precision
 from dmodels.core.records import float64
 from dmodels.fit.points import nearest_model
 from dmodels.formats.serving import DECODE, PREFILL, Server, ServerPool, Serving
@@ -16,7 +17,7 @@ from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import engine_memory
 
 from .calibration import ModelId, calibrated
-from .designs import Kind, Layout, Precision, Stage, cells, schemes
+from .designs import Kind, Layout, Stage, cells, schemes
 from .evaluate import COLUMNS, sweep_instances
 from .layouts import chosen_gpus, in_precision, instances
 from .questions import Question

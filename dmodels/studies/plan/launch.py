@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dmodels.core.errors import InputError
+from dmodels.core.precision import Precision
 from dmodels.formats.deployments.documents import label
 from dmodels.formats.engines import command_line, refusals
 from dmodels.formats.engines.sglang import PAGE_TOKENS
 from dmodels.formats.serving import Server, ServerPool, Serving
 
 from .deployment import Deployment, Pool
-from .designs import Kind, Precision
+from .designs import Kind
 from .layouts import in_precision
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.precision import Precision
 from dmodels.core.records import stack
 from dmodels.models.memory import out_of_domain, with_kv_dtype, with_weight_dtype
 
-from .designs import Instances, Layout, Precision
+from .designs import Instances, Layout
 
 
 def layouts(

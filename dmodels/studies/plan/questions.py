@@ -13,13 +13,14 @@ from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, SLO
 from dmodels.core.model import Model
+from dmodels.core.precision import Precision
 from dmodels.core.workload import Workload
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine
 from dmodels.models.traffic import Trace
 
 from .admitted import Admitted, admitted
-from .designs import Precision, Stretch
+from .designs import Stretch
 from .layouts import chosen_gpus
 from .limits import Limits
 from .limits import check as check_limits

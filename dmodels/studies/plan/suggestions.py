@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmodels.core.answers import Answer
+from dmodels.core.precision import Precision
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models.traffic import with_prefix_hits
 
-from .designs import Precision
 from .questions import Question
 from .search import Plan
 from .sizing import least_usd_per_hour, price, saved_frac

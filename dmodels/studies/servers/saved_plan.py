@@ -14,6 +14,7 @@ from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.core.files import broken, read_text
 from dmodels.core.hardware import Parallel
+from dmodels.core.precision import Precision
 from dmodels.core.records import float64
 from dmodels.models.memory import kv_bytes_per_token, with_kv_dtype
 
@@ -40,8 +41,8 @@ def of_plan(answer: Mapping[str, Any], **options: Any) -> list[PoolOf]:
 def _server(pool: Mapping[str, Any], inputs: Mapping[str, Any], options: Mapping[str, Any]) -> SimulatedServer:
     """The instances of a pool."""
     own: dict[str, Any] = {
-        "weight_dtype": None if pool["weights"] == "as published" else pool["weights"],
-        "kv_dtype": None if pool["kv"] == "as published" else pool["kv"],
+        "weight_dtype": None if pool["weights"] == Precision.AS_PUBLISHED else pool["weights"],
+        "kv_dtype": None if pool["kv"] == Precision.AS_PUBLISHED else pool["kv"],
     }
     return server(
         inputs["model"],
@@ -67,7 +68,7 @@ def _transfer_s(pools: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any], o
     """Seconds of a prompt token from a prefill worker's GPUs, each of which sends its share of the cache."""
     pool = next(pool for pool in pools if pool["role"] == "prefill")
     record, gpu = catalog.model(inputs["model"]), catalog.gpu(pool["gpu"], options.get("gpu_file"))
-    if pool["kv"] != "as published":
+    if pool["kv"] != Precision.AS_PUBLISHED:
         record = with_kv_dtype(record, pool["kv"].lower())
     sent = float(kv_bytes_per_token(record, _parallel(pool).tp))
     return sent / float(gpu.nic_bytes_per_s_per_gpu_oneway)

@@ -25,8 +25,9 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     too, flat latencies share what is left; then one Newton step on the stopped answer, which polishes it and carries
     the derivative of loads and level by anything that `latency` and `demand` depend on (a bisection's own is 0).
 
-    `value` has `loads` and `level`. Certificate: `spread` = slowest used minus fastest any, relative to the level;
-    `excess` = |sum x - r| / r. Flags: OVERLOAD where the demand is not below the capacity.
+    `value` has `loads` and `level`. Certificate: `spread` = slowest used minus fastest any, relative to the level (next
+    to 0, to 1e-9 of the slowest at an even split); `excess` = |sum x - r| / r. Flags: OVERLOAD where the demand is not
+    below the capacity.
 
     In float64, whatever `jax.config` says: near a pole float32 cannot part the loads.
 
@@ -64,6 +65,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     share = share * jnp.minimum(1.0, (demand / jnp.sum(share, axis=-1)))[..., None]
     level_high = jnp.max(stopped(jax.lax.stop_gradient(share)), axis=-1)
     level_low = jnp.min(first, axis=-1)
+    level_low = level_low - 1e-15 * jnp.abs(level_low) - 1e-300  # one at which nobody is served, flat ones neither
 
     def halve_level(_: Real, ends: tuple[Real, Real]) -> tuple[Real, Real]:
         low, high = ends
@@ -82,10 +84,11 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     at = latency(loads)
     used = loads > 1e-9 * demand[..., None]
     slowest = jnp.max(jnp.where(used, at, -jnp.inf), axis=-1)
-    spread = (slowest - jnp.min(jnp.where(loads < capacity, at, jnp.inf), axis=-1)) / jnp.abs(level)
+    spread = slowest - jnp.min(jnp.where(loads < capacity, at, jnp.inf), axis=-1)
+    spread = spread / jnp.maximum(jnp.abs(level), 1e-9 * jnp.abs(level_high))
     excess = jnp.abs(jnp.sum(loads, axis=-1) / demand - 1.0)
     flags = flag_where(~fits, Flag.OVERLOAD) | flag_nonfinite(level)
-    flags = flags | flag_where((spread > 1e-6) & fits, Flag.NOT_CONVERGED)
+    flags = flags | flag_where(((spread > 1e-6) | (excess > 1e-9)) & fits, Flag.NOT_CONVERGED)
     return Solution({"loads": loads, "level": level}, {"spread": spread, "excess": excess}, flags, steps)
 
 

@@ -297,6 +297,12 @@ def _compare(sure: Callable[[Ends, Ends], np.ndarray], possible: Callable[[Ends,
     return lambda _, x, y: (sure(x, y).astype(float), possible(x, y).astype(float))
 
 
+def _sigmoid(x: Real) -> Real:
+    """1 / (1 + exp(-x)) to a few units in the last place, where it is next to 0 too."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, small) / (1.0 + small)
+
+
 _SAME: Rule = lambda _, x: x
 
 #: Operation -> its interval form, entry by entry.
@@ -316,7 +322,7 @@ RULES: dict[str, Rule] = {
     "log1p": _increasing(np.log1p),
     "expm1": _increasing(np.expm1),
     "tanh": _increasing(np.tanh, 4),
-    "logistic": _increasing(lambda x: 0.5 * (1.0 + np.tanh(0.5 * x)), 8),
+    "logistic": _increasing(_sigmoid, 4),
     "sqrt": _increasing(np.sqrt),
     "abs": _abs,
     "max": lambda _, x, y: (np.maximum(x[0], y[0]), np.maximum(x[1], y[1])),

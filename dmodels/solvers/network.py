@@ -13,6 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.records import Real, float64
 
+from .functions import as_array, check_shape
 from .solution import Solution
 
 _HALVINGS = 60
@@ -50,7 +51,10 @@ def network_wardrop(
     [[1.5], [2.0]]
     """
     tables = [np.asarray(table, float) for table in paths]
-    amounts = jnp.asarray(demand, float)
+    try:
+        amounts = jnp.asarray(demand, float)
+    except (TypeError, ValueError):
+        raise InputError(f"demand = {demand}; accepted are numbers from 0") from None
     if not tables or any(t.ndim != 2 or not t.size or t.shape[1] != tables[0].shape[1] for t in tables):
         raise InputError("paths: accepted is a list of matrices (paths, edges) of 0 and 1, one per pair of places")
     if not all(np.isin(t, (0.0, 1.0)).all() for t in tables):
@@ -59,6 +63,10 @@ def network_wardrop(
         raise InputError(f"demand has shape {amounts.shape}; accepted is one number per pair, ({len(tables)},)")
     if not isinstance(amounts, jax.core.Tracer) and not bool(jnp.all((amounts >= 0) & jnp.isfinite(amounts))):
         raise InputError(f"demand = {demand}; accepted are numbers from 0")
+    edges_count = tables[0].shape[1]
+    wanted = "a function of the loads of all edges to their latencies, as many"
+    check_shape("latency", latency, wanted, (edges_count,), jnp.zeros(edges_count))
+    latency = as_array(latency)
     every = jnp.asarray(np.concatenate(tables))
     pair = np.repeat(np.arange(len(tables)), [len(t) for t in tables])
     mine = jnp.asarray(pair[None, :] == np.arange(len(tables))[:, None])  # (pairs, paths)

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 
 from dmodels.core.records import Real, float64
 
+from .functions import as_array, check_shape
 from .solution import Solution
-from .wardrop import marginal, wardrop
+from .wardrop import latencies_shape, marginal, wardrop
 
 
 @float64
@@ -35,12 +36,16 @@ def elastic_wardrop(
     0.5
     """
     users = jnp.asarray(users, float)
+    room = jnp.asarray(capacity, float)
+    shape = latencies_shape(latency, jnp.zeros(room.shape or (1,)) + 0.0 * users[..., None])
+    wanted = "a function of the demand to what the last user would pay, of the same shape"
+    check_shape("willingness", willingness, wanted, shape[:-1], jnp.zeros(shape[:-1]))
+    latency, willingness = as_array(latency), as_array(willingness)
 
     def everywhere(x: Real) -> Real:
         away = willingness(users - x[..., -1])
         return jnp.concatenate([latency(x[..., :-1]), away[..., None]], axis=-1)
 
-    room = jnp.asarray(capacity, float)
     endless = jnp.full((*room.shape[:-1], 1), jnp.inf)
     found = wardrop(everywhere, users, jnp.concatenate([room, endless], axis=-1))
     loads = found.value["loads"][..., :-1]
@@ -68,6 +73,8 @@ def marginal_cost_tolls(
     >>> s.value["tolls"].round(6).tolist(), round(float(s.value["income"]), 6)
     ([0.5, 0.0], 0.25)
     """
+    latencies_shape(latency, jnp.zeros(jnp.shape(capacity) or (1,)) + 0.0 * jnp.asarray(demand, float)[..., None])
+    latency = as_array(latency)
     if willingness is None:
         found = wardrop(marginal(latency), demand, capacity)
     else:

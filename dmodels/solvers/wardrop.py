@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.records import Real, float64
 
+from .functions import as_array, check_shape, result_shape
 from .solution import Solution
 
 _HALVINGS = 80
@@ -24,8 +25,9 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     too, flat latencies share what is left; then one Newton step on the stopped answer, which polishes it and carries
     the derivative of loads and level by anything that `latency` and `demand` depend on (a bisection's own is 0).
 
-    `value` has `loads` and `level`. Certificate: `spread` = slowest used minus fastest any, relative to the level;
-    `excess` = |sum x - r| / r. Flags: OVERLOAD where the demand is not below the capacity.
+    `value` has `loads` and `level`. Certificate: `spread` = slowest used minus fastest any, relative to the level (next
+    to 0, to 1e-9 of the slowest at an even split); `excess` = |sum x - r| / r. Flags: OVERLOAD where the demand is not
+    below the capacity.
 
     In float64, whatever `jax.config` says: near a pole float32 cannot part the loads.
 
@@ -36,8 +38,8 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     [1.0, 0.0]
     """
     demand = jnp.asarray(demand, float)
-    start = latency(jnp.zeros(jnp.shape(capacity) or (1,)) + 0.0 * demand[..., None])
-    shape = start.shape
+    shape = latencies_shape(latency, jnp.zeros(jnp.shape(capacity) or (1,)) + 0.0 * demand[..., None])
+    latency = as_array(latency)
     capacity = jnp.broadcast_to(jnp.asarray(capacity, float), shape)
     fits = demand < jnp.sum(capacity, axis=-1)
     top = jnp.minimum(capacity, jnp.broadcast_to(demand[..., None], shape))
@@ -63,6 +65,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     share = share * jnp.minimum(1.0, (demand / jnp.sum(share, axis=-1)))[..., None]
     level_high = jnp.max(stopped(jax.lax.stop_gradient(share)), axis=-1)
     level_low = jnp.min(first, axis=-1)
+    level_low = level_low - 1e-15 * jnp.abs(level_low) - 1e-300  # one at which nobody is served, flat ones neither
 
     def halve_level(_: Real, ends: tuple[Real, Real]) -> tuple[Real, Real]:
         low, high = ends
@@ -77,35 +80,54 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     gap = jnp.sum(x_high - x_low, axis=-1)
     part = jnp.where(gap > 0, (demand - jnp.sum(x_low, axis=-1)) / jnp.where(gap > 0, gap, 1.0), 0.0)
     loads = x_low + jnp.clip(part, 0.0, 1.0)[..., None] * (x_high - x_low)
-    loads, level, steps = _newton(latency, jax.lax.stop_gradient(loads), jax.lax.stop_gradient(high), demand)
+    loads, level, steps = _newton(latency, jax.lax.stop_gradient(loads), jax.lax.stop_gradient(high), demand, capacity)
     at = latency(loads)
     used = loads > 1e-9 * demand[..., None]
     slowest = jnp.max(jnp.where(used, at, -jnp.inf), axis=-1)
-    spread = (slowest - jnp.min(jnp.where(loads < capacity, at, jnp.inf), axis=-1)) / jnp.abs(level)
+    spread = slowest - jnp.min(jnp.where(loads < capacity, at, jnp.inf), axis=-1)
+    spread = spread / jnp.maximum(jnp.abs(level), 1e-9 * jnp.abs(level_high))
     excess = jnp.abs(jnp.sum(loads, axis=-1) / demand - 1.0)
     flags = flag_where(~fits, Flag.OVERLOAD) | flag_nonfinite(level)
-    flags = flags | flag_where((spread > 1e-6) & fits, Flag.NOT_CONVERGED)
+    flags = flags | flag_where(((spread > 1e-6) | (excess > 1e-9)) & fits, Flag.NOT_CONVERGED)
     return Solution({"loads": loads, "level": level}, {"spread": spread, "excess": excess}, flags, steps)
 
 
-def _newton(latency: Callable[[Real], Real], loads: Real, level: Real, demand: Real) -> tuple[Real, Real, Real]:
-    """One Newton step on f_j(x_j) = level (used), sum x = demand; flat latencies keep their loads."""
+def latencies_shape(latency: Callable[[Real], Real], loads: Real) -> tuple[int, ...]:
+    """The shape of loads and latencies alike, which may be wider than that of `loads`; `InputError` where none is."""
+    wanted = "a function of the loads (..., m) to the latencies (..., m)"
+    shape = result_shape("latency", latency, wanted, loads)
+    check_shape("latency", latency, wanted, shape or (1,), jnp.zeros(shape or (1,)))
+    return shape
+
+
+def _newton(
+    latency: Callable[[Real], Real], loads: Real, level: Real, demand: Real, capacity: Real
+) -> tuple[Real, Real, Real]:
+    """One Newton step on f_j(x_j) = level (used), sum x = demand; flat latencies keep their loads, full resources too,
+    which may be faster than the level."""
     shape = loads.shape
+    full = loads >= capacity
+    loads = jnp.where(full, capacity, loads)
     _, slope = jax.jvp(latency, (loads,), (jnp.ones(shape),))
     slope = jax.lax.stop_gradient(slope)
     now = latency(loads)
-    used = (loads > 0) & jnp.isfinite(now) & (slope > 1e-9 * level[..., None] / jnp.maximum(demand[..., None], 1e-300))
+    used = (
+        (loads > 0)
+        & ~full
+        & jnp.isfinite(now)
+        & (slope > 1e-9 * level[..., None] / jnp.maximum(demand[..., None], 1e-300))
+    )
     steep = jnp.where(used, slope, 1.0)
     weight = jnp.where(used, 1.0 / steep, 0.0)
     total = jnp.sum(weight, axis=-1)
     any_steep = total > 0
-    flat = (loads > 0) & ~used
+    flat = (loads > 0) & ~used & ~full
     pinned = jnp.any(flat, axis=-1)  # a flat worker in use sets the level
     flat_level = jnp.min(jnp.where(flat, now, jnp.inf), axis=-1)
     base = jnp.sum(loads - jnp.where(used, now / steep, 0.0), axis=-1)
     free_level = (demand - base) / jnp.where(any_steep, total, 1.0)
     new_level = jnp.where(pinned, flat_level, jnp.where(any_steep, free_level, level))
-    moved = jnp.where(used, loads + (new_level[..., None] - now) / steep, loads)
+    moved = jnp.where(used, jnp.minimum(loads + (new_level[..., None] - now) / steep, capacity), loads)
     rest = demand - jnp.sum(jnp.where(flat, 0.0, moved), axis=-1)
     flat_total = jnp.sum(jnp.where(flat, loads, 0.0), axis=-1)
     scale = jnp.where(pinned, rest / jnp.where(pinned, flat_total, 1.0), 1.0)

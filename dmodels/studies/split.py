@@ -136,14 +136,20 @@ def _queues(game: Game) -> tuple[PrefillQueue, DecodeBatch]:
 @jax.jit
 def _curves(game: Game, x: Real) -> tuple[Real, Real, Real, Real]:
     """Both violation rates and both marginal savings at x (k,)."""
-    saved = jax.vmap(game.marginals)(x)
-    return (jax.vmap(game.prefill)(x), jax.vmap(lambda v: game.decode(game.budget_gpus - v, v))(x), *saved)
+
+    def at(x: Real) -> tuple[Real, Real, Real, Real]:
+        one = jnp.ones_like(x)
+        ttft, ttft_slope = jax.jvp(game.prefill, (x,), (one,))
+        itl, itl_slope = jax.jvp(lambda gpus: game.decode(gpus, x), (game.budget_gpus - x,), (one,))
+        return ttft, itl, -game.prefill_weight * ttft_slope, -game.decode_weight * itl_slope
+
+    return jax.vmap(at)(x)
 
 
 @jax.jit
 def _slope(game: Game, x: Real) -> Real:
     """d(prefill GPUs of the optimum x)/d(arrival rate) by the implicit function S'(x; rate) = 0; 0 in a corner."""
-    marginal = lambda rate, x: jax.grad(at_rate(game, rate).cost)(x)
+    marginal = lambda rate, x: jax.jvp(at_rate(game, rate).cost, (x,), (jnp.ones_like(x),))[1]
     rate = jnp.asarray(_queues(game)[0].arrival_rps)
     across, bend = jax.jacfwd(marginal, (0, 1))(rate, jnp.asarray(x))
     inside = (x > 0.0) & (x < game.budget_gpus) & (bend > 0.0)

@@ -178,25 +178,37 @@ def test_trouble_has_a_flag_and_a_sentence():
     assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
 
 
-@pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(4000, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(10_000, 1, marks=pytest.mark.slow)])
 def test_steep_logistic_games_have_their_optimum_and_its_proof(count, seed):
-    """Widths down to 1/1000 of a GPU: between two walls the optimum is a gap that no fixed grid sees."""
+    """Widths down to 1/1000 of a GPU: between two walls the optimum is a gap that no fixed grid sees. GPUs in units and
+    weights from 1e-15 to 1e15, the latter in half of the games apart from each other."""
     rng = np.random.default_rng(seed)
     u = lambda low, high: rng.uniform(low, high, count)
     first, second, total = u(2, 30), u(2, 30), u(8, 64)
     total[: count // 4] = (first + second)[: count // 4] * (1 + 1e-3)  # both fit, just
     wide = 10 ** rng.uniform(-3, 0, (2, count))
-    found = social_optimum(Game(Logistic(first, wide[0]), Alone(Logistic(second, wide[1])), total))
+    unit, weight, other = 10.0 ** rng.uniform(-15, 15, (3, count))
+    other[: count // 2] = weight[: count // 2]
+    unit[: count // 4 : 2] = weight[: count // 4 : 2] = other[: count // 4 : 2] = 1.0
+    decode = Alone(Logistic(second * unit, wide[1] * unit))
+    game = Game(Logistic(first * unit, wide[0] * unit), decode, total * unit, weight, other, unit, unit)
+    found = social_optimum(game)
     assert not found.flags.any()
-    cost = lambda x, k: expit((first[k] - x) / wide[0, k]) + expit((second[k] - total[k] + x) / wide[1, k])
+    size = np.maximum(weight, other)
+
+    def cost(x, k):
+        late = expit((first[k] - x) / wide[0, k]), expit((second[k] - total[k] + x) / wide[1, k])
+        return (weight[k] * late[0] + other[k] * late[1]) / size[k]
+
     for k in range(count):
         around = np.concatenate(
             [m + w * np.linspace(-40, 40, 801) for m, w in ((first[k], wide[0, k]), (total[k] - second[k], wide[1, k]))]
         )
         tries = np.clip(np.concatenate([around, np.linspace(0, total[k], 2001)]), 0, total[k])
-        assert found.value.cost[k] <= cost(tries, k).min() + 1e-8
-        assert cost(found.value.prefill_gpus[k], k) == pytest.approx(found.value.cost[k], abs=1e-12)
-        assert found.certificate["bound"][k] <= cost(tries, k).min()
+        assert found.value.cost[k] / size[k] <= cost(tries, k).min() + 1e-8
+        here = cost(found.value.prefill_gpus[k] / unit[k], k)
+        assert here == pytest.approx(found.value.cost[k] / size[k], abs=1e-12)
+        assert found.certificate["bound"][k] / size[k] <= cost(tries, k).min() + 1e-12
 
 
 def test_an_optimum_that_is_not_proved_says_so():
@@ -213,25 +225,43 @@ def test_a_rate_that_is_not_finite_is_never_certified():
 
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_games_in_any_unit_have_the_closed_form(count):
-    """GPUs in units from 1e-15 to 1e15, both weights times 1e-15 to 1e15, rates up to 8 per GPU at 16 GPUs."""
+    """GPUs in units from 1e-15 to 1e15, each weight from 1e-15 to 1e15, rates up to 8 per GPU at 16 GPUs."""
     rng = np.random.default_rng(4)
     a, b = np.exp(rng.uniform(np.log(0.05), np.log(8), (2, count)))
-    unit, cost = 10.0 ** rng.uniform(-15, 15, (2, count))
+    unit, weight, other = 10.0 ** rng.uniform(-15, 15, (3, count))
     game = Game(
         Exponential(a / unit),
         Alone(Exponential(b / unit, 3.0)),
         16 * unit,
-        cost,
-        cost,
+        weight,
+        other,
         prefill_worker_gpus=unit,
         decode_worker_gpus=unit,
     )
-    exact = np.clip((16 * b + np.log(a / (3 * b))) / (a + b), 0, 16)
+    exact = np.clip((16 * b + np.log(weight * a / (3 * other * b))) / (a + b), 0, 16)
     found = equilibrium(game)
     assert not found.flags.any()
     np.testing.assert_allclose(found.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
     several = equilibrium(game.replace(decode=Starved(Exponential(b / unit, 3.0), Logistic(4 * unit, unit))))
     np.testing.assert_allclose(several.value.prefill_gpus / unit, exact, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.slow
+def test_games_of_powers_in_any_unit_against_bisection():
+    """V = (1 + x / knee)^-order: the logarithms of both weighted marginals, bisected here in the unit of one GPU."""
+    rng, count = np.random.default_rng(5), 10_000
+    knee, order = np.exp(rng.uniform(np.log(0.1), np.log(10), (2, count))), rng.uniform(0.3, 4, (2, count))
+    unit, *weight = 10.0 ** rng.uniform(-15, 15, (3, count))
+    rates = [Power(knee[i] * unit, order[i]) for i in range(2)]
+    found = equilibrium(Game(rates[0], Alone(rates[1]), 16 * unit, *weight, unit, unit))
+    saved = lambda i, x: np.log(weight[i] * order[i] / knee[i]) - (order[i] + 1) * np.log1p(x / knee[i])
+    low, high = np.zeros(count), np.full(count, 16.0)
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        more = saved(0, middle) > saved(1, 16 - middle)
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    assert not found.flags.any()
+    np.testing.assert_allclose(found.value.prefill_gpus / unit, low, atol=1e-11)
 
 
 @pytest.mark.parametrize(

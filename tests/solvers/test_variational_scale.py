@@ -137,6 +137,51 @@ def test_curved_games_against_a_root_of_scipy(count, seed):
         np.testing.assert_allclose(x[k], other.x[:3], atol=1e-8)
 
 
+MIXED = [
+    lambda x, p, i=i: (
+        p["c"]
+        * (
+            p["a"][0, i] * jnp.exp(-p["k"][i] * x[i] / p["unit"][i])
+            - p["a"][1, i] * jnp.log(p["s"][i] + x[i] / p["unit"][i])
+            + p["a"][2, i] * (1 + x[i] / p["unit"][i] / p["s"][i]) ** -p["order"][i]
+        )
+    )
+    for i in range(3)
+]
+ROOM = lambda x, p: p["row"] * (jnp.sum(x / p["unit"]) - p["total"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_units", [False, True])
+def test_exponentials_logarithms_and_powers_against_water_filling(own_units):
+    """All fall in their owner's variable alone, so what one more unit saves is the same wherever something is: both the
+    level and the variables are bisected here, in the problem's own units."""
+    rng, count = np.random.default_rng(2), 10_000
+    a = rng.uniform(0.2, 3, (count, 3, 3)) * (rng.random((count, 3, 3)) < 0.7)
+    a[:, 0] = np.where(a.sum(1) == 0, 1.0, a[:, 0])
+    k, s = (np.exp(rng.uniform(np.log(0.1), np.log(top), (count, 3))) for top in (4, 10))
+    order, total = rng.uniform(0.3, 4, (count, 3)), rng.uniform(0.5, 16, count)
+    c, row = decades(rng, 2, count)
+    unit = decades(rng, count, 3) if own_units else np.repeat(decades(rng, count, 1), 3, axis=1)
+    params = {"a": a, "k": k, "s": s, "order": order, "total": total, "c": c, "row": row, "unit": unit}
+    found = variational_equilibria(MIXED, ROOM, (0, INF), params=params, samples=0)
+
+    def at_level(log):
+        low, high = np.zeros((count, 3)), np.repeat(total[:, None], 3, axis=1)
+        for _ in range(60):
+            x = 0.5 * (low + high)
+            saved = a[:, 0] * k * np.exp(-k * x) + a[:, 1] / (s + x) + a[:, 2] * order / s * (1 + x / s) ** (-order - 1)
+            low, high = np.where(saved > np.exp(log), x, low), np.where(saved > np.exp(log), high, x)
+        return low
+
+    low, high = np.full((count, 1), -120.0), np.full((count, 1), 10.0)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        full = at_level(middle).sum(1, keepdims=True) > total[:, None]
+        low, high = np.where(full, middle, low), np.where(full, high, middle)
+    assert right_or_flagged(found, at_level(middle), unit) < 0.01
+
+
 def test_a_flat_cost_is_solved():
     for size in (1e-30, 1e-11, 1e11):
         found = variational_equilibrium([lambda x, size=size: size * (x[0] - 0.3) ** 2], None, (0, 1))

@@ -2,9 +2,9 @@ r"""The price of anarchy of routing games as a certified interval.
 
 Price of anarchy = cost of the worst pure equilibrium / least cost; price of stability = best equilibrium / least cost.
 Numerator: equilibria that were found (each can be checked by `routing.gain_s`) and bounds on all of them. Denominator:
-a placement that was found and its bound by duality. So lower <= true <= upper always; the two are equal where the
-search was complete and k f(k) is convex, which is the usual case. Where there is too much to search, theorems, the
-potential, smoothness (`smooth`, `smooth`) and a linear programme (`program`) bound it.
+a placement that was found and its bound by duality, with branch and bound where k f(k) is not convex (a latency that
+steps). So lower <= true <= upper always; the two are equal where the searches were complete. Where there is too much
+to search, theorems, the potential, smoothness (`smooth`) and a linear programme (`program`) bound it.
 """
 
 from __future__ import annotations

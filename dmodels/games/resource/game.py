@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from dmodels.core.records import Real, Record, quantity
+from dmodels.solvers.functions import check_shape
 
 
 class Game(Record):
@@ -89,3 +92,18 @@ class Split(Record):
     itl_violation_frac: Real = quantity()
     cost: Real = quantity()  # weighted sum of the two
     multiplier: Real = quantity()  # what one more GPU in the budget saves its receiver
+
+
+@contextmanager
+def mistakes_named(game: Game) -> Iterator[None]:
+    """Where solving fails because of what the caller's violation rates are, an `InputError` that names the rate."""
+    try:
+        yield
+    except Exception:
+        arrays, rest = eqx.partition(game, eqx.is_array_like)
+        one = eqx.combine(jax.tree.map(lambda leaf: jnp.ones(()), arrays), rest)
+        gpus = jnp.ones(())
+        check_shape("prefill", one.prefill, "a violation rate, one number for one number of GPUs", (), gpus)
+        wanted = "a violation rate, one number for (decode GPUs, prefill GPUs)"
+        check_shape("decode", one.decode, wanted, (), gpus, gpus)
+        raise

@@ -11,7 +11,7 @@ from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.solvers.solution import Solution
 
-from .game import Game
+from .game import Game, mistakes_named
 from .roots import ALIKE
 from .solve import social_optimum
 
@@ -45,7 +45,8 @@ def integer_split(game: Game) -> Solution:
     most = int(np.max(np.floor(budget / worker), initial=1.0))
     count = int(np.prod(shape))
     flat = jax.tree.map(lambda leaf: np.reshape(np.broadcast_to(np.asarray(leaf, float), shape), (count,)), arrays)
-    out = _enumerate(eqx.combine(flat, rest), max(most, 1))
+    with mistakes_named(game):
+        out = _enumerate(eqx.combine(flat, rest), max(most, 1))
     best = social_optimum(game)
     out = jax.tree.map(lambda leaf: np.reshape(np.asarray(leaf), (*shape, *leaf.shape[1:])), out)
     feasible = np.isfinite(out.value.cost)

@@ -1,7 +1,7 @@
 """The splits of one game: roots of g (see `resource`) along the budget line, and its corners.
 
-Everything here is traced, for one game with leaves of shape (). Roots are found with the game's parameters held; one
-Newton step then carries the derivative in these parameters.
+Everything here is traced, for one game with leaves of shape (). Roots are found with the game's parameters held; where
+`live`, one Newton step then carries the derivative in these parameters (without it, half as much is compiled).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def _split(game: Game, x: Real) -> Split:
     y = game.budget_gpus - x
     at_top = x >= game.budget_gpus
     saved = jnp.where(at_top, prefill, jnp.where(x <= 0.0, decode, jnp.maximum(prefill, decode)))
-    return Split(x, y, game.prefill(x), game.decode(y, x), game.cost(x), saved)
+    ttft, itl = game.prefill(x), game.decode(y, x)
+    return Split(x, y, ttft, itl, game.prefill_weight * ttft + game.decode_weight * itl, saved)
 
 
 def _trouble(game: Game) -> Real:
@@ -43,7 +44,7 @@ def _trouble(game: Game) -> Real:
     return flag_where(~(total >= 0) | ~weights, Flag.OUT_OF_DOMAIN) | flag_where(small, Flag.INFEASIBLE)
 
 
-def unique(game: Game) -> Solution:
+def unique(game: Game, live: bool) -> Solution:
     """One root or a corner; for games whose families prove that g increases."""
     held = _held(game)
     total = jnp.maximum(held.budget_gpus, 0.0)
@@ -62,7 +63,8 @@ def unique(game: Game) -> Solution:
     # one Newton step cleans the last digits and carries the derivative in the game's parameters
     root = root - jnp.where(jnp.abs(slope) > 0, value / jnp.where(slope == 0, 1.0, slope), 0.0)
     root = jnp.clip(root, 0.0, total)
-    x = jnp.where(inside, polished(game.balance, root, slope), jnp.where(low >= 0.0, 0.0, game.budget_gpus))
+    moved = polished(game.balance, root, slope) if live else root
+    x = jnp.where(inside, moved, jnp.where(low >= 0.0, 0.0, game.budget_gpus))
     x = jnp.where(total > 0, x, 0.0)
     at = jnp.where(inside, root, corner)
     prefill, decode = held.marginals(at)
@@ -87,38 +89,40 @@ def _residual(x, difference, total):
 
 
 def _roots(function, grid, values):
-    """Up to `MOST` roots of `function` between grid points, NaN where there are fewer."""
+    """(up to `MOST` roots of `function` between grid points, NaN where there are fewer; whether it rises there)."""
     middle = 0.5 * grid[-1]
     left, there = sign_changes(values, MOST)
     a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
     a, b = jnp.where(there, a, middle), jnp.where(there, b, middle)
     root = chandrupatla(jax.vmap(function), a, b, jnp.where(there, fa, 0.0), jnp.where(there, fb, 0.0))
-    return jnp.where(there, root, jnp.nan)
+    return jnp.where(there, root, jnp.nan), ~(values[left] > 0.0)
 
 
-def scanned(game: Game) -> Solution:
+def scanned(game: Game, live: bool) -> Solution:
     """All equilibria that a sign scan brackets; the stable one with the least social cost."""
     held = _held(game)
     total = jnp.maximum(held.budget_gpus, 0.0)
     grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
     prefill_saved, decode_saved = jax.vmap(held.marginals)(grid)
     values, grid_costs = balance_of(prefill_saved, decode_saved), jax.vmap(held.cost)(grid)
-    roots = _roots(held.balance, grid, values)
+    roots, rises = _roots(held.balance, grid, values)
     corners = jnp.stack(
         [jnp.where(values[0] >= 0.0, 0.0, jnp.nan), jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)]
     )
     near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)  # a root on the corner itself
-    points = jnp.sort(jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)]))
+    points = jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)])
+    order = jnp.argsort(points)
+    points, rises = points[order], jnp.concatenate([rises, jnp.ones(2, bool)])[order]
     real = jnp.isfinite(points)
     safe = jnp.where(real, points, 0.5 * total)
-    slope = jax.vmap(jax.grad(held.balance))(safe)
     inner = (safe > 0.0) & (safe < total)
-    stable = real & (~inner | (slope > 0.0))
-    rank = jnp.where(real, jax.vmap(held.cost)(safe), jnp.inf) + jnp.where(stable, 0.0, 1e6)
-    best = jnp.argmin(rank)
+    stable = real & (~inner | rises)
+    best = jnp.argmin(jnp.where(jnp.where(jnp.any(stable), stable, real), jax.vmap(held.cost)(safe), jnp.inf))
     root, at_low = safe[best], safe[best] <= 0.0
     inside = inner[best]
-    moved = polished(game.balance, root, jnp.where(inside, slope[best], 0.0))
+    moved = root
+    if live:
+        moved = polished(game.balance, root, jnp.where(inside, jax.grad(held.balance)(root), 0.0))
     split = _split(game, jnp.where(inside, moved, jnp.where(at_low, 0.0, game.budget_gpus)))
     prefill, decode = held.marginals(root)
     bend = jnp.diff(decode_saved - prefill_saved)  # of g over each cell: positive where the uniqueness condition holds
@@ -149,31 +153,33 @@ def scanned(game: Game) -> Solution:
     return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
 
 
-def optimum_near(game_and_place: tuple[Game, Real]) -> Solution:
+def optimum_near(game_and_place: tuple[Game, Real], live: bool) -> Solution:
     """`optimum`, with a place that is known to be good among the candidates."""
     game, place = game_and_place
-    return optimum(game, place)
+    return optimum(game, live, place)
 
 
-def optimum(game: Game, place: Real | None = None) -> Solution:
+def optimum(game: Game, live: bool, place: Real | None = None) -> Solution:
     """Least cost over stationary points, ends and grid, and around `place`."""
     held = _held(game)
     total = jnp.maximum(held.budget_gpus, 0.0)
     grid = jnp.linspace(0.0, 1.0, GRID + 1) * total
     slope_of = jax.grad(held.cost)
-    points = jnp.concatenate([_roots(slope_of, grid, jax.vmap(slope_of)(grid)), grid])
+    points = jnp.concatenate([_roots(slope_of, grid, jax.vmap(slope_of)(grid))[0], grid])
     if place is not None:
         # the stationary point nearest to it: a scan at distances from 1e-9 to 1e-2 of the budget
         steps = jnp.concatenate([-jnp.logspace(-2, -9, 29), jnp.zeros(1), jnp.logspace(-9, -2, 29)])
         fine = jnp.clip(place + steps * total, 0.0, total)
-        points = jnp.concatenate([_roots(slope_of, fine, jax.vmap(slope_of)(fine)), fine, points])
+        points = jnp.concatenate([_roots(slope_of, fine, jax.vmap(slope_of)(fine))[0], fine, points])
     real = jnp.isfinite(points)
     costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
     best = jnp.argmin(costs)
     root = jnp.where(real, points, 0.0)[best]
     inside = (root > 0.0) & (root < total)
-    slope, bend = jax.value_and_grad(slope_of)(root)
-    moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
+    slope, moved = slope_of(root), root
+    if live:
+        bend = jax.grad(slope_of)(root)
+        moved = polished(lambda x: jax.grad(game.cost)(x), root, jnp.where(bend > 0, bend, 0.0))
     split = _split(game, jnp.where(inside, moved, jnp.where(root <= 0.0, 0.0, game.budget_gpus)))
     certificate = {
         "slope": _residual(root, slope, total),

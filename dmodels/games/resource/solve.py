@@ -31,7 +31,7 @@ from dmodels.solvers.blocks import in_blocks
 from dmodels.solvers.interval import Roots, Unsupported, all_roots, least_values
 from dmodels.solvers.solution import Solution
 
-from .game import Game
+from .game import Game, mistakes_named
 from .roots import ALIKE, MOST, optimum, optimum_near, scanned, unique
 
 __all__ = ["Game", "equilibria", "equilibrium", "explain", "social_optimum"]
@@ -57,7 +57,8 @@ def equilibrium(game: Game) -> Solution:
     4.361468
     """
     proved = game.convex
-    found = _batched(unique if proved else scanned, game)
+    with mistakes_named(game):
+        found = _batched(unique if proved else scanned, game)
     if game_shape(game) or _traced(found):
         return found
     return found if proved else _with_proof(game, found)
@@ -76,7 +77,8 @@ def social_optimum(game: Game) -> Solution:
     the largest cost where that was proved; -inf where nothing was). Flag FIRST_ORDER_ONLY: not proved, because the
     rates use operations that have no interval form, the search was cut short, or the call is traced.
     """
-    found = _batched(optimum, game)
+    with mistakes_named(game):
+        found = _batched(optimum, game)
     if game.convex_cost:
         bound = found.value.cost
     elif _traced(found):
@@ -130,18 +132,18 @@ def game_shape(game: Game) -> tuple[int, ...]:
 
 
 @eqx.filter_jit
-def _solve_batch(solve: Callable[[Any], Solution], game: Any) -> Solution:
+def _solve_batch(solve: Callable[[Any, bool], Solution], game: Any, live: bool) -> Solution:
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(jnp.shape(leaf) for leaf in jax.tree.leaves(arrays)))
     count = int(np.prod(shape))
     flat = jax.tree.map(lambda leaf: jnp.reshape(jnp.broadcast_to(jnp.asarray(leaf, float), shape), (count,)), arrays)
-    out = in_blocks(lambda one: solve(eqx.combine(one, rest)), flat, BLOCK)
+    out = in_blocks(lambda one: solve(eqx.combine(one, rest), live), flat, BLOCK)
     batch: Solution = jax.tree.map(lambda leaf: jnp.reshape(leaf, (*shape, *leaf.shape[1:])), out)
     return batch
 
 
-def _batched(solve: Callable[[Any], Solution], game: Any) -> Solution:
-    out = _solve_batch(solve, game)
+def _batched(solve: Callable[[Any, bool], Solution], game: Any) -> Solution:
+    out = _solve_batch(solve, game, _traced(game))
     return out if _traced(out) else jax.tree.map(np.asarray, out)
 
 

@@ -93,18 +93,22 @@ def tolerance(f, c, total):
 
 
 def blurred(a: RoutingArrays) -> np.ndarray:
-    """(B,): whether latencies or private costs differ by so little that the sum of the two cannot tell them apart.
+    """(B,): whether latencies or private costs differ by so little that sums of the two cannot tell them apart.
 
-    Equilibria are then decided by rounding. Differences at the rounding of the latencies themselves are ties.
+    Equilibria are then decided by rounding. Differences at the rounding of the numbers themselves are ties.
     """
     out = np.zeros(a.size, bool)
-    most = np.where(np.isfinite(a.f), a.f, 0.0).max((-2, -1))
-    for b in np.flatnonzero(np.broadcast_to(np.abs(a.cost).max((-2, -1)) > 64.0 * most, a.size)):
-        f, c = a.f[b % len(a.f)], a.cost[b % len(a.cost)]
-        tol = 4.0 * tolerance(f, c, int(a.counts[b % len(a.counts)].sum()))
-        steps = np.diff(np.sort(f[np.isfinite(f)], axis=None))
-        apart = np.diff(np.sort(c, axis=1), axis=1)
-        out[b] = ((steps > 1e-14 * most[b % len(most)]) & (steps <= tol)).any() or ((apart > 0) & (apart <= tol)).any()
+    f = np.sort(a.f.reshape(len(a.f), -1), axis=-1)
+    private = np.abs(a.cost).max((-2, -1))
+    with np.errstate(invalid="ignore"):  # from one infinity to the next
+        steps, apart = np.diff(f, axis=-1), np.diff(np.sort(a.cost, axis=-1), axis=-1)
+    steps = np.where((steps > 1e-14 * f[:, 1:]) & np.isfinite(f[:, 1:]), steps, np.inf).min(-1, initial=np.inf)
+    apart = np.where(apart > 1e-14 * private[:, None, None], apart, np.inf).min((-2, -1), initial=np.inf)
+    closest = np.broadcast_to(np.minimum(steps, apart), a.size)
+    size = np.where(np.isfinite(f), f, 0.0).max(-1) + private
+    for b in np.flatnonzero(closest <= 4.0 * ULPS * 2.0**-52 * size):  # what the tolerance is at most, 4 times
+        total = int(a.counts[b % len(a.counts)].sum())
+        out[b] = closest[b] <= 4.0 * tolerance(a.f[b % len(a.f)], a.cost[b % len(a.cost)], total)
     return out
 
 

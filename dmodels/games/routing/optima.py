@@ -177,7 +177,8 @@ def optimum(game: RoutingGame, *, backend: str = "auto") -> Solution:
     """The assignment with the least social cost, certified: a convex min-cost flow (the paper says NP-hard).
 
     `value` is a `Profile`; `certificate["bound_s"]` is a lower bound from duality, equal to the cost where every
-    k f_j(k) is convex. Where one is not, its convex hull gives the bound, and NOT_CONVERGED says that a gap is left.
+    k f_j(k) is convex. Where one is not, branch and bound over hulls of its parts closes the gap; NOT_CONVERGED says
+    that `BRANCHES` parts left one.
     `backend` as in `solvers.transport`.
     """
     a = game.arrays()

@@ -60,6 +60,8 @@ def _certify(c, x, u, v, y, big, rtol, exact, whole):
         state = 3
     elif exact <= peak < whole:
         state = 4
+    elif not (abs(float(cost)) < np.inf and abs(float(gap)) < np.inf):
+        state = 6
     return cost, gap, reduced, state
 
 
@@ -85,7 +87,7 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
 
     state: 0 solved, 1 infeasible, 2 bad entries, 3 solved, but the gap is above `rtol` of the terms it is the balance
     of, 4 solved, but some dual is so large (from `exact` on, below `whole`) that sums of whole costs may have been
-    rounded.
+    rounded, 6 the sum is above the largest float64.
     """
     m = c.shape[2]
     marks, reals = np.empty((5, m), np.int64), np.zeros((3, m), c.dtype)
@@ -95,14 +97,12 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
 
 
 _COSTS = types.Array(types.float64, 2, "C", readonly=True)
+_WHOLE, _REALS = types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")
 
 
-@kernel(tiered=True, signature=(_COSTS, types.float64, types.float64, types.float64))
-def match_one(c, rtol, exact, whole):
-    """x, u, v, cost, gap, least slack, state, steps of one problem in float64."""
-    n, m = c.shape
-    x, u, v = np.empty(n, np.int64), np.empty(n), np.empty(m)
+@kernel(tiered=True, signature=(_COSTS, types.float64, types.float64, types.float64, _WHOLE, _REALS, _REALS))
+def match_one(c, rtol, exact, whole, x, u, v):
+    """cost, gap, least slack, state, steps of one problem in float64. (To make x, u and v here would take longer.)"""
+    m = c.shape[1]
     marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
-    found = _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x, u, v, marks, reals)
-    total, gap, reduced, state, steps = found
-    return x, u, v, total, gap, reduced, state, steps
+    return _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x, u, v, marks, reals)

@@ -11,17 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag
-from dmodels.core.threads import frozen, share
+from dmodels.core.threads import WORTH_A_THREAD_S, frozen, share
 
 #: A duality gap above this share of the sum of the magnitudes in the balance is no proof of optimality.
 GAP_RTOL = 1e-9
 
 #: What the compiled loop reports of a problem -> flag.
-_SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _LARGE_DUALS, _TOO_LARGE = range(6)
-_FLAGS = np.array([0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, 0, Flag.OUT_OF_DOMAIN], np.int32)
+_SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _LARGE_DUALS, _TOO_LARGE, _OVERFLOW = range(7)
+_FLAGS = np.array(
+    [0, Flag.INFEASIBLE, Flag.NONFINITE, Flag.NOT_CONVERGED, 0, Flag.OUT_OF_DOMAIN, Flag.NONFINITE], np.int32
+)
 
 #: Integers: what stands for "forbidden", from where on a sum counts as that, and the largest cost accepted.
 _FORBIDDEN, _LIMIT, _LARGEST_WHOLE = 2**61, 2**60, 2**58
+
+_INT64, _NO_FLAG = np.dtype(np.int64), np.int32(0)
 
 
 class Batch(NamedTuple):
@@ -51,12 +55,43 @@ def _kernels() -> ModuleType:
 
 
 def solve_one(cost: np.ndarray) -> tuple[Any, ...] | None:
-    """columns, row duals, column duals, cost, gap, least reduced cost, steps of one float64 problem with 0 < n <= m."""
-    exact = exact_below(sum(cost.shape))
-    x, u, v, total, gap, reduced, state, steps = _kernels().match_one(
-        np.ascontiguousarray(cost), GAP_RTOL, exact, 2.0**106 / exact
-    )
-    return (x, u, v, total, gap, reduced, steps) if state == _SOLVED else None
+    """What `solve_host` returns, of one float64 problem with 0 < n <= m and without the steps that others need: they
+    would take longer than a small problem. None where there is more to say than an optimum and its proof."""
+    n, m = cost.shape
+    x, u, v = np.empty(n, _INT64), np.empty(n), np.empty(m)
+    limits = _limits(n + m)
+    total, gap, reduced, state, steps = _kernels().match_one(np.ascontiguousarray(cost), *limits, x, u, v)
+    if state:
+        return None
+    return x, np.float64(total), u, v, np.float64(gap), np.float64(reduced), _NO_FLAG, np.int64(steps)
+
+
+def solve_few(cost: np.ndarray) -> tuple[Any, ...] | None:
+    """`solve_one` for problems (count, n, m) that are not worth a second thread; None where they are, too."""
+    count, n, m = cost.shape
+    if _work_s(count, n, m) > WORTH_A_THREAD_S:
+        return None
+    c = frozen(np.ascontiguousarray(cost))
+    x, u, v = np.empty((count, n), _INT64), np.empty((count, n)), np.empty((count, m))
+    total, gap, reduced = np.empty(count), np.empty(count), np.empty(count)
+    state, steps = np.empty(count, _INT64), np.empty(count, _INT64)
+    found = (x, u, v, total, gap, reduced, state, steps)
+    _kernels().match_many(c, 0, count, -np.inf, np.inf, np.inf, *_limits(n + m), *found)
+    if np.count_nonzero(state):
+        return None
+    return x, total, u, v, gap, reduced, np.zeros(count, np.int32), steps
+
+
+@cache
+def _limits(size: int) -> tuple[float, float, float]:
+    """(share of the balance, the least and the largest dual in doubt) of floating costs; see `match_many`."""
+    exact = exact_below(size)
+    return GAP_RTOL, exact, 2.0**106 / exact
+
+
+def _work_s(count: int, n: int, m: int) -> float:
+    """Rough time of so many problems."""
+    return count * (3e-7 + 3e-9 * n * m)
 
 
 def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ...]:
@@ -88,9 +123,6 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
         total, u, v, gap, reduced = (a.astype(np.int64) for a in (total, u, v, gap, reduced))
     columns, u, v = columns.reshape((*batch, n)), u.reshape((*batch, n)), v.reshape((*batch, m))
     flags = _FLAGS[state]
-    flags[(state == _SOLVED) & ~(np.isfinite(total) & np.isfinite(gap))] = int(
-        Flag.NONFINITE
-    )  # a sum over the largest float64
     total, gap, reduced, flags, steps = (a.reshape(batch)[()] for a in (total, gap, reduced, flags, steps))
     return columns, total, u, v, gap, reduced, flags, steps
 
@@ -117,15 +149,12 @@ def _solve_wide(c: np.ndarray) -> Batch:
     x, u, v = np.empty((count, n), np.int64), np.empty((count, n), c.dtype), np.empty((count, m), c.dtype)
     total, gap, reduced = np.empty(count, c.dtype), np.empty(count, c.dtype), np.empty(count, c.dtype)
     state, steps = np.empty(count, np.int64), np.empty(count, np.int64)
-    exact = exact_below(n + m)
-    doubtful = (float(_LIMIT), np.inf) if integers else (exact, 2.0**106 / exact)
+    limits = (GAP_RTOL, float(_LIMIT), np.inf) if integers else _limits(n + m)
 
     def loop(first: int, last: int) -> None:
-        _kernels().match_many(
-            c, first, last, lowest, big, limit, GAP_RTOL, *doubtful, x, u, v, total, gap, reduced, state, steps
-        )
+        _kernels().match_many(c, first, last, lowest, big, limit, *limits, x, u, v, total, gap, reduced, state, steps)
 
-    share(loop, count, count * (3e-7 + 3e-9 * n * m))
+    share(loop, count, _work_s(count, n, m))
     if integers:  # a sum that ran over 2**60 may have been taken for forbidden, or wrapped: then nothing is proved
         state[state != _SOLVED] = _UNSURE
     elif np.count_nonzero(state):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +13,12 @@ from dmodels.core.records import Real
 from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
 
-from .host import is_floating, solve_host, solve_one
+from .host import is_floating, solve_few, solve_host, solve_one
 
 #: What a caller can ask for: those of `solvers.device`, and two engines in the precision of the costs.
 BACKENDS = (*device.BACKENDS, "pallas", "xla")
 
-_NO_FLAG = np.int32(0)
+_FLOAT64 = np.dtype(np.float64)
 
 
 class Matching(NamedTuple):
@@ -68,10 +67,13 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
     >>> s.value.columns.tolist(), int(s.value.cost), int(s.certificate["gap"])
     ([1, 0, 2], 5, 0)
     """
+    if type(cost) is np.ndarray and cost.dtype is _FLOAT64 and not maximize and backend == "auto":
+        shape = cost.shape
+        if 2 <= len(shape) <= 3 and 0 < shape[-2] <= shape[-1]:
+            few = solve_one(cost) if len(shape) == 2 else solve_few(cost) if shape[0] else None
+            if few is not None:
+                return _solution(*few)
     device.check_backend(backend, BACKENDS)
-    if type(cost) is np.ndarray and cost.dtype == np.float64 and cost.ndim == 2 and not maximize and backend == "auto":
-        if 0 < cost.shape[0] <= cost.shape[1] and (solution := _solve_one(cost)):
-            return solution
     given = cost
     if not isinstance(cost, jax.Array):
         cost = np.asarray(cost)
@@ -105,14 +107,3 @@ def _solution(
 ) -> Solution:
     certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
     return Solution(Matching(columns, cost), certificate, flags, steps)
-
-
-def _solve_one(cost: np.ndarray) -> Solution | None:
-    """One float64 problem with 0 < n <= m, without the steps that others need: they would take longer than a small
-    problem. None where there is more to say than an optimum and its proof."""
-    found = solve_one(cost)
-    if found is None or not math.isfinite(found[3] + found[4]):
-        return None
-    x, u, v, total, gap, reduced, steps = found
-    certificate = {"row_duals": u, "column_duals": v, "gap": np.float64(gap), "reduced": np.float64(reduced)}
-    return Solution(Matching(x, np.float64(total)), certificate, _NO_FLAG, np.int64(steps))

@@ -335,21 +335,17 @@ _TABLE = types.Array(types.float64, 2, "C", readonly=True)
 _LIST = types.Array(types.float64, 1, "C", readonly=True)
 
 
-@kernel(signature=(_TABLE, _LIST))
-def place_one(c: Any, capacity: Any) -> Any:
-    """columns, u, v, loads, cost, gap, magnitudes in that balance, steps, how it ended: rows of one unit."""
-    n, m = c.shape
-    columns, u, v, load, supply = np.empty(n, np.int64), np.empty(n), np.empty(m), np.empty(m), np.ones(n)
-    found = _solve(c.copy(), supply, capacity.copy(), columns, np.empty((0, 0)), u, v, load)
-    cost, gap, balance, steps, ended = found
-    return columns, u, v, load, cost, gap, balance, steps, ended
+_WHOLE, _FLOWS = types.Array(types.int64, 1, "C"), types.Array(types.float64, 2, "C")
+_REALS = types.Array(types.float64, 1, "C")
 
 
-@kernel(signature=(_TABLE, _LIST, _LIST))
-def ship_one(c: Any, capacity: Any, supply: Any) -> Any:
-    """flow, u, v, loads, cost, gap, magnitudes in that balance, steps, how it ended."""
-    n, m = c.shape
-    flow, u, v, load = np.zeros((n, m)), np.empty(n), np.empty(m), np.empty(m)
-    found = _solve(c.copy(), supply.copy(), capacity.copy(), np.empty(0, np.int64), flow, u, v, load)
-    cost, gap, balance, steps, ended = found
-    return flow, u, v, load, cost, gap, balance, steps, ended
+@kernel(signature=(_TABLE, _LIST, _WHOLE, _REALS, _REALS, _REALS))
+def place_one(c: Any, capacity: Any, columns: Any, u: Any, v: Any, load: Any) -> Any:
+    """cost, gap, magnitudes in that balance, steps, how it ended: rows of one unit."""
+    return _solve(c.copy(), np.ones(c.shape[0]), capacity.copy(), columns, np.empty((0, 0)), u, v, load)
+
+
+@kernel(signature=(_TABLE, _LIST, _LIST, _FLOWS, _REALS, _REALS, _REALS))
+def ship_one(c: Any, capacity: Any, supply: Any, flow: Any, u: Any, v: Any, load: Any) -> Any:
+    """cost, gap, magnitudes in that balance, steps, how it ended; `flow` is given as zeros."""
+    return _solve(c.copy(), supply.copy(), capacity.copy(), np.empty(0, np.int64), flow, u, v, load)

@@ -132,12 +132,10 @@ def place_many(c, capacity, first, last, columns, u, v, load, cost, gap, balance
 
 _COSTS = types.Array(types.float64, 2, "C", readonly=True)
 _CAPACITY = types.Array(types.float64, 1, "C", readonly=True)
+_WHOLE, _REALS = types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")
 
 
-@kernel(tiered=True, signature=(_COSTS, _CAPACITY))
-def place_one(c, capacity):
-    """columns, u, v, loads, cost, gap, magnitudes in that balance, paths, whether it is solved."""
-    n, m = c.shape
-    columns, u, v, load = np.empty(n, np.int64), np.empty(n), np.empty(m), np.empty(m)
-    cost, gap, balance, paths, solved = _place(c, capacity, np.empty((m, n)), columns, u, v, load)
-    return columns, u, v, load, cost, gap, balance, paths, solved
+@kernel(tiered=True, signature=(_COSTS, _CAPACITY, _WHOLE, _REALS, _REALS, _REALS))
+def place_one(c, capacity, columns, u, v, load):
+    """cost, gap, magnitudes in that balance, paths, whether it is solved."""
+    return _place(c, capacity, np.empty((c.shape[1], c.shape[0])), columns, u, v, load)

@@ -31,6 +31,7 @@ UNITS_PER_COLUMN, FEW_COLUMNS, SUPPLIES_PER_COLUMN = 16, 16, 32
 
 _PROVED, _NOT_PROVED, _NO_WAY = np.int32(0), np.int32(Flag.NOT_CONVERGED), np.int32(Flag.INFEASIBLE)
 _NONE, _NAN = np.float64(0), np.float64(np.nan)
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
 def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> Solution:
@@ -42,8 +43,21 @@ def transport_host(cost: Real, capacity: Real, supply: Real | None = None) -> So
     if kernels is None:
         return _transport_any(*arrays)
     if cost.ndim == 2 and all(a.ndim == 1 for a in arrays[1:]):
-        return _ship_one(kernels, *arrays)
+        return _ship_one(kernels, np.asarray(cost, np.float64), *arrays[1:])
     return _ship_many(kernels, *arrays)
+
+
+def transport_one(cost: Real, capacity: Real, supply: Real | None = None) -> Solution | None:
+    """`transport_host` of one problem whose arrays need no reading: that would take longer than a small problem."""
+    known = type(cost) is type(capacity) is np.ndarray and cost.dtype is capacity.dtype is _FLOAT64
+    if not known or cost.ndim != 2 or not cost.size or capacity.shape != cost.shape[1:]:
+        return None
+    if supply is not None:
+        if type(supply) is not np.ndarray or supply.dtype is not _FLOAT64 or supply.shape != cost.shape[:1]:
+            return None
+    n, m = cost.shape
+    kernels = _kernels_for(n, m, supply is None)
+    return _ship_one(kernels, cost, capacity, supply) if kernels else None
 
 
 def _kernels_for(n: int, m: int, units: bool) -> ModuleType | None:
@@ -73,12 +87,15 @@ def _ship_one(
     kernels: ModuleType, cost: np.ndarray, capacity: np.ndarray, supply: np.ndarray | None = None
 ) -> Solution:
     """One problem, without the steps that a batch needs: they would take longer than solving it."""
-    arrays = (np.ascontiguousarray(cost, np.float64), np.ascontiguousarray(capacity))
+    n, m = cost.shape
+    arrays, u, v, load = (np.ascontiguousarray(cost), np.ascontiguousarray(capacity)), *map(np.empty, (n, m, m))
     if supply is None:
-        found = kernels.place_one(*arrays)
+        shipped: np.ndarray = np.empty(n, _INT64)
+        found = kernels.place_one(*arrays, shipped, u, v, load)
     else:
-        found = kernels.ship_one(*arrays, np.ascontiguousarray(supply))
-    shipped, u, v, load, total, gap, balance, steps, ended = found
+        shipped = np.zeros((n, m))
+        found = kernels.ship_one(*arrays, np.ascontiguousarray(supply), shipped, u, v, load)
+    total, gap, balance, steps, ended = found
     if ended == LEFT or (ended == PROVED and not math.isfinite(total + gap)):
         return _transport_any(cost, capacity, supply)
     flags = _NO_WAY if ended == NO_WAY else _PROVED if gap <= GAP_RTOL * balance else _NOT_PROVED

@@ -11,7 +11,7 @@ from dmodels.solvers.assignment import is_floating
 from dmodels.solvers.device import check_backend, takes_device
 from dmodels.solvers.solution import Solution
 
-from .host import congestion_host, transport_host
+from .host import congestion_host, transport_host, transport_one
 
 
 def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend: str = "auto") -> Solution:
@@ -49,6 +49,8 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend
     >>> s.value.columns.tolist(), float(s.value.cost), s.certificate["column_duals"].tolist()
     ([0, 1, 0], 6.0, [-4.0, 0.0])
     """
+    if backend == "auto" and (one := transport_one(cost, capacity, supply)):
+        return one
     cost, capacity = _array("cost", cost, 2), _array("capacity", capacity, 0)
     if not capacity.ndim:
         capacity = capacity + np.zeros(cost.shape[-1], capacity.dtype)  # one capacity for all columns

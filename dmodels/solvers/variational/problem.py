@@ -12,9 +12,9 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
+from dmodels.solvers.functions import check_size, result_size
 
 from .arguments import array, groups_of, listed, sides, variables_count
-from .functions import check_size, result_size
 
 
 class Piece(eqx.Module):

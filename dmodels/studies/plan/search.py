@@ -180,9 +180,9 @@ def sized(priced: Priced) -> Sized:
     """All cells at the numbers of instances in `priced.instances`."""
     asked, k = priced.question, len(priced.stages)
     ends = np.repeat([priced.calibration.confidences[x].tpot for x in priced.layouts], k, axis=0)
-    alike = np.ones(len(ends))
+    kept = priced.strain.ttft  # what the confidence asks of TTFT, beside the steps
     low, high = (
-        fewest(priced.cells, priced.rate_rps, asked.engine, asked.margins, Strain(end, alike)).instances
+        fewest(priced.cells, priced.rate_rps, asked.engine, asked.margins, Strain(end, kept)).instances
         for end in ends.T
     )
     return Sized(priced, _looked_at(priced), low, high)
@@ -208,6 +208,8 @@ def deployment(sized: Sized, found: Ranked) -> Deployment:
         for end in (sized.low_instances, sized.high_instances)
     )
     pools = tuple(_pool(sized, *place) for place in places)
+    gpus = sum(pool.gpus for pool in pools)
+    low, high = min(low, gpus), max(high, gpus)  # a confidence above 0.9 takes slower steps than the interval's end
     node = sized.priced.question.node_gpus
     return Deployment(found.scheme.kind, found.scheme.name, pools, low, high, node_gpus=node)
 

@@ -240,7 +240,11 @@ def _files(folder: Path) -> None:
     (folder / "split.toml").write_text(split.replace("count = 40", "count = 6"))
     place = (ROOT / "examples" / "place.toml").read_text()
     data = ROOT / "examples" / "data"
-    place = place.replace("hit_rate = 0.15", "hit_rate = 0.99").replace('"data/', f'"{data}/')
+    place = (
+        place.replace("hit_rate = 0.15", "hit_rate = 0.99")
+        .replace("workers = 8", "workers = 1")
+        .replace('"data/', f'"{data}/')
+    )
     (folder / "place.toml").write_text(place)
     log = [
         {"id": f"r{i}", "arrival": i / 20, "completion": i / 20 + 2, "worker": f"w{i % 3}", "latency": 2.0, "ttft": 0.1}

@@ -62,7 +62,7 @@ def mlperf(quick: bool) -> Iterator[Row]:
     found = found[:: 9 if quick else 1]
     asked = _asked(found)
     known = [np.log(a / run.gpus) for run, a in zip(found, asked, strict=True)]
-    base = {name: _factor(_of(found, known, name))[0] for name in ("nvidia", "amd")}
+    base = {name: float(np.exp(_centre(_of(found, known, name))[0])) for name in ("nvidia", "amd")}
     played = _once(found, lambda run: _played(run, base[maker(run.gpu)]))
     speeds = [_own_speed(run, grid) for run, grid in zip(found, played, strict=True)]
     judged = []
@@ -96,10 +96,11 @@ def mlperf(quick: bool) -> Iterator[Row]:
         yield row
     yield from _summary(judged, mixed)
     for name in ("all", "nvidia", "amd"):
-        factor, spread, count = _factor(_of(found, known, name))
-        spread = spread if name == "all" else _spread(_of(found, known, "all"))
+        _, own, _, count = _centre(_of(found, known, name))
+        common = _spread(_of(found, known, "all"))
+        factor, spread = _factor(_of(found, known, name), common), own if name == "all" else common
         low, high = factor * np.exp(-_Z * spread), factor * np.exp(_Z * spread)
-        speed = _factor(_of(found, speeds, name))[0]
+        speed = _factor(_of(found, speeds, name), _spread(_of(found, speeds, "all")))
         yield {
             "class": "factor",
             "maker": name,
@@ -136,8 +137,8 @@ def _of(found: list[Run], logs: Sequence[float], name: str) -> list[tuple[Run, f
     return [(run, x) for run, x in zip(found, logs, strict=True) if name in ("all", maker(run.gpu))]
 
 
-def _factor(known: list[tuple[Run, float]]) -> tuple[float, float, int]:
-    """(factor, spread of its logarithm from run to run, runs): means over submitters, of them over models.
+def _centre(known: list[tuple[Run, float]]) -> tuple[float, float, int, int]:
+    """(mean logarithm, spread from run to run, models, runs): means over submitters, of them over models.
 
     Runs of one submitter share a system and a recipe, so a submitter counts once in its model, and a model once.
     """
@@ -146,10 +147,18 @@ def _factor(known: list[tuple[Run, float]]) -> tuple[float, float, int]:
         if np.isfinite(own):
             logs[run.benchmark][run.submitter].append(float(own))
     if not logs:
-        return 1.0, 0.5, 0
+        return 0.0, 0.5, 0, 0
     centre = float(np.mean([np.mean([np.mean(own) for own in of.values()]) for of in logs.values()]))
     every = np.array([x for of in logs.values() for own in of.values() for x in own])
-    return float(np.exp(centre)), float(np.sqrt(np.mean((every - centre) ** 2))), int(every.size)
+    return centre, float(np.sqrt(np.mean((every - centre) ** 2))), len(logs), int(every.size)
+
+
+def _factor(known: list[tuple[Run, float]], spread: float) -> float:
+    """exp of the mean logarithm c of n models, drawn to no factor as far as their disagreement s explains it:
+    c (1 - s^2 / (n c^2)), 0 where that is negative."""
+    centre, _, models, _ = _centre(known)
+    doubt = spread**2 / max(models, 1)
+    return float(np.exp(centre * max(0.0, 1.0 - doubt / centre**2))) if centre else 1.0
 
 
 def _left_out(found: list[Run], logs: Sequence[float], i: int) -> tuple[float, float]:
@@ -164,9 +173,11 @@ def _left_out(found: list[Run], logs: Sequence[float], i: int) -> tuple[float, f
             for run, own in zip(found, logs, strict=True)
             if getattr(run, same) != getattr(one, same) and np.isfinite(own)
         ]
-        factor, _, count = _factor([pair for pair in others if maker(pair[0].gpu) == maker(one.gpu)])
-        if count:
-            tried.append((abs(logs[i] - np.log(factor)), factor, _spread(others)))
+        alike = [pair for pair in others if maker(pair[0].gpu) == maker(one.gpu)]
+        if alike:
+            spread = _spread(others)
+            factor = _factor(alike, spread)
+            tried.append((abs(logs[i] - np.log(factor)), factor, spread))
     return max(tried)[1:] if tried else (1.0, 0.5)
 
 
@@ -175,7 +186,7 @@ def _spread(known: list[tuple[Run, float]]) -> float:
     apart: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name in ("nvidia", "amd"):
         own = [pair for pair in known if maker(pair[0].gpu) == name]
-        centre = np.log(_factor(own)[0])
+        centre = _centre(own)[0]
         for run, value in own:
             apart[name, run.benchmark].append((value - centre) ** 2)
     return float(np.sqrt(np.mean([np.mean(values) for values in apart.values()])))

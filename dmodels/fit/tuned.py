@@ -3,8 +3,9 @@ r"""How much faster than the calibrated law servers are that were tuned for a be
 A submission to MLPerf may do what a usual deployment does not: engines built for one model and one mix of lengths, a
 batch as large as the memory holds, FP8 weights and cache, requests sorted before they are batched, no HTTP. What all
 of this is worth together is one factor $f$ on the speed of every step, with an interval, found from the GPUs that
-public runs used and those that a plan asks for: $\log f$ is the mean over models of the mean over submitters of
-$\log(\text{asked}/\text{used})$, and its interval is that of a run whose model, or whose submitter, was left out.
+public runs used and those that a plan asks for. The mean c over models of the mean over submitters of
+$\log(\text{asked}/\text{used})$ is drawn to 0 as far as the disagreement s of n models explains it,
+$\log f = c\,(1 - s^2/(n c^2))^+$; the interval is that of a run whose model, or whose submitter, was left out.
 
 The file is written by `python -m benchmarks mlperf`. A GPU whose maker has no run has the factor of all.
 """

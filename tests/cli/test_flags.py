@@ -323,8 +323,8 @@ CASES: dict[str, dict] = {
         **under("asked.engine", {"max_num_seqs_count": 256, "max_num_batched_tokens": 8192}),
     },
 }
-#: Options that name a file which is read at once, so that no call is printed without it.
-ELSEWHERE = {"simulate": {"server__plan", "server__replay"}}
+#: Options that name a file which is read at once, so that no call is printed without it; and where the call runs.
+ELSEWHERE = {"simulate": {"server__plan", "server__replay"}} | {name: {"device"} for name in ("plan", "sweep", "fit")}
 
 
 @pytest.fixture

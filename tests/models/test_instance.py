@@ -298,10 +298,10 @@ def test_one_request_fits_into_one_slot():
 
 
 def test_without_arrivals_one_request_would_find_nobody():
-    """Its first token after one and a half steps and its prompt's own; its others with nobody but itself."""
+    """Its first token after half a step of waiting, a step and its prompt's own; its others with nobody but itself."""
     found = operate(Law(), MIXED, 0.0, 300.0)
-    assert (float(found.decode_count), float(found.wait_s), int(found.flags)) == (0.0, 0.0, 0)
-    assert float(found.ttft_mean_s) == pytest.approx(1.5 * 8e-3 + 0.03 + 8e-3 * 700 / 8192)
+    assert (float(found.decode_count), float(found.wait_s), int(found.flags)) == (0.0, 0.5 * 8e-3, 0)
+    assert float(found.ttft_mean_s) == pytest.approx(1.5 * 8e-3 + 0.03)
     assert float(found.tpot_mean_s) == pytest.approx(8.2e-3)
 
 
@@ -373,11 +373,12 @@ def test_a_prompt_that_comes_alone_adds_its_own_step():
 
 
 def test_prompts_of_one_step_pay_its_launches_once():
-    """600 requests with 200 tokens each begin three prompts per step, which then is 2,100 tokens long at 95 %."""
+    """600 requests that decode 199 steps each begin 3.02 prompts per step, which 95 % of the steps share."""
     alone, extra = HEAVY.times(600.0)
-    busy = 1.0 - np.exp(-3.0)
-    whole = busy * (mixed_step_s(600.0, 2100.0 / busy) - mixed_step_s(600.0, 0.0))
-    assert 3.0 * float(extra) == pytest.approx(whole, rel=1e-9)
+    begun = 600.0 / 199.0
+    busy = 1.0 - np.exp(-begun)
+    whole = busy * (mixed_step_s(600.0, 700.0 * begun / busy) - mixed_step_s(600.0, 0.0))
+    assert begun * float(extra) == pytest.approx(whole, rel=1e-9)
     each = mixed_step_s(600.0, 700.0) - float(alone)
     assert float(extra) < each - 0.6 * 32 * 1e-6 * float(HEAVY.efficiency.prefill_layer_us)
 
@@ -424,7 +425,7 @@ def test_the_table_of_a_roofline_holds_its_steps():
     np.testing.assert_allclose(np.diff(np.log(counts[8:])), math.log(512) / 31, rtol=1e-9)
     alone, extra = HEAVY.times(counts)
     np.testing.assert_allclose(steps.alone_s, alone, rtol=1e-12)
-    np.testing.assert_allclose(steps.arrival_rps, counts / (200.0 * alone + counts * extra), rtol=1e-9)
+    np.testing.assert_allclose(steps.arrival_rps, counts / (199.0 * alone + counts * extra), rtol=1e-9)
     assert float(HEAVY.table().decode_count[-1]) == pytest.approx(8192.0)
 
 

@@ -1,6 +1,6 @@
 """Random questions to `dmodels plan`, and an auditor of the answers: no figure may contradict another.
 
-In `make test` thirty, in `make test-all` two thousand; the answers of other tests of commands are audited where
+In `make test` ten, in `make test-all` two thousand; the answers of other tests of commands are audited where
 they are made (`tests/cli/conftest.py`).
 """
 
@@ -19,7 +19,7 @@ from tests.audit.findings import Findings
 from tests.audit.plans import audit_plan
 from tests.audit.shown import audit_page, audit_text
 
-QUESTIONS = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 30
+QUESTIONS = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 10
 MODELS = ["llama-3.1-8b", "llama-3.1-70b", "llama-3.1-70b-fp8", "qwen3-32b", "gpt-oss-120b", "qwen3-30b-a3b"]
 MODELS += ["gemma-3-27b", "deepseek-v3", "nemotron-h-8b", "phi-4"]
 GPUS = ["h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "l40s", "a100_80gb_sxm", "gb300", "h20"]

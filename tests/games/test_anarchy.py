@@ -58,7 +58,7 @@ def test_pigou_pair():
     assert p.exact and float(p.lower) == pytest.approx(4 / 3) and float(p.stability_lower) == pytest.approx(1.0)
 
 
-@settings(max_examples=settings.default.max_examples // 6)
+@settings(max_examples=settings.default.max_examples // 12)
 @given(seed=seeds)
 def test_affine_latencies_never_exceed_five_halves(seed):
     """For every omega and all overlaps in the miss form (a miss is a private resource)."""

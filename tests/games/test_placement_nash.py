@@ -73,7 +73,7 @@ def test_equilibria_and_responses_equal_brute_force_in_thousands_of_games(sizes)
     check(1, 600 if sizes else 4000, sizes)
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(seed=st.integers(0, 2**31))
 def test_a_hierarchy_with_one_limited_tier_has_an_equilibrium(seed):
     rng = np.random.default_rng(seed)

@@ -107,7 +107,7 @@ def test_programmes_that_are_too_large_are_refused():
         social_optimum(PlacementGame(np.ones((40, 4000)), [1.0], [5.0], line(40, 1.0), 50.0))
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(seed=st.integers(0, 2**31))
 def test_sharing_is_ordered(seed):
     rng = np.random.default_rng(seed)

@@ -168,7 +168,7 @@ def test_a_confidence_is_the_share_of_errors_that_the_fleet_bears(free):
     wanted = plan(asked(margins=Margins(confidence=0.9)))
     assert (instances(free) <= instances(wanted)).all()
     assert wanted.sure_frac >= 0.9 - 0.025 - 1e-9  # looked for in steps of 0.025
-    assert all(fleet.gpus_low <= fleet.gpus <= fleet.gpus_high for fleet in wanted.alternatives)
+    assert all(fleet.gpus_low <= fleet.gpus <= fleet.gpus_high for fleet in wanted.kinds)
     assert all(
         pool.ttft_s * pool.confidence.ttft[1] <= 2.0 * 1.05 for pool in wanted.best.pools if not wanted.best.in_turn
     )

@@ -171,8 +171,8 @@ class ClassTable(Table):
 
     def call(self, others: BoundsTable) -> Code:
         """The class as a library call."""
-        own = [getattr(self, name) or getattr(others, name) for name in ("ttft", "tpot", "e2e", "percentile")]
-        slo = call("dmodels:SLO", own[0], own[1], float("inf") if own[2] is None else own[2], own[3])
+        own = {name: getattr(self, name) or getattr(others, name) for name in BoundsTable.model_fields}
+        slo = BoundsTable(**own).call()
         label = self.of.partition("=")[2].strip() or None
         who = self.name, slo, self.low, self.high, label
         return call("dmodels.studies.plan:RequestClass", *who, priority=self.priority or None)

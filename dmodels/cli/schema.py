@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from dmodels.core.errors import InputError
 from dmodels.core.files import read_text
-from dmodels.core.precision import Precision
+from dmodels.core.precision import spelled
 from dmodels.core.scenario import FileName as FileName
 from dmodels.core.scenario import Table as Table
 from dmodels.core.scenario import quantity
@@ -54,7 +54,7 @@ Names = Annotated[list[str], BeforeValidator(several), Field(min_length=1)]
 
 
 def _precision(value: Any) -> Any:
-    return value.strip().lower().replace("as-published", Precision.AS_PUBLISHED) if isinstance(value, str) else value
+    return spelled(value) if isinstance(value, str) else value
 
 
 PrecisionName = Annotated[str, BeforeValidator(_precision)]

@@ -33,7 +33,12 @@ class Precision(StrEnum):
     @classmethod
     def named(cls, text: str) -> Precision:
         """The precision of a name, as people write it: 'FP8', 'as-published'."""
-        name = text.strip().lower().replace("as-published", cls.AS_PUBLISHED)
+        name = spelled(text)
         if name not in list(cls):
             raise unknown("precision", text, cls)
         return cls(name)
+
+
+def spelled(text: str) -> str:
+    """A precision's name, as people write it, in the one spelling: 'FP8' is fp8, 'as-published' two words."""
+    return text.strip().lower().replace("as-published", Precision.AS_PUBLISHED)

@@ -138,6 +138,16 @@ def jit(function: Callable[P, T]) -> Callable[P, T]:
     return compiled
 
 
+def traced(*trees: Any) -> bool:
+    """Whether JAX is transforming a function over any of these values."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def on_host(tree: T) -> T:
+    """The same with NumPy arrays; as it is, where it is traced."""
+    return tree if traced(tree) else jax.tree.map(np.asarray, tree)
+
+
 def float64(function: Callable[P, T]) -> Callable[P, T]:
     """Run an entry point in float64, whatever the caller's `jax.config` says, and change nothing for the caller."""
 

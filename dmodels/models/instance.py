@@ -359,7 +359,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
 
 
 #: Quantiles of a normal deviation.
-_NORMAL = np.array([-NormalDist().inv_cdf(1.0 - min(max(level, 1e-4), 1.0 - 1e-4)) for level in LEVELS.tolist()])
+_NORMAL = np.array([NormalDist().inv_cdf(min(max(level, 1e-4), 1.0 - 1e-4)) for level in LEVELS.tolist()])
 #: The level of a long prompt.
 _LONG = LEVELS.tolist().index(0.98)
 

@@ -115,6 +115,11 @@ class Recording(NamedTuple):
         )
 
 
+def takes(trace: Trace, limit_tokens: float = 0.0) -> np.ndarray:
+    """(n,) which requests leave room for an answer in a context of `limit_tokens` (0: any)."""
+    return np.asarray(trace.input_tokens <= (limit_tokens or np.inf) - 1.0)
+
+
 def recorded(trace: Trace, rate_rps: float, limit_tokens: float = 0.0, seed: int = 0) -> Recording:
     """The requests of a trace that an engine with a context of `limit_tokens` (0: any) takes, at `rate_rps` of all.
 
@@ -126,8 +131,7 @@ def recorded(trace: Trace, rate_rps: float, limit_tokens: float = 0.0, seed: int
     else:
         when = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rate_rps, size))
         source = f"{trace.name} as Poisson arrivals, since all its requests have the same time"
-    limit = limit_tokens or np.inf
-    taken = np.flatnonzero(trace.input_tokens <= limit - 1.0)
+    limit, taken = limit_tokens or np.inf, np.flatnonzero(takes(trace, limit_tokens))
     inputs = np.maximum(1.0, trace.input_tokens[taken])
     outputs = np.maximum(1.0, np.minimum(trace.output_tokens[taken], limit - inputs))
     cached = np.minimum(np.broadcast_to(trace.cached_tokens, size)[taken], inputs)

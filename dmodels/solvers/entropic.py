@@ -13,12 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import logsumexp
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
-from dmodels.core.records import Real, float64
+from dmodels.core.records import Real, float64, on_host
 
 from .solution import Solution
 
@@ -72,9 +71,7 @@ def entropic_transport(
     certificate, flags = jax.lax.stop_gradient(_evidence(c, a, b, plan, g, tolerance))
     flags = flags | flag_nonfinite(jax.lax.stop_gradient(value))
     answer = {"plan": jax.lax.stop_gradient(plan), "cost": value, "row_potentials": f, "column_potentials": g}
-    found = Solution(answer, certificate, flags, steps)
-    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(found))
-    return found if traced else jax.tree.map(np.asarray, found)
+    return on_host(Solution(answer, certificate, flags, steps))
 
 
 def _weighted(potential: Real, mass: Real) -> Real:

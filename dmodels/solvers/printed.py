@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 
 from dmodels.core.flags import describe
+from dmodels.core.records import traced
 
 #: What an entry of a certificate says, where its name alone does not.
 MEANINGS = {
@@ -33,7 +33,7 @@ MEANINGS = {
 
 def printed(solution: Any) -> str:
     """The lines that `print(solution)` shows."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(solution)):
+    if traced(solution):
         return f"Solution(traced; value {type(solution.value).__name__}, certificate {sorted(solution.certificate)})"
     lines = [_verdict(np.asarray(solution.flags), np.asarray(solution.steps))]
     for title, entries in (("answer", _entries(solution.value)), ("evidence", dict(solution.certificate))):

@@ -21,7 +21,7 @@ from dmodels import catalog
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.flags import Flag, flag_where
-from dmodels.core.hardware import SLO, Parallel
+from dmodels.core.hardware import SLO
 from dmodels.core.numerics import safe_divide
 from dmodels.core.precision import Precision
 from dmodels.core.records import Real, float64
@@ -330,7 +330,7 @@ def _runs(layout: Layout, model, records) -> bool:
     gpu = records[layout.gpu]
     units = {"fp8": gpu.peak_fp8_flop_per_s, "fp4": gpu.peak_fp4_flop_per_s}
     able = all(float(units.get(dtype[:3], 1.0)) > 0 for dtype in (layout.weights, layout.kv))
-    odd = bool(out_of_domain(model, Parallel(layout.tp, layout.pp, layout.dp, layout.ep)))
+    odd = bool(out_of_domain(model, layout.as_parallel))
     spread = layout.tp == layout.pp == 1 and layout.dp == layout.ep
     return able and not odd and placed(gpu, layout.tp * layout.dp, beyond=spread)
 

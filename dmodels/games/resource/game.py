@@ -99,7 +99,7 @@ def mistakes_named(game: Game) -> Iterator[None]:
     """Where solving fails because of what the caller's violation rates are, an `InputError` that names the rate."""
     try:
         yield
-    except Exception:
+    except Exception:  # whatever a caller's function raises; what is no mistake of a rate goes on below
         arrays, rest = eqx.partition(game, eqx.is_array_like)
         one = eqx.combine(jax.tree.map(lambda leaf: jnp.ones(()), arrays), rest)
         gpus = jnp.ones(())

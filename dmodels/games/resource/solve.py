@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
-from dmodels.core.records import float64
+from dmodels.core.records import float64, on_host, traced
 from dmodels.solvers.blocks import in_blocks
 from dmodels.solvers.interval import Roots, Unsupported, all_roots, least_values
 from dmodels.solvers.solution import Solution
@@ -59,7 +59,7 @@ def equilibrium(game: Game) -> Solution:
     proved = game.convex
     with mistakes_named(game):
         found = _batched(unique if proved else scanned, game)
-    if game_shape(game) or _traced(found):
+    if game_shape(game) or traced(found):
         return found
     return found if proved else _with_proof(game, found)
 
@@ -81,13 +81,13 @@ def social_optimum(game: Game) -> Solution:
         found = _batched(optimum, game)
     if game.convex_cost:
         bound = found.value.cost
-    elif _traced(found):
+    elif traced(found):
         bound = found.value.cost - jnp.inf
     else:
         found, bound = _searched(game, found)
     unproved = ~(found.value.cost - bound <= 2e-9 * found.certificate["largest_cost"])
     flags = found.flags | flag_where(unproved, Flag.FIRST_ORDER_ONLY)
-    flags = flags if _traced(flags) else np.asarray(flags)
+    flags = on_host(flags)
     return Solution(found.value, dict(found.certificate, bound=bound), flags, found.steps)
 
 
@@ -143,12 +143,7 @@ def _solve_batch(solve: Callable[[Any, bool], Solution], game: Any, live: bool) 
 
 
 def _batched(solve: Callable[[Any, bool], Solution], game: Any) -> Solution:
-    out = _solve_batch(solve, game, _traced(game))
-    return out if _traced(out) else jax.tree.map(np.asarray, out)
-
-
-def _traced(tree: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return on_host(_solve_batch(solve, game, traced(game)))
 
 
 @float64

@@ -23,11 +23,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, jit
+
+from .stalls import gamma_quantiles
 
 
 class SharedSteps(NamedTuple):
@@ -144,13 +145,10 @@ def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
 
 def met_quantiles(steps: SharedSteps, levels: Real) -> Real:
     """(..., k) quantiles, less the mean, of the wait for the step under way and for those that share its own."""
-    chance, met, variance, bare, mean = (
-        jnp.expand_dims(part, -1)
-        for part in (steps.chance, steps.met_s, steps.met_variance_s2, steps.bare_s, steps.mean_s)
+    chance, met, bare, mean = (
+        jnp.expand_dims(part, -1) for part in (steps.chance, steps.met_s, steps.bare_s, steps.mean_s)
     )
     inside = (levels - (1.0 - chance)) / jnp.maximum(chance, 1e-9)
-    shape = jnp.clip(met**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
-    root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))
-    long = met * jnp.maximum(root, 0.0) ** 3
+    long = met + gamma_quantiles(steps.met_s, steps.met_variance_s2, inside)
     short = 2.0 * bare * jnp.clip(levels / jnp.maximum(1.0 - chance, 1e-9), 0.0, 1.0)
     return jnp.where(inside > 0, jnp.maximum(long, short), short) - mean

@@ -15,7 +15,7 @@ from dmodels.core.compiled import kernel
 from .control import move, observe
 from .decoding import best_home, end_step, join
 from .engine import ARRIVAL, STEP, next_event, release
-from .state import DECODE, PREFILL, Floor, finish
+from .state import DECODE, PREFILL, Floor, finish, line_up
 
 
 class Prompts(NamedTuple):
@@ -149,16 +149,7 @@ def arrive(f, machine, rules, p, now):
         kind = 2 if late else (0 if f.workers[w].role == DECODE else 1)
         if takes < np.inf and (kind < best_kind or (kind == best_kind and takes < least)):
             best, least, best_kind = w, takes, kind
-    worker, request = f.workers[best], f.requests[i]
-    request.worker = best
-    worker.count += 1
-    worker.work += request.believed
-    worker.tokens += request.prompt
-    if worker.head < 0:
-        worker.head = worker.tail = i
-    else:
-        f.requests[worker.tail].after = i
-        worker.tail = i
+    line_up(f, best, i)
 
 
 @kernel

@@ -7,7 +7,7 @@ import numpy as np
 from dmodels.core.compiled import kernel
 
 from .records import Signal
-from .state import PREFILL, finish, leave
+from .state import PREFILL, finish, leave, line_up
 
 
 @kernel
@@ -43,17 +43,8 @@ def arrive(f, signal, now):
             if score < least:
                 best, least = w, score
     tally.turn += 1
-    worker, request = f.workers[best], f.requests[i]
-    request.worker = best
-    worker.count += 1
-    worker.work += request.believed
-    worker.tokens += request.prompt
-    if worker.head < 0:
-        worker.head = worker.tail = i
-        begin_prompt(f, worker, now)
-    else:
-        f.requests[worker.tail].after = i
-        worker.tail = i
+    if line_up(f, best, i):
+        begin_prompt(f, f.workers[best], now)
 
 
 @kernel

@@ -138,6 +138,22 @@ def finish(f, i, now):
 
 
 @kernel
+def line_up(f, w, i):
+    """Prompt i goes to the end of worker w's line; whether nobody was before it."""
+    worker, request = f.workers[w], f.requests[i]
+    request.worker = w
+    worker.count += 1
+    worker.work += request.believed
+    worker.tokens += request.prompt
+    if worker.head < 0:
+        worker.head = worker.tail = i
+        return True
+    f.requests[worker.tail].after = i
+    worker.tail = i
+    return False
+
+
+@kernel
 def leave(worker):
     """A draining worker with nothing left takes its next role."""
     if worker.draining:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.core.records import Real, Record, float64, quantity
+from dmodels.core.records import Real, Record, float64, on_host, quantity, traced
 from dmodels.solvers.blocks import in_blocks
 from dmodels.solvers.solution import Solution
 from dmodels.solvers.variational.scaling import frame, scale_at, scaled
@@ -137,20 +137,20 @@ def variational_equilibrium(
     start = None if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
     args = (start, tolerance, samples, max_steps)
     everywhere = _everywhere(certify, problem, start)
-    if _traced(problem, start):
+    if traced(problem, start):
         return _solve(problem, *args)
     # from plain Python: most games need no fallback, so its code is compiled only for those that do
     found = _compiled(problem, *args, fallback=False)
-    if not _traced(found) and int(found.flags) & int(Flag.NOT_CONVERGED | Flag.NONFINITE):
+    if not traced(found) and int(found.flags) & int(Flag.NOT_CONVERGED | Flag.NONFINITE):
         found = _compiled(problem, *args)
-    return judged(problem, _host(found)) if everywhere else _host(found)
+    return judged(problem, on_host(found)) if everywhere else on_host(found)
 
 
 def _everywhere(certify: str, problem: Problem, start: Real | None) -> bool:
     """Whether deviations are to be judged over the whole boxes, and can be."""
     if certify not in ("first-order", "global"):
         raise InputError(f"certify = {certify!r}; accepted are 'first-order' and 'global'")
-    if certify == "global" and (problem.costs is None or _traced(problem, start)):
+    if certify == "global" and (problem.costs is None or traced(problem, start)):
         raise InputError("certify = 'global'; accepted only with one cost function per player, outside jit and vmap")
     return certify == "global"
 
@@ -169,7 +169,7 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
         raise InputError("params: accepted are arrays with one leading axis of games, of equal length")
     if not batch_size >= 1:
         raise InputError(f"batch_size = {batch_size}; accepted are whole numbers from 1")
-    return _host(_mapped(call, params, batch_size))
+    return on_host(_mapped(call, params, batch_size))
 
 
 class _Call(eqx.Module):
@@ -295,12 +295,3 @@ def _default_start(problem: Problem) -> Real:
     low, high = jnp.isfinite(problem.lower), jnp.isfinite(problem.upper)
     lone = jnp.where(low, problem.lower + 1.0, jnp.where(high, problem.upper - 1.0, 0.0))
     return jnp.where(low & high, 0.5 * (problem.lower + problem.upper), lone)
-
-
-def _traced(*trees: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
-
-
-def _host(tree: T) -> T:
-    """NumPy arrays for a caller in plain Python; traced values as they are."""
-    return tree if _traced(tree) else jax.tree.map(np.asarray, tree)

@@ -87,6 +87,11 @@ class Layout(Answer):
         return f"tp{self.tp}pp{self.pp}dp{self.dp}ep{self.ep}"
 
     @property
+    def as_parallel(self) -> Parallel:
+        """The same as models take it."""
+        return Parallel(self.tp, self.pp, self.dp, self.ep)
+
+    @property
     def degrees(self) -> str:
         """The same without what is not split: 'tp8', 'dp8 ep8'."""
         split = [f"{name}{n}" for name in ("tp", "pp", "dp", "ep") if (n := getattr(self, name)) > 1]

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.hardware import Parallel
 from dmodels.core.records import Real, float64, jit
 from dmodels.models.instance import Roofline
 from dmodels.models.traffic import Requests
@@ -73,8 +72,7 @@ _TOKENS = 129
 def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -> TokenLaw:
     """t(n, w) of a layout under a stage's requests. A rank computes whole prompts, and the others wait for it."""
     asked, layout = priced.question, priced.layouts[row]
-    parallel = Parallel(layout.tp, layout.pp, layout.dp, layout.ep)
-    place = in_precision(asked.model, layout), asked.gpus[layout.gpu], parallel
+    place = in_precision(asked.model, layout), asked.gpus[layout.gpu], layout.as_parallel
     efficiency, budget = priced.calibration.efficiency(layout), asked.engine.max_num_batched_tokens
     roofline = Roofline(*place, requests, efficiency, budget)
     known = np.unique(np.minimum(np.concatenate([np.arange(9.0), np.geomspace(9.0, 2.0**17, 55)]), slots))

@@ -10,7 +10,6 @@ import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
-from dmodels.core.hardware import Parallel
 from dmodels.core.units import GIB
 from dmodels.models.instance import Operating
 from dmodels.models.memory import engine_memory, room_and_need_bytes
@@ -80,8 +79,8 @@ def _short_of_memory(priced: Priced, row: int, idle: Operating) -> Rejection | N
     layout, at = priced.layouts[row], priced.cell(row, 0)
     budget, longest = (float(x[at, 0]) / GIB for x in (priced.cells.budget_bytes, priced.cells.longest_bytes))
     if budget <= 0:
-        asked, parallel = priced.question, Parallel(layout.tp, layout.pp, layout.dp, layout.ep)
-        place = (asked.gpus[layout.gpu], parallel, budget * GIB, asked.engine.max_num_batched_tokens)
+        asked = priced.question
+        place = (asked.gpus[layout.gpu], layout.as_parallel, budget * GIB, asked.engine.max_num_batched_tokens)
         room, need = (x / GIB for x in room_and_need_bytes(*place, engine_memory(asked.backend)))
         return Rejection(
             layout,

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.answers import Answer
-from dmodels.core.hardware import SLO, Parallel
+from dmodels.core.hardware import SLO
 from dmodels.core.records import float64
 from dmodels.fit.kernels import Hosted
-from dmodels.sim.recordings import Recording
+from dmodels.sim.recordings import Recording, takes
 from dmodels.sim.requests import Served
 from dmodels.studies.plan.classes import RequestClass, which
 from dmodels.studies.plan.designs import Kind, Layout
@@ -124,8 +124,7 @@ def _totals(asked: Question, given: Recording) -> tuple[np.ndarray, np.ndarray |
     trace = asked.trace
     if trace is None:
         return given.input_tokens + given.output_tokens, None
-    limit = float(asked.model.max_context_tokens) or math.inf
-    taken = trace.input_tokens <= limit - 1.0  # as `sim.recordings.recorded` takes them
+    taken = takes(trace, float(asked.model.max_context_tokens))
     total = trace.input_tokens + trace.output_tokens
     return total[taken], None if trace.labels is None else trace.labels[taken]
 
@@ -181,8 +180,9 @@ def _told(priced: Priced, found: _Sized, played: _Played) -> Together:
 def _server(priced: Priced, layout: Layout) -> SimulatedServer:
     """An instance of a layout."""
     asked = priced.question
-    parallel = Parallel(layout.tp, layout.pp, layout.dp, layout.ep)
-    place = Hosted(in_precision(asked.model, layout), asked.gpus[layout.gpu], layout.gpu, asked.backend, parallel)
+    place = Hosted(
+        in_precision(asked.model, layout), asked.gpus[layout.gpu], layout.gpu, asked.backend, layout.as_parallel
+    )
     limits = int(asked.engine.max_num_seqs_count), int(asked.engine.max_num_batched_tokens)
     efficiency = priced.calibration.efficiency(layout)
     return hosted_server(str(layout), place, efficiency, max_num_seqs=limits[0], max_num_batched_tokens=limits[1])

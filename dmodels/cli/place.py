@@ -134,9 +134,6 @@ def _draw(answer: Any, out: Path | None) -> None:
     if out.suffix.lower() != ".html":
         style.save(place_figures.figure(answer), out)
         return
-    drawn = [
-        html.picture(style.figure(lambda axes, draw=draw: draw(answer, axes)), draw.__doc__.rstrip("."), number)
-        for number, draw in enumerate(place_figures.drawings(answer))
-    ]
+    drawn = html.drawn(answer, place_figures.drawings(answer))
     notes = [_summary(answer), *_notes(answer)]
     write_text(out, html.report("Where KV blocks live", notes, drawn, _tables(answer)))

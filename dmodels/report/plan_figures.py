@@ -272,7 +272,6 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
                     (end, at),
                     (3 if end > base else -3, 0),
                     va="center",
-                    fontsize=style.SMALL - 1,
                     color=style.writing(place),
                 )
     axes.axvline(base, color=style.INK, linewidth=1)

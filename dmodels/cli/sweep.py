@@ -143,7 +143,7 @@ def command(
         asked.call(axes, output, top, out),
         lambda answer: {"scenario": str(scenario), "axes": axes, "base": asked.base()},
         lambda answer: answer.to_dict(),
-        lambda answer: _show(answer, axes),
+        lambda answer: _show(answer, axes, asked.base()),
         feasible=lambda answer: answer.feasible_count > 0,
         write=lambda answer: _draw(answer, plot, picture),
     )
@@ -168,9 +168,10 @@ def _picture(plot: str | None, figure: Path | None, out: Path | None, axes: dict
     return path
 
 
-def _show(answer: Any, axes: dict[str, list]) -> None:
+def _show(answer: Any, axes: dict[str, list], base: dict[str, Any]) -> None:
     print(answer.explanation)
     if not answer.best:
+        print("Of every point: " + ", ".join(f"{name} = {value}" for name, value in base.items() if name not in axes))
         return
     shown = dict.fromkeys([*axes, answer.output, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"])
     names = [name for name in shown if name in answer.best[0]]

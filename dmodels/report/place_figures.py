@@ -66,7 +66,7 @@ def latency(answer: Place, axes: Axes) -> None:
         xlabel="size of the tier [GiB]",
         ylabel="load and prefill, mean [ms]",
         title="Time to the first token (marks: as it is; no queue)",
-        ylim=(0, None),
+        ylim=(0, 1.1e3 * max(one.first_token_s.max() for one in answer.vary)),
     )
     _decades(axes)
     ends = [(1e3 * one.first_token_s[-1], f"{one.tier}\ngrows", place) for place, one in enumerate(answer.vary)]
@@ -107,11 +107,11 @@ def promotion(answer: Place, axes: Axes) -> None:
     axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0))
     least = 1e3 * p.access_s[0] * (1 - p.bound_gain_frac)
     axes.axhline(least, color=style.SOFT, linestyle="--", linewidth=1)
-    for height, name, colour in (
-        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0)),
-        (least, "no leader does better", style.SOFT),
+    for height, name, colour, offset, side in (
+        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0), 6, "bottom"),
+        (least, "no leader does better", style.SOFT, -6, "top"),
     ):
-        style.words(axes, name, (p.threshold[-1], height), (0, 6), ha="right", color=colour)
+        style.words(axes, name, (p.threshold[-1], height), (0, offset), ha="right", va=side, color=colour)
     axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="Which blocks HBM takes")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])

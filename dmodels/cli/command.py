@@ -66,10 +66,10 @@ class Form:
 
 
 def announce(made: Code) -> None:
-    """What readers of traces want to be known, on stderr."""
-    for value in made.values():
-        for notice in getattr(value, "notices", ()):
-            print(f"dmodels: {value.name}: {notice}", file=sys.stderr)
+    """What readers of traces want to be known, on stderr, once."""
+    told = (f"dmodels: {value.name}: {notice}" for value in made.values() for notice in getattr(value, "notices", ()))
+    for line in dict.fromkeys(told):
+        print(line, file=sys.stderr)
 
 
 def asks(

@@ -22,7 +22,7 @@ def hit_rates(answer: Place, axes: Axes) -> None:
     c = answer.curves
     for share, text in (
         (answer.use.ceiling_frac, "all but first uses"),
-        (answer.use.warm_frac, "all but blocks used once (a cache that was warm)"),
+        (answer.use.warm_frac, "all but blocks used once (warm cache)"),
     ):
         axes.axhline(share, color=style.SOFT, linewidth=0.8)
         style.words(axes, f"{text}: {share:.1%}", (c.blocks[0], share), (0, 3), color=style.SOFT)

@@ -140,7 +140,7 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
     ]
     for rank, (place, kind, words) in enumerate(sorted(marks)):
         axes.axvline(place, color=style.INK, linestyle=kind, linewidth=1.1)
-        rightwards = place < 0.25 or (rank == 1 and place < 0.76)
+        rightwards = place < 0.32 or (rank == 1 and place < 0.66)  # the words take a third of the width
         style.words(
             axes,
             words,

@@ -121,7 +121,7 @@ def test_hit_rates_by_policy():
     assert seen.line(c.replayed_blocks, c.kvbm_frac).get_label() == "KVBM (doubling, decay)"
     assert seen.line(c.replayed_blocks, c.lfu_frac).get_label() == "LFU"
     assert seen.line(c.blocks, c.shuffled_frac).get_label() == "Che, trace in random order"
-    seen.said("all but first uses: 55.0%", "all but blocks used once (a cache that was warm): 45.0%")
+    seen.said("all but first uses: 55.0%", "all but blocks used once (warm cache): 45.0%")
     assert seen.level(0.55) and seen.level(0.45) and seen.axes.get_xscale() == "log"
     low, high = seen.axes.get_ylim()
     assert low == 0 and 0.55 < high < 1

@@ -74,8 +74,8 @@ def _best_whole(game: Game, most: int) -> Solution:
     best = jnp.argmax(alike & (jnp.cumsum(alike) >= (jnp.sum(alike) + 1) // 2))
     padded = jnp.concatenate([jnp.full(1, jnp.inf), costs, jnp.full(1, jnp.inf)])
     stable = fits & (costs <= padded[:-2]) & (costs <= padded[2:])
-    found = (n[best], d[best], x[best], y[best], ttft[best], itl[best])
-    value = WholeSplit(*(jnp.where(fits[best], one, jnp.nan) for one in found), costs[best])
+    known = lambda row: jnp.where(fits[best], row[best], jnp.nan)
+    value = WholeSplit(known(n), known(d), known(x), known(y), known(ttft), known(itl), costs[best])
     flags = flag_where(~jnp.any(fits), Flag.INFEASIBLE) | jnp.where(
         jnp.any(fits), flag_nonfinite(costs[best]), jnp.int32(0)
     )

@@ -69,7 +69,7 @@ def starvation_rows(seeds: int = 20):
     yield figure("prefill_before_ms", 116, before, "relative 0.1", how)
     yield figure("prefill_burst_ms", 900, hot, "above", "95 to 125 s")
     how = "decode pace set to hold 48 at 5 req/s"
-    yield figure("decode_before", 48, mean["before"], "tuned", how)
+    yield figure("decode_before", 48, mean["before"], "fitted relative 0.1", how)
     how = "what leaves a saturated prefill stage comes at its full rate, so decoders fill"
     yield figure("decode_burst", 16, mean["burst"], "below", how)
     yield figure("decode_burst_lowest", 16, mean["lowest"], "below", f"least in 95 to 140 s: {how}")

@@ -10,7 +10,8 @@ A row has a printed number, ours, the interval of ours if it has one, the rule t
     range a b     ours lies in a printed range
 
     verdict       agrees, differs: by the rule
-                  tuned: a parameter was fitted to this number or to ones beside it; named in `reason`
+                  tuned: a parameter, named in `reason`, was fitted to this number or to ones beside it, so that
+                  coming out is no agreement; one that misses its rule even so differs (`fitted RULE` in `Printed`)
                   input: taken from the paper as it stands
                   ours: nothing is printed, or drawn without a number
                   not computed: `reason` says why no number can be had
@@ -28,6 +29,7 @@ from dmodels.core.files import csv_rows
 
 COLUMNS = ("id", "where", "quantity", "unit", "printed", "computed", "low", "high", "rule", "verdict", "reason")
 WITHOUT_RULE = ("tuned", "input", "ours", "not computed")
+FITTED = "fitted "
 FOLDER = Path(__file__).parent
 
 
@@ -48,6 +50,8 @@ class Printed(NamedTuple):
     def row(self) -> dict[str, str]:
         """As text in the order of `COLUMNS`, judged."""
         told = {name: _text(value) for name, value in self._asdict().items()}
+        if self.rule.startswith(FITTED):
+            return fitted(told | {"rule": self.rule.removeprefix(FITTED)})
         if self.rule in WITHOUT_RULE or not self.rule:
             told |= {"rule": "", "verdict": self.rule or "ours"}
         else:
@@ -72,6 +76,13 @@ def judge(row: dict[str, str]) -> str:
     else:
         raise ValueError(f"rule: {row['rule']!r} is not one of rounds, relative, interval, above, below, range")
     return "agrees" if good else "differs"
+
+
+def fitted(row: dict[str, str]) -> dict[str, str]:
+    """A row that a fitted parameter was to meet: tuned if by its rule it does, else it differs."""
+    met = judge(row) == "agrees"
+    told = row | ({"rule": "", "verdict": "tuned"} if met else {"verdict": "differs"})
+    return {name: told[name] for name in COLUMNS}
 
 
 def problems(row: dict[str, str]) -> list[str]:

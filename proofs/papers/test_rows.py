@@ -61,6 +61,12 @@ def test_the_rules(printed, ours, rule, low, high, verdict):
     assert row["verdict"] == verdict and papers.problems(row) == []
 
 
+@pytest.mark.parametrize("ours, rule, verdict", [(1.9, "", "tuned"), (1.7, "relative 0.1", "differs")])
+def test_a_number_that_was_fitted_never_agrees(ours, rule, verdict):
+    row = papers.Printed("a", "b", "2.0", ours, "fitted relative 0.1", "slope fitted").row()
+    assert (row["rule"], row["verdict"]) == (rule, verdict) and papers.problems(row) == []
+
+
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ValueError, match="points 5"):
         papers.judge(GOOD | {"rule": "points 5"})

@@ -36,6 +36,9 @@ def test_no_short_traffic_still_saves():  # 1
     assert sp.expand(saved.subs(phi, 0) - (1 - long / single)) == 0  # no short work: headroom alone
     equal = saved.subs({short: single, long: single})
     assert sp.simplify(equal - phi * (1 - 1 / r)) == 0  # at equal headroom NEW-10's law
+
+
+def test_the_shipped_savings_without_short_traffic():  # 1
     assert float(work_savings(0.0, 128.0, 16.0, SlotEngine(), PAPER)) == pytest.approx(1 / 18)
 
 

@@ -183,8 +183,8 @@ FLEETS = {
     "70b_5d": Deployment(5, 1 / (0.75 * 51), step=StepLaw(9.8e-3, 0.02e-3)),
 }
 MAP = (
-    "prefill_s tuned to the printed ceiling, time per token to ITL, the window of Eq. (12) to the 340B's plateau; a full "
-    "hit saves half of prefill (assumed)"
+    "prefill_s tuned to the printed ceiling, time per token to ITL, the window of Eq. (12) to the 340B's plateau; "
+    "a full hit saves half of prefill (assumed)"
 )
 
 

@@ -2,7 +2,7 @@ r"""TB-3. Token-budget routing reduces instances by 16.6 % (Azure) and 38.5 % (L
 
 **Verdict: conditional** on unequal headroom: the single pool is sized at 1.08 times its load, the two pools at 1.05 and
 1.02. With no short request at all that sizing "saves" 1 - 1.02/1.08 = 5.6 % (1). At equal headroom the same traces give
-12.5 % and 36.9 % (2).
+12.5 % and 36.9 % (2). The traces' lengths are not printed: ours were chosen so that the printed fleets come out.
 """
 
 from fractions import Fraction

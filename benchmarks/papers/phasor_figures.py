@@ -103,16 +103,23 @@ def divergence_rows(seeds: int = 20):
             worker, _, end = disaggregated.prefill(when, tokens, PREFILL_S_PER_TOKEN * tokens, 4, signal)
             grid = np.arange(300.0, 420.0, 0.25)
             queue = np.sort([in_system(when[worker == w], end[worker == w], grid).mean() for w in range(4)])
-            rows.append((queue[-1], queue[:-1].mean()))
+            peaks = [in_system(when[worker == w], end[worker == w], grid).max() for w in range(4)]
+            rows.append((queue[-1], queue[:-1].mean(), max(peaks), np.sort(peaks)[:-1].mean()))
         found[signal] = np.mean(rows, 0)
     printed = {Signal.MEMORY: (36.2, 15.1), Signal.WORK: (15.8, 15.8)}
-    for signal, (busiest, others) in found.items():
+    for signal, (busiest, others, *_) in found.items():
         for name, value, k in (("busiest", busiest, 0), ("others", others, 1)):
             shown = printed[signal][k] if signal in printed else ""
             how = f"mean of {seeds} bursts; the trace is not published"
             rule = "" if shown == "" else "relative 0.1"
             yield Printed(f"{signal.name.lower()}_{name}", "Figure 7", shown, float(value), rule, how)
     skew = float(found[Signal.MEMORY][0] / found[Signal.MEMORY][1])
+    for name, shown, k in (("busiest_peak", 46, 2), ("others_peak", 19, 3)):
+        value, how = (
+            float(found[Signal.MEMORY][k]),
+            f"most on the plateau, mean of {seeds} bursts; no trace is published",
+        )
+        yield Printed(f"memory_{name}", "Figure 7", shown, value, "relative 0.1", how)
     how = "busiest over others; the signal cannot see the queue, but the trace is not published"
     yield Printed("skew_memory", "Figure 7", 2.4, skew, "relative 0.1", how)
 

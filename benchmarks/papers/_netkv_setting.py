@@ -2,10 +2,10 @@
 
 Printed: 2 pods x 2 racks x 2 servers x 8 GPUs, TP=4, tiers 4:2:1, 64 sequences a batch, 5 + 15 s windows, TTFT SLOs.
 Implied: prefill fills one rack; iteration time from the TBTs; 6.09 req/s at 100 % from the goodputs; no prefill queue.
-Matched to RAG at 100 %, so that its numbers are tuned (`_netkv_verdicts.MATCHED`): (50, 25, 12.5) Gbit/s per flow, four
-flows a transfer, ECMP over 64 and 128 uplinks drawn apart up and down, ports that do not bind, a scheduler that sees
-running batches only (with requests on their way counted, CLA* puts 34 instead of the printed 32.0 % on tier 2), prefill
-0.05 s + 68 us/token, 1K to 128K prompts, one instance in 12 holds the prefix of 24 % of the requests.
+Matched to RAG's transfer times, which are tuned for that (`_netkv_verdicts.MATCHED`): (50, 25, 12.5) Gbit/s per flow,
+four flows a transfer, ECMP over 64 and 128 uplinks drawn apart up and down, ports that do not bind, a scheduler that
+sees running batches only (with requests on their way counted, CLA* puts 34 instead of the printed 32.0 % on tier 2),
+prefill 0.05 s + 68 us/token, 1K to 128K prompts, one instance in 12 holds the prefix of 24 % of the requests.
 The trace is Mooncake's conversation trace (12,031 requests; the paper's has 23K).
 """
 

@@ -35,12 +35,10 @@ def test_one_rule_for_all_simulated_numbers():
     assert without == ["e3_cells_won", "e4_spread_points"]  # a count, and a range of means
 
 
-def test_tables_2_and_6_agree_where_nothing_was_matched():
-    """RAG at 100 % is what the setting was matched to; at 200 and 250 % transfers and SLO attainment follow."""
-    for row in SIMULATED:
-        if row["where"] in ("Table II", "Table VI"):
-            matched = row["where"] == "Table VI" or "_100_" in row["id"] or row["id"].endswith("_tbt_ms")
-            assert row["verdict"] == ("tuned" if matched else "agrees"), row
+def test_tables_2_and_6_come_out_as_the_setting_was_matched_to():
+    """Which is no agreement: it says that one setting gives 37 numbers together."""
+    found = [row["verdict"] for row in SIMULATED if row["where"] in ("Table II", "Table VI")]
+    assert len(found) == 37 and set(found) == {"tuned"}
 
 
 def test_table_1_by_what_moves_the_choice():

@@ -10,6 +10,7 @@ A row has a printed number, ours, the interval of ours if it has one, the rule t
     range a b     ours lies in a printed range
 
     verdict       agrees, differs: by the rule
+                  undecided: the printed number lies in our interval, which reaches more than a fifth of it to each side
                   tuned: a parameter, named in `reason`, was fitted to this number or to ones beside it, so that
                   coming out is no agreement; one that misses its rule even so differs (`fitted RULE` in `Printed`)
                   input: taken from the paper as it stands
@@ -30,6 +31,8 @@ from dmodels.core.files import csv_rows
 COLUMNS = ("id", "where", "quantity", "unit", "printed", "computed", "low", "high", "rule", "verdict", "reason")
 WITHOUT_RULE = ("tuned", "input", "ours", "not computed")
 FITTED = "fitted "
+#: An interval that reaches further than this share of the printed number would agree with too much.
+WIDEST = 0.2
 FOLDER = Path(__file__).parent
 
 
@@ -68,7 +71,10 @@ def judge(row: dict[str, str]) -> str:
     elif kind == "relative":
         good = abs(ours - float(printed)) <= float(bounds[0]) * abs(float(printed))
     elif kind == "interval":
-        good = float(row["low"]) - half_unit(printed) <= float(printed) <= float(row["high"]) + half_unit(printed)
+        low, high = float(row["low"]), float(row["high"])
+        good = low - half_unit(printed) <= float(printed) <= high + half_unit(printed)
+        if good and high - low > 2 * WIDEST * abs(float(printed)):
+            return "undecided"
     elif kind in ("above", "below"):
         good = ours > float(printed) if kind == "above" else ours < float(printed)
     elif kind == "range":
@@ -101,7 +107,7 @@ def problems(row: dict[str, str]) -> list[str]:
         wrong.append("neither a computed value nor a reason")
     if row["computed"] and row["verdict"] == "not computed":
         wrong.append("not computed, and a computed value")
-    if row["verdict"] in ("differs", "tuned", "not computed") and not row["reason"]:
+    if row["verdict"] in ("differs", "undecided", "tuned", "not computed") and not row["reason"]:
         wrong.append(f"{row['verdict']} without a reason")
     if row["low"] and not float(row["low"]) <= float(row["computed"]) <= float(row["high"]):
         wrong.append("the computed value lies outside its interval")

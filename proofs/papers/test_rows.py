@@ -50,6 +50,7 @@ def test_a_bad_row_is_seen(change):
         ("0", 0.1, "relative 0.1", "", "", "differs"),
         ("0.91", 0.95, "interval", 0.88, 1.0, "agrees"),
         ("0.87", 0.95, "interval", 0.876, 1.0, "differs"),
+        ("1.0", 1.6, "interval", 0.9, 2.3, "undecided"),
         ("0.87", 0.95, "interval", 0.874, 1.0, "agrees"),
         ("80", 83.3, "above", "", "", "agrees"),
         ("16", 220.0, "below", "", "", "differs"),

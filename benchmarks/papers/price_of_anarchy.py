@@ -144,25 +144,25 @@ def table4_rows():
     for clients, ttft, itl, poa, rps, regime in TABLE_4:
         inside = 8 <= clients <= 96
         runs = [experiment(clients, service, decode, 0.0, draws(seed) if seed else noise) for seed in range(6)]
-        rate, mean, tail, _ = np.mean(runs, 0)
+        mean = float(np.mean(runs, 0)[1])
+        rate, tail = (estimate.mean_of(np.array(runs)[:, k]) for k in (0, 2))
         told = lambda name, *rest, c=clients: Printed(f"c{c}_{name}", "Table 4", *rest)
-        how = TUNED if inside else FIFO.format(tail / mean, float(ttft) / mean)
-        yield told(
-            "ttft_p99_s", ttft, float(tail), "fitted relative 0.1" if inside else "relative 0.1", how, "TTFT P99", "s"
-        )
+        rule = "fitted relative 0.1" if inside else "relative 0.1"
+        how = TUNED if inside else FIFO.format(tail.value / mean, float(ttft) / mean)
+        yield told("ttft_p99_s", ttft, tail.value, rule, how, "TTFT P99", "s", tail.low, tail.high)
         how = "the mean of the 14 printed values; it sets the start of the fit of Z"
         yield told("itl_p99_ms", itl, 21.736, "fitted relative 0.1", how, "ITL P99", "ms")
         how = TUNED if inside else "rates printed to one digit; the ramp is counted in"
-        yield told(
-            "rps", rps, float(rate), "fitted relative 0.1" if inside else "relative 0.1", how, "throughput", "req/s"
-        )
+        yield told("rps", rps, rate.value, rule, how, "throughput", "req/s", rate.low, rate.high)
         how = "C over the rate, over 0.33 s; window fitted to this plateau"
         if clients < 8:
             how = "the paper calls it an artefact; a window of fewer requests has a smaller denominator"
         elif clients > 96:
             how = "by Little's law the mean latency is C over the rate, and no window that fits the plateau gives more"
-        value = float(index(clients / rate, 2, 1.0))  # C over the rate of the whole run, ramp included, as printed
-        yield told("poa_hat", poa, value, "fitted relative 0.1" if inside else "relative 0.1", how, "PoA-hat", "1")
+        value = float(
+            index(clients / rate.value, 2, 1.0)
+        )  # C over the rate of the whole run, ramp included, as printed
+        yield told("poa_hat", poa, value, rule, how, "PoA-hat", "1")
         state = int(float(ttft) >= 0.3) + int(float(ttft) >= 2.0)
         how = "theta 0.3 and 2 s on the printed TTFT P99" + (
             "; the streamed signal read 0.37 s" if clients == 32 else ""

@@ -93,7 +93,7 @@ def batch_rows():
     yield Printed("implied_tflops", "Figure 2", 125, flops, "below", how, unit="TFLOP/s")
 
 
-def divergence_rows(seeds: int = 20):
+def divergence_rows(seeds: int = 80):
     """Figure 7: queues of four prefill workers on the plateau of a burst (300 to 420 s), by what the router sees."""
     capacity = 4 / 0.116
     found = {}
@@ -127,7 +127,7 @@ def divergence_rows(seeds: int = 20):
 for number, title, make in (
     (1, "starvation", lambda quick: starvation_rows(2 if quick else 20)),
     (2, "a batch law", lambda quick: batch_rows()),
-    (7, "queue divergence", lambda quick: divergence_rows(2 if quick else 20)),
+    (7, "queue divergence", lambda quick: divergence_rows(2 if quick else 80)),
 ):
     where = f"phasor/simulated/figure{number}"
     verdicts(f"phasor_figure{number}", where, f"Phasor. Figure {number}: {title}", __file__, make)

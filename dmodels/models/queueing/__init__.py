@@ -13,9 +13,9 @@ from .formulas import (
     wait_mean_s,
     wait_tail,
 )
+from .lindley import Backlog, StepGrid, trace_backlog
 from .sharing import SharedSteps, met_quantiles, shared_steps
 from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
-from .trace_backlog import Backlog, StepGrid, trace_backlog
 from .transient import backlog_s, work_variance_s
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -74,7 +76,7 @@ def _best_whole(game: Game, most: int) -> Solution:
     best = jnp.argmax(alike & (jnp.cumsum(alike) >= (jnp.sum(alike) + 1) // 2))
     padded = jnp.concatenate([jnp.full(1, jnp.inf), costs, jnp.full(1, jnp.inf)])
     stable = fits & (costs <= padded[:-2]) & (costs <= padded[2:])
-    known = lambda row: jnp.where(fits[best], row[best], jnp.nan)
+    known: Callable[[Real], Real] = lambda row: jnp.where(fits[best], row[best], jnp.nan)
     value = WholeSplit(known(n), known(d), known(x), known(y), known(ttft), known(itl), costs[best])
     flags = flag_where(~jnp.any(fits), Flag.INFEASIBLE) | jnp.where(
         jnp.any(fits), flag_nonfinite(costs[best]), jnp.int32(0)

@@ -16,15 +16,15 @@ from collections.abc import Sequence
 
 from .deployment import Deployment, Pool
 
-#: The median absolute value of a normal variable, and the upper end of its 80 % interval, in standard deviations.
-_MEDIAN, _UPPER = 0.6745, 1.2816
+#: The upper end of the 80 % interval of a normal variable, in standard deviations.
+_UPPER = 1.2816
 #: However wrong the model may be, a simpler fleet is not worth more than this over the cheapest.
-MOST_PREMIUM = 0.25
+MOST_PREMIUM = 0.2
 
 
 def premium(cheapest: Deployment, other: Deployment) -> float:
-    """What a simpler fleet may cost more, as a share: the median error of the ratio of the two costs."""
-    return min(math.expm1(min(_MEDIAN * ratio_sd(cheapest, other), 1.0)), MOST_PREMIUM)
+    """What a simpler fleet may cost more, as a share: the upper end of the 80 % interval of the ratio of the costs."""
+    return min(math.expm1(min(_UPPER * ratio_sd(cheapest, other), 1.0)), MOST_PREMIUM)
 
 
 def alike(cheapest: Deployment, other: Deployment) -> bool:

@@ -136,19 +136,35 @@ def test_the_derivatives_of_the_fit_stay_on_the_device():
     check_stays_on_the_device(text)
 
 
-def test_a_command_chooses_its_device_before_jax_begins():
-    """`--device cpu` names JAX's platform while there is still a choice, and `gpu` is refused where there is none."""
+#: Every command that computes batches.
+BATCHES = (
+    "plan",
+    "report examples/plan.toml",
+    "sweep examples/sweep.toml --axis tp=1",
+    "split examples/split.toml",
+    "place examples/place.toml --trace examples/data/mooncake_head.jsonl",
+    "predict rows.csv",
+    "fit rows.csv",
+    "fit operators tables",
+    "poa log.csv",
+)
+
+
+def test_every_command_that_computes_batches_chooses_its_device_before_jax_begins():
+    """`--device cpu` names JAX's platform while there is still a choice, also in the printed call; `gpu` is refused
+    where there is none."""
     code = (
         "import os, sys; from dmodels.cli import main\n"
-        "for line in (['sweep', 'examples/sweep.toml', '--axis', 'tp=1'], ['plan'], ['fit', 'rows.csv']):\n"
+        f"for line in {[line.split() for line in BATCHES]}:\n"
         "    os.environ.pop('JAX_PLATFORMS', None)\n"
-        "    assert main([*line, '--device', 'cpu', '--show-python']) == 0\n"
+        "    assert main([*line, '--device', 'cpu', '--show-python']) == 0, line\n"
         "    assert os.environ['JAX_PLATFORMS'] == 'cpu' and 'jax' not in sys.modules, line\n"
-        "assert main([*line, '--device', 'gpu']) == 2\n"
+        "assert main(['plan', '--device', 'gpu']) == 2\n"
     )
     root = Path(__file__).resolve().parents[1]
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert "device = 'gpu', but JAX sees no accelerator here" in found.stderr
+    assert found.stdout.count("from dmodels import choose_device\n\nchoose_device('cpu')\n") == len(BATCHES)
 
 
 def test_the_benchmark_runs_on_the_cpu_as_a_stand_in(monkeypatch, capsys):

@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.registry import Row, benchmark, interleaved
 from benchmarks.speed import _ahead_of_time, _device_programs
 from benchmarks.speed._device_programs import DeviceProgram, Sized
+from dmodels.core.devices import accelerators
 from dmodels.games.anarchy.index_device import log_window_sums
 from dmodels.solvers import assign, transport
-from dmodels.solvers.device import accelerators
 
 #: The host solves this share of a batch: the rest would only take longer.
 CPU_SHARE = 16

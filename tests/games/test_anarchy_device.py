@@ -145,10 +145,10 @@ def test_logit_equilibria_answer_their_own_expected_costs(curves, count):
     rng = np.random.default_rng(9)
     sizes = [3, 2]
     game = games(rng, curves, count, sizes, 3)
-    tau = 10.0 ** rng.uniform(-0.3, 2, count)
-    found = logit_equilibria(game, tau)
+    tau = 10.0 ** rng.uniform(0, 2, count)
+    found = logit_equilibria(game, tau, max_steps=1000)
     solved = found.flags == 0
-    assert solved.mean() > 0.98  # cold and falling curves may cycle, and say so
+    assert solved.mean() > 0.98  # the coldest may cycle, and say so
     p, a, mean = found.value["probability"], game.arrays(), np.zeros(count)
     for group in range(len(sizes)):
         others = [size - (g == group) for g, size in enumerate(sizes)]

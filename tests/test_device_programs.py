@@ -135,8 +135,11 @@ def test_the_whole_benchmark_runs_on_the_cpu_as_a_stand_in(capsys):
     assert all(name in shown for name in NAMES) and "switch" in shown
 
 
-@pytest.mark.skipif(_ahead_of_time.why_not() != "", reason="the CUDA compiler (extra `cuda`) is not installed")
 def test_programs_compile_for_a_gpu_that_is_not_here():
+    """`make compile-gpu` installs the compiler, and then nothing is skipped."""
+    if reason := _ahead_of_time.why_not():
+        assert os.environ.get("CUDA_COMPILER") != "required", reason
+        pytest.skip(f"NOT COMPILED for any GPU: {reason}; `make compile-gpu` does both")
     program = PROGRAMS[0]
     for target in _ahead_of_time.TARGETS:  # compute capabilities 8.0, 9.0 and 10.0
         made = _ahead_of_time.compile_for(program.program, [*program.inputs, *program.shared], target)

@@ -26,7 +26,7 @@ from dmodels.sim.batching import scan
 from dmodels.solvers import assign, congestion_transport, transport, variational_equilibria, variational_equilibrium
 from dmodels.solvers.assignment.device import matching_work, proved_matching
 from dmodels.solvers.blocks import in_blocks
-from dmodels.solvers.roofline import Work
+from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.transportation.device import congestion_program, placement_work, transport_program
 from dmodels.solvers.variational.solve import equilibrium_work as interior_work
 from dmodels.solvers.wardrop import wardrop, wardrop_work
@@ -43,7 +43,7 @@ class DeviceProgram(NamedTuple):
     inputs: list[np.ndarray]
     shared: list[np.ndarray]
     call: Callable[[str], Any]
-    work: Work
+    work: DeviceWork
     proves: bool = False  # whether the last result says which answers are proved
 
     @property
@@ -69,10 +69,10 @@ def matching(n: int, count: int) -> DeviceProgram:
 
 
 def placement(n: int, m: int, convex: bool, count: int) -> DeviceProgram:
-    """Some 0.3 n rows take a path where room is tight, all of them where congestion is convex."""
+    """A tenth of the rows take a path where room is tight, all of them where congestion is convex."""
     rng = np.random.default_rng(n)
     costs = rng.random((count, n, m))
-    work = placement_work(n, m, n if convex else 0.3 * n)
+    work = placement_work(n, m, n if convex else 0.1 * n)
     if convex:
         steps = np.cumsum(rng.random((count, m, n)), -1) / n
         call = lambda backend: congestion_transport(costs, steps, backend=backend).value.cost

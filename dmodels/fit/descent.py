@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 
 from dmodels.models.latency import serve, serve_disaggregated
-from dmodels.solvers.roofline import Work
+from dmodels.solvers.roofline import DeviceWork
 
 from . import hierarchy
 from .points import Points
@@ -115,11 +115,11 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     return jnp.log(jnp.concatenate(pairs))
 
 
-def slopes_work(names: int) -> Work:
+def slopes_work(names: int) -> DeviceWork:
     """Of `slopes` of one row: its latencies and as many forward derivatives as efficiencies, each some 5,000 operations
     and 450 transcendental ones of 20; XLA counts 17,000 and 450 for value and one derivative together. A derivative is
     some 150 fused kernels, each of which reads three numbers and writes one. The normal equations are the host's."""
-    return Work((names + 1) * 150 * 32.0, flop64=(names + 1) * (5_000 + 20 * 450.0), launches=150.0 * (names + 1))
+    return DeviceWork((names + 1) * 150 * 32.0, flop64=(names + 1) * (5_000 + 20 * 450.0), launches=150.0 * (names + 1))
 
 
 @jax.jit

@@ -1,6 +1,6 @@
 """What a device program should reach on paper: a roofline, written before any of them has run on a device.
 
-Each program's module has a function that counts its `Work`; `python -m benchmarks gpu` reads it beside the measurement.
+Each program's module has a function that counts its `DeviceWork`; `benchmarks gpu` reads it beside the measurement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAUNCH_S = 5e-6
 REGISTERS, WARPS, BLOCKS, LANES = 65_536, 64, 32, 32
 
 
-class Work(NamedTuple):
+class DeviceWork(NamedTuple):
     """What a program does for one problem, and what the whole batch waits for.
 
     device_bytes    read from and written to device memory
@@ -61,7 +61,7 @@ class Expected(NamedTuple):
     bound: str
 
 
-def resident_warps(work: Work) -> int:
+def resident_warps(work: DeviceWork) -> int:
     """Warps that fit a multiprocessor: by registers, given out in eights, and for kernels of few warps by blocks."""
     by_registers = REGISTERS // (LANES * 8 * -(-work.registers // 8))
     fits = min(WARPS, by_registers)
@@ -70,7 +70,7 @@ def resident_warps(work: Work) -> int:
     return work.warps * min(BLOCKS, fits // work.warps)
 
 
-def expected(work: Work, count: int, gpu: Accelerator) -> Expected:
+def expected(work: DeviceWork, count: int, gpu: Accelerator) -> Expected:
     """The rate of a batch of `count` whose data is on the device: the slowest of what it needs, and its launches."""
     warps = resident_warps(work)
     needs = {

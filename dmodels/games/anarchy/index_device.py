@@ -16,7 +16,7 @@ from jax import Array
 
 from dmodels.core.records import Floats, Real
 from dmodels.solvers.device import Program, batched, in_chunks
-from dmodels.solvers.roofline import Work
+from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.transportation.device import placement_work, proved_placement, rising_steps, unit_steps
 
 
@@ -30,7 +30,7 @@ class WindowSums(NamedTuple):
     proved: np.ndarray
 
 
-def window_work(n: int, m: int, paths: float) -> Work:
+def window_work(n: int, m: int, paths: float) -> DeviceWork:
     """Of one window of n requests on m workers: a placement, its costs written once, and the sums read once more."""
     placed = placement_work(n, m, paths)
     return placed._replace(device_bytes=placed.device_bytes + 4 * 8.0 * n * m + 12.0 * n, registers=72)

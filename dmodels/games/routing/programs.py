@@ -13,10 +13,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import gammaln, xlog1py, xlogy
 
-from dmodels.solvers.roofline import Work
+from dmodels.solvers.roofline import DeviceWork
 
 #: Steps of a logit equilibrium at damping 0.2 to a residual of 1e-10, at temperatures that part the workers.
-LOGIT_STEPS = 100
+LOGIT_STEPS = 110
+
+#: Best-response moves of a request, in the game of a large batch that has most.
+MOVES_FRAC = 0.9
 
 #: Profiles that are looked at together.
 BLOCK = 1024
@@ -25,11 +28,12 @@ BLOCK = 1024
 ULPS = 16.0
 
 
-def response_work(groups: int, m: int, loads: int, requests: int) -> Work:
-    """Of `best_response` from `greedy` arrival: a step for each request that arrives, and moves of about a fifth of
-    them, each some 8 G m^2 operations on the game's state, which is read and written; 5 launches a step."""
-    steps, state = 1.2 * requests, 8.0 * m * (groups + 4)
-    return Work(
+def response_work(groups: int, m: int, loads: int, requests: int) -> DeviceWork:
+    """Of `best_response` from `greedy` arrival: a step for each request that arrives, and moves of nearly as many in
+    the game that a large batch waits for (half as many in the mean), each some 8 G m^2 operations on the game's state,
+    which is read and written; 5 launches a step."""
+    steps, state = (1 + MOVES_FRAC) * requests, 8.0 * m * (groups + 4)
+    return DeviceWork(
         8.0 * m * (loads + groups) + steps * 2 * state,
         flop64=steps * 8.0 * groups * m * m,
         launches=5 * steps,
@@ -37,11 +41,11 @@ def response_work(groups: int, m: int, loads: int, requests: int) -> Work:
     )
 
 
-def profile_work(groups: int, m: int, loads: int, profiles: int) -> Work:
+def profile_work(groups: int, m: int, loads: int, profiles: int) -> DeviceWork:
     """Of `every_profile`: 12 G m operations a profile in registers after fusion, in whole blocks; a block writes the
     three values of each of its profiles, which are reduced by one more kernel."""
     blocks = -(-profiles // BLOCK)
-    return Work(
+    return DeviceWork(
         8.0 * m * (loads + groups) + blocks * BLOCK * 3 * 8.0 * 2,
         flop64=12.0 * groups * m * blocks * BLOCK,
         launches=10 * blocks,
@@ -49,11 +53,11 @@ def profile_work(groups: int, m: int, loads: int, profiles: int) -> Work:
     )
 
 
-def logit_work(groups: int, m: int, loads: int) -> Work:
+def logit_work(groups: int, m: int, loads: int) -> DeviceWork:
     """Of `logit`: each step convolves, for every group, the laws of all groups (G^2 m K^2 multiply-adds) and writes and
     reads those laws (G^2 m K) and the products (G m K^2) where they are not fused; 20 launches."""
     laws, products = groups**2 * m * loads, groups**2 * m * loads**2
-    return Work(
+    return DeviceWork(
         LOGIT_STEPS * 8.0 * (4.0 * laws + products),
         flop64=LOGIT_STEPS * (2.0 * products + 60.0 * laws),
         launches=20 * LOGIT_STEPS,

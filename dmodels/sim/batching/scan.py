@@ -20,17 +20,19 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.sim.requests import Prefill, Served
-from dmodels.solvers.roofline import Work
+from dmodels.solvers.roofline import DeviceWork
 
 from . import step_times as laws
 from .virtual_time import TIE_S
 
 
-def scan_work(requests: int, slots: int) -> Work:
+def scan_work(requests: int, slots: int) -> DeviceWork:
     """Of one lane: two events for each request, one after another for all lanes; an event reads and writes the sorted
     completions and some twenty numbers, and is some 8 launches."""
     events = 2.0 * requests
-    return Work(events * 8 * (3.0 * slots + 40), flop64=events * (6.0 * slots + 40), launches=8 * events, registers=40)
+    return DeviceWork(
+        events * 8 * (3.0 * slots + 40), flop64=events * (6.0 * slots + 40), launches=8 * events, registers=40
+    )
 
 
 @float64

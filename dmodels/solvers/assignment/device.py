@@ -18,7 +18,7 @@ from jax import Array
 
 from dmodels.core.records import Real
 from dmodels.solvers.device import PROVED_RTOL, in_chunks
-from dmodels.solvers.roofline import Work
+from dmodels.solvers.roofline import DeviceWork
 
 from .host import exact_below, is_floating, solve_host
 from .pallas import LARGEST, match_batch
@@ -28,7 +28,7 @@ from .xla import match
 ROUNDS = 64
 
 
-def matching_work(n: int) -> Work:
+def matching_work(n: int) -> DeviceWork:
     """Of `proved_matching`, n x n, uniform costs, by the kernel.
 
     A row is scanned 2 + log2(n) / 2 times on average; a scan takes the problem's warps some 10 operations for each
@@ -38,7 +38,7 @@ def matching_work(n: int) -> Work:
     """
     scans, warps = n * (2 + math.log2(n) / 2), max(1, n // 256)
     cells = float(n * n)
-    return Work(
+    return DeviceWork(
         8.0 * 8 * cells + 2 * 4 * cells,
         flop64=12 * cells,
         flop32=10 * scans * n,

@@ -201,7 +201,7 @@ def event_scan(requests: int, slots: int, count: int) -> DeviceProgram:
     arrival = np.cumsum(rng.exponential(0.5, (count, requests)), 1)
     output = rng.integers(2, 40, (count, requests)).astype(float)
     times = np.broadcast_to(0.01 + 0.001 * np.arange(slots + 1), (count, slots + 1))
-    call = lambda backend: scan.simulate(arrival, 100.0, output, times, slots).completion_s
+    call = lambda backend: scan.simulate(arrival, 100.0, output, times, slots).end_s
 
     def program(arrival: Any, todo: Any, output: Any, times: Any, slots_of: Any) -> Any:
         return scan._serve(arrival.T, todo.T, output.T, times.T, slots_of, 1.0, 512.0, slots, 0)

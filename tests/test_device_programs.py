@@ -200,9 +200,8 @@ def test_wardrop_equilibria_of_affine_latencies_are_those_by_hand(count):
     demand = capacity.sum(-1) * rng.choice([1e-6, 0.3, 0.7, 1 - 1e-6], count)
     solve = lambda a, b, d, c: wardrop(lambda x: a * x + b, d, c)
     found = jax.jit(solve)(a, b, demand, capacity)
-    assert (
-        np.asarray(found.flags) & ~int(Flag.NOT_UNIQUE) == 0
-    ).mean() > 0.99  # next to no demand may miss 1e-10 of it
+    proved = np.asarray(found.flags) & ~int(Flag.NOT_UNIQUE) == 0
+    assert proved.mean() > 0.99  # next to no demand may miss 1e-10 of it
     np.testing.assert_allclose(found.value["loads"], level_by_hand(a, b, demand, capacity), atol=1e-8)
 
 

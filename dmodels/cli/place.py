@@ -18,7 +18,7 @@ from .command import Form, Out, asks, check_output
 from .place_scenario import PlaceAsked
 
 
-@asks(PlaceAsked, scenario="a TOML file; examples/place.toml is one", only=("trace.file",))
+@asks(PlaceAsked, scenario="a TOML file; examples/place.toml is one", only=("trace.file",), batches=True)
 def command(asked: PlaceAsked, form: Form, scenario: Path, out: Out = None) -> int:
     check_output("out", out, ".png", ".svg", ".html")
     if asked.trace.file is None:

@@ -72,7 +72,7 @@ class SplitAsked(Table):
         )
 
 
-@asks(SplitAsked, scenario="a TOML file; examples/split.toml is one")
+@asks(SplitAsked, scenario="a TOML file; examples/split.toml is one", batches=True)
 def command(asked: SplitAsked, form: Form, out: Out = None) -> int:
     check_output("out", out, ".png", ".svg", ".html")
     return form.give(

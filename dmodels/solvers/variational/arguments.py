@@ -7,17 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
-
-
-def array(value: Any) -> Real:
-    """float64: on the host what comes from there (JAX would compile every operation on it), else as JAX's."""
-    on_device = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value))
-    return (jnp if on_device else np).asarray(value, np.float64)
+from dmodels.solvers.functions import floats
 
 
 def listed(spec: Any) -> list[Any]:
@@ -100,7 +94,7 @@ def sides(bounds: Any, n: int) -> tuple[Real, Real]:
 
     def side(value: Any, missing: float) -> Real:
         values = [missing if v is None else v for v in value] if isinstance(value, list | tuple) else value
-        given = array(missing if values is None else values)
+        given = floats(missing if values is None else values)
         if given.ndim > 1 or given.size not in (1, n):
             raise InputError(f"bounds: a side of shape {given.shape} does not fit {n} variables")
         if not isinstance(given, jax.core.Tracer) and bool(np.any(np.isnan(given))):

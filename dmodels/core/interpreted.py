@@ -30,8 +30,8 @@ def carry_out(program: ClosedJaxpr, values: Sequence[Any], limit_s: float = math
     """The results of `program` for `values`; raises `TooLong` after `limit_s` of the thread's own time.
 
     >>> import jax
-    >>> carry_out(jax.make_jaxpr(lambda x: x * x + 1.0)(3.0), [3.0])
-    [array(10., dtype=float32)]
+    >>> float(carry_out(jax.make_jaxpr(lambda x: x * x + 1.0)(3.0), [3.0])[0])
+    10.0
     """
     given = [np.asarray(v, aval.dtype) for v, aval in zip(values, program.in_avals, strict=True)]
     with np.errstate(all="ignore"):

@@ -75,7 +75,8 @@ def _best_whole(game: Game, most: int) -> Solution:
     best = jnp.argmax(alike & (jnp.cumsum(alike) >= (jnp.sum(alike) + 1) // 2))
     padded = jnp.concatenate([jnp.full(1, jnp.inf), costs, jnp.full(1, jnp.inf)])
     stable = fits & (costs <= padded[:-2]) & (costs <= padded[2:])
-    value = WholeSplit(n[best], d[best], x[best], y[best], ttft[best], itl[best], costs[best])
+    held = jnp.where(fits, y, 0.0)
+    value = WholeSplit(n[best], d[best], x[best], held[best], ttft[best], itl[best], costs[best])
     flags = flag_where(~jnp.any(fits), Flag.INFEASIBLE) | jnp.where(
         jnp.any(fits), flag_nonfinite(costs[best]), jnp.int32(0)
     )

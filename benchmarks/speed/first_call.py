@@ -44,6 +44,11 @@ run = lambda: variational_equilibrium(costs, ([[1, 1]], [15]), (0, 10))""",
 import numpy as np
 from dmodels.solvers import assign
 run = lambda: assign(np.arange(64.0).reshape(8, 8) ** 2 % 17)""",
+    "reassign, 8 x 8": """
+import numpy as np
+from dmodels.solvers import assign, reassign
+cost = np.arange(64.0).reshape(8, 8) ** 2 % 17
+run = lambda: reassign(cost[::-1], assign(cost))""",
     "entropic_transport": """
 from dmodels.solvers import entropic_transport
 run = lambda: entropic_transport([[0.0, 1.0], [1.0, 0.0]], [0.5, 0.5], [0.5, 0.5], 0.1)""",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .assignment import assign_many as assign_many
     from .assignment import bottleneck_assignment as bottleneck_assignment
     from .assignment import ranked_assignments as ranked_assignments
+    from .assignment import reassign as reassign
     from .bimatrix import mixed_equilibria as mixed_equilibria
     from .entropic import entropic_transport as entropic_transport
     from .network import network_wardrop as network_wardrop
@@ -41,6 +42,7 @@ _HOME = {
     "assign_many": "assignment",
     "bottleneck_assignment": "assignment",
     "ranked_assignments": "assignment",
+    "reassign": "assignment",
     "congestion_transport": "transportation",
     "elastic_wardrop": "tolls",
     "entropic_transport": "entropic",

@@ -13,12 +13,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.programs import program
 from dmodels.core.records import Real, float64, on_host
 
+from .functions import floats
 from .solution import Solution
 
 #: Each round starts from the potentials of a temperature higher by this factor, down from the range of the costs.
@@ -51,19 +54,24 @@ def entropic_transport(
     ([[0.5, 0.0], [0.0, 0.5]], True)
     """
     try:
-        c, a, b, eps = (jnp.asarray(value, float) for value in (cost, supply, demand, temperature))
+        c, a, b, eps = (floats(value) for value in (cost, supply, demand, temperature))
     except (TypeError, ValueError):
         raise InputError("cost, supply, demand and temperature: expected arrays of numbers") from None
     if c.ndim < 2 or a.shape[-1:] != c.shape[-2:-1] or b.shape[-1:] != c.shape[-1:]:
         shapes = f"cost {c.shape}, supply {a.shape} and demand {b.shape}"
         raise InputError(f"{shapes} do not fit; accepted are (..., n, m), (..., n) and (..., m)")
-    if not isinstance(eps, jax.core.Tracer) and not bool(jnp.all(eps > 0)):
+    if not isinstance(eps, jax.core.Tracer) and not bool(np.all(eps > 0)):
         raise InputError(f"temperature = {temperature}; accepted are numbers above 0 (for 0 use `transport`)")
+    return on_host(_solved(c, a, b, eps, tolerance, most_steps))
+
+
+@program
+def _solved(c: Real, a: Real, b: Real, eps: Real, tolerance: float, most: int) -> Solution:
     batch = jnp.broadcast_shapes(c.shape[:-2], a.shape[:-1], b.shape[:-1], eps.shape)
     n, m = c.shape[-2:]
     c, a, b = (jnp.broadcast_to(v, (*batch, *core)) for v, core in ((c, (n, m)), (a, (n,)), (b, (m,))))
     eps = jnp.broadcast_to(eps, batch)
-    f, g, steps = _sinkhorn(*jax.lax.stop_gradient((c, a, b, eps)), tolerance, most_steps)
+    f, g, steps = _sinkhorn(*jax.lax.stop_gradient((c, a, b, eps)), tolerance, most)
     f, g = jax.lax.stop_gradient((f, g))
     plan = _plan(c, a, b, eps, f, g)
     sums = a.sum(-1) + b.sum(-1)
@@ -71,7 +79,7 @@ def entropic_transport(
     certificate, flags = jax.lax.stop_gradient(_evidence(c, a, b, plan, g, tolerance))
     flags = flags | flag_nonfinite(jax.lax.stop_gradient(value))
     answer = {"plan": jax.lax.stop_gradient(plan), "cost": value, "row_potentials": f, "column_potentials": g}
-    return on_host(Solution(answer, certificate, flags, steps))
+    return Solution(answer, certificate, flags, steps)
 
 
 def _weighted(potential: Real, mass: Real) -> Real:

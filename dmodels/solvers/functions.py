@@ -1,4 +1,4 @@
-"""What a caller's functions return, asked once before anything is solved: mistakes are named by their argument."""
+"""What callers hand over: arrays, and functions, which are asked once what they return before anything is solved."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
+
+
+def floats(value: Any) -> Real:
+    """float64: NumPy's of what lies on the host, on which JAX would compile every operation; else JAX's."""
+    on_device = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value))
+    return (jnp if on_device else np).asarray(value, float)
 
 
 def result_shape(name: str, function: Callable[..., Any], wanted: str, *given: Any) -> tuple[int, ...]:

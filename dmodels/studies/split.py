@@ -25,6 +25,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.flags import usable
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
+from dmodels.core.programs import program
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.games.resource import (
@@ -133,7 +134,7 @@ def _queues(game: Game) -> tuple[PrefillQueue, DecodeBatch]:
     return cast(PrefillQueue, game.prefill), cast(DecodeBatch, game.decode)
 
 
-@jax.jit
+@program
 def _curves(game: Game, x: Real) -> tuple[Real, Real, Real, Real]:
     """Both violation rates and both marginal savings at x (k,)."""
 
@@ -146,7 +147,7 @@ def _curves(game: Game, x: Real) -> tuple[Real, Real, Real, Real]:
     return jax.vmap(at)(x)
 
 
-@jax.jit
+@program
 def _slope(game: Game, x: Real) -> Real:
     """d(prefill GPUs of the optimum x)/d(arrival rate) by the implicit function S'(x; rate) = 0; 0 in a corner."""
     marginal = lambda rate, x: jax.jvp(at_rate(game, rate).cost, (x,), (jnp.ones_like(x),))[1]
@@ -189,7 +190,7 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
     }
     start = float(whole.value.prefill_instances)
 
-    @jax.jit
+    @program
     def all_courses(rates: Real) -> tuple[dict[str, Course], dict[str, Score]]:
         runs = {name: run(kind, pools, rates, start, total) for name, kind in kinds.items()}
         return runs, {name: score(course, rates) for name, course in runs.items()}

@@ -50,6 +50,7 @@ class Game(Record):
         """Social cost: both weighted violation rates."""
         return self.ttft(x) + self.itl(x)
 
+    @eqx.filter_jit
     def marginals(self, x: Real) -> tuple[Real, Real]:
         """(what one more GPU saves prefill, what one more GPU saves decode), each in its owner's own variable."""
         x = jnp.asarray(x, float)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.programs import program
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.solvers.solution import Solution
 
@@ -56,7 +57,7 @@ def integer_split(game: Game) -> Solution:
     return Solution(out.value, dict(out.certificate, integrality_gap=gap), out.flags, out.steps)
 
 
-@eqx.filter_jit
+@program
 def _enumerate(games: Game, most: int) -> Solution:
     arrays, rest = eqx.partition(games, eqx.is_array_like)
     out: Solution = jax.lax.map(lambda one: _best_whole(eqx.combine(one, rest), most), arrays)

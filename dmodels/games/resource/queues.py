@@ -6,7 +6,7 @@ take a real number of workers, so that the game has marginals.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
+from dmodels.core.programs import program
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.core.workload import Workload
 from dmodels.models.latency import Efficiency, StepLaw, linear_law, prefill_s
@@ -113,6 +114,28 @@ def _normal(z: Real) -> Real:
     return jax.scipy.stats.norm.cdf(z)
 
 
+class _Instance(NamedTuple):
+    """What the rooflines say of one prefill and one decode worker."""
+
+    prefill_s: Real  # (k,): of each prompt of the workload's support, alone
+    step: StepLaw
+    slots_count: Real
+
+
+@program
+def _instance(
+    model: Model, gpu: GPU, workload: Workload, prefill: Parallel, decode: Parallel, efficiency: Efficiency | None
+) -> _Instance:
+    weight, inputs, outputs = workload.weight_frac, workload.input_tokens, workload.output_tokens
+    prompts = jnp.maximum(inputs - workload.cached_tokens, 1.0)
+    held = weight @ (outputs * (inputs + 0.5 * outputs)) / (weight @ outputs)
+    return _Instance(
+        jax.vmap(lambda tokens: prefill_s(model, gpu, prefill, tokens, efficiency))(prompts),
+        linear_law(model, gpu, decode, held, 64.0, efficiency),
+        residents(model, gpu, decode, inputs, outputs, weight).count,
+    )
+
+
 @float64
 def serving_game(
     model: Model,
@@ -133,23 +156,19 @@ def serving_game(
     64 requests. Change single leaves afterwards, or pass a workload at_rate(array of rates), for batches.
     """
     weight = np.asarray(workload.weight_frac)
-    prompt = np.asarray(workload.input_tokens) - np.broadcast_to(workload.cached_tokens, weight.shape)
-    one = lambda tokens: prefill_s(model, gpu, prefill, tokens, efficiency)
-    times = np.asarray(jax.vmap(one)(jnp.asarray(np.maximum(prompt, 1.0))))
+    instance = jax.tree.map(np.asarray, _instance(model, gpu, workload, prefill, decode, efficiency))
+    times = instance.prefill_s
     mean = float(weight @ times)
     scv = float(weight @ times**2) / mean**2 - 1.0
-    output = float(weight @ np.asarray(workload.output_tokens))
-    held = float(weight @ (workload.output_tokens * (workload.input_tokens + 0.5 * workload.output_tokens))) / output
-    slots = residents(model, gpu, decode, workload.input_tokens, workload.output_tokens, weight).count
     rate = workload.rate_rps
     servers_per_gpu = prefill.dp / prefill.gpus
     return Game(
         PrefillQueue(rate, mean, max(scv, 0.0), servers_per_gpu, slo.ttft_s, workload.arrival_cv**2),
         DecodeBatch(
             arrival_rps=rate,
-            output_tokens=output,
-            step=StepLaw(*map(float, linear_law(model, gpu, decode, held, 64.0, efficiency))),
-            slots_count=float(slots),
+            output_tokens=float(weight @ np.asarray(workload.output_tokens)),
+            step=StepLaw(*map(float, instance.step)),
+            slots_count=float(instance.slots_count),
             worker_gpus=decode.gpus,
             tpot_slo_s=slo.tpot_s,
             prefill_rps_per_gpu=servers_per_gpu / mean,

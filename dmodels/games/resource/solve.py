@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
+from dmodels.core.programs import program
 from dmodels.core.records import float64, on_host, traced
 from dmodels.solvers.blocks import WIDER, in_blocks
 from dmodels.solvers.interval import Roots, Unsupported, all_roots, least_values
@@ -139,10 +140,12 @@ def game_shape(game: Game) -> tuple[int, ...]:
     return np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(eqx.filter(game, eqx.is_array_like))))
 
 
-@eqx.filter_jit
+@program
 def _solve_batch(solve: Callable[[Any, bool], Solution], game: Any, live: bool) -> Solution:
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(jnp.shape(leaf) for leaf in jax.tree.leaves(arrays)))
+    if not shape:
+        return solve(game, live)
     count = int(np.prod(shape))
     flat = jax.tree.map(lambda leaf: jnp.reshape(jnp.broadcast_to(jnp.asarray(leaf, float), shape), (count,)), arrays)
     out = in_blocks(lambda one: solve(eqx.combine(one, rest), live), flat, BLOCK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .again import reassign
 from .host import is_floating
 from .mixed import assign_many
 from .ranked import bottleneck_assignment, ranked_assignments
@@ -15,4 +16,5 @@ __all__ = [
     "bottleneck_assignment",
     "is_floating",
     "ranked_assignments",
+    "reassign",
 ]

@@ -10,7 +10,7 @@ from numba import types
 
 from dmodels.core.compiled import kernel
 
-from .paths import FAST, lesser, match
+from .paths import FAST, augment, lesser, match
 
 
 @kernel
@@ -106,3 +106,67 @@ def match_one(c, rtol, exact, whole, x, u, v):
     m = c.shape[1]
     marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
     return _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x, u, v, marks, reals)
+
+
+#: Of the terms of a reduced cost, what may be rounding.
+_ROUNDING = 64 * 2.0**-52
+
+
+@kernel
+def _broken(c, x, u, v):
+    """Rows whose pair is not, or no longer, as cheap as their row's dual."""
+    n = c.shape[0]
+    rows, count = np.empty(n, np.int64), 0
+    for i in range(n):
+        j = x[i]
+        chosen = c[i, j] - v[j] if j >= 0 else np.inf
+        if chosen > u[i] + (_ROUNDING * (abs(c[i, j]) + abs(v[j]) + abs(u[i])) if chosen < np.inf else 0.0):
+            rows[count] = i
+            count += 1
+    return rows[:count]
+
+
+@kernel(tiered=True)
+def rematch(c, square, rtol, exact, whole, x, u, v):
+    """`match_one` from the matching x and the duals v of similar costs: (cost, gap, least slack, state, steps). One
+    path for each pair that no longer is its row's cheapest; `square` is c with rows that cost nothing for the columns
+    left over."""
+    n, m = c.shape
+    if bad_entries(c, -np.inf) > 0:
+        return 0.0, 0.0, 0.0, 2, 0
+    columns, rows_u = np.full(m, -1), np.empty(m)
+    marks, reals = np.empty((4, m), np.int64), np.zeros((3, m))
+    y, prio, pred, closed = marks[0], marks[1], marks[2], marks[3]
+    y[:] = -1
+    for i in range(n):
+        columns[i] = x[i]
+        y[x[i]] = i
+    spare = n
+    for j in range(m):
+        if y[j] < 0:
+            columns[spare], y[j] = j, spare
+            spare += 1
+    row_duals(square, v, rows_u, np.inf)
+    broken = _broken(square, columns, rows_u, v)
+    for j in range(m):
+        prio[j] = j + m
+    for i in broken:
+        prio[columns[i]], y[columns[i]] = columns[i], -1
+        columns[i] = -1
+    steps = 0
+    for i in broken:
+        more, stuck = augment(
+            square, i, columns, y, v, prio, reals[0], reals[1], pred, closed, reals[2], np.inf, np.inf
+        )
+        steps += more
+        if stuck >= 0:
+            return 0.0, 0.0, 0.0, 1, steps
+    if n < m:  # so that a column that is left over has the dual 0
+        top = v.max()
+        for j in range(m):
+            v[j] -= top
+            y[j] = y[j] if y[j] < n else -1
+    for i in range(n):
+        x[i] = columns[i]
+    cost, gap, reduced, state = _certify(c, x, u, v, y, np.inf, rtol, exact, whole)
+    return cost, gap, reduced, state, steps

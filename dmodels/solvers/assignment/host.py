@@ -127,6 +127,37 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
     return columns, total, u, v, gap, reduced, flags, steps
 
 
+def rematched(
+    cost: np.ndarray, columns: np.ndarray, u: np.ndarray, v: np.ndarray, maximize: bool
+) -> tuple[Any, ...] | None:
+    """What `solve_host` returns of one problem, from the matching and duals of similar costs; None where that proves
+    nothing."""
+    n, m = cost.shape
+    whole = not is_floating(cost.dtype)
+    c = np.asarray(cost, np.float64)
+    if whole and np.abs(c).max() >= exact_below(n + m):
+        return None
+    x, old = columns[None].astype(np.int64), np.asarray(u if n > m else v, np.float64)
+    if maximize:
+        c, old = -c, -old
+    if n > m:
+        c, x = c.T, _inverse(x, m)
+    c = frozen(np.ascontiguousarray(c))
+    square = c if n == m else frozen(np.concatenate([c, np.zeros((abs(n - m), c.shape[1]))]))
+    rows, prices, x = np.empty(len(c)), np.array(old), x[0]
+    total, gap, reduced, state, steps = _kernels().rematch(c, square, *_limits(n + m), x, rows, prices)
+    if state:
+        return None
+    u, v = rows, prices
+    if n > m:
+        u, v, x = v, u, _inverse(x[None], n)[0]
+    if maximize:
+        total, u, v = -total, -u, -v
+    kind = np.int64 if whole else np.float64
+    total, gap, reduced, u, v = (np.asarray(a, kind)[()] for a in (total, gap, reduced, u, v))
+    return x, total, u, v, gap, reduced, _NO_FLAG, np.int64(steps)
+
+
 def exact_below(size: int) -> float:
     """Whole costs below this keep every intermediate sum below 2**53, for duals are sums of n + m costs at most."""
     return 2.0**53 / (2 * (size + 1))

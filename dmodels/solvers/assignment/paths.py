@@ -136,7 +136,7 @@ def _find(key, prio, m, least):
 
 
 @kernel(fastmath=FAST)
-def _augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
+def augment(c, start, x, y, v, prio, w, key, pred, closed, dist, big, limit):
     """Match row `start` along a shortest path. Returns (path steps, -1), or (steps, size of the stuck tree)."""
     m = v.shape[0]
     least = big
@@ -198,7 +198,7 @@ def match(c, x, u, v, y, prio, free, w, key, pred, closed, dist, big, limit):
         steps += n_free
         n_free = _row_reduction(c, x, y, v, prio, free, n_free, big, limit)
     for f in range(n_free):
-        more, stuck = _augment(c, free[f], x, y, v, prio, w, key, pred, closed, dist, big, limit)
+        more, stuck = augment(c, free[f], x, y, v, prio, w, key, pred, closed, dist, big, limit)
         steps += more
         if stuck >= 0:
             for i in range(n):

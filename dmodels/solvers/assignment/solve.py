@@ -72,7 +72,7 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
         if 2 <= len(shape) <= 3 and 0 < shape[-2] <= shape[-1]:
             few = solve_one(cost) if len(shape) == 2 else solve_few(cost) if shape[0] else None
             if few is not None:
-                return _solution(*few)
+                return solution_of(*few)
     device.check_backend(backend, BACKENDS)
     given = cost
     if not isinstance(cost, jax.Array):
@@ -87,14 +87,14 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
         if device.takes_device(backend, cost.shape[:-2]):
             from .device import assign_on_device
 
-            return _solution(*assign_on_device(cost, maximize))
-        return _solution(*solve_host(cost, maximize))
+            return solution_of(*assign_on_device(cost, maximize))
+        return solution_of(*solve_host(cost, maximize))
     from .traced import assign_traced
 
     if isinstance(given, jax.Array):
-        return _solution(*assign_traced(cost, maximize, backend))
+        return solution_of(*assign_traced(cost, maximize, backend))
     with jax.enable_x64(True):  # a host array, and a device backend that was asked for
-        found: Solution = jax.tree.map(np.asarray, _solution(*assign_traced(jnp.asarray(cost), maximize, backend)))
+        found: Solution = jax.tree.map(np.asarray, solution_of(*assign_traced(jnp.asarray(cost), maximize, backend)))
         return found
 
 
@@ -102,8 +102,9 @@ def _on_cpu(array: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in array.devices())
 
 
-def _solution(
+def solution_of(
     columns: Real, cost: Real, u: Real, v: Real, gap: Real, reduced: Real, flags: Real, steps: Real
 ) -> Solution:
+    """What an engine found, as `assign` returns it."""
     certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
     return Solution(Matching(columns, cost), certificate, flags, steps)

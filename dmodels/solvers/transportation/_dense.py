@@ -287,7 +287,7 @@ def _many(
         cost[b], gap[b], balance[b], steps[b], ended[b] = found
 
 
-@kernel
+@kernel(tiered=True)
 def place_many(
     c: Any,
     capacity: Any,
@@ -309,7 +309,7 @@ def place_many(
     _many(c, supply, capacity, first, last, columns, amounts, u, v, load, cost, gap, balance, ended, steps)
 
 
-@kernel
+@kernel(tiered=True)
 def ship_many(
     c: Any,
     capacity: Any,
@@ -339,13 +339,13 @@ _WHOLE, _FLOWS = types.Array(types.int64, 1, "C"), types.Array(types.float64, 2,
 _REALS = types.Array(types.float64, 1, "C")
 
 
-@kernel(signature=(_TABLE, _LIST, _WHOLE, _REALS, _REALS, _REALS))
+@kernel(tiered=True, signature=(_TABLE, _LIST, _WHOLE, _REALS, _REALS, _REALS))
 def place_one(c: Any, capacity: Any, columns: Any, u: Any, v: Any, load: Any) -> Any:
     """cost, gap, magnitudes in that balance, steps, how it ended: rows of one unit."""
     return _solve(c.copy(), np.ones(c.shape[0]), capacity.copy(), columns, np.empty((0, 0)), u, v, load)
 
 
-@kernel(signature=(_TABLE, _LIST, _LIST, _FLOWS, _REALS, _REALS, _REALS))
+@kernel(tiered=True, signature=(_TABLE, _LIST, _LIST, _FLOWS, _REALS, _REALS, _REALS))
 def ship_one(c: Any, capacity: Any, supply: Any, flow: Any, u: Any, v: Any, load: Any) -> Any:
     """cost, gap, magnitudes in that balance, steps, how it ended; `flow` is given as zeros."""
     return _solve(c.copy(), supply.copy(), capacity.copy(), np.empty(0, np.int64), flow, u, v, load)

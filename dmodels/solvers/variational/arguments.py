@@ -7,16 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
-
-
-def array(value: Any) -> Real:
-    """float64."""
-    return jnp.asarray(value, jnp.float64)
+from dmodels.solvers.functions import floats
 
 
 def listed(spec: Any) -> list[Any]:
@@ -93,18 +88,18 @@ def sides(bounds: Any, n: int) -> tuple[Real, Real]:
     (lower, upper), unless that reading leaves no room at all and the other one does.
     """
     if bounds is None:
-        return jnp.full(n, -jnp.inf), jnp.full(n, jnp.inf)
+        return np.full(n, -np.inf), np.full(n, np.inf)
     if hasattr(bounds, "lb"):
         bounds = (bounds.lb, bounds.ub)
 
     def side(value: Any, missing: float) -> Real:
         values = [missing if v is None else v for v in value] if isinstance(value, list | tuple) else value
-        given = array(missing if values is None else values)
+        given = floats(missing if values is None else values)
         if given.ndim > 1 or given.size not in (1, n):
             raise InputError(f"bounds: a side of shape {given.shape} does not fit {n} variables")
-        if not isinstance(given, jax.core.Tracer) and bool(jnp.any(jnp.isnan(given))):
+        if not isinstance(given, jax.core.Tracer) and bool(np.any(np.isnan(given))):
             raise InputError("bounds: a bound is NaN; accepted are numbers, -inf and inf")
-        return jnp.broadcast_to(jnp.ravel(given), (n,)) if given.size == 1 else given
+        return given.reshape(-1)[np.zeros(n, int)] if given.size == 1 else given
 
     def as_sides() -> tuple[Real, Real]:
         return side(bounds[0], -np.inf), side(bounds[1], np.inf)
@@ -122,11 +117,11 @@ def sides(bounds: Any, n: int) -> tuple[Real, Real]:
     scipy_style = isinstance(bounds, list) and all(isinstance(p, tuple) for p in bounds)
     readings = [as_pairs, as_sides] if scipy_style else [as_sides, as_pairs]
     first = readings[0]()
-    if (
-        isinstance(first[0], jax.core.Tracer)
-        or isinstance(first[1], jax.core.Tracer)
-        or bool(jnp.all(first[0] <= first[1]) & jnp.any(first[0] < first[1]))
-    ):
+    if isinstance(first[0], jax.core.Tracer) or isinstance(first[1], jax.core.Tracer) or _has_room(*first):
         return first
     second = readings[1]()
-    return second if bool(jnp.all(second[0] <= second[1]) & jnp.any(second[0] < second[1])) else first
+    return second if _has_room(*second) else first
+
+
+def _has_room(lower: Real, upper: Real) -> bool:
+    return bool(np.all(lower <= upper) & np.any(lower < upper))

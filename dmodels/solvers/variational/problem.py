@@ -12,9 +12,9 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
-from dmodels.solvers.functions import check_size, result_size
+from dmodels.solvers.functions import check_size, floats, result_size
 
-from .arguments import array, groups_of, listed, sides, variables_count
+from .arguments import groups_of, listed, sides, variables_count
 
 
 class Piece(eqx.Module):
@@ -141,7 +141,7 @@ class Problem(eqx.Module):
 def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights, params, unroll=False) -> Problem:
     """The `Problem` that the arguments of `variational_equilibrium` describe. Mistakes raise `InputError`."""
     with_params = params is not None
-    params = jax.tree.map(array, params)  # arrays, so that new numbers do not compile anew
+    params = jax.tree.map(floats, params)  # arrays, so that new numbers do not compile anew
     matrix = offset = function = None
     players: tuple[Callable, ...] | None = None
     if callable(costs):
@@ -149,7 +149,7 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
     elif isinstance(costs, Sequence) and len(costs) and all(callable(c) for c in costs):
         players = tuple(costs)
     elif isinstance(costs, Sequence) and len(costs) == 2 and np.ndim(costs[0]) == 2:
-        matrix, offset = array(costs[0]), jnp.ravel(array(costs[1]))
+        matrix, offset = floats(costs[0]), floats(costs[1]).reshape(-1)
     else:
         raise InputError(
             "costs: expected one function per player, one function x -> F(x), or a pair (M, q) for F = M x + q"
@@ -161,7 +161,7 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
     n = variables_count(players, matrix, listed(constraints) + listed(equalities), bounds, x0, blocks)
     groups = groups_of(blocks, n, len(players) if players else None)
     lower, upper = sides(bounds, n)
-    probe = jnp.zeros(n) if x0 is None else jnp.ravel(array(x0))
+    probe = np.zeros(n) if x0 is None else floats(x0).reshape(-1)
     if probe.shape[0] != n:
         raise InputError(f"x0: {probe.shape[0]} numbers for {n} variables")
     _check_functions(players, function, probe, params, with_params)
@@ -175,10 +175,10 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
             raise InputError(f"private: player {player} is not one of 0..{len(groups) - 1}")
         owned += pieces(spec, f"private[{player}]", (player,))
     weight = np.ones(len(groups)) if weights is None else weights
-    weight = jnp.ravel(array(weight))
+    weight = floats(weight).reshape(-1)
     if weight.shape[0] != len(groups):
         raise InputError(f"weights: {weight.shape[0]} numbers for {len(groups)} players")
-    if not isinstance(weight, jax.core.Tracer) and not bool(jnp.all((weight > 0) & jnp.isfinite(weight))):
+    if not isinstance(weight, jax.core.Tracer) and not bool(np.all((weight > 0) & np.isfinite(weight))):
         raise InputError(f"weights: {weight.tolist()}; accepted are positive numbers")
     owner = np.zeros(n, int)
     for i, block in enumerate(groups):
@@ -225,7 +225,8 @@ def _depends(jaxpr, on: list[bool]) -> list[bool]:
 def _piece(item, n, probe, params, with_params, name, players) -> Piece:
     if callable(item):
         return Piece(None, None, item, players, result_size(name, item, probe, params, with_params))
-    matrix, right = jnp.atleast_2d(array(item[0])), jnp.atleast_1d(array(item[1]))
+    matrix, right = floats(item[0]), floats(item[1]).reshape(-1)
+    matrix = matrix.reshape(-1, matrix.shape[-1])
     if matrix.shape[1] != n or matrix.shape[0] != right.shape[0]:
         raise InputError(f"{name}: A {matrix.shape} and b {right.shape} do not fit {n} variables")
     return Piece(matrix, right, None, players, matrix.shape[0])

@@ -20,6 +20,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.programs import program
 from dmodels.core.records import Real, Record, float64, on_host, quantity, traced
 from dmodels.solvers.blocks import in_blocks
 from dmodels.solvers.roofline import DeviceWork
@@ -190,13 +191,13 @@ class _Call(eqx.Module):
         return variational_equilibrium(*self.args, params=params, unroll=True, **dict(self.kwargs))
 
 
-@eqx.filter_jit
+@program
 def _mapped(call: _Call, params: Any, batch_size: int) -> Solution:
     batch: Solution = in_blocks(call, params, batch_size)
     return batch
 
 
-@eqx.filter_jit
+@program
 def _compiled(
     problem: Problem, x0: Real | None, tolerance: float, samples: int, max_steps: int, fallback: bool = True
 ) -> Solution:

@@ -15,7 +15,6 @@ import pytest
 
 from dmodels.core.errors import TraceError
 from dmodels.models.traffic import read_trace
-from tests.formats.mutilation import mutilated
 
 SAMPLES = Path(__file__).parents[1] / "formats" / "samples"
 START = 1_760_000_000
@@ -214,45 +213,9 @@ def test_columns_that_are_no_trace_are_one_line(tmp_path, monkeypatch):
         read_trace(path)
 
 
-def mutate(whole: bytes, folder, count: int) -> None:
-    rng = np.random.default_rng(11)
-    path = folder / "f"
-    for _ in range(count):
-        path.write_bytes(mutilated(rng, whole))
-        try:
-            trace = read_trace(path, repair=bool(rng.integers(2)))
-        except TraceError as error:
-            assert "\n" not in str(error)
-        else:
-            assert (trace.input_tokens > 0).all() and (np.diff(trace.time_s) >= 0).all()
-            assert trace.duration_s < 1e12 and np.isfinite(trace.time_s).all()
-
-
-def small(style, folder) -> bytes:
-    if style != "parquet":
-        return write(folder, [STYLES[style](*one) for one in REQUESTS]).read_bytes()
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table(PLAIN), folder / "t.parquet")
-    return (folder / "t.parquet").read_bytes()
-
-
-@pytest.mark.parametrize("style", [*STYLES, "parquet"])
-def test_mutilated_logs_are_read_or_refused_in_one_line(style, tmp_path):
-    mutate(small(style, tmp_path), tmp_path, 100)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("style", [*STYLES, "parquet"])
-def test_many_mutilated_logs_are_read_or_refused_in_one_line(style, tmp_path):
-    mutate(small(style, tmp_path), tmp_path, 100_000)
-
-
 READ = """
 import resource, sys
 from dmodels.models.traffic import read_trace
-from tests.formats.mutilation import mutilated
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 trace = read_trace(sys.argv[1])
 print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError, TraceError
 from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace
-from tests.models.test_access_log import mutate
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:05,3180,8"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
@@ -186,14 +185,6 @@ def test_mutated_lines_never_get_past_the_reader(file, text, edits, cut, repair)
     for at, piece in edits:
         text = text[:at] + piece + text[at + len(piece) % 7 :]
     _only_trace_errors(file(text[: len(text) if cut > 300 else cut].encode("utf-8", "surrogatepass")), repair)
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(100_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "text", [AZURE, BURST, PLAIN, _lines(MOONCAKE)], ids=["azure", "burstgpt", "plain", "mooncake"]
-)
-def test_mutilated_traces_are_read_or_refused_in_one_line(text, count, tmp_path):
-    mutate(text.encode(), tmp_path, count)
 
 
 def test_prefix_hits_are_leading_blocks(file):

@@ -17,7 +17,6 @@ from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.studies.plan import RequestClass, question
 from dmodels.studies.servers import compare, of_plan, plan_together, server
-from tests.formats.mutilation import mutilated
 
 HEAD = "request_id,arrival_s,input_tokens,output_tokens,first_token_s,end_s"
 
@@ -122,25 +121,6 @@ def test_a_log_that_cannot_be_one_is_refused(text, said, tmp_path):
     file.write_text(text)
     with pytest.raises(InputError, match=said):
         read_requests(file)
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(100_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_mutilated_logs_are_read_or_refused_in_one_line(form, count, tmp_path):
-    rows = [{"queued_ts": 1.0 * k, "input_tokens": 10, "output_tokens": 5, "first_token_ts": k + 0.5} for k in range(3)]
-    rows = [row | {"last_token_ts": row["first_token_ts"] + 2.0} for row in rows]
-    text = "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
-    whole = (text if form == "csv" else "\n".join(map(json.dumps, rows))).encode()
-    rng, file = np.random.default_rng(13), tmp_path / f"requests.{form}"
-    for _ in range(count):
-        file.write_bytes(mutilated(rng, whole))
-        try:
-            log = read_requests(file)
-        except InputError as error:
-            assert "\n" not in str(error)
-        else:
-            assert (log.first_token_s >= log.arrival_s).all() and (log.end_s >= log.first_token_s).all()
-            assert min(log.input_tokens.min(), log.output_tokens.min()) >= 1
 
 
 READ = """

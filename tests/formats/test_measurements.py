@@ -191,6 +191,10 @@ def test_every_format_of_the_table_is_told_above():
 def test_what_the_file_says_of_the_deployment(tmp_path):
     (point,) = read_measurements([written(tmp_path, "s.jsonl", SGLANG)])
     assert (point.tp, point.dp, point.ep, point.engine, point.release) == (2, 4, 8, "sglang", "0.5.23")
+    for asked, precision in (("fp8", "fp8"), ("modelopt_fp4", "fp4"), ("awq_marlin", "int4"), (None, "")):
+        loaded = SGLANG | {"server_info": SGLANG["server_info"] | {"quantization": asked}}
+        (point,) = read_measurements([written(tmp_path, "q.jsonl", loaded)])
+        assert point.precision == precision
     (point,) = read_measurements([written(tmp_path, "r.json", LLM_D)])
     assert (point.gpu, point.tp, point.engine, point.release) == ("H100", 2, "vllm", "0.19.0")
     (point,) = read_measurements([written(tmp_path, "v.json", VLLM)])

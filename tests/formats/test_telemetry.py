@@ -276,7 +276,7 @@ def test_a_scrape_as_text_has_lengths_but_no_rate(tmp_path):
     path.write_text(SCRAPE, encoding="utf-8")
     seen = observe([path])
     assert seen.ttft_s.mean == pytest.approx(0.3) and seen.ttft_s.quantile(0.6) == pytest.approx(0.1)
-    assert seen.running_mean_count == 7 and math.isnan(seen.rate_rps)
+    assert seen.running_mean_count == 7 and math.isnan(seen.rate_rps) and seen.reporter == "sglang"
     with pytest.raises(InputError, match="one scrape has no rate; --rate adds it"):
         workload(seen)
     taken = workload(seen, 3.0)

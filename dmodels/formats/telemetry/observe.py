@@ -16,7 +16,7 @@ from dmodels.core.errors import InputError
 
 from ..measurements.point import E2E_S, TPOT_S, TTFT_S
 from .flow import arrival_cv, joint, length_correlation, together
-from .names import COUNTERS, GAUGES, HISTOGRAMS, REPLICA
+from .names import COUNTERS, GAUGES, HISTOGRAMS, REPLICA, reporter
 from .series import MOST, Series, increase, read_series, steps
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Telemetry(Answer):
     """What the engines reported. nan, None and empty: they did not."""
 
     derived = ("rate_rps", "peak_rps")
+    reporter: str  # how the names of its metrics begin: "vllm", "sglang", "dynamo_frontend"
     start_s: float
     end_s: float
     replicas_count: int
@@ -156,6 +157,7 @@ def summarised(series: Sequence[Series]) -> Telemetry:
     )
     replicas = {tuple((key, one.labels.get(key)) for key in REPLICA if key in one.labels) for one in known}
     return Telemetry(
+        reporter=reporter(known[0].name),
         start_s=min(float(one.time_s[0]) for one in known),
         end_s=max(float(one.time_s[-1]) for one in known),
         replicas_count=len(replicas),

@@ -328,6 +328,7 @@ def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
     assert size > 1e9
     done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
     count, grown = map(int, done.stdout.split())
+    print(f"{packed or 'plain'}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
     assert count == 250_000 and grown < 1.2e8, grown
 
 

@@ -147,6 +147,7 @@ def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
             out.write(json.dumps(row | times).encode() + b"\n")
     done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
     count, grown = map(int, done.stdout.split())
+    print(f"{packed or 'plain'}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
     assert count == 250_000 and grown < 1.5e8, grown
 
 

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError, TraceError
-from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace
+from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace, trace_file
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:05,3180,8"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
@@ -76,6 +78,42 @@ def test_plain_csv_and_json_lines_say_the_same(file):
 def test_gzip_byte_order_mark_blank_lines_and_quotes_are_read(file):
     text = "\ufeff\n" + PLAIN.replace("200", '"200"').replace("\n", "\r\n\r\n")
     assert read_trace(file(gzip.compress(text.encode()), "t.csv.gz")).input_tokens.tolist() == [100, 200, 300]
+
+
+@pytest.mark.parametrize("text", [AZURE, BURST, PLAIN + "7,1\n9,8,7\n5,5,5", PLAIN + "9,9", _lines(MOONCAKE) + "{\n"])
+def test_a_table_is_the_same_trace_however_many_lines_are_read_at_a_time(file, text, monkeypatch):
+    whole = read_trace(file(text), repair=True)
+    for chars in (1, 60):
+        monkeypatch.setattr(trace_file, "CHUNK_CHARS", chars)
+        found = read_trace(file(text), repair=True)
+        for name in ("time_s", "input_tokens", "output_tokens", "block_ids", "block_starts", "notices"):
+            assert np.array_equal(getattr(found, name), getattr(whole, name)), name
+
+
+READ = """
+import resource, sys
+from dmodels.models.traffic import read_trace
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+trace = read_trace(sys.argv[1])
+print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["burstgpt", "mooncake"])
+def test_a_trace_of_a_gigabyte_is_streamed(layout, tmp_path):
+    """250,000 requests with much beside what is read: 1 GB of text."""
+    path, padding = tmp_path / f"{layout}.txt", "x" * 4_000
+    with path.open("w", encoding="utf-8") as out:
+        out.write(BURST.splitlines()[0] + "\n" if layout == "burstgpt" else "")
+        for i in range(250_000):
+            row = MOONCAKE[0] | {"timestamp": i, "chat": padding}
+            out.write(f"{i},m,472,18,490,{padding}\n" if layout == "burstgpt" else json.dumps(row) + "\n")
+    assert path.stat().st_size > 1e9
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    count, grown = map(int, done.stdout.split())
+    print(f"{layout}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
+    assert count == 250_000 and grown < 1.5e8, grown
 
 
 def test_the_files_of_the_public_traces(shared_data):

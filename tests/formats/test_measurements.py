@@ -6,8 +6,6 @@ import copy
 import gzip
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -299,37 +297,6 @@ def test_packed_files_and_several_lines(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match="broken gzip"):
         read_measurements([path])
-
-
-READ = """
-import resource, sys
-from dmodels.formats.measurements import read_measurements
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-(point,) = read_measurements([sys.argv[1]])
-print(int(point.completed_count), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
-def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
-    """250,000 requests, 1 GB of text: five numbers of each are in memory."""
-    path = tmp_path / f"profile_export.jsonl{packed}"
-    if packed == ".zst":
-        opened = pytest.importorskip("pyarrow").CompressedOutputStream(str(path), "zstd")
-    else:
-        opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-    size = 0
-    with opened as out:
-        for i in range(250_000):
-            line = json.dumps(request(i, padding="x" * 3_600)).encode() + b"\n"
-            out.write(line)
-            size += len(line)
-    assert size > 1e9
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, grown = map(int, done.stdout.split())
-    print(f"{packed or 'plain'}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
-    assert count == 250_000 and grown < 1.2e8, grown
 
 
 @pytest.mark.parametrize(

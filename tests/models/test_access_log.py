@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import resource
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -213,37 +211,6 @@ def test_columns_that_are_no_trace_are_one_line(tmp_path, monkeypatch):
         read_trace(path)
 
 
-READ = """
-import resource, sys
-from dmodels.models.traffic import read_trace
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-trace = read_trace(sys.argv[1])
-print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
-def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
-    """250,000 requests whose messages are logged too: 1 GB of text, of which some 40 MB are in memory at a time."""
-    path = tmp_path / f"access.jsonl{packed}"
-    if packed == ".zst":
-        opened = pytest.importorskip("pyarrow").CompressedOutputStream(str(path), "zstd")
-    else:
-        opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-    size, padding = 0, "x" * 4_000
-    with opened as out:
-        for i in range(250_000):
-            row = json.dumps(litellm(0.01 * i, 100 + i % 900, 50, messages=padding)).encode() + b"\n"
-            out.write(row)
-            size += len(row)
-    assert size > 1e9
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, grown = map(int, done.stdout.split())
-    print(f"{packed or 'plain'}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
-    assert count == 250_000 and grown < 1.5e8, grown
-
-
 @pytest.fixture
 def served(tmp_path):
     rng = np.random.default_rng(2)
@@ -270,8 +237,3 @@ def test_a_plan_takes_an_access_log(served, capsys):
     assert main(["plan", "--trace", str(log), *ask, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["result"]["recommended"]["fleet_gpus"] == 1 and answer["inputs"]["rate_rps"] == rate
-
-
-def test_the_peak_of_memory_is_what_this_file_believes():
-    """ru_maxrss counts KiB on Linux."""
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 10_000

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
@@ -88,32 +86,6 @@ def test_a_table_is_the_same_trace_however_many_lines_are_read_at_a_time(file, t
         found = read_trace(file(text), repair=True)
         for name in ("time_s", "input_tokens", "output_tokens", "block_ids", "block_starts", "notices"):
             assert np.array_equal(getattr(found, name), getattr(whole, name)), name
-
-
-READ = """
-import resource, sys
-from dmodels.models.traffic import read_trace
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-trace = read_trace(sys.argv[1])
-print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["burstgpt", "mooncake"])
-def test_a_trace_of_a_gigabyte_is_streamed(layout, tmp_path):
-    """250,000 requests with much beside what is read: 1 GB of text."""
-    path, padding = tmp_path / f"{layout}.txt", "x" * 4_000
-    with path.open("w", encoding="utf-8") as out:
-        out.write(BURST.splitlines()[0] + "\n" if layout == "burstgpt" else "")
-        for i in range(250_000):
-            row = MOONCAKE[0] | {"timestamp": i, "chat": padding}
-            out.write(f"{i},m,472,18,490,{padding}\n" if layout == "burstgpt" else json.dumps(row) + "\n")
-    assert path.stat().st_size > 1e9
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, grown = map(int, done.stdout.split())
-    print(f"{layout}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
-    assert count == 250_000 and grown < 1.5e8, grown
 
 
 def test_the_files_of_the_public_traces(shared_data):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -121,34 +118,6 @@ def test_a_log_that_cannot_be_one_is_refused(text, said, tmp_path):
     file.write_text(text)
     with pytest.raises(InputError, match=said):
         read_requests(file)
-
-
-READ = """
-import resource, sys
-from dmodels.formats.telemetry.request_log import read_requests
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-log = read_requests(sys.argv[1])
-print(len(log.ids), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
-def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
-    """250,000 requests with much beside what is read: 1 GB of text."""
-    path, row = tmp_path / f"requests.jsonl{packed}", {"input_tokens": 10, "output_tokens": 5, "text": "x" * 4_000}
-    if packed == ".zst":
-        opened = pytest.importorskip("pyarrow").CompressedOutputStream(str(path), "zstd")
-    else:
-        opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-    with opened as out:
-        for k in range(250_000):
-            times = {"queued_ts": 0.01 * k, "first_token_ts": 0.01 * k + 0.5, "last_token_ts": 0.01 * k + 2.0}
-            out.write(json.dumps(row | times).encode() + b"\n")
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, grown = map(int, done.stdout.split())
-    print(f"{packed or 'plain'}: {count:,} requests, {grown / 1e6:.0f} MB more in memory")
-    assert count == 250_000 and grown < 1.5e8, grown
 
 
 def test_a_saved_plan_is_simulated(tmp_path, capsys):

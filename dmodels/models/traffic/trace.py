@@ -129,13 +129,14 @@ def _read(path: Path, where: str, repair: bool, label: str) -> tuple[Layout, _Ro
 def _rows(where: str, part: Part, label: str) -> _Rows:
     """The requests of some lines; times as they stand there."""
     columns, lines, layout = part
-    sizes = [whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output)]
+    inputs, outputs = (whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output))
     cached = columns.get("cached_tokens") if layout.name == "plain" else None
     cached_tokens = whole_numbers(where, "cached_tokens", cached, lines) if cached is not None else np.zeros(len(lines))
     labels = np.array([str(value).strip() for value in columns[label]]) if label else None
     return _Rows(
         times(where, layout, columns[layout.time], lines),
-        *sizes,
+        inputs,
+        outputs,
         cached_tokens,
         np.asarray(lines),
         _block_ids(where, columns["hash_ids"], lines) if "hash_ids" in columns else None,
@@ -145,10 +146,12 @@ def _rows(where: str, part: Part, label: str) -> _Rows:
 
 def _joined(several: Sequence[_Rows]) -> _Rows:
     """The requests of all parts of a file."""
-    numbers = [np.concatenate(column) for column in zip(*(rows[:5] for rows in several), strict=True)]
+    time, inputs, outputs, cached, line = (
+        np.concatenate(column) for column in zip(*(rows[:5] for rows in several), strict=True)
+    )
     blocks = None if several[0].blocks is None else [ids for rows in several for ids in rows.blocks or ()]
     labels = None if several[0].labels is None else np.concatenate([rows.labels for rows in several])
-    return _Rows(*numbers, blocks, labels)
+    return _Rows(time, inputs, outputs, cached, line, blocks, labels)
 
 
 def _from_first(rows: _Rows) -> _Rows:

@@ -30,7 +30,7 @@ from dmodels.core.rows import column_rows, has_columns
 
 from . import access_log
 from .trace_columns import columns_of, gateway_rows
-from .trace_file import Dropped, Layout, Part, counted, parts, short, times, whole_numbers
+from .trace_file import Dropped, Layout, TablePart, counted, parts, short, times, whole_numbers
 
 #: Name of a layout -> what it is. Each is also read as a Parquet or Arrow file of the same columns.
 TRACE_FORMATS = {
@@ -115,7 +115,7 @@ def _read(path: Path, where: str, repair: bool, label: str) -> tuple[Layout, _Ro
         found = columns_of(path, where, label)
         if found is None:
             return _of_gateway(access_log.read(where, enumerate(column_rows(path), 1), repair, label))
-        rows = _rows(where, Part(*found), label)
+        rows = _rows(where, TablePart(*found), label)
         return found[2], _from_first(rows), []
     if logged := gateway_rows(path):
         return _of_gateway(access_log.read(where, enumerate(logged, 1), repair, label))
@@ -126,7 +126,7 @@ def _read(path: Path, where: str, repair: bool, label: str) -> tuple[Layout, _Ro
     return layouts[0], _from_first(_joined(several)), dropped.notices()
 
 
-def _rows(where: str, part: Part, label: str) -> _Rows:
+def _rows(where: str, part: TablePart, label: str) -> _Rows:
     """The requests of some lines; times as they stand there."""
     columns, lines, layout = part
     inputs, outputs = (whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output))

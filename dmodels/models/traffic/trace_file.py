@@ -44,7 +44,7 @@ CHUNK_CHARS, MOST_LINES = 1 << 22, 1 << 28
 _LATEST_S = 1e11
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Some lines of a table: {name: values}, their numbers, and the layout of all of it."""
 
     columns: dict[str, Sequence[Any]]
@@ -71,7 +71,7 @@ class Dropped:
         return [f"dropped {counted(self.count, 'line')} {self.kind}, the first: {self.first}"] * bool(self.count)
 
 
-def parts(path: Path, dropped: Dropped, label: str = "") -> Iterator[Part]:
+def parts(path: Path, dropped: Dropped, label: str = "") -> Iterator[TablePart]:
     """A table of text, some lines after another, so that a file may be larger than the memory."""
     chunks = _chunks(path, dropped.where)
     found = False
@@ -128,7 +128,7 @@ class _CsvTable:
         self.comma, self.layout = "", LAYOUTS[0]
         self.names: list[str] = []
 
-    def read(self, lines: list[tuple[int, str]], is_last: bool) -> Part | None:
+    def read(self, lines: list[tuple[int, str]], is_last: bool) -> TablePart | None:
         """The columns of some lines; None: none of them can be used."""
         if not self.names:
             (number, header), *lines = lines
@@ -148,7 +148,7 @@ class _CsvTable:
         if not rows:
             return None
         columns = dict(zip(self.names, zip(*(row for _, row in rows), strict=True), strict=True))
-        return Part(columns, [number for number, _ in rows], self.layout)
+        return TablePart(columns, [number for number, _ in rows], self.layout)
 
     def _cells(self, line: str) -> list[str]:
         line = line if self.comma == "," else DECIMAL.sub(r"\1.\2", line)
@@ -171,7 +171,7 @@ class _JsonTable:
         self.spelled: dict[str, str] = {}
         self.kept: list[str] = []
 
-    def read(self, lines: list[tuple[int, str]], is_last: bool) -> Part | None:
+    def read(self, lines: list[tuple[int, str]], is_last: bool) -> TablePart | None:
         """The columns of some lines; None: none of them can be used."""
         where = self.dropped.where
         rows = _objects(lines)
@@ -199,7 +199,7 @@ class _JsonTable:
             except KeyError:
                 number = next(i for (i, _), row in zip(good, found, strict=True) if name not in row)
                 raise TraceError(f"{where}: line {number}: {name!r} is missing; accepted: every line has it") from None
-        return Part(columns, [i for i, _ in good], self.layout)
+        return TablePart(columns, [i for i, _ in good], self.layout)
 
 
 def _objects(lines: list[tuple[int, str]]) -> list[dict[str, Any] | None]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.registry import record as write_down
 from dmodels.fit import calibration, conformal
-from dmodels.fit.points import family, nearest_model, to_points
+from dmodels.fit.points import family, fp8_formats, nearest_model, to_points
 from dmodels.fit.predict import Errors, disagreement, errors, noise_floor, outliers, repeats
 from dmodels.fit.protocols import LEFT_OUT, PROTOCOLS, held_out
 from dmodels.fit.rows import Row, measurement, read_rows
@@ -64,7 +64,7 @@ def main() -> None:
             "source": "ai-dynamo/aiconfigurator, InferenceX and internal runs, Apache-2.0",
             "made_by": "tools/make_calibration.py",
         }
-        (DATA / "calibration.json").write_text(calibration.dump(effects, provenance))
+        (DATA / "calibration.json").write_text(calibration.dump(effects, provenance, fp8_formats(rows)))
     for protocol in PROTOCOLS:
         if not chosen.report and chosen.only in (None, protocol):
             # no fold starts from the calibration of all rows: what a few steps leave of it would be a leak

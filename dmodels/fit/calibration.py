@@ -18,6 +18,8 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.files import read_text
 from dmodels.core.hardware import Parallel
+from dmodels.core.model import Model
+from dmodels.core.precision import FORMAT_BYTES
 from dmodels.core.records import float64
 from dmodels.models.latency import Efficiency
 
@@ -27,6 +29,10 @@ from .silicon import Effects
 
 if TYPE_CHECKING:
     from .kernels import Hosted
+
+
+#: Bytes of a parameter in 8 bits, with its scales and what few parameters beside it have 16.
+EIGHT_BITS = (0.75, 1.5)
 
 
 def efficiency_for(
@@ -72,17 +78,36 @@ def efficiencies_of(
     mode: str = "agg",
     effects: Effects | None = None,
 ) -> list[Efficiency]:
-    """Calibrated efficiencies of instances of one architecture: what their kernels say, and what serving adds."""
+    """Calibrated efficiencies of instances of one architecture: what their kernels say, and what serving adds.
+
+    The effects of serving were found beside the kernels of the formats that the rows state, so those are asked.
+    """
     from .kernels import efficiencies
 
+    stated = [one._replace(model=as_stated(one.model, one.engine, architecture)) for one in hosted]
     return [
         _efficiency(
             effects or calibration(),
             hierarchy.levels(one.gpu_name, one.engine, precision, architecture, mode),
             hierarchy.origin(told),
         )
-        for one, precision, told in zip(hosted, precisions, efficiencies(hosted), strict=True)
+        for one, precision, told in zip(hosted, precisions, efficiencies(stated), strict=True)
     ]
+
+
+def as_stated(model: Model, engine: str, architecture: str) -> Model:
+    """`model` with its 8-bit matrices in the formats that the calibration's rows of its engine and architecture state.
+
+    As it is where there are no such rows.
+    """
+    formats = _fp8_formats().get(f"{engine}+{architecture}")
+    if formats is None:
+        return model
+    dense, experts = (FORMAT_BYTES[name] for name in formats)
+    stated = {"attention_dtype_bytes": dense, "dense_dtype_bytes": dense, "expert_dtype_bytes": experts}
+    return model.replace(
+        **{name: size for name, size in stated.items() if EIGHT_BITS[0] < float(getattr(model, name)) < EIGHT_BITS[1]}
+    )
 
 
 def interval(
@@ -101,7 +126,17 @@ def interval(
 @lru_cache(maxsize=1)
 def calibration() -> Effects:
     """The shipped effects."""
-    return load(files("dmodels.fit").joinpath("data/calibration.json").read_text(encoding="utf-8"))
+    return load(_shipped())
+
+
+def _shipped() -> str:
+    return files("dmodels.fit").joinpath("data/calibration.json").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _fp8_formats() -> dict[str, list[str]]:
+    formats: dict[str, list[str]] = json.loads(_shipped())["fp8_formats"]
+    return formats
 
 
 @lru_cache(maxsize=1)
@@ -117,12 +152,13 @@ def load(text: str) -> Effects:
     return Effects(tuple(stored), np.array(beta))
 
 
-def dump(effects: Effects, provenance: Mapping[str, Any]) -> str:
-    """The text of a calibration file: effects above 1e-4, and where they come from."""
+def dump(effects: Effects, provenance: Mapping[str, Any], formats: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The text of a calibration file: effects above 1e-4, where they come from, and `points.fp8_formats` if given."""
     stored = {}
     for level, row in zip(effects.levels, effects.beta, strict=True):
         stored[level] = {n: round(float(b), 4) for n, b in zip(hierarchy.NAMES, row, strict=True) if abs(b) > 1e-4}
-    document = {"provenance": dict(provenance), "effects": stored}
+    named = {} if formats is None else {"fp8_formats": {place: list(pair) for place, pair in formats.items()}}
+    document = {"provenance": dict(provenance), **named, "effects": stored}
     return json.dumps(document, indent=1) + "\n"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -241,6 +243,16 @@ def _checkpoint(model_path: str, dense: str, experts: str) -> Model:
         embedding_dtype_bytes=2.0,
         kv_dtype_bytes=2.0 if dense in ("bf16", "int4") else 1.0,
     )
+
+
+def fp8_formats(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """What most FP8 rows call the formats of their dense matrices and routed experts, by "engine+architecture": some
+    call "fp8" what the published checkpoint scales by blocks."""
+    said: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for row in rows:
+        if row.precision == "fp8":
+            said[f"{row.backend}+{family(row.model_path)}"][FORMATS[row.gemm_dtype], FORMATS[row.moe_dtype]] += 1
+    return {place: formats.most_common(1)[0][0] for place, formats in sorted(said.items())}
 
 
 @lru_cache(maxsize=256)

@@ -254,9 +254,10 @@ def _blocks(rows: _Rows) -> tuple[np.ndarray | None, np.ndarray | None]:
     if rows.blocks is None:
         return None, None
     starts = np.concatenate([[0], np.cumsum([len(ids) for ids in rows.blocks])])
-    return np.concatenate(
-        [np.frombuffer(ids, np.int64) for ids in rows.blocks if ids] or [np.empty(0, np.int64)]
-    ), starts
+    flat = array("q")
+    for ids in rows.blocks:
+        flat.extend(ids)
+    return np.array(flat, np.int64), starts
 
 
 def prefix_hits(trace: Trace, capacity_blocks: float = float("inf"), block_tokens: int = BLOCK_TOKENS) -> np.ndarray:

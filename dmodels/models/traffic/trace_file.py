@@ -39,7 +39,7 @@ LAYOUTS = (
     Layout("plain", "time_ms", "input_tokens", "output_tokens", 1e-3),
 )
 #: Characters of a table that are in memory at a time, and most lines that are read: a device has no end.
-CHUNK_CHARS, MOST_LINES = 1 << 22, 1 << 28
+CHUNK_CHARS, MOST_LINES = 1 << 20, 1 << 28
 #: Seconds since 1970 until the year 5138; more are milliseconds.
 _LATEST_S = 1e11
 

@@ -12,7 +12,7 @@ OLDEST_PYTHON ?= python3.11
 NEWEST_PYTHON ?= python3.13
 OLDEST := 'jax==0.10.0' 'jaxlib==0.10.0' 'equinox==0.13.*' 'numpy==2.0.*' 'scipy==1.14.*'
 
-.PHONY: help plan test test-all browser oldest newest proofs proofs-thorough mutants docs docs-check notebooks lint types ci clean
+.PHONY: help plan test test-all browser compile-gpu oldest newest proofs proofs-thorough mutants docs docs-check notebooks lint types ci clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,10 @@ test-all: $(VENV)/.installed ## everything, slow property searches included
 
 browser: $(VENV)/.installed ## the tests of pages that drive Chromium, which must be there
 	CHROMIUM=required $(PYTEST) tests/cli/test_explore.py tests/cli/test_report.py
+
+compile-gpu: $(VENV)/.installed-cuda ## compile the device programs for A100, H200 and B200 without one: registers, spills, memory
+	CUDA_COMPILER=required $(BIN)/python -m pytest tests/test_device_programs.py -k compile
+	$(BIN)/python -m benchmarks gpu_compile
 
 oldest: ## the default tests on the oldest Python and libraries that are supported, in .venv-oldest
 	$(OLDEST_PYTHON) -m venv .venv-oldest

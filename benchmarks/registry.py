@@ -62,8 +62,9 @@ def cases() -> dict[str, Case]:
 
 
 def text(row: Row) -> str:
-    """One line of a row: names and four digits."""
-    return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+    """One line of a row: names and four digits; what is nested is only recorded."""
+    flat = {k: v for k, v in row.items() if not isinstance(v, Mapping)}
+    return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in flat.items())
 
 
 def commit() -> str:

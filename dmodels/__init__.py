@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .core.compilations import keep_compiled as keep_compiled
+    from .core.devices import choose_device as choose_device
     from .core.flags import Flag as Flag
     from .core.hardware import GPU as GPU
     from .core.hardware import SLO as SLO
@@ -49,6 +50,7 @@ _HOME = {
     "Trace": "models.traffic",
     "Workload": "core.workload",
     "choice": "design.axes",
+    "choose_device": "core.devices",
     "concurrent_sequences": "models.memory",
     "grid": "design.axes",
     "keep_compiled": "core.compilations",

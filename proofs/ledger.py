@@ -182,8 +182,8 @@ def _printed(numbers: list[Table]) -> list[str]:
         "## The papers' numbers",
         "",
         "Rows of each file of printed numbers by verdict: *agrees* or *differs* by the rule that stands in the row, "
-        "*tuned* if a parameter was fitted to it, *input* if taken from the paper, *ours* if nothing is printed, *not "
-        "computed* with the reason in the row.",
+        "*undecided* if our interval is too wide to tell, *tuned* if a parameter was fitted to it, *input* if taken "
+        "from the paper, *ours* if nothing is printed, *not computed* with the reason in the row.",
     ]
     groups = defaultdict(list)
     for table in numbers:

@@ -13,6 +13,8 @@ from proofs.ledger import ROOT, pages, problems
 
 PAGES = pages()
 EXACT = {"sympy", "fractions", "z3"}  # z3 decides inequalities over all reals
+#: What an argument in whole numbers may import: nothing of it makes a float of them.
+WHOLE = {"itertools", "functools", "math", "collections", "proofs"}
 #: What makes an argument cover more than the numbers that stand in it: a free symbol, or an enumeration that says how
 #: large it was (`extremes` and what calls it list all placements of a game).
 FREE = {"symbols", "Symbol", "Function", "Real", "Reals", "Ints"}
@@ -32,11 +34,13 @@ class Names:
                 self.origin |= {(a.asname or a.name).split(".")[0]: a.name.split(".")[0] for a in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 self.origin |= {a.asname or a.name: node.module.split(".")[0] for a in node.names}
+        self.parts: dict[str, list[ast.AST]] = {}  # name that the page defines -> everything in its definition
         self.calls: dict[str, set[str]] = {}  # name that the page defines -> functions that its definition calls
         for node in self.tree.body:
             for name in _defined(node):
                 self.uses.setdefault(name, set()).update(_read(node))
                 self.calls.setdefault(name, set()).update(_called(node))
+                self.parts.setdefault(name, []).extend(ast.walk(node))
         self.tests = [n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")]
 
     def reached(self, name: str) -> set[str]:
@@ -57,10 +61,18 @@ class Names:
         called = {function for n in self.reached(name) for function in self.calls.get(n, ())}
         return bool(called & (FREE | LISTED))
 
+    def whole(self, name: str) -> bool:
+        """True if a definition reaches whole numbers only: no float, no division, no package that could bring one."""
+        nodes = [n for reached in self.reached(name) for n in self.parts.get(reached, ())]
+        broken = any(
+            isinstance(n, ast.Div) or (isinstance(n, ast.Constant) and isinstance(n.value, float)) for n in nodes
+        )
+        return not broken and self.packages(name) <= WHOLE
+
     def exact_tests(self) -> list[ast.FunctionDef]:
-        """Tests that assert something and reach symbols or rationals."""
+        """Tests that assert something about symbols, rationals, or whole numbers alone."""
         asserting = [t for t in self.tests if any(isinstance(n, ast.Assert) for n in ast.walk(t))]
-        return [t for t in asserting if self.packages(t.name) & EXACT]
+        return [t for t in asserting if self.packages(t.name) & EXACT or self.whole(t.name)]
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -118,13 +130,13 @@ def test_the_docstring_begins_with_the_id_and_states_the_verdict(page):
 
 @every_page
 def test_proofs_and_refutations_have_an_exact_argument(page):
-    """PROVED, CONDITIONAL: over a free symbol, or an enumeration that prints its size. REFUTED: an exact instance,
-    recomputed without any code of the package."""
+    """PROVED, CONDITIONAL: over a free symbol, or an enumeration that prints its size. REFUTED, CONDITIONAL: an exact
+    instance, recomputed without any code of the package."""
     found = names(page)
     exact = [test for test in found.exact_tests() if not _drawn(test)]
     if page.claim.verdict in (Verdict.PROVED, Verdict.CONDITIONAL):
         assert [test for test in exact if found.general(test.name)]
-    if page.claim.verdict is Verdict.REFUTED:
+    if page.claim.verdict in (Verdict.REFUTED, Verdict.CONDITIONAL):
         assert [test for test in exact if "dmodels" not in found.packages(test.name)]
 
 
@@ -167,5 +179,12 @@ def test_the_rules_tell_pages_apart():
     helper = "from fractions import Fraction as F\nHALF = F(1, 2)\ndef test_a():\n    assert HALF < 1\n"
     assert len(Names(helper).exact_tests()) == 1 and not Names(helper).packages("test_a") & {"dmodels"}
     assert not Names(helper).general("test_a")
+    count = "def test_a():\n    assert sum(range(3)) == {}\n"
+    assert len(Names(count.format("3")).exact_tests()) == 1 and Names(count.format("3.0")).exact_tests() == []
+    assert (
+        Names(count.format("6 / 2")).exact_tests()
+        == Names("import numpy\n" + count.format("numpy.int8(3)")).exact_tests()
+        == []
+    )
     free = "import sympy as sp\ndef law():\n    return sp.symbols('x')\ndef test_a():\n    assert law() - law() == 0\n"
     assert Names(free).general("test_a") and not Names(free).general("sp")

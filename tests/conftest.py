@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-#: What a reader would see as a fault: text wider than its box, words of a picture outside it or on top of each other.
+#: What a reader would see as a fault: text wider than its box, words of a picture outside it,
+#: on top of each other or smaller than 10 px.
 FAULTS = """() => {
   const found = [];
   for (const e of document.querySelectorAll('body *')) {
@@ -18,6 +19,10 @@ FAULTS = """() => {
   for (const svg of document.querySelectorAll('svg')) {
     const frame = svg.getBoundingClientRect();
     const words = [...svg.querySelectorAll('text')].map(t => [t.getBoundingClientRect(), t.textContent]);
+    for (const t of svg.querySelectorAll('text')) {
+      const high = parseFloat(getComputedStyle(t).fontSize) * frame.width / svg.viewBox.baseVal.width;
+      if (high < 10) found.push(`words of ${high.toFixed(1)} px: ${t.textContent}`);
+    }
     words.forEach(([a, said], i) => {
       if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.top < frame.top - 1 || a.bottom > frame.bottom + 1)
         found.push(`outside the picture: ${said}`);

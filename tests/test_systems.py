@@ -18,7 +18,8 @@ WORKS = (
     "P/D-Serve WindServe MemServe semi-PD Nexus DéjàVu FlowKV ServerlessLLM AlpaServe Llumnix SageServe EWSJF "
     "Helix GORGO CASSINI TopoOpt vClos AIConfigurator Vidur PagedAttention LMCache LLMLingua DRF Themis Shockwave "
     "Fisher Rosenthal Roughgarden Milchtaich Chun Gaitonde Perin Xu Azure BurstGPT LMSYS ShareGPT ServeGen KVBM "
-    "NIXL TetriInfer HexGen Jiang Colini-Baldeschi Haviv"
+    "NIXL TetriInfer HexGen Jiang Colini-Baldeschi Haviv Sparrow Omega CacheGen Pond Infiniswap LaCache KVShare "
+    "OrbitFlow Selective POD-Attention NeuPIMs FlashDecoding LLM-PQ MLPerf"
 ).split()
 
 

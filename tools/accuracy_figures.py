@@ -104,10 +104,10 @@ SECTIONS: dict[str, Section] = {
     "Closed form over engines' settings": Section(
         "closed_form",
         "One instance of a plan, over traces, models, GPUs, layouts, chunks of 256 to 16,384 tokens, kinds of pools "
-        "and loads of 0.3 to 0.95, by the closed forms and by the simulator: with Poisson arrivals, and with the "
-        "trace's own. `python -m benchmarks closed_form`.",
-        "Both share the step law. Real arrivals come in bursts that no closed form of a steady state sees: a plan for "
-        "a trace rests on its replay.",
+        "and loads of 0.3 to 0.95, by the simulator beside the closed forms, with Poisson arrivals, and beside the "
+        "recursion over a trace's own requests, with these. `python -m benchmarks closed_form`.",
+        "Both share the step law, and the recursion also the scheduler's rule of budget and slots: it is close to the "
+        "simulator in kind. Real arrivals come in bursts that no closed form of a steady state sees.",
     ),
     "Plans replayed": Section(
         "replay",

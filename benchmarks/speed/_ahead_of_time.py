@@ -11,6 +11,9 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from dmodels.solvers import blocks
 
 #: Target -> (compute capability, SMs, shared memory of an SM and most of it for a block, memory bandwidth and size,
 #: L2), by the vendor's tuning guides.
@@ -22,13 +25,15 @@ TARGETS = {
 
 
 class Compiled(NamedTuple):
-    """What one program became: kernels, their largest use of registers, bytes spilled, and temporary memory."""
+    """What one program became: kernels, their largest use of registers and of shared memory, bytes spilled,
+    and temporary memory."""
 
     kernels: int
     triton_kernels: int
     host_calls: int
     most_registers: int
     spilled_bytes: int
+    most_shared_bytes: int
     temporary_bytes: int
 
 
@@ -81,13 +86,15 @@ def compile_for(program: Any, arrays: list[Any], target: str) -> Compiled:
 
     whole = NamedSharding(Mesh(np.array(devices(target)), ("batch",)), PartitionSpec())
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
-    with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder:
+    as_there = patch.object(blocks, "accelerators", lambda: (target,))
+    with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder, as_there:
         lowered = jax.jit(program, in_shardings=(whole,) * len(shapes), out_shardings=whole).lower(*shapes)
         made = lowered.compile(compiler_options={"xla_dump_to": folder})
         text = made.as_text()
         calls = re.findall(r'custom_call_target="([^"]+)"', text)
         listing = [line for path in Path(folder).glob("*.ptx") for line in _assembled(path, target)]
         registers = [int(n) for n in re.findall(r"Used (\d+) registers", "\n".join(listing))]
+        shared = [int(n) for n in re.findall(r"(\d+) bytes smem", "\n".join(listing))]
         spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", "\n".join(listing))]
     return Compiled(
         len(registers),
@@ -95,6 +102,7 @@ def compile_for(program: Any, arrays: list[Any], target: str) -> Compiled:
         sum("callback" in call for call in calls),
         max(registers, default=0),
         sum(spilled),
+        max(shared, default=0),
         made.memory_analysis().temp_size_in_bytes,
     )
 

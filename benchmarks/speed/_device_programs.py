@@ -1,32 +1,37 @@
-"""Every program that runs on a device: its inputs, what it does by the batch, and what it should reach on paper.
+"""Every program that runs on a device: its inputs, what it does by the batch, and its work on paper.
 
-`gpu` measures them, `_ahead_of_time` compiles them for devices that are not here, and tests/test_device_programs.py
-lowers them for CUDA. The estimates are a roofline of one H200 from its data sheet, written before any of them was run
-on a device: the larger of the bytes that cannot stay in caches over 4.8 TB/s and the operations over a third of
-34 TFLOP/s (float64), and one launch of 5 us for each step that the whole batch waits for.
+`gpu` measures them beside `solvers.roofline.expected`, `_ahead_of_time` compiles them for devices that are not here,
+tests/test_device_programs.py lowers them. The work of each is counted next to it, before any was run on a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import log2
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from dmodels import SLO, catalog
 from dmodels.games.anarchy import IndexCost, poa_index, price_of_anarchy
 from dmodels.games.anarchy.enumeration import every_profile_of, splits
-from dmodels.games.anarchy.index_device import window_program
+from dmodels.games.anarchy.index_device import window_program, window_work
 from dmodels.games.resource import Alone, Exponential, Game, equilibrium
+from dmodels.games.resource.solve import equilibrium_work
 from dmodels.games.routing import RoutingGame, best_response, logit_equilibria
 from dmodels.games.routing.batches import logit_program, response_program
-from dmodels.solvers import assign, congestion_transport, transport
-from dmodels.solvers.assignment.device import proved_matching
-from dmodels.solvers.transportation.device import congestion_program, transport_program
-from dmodels.solvers.wardrop import wardrop
-
-BYTES_PER_S, FLOP64_PER_S, LAUNCH_S = 4.8e12, 34e12 / 3, 5e-6
+from dmodels.games.routing.programs import logit_work, profile_work, response_work
+from dmodels.sim.batching import scan
+from dmodels.solvers import assign, congestion_transport, transport, variational_equilibria, variational_equilibrium
+from dmodels.solvers.assignment.device import matching_work, proved_matching
+from dmodels.solvers.blocks import in_blocks
+from dmodels.solvers.roofline import DeviceWork
+from dmodels.solvers.transportation.device import congestion_program, placement_work, transport_program
+from dmodels.solvers.variational.solve import equilibrium_work as interior_work
+from dmodels.solvers.wardrop import wardrop, wardrop_work
+from dmodels.studies.plan import price, question
+from dmodels.studies.plan.evaluate import evaluate, evaluation_work
 
 
 class DeviceProgram(NamedTuple):
@@ -38,7 +43,7 @@ class DeviceProgram(NamedTuple):
     inputs: list[np.ndarray]
     shared: list[np.ndarray]
     call: Callable[[str], Any]
-    paper_per_s: float
+    work: DeviceWork
     proves: bool = False  # whether the last result says which answers are proved
 
     @property
@@ -47,22 +52,10 @@ class DeviceProgram(NamedTuple):
         return len(self.inputs[0])
 
 
-def paper(count: int, each_bytes: float = 0.0, flop64: float = 0.0, launches: float = 0.0) -> float:
-    """Problems per second of a batch of `count`, from what one problem needs and the steps that all wait for."""
-    work = max(each_bytes / BYTES_PER_S, flop64 / FLOP64_PER_S)
-    return 1.0 / (work + launches * LAUNCH_S / count)
-
-
 def matching(n: int, count: int) -> DeviceProgram:
-    """Square uniform costs. A scan of a row takes 32 lanes some 10 operations per element each and 5 shuffles in each
-    of 3 reductions, about 400 cycles of latency; rows are scanned 2 + log2(n) / 2 times on average; 16 problems of a
-    warp fit an SM (128 registers a lane), half of them for each doubling of warps. The proof reads the matrix in
-    float64 about 12 times."""
+    """Square uniform costs."""
     rng = np.random.default_rng(n)
     costs = rng.random((count, n, n))
-    cycles = n * (2 + log2(n) / 2) * (400 + 10 * max(1, n / 32))
-    kernel_s = cycles / 1.8e9 / (132 * 16 / max(1, n // 256))
-    proof_s = 12 * 8.0 * n * n / BYTES_PER_S
     return DeviceProgram(
         "assignment",
         f"{n} x {n}",
@@ -70,41 +63,44 @@ def matching(n: int, count: int) -> DeviceProgram:
         [costs],
         [],
         lambda backend: assign(costs, backend=backend).value.cost,
-        1.0 / (kernel_s + proof_s + 20 * LAUNCH_S / count),
+        matching_work(n),
         True,
     )
 
 
 def placement(n: int, m: int, convex: bool, count: int) -> DeviceProgram:
-    """`transportation.slots`: some 0.3 n rows take paths where room is tight, all of them where congestion is convex;
-    each path reads the costs in float32 about 2 (4 in a large batch) times; some 30 launches a path for the batch."""
+    """A tenth of the rows take a path where room is tight, all of them where congestion is convex."""
     rng = np.random.default_rng(n)
     costs = rng.random((count, n, m))
-    paths = n if convex else 0.3 * n
-    estimate = paper(count, paths * 4 * 4.0 * n * m + 9 * 8.0 * n * m, launches=30 * paths)
+    work = placement_work(n, m, n if convex else 0.1 * n)
     if convex:
         steps = np.cumsum(rng.random((count, m, n)), -1) / n
         call = lambda backend: congestion_transport(costs, steps, backend=backend).value.cost
         return DeviceProgram(
-            "placement, convex congestion", f"{n} x {m}", congestion_program(), [costs, steps], [], call, estimate, True
+            "placement, convex congestion", f"{n} x {m}", congestion_program(), [costs, steps], [], call, work, True
         )
     room = np.full((count, m), float(-(-n // m)))
     call = lambda backend: transport(costs, room, backend=backend).value.cost
-    return DeviceProgram("placement, tight", f"{n} x {m}", transport_program(), [costs, room], [], call, estimate, True)
+    return DeviceProgram("placement, tight", f"{n} x {m}", transport_program(), [costs, room], [], call, work, True)
 
 
 def index(n: int, m: int, count: int) -> DeviceProgram:
-    """PoA-hat of windows with room enough: hardly a path, so the search, the proof and the sums read the window some 14
-    times in float64."""
+    """PoA-hat of windows with room enough, where no row takes a path."""
     rng = np.random.default_rng(n)
     data = rng.exponential(2.0, (count, n)), rng.integers(0, m, (count, n)).astype(np.int32), rng.random((count, n, m))
     cost = IndexCost(capacity=2.0 * n / m)
     leaves = (cost.a_s, cost.b_s, cost.d_s, cost.beta, cost.capacity)
     shared = [np.stack([np.full(m, leaf) for leaf in leaves]), np.asarray(cost.cache_s)]
     call = lambda backend: poa_index(*data, cost, backend=backend).poa_hat
-    estimate = paper(count, 14 * 8.0 * n * m, launches=200)
     return DeviceProgram(
-        "PoA-hat of windows", f"{n} x {m}", window_program(False), list(data), shared, call, estimate, True
+        "PoA-hat of windows",
+        f"{n} x {m}",
+        window_program(False),
+        list(data),
+        shared,
+        call,
+        window_work(n, m, 0.0),
+        True,
     )
 
 
@@ -114,51 +110,48 @@ def routing(rng: np.random.Generator, sizes: list[int], m: int, count: int) -> R
 
 
 def prices(sizes: list[int], m: int, count: int) -> DeviceProgram:
-    """Every profile: 12 G m operations each in float64, with the games in registers and caches."""
+    """Pure equilibria and the optimum by every profile."""
     game = routing(np.random.default_rng(m), sizes, m, count)
     a, ways = game.arrays(), [splits(size, m) for size in sizes]
     profiles = int(np.prod([len(way) for way in ways]))
-    estimate = paper(count, flop64=12.0 * len(sizes) * m * max(profiles, 1024), launches=10)
+    work = profile_work(len(sizes), m, sum(sizes), profiles)
     call = lambda backend: price_of_anarchy(game, backend=backend).upper
     inputs = [a.f, a.cost]
     size = f"{m} workers, groups of {' and '.join(map(str, sizes))}: {profiles} profiles"
-    return DeviceProgram("price of anarchy", size, every_profile_of(len(sizes)), inputs, ways, call, estimate)
+    return DeviceProgram("price of anarchy", size, every_profile_of(len(sizes)), inputs, ways, call, work)
 
 
 def responses(sizes: list[int], m: int, count: int) -> DeviceProgram:
-    """From greedy arrival: as many steps to arrive as requests, then about a fifth of that in moves; 8 G m^2 operations
-    and 5 launches a step."""
+    """From greedy arrival."""
     game = routing(np.random.default_rng(m), sizes, m, count)
-    a, steps = game.arrays(), 1.2 * sum(sizes)
+    a = game.arrays()
     inputs = [np.broadcast_to(array, (count, *array.shape[1:])) for array in a[:3]]
-    estimate = paper(count, flop64=8.0 * len(sizes) * m * m * steps, launches=5 * steps)
+    work = response_work(len(sizes), m, sum(sizes), sum(sizes))
     call = lambda backend: best_response(game, backend=backend).value.cost_s
     size = f"{m} workers, {sum(sizes)} requests in {len(sizes)} groups"
-    return DeviceProgram("best responses", size, response_program(1_000_000), inputs, [], call, estimate)
+    return DeviceProgram("best responses", size, response_program(1_000_000), inputs, [], call, work)
 
 
 def logits(sizes: list[int], m: int, count: int) -> DeviceProgram:
-    """Some 100 steps of G^2 m K^2 multiply-adds in float64, and 20 launches each. (The host takes one game at a time
-    and is not called here: "cpu" is the same program.)"""
+    """The host takes one game at a time and is not called here: "cpu" is the same program."""
     game = routing(np.random.default_rng(m), sizes, m, count)
     a, groups, size = game.arrays(), len(sizes), sum(sizes)
     inputs = [np.broadcast_to(array, (count, *array.shape[1:])) for array in a[:3]]
-    estimate = paper(count, flop64=100 * 2.0 * groups**2 * m * size**2, launches=2000)
     call = lambda backend: logit_equilibria(game, 1.0).value["mean_cost_s"]
     program = logit_program(1e-10, 20_000, 0.2)
     about = f"{m} workers, {size} requests in {groups} groups"
-    return DeviceProgram("logit equilibrium", about, program, [*inputs, np.ones(count)], [], call, estimate)
+    return DeviceProgram(
+        "logit equilibrium", about, program, [*inputs, np.ones(count)], [], call, logit_work(groups, m, size)
+    )
 
 
 def fluid(m: int, count: int) -> DeviceProgram:
-    """Wardrop's equilibrium by water-filling: 80 x 80 halvings of m latencies, 5 operations each, in one loop of a few
-    launches a turn."""
+    """Wardrop's equilibrium of affine latencies by water-filling."""
     rng = np.random.default_rng(m)
     slope, start = rng.random((2, count, m))
     solve = lambda a, b: _fluid(a, b)
     call = lambda backend: _fluid(slope, start)[0]
-    estimate = paper(count, flop64=6400 * 5.0 * m, launches=6400 * 2)
-    return DeviceProgram("Wardrop equilibrium", f"{m} workers", solve, [slope, start], [], call, estimate)
+    return DeviceProgram("Wardrop equilibrium", f"{m} workers", solve, [slope, start], [], call, wardrop_work(m))
 
 
 def _fluid(slope: Any, start: Any) -> tuple[Any, ...]:
@@ -170,20 +163,66 @@ def _fluid(slope: Any, start: Any) -> tuple[Any, ...]:
 
 
 def prefill_decode(count: int) -> DeviceProgram:
-    """One bracketed root a game: some 30 steps of 40 operations in float64, 10 launches each."""
+    """Games whose families prove uniqueness."""
     rng = np.random.default_rng(0)
     rates = rng.uniform(0.1, 1.0, (2, count))
     game = lambda a, b: Game(Exponential(a), Alone(Exponential(b)), 8.0)
     solve = lambda a, b: _flat(equilibrium(game(a, b)))
     call = lambda backend: equilibrium(game(*rates)).value.prefill_gpus
-    estimate = paper(count, flop64=30 * 40.0, launches=300 * max(1.0, count / 2**17))
-    return DeviceProgram("prefill/decode game", "2 players", solve, list(rates), [], call, estimate)
+    return DeviceProgram("prefill/decode game", "2 players", solve, list(rates), [], call, equilibrium_work(count))
 
 
 def _flat(solution: Any) -> tuple[Any, ...]:
-    import jax
-
     return tuple(jax.tree.leaves(solution))
+
+
+def shared_budget(count: int) -> DeviceProgram:
+    """Two quadratic players who share a budget, by the interior point: the general solver of variational equilibria."""
+    rng = np.random.default_rng(1)
+    slope = rng.uniform(-1.5, 0.9, count)
+    call = lambda backend: variational_equilibria(_PLAYERS, _BUDGET, (0, 1), params=slope).value.x
+    return DeviceProgram(
+        "variational equilibrium", "2 players, 1 budget", _games, [slope], [], call, interior_work(2, 1)
+    )
+
+
+_PLAYERS = [lambda x, a: x[0] ** 2 + a * x[0] * x[1] - 3 * x[0], lambda x, a: x[1] ** 2 - x[1] + a * x[0] * x[1]]
+_BUDGET = lambda x, a: x[0] + x[1] - 1
+
+
+def _games(a: Any) -> tuple[Any, ...]:
+    one = lambda a: variational_equilibrium(_PLAYERS, _BUDGET, (0, 1), params=a, unroll=True)
+    return _flat(in_blocks(one, a, 512))
+
+
+def event_scan(requests: int, slots: int, count: int) -> DeviceProgram:
+    """`count` instances, each with a stream of its own; lanes are the last axis of the program's arrays."""
+    rng = np.random.default_rng(2)
+    arrival = np.cumsum(rng.exponential(0.5, (count, requests)), 1)
+    output = rng.integers(2, 40, (count, requests)).astype(float)
+    times = np.broadcast_to(0.01 + 0.001 * np.arange(slots + 1), (count, slots + 1))
+    call = lambda backend: scan.simulate(arrival, 100.0, output, times, slots).end_s
+
+    def program(arrival: Any, todo: Any, output: Any, times: Any, slots_of: Any) -> Any:
+        return scan._serve(arrival.T, todo.T, output.T, times.T, slots_of, 1.0, 512.0, slots, 0)
+
+    inputs = [arrival, np.ones((count, requests)), output, times, np.full(count, float(slots))]
+    size = f"{requests} requests, {slots} slots"
+    return DeviceProgram("instances by events", size, program, inputs, [], call, scan.scan_work(requests, slots))
+
+
+def plan_points(count: int) -> DeviceProgram:
+    """A plan's whole evaluation at `count` numbers of instances, through the block of `design`."""
+    asked = question("llama-3.1-8b", ["h100_sxm"], catalog.workload("azure-conv", 20.0), SLO(2.0, 0.08))
+    cell = jax.tree.map(lambda leaf: np.asarray(leaf)[0, 0], price(asked).cells)
+    instances = np.linspace(1.0, 64.0, count)
+
+    def program(instances: Any) -> tuple[Any, ...]:
+        return _flat(jax.vmap(lambda k: evaluate(cell, k, asked.rate_rps, 1.0, asked.engine))(instances))
+
+    one = jax.jit(program)
+    call = lambda backend: np.asarray(one(instances)[0])
+    return DeviceProgram("points of a plan", "all outputs", program, [instances], [], call, evaluation_work())
 
 
 class Sized(NamedTuple):
@@ -204,16 +243,21 @@ SMALL = (
     Sized(partial(logits, [3, 2], 2), 8),
     Sized(partial(fluid, 3), 8),
     Sized(prefill_decode, 64),
+    Sized(shared_budget, 8),
+    Sized(partial(event_scan, 8, 4), 8),
 )
+
+#: Also a stand-in, but it takes a plan's preparation: a quarter of a minute.
+PLAN = Sized(plan_points, 64)
 
 #: Sizes that are worth a device.
 LARGE = (
     Sized(partial(matching, 8), 2**17),
     Sized(partial(matching, 32), 2**15),
     Sized(partial(matching, 64), 2**14),
-    Sized(partial(matching, 128), 2**13),
-    Sized(partial(matching, 256), 2**11),
-    Sized(partial(matching, 512), 2**9),
+    Sized(partial(matching, 128), 2**14),
+    Sized(partial(matching, 256), 10_000),
+    Sized(partial(matching, 512), 10_000),
     Sized(partial(placement, 64, 2, False), 2**15),
     Sized(partial(placement, 512, 8, False), 2**14),
     Sized(partial(placement, 512, 8, True), 2**13),
@@ -224,4 +268,7 @@ LARGE = (
     Sized(partial(logits, [16, 16], 4), 2**12),
     Sized(partial(fluid, 8), 2**16),
     Sized(prefill_decode, 2**20),
+    Sized(plan_points, 2**21),
+    Sized(shared_budget, 2**16),
+    Sized(partial(event_scan, 256, 64), 2**14),
 )

@@ -22,6 +22,7 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.sim.network import max_min_rates
 
 CALLS = 20_000
+RATES = np.array([450e9, 25e9, 12.5e9, 6.25e9])
 
 
 def live():
@@ -43,7 +44,7 @@ def live():
 
         yield f"token budget: dispatch, {count} pools", dispatch
         yield f"token budget: feedback, {count} pools", learn
-    for count in (8, 64):
+    for count in (8, 64, 1024, 10_000):
         prefill = PhasorRouter([121e12] * count, 0.4)
 
         def route(prefill=prefill):
@@ -51,16 +52,24 @@ def live():
                 prefill.update(prefill.route(1e12), 1e12, 1)
 
         yield f"Phasor: route and finish, {count} workers", route
+    for count in (1024, 10_000):
+        decode = NetKVRouter(np.random.default_rng(0).integers(0, 4, (8, count)), RATES)
+        decode.observe_network([0.0, 0.0, 0.2, 0.2])
+        decode.observe(np.arange(count), 1e18, 0, 0)
+        hits = np.random.default_rng(1).random(count)
+
+        def send(decode=decode, hits=hits):
+            for _ in range(CALLS):
+                decode.route(0, 2.5e9, hits)
+
+        yield f"NetKV: route, {count} candidates", send
 
 
 @benchmark()
 def token_budget_dispatch(quick: bool) -> Iterator[Row]:
-    """Microseconds of one live decision: token-budget dispatch and feedback, Phasor's routing over 8 to 64 workers."""
+    """Microseconds of one live decision: token budgets, Phasor and NetKV, over up to 10,000 candidates."""
     for name, seconds in interleaved(dict(live()), 1 if quick else 9).items():
         yield {"case": name, "us_per_call": 1e6 * seconds / CALLS}
-
-
-RATES = np.array([450e9, 25e9, 12.5e9, 6.25e9])
 
 
 def fill_in_jax(capacity, path):

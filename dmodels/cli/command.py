@@ -7,7 +7,6 @@ what typer takes. The form prints the library call (`--show-python`), JSON (`--j
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 
+from dmodels.core.devices import choose_device, chosen_device
 from dmodels.core.errors import InputError
 from dmodels.core.extras import check_installed
 from dmodels.core.files import check_writable
@@ -24,10 +24,10 @@ from dmodels.core.files import check_writable
 from . import render
 from .calls import Code
 from .interrupts import sign_of_life
-from .schema import DEVICE, FileName, Leaf, Table, flags, from_flags, read_scenario
+from .schema import FileName, Leaf, Table, flags, from_flags, read_scenario
 
 Out = Annotated[Path | None, typer.Option(help="write the figures to this .png, .svg or .html file")]
-Device = Annotated[str, typer.Option(help=DEVICE)]
+Device = Annotated[str, typer.Option(help="where batches are computed: auto, cpu or gpu")]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Form:
     ) -> int:
         """Make the call, write its files, then print the answer, so that a reader who stops early loses no file."""
         if self.show_python:
+            if chosen_device() != "auto":
+                print(f"from dmodels import choose_device\n\nchoose_device({chosen_device()!r})\n")
             print(call.python(label))
             return 0
         with sign_of_life():
@@ -66,19 +68,20 @@ class Form:
 
 
 def announce(made: Code) -> None:
-    """What readers of traces want to be known, on stderr."""
-    for value in made.values():
-        for notice in getattr(value, "notices", ()):
-            print(f"dmodels: {value.name}: {notice}", file=sys.stderr)
+    """What readers of traces want to be known, on stderr, once."""
+    told = (f"dmodels: {value.name}: {notice}" for value in made.values() for notice in getattr(value, "notices", ()))
+    for line in dict.fromkeys(told):
+        print(line, file=sys.stderr)
 
 
 def asks(
-    model: type[Table] | str, scenario: str = "", only: tuple[str, ...] = ()
+    model: type[Table] | str, scenario: str = "", only: tuple[str, ...] = (), batches: bool = False
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """The command of a function that takes a `model` (or its "module:name", if that is slow to import).
 
     The model is read from flags or, with the help of its argument, from a scenario file; then `only` names the fields
-    that are also flags, which are stronger than the file.
+    that are also flags, which are stronger than the file. --device says where `batches` are computed, before the
+    command's libraries are imported.
     """
     known = [] if isinstance(model, str) else flags(model)
     leaves = {"__".join(leaf.path): leaf for leaf in known if not scenario or ".".join(leaf.path) in only}
@@ -89,6 +92,7 @@ def asks(
         own = own[formed:]
 
         def command(ctx: typer.Context, **given: Any) -> int:
+            choose_device(given.pop("device", "auto"))
             form = Form(str(ctx.info_name).split()[-1], given.pop("json", False), given.pop("show_python", False))
             typed = {
                 leaf.path: Path(given[name]) if _names_file(leaf) else given[name]
@@ -107,6 +111,8 @@ def asks(
             )
         parameters += [_option(name, leaf) for name, leaf in leaves.items()]
         parameters += [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "scenario"]
+        if batches:
+            parameters.append(_parameter("device", Device, "auto"))
         if formed:
             parameters += [_switch("json", "print JSON"), _switch("show_python", "print the library call instead")]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -132,23 +138,6 @@ def check_output(option: str, path: Path | None, *kinds: str, folder: bool = Fal
         check_writable(path)
     except InputError as error:
         raise InputError(f"--{option} {error}") from None
-
-
-def choose_device(device: str) -> None:
-    """Where the programs of this command run: "auto" as JAX has it, "cpu", or "gpu", which must be there.
-
-    JAX's platform is one for the process, as its threads and its children have to agree; it is set before JAX is there.
-    """
-    if device == "auto":
-        return
-    if device == "cpu" and "jax" not in sys.modules:
-        os.environ["JAX_PLATFORMS"] = "cpu"
-        return
-    from dmodels.solvers.device import accelerators, backend_of
-
-    backend_of(device)
-    if device == "cpu" and accelerators():
-        raise InputError("device = 'cpu': this process has begun on an accelerator; accepted in one of its own")
 
 
 def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

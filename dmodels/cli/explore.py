@@ -14,11 +14,11 @@ import typer
 from dmodels.core.extras import check_installed
 
 from .command import announce, asks
-from .interrupts import leave_to_the_server
+from .interrupts import leave_to_the_server, sign_of_life
 from .plan_inputs import PlanInputs
 
 
-@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one")
+@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one", batches=True)
 def command(
     asked: PlanInputs,
     scenario: Path,
@@ -28,11 +28,12 @@ def command(
     from .explore_server import LOOPBACK, application, listening, serve
 
     call = asked.call()
-    question = call.run()
-    announce(call)
-    listener = listening(port)
-    print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
-    app = application(question, str(scenario))
+    with sign_of_life():
+        question = call.run()
+        announce(call)
+        listener = listening(port)
+        print("dmodels: preparing (compiling each model once) ...", file=sys.stderr)
+        app = application(question, str(scenario))
     print(f"http://{LOOPBACK}:{listener.getsockname()[1]}/  (Ctrl-C stops)", flush=True)
     leave_to_the_server()
     try:

@@ -19,7 +19,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Device, Form, asks, check_output, choose_device
+from .command import Form, asks, check_output
 from .schema import Degree, Table, flag
 
 MACHINE = ("model", "gpu", "engine", "precision", "tp", "dp", "ep")
@@ -57,16 +57,14 @@ class FitAsked(MachineTable):
         return call("dmodels.fit.refit:refit", files, max_steps=self.steps, machine=self.machine())
 
 
-@asks(FitAsked)
+@asks(FitAsked, batches=True)
 def command(
     asked: FitAsked,
     form: Form,
     out: Annotated[
         Path | None, typer.Option(help="write the calibration here (JSON), for --calibration of other commands")
     ] = None,
-    device: Device = "auto",
 ) -> int:
-    choose_device(device)
     check_output("out", out)
     return form.give(
         asked.call(),

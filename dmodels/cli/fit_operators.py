@@ -32,7 +32,7 @@ class OperatorsAsked(Table):
         return call("dmodels.fit.operators.refit:refit", self.folder, tuple(self.kinds))
 
 
-@asks(OperatorsAsked)
+@asks(OperatorsAsked, batches=True)
 def command(
     asked: OperatorsAsked,
     form: Form,

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 from dmodels.core.files import drop_drafts
 
-#: Seconds that the main thread has to unwind after an interrupt; seconds before the first sign of life.
-GRACE_S, QUIET_S = 1.5, 2.0
+#: Seconds that the main thread has to unwind after an interrupt; seconds between signs of life, and before the first,
+#: to which the imports of a command add less than another.
+GRACE_S, QUIET_S = 1.5, 1.0
 
 
 def end_on_interrupt(code: int) -> None:
@@ -59,12 +60,12 @@ def sign_of_life() -> Iterator[None]:
     began = time.monotonic()
 
     def tick() -> None:
-        wait_s = QUIET_S
-        while not done.wait(wait_s):  # the cursor stays in front, so that what is printed next takes the line
+        told = False
+        while not done.wait(QUIET_S):  # the cursor stays in front, so that what is printed next takes the line
             passed = f"dmodels: working, {time.monotonic() - began:.0f} s (Ctrl-C stops)\r"
             print(passed, end="", file=sys.stderr, flush=True)
-            wait_s = 1.0
-        if wait_s < QUIET_S:
+            told = True
+        if told:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
 
     ticking = threading.Thread(target=tick, name="dmodels-progress", daemon=True)

@@ -18,7 +18,7 @@ from .command import Form, Out, asks, check_output
 from .place_scenario import PlaceAsked
 
 
-@asks(PlaceAsked, scenario="a TOML file; examples/place.toml is one", only=("trace.file",))
+@asks(PlaceAsked, scenario="a TOML file; examples/place.toml is one", only=("trace.file",), batches=True)
 def command(asked: PlaceAsked, form: Form, scenario: Path, out: Out = None) -> int:
     check_output("out", out, ".png", ".svg", ".html")
     if asked.trace.file is None:
@@ -134,9 +134,6 @@ def _draw(answer: Any, out: Path | None) -> None:
     if out.suffix.lower() != ".html":
         style.save(place_figures.figure(answer), out)
         return
-    drawn = [
-        html.picture(style.figure(lambda axes, draw=draw: draw(answer, axes)), draw.__doc__.rstrip("."), number)
-        for number, draw in enumerate(place_figures.drawings(answer))
-    ]
+    drawn = html.drawn(answer, place_figures.drawings(answer))
     notes = [_summary(answer), *_notes(answer)]
     write_text(out, html.report("Where KV blocks live", notes, drawn, _tables(answer)))

@@ -18,7 +18,7 @@ from dmodels.core.tables import check_table, is_table, write_table
 
 from . import deployments, render
 from .calls import call
-from .command import Device, Form, asks, check_output, choose_device
+from .command import Form, asks, check_output
 from .deployments import Deploy, Deployments, Running
 from .plan_inputs import PlanInputs
 
@@ -48,7 +48,7 @@ SolveFor = Annotated[
 ]
 
 
-@asks(PlanInputs)
+@asks(PlanInputs, batches=True)
 def command(
     asked: PlanInputs,
     form: Form,
@@ -59,9 +59,7 @@ def command(
     out: Page = None,
     deploy: Deploy = None,
     from_deployment: Running = None,
-    device: Device = "auto",
 ) -> int:
-    choose_device(device)
     again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
     tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
     tools.check()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from pydantic import Field
@@ -19,7 +19,7 @@ from dmodels.report.text import table
 from . import render
 from .calls import Code, call
 from .command import Form, asks, check_output
-from .schema import DEVICE, Degree, Positive, Seconds, Table, flag
+from .schema import Degree, Positive, Seconds, Table, flag
 
 NAMES = ("below", "transition", "saturated")
 
@@ -36,7 +36,6 @@ class PoaAsked(Table):
     load_aware: bool = flag(False, "let the optimum move the loads")
     baseline_s: Seconds | None = flag(None, 'TTFT P99 of the idle system, like "55 ms"', "--baseline")
     limit: Annotated[int, Field(ge=0)] = flag(20, "bad rows to show")
-    device: Literal["auto", "cpu", "gpu"] = flag("auto", DEVICE)
 
     def call(self) -> Code:
         """The library call."""
@@ -51,11 +50,10 @@ class PoaAsked(Table):
             calibrate=self.calibrate,
             load_aware=self.load_aware,
             baseline_s=self.baseline_s,
-            device=self.device,
         )
 
 
-@asks(PoaAsked)
+@asks(PoaAsked, batches=True)
 def command(
     asked: PoaAsked,
     form: Form,

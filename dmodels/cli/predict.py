@@ -32,7 +32,7 @@ class PredictAsked(MachineTable):
         return call("dmodels.fit.predict:predict_file", self.rows, own, self.machine(), tuned=self.tuned or None)
 
 
-@asks(PredictAsked)
+@asks(PredictAsked, batches=True)
 def command(
     asked: PredictAsked,
     form: Form,

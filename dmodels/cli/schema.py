@@ -24,8 +24,6 @@ from dmodels.core.scenario import Table as Table
 from dmodels.core.scenario import quantity
 
 Asked = TypeVar("Asked", bound=Table)
-#: --device of commands that compute batches; `solvers.device.backend_of` says what each means.
-DEVICE = "where batches are computed: auto, cpu or gpu"
 
 
 def flag(default: Any, help: str, *names: str, argument: bool = False, repeated: bool = False) -> Any:

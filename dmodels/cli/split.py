@@ -72,7 +72,7 @@ class SplitAsked(Table):
         )
 
 
-@asks(SplitAsked, scenario="a TOML file; examples/split.toml is one")
+@asks(SplitAsked, scenario="a TOML file; examples/split.toml is one", batches=True)
 def command(asked: SplitAsked, form: Form, out: Out = None) -> int:
     check_output("out", out, ".png", ".svg", ".html")
     return form.give(
@@ -157,9 +157,8 @@ def _draw(answer: Any, out: Path | None) -> None:
         return
     from dmodels.report import html, split_figures, style
 
-    made = split_figures.figure(answer)
     if out.suffix.lower() == ".html":
-        drawn = [html.picture(made, "Violation rates, marginals, and planners in a burst", 1)]
+        drawn = html.drawn(answer, split_figures.DRAWINGS)
         write_text(out, html.report("Prefill/decode split", _notes(answer), drawn, _tables(answer)))
     else:
-        style.save(made, out, dpi=130)
+        style.save(split_figures.figure(answer), out, dpi=130)

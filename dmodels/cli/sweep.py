@@ -21,7 +21,7 @@ from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call
-from .command import Device, Form, asks, check_output, choose_device
+from .command import Form, asks, check_output
 from .plan_inputs import engine_call
 from .schema import (
     CalibrationTable,
@@ -122,7 +122,7 @@ class SweepAsked(Table):
         )
 
 
-@asks(SweepAsked, scenario="a TOML file; examples/sweep.toml is one")
+@asks(SweepAsked, scenario="a TOML file; examples/sweep.toml is one", batches=True)
 def command(
     asked: SweepAsked,
     form: Form,
@@ -133,9 +133,7 @@ def command(
     figure: Annotated[Path | None, typer.Option(help="the figure's file, .png or .svg [default: beside --out]")] = None,
     output: Annotated[str, typer.Option(help=_OUTPUT)] = "cost_usd_per_mtoken",
     top: Annotated[int, typer.Option(help="rows of the table", min=1)] = 10,
-    device: Device = "auto",
 ) -> int:
-    choose_device(device)
     axes = read_axes(axis)
     check_output("out", out, folder=out is not None and out.suffix == ".zarr")
     picture = _picture(plot, figure, out, axes)
@@ -143,7 +141,7 @@ def command(
         asked.call(axes, output, top, out),
         lambda answer: {"scenario": str(scenario), "axes": axes, "base": asked.base()},
         lambda answer: answer.to_dict(),
-        lambda answer: _show(answer, axes),
+        lambda answer: _show(answer, axes, asked.base()),
         feasible=lambda answer: answer.feasible_count > 0,
         write=lambda answer: _draw(answer, plot, picture),
     )
@@ -168,9 +166,10 @@ def _picture(plot: str | None, figure: Path | None, out: Path | None, axes: dict
     return path
 
 
-def _show(answer: Any, axes: dict[str, list]) -> None:
+def _show(answer: Any, axes: dict[str, list], base: dict[str, Any]) -> None:
     print(answer.explanation)
     if not answer.best:
+        print("Of every point: " + ", ".join(f"{name} = {value}" for name, value in base.items() if name not in axes))
         return
     shown = dict.fromkeys([*axes, answer.output, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"])
     names = [name for name in shown if name in answer.best[0]]

@@ -18,6 +18,7 @@ from typing import Any, overload
 
 from numba import njit, types
 from numba.core.caching import IndexDataCacheFile
+from numba.core.registry import CPUDispatcher
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -27,14 +28,16 @@ UNCOUNTED = {"_nrt": False}
 
 
 @overload
-def kernel(function: Callable[..., Any], **options: Any) -> Any: ...
+def kernel(function: Callable[..., Any], /, **options: Any) -> Any: ...
 @overload
-def kernel(function: None = None, **options: Any) -> Callable[[Callable[..., Any]], Any]: ...
+def kernel(function: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], Any]: ...
 def kernel(
     function: Callable[..., Any] | None = None,
+    /,
     *,
     signature: tuple[Any, ...] | None = None,
     tiered: bool = False,
+    inner: bool = False,
     **options: Any,
 ) -> Any:
     """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
@@ -42,13 +45,16 @@ def kernel(
     It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes
     calls cheaper. `options` are numba's (`parallel`, `fastmath`, `forceinline`). `tiered`: small first calls are
     interpreted (`core.tiered`), for a first answer at once where compiling takes seconds; for kernels that write
-    nothing but their array arguments, and whose loops over more than these call other kernels.
+    nothing but their array arguments, and whose loops over more than these call other kernels. `inner`: only kernels
+    call it; the way in from Python, which takes records of many arrays apart, may take longer to compile than the loop.
 
     numba refuses to compile at all when neither the folder of the source nor the user's cache folder is writable
     (a read-only container); then each process compiles anew, which costs seconds and no answer.
     """
     if function is None:
-        return lambda function: kernel(function, signature=signature, tiered=tiered, **options)
+        return lambda function: kernel(function, signature=signature, tiered=tiered, inner=inner, **options)
+    if inner:
+        options["no_cpython_wrapper"] = True
     try:
         compiled = njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # "cannot cache function ...: no locator available"
@@ -57,6 +63,8 @@ def kernel(
         kept = compiled._cache._cache_file
         kept.__class__, kept.source = _KeptFile, Path(inspect.getfile(function))
     compiled.get_call_template = partial(_without_literals, compiled.get_call_template)
+    if inner:
+        compiled.__class__ = Inner
     if tiered:
         from .tiered import start_interpreted
 
@@ -65,6 +73,13 @@ def kernel(
         compiled.compile(signature)
         compiled.disable_compile()
     return compiled
+
+
+class Inner(CPUDispatcher):
+    """A kernel without a way in from Python, where a call would end the process."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(f"{self.py_func.__name__}: only other kernels call it (`inner`)")
 
 
 def _without_literals(template: Callable[..., Any], args: Any, kws: Any) -> Any:

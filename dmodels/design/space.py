@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from dmodels import __version__
+from dmodels.core.devices import accelerators
 from dmodels.core.errors import InputError
 from dmodels.core.files import check_writable
 from dmodels.core.flags import MEANINGS
@@ -39,6 +40,8 @@ __all__ = ["blocks", "choice", "grid", "sweep", "zipped"]
 
 #: Points of one block: what stays in a core's cache with some twenty intermediate values per point.
 BLOCK_POINTS = 2**15
+#: And on an accelerator, which a smaller block would keep waiting for launches.
+WIDE_BLOCK_POINTS = 2**21
 #: Results held in memory by default.
 MEMORY_BYTES = 4 * 2**30
 
@@ -53,7 +56,7 @@ def sweep(
     client: Any = None,
     threads: int | None = None,
     progress: bool | Callable[[int, int], None] | None = None,
-    block_points: int = BLOCK_POINTS,
+    block_points: int | None = None,
     memory_bytes: float = MEMORY_BYTES,
     **arguments: Any,
 ) -> xr.Dataset:
@@ -121,7 +124,7 @@ def blocks(
     /,
     *,
     outputs: Sequence[str] | None = None,
-    block_points: int = BLOCK_POINTS,
+    block_points: int | None = None,
     **arguments: Any,
 ) -> Iterator[dict[str, np.ndarray]]:
     """The same points block by block, for spaces too large to hold: `points` (n, axes) are indices along the axes.
@@ -142,9 +145,11 @@ def blocks(
 
 
 def _asked(
-    function: Callable[..., Any], given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int
+    function: Callable[..., Any], given: Mapping[str, Any], outputs: Sequence[str] | None, block_points: int | None
 ) -> tuple[dict[str, Axis], Program]:
     """(axes by name, program) of a question."""
+    if block_points is None:
+        block_points = WIDE_BLOCK_POINTS if accelerators() else BLOCK_POINTS
     if block_points < 1:
         raise InputError(f"block_points = {block_points}: accepted are whole numbers from 1")
     axes, constants = {}, {}

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.linalg
 
 from dmodels.models.latency import serve, serve_disaggregated
+from dmodels.solvers.roofline import DeviceWork
 
 from . import hierarchy
 from .points import Points
@@ -112,6 +113,13 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     # the first message carries as many tokens as the others
     pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]
     return jnp.log(jnp.concatenate(pairs))
+
+
+def slopes_work(names: int) -> DeviceWork:
+    """Of `slopes` of one row: its latencies and as many forward derivatives as efficiencies, each some 5,000 operations
+    and 450 transcendental ones of 20; XLA counts 17,000 and 450 for value and one derivative together. A derivative is
+    some 150 fused kernels, each of which reads three numbers and writes one. The normal equations are the host's."""
+    return DeviceWork((names + 1) * 150 * 32.0, flop64=(names + 1) * (5_000 + 20 * 450.0), launches=150.0 * (names + 1))
 
 
 @jax.jit

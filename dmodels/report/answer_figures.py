@@ -11,6 +11,9 @@ from dmodels.studies.plan import Deployment, Plan
 
 from . import style
 
+#: Letters that the width of a picture holds, plain and bold; a cost that does not fit is read off its bar.
+_WIDEST, _WIDEST_BOLD = 59, 54
+
 
 def promised(answer: Plan) -> list[tuple[str, float, float, float, float]]:
     """(metric, seconds, low, high, SLO in seconds) of each promise of the recommended fleet, with its 80 % interval.
@@ -62,7 +65,9 @@ def costs(answer: Plan, named: Sequence[tuple[str, Deployment]], axes: Axes) -> 
         axes.barh(y - 0.12, d.usd_per_hour, height=0.34, color=style.colour(0) if mine else style.GRID)
         high = min(d.usd_per_hour * d.gpus_high / d.gpus, end)
         axes.plot([d.usd_per_hour * d.gpus_low / d.gpus, high], [y - 0.12] * 2, color=style.INK, linewidth=1.2)
-        words = f"{name}: {d.gpus} GPUs, ${d.usd_per_hour:,.2f}/h"
+        cost = f", ${d.usd_per_hour:,.2f}/h" if d.usd_per_hour < 1000.0 else f", ${d.usd_per_hour:,.0f}/h"
+        words = f"{name}: {d.gpus:,} GPUs"
+        words += cost * (len(words + cost) <= (_WIDEST_BOLD if mine else _WIDEST))
         style.words(axes, words, (0.0, y + 0.1), (2, 0), ha="left", va="bottom", weight="bold" if mine else "normal")
     axes.set_yticks([])
     axes.set(xlim=(0, end), ylim=(-0.5, len(rows) - 0.3), xlabel="cost [USD/h], with its 80 % interval")

@@ -81,9 +81,10 @@ def answer_fragment(answer: Plan, start: Plan) -> str:
 def pictures_fragment(answer: Plan) -> str:
     """The answer's pictures."""
     drawn = plan_page.fleet_drawings(answer)
-    if answer.best is not None:
-        drawn = [*plan_page.answer_drawings(answer), *drawn, *map(plan_page.latency_drawing, loads(answer))]
-    return plan_page.pictures(drawn, quick=True)
+    if answer.best is None:
+        return plan_page.pictures(drawn, quick=True)
+    sure = plan_page.pictures(plan_page.answer_drawings(answer), first=100)  # not quick: long names need the room
+    return sure + plan_page.pictures([*drawn, *map(plan_page.latency_drawing, loads(answer))], quick=True)
 
 
 def difference(answer: Plan, start: Plan) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import style
@@ -113,6 +114,18 @@ def picture(made: Figure, caption: str, number: int, told: str = "") -> str:
     svg = style.themed(svg.replace("'DejaVu Sans'", "'DejaVu Sans', system-ui"))
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(told or caption, quote=True)}" ', 1)
     return f"<figure>\n{svg}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
+
+
+def drawn(answer: Any, drawings: Sequence[Callable[[Any, Axes], None]]) -> list[str]:
+    """Each drawing of an answer as a picture; what it shows, the first line of its docstring, is the caption."""
+    made = []
+    for number, draw in enumerate(drawings):
+        axes = style.panel()
+        draw(answer, axes)
+        axes.set_title("")  # the caption says it
+        told = (draw.__doc__ or "").partition("\n")[0].rstrip(".")
+        made.append(picture(style.paper(axes), told, number))
+    return made
 
 
 def pictures(made: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ def hit_rates(answer: Place, axes: Axes) -> None:
     c = answer.curves
     for share, text in (
         (answer.use.ceiling_frac, "all but first uses"),
-        (answer.use.warm_frac, "all but blocks used once (a cache that was warm)"),
+        (answer.use.warm_frac, "all but blocks used once (warm cache)"),
     ):
         axes.axhline(share, color=style.SOFT, linewidth=0.8)
         style.words(axes, f"{text}: {share:.1%}", (c.blocks[0], share), (0, 3), color=style.SOFT)
@@ -66,6 +66,7 @@ def latency(answer: Place, axes: Axes) -> None:
         xlabel="size of the tier [GiB]",
         ylabel="load and prefill, mean [ms]",
         title="Time to the first token (marks: as it is; no queue)",
+        ylim=(0, 1.1e3 * max(one.first_token_s.max() for one in answer.vary)),
     )
     _decades(axes)
     ends = [(1e3 * one.first_token_s[-1], f"{one.tier}\ngrows", place) for place, one in enumerate(answer.vary)]
@@ -106,15 +107,15 @@ def promotion(answer: Place, axes: Axes) -> None:
     axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0))
     least = 1e3 * p.access_s[0] * (1 - p.bound_gain_frac)
     axes.axhline(least, color=style.SOFT, linestyle="--", linewidth=1)
-    for height, name, colour in (
-        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0)),
-        (least, "no leader does better", style.SOFT),
+    for height, name, colour, offset, side in (
+        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0), 6, "bottom"),
+        (least, "no leader does better", style.SOFT, -6, "top"),
     ):
-        style.words(axes, name, (p.threshold[-1], height), (0, 6), ha="right", color=colour)
-    axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="HBM as leader")
+        style.words(axes, name, (p.threshold[-1], height), (0, offset), ha="right", va=side, color=colour)
+    axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="Which blocks HBM takes")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
-    axes.margins(y=0.3)
+    axes.set_ylim(0, 1.3e3 * p.access_s.max())
 
 
 def shared(answer: Place, axes: Axes) -> None:
@@ -168,7 +169,7 @@ def pooled(answer: Place, axes: Axes) -> None:
     axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below
     axes.margins(x=0.35)
     axes.grid(visible=False, axis="y")  # it would cross the names
-    axes.set(xlabel="mean read of a block used before [ms]", title="The pool as a game")
+    axes.set(xlabel="mean read of a block used before [ms]", title="Memory shared")
 
 
 def _decades(axes: Axes) -> None:

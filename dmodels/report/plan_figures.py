@@ -140,7 +140,7 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
     ]
     for rank, (place, kind, words) in enumerate(sorted(marks)):
         axes.axvline(place, color=style.INK, linestyle=kind, linewidth=1.1)
-        rightwards = place < 0.25 or (rank == 1 and place < 0.76)
+        rightwards = place < 0.32 or (rank == 1 and place < 0.66)  # the words take a third of the width
         style.words(
             axes,
             words,
@@ -272,7 +272,6 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
                     (end, at),
                     (3 if end > base else -3, 0),
                     va="center",
-                    fontsize=style.SMALL - 1,
                     color=style.writing(place),
                 )
     axes.axvline(base, color=style.INK, linewidth=1)

@@ -29,7 +29,7 @@ def plan_page(
     asked = answer.question
     parts = [html.card(*plan_tables.card(answer)[1:])]
     if answer.best is not None:
-        parts.append(pictures(answer_drawings(answer), width=4.4, first=100))
+        parts.append(pictures(answer_drawings(answer), first=100))
     parts += [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
     parts += [html.paragraph(note) for note in (*notes(answer), *advice)]
     if answer.best is not None:
@@ -70,11 +70,11 @@ def _explained(parts: Sequence[str]) -> list[str]:
     return [*made, html.section("Words", glossary.entries(words), shut=True)]
 
 
-def pictures(drawn: Sequence[Drawing], quick: bool = False, width: float = 5.4, first: int = 0) -> str:
+def pictures(drawn: Sequence[Drawing], quick: bool = False, first: int = 0) -> str:
     """Drawings side by side, as inline SVG; `first` numbers them where a page has several groups."""
     return html.pictures(
         [
-            html.picture(style.figure(draw, width, height, quick), caption, i, told)
+            html.picture(style.figure(draw, height=height, quick=quick), caption, i, told)
             for i, (draw, height, caption, told) in enumerate(drawn, first)
         ]
     )
@@ -120,14 +120,14 @@ def fleet_drawings(answer: Plan) -> list[Drawing]:
     return [
         (
             partial(plan_figures.cost_front, answer),
-            3.5,
+            style.HEIGHT,
             f"Cost of fleets against their TTFT. Points: one-pool fleets, hollow where they miss an SLO.{lines}{star}",
             f"Scatter plot of cost against TTFT of one-pool fleets of {', '.join(answer.question.gpus)}, with the "
             f"Pareto front of all kinds of fleets that meet the SLOs.{lines}{star}",
         ),
         (
             partial(plan_figures.throughput_front, answer),
-            3.5,
+            style.HEIGHT,
             "What a GPU yields against what a user feels, one-pool fleets.",
             "Scatter plot of output tokens per second and GPU against tokens per second of one user, with the Pareto "
             "front; left of the dashed line the TPOT SLO is missed in the mean.",
@@ -147,7 +147,7 @@ def latency_drawing(load: PoolLoad) -> Drawing:
     name, p = load.pool.stage.name, load.pool
     return (
         partial(plan_figures.latency_against_load, load),
-        3.5,
+        style.HEIGHT,
         f"Pool '{name}': latency against load. It runs at {load.operating_frac:.0%} of saturation; the knee is where "
         "1 % more load begins to cost more than 1 % more TTFT.",
         f"Line chart of TTFT and TPOT over their SLOs against load for the pool {name}: at the operating point, "
@@ -162,7 +162,7 @@ def occupancy_drawing(load: PoolLoad, use: MemoryUse) -> Drawing:
     now = float(np.interp(load.operating_frac, load.load_frac, load.in_flight_count))
     return (
         partial(plan_figures.occupancy, load, use),
-        3.5,
+        style.HEIGHT,
         f"Pool '{name}': requests in flight on one instance, and the slots that bound them.",
         f"Line chart of requests in flight per instance of the pool {name} against load: {now:.0f} at the "
         f"operating point, {p.slots_count:.0f} slots.",
@@ -186,7 +186,7 @@ def memory_drawing(uses: Sequence[MemoryUse]) -> Drawing:
 def threshold_drawing(answer: Plan) -> Drawing:
     """Cost by threshold."""
     told = "Cost of two pools against the threshold on total tokens, with the cost of one pool."
-    return partial(plan_figures.threshold_curve, answer), 3.5, told, f"Line chart. {told}"
+    return partial(plan_figures.threshold_curve, answer), style.HEIGHT, told, f"Line chart. {told}"
 
 
 def tornado_drawing(answer: Plan, changes: list[Change]) -> Drawing:

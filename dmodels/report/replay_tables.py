@@ -50,7 +50,7 @@ def _ms(seconds: float) -> str:
 
 
 def notes(answer: Plan) -> list[str]:
-    """How replays sized the fleet, what they missed, and where the closed forms were not checked."""
+    """How replays sized the fleet, what they missed, and where the closed forms are off."""
     said: list[str] = []
     best = answer.best
     if best is None:
@@ -68,7 +68,7 @@ def notes(answer: Plan) -> list[str]:
         said.append(missed(found) + " No number of instances that was tried holds.")
     if answer.outside:
         judge = "the replay decides" if found is not None else "--verify replays the fleet"
-        said.append(f"The closed forms were not checked on this: {'; '.join(answer.outside)}; {judge}.")
+        said.append(f"The closed forms are off here: {'; '.join(answer.outside)}; {judge}.")
     return said
 
 

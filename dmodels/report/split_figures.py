@@ -14,18 +14,14 @@ from .naming import Group, name_groups, name_lines, name_marks
 
 BLUE, RED, GREEN, PINK = style.COLOURS[:4]
 _PATHS = ((0, 4.0), (2, 2.8), (3, 1.8), (1, 1.0))  # ever thinner, so that equal paths show both
-FLOOR = 1e-9  # rates below this are drawn at the bottom: nobody can measure them
+FLOOR = 1e-6  # shares below this are drawn at the bottom: nobody can measure them
 
 
 def figure(answer: Split) -> Figure:
     """All pictures in one, for a PNG or a page."""
     made, axes = style.panels(2, 2, 12, 8.2)
-    violations(answer, axes[0, 0])
-    marginals(answer, axes[0, 1])
-    portrait(answer, axes[1, 0])
-    courses(answer, axes[1, 1])
-    axes[1, 0].xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[1, 1].yaxis.set_major_locator(MaxNLocator(integer=True))
+    for draw, one in zip(DRAWINGS, axes.flat, strict=True):
+        draw(answer, one)
     return made
 
 
@@ -43,7 +39,7 @@ def _points(answer: Split, axes: Axes) -> None:
 
 
 def violations(answer: Split, axes: Axes) -> None:
-    """Both violation rates against prefill's GPUs."""
+    """Share of requests that miss each SLO, by the GPUs given to prefill."""
     axes.plot(answer.prefill_gpus, np.maximum(answer.ttft_frac, FLOOR), color=BLUE)
     axes.plot(answer.prefill_gpus, np.maximum(answer.itl_frac, FLOOR), color=RED)
     axes.set_yscale("log")
@@ -58,10 +54,10 @@ def violations(answer: Split, axes: Axes) -> None:
 
 
 def marginals(answer: Split, axes: Axes) -> None:
-    """What one more GPU saves each pool; they are equal at an interior equilibrium."""
+    """Share of requests that one more GPU saves each pool from missing; equal at an interior equilibrium."""
     groups = []
     for i, (saved, name) in enumerate(
-        ((answer.saved_prefill, "prefill:\n-dV_TTFT/dG_P"), (answer.saved_decode, "decode:\n-dV_ITL/dG_D"))
+        ((answer.saved_prefill, "prefill:\nmisses of TTFT"), (answer.saved_decode, "decode:\nmisses of ITL"))
     ):
         seen = np.asarray(saved) > FLOOR
         axes.plot(answer.prefill_gpus, np.maximum(saved, FLOOR), color=style.colour(i))
@@ -73,7 +69,7 @@ def marginals(answer: Split, axes: Axes) -> None:
 
 
 def portrait(answer: Split, axes: Axes) -> None:
-    """Each planner's path through (prefill workers, prefill's wait less decode's) during the burst."""
+    """Planners in a burst: the instances that each gives to prefill, and where requests wait longer (ring: start)."""
     axes.axhline(0.0, color=style.SOFT, linewidth=0.8)
     groups = []
     for (name, course), (i, wide) in zip(answer.courses.items(), _PATHS, strict=False):
@@ -86,19 +82,21 @@ def portrait(answer: Split, axes: Axes) -> None:
     axes.set(
         xlabel="prefill [instance]",
         ylabel="wait in prefill less wait in decode [s]",
-        title="Planners in a burst: phase portrait (ring: start)" if answer.courses else "Planners were not run",
+        title="Planners in a burst (ring: start)" if answer.courses else "Planners were not run",
     )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     name_groups(axes, groups)
 
 
 def courses(answer: Split, axes: Axes) -> None:
-    """Prefill workers over time, with the arrival rate behind."""
+    """The same over time, with the arrival rate behind."""
     minutes, ends = np.arange(len(answer.arrival_rps)) * 0.5, []
     for (name, course), (i, wide) in zip(answer.courses.items(), _PATHS, strict=False):
         axes.step(minutes, course.prefill_instances, where="post", color=style.colour(i), linewidth=wide)
         late = float(answer.scores[name].violation_frac)
         ends.append((float(course.prefill_instances[-1]), f"{name}:\n{late:.1%} late", i))
     axes.set(xlabel="time [min]", ylabel="prefill [instance]", title="The same over time")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if answer.courses:
         rate = np.asarray(answer.arrival_rps)
         axes.fill_between(
@@ -120,3 +118,7 @@ def courses(answer: Split, axes: Axes) -> None:
         )
         axes.set_xlim(0, minutes[-1])
         name_lines(axes, ends)
+
+
+#: The pictures, in the order in which they are shown.
+DRAWINGS = (violations, marginals, portrait, courses)

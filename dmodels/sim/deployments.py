@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from dmodels.core.routing import RoutingPolicy
+from dmodels.models import queueing
 
 from . import fleet
 from .fleet import Pool
@@ -76,6 +77,27 @@ class ServingPool(NamedTuple):
             cached_tokens=requests.cached_tokens if self.prefills else requests.input_tokens,
             give_up=give_up,
         )
+        return self._sent(requests, served)
+
+    def backlog(self, requests: Requests, instances: int, *, all_of_them: bool = False) -> Served:
+        """The same behind a router that looks at loads, by recursion over the requests: decode is a fluid
+        (`models.queueing.trace_backlog`). Of large pools a sample is enough; the others' times are NaN."""
+        times = queueing.trace_backlog(
+            requests.arrival_s,
+            np.maximum(requests.prefill_tokens, 1.0) if self.prefills else np.ones(requests.arrival_s.size),
+            requests.output_tokens if self.decodes else np.ones(requests.arrival_s.size),
+            queueing.StepGrid(self.law.times_s, self.law.tokens),
+            slots=self.slots,
+            budget_tokens=self.chunk_tokens,
+            instances=int(instances),
+            **({"sample": requests.arrival_s.size} if all_of_them else {}),
+        )
+        outputs = requests.output_tokens if self.decodes else np.ones_like(requests.output_tokens)
+        unknown = np.full(requests.arrival_s.size, np.nan)
+        return self._sent(requests, Served(requests.arrival_s, unknown, times.first_token_s, times.end_s, outputs))
+
+    def _sent(self, requests: Requests, served: Served) -> Served:
+        """With what a request costs outside of the iterations."""
         gaps = served.tpot_s[np.isfinite(served.tpot_s)]
         fixed = self.fixed_s + (self.late_steps * float(gaps.mean()) if gaps.size else 0.0)
         late = fixed + self.token_s * requests.prefill_tokens
@@ -116,10 +138,23 @@ class ServingFleet(NamedTuple):
             return self.pools[part].serve(own, instances[part], policy, key, give_up=give_up)
         first = self.pools[0].serve(own, instances[0], policy, key) if prefilled is None else prefilled
         order = np.argsort(first.end_s, kind="stable")
-        there = Requests(*(column[order] for column in own))._replace(arrival_s=first.end_s[order])
         came = own.arrival_s[order]
         late = None if give_up is None else lambda seen: give_up(seen._replace(arrival_s=came))
-        decoded = self.pools[1].serve(there, instances[1], policy, key, give_up=late)
-        back = np.argsort(order, kind="stable")
-        times = decoded.first_token_s[back], decoded.end_s[back]
-        return Served(own.arrival_s, first.admitted_s, *times, own.output_tokens)
+        decode = lambda there: self.pools[1].serve(there, instances[1], policy, key, give_up=late)
+        return _in_turn(own, first, order, decode)
+
+    def backlog(self, part: int, own: Requests, instances: Sequence[int]) -> Served:
+        """The same behind routers that look at loads, by recursion over the requests (`ServingPool.backlog`)."""
+        if not self.in_turn:
+            return self.pools[part].backlog(own, instances[part])
+        first = self.pools[0].backlog(own, instances[0], all_of_them=True)
+        order = np.argsort(first.end_s, kind="stable")
+        return _in_turn(own, first, order, lambda there: self.pools[1].backlog(there, instances[1]))
+
+
+def _in_turn(own: Requests, first: Served, order: np.ndarray, decode: Callable[[Requests], Served]) -> Served:
+    """Who is prefilled first comes to the decoders first."""
+    decoded = decode(Requests(*(column[order] for column in own))._replace(arrival_s=first.end_s[order]))
+    back = np.argsort(order, kind="stable")
+    times = decoded.first_token_s[back], decoded.end_s[back]
+    return Served(own.arrival_s, first.admitted_s, *times, own.output_tokens)

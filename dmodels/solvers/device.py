@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dmodels.core.devices import accelerators, chosen_device
 from dmodels.core.errors import InputError
 
 #: "auto" takes a device where JAX sees one and the batch is large enough; "device" takes JAX's first devices, be they
@@ -42,14 +43,9 @@ def check_backend(backend: str, accepted: Sequence[str] = BACKENDS) -> None:
         raise InputError(f"backend = {backend!r}; accepted are {', '.join(accepted)}")
 
 
-@cache
-def accelerators() -> tuple[Any, ...]:
-    """Devices of JAX's default platform that are not CPUs."""
-    return tuple(device for device in jax.devices() if device.platform != "cpu")
-
-
 def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
-    """Whether a batch of these leading axes, broadcast, goes to the device under this `backend`."""
+    """Whether a batch of these leading axes, broadcast, goes to the device under this `backend`; "auto" heeds
+    `core.devices.choose_device`."""
     check_backend(backend)
     if backend != "auto" or not any(batches):
         return backend == "device"
@@ -57,17 +53,8 @@ def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
         count = math.prod(np.broadcast_shapes(*batches))
     except ValueError:
         return False  # they do not broadcast: the host says so
-    return count >= FEWEST and bool(accelerators())  # in this order: to ask for devices starts JAX's
-
-
-def backend_of(device: str) -> str:
-    """The backend of a command's `--device`: "auto", "cpu", or "gpu", which must be there."""
-    backends = {"auto": "auto", "cpu": "cpu", "gpu": "device"}
-    if device not in backends:
-        raise InputError(f"device = {device!r}; accepted are {', '.join(backends)}")
-    if device == "gpu" and not accelerators():
-        raise InputError("device = 'gpu', but JAX sees no accelerator here; accepted are auto, cpu")
-    return backends[device]
+    least = {"auto": FEWEST, "gpu": 1}.get(chosen_device(), math.inf)
+    return count >= least and bool(accelerators())  # in this order: to ask for devices starts JAX's
 
 
 @cache

@@ -11,9 +11,17 @@ from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.records import Real, float64
 
 from .functions import as_array, check_shape, result_shape
+from .roofline import DeviceWork
 from .solution import Solution
 
 _HALVINGS = 80
+
+
+def wardrop_work(m: int, operations: float = 5.0) -> DeviceWork:
+    """Of one `wardrop` on m resources whose latency takes `operations`: a bisection of loads within one of levels, the
+    ends of both read and written at each turn, two launches a turn (the body, the loop's condition)."""
+    turns = (_HALVINGS + 2.0) * _HALVINGS
+    return DeviceWork(turns * 4 * 8.0 * m, flop64=turns * operations * m, launches=2 * turns, registers=40)
 
 
 @float64

@@ -13,7 +13,6 @@ from dmodels.control import regime
 from dmodels.core.answers import Answer
 from dmodels.core.records import float64
 from dmodels.games.anarchy import IndexCost, RequestLog, Windows, calibrated_cost, driver, read_log, windows
-from dmodels.solvers.device import backend_of
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,14 @@ def analyse(
     calibrate: bool = False,
     load_aware: bool = False,
     baseline_s: float | None = None,
-    device: str = "auto",
+    backend: str = "auto",
 ) -> Analysis:
     """PoA-hat over sliding windows of a log, with the detector of Eq. (10) and (11) run over the windows' TTFT P99.
 
     `baseline_s` is TTFT P99 of the idle system; the least over the windows unless given. `calibrate` fits a, b and the
     cache weight to the log, `load_aware` lets the optimum move the loads (see `games.anarchy.index`).
-    `device`: "cpu", "gpu", or "auto", which takes a GPU where there is one and there are thousands of windows.
+    `backend` as in `games.anarchy.windows`.
     """
-    backend = backend_of(device)
     log = read_log(path, workers, limit)
     cost = IndexCost(capacity=capacity)
     if calibrate:

@@ -238,6 +238,7 @@ def sized_pool(
         point = at(instances)
     gpus, tokens = instances * own["gpus"], instances * point.tokens_per_s
     cost = gpus * price
+    unserved = point.flags & ~int(Flag.OVERLOAD | Flag.SLO_MISS)  # of what no memory holds, the one reason is enough
     wrong = flag_where(own["runs"] == 0, Flag.OUT_OF_DOMAIN)
     wrong = wrong | flag_where(~((rate > 0) & (instances >= 1) & (slowdown > 0)), Flag.OUT_OF_DOMAIN)
     return {
@@ -253,7 +254,7 @@ def sized_pool(
         "gpu_tokens_per_s": safe_divide(point.tokens_per_s, own["gpus"]),
         "decode_count": point.decode_count,
         "slots_count": point.slots_count,
-        "flags": point.flags | wrong,
+        "flags": jnp.where(point.flags & Flag.NO_FIT, unserved, point.flags) | wrong,
     }
 
 

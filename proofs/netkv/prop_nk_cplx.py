@@ -8,9 +8,8 @@ $(n+1)/17$ (2), and it does not see transfers of *other* sources that meet at th
 formula takes as a second bound.
 """
 
-from fractions import Fraction as F
-
 import numpy as np
+import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,10 +35,28 @@ CLAIM = Claim(
 )
 
 
+def fair(n):
+    """Share of the link that one more transfer beside n gets, with link and free share 1."""
+    return sp.Integer(1) / (n + 1)
+
+
+def capped(n):
+    """What the counter promises it."""
+    return sp.Integer(1) / (sp.Min(n, 16) + 1)
+
+
 def test_exact_up_to_the_cap_and_not_beyond():  # 2
-    fair = lambda n: F(1, n + 1)
-    capped = lambda n: F(1, min(n, 16) + 1)
-    assert all(fair(n) == capped(n) for n in range(17)) and capped(17) / fair(17) == F(18, 17)
+    assert all(fair(n) == capped(n) for n in range(17)) and capped(17) / fair(17) == sp.Rational(18, 17)
+    beyond = sp.Symbol("m", nonnegative=True) + 17  # every n above the cap
+    assert sp.simplify(capped(beyond) / fair(beyond) - (beyond + 1) / 17) == 0
+
+
+def test_two_sources_that_meet():  # 3: each counts its own transfers, n = 0, and is promised a whole link
+    promised, got = 2 * fair(0), 2 * fair(1)
+    assert (promised, got) == (2, 1)
+
+
+def test_the_shipped_counter():  # 2
     for n in (0, 1, 15, 16, 17, 40):
         assert abs(float(effective_bandwidth_bytes_per_s(1.0, 0.0, float(n))) - float(capped(n))) < 1e-15
 
@@ -54,7 +71,7 @@ def test_how_much_too_high(n, c):  # 2
 def test_the_destination_is_not_seen():  # 3: two sources, one receiver of the same link rate
     alone = float(effective_bandwidth_bytes_per_s(1.0, 0.0, 0.0))
     shared = float(effective_bandwidth_bytes_per_s(1.0, destination_bytes_per_s=1.0, destination_in_flight=1.0))
-    assert (alone, shared) == (1.0, float(F(1, 2)))
+    assert (alone, shared) == (1.0, 0.5)
 
 
 class Counting:
@@ -86,4 +103,4 @@ def looks(instances: int) -> tuple[int, int]:
 
 def test_one_look_at_each_candidate():  # 1
     for instances in every((1, 2, 12, 100, 1000), "sizes of the pool"):
-        assert looks(instances) == (8 * instances, F(3))
+        assert looks(instances) == (8 * instances, 3)

@@ -10,7 +10,9 @@ A row has a printed number, ours, the interval of ours if it has one, the rule t
     range a b     ours lies in a printed range
 
     verdict       agrees, differs: by the rule
-                  tuned: a parameter was fitted to this number or to ones beside it; named in `reason`
+                  undecided: the printed number lies in our interval, which reaches more than a fifth of it to each side
+                  tuned: a parameter, named in `reason`, was fitted to this number or to ones beside it, so that
+                  coming out is no agreement; one that misses its rule even so differs (`fitted RULE` in `Printed`)
                   input: taken from the paper as it stands
                   ours: nothing is printed, or drawn without a number
                   not computed: `reason` says why no number can be had
@@ -28,6 +30,9 @@ from dmodels.core.files import csv_rows
 
 COLUMNS = ("id", "where", "quantity", "unit", "printed", "computed", "low", "high", "rule", "verdict", "reason")
 WITHOUT_RULE = ("tuned", "input", "ours", "not computed")
+FITTED = "fitted "
+#: An interval that reaches further than this share of the printed number would agree with too much.
+WIDEST = 0.2
 FOLDER = Path(__file__).parent
 
 
@@ -48,6 +53,8 @@ class Printed(NamedTuple):
     def row(self) -> dict[str, str]:
         """As text in the order of `COLUMNS`, judged."""
         told = {name: _text(value) for name, value in self._asdict().items()}
+        if self.rule.startswith(FITTED):
+            return fitted(told | {"rule": self.rule.removeprefix(FITTED)})
         if self.rule in WITHOUT_RULE or not self.rule:
             told |= {"rule": "", "verdict": self.rule or "ours"}
         else:
@@ -64,7 +71,10 @@ def judge(row: dict[str, str]) -> str:
     elif kind == "relative":
         good = abs(ours - float(printed)) <= float(bounds[0]) * abs(float(printed))
     elif kind == "interval":
-        good = float(row["low"]) - half_unit(printed) <= float(printed) <= float(row["high"]) + half_unit(printed)
+        low, high = float(row["low"]), float(row["high"])
+        good = low - half_unit(printed) <= float(printed) <= high + half_unit(printed)
+        if good and high - low > 2 * WIDEST * abs(float(printed)):
+            return "undecided"
     elif kind in ("above", "below"):
         good = ours > float(printed) if kind == "above" else ours < float(printed)
     elif kind == "range":
@@ -72,6 +82,13 @@ def judge(row: dict[str, str]) -> str:
     else:
         raise ValueError(f"rule: {row['rule']!r} is not one of rounds, relative, interval, above, below, range")
     return "agrees" if good else "differs"
+
+
+def fitted(row: dict[str, str]) -> dict[str, str]:
+    """A row that a fitted parameter was to meet: tuned if by its rule it does, else it differs."""
+    met = judge(row) == "agrees"
+    told = row | ({"rule": "", "verdict": "tuned"} if met else {"verdict": "differs"})
+    return {name: told[name] for name in COLUMNS}
 
 
 def problems(row: dict[str, str]) -> list[str]:
@@ -90,7 +107,7 @@ def problems(row: dict[str, str]) -> list[str]:
         wrong.append("neither a computed value nor a reason")
     if row["computed"] and row["verdict"] == "not computed":
         wrong.append("not computed, and a computed value")
-    if row["verdict"] in ("differs", "tuned", "not computed") and not row["reason"]:
+    if row["verdict"] in ("differs", "undecided", "tuned", "not computed") and not row["reason"]:
         wrong.append(f"{row['verdict']} without a reason")
     if row["low"] and not float(row["low"]) <= float(row["computed"]) <= float(row["high"]):
         wrong.append("the computed value lies outside its interval")

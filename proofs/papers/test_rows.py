@@ -50,6 +50,7 @@ def test_a_bad_row_is_seen(change):
         ("0", 0.1, "relative 0.1", "", "", "differs"),
         ("0.91", 0.95, "interval", 0.88, 1.0, "agrees"),
         ("0.87", 0.95, "interval", 0.876, 1.0, "differs"),
+        ("1.0", 1.6, "interval", 0.9, 2.3, "undecided"),
         ("0.87", 0.95, "interval", 0.874, 1.0, "agrees"),
         ("80", 83.3, "above", "", "", "agrees"),
         ("16", 220.0, "below", "", "", "differs"),
@@ -59,6 +60,12 @@ def test_a_bad_row_is_seen(change):
 def test_the_rules(printed, ours, rule, low, high, verdict):
     row = papers.Printed("a", "b", printed, ours, rule, "c", low=low, high=high).row()
     assert row["verdict"] == verdict and papers.problems(row) == []
+
+
+@pytest.mark.parametrize("ours, rule, verdict", [(1.9, "", "tuned"), (1.7, "relative 0.1", "differs")])
+def test_a_number_that_was_fitted_never_agrees(ours, rule, verdict):
+    row = papers.Printed("a", "b", "2.0", ours, "fitted relative 0.1", "slope fitted").row()
+    assert (row["rule"], row["verdict"]) == (rule, verdict) and papers.problems(row) == []
 
 
 def test_an_unknown_rule_is_refused():

@@ -8,9 +8,9 @@ block and itself for requests of two (2); ten strand 1, 0 and 10 for k = 3, 5 an
 """
 
 import itertools
-from fractions import Fraction as F
 
 import numpy as np
+import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,13 +43,24 @@ def most_used(free: int, size: int) -> int:
 
 def test_remainder():  # 1
     for free, size in every(itertools.product(range(30), range(1, 12)), "pairs of free blocks and a size"):
-        assert F(free - most_used(free, size)) == free % size
-        assert float(stranded_blocks(float(free), float(size))) == free % size
+        assert free - most_used(free, size) == free % size
 
 
 def test_one_free_block():  # 2
-    assert [most_used(1, k) for k in (1, 2)] == [1, 0] and F(0 % 1) == F(0 % 2) == 0
-    assert [float(stranded_blocks(10.0, k)) for k in (3.0, 5.0, 11.0)] == [1, 0, 10]
+    assert [1 - most_used(1, k) for k in (1, 2)] == [0, 1]
+    assert [10 - most_used(10, k) for k in (3, 5, 11)] == [1, 0, 10]
+
+
+def test_one_number_needs_the_mix_of_sizes():  # 3: requests of two blocks are a share p, the others of one
+    p = sp.Symbol("p", positive=True)
+    for free in every(range(1, 30), "counts of free blocks"):
+        mean = (1 - p) * (free - most_used(free, 1)) + p * (free - most_used(free, 2))
+        assert sp.diff(mean, p) == free % 2  # with an odd number free the penalty moves with the mix
+
+
+def test_the_shipped_remainder():  # 1
+    for free, size in every(itertools.product(range(30), range(1, 12)), "pairs of free blocks and a size"):
+        assert float(stranded_blocks(float(free), float(size))) == free - most_used(free, size)
 
 
 @given(free=st.integers(0, 500), sizes=st.lists(st.integers(1, 64), min_size=3, max_size=3))

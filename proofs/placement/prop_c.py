@@ -67,6 +67,9 @@ def prices(distance, alpha, rates):
 def test_no_equilibrium_on_a_one_way_ring():  # 1
     one_way = [[F((i - j) % 3) for j in range(3)] for i in range(3)]
     assert prices(one_way, F(3, 2), [F(1)] * 3)[0] == []
+
+
+def test_the_shipped_range_finds_none_on_it():  # 1
     s = caching_range(CachingGame(ring(3, 1.0, directed=True), 1.5))
     assert s.flags == int(Flag.INFEASIBLE) and s.certificate["equilibria_count"] == 0
 
@@ -90,6 +93,9 @@ def test_complete_graphs_exactly():  # 3
     distance = [[F(0), F(1)], [F(1), F(0)]]  # a busy and an idle node: the idle one holds the copy, the busy one reads
     stable, least = prices(distance, F(100), [F(100), F(2)])
     assert F(max(stable), least) == F(200, 102)
+
+
+def test_the_shipped_range_of_a_busy_and_an_idle_node():  # 3
     s = caching_range(CachingGame(complete(2, 1.0), 100.0, [100.0, 2.0]))
     assert abs(s.certificate["price_of_anarchy"] - 200 / 102) < 1e-12
 

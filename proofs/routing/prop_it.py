@@ -16,7 +16,6 @@ still few. The verdict stands.
 """
 
 import itertools
-from fractions import Fraction as F
 from functools import cache
 
 import numpy as np
@@ -63,7 +62,7 @@ def fewest_moves(f, credit) -> int:
 
 
 def test_three_moves_for_two_requests():  # 1: whole numbers throughout
-    assert fewest_moves(F_TABLE, CREDIT) == F(3)
+    assert fewest_moves(F_TABLE, CREDIT) == 3
 
 
 def rounds(f, credit, at) -> int:
@@ -73,7 +72,7 @@ def rounds(f, credit, at) -> int:
         moved = False
         for i, now in enumerate(at):
             others = at[:i] + at[i + 1 :]
-            pay = [F(f[j][others.count(j)] - credit[i][j]) for j in range(len(f))]
+            pay = [f[j][others.count(j)] - credit[i][j] for j in range(len(f))]
             if min(pay) < pay[now]:
                 at[i], moved = pay.index(min(pay)), True
         count += moved

@@ -7,7 +7,6 @@ games are affine congestion games for every omega, and 5/2 holds (4).
 """
 
 import itertools
-from fractions import Fraction as F
 
 import numpy as np
 import sympy as sp
@@ -49,7 +48,7 @@ def test_without_caches_every_equilibrium_is_optimal_exactly():  # 3: all pairs 
     totals = [(0, *(k * f for k, f in enumerate(table, 1))) for table in tables]
     convex = [g for g in totals if g[1] <= g[2] - g[1] <= g[3] - g[2]]
     for g, h in every(itertools.product(convex, repeat=2), "games of three requests"):
-        cost = [F(g[n] + h[3 - n]) for n in range(4)]
+        cost = [g[n] + h[3 - n] for n in range(4)]
         stays = lambda n, g=g, h=h: (
             (n == 0 or g[n] - g[n - 1] <= h[4 - n] - h[3 - n]) and (n == 3 or h[3 - n] - h[2 - n] <= g[n + 1] - g[n])
         )

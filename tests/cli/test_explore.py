@@ -164,6 +164,8 @@ def test_it_answers_this_machine_only(address):
     from dmodels.cli.explore_server import listening
 
     assert get(address, headers={"Host": "elsewhere.example"})[0] == 400
+    assert get(address, headers={"Sec-Fetch-Site": "cross-site"})[0] == 403  # what a page elsewhere asks for
+    assert get(address, headers={"Sec-Fetch-Site": "same-origin"})[0] == 200
     with listening(0) as open_:
         assert open_.getsockname()[0] == "127.0.0.1"
 

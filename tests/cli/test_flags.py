@@ -19,7 +19,7 @@ from tests.audit.printed import arguments
 
 INF = math.inf
 #: Options that choose how the answer is shown or what is done beside it, which have tests of their own.
-SHOWN = {"json", "show_python", "help", "out", "plot", "figure", "dashboard", "deploy"}
+SHOWN = {"json", "show_python", "help", "out", "plot", "figure", "dashboard", "deploy", "device"}
 #: Commands that make no call of one function, or take a whole scenario of another.
 OTHERS = {"init", "report", "explore", "catalog", "formats", "claims", "completion"}
 SERVER = "--model qwen3-8b --gpu h200_sxm --tp 2 --dp 4 --ep 8"
@@ -136,7 +136,7 @@ CASES: dict[str, dict] = {
         "seed": 13,
     },
     "poa t.csv --window 31 --step 7 --worker x --worker y --capacity 17 --calibrate --load-aware "
-    '--baseline "55 ms" --limit 3 --device cpu': {
+    '--baseline "55 ms" --limit 3': {
         "path": "t.csv",
         "window": 31,
         "step": 7,
@@ -146,7 +146,6 @@ CASES: dict[str, dict] = {
         "load_aware": True,
         "baseline_s": 0.055,
         "limit": 3,
-        "device": "cpu",
     },
     f"step {SERVER} {DTYPES} --input 1234 --output 56 --concurrency 9 --backend sglang --calibration own.json": {
         **RECORD,
@@ -324,7 +323,7 @@ CASES: dict[str, dict] = {
     },
 }
 #: Options that name a file which is read at once, so that no call is printed without it; and where the call runs.
-ELSEWHERE = {"simulate": {"server__plan", "server__replay"}} | {name: {"device"} for name in ("plan", "sweep", "fit")}
+ELSEWHERE = {"simulate": {"server__plan", "server__replay"}}
 
 
 @pytest.fixture

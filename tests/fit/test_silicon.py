@@ -18,6 +18,7 @@ from dmodels.fit.predict import errors, noise_floor, outliers, predict
 from dmodels.fit.protocols import folds
 from dmodels.fit.rows import Table, measurement, parse_row
 from dmodels.models.latency import Efficiency, serve
+from tests.lowered import check_stays_on_the_device, lowered
 
 BASE = {
     "backend": "vllm",
@@ -121,6 +122,15 @@ def test_the_least_loss_is_the_one_that_scipy_finds():
     ours = float(loss((found.beta / np.where(scale > 0, scale, 1.0)).ravel())[0])
     assert ours == pytest.approx(theirs.fun, rel=0.01)
     assert ours < 0.5 * float(loss(start)[0])
+
+
+def test_the_derivatives_of_the_fit_stay_on_the_device():
+    """All that the fit computes of its rows at a step; the normal equations are solved on the host."""
+    points, table = to_points(rows(24, slower=1.6))
+    problem, _, _ = silicon.problem_of(points, table.rows)
+    with jax.enable_x64(True):
+        traced = descent.slopes.trace(problem.halves, problem.origin)
+        check_stays_on_the_device(lowered(traced), calls=set())
 
 
 def test_a_machine_that_is_half_as_fast_is_learnt():

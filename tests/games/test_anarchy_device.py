@@ -78,11 +78,16 @@ def test_too_many_profiles_are_refused():
         price_of_anarchy(RoutingGame(np.ones((5, 512)), np.zeros((4, 5)), 1.0, [128] * 4), backend="device")
 
 
+LARGE = pytest.mark.slow
+
+
+@pytest.mark.parametrize("count", [64, pytest.param(10_000, marks=LARGE)])
 @pytest.mark.parametrize("curves", CURVES)
-def test_best_responses_are_the_hosts_move_by_move(curves):
+def test_best_responses_are_the_hosts_move_by_move(curves, count):
+    """10^5 in the slow runs: five kinds of curves, two starts."""
     rng = np.random.default_rng(3)
-    game = games(rng, curves, 64, [3, 2], 3)
-    for start in (None, np.broadcast_to([0, 0, 1, 2, 2], (64, 5))):
+    game = games(rng, curves, count, [3, 2], 3)
+    for start in (None, np.broadcast_to([0, 0, 1, 2, 2], (count, 5))):
         found, known = (best_response(game, start, backend=b) for b in ("device", "cpu"))
         np.testing.assert_array_equal(found.value.flow, known.value.flow)
         np.testing.assert_array_equal(found.steps, known.steps)
@@ -93,9 +98,10 @@ def test_best_responses_are_the_hosts_move_by_move(curves):
     np.testing.assert_array_equal(cut.steps <= 1, True)
 
 
-@pytest.mark.parametrize("curves", ["rising", "ties", "poles"])
-def test_optima_are_the_hosts(curves):
-    game = games(np.random.default_rng(4), curves, 32, [3, 2], 3)
+@pytest.mark.parametrize("count", [32, pytest.param(25_000, marks=LARGE)])
+@pytest.mark.parametrize("curves", ["rising", "ties", "poles", "flat"])
+def test_optima_are_the_hosts(curves, count):
+    game = games(np.random.default_rng(4), curves, count, [3, 2], 3)
     found, known = (optimum(game, backend=b) for b in ("device", "cpu"))
     np.testing.assert_array_equal(found.flags, known.flags)
     np.testing.assert_allclose(found.value.cost_s, known.value.cost_s, rtol=1e-11)
@@ -117,6 +123,41 @@ def test_logit_equilibria_are_those_of_one_game_at_a_time():
     for tau in (0.0, np.ones((2, 2))):
         with pytest.raises(InputError, match="tau"):
             logit_equilibria(game, tau)
+
+
+def binomial_loads(p: np.ndarray, others: list[int]) -> np.ndarray:
+    """The law (games, workers, loads) of the requests on a worker, by one trial after another."""
+    law = np.zeros((*p.shape[::2], sum(others) + 1))
+    law[..., 0] = 1.0
+    for group, size in enumerate(others):
+        for _ in range(size):
+            moved = p[:, group, :, None] * law
+            law -= moved
+            law[..., 1:] += moved[..., :-1]
+    return law
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(25_000, marks=LARGE)])
+@pytest.mark.parametrize("curves", ["rising", "ties", "any", "flat"])
+def test_logit_equilibria_answer_their_own_expected_costs(curves, count):
+    """Against loads that are summed trial by trial here: every request's mix is its softmax, and the mean cost that of
+    these loads. 10^5 games in the slow runs; the host's solver takes some 50 ms for each of them."""
+    rng = np.random.default_rng(9)
+    sizes = [3, 2]
+    game = games(rng, curves, count, sizes, 3)
+    tau = 10.0 ** rng.uniform(0, 2, count)
+    found = logit_equilibria(game, tau, max_steps=1000)
+    solved = found.flags == 0
+    assert solved.mean() > 0.98  # the coldest may cycle, and say so
+    p, a, mean = found.value["probability"], game.arrays(), np.zeros(count)
+    for group in range(len(sizes)):
+        others = [size - (g == group) for g, size in enumerate(sizes)]
+        pays = (binomial_loads(p, others) * a.f).sum(-1) + a.cost[:, group]
+        weight = np.exp(-(pays - pays.min(-1, keepdims=True)) / tau[:, None])
+        response = weight / weight.sum(-1, keepdims=True)
+        np.testing.assert_allclose(p[solved, group], response[solved], atol=2e-10)
+        mean += sizes[group] * (p[:, group] * pays).sum(-1)
+    np.testing.assert_allclose(found.value["mean_cost_s"][solved], mean[solved], rtol=1e-11)
 
 
 def request_windows(rng, kind: str, count: int, n: int, m: int):
@@ -150,30 +191,34 @@ def test_the_index_of_windows_is_the_hosts(kind, aware):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["distinct", "prefixes"])
 @pytest.mark.parametrize("aware", [False, True], ids=["frozen", "load-aware"])
-def test_the_index_of_many_windows_is_the_hosts(aware):
-    for n, m, count in ((24, 3, 4000), (512, 8, 20), (1, 1, 50)):
-        data = request_windows(np.random.default_rng(n), "distinct", count, n, m)
-        check_index(*(poa_index(*data, IndexCost(capacity=n // m + 1.0), aware, backend=b) for b in ("device", "cpu")))
+def test_the_index_of_many_windows_is_the_hosts(aware, kind):
+    """10^5 windows."""
+    for n, m, count in ((24, 3, 6200), (512, 8, 5), (1, 1, 60)):
+        data = request_windows(np.random.default_rng(n), kind, count, n, m)
+        for cost in COSTS if m == 3 else [IndexCost(capacity=n // m + 1.0)] * 4:
+            check_index(*(poa_index(*data, cost, aware, backend=b) for b in ("device", "cpu")))
 
 
-def test_windows_of_a_log_are_cut_on_the_device():
-    """Windows of 16 requests, half of each shared with the next; most are answered without the host."""
+@pytest.mark.parametrize(("count", "step"), [(200, 8), pytest.param(100_015, 1, marks=LARGE)])
+def test_windows_of_a_log_are_cut_on_the_device(count, step):
+    """Windows of 16 requests that share some with the next."""
     rng = np.random.default_rng(7)
-    latency, worker, overlap = (a[0] for a in request_windows(rng, "distinct", 1, 200, 3))
-    end = np.cumsum(rng.exponential(1.0, 200))
+    latency, worker, overlap = (a[0] for a in request_windows(rng, "distinct", 1, count, 3))
+    end = np.cumsum(rng.exponential(1.0, count))
     log = RequestLog(
-        tuple(map(str, range(200))),
+        tuple(map(str, range(count))),
         end - latency,
         end,
         latency,
-        np.full(200, np.nan),
+        np.full(count, np.nan),
         worker,
         overlap,
         tuple("abc"),
-        200,
+        count,
     )
-    found, known = (windows(log, 16, backend=b) for b in ("device", "cpu"))
+    found, known = (windows(log, 16, step, backend=b) for b in ("device", "cpu"))
     check_index(found.index, known.index)
     np.testing.assert_array_equal(found.ttft_p99_s, known.ttft_p99_s)
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from dmodels.core import devices
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers import assign, assign_many, congestion_transport, device, transport
@@ -96,9 +97,10 @@ def test_placements_inside_jit_need_no_host(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "n", "m"), [(8000, 12, 3), (500, 64, 4), (60, 200, 8), (2000, 5, 7), (4000, 1, 1)])
+@pytest.mark.parametrize(("count", "n", "m"), [(10_200, 12, 3), (500, 64, 4), (60, 200, 8), (2000, 5, 7), (4000, 1, 1)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_placements_are_the_hosts_in_large_batches(kind, count, n, m):
+    """10^5 each with capacities and with convex congestion."""
     check_placements(np.random.default_rng(n), kind, count, n, m)
 
 
@@ -126,10 +128,47 @@ def test_matchings_are_the_hosts(kind, shape, maximize):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(12000, 6, 6), (4000, 5, 9), (500, 40, 40), (20, 128, 130)])
+@pytest.mark.parametrize("shape", [(12_200, 6, 6), (4000, 5, 9), (500, 40, 40), (20, 128, 130)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_matchings_are_the_hosts_in_large_batches(kind, shape):
+    """10^5 in plain XLA, the path of every device but CUDA's."""
     check_matchings(costs(np.random.default_rng(shape[1]), kind, shape), False)
+
+
+@pytest.fixture
+def kernel_only(monkeypatch):
+    """`assign` on the device searches by the kernel, which is interpreted here, and the host solves nothing unless a
+    test allows it; 512 problems at once, as the interpreter copies the whole batch for each."""
+    monkeypatch.setattr(assignment_device, "search", assignment_device._kernel)
+    solve = assignment_device.proved_matching
+    monkeypatch.setattr(assignment_device, "proved_matching", lambda c: solve(c))  # traced anew
+    yield
+    device._spread.cache_clear()
+
+
+def check_kernel(monkeypatch, kind: str, shape: tuple[int, int, int]):
+    few, many = sorted(shape[1:])
+    monkeypatch.setattr(device, "CHUNK_BYTES", 512 * 8.0 * few * (4 * many + 16))
+    cost = costs(np.random.default_rng(shape[1]), kind, shape)
+    sent = []
+    host = assignment_device.solve_host
+    monkeypatch.setattr(assignment_device, "solve_host", lambda c, up: (sent.append(len(c)), host(c, up))[1])
+    check_matchings(cost, False)
+    if kind in ("uniform", "ties"):
+        assert not sent  # all of them were the kernel's own
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_matchings_of_the_interpreted_kernel_are_the_hosts(kind, kernel_only, monkeypatch):
+    check_kernel(monkeypatch, kind, (40, 6, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(14_000, 6, 6), (2500, 5, 9), (100, 40, 40), (100, 1, 1), (10, 128, 130)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_matchings_of_the_interpreted_kernel_are_the_hosts_in_large_batches(kind, shape, kernel_only, monkeypatch):
+    """10^5, the kernel's largest widths in one warp and its smallest among them."""
+    check_kernel(monkeypatch, kind, shape)
 
 
 def test_whole_costs_have_whole_certificates_and_large_ones_are_exact():
@@ -205,12 +244,23 @@ def test_backends_are_named_and_auto_stays_on_the_cpu_where_there_is_no_accelera
         transport(np.zeros((2, 2)), [1.0, 1.0], np.ones(2), backend="device")
 
 
-def test_a_gpu_that_was_asked_for_must_be_there():
-    assert [device.backend_of(name) for name in ("auto", "cpu")] == ["auto", "cpu"]
+def test_a_process_chooses_its_device_once_for_all_batches(monkeypatch):
+    """An accelerator takes batches of FEWEST and more, all of them where a GPU was asked for, and else none."""
     with pytest.raises(InputError, match="JAX sees no accelerator here; accepted are auto, cpu"):
-        device.backend_of("gpu")
+        devices.choose_device("gpu")
     with pytest.raises(InputError, match="device = 'tpu'; accepted are auto, cpu, gpu"):
-        device.backend_of("tpu")
+        devices.choose_device("tpu")
+    there = lambda: ("an accelerator",)
+    monkeypatch.setattr(device, "accelerators", there)
+    for chosen, least in (("auto", device.FEWEST), ("gpu", 1)):
+        monkeypatch.setattr(devices, "_chosen", chosen)
+        assert device.takes_device("auto", (least,)) and not device.takes_device("auto", (least - 1,))
+        assert not device.takes_device("cpu", (10**9,)) and device.takes_device("device", (1,))
+    monkeypatch.setattr(devices, "_chosen", "cpu")
+    assert not device.takes_device("auto", (10**9,))
+    monkeypatch.setattr(devices, "accelerators", there)
+    with pytest.raises(InputError, match="this process has begun on an accelerator"):
+        devices.choose_device("cpu")
 
 
 def test_an_infeasible_problem_comes_with_the_hosts_farkas_ray():

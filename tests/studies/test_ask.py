@@ -24,6 +24,12 @@ def test_text_and_numbers_ask_the_same(answer):
     assert answer.best == same.best and answer.question.rate_rps == 5.0
 
 
+def test_one_gpu_type_and_one_degree_need_no_list():
+    lengths, slo = Workload.fixed(1000.0, 200.0, 5.0), SLO(1.0, 0.05)
+    one = question("llama-3.1-8b", "h100", lengths, slo, tp=2)
+    assert (list(one.gpus), one.tp) == (["h100_sxm"], (2,))
+
+
 def test_an_inventory_names_the_gpus_and_margins_are_kept():
     found = dmodels.plan("llama-3.1-8b", {"l40s": 3}, (1000, 200), 5.0, tp=1, spare=1, split=False)
     assert list(found.question.gpus) == ["l40s"] and found.question.inventory == {"l40s": 3.0}
@@ -48,6 +54,10 @@ def test_a_file_is_a_trace(tmp_path):
         ({"ttft": "2"}, "ttft: '2': a unit is missing"),
         ({"rate": "fast"}, "rate: 'fast'"),
         ({"gpus": "h1000"}, "h1000"),
+        ({"rate_rps": 5.0}, "option 'rate_rps' is unknown; the nearest are rate"),
+        ({"tp": 1.5}, "tp = 1.5: accepted are whole numbers from 1"),
+        ({"pp": "2"}, "pp = '2': accepted are whole numbers from 1"),
+        ({"split": "no"}, "split = 'no': accepted are True and False"),
     ],
     ids=str,
 )

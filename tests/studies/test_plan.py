@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,8 +14,10 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
-from dmodels.studies.plan import Precision, plan, price, question, sensitivity
+from dmodels.design.program import arguments, block
+from dmodels.studies.plan import Precision, evaluate, plan, price, question, sensitivity
 from dmodels.studies.plan.evaluate import sweep_instances
+from tests.lowered import check_stays_on_the_device, lowered
 
 CHAT = catalog.workload("azure-conv", 20.0)
 
@@ -40,6 +43,16 @@ def test_the_smallest_pool_is_the_smallest(answer):
     reach = priced.instances.ravel() <= 64
     np.testing.assert_array_equal(priced.instances.ravel()[reach], expected[reach])
     assert np.all(ok == np.maximum.accumulate(ok, axis=1)), "one more instance broke an SLO"
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_the_evaluation_stays_on_a_device(answer, platform):
+    """What plans and sweeps compile calls no host and has no shape that is not known, whatever it is lowered for."""
+    priced = answer.priced
+    asked = evaluate._asked(priced.cells, priced.question.rate_rps, priced.question.engine, 1.0)
+    with jax.enable_x64(True):
+        traced = block.trace(asked.function, asked.layout, *arguments(asked, 0))
+        check_stays_on_the_device(lowered(traced, platform), calls=set())
 
 
 def test_the_cheapest_is_the_cheapest_of_all_combinations(answer):

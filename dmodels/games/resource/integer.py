@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -37,7 +39,7 @@ def integer_split(game: Game) -> Solution:
     "integrality_gap" cost over the continuous optimum's (not negative), "cost_by_prefill" (k,) the cost of 1..k prefill
     workers (inf where decode gets none), "swap_stable" 1 where no single worker's move to the other pool lowers the
     cost: the rest points of a planner that accepts a swap only if the total falls. INFEASIBLE: the budget holds no
-    worker of each kind.
+    worker of each kind; all but the cost, inf, is then NaN.
     """
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(arrays)))
@@ -74,7 +76,8 @@ def _best_whole(game: Game, most: int) -> Solution:
     best = jnp.argmax(alike & (jnp.cumsum(alike) >= (jnp.sum(alike) + 1) // 2))
     padded = jnp.concatenate([jnp.full(1, jnp.inf), costs, jnp.full(1, jnp.inf)])
     stable = fits & (costs <= padded[:-2]) & (costs <= padded[2:])
-    value = WholeSplit(n[best], d[best], x[best], y[best], ttft[best], itl[best], costs[best])
+    known: Callable[[Real], Real] = lambda row: jnp.where(fits[best], row[best], jnp.nan)
+    value = WholeSplit(known(n), known(d), known(x), known(y), known(ttft), known(itl), costs[best])
     flags = flag_where(~jnp.any(fits), Flag.INFEASIBLE) | jnp.where(
         jnp.any(fits), flag_nonfinite(costs[best]), jnp.int32(0)
     )

@@ -27,8 +27,9 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import float64, on_host, traced
-from dmodels.solvers.blocks import in_blocks
+from dmodels.solvers.blocks import WIDER, in_blocks
 from dmodels.solvers.interval import Roots, Unsupported, all_roots, least_values
+from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.solution import Solution
 
 from .game import Game, mistakes_named
@@ -37,6 +38,13 @@ from .roots import ALIKE, MOST, optimum, optimum_near, scanned, unique
 __all__ = ["Game", "equilibria", "equilibrium", "explain", "social_optimum"]
 
 BLOCK = 1024  # games solved together
+
+
+def equilibrium_work(games: int) -> DeviceWork:
+    """Of one of `games` P/D games whose families prove uniqueness: a bracketed root in some 30 steps of 40 operations,
+    on a dozen numbers that are read and written at each; 10 launches a step, for one block after another."""
+    blocks = -(-games // (BLOCK * WIDER))
+    return DeviceWork(30 * 2 * 12 * 8.0, flop64=30 * 40.0, launches=30 * 10 * blocks, registers=80)
 
 
 @float64

@@ -1,4 +1,4 @@
-"""Queues: Erlang's formulas, an instance as a birth-death chain, prefill stalls, and backlogs of bursts."""
+"""Queues: Erlang's formulas, an instance as a birth-death chain, prefill stalls, and backlogs of bursts and traces."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from .formulas import (
     wait_mean_s,
     wait_tail,
 )
+from .lindley import Backlog, StepGrid, trace_backlog
 from .sharing import SharedSteps, met_quantiles, shared_steps
 from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
 from .transient import backlog_s, work_variance_s
 
 __all__ = [
+    "Backlog",
     "Occupancy",
     "SharedSteps",
+    "StepGrid",
     "backlog_s",
     "capped_mean_s",
     "closed_loop_rps",
@@ -33,6 +36,7 @@ __all__ = [
     "shared_steps",
     "stalled_tpot_s",
     "sum_quantile_s",
+    "trace_backlog",
     "ttft_quantile_s",
     "wait_mean_s",
     "wait_tail",

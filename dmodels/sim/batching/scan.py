@@ -4,8 +4,8 @@ The recursion of `virtual_time` with arrays in place of branches. A step is one 
 admission, whichever comes first. The completions to come, w, stay sorted without a sort: inserting e gives
 $\min(\max(e, w_{k-1}), w_k)$ and removing the first is a shift. Lanes are the last axis, so that each operation is one
 contiguous vector. On a CPU core the compiled loop of `batching` is several times faster
-(benchmarks/speed/simulators.py); this form is for what it cannot do: run inside `jit` and on accelerators (lowered
-for CUDA by a test, not run on one yet), over batches of designs and seeds.
+(benchmarks/speed/simulators.py); this form is for what it cannot do: run inside `jit` and on accelerators (compiled for
+some, not run on one yet), over batches of designs and seeds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,19 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.sim.requests import Prefill, Served
+from dmodels.solvers.roofline import DeviceWork
 
 from . import step_times as laws
 from .virtual_time import TIE_S
+
+
+def scan_work(requests: int, slots: int) -> DeviceWork:
+    """Of one lane: two events for each request, one after another for all lanes; an event reads and writes the sorted
+    completions and some twenty numbers, and is some 8 launches."""
+    events = 2.0 * requests
+    return DeviceWork(
+        events * 8 * (3.0 * slots + 40), flop64=events * (6.0 * slots + 40), launches=8 * events, registers=40
+    )
 
 
 @float64

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import inline, kernel
+from dmodels.core.compiled import UNCOUNTED, inline, kernel
 from dmodels.sim.requests import Prefill
 
 #: A request that arrives within a nanosecond of an iteration's end is in time for the next one.
@@ -86,7 +86,7 @@ def prefill_end(mode, chunk, v, busy, tokens):
     return v + chunks, busy
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def run(work, instance, clock, start, final, served):
     """Serve `Work` from request `start` on, writing `Times` into `served`, and give the `Clock` afterwards, whose
     arrays are updated in place. Unless `final`, stop once the last arrival is admitted: the next is not known yet."""

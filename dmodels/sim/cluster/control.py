@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 
 from .decoding import join
 from .records import Flow
 from .state import DECODE, PREFILL, STANDBY, Seen, leave
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def observe(f, machine, sees_waiting):
     """What the controller sees at an epoch."""
     capacity, mean = machine.kv_blocks, f.tally[0].mean_blocks
@@ -68,7 +68,7 @@ def move(f, machine, way, freed, now):
     freed.append((now + blocks * machine.block_transfer_s, a, blocks))
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def best_move(f, machine, k, theta):
     """The move that lets most more requests of k blocks fit, away from a decoder below theta: (from, place, to)."""
     capacity = machine.kv_blocks
@@ -97,7 +97,7 @@ def best_move(f, machine, k, theta):
     return source, place, target
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def reassign(f, rules, seen, now):
     """Give a standby worker to a role in need or take one back, as `Flow` says; whether a worker came."""
     tally = f.tally[0]
@@ -132,7 +132,7 @@ def reassign(f, rules, seen, now):
     return to >= 0 and tally.changes > changes
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def promote(f, role, until):
     """The first standby worker takes a role."""
     for w in f.workers:
@@ -142,7 +142,7 @@ def promote(f, role, until):
             return
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def recall(f, role, now):
     """The last worker that came from standby and is not locked goes back, once it has nothing left to do."""
     for w in f.workers[::-1]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 
 from .state import DECODE, finish, leave
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def best_home(f, machine, need, role):
     """The worker of a role with the most free blocks that takes a sequence of `need` blocks, or -1."""
     best, room = -1, -1.0
@@ -22,7 +22,7 @@ def best_home(f, machine, need, role):
     return best
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def admit_waiting(f, machine):
     """First come, first served: a large sequence holds up those behind it."""
     tally = f.tally[0]
@@ -36,7 +36,7 @@ def admit_waiting(f, machine):
         join(f, i, d)
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def join(f, i, d):
     """Sequence i takes its place and its blocks on decoder d."""
     decoder = f.workers[d]
@@ -45,7 +45,7 @@ def join(f, i, d):
     decoder.used += f.requests[i].blocks
 
 
-@kernel(forceinline=True)
+@kernel(inner=True, forceinline=True)
 def end_step(f, w, now):
     """A token for every sequence that took part in decoder w's step; whether one of them ended."""
     decoder, line = f.workers[w], f.lines[w]

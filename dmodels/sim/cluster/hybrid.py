@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 
 from .control import move, observe
 from .decoding import best_home, end_step, join
@@ -64,13 +64,13 @@ def run(f, machine, rules, p):
     return np.array(epochs), table
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def chunk_of(worker, rules):
     """Prompt tokens that a step of the worker takes at most."""
     return rules.chunk if worker.role == PREFILL else rules.decode_chunk
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def begin_step(f, w, machine, rules, p, now):
     """The next step of an idle worker that has something to do."""
     worker = f.workers[w]
@@ -89,7 +89,7 @@ def begin_step(f, w, machine, rules, p, now):
     worker.step_at = now + step
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def end_chunk(f, w, p, now):
     """The prompt tokens of a step are read; a prompt that ends gives its first token and waits for a place."""
     worker, tally = f.workers[w], f.tally[0]
@@ -118,7 +118,7 @@ def end_chunk(f, w, p, now):
             tally.waiting_blocks += request.blocks
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def first_token_s(f, w, i, machine, rules, p, now):
     """Seconds until request i's first token if its prompt went to worker w, with the sequences that are there now."""
     worker = f.workers[w]
@@ -135,7 +135,7 @@ def first_token_s(f, w, i, machine, rules, p, now):
     return begins + max(ahead, steps * machine.base_s) + steps * machine.per_sequence_s * worker.batch
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def arrive(f, machine, rules, p, now):
     """The next prompt goes to the soonest decoder that is in time, else the soonest prefill worker that is, else to
     the soonest worker."""
@@ -152,7 +152,7 @@ def arrive(f, machine, rules, p, now):
     line_up(f, best, i)
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def settle(f, machine, flows):
     """First come, first served: a sequence starts on a decoder, or where none has room and answers flow, elsewhere."""
     tally = f.tally[0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 
 from .records import Signal
 from .state import PREFILL, finish, leave, line_up
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def score_of(signal, mine, worker):
     """What the router looks at on a prefill worker; the least is chosen. `mine`: it is this worker's turn."""
     if signal == Signal.TURN:
@@ -24,7 +24,7 @@ def score_of(signal, mine, worker):
     return worker.serving
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def arrive(f, signal, now):
     """The next request goes to the prefill worker of least score."""
     tally, m = f.tally[0], f.workers.size
@@ -47,14 +47,14 @@ def arrive(f, signal, now):
         begin_prompt(f, f.workers[best], now)
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def begin_prompt(f, worker, now):
     """The prompt at the head of a worker's line."""
     request = f.requests[worker.head]
     worker.begun, worker.done_at, worker.serving = now, now + request.seconds, request.prompt
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def end_prompt(f, w, now):
     """The first token of the request in service at w, which then waits for a decoder; whether it does."""
     worker, tally = f.workers[w], f.tally[0]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 
 from .records import Role
 
@@ -137,7 +137,7 @@ def finish(f, i, now):
         tally.horizon += 1
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def line_up(f, w, i):
     """Prompt i goes to the end of worker w's line; whether nobody was before it."""
     worker, request = f.workers[w], f.requests[i]
@@ -153,7 +153,7 @@ def line_up(f, w, i):
     return False
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def leave(worker):
     """A draining worker with nothing left takes its next role."""
     if worker.draining:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 from dmodels.core.errors import InputError
 from dmodels.sim.requests import Requests, Served
 
@@ -98,7 +98,7 @@ def _fits(requests: Requests, limit: np.ndarray, policy: Policy, plain: Schedule
             raise InputError(f"step_tokens = {policy.step_tokens:,}: {told}")
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def _serve(e: Engines, place: np.ndarray, balance: int) -> None:
     """Every arrival goes to an instance that has got as far as its time."""
     count = e.running.size
@@ -123,7 +123,7 @@ def _serve(e: Engines, place: np.ndarray, balance: int) -> None:
         _advance(e, k, np.inf)
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def _advance(e: Engines, k: int, time: float) -> None:
     """Run instance k up to `time`; a step that begins or ends then is left, so that who arrives then is seen."""
     while True:
@@ -147,7 +147,7 @@ def _advance(e: Engines, k: int, time: float) -> None:
                 return
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
     """Whether there was anything to do."""
     if e.rules.rule == 0:
@@ -174,7 +174,7 @@ def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
     return True
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def _end_step(e: Engines, k: int) -> None:
     """Tokens are there; who has the last one leaves, under `overlap` when the next step ends."""
     now, left = e.until_s[k], 0
@@ -201,7 +201,7 @@ def _end_step(e: Engines, k: int) -> None:
         _free(e, k)
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def _free(e: Engines, k: int) -> None:
     """Those that ended give back what they hold."""
     for at in range(e.leaving[k]):

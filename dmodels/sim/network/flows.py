@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import UNCOUNTED, kernel
 
 #: Most links of one path: NIC, port, rack, pod on the way out, and the same on the way in.
 HOPS = 8
@@ -77,13 +77,13 @@ def no_flows(count, capacity):
     )
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def slack(s, link):
     """Whether the flows on a link cannot fill it, whatever they get elsewhere."""
     return s.demand[link] <= s.capacity[link] * (1.0 + 1e-12)
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def touch(s, link):
     """Put a link on the work list of the next `refill`."""
     if s.seen_link[link] != s.size[1] + 1:
@@ -92,7 +92,7 @@ def touch(s, link):
         s.size[2] += 1
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def start(s, f, bytes_, now):
     """Flow f, whose path is set, begins to send. `refill` gives it a rate."""
     s.left_bytes[f], s.rate[f], s.since_s[f], s.ends_s[f] = bytes_, 0.0, now, np.inf
@@ -114,7 +114,7 @@ def start(s, f, bytes_, now):
     s.size[0] += 1
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def finish(s, f):
     """Flow f has sent everything: it leaves its links, which are then filled again."""
     for p in range(s.hops[f]):
@@ -137,7 +137,7 @@ def finish(s, f):
     s.active[s.place[f]], s.place[last] = last, s.place[f]
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def settle(s, f, now):
     """Book what flow f has sent since its rate last changed."""
     moved = min(s.rate[f] * (now - s.since_s[f]), s.left_bytes[f])
@@ -147,7 +147,7 @@ def settle(s, f, now):
         s.carried_bytes[s.path[f, p]] += moved
 
 
-@kernel
+@kernel(inner=True, **UNCOUNTED)
 def restate(s):
     """After capacities have moved: what each flow could have alone, and which links that fills."""
     s.demand[:] = 0.0
@@ -161,7 +161,7 @@ def restate(s):
             touch(s, s.path[f, p])
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def refill(s, now):
     """New max-min rates for all flows that share links, directly or through others, with the work list."""
     s.size[1] += 1
@@ -216,7 +216,7 @@ def refill(s, now):
             node = s.following[node]
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def next_end(s):
     """When the next flow ends; inf if none will."""
     least = np.inf
@@ -225,7 +225,7 @@ def next_end(s):
     return least
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def mix(seed, a, b):
     """A number in 0..2^53-1 that depends on (seed, a, b) only: the same ECMP hash under every policy (SplitMix64)."""
     z = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(a) * np.uint64(0xBF58476D1CE4E5B9)
@@ -237,7 +237,7 @@ def mix(seed, a, b):
     return np.int64(z >> np.uint64(11))
 
 
-@kernel
+@kernel(**UNCOUNTED)
 def route(s, f, fabric, source, destination, shard, seed):
     """Set the path of flow f between two instances. Its links of equal standing are drawn by hash (ECMP)."""
     n = 0

@@ -81,7 +81,7 @@ class Progress(NamedTuple):
     held_tokens: np.ndarray  # outside the cache
 
 
-@kernel
+@kernel(inner=True)
 def empty_caches(jobs, rules, pool):
     """Caches of the decode instances, in use where the requests say nothing about hits."""
     on = jobs.hit_frac.shape[1] != pool
@@ -89,7 +89,7 @@ def empty_caches(jobs, rules, pool):
     return caches_of(on, pool, kinds, rules.capacity_tokens, rules.block_tokens)
 
 
-@kernel
+@kernel(inner=True)
 def tiers_between(fabric, prefill, decode):
     """(P, D) locality tier of every pair."""
     tier = np.zeros((prefill.shape[0], decode.shape[0]), np.int64)
@@ -101,13 +101,13 @@ def tiers_between(fabric, prefill, decode):
     return tier
 
 
-@kernel
+@kernel(inner=True)
 def no_progress(count):
     """Requests that are not on their way."""
     return Progress(np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count))
 
 
-@kernel
+@kernel(inner=True)
 def no_outcome(count):
     """The outcome of requests to which nothing has happened yet."""
     return Outcome(
@@ -122,7 +122,7 @@ def no_outcome(count):
     )
 
 
-@kernel
+@kernel(inner=True)
 def idle_decoders(pool, max_batch):
     """Decode instances that run nothing."""
     slots = int(max_batch)

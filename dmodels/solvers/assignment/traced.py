@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.devices import accelerators
 from dmodels.core.flags import Flag, flag_where
 from dmodels.solvers.callback import call_host
-from dmodels.solvers.device import accelerators
 
 from .host import GAP_RTOL, solve_host
 

@@ -15,11 +15,29 @@ from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real
 from dmodels.solvers.assignment.host import GAP_RTOL
 from dmodels.solvers.device import PROVED_RTOL, Program, batched, in_chunks
+from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.solution import Solution
 
 from .host import MONOTONE_RTOL, congestion_host, transport_host
 from .records import Placement
 from .slots import place, prove, ray
+
+
+def placement_work(n: int, m: int, paths: float) -> DeviceWork:
+    """Of `proved_placement`, n rows on m columns, of which `paths` rows take a path.
+
+    The search reads c in float32 once for each column on a path that has lost a row; in a large batch every path waits
+    for the longest, about 4 columns. Some 30 launches a path: relaxation, walk, and the conditions of their loops. The
+    proof reads c in float64 9 times. All state is in memory, so that registers bind nothing.
+    """
+    cells = float(n * m)
+    return DeviceWork(
+        paths * 4 * 4.0 * cells + 9 * 8.0 * cells,
+        flop64=20 * cells + 2.0 * m**3,
+        flop32=paths * (4 * 4 * cells + 4 * 3.0 * m * m),
+        launches=100 + 30 * paths,
+        registers=72,
+    )
 
 
 def proved_placement(c: Array, step: Array) -> tuple[Array, ...]:

@@ -4,12 +4,6 @@ r"""One placement problem in XLA: rows of one unit, columns whose next unit neve
 a shortest path between columns: for every ordered pair (j, k), D_jk is the least extra cost of a row of j on k, so that
 a path is found on m nodes and not on n. Prices lam keep all reduced costs at or above 0; rounding is cut off there, and
 a path therefore never meets itself.
-
-Reckoned for one window of n = 512, m = 8 on an H200 (4.8 TB/s, 132 SMs; nothing here was measured on a device):
-the search reads c, 16 KiB in float32, once for each column on a path that has lost a row. A tight window (64 places on
-each of 8 workers) has some 150 rows that do not fit their first choice and, in a large batch, waits for paths of about
-4 columns: 10 MB a window, 2 ms per 10^3 windows, 0.5 M windows/s from memory and more from the 50 MB of L2. The proof
-reads c in float64 9 times: 0.3 MB, 16 M windows/s. Registers do not bound it: all state is in memory.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.devices import accelerators
 from dmodels.solvers.callback import call_host
-from dmodels.solvers.device import accelerators
 from dmodels.solvers.solution import Solution
 
 from .device import answered_congestion, answered_transport

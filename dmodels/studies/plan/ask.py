@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dmodels import catalog
-from dmodels.core.errors import InputError
+from dmodels.core.errors import InputError, unknown
 from dmodels.core.hardware import SLO
 from dmodels.core.units import parse
 from dmodels.core.workload import Workload
@@ -44,32 +45,21 @@ def plan(
     rate of their own. `headroom`, `spare` and `confidence` are what the fleet keeps in hand, `ensure` as in
     `dmodels.studies.plan.plan`, and other options are those of its `Question`.
     """
-    if isinstance(gpus, str):
-        gpus = [name.strip() for name in gpus.split(",")]
     inventory = dict(gpus) if isinstance(gpus, Mapping) else None
     rate_rps = None if rate is None else _in(rate, "rate", "req/s")
     whole_s = math.inf if e2e is None else _in(e2e, "e2e", "s")
     slo = SLO(_in(ttft, "ttft", "s"), _in(tpot, "tpot", "s"), whole_s, percentile)
     traffic, name = _traffic(workload, rate_rps)
-    more: dict[str, Any] = {
-        key: _several(value) if key in ("tp", "pp", "wide_ep") else value for key, value in options.items()
+    given: dict[str, Any] = {
+        "rate_rps": rate_rps,
+        "inventory": inventory,
+        "workload_name": name,
+        "margins": Margins(headroom, spare, confidence),
     }
-    asked = question(
-        model,
-        list(gpus),
-        traffic,
-        slo,
-        rate_rps=rate_rps,
-        inventory=inventory,
-        workload_name=name,
-        margins=Margins(headroom, spare, confidence),
-        **more,
-    )
-    return solve.plan(asked, ensure)
-
-
-def _several(value: int | Sequence[int]) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(value)
+    for option in options.keys() & given.keys():  # of `question`: here it has another name
+        raise unknown("option", option, inspect.signature(plan).parameters)
+    chosen = gpus if isinstance(gpus, str) else list(gpus)
+    return solve.plan(question(model, chosen, traffic, slo, **given, **options), ensure)
 
 
 def _in(value: str | float, name: str, unit: str) -> float:

@@ -21,14 +21,14 @@ class Promise(Answer):
     high_s: float
     mean_s: float
     kept_frac: float  # of the requests
-    predicted_s: float  # by the closed form, at the SLO's percentile
+    predicted_s: float  # at the SLO's percentile: by recursion over the trace, without one by the closed form
     worst_s: float  # the percentile in the worst window
     worst_start_s: float  # when that began
     holds: bool
 
     @property
     def error_frac(self) -> float:
-        """How far off the closed form is."""
+        """How far off that is."""
         return self.predicted_s / self.measured_s - 1.0 if self.measured_s > 0 else math.nan
 
     @property

@@ -67,6 +67,10 @@ class Question:
             given = getattr(self, name)
             given = [given] if isinstance(given, str) else given
             object.__setattr__(self, name, tuple(map(Precision.named, given)))
+        for name, least in (("tp", 1), ("pp", 1), ("wide_ep", 0)):
+            object.__setattr__(self, name, _degrees(name, getattr(self, name), least))
+        if not isinstance(self.split, bool):
+            raise InputError(f"split = {self.split!r}: accepted are True and False")
         object.__setattr__(self, "size_for", Stretch(self.size_for))
         check_limits(self.limits, self.gpus)
         check_margins(self.margins)
@@ -89,7 +93,7 @@ class Question:
 
 def question(
     model: str | Path,
-    gpus: Sequence[str],
+    gpus: str | Sequence[str],
     workload: Workload | Trace,
     slo: SLO,
     *,
@@ -113,7 +117,7 @@ def question(
     name, record = catalog.model_name(model), catalog.model(model)
     local = Path(model)  # engines are given the folder of a config.json
     served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
-    chosen = chosen_gpus(gpus, gpu_file)
+    chosen = chosen_gpus([name.strip() for name in gpus.split(",")] if isinstance(gpus, str) else gpus, gpu_file)
     for gpu, price in (prices_usd_per_hour or {}).items():
         known = catalog.gpu_facts(gpu, gpu_file)["name"]
         if known not in chosen:
@@ -122,6 +126,14 @@ def question(
     stock = {catalog.gpu_facts(gpu, gpu_file)["name"]: float(n) for gpu, n in (inventory or {}).items()}
     facts = {"inventory": stock, "architecture": catalog.architecture(model), "served_name": served, "trace": trace}
     return Question(name, record, chosen, workload, slo, **facts, **options)
+
+
+def _degrees(name: str, given: Any, least: int) -> tuple[int, ...]:
+    """Degrees of parallelism to try: one, or several."""
+    several = (given,) if isinstance(given, int | float) else tuple(given)
+    if not several or not all(isinstance(degree, int | np.integer) and degree >= least for degree in several):
+        raise InputError(f"{name} = {given!r}: accepted are whole numbers from {least}")
+    return tuple(map(int, several))
 
 
 def check(workload: Workload, slo: SLO) -> None:

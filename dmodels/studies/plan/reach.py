@@ -1,51 +1,93 @@
-"""Where the closed forms have been checked, and where a plan lies outside of that.
+"""Where the closed forms that size a fleet are off, which a plan finds out for itself.
 
-They were compared with the simulator for Poisson arrivals at each instance, 4 to 128 slots and answers whose lengths
-vary with a coefficient of 0.5 to 2 (`tools/make_agreement.py`), and over chunks of 256 to 16,384 tokens, models, GPUs,
-layouts and traces (`python -m benchmarks closed_form`).
+They assume Poisson arrivals at each instance. A recursion over the very requests, or over a drawn stream where there is
+no trace, agrees with the simulator at every chunk, load, split and burst that was tried (`python -m benchmarks
+closed_form`), and costs so little that each recommended fleet is checked by it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from dmodels.models.traffic import burstiness, requests_between
+from dmodels.models.traffic import burstiness
 from dmodels.sim import arrivals
+from dmodels.sim.recordings import Recording, drawn
 
 from .deployment import Pool
-from .designs import Role
+from .forecast import Latencies, by_forms, by_recursion, in_turn
+from .machines import recording, serving_fleet
 from .questions import Question
+from .sizing import Priced
 
-#: What was checked.
-CHUNK_TOKENS, SLOTS, OUTPUT_CV = (256.0, 16384.0), (4.0, 128.0), (0.5, 2.0)
+#: How far off a mean and a percentile may be.
+MEAN_FRAC, PERCENTILE_FRAC = 0.10, 0.15
+#: What the recursion was checked on.
+CHUNK_TOKENS = (256.0, 16384.0)
 #: Beyond this index of dispersion arrivals are no longer taken as Poisson.
 _BURSTY = 2.0
+#: Requests that are looked at.
+_COUNT = 100_000
 
 
-def outside(asked: Question, pools: Sequence[Pool]) -> tuple[str, ...]:
-    """In words, what of the question and of the recommended pools the closed forms were not checked on."""
+def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = None) -> tuple[str, ...]:
+    """In words, where the closed forms of the recommended pools are off, and what was never checked.
+
+    `requests`: the trace by default, and without one a drawn stream of the workload.
+    """
+    asked, said = priced.question, []
+    if requests is None:
+        known = asked.trace is not None
+        requests = recording(asked) if known else drawn(asked.admitted.workload, 1, _COUNT)
+    requests = requests.sampled(_COUNT)
+    rows = [priced.layouts.index(pool.layout) for pool in pools]
+    fleet = serving_fleet(priced, rows, [priced.stages.index(pool.stage) for pool in pools], in_turn(pools))
+    ready = requests.warm(max(pool.e2e_s for pool in pools))
+    seen = by_recursion(fleet, ready, [pool.instances for pool in pools], _percentiles(priced, pools))
+    for label, by_form, found in zip(fleet.parts, by_forms(pools), seen, strict=True):
+        apart = _apart(by_form, found)
+        if apart:
+            said.append(f"{_why(asked, pools)} in pool {label}: {', '.join(apart)}")
+    chunk = float(asked.engine.max_num_batched_tokens)
+    if not CHUNK_TOKENS[0] <= chunk <= CHUNK_TOKENS[1]:
+        said.append(f"chunks of {chunk:,.0f} tokens, checked from {CHUNK_TOKENS[0]:,.0f} to {CHUNK_TOKENS[1]:,.0f}")
+    return tuple(said)
+
+
+def _percentiles(priced: Priced, pools: Sequence[Pool]) -> list[float]:
+    """Those that the closed forms give: a stage of a split may have one of its own, the whole has the SLO's."""
+    if in_turn(pools):
+        return [float(priced.question.slo.percentile)]
+    each = np.asarray(priced.cells.slo.percentile)
+    return [float(each[priced.cell_of(pool), 0]) for pool in pools]
+
+
+def _apart(by_form: Latencies, found: Latencies) -> list[str]:
+    """The metrics whose mean or percentile is off, in words."""
     said = []
+    for name, (mean, percentile) in found.items():
+        off = {
+            "mean": (by_form[name].mean_s, mean, MEAN_FRAC),
+            "percentile": (by_form[name].percentile_s, percentile, PERCENTILE_FRAC),
+        }
+        apart = {of: pair for of, (*pair, bar) in off.items() if abs(pair[0] - pair[1]) > bar * pair[1]}
+        if apart:
+            of = "percentile" if "percentile" in apart else "mean"
+            formula, true = apart[of]
+            said.append(f"{name} {of} {1e3 * true:,.4g} ms, by the formula {1e3 * formula:,.4g}")
+    return said
+
+
+def _why(asked: Question, pools: Sequence[Pool]) -> str:
+    """What the formulas do not see."""
     index, window_s = dispersion(asked, max(pool.ttft_mean_s for pool in pools))
     if index > _BURSTY:
         of = f"over {window_s:.3g} s" if window_s > 0 else "over short times"
-        said.append(f"burst: counts of arrivals {of} vary {index:.3g} times as much as the formula's Poisson stream")
-    if not CHUNK_TOKENS[0] <= float(asked.engine.max_num_batched_tokens) <= CHUNK_TOKENS[1]:
-        chunk = float(asked.engine.max_num_batched_tokens)
-        said.append(f"chunk: {chunk:,.0f} tokens, checked from {CHUNK_TOKENS[0]:,.0f} to {CHUNK_TOKENS[1]:,.0f}")
-    for pool in pools:
-        if pool.stage.role == Role.PREFILL:
-            continue
-        name = pool.stage.name
-        if not SLOTS[0] <= pool.slots_count <= SLOTS[1] and pool.decode_count > SLOTS[1]:
-            said.append(f"slots: {pool.decode_count:,.0f} in flight in pool {name}, checked up to {SLOTS[1]:,.0f}")
-        requests = requests_between(asked.admitted.workload, pool.stage.low_tokens, pool.stage.high_tokens)
-        cv = math.sqrt(max(float(requests.output_scv), 0.0))
-        if not OUTPUT_CV[0] <= cv <= OUTPUT_CV[1]:
-            said.append(f"answers: lengths vary by {cv:.2g} of their mean in pool {name}, checked from 0.5 to 2")
-    return tuple(said)
+        return f"bursts (counts of arrivals {of} vary {index:.3g} times as much as the formula's Poisson stream)"
+    if sum(pool.instances for pool in pools) > 1:
+        return "routing (by loads, where the formula's is random)"
+    return "formula"
 
 
 def dispersion(asked: Question, scale_s: float) -> tuple[float, float]:

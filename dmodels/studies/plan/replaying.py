@@ -16,6 +16,7 @@ from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Served
 
 from .deployment import Deployment
+from .forecast import Latencies, by_forms, by_recursion
 from .machines import serving_fleet
 from .promises import Promise, Replayed
 from .sizing import Priced
@@ -47,7 +48,10 @@ def replay(
     served = [fleet.serve(k, part, instances, policy, key) for k, part in enumerate(own)]
     slo, window = priced.question.slo, min(_WINDOW_S, requests.period_s / 10.0)
     promises: list[Promise] = []
-    for label, part, said in zip(fleet.parts, served, _predicted(deployment), strict=True):
+    expected = by_forms(pools)
+    if priced.question.trace is not None and policy == LEAST_LOADED:
+        expected = by_recursion(fleet, ready, instances, [float(slo.percentile)] * len(own))
+    for label, part, said in zip(fleet.parts, served, expected, strict=True):
         counted = part.at(part.arrival_s >= ready.warm_s) if ready.warm_s else part
         promises += _promises(label, counted, slo, window, said)
     return Replayed(
@@ -87,16 +91,7 @@ def quantile(seconds: np.ndarray, percentile: float) -> float:
     return float(np.quantile(known, percentile)) if known.size else 0.0
 
 
-def _predicted(deployment: Deployment) -> list[dict[str, float]]:
-    """The closed forms of each part that is measured by itself."""
-    pools = [{"TTFT": pool.ttft_s, "TPOT": pool.tpot_s, "E2E": pool.e2e_s} for pool in deployment.pools]
-    if not deployment.in_turn:
-        return pools
-    first, second = pools
-    return [{"TTFT": first["TTFT"] + second["TTFT"], "TPOT": second["TPOT"], "E2E": first["E2E"] + second["E2E"]}]
-
-
-def _promises(label: str, served: Served, slo: SLO, window_s: float, predicted: dict[str, float]) -> list[Promise]:
+def _promises(label: str, served: Served, slo: SLO, window_s: float, predicted: Latencies) -> list[Promise]:
     found = []
     for metric, bound, seconds in values(served, slo):
         known = np.isfinite(seconds)
@@ -119,7 +114,7 @@ def _promises(label: str, served: Served, slo: SLO, window_s: float, predicted: 
                 high_s=high,
                 mean_s=float(taken.mean()),
                 kept_frac=float(np.mean(taken <= bound)),
-                predicted_s=predicted.get(metric, math.nan),
+                predicted_s=predicted[metric].percentile_s,
                 worst_s=worst,
                 worst_start_s=start,
                 holds=measured <= bound,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -42,7 +43,7 @@ class Plan(Answer):
     `best` is None where nothing meets the SLOs; `rejections` then says why and what would.
     """
 
-    derived = ("points_count",)
+    derived = ("points_count", "outside")
     internal = ("question", "fleets", "priced")
     picture = "dmodels.report.plan_figures:figure"
     question: Question = field(repr=False)
@@ -55,7 +56,6 @@ class Plan(Answer):
     headroom_frac: float  # how much the rate may grow before an SLO breaks
     survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
     sure_frac: float  # probability, under the model's error, that it keeps the SLOs; 0: below one half
-    outside: tuple[str, ...]  # where the recommended pools lie outside what the closed forms were checked on
     fleets: Fleets = field(repr=False)  # the points and fronts that the pictures show
     priced: Priced = field(repr=False)
     ensured: Ensured | None = None  # how replays chose the number of instances, where they did
@@ -64,6 +64,11 @@ class Plan(Answer):
     def points_count(self) -> int:
         """Points that were evaluated for the pictures."""
         return self.fleets.points_count
+
+    @cached_property
+    def outside(self) -> tuple[str, ...]:
+        """Where the closed forms of the recommended pools are off, or were never checked."""
+        return outside(self.priced, self.best.pools) if self.best else ()
 
     def records(self) -> list[dict[str, Any]]:
         """A row of each pool of the recommended fleet and of its alternatives, units in the names."""
@@ -138,7 +143,6 @@ def by_formula(asked: Question) -> Plan:
         headroom_frac=headroom,
         survives_loss=survives,
         sure_frac=sure,
-        outside=outside(asked, best.pools) if best else (),
         fleets=fleets(priced),
         priced=priced,
     )

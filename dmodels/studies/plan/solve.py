@@ -23,7 +23,6 @@ from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
 from .promises import Ensured, Verified
 from .questions import Question
-from .reach import outside
 from .replaying import replay
 from .robust import simplest
 from .search import GROWTH, Plan, Sized, by_formula, deployment, resized, sized, with_best_first
@@ -104,7 +103,6 @@ def ensured(answer: Plan) -> Plan:
         headroom_frac=_headroom(plain, chosen, requests),
         survives_loss=_survives(plain, chosen, requests),
         sure_frac=_sure(plain, chosen, requests),
-        outside=outside(answer.question, chosen.pools),
         ensured=_told(answer, first, chosen, for_stretch(first, Stretch.NEXT)),
     )
 

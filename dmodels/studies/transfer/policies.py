@@ -107,29 +107,48 @@ def compare_policies(
     cluster: NetworkCluster,
     arrivals: Callable[[int], Arrivals],
     policies: Iterable[RoutingPolicy] = POLICIES,
+    **options: Any,
+) -> list[PolicyMetrics]:
+    """One record per policy: the paper's metrics averaged over windows, and two standard errors.
+
+    `options` as of `by_window`. Policies meet the same requests and ECMP draws, so that differences between them are
+    paired: `ttft_vs_first_frac` is the reduction of mean TTFT against the first policy, with the standard error of the
+    paired differences.
+    """
+    policies = list(policies)
+    return averaged(policies, by_window(cluster, arrivals, policies, **options))
+
+
+def by_window(
+    cluster: NetworkCluster,
+    arrivals: Callable[[int], Arrivals],
+    policies: Sequence[RoutingPolicy],
     *,
     runs: int = 20,
     ttft_slo_s: float = 5.0,
     warmup_s: float = WARMUP_S,
     measure_s: float = MEASURE_S,
     **options: Any,
-) -> list[PolicyMetrics]:
-    """One record per policy: the paper's metrics averaged over `runs` windows, and two standard errors.
+) -> list[dict[str, np.ndarray]]:
+    """For each policy the paper's metrics of every window, (runs,) each.
 
-    `arrivals(k)` are the requests of window k, the same for every policy, as are the ECMP draws; `options` go to
-    `simulate`. Differences between policies are therefore paired: `ttft_vs_first_frac` is the reduction of mean TTFT
-    against the first policy, with the standard error of the paired differences.
+    `arrivals(k)` are the requests of window k; `options` go to `simulate`.
     """
-    policies, windows = list(policies), [arrivals(k) for k in range(runs)]
+    windows = [arrivals(k) for k in range(runs)]
     results = simulate_many(
         {"cluster": cluster, "arrivals": a, "policy": p, "seed": k, **options}
         for p in policies
         for k, a in enumerate(windows)
     )
+    each = [vars(summary(r, warmup_s, warmup_s + measure_s, ttft_slo_s)) for r in results]
+    rows = [each[i * runs : (i + 1) * runs] for i in range(len(policies))]
+    return [{name: np.array([row[name] for row in mine], float) for name in mine[0]} for mine in rows]
+
+
+def averaged(policies: Sequence[RoutingPolicy], windows: Sequence[dict[str, np.ndarray]]) -> list[PolicyMetrics]:
+    """`by_window` averaged, a window weighing as much as it has requests."""
     rows, first = [], None
-    for i, policy in enumerate(policies):
-        each = [summary(r, warmup_s, warmup_s + measure_s, ttft_slo_s) for r in results[i * runs : (i + 1) * runs]]
-        column = {name: np.array([vars(s)[name] for s in each], float) for name in vars(each[0])}
+    for policy, column in zip(policies, windows, strict=True):
         count = column["requests_count"].sum()
         weight, ttft = column["requests_count"] / count, column["ttft_mean_s"]
         first = ttft if first is None else first
@@ -139,10 +158,10 @@ def compare_policies(
         found = PolicyMetrics(
             **means,
             policy=policy.name,
-            ttft_se_s=_standard_error(ttft, weight),
-            transfer_se_s=_standard_error(column["transfer_mean_s"], weight),
+            ttft_se_s=standard_error(ttft, weight),
+            transfer_se_s=standard_error(column["transfer_mean_s"], weight),
             ttft_vs_first_frac=float(1.0 - (ttft @ weight) / base),
-            ttft_vs_first_se_frac=_standard_error((first - ttft) / base, weight),
+            ttft_vs_first_se_frac=standard_error((first - ttft) / base, weight),
         )
         rows.append(found)
     return rows
@@ -296,7 +315,8 @@ def _tiers(cluster: NetworkCluster) -> np.ndarray:
     return np.unique(cluster.fabric.tier(p[:, None], d[None, :]))
 
 
-def _standard_error(values: np.ndarray, weight: np.ndarray) -> float:
+def standard_error(values: np.ndarray, weight: np.ndarray) -> float:
+    """Of a weighted mean of independent values; NaN of one."""
     if len(values) < 2:
         return float("nan")
     spread = weight @ (values - weight @ values) ** 2

@@ -1,7 +1,6 @@
 """NetKV's printed numbers that follow from other printed numbers, recomputed. Simulated ones are in simulated.csv.
 
-Columns as in the token-budget folder: `follows` if the computed number rounds to the printed one, `does not follow`
-with the arithmetic if not, `implied` for what its numbers fix without printing it. `computed()` gives all by id.
+Rows of the CSV files beside this one, by the rules of `proofs.papers.rows`. `computed()` gives all by id.
 """
 
 from __future__ import annotations

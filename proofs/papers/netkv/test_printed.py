@@ -28,15 +28,17 @@ def test_the_row_says_what_the_code_gives(row, numbers):
 
 
 def test_one_rule_for_all_simulated_numbers():
-    rules = {row["rule"] for row in SIMULATED if row["computed"]}
+    rules = {row["rule"] for row in SIMULATED if row["verdict"] != "tuned"}
     assert rules == {"relative 0.1", "rounds"}
     assert all(float(row["printed"]) == 0 or row["unit"] == "cells" for row in SIMULATED if row["rule"] == "rounds")
+    without = [row["id"] for row in SIMULATED if not row["low"]]
+    assert without == ["e3_cells_won", "e4_spread_points"]  # a count, and a range of means
 
 
-def test_tables_2_and_6_agree_whole():
-    for row in SIMULATED:
-        if row["where"] in ("Table II", "Table VI"):
-            assert row["verdict"] == "agrees", row
+def test_tables_2_and_6_come_out_as_the_setting_was_matched_to():
+    """Which is no agreement: it says that one setting gives 37 numbers together."""
+    found = [row["verdict"] for row in SIMULATED if row["where"] in ("Table II", "Table VI")]
+    assert len(found) == 37 and set(found) == {"tuned"}
 
 
 def test_table_1_by_what_moves_the_choice():

@@ -1,16 +1,17 @@
 """The numbers that Phasor prints, computed from its own other numbers and the shipped formulas.
 
-Rows of the CSV files beside this one: `follows` (the computed number rounds to the printed one), `does not follow`
-(`arithmetic` says why), `input`, and `measured` (the source's experiment; nothing here derives it).
+Rows of the CSV files beside this one, by the rules of `proofs.papers.rows`. `computed()` gives all by id.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.papers._phasor_capacity import tasks
 from dmodels.models import energy
 from dmodels.models.freeness import PrefillCost, prefill_cost_flop, prefill_freeness
 from dmodels.models.freeness_fit import check_units
+from dmodels.sim.cluster import Control
 
 PEAK = 121e12
 QWEN_PARAMS = 7.62e9
@@ -18,7 +19,7 @@ QWEN_PARAMS = 7.62e9
 
 def computed() -> dict[str, float]:
     """Every computed number by its id."""
-    return _energy() | _calibration() | _gains()
+    return _energy() | _calibration() | _gains() | _settings()
 
 
 def _energy() -> dict[str, float]:
@@ -71,3 +72,18 @@ def _gains() -> dict[str, float]:
         "dialog_vs_distserve_pct": cut(102.5, 128.0),
         "skew": 36.2 / 15.1,
     }
+
+
+def _settings() -> dict[str, float]:
+    """Tables 1, 3 and 4 as the catalogue and the simulator have them."""
+    control, out = Control(), {}
+    for name, job in tasks().items():
+        key = name.lower().replace("-", "_")
+        out |= {
+            f"{key}_input_tokens": job.input_tokens,
+            f"{key}_output_tokens": job.output_tokens,
+            f"{key}_ttft_s": float(job.slo.ttft_s),
+            f"{key}_tpot_s": float(job.slo.tpot_s),
+        }
+    out |= {"epoch_ms": 1e3 * control.epoch_s, "theta_frag": control.theta_frag, "theta_flow": control.theta_flow}
+    return out | {"cool_s": control.cool_s}

@@ -8,7 +8,7 @@ from proofs.papers import rows as papers
 
 from .printed import computed
 
-ROWS = [row for name in ("energy", "calibration", "gains") for row in papers.read(f"phasor/{name}")]
+ROWS = [row for name in ("energy", "calibration", "gains", "settings") for row in papers.read(f"phasor/{name}")]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def test_the_row_says_what_the_code_gives(row, numbers):
     if row["id"] in numbers:
         assert float(row["computed"]) == pytest.approx(numbers[row["id"]], rel=1e-4)
     else:
-        assert row["verdict"] == "input"
+        assert row["verdict"] in ("input", "not computed")
 
 
 @pytest.mark.parametrize("name", ["table2", "table2_llama", "table5", "capacity", "panorama"])

@@ -18,6 +18,7 @@ GROUPS = {
     "start": ["README.md", "docs/index.md", "docs/tutorial.md"],
     "examples": ["docs/examples.md"],
     "how-to": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "how-to").glob("*.md")),
+    "formats": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "formats").glob("*.md")),
     "explanation": sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "explanation").glob("*.md")),
 }
 

@@ -15,11 +15,23 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 #: Page of the guide -> the file it is made from.
 MADE = {"claims.md": "proofs/LEDGER.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
 _BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 _RELATIVE = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
+
+
+def on_config(config):
+    """A page of the navigation for every format that `dmodels formats` lists."""
+    from dmodels.formats import table
+
+    pages = [{row.name: f"formats/{row.name}.md"} for row in table()]
+    for entry in config["nav"]:
+        if "Formats" in entry:
+            entry["Formats"] += pages
+    return config
 
 
 def on_files(files, config):
@@ -33,11 +45,13 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Put the options of every command, and the words of reports, where a page asks for them in a comment."""
-    for marker, made in (("<!-- options of every command -->", _commands), ("<!-- words of reports -->", _words)):
-        if marker in markdown:
-            markdown = markdown.replace(marker, "\n".join(made()))
-    return markdown
+    """Put the options of every command, the words of reports, and the table of formats or one of its rows, where a page
+    asks for them in a comment."""
+    made = {"options of every command": _commands, "words of reports": _words, "every format": _formats}
+    for marker, lines in made.items():
+        if f"<!-- {marker} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {marker} -->", "\n".join(lines()))
+    return re.sub(r"<!-- the format (\S+) -->", lambda m: "\n".join(_format(m[1])), markdown)
 
 
 def on_page_content(html, page, config, files):
@@ -55,8 +69,31 @@ def _named(text: str, path: Path) -> str:
     return text if text.startswith("`") else f"`{name}`" if (ROOT / name).exists() else text
 
 
+def _formats() -> list[str]:
+    from dmodels.formats import table
+
+    lines = ["| format | what it is | read by | written by |", "|---|---|---|---|"]
+    for row in table():
+        ways = (
+            f"`{row.read_by.replace(', ', '`, `')}`" if row.read_by else "",
+            f"`{row.written_by}`" * bool(row.written_by),
+        )
+        lines.append(f"| [{row.name}]({row.name}.md) | {row.title} | {' | '.join(ways)} |")
+    return lines
+
+
+def _format(name: str) -> list[str]:
+    from dmodels.formats import table
+
+    row = next(row for row in table() if row.name == name)
+    lines = [f"# {row.title}", "", f"The format `{name}` of `dmodels formats`."]
+    for way, commands in (("Read", row.read_by), ("Written", row.written_by)):
+        if commands:
+            lines += ["", f"{way} by `{commands.replace(', ', '`, `')}`."]
+    return lines
+
+
 def _commands() -> list[str]:
-    sys.path.insert(0, str(ROOT))
     from dmodels.cli import COMMANDS
     from dmodels.cli.app import click_command
 
@@ -77,7 +114,6 @@ def _commands() -> list[str]:
 
 
 def _words() -> list[str]:
-    sys.path.insert(0, str(ROOT))
     from dmodels.report.glossary import WORDS
 
     return [f"- **{word}**: {html.escape(meaning, quote=False)}" for word, meaning in WORDS.items()]

@@ -8,7 +8,8 @@ in the place of shown lines that have changed. What the blocks may be:
 * `python`: run in the order of the page, all in one namespace. A `text` block right after is what it prints.
 * `console`: lines `$ dmodels ...`, `$ python FILE` or `$ make TARGET`, each followed by what it prints.
 * `sh`: the same commands without the dollar, nothing shown.
-* `toml`, `json`, `csv` with `title="NAME"`: a file that the blocks after it may use. Without a title: shown only.
+* `toml`, `json`, `csv`, `yaml`, `bash` with `title="NAME"`: a file that the blocks after it may use. Without a title:
+  shown only.
 
 A shown line is the beginning of a printed one; `...` stands for any lines. A comment line before a block says how to
 run it: `<!-- slow -->`, `<!-- exit 1 -->` (the code that is expected), `<!-- shown only: WHY -->`.
@@ -36,7 +37,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("python", "console", "sh")
-FILES = ("toml", "json", "csv")
+FILES = ("toml", "json", "csv", "yaml", "bash")
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\s*$')
 _RULES = re.compile(r"[\s━─┏┓┗┛┡┩┳┻╇┷┴┬├┤┼└┘┌┐╭╮╰╯]*")
 

@@ -69,8 +69,7 @@ def _write(found: Any, dashboard: Path | None) -> None:
     if dashboard is not None:
         from dmodels.report.grafana import dashboard as made
 
-        engine = found.fleet.engine if found.fleet else "vllm"
-        print(f"dashboard: {write_text(dashboard, made(found, engine))}", file=sys.stderr)
+        print(f"dashboard: {write_text(dashboard, made(found))}", file=sys.stderr)
     for notice in found.telemetry.notices:
         print(f"dmodels: telemetry: {notice}", file=sys.stderr)
 

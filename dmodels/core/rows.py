@@ -52,22 +52,31 @@ def has_columns(path: Path) -> bool:
 
 
 def batches(path: Path) -> Iterator[Any]:
-    """The record batches (pyarrow) of a Parquet or Arrow file."""
+    """The record batches (pyarrow) of a Parquet or Arrow file, each checked: pyarrow ends the process where it uses one
+    whose lengths and offsets a broken file made up."""
+    with readable(path):
+        for batch in _batches(path):
+            if batch.num_rows < 0:
+                raise InputError(f"{path.name}: a batch of {batch.num_rows} rows; a whole file is accepted")
+            batch.validate(full=True)
+            yield batch
+
+
+def _batches(path: Path) -> Iterator[Any]:
     with path.open("rb") as raw:
         start = raw.read(6)
-    with readable(path):
-        if start.startswith(PARQUET):
-            with needed("pyarrow.parquet", path.name).ParquetFile(path) as file:
-                yield from file.iter_batches(BATCH_ROWS)
-            return
-        ipc = needed("pyarrow.ipc", path.name)
-        with needed("pyarrow", path.name).memory_map(str(path)) as source:
-            if start.startswith(ARROW_FILE):
-                with ipc.open_file(source) as file:
-                    yield from (file.get_batch(i) for i in range(file.num_record_batches))
-            else:
-                with ipc.open_stream(source) as stream:
-                    yield from stream
+    if start.startswith(PARQUET):
+        with needed("pyarrow.parquet", path.name).ParquetFile(path) as file:
+            yield from file.iter_batches(BATCH_ROWS)
+        return
+    ipc = needed("pyarrow.ipc", path.name)
+    with needed("pyarrow", path.name).memory_map(str(path)) as source:
+        if start.startswith(ARROW_FILE):
+            with ipc.open_file(source) as file:
+                yield from (file.get_batch(i) for i in range(file.num_record_batches))
+        else:
+            with ipc.open_stream(source) as stream:
+                yield from stream
 
 
 def column_rows(path: Path) -> Iterator[Any]:

@@ -7,15 +7,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dmodels.formats.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS
+from dmodels.formats.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, REPORTERS
 from dmodels.studies.watch import Watched
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
-def dashboard(found: Watched, engine: str) -> str:
-    """The JSON that Grafana imports; `engine` is "vllm" or "sglang", by whose metrics the panels ask."""
+def dashboard(found: Watched) -> str:
+    """The JSON that Grafana imports. Panels ask by the names of whoever reported what was seen; what those do not have
+    (Dynamo's frontend no KV cache) by those of the engine behind it.
+    """
     fleet = found.fleet
+    reporters = [found.telemetry.reporter, *([fleet.engine] if fleet else []), *REPORTERS]
     document = {
         "title": f"dmodels: {fleet.name if fleet else 'telemetry'}, plan against reality",
         "uid": None,
@@ -24,19 +27,21 @@ def dashboard(found: Watched, engine: str) -> str:
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "1m",
         "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
-        "panels": [_panel(i, *panel) for i, panel in enumerate(_panels(found, engine))],
+        "panels": [_panel(i, *panel) for i, panel in enumerate(_panels(found, reporters))],
     }
     return json.dumps(document, indent=1) + "\n"
 
 
-def _panels(found: Watched, engine: str) -> list[tuple[str, str, list[tuple[str, str]], list[tuple[str, float]]]]:
+def _panels(
+    found: Watched, reporters: Sequence[str]
+) -> list[tuple[str, str, list[tuple[str, str]], list[tuple[str, float]]]]:
     """(title, unit, what is measured by its expression, what the model expects) of each panel."""
     expected = {one.name: one.predicted for one in found.compared}
     fleet = found.fleet
-    ttft, itl = (_named(HISTOGRAMS[what], engine) for what in ("ttft", "itl"))
-    done = _named(HISTOGRAMS["e2e"], engine)
-    running, waiting, kv = (_named(GAUGES[what], engine) for what in ("running", "waiting", "kv_frac"))
-    hits, queries = (f"{_named(COUNTERS[f'prefix_{what}'], engine)}_total" for what in ("hits", "queries"))
+    ttft, itl = (_named(HISTOGRAMS[what], reporters) for what in ("ttft", "itl"))
+    done = _named(HISTOGRAMS["e2e"], reporters)
+    running, waiting, kv = (_named(GAUGES[what], reporters) for what in ("running", "waiting", "kv_frac"))
+    hits, queries = (f"{_named(COUNTERS[f'prefix_{what}'], reporters)}_total" for what in ("hits", "queries"))
     window = "[$__rate_interval]"
     return [
         (
@@ -98,8 +103,8 @@ def _panel(
     }
 
 
-def _named(names: Sequence[str], engine: str) -> str:
-    return next((name for name in names if name.startswith(engine)), names[0])
+def _named(names: Sequence[str], reporters: Sequence[str]) -> str:
+    return next(name for one in reporters for name in names if name.startswith(one))
 
 
 def _average(name: str) -> str:

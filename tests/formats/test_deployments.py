@@ -9,7 +9,6 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dmodels import catalog
@@ -22,7 +21,6 @@ from dmodels.formats.serving import Server, ServerPool, Serving
 
 from . import schemas
 from .fleets import KINDS, asked, deployment, fleet
-from .mutilation import mutilated
 
 MODELS = tuple(catalog.models())
 #: What a format cannot deploy, and says so: KServe's presets and Ray Serve LLM start vLLM.
@@ -71,8 +69,10 @@ def test_each_format_deploys_dense_sparse_and_latent_models(form):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_model_engine_and_kind_of_plan_in_every_format(form):
-    for case in CASES:
-        hold(form, *case)
+    files = [hold(form, *case) for case in CASES]
+    cannot = sum(refused(form, engine, kind) for _, engine, kind in CASES)
+    print(f"{form}: {len(CASES) - cannot} deployments in {sum(files)} files, {cannot} refused by name")
+    assert files.count(0) == cannot
 
 
 @pytest.mark.parametrize("form", [form for form in FORMATS if form != "lines"])
@@ -228,33 +228,6 @@ def test_a_file_that_is_none_is_one_line(text, why):
     with pytest.raises(InputError, match=re.escape(why)) as error:
         read_text(text, "f")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_mutilated_files_are_read_or_refused_in_one_line(form):
-    mutate(form, 50)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMATS)
-def test_many_mutilated_files_are_read_or_refused_in_one_line(form):
-    mutate(form, 100_000)
-
-
-#: What is put in where words stand in YAML and in commands.
-YAML = (b"0", b"-", b": ", b"\n", b"'", b"[", b"null", b"{")
-
-
-def mutate(form: str, count: int) -> None:
-    rng = np.random.default_rng(7)
-    whole = [text for kind in KINDS for text in write_deployment(fleet("vllm", "qwen3-30b-a3b", kind), form).values()]
-    for _ in range(count):
-        text = mutilated(rng, whole[rng.integers(len(whole))].encode(), YAML)
-        try:
-            found = read_text(text.decode(errors="replace"), "f")
-            assert found.gpus >= 1
-        except InputError as error:
-            assert "\n" not in str(error)
 
 
 def test_several_files_are_one_deployment(tmp_path):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import resource
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 
 from dmodels.core.errors import TraceError
 from dmodels.models.traffic import read_trace
-from tests.formats.mutilation import mutilated
 
 SAMPLES = Path(__file__).parents[1] / "formats" / "samples"
 START = 1_760_000_000
@@ -214,68 +211,6 @@ def test_columns_that_are_no_trace_are_one_line(tmp_path, monkeypatch):
         read_trace(path)
 
 
-def mutate(whole: bytes, folder, count: int) -> None:
-    rng = np.random.default_rng(11)
-    path = folder / "f"
-    for _ in range(count):
-        path.write_bytes(mutilated(rng, whole))
-        try:
-            trace = read_trace(path, repair=bool(rng.integers(2)))
-        except TraceError as error:
-            assert "\n" not in str(error)
-        else:
-            assert (trace.input_tokens > 0).all() and (np.diff(trace.time_s) >= 0).all()
-            assert trace.duration_s < 1e12 and np.isfinite(trace.time_s).all()
-
-
-def small(style, folder) -> bytes:
-    if style != "parquet":
-        return write(folder, [STYLES[style](*one) for one in REQUESTS]).read_bytes()
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table(PLAIN), folder / "t.parquet")
-    return (folder / "t.parquet").read_bytes()
-
-
-@pytest.mark.parametrize("style", [*STYLES, "parquet"])
-def test_mutilated_logs_are_read_or_refused_in_one_line(style, tmp_path):
-    mutate(small(style, tmp_path), tmp_path, 100)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("style", [*STYLES, "parquet"])
-def test_many_mutilated_logs_are_read_or_refused_in_one_line(style, tmp_path):
-    mutate(small(style, tmp_path), tmp_path, 100_000)
-
-
-READ = """
-import resource, sys
-from dmodels.models.traffic import read_trace
-from tests.formats.mutilation import mutilated
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-trace = read_trace(sys.argv[1])
-print(len(trace), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
-def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
-    """250,000 requests whose messages are logged too: 1 GB of text, of which some 40 MB are in memory at a time."""
-    path = tmp_path / ("access.jsonl.gz" if packed else "access.jsonl")
-    opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-    size, padding = 0, "x" * 4_000
-    with opened as out:
-        for i in range(250_000):
-            row = json.dumps(litellm(0.01 * i, 100 + i % 900, 50, messages=padding)).encode() + b"\n"
-            size += out.write(row)
-    assert size > 1e9
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, grown = map(int, done.stdout.split())
-    assert count == 250_000 and grown < 1.5e8, grown
-
-
 @pytest.fixture
 def served(tmp_path):
     rng = np.random.default_rng(2)
@@ -302,8 +237,3 @@ def test_a_plan_takes_an_access_log(served, capsys):
     assert main(["plan", "--trace", str(log), *ask, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["result"]["recommended"]["fleet_gpus"] == 1 and answer["inputs"]["rate_rps"] == rate
-
-
-def test_the_peak_of_memory_is_what_this_file_believes():
-    """ru_maxrss counts KiB on Linux."""
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 10_000

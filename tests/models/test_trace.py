@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError, TraceError
-from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace
-from tests.models.test_access_log import mutate
+from dmodels.models.traffic import Trace, burstiness, prefix_hits, read_trace, trace_file
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n2023-11-16 18:17:05,3180,8"
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n"
@@ -77,6 +76,16 @@ def test_plain_csv_and_json_lines_say_the_same(file):
 def test_gzip_byte_order_mark_blank_lines_and_quotes_are_read(file):
     text = "\ufeff\n" + PLAIN.replace("200", '"200"').replace("\n", "\r\n\r\n")
     assert read_trace(file(gzip.compress(text.encode()), "t.csv.gz")).input_tokens.tolist() == [100, 200, 300]
+
+
+@pytest.mark.parametrize("text", [AZURE, BURST, PLAIN + "7,1\n9,8,7\n5,5,5", PLAIN + "9,9", _lines(MOONCAKE) + "{\n"])
+def test_a_table_is_the_same_trace_however_many_lines_are_read_at_a_time(file, text, monkeypatch):
+    whole = read_trace(file(text), repair=True)
+    for chars in (1, 60):
+        monkeypatch.setattr(trace_file, "CHUNK_CHARS", chars)
+        found = read_trace(file(text), repair=True)
+        for name in ("time_s", "input_tokens", "output_tokens", "block_ids", "block_starts", "notices"):
+            assert np.array_equal(getattr(found, name), getattr(whole, name)), name
 
 
 def test_the_files_of_the_public_traces(shared_data):
@@ -186,14 +195,6 @@ def test_mutated_lines_never_get_past_the_reader(file, text, edits, cut, repair)
     for at, piece in edits:
         text = text[:at] + piece + text[at + len(piece) % 7 :]
     _only_trace_errors(file(text[: len(text) if cut > 300 else cut].encode("utf-8", "surrogatepass")), repair)
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(100_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "text", [AZURE, BURST, PLAIN, _lines(MOONCAKE)], ids=["azure", "burstgpt", "plain", "mooncake"]
-)
-def test_mutilated_traces_are_read_or_refused_in_one_line(text, count, tmp_path):
-    mutate(text.encode(), tmp_path, count)
 
 
 def test_prefix_hits_are_leading_blocks(file):

@@ -369,9 +369,9 @@ def test_a_dashboard_asks_for_what_the_model_expects():
         Record(name="time between tokens, mean [s]", predicted=0.025),
         Record(name="requests in flight", predicted=40.0),
     ]
-    seen = Record(rate_rps=7.0, prefix_hit_frac=math.nan)
-    found = Record(fleet=Record(name="mine", serves_rps=9.0), telemetry=seen, compared=compared)
-    made = json.loads(grafana.dashboard(found, "vllm"))
+    seen = Record(rate_rps=7.0, prefix_hit_frac=math.nan, reporter="vllm")
+    found = Record(fleet=Record(name="mine", serves_rps=9.0, engine="vllm"), telemetry=seen, compared=compared)
+    made = json.loads(grafana.dashboard(found))
     panels = {p["title"]: {t["legendFormat"]: t["expr"] for t in p["targets"]} for p in made["panels"]}
     units = {p["title"]: p["fieldConfig"]["defaults"]["unit"] for p in made["panels"]}
     rate = panels["Requests a second"]
@@ -395,8 +395,12 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
     assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
-    other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[]), "sglang"))
+    seen.reporter = "sglang"
+    other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[])))
     assert "sglang:" in other["panels"][0]["targets"][0]["expr"] and len(other["panels"][0]["targets"]) == 2
+    found.telemetry.reporter, found.fleet.engine = "dynamo_frontend", "sglang"  # the cache is the engine's to report
+    asked = [panel["targets"][0]["expr"] for panel in json.loads(grafana.dashboard(found))["panels"]]
+    assert "dynamo_frontend_request_duration" in asked[0] and "sglang:token_usage" in asked[4]
 
 
 def test_the_difference_to_the_start():

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.studies.plan import RequestClass, question
 from dmodels.studies.servers import compare, of_plan, plan_together, server
-from tests.formats.mutilation import mutilated
 
 HEAD = "request_id,arrival_s,input_tokens,output_tokens,first_token_s,end_s"
 
@@ -122,52 +118,6 @@ def test_a_log_that_cannot_be_one_is_refused(text, said, tmp_path):
     file.write_text(text)
     with pytest.raises(InputError, match=said):
         read_requests(file)
-
-
-@pytest.mark.parametrize("count", [100, pytest.param(100_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_mutilated_logs_are_read_or_refused_in_one_line(form, count, tmp_path):
-    rows = [{"queued_ts": 1.0 * k, "input_tokens": 10, "output_tokens": 5, "first_token_ts": k + 0.5} for k in range(3)]
-    rows = [row | {"last_token_ts": row["first_token_ts"] + 2.0} for row in rows]
-    text = "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
-    whole = (text if form == "csv" else "\n".join(map(json.dumps, rows))).encode()
-    rng, file = np.random.default_rng(13), tmp_path / f"requests.{form}"
-    for _ in range(count):
-        file.write_bytes(mutilated(rng, whole))
-        try:
-            log = read_requests(file)
-        except InputError as error:
-            assert "\n" not in str(error)
-        else:
-            assert (log.first_token_s >= log.arrival_s).all() and (log.end_s >= log.first_token_s).all()
-            assert min(log.input_tokens.min(), log.output_tokens.min()) >= 1
-
-
-READ = """
-import resource, sys
-from dmodels.formats.telemetry.request_log import read_requests
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-log = read_requests(sys.argv[1])
-print(len(log.ids), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
-def test_a_log_of_a_gigabyte_is_streamed(packed, tmp_path):
-    """250,000 requests with much beside what is read: 1 GB of text."""
-    path, row = tmp_path / f"requests.jsonl{packed}", {"input_tokens": 10, "output_tokens": 5, "text": "x" * 4_000}
-    if packed == ".zst":
-        opened = pytest.importorskip("pyarrow").CompressedOutputStream(str(path), "zstd")
-    else:
-        opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-    with opened as out:
-        for k in range(250_000):
-            times = {"queued_ts": 0.01 * k, "first_token_ts": 0.01 * k + 0.5, "last_token_ts": 0.01 * k + 2.0}
-            out.write(json.dumps(row | times).encode() + b"\n")
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
-    count, grown = map(int, done.stdout.split())
-    assert count == 250_000 and grown < 1.5e8, grown
 
 
 def test_a_saved_plan_is_simulated(tmp_path, capsys):

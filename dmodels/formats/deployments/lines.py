@@ -33,10 +33,10 @@ def read(text: str, where: str) -> Serving:
     name = next((m[1] for m in map(_OF.match, text.splitlines()) if m), "deployment")
     joined = re.sub(r"\\\n", " ", text)
     pools: list[ServerPool] = []
-    called = ""
+    called, said = "", "1"
     for line in joined.splitlines():
         started = re.match(r"# (\S+): start (\d+) of", line)
-        called = started[1] if started else called
+        called, said = started.groups() if started else (called, said)
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
@@ -46,7 +46,7 @@ def read(text: str, where: str) -> Serving:
                 raise
             continue
         head = heads.get(called)
-        replicas = count(head[2], f"{where}: replicas", 1) if head else 1
+        replicas = count(head[2] if head else said, f"{where}: replicas", 1)
         pools.append(ServerPool(called or f"pool-{len(pools) + 1}", server, replicas, head[4] if head else ""))
     if not pools:
         raise InputError(f"{where}: no line starts an engine; accepted are vllm, sglang and trtllm-serve commands")

@@ -12,6 +12,13 @@ from typing import Any
 from .point import LoadPoint, degree, number, text
 from .vllm_bench import engine, latency
 
+#: How a quantization of SGLang's `--quantization` begins -> the precision of the weights.
+_PRECISIONS = {
+    **dict.fromkeys(("fp8", "w8a8_fp8", "modelopt_fp8", "blockwise"), "fp8"),
+    **dict.fromkeys(("modelopt_fp4", "nvfp4", "mxfp4", "petit_nvfp4"), "fp4"),
+    **dict.fromkeys(("awq", "gptq", "marlin", "moe_wna16"), "int4"),
+}
+
 
 def knows(document: Any) -> bool:
     """Whether a document is such a result."""
@@ -44,8 +51,15 @@ def read(document: Any, where: str) -> Iterator[LoadPoint]:
         model=text(own, "model_path"),
         engine=engine(text(document, "backend")),
         release=text(own, "version"),
+        precision=_precision(own),
         tp=gpus // ranks if gpus else 0,
         pp=degree(own, "pp_size", where),
         dp=ranks if gpus else 0,
         ep=degree(own, "ep_size", where),
     )
+
+
+def _precision(own: Mapping[str, Any]) -> str:
+    """What the weights were loaded in, if that was asked for; "": as the checkpoint stores them."""
+    asked = text(own, "quantization")
+    return next((precision for begins, precision in _PRECISIONS.items() if asked.startswith(begins)), "")

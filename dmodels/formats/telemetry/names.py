@@ -51,3 +51,14 @@ GAUGES = {
 }
 #: Labels by which replicas of an engine differ.
 REPLICA = ("instance", "pod", "engine", "engine_index", "tp_rank", "dp_rank", "worker_id")
+#: Who reports metrics: how their names begin.
+REPORTERS = ("vllm", "sglang", "dynamo_frontend")
+
+
+def reporter(name: str) -> str:
+    """Who reports a metric.
+
+    >>> reporter("vllm:num_requests_running")
+    'vllm'
+    """
+    return next(one for one in REPORTERS if name.startswith(one))

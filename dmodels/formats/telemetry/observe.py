@@ -14,15 +14,18 @@ import numpy as np
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 
+from ..measurements.point import E2E_S, TPOT_S, TTFT_S
 from .flow import arrival_cv, joint, length_correlation, together
-from .names import COUNTERS, GAUGES, HISTOGRAMS, REPLICA
-from .series import Series, increase, read_series, steps
+from .names import COUNTERS, GAUGES, HISTOGRAMS, REPLICA, reporter
+from .series import MOST, Series, increase, read_series, steps
 
 if TYPE_CHECKING:
     from dmodels.core.workload import Workload
 
 #: What is summed up over a request's lengths: histogram, and which of its sums.
 OF_LENGTHS = (("input_tokens", "count"), ("input_tokens", "sum"), ("output_tokens", "sum"))
+#: A mean that is this much outside what the buckets allow is no lost sample.
+OFF = 2.0
 #: Places within a bucket at which its requests are put.
 _PLACES = (np.arange(4) + 0.5) / 4
 
@@ -61,15 +64,14 @@ class Histogram(Answer):
         high = np.array([*self.bounds, 2.0 * self.bounds[-1]])
         kept = np.array(self.counts) > 0
         low, width, counts = low[kept], (high - low)[kept], np.array(self.counts)[kept] / self.count
-
-        def values(power: float) -> np.ndarray:
-            return np.asarray(low[:, None] + width[:, None] * _PLACES**power)
-
+        below, wide = float(counts @ low), float(counts @ width)
         left, right = 0.02, 50.0  # the mean falls as the power grows
         for _ in range(60):
             middle = math.sqrt(left * right)
-            left, right = (middle, right) if counts @ values(middle).mean(1) > self.mean else (left, middle)
-        at = np.maximum(np.round(values(math.sqrt(left * right))), 1.0)
+            above = below + wide * float((_PLACES**middle).mean()) > self.mean
+            left, right = (middle, right) if above else (left, middle)
+        values = low[:, None] + width[:, None] * _PLACES ** math.sqrt(left * right)
+        at = np.maximum(np.round(values), 1.0)
         return at.ravel(), np.repeat(counts / len(_PLACES), len(_PLACES))
 
 
@@ -78,6 +80,7 @@ class Telemetry(Answer):
     """What the engines reported. nan, None and empty: they did not."""
 
     derived = ("rate_rps", "peak_rps")
+    reporter: str  # how the names of its metrics begin: "vllm", "sglang", "dynamo_frontend"
     start_s: float
     end_s: float
     replicas_count: int
@@ -127,6 +130,12 @@ def summarised(series: Sequence[Series]) -> Telemetry:
         if one.value.size:
             by_name[one.name].append(one)
     found = {what: _histogram(by_name, names) for what, names in HISTOGRAMS.items()}
+    for what, (low, high) in (("ttft", TTFT_S), ("itl", TPOT_S), ("e2e", E2E_S)):
+        if (of := found[what]) and not low <= of.mean <= high:
+            raise InputError(
+                f"telemetry: {what} of {of.mean:.3g} s on average; accepted are {low:g} to {high:g} s: is it in "
+                "another unit?"
+            )
     counts = _counted(by_name)
     gauges = {what: _first(by_name, names) for what, names in GAUGES.items()}
     sums = [_first(by_name, [f"{name}_count" for name in names]) for names in HISTOGRAMS.values()]
@@ -148,6 +157,7 @@ def summarised(series: Sequence[Series]) -> Telemetry:
     )
     replicas = {tuple((key, one.labels.get(key)) for key in REPLICA if key in one.labels) for one in known}
     return Telemetry(
+        reporter=reporter(known[0].name),
         start_s=min(float(one.time_s[0]) for one in known),
         end_s=max(float(one.time_s[-1]) for one in known),
         replicas_count=len(replicas),
@@ -231,22 +241,24 @@ def _histogram(by_name: dict[str, list[Series]], names: Sequence[str]) -> Histog
             bound = float(one.labels.get("le", "nan"))
         except ValueError:
             bound = math.nan
-        if math.isnan(bound):
+        if not (bound < MOST or bound == math.inf):
             raise InputError(f"telemetry: {name}_bucket with le={one.labels.get('le')!r}; accepted is a number or +Inf")
-        below[bound] += (grown := increase(one))
-        if grown < 0:
-            raise InputError(f"telemetry: {name}_bucket with le={bound:g} counts {grown:g}; accepted are counts from 0")
+        below[bound] += increase(one)
     bounds = sorted(bound for bound in below if math.isfinite(bound))
     cumulative = np.maximum.accumulate([below[bound] for bound in bounds] + [below.get(math.inf, 0.0)])
     counts = np.diff(cumulative, prepend=0.0)
     if not bounds or not cumulative[-1] > 0:
         return None
     total = sum(map(increase, by_name.get(f"{name}_sum", [])))
-    mean = total / cumulative[-1] if total > 0 else float("nan")
-    if not total > 0:
-        middles = np.array([0.0, *bounds])[: len(counts)] + 0.5 * np.diff([0.0, *bounds, 2 * bounds[-1]])
-        mean = float(counts @ middles / cumulative[-1])
-    return Histogram(tuple(bounds), tuple(counts.tolist()), float(mean))
+    edges = np.array([0.0, *bounds, 2.0 * bounds[-1]])
+    least, most = (float(counts @ at / cumulative[-1]) for at in (edges[:-1], edges[1:]))
+    mean = float(total / cumulative[-1]) if total > 0 else 0.5 * (least + most)
+    if mean < least / OFF or (mean > OFF * most and not counts[-1]):
+        raise InputError(
+            f"telemetry: {name} has a mean of {mean:.4g} by its sum, but of {least:.4g} to {most:.4g} by its buckets; "
+            "is one of them in another unit?"
+        )
+    return Histogram(tuple(bounds), tuple(counts.tolist()), mean)
 
 
 def _completed(counts: Sequence[Series]) -> tuple[np.ndarray, np.ndarray, list[str]]:

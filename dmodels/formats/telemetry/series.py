@@ -20,6 +20,10 @@ _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 
 
+#: No counter or gauge of an engine reaches it.
+MOST = 1e18
+#: Seconds since 1970 until the year 5138; more are milliseconds.
+LATEST_S = 1e11
 #: A text beyond this is no scrape; those of busy engines have some thousand lines.
 MOST_LINES = 200_000
 
@@ -99,7 +103,16 @@ def _samples(pairs: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         ) from None
     kept = columns[np.isfinite(columns).all(1)]  # a stale series ends in NaN
     kept = kept[np.argsort(kept[:, 0], kind="stable")]
+    if len(kept):
+        _believed(kept[-1, 0], float(np.abs(kept[:, 1]).max()), where)
     return kept[:, 0], kept[:, 1]
+
+
+def _believed(latest_s: float, largest: float, where: str) -> None:
+    if not latest_s < LATEST_S:
+        raise InputError(f"{where}: a sample at {latest_s:g}; accepted are seconds since 1970, not milliseconds")
+    if not largest < MOST:
+        raise InputError(f"{where}: a value of {largest:g}; accepted are those below {MOST:g}")
 
 
 def _scrape(rows: Iterable[str], where: str) -> Iterator[Series]:
@@ -117,6 +130,7 @@ def _scrape(rows: Iterable[str], where: str) -> Iterator[Series]:
             raise InputError(f"{where}: line {i}: {line.strip()[:40]!r}; accepted is NAME{{LABELS}} VALUE")
         if math.isfinite(value):
             when = 1e-3 * float(match[4]) if match[4] else 0.0
+            _believed(when, abs(value), f"{where}: line {i}")
             labels = dict(_LABEL.findall(match[2] or ""))
             yield Series(match[1], labels, np.array([when]), np.array([value]))
 
@@ -127,6 +141,8 @@ def increase(series: Series) -> float:
     >>> increase(Series("c", {}, np.arange(4.0), np.array([5.0, 9.0, 2.0, 3.0])))
     7.0
     """
+    if float(series.value.min()) < 0:
+        raise InputError(f"telemetry: {series.name} counts {series.value.min():g}; accepted are counts from 0")
     return float(series.value[0]) if len(series.value) == 1 else float(steps(series).sum())
 
 

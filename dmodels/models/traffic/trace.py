@@ -15,7 +15,9 @@ accepted. `repair=True` mends what can be mended (sorts, drops) and says so in `
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -24,12 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError, TraceError
-from dmodels.core.files import read_bytes
 from dmodels.core.rows import column_rows, has_columns
 
 from . import access_log
 from .trace_columns import columns_of, gateway_rows
-from .trace_file import Layout, counted, decode, seconds, short, table, whole_numbers
+from .trace_file import Dropped, Layout, TablePart, counted, parts, short, times, whole_numbers
 
 #: Name of a layout -> what it is. Each is also read as a Parquet or Arrow file of the same columns.
 TRACE_FORMATS = {
@@ -90,7 +91,7 @@ def read_trace(path: str | PathLike[str], repair: bool = False, class_column: st
     trace, notices = _drop_unserved(where, layout, trace, notices, repair)
     trace, notices = _in_order(where, layout, trace, notices, repair)
     notices += _slow(layout, trace)
-    ids, starts = _blocks(where, trace)
+    ids, starts = _blocks(trace)
     if trace.cached.any():
         hits = trace.cached.sum() / trace.input.sum()
         notices.append(f"cached_tokens: {hits:.1%} of the prompt tokens were in a prefix cache and need no prefill")
@@ -114,19 +115,50 @@ def _read(path: Path, where: str, repair: bool, label: str) -> tuple[Layout, _Ro
         found = columns_of(path, where, label)
         if found is None:
             return _of_gateway(access_log.read(where, enumerate(column_rows(path), 1), repair, label))
-        columns, lines, layout = found
-        notices: list[str] = []
-    elif logged := gateway_rows(path):
+        rows = _rows(where, TablePart(*found), label)
+        return found[2], _from_first(rows), []
+    if logged := gateway_rows(path):
         return _of_gateway(access_log.read(where, enumerate(logged, 1), repair, label))
-    else:
-        columns, lines, layout, notices = table(where, decode(where, read_bytes(path)), repair, label)
-    time_s = seconds(where, layout, columns[layout.time], lines)
-    sizes = [whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output)]
+    dropped = Dropped(where, repair)
+    layouts, several = zip(
+        *((part.layout, _rows(where, part, label)) for part in parts(path, dropped, label)), strict=True
+    )
+    return layouts[0], _from_first(_joined(several)), dropped.notices()
+
+
+def _rows(where: str, part: TablePart, label: str) -> _Rows:
+    """The requests of some lines; times as they stand there."""
+    columns, lines, layout = part
+    inputs, outputs = (whole_numbers(where, name, columns[name], lines) for name in (layout.input, layout.output))
     cached = columns.get("cached_tokens") if layout.name == "plain" else None
     cached_tokens = whole_numbers(where, "cached_tokens", cached, lines) if cached is not None else np.zeros(len(lines))
     labels = np.array([str(value).strip() for value in columns[label]]) if label else None
-    rows = _Rows(time_s, sizes[0], sizes[1], cached_tokens, np.asarray(lines), columns.get("hash_ids"), labels)
-    return layout, rows, notices
+    return _Rows(
+        times(where, layout, columns[layout.time], lines),
+        inputs,
+        outputs,
+        cached_tokens,
+        np.asarray(lines),
+        _block_ids(where, columns["hash_ids"], lines) if "hash_ids" in columns else None,
+        labels,
+    )
+
+
+def _joined(several: Sequence[_Rows]) -> _Rows:
+    """The requests of all parts of a file."""
+    time, inputs, outputs, cached, line = (
+        np.concatenate(column) for column in zip(*(rows[:5] for rows in several), strict=True)
+    )
+    blocks = None if several[0].blocks is None else [ids for rows in several for ids in rows.blocks or ()]
+    labels = None if several[0].labels is None else np.concatenate([rows.labels for rows in several])
+    return _Rows(time, inputs, outputs, cached, line, blocks, labels)
+
+
+def _from_first(rows: _Rows) -> _Rows:
+    """The same with dates as seconds from the first one."""
+    if rows.time.dtype.kind != "M":
+        return rows
+    return rows._replace(time=(rows.time - rows.time[0]).astype(np.int64) * 1e-9)
 
 
 def _of_gateway(log: access_log.AccessLog) -> tuple[Layout, _Rows, list[str]]:
@@ -154,7 +186,7 @@ class _Rows(NamedTuple):
     output: np.ndarray
     cached: np.ndarray
     line: np.ndarray
-    blocks: Any
+    blocks: list[array[int]] | None
     labels: np.ndarray | None
 
     def take(self, index: np.ndarray) -> _Rows:
@@ -210,14 +242,22 @@ def _in_order(where: str, layout: Layout, rows: _Rows, notices: list[str], repai
     return rows.take(np.argsort(rows.time, kind="stable")), notices
 
 
-def _blocks(where: str, rows: _Rows) -> tuple[np.ndarray | None, np.ndarray | None]:
-    if rows.blocks is None:
-        return None, None
-    for line, ids in zip(rows.line, rows.blocks, strict=True):
+def _block_ids(where: str, column: Sequence[Any], lines: Sequence[int]) -> list[array[int]]:
+    """The prefix blocks of each request, eight bytes each."""
+    for line, ids in zip(lines, column, strict=True):
         if type(ids) is not list or not all(type(i) is int and -(2**63) <= i < 2**63 for i in ids):
             raise TraceError(f"{where}: line {line}: hash_ids = {short(ids)}; accepted: a list of whole numbers")
+    return [array("q", ids) for ids in column]
+
+
+def _blocks(rows: _Rows) -> tuple[np.ndarray | None, np.ndarray | None]:
+    if rows.blocks is None:
+        return None, None
     starts = np.concatenate([[0], np.cumsum([len(ids) for ids in rows.blocks])])
-    return np.array([i for ids in rows.blocks for i in ids], np.int64), starts
+    flat = array("q")
+    for ids in rows.blocks:
+        flat.extend(ids)
+    return np.array(flat, np.int64), starts
 
 
 def prefix_hits(trace: Trace, capacity_blocks: float = float("inf"), block_tokens: int = BLOCK_TOKENS) -> np.ndarray:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmodels.core.errors import TraceError
-from dmodels.core.files import DECIMAL, separator
+from dmodels.core.files import DECIMAL, read_lines, separator
 
 #: Longest sequence that is believed; more is a corrupted number.
 _MAX_TOKENS = 1e9
@@ -37,99 +38,187 @@ LAYOUTS = (
     Layout("plain", "time_s", "input_tokens", "output_tokens", 1.0),
     Layout("plain", "time_ms", "input_tokens", "output_tokens", 1e-3),
 )
+#: Characters of a table that are in memory at a time, and most lines that are read: a device has no end.
+CHUNK_CHARS, MOST_LINES = 1 << 20, 1 << 28
 #: Seconds since 1970 until the year 5138; more are milliseconds.
 _LATEST_S = 1e11
 
 
-def decode(where: str, raw: bytes) -> str:
-    """The text in a file's bytes; a byte order mark is dropped."""
+class TablePart(NamedTuple):
+    """Some lines of a table: {name: values}, their numbers, and the layout of all of it."""
+
+    columns: dict[str, Sequence[Any]]
+    lines: Sequence[int]
+    layout: Layout
+
+
+class Dropped:
+    """The lines that could not be read, while a file is being read."""
+
+    def __init__(self, where: str, repair: bool) -> None:
+        self.where, self.repair = where, repair
+        self.count, self.first, self.kind = 0, "", ""
+
+    def add(self, lines: Sequence[int], first: str, kind: str, accepted: str) -> None:
+        """Count lines of a kind; without `repair` they are an error."""
+        if not self.repair:
+            raise TraceError(f"{self.where}: {first}; accepted: {accepted}, or --repair (repair=True)")
+        self.first, self.kind = self.first or first, kind
+        self.count += len(lines)
+
+    def notices(self) -> list[str]:
+        """What was dropped, in words."""
+        return [f"dropped {counted(self.count, 'line')} {self.kind}, the first: {self.first}"] * bool(self.count)
+
+
+def parts(path: Path, dropped: Dropped, label: str = "") -> Iterator[TablePart]:
+    """A table of text, some lines after another, so that a file may be larger than the memory."""
+    chunks = _chunks(path, dropped.where)
+    found = False
+    reader: _JsonTable | _CsvTable | None = None
+    for lines, is_last in chunks:
+        if reader is None:
+            begins_object = lines[0][1].lstrip()[:1] == "{"
+            reader = _JsonTable(dropped, label) if begins_object else _CsvTable(dropped, label)
+        part = reader.read(lines, is_last)
+        if part is not None:
+            found = True
+            yield part
+    if reader is None:
+        raise TraceError(f"{dropped.where}: empty; accepted: a trace with a header and at least one request")
+    if not found:
+        raise TraceError(f"{dropped.where}: {dropped.first or 'no usable request after the header'}; {reader.NEEDED}")
+
+
+def _chunks(path: Path, where: str) -> Iterator[tuple[list[tuple[int, str]], bool]]:
+    """(numbered lines that are not blank, whether they are the last ones), some `CHUNK_CHARS` at a time."""
+    kept: list[tuple[int, str]] = []
+    size = 0
+    for i, line in enumerate(read_lines(path, errors="surrogateescape"), 1):
+        if not line.isascii():
+            _check_text(where, i, line)
+        if line.isspace():
+            continue
+        if size > CHUNK_CHARS:
+            yield kept, False
+            kept, size = [], 0
+        size += len(line)
+        kept.append((i, line.rstrip("\r\n")))
+        if i > MOST_LINES:
+            raise TraceError(f"{where}: more than {MOST_LINES:,} lines; a shorter trace is accepted")
+    if kept:
+        yield kept, True
+
+
+def _check_text(where: str, number: int, line: str) -> None:
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise TraceError(f"{where}: line {line}: byte 0x{raw[error.start]:02x} is not text; accepted: UTF-8") from None
-    if not text.strip():
-        raise TraceError(f"{where}: empty; accepted: a trace with a header and at least one request")
-    return text
+        line.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(line[error.start]) - 0xDC00
+        raise TraceError(f"{where}: line {number}: byte 0x{byte:02x} is not text; accepted: UTF-8") from None
 
 
-def table(where: str, text: str, repair: bool, label: str = ""):
-    """({name: values}, line numbers, layout, notices) of the table in `text`."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    first = next(i for i, line in enumerate(lines) if line.strip())
-    reader = _json_table if lines[first].lstrip()[:1] == "{" else _csv_table
-    return reader(where, lines, first, repair, label)
+class _CsvTable:
+    """A table with a header."""
 
+    NEEDED = "accepted: at least one"
 
-def _csv_table(where: str, lines: list[str], first: int, repair: bool, label: str):
-    comma = separator(lines[first])
+    def __init__(self, dropped: Dropped, label: str) -> None:
+        self.dropped, self.label = dropped, label
+        self.comma, self.layout = "", LAYOUTS[0]
+        self.names: list[str] = []
 
-    def cells(line: str) -> list[str]:
-        line = line if comma == "," else DECIMAL.sub(r"\1.\2", line)
+    def read(self, lines: list[tuple[int, str]], is_last: bool) -> TablePart | None:
+        """The columns of some lines; None: none of them can be used."""
+        if not self.names:
+            (number, header), *lines = lines
+            self.comma = separator(header)
+            names = [name.strip() for name in self._cells(header)]
+            self.layout, self.names = layout_of(self.dropped.where, names, number)
+            wanted(self.dropped.where, self.layout, self.names, self.label)
+        rows = [(i, self._cells(line)) for i, line in lines]
+        width = len(self.names)
+        wrong = [k for k, (_, row) in enumerate(rows) if len(row) != width]
+        if wrong:
+            cut = is_last and wrong == [len(rows) - 1] and not self.dropped.count
+            number, row = rows[wrong[0]]
+            problem = f"line {number}: {'the last line is cut off: ' if cut else ''}{len(row)} of {width} fields"
+            self.dropped.add(wrong, problem, "with missing or extra fields", f"{width} fields")
+            rows = [row for row in rows if len(row[1]) == width]
+        if not rows:
+            return None
+        columns = dict(zip(self.names, zip(*(row for _, row in rows), strict=True), strict=True))
+        return TablePart(columns, [number for number, _ in rows], self.layout)
+
+    def _cells(self, line: str) -> list[str]:
+        line = line if self.comma == "," else DECIMAL.sub(r"\1.\2", line)
         if '"' not in line:
-            return line.split(comma)
+            return line.split(self.comma)
         try:
-            return next(csv.reader([line], delimiter=comma), [])
+            return next(csv.reader([line], delimiter=self.comma), [])
         except csv.Error:
             return []
 
-    layout, names = layout_of(where, [name.strip() for name in cells(lines[first])], first + 1)
-    wanted(where, layout, names, label)
-    rows = [(i + 1, cells(line)) for i, line in enumerate(lines) if i > first and line.strip()]
-    wrong = [k for k, (_, row) in enumerate(rows) if len(row) != len(names)]
-    notices: list[str] = []
-    if wrong:
-        last = wrong == [len(rows) - 1]
-        line, row = rows[wrong[0]]
-        what = "the last line is cut off: " if last else ""
-        problem = f"line {line}: {what}{len(row)} of {len(names)} fields"
-        if not repair:
-            raise TraceError(f"{where}: {problem}; accepted: {len(names)} fields, or --repair (repair=True)")
-        notices.append(f"dropped {counted(len(wrong), 'line')} with missing or extra fields, the first: {problem}")
-        bad = set(wrong)
-        rows = [row for k, row in enumerate(rows) if k not in bad]
-    if not rows:
-        raise TraceError(f"{where}: no usable request after the header; accepted: at least one")
-    columns = dict(zip(names, zip(*(row for _, row in rows), strict=True), strict=True))
-    return columns, [line for line, _ in rows], layout, notices
 
+class _JsonTable:
+    """An object a line; the first one says which fields there are."""
 
-def _json_table(where: str, lines: list[str], first: int, repair: bool, label: str):
-    kept = [(i + 1, line) for i, line in enumerate(lines) if line.strip()]
-    rows: list[Any] = []
-    notices: list[str] = []
-    try:
-        rows = json.loads("[" + ",".join(line for _, line in kept) + "]")
-    except (ValueError, RecursionError):
-        rows = []
-    numbers = [i for i, _ in kept]
-    if len(rows) != len(kept) or not all(type(row) is dict for row in rows):
-        good, bad = [], []
-        for i, line in kept:
+    NEEDED = "accepted: an object per line"
+
+    def __init__(self, dropped: Dropped, label: str) -> None:
+        self.dropped, self.label = dropped, label
+        self.layout: Layout | None = None
+        self.spelled: dict[str, str] = {}
+        self.kept: list[str] = []
+
+    def read(self, lines: list[tuple[int, str]], is_last: bool) -> TablePart | None:
+        """The columns of some lines; None: none of them can be used."""
+        where = self.dropped.where
+        rows = _objects(lines)
+        good = [(i, row) for (i, _), row in zip(lines, rows, strict=True) if row is not None]
+        wrong = [(i, line) for (i, line), row in zip(lines, rows, strict=True) if row is None]
+        if wrong:
+            alone = is_last and wrong == lines[-1:] and not self.dropped.count
+            cut = "the last line is cut off: " if alone and (good or self.layout) else ""
+            problem = f"line {wrong[0][0]}: {cut}{short(wrong[0][1])} is not a JSON object"
+            self.dropped.add([i for i, _ in wrong], problem, "that are not JSON objects", "an object per line")
+        if not good:
+            return None
+        if self.layout is None:
+            number, first = good[0]
+            self.layout, known = layout_of(where, list(first), number)
+            self.spelled = {name: ours for name, ours in zip(first, known, strict=True) if name != ours}
+            self.kept = wanted(where, self.layout, known, self.label)
+        found = [row for _, row in good]
+        if self.spelled:
+            found = [{self.spelled.get(name, name): value for name, value in row.items()} for row in found]
+        columns = {}
+        for name in self.kept:
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            (good if isinstance(row, dict) else bad).append((i, row if isinstance(row, dict) else line))
-        if bad:
-            cut = "the last line is cut off: " if [i for i, _ in bad] == numbers[-1:] and good else ""
-            problem = f"line {bad[0][0]}: {cut}{short(bad[0][1])} is not a JSON object"
-            if not repair or not good:
-                raise TraceError(f"{where}: {problem}; accepted: an object per line, or --repair (repair=True)")
-            notices.append(f"dropped {counted(len(bad), 'line')} that are not JSON objects, the first: {problem}")
-        numbers, rows = [i for i, _ in good], [row for _, row in good]
-    layout, known = layout_of(where, list(rows[0]), numbers[0])
-    if known != list(rows[0]):
-        spelled = dict(zip(rows[0], known, strict=True))
-        rows = [{spelled.get(name, name): value for name, value in row.items()} for row in rows]
-    columns = {}
-    for name in wanted(where, layout, rows[0], label):
-        try:
-            columns[name] = [row[name] for row in rows]
-        except KeyError:
-            line = next(i for i, row in zip(numbers, rows, strict=True) if name not in row)
-            raise TraceError(f"{where}: line {line}: {name!r} is missing; accepted: every line has it") from None
-    return columns, numbers, layout, notices
+                columns[name] = [row[name] for row in found]
+            except KeyError:
+                number = next(i for (i, _), row in zip(good, found, strict=True) if name not in row)
+                raise TraceError(f"{where}: line {number}: {name!r} is missing; accepted: every line has it") from None
+        return TablePart(columns, [i for i, _ in good], self.layout)
+
+
+def _objects(lines: list[tuple[int, str]]) -> list[dict[str, Any] | None]:
+    """The objects in lines, None where one is none; all at once where all are."""
+    try:
+        rows = json.loads("[" + ",".join(line for _, line in lines) + "]")
+        if len(rows) == len(lines) and all(type(row) is dict for row in rows):
+            return rows
+    except (ValueError, RecursionError):
+        pass
+    return [_object(line) for _, line in lines]
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def wanted(where: str, layout: Layout, names: Collection[str], label: str) -> list[str]:
@@ -187,7 +276,8 @@ def _float(value: Any) -> float:
         return float("nan")
 
 
-def seconds(where: str, layout: Layout, values: Sequence[Any], lines: Sequence[int]) -> np.ndarray:
+def times(where: str, layout: Layout, values: Sequence[Any], lines: Sequence[int]) -> np.ndarray:
+    """Arrivals in seconds, or as points in time (datetime64)."""
     if layout.unit_s > 0:
         found = _floats(values)
         bad = ~(np.isfinite(found) & (np.abs(found) < 1e15))
@@ -202,8 +292,7 @@ def seconds(where: str, layout: Layout, values: Sequence[Any], lines: Sequence[i
         bad = np.array([stamp is None for stamp in stamps])
         if not bad.any():
             try:
-                found = np.array([stamp[1] for stamp in stamps], "datetime64[ns]")
-                return (found - found[0]).astype(np.int64) * 1e-9
+                return np.array([stamp[1] for stamp in stamps], "datetime64[ns]")
             except ValueError:
                 bad = np.array([not _is_date(stamp[1]) for stamp in stamps])
     k = int(np.argmax(bad))

@@ -187,11 +187,11 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
     best, cheapest = found.best, found.cheapest
     assert cheapest.usd_per_hour == min(d.usd_per_hour for d in (*found.kinds, *found.by_gpu, cheapest))
     near = lambda fleet: (1.0 + premium(cheapest, fleet)) * cheapest.usd_per_hour
-    assert best.usd_per_hour <= near(best) + 1e-9 and near(best) <= 1.2 * cheapest.usd_per_hour + 1e-9
+    assert best.usd_per_hour <= near(best) + 1e-9 and near(best) <= 1.25 * cheapest.usd_per_hour + 1e-9
     for other in (*found.kinds, *found.by_gpu, cheapest):
         if len(other.pools) < len(best.pools):  # a simpler one is dearer than the error explains
             assert other.usd_per_hour > near(other)
-            assert not alike(cheapest, other) or other.usd_per_hour > 1.2 * cheapest.usd_per_hour
+            assert not alike(cheapest, other) or other.usd_per_hour > 1.25 * cheapest.usd_per_hour
     assert found.kinds[0] is best
 
 

@@ -19,7 +19,7 @@ from .deployment import Deployment, Pool
 #: The upper end of the 80 % interval of a normal variable, in standard deviations.
 _UPPER = 1.2816
 #: However wrong the model may be, a simpler fleet is not worth more than this over the cheapest.
-MOST_PREMIUM = 0.2
+MOST_PREMIUM = 0.25
 
 
 def premium(cheapest: Deployment, other: Deployment) -> float:

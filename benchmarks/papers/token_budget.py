@@ -10,9 +10,8 @@ from math import ceil
 
 import jax
 import numpy as np
-from scipy.special import stdtrit
 
-from benchmarks.papers._printed import verdicts
+from benchmarks.papers._printed import one_run_more, verdicts
 from dmodels.catalog.workloads import totals_cdf
 from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, fleet, lengths
@@ -36,13 +35,6 @@ def saturated_rps(name: str, slots: int, low: float, high: float, key, count: in
     end = np.sort(served.end_s)
     a, b = end.size // 10, end.size * 8 // 10  # slots full, and warm
     return (b - a) / (end[b] - end[a])
-
-
-def one_run_more(values: np.ndarray) -> tuple[float, float, float]:
-    """(mean, low, high): where one more run lies with 95 % (a prediction interval), by Student's t."""
-    mean, n = values.mean(), values.size
-    reach = stdtrit(n - 1, 0.975) * values.std(ddof=1) * np.sqrt(1 + 1 / n)
-    return float(mean), float(mean - reach), float(mean + reach)
 
 
 #: Said of every number that the chosen lengths were to give.

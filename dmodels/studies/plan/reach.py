@@ -44,9 +44,10 @@ def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = 
     rows = [priced.layouts.index(pool.layout) for pool in pools]
     fleet = serving_fleet(priced, rows, [priced.stages.index(pool.stage) for pool in pools], in_turn(pools))
     ready = requests.warm(max(pool.e2e_s for pool in pools))
-    seen = by_recursion(fleet, ready, [pool.instances for pool in pools], _percentiles(priced, pools))
-    for label, by_form, found in zip(fleet.parts, by_forms(pools), seen, strict=True):
-        apart = _apart(by_form, found)
+    shares = _percentiles(priced, pools)
+    seen = by_recursion(fleet, ready, [pool.instances for pool in pools], shares)
+    for label, by_form, found, share in zip(fleet.parts, by_forms(pools), seen, shares, strict=True):
+        apart = _apart(by_form, found, f"P{100.0 * share:.4g}")
         if apart:
             said.append(f"{_why(asked, pools)} in pool {label}: {', '.join(apart)}")
     chunk = float(asked.engine.max_num_batched_tokens)
@@ -63,20 +64,25 @@ def _percentiles(priced: Priced, pools: Sequence[Pool]) -> list[float]:
     return [float(each[priced.cell_of(pool), 0]) for pool in pools]
 
 
-def _apart(by_form: Latencies, found: Latencies) -> list[str]:
+def _apart(by_form: Latencies, found: Latencies, percentile_name: str) -> list[str]:
     """The metrics whose mean or percentile is off, in words."""
     said = []
     for name, (mean, percentile) in found.items():
         off = {
             "mean": (by_form[name].mean_s, mean, MEAN_FRAC),
-            "percentile": (by_form[name].percentile_s, percentile, PERCENTILE_FRAC),
+            percentile_name: (by_form[name].percentile_s, percentile, PERCENTILE_FRAC),
         }
         apart = {of: pair for of, (*pair, bar) in off.items() if abs(pair[0] - pair[1]) > bar * pair[1]}
         if apart:
-            of = "percentile" if "percentile" in apart else "mean"
+            of = percentile_name if percentile_name in apart else "mean"
             formula, true = apart[of]
-            said.append(f"{name} {of} {1e3 * true:,.4g} ms, by the formula {1e3 * formula:,.4g}")
+            said.append(f"{name} {of} {_ms(true)} ms, by the formula {_ms(formula)}")
     return said
+
+
+def _ms(seconds: float) -> str:
+    value = 1e3 * seconds
+    return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
 
 
 def _why(asked: Question, pools: Sequence[Pool]) -> str:

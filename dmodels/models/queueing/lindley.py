@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.compiled import kernel
+from dmodels.core.heaps import sift_down, sift_up
 
 #: About so many instances stand for a larger pool.
 _ALIKE = 16
@@ -195,7 +196,7 @@ def _advance(
             waiting[k] -= 1
             first[i] = done
             if output[i] > 1.0:
-                _push(leaves[k], whose[k], decoding[k], made[k] + output[i] - 1.0, i)
+                sift_up(leaves[k], whose[k], 0, decoding[k], made[k] + output[i] - 1.0, i)
                 decoding[k] += 1
             else:
                 end[i] = done
@@ -229,26 +230,7 @@ def _decode(k: int, until: float, state: Any, end: np.ndarray, times: np.ndarray
 
 
 @kernel
-def _push(keys: np.ndarray, ids: np.ndarray, size: int, key: float, who: int) -> None:
-    """Onto the heap."""
-    at = size
-    while at > 0 and keys[(at - 1) >> 1] > key:
-        keys[at], ids[at] = keys[(at - 1) >> 1], ids[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    keys[at], ids[at] = key, who
-
-
-@kernel
 def _pop(keys: np.ndarray, ids: np.ndarray, size: int) -> None:
     """Without the least."""
-    last, who, at = keys[size - 1], ids[size - 1], 0
-    size -= 1
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if keys[child] >= last:
-            break
-        keys[at], ids[at] = keys[child], ids[child]
-        at = child
-    keys[at], ids[at] = last, who
+    keys[0], ids[0] = keys[size - 1], ids[size - 1]
+    sift_down(keys, ids, 0, size - 1, 0)

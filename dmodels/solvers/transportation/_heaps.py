@@ -10,33 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dmodels.core.compiled import copy_row, kernel
-
-
-@kernel
-def sift_down(keys, rows, start, size, at):
-    key, row = keys[start + at], rows[start + at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[start + child + 1] < keys[start + child]:
-            child += 1
-        if keys[start + child] >= key:
-            break
-        keys[start + at], rows[start + at] = keys[start + child], rows[start + child]
-        at = child
-    keys[start + at], rows[start + at] = key, row
-
-
-@kernel
-def sift_up(keys, rows, start, at, key, row):
-    while at > 0:
-        parent = (at - 1) // 2
-        if keys[start + parent] <= key:
-            break
-        keys[start + at], rows[start + at] = keys[start + parent], rows[start + parent]
-        at = parent
-    keys[start + at], rows[start + at] = key, row
+from dmodels.core.heaps import sift_down, sift_up
 
 
 @kernel

@@ -205,7 +205,7 @@ def test_a_cost_that_is_not_finite_is_never_certified(samples):
 def test_multipliers_of_bounds_complete_the_identity(n):
     """F + A' lam - z_low + z_high = 0 with z >= 0, and z > 0 on bounds only."""
     rng = np.random.default_rng(n)
-    m, q, a, b = linear_quadratic(rng, 300, n)
+    m, q, a, b = linear_quadratic(rng, 200, n)
     for found in (each_general(m, q, a, b), affine_equilibria(m, q, (a[:, None], b[:, None]), (0, INF))):
         v = found.value
         rest = np.einsum("kij,kj->ki", m, v.x) + q + a * v.multipliers - v.lower_multipliers + v.upper_multipliers

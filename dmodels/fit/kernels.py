@@ -49,6 +49,9 @@ _PCIE = 16e9
 #: DeepGEMM): medians of the wide-EP kernels of six GPUs with even routing, where the fused kernels' law extrapolates.
 FUSED_EP = 8.0
 WIDE_EXPERTS = {"expert_hbm_frac": 0.9, "expert_flop_frac": 0.5, "moe_layer_us": 30.0}
+#: Passes (of 2 h bytes) over the tokens that reach such a rank, for each expert of them: 8 bits are written where they
+#: arrive and read, 16 bits written and read when they are summed.
+PAIR_PASSES = 3.0
 
 
 class Hosted(NamedTuple):
@@ -107,7 +110,8 @@ def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
     for own, shared, machine in zip(found, launches, machines, strict=True):
         own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
         if float(machine.parallel.ep) > FUSED_EP:
-            own |= WIDE_EXPERTS
+            spread = float(machine.model.n_active_experts) / float(machine.parallel.ep)  # pairs per rank and token
+            own |= WIDE_EXPERTS | {"moe_pass_count": PAIR_PASSES * spread}
     return found
 
 

@@ -197,10 +197,6 @@ def parts(
         seconds = _smooth_max(by_bytes / bytes_frac, by_flop / flop_frac) * skew
         return Part(seconds, moved, flop, jnp.maximum(by_bytes, by_flop))
 
-    def streamed(moved: Real) -> Part:
-        by_bytes = moved / gpu.hbm_bytes_per_s
-        return Part(by_bytes / e.hbm_frac, moved, 0.0, by_bytes)
-
     def matrix(params: Real, dtype_bytes: Real, rows: Real) -> Part:
         flop = 2.0 * params / tp * rows
         by_flop = flop / terms.peak_flop_per_s(gpu, dtype_bytes)
@@ -217,8 +213,6 @@ def parts(
         e.expert_flop_frac,
         skew=1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep),
     )
-    passed = model.n_layers * e.pass_count * rank + model.n_moe_layers * e.moe_pass_count * tokens
-    activations = terms.pass_bytes(model.hidden_size, passed) + terms.split_pass_bytes(model, rank, tp)
     eight = terms.peak_flop_per_s(gpu, 1.0)
     wide, scored = terms.decode_attention_flop(model, context_tokens, tp), terms.index_flop(model, context_tokens)
     decodes = roof(
@@ -239,8 +233,8 @@ def parts(
         "dense feed-forward": matrix(model.dense_params, model.dense_dtype_bytes, rank),
         "output head": matrix(model.head_params, model.embedding_dtype_bytes, decode / dp),
         "routed experts": experts,
-        "norms and activations": streamed(activations),
-        "sampling": streamed(terms.sampling_bytes(model, decode / dp)),
+        "norms and activations": _activations(model, gpu, parallel, tokens, e),
+        "sampling": _streamed(gpu, terms.sampling_bytes(model, decode / dp), e),
         "attention of decodes": decodes,
         "attention of prompts": Part(by_flop / e.attention_flop_frac, 0.0, fresh, by_flop),
         "all-reduce": _all_reduce(model, gpu, parallel, rank, e),
@@ -275,6 +269,20 @@ def _links(gpu: GPU, e: Efficiency) -> tuple[tuple[Real, Real], tuple[Real, Real
     over_bus = e.bus_frac * jnp.minimum(near, FAST_LINK)
     reached = jnp.where(near > FAST_LINK, jnp.maximum(e.link_frac * near, over_bus), over_bus)
     return (near, reached), (far, e.link_frac * far)
+
+
+def _activations(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, e: Efficiency) -> Part:
+    """The passes over the activations of the whole instance's `tokens`, on one GPU."""
+    rank = tokens / parallel.dp
+    passed = model.n_layers * e.pass_count * rank + model.n_moe_layers * e.moe_pass_count * tokens
+    moved = terms.pass_bytes(model.hidden_size, passed) + terms.split_pass_bytes(model, rank, parallel.tp)
+    return _streamed(gpu, moved, e)
+
+
+def _streamed(gpu: GPU, moved: Real, e: Efficiency) -> Part:
+    """Bytes through the memory, with hardly any arithmetic."""
+    by_bytes = moved / gpu.hbm_bytes_per_s
+    return Part(by_bytes / e.hbm_frac, moved, 0.0, by_bytes)
 
 
 def _all_reduce(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, e: Efficiency) -> Part:

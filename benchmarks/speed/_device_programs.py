@@ -226,14 +226,14 @@ def plan_points(count: int) -> DeviceProgram:
     def program(instances: Any) -> tuple[Any, ...]:
         return _flat(jax.vmap(lambda k: evaluate(cell, k, asked.rate_rps, 1.0, asked.engine))(instances))
 
-    one = jax.jit(program)
+    one = float64(jax.jit(program))
     call = lambda backend: np.asarray(one(instances)[0])
     return DeviceProgram("points of a plan", "all outputs", program, [instances], [], call, evaluation_work())
 
 
 def turn_of_fit(count: int) -> DeviceProgram:
     """One turn of the calibration's search over `count` rows: derivatives, normal equations and their factorisation.
-    Where the rows are on does not change what it costs, so their latencies are none that anybody measured."""
+    Its cost does not depend on the latencies, which nobody measured."""
     rng = np.random.default_rng(3)
     kinds = list(product(("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"), ("h100_sxm", "h200_sxm", "b200_sxm"), _ENGINES))
     table = Table()
@@ -257,8 +257,7 @@ def turn_of_fit(count: int) -> DeviceProgram:
     one = float64(jax.jit(program))
     inputs = [problem.measured]
     call = lambda backend: np.asarray(one(*inputs, *leaves)[2])
-    turn = descent.turn_work(count, problem.scale.shape[1], start.size, *places.effect.shape)
-    work = turn._replace(device_bytes=turn.device_bytes / count, flop64=turn.flop64 / count)
+    work = descent.turn_work(count, problem.scale.shape[1], start.size, *places.effect.shape)
     size = f"{start.size} effects of {count} rows"
     return DeviceProgram("rows of a turn of the fit", size, program, inputs, leaves, call, work)
 

@@ -140,13 +140,15 @@ def slopes_work(names: int) -> DeviceWork:
 
 
 def turn_work(rows: int, names: int, effects: int, paths: int, width: int) -> DeviceWork:
-    """Of one turn of `descend`: `slopes` of all rows, their squares by path, what is spread over the normal equations,
-    and their factorisation, whose panels of 128 columns wait for each other."""
+    """Of one of the rows in one turn of `descend`: `slopes`, its squares summed by path, its share of what is spread
+    over the normal equations, and of their factorisation, whose panels of 128 columns wait for each other."""
     row = slopes_work(names)
+    spread_bytes = 8.0 * (3 * paths * width**2 + 6 * effects**2)
     return DeviceWork(
-        rows * (row.device_bytes + 8.0 * names * (names + 4)) + 8.0 * (3 * paths * width**2 + 6 * effects**2),
-        flop64=rows * (row.flop64 + 4.0 * names**2) + 3.0 * paths * width**2 + effects**3 / 3,
+        row.device_bytes + 8.0 * names * (names + 4) + spread_bytes / rows,
+        flop64=row.flop64 + 4.0 * names**2 + (3.0 * paths * width**2 + effects**3 / 3) / rows,
         launches=row.launches + 20 + 4 * -(-effects // 128),
+        registers=154,
     )
 
 

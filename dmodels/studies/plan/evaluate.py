@@ -38,10 +38,15 @@ class Smallest(NamedTuple):
 
 
 def evaluation_work() -> DeviceWork:
-    """Of `evaluate` at one point: XLA counts 5,400 operations and 280 transcendental ones (of some 20), twelve loops
-    once; they turn some 20 times. What fuses stays in registers, the state of the loops does not: twelve loops of 20
-    turns read and write four numbers, and 150 kernels about as much."""
-    return DeviceWork((12 * 20 + 150) * 8 * 8.0, flop64=5_400 + 20 * 280 + 12 * 20 * 40.0, launches=12 * 20 * 2 + 150.0)
+    """Of `evaluate` at one point. XLA counts 5,400 operations and 280 transcendental ones (of some 20), loops once.
+
+    What XLA makes for sm_90 has 43 kernels outside its loops, which move 4.4 kB, and loops whose state, unlike what
+    fuses, goes through device memory at every turn: five of 39 turns and 24 to 120 bytes (10.3 kB in all), two of 7
+    and 96 (1.3 kB), one of 7 times 10 and 200 (14.7 kB), one of 10 and 560 (5.6 kB), one of 8 and 128 (1.0 kB). So
+    memory binds, by traffic that a kernel which kept the state in registers would not have.
+    """
+    turns = 5 * 39 + 2 * 7 + 7 * 10 + 7 + 10 + 8
+    return DeviceWork(37_400.0, flop64=5_400 + 20 * 280 + turns * 40.0, launches=2.0 * turns + 43.0, registers=70)
 
 
 def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engine: Engine) -> Operating:

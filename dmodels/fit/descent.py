@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
+from dmodels.core.records import Real
 from dmodels.models.latency import serve, serve_disaggregated
 from dmodels.solvers.roofline import DeviceWork
 
@@ -74,45 +75,58 @@ class Found(NamedTuple):
 
 
 def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
-    """(n, 2): logarithms of TTFT and TPOT in seconds at efficiencies u (n, names), rows of `halves.one` first."""
-    p, q = halves
-    cut = p.isl.shape[0]
-    e = hierarchy.efficiency(u[:cut])
-    one = serve(
+    """(n, 2): logarithms of TTFT and TPOT in seconds at efficiencies u (n, names), rows of `halves.one` first.
+
+    A formula without rows is left out: it would be half of what is compiled.
+    """
+    cut = halves.one.isl.shape[0]
+    parts = [(of_instances, halves.one, u[:cut]), (of_separate_instances, halves.two, u[cut:])]
+    return jnp.log(jnp.concatenate([latencies(p, own) for latencies, p, own in parts if len(own)]))
+
+
+def of_instances(p: Points, u: jax.Array) -> jax.Array:
+    """(n, 2): TTFT and TPOT of rows that one kind of instance serves."""
+    served = serve(
         p.model,
         p.gpu,
         p.decode,
         isl=p.isl,
         osl=p.osl,
         concurrency=p.concurrency,
-        efficiency=e,
+        efficiency=hierarchy.efficiency(u),
         draft_tokens=p.draft_tokens,
         decode_batch=p.decode_batch,
         poll_steps=p.poll_steps,
         utilization=p.utilization,
         engine=p.memory,
     )
-    e = hierarchy.efficiency(u[cut:])
-    two = serve_disaggregated(
-        q.model,
-        q.gpu,
-        prefill=q.prefill,
-        prefill_instances=q.prefill_instances,
-        decode=q.decode,
-        decode_instances=q.decode_instances,
-        isl=q.isl,
-        osl=q.osl,
-        concurrency=q.concurrency,
-        efficiency=e,
-        draft_tokens=q.draft_tokens,
-        decode_batch=q.decode_batch,
-        utilization=q.utilization,
-        engine=q.memory,
+    return _as_streamed(served.ttft_s, served.tpot_s, p.stream_interval)
+
+
+def of_separate_instances(p: Points, u: jax.Array) -> jax.Array:
+    """(n, 2): TTFT and TPOT of rows with separate prefill and decode instances."""
+    served = serve_disaggregated(
+        p.model,
+        p.gpu,
+        prefill=p.prefill,
+        prefill_instances=p.prefill_instances,
+        decode=p.decode,
+        decode_instances=p.decode_instances,
+        isl=p.isl,
+        osl=p.osl,
+        concurrency=p.concurrency,
+        efficiency=hierarchy.efficiency(u),
+        draft_tokens=p.draft_tokens,
+        decode_batch=p.decode_batch,
+        utilization=p.utilization,
+        engine=p.memory,
     )
-    both = ((one, p.stream_interval), (two, q.stream_interval))
-    # the first message carries as many tokens as the others
-    pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]
-    return jnp.log(jnp.concatenate(pairs))
+    return _as_streamed(served.ttft_s, served.tpot_s, p.stream_interval)
+
+
+def _as_streamed(ttft_s: jax.Array, tpot_s: jax.Array, stream_interval: Real) -> jax.Array:
+    """(n, 2): the first message carries as many tokens as the others."""
+    return jnp.stack([ttft_s + (stream_interval - 1.0) * tpot_s, tpot_s], axis=-1)
 
 
 def slopes_work(names: int) -> DeviceWork:

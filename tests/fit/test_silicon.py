@@ -67,12 +67,13 @@ def _with(row, ttft_s, tpot_s):
 
 
 def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan_has():
-    points, table = to_points(rows())
+    points, table = to_points(rows(16))
     judged = silicon.predict_log(points, table.rows, calibration(), release=False)
+    served = float64(jax.jit(serve))
     for i, row in enumerate(table.rows):
         machine, point = silicon._machine(row), points[i]
         e = efficiencies_of([machine], [row.precision], family(row.model_path))[0]
-        s = float64(serve)(
+        s = served(
             machine.model,
             machine.gpu,
             machine.parallel,
@@ -126,7 +127,7 @@ def test_the_least_loss_is_the_one_that_scipy_finds():
 
 def test_the_derivatives_of_the_fit_stay_on_the_device():
     """All that the fit computes of its rows at a step; the normal equations are solved on the host."""
-    points, table = to_points(rows(24, slower=1.6))
+    points, table = to_points(rows(16, slower=1.6))
     problem, _, _ = silicon.problem_of(points, table.rows)
     with jax.enable_x64(True):
         traced = descent.slopes.trace(problem.halves, problem.origin)
@@ -134,7 +135,7 @@ def test_the_derivatives_of_the_fit_stay_on_the_device():
 
 
 def test_a_machine_that_is_half_as_fast_is_learnt():
-    points, table = to_points(rows(24, slower=1.6))
+    points, table = to_points(rows(16, slower=1.6))
     measured = np.array([[r.ttft_s, r.tpot_s] for r in table.rows])
     before = silicon.predict_log(points, table.rows, calibration())
     found = silicon.fit(points, table.rows, prior=calibration(), max_steps=12)
@@ -142,7 +143,7 @@ def test_a_machine_that_is_half_as_fast_is_learnt():
     for j in range(2):
         assert errors(np.exp(before[:, j]), measured[:, j]).median == pytest.approx(1 - 1 / 1.6, abs=1e-6)
         assert errors(np.exp(after[:, j]), measured[:, j]).median < 0.08  # the kernels' shares hold back
-    masked = silicon.fit(points, table.rows, keep=np.zeros(24), prior=calibration(), max_steps=12)
+    masked = silicon.fit(points, table.rows, keep=np.zeros(16), prior=calibration(), max_steps=12)
     np.testing.assert_allclose(masked.beta, silicon._of(calibration(), masked.levels), atol=1e-6)  # nothing seen
 
 

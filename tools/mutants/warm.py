@@ -106,12 +106,10 @@ class Copy:
             return self.first_failure(tests, limit_s)
         finally:
             shutil.copy2(place, inside)
-            for path in self.machine_code():  # of the changed kernels
-                if before.get(path) != path.stat().st_mtime_ns:
-                    path.unlink()
-                    kept = self.root / path.relative_to(self.folder)
-                    if kept.is_file():
-                        shutil.copy2(kept, path)
+            for path in self.machine_code():  # of the changed kernels; what is kept for the first time has its stamp
+                kept = self.root / path.relative_to(self.folder)
+                if kept.is_file() and before.get(path) != path.stat().st_mtime_ns:
+                    shutil.copy2(kept, path)
 
     def machine_code(self) -> list[Path]:
         return [path for pattern in MACHINE_CODE for path in self.folder.rglob(pattern)]

@@ -68,6 +68,10 @@ def pools(inputs: Any, result: Any, findings: Findings) -> None:
         findings.same(f"instances at {name}", row["fleet_instances"], whole)
         saved = 1 - whole / single["fleet_instances"]
         findings.same(f"saved at {name}", row["with_headroom_and_ceilings_frac"], saved, rel=1e-6)
+        loads = {pool: row[f"{pool}_instances"] / inputs["headroom"][pool] for pool in ("short", "long")}
+        alone = single["fleet_instances"] / inputs["headroom"]["single"]
+        own = 1 - sum(loads.values()) / alone  # but for whole instances
+        findings.same(f"Eq. (8) at {name}", row["paper_eq8_frac"], own, rel=0.0, most=2.5 / alone)
         findings.hold(row["slots_count"] >= single["slots_count"], f"{name}: fewer slots for shorter requests")
     for field in ("request_frac", "work_frac"):
         findings.ordered(field, *(row[field] for row in sorted(rows, key=lambda row: row["threshold_tokens"])))

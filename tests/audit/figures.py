@@ -10,6 +10,8 @@ from tests.audit.findings import Findings
 
 #: Inches of a figure's sides, and points of its letters.
 SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
+#: Points of lines and of the marks on them.
+LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
 #: What tells an entry of a legend from another: colours, then the rest.
 LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
 #: Inches by which marks may pass the edge: half a line's width.
@@ -34,6 +36,11 @@ def audit_figure(made: Any) -> None:
         over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
         findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
     for axes in made.axes:
+        for line in axes.lines:
+            wide, large = line.get_linewidth(), line.get_markersize()
+            findings.hold(LINES[0] <= wide <= LINES[1], f"a line of {wide} points in {axes.get_title()!r}")
+            marked = line.get_marker() not in ("None", "", " ", None)
+            findings.hold(not marked or MARKS[0] <= large <= MARKS[1], f"marks of {large} points")
         for group in axes.containers:
             _bars(axes, group, findings)
         _filled(axes, findings)

@@ -112,6 +112,8 @@ def audit_page(document: dict[str, Any], page: str) -> None:
         findings.hold(told.startswith(kinds), f"to those who cannot see it, a picture is {told[:60]!r}")
         findings.hold(not caption.startswith(kinds), f"the caption {caption[:60]!r}")
     if best:
+        asked = bool(document["result"]["sensitivity"])
+        findings.same("a section on other inputs", "If an input is wrong" in page, asked)
         _tables(document, tables, findings)
         _launches(best, "\n".join(read.code), findings)
         _memory(document, tables, findings)

@@ -124,6 +124,8 @@ def pools(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     if inputs["compress"]:
         columns |= {"compressed": "compressed_frac", "instances then": "compressed_instances"}
     cells(str(named), text, result["thresholds"], columns, findings)
+    dollars = any("$/year" in row for rows in terminal_tables(text).values() for row in rows)
+    findings.same("a column of dollars", dollars, inputs["price_usd_per_hour"] is not None)
     lines = next(rows for title, rows in terminal_tables(text).items() if title.startswith("Best thresholds"))
     for line, best in zip(lines, result["best"], strict=True):
         lists = {"contexts": "threshold_tokens", "slots": "slots_count"}

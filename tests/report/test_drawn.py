@@ -171,7 +171,7 @@ def test_shared_memory_and_its_game():
     assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
     assert len(place_figures.drawings(PLACE)) == 7
     alone = Record(**vars(PLACE) | {"sharing": None, "pooled": []})
-    assert len(place_figures.drawings(alone)) == 5 and place_figures.figure(alone)
+    assert len(place_figures.drawings(alone)) == 5 == len({one.get_title() for one in place_figures.figure(alone).axes})
 
 
 def policy(name, ttft, sent, **more):

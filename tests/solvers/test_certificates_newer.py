@@ -89,31 +89,51 @@ def test_ranked_and_bottleneck_assignments(count):
             assert c[np.arange(n), b.value.columns].max() == least
 
 
+def test_a_row_that_no_longer_has_a_column_is_found():
+    """The other row's cheapest column is the one that the emptied row held: no path may pass through there."""
+    s = reassign([[INF, INF], [0.0, INF]], assign([[0.0, 9.0], [9.0, 9.0]]))
+    assert int(s.flags) == INFEASIBLE and s.value.columns.tolist() == [-1, -1]
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_entropic_transport(count):
-    """Sums of the plan, its optimality condition (a Gibbs plan of two potentials), and bounds on the exact optimum."""
+    """Sums of the plan, its optimality condition (a Gibbs plan of two potentials), and bounds on the exact optimum.
+    Sinkhorn's sweeps are slow where it is cold and costs tie: there the flag says so, and the bounds hold all the same.
+    """
     rng = np.random.default_rng(3)
-    for n, m in ((3, 3), (2, 5)):
-        for kind in TABLES[:3]:
-            c = np.array(kind(rng, count // 6, n, m), float)
+    unfinished = 0
+    for (n, m), kind in itertools.product(((3, 3), (2, 5)), TABLES[:3]):
+        for heat in np.array_split(np.sort(10.0 ** rng.uniform(-1.5, 1, count // 6)), max(1, count // 6000)):
+            c = np.array(kind(rng, len(heat), n, m), float)
             a, b = rng.random((len(c), n)) + 0.01, rng.random((len(c), m)) + 0.01
             a[rng.random(a.shape) < 0.1] = 0.0
             a[:, 0] += 0.1
             a, b = a / a.sum(1, keepdims=True), b / b.sum(1, keepdims=True)
-            heat = 10.0 ** rng.uniform(-1.5, 1, len(c))
-            s = entropic_transport(c, a, b, heat)
-            assert (s.flags == 0).all()
-            plan, f, g = (s.value[name] for name in ("plan", "row_potentials", "column_potentials"))
-            assert (np.abs(plan.sum(2) - a) <= 3e-9).all() and (np.abs(plan.sum(1) - b) <= 3e-9).all()
-            gibbs = a[:, :, None] * b[:, None] * np.exp((f[:, :, None] + g[:, None] - c) / heat[:, None, None])
-            np.testing.assert_allclose(plan, np.where(a[:, :, None] > 0, gibbs, 0.0), rtol=1e-9, atol=1e-15)
-            ratio = np.where(plan > 0, plan / np.where(plan > 0, a[:, :, None] * b[:, None], 1.0), 1.0)
-            smooth = (plan * (c + heat[:, None, None] * np.log(ratio))).sum((1, 2))
-            np.testing.assert_allclose(s.value["cost"], smooth, atol=2e-7)
-            lower = (a * (c - g[:, None]).min(2)).sum(1) + (b * g).sum(1)
-            np.testing.assert_allclose(s.certificate["lower"], lower, atol=1e-12)
-            assert (s.certificate["lower"] <= s.certificate["upper"] + 1e-12).all()
-            assert ((plan * c).sum((1, 2)) >= lower - 1e-7).all()
+            s = entropic_transport(c, a, b, heat, most_steps=2_000)
+            certified = s.flags == 0
+            assert (s.flags[~certified] == int(Flag.NOT_CONVERGED)).all()
+            unfinished += int((~certified).sum())
+            lower, upper = s.certificate["lower"], s.certificate["upper"]
+            g = s.value["column_potentials"]
+            dual = (a * (c - g[:, None]).min(2)).sum(1) + (b * g).sum(1)
+            np.testing.assert_allclose(lower, dual, atol=1e-12)
+            assert (lower <= upper + 1e-12).all()
+            given = [part[certified] for part in (c, a, b, heat, *(s.value[name] for name in POTENTIALS))]
+            _check_gibbs_plan(*given, s.value["plan"][certified], s.value["cost"][certified], lower[certified])
+    assert unfinished <= 0.005 * count
+
+
+POTENTIALS = ("row_potentials", "column_potentials")
+
+
+def _check_gibbs_plan(c, a, b, heat, f, g, plan, cost, lower):
+    assert (np.abs(plan.sum(2) - a) <= 3e-9).all() and (np.abs(plan.sum(1) - b) <= 3e-9).all()
+    gibbs = a[:, :, None] * b[:, None] * np.exp((f[:, :, None] + g[:, None] - c) / heat[:, None, None])
+    np.testing.assert_allclose(plan, np.where(a[:, :, None] > 0, gibbs, 0.0), rtol=1e-9, atol=1e-15)
+    ratio = np.where(plan > 0, plan / np.where(plan > 0, a[:, :, None] * b[:, None], 1.0), 1.0)
+    smooth = (plan * (c + heat[:, None, None] * np.log(ratio))).sum((1, 2))
+    np.testing.assert_allclose(cost, smooth, atol=2e-7)
+    assert ((plan * c).sum((1, 2)) >= lower - 1e-7).all()
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(100_000, marks=pytest.mark.slow)])

@@ -114,13 +114,14 @@ _ROUNDING = 64 * 2.0**-52
 
 @kernel
 def _broken(c, x, u, v):
-    """Rows whose pair is not, or no longer, as cheap as their row's dual."""
+    """Rows whose pair is forbidden, or not (or no longer) as cheap as their row's dual."""
     n = c.shape[0]
     rows, count = np.empty(n, np.int64), 0
     for i in range(n):
         j = x[i]
         chosen = c[i, j] - v[j] if j >= 0 else np.inf
-        if chosen > u[i] + (_ROUNDING * (abs(c[i, j]) + abs(v[j]) + abs(u[i])) if chosen < np.inf else 0.0):
+        # a forbidden pair is broken even in a row of nothing else (u is inf): no path may lead through it
+        if not chosen < np.inf or chosen > u[i] + _ROUNDING * (abs(c[i, j]) + abs(v[j]) + abs(u[i])):
             rows[count] = i
             count += 1
     return rows[:count]

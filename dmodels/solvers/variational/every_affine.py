@@ -8,8 +8,8 @@ point.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import product
+from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from dmodels.solvers.solution import Solution
 
 from .affine import read_games
 
-#: Rows and finite bounds together, of which each is slack, active, or active without a multiplier: 3^10 = 59,049.
+#: Rows and finite bounds together, of which each is slack, active, or active without a multiplier: at most 3^10 sets.
 MOST_ROWS = 10
 
 #: What counts as 0, relative to the problem's scale.
@@ -76,43 +76,53 @@ def all_affine_equilibria(
         "upper_multipliers": of_high,
     }
     flag = np.int32(Flag.INFEASIBLE if not len(x) else Flag.NOT_UNIQUE if len(x) > 1 else 0)
-    return Solution(value, {"kkt_residual": residual, "joined": joined}, flag, np.int64(3 ** len(d)))
+    looked_at = sum(len(actives) for actives, _ in _active_sets(n, len(d)))
+    return Solution(value, {"kkt_residual": residual, "joined": joined}, flag, np.int64(looked_at))
 
 
 def _scale(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> float:
     return 1.0 + max(float(np.abs(part).max(initial=0.0)) for part in (m, q, c, d))
 
 
+@cache
+def _active_sets(n: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(active rows (k, a), those with a multiplier (k, p)) of every set that can hold a vertex, by the sizes a and p.
+
+    At a vertex the rows with a multiplier are independent (else multipliers could move alone), and of the other rows
+    that hold with equality as many as are independent of these say the rest: n at most.
+    """
+    sets = []
+    for rows in range(min(n, count) + 1):
+        for priced in range(rows + 1):
+            chosen = [*combinations(range(count), rows)]
+            pairs = [(active, part) for active in chosen for part in combinations(active, priced)]
+            actives, parts = (np.array([pair[i] for pair in pairs], int).reshape(len(pairs), -1) for i in (0, 1))
+            sets.append((actives, parts))
+    return sets
+
+
 def _vertices(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
     """(x, multipliers) of each vertex, (k, n + rows): all systems of one shape are solved together."""
     n, count = len(q), len(d)
-    shapes: dict[tuple[int, int], list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
-    for state in product((0, 1, 2), repeat=count):  # slack, active with a multiplier, active without
-        states = np.array(state, int)
-        active, priced = np.flatnonzero(states), np.flatnonzero(states == 1)
-        if len(priced) <= n:  # with more, the rows depend on each other and another vertex has fewer
-            shapes[len(active), len(priced)].append((active, priced))
     tolerance = _TOLERANCE * _scale(m, q, c, d)
-    found = np.zeros((0, n + count))
-    for (actives, prices), sets in shapes.items():
-        system = np.zeros((len(sets), n + actives, n + prices))
-        right = np.zeros((len(sets), n + actives))
-        for k, (active, priced) in enumerate(sets):
-            system[k, :n, :n], system[k, :n, n:], system[k, n:, :n] = m, c[priced].T, c[active]
-            right[k, :n], right[k, n:] = -q, d[active]
-        sizes = np.linalg.svd(system, compute_uv=False)
-        unique = (sizes[:, -1] > 1e-11 * sizes[:, 0]) if actives >= prices else np.zeros(len(sets), bool)
-        solved = (np.linalg.pinv(system[unique]) @ right[unique][..., None])[..., 0]
+    found = []
+    for actives, priced in _active_sets(n, count):
+        sets, rows, prices = len(actives), actives.shape[1], priced.shape[1]
+        system, right = np.zeros((sets, n + rows, n + prices)), np.empty((sets, n + rows))
+        system[:, :n, :n], system[:, :n, n:], system[:, n:, :n] = m, c[priced].swapaxes(1, 2), c[actives]
+        right[:, :n], right[:, n:] = -q, d[actives]
+        left, sizes, across = np.linalg.svd(system, full_matrices=False)
+        unique = sizes[:, -1] > 1e-11 * sizes[:, 0]
+        left, sizes, across, right = left[unique], sizes[unique], across[unique], right[unique]
+        parts = (left.swapaxes(1, 2) @ right[..., None]) / sizes[..., None]
+        solved = (across.swapaxes(1, 2) @ parts)[..., 0]
         point = np.zeros((len(solved), n + count))
         point[:, :n] = solved[:, :n]
-        for row, (_, priced), numbers in zip(
-            point, [s for s, is_one in zip(sets, unique, strict=True) if is_one], solved[:, n:], strict=True
-        ):
-            row[n + priced] = numbers
-        met = np.abs((system[unique] @ solved[..., None])[..., 0] - right[unique]).max(1, initial=0.0) <= tolerance
+        np.put_along_axis(point, n + priced[unique], solved[:, n:], axis=1)
+        met = np.abs((system[unique] @ solved[..., None])[..., 0] - right).max(1, initial=0.0) <= tolerance
         met &= (c @ point[:, :n].T <= d[:, None] + tolerance).all(0) & (point[:, n:] >= -tolerance).all(1)
-        found = np.concatenate([found, point[met]])
-    return _distinct(found, tolerance)
+        found.append(point[met])
+    return _distinct(np.concatenate(found), tolerance)
 
 
 def _distinct(points: np.ndarray, tolerance: float) -> np.ndarray:

@@ -62,7 +62,7 @@ proofs: $(VENV)/.installed ## the proofs and quick property checks of every clai
 proofs-thorough: $(VENV)/.installed ## twenty times as many cases per claim, from fixed seeds; prints how many
 	$(BIN)/python -m proofs --thorough
 
-mutants: $(VENV)/.installed ## change the package at random, 20 times a room, and print what no test notices (hours)
+mutants: $(VENV)/.installed ## change the package at random, 20 times a room, and print what no test notices (an hour)
 	$(BIN)/python -m tools.mutants
 
 docs: $(VENV)/.installed-docs ## build the guide into out/docs; warnings and dead links fail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from importlib.metadata import version
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+# Each worker has one core: more threads of BLAS would wait for each other, and wait busily.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Two thirds of the suite's time went into compiling, most of it the same programs again: in the other worker, in the
@@ -29,6 +32,9 @@ if os.environ.get("HYPOTHESIS_PROFILE") != "thorough" and version("jaxlib").star
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
 from hypothesis import HealthCheck, settings
+
+# A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
+gc.set_threshold(100_000, 20, 20)
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
@@ -55,6 +61,10 @@ def _strict_jax():
 
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         yield
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

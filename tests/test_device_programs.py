@@ -121,7 +121,8 @@ def test_every_command_that_computes_batches_chooses_its_device_before_jax_begin
 def test_the_benchmark_runs_on_the_cpu_as_a_stand_in(monkeypatch, capsys):
     monkeypatch.setattr(_device_programs, "SMALL", _device_programs.SMALL[:1])
     monkeypatch.setattr(gpu, "switch_rows", lambda counts: iter(()))
-    monkeypatch.setattr(_device_programs, "PLAN", _device_programs.SMALL[0])
+    for slow in ("PLAN", "FIT"):
+        monkeypatch.setattr(_device_programs, slow, _device_programs.SMALL[0])
     assert main(["--quick", "gpu"]) == 0
     shown = capsys.readouterr().out
     assert "device cpu" in shown and "proved_frac 1" in shown and "of_paper None" in shown

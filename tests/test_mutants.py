@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tools.mutants.__main__ import main, wilson
+from tools.mutants.__main__ import wilson
 from tools.mutants.changes import changes
-from tools.mutants.reach import Reach
+from tools.mutants.choose import Chooser
+from tools.mutants.record import Recorded
+
+ROOT = Path(__file__).parents[1]
 
 FILES = {
     "toy/__init__.py": '"""A toy."""\n',
@@ -58,22 +64,47 @@ def test_changes_of_code_and_data_but_not_of_docstrings(toy):
     assert "# per 1 m2\nname,usd\ntile,4.5\n" in of_data and "# per 1 m2\nname,usd\n3.0,tile\n" in of_data
 
 
-def test_tests_that_reach_a_file_nearest_first(toy):
-    reach = Reach(toy, "toy", ["tests"])
-    names = lambda path: [test.stem for test in reach.nearest(toy / "toy" / path)]
-    assert set(names("area.py")) == {"test_area", "test_wrong", "test_bill"} and names("area.py")[0] == "test_area"
-    assert names("shop/bill.py") == ["test_bill"]
-    assert names("shop/prices.csv") == []  # nobody reads its reader
+def ran(name: str, *lines: int, file: str = "toy/area.py", cpu_s: float = 1.0, opened: str = "") -> Recorded:
+    return Recorded(name, True, cpu_s, {file: sum(1 << line for line in lines)}, frozenset([opened]))
 
 
-def test_survivors_are_named_and_failures_of_their_own_do_not_count(toy, capsys, monkeypatch):
+def test_the_tests_that_run_a_changed_line_are_chosen_cheapest_first(toy):
+    by_line = [
+        ran("dear", 7, cpu_s=9.0),
+        ran("cheap", 7),
+        ran("elsewhere", 9),
+        ran("reader", opened="toy/shop/prices.csv"),
+    ]
+    by_line += [Recorded("fails", False, 0.1, {"toy/area.py": 1 << 7}, frozenset())]
+    chooser = Chooser(toy, toy / "toy", by_line)
+    names = lambda path, words: [
+        [test.name for test in chooser.tests_of(one)]
+        for one in changes(toy / "toy" / path)
+        if one.applied().count(words)
+    ]
+    assert names("area.py", "(wide_s) / (high_s)") == [["cheap", "dear"]]
+    assert names("shop/prices.csv", "tile,4.5") == [["reader"]]
+
+
+def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):
+    (toy / "toy" / "area.py").write_text(
+        "SIDES = 4\n\n\ndef doubled():\n    return 2 * SIDES\n\n\ndef none():\n    return 0\n"
+    )
+    chooser = Chooser(toy, toy / "toy", [ran("reads", 5), ran("does not", 9)])
+    constant = next(one for one in changes(toy / "toy" / "area.py") if "SIDES = 5" in one.applied())
+    assert [test.name for test in chooser.tests_of(constant)] == ["reads"]
+
+
+def test_survivors_are_named_and_failures_of_their_own_do_not_count(toy):
     """A product for a quotient is noticed; what is multiplied by nothing, and a number that nobody uses, is not."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take a second to start, each time
-    asked = ["--root", str(toy), "--package", "toy", "--tests", "tests", "--count", "20", "--jobs", "1"]
-    assert main([*asked, "toy"]) == 0
-    told = capsys.readouterr().out
-    assert "toy/area.py:3: constant: 4 -> 5" in told and "survived: toy/area.py:7" not in told
-    assert "toy                  3 of     5 noticed:  60.0%" in told
+    pytest.importorskip("coverage", reason="coverage is not installed: `make mutants`")
+    asked = ["--root", str(toy), "--package", "toy", "--tests", "tests", "--count", "20", "toy"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-m", "tools.mutants", *asked], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "SURVIVED: toy/area.py:3: constant: 4 -> 5" in done.stdout
+    assert "SURVIVED: toy/area.py:7" not in done.stdout
+    assert "toy                  3 of     5 noticed:  60.0%" in done.stdout
 
 
 def test_the_interval_of_a_share():

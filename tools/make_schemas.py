@@ -65,6 +65,7 @@ SAMPLES = {
     "watch": [
         "watch {folder}/metrics.txt --rate '2 req/s' --from-deployment {folder}/serve.sh",
         "watch {folder}/metrics.txt",
+        "watch {folder}/busy.txt",
     ],
     "claims": ["claims", "claims TB-1 --no-run"],
 }
@@ -259,6 +260,7 @@ def _files(folder: Path) -> None:
         lines += [f'{bucket}_bucket{{le="{le}"}} 100' for le in (1000, "+Inf")]
         lines += [f"{bucket}_sum {100 * mean}", f"{bucket}_count 100"]
     (folder / "metrics.txt").write_text("\n".join(lines) + "\n")
+    (folder / "busy.txt").write_text(lines[0] + "\n")  # of engines that report no lengths
     line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"
     head = "model,engine,input_tokens,output_tokens,throughput_rps,ttft_ms,tpot_ms"
     rows = [f"llama-3.1-8b,vllm,900,200,{n / (0.08 + 5.0 * n**0.2)},{60 + 8 * n},{24 + n}" for n in (1, 2, 4)]

@@ -9,6 +9,7 @@ is what the closed forms assume. Every cell is listed, with what the plan says i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from dmodels.studies.plan.deployment import Pool
 from dmodels.studies.plan.forecast import by_forms, by_recursion
 from dmodels.studies.plan.machines import serving_pool
 from dmodels.studies.plan.reach import MEAN_FRAC, PERCENTILE_FRAC, outside
-from dmodels.studies.plan.search import deployment, resized, sized
+from dmodels.studies.plan.search import deployment, sized
 from dmodels.studies.plan.sizing import Priced, Ranked, price
 
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b")
@@ -106,7 +107,8 @@ def _priced(cell: Cell, rate_rps: float) -> tuple[Priced, int, Pool] | None:
     scheme = next(one for one in priced.schemes if stage in one.stages)
     if not np.isfinite(instances[0, list(scheme.stages)]).all():
         return None
-    made = deployment(resized(sized(priced), instances), Ranked(scheme, (0,) * len(scheme.stages), 0.0))
+    found = Ranked(scheme, (0,) * len(scheme.stages), 0.0)
+    made = deployment(sized(replace(priced, instances=instances), [found]), found)
     return priced, stage, made.pools[scheme.stages.index(stage)]
 
 

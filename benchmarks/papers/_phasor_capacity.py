@@ -17,7 +17,7 @@ capacities is a ratio of costs only at equal response time.
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -69,7 +69,7 @@ class Capacity(NamedTuple):
 
 def tasks(length_cv: float = 0.5) -> dict[str, Task]:
     """The workloads of Phasor's Tables 1 and 3 by name."""
-    text = files("dmodels.catalog").joinpath("data", "slo_workloads.csv").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("slo_workloads.csv").read_text(encoding="utf-8")
     return {
         row["name"]: Task(
             float(row["input_tokens"]),

@@ -7,13 +7,19 @@ tests/test_device_programs.py lowers them. The work of each is counted next to i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dmodels import SLO, catalog
+from dmodels.core.records import float64
+from dmodels.fit import descent, silicon
+from dmodels.fit.points import to_points
+from dmodels.fit.rows import Table, parse_row
 from dmodels.games.anarchy import IndexCost, poa_index, price_of_anarchy
 from dmodels.games.anarchy.enumeration import every_profile_of, splits
 from dmodels.games.anarchy.index_device import window_program, window_work
@@ -225,6 +231,41 @@ def plan_points(count: int) -> DeviceProgram:
     return DeviceProgram("points of a plan", "all outputs", program, [instances], [], call, evaluation_work())
 
 
+def turn_of_fit(count: int) -> DeviceProgram:
+    """One turn of the calibration's search over `count` rows: derivatives, normal equations and their factorisation.
+    Where the rows are on does not change what it costs, so their latencies are none that anybody measured."""
+    rng = np.random.default_rng(3)
+    kinds = list(product(("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"), ("h100_sxm", "h200_sxm", "b200_sxm"), _ENGINES))
+    table = Table()
+    for i in range(count):
+        model, system, backend = kinds[i % len(kinds)]
+        cells = {"id": f"r{i}", "model_path": model, "system": system, "backend": backend, "precision": "fp8"}
+        cells |= {"gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "pp_size": "1", "attention_dp_size": "1"}
+        cells |= {"moe_tp_size": "1", "moe_ep_size": "1", "isl": "1024", "osl": "512", "tp_size": "4"}
+        cells |= {"batch_size": str(int(rng.integers(1, 128)))}
+        table.rows.append(replace(parse_row(cells, measured=False), ttft_s=0.5, tpot_s=0.01))
+    points, kept = to_points(table)
+    problem, _, _ = silicon.problem_of(points, kept.rows)
+    places = descent.places_of(problem.paths, problem.scale)
+    leaves, tree = jax.tree.flatten((problem, places))
+    start = np.zeros(len(places.active))
+
+    def program(_: Any, *leaves: Any) -> Any:
+        problem, places = jax.tree.unflatten(tree, leaves)
+        return descent.descend(problem, places, start, 0)
+
+    one = float64(jax.jit(program))
+    inputs = [problem.measured]
+    call = lambda backend: np.asarray(one(*inputs, *leaves)[2])
+    turn = descent.turn_work(count, problem.scale.shape[1], start.size, *places.effect.shape)
+    work = turn._replace(device_bytes=turn.device_bytes / count, flop64=turn.flop64 / count)
+    size = f"{start.size} effects of {count} rows"
+    return DeviceProgram("rows of a turn of the fit", size, program, inputs, leaves, call, work)
+
+
+_ENGINES = ("vllm", "sglang", "trtllm")
+
+
 class Sized(NamedTuple):
     """A program to make, `make(count)`, and the batches that stand for it on a CPU and on a device."""
 
@@ -250,6 +291,9 @@ SMALL = (
 #: Also a stand-in, but it takes a plan's preparation: a quarter of a minute.
 PLAN = Sized(plan_points, 64)
 
+#: Likewise.
+FIT = Sized(turn_of_fit, 16)
+
 #: Sizes that are worth a device.
 LARGE = (
     Sized(partial(matching, 8), 2**17),
@@ -269,6 +313,7 @@ LARGE = (
     Sized(partial(fluid, 8), 2**16),
     Sized(prefill_decode, 2**20),
     Sized(plan_points, 2**21),
+    Sized(turn_of_fit, 2**13),
     Sized(shared_budget, 2**16),
     Sized(partial(event_scan, 256, 64), 2**14),
 )

@@ -121,7 +121,9 @@ def gpu(quick: bool) -> Iterator[Row]:
     if not quick and not accelerators():
         raise SystemExit("gpu needs an accelerator that JAX sees; --quick runs small batches on the CPU")
     begun, left_out = time.monotonic(), []
-    programs = (*_device_programs.SMALL, _device_programs.PLAN) if quick else _device_programs.LARGE
+    programs = (
+        (*_device_programs.SMALL, _device_programs.PLAN, _device_programs.FIT) if quick else _device_programs.LARGE
+    )
     cases: list[Callable[[], Iterator[Row]]] = [
         lambda: iter([log_row(*((100, 16, 3) if quick else (10**6, 512, 8)))]),
         *(lambda sized=sized: iter([program_row(sized, 1 if quick else 3)]) for sized in programs),

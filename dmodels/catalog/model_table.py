@@ -77,7 +77,7 @@ def _architectures() -> set[str]:
 
 
 def _is_path(name: str) -> bool:
-    return name.endswith(".json") or name.startswith((".", "~", "/")) or (len(name) < 200 and Path(name).exists())
+    return name.endswith(".json") or name.startswith((".", "~", "/")) or (0 < len(name) < 200 and Path(name).exists())
 
 
 def _spellings(entry: dict[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from dmodels.core.errors import InputError, InputWarning, unknown
 from dmodels.core.extras import EXTRA, how_to_install
 
 from . import COMMANDS
+from .interrupts import SAID
 
 #: What to do about a fault.
 REPORT = "please report this line and the command as an issue; DMODELS_DEBUG=1 shows where it happened"
@@ -41,6 +42,7 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         return _complain(f"{error.filename or 'output'}: {error.strerror or error}", BAD_INPUT)
     except KeyboardInterrupt:
+        SAID.set()
         return _complain("interrupted", INTERRUPTED)
     except MemoryError as error:
         return _complain(f"more memory is needed than there is ({error or 'no more'}); accepted is less", BAD_INPUT)

@@ -15,6 +15,8 @@ from dmodels.core.files import drop_drafts
 #: Seconds that the main thread has to unwind after an interrupt; seconds between signs of life, and before the first,
 #: to which the imports of a command add less than another.
 GRACE_S, QUIET_S = 1.5, 1.0
+#: Set by the main thread when it has said that it was interrupted; what it then unwinds may take longer than its time.
+SAID = threading.Event()
 
 
 def end_on_interrupt(code: int) -> None:
@@ -34,7 +36,8 @@ def end_on_interrupt(code: int) -> None:
             pass
         time.sleep(GRACE_S)
         drop_drafts()
-        os.write(2, b"dmodels: interrupted\n")
+        if not SAID.is_set():
+            os.write(2, b"dmodels: interrupted\n")
         os._exit(code)
 
     def untold(fault: sys.UnraisableHookArgs) -> None:  # an interrupt that came where nothing can be raised

@@ -24,7 +24,7 @@ class PoolsAsked(Table):
     trace: FileName | None = flag(None, "traffic: a trace file (Azure, Mooncake, BurstGPT, plain, or an access log)")
     workload: str | None = flag(None, "traffic: a bundled workload [default: azure-paper]")
     rate_rps: Rate | None = flag(None, 'arrivals, like "1000 req/s"; default: the workload\'s own', "--rate")
-    thresholds: Annotated[list[float], BeforeValidator(several)] | None = flag(
+    thresholds: Annotated[list[float], BeforeValidator(several), Field(min_length=1)] | None = flag(
         None, "total tokens, like 4096,8192; default: powers of two"
     )
     context_tokens: float | None = flag(

@@ -28,7 +28,7 @@ class SizeAsked(Table):
     workload: str | None = flag(None, "a bundled workload: sequences of its mix of lengths")
     weight_dtype: str | None = flag(None, "bf16, fp8, fp4, int4, ...; default: as published")
     kv_dtype: str | None = flag(None, "bf16, fp8 or fp4; default: as published")
-    utilization_frac: Annotated[float, Field(gt=0, le=1)] | None = flag(
+    utilization_frac: Annotated[float, Field(ge=0.01, le=1)] | None = flag(
         None, "share of GPU memory the engine may use; default: the engine's", "--utilization"
     )
     block_tokens: Degree = flag(16, "tokens per KV block")

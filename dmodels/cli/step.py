@@ -15,7 +15,7 @@ from .calls import Code, call
 from .command import Form, asks, check_output
 from .schema import Degree, FileName, Table, flag
 
-Tokens = Annotated[float, Field(gt=0)]
+Tokens = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class StepAsked(Table):

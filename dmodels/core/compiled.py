@@ -54,6 +54,7 @@ def kernel(
     """
     if function is None:
         return lambda function: kernel(function, signature=signature, tiered=tiered, inner=inner, **options)
+    options.setdefault("no_cfunc_wrapper", True)  # a second way in, from C, which nothing here takes
     if inner:
         options["no_cpython_wrapper"] = True
     try:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import float64
+from dmodels.core.records import filled, float64
 
 from .axes import Axis
 from .formula import check_names, flagged, kept, named, nested
@@ -102,7 +102,7 @@ def program(
     long_axis = max(range(len(sizes)), key=lambda i: (sizes[i], i)) if sizes else 0
     across = sizes[long_axis] if sizes else 1
     rows, columns = _block_shape(int(np.prod(sizes, dtype=object)) // across, across, block_points)
-    tables = tuple({name: _filled(value) for name, value in axis.columns.items()} for axis in axes.values())
+    tables = tuple({name: filled(value) for name, value in axis.columns.items()} for axis in axes.values())
     layout = Layout(rows, columns, long_axis, outputs, tuple(sorted(fixed.items())), bare)
     return Program(function, layout, tables, data, sizes)
 
@@ -123,7 +123,7 @@ def table(
     """
     check_names(getattr(function, "__name__", "value"), function, [*rows, *columns], [*constants])
     sizes = tuple(len(jax.tree.leaves(part)[0]) for part in (rows, columns))
-    tables = jax.device_put(tuple(_filled(dict(part), most) for part, most in zip((rows, columns), least, strict=True)))
+    tables = jax.device_put(tuple(filled(dict(part), most) for part, most in zip((rows, columns), least, strict=True)))
     data = {name: _as_data(name, value) for name, value in constants.items()}
     return Program(function, Layout(*block, long_axis=1, outputs=None, fixed=(), bare="value"), tables, data, sizes)
 
@@ -218,17 +218,6 @@ def _as_data(name: str, value: Any) -> Any:
     if not leaves or not all(isinstance(leaf, np.ndarray | np.generic | jax.Array | int | float) for leaf in leaves):
         raise InputError(f"{name} = {value!r}: accepted are numbers, records, functions and text")
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if isinstance(leaf, int | float) else leaf, value)
-
-
-def _filled(value: Any, least: int = 1) -> Any:
-    """Values along an axis, filled up to a power of two, and to `least`, with the last one."""
-
-    def fill(leaf):
-        leaf = np.asarray(leaf)
-        more = max(_power(len(leaf)), least) - len(leaf)
-        return np.concatenate([leaf, np.repeat(leaf[-1:], more, axis=0)]) if more else leaf
-
-    return jax.tree.map(fill, value)
 
 
 def _block_shape(down: int, across: int, points: int) -> tuple[int, int]:

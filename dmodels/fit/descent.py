@@ -2,8 +2,9 @@ r"""Levenberg-Marquardt for many rows that each feel few of many effects.
 
 A row's latencies depend on its own efficiencies only, and those on the dozen levels that the row belongs to. So JAX
 gives the derivative of every row by its efficiencies (one forward derivative per efficiency for all rows), and the
-normal equations are assembled from that, level by level. The robust loss is reweighted at every step
-(iteratively reweighted least squares), and a step is taken only if it lowers the loss.
+normal equations are assembled from that: summed over rows that feel the same effects, then spread over those. The
+robust loss is reweighted at every step (iteratively reweighted least squares), and a step is taken only if it lowers
+the loss. The whole search is one program: rows go to the device once, and what was found comes back once.
 
 optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows
 (benchmarks/speed/fit.py).
@@ -16,8 +17,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 
+from dmodels.core.errors import InputError
+from dmodels.core.records import Real
 from dmodels.models.latency import serve, serve_disaggregated
 from dmodels.solvers.roofline import DeviceWork
 
@@ -33,6 +35,8 @@ ROBUST = 1.6
 ENOUGH = 1e-6
 #: Longest step of one whitened effect, in its standard deviations.
 LONGEST = 1.0
+#: Levenberg's damping of the first step, and the one from which no step is expected to lower the loss.
+DAMPING, MOST_DAMPING = 1e-3, 1e6
 
 
 class Weighing(NamedTuple):
@@ -65,61 +69,85 @@ class Found(NamedTuple):
     """Whitened effects (levels, efficiencies), the matrix of the normal equations at them, and the steps taken."""
 
     z: np.ndarray
-    information: np.ndarray
+    information: jax.Array
     steps: int
 
     def covariance(self) -> np.ndarray:
         """Of the effects that exist, whitened: the Laplace approximation."""
-        return np.linalg.inv(self.information)
+        return np.linalg.inv(np.asarray(self.information))
 
 
 def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
-    """(n, 2): logarithms of TTFT and TPOT in seconds at efficiencies u (n, names), rows of `halves.one` first."""
-    p, q = halves
-    cut = p.isl.shape[0]
-    e = hierarchy.efficiency(u[:cut])
-    one = serve(
+    """(n, 2): logarithms of TTFT and TPOT in seconds at efficiencies u (n, names), rows of `halves.one` first.
+
+    A formula without rows is left out: it would be half of what is compiled.
+    """
+    cut = halves.one.isl.shape[0]
+    parts = [(of_instances, halves.one, u[:cut]), (of_separate_instances, halves.two, u[cut:])]
+    return jnp.log(jnp.concatenate([latencies(p, own) for latencies, p, own in parts if len(own)]))
+
+
+def of_instances(p: Points, u: jax.Array) -> jax.Array:
+    """(n, 2): TTFT and TPOT of rows that one kind of instance serves."""
+    served = serve(
         p.model,
         p.gpu,
         p.decode,
         isl=p.isl,
         osl=p.osl,
         concurrency=p.concurrency,
-        efficiency=e,
+        efficiency=hierarchy.efficiency(u),
         draft_tokens=p.draft_tokens,
         decode_batch=p.decode_batch,
         poll_steps=p.poll_steps,
         utilization=p.utilization,
         engine=p.memory,
     )
-    e = hierarchy.efficiency(u[cut:])
-    two = serve_disaggregated(
-        q.model,
-        q.gpu,
-        prefill=q.prefill,
-        prefill_instances=q.prefill_instances,
-        decode=q.decode,
-        decode_instances=q.decode_instances,
-        isl=q.isl,
-        osl=q.osl,
-        concurrency=q.concurrency,
-        efficiency=e,
-        draft_tokens=q.draft_tokens,
-        decode_batch=q.decode_batch,
-        utilization=q.utilization,
-        engine=q.memory,
+    return _as_streamed(served.ttft_s, served.tpot_s, p.stream_interval)
+
+
+def of_separate_instances(p: Points, u: jax.Array) -> jax.Array:
+    """(n, 2): TTFT and TPOT of rows with separate prefill and decode instances."""
+    served = serve_disaggregated(
+        p.model,
+        p.gpu,
+        prefill=p.prefill,
+        prefill_instances=p.prefill_instances,
+        decode=p.decode,
+        decode_instances=p.decode_instances,
+        isl=p.isl,
+        osl=p.osl,
+        concurrency=p.concurrency,
+        efficiency=hierarchy.efficiency(u),
+        draft_tokens=p.draft_tokens,
+        decode_batch=p.decode_batch,
+        utilization=p.utilization,
+        engine=p.memory,
     )
-    both = ((one, p.stream_interval), (two, q.stream_interval))
-    # the first message carries as many tokens as the others
-    pairs = [jnp.stack([s.ttft_s + (k - 1.0) * s.tpot_s, s.tpot_s], axis=-1) for s, k in both]
-    return jnp.log(jnp.concatenate(pairs))
+    return _as_streamed(served.ttft_s, served.tpot_s, p.stream_interval)
+
+
+def _as_streamed(ttft_s: jax.Array, tpot_s: jax.Array, stream_interval: Real) -> jax.Array:
+    """(n, 2): the first message carries as many tokens as the others."""
+    return jnp.stack([ttft_s + (stream_interval - 1.0) * tpot_s, tpot_s], axis=-1)
 
 
 def slopes_work(names: int) -> DeviceWork:
     """Of `slopes` of one row: its latencies and as many forward derivatives as efficiencies, each some 5,000 operations
     and 450 transcendental ones of 20; XLA counts 17,000 and 450 for value and one derivative together. A derivative is
-    some 150 fused kernels, each of which reads three numbers and writes one. The normal equations are the host's."""
+    some 150 fused kernels, each of which reads three numbers and writes one."""
     return DeviceWork((names + 1) * 150 * 32.0, flop64=(names + 1) * (5_000 + 20 * 450.0), launches=150.0 * (names + 1))
+
+
+def turn_work(rows: int, names: int, effects: int, paths: int, width: int) -> DeviceWork:
+    """Of one turn of `descend`: `slopes` of all rows, their squares by path, what is spread over the normal equations,
+    and their factorisation, whose panels of 128 columns wait for each other."""
+    row = slopes_work(names)
+    return DeviceWork(
+        rows * (row.device_bytes + 8.0 * names * (names + 4)) + 8.0 * (3 * paths * width**2 + 6 * effects**2),
+        flop64=rows * (row.flop64 + 4.0 * names**2) + 3.0 * paths * width**2 + effects**3 / 3,
+        launches=row.launches + 20 + 4 * -(-effects // 128),
+    )
 
 
 @jax.jit
@@ -130,81 +158,116 @@ def slopes(halves: Halves, u: jax.Array) -> tuple[jax.Array, jax.Array]:
     return value, jnp.transpose(by_name, (1, 2, 0))
 
 
+class Places(NamedTuple):
+    """Where effects stand. Rows of one path, which feel the same effects, are summed before they are spread over these:
+    K paths, of at most m effects that exist, A of which there are in all."""
+
+    path: np.ndarray  # (n,): of each row
+    effect: np.ndarray  # (K, m): which of the A; A where a path has fewer
+    name: np.ndarray  # (K, m): which efficiency it moves
+    factor: np.ndarray  # (K, m): its standard deviation
+    active: np.ndarray  # (A,): place in the flat table (levels x efficiencies)
+
+
+def places_of(paths: np.ndarray, scale: np.ndarray) -> Places:
+    """From `Problem.paths` and `Problem.scale`."""
+    active, names = scale.ravel() > 0, scale.shape[1]
+    distinct, path = np.unique(paths, axis=0, return_inverse=True)
+    flat = (distinct[:, :, None] * names + np.arange(names)).reshape(len(distinct), -1)
+    flat = [effects[active[effects]] for effects in flat]
+    width = max(map(len, flat))
+    padded = np.array([np.pad(effects, (0, width - len(effects)), constant_values=-1) for effects in flat])
+    there, column = padded >= 0, np.cumsum(active) - 1
+    return Places(
+        path,
+        np.where(there, column[padded], active.sum()),
+        np.where(there, padded % names, 0),
+        np.where(there, scale.ravel()[padded], 0.0),
+        np.flatnonzero(active),
+    )
+
+
 def minimise(problem: Problem, z: np.ndarray, max_steps: int) -> Found:
     """The whitened effects of least robust loss plus |z|^2, from z (levels, efficiencies). Call it with 64-bit JAX."""
-    shape, active = problem.scale.shape, problem.scale.ravel() > 0
-    design = _Design(problem, active)
-    z = z.ravel()[active]
-    value, slope = design.evaluate(z)
-    loss, damping, steps = design.loss(z, value), 1e-3, 0
-    while True:
-        information, gradient = design.normal(z, value, slope)
-        if steps >= max_steps:
-            break
-        lower = False
-        while not lower and damping < 1e6:
-            damped = information + damping * np.diag(np.diag(information))
-            step = scipy.linalg.cho_solve(scipy.linalg.cho_factor(damped, overwrite_a=True), gradient)
-            trial = z + np.clip(step, -LONGEST, LONGEST)
-            trial_value, trial_slope = design.evaluate(trial)
-            trial_loss = design.loss(trial, trial_value)
-            lower = bool(trial_loss < loss)
-            damping = damping / 4.0 if lower else max(damping, 1e-3) * 8.0
-        if not lower:
-            break
-        gained, steps = loss - trial_loss, steps + 1
-        z, value, slope, loss = trial, trial_value, trial_slope, trial_loss
-        if gained < ENOUGH * loss:
-            information, _ = design.normal(z, value, slope)
-            break
-    full = np.zeros(active.size)
-    full[active] = z
-    return Found(full.reshape(shape), information, steps)
+    places = places_of(problem.paths, problem.scale)
+    best, information, loss, steps = descend(problem, places, z.ravel()[places.active], max_steps)
+    if not np.isfinite(loss):
+        raise InputError("rows: the model's latencies of some are no finite numbers at the start; accepted are others")
+    full = np.zeros(z.size)
+    full[places.active] = best
+    return Found(full.reshape(z.shape), information, int(steps))
 
 
-class _Design:
-    """The rows by the levels that they belong to: those of one path feel the same effects, so their derivatives by
-    efficiency are summed before they are spread over the effects."""
+class _Search(NamedTuple):
+    """The best point so far, its loss and normal equations, and how the search stands."""
 
-    def __init__(self, problem: Problem, active: np.ndarray):
-        self.problem, self.active = problem, active
-        names = problem.scale.shape[1]
-        paths, self.path_of = np.unique(problem.paths, axis=0, return_inverse=True)
-        self.order = np.argsort(self.path_of, kind="stable")
-        self.starts = np.searchsorted(self.path_of[self.order], np.arange(len(paths)))
-        self.column = np.cumsum(active) - 1
-        self.effects = [(path[:, None] * names + np.arange(names)).ravel() for path in paths]
-        self.paths = paths
+    z: jax.Array  # (A,)
+    loss: jax.Array
+    information: jax.Array  # (A, A)
+    gradient: jax.Array  # (A,)
+    damping: jax.Array
+    steps: jax.Array  # taken; -1 before the start itself was looked at
+    ended: jax.Array
 
-    def evaluate(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        p = self.problem
-        effects = np.zeros(self.active.size)
-        effects[self.active] = z
-        effects = effects.reshape(p.scale.shape) * p.scale
-        value, slope = slopes(p.halves, jnp.asarray(p.origin + effects[p.paths].sum(axis=1)))
-        return np.asarray(value), np.asarray(slope)
 
-    def loss(self, z: np.ndarray, value: np.ndarray) -> float:
-        r = (self.problem.measured - value) / self.problem.sigma
-        return float((self.problem.weight[:, None] * ROBUST**2 * np.log1p((r / ROBUST) ** 2)).sum() + z @ z)
+@jax.jit
+def descend(
+    problem: Problem, places: Places, z: jax.Array, max_steps: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """(whitened effects (A,), normal equations' matrix there, loss, steps taken) from z (A,)."""
 
-    def normal(self, z: np.ndarray, value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """J' W J + I and J' W r - z, with the weights of the robust loss at the present residuals."""
-        r = (self.problem.measured - value) / self.problem.sigma
-        weight = self.problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2) / self.problem.sigma
-        pull = ((weight * r)[..., None] * slope).sum(axis=1)[self.order]  # (n, names)
-        weighted, ordered = (np.sqrt(weight / self.problem.sigma)[..., None] * slope)[self.order], slope.shape[-1]
-        information, gradient = np.eye(int(self.active.sum())), -z
-        ends = [*self.starts[1:], len(pull)]
-        scale = self.problem.scale.ravel()
-        for effects, start, end in zip(self.effects, self.starts, ends, strict=True):
-            there = self.active[effects]
-            mine, copies = effects[there], len(effects) // ordered
-            rows = weighted[start:end].reshape(-1, ordered)
-            which = np.tile(np.arange(ordered), copies)[there]
-            factor = scale[mine]
-            block = (rows.T @ rows)[np.ix_(which, which)] * factor[:, None] * factor
-            columns = self.column[mine]
-            information[np.ix_(columns, columns)] += block
-            gradient[columns] += factor * pull[start:end].sum(axis=0)[which]
-        return information, gradient
+    def turn(at: _Search) -> _Search:
+        first = at.steps < 0
+        diagonal = jnp.diagonal(at.information)
+        factor = jax.lax.linalg.cholesky(at.information + jnp.diag(at.damping * diagonal), symmetrize_input=False)
+        step = jax.scipy.linalg.cho_solve((factor, True), at.gradient)
+        trial = at.z + jnp.clip(step, -LONGEST, LONGEST)
+        value, slope = slopes(problem.halves, _efficiencies(problem, places, trial))
+        loss = _loss(problem, trial, value)
+        lower = first | (loss < at.loss)
+        ahead = lambda: _normal(problem, places, trial, value, slope)
+        information, gradient = jax.lax.cond(lower, ahead, lambda: (at.information, at.gradient))
+        steps = at.steps + lower.astype(at.steps.dtype)
+        little = lower & (at.loss - loss < ENOUGH * loss)
+        ended = little | (steps >= max_steps) | (~lower & (at.damping * 8.0 >= MOST_DAMPING))
+        eased = jnp.where(first, at.damping, at.damping / 4.0)
+        damping = jnp.where(lower, eased, jnp.maximum(at.damping, DAMPING) * 8.0)
+        z, least = jnp.where(lower, trial, at.z), jnp.where(lower, loss, at.loss)
+        return _Search(z, least, information, gradient, damping, steps, ended)
+
+    # the first step from here is none: the first turn looks at z itself
+    nowhere = jnp.asarray(jnp.inf), jnp.eye(z.shape[0]), jnp.zeros(z.shape[0])
+    start = _Search(z, *nowhere, jnp.asarray(DAMPING), jnp.int32(-1), jnp.asarray(False))
+    end = jax.lax.while_loop(lambda at: ~at.ended, turn, start)
+    return end.z, end.information, end.loss, end.steps
+
+
+def _efficiencies(problem: Problem, places: Places, z: jax.Array) -> jax.Array:
+    """u (n, efficiencies) of each row."""
+    effects = jnp.zeros(problem.scale.size).at[places.active].set(z).reshape(problem.scale.shape) * problem.scale
+    return jnp.asarray(problem.origin) + effects[problem.paths].sum(axis=1)
+
+
+def _loss(problem: Problem, z: jax.Array, value: jax.Array) -> jax.Array:
+    r = (problem.measured - value) / problem.sigma[None]
+    robust = problem.weight[:, None] * ROBUST**2 * jnp.log1p((r / ROBUST) ** 2)
+    return jnp.sum(robust) + z @ z
+
+
+def _normal(
+    problem: Problem, places: Places, z: jax.Array, value: jax.Array, slope: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """J' W J + I and J' W r - z, with the weights of the robust loss at the present residuals."""
+    r = (problem.measured - value) / problem.sigma[None]
+    weight = problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2) / problem.sigma[None]
+    rooted = jnp.sqrt(weight / problem.sigma[None])[..., None] * slope
+    paths = len(places.effect)
+    pull = jax.ops.segment_sum(((weight * r)[..., None] * slope).sum(axis=1), places.path, paths)  # (K, names)
+    square = jax.ops.segment_sum(jnp.einsum("nki,nkj->nij", rooted, rooted), places.path, paths)  # (K, names, names)
+    path = jnp.arange(paths)[:, None]
+    block = square[path[..., None], places.name[:, :, None], places.name[:, None, :]]
+    block = block * places.factor[:, :, None] * places.factor[:, None, :]
+    # what only fills a path up stands past the end, and is dropped
+    gradient = (-z).at[places.effect].add(places.factor * pull[path, places.name], mode="drop")
+    where = places.effect[:, :, None], places.effect[:, None, :]
+    return jnp.eye(z.shape[0]).at[where].add(block, mode="drop"), gradient

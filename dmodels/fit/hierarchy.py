@@ -143,7 +143,7 @@ OF_HOST = ("layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt
 #: Levels that only a row which states its release has: a plan does not, but knows all else of a run.
 OF_RELEASE = ("release+family",)
 #: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
-OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us"), 0.6)
+OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us", "pass_count", "moe_pass_count"), 0.6)
 
 
 @lru_cache(maxsize=64)

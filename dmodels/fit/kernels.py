@@ -4,10 +4,14 @@ The step's formula is a roofline by component (`models.latency.steps`). Here its
 follows the laws of operators (`models.operators`, fitted to kernels of this GPU and engine, or of their relatives)
 over the whole range of tokens: for each component
 
-$$t(T) = \left(\Big(\frac{\text{bytes}(T)}{b\,\beta}\Big)^4 + \Big(\frac{\text{FLOPs}(T)}{P f}\Big)^4\right)^{1/4} + L$$
+$$t(T) = \left(\Big(\frac{\text{bytes}(T)}{b\,\beta}\Big)^4 + \Big(\frac{\text{FLOPs}(T)}{P f}\Big)^4\right)^{1/4} + L
+  + \frac{2 h T\, q}{b}$$
 
-by least squares of the logarithm, with $\beta$ and f at most `MOST`. L is the launches' part of a layer. So a model
-that no serving point was measured of has the efficiencies of its own kernels.
+by least squares of the logarithm, with $\beta$ and f at most `MOST`. L is the launches' part of a layer, and q the
+passes of a product's other kernels over the tokens' hidden states (2 h bytes each), which quantise and sort them.
+Matrices and experts are asked for at several widths: the bytes of one matrix are as many at every T, so that one width
+does not tell their time from a launch's, nor that of FLOPs from that of passes. So a model that no serving point was
+measured of has the efficiencies of its own kernels.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ from .operators.predicted import predicted
 
 #: Efficiencies stay at or below this share of a peak, and at or above these of bandwidth and of arithmetic.
 MOST, LEAST_BYTES, LEAST_FLOP = 0.95, 0.3, 0.02
+#: Passes over a token's hidden state in the kernels of products: quantising, sorting and summing.
+LEAST_PASSES, MOST_PASSES = 0.01, 300.0
 #: Ranks of the collectives that are asked about where GPUs have no link but a bus. A ring sends over each way once,
 #: however many its ranks, so it keeps the rate of two. The tables' own falls from 20 GB/s for two L40S to 2 for eight:
 #: their host's ways are shared, as a virtual machine's are; published servers reach 16 GB/s at least with eight.
@@ -43,6 +49,9 @@ _PCIE = 16e9
 #: DeepGEMM): medians of the wide-EP kernels of six GPUs with even routing, where the fused kernels' law extrapolates.
 FUSED_EP = 8.0
 WIDE_EXPERTS = {"expert_hbm_frac": 0.9, "expert_flop_frac": 0.5, "moe_layer_us": 30.0}
+#: Passes (of 2 h bytes) over the tokens that reach such a rank, for each expert of them: 8 bits are written where they
+#: arrive and read, 16 bits written and read when they are summed.
+PAIR_PASSES = 3.0
 
 
 class Hosted(NamedTuple):
@@ -87,45 +96,53 @@ def efficiencies(machines: Sequence[Hosted]) -> list[dict[str, float]]:
 def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
     asked = [layers.kernels(m.model, m.parallel, BUS_RANKS if _on_bus(m) else np.inf) for m in machines]
     seconds = _seconds(machines, asked)
-    curves: dict[str, list[tuple[int, Floats, Floats, Floats]]] = defaultdict(list)
+    curves: dict[str, list[tuple[int, Work, Floats]]] = defaultdict(list)
     for i, machine in enumerate(machines):
         for part, took in _by_part(asked[i], seconds[i]).items():
-            curves[part].append((i, *_WORK[part](machine), took))
+            curves[part].append((i, _WORK[part](machine), took))
     found: list[dict[str, float]] = [{} for _ in machines]
     launches: list[float] = [0.0] * len(machines)
     for part, several in curves.items():
-        rows = [i for i, *_ in several]
-        moved, flop, took = (np.stack(column) for column in list(zip(*several, strict=True))[1:])
-        of_bytes, of_flop, launch = _fitted(moved, flop, took)
-        for row, *values in zip(rows, of_bytes, of_flop, launch, strict=True):
-            launches[row] += _named(part, machines[row], found[row], *map(float, values))
+        work = Work(*(np.stack(column) for column in zip(*(work for _, work, _ in several), strict=True)))
+        constants = _fitted(work, np.stack([took for *_, took in several]))
+        for (row, *_), values in zip(several, constants, strict=True):
+            launches[row] += _named(part, machines[row], found[row], Curve(*map(float, values)))
     for own, shared, machine in zip(found, launches, machines, strict=True):
         own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
         if float(machine.parallel.ep) > FUSED_EP:
-            own |= WIDE_EXPERTS
+            spread = float(machine.model.n_active_experts) / float(machine.parallel.ep)  # pairs per rank and token
+            own |= WIDE_EXPERTS | {"moe_pass_count": PAIR_PASSES * spread}
     return found
 
 
-def _named(
-    part: str, machine: Hosted, found: dict[str, float], of_bytes: float, of_flop: float, launch: float
-) -> float:
+class Curve(NamedTuple):
+    """A component's constants."""
+
+    bytes_frac: float  # of the bandwidth
+    flop_frac: float  # of the peak
+    launch_s: float
+    pass_count: float  # passes over a token's hidden state
+
+
+def _named(part: str, machine: Hosted, found: dict[str, float], of: Curve) -> float:
     """Write a component's constants under their names; returns the launches that every layer has."""
     layers_count = float(machine.model.n_layers)
     if part == "matrix":
-        found |= {"hbm_frac": of_bytes, "flop_frac": of_flop}
-        return launch
+        found |= {"hbm_frac": of.bytes_frac, "flop_frac": of.flop_frac, "pass_count": terms.PASSES + of.pass_count}
+        return of.launch_s
     if part == "expert":
-        moe_us = 1e6 * launch / float(machine.model.n_moe_layers)
-        found |= {"expert_hbm_frac": of_bytes, "expert_flop_frac": of_flop, "moe_layer_us": moe_us}
+        moe_us = 1e6 * of.launch_s / float(machine.model.n_moe_layers)
+        found |= {"expert_hbm_frac": of.bytes_frac, "expert_flop_frac": of.flop_frac}
+        found |= {"moe_layer_us": moe_us, "moe_pass_count": of.pass_count}
         return 0.0
     if part == "decode":
-        found |= {"kv_frac": of_bytes, "decode_flop_frac": of_flop}
-        return launch * layers_count
+        found |= {"kv_frac": of.bytes_frac, "decode_flop_frac": of.flop_frac}
+        return of.launch_s * layers_count
     if part == "prompt":
-        found |= {"attention_flop_frac": of_flop}
+        found |= {"attention_flop_frac": of.flop_frac}
         return 0.0
     link = "bus_frac" if _on_bus(machine) else "link_frac"
-    found |= {link: of_flop, "hop_us": 1e6 * launch / np.log2(_ranks(machine))}
+    found |= {link: of.flop_frac, "hop_us": 1e6 * of.launch_s / np.log2(_ranks(machine))}
     return 0.0
 
 
@@ -170,23 +187,40 @@ def _by_part(own: Sequence[layers.LayerKernels], seconds: Sequence[Floats]) -> d
     return found
 
 
-def _matrix_work(machine: Hosted) -> tuple[Floats, Floats]:
-    """(seconds at the whole bandwidth, seconds at the whole peak) of the dense matrices for `layers.TOKENS`."""
-    m, gpu, tp = machine.model, machine.gpu, machine.parallel.tp
-    moved = (m.attention_params * m.attention_dtype_bytes + m.dense_params * m.dense_dtype_bytes) / tp
+class Work(NamedTuple):
+    """What a component does at each of its points, in seconds at whole rates of the data sheet."""
+
+    moved_s: Floats  # bytes at the bandwidth (of the memory, or of the link)
+    flop_s: Floats  # FLOPs at the peak
+    pass_s: Floats  # one pass over the tokens' hidden states at the bandwidth of the memory
+
+    @classmethod
+    def of(cls, moved_s: Any, flop_s: Any, pass_s: Any = 0.0) -> Work:
+        """The arrays in their common flat shape."""
+        return cls(*(np.ravel(a) for a in np.broadcast_arrays(*map(np.asarray, (moved_s, flop_s, pass_s)))))
+
+
+def _matrix_work(machine: Hosted) -> Work:
+    """Dense matrices for `layers.SHARD_TOKENS` in `layers.SHARDS`."""
+    m, gpu = machine.model, machine.gpu
+    ranks, tokens = float(machine.parallel.tp) * layers.SHARDS, layers.SHARD_TOKENS
+    moved = (m.attention_params * m.attention_dtype_bytes + m.dense_params * m.dense_dtype_bytes) / ranks
     per_row = m.attention_params / terms.peak_flop_per_s(gpu, m.attention_dtype_bytes)
     per_row = per_row + m.dense_params / terms.peak_flop_per_s(gpu, m.dense_dtype_bytes)
-    tokens = layers.TOKENS
-    return np.asarray(moved / gpu.hbm_bytes_per_s + 0.0 * tokens), np.asarray(2.0 * tokens / tp * per_row)
+    passed = terms.pass_bytes(m.hidden_size, tokens) * m.n_layers
+    bandwidth = gpu.hbm_bytes_per_s
+    return Work.of(moved / bandwidth, 2.0 * tokens / ranks * per_row, passed / bandwidth)
 
 
-def _expert_work(machine: Hosted) -> tuple[Floats, Floats]:
-    m, gpu, p, tokens = machine.model, machine.gpu, machine.parallel, layers.TOKENS
-    held = m.n_moe_layers * m.expert_params / (p.tp * p.dp)
+def _expert_work(machine: Hosted) -> Work:
+    m, gpu, p = machine.model, machine.gpu, machine.parallel
+    tokens = layers.SHARD_TOKENS
+    held = m.n_moe_layers * m.expert_params / (p.tp * p.dp * layers.SHARDS)
     moved = held * m.n_experts * terms.expert_hit_frac(m, tokens, EXPERT_SPREAD) * m.expert_dtype_bytes
     flop = 2.0 * held * m.n_active_experts * tokens
-    peak = terms.peak_flop_per_s(gpu, m.expert_dtype_bytes)
-    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(flop / peak)
+    passed = terms.pass_bytes(m.hidden_size, tokens) * m.n_moe_layers
+    bandwidth = gpu.hbm_bytes_per_s
+    return Work.of(moved / bandwidth, flop / terms.peak_flop_per_s(gpu, m.expert_dtype_bytes), passed / bandwidth)
 
 
 #: Independence of the experts that tokens choose (`Efficiency.routing_spread_frac`), under which experts are fitted.
@@ -204,26 +238,26 @@ def _one_layer(model: Model) -> Model:
     return model.replace(n_layers=1.0, n_mla_layers=latent, n_kv_heads=heads, head_dim=dim, **none)
 
 
-def _decode_work(machine: Hosted) -> tuple[Floats, Floats]:
+def _decode_work(machine: Hosted) -> Work:
     one, gpu, tp = _one_layer(machine.model), machine.gpu, machine.parallel.tp
     sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
     moved = sequences * terms.kv_read_bytes(one, contexts, tp)
     by_flop = terms.decode_attention_flop(one, contexts, tp) / gpu.peak_flop_per_s
     by_flop = by_flop + terms.index_flop(one, contexts) / terms.peak_flop_per_s(gpu, 1.0)
-    return np.asarray(moved / gpu.hbm_bytes_per_s), np.asarray(sequences * by_flop)
+    return Work.of(moved / gpu.hbm_bytes_per_s, sequences * by_flop)
 
 
-def _prompt_work(machine: Hosted) -> tuple[Floats, Floats]:
+def _prompt_work(machine: Hosted) -> Work:
     one, gpu, prompts = _one_layer(machine.model), machine.gpu, layers.PROMPTS
     by_flop = terms.prefill_attention_flop(one, prompts / 2.0, machine.parallel.tp) / gpu.peak_flop_per_s
     by_flop = by_flop + terms.index_flop(one, prompts / 2.0) / terms.peak_flop_per_s(gpu, 1.0)
-    return np.full(len(prompts), 1e-12), np.asarray(prompts * by_flop)
+    return Work.of(1e-12, prompts * by_flop)
 
 
-def _collective_work(machine: Hosted) -> tuple[Floats, Floats]:
+def _collective_work(machine: Hosted) -> Work:
     link = float(machine.gpu.nvlink_bytes_per_s_oneway) or _PCIE
     sent = terms.all_reduce_bytes(machine.model.hidden_size, layers.TOKENS, _ranks(machine))
-    return np.full(len(layers.TOKENS), 1e-12), np.asarray(sent / link)
+    return Work.of(1e-12, sent / link)
 
 
 _WORK = {
@@ -235,22 +269,22 @@ _WORK = {
 }
 
 
-def _fitted(moved: Floats, flop: Floats, took: Floats, rounds: int = 40) -> tuple[Floats, Floats, Floats]:
-    """Shares of bandwidth and peak, and seconds of launches, of every curve (rows, points): a robust Gauss-Newton of
-    the logarithms inside the bounds, all rows at once."""
-    low = np.log([LEAST_BYTES, LEAST_FLOP, 1e-8]) + 0.0 * took[:, :1]
-    high = np.log([MOST, MOST, 1.0]) + 0.0 * took[:, :1]
-    launch = np.maximum(took[:, 0] - moved[:, 0] / 0.75, 0.2 * took[:, 0])
-    x = np.stack([np.full(len(took), np.log(0.75)), np.full(len(took), np.log(0.5)), np.log(launch)], 1)
+def _fitted(work: Work, took: Floats, rounds: int = 40) -> Floats:
+    """(rows, 4): shares of bandwidth and peak, seconds of launches, and passes over the tokens' hidden states, of every
+    curve (rows, points): a robust Gauss-Newton of the logarithms inside the bounds, all rows at once."""
+    low = np.log([LEAST_BYTES, LEAST_FLOP, 1e-8, LEAST_PASSES]) + 0.0 * took[:, :1]
+    high = np.log([MOST, MOST, 1.0, MOST_PASSES]) + 0.0 * took[:, :1]
+    launch = np.maximum(took[:, 0] - work.moved_s[:, 0] / 0.75, 0.2 * took[:, 0])
+    x = np.log(np.stack([*np.broadcast_arrays(0.75, 0.5, launch, 4.0)], 1))
     x, target, damping = np.clip(x, low, high), np.log(took), np.full(len(took), 1e-2)
 
     def residual(x: Floats) -> tuple[Floats, Floats]:
-        a, b, c = moved / np.exp(x[:, :1]), flop / np.exp(x[:, 1:2]), np.exp(x[:, 2:])
-        roof = (a**4 + b**4) ** 0.25
-        total = roof + c
+        a, b, c = work.moved_s / np.exp(x[:, :1]), work.flop_s / np.exp(x[:, 1:2]), np.exp(x[:, 2:3])
+        roof, passed = (a**4 + b**4) ** 0.25, work.pass_s * np.exp(x[:, 3:])
+        total = roof + c + passed
         share = roof / total
-        slope = np.stack([-share * a**4 / roof**4, -share * b**4 / roof**4, c / total + 0.0 * roof], -1)
-        return np.log(total) - target, slope
+        slopes = (-share * a**4 / roof**4, -share * b**4 / roof**4, c / total, passed / total)
+        return np.log(total) - target, np.stack(slopes, -1)
 
     def loss(r: Floats) -> Floats:
         total: Floats = np.log1p((r / 0.15) ** 2).sum(-1)
@@ -261,12 +295,12 @@ def _fitted(moved: Floats, flop: Floats, took: Floats, rounds: int = 40) -> tupl
         weight = 1.0 / (1.0 + (r / 0.15) ** 2)
         normal = np.einsum("np,npi,npj->nij", weight, slope, slope)
         pull = np.einsum("np,npi,np->ni", weight, slope, r)
-        eye = np.eye(3) * (1e-6 + np.einsum("nii->ni", normal)[:, None, :]) * damping[:, None, None]
-        trial = np.clip(x - np.linalg.solve(normal + eye + 1e-9 * np.eye(3), pull[..., None])[..., 0], low, high)
+        eye = np.eye(4) * (1e-6 + np.einsum("nii->ni", normal)[:, None, :]) * damping[:, None, None]
+        trial = np.clip(x - np.linalg.solve(normal + eye + 1e-9 * np.eye(4), pull[..., None])[..., 0], low, high)
         r_new, slope_new = residual(trial)
         better = loss(r_new) <= loss(r)
         damping = np.where(better, damping / 3.0, damping * 5.0)
         x = np.where(better[:, None], trial, x)
         r, slope = np.where(better[:, None], r_new, r), np.where(better[:, None, None], slope_new, slope)
-    shares = np.exp(x)
-    return shares[:, 0], shares[:, 1], shares[:, 2]
+    found: Floats = np.exp(x)
+    return found

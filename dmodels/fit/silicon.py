@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from dmodels import catalog
 from dmodels.core.hardware import Parallel
-from dmodels.core.records import float64
+from dmodels.core.records import filled, float64, jit
 
 from . import hierarchy, kernels
-from .descent import Halves, Problem, Weighing, log_latencies, minimise
+from .descent import Halves, Problem, Weighing, minimise, of_instances, of_separate_instances
 from .points import Points, checkpoint
 from .rows import Row, measurement
 
@@ -41,11 +40,14 @@ def predict_log(points: Points, rows: Sequence[Row], effects: Effects, release: 
     known = [release or level.partition("=")[0] not in hierarchy.OF_RELEASE for level in effects.levels]
     place = {level: i for i, level in enumerate(effects.levels) if known[i]}
     padded = np.vstack([effects.beta, np.zeros((1, len(hierarchy.NAMES)))])
-    halves, order = _split(points)
-    paths = np.array([[place.get(level, -1) for level in hierarchy.row_levels(rows[i])] for i in order])
+    paths = np.array([[place.get(level, -1) for level in hierarchy.row_levels(row)] for row in rows])
+    u = origins(rows) + padded[paths].sum(axis=1)
     predicted = np.empty((len(rows), 2))
-    predicted[order] = np.asarray(_predict(halves, origins([rows[i] for i in order]) + padded[paths].sum(axis=1)))
-    return predicted
+    separate = np.asarray(points.separate) > 0
+    for latencies, kind in ((_one, ~separate), (_two, separate)):
+        if kind.any():  # in few sizes, each of which is compiled for
+            predicted[kind] = np.asarray(latencies(*filled((points[kind], u[kind]), least=16)))[: kind.sum()]
+    return np.log(predicted)
 
 
 @float64
@@ -131,6 +133,4 @@ def _weights(rows: Sequence[Row]) -> np.ndarray:
     return np.array([(1.0 if row.stated else 0.3) / copies[key] for row, key in zip(rows, keys, strict=True)])
 
 
-@jax.jit
-def _predict(halves: Any, u: Any) -> Any:
-    return log_latencies(halves, u)
+_one, _two = jit(of_instances), jit(of_separate_instances)

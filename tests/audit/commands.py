@@ -291,7 +291,7 @@ def predict(inputs: Any, result: Any, findings: Findings) -> None:
             continue
         if card and gpu:
             gpus = math.prod(float(row[name] or 1) for name in ("tp_size", "pp_size", "attention_dp_size"))
-            share = min(BITS.get(row[f"{name}_quant_mode"], 4) for name in ("gemm", "moe")) / card["weight_bits"]
+            share = min(BITS.get(row.get(f"{name}_quant_mode"), 4) for name in ("gemm", "moe")) / card["weight_bits"]
             least = 1e3 * min(share, 1.0) * card["read_bytes"] / (gpus * gpu["hbm_bytes_per_s"])
             findings.ordered(f"reading the weights in a step of {row['id']} [ms]", least, found["tpot_ms"])
         same = tuple(sorted((k, v) for k, v in row.items() if k not in ("id", "batch_size") and "silicon" not in k))

@@ -24,15 +24,6 @@ SCALES = {
 }
 
 
-def audit_shown(document: dict[str, Any], text: str) -> None:
-    """Hold what a terminal shows against the document of the same answer; what has no auditor passes."""
-    known = SHOWN.get(document["command"])
-    if known is not None:
-        findings = Findings()
-        known(document["inputs"], document["result"], text, findings)
-        findings.end()
-
-
 def cells(title: str, text: str, rows: list[Any], columns: Columns, findings: Findings) -> None:
     """The table whose title holds `title` has a line for each of `rows`, which says what its columns should."""
     lines = next((found for head, found in terminal_tables(text).items() if title in head), None)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.audit.asking import Answered, ask
 from tests.audit.findings import Findings
 from tests.audit.plans import audit_plan
-from tests.audit.shown import audit_page, audit_text
+from tests.audit.shown import audit_page
+from tests.audit.terminal import audit_shown
 
 QUESTIONS = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 10
 MODELS = ["llama-3.1-8b", "llama-3.1-70b", "llama-3.1-70b-fp8", "qwen3-32b", "gpt-oss-120b", "qwen3-30b-a3b"]
@@ -65,7 +66,7 @@ def answered(asked: dict[str, str], *more: str) -> Answered:
     """The answer to a question, audited in all its forms."""
     found = ask(["plan", *(word for pair in asked.items() for word in pair if word), *more])
     audit_plan(found.document)
-    audit_text(found.document, found.text)
+    audit_shown(found.document, found.text)
     findings, inputs = Findings(), found.document["inputs"]
     findings.same("status", found.status, 0 if found.document["result"]["feasible"] else 1)
     findings.same("rate", inputs["rate_rps"], float(asked["--rate"].split()[0]))
@@ -217,5 +218,5 @@ def test_a_page_says_what_the_document_says(tmp_path):
     page = tmp_path / "plan.html"
     found = ask(["plan", "--rate", "20 req/s", *small, "--out", page])
     audit_plan(found.document)
-    audit_text(found.document, found.text)
+    audit_shown(found.document, found.text)
     audit_page(found.document, page.read_text(encoding="utf-8"))

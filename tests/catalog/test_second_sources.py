@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 from collections import OrderedDict
 from pathlib import Path
 
@@ -85,6 +86,25 @@ def test_what_no_gpu_breaks(name):
     assert float(gpu.nic_bytes_per_s_per_gpu_oneway) < float(gpu.nvlink_bytes_per_s_oneway)
     assert float(gpu.nvlink_bytes_per_s_oneway) < float(gpu.hbm_bytes_per_s)
     assert 1.0e12 < rates[0] / float(gpu.sm_count) < 17.5e12  # of one multiprocessor
+
+
+@pytest.mark.parametrize("name", [*catalog.gpus(), *catalog.fabrics()])
+def test_a_source_is_a_source_and_says_what_the_cells_say(name):
+    """Links times their rate, both directions, GPUs of a domain; dates lie between the standard and today; every
+    other spelling of a GPU has the number of the part."""
+    facts = {**catalog.gpus(), **catalog.fabrics()}[name]
+    assert len(facts["source"].split()) > 2
+    assert re.fullmatch(r"20[0-2]\d(-(0[1-9]|1[0-2]))?", facts["date"]) and "2010" < facts["date"] < "2028"
+    one_way = float(facts.get("nvlink_bytes_per_s_oneway", facts.get("bytes_per_s_oneway"))) / 1e9
+    if told := re.search(r"\((\d+) links of ([\d.]+) GB/s\)", facts["source"]):
+        assert float(told[1]) * float(told[2]) == pytest.approx(one_way)
+    if told := re.search(r"\(([\d.]+) ([GT])B/s both directions\)", facts["source"]):
+        assert float(told[1]) * {"G": 1, "T": 1e3}[told[2]] == pytest.approx(2 * one_way)
+    if told := re.search(r"divided by (\d+)|NVL(\d+) data sheet", facts["source"]):
+        size = facts.get("gpus_per_node", facts.get("scope", "").removeprefix("domain of "))
+        assert float(told[1] or told[2]) == float(size)
+    for spelling in facts.get("aliases", ()):
+        assert re.findall(r"\d+", name)[0] in re.findall(r"\d+", spelling), f"{spelling} for {name}"
 
 
 def test_a_dollar_buys_about_the_same_bandwidth_everywhere():

@@ -8,7 +8,7 @@ import pytest
 
 from dmodels import catalog
 from dmodels.cli import main
-from tests.audit.tables import audit_shown
+from tests.audit.terminal import audit_shown
 
 
 def run(capsys, *argv):

@@ -43,7 +43,6 @@ def test_show_python_prints_the_call(capsys):
     assert "SLO(ttft_s=2.0, tpot_s=0.025),\n    budget_gpus=40,\n" in printed
 
 
-@pytest.mark.slow
 def test_the_example_end_to_end(tmp_path, capsys):
     page = tmp_path / "split.html"
     assert main(["split", str(EXAMPLE), "--json", "--out", str(page)]) == 0

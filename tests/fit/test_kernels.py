@@ -15,7 +15,7 @@ from dmodels.fit import hierarchy, silicon
 from dmodels.fit.calibration import as_stated, efficiencies_of, efficiency_for
 from dmodels.fit.kernels import Hosted, efficiencies, shipped
 from dmodels.fit.rows import parse_row
-from dmodels.models.latency import Efficiency, parts
+from dmodels.models.latency import Efficiency, parts, terms
 from dmodels.models.operators import Operator, layer_s
 
 GPUS = ("h100_sxm", "b200_sxm", "mi300x")
@@ -64,6 +64,21 @@ def test_the_roofline_follows_the_laws_of_the_kernels():
         roof = float(step["attention projections"].seconds + step["dense feed-forward"].seconds)
         launches = 80.0 * 1e-6 * own["layer_us"]  # of these products, and of attention
         assert 0.85 * wanted - launches <= roof <= 1.1 * wanted
+
+
+@float64
+def test_launches_are_told_from_the_bytes_of_weights():
+    """The products of a layer of Llama-3.1-70B on one H100, and a quarter of each: the time that goes with the bytes is
+    their bandwidth. One width alone would fit as well with all of it and longer launches."""
+    gpu, at = catalog.gpu("h100_sxm"), shipped().at("h100_sxm", "trtllm")
+    place = catalog.model("llama-3.1-70b"), gpu, "h100_sxm", "trtllm"
+    own = efficiencies([Hosted(*place, Parallel(1.0))])[0]
+    widths = (10_240, 8_192)
+    of = lambda tp: [Operator("gemm", {"m": 1.0, "n": n / tp, "k": 8192.0}, "bfloat16") for n in widths]
+    took = [float(layer_s(of(tp), gpu, at)) for tp in (1.0, 4.0)]
+    secant = 0.75 * 2.0 * 8192 * (10240 + 8192) / 3.35e12 / (took[0] - took[1])
+    assert 0.7 < own["hbm_frac"] < 0.92 and own["hbm_frac"] == pytest.approx(secant, rel=0.05)
+    assert own["flop_frac"] > 0.6 and terms.PASSES <= own["pass_count"] < 30
 
 
 def test_a_plan_asks_for_the_kernels_that_its_calibrations_rows_state():

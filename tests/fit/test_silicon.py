@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.fit import descent, hierarchy, silicon
 from dmodels.fit.calibration import calibration, dump, efficiencies_of, efficiency_for, interval, load, quantiles
@@ -67,12 +68,13 @@ def _with(row, ttft_s, tpot_s):
 
 
 def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan_has():
-    points, table = to_points(rows())
+    points, table = to_points(rows(16))
     judged = silicon.predict_log(points, table.rows, calibration(), release=False)
+    served = float64(jax.jit(serve))
     for i, row in enumerate(table.rows):
         machine, point = silicon._machine(row), points[i]
         e = efficiencies_of([machine], [row.precision], family(row.model_path))[0]
-        s = float64(serve)(
+        s = served(
             machine.model,
             machine.gpu,
             machine.parallel,
@@ -124,17 +126,68 @@ def test_the_least_loss_is_the_one_that_scipy_finds():
     assert ours < 0.5 * float(loss(start)[0])
 
 
-def test_the_derivatives_of_the_fit_stay_on_the_device():
-    """All that the fit computes of its rows at a step; the normal equations are solved on the host."""
-    points, table = to_points(rows(24, slower=1.6))
+def by_hand(problem: descent.Problem, z: np.ndarray, max_steps: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Levenberg-Marquardt in NumPy, with the whole Jacobian by every effect that exists: (z, matrix, steps)."""
+    active, (levels, names) = problem.scale.ravel() > 0, problem.scale.shape
+    feels = np.zeros((len(problem.paths), levels))
+    np.put_along_axis(feels, problem.paths, 1.0, axis=1)
+    spread = np.einsum("nl,lp,pq->nqlp", feels, problem.scale, np.eye(names)).reshape(len(feels), names, -1)[
+        ..., active
+    ]
+
+    def at(z):
+        value, slope = map(np.asarray, descent.slopes(problem.halves, jnp.asarray(problem.origin + spread @ z)))
+        r = (problem.measured - value) / problem.sigma
+        rho = problem.weight[:, None] * descent.ROBUST**2 * np.log1p((r / descent.ROBUST) ** 2)
+        jacobian = np.einsum("nkq,nqa->nka", slope, spread) / problem.sigma[:, None]
+        counted = (problem.weight[:, None] / (1 + (r / descent.ROBUST) ** 2))[..., None] * jacobian
+        matrix = np.tensordot(jacobian, counted, ((0, 1), (0, 1))) + np.eye(len(z))
+        return rho.sum() + z @ z, matrix, np.einsum("nk,nka->a", r, counted) - z
+
+    z, damping, steps = z.ravel()[active], 1e-3, 0
+    loss, matrix, pull = at(z)
+    while steps < max_steps and damping < 1e6:
+        trial = z + np.clip(np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), pull), -1, 1)
+        ahead = at(trial)
+        if not ahead[0] < loss:
+            damping = 8 * max(damping, 1e-3)
+            continue
+        gained = loss - ahead[0]
+        z, (loss, matrix, pull), damping, steps = trial, ahead, damping / 4, steps + 1
+        if gained < descent.ENOUGH * loss:
+            break
+    return z, matrix, steps
+
+
+@pytest.mark.slow  # both the search and the derivatives alone are compiled
+def test_the_search_is_the_one_by_hand():
+    """Damping, refused steps and all, from a start that is far off."""
+    points, table = to_points(rows(16, slower=1.6))
+    problem, _, _ = silicon.problem_of(points, table.rows)
+    start = 2.0 * np.random.default_rng(1).normal(size=problem.scale.shape)
+    with jax.enable_x64(True):
+        found = descent.minimise(problem, start, 30)
+        z, matrix, steps = by_hand(problem, start, 30)
+    np.testing.assert_allclose(found.z[problem.scale > 0], z, atol=1e-8)
+    np.testing.assert_allclose(found.information, matrix, atol=1e-7)
+    assert found.steps == steps > 5 and not found.z[problem.scale == 0].any()
+
+
+def test_the_whole_search_stays_on_the_device():
+    """One program, in which nothing is called on a GPU but the factorisation of the normal equations."""
+    points, table = to_points(rows(16, slower=1.6))
     problem, _, _ = silicon.problem_of(points, table.rows)
     with jax.enable_x64(True):
-        traced = descent.slopes.trace(problem.halves, problem.origin)
-        check_stays_on_the_device(lowered(traced), calls=set())
+        places = descent.places_of(problem.paths, problem.scale)
+        text = lowered(descent.descend.trace(problem, places, np.zeros(places.active.size), 30))
+        check_stays_on_the_device(text, calls={"cusolver_potrf_ffi"})
+        assert "stablehlo.while" in text
+        with pytest.raises(InputError, match="latencies"):  # and it says when the model has no latency at the start
+            descent.minimise(problem._replace(origin=problem.origin + np.nan), np.zeros(problem.scale.shape), 12)
 
 
 def test_a_machine_that_is_half_as_fast_is_learnt():
-    points, table = to_points(rows(24, slower=1.6))
+    points, table = to_points(rows(16, slower=1.6))
     measured = np.array([[r.ttft_s, r.tpot_s] for r in table.rows])
     before = silicon.predict_log(points, table.rows, calibration())
     found = silicon.fit(points, table.rows, prior=calibration(), max_steps=12)
@@ -142,7 +195,7 @@ def test_a_machine_that_is_half_as_fast_is_learnt():
     for j in range(2):
         assert errors(np.exp(before[:, j]), measured[:, j]).median == pytest.approx(1 - 1 / 1.6, abs=1e-6)
         assert errors(np.exp(after[:, j]), measured[:, j]).median < 0.08  # the kernels' shares hold back
-    masked = silicon.fit(points, table.rows, keep=np.zeros(24), prior=calibration(), max_steps=12)
+    masked = silicon.fit(points, table.rows, keep=np.zeros(16), prior=calibration(), max_steps=12)
     np.testing.assert_allclose(masked.beta, silicon._of(calibration(), masked.levels), atol=1e-6)  # nothing seen
 
 

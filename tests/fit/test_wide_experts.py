@@ -1,6 +1,6 @@
 """Experts over several nodes against published throughputs, by the shipped calibration.
 
-All within 1.3 times, though serving rows on H100 leave the matrix products of prompts a fifth of the peak, below what
+All within 1.3 times, though serving rows on H100 leave the matrix products of prompts 0.4 of the peak, below what
 kernels reach.
 """
 

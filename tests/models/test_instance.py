@@ -153,8 +153,8 @@ def test_a_lone_request_takes_what_one_client_of_the_calibrated_loop_measures():
     one = requests_between(Workload([2000.0], [300.0], [1.0]))
     steps = Roofline(LLAMA_70B, H100, Parallel(8.0), one, e)
     engine = {"prompt_s": 1e-3 * e.prompt_ms, "wait_steps": e.wait_steps}
-    alone = jax.jit(lambda: operate(steps, one, 1e-6, 300.0, **engine).ttft_mean_s)()
-    loop = jax.jit(lambda: serve(LLAMA_70B, H100, Parallel(8.0), 2000.0, 300.0, 1.0, e).ttft_s)()
+    alone = jax.jit(operate)(steps, one, 1e-6, 300.0, **engine).ttft_mean_s
+    loop = jax.jit(serve)(LLAMA_70B, H100, Parallel(8.0), 2000.0, 300.0, 1.0, e).ttft_s
     assert float(alone) == pytest.approx(float(loop), rel=0.02)
 
 

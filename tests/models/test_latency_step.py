@@ -111,7 +111,14 @@ def test_two_gpus_have_communicators_and_one_has_none():
 
 
 HALF = Efficiency(
-    hbm_frac=0.5, flop_frac=0.5, expert_hbm_frac=0.5, expert_flop_frac=0.5, link_frac=0.5, expert_imbalance=1.5
+    hbm_frac=0.5,
+    flop_frac=0.5,
+    expert_hbm_frac=0.5,
+    expert_flop_frac=0.5,
+    link_frac=0.5,
+    expert_imbalance=1.5,
+    pass_count=0.0,
+    moe_pass_count=0.0,
 )
 
 
@@ -142,6 +149,19 @@ def test_launches_by_layer_and_a_host_that_works_beside_the_gpu():
     at = lambda n, prompt: float(step(model, GPU_80, Parallel(1.0), n, 0.0, prompt, 0.0, HALF).overhead_s)
     assert (at(3.0, 0.0), at(3.0, 9.0)) == pytest.approx((588e-6, 2588e-6 + 4 * 8 / 9 * 200e-6), rel=1e-4)
     assert at(1000.0, 0.0) == pytest.approx(15e-3, rel=1e-4)
+
+
+def test_activations_pass_through_the_memory_whole_but_for_what_tensor_parallelism_divides():
+    """10 layers of 20 passes over 2 x 4,096 bytes and 4 more layers' 5, on every GPU; queries, keys and values twice
+    and the gate's three widths over the GPUs; 18 bytes an entry of the vocabulary for each request."""
+    model = Model(10, 8, 64, hidden_size=4096, attention_params=10 * 4096 * 6144, dense_params=10 * 3 * 4096 * 14336)
+    model = model.replace(n_moe_layers=4.0, head_params=4096 * 128_256.0)
+    e = HALF.replace(pass_count=20.0, moe_pass_count=5.0)
+    whole, divided, sampled = 2 * 4096 * (10 * 20 + 4 * 5), 2 * 10 * (2 * 6144 + 3 * 14336), 18 * 128_256
+    for tp, requests, prompt in ((1.0, 8.0, 0.0), (4.0, 8.0, 1000.0)):
+        found = step(model, GPU_80, Parallel(tp), requests, 0.0, prompt, 0.0, e).pointwise_s
+        moved = (requests + prompt) * (whole + divided / tp) + requests * sampled
+        assert float(found) == pytest.approx(moved / (0.5 * 2e12), rel=1e-9)
 
 
 def test_two_gpus_reduce_twice_a_layer_or_exchange_once():

@@ -82,6 +82,10 @@ SHAPES = {
 }
 
 
+#: `time_s`, compiled once for a kind, a number format and a shape of arrays, not operation by operation.
+timed = jax.jit(time_s, static_argnums=(0, 2, 5))
+
+
 @cache
 def compiled(kind):
     """Time and floor of a kind, for shapes and GPUs: one compilation for all of them."""
@@ -110,10 +114,10 @@ def test_no_time_is_below_the_data_sheet_and_none_falls_as_work_grows(kind):
 def test_the_floor_of_a_product_is_its_weights_through_the_memory_or_its_flops_at_the_peak():
     h100 = catalog.gpu("h100_sxm")
     one = {"m": 1.0, "n": 16384.0, "k": 16384.0}
-    assert float(time_s("gemm", one, "bfloat16", h100)) > 16384**2 * 2 / 3.35e12
+    assert float(timed("gemm", one, "bfloat16", h100)) > 16384**2 * 2 / 3.35e12
     many = {"m": 8192.0, "n": 8192.0, "k": 8192.0}
-    assert float(time_s("gemm", many, "bfloat16", h100)) > 2 * 8192**3 / 989.4e12
-    assert float(time_s("gemm", many, "fp8", h100)) > 2 * 8192**3 / 1978.9e12
+    assert float(timed("gemm", many, "bfloat16", h100)) > 2 * 8192**3 / 989.4e12
+    assert float(timed("gemm", many, "fp8", h100)) > 2 * 8192**3 / 1978.9e12
 
 
 @pytest.mark.parametrize("kind", SHAPES)
@@ -213,7 +217,7 @@ def test_a_cache_in_one_part_takes_as_long_as_it_is_and_parts_share_it_out():
     length = shape | {"prefix": np.array([65536.0, 131072.0])}
     alone, two = (
         np.asarray(
-            time_s("generation_attention", length, "bfloat16", h100, changed("generation_attention", most_parts=n))
+            timed("generation_attention", length, "bfloat16", h100, changed("generation_attention", most_parts=n))
         )
         for n in (1.0 + 1e-9, 2.0)
     )
@@ -223,10 +227,10 @@ def test_a_cache_in_one_part_takes_as_long_as_it_is_and_parts_share_it_out():
 
 def test_a_kernel_that_skips_nothing_outside_a_window_reads_the_whole_cache():
     h100, shape = catalog.gpu("h100_sxm"), ATTENTION | {"batch_size": 64.0, "isl": 1.0, "prefix": 32767.0}
-    whole = float(time_s("generation_attention", shape, "bfloat16", h100))
+    whole = float(timed("generation_attention", shape, "bfloat16", h100))
     took = [
         float(
-            time_s(
+            timed(
                 "generation_attention",
                 shape | {"window": 1024.0},
                 "bfloat16",
@@ -246,7 +250,7 @@ def test_only_what_fits_into_the_last_level_cache_is_faster_in_a_benchmark_s_loo
     shape = {k: np.full(2, v) for k, v in SHAPES[kind][0].items()} | {field: np.array([1.0, 65536.0])}
     shape |= {"hidden_size": np.array([512.0, 7168.0])} if kind == "moe" else {}
     shape |= {"n": np.array([1024.0, 16384.0])} if kind == "gemm" else {}
-    cold, warm = (np.asarray(time_s(kind, shape, "bfloat16", h100, u, w)) for w in (0.0, 1.0))
+    cold, warm = (np.asarray(timed(kind, shape, "bfloat16", h100, u, w)) for w in (0.0, 1.0))
     assert warm[0] < 0.999 * cold[0] and warm[1] == pytest.approx(cold[1], rel=1e-3)
 
 
@@ -255,7 +259,7 @@ def test_large_products_reach_the_law_s_share_of_the_peak_and_single_rows_that_o
     h100, c = catalog.gpu("h100_sxm"), values(LAWS["gemm"].constants, typical("gemm")[0])
     gain = 10 ** (1 / float(c["choice_power"]))
     shape = {"m": np.array([65536.0, 1.0]), "n": np.array([65536.0, 65536.0]), "k": np.array([16384.0, 65536.0])}
-    large, row = np.asarray(time_s("gemm", shape, "bfloat16", h100))
+    large, row = np.asarray(timed("gemm", shape, "bfloat16", h100))
     of_peak, of_memory = 2 * 65536**2 * 16384 / large / 989.4e12, 2 * 65536**2 / row / 3.35e12
     assert 0.6 * float(c["compute_frac"]) < of_peak <= min(1.0, gain * float(c["compute_frac"]))
     assert 0.85 * float(c["bandwidth_frac"]) < of_memory <= min(1.0, gain * float(c["bandwidth_frac"]))

@@ -169,8 +169,8 @@ def test_derivatives_in_costs_constraints_and_bounds():
 
     @jax.jit
     def both(v, direction):
-        value, forward = jax.jvp(solution, (v,), (direction,))
-        return value, forward, jax.vjp(solution, v)[1](jnp.ones(3))[0]
+        value, push = jax.linearize(solution, v)  # once for both directions
+        return value, push(direction), jax.linear_transpose(push, v)(jnp.ones(3))[0]
 
     rows = [both(at, t) for t in tangents]
     central = [(both(at + e, tangents[0])[0] - both(at - e, tangents[0])[0]) / 2e-5 for e in 1e-5 * tangents]

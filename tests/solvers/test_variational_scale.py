@@ -77,11 +77,15 @@ def linear_quadratic(rng, count, n):
     return m, 3 * rng.normal(size=(count, n)), rng.uniform(0, 1, (count, n)), rng.uniform(0.5, 2, count)
 
 
-def each_general(m, q, a, b, **kwargs):
+@jax.jit
+def general(games):
     solve = lambda g: variational_equilibrium((g[0], g[1]), (g[2][None], g[3][None]), (0, INF), samples=0)
+    return in_blocks(solve, games, 256)
+
+
+def each_general(m, q, a, b):
     with jax.enable_x64(True):
-        games = tuple(map(jnp.asarray, (m, q, a, b)))
-        return jax.tree.map(np.asarray, jax.jit(lambda g: in_blocks(solve, g, 256))(games))
+        return jax.tree.map(np.asarray, general(tuple(map(jnp.asarray, (m, q, a, b)))))
 
 
 @pytest.mark.parametrize("count, seed", RUNS)

@@ -23,7 +23,6 @@ from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
 from dmodels.studies.plan.risks import loads
-from dmodels.studies.plan.search import sized
 from dmodels.studies.plan.solve import _ranked, _trial
 
 ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
@@ -167,7 +166,7 @@ def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
     for one in found.kinds:
         for pool, load in zip(one.pools, loads(replace(found, best=one)), strict=True):
             assert pool.load_frac == pytest.approx(load.operating_frac, rel=0.02)
-        trial = _trial(sized(found.priced), _ranked(found, one))
+        trial = _trial(found.priced, _ranked(found, one))
         verdict, most = Verdict(trial, recording(found.question)), [3 * n for n in trial.guess]
         for counts in itertools.product(*(range(1, n + 1) for n in most)):
             kept = [not verdict.breaks(k, counts) for k in range(len(verdict.own))]

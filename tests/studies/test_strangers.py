@@ -80,8 +80,8 @@ def test_splits_and_planners_by_trying_and_counting():
     costs = [float(a) + float(b) for a, b in zip(found.ttft_frac, found.itl_frac, strict=True)]
     each = (len(costs) - 1) // 10  # points of the curves from a whole GPU to the next
     workers = {prefill: costs[prefill * each] for prefill in range(1, 10)}
-    assert float(found.whole.value.cost) == pytest.approx(min(workers.values()), rel=1e-9)
-    assert workers[int(found.whole.value.prefill_instances)] == pytest.approx(min(workers.values()), rel=1e-9)
+    assert float(found.whole.value.cost) == pytest.approx(min(workers.values()), rel=1e-9, abs=1e-9)
+    assert workers[int(found.whole.value.prefill_instances)] == pytest.approx(min(workers.values()), rel=1e-9, abs=1e-9)
     assert (
         float(found.optimum.value.cost) <= min(*workers.values(), *map(float, found.ttft_frac + found.itl_frac)) + 1e-9
     )

@@ -2,38 +2,43 @@
 
     python -m tools.mutants --count 100                   # 100 changes in every room
     python -m tools.mutants --count 500 studies games     # rooms named
-    python -m tools.mutants --jobs 4 --seed 1 --nearest 1000   # every test that reaches a change; hours
 
-A change is drawn evenly from all that the files of a room allow (code, and data as a room of its own), written into a
-copy, and the test files that reach the file most directly (`--nearest`) run until one fails. What no test notices is
-printed, with the share noticed and its 95 % interval (Wilson) by room. A test that fails without the change, too, does
-not count.
+Once, and again for every test file that changes, it records which lines of the package each default test runs
+(`--record`: only these files, and nothing else). Then a change is drawn evenly from all that the files of a room allow
+(code, and data as a room of its own), written into a copy, and the tests that run the changed line are run, cheapest
+first, until one fails or `--limit` CPU seconds are spent. What no test notices is printed, with the share noticed and
+its 95 % interval (Wilson) by room. A test that fails without the change, too, does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from collections import Counter, defaultdict
+from itertools import accumulate, islice
 from pathlib import Path
-from queue import Queue
+from typing import NamedTuple
 
 from tools.mutants.changes import Change, changes
-from tools.mutants.reach import Reach
+from tools.mutants.choose import Chooser
+from tools.mutants.record import Recorded, digest, read, record
+from tools.mutants.warm import Copy
 
 SUFFIXES = {".py", ".csv", ".json", ".jsonl", ".toml", ".js"}
-#: Not copied. Machine code is (`__pycache__`): its stamp says whether it is that of the source.
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "out", "*.egg-info", ".mypy_cache", ".ruff_cache", "*.pyc")
-#: What the runs share, so that each compiles only what its change touches.
-SHARED = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+
+
+class Judged(NamedTuple):
+    """What became of a change: the test that noticed it ("" if none, "?" where time ran out), and how many ran it."""
+
+    room: str
+    change: Change
+    by: str
+    tests: int
+    run: int
+    cpu_s: float
 
 
 def room_of(path: Path, package: Path) -> str:
@@ -49,55 +54,66 @@ def wilson(caught: int, count: int, z: float = 1.96) -> tuple[float, float]:
     return (middle - spread) / (count + z * z), (middle + spread) / (count + z * z)
 
 
-class Copy:
-    """A copy of the project in which one change at a time is made."""
+def drawn(package: Path, rooms: list[str], count: int, seed: int) -> list[tuple[str, Change]]:
+    """`count` changes of each room."""
+    all_changes = defaultdict(list)
+    for path in sorted(path for path in package.rglob("*") if path.suffix in SUFFIXES):
+        all_changes[room_of(path, package)] += changes(path)
+    if unknown := sorted(set(rooms) - all_changes.keys()):
+        raise SystemExit(f"no room {', '.join(unknown)}; there are {', '.join(sorted(all_changes))}")
+    found = []
+    for room in rooms or sorted(all_changes):
+        random.Random(f"{seed} {room}").shuffle(all_changes[room])
+        found += [(room, change) for change in islice(filter(Change.valid, all_changes[room]), count)]
+    return found
 
-    def __init__(self, root: Path, folder: Path, limit_s: float) -> None:
-        self.root, self.folder, self.limit_s = root, folder, limit_s
-        shutil.copytree(root, folder, ignore=LEFT_OUT)
-        self.sound: dict[str, bool] = {}
 
-    def first_failure(self, tests: list[str], without: set[str]) -> str:
-        """The first failing test's id, "" if all pass, "?" where time ran out."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no"]
-        command += [f"--deselect={test}" for test in sorted(without)]
-        compiled = {"JAX_COMPILATION_CACHE_DIR": str(self.folder.parent / "compiled"), **SHARED}
-        env = os.environ | compiled | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            run = subprocess.run(
-                [*command, "-rfE", *tests],
-                cwd=self.folder,
-                env=env,
-                timeout=self.limit_s,
-                capture_output=True,
-                text=True,
-            )
-        except subprocess.TimeoutExpired:
-            return "?"
-        if run.returncode in (0, 5):  # 5: nothing left to run
-            return ""
-        failed = [line.split(" ")[1] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return failed[0] if failed else "the tests' start"
+class Checker:
+    """The recorded tests of a project, and a copy of it to change."""
 
-    def caught_by(self, change: Change, tests: list[Path]) -> str:
-        """What notices a change: a test's id, "" if none, "?" where time ran out."""
-        place = self.folder / change.path.relative_to(self.root)
-        names, unsound = [str(test.relative_to(self.root)) for test in tests], set()
-        while names:
-            place.write_text(change.applied(), encoding="utf-8")
-            failed = self.first_failure(names, unsound)
-            shutil.copyfile(change.path, place)
-            if failed in ("", "?"):
-                return failed
-            if failed not in self.sound:
-                again = [failed] if failed.split("::")[0] in names else names
-                self.sound[failed] = self.first_failure(again, unsound) == ""
-            if self.sound[failed]:
-                return failed
-            unsound.add(failed)
-            if "::" not in failed:
-                names = [name for name in names if name != failed]
-        return ""
+    def __init__(self, root: Path, package: Path, kept: Path, folder: Path, limit_s: float) -> None:
+        self.root, self.package, self.kept, self.limit_s = root, package, kept, limit_s
+        known = [read(path) for path in sorted(kept.glob("**/*.json"))]
+        often = Counter(name for _, modules in known for name in modules)
+        self.copy = Copy(root, folder, [name for name, times in often.items() if 4 * times >= len(known)])
+        self.chooser = Chooser(root, package, [test for tests, _ in known for test in tests])
+
+    def record(self, files: list[Path]) -> None:
+        """Note what the tests of these files run, and read what is known again."""
+        for file in files:
+            place = self.copy.folder / file.relative_to(self.root)
+            inside = self.copy.folder / self.package.relative_to(self.root)
+            write = self.kept.resolve() / file.relative_to(self.root).with_suffix(".json")
+            _, spent = self.copy.apart(lambda: record(self.copy.folder, inside, place, write))  # noqa: B023
+            print(f"recorded {file.relative_to(self.root)}: {spent:.0f} CPU s", flush=True)
+        known = [read(path)[0] for path in sorted(self.kept.glob("**/*.json"))]
+        self.chooser = Chooser(self.root, self.package, [test for tests in known for test in tests])
+
+    def chosen(self, change: Change) -> tuple[list[Recorded], int]:
+        """The tests that judge a change, as many as the limit allows, and how many there are."""
+        tests = self.chooser.tests_of(change)
+        times = accumulate(test.cpu_s for test in tests)
+        return [test for test, until in zip(tests, times, strict=True) if until <= self.limit_s] or tests[:1], len(
+            tests
+        )
+
+    def judge(self, room: str, change: Change) -> Judged:
+        tests, count = self.chosen(change)
+        if not tests:
+            return Judged(room, change, "", 0, 0, 0.0)
+        names = [test.name for test in tests]
+        by, spent = self.copy.with_change(change.path, change.applied(), names, 10 * self.limit_s + 60)
+        return Judged(room, change, by, count, len(tests), spent)
+
+    def unsound(self, names: set[str]) -> set[str]:
+        """Those of the tests that fail without a change, too."""
+        found: set[str] = set()
+        while left := sorted(name for name in names - found if "::" in name):
+            failed, _ = self.copy.first_failure(left, 3600.0)
+            if failed == "":
+                break
+            found.add(failed)
+        return found
 
 
 def main(asked: list[str] | None = None) -> int:
@@ -105,53 +121,61 @@ def main(asked: list[str] | None = None) -> int:
     parser.add_argument("rooms", nargs="*", help="rooms of the package; all if none is named")
     parser.add_argument("--count", type=int, default=20, help="changes in each room")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="copies that run at once")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds that the tests of one change may take")
-    parser.add_argument("--nearest", type=int, default=4, help="test files that judge a change at most")
+    parser.add_argument("--limit", type=float, default=20.0, help="CPU seconds of the tests that judge one change")
+    parser.add_argument("--record", nargs="+", metavar="FILE", help="record these test files, and end")
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[2])
     parser.add_argument("--package", default="dmodels")
     parser.add_argument("--tests", nargs="*", default=["tests", "proofs"])
     options = parser.parse_args(asked)
-    root, reach = options.root.resolve(), Reach(options.root.resolve(), options.package, options.tests)
-    package, rooms = root / options.package, defaultdict(list)
-    for path in sorted(path for path in package.rglob("*") if path.suffix in SUFFIXES):
-        rooms[room_of(path, package)] += changes(path)
-    if unknown := sorted(set(options.rooms) - rooms.keys()):
-        parser.error(f"no room {', '.join(unknown)}; there are {', '.join(sorted(rooms))}")
-    chance, drawn = random.Random(options.seed), []
-    for room in options.rooms or sorted(rooms):
-        chance.shuffle(rooms[room])
-        drawn += [(room, change) for change in islice(filter(Change.valid, rooms[room]), options.count)]
+    root = options.root.resolve()
+    package, kept = root / options.package, root / "out" / "mutants"
+    files = [root / file for file in options.record or ()] or [
+        path
+        for folder in options.tests
+        for path in sorted((root / folder).rglob("*.py"))
+        if path.name.startswith(("test_", "prop_"))
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        copies: Queue[Copy] = Queue()
-        for k in range(options.jobs):
-            copies.put(Copy(root, Path(folder) / str(k), options.limit))
-
-        def judge(change: Change) -> str:
-            copy = copies.get()
-            try:
-                return copy.caught_by(change, reach.nearest(change.path)[: options.nearest])
-            finally:
-                copies.put(copy)
-
-        with ThreadPoolExecutor(options.jobs) as pool:
-            verdicts = list(pool.map(judge, [change for _, change in drawn]))
-    summary(root, [(room, change, by) for (room, change), by in zip(drawn, verdicts, strict=True)])
+        checker = Checker(root, package, kept, Path(folder), options.limit)
+        checker.record(files if options.record else [file for file in files if stale(file, root, kept)])
+        if not options.record:
+            judged = []
+            for room, change in drawn(package, options.rooms, options.count, options.seed):
+                judged.append(one := checker.judge(room, change))
+                print(told(one, root), flush=True)
+            summary(judged, checker.unsound({one.by for one in judged}))
     return 0
 
 
-def summary(root: Path, judged: list[tuple[str, Change, str]]) -> None:
-    """Survivors, then the share noticed by room."""
-    for _, change, by in judged:
-        if by in ("", "?"):
-            print(f"{'survived' if by == '' else 'undecided'}: {change.told(root)}")
-    for room in [*dict.fromkeys(room for room, *_ in judged), "all"]:
-        mine = [by for r, _, by in judged if room in (r, "all") and by != "?"]
+def stale(file: Path, root: Path, kept: Path) -> bool:
+    """Whether a test file is not recorded as it is."""
+    import json
+
+    place = kept / file.relative_to(root).with_suffix(".json")
+    return not place.is_file() or json.loads(place.read_text())["digest"] != digest(file)
+
+
+def told(one: Judged, root: Path) -> str:
+    what = {"": "SURVIVED", "?": "UNDECIDED"}.get(one.by, "noticed")
+    by = f" by {one.by}" if what == "noticed" else f" {one.run} of {one.tests} tests"
+    return f"{what}: {one.change.told(root)};{by}, {one.cpu_s:.1f} CPU s"
+
+
+def summary(judged: list[Judged], unsound: set[str]) -> None:
+    """The share noticed by room."""
+    for room in [*dict.fromkeys(one.room for one in judged), "all"]:
+        mine = [one for one in judged if room in (one.room, "all") and one.by != "?" and one.by not in unsound]
         if not mine:
             continue
-        caught = sum(by != "" for by in mine)
+        caught = sum(one.by != "" for one in mine)
         low, high = wilson(caught, len(mine))
-        print(f"{room:16} {caught:5d} of {len(mine):5d} noticed: {caught / len(mine):6.1%} ({low:.1%} to {high:.1%})")
+        spent = sum(one.cpu_s for one in mine) / len(mine)
+        print(
+            f"{room:16} {caught:5d} of {len(mine):5d} noticed: {caught / len(mine):6.1%} ({low:.1%} to {high:.1%})"
+            f", {spent:.1f} CPU s each"
+        )
+    for test in sorted(unsound):
+        print(f"fails without a change, too: {test}")
 
 
 if __name__ == "__main__":

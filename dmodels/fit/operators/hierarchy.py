@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 
 from dmodels.core.records import Floats
 
@@ -115,15 +116,15 @@ def effects(cells: Sequence[Cell], u: Floats, variance: Floats) -> dict[str, Flo
     paths = [levels(cell) for cell in cells]
     names = sorted({level for path in paths for level in path})
     at = {name: i for i, name in enumerate(names)}
-    belongs = np.zeros((len(cells), len(names)))
-    for row, path in enumerate(paths):
-        belongs[row, [at[level] for level in path]] = 1.0
-    prior = belongs * np.array([deviation(name) ** 2 for name in names])
-    shared = prior @ belongs.T  # covariance of the cells: there are fewer of them than of levels
+    columns = [at[level] for path in paths for level in path]
+    ends = np.cumsum([0, *map(len, paths)])
+    belongs = scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(len(cells), len(names)))
+    prior = np.array([deviation(name) ** 2 for name in names])
+    shared = ((belongs * prior) @ belongs.T).toarray()  # covariance of the cells, which are fewer than their levels
     found = []
-    for j in range(u.shape[1]):
-        covariance = shared + np.diag(variance[:, j] + OWN**2)
-        found.append(prior.T @ scipy.linalg.solve(covariance, u[:, j], assume_a="pos"))
+    for own, fitted in zip(variance.T + OWN**2, u.T, strict=True):
+        factor = scipy.linalg.cho_factor(shared + np.diag(own), overwrite_a=True)
+        found.append(prior * (belongs.T @ scipy.linalg.cho_solve(factor, fitted)))
     return dict(zip(names, np.transpose(found), strict=True))
 
 

@@ -1,9 +1,9 @@
 r"""How long one forward step takes: a roofline by component, with a few named efficiencies.
 
-A step costs, per pipeline stage, the sum of: dense matrices, routed experts, attention over the cache, collectives,
-and launch and host overheads. Each of the first three is a roofline of its own: max(bytes / HBM rate, FLOPs / peak),
-joined by a smooth maximum. The efficiencies are calibrated against measured serving points (`dmodels.fit.silicon`);
-the defaults are the calibration's values over all GPUs and backends.
+A step costs, per pipeline stage, the sum of: dense matrices, routed experts, attention over the cache, passes over the
+activations between them, collectives, and launch and host overheads. Each of the first three is a roofline of its own:
+max(bytes / HBM rate, FLOPs / peak), joined by a smooth maximum. The efficiencies are calibrated on measured serving
+points (`dmodels.fit.silicon`); the defaults are about the calibration's values over all GPUs and backends.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Efficiency(Record):
     flop_frac: Real = quantity(0.48)  # of the dense peak, in matrix products
     expert_hbm_frac: Real = quantity(0.75)  # of HBM bandwidth, when routed experts are read
     expert_flop_frac: Real = quantity(0.25)  # of the dense peak, in routed experts
+    pass_count: Real = quantity(20.0)  # passes over a token's hidden state in a layer's norms and quantising
+    moe_pass_count: Real = quantity(10.0)  # the same, more for a layer with routed experts: sorting and summing
     attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in the attention of prompts
     decode_flop_frac: Real = quantity(0.5)  # of the 16-bit peak, in the attention of single tokens
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
@@ -64,13 +66,14 @@ class Step(NamedTuple):
     matrix_s: Real  # attention projections, dense FFNs, shared experts, output head
     expert_s: Real
     attention_s: Real
+    pointwise_s: Real  # norms, rotary embeddings, gates, quantising, sampling: bytes and hardly any arithmetic
     collective_s: Real
     overhead_s: Real
 
     @property
     def total_s(self) -> Real:
         """The whole step."""
-        return self.matrix_s + self.expert_s + self.attention_s + self.collective_s + self.overhead_s
+        return sum(self, 0.0)
 
 
 def iteration_s(
@@ -164,6 +167,7 @@ PARTS_OF = {
     "matrix_s": ("attention projections", "dense feed-forward", "output head"),
     "expert_s": ("routed experts",),
     "attention_s": ("attention of decodes", "attention of prompts"),
+    "pointwise_s": ("norms and activations", "sampling"),
     "collective_s": ("all-reduce", "expert exchange"),
     "overhead_s": ("launches and tails", "launches of prompts", "host per request"),
 }
@@ -229,6 +233,8 @@ def parts(
         "dense feed-forward": matrix(model.dense_params, model.dense_dtype_bytes, rank),
         "output head": matrix(model.head_params, model.embedding_dtype_bytes, decode / dp),
         "routed experts": experts,
+        "norms and activations": _activations(model, gpu, parallel, tokens, e),
+        "sampling": _streamed(gpu, terms.sampling_bytes(model, decode / dp), e),
         "attention of decodes": decodes,
         "attention of prompts": Part(by_flop / e.attention_flop_frac, 0.0, fresh, by_flop),
         "all-reduce": _all_reduce(model, gpu, parallel, rank, e),
@@ -263,6 +269,20 @@ def _links(gpu: GPU, e: Efficiency) -> tuple[tuple[Real, Real], tuple[Real, Real
     over_bus = e.bus_frac * jnp.minimum(near, FAST_LINK)
     reached = jnp.where(near > FAST_LINK, jnp.maximum(e.link_frac * near, over_bus), over_bus)
     return (near, reached), (far, e.link_frac * far)
+
+
+def _activations(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, e: Efficiency) -> Part:
+    """The passes over the activations of the whole instance's `tokens`, on one GPU."""
+    rank = tokens / parallel.dp
+    passed = model.n_layers * e.pass_count * rank + model.n_moe_layers * e.moe_pass_count * tokens
+    moved = terms.pass_bytes(model.hidden_size, passed) + terms.split_pass_bytes(model, rank, parallel.tp)
+    return _streamed(gpu, moved, e)
+
+
+def _streamed(gpu: GPU, moved: Real, e: Efficiency) -> Part:
+    """Bytes through the memory, with hardly any arithmetic."""
+    by_bytes = moved / gpu.hbm_bytes_per_s
+    return Part(by_bytes / e.hbm_frac, moved, 0.0, by_bytes)
 
 
 def _all_reduce(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, e: Efficiency) -> Part:

@@ -116,6 +116,33 @@ def launched_layers(model: Model) -> Real:
     return model.n_layers + more
 
 
+#: Passes over a token's 16-bit hidden state in the two norms of a layer: each reads the token and the residual, and
+#: writes both.
+PASSES = 8.0
+
+
+def pass_bytes(hidden_size: Real, tokens: Real) -> Real:
+    """Bytes of one pass over the 16-bit hidden states of `tokens`."""
+    return 2.0 * hidden_size * tokens
+
+
+def split_pass_bytes(model: Model, tokens: Real, tp: Real) -> Real:
+    """Bytes of activations that tensor parallelism divides, over all layers: queries, keys and values are read and
+    written for the rotary embedding and the cache, gate and up are read and their product is written."""
+    widths = safe_divide(2.0 * model.attention_params + model.dense_params, model.hidden_size, 0.0)
+    return 2.0 * tokens * widths / tp
+
+
+#: Bytes that sampling moves per request and entry of the vocabulary: 16-bit logits are read, and 32-bit ones written,
+#: then read and written for their softmax and read for the choice.
+SAMPLED_BYTES = 18.0
+
+
+def sampling_bytes(model: Model, requests: Real) -> Real:
+    """Bytes that choosing the next token of each request moves, over the whole vocabulary on every rank."""
+    return SAMPLED_BYTES * safe_divide(model.head_params, model.hidden_size, 0.0) * requests
+
+
 def all_reduce_bytes(hidden_size: Real, tokens: Real, ranks: Real) -> Real:
     """Bytes each GPU sends in one 16-bit all-reduce of the hidden states: 2 (r-1)/r of the message."""
     return 2.0 * (ranks - 1.0) / ranks * 2.0 * hidden_size * tokens

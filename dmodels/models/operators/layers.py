@@ -21,6 +21,10 @@ TOKENS: Floats = np.exp2(np.arange(15.0))
 SEQUENCES, CONTEXTS = (axis.ravel() for axis in np.meshgrid([1.0, 4.0, 16.0, 64.0, 256.0], [1024.0, 4096.0, 9000.0]))
 #: Prompts.
 PROMPTS: Floats = np.exp2(np.arange(9.0, 15.0))
+#: Tokens and the shards of an instance's matrices and experts at which their laws are asked: the bytes of weights do
+#: not grow with the tokens, so only narrower ones tell the time that bytes take from a launch's, and FLOPs from passes
+#: over the tokens.
+SHARD_TOKENS, SHARDS = (axis.ravel() for axis in np.meshgrid(TOKENS, [1.0, 2.0, 4.0]))
 #: How unevenly tokens choose experts: the power law of exponent 1.01 that engines are benchmarked with.
 SKEW = 1.0
 
@@ -41,6 +45,8 @@ class LayerKernels(NamedTuple):
 
 def kernels(model: Model, parallel: Parallel, most_ranks: float = np.inf) -> list[LayerKernels]:
     """What one GPU runs for `TOKENS` of its own, and the attention of `SEQUENCES` and of one of `PROMPTS`.
+
+    Matrices and experts are asked at every one of `SHARD_TOKENS` and `SHARDS`.
 
     most_ranks  of a collective, beyond which its law is not asked
     """
@@ -68,22 +74,23 @@ def formats(dtype_bytes: float, experts: bool = False) -> tuple[str, ...]:
 
 
 def _matrices(m: dict[str, float], tp: float) -> list[LayerKernels]:
-    layers, hidden = m["n_layers"], m["hidden_size"]
+    layers, hidden, ranks = m["n_layers"], m["hidden_size"], tp * SHARDS
     width = m["attention_params"] / layers / hidden
     values = m["n_q_heads"] * (m["v_head_dim"] if m["n_mla_layers"] > 0 else m["head_dim"])
     out = min(max(values, 1.0), 0.7 * width)
     inner = m["dense_params"] / layers / hidden / 3.0
     products = [
-        (m["attention_dtype_bytes"], max((width - out) / tp, 64.0), hidden),
-        (m["attention_dtype_bytes"], hidden, max(out / tp, 64.0)),
+        (m["attention_dtype_bytes"], np.maximum((width - out) / ranks, 64.0), hidden),
+        (m["attention_dtype_bytes"], hidden, np.maximum(out / ranks, 64.0)),
     ]
     if 3.0 * inner > 0.02 * width:  # more than routers
         products += [
-            (m["dense_dtype_bytes"], max(2.0 * inner / tp, 32.0), hidden),
-            (m["dense_dtype_bytes"], hidden, max(inner / tp, 32.0)),
+            (m["dense_dtype_bytes"], np.maximum(2.0 * inner / ranks, 32.0), hidden),
+            (m["dense_dtype_bytes"], hidden, np.maximum(inner / ranks, 32.0)),
         ]
     return [
-        LayerKernels("matrix", "gemm", {"m": TOKENS, "n": n, "k": k}, formats(size), layers) for size, n, k in products
+        LayerKernels("matrix", "gemm", {"m": SHARD_TOKENS, "n": n, "k": k}, formats(size), layers)
+        for size, n, k in products
     ]
 
 
@@ -91,12 +98,12 @@ def _experts(m: dict[str, float], tp: float, dp: float, ep: float) -> list[Layer
     if m["n_moe_layers"] == 0:
         return []
     shape: Shape = {
-        "num_tokens": TOKENS,
+        "num_tokens": SHARD_TOKENS,
         "hidden_size": m["hidden_size"],
         "inter_size": m["expert_params"] / 3.0 / m["hidden_size"],
         "topk": m["n_active_experts"],
         "num_experts": m["n_experts"],
-        "moe_tp_size": tp * dp / ep,
+        "moe_tp_size": tp * dp / ep * SHARDS,
         "moe_ep_size": ep,
         "matrices": 3.0,
         "skew": SKEW,

@@ -116,22 +116,22 @@ def _serve(
     tail = np.full(instances, -1)
     waiting = np.zeros(instances, np.int64)
     ended = np.full(instances, -np.inf)  # the last step with prompts
+    due = np.full(instances, np.inf)  # when an instance next begins such a step or ends an answer: it is left alone
     after = np.full(count, -1)
     todo = prompt.copy()
     state = (now, made, begin, decoding, leaves, whose, head, waiting, ended)
     turn = 0
     for i in range(count):
-        best = turn
-        if instances > 1:
-            for k in range(instances):
+        for k in range(instances):
+            if due[k] <= arrival[i]:
                 _advance(k, arrival[i], state, arrival, todo, output, after, times, tokens, slots, budget, first, end)
-            for j in range(instances):
-                k = (turn + j) % instances
-                if waiting[k] + decoding[k] < waiting[best] + decoding[best]:
-                    best = k
-            turn = (best + 1) % instances
-        else:
-            _advance(0, arrival[i], state, arrival, todo, output, after, times, tokens, slots, budget, first, end)
+                due[k] = min(begin[k], _next_end(k, state, times))
+        best = k = turn
+        for _ in range(instances):
+            if waiting[k] + decoding[k] < waiting[best] + decoding[best]:
+                best = k
+            k = k + 1 if k + 1 < instances else 0
+        turn = best + 1 if best + 1 < instances else 0
         if head[best] < 0:
             head[best] = i
             n = decoding[best]
@@ -142,6 +142,7 @@ def _serve(
                     begin[best] = ended[best]
                 elif ended[best] + step > arrival[i]:
                     begin[best] = ended[best] + step
+                due[best] = min(due[best], begin[best])
         else:
             after[tail[best]] = i
         tail[best] = i
@@ -213,10 +214,9 @@ def _decode(k: int, until: float, state: Any, end: np.ndarray, times: np.ndarray
             if until < np.inf:
                 now[k] = until
             return
-        step = times[n, 0]
-        gone = now[k] + (leaves[k, 0] - made[k]) * step
+        gone = _next_end(k, state, times)
         if gone > until:
-            made[k] += (until - now[k]) / step
+            made[k] += (until - now[k]) / times[n, 0]
             now[k] = until
             return
         made[k], now[k] = max(leaves[k, 0], made[k]), max(gone, now[k])
@@ -227,6 +227,14 @@ def _decode(k: int, until: float, state: Any, end: np.ndarray, times: np.ndarray
         if head[k] >= 0 and begin[k] == np.inf:
             begin[k] = now[k]
             until = now[k]
+
+
+@kernel
+def _next_end(k: int, state: Any, times: np.ndarray) -> float:
+    """When the next answer of instance k ends if no prompt comes; inf where there is none."""
+    now, made, _, decoding, leaves, _, _, _, _ = state
+    n = decoding[k]
+    return now[k] + (leaves[k, 0] - made[k]) * times[n, 0] if n > 0 else np.inf
 
 
 @kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.precision import Precision
-from dmodels.core.records import Real, stack
+from dmodels.core.records import Real, filled, stack
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, StepTable
 from dmodels.models.latency import Efficiency
@@ -34,7 +34,8 @@ from dmodels.models.memory import (
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import NO_GAPS, Requests, requests_between
 
-T = TypeVar("T")
+#: Layouts and stages that a program is compiled for at least: small questions share one.
+LEAST = 16
 
 #: Share of the TTFT budget that the prefill workers of a prefill/decode split may use; decode entry gets the rest.
 TTFT_SHARES = (0.5, 0.7, 0.85, 0.95)
@@ -196,8 +197,8 @@ def cells(
     )
     e = instances.efficiency
     ranks = np.where(instances.parallel.dp > 1, e.dp_wait_steps, 0.0)
-    of_stages = _filled((requests, inputs, outputs, weights), len(stages))
-    found = _size(_filled(instances, len(instances.parallel.tp)), *of_stages, engine, memory)
+    of_stages = filled((requests, inputs, outputs, weights), LEAST)
+    found = _size(filled(instances, LEAST), *of_stages, engine, memory)
     memory, steps = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(instances.parallel.tp), : len(stages)], found)
 
     def flat(leaf, first_axes: int = 2):  # (layouts or 1, stages or 1, ...) -> (cells, 1, ...)
@@ -220,13 +221,6 @@ def cells(
         dp=by_layout(instances.parallel.dp),
         pp=by_layout(instances.parallel.pp),
     )
-
-
-def _filled(rows: T, count: int) -> T:
-    """`rows` (count, ...), the last repeated up to 16 or a power of two: many questions then share few programs."""
-    last = np.minimum(np.arange(max(16, 1 << (count - 1).bit_length())), count - 1)
-    filled: T = jax.tree.map(lambda leaf: np.asarray(leaf)[last], rows)
-    return filled
 
 
 @jax.jit

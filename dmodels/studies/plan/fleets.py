@@ -43,7 +43,6 @@ class Fleets:
 
     one_pool: dict[str, np.ndarray]
     fronts: dict[str, Front]
-    points_count: int
 
     @property
     def front(self) -> Front:
@@ -54,6 +53,11 @@ class Fleets:
                 for name in ("ttft_s", "usd_per_hour")
             )
         )
+
+
+def points_count(priced: Priced) -> int:
+    """Cells and sizes that `fleets` looks at."""
+    return int(priced.instances.size * (_SIZES.size + 1))
 
 
 def fleets(priced: Priced) -> Fleets:
@@ -98,7 +102,7 @@ def fleets(priced: Priced) -> Fleets:
     yields = np.stack([one["user_tokens_per_s"], one["gpu_tokens_per_s"]], axis=-1)
     hidden = np.where(one["usable"][..., None], -yields, np.inf)
     one["throughput_front"] = pareto_mask(hidden.reshape(-1, 2)).reshape(one["usable"].shape)
-    return Fleets(one, {kind: front for kind, front in fronts.items() if front.ttft_s.size}, int(counts.size))
+    return Fleets(one, {kind: front for kind, front in fronts.items() if front.ttft_s.size})
 
 
 def pruned(ttft_s: np.ndarray, usd_per_hour: np.ndarray) -> Front:

@@ -68,18 +68,18 @@ def check(margins: Margins) -> None:
         raise InputError(f"confidence = {margins.confidence:g}: accepted are probabilities from 0.5 to {MOST_SURE}")
 
 
-def factor(confidence: float, high: float) -> float:
+def factor(confidence: float, high: np.ndarray) -> np.ndarray:
     """The factor on a prediction that is exceeded with probability 1 - `confidence`; `high` is that of 0.9.
 
-    >>> factor(0.5, 1.3), round(factor(0.9, 1.3), 6), round(factor(0.975, 1.3), 3)
-    (1.0, 1.3, 1.494)
+    >>> factor(0.5, np.array([1.3])), factor(0.9, np.array([1.3])), factor(0.975, np.array([1.3])).round(3)
+    (array([1.]), array([1.3]), array([1.494]))
     """
-    return float(max(high, 1.0) ** (norm.ppf(confidence) / norm.ppf(0.9)))
+    return np.asarray(np.maximum(high, 1.0) ** (norm.ppf(confidence) / norm.ppf(0.9)))
 
 
 def strain(confidence: float, each: Sequence[Confidence]) -> Strain:
     """How slow things are at a confidence, one entry for each."""
-    steps, ttft = (np.array([factor(confidence, getattr(x, name)[1]) for x in each]) for name in ("tpot", "ttft"))
+    steps, ttft = factor(confidence, np.array([(x.tpot[1], x.ttft[1]) for x in each])).T
     return Strain(steps, np.maximum(ttft / steps, 1.0))
 
 

@@ -6,8 +6,9 @@ smallest pool of a stage is found exactly (`sizing`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from dmodels.models.instance import Operating, turn_s
 from .deployment import Deployment, Pool
 from .designs import Kind
 from .evaluate import sweep_instances
-from .fleets import Fleets, fleets
+from .fleets import Fleets, fleets, points_count
 from .margins import LEVELS, Margins, Strain, fewest, flags, strain
 from .promises import Ensured
 from .questions import Question
@@ -44,7 +45,7 @@ class Plan(Answer):
     """
 
     derived = ("points_count", "outside")
-    internal = ("question", "fleets", "priced")
+    internal = ("question", "priced")
     picture = "dmodels.report.plan_figures:figure"
     question: Question = field(repr=False)
     best: Deployment | None
@@ -56,14 +57,18 @@ class Plan(Answer):
     headroom_frac: float  # how much the rate may grow before an SLO breaks
     survives_loss: bool  # whether each pool may lose one instance and keep the SLOs
     sure_frac: float  # probability, under the model's error, that it keeps the SLOs; 0: below one half
-    fleets: Fleets = field(repr=False)  # the points and fronts that the pictures show
     priced: Priced = field(repr=False)
     ensured: Ensured | None = None  # how replays chose the number of instances, where they did
 
     @property
     def points_count(self) -> int:
-        """Points that were evaluated for the pictures."""
-        return self.fleets.points_count
+        """Points that the pictures show."""
+        return points_count(self.priced)
+
+    @cached_property
+    def fleets(self) -> Fleets:
+        """The points and fronts that the pictures show."""
+        return fleets(self.priced)
 
     @cached_property
     def outside(self) -> tuple[str, ...]:
@@ -119,21 +124,24 @@ class Plan(Answer):
 def by_formula(asked: Question) -> Plan:
     """Answer a question by the closed forms alone. Deterministic; infeasible is an answer (`best` is None)."""
     priced = price(asked)
-    costs, all_sized = priced.costs_usd_per_hour, sized(priced)
-    ttft = all_sized.at.ttft_s[:, 0].reshape(costs.shape)
-    ranked = cheapest(priced, costs, ttft)
-    of_kind = [deployment(all_sized, found) for found in _first_of_each(ranked, _kind)]
-    alone = {name: _on_one_type(all_sized, name, ttft) for name in asked.gpus}
-    by_gpu = [found[0] for found in alone.values() if found]
-    best = simplest([*of_kind, *(one for found in alone.values() for one in found)]) if of_kind else None
+    ranked = cheapest(priced, priced.costs_usd_per_hour, priced.as_sized.ttft_s)
     usd_per_hour = {found.scheme: found.usd_per_hour for found in ranked}
-    headroom, survives, sure = _margins(all_sized, best) if best else (0.0, False, 0.0)
+    of_kind: list[Deployment] = []
+    of_type: dict[str, list[Deployment]] = {}
+    best, headroom, survives, sure = None, 0.0, False, 0.0
+    if ranked:
+        firsts, alone = _first_of_each(ranked, _kind), {name: _on_one_type(priced, name) for name in asked.gpus}
+        looked_at = sized(priced, [*firsts, *itertools.chain(*alone.values())])
+        of_kind = [deployment(looked_at, found) for found in firsts]
+        of_type = {name: [deployment(looked_at, found) for found in own] for name, own in alone.items()}
+        best = simplest([*of_kind, *itertools.chain(*of_type.values())])
+        headroom, survives, sure = _margins(looked_at, best)
     return Plan(
         asked,
         best=best,
         cheapest=of_kind[0] if of_kind else None,
         kinds=with_best_first(best, of_kind),
-        by_gpu=tuple(sorted(by_gpu, key=lambda d: d.usd_per_hour)),
+        by_gpu=tuple(sorted((found[0] for found in of_type.values() if found), key=lambda d: d.usd_per_hour)),
         by_threshold=tuple(
             (priced.stages[scheme.stages[0]].high_tokens, usd_per_hour.get(scheme, np.inf))
             for scheme in priced.schemes
@@ -143,7 +151,6 @@ def by_formula(asked: Question) -> Plan:
         headroom_frac=headroom,
         survives_loss=survives,
         sure_frac=sure,
-        fleets=fleets(priced),
         priced=priced,
     )
 
@@ -152,11 +159,11 @@ def _kind(found: Ranked) -> Kind:
     return found.scheme.kind
 
 
-def _on_one_type(sized: Sized, gpu: str, ttft_s: np.ndarray) -> list[Deployment]:
+def _on_one_type(priced: Priced, gpu: str) -> list[Ranked]:
     """The cheapest fleet of each kind on one GPU type, cheapest first."""
-    own = np.array([[x.gpu == gpu] for x in sized.priced.layouts])
-    ranked = cheapest(sized.priced, np.where(own, sized.priced.costs_usd_per_hour, np.inf), ttft_s)
-    return [deployment(sized, found) for found in _first_of_each(ranked, _kind)]
+    own = np.array([[x.gpu == gpu] for x in priced.layouts])
+    costs = np.where(own, priced.costs_usd_per_hour, np.inf)
+    return _first_of_each(cheapest(priced, costs, priced.as_sized.ttft_s), _kind)
 
 
 def with_best_first(best: Deployment | None, kinds: Iterable[Deployment]) -> tuple[Deployment, ...]:
@@ -172,43 +179,36 @@ def _first_of_each(ranked: Iterable[Ranked], key: Callable[[Ranked], Hashable]) 
 
 
 class Sized(NamedTuple):
-    """Every cell's smallest pool looked at from all sides, in one batch."""
+    """Some cells' smallest pools looked at from all sides, in one batch."""
 
     priced: Priced
-    at: Operating  # (cells, 2 + growths): as sized, with one instance less, and with the rate grown by `GROWTH`
-    low_instances: np.ndarray  # (cells,) with step times at the low end of their 80 % interval
+    rows: dict[int, int]  # cell -> row of the arrays
+    at: Operating  # (rows, 2 + growths): as sized, with one instance less, and with the rate grown by `GROWTH`
+    low_instances: np.ndarray  # (rows,) with step times at the low end of their 80 % interval
     high_instances: np.ndarray
 
 
-def sized(priced: Priced) -> Sized:
-    """All cells at the numbers of instances in `priced.instances`."""
-    asked, k = priced.question, len(priced.stages)
-    ends = np.repeat([priced.calibration.confidences[x].tpot for x in priced.layouts], k, axis=0)
-    kept = priced.strain.ttft  # what the confidence asks of TTFT, beside the steps
-    low, high = (
-        fewest(priced.cells, priced.rate_rps, asked.engine, asked.margins, Strain(end, kept)).instances
-        for end in ends.T
-    )
-    return Sized(priced, _looked_at(priced), low, high)
-
-
-def resized(before: Sized, instances: np.ndarray) -> Sized:
-    """The same cells with other numbers of instances."""
-    priced = replace(before.priced, instances=instances)
-    return before._replace(priced=priced, at=_looked_at(priced))
-
-
-def _looked_at(priced: Priced) -> Operating:
-    count = np.where(np.isfinite(priced.instances), priced.instances, 1.0).reshape(-1, 1)
+def sized(priced: Priced, schemes: Iterable[Ranked]) -> Sized:
+    """The cells of these schemes at the numbers of instances in `priced.instances`."""
+    places = sorted({place for found in schemes for place in zip(found.rows, found.scheme.stages, strict=True)})
+    at = np.array([priced.cell(*place) for place in places], int)
+    cells = jax.tree.map(lambda leaf: np.asarray(leaf)[at], priced.cells)
+    asked, count = priced.question, priced.instances.reshape(-1, 1)[at]
     counts = np.concatenate([count, np.maximum(count - 1.0, 0.5), count / GROWTH], 1)
-    return sweep_instances(priced.cells, counts, priced.rate_rps, priced.question.engine)
+    ends = np.array([priced.calibration.confidences[priced.layouts[row]].tpot for row, _ in places])
+    kept = priced.strain.ttft[at]  # what the confidence asks of TTFT, beside the steps
+    low, high = (
+        fewest(cells, priced.rate_rps, asked.engine, asked.margins, Strain(end, kept)).instances for end in ends.T
+    )
+    found = sweep_instances(cells, counts, priced.rate_rps, asked.engine)
+    return Sized(priced, {int(cell): row for row, cell in enumerate(at)}, found, low, high)
 
 
 def deployment(sized: Sized, found: Ranked) -> Deployment:
     """What to deploy of a scheme with a layout for each stage."""
     places = list(zip(found.rows, found.scheme.stages, strict=True))
     low, high = (
-        sum(float(end[sized.priced.cell(*place)]) * sized.priced.layouts[place[0]].gpus for place in places)
+        sum(float(end[sized.rows[sized.priced.cell(*place)]]) * sized.priced.layouts[place[0]].gpus for place in places)
         for end in (sized.low_instances, sized.high_instances)
     )
     pools = tuple(_pool(sized, *place) for place in places)
@@ -221,7 +221,7 @@ def deployment(sized: Sized, found: Ranked) -> Deployment:
 def _pool(sized: Sized, row: int, stage: int) -> Pool:
     priced = sized.priced
     cell, count = priced.cell(row, stage), int(priced.instances[row, stage])
-    now = Operating(*(float(value[cell, 0]) for value in sized.at))
+    now = Operating(*(float(value[sized.rows[cell], 0]) for value in sized.at))
     requests, layout = priced.cells.requests, priced.layouts[row]
     load, extrapolated = _checked(priced, cell, count)
     return Pool(
@@ -273,8 +273,8 @@ def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, .
 
 def _binding(sized: Sized, cell: int, count: int) -> str:
     """What breaks first with one instance less, in a planner's words."""
-    at, slo = sized.at, sized.priced.cells.slo
-    flags = int(at.flags[cell, 1])
+    at, slo, own = sized.at, sized.priced.cells.slo, sized.rows[cell]
+    flags = int(at.flags[own, 1])
     if count == 1:
         return "all service"
     if flags == 0:
@@ -288,7 +288,7 @@ def _binding(sized: Sized, cell: int, count: int) -> str:
             ("TPOT", slo.tpot_s, at.tpot_s),
             ("E2E", slo.e2e_s, at.e2e_s),
         )
-        if float(value[cell, 1]) > float(bound[cell, 0])
+        if float(value[own, 1]) > float(bound[cell, 0])
     ]
     return " and ".join(broken) or "memory"
 
@@ -299,7 +299,7 @@ def _margins(sized: Sized, found: Deployment) -> tuple[float, bool, float]:
     room, survives, at = np.inf, True, []
     for pool in found.pools:
         at.append(sized.priced.cell_of(pool))
-        flags = sized.at.flags[at[-1]]
+        flags = sized.at.flags[sized.rows[at[-1]]]
         broken = np.flatnonzero(flags[2:])
         room = min(room, GROWTH[broken[0] - 1] - 1.0 if broken.size else GROWTH[-1] - 1.0)
         survives &= flags[1] == 0 and pool.instances > 1

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.model import Model
+from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
+from dmodels.models.instance import Operating
 from dmodels.models.memory import engine_memory, kv_reserved_bytes
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import compress
@@ -21,6 +27,7 @@ from dmodels.models.traffic import compress
 from .admitted import Admitted
 from .calibration import Calibration, ModelId, calibrated
 from .designs import Cells, Layout, Scheme, Stage, cells, schemes
+from .evaluate import sweep_instances
 from .layouts import in_precision, instances, layouts
 from .limits import in_nodes, nested, whole
 from .margins import Strain, strain
@@ -55,20 +62,14 @@ class Priced:
         """Place of a (layout, stage) pair among the cells."""
         return row * len(self.stages) + stage
 
+    @float64
     def longest_context_tokens(self, row: int, stage: int) -> float:
         """The longest request, in blocks of 16 tokens, whose cache a GPU of this pool holds; inf: any of 2^30."""
         x = self.layouts[row]
-        part = pipeline_stage(in_precision(self.question.model, x), x.pp)
-        budget = float(self.cells.budget_bytes[self.cell(row, stage), 0])
+        budget = self.cells.budget_bytes[self.cell(row, stage), 0]
         batched = self.question.engine.max_num_batched_tokens
-
-        def held(blocks: np.ndarray) -> int:
-            need = kv_reserved_bytes(part, 16.0 * blocks, x.tp, max_batched_tokens=batched)
-            return int(np.count_nonzero(np.asarray(need) <= budget))
-
-        each = np.arange(1, 2**13 + 1)
-        many = held(each.size * each)
-        return float("inf") if many == each.size else 16.0 * (many * each.size + held(many * each.size + each))
+        blocks = _blocks_held(in_precision(self.question.model, x), float(x.pp), float(x.tp), budget, float(batched))
+        return 16.0 * float(blocks)
 
     def cell_of(self, pool: Any) -> int:
         """Place of a recommended pool among the cells."""
@@ -88,6 +89,13 @@ class Priced:
     def instance_gpus(self) -> np.ndarray:
         """GPUs of an instance of each layout."""
         return np.array([float(x.gpus) for x in self.layouts])
+
+    @cached_property
+    def as_sized(self) -> Operating:
+        """The steady state of every cell's smallest pool, arrays like `instances`."""
+        counts = np.where(np.isfinite(self.instances), self.instances, 1.0).reshape(-1, 1)
+        found = sweep_instances(self.cells, counts, self.rate_rps, self.question.engine)
+        return Operating(*(column.reshape(self.instances.shape) for column in found))
 
     @property
     def rate_rps(self) -> float:
@@ -112,6 +120,19 @@ class Priced:
         there = np.array([limits.of(x.gpu) for x in self.layouts])[:, None]
         within = (self.bought_gpus <= there) & (costs <= limits.max_usd_per_hour * (1.0 + 1e-12))
         return np.asarray(np.where(within, costs, np.inf))
+
+
+@jax.jit
+def _blocks_held(model: Model, pp: Real, tp: Real, budget_bytes: Real, max_batched_tokens: Real) -> Real:
+    """Blocks of 16 tokens of one request that fit; inf: 2^26 do. The need grows with the blocks: in two scans."""
+    part, each = pipeline_stage(model, pp), jnp.arange(1.0, 2**13 + 1)
+
+    def held(blocks: Real) -> Real:
+        need = kv_reserved_bytes(part, 16.0 * blocks, tp, max_batched_tokens=max_batched_tokens)
+        return jnp.sum(jnp.where(need <= budget_bytes, 1.0, 0.0))
+
+    many = held(each * each.size)
+    return jnp.where(many == each.size, jnp.inf, many * each.size + held(many * each.size + each))
 
 
 def price(asked: Question, calibration: Calibration | None = None) -> Priced:

@@ -25,8 +25,8 @@ from .promises import Ensured, Verified
 from .questions import Question
 from .replaying import replay
 from .robust import simplest
-from .search import GROWTH, Plan, Sized, by_formula, deployment, resized, sized, with_best_first
-from .sizing import Ranked, cheapest
+from .search import GROWTH, Plan, by_formula, deployment, sized, with_best_first
+from .sizing import Priced, Ranked, cheapest
 
 #: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
 _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
@@ -55,7 +55,7 @@ def verify(answer: Plan, requests: Recording | None = None) -> Verified:
     and the smallest fleet of the recommended pools that keeps every SLO in it."""
     assert answer.best is not None, "nothing is recommended"
     requests = recording(answer.question) if requests is None else requests
-    trial = _trial(sized(answer.priced), _ranked(answer, answer.best))
+    trial = _trial(answer.priced, _ranked(answer, answer.best))
     fits = fewest(trial, requests)
     return Verified(
         tuple(replay(answer.priced, d, requests) for d in answer.kinds),
@@ -68,13 +68,13 @@ def ensured(answer: Plan) -> Plan:
     """The plan with as many instances as its replays take. Where none of its fleets holds, as it was, with a replay
     that says so."""
     assert answer.best is not None, "nothing is recommended"
-    asked, before = answer.question, sized(answer.priced)
+    asked, priced = answer.question, answer.priced
     requests = recording(asked)
     grown = requests.faster(1.0 + asked.margins.headroom_frac)
     sample = grown.sampled(_SAMPLE)
     singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, answer.best)}.values()]
-    groups = [_candidates(before, kind) for kind in Kind] + singles
-    found = _by_replay(before, groups, sample)
+    groups = [_candidates(priced, kind) for kind in Kind] + singles
+    found = _by_replay(priced, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
     unique = list({one.found[:2]: one for one in winners}.values())
     if sample is not grown:  # of a long trace the whole decides about those that its sample found best
@@ -84,7 +84,7 @@ def ensured(answer: Plan) -> Plan:
         return with_margin(one.trial, grown, one.smallest, other_days(sample, one.trial.life_s), MARGINS[stretch])
 
     sizes = _on_all_cores(lambda one: for_stretch(one, asked.size_for), unique)
-    best = [(one, _deployed(before, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
+    best = [(one, _deployed(priced, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
         missed = replace(answer.best, replayed=replay(answer.priced, answer.best, requests))
@@ -93,7 +93,7 @@ def ensured(answer: Plan) -> Plan:
     first = next(one for one, d in best if d is chosen)
     kinds = {d.kind: d for _, d in reversed(best)}
     on_one = {d.pools[0].layout.gpu: d for _, d in reversed(best) if len({p.layout.gpu for p in d.pools}) == 1}
-    plain = _trial(before, first.found)
+    plain = _trial(priced, first.found)
     return replace(
         answer,
         best=chosen,
@@ -115,12 +115,10 @@ class _Chosen(NamedTuple):
     smallest: tuple[int, ...]
 
 
-def _candidates(before: Sized, kind: Kind) -> list[Ranked]:
+def _candidates(priced: Priced, kind: Kind) -> list[Ranked]:
     """The cheapest by the closed forms: of one pool several layouts, otherwise several schemes."""
-    priced, costs = before.priced, before.priced.costs_usd_per_hour
-    ttft = before.at.ttft_s[:, 0].reshape(costs.shape)
+    costs, ttft, count = priced.costs_usd_per_hour, priced.as_sized.ttft_s, _CANDIDATES[kind]
     found: list[Ranked] = []
-    count = _CANDIDATES[kind]
     while len(found) < count:
         left = [entry for entry in cheapest(priced, costs, ttft) if entry.scheme.kind == kind]
         if kind != Kind.ONE_POOL or not left:
@@ -139,9 +137,8 @@ def _ranked(answer: Plan, chosen: Deployment) -> Ranked:
     return Ranked(scheme, tuple(priced.layouts.index(pool.layout) for pool in chosen.pools), chosen.usd_per_hour)
 
 
-def _trial(before: Sized, found: Ranked) -> Trial:
-    priced, stages = before.priced, found.scheme.stages
-    at = [priced.cell(row, stage) for row, stage in zip(found.rows, stages, strict=True)]
+def _trial(priced: Priced, found: Ranked) -> Trial:
+    stages = found.scheme.stages
     gpus = [priced.layouts[row].gpus for row in found.rows]
     limits, margins, size = priced.question.limits, priced.question.margins, 2**22
     kinds = tuple(priced.layouts[row].gpu for row in found.rows)
@@ -155,13 +152,13 @@ def _trial(before: Sized, found: Ranked) -> Trial:
         prices=tuple(float(priced.prices_usd_per_hour[row]) for row in found.rows),
         gpus=tuple(gpus),
         kinds=kinds,
-        life_s=float(max(before.at.e2e_s[cell, 0] for cell in at)),
+        life_s=float(priced.as_sized.e2e_s[found.rows, stages].max()),
     )
 
 
-def _sized_for(before: Sized, found: Ranked) -> Trial:
+def _sized_for(priced: Priced, found: Ranked) -> Trial:
     """The scheme with the margins that were asked for: as slow, and without its spare instances."""
-    priced, trial = before.priced, _trial(before, found)
+    trial = _trial(priced, found)
     margins = priced.question.margins
 
     def without(counts: tuple[int, ...]) -> tuple[int, ...]:
@@ -173,21 +170,21 @@ def _sized_for(before: Sized, found: Ranked) -> Trial:
     return slower._replace(guess=without(trial.guess), most=without(trial.most), least=least)
 
 
-def _by_replay(before: Sized, groups: Sequence[Sequence[Ranked]], requests: Recording) -> dict[Any, _Chosen]:
+def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Recording) -> dict[Any, _Chosen]:
     """The fewest instances of each scheme that hold, by (scheme, layouts).
 
     Left out are those of which no number of instances holds, and those that cost more than another of their group
     even where they only just keep up.
     """
-    limits, best = before.priced.question.limits, [math.inf] * len(groups)
-    spare = before.priced.question.margins.spare_count
+    limits, best = priced.question.limits, [math.inf] * len(groups)
+    spare = priced.question.margins.spare_count
     made: dict[Any, _Chosen] = {}
     ranks = itertools.zip_longest(*groups)  # the first of every group first: what they cost bounds the others
     jobs = {found[:2]: found for rank in ranks for found in rank if found is not None}
     places = {key: [k for k, group in enumerate(groups) if any(x[:2] == key for x in group)] for key in jobs}
 
     def size(found: Ranked) -> None:
-        own, trial = places[found[:2]], _sized_for(before, found)
+        own, trial = places[found[:2]], _sized_for(priced, found)
         most = max(best[k] for k in own)
         counts = None if trial.cost(trial.least) > most else fewest(trial, requests, most)
         if counts is not None and limits.allow(trial.parts([n + spare for n in counts])):
@@ -222,9 +219,9 @@ def _order(one: _Chosen) -> tuple[float, int]:
     return round(one.trial.cost(one.smallest), 6), len(one.smallest)
 
 
-def _deployed(before: Sized, one: _Chosen, sizes: Sizes, requests: Recording) -> Deployment:
+def _deployed(priced: Priced, one: _Chosen, sizes: Sizes, requests: Recording) -> Deployment:
     """With the margin as far as there are GPUs, its replay, and what one instance less would break in it."""
-    priced, trial = before.priced, _trial(before, one.found)
+    trial = _trial(priced, one.found)
     limits, margins = priced.question.limits, priced.question.margins
     counts, fewest_ones = (tuple(n + margins.spare_count for n in own) for own in (sizes.instances, one.smallest))
     held = sizes.held_count
@@ -233,7 +230,7 @@ def _deployed(before: Sized, one: _Chosen, sizes: Sizes, requests: Recording) ->
     instances = priced.instances.copy()
     for row, stage, count in zip(one.found.rows, one.found.scheme.stages, counts, strict=True):
         instances[row, stage] = count
-    made = deployment(resized(before, instances), one.found)
+    made = deployment(sized(replace(priced, instances=instances), [one.found]), one.found)
     factor = np.dot(counts, trial.gpus) / np.dot(trial.guess, trial.gpus)
     low, high = min(made.gpus, factor * made.gpus_low), max(made.gpus, factor * made.gpus_high)
     otherwise = " or ".join(["the margin for other days", *([margins.words] if margins.any else [])])

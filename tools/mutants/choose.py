@@ -1,0 +1,107 @@
+"""Which recorded tests could notice a change: those that run the changed lines, cheapest first.
+
+What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: tests that
+run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+from tools.mutants.changes import Change
+from tools.mutants.record import Recorded
+
+COMPILED = re.compile(r"@(?:kernel|inline|njit)\b|\bjit\(|@jit\b|filter_jit|vmap\(")
+
+
+class Chooser:
+    """Tests of changes below `package`."""
+
+    def __init__(self, root: Path, package: Path, tests: list[Recorded]) -> None:
+        self.root, self.package = root, package
+        self.tests = sorted((test for test in tests if test.passed), key=lambda test: test.cpu_s)
+        self.files = {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))}
+
+    def tests_of(self, change: Change) -> list[Recorded]:
+        """The nearest tests, then others that might notice; each from the cheapest on."""
+        file, text = str(change.path.relative_to(self.root)), change.path.read_text(encoding="utf-8")
+        if change.path.suffix != ".py":
+            return [test for test in self.tests if file in test.opened]
+        first, last = (text.count("\n", 0, at) + 1 for at in (change.start, max(change.start, change.stop - 1)))
+        changed = _bits(first, last)
+        body = self.bodies(file)
+        found = [test for test in self.tests if test.runs(file, changed & body)]
+        if not changed & body:
+            names = _names_at(text, first)
+            readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
+            found += [t for t in self.tests if any(t.runs(other, bits) for other, bits in readers.items())]
+        if COMPILED.search(text) or not found:
+            near = [file, *self.importers(file)]
+            found += [t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)]
+        return list({test.name: test for test in found}.values())
+
+    @cache  # noqa: B019  one Chooser lives as long as the run
+    def bodies(self, file: str) -> int:
+        """The lines inside functions, as bits: what runs when it is called, not when it is imported."""
+        return _bodies(ast.parse(self.files[file]))
+
+    @cache  # noqa: B019
+    def mentions(self, file: str, names: frozenset[str]) -> int:
+        """Lines inside functions in which one of `names` stands."""
+        word, bits = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b"), 0
+        for number, line in enumerate(self.files[file].splitlines(), start=1):
+            bits |= (word.search(line) is not None) << number
+        return bits & self.bodies(file)
+
+    @cache  # noqa: B019
+    def importers(self, file: str) -> list[str]:
+        """Files that import from `file`, directly or through others that hold compiled loops, too."""
+        found, open_ends = [], [file]
+        while open_ends:
+            stem = Path(open_ends.pop()).with_suffix("").name
+            for other, text in self.files.items():
+                if other not in found and other != file and re.search(rf"import.*\b{stem}\b|{stem} import", text):
+                    found.append(other)
+                    open_ends += [other] if COMPILED.search(text) else []
+        return found
+
+
+def _bits(first: int, last: int) -> int:
+    return ((1 << (last - first + 1)) - 1) << first
+
+
+def _bodies(tree: ast.AST) -> int:
+    found = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found |= _bits(node.body[0].lineno, node.end_lineno)
+        elif isinstance(node, ast.Lambda):
+            found |= _bits(node.body.lineno, node.body.end_lineno)
+    return found
+
+
+def _names_at(text: str, line: int) -> frozenset[str]:
+    """What is defined by the statement of a module or a class that holds `line`."""
+    body, found = ast.parse(text).body, set()
+    while True:
+        held = [node for node in body if _first(node) <= line <= node.end_lineno]
+        if not held:
+            return frozenset(found)
+        node = held[0]
+        if isinstance(node, ast.ClassDef):
+            found, body = found | {node.name}, node.body
+            continue
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        told = [part for target in targets for part in ast.walk(target)]
+        named = {part.id for part in told if isinstance(part, ast.Name)} | {
+            part.attr for part in told if isinstance(part, ast.Attribute)
+        }
+        named |= {node.name} if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else set()
+        return frozenset(named or found)
+
+
+def _first(node: ast.stmt) -> int:
+    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])

@@ -48,3 +48,24 @@ def test_what_is_refused_and_what_has_none():
         [[0.0]], [-1.0], None, (0.0, np.inf)
     )  # more is always better, and nothing bounds it
     assert not len(nothing.value["x"]) and int(nothing.flags) == Flag.INFEASIBLE
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_the_list_is_the_same_in_any_unit(count):
+    """Costs, each variable and each row in units from 1e-15 to 1e15: as many equilibria, at the same places."""
+    rng = np.random.default_rng(3)
+    for k in range(count):
+        m, q = rng.normal(size=(2, 2)), rng.normal(size=2)
+        if k % 3 == 0:
+            m = m @ m.T + 0.2 * np.eye(2)
+        elif k % 3 == 1:
+            m, q = np.zeros((2, 2)), -np.ones(2)
+        a, b, upper = rng.random((1, 2)) + 0.1, np.array([-1.0 if k % 10 == 9 else 1.0]), np.array([2.0, 1.5])
+        plain = all_affine_equilibria(m, q, (a, b), (0.0, upper))
+        unit, (cost, row) = 10.0 ** rng.uniform(-15, 15, 2), 10.0 ** rng.uniform(-15, 15, 2)
+        own = cost * m / unit[:, None] / unit, cost * q / unit, (row * a / unit, row * b)
+        moved = all_affine_equilibria(*own, (0.0, upper * unit))
+        assert int(moved.flags) == int(plain.flags) and len(moved.value["x"]) == len(plain.value["x"])
+        assert (moved.certificate["joined"] == plain.certificate["joined"]).all()
+        np.testing.assert_allclose(moved.value["x"] / unit, plain.value["x"], atol=1e-8)
+        assert moved.certificate["relative_residual"].max(initial=0.0) <= 1e-9

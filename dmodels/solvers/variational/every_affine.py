@@ -37,7 +37,9 @@ def all_affine_equilibria(
 
     value         `x` (k, n), `multipliers` (k, rows), `lower_multipliers`, `upper_multipliers` (k, n)
     certificate   `kkt_residual` (k,): the largest violation of the conditions above, from the rounded numbers listed;
-                  `joined` (k, k): whether all mixes of the two are equilibria too
+                  `relative_residual` (k,): the same in units in which the problem's entries are near 1 (those in which
+                  it is solved, so that costs, variables and rows may be in any); `joined` (k, k): whether all mixes of
+                  the two are equilibria too
     flags         INFEASIBLE where no point satisfies the conditions, NOT_UNIQUE where several do
     steps         active sets looked at
 
@@ -58,14 +60,23 @@ def all_affine_equilibria(
     d = np.concatenate([b, -low[kept_low], high[kept_high]])
     if len(d) > MOST_ROWS:
         raise InputError(f"constraints and finite bounds: {len(d)}; accepted are up to {MOST_ROWS} together")
-    points = _vertices(m, q, c, d)
-    x, multipliers = points[:, :n], points[:, n:]
-    slack = d - x @ c.T
-    joined = ((multipliers[:, None] * slack[None]) <= _TOLERANCE * _scale(m, q, c, d)).all(-1)
+    units, of_rows, of_costs = _units(m, q, c, d)
+    scaled = (
+        of_costs * units[:, None] * m * units,
+        of_costs * units * q,
+        of_rows[:, None] * c * units,
+        of_rows * d,
+    )
+    points = _vertices(*scaled)
+    y, prices = points[:, :n], points[:, n:]
+    joined = ((prices[:, None] * (scaled[3] - y @ scaled[2].T)[None]) <= _TOLERANCE * _scale(*scaled)).all(-1)
     joined &= joined.T
-    worst = [np.abs(x @ m.T + q + multipliers @ c), np.maximum(-slack, 0.0), np.maximum(-multipliers, 0.0)]
-    worst.append(np.abs(multipliers * slack))
-    residual = np.concatenate(worst, axis=1).max(1, initial=0.0)
+    x, multipliers = units * y, of_rows * prices / of_costs
+    certificate = {
+        "kkt_residual": _residual(m, q, c, d, x, multipliers),
+        "relative_residual": _residual(*scaled, y, prices) / _scale(*scaled),
+        "joined": joined,
+    }
     of_low, of_high = np.zeros((len(x), n)), np.zeros((len(x), n))
     of_low[:, kept_low] = multipliers[:, rows : rows + len(kept_low)]
     of_high[:, kept_high] = multipliers[:, rows + len(kept_low) :]
@@ -77,7 +88,39 @@ def all_affine_equilibria(
     }
     flag = np.int32(Flag.INFEASIBLE if not len(x) else Flag.NOT_UNIQUE if len(x) > 1 else 0)
     looked_at = sum(len(actives) for actives, _ in _active_sets(n, len(d)))
-    return Solution(value, {"kkt_residual": residual, "joined": joined}, flag, np.int64(looked_at))
+    return Solution(value, certificate, flag, np.int64(looked_at))
+
+
+def _units(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """(of each variable, of each row's reciprocal, of the costs' reciprocal), powers of two, in which the entries of
+    the problem are as near to 1 as can be: least squares of their logarithms. So any unit gives the same answers."""
+    n, rows = len(q), len(d)
+    eye, of_row = np.eye(n + rows + 1), np.eye(n + rows + 1)[n : n + rows]
+    own, costs = eye[:n], eye[-1]
+    entries = np.concatenate([m.ravel(), q, c.ravel(), d])
+    terms = np.concatenate(
+        [
+            (costs + own[:, None] + own).reshape(n * n, -1),
+            costs + own,
+            (of_row[:, None] + own).reshape(rows * n, -1),
+            of_row,
+        ]
+    )
+    known = entries != 0
+    if not known.any():
+        return np.ones(n), np.ones(rows), 1.0
+    found = np.linalg.lstsq(terms[known], -np.log2(np.abs(entries[known])), rcond=None)[0]
+    powers = 2.0 ** np.round(found)
+    return powers[:n], powers[n:-1], float(powers[-1])
+
+
+def _residual(
+    m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray, x: np.ndarray, prices: np.ndarray
+) -> np.ndarray:
+    """The largest violation of the conditions at each point."""
+    slack = d - x @ c.T
+    worst = [np.abs(x @ m.T + q + prices @ c), np.maximum(-slack, 0.0), np.maximum(-prices, 0.0)]
+    return np.concatenate([*worst, np.abs(prices * slack)], axis=1).max(1, initial=0.0)
 
 
 def _scale(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> float:

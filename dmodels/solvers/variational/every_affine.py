@@ -110,7 +110,7 @@ def _units(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> tuple[
     if not known.any():
         return np.ones(n), np.ones(rows), 1.0
     found = np.linalg.lstsq(terms[known], -np.log2(np.abs(entries[known])), rcond=None)[0]
-    powers = 2.0 ** np.round(found)
+    powers = np.exp2(np.round(found))
     return powers[:n], powers[n:-1], float(powers[-1])
 
 
@@ -120,7 +120,7 @@ def _residual(
     """The largest violation of the conditions at each point."""
     slack = d - x @ c.T
     worst = [np.abs(x @ m.T + q + prices @ c), np.maximum(-slack, 0.0), np.maximum(-prices, 0.0)]
-    return np.concatenate([*worst, np.abs(prices * slack)], axis=1).max(1, initial=0.0)
+    return np.asarray(np.concatenate([*worst, np.abs(prices * slack)], axis=1).max(1, initial=0.0))
 
 
 def _scale(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> float:

@@ -1,7 +1,8 @@
 """dmodels: how many GPUs, of which kind, split how, routed how, and how sure is the answer.
 
 Names are resolved on first use (PEP 562), so that importing dmodels imports neither JAX nor anything else heavy,
-and never changes the caller's `jax.config`.
+and never changes the caller's `jax.config`. The first name that needs JAX tells XLA to carry out the parts of a program
+on a CPU one after the other (`core.schedule`).
 """
 
 from __future__ import annotations

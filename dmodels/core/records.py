@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import InputError
+from .schedule import in_order
 
 #: A float64 number or array, on the host or traced. A name for readers: `float`, NumPy and JAX arrays have operators
 #: and meaning in common but no static type, and a union of them types almost no expression.
@@ -32,6 +33,8 @@ HOST = np.ndarray | np.generic
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+in_order(jax.__version_info__)
 
 
 def _real(value: Any) -> Real:

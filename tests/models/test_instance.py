@@ -269,7 +269,7 @@ def test_each_promise_alone_is_missed_and_said():
     kept = operate(Law(), MIXED, 1.5, 300.0)
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         at = float(getattr(kept, name))
-        flags = [int(operate(Law(), MIXED, 1.5, 300.0, SLO(**{name: s})).flags) for s in (at, 0.999 * at)]
+        flags = [int(operate(Law(), MIXED, 1.5, 300.0, SLO(**{name: s})).flags) for s in (1.000001 * at, 0.999 * at)]
         assert flags == [0, Flag.SLO_MISS]
 
 

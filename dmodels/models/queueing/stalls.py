@@ -37,7 +37,7 @@ def stalled_tpot_s(
     mean = jnp.maximum(stall_mean_s, 1e-9 * jnp.expand_dims(alone_s, -1))
     shape = jnp.clip(mean**2 / jnp.maximum(stall_variance, 1e-300), 1e-3, 1e6)
     root = 3.0 * jnp.sqrt(shape)
-    a = root * jnp.cbrt(gap_tokens / mean)
+    a = root * _cube_root(gap_tokens / mean)
     b = root * (1.0 - 1.0 / (9.0 * shape))
     z = jnp.expand_dims(ndtri(q), -1)
     slack = 0.1 + 0.02 * z**2  # more than `_above` is off
@@ -55,15 +55,16 @@ def stalled_tpot_s(
 
         return jax.lax.scan(add, (0.0 * u - (1.0 - q), 0.0 * u), classes)[0]
 
-    # four halvings of the bracket, then three Newton steps
-    def closer(i: Real, state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
+    # Newton on the logarithm of the tail, which is nearly straight; where it leaves the bracket, half of that
+    def closer(_: Real, state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
         bottom, top, u = state
         excess, slope = tail(u)
         bottom, top = jnp.where(excess > 0, u, bottom), jnp.where(excess > 0, top, u)
-        newton = jnp.clip(u + excess / jnp.maximum(slope, 1e-12), low, high)
-        return bottom, top, jnp.where(i < 4, 0.5 * (bottom + top), newton)
+        share = jnp.maximum(excess + 1.0 - q, 1e-300)
+        newton = u + jnp.log(share / (1.0 - q)) * share / jnp.maximum(slope, 1e-300)
+        return bottom, top, jnp.where((newton >= bottom) & (newton <= top), newton, 0.5 * (bottom + top))
 
-    _, _, u = jax.lax.fori_loop(0, 7, closer, (low, high, 0.5 * (low + high)))
+    _, _, u = jax.lax.fori_loop(0, 5, closer, (low, high, 0.5 * (low + high)))
     return alone_s + jnp.maximum(u, 0.0) ** 3
 
 
@@ -75,10 +76,10 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     """
     mean = jnp.maximum(mean_s, 1e-12)
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
-    at = shape * cap_s / mean
+    at = jnp.maximum(shape * cap_s / mean, 1e-300)
 
     def beyond(k: Real) -> Real:  # the gamma's tail at c, by Wilson and Hilferty
-        return _above(3.0 * jnp.sqrt(k) * (jnp.cbrt(at / k) - 1.0 + 1.0 / (9.0 * k)))
+        return _above(3.0 * jnp.sqrt(k) * (_cube_root(at / k) - 1.0 + 1.0 / (9.0 * k)))
 
     return jnp.minimum(mean * (1.0 - beyond(shape + 1.0)) + cap_s * beyond(shape), jnp.minimum(mean, cap_s))
 
@@ -89,6 +90,11 @@ def gamma_quantiles(mean: Real, variance: Real, levels: Real) -> Real:
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
     root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(levels, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))
     return mean * (jnp.maximum(root, 0.0) ** 3 - 1.0)
+
+
+def _cube_root(x: Real) -> Real:
+    """Of x > 0, as XLA computes many at a time: its own takes them one by one, at three times the cost."""
+    return jnp.exp(jnp.log(x) / 3.0)
 
 
 def _above(z: Real) -> Real:

@@ -1,9 +1,10 @@
 """Kernels that start interpreted: a first small call is answered by Python, before seconds of compiling.
 
-Compiling a solver's loops takes 5 to 30 s, more than a first user waits for 3 x 3 numbers. While a tiered kernel has no
-machine code, in memory or on disk, and its arguments are small, its own Python source runs: the same arithmetic in the
-same order. When that has taken `PATIENCE_S` of the process it is compiled like any other. A call that turns out to be
-long is stopped (where it calls another kernel), its arrays are put back, and it runs compiled.
+Compiling a solver's loops takes 5 to 30 s, more than a first user waits for 3 x 3 numbers, and the first loading of
+compiled ones 0.4 s, as numba then reads all that it knows of NumPy. While a tiered kernel has no machine code in memory
+and its arguments are small, its own Python source runs: the same arithmetic in the same order. When that has taken
+`PATIENCE_S` of the process (`LOADING_S` where machine code is on disk) it is compiled like any other. A call that turns
+out to be long is stopped (where it calls another kernel), its arrays are put back, and it runs compiled.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from numba.core.registry import CPUDispatcher
 
 from .threads import sharing
 
-#: Numbers in a call's arrays up to which it may be interpreted, and the seconds that a kernel may be in a process.
-SMALL, PATIENCE_S = 10_000, 1.0
+#: Numbers in a call's arrays up to which it may be interpreted, and the seconds that a kernel may be in a process:
+#: before it is compiled, and before it is read from disk.
+SMALL, PATIENCE_S, LOADING_S = 10_000, 1.0, 0.1
 
 
 class _TooLong(Exception):
@@ -47,11 +49,12 @@ class Starting(CPUDispatcher):
         arrays = list(_arrays(arguments))
         # a part of a loop shared by threads cannot be put back: the other parts write to the same arrays
         large = sharing.active or sum(array.size for array in arrays) > SMALL
-        if large or self.overloads or self.left_s <= 0.0 or _is_kept(self):
+        left_s = self.left_s - (PATIENCE_S - LOADING_S if _is_kept(self) else 0.0)
+        if large or self.overloads or left_s <= 0.0:
             return compiled(self)(*arguments)
         before = [(array, array.copy()) for array in arrays if array.flags.writeable]
         begin = thread_time()
-        _running.until_s = begin + self.left_s
+        _running.until_s = begin + left_s
         try:
             with np.errstate(all="ignore"):
                 return interpreted(self)(*arguments)

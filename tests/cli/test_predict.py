@@ -52,6 +52,13 @@ def test_predictions_are_a_csv_of_nested_intervals(capsys, write, tmp_path):
     assert float(rows[1]["tpot_ms"]) < float(rows[0]["tpot_ms"])  # two GPUs are faster than one
 
 
+def test_a_line_that_is_cut_off_or_too_long_spoils_no_other(capsys, write):
+    at = [line(name, ttft="100", tpot="10") for name in "abc"]
+    code, out, err = run(capsys, "predict", write(at[0], at[1] + ",7,8", "c,"))
+    assert code == 0 and [row.split(",")[0] for row in out.splitlines()] == ["id", "a", "b"]
+    assert "2 rows predicted, 1 skipped" in err and "line 4" in err and "model_path" in err
+
+
 def test_bad_rows_are_named_and_counted(capsys, write):
     path = write(line(), line("b", model="no/such"), line("c", system="abacus"), line("d", batch=0))
     code, out, err = run(capsys, "predict", path)

@@ -298,7 +298,8 @@ def predict(inputs: Any, result: Any, findings: Findings) -> None:
             share = min(BITS.get(row.get(f"{name}_quant_mode"), 4) for name in ("gemm", "moe")) / card["weight_bits"]
             least = 1e3 * min(share, 1.0) * card["read_bytes"] / (gpus * gpu["hbm_bytes_per_s"])
             findings.ordered(f"reading the weights in a step of {row['id']} [ms]", least, found["tpot_ms"])
-        same = tuple(sorted((k, v) for k, v in row.items() if k not in ("id", "batch_size") and "silicon" not in k))
+        given = ((k, v) for k, v in row.items() if k and k not in ("id", "batch_size") and "silicon" not in k)
+        same = tuple(sorted(given))
         alike[same].append((float(row["batch_size"]), found["tpot_ms"]))
     for loads in alike.values():
         findings.ordered("TPOT by clients", *(tpot for _, tpot in sorted(loads)), rel=1e-6)

@@ -38,6 +38,7 @@ from .queueing import (
     erlang_c,
     gamma_quantiles,
     met_quantiles,
+    service_factor,
     shared_steps,
     stalled_tpot_s,
     sum_quantile_s,
@@ -492,6 +493,10 @@ def _joint(
     )
 
 
+#: Gauss-Legendre rule between what is under way and all slots.
+_INSIDE, _INSIDE_WEIGHTS = (0.5 * (1.0 + part) if k == 0 else 0.5 * part for k, part in enumerate(np.polynomial.legendre.leggauss(5)))
+
+
 class _SlotQueue(NamedTuple):
     """The wait for a slot."""
 
@@ -509,8 +514,15 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
     spare = slots - x * full_service
-    queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, spare)
-    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0) / batch.noise
+    # the chain's potential from its mode to all slots, ln of departures over arrivals, over that of Erlang's chain
+    share = np.expand_dims(_INSIDE, tuple(range(np.ndim(slot_load))))
+    at, asked = (slot_load[..., None] + share * (end - slot_load)[..., None] for end in (slots, x * full_service))
+    potential = jnp.maximum(jnp.log(at / asked), 0.0) @ _INSIDE_WEIGHTS
+    erlang = jnp.log(at / slot_load[..., None]) @ _INSIDE_WEIGHTS
+    noise = jnp.where(decodes, batch.noise, 1.0)
+    stiff = jnp.clip(safe_divide(potential, erlang, 1.0), 1e-3, 1.0) / noise
+    varied = service_factor(stiff * slots, stiff * x * full_service, requests.output_scv)
+    queued = safe_divide(noise * varied * full_service, spare)
     full = erlang_c(stiff * slots, stiff * slot_load)
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
@@ -557,8 +569,12 @@ def _tokens(
     fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (
         1.0 - r[..., None] ** (2.0 * gaps)
     )
-    varied = (together.step_variance_s2 * (1.0 + r) / (1.0 - r))[..., None] * jnp.maximum(gaps - fading, 0.0)
+    varied = together.sum_variance_s2[..., None] * jnp.maximum(gaps - fading, 0.0)
     varied += (together.shared_variance_s2 * (r / (1.0 - r)) ** 2)[..., None] * faded**2
+    # Who comes in the steps that its own one lengthens is chance as well.
+    power = r[..., None] ** gaps
+    met = faded * (1.0 + r[..., None] * power) - 2.0 * (1.0 - r)[..., None] * gaps * power
+    varied += (together.drawn_s * jnp.maximum(over, 0.0) / (1.0 - r) ** 3)[..., None] * jnp.maximum(met, 0.0)
     there = joint.there[..., None]
     backlog = jnp.where(joint.there, jnp.maximum(r / (1.0 - r) * over, 0.0), backlog)
     mean = jnp.where(there, jnp.maximum((mean_step - batch.alone)[..., None] * gaps + longer, 0.0), mean)

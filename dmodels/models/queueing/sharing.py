@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.stats import norm
 
 from dmodels.core.numerics import safe_divide
@@ -46,6 +47,8 @@ class SharedSteps(NamedTuple):
     shared_s: Real  # mean time of those that share its own step
     shared_variance_s2: Real
     carried: Real  # of a step's excess over the mean, what the next one has of it
+    sum_variance_s2: Real  # of many steps together, each
+    drawn_s: Real  # of each second of a step, the variance of the next one: s^2, who comes meanwhile is chance
 
 
 @jit
@@ -77,21 +80,27 @@ def shared_steps(
     room = jnp.maximum(1.0 - x * m, 1e-9)
     step, variance = one_s + 0.0 * x, 0.0 * x
     inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
+    drift = jnp.maximum(most - x * full, 1e-9 * most)
+    deviation = jnp.sqrt(jnp.maximum(x * full * square, 1e-300))
+    u = jnp.minimum(drift / deviation, 30.0)
+    limit = _Limit(most, jnp.exp(-2.0 * (np.e - 1.0) * u))
 
     # a loop of XLA's: unrolled, it compiles far longer
     def newton(_: Real, state: tuple[Real, Real]) -> tuple[Real, Real]:
         step, variance = state
-        none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
+        (none, slope, _), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
         number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
         number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
         computed = came + jnp.where(goes_on, 0.0, none)
         excess = step * room - (one_s - m + jump * none)
-        closer = step - excess / jnp.maximum(room + jump * x * none, 0.02)
+        closer = step - excess / jnp.maximum(room + jump * x * slope, 0.02)
         return jnp.clip(closer, one_s - m + jump, full), number + variance_s2 * jnp.minimum(computed / inertia, most)
 
     first = jnp.broadcast_arrays(*newton(0, (step, variance)))
     step, variance = jax.lax.fori_loop(0, 7, newton, (first[0], first[1]))
-    none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
+    (none, slope, limited), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
+    carried = jnp.clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
+    drawn = x * ((m - jump * slope) ** 2 + variance_s2)
     busy = jnp.where(goes_on, decoding, came / (came + none))
     busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
     # Who comes finds a step with prompts or one without, each by its share of the time.
@@ -111,9 +120,6 @@ def shared_steps(
     shared = chance * others * biased + bare * x * m
     shared_second = chance * (others**2 * squares + single) + bare * x * m**2
     # what a full step leaves
-    drift = jnp.maximum(most - x * full, 1e-9 * most)
-    deviation = jnp.sqrt(jnp.maximum(x * full * square, 1e-300))
-    u = jnp.minimum(drift / deviation, 30.0)
     near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
     left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
     tail = jnp.maximum(0.5 / u, left)
@@ -131,8 +137,35 @@ def shared_steps(
         step_variance_s2=variance,
         shared_s=shared,
         shared_variance_s2=jnp.maximum(shared_second - shared**2, 0.0),
-        carried=jnp.clip(x * (m - jump * none), 0.0, 1.0 - 1e-6),
+        carried=carried,
+        drawn_s=drawn,
+        sum_variance_s2=(1.0 - limited) * variance * (1.0 + carried) / (1.0 - carried)
+        + limited * drawn * step / (1.0 - carried) ** 2,
     )
+
+
+class _Limit(NamedTuple):
+    """What a step has room for."""
+
+    most: Real  # prompts
+    backlog: Real  # of the steps with prompts, the share that begins and ends with some left over
+
+
+def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real, Real, Real]:
+    """(share of steps without prompts, how much less of it there is for each prompt more that comes in a step, how far
+    the limit decides)."""
+    none, came = _none(x, step_s, variance_s2), x * step_s
+    free = jnp.where(came > 1e-6, came / jnp.maximum(1.0 - none, 1e-12), 1.0)  # prompts of a step that has any, without limit
+    free = jnp.maximum(free, 1.0)
+    several = jnp.clip(1.0 - free * none, 0.0, 1.0)  # the chance of a second one
+    room = limit.most - 1.0
+    further = jnp.maximum(free - 1.0 - several, 0.0) * (1.0 - several ** jnp.maximum(room - 1.0, 0.0))
+    held = jnp.minimum(1.0 + jnp.minimum(room, 1.0) * several + further, limit.most)
+    held = limit.backlog * limit.most + (1.0 - limit.backlog) * held
+    held = jnp.where(limit.most < free + 8.0, jnp.minimum(held, limit.most), free)
+    bare = jnp.clip(1.0 - came / held, 0.0, none)
+    weight = jnp.maximum(jnp.clip((1.0 / held - 1.0 / free) / jnp.maximum(1.0 - 1.0 / free, 1e-9), 0.0, 1.0), limit.backlog)
+    return bare, (1.0 - weight) * none + weight / held, weight
 
 
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:

@@ -458,7 +458,7 @@ def _joint(
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
     there = (budget > prompt) & (prompt > 0)
     came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
-    several = came / -jnp.expm1(-came)  # prompts in a step that has any
+    several = jnp.minimum(came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9))  # prompts in a step that has any
     mean = batch.alone + dp * batch.extra * several  # such a step
     room = jnp.maximum(budget - several * prompt, 0.05 * budget)
     further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)

@@ -122,7 +122,9 @@ def shared_steps(
     # what a full step leaves
     near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
     left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
-    tail = jnp.maximum(0.5 / u, left)
+    # of Poisson arrivals, E[exp(eta (N - B))] = 1 in closed form to 1e-3: eta/2 + ln sinhc(eta/2) = ln(B/xL)
+    eta = 6.0 * (jnp.sqrt(1.0 + 2.0 / 3.0 * jnp.log1p(drift / (x * full + 1e-300))) - 1.0)
+    tail = jnp.maximum(square / (eta * deviation), left)
     left = left * jnp.minimum(some / full, 1.0)  # as far as steps are full
     unit = deviation * full / most
     return SharedSteps(

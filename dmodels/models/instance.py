@@ -354,9 +354,27 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
-        0.5 + 0.5 * safe_divide(1.0, 1.0 - busy) ** 2,
+        _noise(_arrived(requests), busy),
         overload,
     )
+
+
+#: Weights of `LEVELS` for the mean of the smaller of two draws, and of one, linear in between.
+_ENDS, _WIDTHS = 1.0 - LEVELS, np.diff(LEVELS)
+_ONE = 0.5 * (np.append(_WIDTHS, 0.0) + np.append(0.0, _WIDTHS))
+_SMALLER = (np.append(_WIDTHS * (2.0 * _ENDS[:-1] + _ENDS[1:]), 0.0) + np.append(0.0, _WIDTHS * (_ENDS[:-1] + 2.0 * _ENDS[1:]))) / 3.0
+
+
+def _noise(arrived: Real, busy: Real) -> Real:
+    """Variance of the number that decodes over that of Poisson streams: prompts amplify the share that arrivals make."""
+    return 1.0 - arrived + arrived * safe_divide(1.0, 1.0 - jnp.minimum(busy, 1.0)) ** 2
+
+
+def _arrived(requests: Requests) -> Real:
+    r"""Of the variance of M/G/$\infty$, the share of its arrivals: $E[\min(G_1, G_2)] / E[G]$ of two answers, 1 if all are
+    of one length and one half if these are exponential."""
+    answers = jnp.maximum(requests.output_edge_tokens - 1.0, 1e-9)
+    return jnp.minimum(safe_divide(answers @ _SMALLER, answers @ _ONE, 0.5), 1.0)
 
 
 #: Quantiles of a normal deviation.
@@ -480,7 +498,7 @@ def _joint(
         mean_step=jnp.where(both, steps.step_s, batch.mean_step),
         count=jnp.where(both, batch.count * longer, batch.count),
         busy=jnp.where(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
-        noise=jnp.where(both, 0.5 + 0.5 / (1.0 - steps.carried) ** 2, batch.noise),
+        noise=jnp.where(both, _noise(_arrived(requests), steps.carried), batch.noise),
     )
     return _Joint(
         there,
@@ -519,7 +537,7 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     at, asked = (slot_load[..., None] + share * (end - slot_load)[..., None] for end in (slots, x * full_service))
     potential = jnp.maximum(jnp.log(at / asked), 0.0) @ _INSIDE_WEIGHTS
     erlang = jnp.log(at / slot_load[..., None]) @ _INSIDE_WEIGHTS
-    noise = jnp.where(decodes, batch.noise, 1.0)
+    noise = jnp.where(decodes, _noise(0.5, batch.busy), 1.0)
     stiff = jnp.clip(safe_divide(potential, erlang, 1.0), 1e-3, 1.0) / noise
     varied = service_factor(stiff * slots, stiff * x * full_service, requests.output_scv)
     queued = safe_divide(noise * varied * full_service, spare)
@@ -594,6 +612,9 @@ def _tokens(
     lifetimes = batch.inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
     crowded = stalls * per_mate * (crowd - seen) / 3.0  # longer steps, and more prompts that come meanwhile
     crowding = (gaps * crowded[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
+    # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
+    later = 1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0)
+    variance *= 1.0 + 2.0 * safe_divide(1.0 - batch.inertia, batch.inertia * batch.busy, 0.0)[..., None] * later
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )
@@ -608,6 +629,7 @@ def _tokens(
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
     left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
+    stalls_off = jnp.minimum(stalls_off, ((most - stalled) @ GAP_WEIGHTS)[..., None])
     return _Tokens(
         jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)),
         tpot_mean,

@@ -629,7 +629,8 @@ def _tokens(
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
     left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
-    stalls_off = jnp.minimum(stalls_off, ((most - stalled) @ GAP_WEIGHTS)[..., None])
+    longer = jnp.maximum(safe_divide(requests.output_edge_tokens - 1.0, outputs[..., None], 1.0), 1.0)
+    stalls_off = jnp.minimum(stalls_off, ((most - stalled) @ GAP_WEIGHTS)[..., None] * longer)
     return _Tokens(
         jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)),
         tpot_mean,

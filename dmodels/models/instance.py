@@ -322,7 +322,8 @@ class _Batch(NamedTuple):
     busy: Real  # x K(n)
     mean_step: Real
     inertia: Real
-    noise: Real  # variance of what comes and goes over that of Poisson streams: a prompt holds up answers too
+    amplified: Real  # variance of what comes over that of a Poisson stream: during a prompt's stall more prompts come
+    noise: Real  # the same of the number that decodes
     overload: Real
 
 
@@ -354,27 +355,26 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
-        _noise(_arrived(requests), busy),
+        safe_divide(1.0, 1.0 - busy) ** 2,
+        _noise(requests, safe_divide(1.0, 1.0 - busy) ** 2),
         overload,
     )
 
 
-#: Weights of `LEVELS` for the mean of the smaller of two draws, and of one, linear in between.
-_ENDS, _WIDTHS = 1.0 - LEVELS, np.diff(LEVELS)
-_ONE = 0.5 * (np.append(_WIDTHS, 0.0) + np.append(0.0, _WIDTHS))
-_SMALLER = (np.append(_WIDTHS * (2.0 * _ENDS[:-1] + _ENDS[1:]), 0.0) + np.append(0.0, _WIDTHS * (_ENDS[:-1] + 2.0 * _ENDS[1:]))) / 3.0
+#: Weights of `LEVELS` for the mean of one draw, and of the smaller of two, linear in between.
+_ONE = 0.5 * (np.diff(LEVELS, append=1.0) + np.diff(LEVELS, prepend=0.0))
+_SMALLER = 2.0 * _ONE * (1.0 - LEVELS) + (np.diff(LEVELS, prepend=0.0) ** 2 - np.diff(LEVELS, append=1.0) ** 2) / 3.0
 
 
-def _noise(arrived: Real, busy: Real) -> Real:
-    """Variance of the number that decodes over that of Poisson streams: prompts amplify the share that arrivals make."""
-    return 1.0 - arrived + arrived * safe_divide(1.0, 1.0 - jnp.minimum(busy, 1.0)) ** 2
+def _noise(requests: Requests, amplified: Real) -> Real:
+    r"""Variance of the number that decodes over that of Poisson streams, $1 - \kappa + \kappa (1 - xK)^{-2}$.
 
-
-def _arrived(requests: Requests) -> Real:
-    r"""Of the variance of M/G/$\infty$, the share of its arrivals: $E[\min(G_1, G_2)] / E[G]$ of two answers, 1 if all are
-    of one length and one half if these are exponential."""
+    Of M/G/inf's variance the arrivals make a share $\kappa = E[\min(G_1, G_2)] / E[G]$ of two answers, 1 if all are of
+    one length and one half if these are exponential; their lengths make the rest.
+    """
     answers = jnp.maximum(requests.output_edge_tokens - 1.0, 1e-9)
-    return jnp.minimum(safe_divide(answers @ _SMALLER, answers @ _ONE, 0.5), 1.0)
+    share = jnp.minimum(safe_divide(answers @ _SMALLER, answers @ _ONE, 0.5), 1.0)
+    return 1.0 - share + share * amplified
 
 
 #: Quantiles of a normal deviation.
@@ -476,7 +476,9 @@ def _joint(
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
     there = (budget > prompt) & (prompt > 0)
     came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
-    several = jnp.minimum(came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9))  # prompts in a step that has any
+    several = jnp.minimum(
+        came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9)
+    )  # prompts in a step that has any
     mean = batch.alone + dp * batch.extra * several  # such a step
     room = jnp.maximum(budget - several * prompt, 0.05 * budget)
     further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
@@ -493,12 +495,14 @@ def _joint(
         longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
         alone = jnp.where(decodes, batch.alone * longer ** (1.0 - batch.inertia), batch.alone)
     both, left, chance = there & decodes, steps.left_over_s, steps.left_over_chance
+    amplified = 1.0 / (1.0 - steps.carried) ** 2
     inside = batch._replace(
         alone=jnp.where(both, alone, batch.alone),
         mean_step=jnp.where(both, steps.step_s, batch.mean_step),
         count=jnp.where(both, batch.count * longer, batch.count),
         busy=jnp.where(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
-        noise=jnp.where(both, _noise(_arrived(requests), steps.carried), batch.noise),
+        amplified=jnp.where(both, amplified, batch.amplified),
+        noise=jnp.where(both, _noise(requests, amplified), batch.noise),
     )
     return _Joint(
         there,
@@ -511,8 +515,8 @@ def _joint(
     )
 
 
-#: Gauss-Legendre rule between what is under way and all slots.
-_INSIDE, _INSIDE_WEIGHTS = (0.5 * (1.0 + part) if k == 0 else 0.5 * part for k, part in enumerate(np.polynomial.legendre.leggauss(5)))
+#: Gauss-Legendre rule on [0, 1].
+_INSIDE, _WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[0] + 0.5, 0.5 * np.polynomial.legendre.leggauss(5)[1]
 
 
 class _SlotQueue(NamedTuple):
@@ -532,18 +536,36 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
     spare = slots - x * full_service
-    # the chain's potential from its mode to all slots, ln of departures over arrivals, over that of Erlang's chain
+    # ln of departures over arrivals, from what is there to all slots: the chain's, over that of Erlang's
     share = np.expand_dims(_INSIDE, tuple(range(np.ndim(slot_load))))
-    at, asked = (slot_load[..., None] + share * (end - slot_load)[..., None] for end in (slots, x * full_service))
-    potential = jnp.maximum(jnp.log(at / asked), 0.0) @ _INSIDE_WEIGHTS
-    erlang = jnp.log(at / slot_load[..., None]) @ _INSIDE_WEIGHTS
-    noise = jnp.where(decodes, _noise(0.5, batch.busy), 1.0)
-    stiff = jnp.clip(safe_divide(potential, erlang, 1.0), 1e-3, 1.0) / noise
-    varied = service_factor(stiff * slots, stiff * x * full_service, requests.output_scv)
+    load = jnp.maximum(slot_load, 1e-9)[..., None]
+    at, asked = (load + share * (jnp.maximum(end, 1e-9)[..., None] - load) for end in (slots, x * full_service))
+    chain, erlang = jnp.maximum(jnp.log(at / asked), 0.0) @ _WEIGHTS, jnp.log(at / load) @ _WEIGHTS
+    noise = jnp.where(decodes, 0.5 + 0.5 * batch.amplified, 1.0)  # of a chain, which has no memory
+    stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0) / noise
+    varied = service_factor(slots / noise, x * full_service / noise, requests.output_scv)
     queued = safe_divide(noise * varied * full_service, spare)
     full = erlang_c(stiff * slots, stiff * slot_load)
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
+
+
+def _lasting(joint: _Joint, mean_step: Real, gaps: Real) -> tuple[Real, Real, Real]:
+    """Where prompts share steps, what its own step was longer than the mean goes on in the next ones of an answer.
+
+    (seconds of that in the end, the share of it after `gaps` steps, the variance of all stalls by then)
+    """
+    steps, r = joint.steps, joint.steps.carried[..., None]
+    over = joint.one_s + steps.shared_s - mean_step
+    power = r**gaps
+    faded = 1.0 - power
+    fading = 2.0 * r / (1.0 - r) * faded - r**2 / (1.0 - r**2) * (1.0 - power**2)
+    varied = steps.sum_variance_s2[..., None] * jnp.maximum(gaps - fading, 0.0)
+    varied += steps.shared_variance_s2[..., None] * (r / (1.0 - r) * faded) ** 2
+    # who comes in the steps that its own one lengthens is chance as well
+    met = jnp.maximum(faded * (1.0 + r * power) - 2.0 * (1.0 - r) * gaps * power, 0.0)
+    varied += (steps.drawn_s * jnp.maximum(over, 0.0))[..., None] / (1.0 - r) ** 3 * met
+    return steps.carried / (1.0 - steps.carried) * over, faded, varied
 
 
 class _Tokens(NamedTuple):
@@ -579,23 +601,11 @@ def _tokens(
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
-    # Where prompts share steps, what its own step was longer than the mean goes on in the next ones.
-    together, r = joint.steps, joint.steps.carried
-    over = joint.one_s + together.shared_s - mean_step
-    faded = 1.0 - r[..., None] ** gaps
-    longer = (r / (1.0 - r) * over)[..., None] * faded
-    fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (
-        1.0 - r[..., None] ** (2.0 * gaps)
-    )
-    varied = together.sum_variance_s2[..., None] * jnp.maximum(gaps - fading, 0.0)
-    varied += (together.shared_variance_s2 * (r / (1.0 - r)) ** 2)[..., None] * faded**2
-    # Who comes in the steps that its own one lengthens is chance as well.
-    power = r[..., None] ** gaps
-    met = faded * (1.0 + r[..., None] * power) - 2.0 * (1.0 - r)[..., None] * gaps * power
-    varied += (together.drawn_s * jnp.maximum(over, 0.0) / (1.0 - r) ** 3)[..., None] * jnp.maximum(met, 0.0)
+    over, faded, varied = _lasting(joint, mean_step, gaps)
     there = joint.there[..., None]
-    backlog = jnp.where(joint.there, jnp.maximum(r / (1.0 - r) * over, 0.0), backlog)
-    mean = jnp.where(there, jnp.maximum((mean_step - batch.alone)[..., None] * gaps + longer, 0.0), mean)
+    backlog = jnp.where(joint.there, jnp.maximum(over, 0.0), backlog)
+    longer = (mean_step - batch.alone)[..., None] * gaps + over[..., None] * faded
+    mean = jnp.where(there, jnp.maximum(longer, 0.0), mean)
     variance = jnp.where(there, varied, variance)
     # The other slots' prompts come before the first token, and again as often as their answers end in its life.
     others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])

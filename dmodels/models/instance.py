@@ -9,8 +9,9 @@ $$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[G]\,\bar t,$$
 $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid the number in flight swings as a birth-death
 chain with departures $n/(E[G]\,\bar t(n))$: with the inertia $a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$
 and its variance $n/a$ (NEW-20). With prompts, an arrival also holds up the answers under way, so that it counts as
-$1/(1 - xK)$: the variance is $v = (1 + (1 - xK)^{-2})/2$ times as much, and the mean $n + v (1 - a)/a$. A request
-waits for a slot (with the chain's chance: Erlang C of $aN/v$ slots at load $an/v$, N what memory and the batch limit
+$1/(1 - xK)$: of M/G/inf's variance the arrivals make a share $\kappa = E[\min(G_1, G_2)]/E[G]$, so the variance is $v =
+1 - \kappa + \kappa (1 - xK)^{-2}$ times as much, and the mean $n + v (1 - a)/a$. A request waits for a slot (with the
+chain's chance: Erlang C scaled to the chain's potential between n and N, what memory and the batch limit
 allow) and for the prompts ahead of its own (in steps that they share: `queueing.sharing`; where one fills the token
 budget, M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits
 with exponential tails. `dmodels.sim` measures the error of these formulas.
@@ -529,7 +530,7 @@ class _SlotQueue(NamedTuple):
 
 def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real) -> _SlotQueue:
     """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
-    Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations)."""
+    Erlang C with slots and load scaled so that all slots are as far up in potential as they are in the chain."""
     decodes, outputs = requests.output_tokens > 0, requests.decode_steps
     slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + prompts.wait)
     full_alone = jnp.where(decodes, batch.full[0], batch.alone)

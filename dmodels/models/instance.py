@@ -9,8 +9,9 @@ $$\bar t = \frac{t_0(n)}{1 - x K(n)}, \qquad n = x\,E[G]\,\bar t,$$
 $n^* = Wx/(1 - Hx)$ is the case $t_0 = W + Hn$, $K = 0$). About this fluid the number in flight swings as a birth-death
 chain with departures $n/(E[G]\,\bar t(n))$: with the inertia $a = 1 - d\log t_0/d\log n$ its mean is $n + (1 - a)/a$
 and its variance $n/a$ (NEW-20). With prompts, an arrival also holds up the answers under way, so that it counts as
-$1/(1 - xK)$: the variance is $v = (1 + (1 - xK)^{-2})/2$ times as much, and the mean $n + v (1 - a)/a$. A request
-waits for a slot (with the chain's chance: Erlang C of $aN/v$ slots at load $an/v$, N what memory and the batch limit
+$1/(1 - xK)$: of M/G/inf's variance the arrivals make a share $\kappa = E[\min(G_1, G_2)]/E[G]$, so the variance is $v =
+1 - \kappa + \kappa (1 - xK)^{-2}$ times as much, and the mean $n + v (1 - a)/a$. A request waits for a slot (with the
+chain's chance: Erlang C scaled to the chain's potential between n and N, what memory and the batch limit
 allow) and for the prompts ahead of its own (in steps that they share: `queueing.sharing`; where one fills the token
 budget, M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits
 with exponential tails. `dmodels.sim` measures the error of these formulas.
@@ -38,6 +39,7 @@ from .queueing import (
     erlang_c,
     gamma_quantiles,
     met_quantiles,
+    service_factor,
     shared_steps,
     stalled_tpot_s,
     sum_quantile_s,
@@ -321,7 +323,8 @@ class _Batch(NamedTuple):
     busy: Real  # x K(n)
     mean_step: Real
     inertia: Real
-    noise: Real  # variance of what comes and goes over that of Poisson streams: a prompt holds up answers too
+    amplified: Real  # variance of what comes over that of a Poisson stream: during a prompt's stall more prompts come
+    noise: Real  # the same of the number that decodes
     overload: Real
 
 
@@ -353,9 +356,26 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
-        0.5 + 0.5 * safe_divide(1.0, 1.0 - busy) ** 2,
+        safe_divide(1.0, 1.0 - busy) ** 2,
+        _noise(requests, safe_divide(1.0, 1.0 - busy) ** 2),
         overload,
     )
+
+
+#: Weights of `LEVELS` for the mean of one draw, and of the smaller of two, linear in between.
+_ONE = 0.5 * (np.diff(LEVELS, append=1.0) + np.diff(LEVELS, prepend=0.0))
+_SMALLER = 2.0 * _ONE * (1.0 - LEVELS) + (np.diff(LEVELS, prepend=0.0) ** 2 - np.diff(LEVELS, append=1.0) ** 2) / 3.0
+
+
+def _noise(requests: Requests, amplified: Real) -> Real:
+    r"""Variance of the number that decodes over that of Poisson streams, $1 - \kappa + \kappa (1 - xK)^{-2}$.
+
+    Of M/G/inf's variance the arrivals make a share $\kappa = E[\min(G_1, G_2)] / E[G]$ of two answers, 1 if all are of
+    one length and one half if these are exponential; their lengths make the rest.
+    """
+    answers = jnp.maximum(requests.output_edge_tokens - 1.0, 1e-9)
+    share = jnp.minimum(safe_divide(answers @ _SMALLER, answers @ _ONE, 0.5), 1.0)
+    return 1.0 - share + share * amplified
 
 
 #: Quantiles of a normal deviation.
@@ -457,7 +477,9 @@ def _joint(
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
     there = (budget > prompt) & (prompt > 0)
     came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
-    several = came / -jnp.expm1(-came)  # prompts in a step that has any
+    several = jnp.minimum(
+        came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9)
+    )  # prompts in a step that has any
     mean = batch.alone + dp * batch.extra * several  # such a step
     room = jnp.maximum(budget - several * prompt, 0.05 * budget)
     further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
@@ -474,12 +496,14 @@ def _joint(
         longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
         alone = jnp.where(decodes, batch.alone * longer ** (1.0 - batch.inertia), batch.alone)
     both, left, chance = there & decodes, steps.left_over_s, steps.left_over_chance
+    amplified = 1.0 / (1.0 - steps.carried) ** 2
     inside = batch._replace(
         alone=jnp.where(both, alone, batch.alone),
         mean_step=jnp.where(both, steps.step_s, batch.mean_step),
         count=jnp.where(both, batch.count * longer, batch.count),
         busy=jnp.where(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
-        noise=jnp.where(both, 0.5 + 0.5 / (1.0 - steps.carried) ** 2, batch.noise),
+        amplified=jnp.where(both, amplified, batch.amplified),
+        noise=jnp.where(both, _noise(requests, amplified), batch.noise),
     )
     return _Joint(
         there,
@@ -492,6 +516,10 @@ def _joint(
     )
 
 
+#: Gauss-Legendre rule on [0, 1].
+_INSIDE, _WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[0] + 0.5, 0.5 * np.polynomial.legendre.leggauss(5)[1]
+
+
 class _SlotQueue(NamedTuple):
     """The wait for a slot."""
 
@@ -502,18 +530,43 @@ class _SlotQueue(NamedTuple):
 
 def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real) -> _SlotQueue:
     """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
-    Erlang C with slots and load scaled by the inertia between n and all slots (same distance in deviations)."""
+    Erlang C with slots and load scaled so that all slots are as far up in potential as they are in the chain."""
     decodes, outputs = requests.output_tokens > 0, requests.decode_steps
     slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + prompts.wait)
     full_alone = jnp.where(decodes, batch.full[0], batch.alone)
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
     spare = slots - x * full_service
-    queued = safe_divide(full_service * (1.0 + requests.output_scv) / 2.0, spare)
-    stiff = jnp.clip(safe_divide(spare, slots - slot_load, 1.0), 1e-3, 1.0) / batch.noise
+    # ln of departures over arrivals, from what is there to all slots: the chain's, over that of Erlang's
+    share = np.expand_dims(_INSIDE, tuple(range(np.ndim(slot_load))))
+    load = jnp.maximum(slot_load, 1e-9)[..., None]
+    at, asked = (load + share * (jnp.maximum(end, 1e-9)[..., None] - load) for end in (slots, x * full_service))
+    chain, erlang = jnp.maximum(jnp.log(at / asked), 0.0) @ _WEIGHTS, jnp.log(at / load) @ _WEIGHTS
+    noise = jnp.where(decodes, 0.5 + 0.5 * batch.amplified, 1.0)  # of a chain, which has no memory
+    stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0) / noise
+    varied = service_factor(slots / noise, x * full_service / noise, requests.output_scv)
+    queued = safe_divide(noise * varied * full_service, spare)
     full = erlang_c(stiff * slots, stiff * slot_load)
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
+
+
+def _lasting(joint: _Joint, mean_step: Real, gaps: Real) -> tuple[Real, Real, Real]:
+    """Where prompts share steps, what its own step was longer than the mean goes on in the next ones of an answer.
+
+    (seconds of that in the end, the share of it after `gaps` steps, the variance of all stalls by then)
+    """
+    steps, r = joint.steps, joint.steps.carried[..., None]
+    over = joint.one_s + steps.shared_s - mean_step
+    power = jnp.exp(jnp.log(jnp.maximum(r, 1e-300)) * gaps)  # many at a time, where ** goes one by one
+    faded = 1.0 - power
+    fading = 2.0 * r / (1.0 - r) * faded - r**2 / (1.0 - r**2) * (1.0 - power**2)
+    varied = steps.sum_variance_s2[..., None] * jnp.maximum(gaps - fading, 0.0)
+    varied += steps.shared_variance_s2[..., None] * (r / (1.0 - r) * faded) ** 2
+    # who comes in the steps that its own one lengthens is chance as well
+    met = jnp.maximum(faded * (1.0 + r * power) - 2.0 * (1.0 - r) * gaps * power, 0.0)
+    varied += (steps.drawn_s * jnp.maximum(over, 0.0))[..., None] / (1.0 - r) ** 3 * met
+    return steps.carried / (1.0 - steps.carried) * over, faded, varied
 
 
 class _Tokens(NamedTuple):
@@ -549,18 +602,11 @@ def _tokens(
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
-    # Where prompts share steps, what its own step was longer than the mean goes on in the next ones.
-    together, r = joint.steps, joint.steps.carried
-    over = joint.one_s + together.shared_s - mean_step
-    power = jnp.exp(jnp.log(jnp.maximum(r, 1e-300))[..., None] * gaps)  # a tenth of the cost of r ** gaps
-    faded = 1.0 - power
-    longer = (r / (1.0 - r) * over)[..., None] * faded
-    fading = 2.0 * (r / (1.0 - r))[..., None] * faded - (r**2 / (1.0 - r**2))[..., None] * (1.0 - power**2)
-    varied = (together.step_variance_s2 * (1.0 + r) / (1.0 - r))[..., None] * jnp.maximum(gaps - fading, 0.0)
-    varied += (together.shared_variance_s2 * (r / (1.0 - r)) ** 2)[..., None] * faded**2
+    over, faded, varied = _lasting(joint, mean_step, gaps)
     there = joint.there[..., None]
-    backlog = jnp.where(joint.there, jnp.maximum(r / (1.0 - r) * over, 0.0), backlog)
-    mean = jnp.where(there, jnp.maximum((mean_step - batch.alone)[..., None] * gaps + longer, 0.0), mean)
+    backlog = jnp.where(joint.there, jnp.maximum(over, 0.0), backlog)
+    longer = (mean_step - batch.alone)[..., None] * gaps + over[..., None] * faded
+    mean = jnp.where(there, jnp.maximum(longer, 0.0), mean)
     variance = jnp.where(there, varied, variance)
     # The other slots' prompts come before the first token, and again as often as their answers end in its life.
     others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
@@ -577,6 +623,9 @@ def _tokens(
     lifetimes = batch.inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
     crowded = stalls * per_mate * (crowd - seen) / 3.0  # longer steps, and more prompts that come meanwhile
     crowding = (gaps * crowded[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
+    # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
+    later = 1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0)
+    variance *= 1.0 + 2.0 * safe_divide(1.0 - batch.inertia, batch.inertia * batch.busy, 0.0)[..., None] * later
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )
@@ -591,6 +640,8 @@ def _tokens(
     backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
     left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
     stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
+    longer = jnp.maximum(safe_divide(requests.output_edge_tokens - 1.0, outputs[..., None], 1.0), 1.0)
+    stalls_off = jnp.minimum(stalls_off, ((most - stalled) @ GAP_WEIGHTS)[..., None] * longer)
     return _Tokens(
         jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)),
         tpot_mean,

@@ -94,10 +94,11 @@ def card(answer: Plan) -> Table:
         return "No fleet serves this", ["binds", "there", "needed"], [[nearest.binding, nearest.have, nearest.need]]
     tight = max(best.pools, key=lambda pool: pool.load_frac)
     head = ["GPUs", "USD a month", "probability that the SLOs hold", "growth of the load that it bears"]
-    head += ["one instance less breaks"]
     sure_of_it = _chance(answer) if answer.sure_frac else "below 0.5"
-    month = best.usd_per_year / 12.0
-    return "In short", head, [[best.bought_gpus, f"{month:,.0f}", sure_of_it, headroom(answer), tight.binding]]
+    row: list[object] = [best.bought_gpus, f"{best.usd_per_year / 12.0:,.0f}", sure_of_it, headroom(answer)]
+    if answer.ensured is not None and answer.question.trace is not None:
+        head, row = [*head, "GPUs for another stretch"], [*row, answer.ensured.next_gpus]
+    return "In short", [*head, "one instance less breaks"], [[*row, tight.binding]]
 
 
 def in_three_sentences(answer: Plan) -> list[str]:

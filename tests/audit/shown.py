@@ -305,6 +305,8 @@ def _card(document: dict[str, Any], tables: dict[str, Rows], findings: Findings)
     )
     if result["keeps_slos_probability"] and (told := re.search(r"([01]\.\d+)", row["probability that the SLOs hold"])):
         findings.same("probability in short", number(told[1]), result["keeps_slos_probability"], most=0.0101)
+    if "GPUs for another stretch" in row:
+        findings.same("GPUs of the next", number(row["GPUs for another stretch"]), result["ensured"]["next_gpus"])
     fullest = max(best["pools"], key=lambda pool: pool["load_frac"])
     findings.same("what binds the fullest pool, in short", row["one instance less breaks"], fullest["binding"])
 

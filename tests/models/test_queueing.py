@@ -71,6 +71,27 @@ def test_known_waits():
     assert np.isinf(queueing.wait_mean_s(3.0, 1.0))
 
 
+@pytest.mark.parametrize("servers", [1, 4, 16])
+@pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
+def test_equal_services_wait_as_the_recursion_of_each_server_says(servers, load):
+    """M/D/c serves in turn, so that W(n + c) = max(0, W(n) + S - (A(n + c) - A(n)))."""
+    when = np.cumsum(np.random.default_rng(3).exponential(1.0 / (load * servers), 400_000)).reshape(-1, servers)
+    work = np.cumsum(np.vstack([np.zeros(servers), 1.0 - np.diff(when, axis=0)]), axis=0)
+    waits = work - np.minimum.accumulate(np.minimum(work, 0.0), axis=0)
+    said = queueing.service_factor(float(servers), load * servers, 0.0) * queueing.wait_mean_s(
+        load * servers, 1.0, float(servers)
+    )
+    assert float(said) == pytest.approx(waits.mean(), rel=0.1, abs=0.01)
+
+
+def test_the_spread_of_services_matters_less_where_servers_are_seldom_all_busy():
+    """One server: Pollaczek and Khinchine; exponential services: 1; many servers far from saturation: nearly 1."""
+    assert float(queueing.service_factor(1.0, 0.7, 3.0)) == pytest.approx(2.0)
+    assert float(queueing.service_factor(50.0, 40.0, 1.0)) == pytest.approx(1.0)
+    far, near = (float(queueing.service_factor(300.0, load, 5.0)) for load in (150.0, 299.0))
+    assert far == pytest.approx(1.0) and 2.5 < near <= 3.0
+
+
 wait_and_slope = jax.jit(jax.value_and_grad(queueing.wait_mean_s))
 
 

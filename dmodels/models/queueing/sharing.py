@@ -12,9 +12,11 @@ v the variance of a prompt's time. A prompt finds a step with others or a bare o
 length-biased mean $A = E[L^2]/E[L]$; it waits for the rest of it and shares its own step with x A others: $A (1/2 + x
 m)$. What a step is longer than the mean goes on in the next ones, a share $r = x (m - d p_0)$ from step to step.
 
-Of a step with room for B prompts what is left over is a random walk with steps of N - B, whose maximum has an
-exponential tail and the mean $\sigma\,(1/2u + \zeta(1/2)/\sqrt{2\pi} + u/4 + \dots)$, u its drift over its deviation
-(Chang and Peres, 1997). With B = 1 this is M/G/1.
+Of a step with room for B prompts what is left over is a random walk with steps of N - B, whose maximum has the mean
+$\sigma\,(1/2u + \zeta(1/2)/\sqrt{2\pi} + u/4 + \dots)$, u its drift over its deviation (Chang and Peres, 1997), and an
+exponential tail of the rate at which $E[e^{\eta (N - B)}] = 1$ (Cramer and Lundberg). With B = 1 this is M/G/1. A
+prompt that found no room has a step later, so that fewer steps are bare: $1 - p_0 = x E[L] / b$, b the prompts of a
+step that has any.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.stats import norm
 
 from dmodels.core.numerics import safe_divide
@@ -46,6 +49,8 @@ class SharedSteps(NamedTuple):
     shared_s: Real  # mean time of those that share its own step
     shared_variance_s2: Real
     carried: Real  # of a step's excess over the mean, what the next one has of it
+    sum_variance_s2: Real  # of many steps together, each
+    drawn_s: Real  # of each second of a step, the variance of the next one: s^2, who comes meanwhile is chance
 
 
 @jit
@@ -77,21 +82,24 @@ def shared_steps(
     room = jnp.maximum(1.0 - x * m, 1e-9)
     step, variance = one_s + 0.0 * x, 0.0 * x
     inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
+    limit = _limit(most, x * full, square)
 
     # a loop of XLA's: unrolled, it compiles far longer
     def newton(_: Real, state: tuple[Real, Real]) -> tuple[Real, Real]:
         step, variance = state
-        none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
+        (none, slope, _), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
         number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
         number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
         computed = came + jnp.where(goes_on, 0.0, none)
         excess = step * room - (one_s - m + jump * none)
-        closer = step - excess / jnp.maximum(room + jump * x * none, 0.02)
+        closer = step - excess / jnp.maximum(room + jump * x * slope, 0.02)
         return jnp.clip(closer, one_s - m + jump, full), number + variance_s2 * jnp.minimum(computed / inertia, most)
 
     first = jnp.broadcast_arrays(*newton(0, (step, variance)))
     step, variance = jax.lax.fori_loop(0, 7, newton, (first[0], first[1]))
-    none, came = _none(x, step, jnp.where(goes_on, variance, 0.0)), x * step
+    (none, slope, limited), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
+    carried = jnp.clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
+    drawn = x * ((m - jump * slope) ** 2 + variance_s2)
     busy = jnp.where(goes_on, decoding, came / (came + none))
     busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
     # Who comes finds a step with prompts or one without, each by its share of the time.
@@ -110,29 +118,64 @@ def shared_steps(
     bare = (busy - chance) * bare_s
     shared = chance * others * biased + bare * x * m
     shared_second = chance * (others**2 * squares + single) + bare * x * m**2
-    # what a full step leaves
-    drift = jnp.maximum(most - x * full, 1e-9 * most)
-    deviation = jnp.sqrt(jnp.maximum(x * full * square, 1e-300))
-    u = jnp.minimum(drift / deviation, 30.0)
-    near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
-    left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
-    tail = jnp.maximum(0.5 / u, left)
-    left = left * jnp.minimum(some / full, 1.0)  # as far as steps are full
-    unit = deviation * full / most
+    left = limit.left * jnp.minimum(some / full, 1.0)  # as far as steps are full
+    free_sum, full_sum = variance * (1.0 + carried) / (1.0 - carried), drawn * step / (1.0 - carried) ** 2
     return SharedSteps(
         mean_s=chance * mean + bare * (0.5 + x * m),
         chance=chance,
         met_s=mean,
         met_variance_s2=jnp.maximum(second - mean**2, 0.0),
         bare_s=safe_divide(bare * (0.5 + x * m), 1.0 - chance, 0.0),
-        left_over_s=left * unit,
-        left_over_chance=safe_divide(left, tail, 0.0),
+        left_over_s=left * full / most,
+        left_over_chance=safe_divide(left, limit.tail, 0.0),
         step_s=step,
         step_variance_s2=variance,
         shared_s=shared,
         shared_variance_s2=jnp.maximum(shared_second - shared**2, 0.0),
-        carried=jnp.clip(x * (m - jump * none), 0.0, 1.0 - 1e-6),
+        carried=carried,
+        drawn_s=drawn,
+        sum_variance_s2=(1.0 - limited) * free_sum + limited * full_sum,
     )
+
+
+class _Limit(NamedTuple):
+    """What a step has room for, and what full steps leave over, in prompts."""
+
+    most: Real
+    lasting: Real  # of the steps with prompts, the share that begins and ends with some left over
+    left: Real  # mean of what is left over
+    tail: Real  # the same where any is
+
+
+def _limit(most: Real, came: Real, square: Real) -> _Limit:
+    """A random walk with steps of N - B, N Poisson of mean `came`."""
+    drift = jnp.maximum(most - came, 1e-9 * most)
+    deviation = jnp.sqrt(jnp.maximum(came * square, 1e-300))
+    u = jnp.minimum(drift / deviation, 30.0)
+    near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
+    left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
+    # E[exp(eta (N - B))] = 1, which is eta/2 + ln sinhc(eta/2) = ln(B/E[N]), to 2 %
+    eta = 6.0 * (jnp.sqrt(1.0 + 2.0 / 3.0 * jnp.log1p(drift / (came + 1e-300))) - 1.0)
+    # of M/D/1 a busy step leaves some with the chance 1 - (e - 1) u near saturation
+    return _Limit(most, jnp.exp(-2.0 * (np.e - 1.0) * u), left * deviation, jnp.maximum(square / eta, left * deviation))
+
+
+def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real, Real, Real]:
+    """(share p_0 of steps without prompts, -dp_0 by what comes in a step, how far the limit decides).
+
+    Steps with prompts are what comes over what such a step has: b prompts without a limit, min(N, B) of those with one,
+    and B in the middle of a backlog.
+    """
+    none, came = _none(x, step_s, variance_s2), x * step_s
+    free = jnp.maximum(jnp.where(came > 1e-6, came / jnp.maximum(1.0 - none, 1e-12), 1.0), 1.0)
+    second = jnp.clip(1.0 - free * none, 0.0, 1.0)  # the chance of more than one
+    room = limit.most - 1.0
+    further = jnp.maximum(free - 1.0 - second, 0.0) * (1.0 - second ** jnp.maximum(room - 1.0, 0.0))
+    held = jnp.minimum(1.0 + jnp.minimum(room, 1.0) * second + further, limit.most)
+    held = limit.lasting * limit.most + (1.0 - limit.lasting) * held
+    fewer = safe_divide(1.0 / held - 1.0 / free, 1.0 - 1.0 / free, 0.0)
+    limited = jnp.maximum(jnp.clip(fewer, 0.0, 1.0), limit.lasting)
+    return jnp.clip(1.0 - came / held, 0.0, none), (1.0 - limited) * none + limited / held, limited
 
 
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:

@@ -23,6 +23,8 @@ from .sizing import Priced
 
 #: How far off a mean and a percentile may be.
 MEAN_FRAC, PERCENTILE_FRAC = 0.10, 0.15
+#: The share of that from which on a drawn stream tells: it is a sample, of 260 cells up to a quarter of that off.
+_SAMPLED = 0.75
 #: What the recursion was checked on.
 CHUNK_TOKENS = (256.0, 16384.0)
 #: Beyond this index of dispersion arrivals are no longer taken as Poisson.
@@ -37,9 +39,10 @@ def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = 
     `requests`: the trace by default, and without one a drawn stream of the workload.
     """
     asked, said = priced.question, []
+    known = requests is None and asked.trace is not None
     if requests is None:
-        known = asked.trace is not None
         requests = recording(asked) if known else drawn(asked.admitted.workload, 1, _COUNT)
+    bar = 1.0 if known else _SAMPLED
     requests = requests.sampled(_COUNT)
     rows = [priced.layouts.index(pool.layout) for pool in pools]
     fleet = serving_fleet(priced, rows, [priced.stages.index(pool.stage) for pool in pools], in_turn(pools))
@@ -47,7 +50,7 @@ def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = 
     shares = _percentiles(priced, pools)
     seen = by_recursion(fleet, ready, [pool.instances for pool in pools], shares)
     for label, by_form, found, share in zip(fleet.parts, by_forms(pools), seen, shares, strict=True):
-        apart = _apart(by_form, found, f"P{100.0 * share:.4g}")
+        apart = _apart(by_form, found, f"P{100.0 * share:.4g}", bar)
         if apart:
             said.append(f"{_why(asked, pools)} in pool {label}: {', '.join(apart)}")
     chunk = float(asked.engine.max_num_batched_tokens)
@@ -64,15 +67,15 @@ def _percentiles(priced: Priced, pools: Sequence[Pool]) -> list[float]:
     return [float(each[priced.cell_of(pool), 0]) for pool in pools]
 
 
-def _apart(by_form: Latencies, found: Latencies, percentile_name: str) -> list[str]:
-    """The metrics whose mean or percentile is off, in words."""
+def _apart(by_form: Latencies, found: Latencies, percentile_name: str, bar: float) -> list[str]:
+    """The metrics whose mean or percentile is off, in words, by more than a share `bar` of what they may be."""
     said = []
     for name, (mean, percentile) in found.items():
         off = {
-            "mean": (by_form[name].mean_s, mean, MEAN_FRAC),
-            percentile_name: (by_form[name].percentile_s, percentile, PERCENTILE_FRAC),
+            "mean": (by_form[name].mean_s, mean, bar * MEAN_FRAC),
+            percentile_name: (by_form[name].percentile_s, percentile, bar * PERCENTILE_FRAC),
         }
-        apart = {of: pair for of, (*pair, bar) in off.items() if abs(pair[0] - pair[1]) > bar * pair[1]}
+        apart = {of: pair for of, (*pair, most) in off.items() if abs(pair[0] - pair[1]) > most * pair[1]}
         if apart:
             of = percentile_name if percentile_name in apart else "mean"
             formula, true = apart[of]

@@ -29,7 +29,7 @@ import numpy as np
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import power, safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
@@ -331,7 +331,7 @@ class _Batch(NamedTuple):
 def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> _Batch:
     n, overload = steps.occupancy(x, requests.decode_steps, slots)
     spread_count = jnp.sqrt(n)
-    alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count, slots + 0.0 * n]))
+    alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count]))
     alone, extra, full = alones[0], extras[0], steps.full(n)
     # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
     further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full)
@@ -352,7 +352,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         turn,
         single,
         full,
-        (alones[2], extras[2]),
+        steps.times(slots),
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
@@ -494,7 +494,7 @@ def _joint(
         shared = alone + single, further, most, further**2 * (crowds - 1.0), crowds
         steps = shared_steps(x / dp, *shared, bare_s=alone, decoding=going)
         longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
-        alone = jnp.where(decodes, batch.alone * longer ** (1.0 - batch.inertia), batch.alone)
+        alone = jnp.where(decodes, batch.alone * power(longer, 1.0 - batch.inertia), batch.alone)
     both, left, chance = there & decodes, steps.left_over_s, steps.left_over_chance
     amplified = 1.0 / (1.0 - steps.carried) ** 2
     inside = batch._replace(
@@ -558,13 +558,13 @@ def _lasting(joint: _Joint, mean_step: Real, gaps: Real) -> tuple[Real, Real, Re
     """
     steps, r = joint.steps, joint.steps.carried[..., None]
     over = joint.one_s + steps.shared_s - mean_step
-    power = jnp.exp(jnp.log(jnp.maximum(r, 1e-300)) * gaps)  # many at a time, where ** goes one by one
-    faded = 1.0 - power
-    fading = 2.0 * r / (1.0 - r) * faded - r**2 / (1.0 - r**2) * (1.0 - power**2)
+    left = power(r, gaps)
+    faded = 1.0 - left
+    fading = 2.0 * r / (1.0 - r) * faded - r**2 / (1.0 - r**2) * (1.0 - left**2)
     varied = steps.sum_variance_s2[..., None] * jnp.maximum(gaps - fading, 0.0)
     varied += steps.shared_variance_s2[..., None] * (r / (1.0 - r) * faded) ** 2
     # who comes in the steps that its own one lengthens is chance as well
-    met = jnp.maximum(faded * (1.0 + r * power) - 2.0 * (1.0 - r) * gaps * power, 0.0)
+    met = jnp.maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
     varied += (steps.drawn_s * jnp.maximum(over, 0.0))[..., None] / (1.0 - r) ** 3 * met
     return steps.carried / (1.0 - steps.carried) * over, faded, varied
 

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
 
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import power, safe_divide
 from dmodels.core.records import Real, jit
 
 from .stalls import gamma_quantiles
@@ -170,7 +170,7 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
     free = jnp.maximum(jnp.where(came > 1e-6, came / jnp.maximum(1.0 - none, 1e-12), 1.0), 1.0)
     second = jnp.clip(1.0 - free * none, 0.0, 1.0)  # the chance of more than one
     room = limit.most - 1.0
-    further = jnp.maximum(free - 1.0 - second, 0.0) * (1.0 - second ** jnp.maximum(room - 1.0, 0.0))
+    further = jnp.maximum(free - 1.0 - second, 0.0) * (1.0 - power(second, jnp.maximum(room - 1.0, 0.0)))
     held = jnp.minimum(1.0 + jnp.minimum(room, 1.0) * second + further, limit.most)
     held = limit.lasting * limit.most + (1.0 - limit.lasting) * held
     fewer = safe_divide(1.0 / held - 1.0 / free, 1.0 - 1.0 / free, 0.0)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
+from dmodels.core.numerics import power
 from dmodels.core.records import Real, jit
 
 
@@ -37,7 +38,7 @@ def stalled_tpot_s(
     mean = jnp.maximum(stall_mean_s, 1e-9 * jnp.expand_dims(alone_s, -1))
     shape = jnp.clip(mean**2 / jnp.maximum(stall_variance, 1e-300), 1e-3, 1e6)
     root = 3.0 * jnp.sqrt(shape)
-    a = root * _cube_root(gap_tokens / mean)
+    a = root * power(gap_tokens / mean, 1.0 / 3.0)
     b = root * (1.0 - 1.0 / (9.0 * shape))
     z = jnp.expand_dims(ndtri(q), -1)
     slack = 0.1 + 0.02 * z**2  # more than `_above` is off
@@ -76,10 +77,10 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     """
     mean = jnp.maximum(mean_s, 1e-12)
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
-    at = jnp.maximum(shape * cap_s / mean, 1e-300)
+    at = shape * cap_s / mean
 
     def beyond(k: Real) -> Real:  # the gamma's tail at c, by Wilson and Hilferty
-        return _above(3.0 * jnp.sqrt(k) * (_cube_root(at / k) - 1.0 + 1.0 / (9.0 * k)))
+        return _above(3.0 * jnp.sqrt(k) * (power(at / k, 1.0 / 3.0) - 1.0 + 1.0 / (9.0 * k)))
 
     return jnp.minimum(mean * (1.0 - beyond(shape + 1.0)) + cap_s * beyond(shape), jnp.minimum(mean, cap_s))
 
@@ -90,11 +91,6 @@ def gamma_quantiles(mean: Real, variance: Real, levels: Real) -> Real:
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
     root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(levels, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))
     return mean * (jnp.maximum(root, 0.0) ** 3 - 1.0)
-
-
-def _cube_root(x: Real) -> Real:
-    """Of x > 0, as XLA computes many at a time: its own takes them one by one, at three times the cost."""
-    return jnp.exp(jnp.log(x) / 3.0)
 
 
 def _above(z: Real) -> Real:

@@ -119,7 +119,7 @@ def csv_rows(text: str) -> csv.DictReader[str]:
     >>> next(csv_rows("# a remark\\nname;price\\nh100;3,9"))
     {'name': 'h100', 'price': '3.9'}
     """
-    return table_rows(text.splitlines())
+    return table_rows(io.StringIO(text, newline=None))  # `splitlines` also ends a line at what may stand in a cell
 
 
 def table_rows(lines: Iterable[str]) -> csv.DictReader[str]:

@@ -166,7 +166,6 @@ def _records(path: Path, measured: bool) -> Iterator[tuple[int, dict[str, str]]]
         missing = [column for column in needed if column not in (reader.fieldnames or ())]
         if missing:
             raise InputError(f"{path.name}: no column {missing[0]!r}; needed are {', '.join(needed)}")
-        for row in reader:  # a short line has None in its last columns, a long one the rest under None
-            yield reader.line_num, {column: text or "" for column, text in row.items() if column is not None}
+        yield from ((reader.line_num, row) for row in reader)
     except csv.Error as error:
         raise InputError(f"{path.name}, line {reader.line_num}: {error}") from None

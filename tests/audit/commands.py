@@ -298,8 +298,7 @@ def predict(inputs: Any, result: Any, findings: Findings) -> None:
             share = min(BITS.get(row.get(f"{name}_quant_mode"), 4) for name in ("gemm", "moe")) / card["weight_bits"]
             least = 1e3 * min(share, 1.0) * card["read_bytes"] / (gpus * gpu["hbm_bytes_per_s"])
             findings.ordered(f"reading the weights in a step of {row['id']} [ms]", least, found["tpot_ms"])
-        given = ((k, v) for k, v in row.items() if k and k not in ("id", "batch_size") and "silicon" not in k)
-        same = tuple(sorted(given))
+        same = tuple(sorted((k, v) for k, v in row.items() if k not in ("id", "batch_size", "") and "silicon" not in k))
         alike[same].append((float(row["batch_size"]), found["tpot_ms"]))
     for loads in alike.values():
         findings.ordered("TPOT by clients", *(tpot for _, tpot in sorted(loads)), rel=1e-6)
@@ -310,9 +309,9 @@ BITS = {"": 16, "none": 16, "bf16": 16, "bfloat16": 16, "fp16": 16, "float16": 1
 
 
 def table(path: Path) -> list[dict[str, str]] | None:
-    """The rows of a benchmark's table; None for another file."""
+    """The rows of a benchmark's table, cut off and overlong ones too; None for another file."""
     with path.open(newline="", encoding="utf-8", errors="replace") as lines:
-        rows = list(csv.DictReader(lines)) if path.suffix == ".csv" else []
+        rows = list(csv.DictReader(lines, restval="", restkey="")) if path.suffix == ".csv" else []
     return rows if rows and "model_path" in rows[0] else None
 
 

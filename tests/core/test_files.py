@@ -70,3 +70,10 @@ def test_a_full_disk_is_named_by_the_target(tmp_path):
     ):
         Path("/dev/full").write_text("x" * 10_000)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("inside", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_row_ends_where_a_line_does_and_nowhere_else(inside, end):
+    rows = list(csv_rows(end.join(["name,price", f"h100{inside}x,3", "l40s,1", ""])))
+    assert rows == [{"name": f"h100{inside}x", "price": "3"}, {"name": "l40s", "price": "1"}]

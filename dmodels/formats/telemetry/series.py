@@ -65,7 +65,7 @@ def _answers(text: str, where: str) -> Iterator[Series]:
         documents = [files.parsed(text, where)]
     except InputError:
         documents = [
-            files.parsed(line, f"{where}: line {i}") for i, line in enumerate(text.splitlines(), 1) if line.strip()
+            files.parsed(line, f"{where}: line {i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()
         ]
     for document in documents:
         for one in document if isinstance(document, list) else [document]:

@@ -98,7 +98,7 @@ def service_factor(servers: Real, load: Real, service_scv: Real) -> Real:
     1975). One server, and saturation, give $(1 + c_s^2)/2$; many servers that are seldom all busy 1.
 
     >>> [round(float(service_factor(c, 0.8 * c, 0.0)), 3) for c in (1.0, 10.0)]
-    [0.5, 0.537]
+    [0.5, 0.538]
     """
     rho = jnp.maximum(safe_divide(load, servers), 1e-3)
     several = (servers - 1.0) * (jnp.sqrt(4.0 + 5.0 * servers) - 2.0) / (16.0 * servers)

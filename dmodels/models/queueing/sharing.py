@@ -21,11 +21,11 @@ step that has any.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.stats import norm
 
 from dmodels.core.numerics import power, safe_divide
@@ -157,7 +157,9 @@ def _limit(most: Real, came: Real, square: Real) -> _Limit:
     # E[exp(eta (N - B))] = 1, which is eta/2 + ln sinhc(eta/2) = ln(B/E[N]), to 2 %
     eta = 6.0 * (jnp.sqrt(1.0 + 2.0 / 3.0 * jnp.log1p(drift / (came + 1e-300))) - 1.0)
     # of M/D/1 a busy step leaves some with the chance 1 - (e - 1) u near saturation
-    return _Limit(most, jnp.exp(-2.0 * (np.e - 1.0) * u), left * deviation, jnp.maximum(square / eta, left * deviation))
+    return _Limit(
+        most, jnp.exp(-2.0 * (math.e - 1.0) * u), left * deviation, jnp.maximum(square / eta, left * deviation)
+    )
 
 
 def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real, Real, Real]:

@@ -29,6 +29,7 @@ WRONG = [
     (lambda axes: bars(axes, 0, 0.2), "overlap"),
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.set_ylim(0, 63)), "for marks to 1"),
     (lambda axes: axes.text(3, 3, "far"), "beyond the figure"),
+    (lambda axes: (axes.text(0.2, 0.2, "this"), axes.text(0.21, 0.2, "that")), "lie on each other"),
     (lambda axes: axes.set_title("a", fontsize=540), "540"),
     (lambda axes: axes.figure.set_size_inches(750, 8), "a figure of"),
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.audit.asking import Answered, ask
-from tests.audit.findings import Findings
+from tests.audit.findings import Findings, number
 from tests.audit.plans import audit_plan
 from tests.audit.shown import audit_page
 from tests.audit.terminal import audit_shown
@@ -79,6 +80,12 @@ def answered(asked: dict[str, str], *more: str) -> Answered:
     if "--isl" in asked:
         findings.same("lengths", inputs["mean_input_tokens"], float(asked["--isl"]))
         findings.same("lengths", inputs["mean_output_tokens"], float(asked["--osl"]))
+        prompt, whole = int(asked["--isl"]), int(asked["--isl"]) + int(asked["--osl"])
+        for pool in (found.document["result"]["recommended"] or {"pools": []})["pools"]:
+            least = prompt if pool["role"] == "prefill" else whole
+            findings.ordered(
+                "longest request, context, a page of 1,024 more", least, pool["max_model_len_tokens"], whole + 1023
+            )
     findings.end()
     return found
 
@@ -214,6 +221,46 @@ def test_plans_hold_what_one_instance_is_said_to_hold(tmp_path):
     assert rare["rejections"][0]["binding"] == "memory for KV"
     longer = ask([*question, "--isl", str(int(1.2 * most))]).document["result"]
     assert not longer["feasible"] and longer["rejections"][0]["binding"] == "memory for KV"
+
+
+#: What binds -> a question in which it does.
+FALLEN = {
+    "memory": {"--tp": "1,2,4,8", "--gpu": "h100_sxm,h200_sxm", "--isl": "100000", "--osl": "1000"},
+    "TTFT": {"--tp": "2,4", "--isl": "10000", "--osl": "100", "--ttft-p99": "0.05 s"},
+    "TPOT": {"--tp": "2,4", "--isl": "1000", "--osl": "100", "--tpot-p99": "3 ms"},
+    "GPU budget": {"--tp": "4", "--rate": "20 req/s", "--isl": "2000", "--osl": "500", "--max-gpus": "4"},
+    "money": {"--tp": "4", "--rate": "20 req/s", "--isl": "2000", "--osl": "500", "--budget": "9 $/h"},
+}
+
+
+@pytest.mark.parametrize("binding", FALLEN)
+def test_the_smallest_fix_does_and_less_does_not(binding):
+    """Of every layout that fell, asked again with what its fix says, and with less where it says a number of GPUs."""
+    asked = {"--model": "llama-3.1-70b", "--gpu": "h100_sxm", "--rate": "0.01 req/s"}
+    asked |= {
+        "--ttft-p99": "60 s",
+        "--tpot-p99": "1000 ms",
+        **FALLEN[binding],
+        "--no-split": "",
+        "--no-sensitivity": "",
+    }
+    fell = [r for r in answered(asked).document["result"]["rejections"] if r["binding"].startswith(binding)]
+    assert fell
+    for rejection in fell:
+        gpu, tp = re.match(r"(\S+) tp(\d+)", rejection["layout"]).groups()
+        value = number(re.search(r"[\d,.]+", rejection["fix"])[0].rstrip("."))
+        change = {
+            "memory": lambda value: {"--tp": f"{value:.0f}"},
+            "TTFT": lambda value: {"--ttft-p99": f"{value / 1e3!r} s", "--tp": tp},
+            "TPOT": lambda value: {"--tpot-p99": f"{value!r} ms", "--tp": tp},
+            "GPU budget": lambda value: {"--max-gpus": f"{4 + value:.0f}"},
+            "money": lambda value: {"--budget": f"{9 + value!r} $/h"},
+        }[binding]
+        less = {"memory": value / 2, "GPU budget": value - 1, "money": value - 1}.get(binding)
+        for amount, does in ((value, True), (less, False)):
+            if amount is not None:
+                found = answered(asked | {"--gpu": gpu} | change(amount)).document["result"]
+                assert found["feasible"] is does, f"with {amount:g}: {rejection}"
 
 
 def test_a_page_says_what_the_document_says(tmp_path):

@@ -2,7 +2,8 @@
 (neighbours mostly notice the same).
 
 What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: tests that
-run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it.
+run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it. What
+runs in a process of its own leaves no trace, so tests that are named after a file are among its tests.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Chooser:
             names = _names_at(text, first)
             readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
+        found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
         if COMPILED.search(text) or not found:
             near = [file, *self.importers(file)]
             found += _in_turn([t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)])
@@ -69,6 +71,12 @@ class Chooser:
                     found.append(other)
                     open_ends += [other] if COMPILED.search(text) else []
         return found
+
+
+def _named_after(test: str, module: str) -> bool:
+    """test_explore.py of explore.py, and of explore_server.py, which it may run in a process of its own."""
+    subject = Path(test.partition("::")[0]).stem.removeprefix("test_")
+    return module == subject or module.startswith(f"{subject}_")
 
 
 def _in_turn(tests: list[Recorded]) -> list[Recorded]:

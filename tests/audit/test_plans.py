@@ -233,6 +233,16 @@ FALLEN = {
 }
 
 
+#: What binds -> the question changed as a fix says.
+CHANGED = {
+    "memory": lambda gpus: {"--tp": f"{gpus:.0f}"},
+    "TTFT": lambda ms: {"--ttft-p99": f"{ms / 1e3!r} s"},
+    "TPOT": lambda ms: {"--tpot-p99": f"{ms!r} ms"},
+    "GPU budget": lambda more: {"--max-gpus": f"{4 + more:.0f}"},
+    "money": lambda more: {"--budget": f"{9 + more!r} $/h"},
+}
+
+
 @pytest.mark.parametrize("binding", FALLEN)
 def test_the_smallest_fix_does_and_less_does_not(binding):
     """Of every layout that fell, asked again with what its fix says, and with less where it says a number of GPUs."""
@@ -249,17 +259,10 @@ def test_the_smallest_fix_does_and_less_does_not(binding):
     for rejection in fell:
         gpu, tp = re.match(r"(\S+) tp(\d+)", rejection["layout"]).groups()
         value = number(re.search(r"[\d,.]+", rejection["fix"])[0].rstrip("."))
-        change = {
-            "memory": lambda value: {"--tp": f"{value:.0f}"},
-            "TTFT": lambda value: {"--ttft-p99": f"{value / 1e3!r} s", "--tp": tp},
-            "TPOT": lambda value: {"--tpot-p99": f"{value!r} ms", "--tp": tp},
-            "GPU budget": lambda value: {"--max-gpus": f"{4 + value:.0f}"},
-            "money": lambda value: {"--budget": f"{9 + value!r} $/h"},
-        }[binding]
         less = {"memory": value / 2, "GPU budget": value - 1, "money": value - 1}.get(binding)
         for amount, does in ((value, True), (less, False)):
             if amount is not None:
-                found = answered(asked | {"--gpu": gpu} | change(amount)).document["result"]
+                found = answered(asked | {"--gpu": gpu, "--tp": tp} | CHANGED[binding](amount)).document["result"]
                 assert found["feasible"] is does, f"with {amount:g}: {rejection}"
 
 

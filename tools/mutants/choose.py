@@ -2,8 +2,8 @@
 (neighbours mostly notice the same).
 
 What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: tests that
-run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it. What
-runs in a process of its own leaves no trace, so tests that are named after a file are among its tests.
+run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it.
+What runs in a process of its own leaves no trace, so tests that are named after a file are among its tests.
 """
 
 from __future__ import annotations

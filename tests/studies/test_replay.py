@@ -184,3 +184,16 @@ def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():
 def test_a_changed_rate_of_a_trace_changes_its_times_alone():
     found = recorded(edge([0.0, 1.0, 5.0]), 3.0)
     assert found.time_s == pytest.approx(np.array([0.0, 1.0, 5.0]) * 3.0 / (3.0 * 7.5))
+
+
+def test_a_replay_is_overloaded_where_one_of_its_pools_is():
+    """However many instances the other has."""
+    traffic = drawn(catalog.workload("azure-conv", 200.0), 1, 4000)
+    found = by_formula(asked(catalog.workload("azure-conv", 200.0), thresholds_tokens=(1024.0,)))
+    fleet = next(one for one in found.kinds if one.kind == "two pools")
+    short, long = (replace(pool, instances=40) for pool in fleet.pools)
+    ample = replay(found.priced, replace(fleet, pools=(short, long)), traffic)
+    assert ample.holds and not ample.overloaded
+    for pools in ((replace(short, instances=1), long), (short, replace(long, instances=1))):
+        least = replay(found.priced, replace(fleet, pools=pools), traffic)
+        assert least.overloaded and not least.holds

@@ -120,7 +120,8 @@ def test_requests_without_an_answer_are_planned_for():
     some = Workload([2000.0, 2000.0], [0.0, 200.0], [0.5, 0.5], rate_rps=20.0)
     with_all, half = Workload.fixed(2000.0, 200.0, 20.0), Workload.fixed(2000.0, 200.0, 10.0)
     costs = [
-        plan(asked(workload=x, split=False, thresholds_tokens=())).cheapest.usd_per_hour for x in (half, some, with_all)
+        plan(asked(workload=x, gpus=["h100"], tp=(4,), split=False, thresholds_tokens=())).cheapest.usd_per_hour
+        for x in (half, some, with_all)
     ]
     assert costs == sorted(costs)
 

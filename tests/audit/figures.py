@@ -38,10 +38,11 @@ def audit_figure(made: Any) -> None:
         box = made.get_tightbbox(renderer)  # which puts the words in their places
         over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
         findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
-        keys = [text for axes in made.axes if axes.get_legend() for text in axes.get_legend().get_texts()]
-        _legible([text for text in words if text not in keys], renderer, findings)
+        _legible(set(words) - _apart(made), renderer, findings)
     for axes in made.axes:
+        findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
         for line in axes.lines:
+            _in_view(axes, line, findings)
             wide, large = line.get_linewidth(), line.get_markersize()
             findings.hold(LINES[0] <= wide <= LINES[1], f"a line of {wide} points in {axes.get_title()!r}")
             marked = line.get_marker() not in ("None", "", " ", None)
@@ -53,7 +54,25 @@ def audit_figure(made: Any) -> None:
     findings.end()
 
 
-def _legible(words: list[Any], renderer: Any, findings: Findings) -> None:
+def _in_view(axes: Any, line: Any, findings: Findings) -> None:
+    """Of a curve, half of the points at least are in the picture."""
+    points = line.get_xydata()
+    if len(points) > 2 and line.get_linestyle() != "None":
+        known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+        (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
+        seen = sum(left <= x <= right and low <= y <= high for x, y in known)
+        findings.hold(2 * seen >= len(known), f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}")
+
+
+def _apart(made: Any) -> set[Any]:
+    """Words of legends and of ticks, which may be there without being drawn."""
+    keys = {text for axes in made.axes if axes.get_legend() for text in axes.get_legend().get_texts()}
+    axis = [one for axes in made.axes for one in (axes.xaxis, axes.yaxis)]
+    ticks = [tick for one in axis for tick in (*one.get_major_ticks(), *one.get_minor_ticks())]
+    return keys | {label for tick in ticks for label in (tick.label1, tick.label2)}
+
+
+def _legible(words: set[Any], renderer: Any, findings: Findings) -> None:
     """No word is written over another."""
     boxes = [(text.get_window_extent(renderer), text.get_text()) for text in words]
     points = renderer.points_to_pixels(1.0)

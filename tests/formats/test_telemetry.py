@@ -402,7 +402,9 @@ def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     assert main(["watch", str(path), "--from-deployment", str(serve), "--dashboard", str(board)]) == 0
     out = capsys.readouterr().out
     assert "The model beside what was measured" in out and "keeps the SLOs" in out
-    panels = json.loads(board.read_text(encoding="utf-8"))["panels"]
+    whole = json.loads(board.read_text(encoding="utf-8"))
+    assert whole["editable"] is True and type(whole["schemaVersion"]) is int  # Grafana refuses other types
+    panels = whole["panels"]
     assert {panel["type"] for panel in panels} == {"timeseries"} and len({panel["id"] for panel in panels}) == len(
         panels
     )
@@ -423,7 +425,7 @@ def test_the_model_of_a_split_beside_what_was_measured(fleet, trace, tmp_path):
         lines += [f"# {name}: {count} x 1 h100_sxm (tp1)", f"# {name}: start {count} of"]
         lines += [
             "vllm serve meta-llama/Llama-3.1-8B-Instruct "
-            f"--kv-transfer-config '{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"{role}\"}}'"
+            f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\''
         ]
     serve.write_text("\n".join(lines) + "\n")
     first, decode = watch([fleet.lengths().write(tmp_path)], [serve]).fleet.pools

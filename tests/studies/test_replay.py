@@ -18,7 +18,7 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
 from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, verify
-from dmodels.studies.plan.ensure import Verdict, smallest
+from dmodels.studies.plan.ensure import Verdict, fewest, smallest
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
@@ -168,9 +168,12 @@ def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
             assert pool.load_frac == pytest.approx(load.operating_frac, rel=0.02)
         trial = _trial(found.priced, _ranked(found, one))
         verdict, most = Verdict(trial, recording(found.question)), [3 * n for n in trial.guess]
+        costs = []
         for counts in itertools.product(*(range(1, n + 1) for n in most)):
             kept = [not verdict.breaks(k, counts) for k in range(len(verdict.own))]
             assert kept == [verdict.keeps(k, counts) for k in range(len(verdict.own))]
+            costs += [trial.cost(counts)] if all(kept) else []
+        assert trial.cost(fewest(trial, recording(found.question))) == pytest.approx(min(costs))  # of all, the cheapest
 
 
 def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():

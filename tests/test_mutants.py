@@ -64,6 +64,14 @@ def test_changes_of_code_and_data_but_not_of_docstrings(toy):
     assert "# per 1 m2\nname,usd\ntile,4.5\n" in of_data and "# per 1 m2\nname,usd\n3.0,tile\n" in of_data
 
 
+def test_what_changes_nothing_is_no_change(toy):
+    """The order of what is added, of which the larger is taken, and of values among which one is looked for."""
+    place = toy / "toy" / "same.py"
+    place.write_text("import numpy as np\n\n\ndef f(a, b):\n    return max(a, b), a in (b, 2 * a), np.power(a, b)\n")
+    swaps = [change.new for change in changes(place) if change.kind.startswith("swapped")]
+    assert "b, a" in swaps and swaps.count("b, a") == 1 and not any(new.startswith("2 * a, b") for new in swaps)
+
+
 def ran(name: str, *lines: int, file: str = "toy/area.py", cpu_s: float = 1.0, opened: str = "") -> Recorded:
     return Recorded(name, True, cpu_s, {file: sum(1 << line for line in lines)}, frozenset([opened]))
 
@@ -84,6 +92,9 @@ def test_the_tests_that_run_a_changed_line_are_chosen_cheapest_first(toy):
     ]
     assert names("area.py", "(wide_s) / (high_s)") == [["cheap", "dear"]]
     assert names("shop/prices.csv", "tile,4.5") == [["reader"]]
+    mine = [ran("a.py::first", 7), ran("a.py::second", 7, cpu_s=2.0), ran("b.py::first", 7, cpu_s=3.0)]
+    chooser = Chooser(toy, toy / "toy", mine)
+    assert names("area.py", "(wide_s) / (high_s)") == [["a.py::first", "b.py::first", "a.py::second"]]
 
 
 def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):

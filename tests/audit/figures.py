@@ -14,6 +14,8 @@ SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
 #: What tells an entry of a legend from another: colours, then the rest.
 LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
+#: Points by which boxes of words may overlap in height: letters fill less than their box.
+OVER = 3.0
 #: Inches by which marks may pass the edge: half a line's width.
 PASSED = 0.06
 
@@ -32,11 +34,15 @@ def audit_figure(made: Any) -> None:
         size = text.get_fontsize()
         findings.hold(LETTERS[0] <= size <= LETTERS[1], f"{text.get_text()!r} in letters of {size} points")
     if not findings.found:
-        box = made.get_tightbbox(FigureCanvasAgg(made).get_renderer())
+        renderer = FigureCanvasAgg(made).get_renderer()
+        box = made.get_tightbbox(renderer)  # which puts the words in their places
         over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
         findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
+        _legible(set(words) - _apart(made), renderer, findings)
     for axes in made.axes:
+        findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
         for line in axes.lines:
+            _in_view(axes, line, findings)
             wide, large = line.get_linewidth(), line.get_markersize()
             findings.hold(LINES[0] <= wide <= LINES[1], f"a line of {wide} points in {axes.get_title()!r}")
             marked = line.get_marker() not in ("None", "", " ", None)
@@ -46,6 +52,33 @@ def audit_figure(made: Any) -> None:
         _filled(axes, findings)
         _told_apart(axes, findings)
     findings.end()
+
+
+def _in_view(axes: Any, line: Any, findings: Findings) -> None:
+    """Of a curve, half of the points at least are in the picture."""
+    points = line.get_xydata()
+    if len(points) > 2 and line.get_linestyle() != "None":
+        known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+        (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
+        seen = sum(left <= x <= right and low <= y <= high for x, y in known)
+        findings.hold(2 * seen >= len(known), f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}")
+
+
+def _apart(made: Any) -> set[Any]:
+    """Words of legends and of ticks, which may be there without being drawn."""
+    keys = {text for axes in made.axes if axes.get_legend() for text in axes.get_legend().get_texts()}
+    axis = [one for axes in made.axes for one in (axes.xaxis, axes.yaxis)]
+    ticks = [tick for one in axis for tick in (*one.get_major_ticks(), *one.get_minor_ticks())]
+    return keys | {label for tick in ticks for label in (tick.label1, tick.label2)}
+
+
+def _legible(words: set[Any], renderer: Any, findings: Findings) -> None:
+    """No word is written over another."""
+    boxes = [(text.get_window_extent(renderer), text.get_text()) for text in words]
+    points = renderer.points_to_pixels(1.0)
+    for (a, said), (b, other) in itertools.combinations(boxes, 2):
+        wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        findings.hold(wide <= points or high <= OVER * points, f"{said!r} and {other!r} lie on each other")
 
 
 def _filled(axes: Any, findings: Findings) -> None:

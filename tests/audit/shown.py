@@ -173,7 +173,9 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
             findings.same("the fleet's interval", [number(match[1])] * 2, [best["gpus_low"], best["gpus_high"]])
         elif "cannot be told from" in sentence:
             others = {(d["name"], d["fleet_gpus"]) for d in [*result["alternatives"], *result["by_gpu"]]}
-            for name, count in re.findall(r"(?:told from that of|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence):
+            alike = re.findall(r"(?:told from that of|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence)
+            findings.hold(bool(alike), f"nobody is named in {sentence!r}")
+            for name, count in alike:
                 findings.hold((name, int(number(count))) in others, f"{name} of {count} GPUs is no alternative")
     if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
         findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)

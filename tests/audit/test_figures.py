@@ -29,6 +29,9 @@ WRONG = [
     (lambda axes: bars(axes, 0, 0.2), "overlap"),
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.set_ylim(0, 63)), "for marks to 1"),
     (lambda axes: axes.text(3, 3, "far"), "beyond the figure"),
+    (lambda axes: (axes.text(0.2, 0.2, "this"), axes.text(0.21, 0.2, "that")), "lie on each other"),
+    (lambda axes: (axes.plot([0, 1, 2, 3], [1, 2, 3, 4]), axes.set_ylim(3.5, 4)), "1 of 4 points"),
+    (lambda axes: axes.figure.add_axes((0.8, 0.8, 0.1, 0.1)), "an empty picture"),
     (lambda axes: axes.set_title("a", fontsize=540), "540"),
     (lambda axes: axes.figure.set_size_inches(750, 8), "a figure of"),
 ]

@@ -79,6 +79,11 @@ def test_the_page_has_a_dial_for_everything_and_the_answer_already(address):
         assert f'<label for="{name}">' in page and f'data-for="{name}"' in page
     assert page.count('type="range"') == 11
     assert re.findall('<select id="([a-z]+)"', page) == ["gpu", "weights", "kv"]
+    ends = re.findall(r'data-for="(\w+)" .*?data-low="([^"]*)" data-high="([^"]*)".*?value="(\d+)"', page)
+    assert len(ends) == 11 and all(0 <= float(low) < float(high) for _, low, high, _ in ends)
+    places = {name: int(place) for name, _, _, place in ends}
+    both_ways = ("rate", "isl", "osl", "ttft", "tpot", "price_h100_sxm", "price_h200_sxm")
+    assert all(0 < places[name] < 1000 for name in both_ways), places
     assert "As at the start." in page and '<a href="/">Reset</a>' in page
     assert "Deploy " in page and page.count("<svg") >= 3
     assert re.findall(r'src="([^"]*)"', page) == ["/explore.js"]

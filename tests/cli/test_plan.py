@@ -318,3 +318,5 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     assert classes["usd_per_hour"] == pytest.approx(sum(x["usd_per_hour"] for x in classes["shares"]))
     assert main([*few, "--class", "chat"]) == 2
     assert 'like "chat: to 8000' in capsys.readouterr().err
+    assert main([*few, "--class", "chat: tier=1", "--class", "jobs: user=2"]) == 2
+    assert "one column is accepted" in capsys.readouterr().err

@@ -100,3 +100,33 @@ def test_ports_within_a_rack_have_the_speed_of_the_second_tier():
     tiers = {"tiers": ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s"]}
     port = lambda fabric: TransferScenario.model_validate({"fabric": fabric}).fabric.port
     assert (port({}), port(tiers), port(tiers | {"port": "400 Gbit/s"})) == (50e9, None, 50e9)
+
+
+TIERS = ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "12.5 Gbit/s"]
+UPGRADED = {
+    "KV cache in 8 bits": ("model", 'kv_dtype = "fp8"'),
+    "host ports and NIC x2": ("fabric", 'nic = "100 Gbit/s"\nport = "800 Gbit/s"'),
+    "rack uplinks x2 speed": ("fabric", f'tiers = {[*TIERS[:2], "50 Gbit/s", TIERS[3]]}\nport = "400 Gbit/s"'),
+    "pod uplinks x2 speed": ("fabric", f'tiers = {[*TIERS[:3], "25 Gbit/s"]}\nport = "400 Gbit/s"'),
+    "pod uplinks x2 number": ("fabric", "pod_uplinks = 256"),
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADED)
+def test_an_upgrade_is_worth_what_a_study_of_the_upgraded_cluster_says(scenario, capsys, upgrade):
+    def asked(table="", line=""):
+        text = SMALL.replace('"4 req/s"', '"12 req/s"')  # where a little more bandwidth shows
+        more = {"fabric": 'nic = "50 Gbit/s"'} if "NIC" in upgrade else {}
+        more |= {table: line} if table else {}
+        text += "".join(f"[{name}]\n{lines}\n" for name, lines in more.items())
+        assert main(["transfer", scenario(text), "--json"]) == 0
+        return {row["upgrade"]: row for row in json.loads(capsys.readouterr().out)["result"]["upgrades"]}
+
+    before, after = asked(), asked(*UPGRADED[upgrade])
+    said, found = before[upgrade], after["as it is"]
+    assert {key: said[key] for key in ("ttft_mean_s", "transfer_mean_s", "slo_frac")} == pytest.approx(
+        {key: found[key] for key in ("ttft_mean_s", "transfer_mean_s", "slo_frac")}, rel=1e-9
+    )
+    assert said["ttft_saved_frac"] == pytest.approx(1 - found["ttft_mean_s"] / before["as it is"]["ttft_mean_s"])
+    if "number" not in upgrade:
+        assert found["transfer_mean_s"] < before["as it is"]["transfer_mean_s"]

@@ -402,7 +402,9 @@ def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     assert main(["watch", str(path), "--from-deployment", str(serve), "--dashboard", str(board)]) == 0
     out = capsys.readouterr().out
     assert "The model beside what was measured" in out and "keeps the SLOs" in out
-    panels = json.loads(board.read_text(encoding="utf-8"))["panels"]
+    whole = json.loads(board.read_text(encoding="utf-8"))
+    assert whole["editable"] is True and type(whole["schemaVersion"]) is int  # Grafana refuses other types
+    panels = whole["panels"]
     assert {panel["type"] for panel in panels} == {"timeseries"} and len({panel["id"] for panel in panels}) == len(
         panels
     )
@@ -412,3 +414,28 @@ def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     assert float(expressions["model, mean"][len("vector(") : -1]) == pytest.approx(now.pools[0].ttft_mean_s, rel=1e-4)
     assert main(["watch", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["telemetry"]["replicas_count"] == 3
+
+
+def test_the_model_of_a_split_beside_what_was_measured(fleet, trace, tmp_path):
+    """A first token takes both stages, the others and what is in flight are the decode pool's."""
+    from dmodels.studies.watch import watch
+
+    serve, lines = tmp_path / "serve.sh", []
+    for name, count, role in (("prefill", 1, "kv_producer"), ("decode", 3, "kv_consumer")):
+        lines += [f"# {name}: {count} x 1 h100_sxm (tp1)", f"# {name}: start {count} of"]
+        lines += [
+            "vllm serve meta-llama/Llama-3.1-8B-Instruct "
+            f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\''
+        ]
+    serve.write_text("\n".join(lines) + "\n")
+    first, decode = watch([fleet.lengths().write(tmp_path)], [serve]).fleet.pools
+    assert (first.name, decode.name, decode.instances) == ("prefill", "decode", 3)
+    ones = np.ones(len(trace.time_s))
+    fleet.histogram("vllm:time_to_first_token_seconds", (first.ttft_mean_s + decode.ttft_mean_s) * ones, TIMES)
+    fleet.histogram("vllm:inter_token_latency_seconds", decode.tpot_mean_s * ones, TIMES)
+    for k in range(3):
+        fleet.add("vllm:num_requests_running", decode.decode_count, instance=f"10.0.0.{k}:8000", model_name="m")
+    found = watch([fleet.write(tmp_path)], [serve])
+    ratios = {one.name: one.ratio for one in found.compared}
+    names = ["TTFT, mean [s]", "time between tokens, mean [s]", "requests in flight"]
+    assert ratios == {name: pytest.approx(1.0, rel=1e-3) for name in names}

@@ -14,6 +14,7 @@ from dmodels.report import (
     answer_figures,
     place_figures,
     plan_figures,
+    plan_page,
     routing_figures,
     split_figures,
     step_figures,
@@ -337,6 +338,7 @@ def test_what_moves_the_cost():
     assert {80.0, 130.0, 100.0} <= ends and max(ends) > 130.0  # an infeasible one goes beyond
     assert seen.upright(100.0) and seen.named["SLO"] > seen.named["rate"]  # the widest on top
     seen.said("x0.8", "x1.2", "x0.5: infeasible")
+    assert "x2" not in seen.words  # which moves nothing
     points = Record(by_threshold=((1024.0, 90.0), (4096.0, np.inf), (8192.0, 70.0)), baseline=Record(usd_per_hour=80.0))
     curve = Drawn(lambda axes: plan_figures.threshold_curve(points, axes))
     assert curve.line([1024, 8192], [90, 70]) and curve.level(80.0)
@@ -437,6 +439,18 @@ def test_fronts():
     assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
     assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms
     rate.said("TPOT SLO", "Pareto front", "a", "b")
+
+
+def test_a_quicker_fleet_for_the_same_money_is_named():
+    """Of the front, a fleet no dearer than the recommended one and quicker; not one that is dearer, or as quick."""
+    said = lambda usd, ttft: (
+        "quicker at the same price"
+        in plan_page.fleet_drawings(
+            Record(**vars(fleets()) | {"fleets": Record(front=Record(usd_per_hour=usd, ttft_s=ttft), fronts={})})
+        )[0][2]
+    )
+    assert said(np.array([10.0]), np.array([1.0])) and not said(np.array([10.5]), np.array([1.0]))
+    assert not said(np.array([10.0]), np.array([1.5])) and said(np.array([5.0, 20.0]), np.array([1.4, 0.2]))
 
 
 def test_sweeps():

@@ -300,3 +300,19 @@ def test_what_pays_is_what_a_plan_with_it_costs(free):
     assert eight_bit.saves_frac == pytest.approx(1.0 - eight_bit.usd_per_hour / free.cheapest.usd_per_hour)
     assert all(entry.saves_frac >= 0.05 for entry in found)
     assert not any("FP8" in entry.what for entry in suggestions(asked_so))
+
+
+def test_of_several_budgets_of_a_step_the_best_is_suggested():
+    few = replace(
+        asked(gpus=("h100",), tp=(4,), split=False, thresholds_tokens=()), workload=Workload.fixed(1500.0, 150.0, 20.0)
+    )
+    few = replace(few, slo=SLO(2.0, 0.05))
+    found = by_formula(few)
+    (budget,) = (entry for entry in suggestions(found) if "budget" in entry.what)
+    costs = {}
+    for tokens in (2048.0, 4096.0, 16384.0):
+        other = by_formula(replace(few, engine=few.engine.replace(max_num_batched_tokens=tokens)))
+        costs[f"--max-num-batched-tokens {tokens:.0f}"] = other.cheapest.usd_per_hour
+    assert budget.usd_per_hour == pytest.approx(min(costs.values())) == costs[budget.flags]
+    assert budget.saves_frac == pytest.approx(1.0 - min(costs.values()) / found.cheapest.usd_per_hour)
+    assert len(set(costs.values())) > 1

@@ -115,6 +115,17 @@ def test_a_model_that_fits_nowhere_says_how_much_is_missing():
     assert all(r.have.endswith("per GPU") and "GiB" in r.need for r in too_small.rejections)
 
 
+def test_requests_without_an_answer_are_planned_for():
+    """They take prompts alone: the fleet is at least that of the others, and at most that of all with answers."""
+    some = Workload([2000.0, 2000.0], [0.0, 200.0], [0.5, 0.5], rate_rps=20.0)
+    with_all, half = Workload.fixed(2000.0, 200.0, 20.0), Workload.fixed(2000.0, 200.0, 10.0)
+    costs = [
+        plan(asked(workload=x, gpus=["h100"], tp=(4,), split=False, thresholds_tokens=())).cheapest.usd_per_hour
+        for x in (half, some, with_all)
+    ]
+    assert costs == sorted(costs)
+
+
 def test_a_gpu_budget_binds():
     base = plan(asked()).best
     short = plan(asked(max_gpus=2.0, gpus=["h100"], tp=(4,), split=False))

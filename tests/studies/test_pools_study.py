@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dmodels.catalog import workload
+from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
 from dmodels.models.traffic import split
@@ -28,6 +29,14 @@ def test_one_length_leaves_nothing_to_split():
     study = pool_study(Workload.fixed(1000, 200, 500.0), context_tokens=4096)
     assert study.best[0].saved_frac == 0 and (study.law_frac == 0).all()
     assert any("keep one pool" in reason for reason in study.notes)
+
+
+def test_the_longest_request_may_fill_the_context():
+    exact = Workload([8000.0, 500.0], [192.0, 100.0], [0.1, 0.9], rate_rps=500.0)
+    found = [pool_study(exact, [1024], context_tokens=context) for context in (None, 8192)]
+    assert len({study.savings.homo_instances_count.item() for study in found}) == 1
+    with pytest.raises(InputError, match="accepted is at least 8,192"):
+        pool_study(exact, [1024], context_tokens=8191)
 
 
 def test_dollars_count_gpus_not_instances():

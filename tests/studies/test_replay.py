@@ -18,7 +18,7 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
 from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, verify
-from dmodels.studies.plan.ensure import Verdict, smallest
+from dmodels.studies.plan.ensure import Verdict, fewest, smallest
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
@@ -168,9 +168,12 @@ def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
             assert pool.load_frac == pytest.approx(load.operating_frac, rel=0.02)
         trial = _trial(found.priced, _ranked(found, one))
         verdict, most = Verdict(trial, recording(found.question)), [3 * n for n in trial.guess]
+        costs = []
         for counts in itertools.product(*(range(1, n + 1) for n in most)):
             kept = [not verdict.breaks(k, counts) for k in range(len(verdict.own))]
             assert kept == [verdict.keeps(k, counts) for k in range(len(verdict.own))]
+            costs += [trial.cost(counts)] if all(kept) else []
+        assert trial.cost(fewest(trial, recording(found.question))) == pytest.approx(min(costs))  # of all, the cheapest
 
 
 def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():
@@ -184,3 +187,16 @@ def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():
 def test_a_changed_rate_of_a_trace_changes_its_times_alone():
     found = recorded(edge([0.0, 1.0, 5.0]), 3.0)
     assert found.time_s == pytest.approx(np.array([0.0, 1.0, 5.0]) * 3.0 / (3.0 * 7.5))
+
+
+def test_a_replay_is_overloaded_where_one_of_its_pools_is():
+    """However many instances the other has."""
+    traffic = drawn(catalog.workload("azure-conv", 200.0), 1, 4000)
+    found = by_formula(asked(catalog.workload("azure-conv", 200.0), thresholds_tokens=(1024.0,)))
+    fleet = next(one for one in found.kinds if one.kind == "two pools")
+    short, long = (replace(pool, instances=40) for pool in fleet.pools)
+    ample = replay(found.priced, replace(fleet, pools=(short, long)), traffic)
+    assert ample.holds and not ample.overloaded
+    for pools in ((replace(short, instances=1), long), (short, replace(long, instances=1))):
+        least = replay(found.priced, replace(fleet, pools=pools), traffic)
+        assert least.overloaded and not least.holds

@@ -25,6 +25,7 @@ from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
 from dmodels.studies.pools import pool_study
 from dmodels.studies.split import split
 from dmodels.studies.transfer import compare_policies
+from dmodels.studies.transfer.policies import standard_error
 
 QUICK = 500 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 25
 requests = st.lists(
@@ -258,3 +259,14 @@ def test_transfer_policies_are_compared_by_counting_requests():
         assert row.tier_3_frac == pytest.approx(sum(tier == 3 for *_, tier in seen) / len(seen))
         gain = 1.0 - math.fsum(t for t, *_ in seen) / math.fsum(t for t, *_ in first)
         assert row.ttft_vs_first_frac == pytest.approx(gain, abs=1e-12)
+
+
+@given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=12))
+def test_the_error_of_a_mean_over_windows(values):
+    """Of windows that weigh the same, the textbook's s / sqrt(n); one that weighs nothing changes nothing."""
+    n = len(values)
+    error = float(np.std(values, ddof=1) / np.sqrt(n))
+    assert standard_error(np.array(values), np.full(n, 1 / n)) == pytest.approx(error, rel=1e-9, abs=1e-9)
+    more = standard_error(np.array([*values, 7e3]), np.append(np.full(n, 1 / n), 0.0))
+    assert more == pytest.approx(error, rel=1e-9, abs=1e-9)
+    assert math.isnan(standard_error(np.array(values[:1]), np.ones(1)))

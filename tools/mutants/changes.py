@@ -61,6 +61,8 @@ OPPOSITES = dict(
     for a, b in (("min", "max"), ("minimum", "maximum"), ("argmin", "argmax"), ("any", "all"), ("floor", "ceil"))
     for pair in ((a, b), (b, a))
 )
+#: Whose arguments may stand in any order.
+COMMUTE = {"add", "multiply", "min", "max", "minimum", "maximum", "fmin", "fmax", "hypot", "logical_and", "logical_or"}
 UNIT = re.compile(r"_(s|ms|rps|tokens|bytes|gpus|frac|w|usd|count)$")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 
@@ -105,8 +107,14 @@ class _Code:
             yield Change(self.path, start, stop, b + self.text[self.span(first)[1] : self.span(second)[0]] + a, kind)
 
     def changes(self) -> Iterator[Change]:
+        sets = {
+            id(node.comparators[0])
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+        }
         for node in _code(self.tree):
-            yield from self.of(node)
+            if id(node) not in sets:  # in which the order of the values says nothing
+                yield from self.of(node)
 
     def of(self, node: ast.AST) -> Iterator[Change]:
         match node:
@@ -136,7 +144,7 @@ class _Code:
                 if name in OPPOSITES:
                     stop = self.span(func)[1]
                     yield Change(self.path, stop - len(name), stop, OPPOSITES[name], "name")
-                for pair in itertools.pairwise(args):
+                for pair in itertools.pairwise(args) if name not in COMMUTE else ():
                     yield from self.swapped(*pair, "swapped arguments")
                 for first, second in itertools.pairwise([k.value for k in keywords]):
                     yield from self.swapped(first, second, "swapped arguments")

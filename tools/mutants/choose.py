@@ -1,13 +1,16 @@
-"""Which recorded tests could notice a change: those that run the changed lines, cheapest first.
+"""Which recorded tests could notice a change: those that run the changed lines, cheapest first, of each file in turn
+(neighbours mostly notice the same).
 
 What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: tests that
 run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it.
+What runs in a process of its own leaves no trace, so tests that are named after a file are among its tests.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -26,21 +29,22 @@ class Chooser:
         self.files = {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))}
 
     def tests_of(self, change: Change) -> list[Recorded]:
-        """The nearest tests, then others that might notice; each from the cheapest on."""
+        """The nearest tests, then others that might notice; each from the cheapest on, of each file one in turn."""
         file, text = str(change.path.relative_to(self.root)), change.path.read_text(encoding="utf-8")
         if change.path.suffix != ".py":
-            return [test for test in self.tests if file in test.opened]
+            return _in_turn([test for test in self.tests if file in test.opened])
         first, last = (text.count("\n", 0, at) + 1 for at in (change.start, max(change.start, change.stop - 1)))
         changed = _bits(first, last)
         body = self.bodies(file)
-        found = [test for test in self.tests if test.runs(file, changed & body)]
+        found = _in_turn([test for test in self.tests if test.runs(file, changed & body)])
         if not changed & body:
             names = _names_at(text, first)
             readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
-            found += [t for t in self.tests if any(t.runs(other, bits) for other, bits in readers.items())]
+            found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
+        found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
         if COMPILED.search(text) or not found:
             near = [file, *self.importers(file)]
-            found += [t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)]
+            found += _in_turn([t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)])
         return list({test.name: test for test in found}.values())
 
     @cache  # noqa: B019  one Chooser lives as long as the run
@@ -67,6 +71,23 @@ class Chooser:
                     found.append(other)
                     open_ends += [other] if COMPILED.search(text) else []
         return found
+
+
+def _named_after(test: str, module: str) -> bool:
+    """test_explore.py of explore.py, and of explore_server.py, which it may run in a process of its own."""
+    subject = Path(test.partition("::")[0]).stem.removeprefix("test_")
+    return module == subject or module.startswith(f"{subject}_")
+
+
+def _in_turn(tests: list[Recorded]) -> list[Recorded]:
+    """The first of each file, then the second of each, and so on."""
+    place: Counter[str] = Counter()
+    ranks = []
+    for test in tests:
+        file = test.name.partition("::")[0]
+        ranks.append(place[file])
+        place[file] += 1
+    return [test for _, test in sorted(zip(ranks, tests, strict=True), key=lambda pair: pair[0])]
 
 
 def _bits(first: int, last: int) -> int:

@@ -78,6 +78,7 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Iterator[None]:
+        gc.unfreeze()  # what is frozen (`conftest.py`) is not among the objects
         for kept in gc.get_objects():
             if isinstance(kept, functools._lru_cache_wrapper) and self.ours(kept):
                 kept.cache_clear()

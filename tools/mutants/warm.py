@@ -27,6 +27,8 @@ class Copy:
     def __init__(self, root: Path, folder: Path, modules: Iterable[str]) -> None:
         self.root, self.folder = root, folder / "copy"
         shutil.copytree(root, self.folder, ignore=LEFT_OUT)
+        if (beside := root.parent / "shared").is_dir():  # measured data, which tests find beside the project
+            (folder / "shared").symlink_to(beside)
         compiled = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"), "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
         compiled |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others' plugins take longer to start than most tests
         compiled |= {

@@ -551,7 +551,7 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
 
 
-def _lasting(joint: _Joint, mean_step: Real, gaps: Real) -> tuple[Real, Real, Real]:
+def _lasting(joint: _Joint, mean_step: Real, gaps: Real, free: Real) -> tuple[Real, Real, Real]:
     """Where prompts share steps, what its own step was longer than the mean goes on in the next ones of an answer.
 
     (seconds of that in the end, the share of it after `gaps` steps, the variance of all stalls by then)
@@ -565,7 +565,7 @@ def _lasting(joint: _Joint, mean_step: Real, gaps: Real) -> tuple[Real, Real, Re
     varied += steps.shared_variance_s2[..., None] * (r / (1.0 - r) * faded) ** 2
     # who comes in the steps that its own one lengthens is chance as well
     met = jnp.maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
-    varied += (steps.drawn_s * jnp.maximum(over, 0.0))[..., None] / (1.0 - r) ** 3 * met
+    varied += (free * steps.drawn_s * jnp.maximum(over, 0.0))[..., None] / (1.0 - r) ** 3 * met
     return steps.carried / (1.0 - steps.carried) * over, faded, varied
 
 
@@ -602,7 +602,12 @@ def _tokens(
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
-    over, faded, varied = _lasting(joint, mean_step, gaps)
+    # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up.
+    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
+    swing = 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia)
+    crowd = jnp.minimum(seen + swing, slots)
+    free = safe_divide(crowd - seen, swing, 0.0)  # of who comes, the rest waits for a slot
+    over, faded, varied = _lasting(joint, mean_step, gaps, free)
     there = joint.there[..., None]
     backlog = jnp.where(joint.there, jnp.maximum(over, 0.0), backlog)
     longer = (mean_step - batch.alone)[..., None] * gaps + over[..., None] * faded
@@ -612,10 +617,7 @@ def _tokens(
     others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
     few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
     mean, variance = few * mean, few**2 * variance
-    # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up. Over its
-    # life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in that life.
-    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
-    crowd = jnp.minimum(seen + 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia), slots)
+    # Over its life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in it.
     shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
     per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
     shared_s = jnp.where(decodes, shared_s, batch.alone)
@@ -625,7 +627,9 @@ def _tokens(
     crowding = (gaps * crowded[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
     # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
     later = 1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0)
-    variance *= 1.0 + 2.0 * safe_divide(1.0 - batch.inertia, batch.inertia * batch.busy, 0.0)[..., None] * later
+    variance *= (
+        1.0 + 2.0 * safe_divide(free * (1.0 - batch.inertia), batch.inertia * batch.busy, 0.0)[..., None] * later
+    )
     tpot = stalled_tpot_s(
         q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
     )

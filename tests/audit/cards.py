@@ -25,7 +25,7 @@ def gpu_card(name: str) -> dict[str, float] | None:
 
 
 def model_card(name: str) -> dict[str, float | str] | None:
-    """Least bytes of weights, of what a step reads of them, and of a token in the cache; None for the user's own."""
+    """Least bytes of weights, of what a step reads, of a token in the cache; the context; None: no published model."""
     row = _table("models.csv").get(name)
     if row is None:
         return None
@@ -36,6 +36,7 @@ def model_card(name: str) -> dict[str, float | str] | None:
         "read_bytes": 0.9 * each * float(row["active_b"]),
         "kv_bytes_per_token": float(eval(row["cache_bytes"])),
         "weight_bits": float(row["weight_bits"]),
+        "context_tokens": float(row["context_tokens"]),
     }
 
 

@@ -42,6 +42,9 @@ def audit_plan(document: dict[str, Any]) -> None:
         _choice(best, kinds, inputs, result, findings)
         _margins(best, inputs, result, findings)
         _sensitivity(result, inputs, findings)
+    if card := model_card(inputs["model"]):
+        times = inputs["max_context_tokens"] / card["context_tokens"]
+        findings.hold(0.99 < times < 1.26, f"the context is {times:.3g} times that of the card")
     for rejection in result["rejections"]:
         _rejection(rejection, inputs, findings)
     for binding in ("TTFT without load", "TPOT without load", "memory for weights"):

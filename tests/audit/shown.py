@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -118,6 +119,10 @@ def audit_page(document: dict[str, Any], page: str) -> None:
         _launches(best, "\n".join(read.code), findings)
         _memory(document, tables, findings)
         _risks(document, tables, " ".join(read.paragraphs), findings)
+        if told := re.search(r"one instance less would break (.*?)\.", " ".join(read.paragraphs)):
+            several = len(best["pools"]) > 1
+            limits = [pool["binding"] + f" ({pool['name']})" * several for pool in best["pools"]]
+            findings.same("what an instance less would break, in words", told[1], " and ".join(limits))
     findings.end()
 
 
@@ -140,7 +145,8 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
     if best is None:
         findings.hold(said[0].startswith("Nothing among "), said[0])
         first = result["rejections"][0]
-        for part in (first["layout"], first["binding"], first["have"], first["need"], first["fix"]):
+        short = f"{first['binding']} binds ({first['have']} there, {first['need']} needed)"
+        for part in (first["layout"], short, first["fix"]):
             findings.hold(part in said[1], f"the nearest miss is {first}, and {part!r} is not in: {said[1]}")
         return
     deploy = re.match(
@@ -153,6 +159,8 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
         _close("the rate in words", deploy[3], inputs["rate_rps"], findings)
         _close("dollars an hour in words", deploy[5], best["usd_per_hour"], findings)
         _close("dollars a year in words", deploy[6], best["usd_per_year"], findings)
+    rests = best["pools"][0]["latency_provenance"]
+    findings.hold(f"({rests})" in " ".join(said), f"it is not said that the first pool's steps are {rests}")
     one = next((d for d in result["alternatives"] if d["kind"] == "one pool"), None)
     for sentence in said[1:]:
         if match := re.match(r"The cheapest single pool takes (.*) at \$([\d,.]+)/h; this saves ([\d.]+%)", sentence):
@@ -172,11 +180,14 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
         elif match := re.search(r"the fleet stays at ([\d,]+) GPU", sentence):
             findings.same("the fleet's interval", [number(match[1])] * 2, [best["gpus_low"], best["gpus_high"]])
         elif "cannot be told from" in sentence:
-            others = {(d["name"], d["fleet_gpus"]) for d in [*result["alternatives"], *result["by_gpu"]]}
+            others = {(d["name"], d["fleet_gpus"]): d for d in [*result["by_gpu"], *result["alternatives"]]}
             alike = re.findall(r"(?:told from that of|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence)
             findings.hold(bool(alike), f"nobody is named in {sentence!r}")
             for name, count in alike:
-                findings.hold((name, int(number(count))) in others, f"{name} of {count} GPUs is no alternative")
+                other = others.get((name, int(number(count))))
+                findings.hold(other is not None, f"{name} of {count} GPUs is no alternative")
+                apart = math.log(other["usd_per_hour"] / best["usd_per_hour"]) if other else 0.0
+                findings.hold(abs(apart) <= _unsure(other or best) + _unsure(best) + 1e-9, f"{name} can be told apart")
     if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
         findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)
     refused, cut = result["refused_frac"], result["cut_off_frac"]
@@ -185,6 +196,13 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
     if context:
         told = re.match(r"Context: ([\d.e-]+%)", context)[1]
         findings.same("requests beyond the context", number(told), refused + cut, rel=6e-3)
+
+
+def _unsure(shown: dict[str, Any]) -> float:
+    """Half the width of a fleet's interval, as a logarithm."""
+    if shown["gpus_high"] is None or not shown["gpus_low"]:
+        return math.inf
+    return 0.5 * math.log(shown["gpus_high"] / shown["gpus_low"])
 
 
 def _decomposition(text: str, shown: dict[str, Any], findings: Findings) -> None:
@@ -203,6 +221,9 @@ def _tables(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
     """The tables that terminal and page share."""
     result, best = document["result"], document["result"]["recommended"]
     rows = _titled(tables, "Recommended pools")
+    slo = f"P{100 * document['inputs']['slo_percentile']:g} [ms]"
+    for row in [*rows, *_titled(tables, "Alternatives")]:
+        findings.hold({f"TTFT {slo}", f"TPOT {slo}"} <= row.keys(), f"no TTFT and TPOT {slo} in {list(row)}")
     count = len(best["pools"])
     findings.same("rows of pools", len(rows), count + (count > 1))
     for row, pool in zip(rows, best["pools"], strict=False):
@@ -350,10 +371,32 @@ def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findin
     if told := re.search(r"Saturation: (?:the (\S+) pool|the pool) runs at (\d+%)", words):
         findings.hold(told[1] in (None, first["pool"]) or told[2] == first["load"], f"{told[0]}, but {first} is fuller")
         findings.same("load in words", told[2], first["load"])
+        _margins(first, bursts, words, findings)
     for row, pool in zip(_titled(tables, "Failure"), pools, strict=True):
         findings.same(f"instances of {row['pool']}", row["lost"], f"1 of {pool['pool_instances']}")
         spare = pool["usd_per_hour"] / pool["pool_instances"]
         _close(f"a spare of {row['pool']}", row["a spare costs [USD/h]"], spare, findings)
-    survives = [row["SLOs kept"].startswith("yes") for row in _titled(tables, "Failure")]
+    lost = _titled(tables, "Failure")
+    if told := re.search(r"Failure: .*? costs \$([\d,.]+)/h", words):
+        alone = [row for row in lost if row["SLOs kept"].startswith("no: nothing")]
+        spares = alone or [row for row in lost if not row["SLOs kept"].startswith("yes")]
+        dollars = sum(number(row["a spare costs [USD/h]"]) for row in spares)
+        findings.same("dollars of spares in words", number(told[1].rstrip(".")), dollars, rel=2e-3)
+    survives = [row["SLOs kept"].startswith("yes") for row in lost]
     if not best["replay"]:
         findings.same("the loss of an instance", all(survives), result["survives_loss_of_an_instance"])
+
+
+def _margins(first: dict[str, str], bursts: Rows, words: str, findings: Findings) -> None:
+    """The knee, the growth to saturation and the first burst that breaks an SLO, in words and in the tables."""
+    load, knee = number(first["load"]), number(first["knee at"])
+    told = re.search(r"(beyond|before) its knee at (\d+%)", words)
+    findings.same("the knee in words", number(told[2]), knee)
+    if abs(load - knee) > 0.011:
+        findings.same("the side of the knee", told[1], "beyond" if load > knee else "before")
+    growth = number(first["saturates at a rate"].removeprefix("x ")) - 1
+    room = number(re.search(r"breaks and by ([\d,]+%) before queues grow", words)[1])
+    findings.same("growth to saturation in words", room, growth, most=0.0101)
+    broken = [row["rate"].removeprefix("x ") for row in bursts if not row["SLOs kept"].startswith("yes")]
+    said = re.search(r"Burst: (no burst|[\d.]+) ", words)[1]
+    findings.same("the burst that breaks an SLO", said, broken[0] if broken else "no burst")

@@ -29,6 +29,22 @@ MODELS += ["gemma-3-27b", "deepseek-v3", "nemotron-h-8b", "phi-4"]
 GPUS = ["h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "l40s", "a100_80gb_sxm", "gb300", "h20"]
 
 
+#: Option -> its name among the inputs, and its value there.
+ASKED = {
+    "--tp": ("tp", lambda text: [int(degree) for degree in text.split(",")]),
+    "--backend": ("backend", str),
+    "--max-num-seqs": ("max_num_seqs_count", float),
+    "--max-num-batched-tokens": ("max_num_batched_tokens", float),
+    "--kv": ("kv", lambda text: [text]),
+    "--node-gpus": ("node_gpus", int),
+    "--max-gpus": ("max_gpus", float),
+    "--budget": ("max_usd_per_hour", lambda text: float(text.split()[0])),
+    "--headroom": ("headroom_frac", float),
+    "--spare": ("spare_count", int),
+    "--confidence": ("confidence", float),
+}
+
+
 @st.composite
 def questions(draw) -> dict[str, str]:
     """Option -> value of a command line; "" for a switch."""
@@ -77,6 +93,10 @@ def answered(asked: dict[str, str], *more: str) -> Answered:
     findings.same("GPUs", inputs["gpus"], asked["--gpu"].split(","))
     findings.same("TTFT asked", inputs["slo_ttft_ms"], 1e3 * float(asked["--ttft-p99"].split()[0]))
     findings.same("TPOT asked", inputs["slo_tpot_ms"], float(asked["--tpot-p99"].split()[0]))
+    for option, (name, value) in ASKED.items():
+        if option in asked:
+            findings.same(option, inputs[name], value(asked[option]))
+    findings.same("the percentile, where none is asked about", inputs["slo_percentile"], 0.99)
     if "--isl" in asked:
         findings.same("lengths", inputs["mean_input_tokens"], float(asked["--isl"]))
         findings.same("lengths", inputs["mean_output_tokens"], float(asked["--osl"]))

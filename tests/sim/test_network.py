@@ -12,6 +12,7 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.cache import replay, usable_hits
 from dmodels.models.transfer import shared_transfer_s
 from dmodels.sim.network import (
+    NETKV_TIERS,
     Arrivals,
     NetworkCluster,
     fabric_problems,
@@ -345,3 +346,32 @@ def test_one_seed_hashes_alike_under_all_policies_and_seeds_differ():
     same = [simulate(*args, RoutingPolicy.ROUND_ROBIN, seed=2).transfer_s for _ in range(2)]
     np.testing.assert_array_equal(*same)
     assert (simulate(*args, RoutingPolicy.ROUND_ROBIN, seed=3).transfer_s != same[0]).any()
+
+
+def test_the_tiers_of_netkv():
+    """Between servers 50, 25 and 12.5 Gbit/s a flow, 4:2:1, in bytes."""
+    assert NETKV_TIERS == (450e9, 6.25e9, 3.125e9, 1.5625e9)
+
+
+def test_every_byte_passes_each_stage_of_its_way():
+    """What leaves or reaches an instance, a rack or a pod has gone over links of its own, and over no others."""
+    cluster, rng = netkv_cluster(pods=4), np.random.default_rng(5)
+    n, fabric = 200, cluster.fabric
+    asked = Arrivals(
+        np.sort(rng.uniform(0, 20, n)), rng.uniform(0.1, 0.5, n), rng.integers(500, 9000, n) * 1.0, np.full(n, 9.0)
+    )
+    run = simulate(cluster, asked, RoutingPolicy.ROUND_ROBIN, seed=1)
+    source = np.asarray(cluster.prefill)[np.arange(n) % len(cluster.prefill)]
+    target = np.asarray(cluster.decode)[run.choice]
+    stages = [
+        (np.arange(fabric.instances), fabric.server, 1),
+        (fabric.rack, fabric.rack, 3),
+        (fabric.pod, fabric.pod, 5),
+    ]
+    for (place, level, first), parallel in zip(stages, fabric.parallel[1:], strict=True):
+        away = level[source] != level[target]
+        for way, end in ((first, source), (first + 1, target)):
+            sent = np.bincount(place[end][away], run.payload_bytes[away], minlength=place.max() + 1)
+            links = fabric.first[way] + np.arange(len(sent) * parallel).reshape(len(sent), -1)
+            np.testing.assert_allclose(run.carried_bytes[links].sum(1), sent, rtol=1e-9, atol=1.0)
+            assert sent.any()

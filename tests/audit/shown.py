@@ -113,6 +113,7 @@ def audit_page(document: dict[str, Any], page: str) -> None:
         findings.hold(told.startswith(kinds), f"to those who cannot see it, a picture is {told[:60]!r}")
         findings.hold(not caption.startswith(kinds), f"the caption {caption[:60]!r}")
     if best:
+        _pictures(document["result"], page, findings)
         asked = bool(document["result"]["sensitivity"])
         findings.same("a section on other inputs", "If an input is wrong" in page, asked)
         _tables(document, tables, findings)
@@ -124,6 +125,23 @@ def audit_page(document: dict[str, Any], page: str) -> None:
             limits = [pool["binding"] + f" ({pool['name']})" * several for pool in best["pools"]]
             findings.same("what an instance less would break, in words", told[1], " and ".join(limits))
     findings.end()
+
+
+def _pictures(result: dict[str, Any], page: str, findings: Findings) -> None:
+    """What is said of pictures to those who cannot see them."""
+    for pool in result["recommended"]["pools"]:
+        told = re.search(
+            rf"per instance of the pool {pool['name']} against load: (\d+) at the operating point, (\d+) ", page
+        )
+        findings.same(f"slots of {pool['name']} in a picture", int(told[2]), round(pool["slots_count"]), most=1.0)
+        if pool["role"] != "prefill":
+            held = pool["decode_count"]
+            findings.same(f"in flight in {pool['name']} in a picture", int(told[1]), held, rel=0.02, most=0.51)
+    if told := re.search(r"the dearest: (.+?) times ([\d.]+), ([\d,.]+|inf) USD/h", page):
+        costs = [math.inf if c["usd_per_hour"] is None else c["usd_per_hour"] for c in result["sensitivity"]]
+        findings.same("the dearest change in a picture", number(told[3].rstrip(".")), max(costs), rel=1e-3)
+        first = result["sensitivity"][costs.index(max(costs))]
+        findings.same("what is dearest in a picture", (told[1], float(told[2])), (first["what"], first["factor"]))
 
 
 def _titled(tables: dict[str, Rows], start: str) -> Rows:

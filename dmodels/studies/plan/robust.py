@@ -72,13 +72,16 @@ def simplest(found: Sequence[Deployment]) -> Deployment:
     """Of fleets that cost no more above the cheapest than the model errs, the simplest.
 
     Simpler are, in this order: measured GPUs, fewer pools, fewer GPU types, no pool of one instance; then the cheaper.
+    The model errs by more where it knows less, so one that it knows to be a little dearer than the cheapest is looked
+    at again beside the one that it may take for alike: none that costs less is simpler.
     """
     cheapest = min(found, key=lambda fleet: (round(fleet.usd_per_hour, 6), len(fleet.pools)))
 
     def near(fleet: Deployment) -> bool:
         return fleet.usd_per_hour <= (1.0 + premium(cheapest, fleet)) * cheapest.usd_per_hour
 
-    return min((x for x in found if x is cheapest or near(x)), key=complexity)
+    chosen = min((x for x in found if x is cheapest or near(x)), key=complexity)
+    return min((x for x in found if x.usd_per_hour <= chosen.usd_per_hour), key=complexity)
 
 
 #: What the entries of `complexity` are, of the fleet that has the greater one.

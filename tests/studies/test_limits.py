@@ -304,9 +304,9 @@ def test_what_pays_is_what_a_plan_with_it_costs(free):
 
 def test_of_several_budgets_of_a_step_the_best_is_suggested():
     few = replace(
-        asked(gpus=("h100",), tp=(4,), split=False, thresholds_tokens=()), workload=Workload.fixed(1500.0, 150.0, 20.0)
+        asked(gpus=("h100",), tp=(4,), split=False, thresholds_tokens=()), workload=Workload.fixed(4000.0, 30.0, 20.0)
     )
-    few = replace(few, slo=SLO(2.0, 0.05))
+    few = replace(few, slo=SLO(0.6, 0.1))
     found = by_formula(few)
     (budget,) = (entry for entry in suggestions(found) if "budget" in entry.what)
     costs = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
@@ -79,18 +80,32 @@ def heatmap(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None =
             zorder=0,
         )
     )
-    scale = "log" if most > 30 and np.nanmin(best) > 0 else "linear"
+    scale = "log" if most > 5 and np.nanmin(best) > 0 else "linear"
     drawn = ax.pcolormesh(np.arange(best.shape[1] + 1), np.arange(best.shape[0] + 1), best, cmap="viridis", norm=scale)
     bar = ax.figure.colorbar(drawn, ax=ax, label=label(ds, output))
     style.tidy(bar.ax).grid(False)
+    if scale == "log":
+        style.plain(bar.ax.yaxis)
     bar.outline.set_edgecolor(style.SOFT)
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
-        values = ds[name].values if name in ds.coords else np.arange(ds.sizes[name])
-        places = np.unique(np.linspace(0, len(values) - 1, min(len(values), 8)).astype(int))
-        axis.set_ticks(places + 0.5, [_tell(values[i], 3) for i in places])
+        values = ds[name].values if name in ds.coords else np.arange(float(ds.sizes[name]))
+        axis.set_ticks(*_ticks(values))
     ax.set(xlabel=label(ds, x), ylabel=label(ds, y))
     ax.grid(False)
     return ax
+
+
+def _ticks(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Where on an axis of cells to write what: every value of a few, round numbers between many."""
+    count = len(values)
+    if count <= 8 or values.dtype.kind != "f" or (np.diff(values) <= 0).any():
+        places = np.unique(np.linspace(0, count - 1, min(count, 8)).astype(int))
+        return places + 0.5, [_tell(values[i], 3) for i in places]
+    low, high = values[0], values[-1]
+    wide = low > 0 and high > 10 * low
+    locator = ticker.LogLocator(subs=(1, 2, 5), numticks=15) if wide else ticker.MaxNLocator(7)
+    round_ones = [x for x in locator.tick_values(low, high) if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
+    return np.interp(round_ones, values, np.arange(count)) + 0.5, [_tell(float(x)) for x in round_ones]
 
 
 def curves(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
@@ -120,15 +135,16 @@ def curves(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = 
     if not bool(feasible(ds).all()):
         note(ax, "hollow: flagged")
     ax.set(xlabel=label(ds, x), ylabel=label(ds, output))
-    _scales(ax, along, _over(ds, output, [x]))
+    _scales(ax, along, _over(ds, output, [x] if hue is None else [x, hue], flagged=True))
     name_lines(ax, ends)
     return ax
 
 
 def label(ds: xr.Dataset, name: str) -> str:
-    """The name with its unit, as an axis shows it: `cost [USD/h]`."""
-    unit = ds[name].attrs.get("units", "") if name in ds.variables else ""
-    return f"{name} [{unit}]" if unit not in ("", "1") else name
+    """The long name, or the name, with its unit, as an axis shows it: `cost [USD/h]`."""
+    facts = ds[name].attrs if name in ds.variables else {}
+    words, unit = facts.get("long_name", name), facts.get("units", "")
+    return f"{words} [{unit}]" if unit not in ("", "1") else words
 
 
 def _over(ds: xr.Dataset, output: str, keep: list[str], flagged: bool = False) -> np.ndarray:
@@ -151,10 +167,10 @@ def _short_axis(ds: xr.Dataset, besides: str | None = None) -> str | None:
 
 
 def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """A logarithmic axis for what spans a factor of thirty or more."""
+    """A logarithmic axis for what spans a factor of ten or more."""
     for values, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
         values = values[np.isfinite(values)]
-        if values.size and values.min() > 0 and values.max() > 30 * values.min():
+        if values.size and values.min() > 0 and values.max() > 10 * values.min():
             scale("log")
             style.plain(ax.xaxis if scale == ax.set_xscale else ax.yaxis)
 

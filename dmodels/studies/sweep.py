@@ -152,6 +152,31 @@ def _rows(points: xr.Dataset) -> Rows:
     ]
 
 
+#: What pictures call the axes and outputs; {} is the percentile.
+IN_WORDS = {
+    "rate_rps": "request rate",
+    "input_tokens": "input length",
+    "output_tokens": "output length",
+    "ttft_slo_s": "TTFT{} at most",
+    "tpot_slo_s": "TPOT{} at most",
+    "e2e_slo_s": "E2E{} at most",
+    "price_usd_per_hour": "price of a GPU",
+    "slowdown": "step times over predicted ones",
+    "instances": "instances",
+    "gpus": "GPUs",
+    "cost_usd_per_hour": "cost",
+    "cost_usd_per_mtoken": "cost of a million output tokens",
+    "ttft_s": "TTFT{}",
+    "tpot_s": "TPOT{}",
+    "e2e_s": "E2E{}",
+    "output_tokens_per_s": "output",
+    "user_tokens_per_s": "output per user",
+    "gpu_tokens_per_s": "output per GPU",
+    "decode_count": "requests that decode at a time",
+    "slots_count": "slots",
+}
+
+
 @float64
 def sweep_designs(
     scenario: Scenario,
@@ -192,6 +217,10 @@ def sweep_designs(
     points = sweep(sized_pool, batch=batch, per_row=per_row, engine=engine, out=out, **given, **options)
     if output not in points:
         raise unknown("output", output, map(str, points.data_vars))
+    share = "" if "percentile" in axes else f" P{100.0 * float(given.get('percentile', 0.99)):g}"
+    for name, words in IN_WORDS.items():
+        if name in points.variables:
+            points[name].attrs["long_name"] = words.format(share)
     return DesignSweep(points, output, top, out)
 
 

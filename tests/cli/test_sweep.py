@@ -9,6 +9,7 @@ import pytest
 
 from dmodels.cli import main
 from dmodels.design.files import read
+from dmodels.report import style
 
 SCENARIO = """
 [model]
@@ -102,3 +103,14 @@ def test_scenario_mistakes_and_no_feasible_point(scenario, tmp_path, capsys):
     assert "0 of 1 points" in capsys.readouterr().out
     assert main(["sweep", str(scenario), "--axis", "rate=5", "--show-python"]) == 0
     compile(capsys.readouterr().out, "shown", "exec")
+
+
+@pytest.mark.parametrize("share, words", [("", "TTFT P99 [s]"), ("percentile = 0.95\n", "TTFT P95 [s]")])
+def test_a_figure_says_in_words_what_its_axes_are(tmp_path, monkeypatch, share, words):
+    path, seen = tmp_path / "s.toml", []
+    path.write_text(SCENARIO + share)
+    monkeypatch.setattr(style, "save", lambda drawn, path: seen.append(drawn))
+    axes = ["--axis", "tp=4,8", "--axis", "rate=10,20,40"]
+    assert main(["sweep", str(path), *axes, "--plot", "pareto", "--figure", str(tmp_path / "f.png")]) == 0
+    (panel,) = seen[0].axes if hasattr(seen[0], "axes") else [seen[0]]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == (words, "cost of a million output tokens [USD/Mtoken]")

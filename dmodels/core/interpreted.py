@@ -149,10 +149,13 @@ def _as_tall(leading: Any, array: Any) -> Any:
 
 
 def _scan(params: Any, until_s: float, *operands: Any) -> list[Any]:
-    body, length, held, carried = params["jaxpr"], params["length"], params["num_consts"], params["num_carry"]
-    consts, state = list(operands[:held]), list(operands[held : held + carried])
-    along = operands[held + carried :]
-    rows = []
+    body, length = params["jaxpr"], params["length"]
+    if "ft_in" in params:  # since JAX 0.12
+        consts, state, along = map(list, params["ft_in"].update(operands).unpack())
+    else:
+        held, first = params["num_consts"], params["num_consts"] + params["num_carry"]
+        consts, state, along = list(operands[:held]), list(operands[held:first]), list(operands[first:])
+    carried, rows = len(state), []
     order = reversed(range(length)) if params["reverse"] else range(length)
     for k in order:
         out = _run(body.jaxpr, body.consts, [*consts, *state, *(each[k] for each in along)], until_s)

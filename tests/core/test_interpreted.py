@@ -65,7 +65,16 @@ PROGRAMS = {
         I,
     ),
     "bits": (lambda x: (jnp.frexp(x), jnp.ldexp(x, 3), jnp.nextafter(x, 9.0), jnp.signbit(x)), X),
-    "logic": (lambda x: ((x > 0) & (x < 1) | ~(x == x), jnp.isfinite(1 / x), jnp.where(x > 0, x, 7), x.clip(0, 1)), X),
+    "logic": (
+        lambda x: (
+            lax.ge(x, 0 * x),
+            (x > 0) & (x < 1) | ~(x == x),
+            jnp.isfinite(1 / x),
+            jnp.where(x > 0, x, 7),
+            x.clip(0, 1),
+        ),
+        X,
+    ),
     "choice": (lambda i: lax.select_n(i % 3, i, 10 * i, 100 * i), I),
     "sums": (
         lambda x: (x.sum(0), x.prod(1), x.max(), x.min(1), x.argmax(1), x.argmin(0), (x > 0).any(), (x > 0).all(1)),

@@ -236,7 +236,7 @@ def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray, unkept: np.ndarray
     if block.size:
         rows = np.concatenate([tier, a.access.shape[1] + block])
         entries = np.concatenate([a.size[block], np.ones(block.size)])
-        at = (rows, np.tile(np.arange(block.size), 2))
+        at = (rows.astype(np.int32), np.tile(np.arange(block.size, dtype=np.int32), 2))  # as milp takes them
         matrix = coo_array((entries, at), shape=(a.access.shape[1] + len(unkept), block.size)).tocsr()
         room = np.concatenate([np.minimum(a.capacity[i], a.size.sum()), np.ones(len(unkept))])
         unit = saving[block, tier].max()

@@ -344,6 +344,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
     busy = x * extra
+    amplified = safe_divide(1.0, 1.0 - busy) ** 2
     return _Batch(
         n,
         alone,
@@ -356,8 +357,8 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
-        safe_divide(1.0, 1.0 - busy) ** 2,
-        _noise(requests, safe_divide(1.0, 1.0 - busy) ** 2),
+        amplified,
+        _noise(requests, amplified),
         overload,
     )
 

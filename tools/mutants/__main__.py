@@ -13,11 +13,13 @@ its 95 % interval (Wilson) by room. A test that fails without the change, too, d
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -84,7 +86,7 @@ class Checker:
             place = self.copy.folder / file.relative_to(self.root)
             inside = self.copy.folder / self.package.relative_to(self.root)
             write = self.kept.resolve() / file.relative_to(self.root).with_suffix(".json")
-            _, spent = self.copy.apart(lambda: record(self.copy.folder, inside, place, write))  # noqa: B023
+            _, spent = self.copy.apart(partial(record, self.copy.folder, inside, place, write))
             print(f"recorded {file.relative_to(self.root)}: {spent:.0f} CPU s", flush=True)
         known = [read(path)[0] for path in sorted(self.kept.glob("**/*.json"))]
         self.chooser = Chooser(self.root, self.package, [test for tests in known for test in tests])
@@ -149,8 +151,6 @@ def main(asked: list[str] | None = None) -> int:
 
 def stale(file: Path, root: Path, kept: Path) -> bool:
     """Whether a test file is not recorded as it is."""
-    import json
-
     place = kept / file.relative_to(root).with_suffix(".json")
     return not place.is_file() or json.loads(place.read_text())["digest"] != digest(file)
 

@@ -47,12 +47,10 @@ class Chooser:
             found += _in_turn([t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)])
         return list({test.name: test for test in found}.values())
 
-    @cache  # noqa: B019  one Chooser lives as long as the run
     def bodies(self, file: str) -> int:
         """The lines inside functions, as bits: what runs when it is called, not when it is imported."""
-        return _bodies(ast.parse(self.files[file]))
+        return _bodies(self.files[file])
 
-    @cache  # noqa: B019
     def mentions(self, file: str, names: frozenset[str]) -> int:
         """Lines inside functions in which one of `names` stands."""
         word, bits = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b"), 0
@@ -60,7 +58,6 @@ class Chooser:
             bits |= (word.search(line) is not None) << number
         return bits & self.bodies(file)
 
-    @cache  # noqa: B019
     def importers(self, file: str) -> list[str]:
         """Files that import from `file`, directly or through others that hold compiled loops, too."""
         found, open_ends = [], [file]
@@ -94,9 +91,10 @@ def _bits(first: int, last: int) -> int:
     return ((1 << (last - first + 1)) - 1) << first
 
 
-def _bodies(tree: ast.AST) -> int:
+@cache
+def _bodies(text: str) -> int:
     found = 0
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found |= _bits(node.body[0].lineno, node.end_lineno)
         elif isinstance(node, ast.Lambda):

@@ -45,7 +45,7 @@ class Copy:
             if name.split(".")[0] in WARM:
                 try:
                     importlib.import_module(name)
-                except Exception:
+                except Exception:  # whatever a module does when it comes early: the tests import it themselves
                     continue
 
     def apart(self, what: Callable[[], Any], limit_s: float = 3600.0, kept: Path | None = None) -> tuple[int, float]:

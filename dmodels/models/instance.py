@@ -353,7 +353,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         turn,
         single,
         full,
-        steps.times(slots),
+        steps.times(slots * _decoding(requests, engine)),
         busy,
         safe_divide(alone, 1.0 - busy),
         inertia,
@@ -361,6 +361,12 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         _noise(requests, amplified),
         overload,
     )
+
+
+def _decoding(requests: Requests, engine: Engine) -> Real:
+    """Share of the steps of a request in its slot that decode: not its prompt's."""
+    own = jnp.maximum(requests.prefill_tokens / engine.max_num_batched_tokens, 1.0)
+    return requests.decode_steps / (requests.decode_steps + own)
 
 
 #: Weights of `LEVELS` for the mean of one draw, and of the smaller of two, linear in between.

@@ -34,11 +34,17 @@ from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
 from .queueing import (
+    LastStep,
+    PackedSteps,
     SharedSteps,
     capped_mean_s,
     erlang_c,
     gamma_quantiles,
+    last_step,
     met_quantiles,
+    packed_frac,
+    packed_steps,
+    partial_fill,
     service_factor,
     shared_steps,
     stalled_tpot_s,
@@ -83,10 +89,15 @@ class StepTable(Record):
     arrival_rps: Real = quantity()  # (..., k) the arrivals that keep so many decoding: n / (E[O] t_0 + n K)
     mean_step_s: Real = quantity()  # (..., k) then: t_0 + n K / E[O]
     full_s: Real = quantity()  # (..., k) a step whose token budget is full: no step takes longer
+    begun_s: Real = quantity()  # (..., k) a step with prompts, less what their tokens take: on the line to a full one
 
     def full(self, n: Real) -> Real:
         """t(n, B) at n requests decoding: prompts fill the budget B."""
         return _piecewise_linear(n, self.decode_count, self.full_s)[0]
+
+    def filling(self, n: Real) -> tuple[Real, Real]:
+        """(a step with prompts but for their tokens, a full step) at n requests decoding."""
+        return _piecewise_linear(n, self.decode_count, self.begun_s, self.full_s)
 
     def times(self, n: Real) -> tuple[Real, Real]:
         """(t_0, K) at n requests decoding."""
@@ -109,13 +120,22 @@ _UNBOUNDED_S = 1e30
 
 
 def step_table(
-    decode_count: Real, alone_s: Real, extra_s: Real, decode_steps: Real, full_s: Real = _UNBOUNDED_S
+    decode_count: Real,
+    alone_s: Real,
+    extra_s: Real,
+    decode_steps: Real,
+    full_s: Real = _UNBOUNDED_S,
+    begun_s: Real | None = None,
 ) -> StepTable:
-    """A `StepTable` of measured or computed step times at a ladder of decode counts (last axis, from 0)."""
+    """A `StepTable` of measured or computed step times at a ladder of decode counts (last axis, from 0).
+
+    Without `begun_s` a step with prompts takes no more than their tokens do.
+    """
     n = decode_count
     arrivals = n / (decode_steps * alone_s + n * extra_s + 1e-300)
     mean_step = alone_s + n * extra_s * safe_divide(1.0, decode_steps, 0.0)
-    return StepTable(n, alone_s, extra_s, arrivals, mean_step, full_s + 0.0 * mean_step)
+    begun_s = alone_s if begun_s is None else begun_s
+    return StepTable(n, alone_s, extra_s, arrivals, mean_step, full_s + 0.0 * mean_step, begun_s + 0.0 * mean_step)
 
 
 def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]:
@@ -163,13 +183,36 @@ class Roofline(NamedTuple):
             efficiency=self.efficiency,
         )
 
-    def times(self, n: Real) -> tuple[Real, Real]:
-        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it."""
+    @property
+    def last(self) -> LastStep:
+        """What the last step of a lone prompt has room for beyond."""
+        return _last_step(self.requests, self.max_num_batched_tokens)
+
+    def times(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
+        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it. `last` is `self.last`,
+        in the shape of n."""
+        last = self.last if last is None else last
         law, r = self.steps, self.requests
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
         alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
-        busy, mixed = law.mixed(n, begun / self.parallel.dp)
+        came, budgets = begun / self.parallel.dp, law.budget_share
+        busy, mixed = law.mixed(n, came)
+        # prompts that do not fit together, or not at all, take more steps than that
+        fill = partial_fill(came, budgets, last)
+        partial = law.at(n, fill.share * self.max_num_batched_tokens)
+        together = busy
+        for _ in range(2):
+            step_s = alone + busy * (mixed - alone)
+            busy = _mixed(_sharing(r, self.max_num_batched_tokens), together, packed_frac(came, step_s, alone, partial, budgets, fill))
+            mixed = law.at(n, jnp.minimum(came * budgets / busy, 1.0) * self.max_num_batched_tokens)
         return alone, busy * (mixed - alone) / begun
+
+    def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
+        """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""
+        law, gap = self.steps, (self.last if last is None else last).gap
+        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - gap, 1e-3, 0.75)
+        full, part = law.full(n), law.at(n, share * self.max_num_batched_tokens)
+        return jnp.clip((part - share * full) / (1.0 - share), law.alone(n), full), full
 
     def full(self, n: Real) -> Real:
         """t(n, B): prompts fill the budget of every rank."""
@@ -211,8 +254,25 @@ class Roofline(NamedTuple):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], self)
         wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
         n = wanted + 0.0 * wide.requests.context_tokens
-        alone, extra = wide.times(n)
-        return step_table(n, alone, extra, wide.requests.decode_steps, wide.full(n))
+        last = jax.tree.map(lambda leaf: leaf[..., None], self.last)
+        (alone, extra), (begun, full) = wide.times(n, last), wide.filling(n, last)
+        return step_table(n, alone, extra, wide.requests.decode_steps, full, begun)
+
+
+def _sharing(requests: Requests, budget: Real) -> Real:
+    """How far prompts share steps, rather than fill them: all where two like that of a typical token fit into one, none
+    where it fills one."""
+    typical = safe_divide(requests.prefill_square, requests.prefill_tokens * budget, 0.0)
+    return jnp.where(requests.prefill_tokens > 0, jnp.clip(2.0 - 2.0 * typical, 0.0, 1.0), 0.0)
+
+
+def _mixed(share: Real, one: Real, other: Real) -> Real:
+    """`share` of one, the rest of the other."""
+    return share * one + (1.0 - share) * other
+
+
+def _last_step(requests: Requests, budget: Real) -> LastStep:
+    return last_step(requests.prefill_edge_tokens / jnp.expand_dims(budget, -1), LEVELS)
 
 
 @jit  # called as it stands it compiled some three hundred programs for each new shape
@@ -254,24 +314,27 @@ def operate(
     batch = _batch(steps, requests, x, slots, engine, dp)
     prompts = _prompts(requests, batch, x / dp, engine, dp)
     joint = _joint(requests, batch, prompts, x, slots, engine, dp)
-    batch, prompts = joint.batch, prompts._replace(wait=joint.wait, wait_square=joint.wait_square)
-    slot = _slot_queue(requests, batch, prompts, x, slots)
+    batch = joint.batch
+    slot = _slot_queue(requests, batch, prompts, joint, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
-    wait = slot.wait + prompts.wait
-    wait_square = slot.wait_square + prompts.wait_square + 2.0 * slot.wait * prompts.wait
+    wait = slot.wait + joint.wait
+    wait_square = slot.wait_square + joint.wait_square + 2.0 * slot.wait * joint.wait
     waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
 
     mean_step = batch.mean_step
     seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
-    further = (pp - 1.0) * dp * jnp.where(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
-    own = jnp.where(joint.there, joint.steps.mean_s + joint.one_s, 1.5 * mean_step + prompts.one)
-    ttft_mean = wait + prompt_s + seen + own + prompts.beyond + further + transfer_s_per_token / slowdown * prompt
+    further = (pp - 1.0) * dp * _mixed(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
+    prompted = jnp.where(prompt > 0, joint.packed.own_s + joint.packed.met_s, 1.5 * mean_step)
+    own = _mixed(joint.there, joint.steps.mean_s + joint.one_s + prompts.beyond, prompted)
+    ttft_mean = wait + prompt_s + seen + own + further + transfer_s_per_token / slowdown * prompt
     tokens = _tokens(steps, requests, batch, prompts, joint, x, slots, q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
 
     # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
-    begins = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
-    begins = jnp.where(joint.there[..., None], met_quantiles(joint.steps, LEVELS), begins)
+    begins = gamma_quantiles(joint.packed.met_s, joint.packed.met_variance_s2, LEVELS)
+    unprompted = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
+    begins = jnp.where(prompt[..., None] > 0, begins, unprompted)
+    begins = _mixed(joint.there[..., None], met_quantiles(joint.steps, LEVELS), begins)
     crowd = (1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s)[..., None] * _NORMAL
     sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
     stages = (pp + 0.0 * wait)[..., None]
@@ -282,7 +345,7 @@ def operate(
     ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
-    waited = wait + jnp.where(joint.there, joint.steps.mean_s, 0.0)
+    waited = wait + joint.there * joint.steps.mean_s
     times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, waited)
     ttft, tpot, e2e, ttft_mean, tpot_mean, wait = (slowdown * jnp.where(overload, jnp.inf, time) for time in times)
     missed = (ttft > slo.ttft_s) | (tpot > slo.tpot_s) | (e2e > slo.e2e_s)
@@ -318,6 +381,7 @@ class _Batch(NamedTuple):
     further: Real  # of one more prompt token in a step
     turn: Real  # of a prompt among as many as share a prefill worker's step at most
     single: Real  # what a prompt adds to a step that it has for itself
+    begun: Real  # a step with prompts, but for their tokens
     full_alone: Real  # t(n, B): a step whose token budget is full
     full: tuple[Real, Real]  # the same with all slots taken
     busy: Real  # x K(n)
@@ -332,14 +396,14 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     n, overload = steps.occupancy(x, requests.decode_steps, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count]))
-    alone, extra, full = alones[0], extras[0], steps.full(n)
+    alone, extra, (begun, full) = alones[0], extras[0], steps.filling(n)
     # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
     further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full)
     together = _shared(requests.prefill_tokens * further, alone + dp * extra, x / dp)
     together = jnp.clip(together, 1.0, _most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots / dp))
     joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
     turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
-    single, extra = extra, jnp.where(requests.output_tokens > 0, extra, joint)
+    single, extra = extra, jnp.where(requests.output_tokens > 0, extra, jnp.minimum(joint, turn))
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
@@ -352,6 +416,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         further,
         turn,
         single,
+        begun,
         full,
         steps.times(slots * _decoding(requests, engine)),
         busy,
@@ -397,7 +462,7 @@ def _further(prompt: Real, budget: Real, alone: Real, one: Real, full: Real) -> 
     room = budget - prompt
     inside = safe_divide(full - alone - one, jnp.maximum(room, 1.0))
     most = safe_divide(one + alone * prompt / budget, prompt, 0.0)
-    return jnp.clip(jnp.where(room > 0, inside, most), 0.0, most)
+    return jnp.clip(jnp.where(room > 0, inside, jnp.minimum(most, full / budget)), 0.0, most)
 
 
 def _shared(further: Real, step: Real, x: Real) -> Real:
@@ -416,24 +481,23 @@ def turn_s(prompt: Real, budget: Real, alone: Real, one: Real, full: Real, slots
     adds to the step."""
     together = _most_shared(prompt, budget, slots)
     joint = (alone + one + (together - 1.0) * prompt * _further(prompt, budget, alone, one, full)) / together
-    return jnp.where(budget > prompt, joint, one + alone * prompt / budget)
+    return jnp.where(budget > prompt, joint, jnp.minimum(full, alone + one * budget / prompt) * prompt / budget)
 
 
 class _Prompts(NamedTuple):
-    """The queue of prompts (M/G/1): those in a backlog share steps, `max_num_batched_tokens` to a step."""
+    """Prompts: those in a backlog share steps, `max_num_batched_tokens` to a step."""
 
     one: Real  # seconds of a mean prompt
     off: Real  # quantiles of a prompt's seconds, less their mean, at `LEVELS`
     beyond: Real  # what tokens beyond the budget take more than others, in the mean
     filled: Real  # share of a step's budget that it takes, at most 1
     square: Real  # second moment of its time over the mean's square
+    cube: Real  # third moment of its time over the second's and the mean
     busy: Real
-    wait: Real
-    wait_square: Real
 
 
 def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Real) -> _Prompts:
-    """The queue of one of dp ranks, to which x prompts a second go."""
+    """Those of one of dp ranks, to which x prompts a second go."""
     prompt, budget = requests.prefill_tokens, engine.max_num_batched_tokens
     one = dp * batch.extra + batch.alone * (prompt / budget)
     # Tokens beyond the mean share the step up to the budget; those beyond that take full steps.
@@ -452,24 +516,16 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     square, cube = 1.0 + own**2 * spread, 1.0 + 3.0 * own**2 * spread + own**3 * skew
     # Prompts queue for full steps; a prefill worker's that find one under way share the next.
     turn = jnp.where(requests.output_tokens > 0, one, batch.turn)
-    busy = x * turn
-    room = safe_divide(1.0, 1.0 - busy)
-    wait = 0.5 * x * turn**2 * square * room
-    # The tail keeps the second moment: long prompts make waits heavier than their mean tells (Takacs).
-    wait_square = 2.0 * wait**2 + x * turn**3 * cube * room / 3.0
-    # A step answers all its prompts at its end, so those that came meanwhile and share it delay the answer too: of a
-    # wait, about half is for the step under way, and what comes then is in the next one together with the prompt, as
-    # far as the budget leaves room for it.
     filled = jnp.minimum(prompt / budget, 1.0)
-    shared = 1.0 + 0.5 * batch.busy * (1.0 - filled)
-    return _Prompts(one, off, longer, filled, square, busy, wait * shared, wait_square * shared**2)
+    return _Prompts(one, off, longer, filled, square, cube / square, x * turn)
 
 
 class _Joint(NamedTuple):
-    """Prompts that share steps, where the token budget has room for more than one; otherwise they queue."""
+    """Prompts that share steps, where the token budget has room for several; otherwise they fill them."""
 
-    there: Real
+    there: Real  # how far they share: all where four fit, none where two do not
     steps: SharedSteps
+    packed: PackedSteps
     batch: _Batch  # in these steps
     one_s: Real  # a step with one prompt
     alone_s: Real  # what the prompt adds to it, of a rank
@@ -482,7 +538,7 @@ def _joint(
 ) -> _Joint:
     """Steps with prompts lie on the line through the mean one and a full one."""
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
-    there = (budget > prompt) & (prompt > 0)
+    there = _sharing(requests, budget)
     came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
     several = jnp.minimum(
         came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9)
@@ -502,24 +558,38 @@ def _joint(
         steps = shared_steps(x / dp, *shared, bare_s=alone, decoding=going)
         longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
         alone = jnp.where(decodes, batch.alone * power(longer, 1.0 - batch.inertia), batch.alone)
-    both, left, chance = there & decodes, steps.left_over_s, steps.left_over_chance
+    both, left, chance = jnp.where(decodes, there, 0.0), steps.left_over_s, steps.left_over_chance
     amplified = 1.0 / (1.0 - steps.carried) ** 2
+    mean_step = _mixed(both, steps.step_s, batch.mean_step)
     inside = batch._replace(
-        alone=jnp.where(both, alone, batch.alone),
-        mean_step=jnp.where(both, steps.step_s, batch.mean_step),
-        count=jnp.where(both, batch.count * longer, batch.count),
-        busy=jnp.where(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
-        amplified=jnp.where(both, amplified, batch.amplified),
-        noise=jnp.where(both, _noise(requests, amplified), batch.noise),
+        alone=_mixed(both, alone, batch.alone),
+        mean_step=mean_step,
+        count=batch.count * _mixed(both, longer, 1.0),
+        busy=_mixed(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
+        amplified=_mixed(both, amplified, batch.amplified),
+        noise=_mixed(both, _noise(requests, amplified), batch.noise),
+    )
+    budgets, full = prompt / budget, jnp.minimum(batch.full_alone, batch.alone + safe_divide(dp * batch.extra * budget, prompt, 0.0))
+    packed = packed_steps(
+        x / dp,
+        batch.alone,
+        jnp.minimum(batch.begun, full),
+        full,
+        budgets,
+        requests.prefill_square / budget**2,
+        _last_step(requests, budget),
+        batch.mean_step,
+        going,
     )
     return _Joint(
         there,
         steps,
+        packed,
         inside,
         alone + single,
         single / dp,
-        jnp.where(there, left, prompts.wait),
-        jnp.where(there, safe_divide(2.0 * left**2, chance, 0.0), prompts.wait_square),
+        _mixed(there, left, packed.left_over_s),
+        _mixed(there, safe_divide(2.0 * left**2, chance, 0.0), packed.left_over_square),
     )
 
 
@@ -535,11 +605,13 @@ class _SlotQueue(NamedTuple):
     overload: Real
 
 
-def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, slots: Real) -> _SlotQueue:
+def _slot_queue(
+    requests: Requests, batch: _Batch, prompts: _Prompts, joint: _Joint, x: Real, slots: Real
+) -> _SlotQueue:
     """Who waits for a slot finds all of them taken, and steps as slow as that makes them. The chain's chance of it is
     Erlang C with slots and load scaled so that all slots are as far up in potential as they are in the chain."""
     decodes, outputs = requests.output_tokens > 0, requests.decode_steps
-    slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + prompts.wait)
+    slot_load = x * (outputs * batch.mean_step + batch.alone + prompts.one + joint.wait)
     full_alone = jnp.where(decodes, batch.full[0], batch.alone)
     full_busy = jnp.where(decodes, x * batch.full[1], batch.busy)
     full_service = outputs * safe_divide(full_alone, 1.0 - full_busy, 1e300) + full_alone + prompts.one
@@ -551,7 +623,7 @@ def _slot_queue(requests: Requests, batch: _Batch, prompts: _Prompts, x: Real, s
     chain, erlang = jnp.maximum(jnp.log(at / asked), 0.0) @ _WEIGHTS, jnp.log(at / load) @ _WEIGHTS
     noise = jnp.where(decodes, 0.5 + 0.5 * batch.amplified, 1.0)  # of a chain, which has no memory
     stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0) / noise
-    varied = service_factor(slots / noise, x * full_service / noise, requests.output_scv)
+    varied = service_factor(stiff * slots, stiff * x * full_service, requests.output_scv)
     queued = safe_divide(noise * varied * full_service, spare)
     full = erlang_c(stiff * slots, stiff * slot_load)
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
@@ -599,13 +671,15 @@ def _tokens(
 ) -> _Tokens:
     gaps, outputs, mean_step = requests.gap_tokens, requests.decode_steps, batch.mean_step
     decodes = outputs > 0
-    # Prompts that come after the request has a slot share its prompt's step while the budget has room, and stall its
-    # answer else; those that come in that step always do.
-    answered = mean_step + prompts.one + prompts.filled * (prompts.wait + 0.5 * mean_step)
-    answered_variance = prompts.filled * (prompts.wait_square - prompts.wait**2)
-    answered_variance += prompts.one**2 * (prompts.square - 1.0)
+    # What comes after a prompt stalls its answer, but for what fills the rest of the prompt's last step; and what waits
+    # at the answer's end, as at any other step's, does not.
     stalls = mean_step * safe_divide(1.0, batch.alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
-    backlog = batch.busy * stalls * answered  # stalls by prompts before the first token, and what they beget
+    answered = joint.wait + joint.packed.own_s + joint.packed.met_s - mean_step
+    answered_variance = prompts.filled * (joint.wait_square - joint.wait**2)
+    answered_variance += prompts.one**2 * (prompts.square - 1.0)
+    unfilled = joint.packed.filled
+    # stalls by prompts before the first token, and what they beget
+    backlog = stalls * jnp.maximum(batch.busy * answered - unfilled * batch.extra, 0.0)
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
@@ -616,10 +690,10 @@ def _tokens(
     free = safe_divide(crowd - seen, swing, 0.0)  # of who comes, the rest waits for a slot
     over, faded, varied = _lasting(joint, mean_step, gaps, free)
     there = joint.there[..., None]
-    backlog = jnp.where(joint.there, jnp.maximum(over, 0.0), backlog)
+    backlog = _mixed(joint.there, jnp.maximum(over, 0.0), backlog)
     longer = (mean_step - batch.alone)[..., None] * gaps + over[..., None] * faded
-    mean = jnp.where(there, jnp.maximum(longer, 0.0), mean)
-    variance = jnp.where(there, varied, variance)
+    mean = _mixed(there, jnp.maximum(longer, 0.0), mean)
+    variance = _mixed(there, varied, variance)
     # The other slots' prompts come before the first token, and again as often as their answers end in its life.
     others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
     few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)

@@ -15,13 +15,16 @@ from .formulas import (
     wait_tail,
 )
 from .lindley import Backlog, StepGrid, trace_backlog
+from .packing import LastStep, PackedSteps, last_step, packed_frac, packed_steps, partial_fill
 from .sharing import SharedSteps, met_quantiles, shared_steps
 from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
 from .transient import backlog_s, work_variance_s
 
 __all__ = [
     "Backlog",
+    "LastStep",
     "Occupancy",
+    "PackedSteps",
     "SharedSteps",
     "StepGrid",
     "backlog_s",
@@ -32,8 +35,12 @@ __all__ = [
     "fluid_occupancy",
     "gamma_quantiles",
     "inverse_erlang_b",
+    "last_step",
     "met_quantiles",
     "occupancy",
+    "packed_frac",
+    "packed_steps",
+    "partial_fill",
     "service_factor",
     "shared_steps",
     "stalled_tpot_s",

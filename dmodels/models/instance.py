@@ -198,13 +198,12 @@ class Roofline(NamedTuple):
         came, budgets = begun / self.parallel.dp, law.budget_share
         busy, mixed = law.mixed(n, came)
         # prompts that do not fit together, or not at all, take more steps than that
-        fill = partial_fill(came, budgets, last)
-        partial = law.at(n, fill.share * self.max_num_batched_tokens)
-        together = busy
-        for _ in range(2):
+        budget, (first, full) = self.max_num_batched_tokens, self.filling(n, last)
+        for _ in range(3):
             step_s = alone + busy * (mixed - alone)
-            busy = _mixed(_sharing(r, self.max_num_batched_tokens), together, packed_frac(came, step_s, alone, partial, budgets, fill))
-            mixed = law.at(n, jnp.minimum(came * budgets / busy, 1.0) * self.max_num_batched_tokens)
+            fill = partial_fill(came / step_s, alone, first, full, budgets, last)
+            busy = packed_frac(came, step_s, alone, first + fill.share * (full - first), budgets, fill)
+            mixed = law.at(n, jnp.minimum(came * budgets / busy, 1.0) * budget)
         return alone, busy * (mixed - alone) / begun
 
     def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
@@ -560,12 +559,7 @@ def _joint(
         alone = jnp.where(decodes, batch.alone * power(longer, 1.0 - batch.inertia), batch.alone)
     both, left, chance = jnp.where(decodes, there, 0.0), steps.left_over_s, steps.left_over_chance
     amplified = 1.0 / (1.0 - steps.carried) ** 2
-    mean_step = _mixed(both, steps.step_s, batch.mean_step)
     inside = batch._replace(
-        alone=_mixed(both, alone, batch.alone),
-        mean_step=mean_step,
-        count=batch.count * _mixed(both, longer, 1.0),
-        busy=_mixed(both, 1.0 - safe_divide(alone, steps.step_s, 1.0), batch.busy),
         amplified=_mixed(both, amplified, batch.amplified),
         noise=_mixed(both, _noise(requests, amplified), batch.noise),
     )

@@ -63,19 +63,32 @@ class Fill(NamedTuple):
     gap_square: Real  # mean of (1 - u)^2
 
 
-def partial_fill(came: Real, budgets: Real, last: LastStep) -> Fill:
-    """Of partial steps where `came` prompts of so many `budgets` come in a step: a lone one's last, or several's."""
-    lone = safe_divide(came, jnp.expm1(came), 1.0)
-    beside = safe_divide(came * jnp.expm1(came), jnp.expm1(came) - came, 2.0)  # prompts, where there are several
-    several = jnp.minimum(budgets * beside, 0.5)
-    share = lone * (1.0 - last.gap) + (1.0 - lone) * several
-    return Fill(share, lone * last.gap_square + (1.0 - lone) * (1.0 - several) ** 2 * (4.0 / 3.0))
+def partial_fill(
+    arrival_rps: Real, bare_s: Real, begun_s: Real, full_s: Real, budgets: Real, last: LastStep
+) -> Fill:
+    """Of partial steps: a lone prompt's last one, or several prompts'.
+
+    They follow a bare step where a run begins, which is the share e^(-x t_p) of them, and else one of their own kind.
+    """
+    x, span = arrival_rps, full_s - begun_s
+    bare = jnp.minimum(x * bare_s, 30.0)
+    first = safe_divide(bare, -jnp.expm1(-bare), 1.0)  # prompts that came in a bare step, if any did
+    share = 1.0 - last.gap
+    for _ in range(3):
+        came = jnp.minimum(x * (begun_s + share * span), 30.0)
+        several = came + jnp.exp(-came) * first  # prompts in a partial step
+        came = several * -jnp.expm1(-2.0 * (several - 1.0))  # a Poisson number, if not none, has this mean
+        lone = safe_divide(came, jnp.expm1(came), 1.0)
+        beside = safe_divide(came * jnp.expm1(came), jnp.expm1(came) - came, 2.0)  # prompts, where there are several
+        more = jnp.minimum(budgets * beside, 0.5)
+        share = lone * (1.0 - last.gap) + (1.0 - lone) * more
+    return Fill(share, lone * last.gap_square + (1.0 - lone) * (1.0 - more) ** 2 * (4.0 / 3.0))
 
 
 def packed_frac(came: Real, step_s: Real, bare_s: Real, partial_s: Real, budgets: Real, fill: Fill) -> Real:
     """Share f of the steps with prompts where `came` come in a mean step, of `step_s`; above 1: more than have room.
 
-    >>> two = partial_fill(1e-6, 1.5, LastStep(0.5, 0.25))  # prompts of one and a half budgets take two steps each
+    >>> two = Fill(0.5, 0.25)  # prompts of one and a half budgets take two steps each
     >>> round(float(packed_frac(1e-6, 0.01, 0.01, 0.02, 1.5, two)) / 1e-6, 3)
     2.0
     """
@@ -118,7 +131,7 @@ def packed_steps(
     0.15
     """
     x, b = arrival_rps, budgets
-    fill = partial_fill(jnp.minimum(x * jnp.where(decoding > 0, step_s, begun_s), 30.0), b, last)
+    fill = partial_fill(x, jnp.where(decoding > 0, bare_s, 0.0), begun_s, full_s, b, last)
     u, gap = fill.share, 1.0 - fill.share
     partial = begun_s + u * (full_s - begun_s)
     room = jnp.maximum(1.0 - x * b * full_s, 1e-9)

@@ -38,8 +38,8 @@ from .queueing import (
     PackedSteps,
     SharedSteps,
     capped_mean_s,
-    erlang_c,
     gamma_quantiles,
+    inverse_erlang_b,
     last_step,
     met_quantiles,
     packed_frac,
@@ -551,19 +551,18 @@ def _joint(
     crowds = safe_divide(requests.prefill_square, prompt**2, 1.0)
     # A lone request waits half a step as well, as the calibrated loop of one client does.
     going = jnp.where(decodes, 1.0, 0.0)
-    alone = batch.alone
-    for _ in range(2):
-        shared = alone + single, further, most, further**2 * (crowds - 1.0), crowds
-        steps = shared_steps(x / dp, *shared, bare_s=alone, decoding=going)
-        longer = safe_divide(steps.step_s, batch.mean_step, 1.0)
-        alone = jnp.where(decodes, batch.alone * power(longer, 1.0 - batch.inertia), batch.alone)
+    shared = batch.alone + single, further, most, further**2 * (crowds - 1.0), crowds
+    steps = shared_steps(x / dp, *shared, bare_s=batch.alone, decoding=going)
     both, left, chance = jnp.where(decodes, there, 0.0), steps.left_over_s, steps.left_over_chance
     amplified = 1.0 / (1.0 - steps.carried) ** 2
     inside = batch._replace(
         amplified=_mixed(both, amplified, batch.amplified),
         noise=_mixed(both, _noise(requests, amplified), batch.noise),
     )
-    budgets, full = prompt / budget, jnp.minimum(batch.full_alone, batch.alone + safe_divide(dp * batch.extra * budget, prompt, 0.0))
+    budgets, full = (
+        prompt / budget,
+        jnp.minimum(batch.full_alone, batch.alone + safe_divide(dp * batch.extra * budget, prompt, 0.0)),
+    )
     packed = packed_steps(
         x / dp,
         batch.alone,
@@ -580,7 +579,7 @@ def _joint(
         steps,
         packed,
         inside,
-        alone + single,
+        batch.alone + single,
         single / dp,
         _mixed(there, left, packed.left_over_s),
         _mixed(there, safe_divide(2.0 * left**2, chance, 0.0), packed.left_over_square),
@@ -615,11 +614,15 @@ def _slot_queue(
     load = jnp.maximum(slot_load, 1e-9)[..., None]
     at, asked = (load + share * (jnp.maximum(end, 1e-9)[..., None] - load) for end in (slots, x * full_service))
     chain, erlang = jnp.maximum(jnp.log(at / asked), 0.0) @ _WEIGHTS, jnp.log(at / load) @ _WEIGHTS
-    noise = jnp.where(decodes, 0.5 + 0.5 * batch.amplified, 1.0)  # of a chain, which has no memory
-    stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0) / noise
-    varied = service_factor(stiff * slots, stiff * x * full_service, requests.output_scv)
-    queued = safe_divide(noise * varied * full_service, spare)
-    full = erlang_c(stiff * slots, stiff * slot_load)
+    noise = jnp.where(decodes, batch.noise, 1.0)
+    stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0)
+    # While all slots are taken only who leaves makes room for a prompt: an empty slot more is filled, and stalls all.
+    calm = jnp.where(decodes, 1.0 - full_busy, 1.0) * spare
+    queued = safe_divide(
+        service_factor(stiff * slots, stiff * x * full_service, requests.output_scv) * full_service, calm
+    )
+    below = inverse_erlang_b(stiff / noise * slots, stiff / noise * slot_load) - 1.0
+    full = 1.0 / (1.0 + below * safe_divide(calm, stiff * slots, 0.0))
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
 

@@ -63,9 +63,7 @@ class Fill(NamedTuple):
     gap_square: Real  # mean of (1 - u)^2
 
 
-def partial_fill(
-    arrival_rps: Real, bare_s: Real, begun_s: Real, full_s: Real, budgets: Real, last: LastStep
-) -> Fill:
+def partial_fill(arrival_rps: Real, bare_s: Real, begun_s: Real, full_s: Real, budgets: Real, last: LastStep) -> Fill:
     """Of partial steps: a lone prompt's last one, or several prompts'.
 
     They follow a bare step where a run begins, which is the share e^(-x t_p) of them, and else one of their own kind.
@@ -159,4 +157,11 @@ def packed_steps(
     last_s = gap * begun_s + filled * (full_s - begun_s)
     varies = cubes * (1.0 + each + each**2) / 3.0 + x * budgets_square * full_s**2 * rest - (rest * (1.0 + each)) ** 2
     varies += (safe_divide(gap_square, gap**2, 1.0) - 1.0) * last_s**2
-    return PackedSteps(left * full_s**2, 2.0 * left * full_s**2 * decay, full_s * b, rest * (1.0 + each) + last_s, jnp.maximum(varies, 0.0), safe_divide(filled, b, 0.0))
+    return PackedSteps(
+        left * full_s**2,
+        2.0 * left * full_s**2 * decay,
+        full_s * b,
+        rest * (1.0 + each) + last_s,
+        jnp.maximum(varies, 0.0),
+        safe_divide(filled, b, 0.0),
+    )

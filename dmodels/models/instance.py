@@ -11,10 +11,11 @@ chain with departures $n/(E[G]\,\bar t(n))$: with the inertia $a = 1 - d\log t_0
 and its variance $n/a$ (NEW-20). With prompts, an arrival also holds up the answers under way, so that it counts as
 $1/(1 - xK)$: of M/G/inf's variance the arrivals make a share $\kappa = E[\min(G_1, G_2)]/E[G]$, so the variance is $v =
 1 - \kappa + \kappa (1 - xK)^{-2}$ times as much, and the mean $n + v (1 - a)/a$. A request waits for a slot (with the
-chain's chance: Erlang C scaled to the chain's potential between n and N, what memory and the batch limit
-allow) and for the prompts ahead of its own (in steps that they share: `queueing.sharing`; where one fills the token
-budget, M/G/1), then runs its own steps. Assumptions: Poisson arrivals at the instance, first come first served, waits
-with exponential tails. `dmodels.sim` measures the error of these formulas.
+chain's chance, from its potential between n and N, what memory and the batch limit allow; while all are taken who
+leaves makes room for a prompt, so that $1/(1 - xK)$ times as long) and for the prompts ahead of its own (in steps that
+they share: `queueing.sharing`; where they fill the token budget: `queueing.packing`), then runs its own steps.
+Assumptions: Poisson arrivals at the instance, first come first served, waits with exponential tails. `dmodels.sim`
+measures the error of these formulas.
 """
 
 from __future__ import annotations
@@ -189,21 +190,23 @@ class Roofline(NamedTuple):
         return _last_step(self.requests, self.max_num_batched_tokens)
 
     def times(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
-        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it. `last` is `self.last`,
-        in the shape of n."""
-        last = self.last if last is None else last
-        law, r = self.steps, self.requests
+        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it, or fill several.
+
+        `last` is `self.last` in the shape of n.
+        """
+        law, r, last = self.steps, self.requests, self.last if last is None else last
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
         alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
-        came, budgets = begun / self.parallel.dp, law.budget_share
-        busy, mixed = law.mixed(n, came)
-        # prompts that do not fit together, or not at all, take more steps than that
-        budget, (first, full) = self.max_num_batched_tokens, self.filling(n, last)
-        for _ in range(3):
-            step_s = alone + busy * (mixed - alone)
-            fill = partial_fill(came / step_s, alone, first, full, budgets, last)
-            busy = packed_frac(came, step_s, alone, first + fill.share * (full - first), budgets, fill)
-            mixed = law.at(n, jnp.minimum(came * budgets / busy, 1.0) * budget)
+        came, (first, full) = begun / self.parallel.dp, self.filling(n, last)
+        filled = came * law.budget_share
+
+        def closer(_: Real, busy: Real) -> Real:
+            step_s = alone + busy * (first - alone) + jnp.minimum(filled, 1.0) * (full - first)
+            fill = partial_fill(came / step_s, alone, first, full, law.budget_share, last)
+            return packed_frac(came, step_s, alone, first + fill.share * (full - first), law.budget_share, fill)
+
+        busy = jax.lax.fori_loop(0, 4, closer, law.shared(came)[0] + 0.0 * first)
+        mixed = law.at(n, jnp.minimum(filled / busy, 1.0) * self.max_num_batched_tokens)
         return alone, busy * (mixed - alone) / begun
 
     def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
@@ -565,14 +568,14 @@ def _joint(
     )
     packed = packed_steps(
         x / dp,
-        batch.alone,
-        jnp.minimum(batch.begun, full),
-        full,
-        budgets,
-        requests.prefill_square / budget**2,
-        _last_step(requests, budget),
-        batch.mean_step,
-        going,
+        bare_s=batch.alone,
+        begun_s=jnp.minimum(batch.begun, full),
+        full_s=full,
+        budgets=budgets,
+        budgets_square=requests.prefill_square / budget**2,
+        last=_last_step(requests, budget),
+        step_s=batch.mean_step,
+        decoding=going,
     )
     return _Joint(
         there,

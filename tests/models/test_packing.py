@@ -1,0 +1,80 @@
+"""Steps that prompts fill, against an engine that is stepped through, prompt by prompt."""
+
+import numpy as np
+import pytest
+
+from dmodels.models.queueing import last_step, packed_frac, packed_steps, partial_fill
+
+BARE, BEGUN, FULL = 0.01, 0.03, 0.1  # seconds of a step without prompts, with hardly any, with as many as it holds
+DRAWN = {
+    "half a budget and more": lambda rng, count: np.full(count, 0.57),
+    "nearly one": lambda rng, count: np.full(count, 0.87),
+    "more than one": lambda rng, count: np.full(count, 1.7),
+    "any number": lambda rng, count: rng.exponential(0.8, count),
+}
+
+
+def engine(arrival_s, budgets, decodes):
+    """(mean time to the end of a prompt's last step, mean step): one step after the other."""
+    there, done, computed, now, came, left, steps = np.cumsum(budgets), [], 0.0, 0.0, 0, 0, []
+    while left < len(arrival_s):
+        came = np.searchsorted(arrival_s, now, side="right")
+        backlog = (there[came - 1] if came else 0.0) - computed
+        if backlog <= 1e-9 and not decodes:
+            now = arrival_s[came]
+            continue
+        share = min(max(backlog, 0.0), 1.0)
+        steps.append(BEGUN + (FULL - BEGUN) * share if share > 1e-9 else BARE)
+        now, computed = now + steps[-1], computed + share
+        while left < len(arrival_s) and there[left] <= computed + 1e-7:
+            done.append(now)
+            left += 1
+    return float(np.mean(np.array(done) - arrival_s)), float(np.mean(steps))
+
+
+@pytest.mark.parametrize("decodes", [True, False])
+@pytest.mark.parametrize("load", [0.3, 0.7])
+@pytest.mark.parametrize("prompts", DRAWN)
+def test_prompts_wait_as_long_as_in_an_engine(prompts, load, decodes):
+    rng = np.random.default_rng(1)
+    budgets = DRAWN[prompts](rng, 40_000)
+    mean, square = budgets.mean(), np.mean(budgets**2)
+    x = load / (mean * FULL)
+    arrivals = np.cumsum(rng.exponential(1.0 / x, budgets.size))
+    until, step = engine(arrivals, budgets, decodes)
+    levels = np.linspace(0.0, 1.0, 1001)
+    last = last_step(np.quantile(budgets, levels), levels)
+    found = packed_steps(
+        x,
+        bare_s=BARE,
+        begun_s=BEGUN,
+        full_s=FULL,
+        budgets=mean,
+        budgets_square=square,
+        last=last,
+        step_s=step,
+        decoding=float(decodes),
+    )
+    said = float(found.left_over_s + found.own_s + found.met_s)
+    assert said == pytest.approx(until, rel=0.08)  # of 40,000 prompts: some percent themselves
+    if decodes:
+        fill = partial_fill(x, BARE, BEGUN, FULL, mean, last)
+        partial = BEGUN + (FULL - BEGUN) * float(fill.share)
+        busy = float(packed_frac(x * step, step, BARE, partial, mean, fill))
+        assert BARE + busy * (BEGUN - BARE) + x * mean * step * (FULL - BEGUN) == pytest.approx(step, rel=0.03)
+
+
+def test_the_last_step_of_prompts_of_any_length_is_half_full():
+    levels = np.linspace(0.0, 1.0, 11)
+    gap, square = last_step(np.linspace(0.0, 7.0, 11), levels)
+    assert float(gap) == pytest.approx(0.5)
+    assert float(square) == pytest.approx(1.0 / 3.0)
+
+
+def test_whole_budgets_leave_no_room():
+    assert float(last_step(np.full(11, 3.0), np.linspace(0.0, 1.0, 11)).gap) == pytest.approx(0.0, abs=1e-4)
+
+
+def test_as_many_as_an_engine_can_compute_leave_no_step_without():
+    fill = partial_fill(12.5, BARE, BEGUN, FULL, 0.8, last_step(np.full(11, 0.8), np.linspace(0.0, 1.0, 11)))
+    assert float(packed_frac(1.25, FULL, BARE, 0.08, 0.8, fill)) == pytest.approx(1.0)

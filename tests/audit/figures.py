@@ -10,6 +10,8 @@ from tests.audit.findings import Findings
 
 #: Inches of a figure's sides, and points of its letters.
 SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
+#: Inches of one picture, and its width over its height: alone, and beside others.
+PICTURES, SHAPES, BESIDE = (1.0, 12.0), (0.4, 6.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
 #: What tells an entry of a legend from another: colours, then the rest.
@@ -39,6 +41,7 @@ def audit_figure(made: Any) -> None:
         over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
         findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
         _legible(set(words) - _apart(made), renderer, findings)
+    _shapes(made, findings)
     for axes in made.axes:
         findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
         for line in axes.lines:
@@ -52,6 +55,17 @@ def audit_figure(made: Any) -> None:
         _filled(axes, findings)
         _told_apart(axes, findings)
     findings.end()
+
+
+def _shapes(made: Any, findings: Findings) -> None:
+    """Every picture is large enough, and of several each is wider than high, as a page shows them."""
+    pictures = [axes for axes in made.axes if axes.has_data() and axes.get_label() != "<colorbar>"]
+    low, high = SHAPES if len(pictures) == 1 else BESIDE
+    for axes in pictures:
+        box = axes.get_window_extent()
+        wide, tall = box.width / made.dpi, box.height / made.dpi
+        findings.hold(all(PICTURES[0] <= side <= PICTURES[1] for side in (wide, tall)), f"{wide:.2f} x {tall:.2f} in")
+        findings.hold(low <= wide / tall <= high, f"a picture of {wide:.2f} x {tall:.2f} inches")
 
 
 def _in_view(axes: Any, line: Any, findings: Findings) -> None:

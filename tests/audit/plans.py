@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-from tests.audit.cards import gpu_card, model_card
+from tests.audit.cards import gpu_card, model_card, vouched_loads
 from tests.audit.findings import Findings, numbers
 from tests.audit.launch_lines import meaning
 
@@ -122,6 +122,14 @@ def _pool(pool: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], 
         findings.hold(apart > 2 * FOUR_DIGITS, f"{name}: TTFT and TPOT have the same interval")
     findings.hold(pool["e2e_ms"] >= pool["ttft_ms"] * (1 - FOUR_DIGITS), f"{name}: ends before its first token")
     findings.hold(0 < pool["load_frac"] <= 1 + 1e-9, f"{name}: load {pool['load_frac']}")
+    for metric in ("TTFT", "TPOT", "E2E"):
+        least, most = vouched_loads(f"plan_{metric.lower()}_p99", pool["slots_count"])
+        doubted = metric in pool["extrapolated"]
+        sure = doubted if pool["load_frac"] <= least or pool["role"] == "prefill" else not doubted
+        near = least < pool["load_frac"] <= most and pool["role"] != "prefill"
+        findings.hold(
+            near or not sure, f"{name}: {metric} is {'' if doubted else 'not '}doubted at {pool['load_frac']}"
+        )
     limit = inputs["max_num_seqs_count"] * degrees["dp"]
     findings.hold(pool["slots_count"] <= limit, f"{name}: {pool['slots_count']} slots, the engine takes {limit}")
     findings.hold(pool["decode_count"] <= pool["slots_count"], f"{name}: more in flight than slots")
@@ -334,6 +342,11 @@ def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findi
         what, factor = change["what"], change["factor"]
         cost = math.inf if change["usd_per_hour"] is None else change["usd_per_hour"]
         told = f"{what} x {factor}: {cost} USD/h, as asked {base}"
+        refused, now = change["refused_frac"], result["refused_frac"]
+        if what == "input length":
+            findings.ordered(f"refused at {told}", *((refused, now) if factor < 1 else (now, refused)))
+        elif what != "output length":
+            findings.same(f"refused at {told}", refused, now)
         if what.startswith("price of") and len(inputs["gpus"]) == 1:
             findings.same(told, cost, factor * base)
         elif what.startswith("price of"):

@@ -261,6 +261,11 @@ def _tables(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
     for row, change in zip(rows, result["sensitivity"], strict=False):
         findings.same("what changes", (row["input"], row["change"]), (change["what"], f"x {change['factor']:g}"))
         _close(f"USD/h at {row}", row["USD/h"], change["usd_per_hour"], findings)
+        name, refused = re.fullmatch(r"(.*?)(?:, ([\d.e-]+%) refused)?", row["then"]).groups()
+        findings.same(f"the fleet at {row}", name, change["name"])
+        findings.same(f"refused otherwise at {row}", bool(refused), change["refused_frac"] != result["refused_frac"])
+        if refused:
+            findings.same(f"refused at {row}", number(refused), change["refused_frac"], most=last_digit(refused))
         if change["usd_per_hour"] is not None and not result["ensured"]:
             more = change["usd_per_hour"] / base - 1
             findings.same(f"cost at {row}", number(row["cost"].lstrip("+")), more, most=0.00051)
@@ -300,7 +305,7 @@ def _alternatives(document: dict[str, Any], rows: Rows, findings: Findings) -> N
         if (d["name"], _parts(d)) not in taken:
             known[f"only {d['pools'][0]['gpu']}: {d['name']}", _parts(d)] = d
     findings.same("alternatives", {(row["alternative"], row["pools"]) for row in rows}, set(known))
-    served = document["inputs"]["rate_rps"] * (1 - result["refused_frac"]) * document["inputs"]["mean_output_tokens"]
+    served = document["inputs"]["rate_rps"] * document["inputs"]["mean_output_tokens"]
     for row in rows:
         d = known.get((row["alternative"], row["pools"]))
         if d is None:

@@ -124,12 +124,11 @@ def _pool(pool: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], 
     findings.hold(0 < pool["load_frac"] <= 1 + 1e-9, f"{name}: load {pool['load_frac']}")
     for metric in ("TTFT", "TPOT", "E2E"):
         least, most = vouched_loads(f"plan_{metric.lower()}_p99", pool["slots_count"])
-        doubted = metric in pool["extrapolated"]
-        sure = doubted if pool["load_frac"] <= least or pool["role"] == "prefill" else not doubted
-        near = least < pool["load_frac"] <= most and pool["role"] != "prefill"
-        findings.hold(
-            near or not sure, f"{name}: {metric} is {'' if doubted else 'not '}doubted at {pool['load_frac']}"
-        )
+        doubted, load = metric in pool["extrapolated"], pool["load_frac"]
+        if pool["role"] == "prefill" or load <= least:
+            findings.hold(not doubted, f"{name}: {metric} is doubted at {load}, vouched for to {least}")
+        elif load > most:
+            findings.hold(doubted, f"{name}: {metric} is not doubted at {load}, vouched for to {most}")
     limit = inputs["max_num_seqs_count"] * degrees["dp"]
     findings.hold(pool["slots_count"] <= limit, f"{name}: {pool['slots_count']} slots, the engine takes {limit}")
     findings.hold(pool["decode_count"] <= pool["slots_count"], f"{name}: more in flight than slots")

@@ -405,9 +405,39 @@ def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findin
         spares = alone or [row for row in lost if not row["SLOs kept"].startswith("yes")]
         dollars = sum(number(row["a spare costs [USD/h]"]) for row in spares)
         findings.same("dollars of spares in words", number(told[1].rstrip(".")), dollars, rel=2e-3)
+    _stale(_titled(tables, "Stale telemetry"), pools, words, findings)
     survives = [row["SLOs kept"].startswith("yes") for row in lost]
     if not best["replay"]:
         findings.same("the loss of an instance", all(survives), result["survives_loss_of_an_instance"])
+
+
+#: Seconds in a unit, as people say times.
+UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def _seconds(text: str) -> float:
+    """'250 ms', '1.5 h', 'any age', '-'."""
+    if text in ("any age", "-"):
+        return math.inf if text == "any age" else 0.0
+    value, unit = text.split()
+    return float(value) * UNITS[unit]
+
+
+def _stale(rows: Rows, pools: list[dict[str, Any]], words: str, findings: Findings) -> None:
+    """Of pools of several instances; counts are forgotten while their requests live; the pool named herds first."""
+    several = [pool for pool in pools if pool["pool_instances"] > 1]
+    findings.same("pools that a router chooses in", [row["pool"] for row in rows], [pool["name"] for pool in several])
+    for row, pool in zip(rows, several, strict=False):
+        forgotten = _seconds(row["a reading is forgotten after"])
+        findings.hold(
+            1e-4 * pool["e2e_ms"] <= 1e3 * forgotten <= 0.75 * pool["e2e_ms"] or math.isinf(forgotten),
+            f"{row['pool']}: forgotten after {forgotten} s, requests live {pool['e2e_ms']} ms at most",
+        )
+    if told := re.search(r"needs readings younger than (\S+(?: (?:ms|s|min|h|age))?) \(the (?:(\S+) )?pool\)", words):
+        first = min(rows, key=lambda row: _seconds(row["herds beyond"]))
+        findings.same("the age of readings in words", told[1], first["herds beyond"])
+        findings.hold(told[2] in (None, first["pool"]), f"{told[0]}, but {first} herds first")
+    findings.same("a word on readings", told is not None, bool(rows))
 
 
 def _margins(first: dict[str, str], bursts: Rows, words: str, findings: Findings) -> None:

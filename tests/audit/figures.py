@@ -11,7 +11,7 @@ from tests.audit.findings import Findings
 #: Inches of a figure's sides, and points of its letters.
 SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
 #: Inches of one picture, and its width over its height: alone, and beside others.
-PICTURES, SHAPES, BESIDE = (1.0, 12.0), (0.4, 6.0), (0.9, 3.5)
+PICTURES, SHAPES, BESIDE = (0.5, 12.0), (0.4, 8.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
 #: What tells an entry of a legend from another: colours, then the rest.

@@ -335,6 +335,10 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
 def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
     """Prices scale bills; more traffic and tighter SLOs cost no less."""
     base = result["cheapest"]["usd_per_hour"]
+    saved = [one["saves_frac"] for one in result["suggestions"]]
+    findings.same("what saves the most first", saved, sorted(saved, reverse=True))
+    for one in [] if result["ensured"] else result["suggestions"]:
+        findings.same(f"saved by {one['what']}", one["saves_frac"], 1 - one["usd_per_hour"] / base, rel=1e-6)
     if result["ensured"] or not result["sensitivity"]:
         return
     for change in result["sensitivity"]:

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+from tests.audit.cards import model_card
 from tests.audit.findings import Findings, last_digit, number, numbers
 
 Rows = list[dict[str, str]]
@@ -208,6 +209,7 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
                 findings.hold(abs(apart) <= _unsure(other or best) + _unsure(best) + 1e-9, f"{name} can be told apart")
     if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
         findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)
+    findings.same("that it keeps its SLOs, in words", told is not None, result["keeps_slos_probability"] > 0)
     refused, cut = result["refused_frac"], result["cut_off_frac"]
     context = next((note for note in result["notes"] if note.startswith("Context:")), "")
     findings.same("a note on the context", bool(context), refused + cut > 0)
@@ -366,6 +368,19 @@ def _memory(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
         findings.same(f"left over in {row['pool']}", parts["left over [GiB]"], 0.1 * whole, rel=1e-2)
         findings.same(f"GPU of {row['pool']}", row["GPU"], pool["gpu"])
         findings.hold(all(part >= 0 for part in parts.values()), f"less than nothing: {row}")
+        _in_use(parts["KV in use [GiB]"], pool, document["inputs"], findings)
+
+
+def _in_use(shown: float, pool: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """The cache in use is that of the requests in flight: of a prefill worker those that come until one has left."""
+    card = model_card(inputs["model"])
+    if card is None or pool["kv"] != "as published" or inputs["prefix_hit_frac"]:
+        return
+    a_second = inputs["rate_rps"] * pool["request_share_frac"] / pool["pool_instances"]
+    held = a_second * pool["ttft_ms"] / 1e3 if pool["role"] == "prefill" else pool["decode_count"]
+    tokens = held * (inputs["mean_input_tokens"] + inputs["mean_output_tokens"]) * (1 if held < 1 else 8)
+    most = tokens * card["kv_bytes_per_token"] / 2**30  # of all GPUs; a long answer stays longer than a short one
+    findings.hold(shown <= max(most, 0.01), f"{shown} GiB of {pool['name']} in use by {held:.3g} requests: {most:.3g}")
 
 
 def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findings: Findings) -> None:
@@ -388,6 +403,11 @@ def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findin
             if abs(grown - result["rate_headroom_frac"]) > 0.0201 and result["rate_headroom_frac"] < 1.2:
                 kept = grown < result["rate_headroom_frac"]
                 findings.same(f"a burst of {row['rate']}", row["SLOs kept"].startswith("yes"), kept)
+    head = next(head for head in bursts[0] if head.startswith("TTFT "))
+    late = [number(row[head]) for row in (*bursts, *_titled(tables, "Failure")) if row[head] != "-"]
+    findings.ordered("TTFT now and in bursts", *late[: len(bursts)], rel=FOUR)
+    if not best["replay"]:
+        findings.ordered("TTFT now, and at its least under more load", best["ttft_ms"], min(late), rel=FOUR)
     kept = [row["SLOs kept"].startswith("yes") for row in bursts]
     findings.same("bursts once broken stay broken", kept, sorted(kept, reverse=True))
     first = max(zip(load, pools, strict=True), key=lambda pair: number(pair[0]["load"]))[0]
@@ -411,6 +431,8 @@ def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findin
         findings.same("the loss of an instance", all(survives), result["survives_loss_of_an_instance"])
 
 
+#: Figures that are rounded to four digits.
+FOUR = 2e-3
 #: Seconds in a unit, as people say times.
 UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 

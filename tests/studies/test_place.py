@@ -157,6 +157,17 @@ def test_requests_in_turn_lose_what_a_pool_keeps(answer):
     assert turn.ceiling_frac == pytest.approx(1 - first / len(TRACE.block_ids))
 
 
+def test_caches_of_equal_worth_hit_as_often_as_the_pool(answer):
+    """At the size that is said to, and not with a block less in each; in turn and with conversations together."""
+    pool = answer.sharing.layouts[0]
+    for k, layout in enumerate(answer.sharing.layouts[1:], start=1):
+        sizes = [BLOCK * (layout.equal_blocks - less) for less in (0, 4)]
+        hits = [
+            place(TRACE, LLAMA, H100, TP4, tiers(hbm=size), workers=4).sharing.layouts[k].hit_frac for size in sizes
+        ]
+        assert hits[0] >= pool.hit_frac > hits[1]
+
+
 @pytest.mark.parametrize("workers", [2, 5])
 def test_of_a_pool_all_but_one_read_in_so_many_go_to_a_peer(workers):
     """What a slow link adds to the first token, over what it adds to a read; on caches of one's own it adds nothing."""

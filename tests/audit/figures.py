@@ -75,13 +75,16 @@ def _shapes(made: Any, findings: Findings) -> None:
 
 
 def _in_view(axes: Any, line: Any, findings: Findings) -> None:
-    """Of a curve, seven points in ten at least are in the picture."""
+    """Of a long curve half of the points at least are in the picture, of a short one seven in ten."""
     points = line.get_xydata()
     if line.get_linestyle() != "None" and line.get_transform() == axes.transData:
         known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
         (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
         seen = sum(left <= x <= right and low <= y <= high for x, y in known)
-        findings.hold(seen >= 0.7 * len(known), f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}")
+        findings.hold(
+            seen >= (0.5 if len(known) > 9 else 0.7) * len(known),
+            f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}",
+        )
 
 
 def _apart(made: Any) -> set[Any]:

@@ -378,8 +378,9 @@ def _in_use(shown: float, pool: dict[str, Any], inputs: dict[str, Any], findings
         return
     a_second = inputs["rate_rps"] * pool["request_share_frac"] / pool["pool_instances"]
     held = a_second * pool["ttft_ms"] / 1e3 if pool["role"] == "prefill" else pool["decode_count"]
-    tokens = held * (inputs["mean_input_tokens"] + inputs["mean_output_tokens"]) * (1 if held < 1 else 8)
-    most = tokens * card["kv_bytes_per_token"] / 2**30  # of all GPUs; a long answer stays longer than a short one
+    longer = 2 if pool["role"] == "prefill" else 8  # a long answer stays longer than a short one
+    tokens = held * (inputs["mean_input_tokens"] + inputs["mean_output_tokens"]) * longer
+    most = tokens * card["kv_bytes_per_token"] / 2**30  # of all GPUs
     findings.hold(shown <= max(most, 0.01), f"{shown} GiB of {pool['name']} in use by {held:.3g} requests: {most:.3g}")
 
 

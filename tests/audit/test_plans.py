@@ -346,11 +346,15 @@ def test_the_smallest_fix_does_and_less_does_not(binding, more):
             assert found["feasible"] is does, f"with {again}: {rejection}"
 
 
-def test_a_page_says_what_the_document_says(tmp_path):
-    """A split with two GPU types."""
-    small = ["--gpu", "h100_sxm,h200_sxm", "--tp", "2,4", "--thresholds", "4096", "--no-sensitivity"]
+@pytest.mark.parametrize(
+    ("kind", "slo"), [("one pool", "80 ms"), ("prefill/decode split", "30 ms")], ids=lambda text: text[:3]
+)
+def test_a_page_says_what_the_document_says(kind, slo, tmp_path):
+    """With two GPU types."""
+    small = ["--gpu", "h100_sxm,h200_sxm", "--tp", "2,4", "--thresholds", "4096", "--no-sensitivity", "--tpot-p99", slo]
     page = tmp_path / "plan.html"
     found = ask(["plan", "--rate", "20 req/s", *small, "--out", page])
+    assert found.document["result"]["recommended"]["kind"] == kind
     audit_plan(found.document)
     audit_shown(found.document, found.text)
     audit_page(found.document, page.read_text(encoding="utf-8"))

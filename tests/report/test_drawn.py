@@ -92,7 +92,7 @@ PLACE = Record(
     ],
     vary=[
         Record(tier="HBM", bytes_=np.array([0.0, 1.0, 2.0]) * 2**30, first_token_s=np.array([0.6, 0.5, 0.45])),
-        Record(tier="DRAM", bytes_=np.array([1.0, 4.0]) * 2**30, first_token_s=np.array([0.55, 0.35])),
+        Record(tier="DRAM", bytes_=np.array([1.0, 4.0]) * 2**30, first_token_s=np.array([0.45, 0.35])),
     ],
     promotion=Record(
         threshold=np.array([0.5, 1.0, 2.0]), access_s=np.array([2e-3, 1.5e-3, 1.8e-3]), bound_gain_frac=0.3
@@ -133,7 +133,7 @@ def test_hit_rates_by_policy():
 def test_latency_by_tier():
     seen = place(place_figures.latency)
     hbm = seen.line([1.0, 2.0], [500.0, 450.0])  # a tier of nothing has no place on a logarithmic axis
-    dram = seen.line([1.0, 4.0], [550.0, 350.0])
+    dram = seen.line([1.0, 4.0], [450.0, 350.0])
     assert hbm.get_color() != dram.get_color()
     assert seen.line([3.0], [400.0]).get_color() == hbm.get_color()  # as it is; the tier that is not there has no mark
     assert len(seen.lines) == 3 and seen.axes.get_xscale() == "log"

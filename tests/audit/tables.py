@@ -145,12 +145,13 @@ def split(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     heads = {"prefill [GPU]": "prefill_gpus", "decode [GPU]": "decode_gpus"}
     heads |= {"TTFT misses": "ttft_violation_frac", "ITL misses": "itl_violation_frac"}
     columns: Columns = {"split": lambda row: row[0]}
-    columns |= {head: lambda row, key=key: row[1][key] for head, key in heads.items()}
+    late = lambda value, key: "under 0.001%" if key.endswith("_frac") and 0 < value < 1e-5 else value
+    columns |= {head: lambda row, key=key: late(row[1][key], key) for head, key in heads.items()}
     cells("Prefill/decode split", text, rows, columns, findings)
     names = {"late requests": "violation_frac", "workers moved": "moves_count", "worst wait [s]": "worst_wait_s"}
     columns = {"planner": lambda row: row[0]}
     names["recovery [s]"] = "recovery_s"
-    columns |= {head: lambda row, key=key: row[1][key] for head, key in names.items()}
+    columns |= {head: lambda row, key=key: late(row[1][key], key) for head, key in names.items()}
     cells("Planners on a", text, list(result["planners"].items()), columns, findings)
     if result["loss_frac"] is not None:
         said(rf"The equilibrium costs {NUMBER} more violations than", text, [result["loss_frac"]], findings)

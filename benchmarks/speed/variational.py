@@ -1,10 +1,10 @@
 """Games per second: dmodels in batches against quantecon's Lemke, nashopt, SciPy and cvxpy, one game at a time.
 
-Three families: the prefill/decode game (2 variables, nonlinear), the river basin (3, linear-quadratic), and random
-strongly monotone linear-quadratic games of 20 players. Every peer solves the same games in the same run; a peer whose
-answers are off by more than 1e-4 is left out. Rates are the best over rounds that run all peers in turn, with calls of
-a few milliseconds each, so that other work on the machine falls on all alike. dmodels uses all cores in
-`affine_equilibria`, as a user would; the peers have no batch form.
+Families: the prefill/decode game (2 variables, nonlinear), the river basin (3, linear-quadratic), and random strongly
+monotone linear-quadratic games of 20 and 50 players with 2 and 10 shared rows. Every peer solves the same games in the
+same run; a peer whose answers are off by more than 1e-4 is left out. Rates are the best over rounds that run all peers
+in turn, with calls of a few milliseconds each, so that other work on the machine falls on all alike. dmodels uses all
+cores in `affine_equilibria`, as a user would; the peers have no batch form.
 """
 
 from __future__ import annotations
@@ -108,11 +108,19 @@ def river(count, seed=0):
     return m, -np.array([2.9, 2.88, 2.85]), np.array([[3.25, 1.25, 4.125], [2.2915, 1.5625, 2.8125]]), np.full(2, 100.0)
 
 
-def twenty(count, seed=1, n=20):
+def random_games(count, n=20, limits=2, seed=1):
     rng = np.random.default_rng(seed)
     spread, skew = rng.normal(size=(2, count, n, n))
     m = spread @ spread.transpose(0, 2, 1) / n + 0.1 * np.eye(n) + 0.3 * (skew - skew.transpose(0, 2, 1))
-    return m, 2.0 * rng.normal(size=(count, n)), rng.uniform(0, 1, (count, 2, n)), np.full((count, 2), 3.0)
+    return m, 2.0 * rng.normal(size=(count, n)), rng.uniform(0, 1, (count, limits, n)), np.full((count, limits), 3.0)
+
+
+def _map(x, game):
+    return game[0] @ x + game[1]
+
+
+def _rows(x, game):
+    return game[2] @ x - game[3]
 
 
 def take(games, k):
@@ -191,5 +199,15 @@ def variational_peers(quick: bool) -> Iterator[Row]:
     solve = lambda: variational_equilibria(costs, limits, (0, np.inf), params=params, samples=0)
     extra = {"dmodels variational_equilibria (any costs)": (count, solve)}
     yield from affine_family("river basin (3)", basin, count, quick, extra, convex=True)
-    yield from affine_family("linear-quadratic (20)", twenty(count // 5 + 60), count // 5 + 60, quick)
+    for n, limits, most in ((20, 2, count), (20, 10, count), (50, 2, count // 4)):
+        some = most // 5 + 60
+        games = random_games(some, n, limits)
+        bounds = np.zeros(n), np.full(n, np.inf)
+        general = lambda games=games, bounds=bounds: variational_equilibria(
+            _map, _rows, bounds, params=games, samples=0
+        )
+        name = f"linear-quadratic ({n})" + (f", {limits} shared rows" if limits != 2 else "")
+        yield from affine_family(
+            name, games, some, quick, {"dmodels variational_equilibria (any costs)": (some, general)}
+        )
     yield from split_family(20 * count, quick)

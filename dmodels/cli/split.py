@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dmodels.core.files import write_text
 from dmodels.report.text import Table as Shown
-from dmodels.report.text import table
+from dmodels.report.text import share, table
 
 from . import render
 from .calls import Code, call
@@ -91,6 +91,11 @@ def _feasible(answer: Any) -> bool:
     return bool(usable(int(answer.whole.flags)))
 
 
+def _late(frac: float) -> str:
+    """A share of late requests; what nobody can measure is not told digit by digit."""
+    return share(frac) if frac >= 1e-5 or frac == 0 else "under 0.001%"
+
+
 def _tables(answer: Any) -> list[Shown]:
     found = [("equilibrium", answer.equilibrium.value), ("optimum", answer.optimum.value)]
     whole = answer.whole.value
@@ -102,12 +107,15 @@ def _tables(answer: Any) -> list[Shown]:
         "TTFT misses": "ttft_violation_frac",
         "ITL misses": "itl_violation_frac",
     }
-    rows = [[name, *(float(getattr(value, key)) for key in heads.values())] for name, value in found]
+    rows = []
+    for name, value in found:
+        numbers = [float(getattr(value, key)) for key in heads.values()]
+        rows.append([name, *numbers[:2], *map(_late, numbers[2:])])
     tables: list[Shown] = [("Prefill/decode split", ["split", *heads], rows)]
     if answer.scores:
         columns = {
             "planner": lambda item: item[0],
-            "late requests": lambda item: float(item[1].violation_frac),
+            "late requests": lambda item: _late(float(item[1].violation_frac)),
             "workers moved": lambda item: float(item[1].moves_count),
             "worst wait [s]": lambda item: float(item[1].worst_wait_s),
             "recovery [s]": lambda item: float(item[1].recovery_s),

@@ -63,8 +63,6 @@ class Split(Answer):
     prefill_gpus: np.ndarray
     ttft_frac: np.ndarray
     itl_frac: np.ndarray
-    saved_prefill: np.ndarray
-    saved_decode: np.ndarray
     arrival_rps: np.ndarray
     courses: dict[str, Course]
     scores: dict[str, Score]
@@ -89,7 +87,7 @@ def split(
     selfish, whole = equilibrium(game), integer_split(game)
     best = social_optimum(game)
     x = np.linspace(0.0, budget_gpus, 241)
-    ttft, itl, saved_prefill, saved_decode = (np.asarray(v) for v in _curves(game, jnp.asarray(x)))
+    ttft, itl = (np.asarray(v) for v in _curves(game, jnp.asarray(x)))
     cost = float(best.value.cost)
     loss = float(selfish.value.cost) / cost - 1.0 if cost > 1e-9 else np.nan
     notes = explain(game, selfish)
@@ -113,8 +111,6 @@ def split(
         prefill_gpus=x,
         ttft_frac=ttft,
         itl_frac=itl,
-        saved_prefill=saved_prefill,
-        saved_decode=saved_decode,
         arrival_rps=rate,
         courses=courses,
         scores=scores,
@@ -135,16 +131,9 @@ def _queues(game: Game) -> tuple[PrefillQueue, DecodeBatch]:
 
 
 @program
-def _curves(game: Game, x: Real) -> tuple[Real, Real, Real, Real]:
-    """Both violation rates and both marginal savings at x (k,)."""
-
-    def at(x: Real) -> tuple[Real, Real, Real, Real]:
-        one = jnp.ones_like(x)
-        ttft, ttft_slope = jax.jvp(game.prefill, (x,), (one,))
-        itl, itl_slope = jax.jvp(lambda gpus: game.decode(gpus, x), (game.budget_gpus - x,), (one,))
-        return ttft, itl, -game.prefill_weight * ttft_slope, -game.decode_weight * itl_slope
-
-    return jax.vmap(at)(x)
+def _curves(game: Game, x: Real) -> tuple[Real, Real]:
+    """Both violation rates at x (k,)."""
+    return jax.vmap(lambda x: (game.prefill(x), game.decode(game.budget_gpus - x, x)))(x)
 
 
 @program

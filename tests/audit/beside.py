@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tests.audit.commands import running_now
 from tests.audit.findings import Findings, number, numbers
 from tests.audit.shown import audit_text, terminal_tables
 from tests.audit.tables import Columns, cells
@@ -33,6 +34,7 @@ def _running(now: Any, document: Any, text: str, findings: Findings) -> None:
     findings.same("whether what runs keeps the SLOs", now["keeps_slo"], now["serves_rps"] >= now["rate_rps"])
     asked = document["inputs"]["rate_rps"] * (1 - now["refused_frac"])
     findings.same("the rate that what runs is asked for", now["rate_rps"], asked, rel=1e-6)
+    running_now(now, findings)
     for pool in now["pools"]:
         findings.same(f"GPUs of {pool['name']}", pool["gpus"], pool["instances"] * pool["layout"]["gpus"])
         price = document["inputs"]["price_usd_per_hour"].get(pool["layout"]["gpu"])
@@ -103,6 +105,13 @@ def _replay(found: Any, text: str, findings: Findings) -> None:
         what = f"{one['metric']} of {one['pool']} in the replay of {found['name']}"
         if one["measured_s"] is not None and one["bound_s"] is not None and not found["overloaded"]:
             findings.same(f"whether {what} holds", one["holds"], one["measured_s"] <= one["bound_s"])
+            share, few = found["percentile"], 5 / found["requests_count"] + 1e-3
+            findings.hold(one["holds"] or one["kept_frac"] <= share + few, f"{what} is kept by {one['kept_frac']}")
+            findings.hold(not one["holds"] or one["kept_frac"] >= share - few, f"{what} is kept by {one['kept_frac']}")
+        if one["measured_s"]:
+            findings.ordered(f"{what}, and in its worst window", one["measured_s"], one["worst_s"], rel=0.01)
+            if one["predicted_s"] is not None:
+                findings.same(f"error of {what}", one["error_frac"], one["predicted_s"] / one["measured_s"] - 1)
         if None not in (one["low_s"], one["high_s"]):
             findings.ordered(f"interval of {what}", one["low_s"], one["measured_s"], one["high_s"])
     columns = bounded | {"begins [s]": "worst_start_s", "closed form [ms]": lambda one: _ms(one["predicted_s"])}
@@ -110,6 +119,13 @@ def _replay(found: Any, text: str, findings: Findings) -> None:
     for line, one in zip(_table(told, text), rows, strict=False):
         held = line["verdict"].startswith("holds")
         findings.same(f"the verdict {line}", held or line["verdict"] == "no bound", one["holds"])
+        shown = {head.split(" [ms]")[0]: cell for head, cell in line.items()}
+        worst = next(cell for head, cell in shown.items() if head.startswith("worst "))
+        findings.same(f"the worst of {line}", number(worst), _ms(one["worst_s"]))
+        if one["bound_s"] is not None:
+            findings.same(f"how many keep {line}", number(line["kept"]), one["kept_frac"], most=5.1e-5)
+        if one["error_frac"] is not None:
+            findings.same(f"the error of {line}", number(line["its error"].lstrip("+")), one["error_frac"], most=0.0051)
         if one["low_s"] is not None:
             ends = [_ms(one["low_s"]), _ms(one["high_s"])]
             findings.same(f"the interval of {line}", numbers(line["95 % interval"]), ends)

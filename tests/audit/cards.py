@@ -44,3 +44,16 @@ def model_card_of(hf_id: str) -> dict[str, float | str] | None:
     """The same by the name that the publisher gives."""
     names = {row["hf_id"].lower(): name for name, row in _table("models.csv").items()}
     return model_card(names.get(hf_id.lower(), ""))
+
+
+@cache
+def vouched_loads(form: str, slots: float) -> tuple[float, float]:
+    """(the load up to which a closed form was near the simulation however lengths vary, and where they do as it likes
+    best), at the numbers of slots that were tried next to this one."""
+    path = FOLDER.parents[2] / "dmodels" / "catalog" / "data" / "agreement.csv"
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    loads = [(float(r["slots_count"]), float(r["load_frac"])) for r in csv.DictReader(lines) if r["form"] == form]
+    tried = sorted({count for count, _ in loads})
+    held = min(max(slots, tried[0]), tried[-1])
+    near = {max(c for c in tried if c <= held), min(c for c in tried if c >= held)}
+    return tuple(end(load for count, load in loads if count in near) for end in (min, max))

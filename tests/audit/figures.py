@@ -10,6 +10,8 @@ from tests.audit.findings import Findings
 
 #: Inches of a figure's sides, and points of its letters.
 SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
+#: Inches of one picture, and its width over its height: alone, and beside others.
+PICTURES, SHAPES, BESIDE = (0.5, 12.0), (0.4, 8.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
 #: What tells an entry of a legend from another: colours, then the rest.
@@ -39,6 +41,7 @@ def audit_figure(made: Any) -> None:
         over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
         findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
         _legible(set(words) - _apart(made), renderer, findings)
+    _shapes(made, findings)
     for axes in made.axes:
         findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
         for line in axes.lines:
@@ -47,6 +50,12 @@ def audit_figure(made: Any) -> None:
             findings.hold(LINES[0] <= wide <= LINES[1], f"a line of {wide} points in {axes.get_title()!r}")
             marked = line.get_marker() not in ("None", "", " ", None)
             findings.hold(not marked or MARKS[0] <= large <= MARKS[1], f"marks of {large} points")
+        for area in axes.collections:
+            if not area.get_transform().contains_branch(axes.transData) and hasattr(
+                area, "set_verts"
+            ):  # what lies behind the data, in shares of the picture
+                ends = [y for path in area.get_paths() for y in path.vertices[:, 1]]
+                findings.hold(all(-0.01 <= y <= 1.01 for y in ends), f"an area to {max(ends, default=0.0)} pictures")
         for group in axes.containers:
             _bars(axes, group, findings)
         _filled(axes, findings)
@@ -54,14 +63,28 @@ def audit_figure(made: Any) -> None:
     findings.end()
 
 
+def _shapes(made: Any, findings: Findings) -> None:
+    """Every picture is large enough, and of several each is wider than high, as a page shows them."""
+    pictures = [axes for axes in made.axes if axes.has_data() and axes.get_label() != "<colorbar>"]
+    low, high = SHAPES if len(pictures) == 1 else BESIDE
+    for axes in pictures:
+        box = axes.get_window_extent()
+        wide, tall = box.width / made.dpi, box.height / made.dpi
+        findings.hold(all(PICTURES[0] <= side <= PICTURES[1] for side in (wide, tall)), f"{wide:.2f} x {tall:.2f} in")
+        findings.hold(low <= wide / tall <= high, f"a picture of {wide:.2f} x {tall:.2f} inches")
+
+
 def _in_view(axes: Any, line: Any, findings: Findings) -> None:
-    """Of a curve, half of the points at least are in the picture."""
+    """Of a long curve half of the points at least are in the picture, of a short one seven in ten."""
     points = line.get_xydata()
-    if len(points) > 2 and line.get_linestyle() != "None":
+    if line.get_linestyle() != "None" and line.get_transform() == axes.transData:
         known = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
         (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
         seen = sum(left <= x <= right and low <= y <= high for x, y in known)
-        findings.hold(2 * seen >= len(known), f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}")
+        findings.hold(
+            seen >= (0.5 if len(known) > 9 else 0.7) * len(known),
+            f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}",
+        )
 
 
 def _apart(made: Any) -> set[Any]:

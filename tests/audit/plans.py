@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-from tests.audit.cards import gpu_card, model_card
+from tests.audit.cards import gpu_card, model_card, vouched_loads
 from tests.audit.findings import Findings, numbers
 from tests.audit.launch_lines import meaning
 
@@ -122,6 +122,13 @@ def _pool(pool: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], 
         findings.hold(apart > 2 * FOUR_DIGITS, f"{name}: TTFT and TPOT have the same interval")
     findings.hold(pool["e2e_ms"] >= pool["ttft_ms"] * (1 - FOUR_DIGITS), f"{name}: ends before its first token")
     findings.hold(0 < pool["load_frac"] <= 1 + 1e-9, f"{name}: load {pool['load_frac']}")
+    for metric in ("TTFT", "TPOT", "E2E"):
+        least, most = vouched_loads(f"plan_{metric.lower()}_p99", pool["slots_count"])
+        doubted, load = metric in pool["extrapolated"], pool["load_frac"]
+        if pool["role"] == "prefill" or load <= least:
+            findings.hold(not doubted, f"{name}: {metric} is doubted at {load}, vouched for to {least}")
+        elif load > most:
+            findings.hold(doubted, f"{name}: {metric} is not doubted at {load}, vouched for to {most}")
     limit = inputs["max_num_seqs_count"] * degrees["dp"]
     findings.hold(pool["slots_count"] <= limit, f"{name}: {pool['slots_count']} slots, the engine takes {limit}")
     findings.hold(pool["decode_count"] <= pool["slots_count"], f"{name}: more in flight than slots")
@@ -328,12 +335,21 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
 def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
     """Prices scale bills; more traffic and tighter SLOs cost no less."""
     base = result["cheapest"]["usd_per_hour"]
+    saved = [one["saves_frac"] for one in result["suggestions"]]
+    findings.same("what saves the most first", saved, sorted(saved, reverse=True))
+    for one in [] if result["ensured"] else result["suggestions"]:
+        findings.same(f"saved by {one['what']}", one["saves_frac"], 1 - one["usd_per_hour"] / base, rel=1e-6)
     if result["ensured"] or not result["sensitivity"]:
         return
     for change in result["sensitivity"]:
         what, factor = change["what"], change["factor"]
         cost = math.inf if change["usd_per_hour"] is None else change["usd_per_hour"]
         told = f"{what} x {factor}: {cost} USD/h, as asked {base}"
+        refused, now = change["refused_frac"], result["refused_frac"]
+        if what == "input length":
+            findings.ordered(f"refused at {told}", *((refused, now) if factor < 1 else (now, refused)))
+        elif what != "output length":
+            findings.same(f"refused at {told}", refused, now)
         if what.startswith("price of") and len(inputs["gpus"]) == 1:
             findings.same(told, cost, factor * base)
         elif what.startswith("price of"):

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+from tests.audit.cards import model_card
 from tests.audit.findings import Findings, last_digit, number, numbers
 
 Rows = list[dict[str, str]]
@@ -208,6 +209,7 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
                 findings.hold(abs(apart) <= _unsure(other or best) + _unsure(best) + 1e-9, f"{name} can be told apart")
     if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
         findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)
+    findings.same("that it keeps its SLOs, in words", told is not None, result["keeps_slos_probability"] > 0)
     refused, cut = result["refused_frac"], result["cut_off_frac"]
     context = next((note for note in result["notes"] if note.startswith("Context:")), "")
     findings.same("a note on the context", bool(context), refused + cut > 0)
@@ -261,6 +263,11 @@ def _tables(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
     for row, change in zip(rows, result["sensitivity"], strict=False):
         findings.same("what changes", (row["input"], row["change"]), (change["what"], f"x {change['factor']:g}"))
         _close(f"USD/h at {row}", row["USD/h"], change["usd_per_hour"], findings)
+        name, refused = re.fullmatch(r"(.*?)(?:, ([\d.e-]+%) refused)?", row["then"]).groups()
+        findings.same(f"the fleet at {row}", name, change["name"])
+        findings.same(f"refused otherwise at {row}", bool(refused), change["refused_frac"] != result["refused_frac"])
+        if refused:
+            findings.same(f"refused at {row}", number(refused), change["refused_frac"], most=last_digit(refused))
         if change["usd_per_hour"] is not None and not result["ensured"]:
             more = change["usd_per_hour"] / base - 1
             findings.same(f"cost at {row}", number(row["cost"].lstrip("+")), more, most=0.00051)
@@ -300,7 +307,7 @@ def _alternatives(document: dict[str, Any], rows: Rows, findings: Findings) -> N
         if (d["name"], _parts(d)) not in taken:
             known[f"only {d['pools'][0]['gpu']}: {d['name']}", _parts(d)] = d
     findings.same("alternatives", {(row["alternative"], row["pools"]) for row in rows}, set(known))
-    served = document["inputs"]["rate_rps"] * (1 - result["refused_frac"]) * document["inputs"]["mean_output_tokens"]
+    served = document["inputs"]["rate_rps"] * document["inputs"]["mean_output_tokens"]
     for row in rows:
         d = known.get((row["alternative"], row["pools"]))
         if d is None:
@@ -361,6 +368,20 @@ def _memory(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
         findings.same(f"left over in {row['pool']}", parts["left over [GiB]"], 0.1 * whole, rel=1e-2)
         findings.same(f"GPU of {row['pool']}", row["GPU"], pool["gpu"])
         findings.hold(all(part >= 0 for part in parts.values()), f"less than nothing: {row}")
+        _in_use(parts["KV in use [GiB]"], pool, document["inputs"], findings)
+
+
+def _in_use(shown: float, pool: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """The cache in use is that of the requests in flight: of a prefill worker those that come until one has left."""
+    card = model_card(inputs["model"])
+    if card is None or pool["kv"] != "as published" or inputs["prefix_hit_frac"]:
+        return
+    a_second = inputs["rate_rps"] * pool["request_share_frac"] / pool["pool_instances"]
+    held = a_second * pool["ttft_ms"] / 1e3 if pool["role"] == "prefill" else pool["decode_count"]
+    longer = 2 if pool["role"] == "prefill" else 8  # a long answer stays longer than a short one
+    tokens = held * (inputs["mean_input_tokens"] + inputs["mean_output_tokens"]) * longer
+    most = tokens * card["kv_bytes_per_token"] / 2**30  # of all GPUs
+    findings.hold(shown <= max(most, 0.01), f"{shown} GiB of {pool['name']} in use by {held:.3g} requests: {most:.3g}")
 
 
 def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findings: Findings) -> None:
@@ -383,6 +404,11 @@ def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findin
             if abs(grown - result["rate_headroom_frac"]) > 0.0201 and result["rate_headroom_frac"] < 1.2:
                 kept = grown < result["rate_headroom_frac"]
                 findings.same(f"a burst of {row['rate']}", row["SLOs kept"].startswith("yes"), kept)
+    head = next(head for head in bursts[0] if head.startswith("TTFT "))
+    late = [number(row[head]) for row in (*bursts, *_titled(tables, "Failure")) if row[head] != "-"]
+    findings.ordered("TTFT now and in bursts", *late[: len(bursts)], rel=FOUR)
+    if not best["replay"]:
+        findings.ordered("TTFT now, and at its least under more load", best["ttft_ms"], min(late), rel=FOUR)
     kept = [row["SLOs kept"].startswith("yes") for row in bursts]
     findings.same("bursts once broken stay broken", kept, sorted(kept, reverse=True))
     first = max(zip(load, pools, strict=True), key=lambda pair: number(pair[0]["load"]))[0]
@@ -400,9 +426,41 @@ def _risks(document: dict[str, Any], tables: dict[str, Rows], words: str, findin
         spares = alone or [row for row in lost if not row["SLOs kept"].startswith("yes")]
         dollars = sum(number(row["a spare costs [USD/h]"]) for row in spares)
         findings.same("dollars of spares in words", number(told[1].rstrip(".")), dollars, rel=2e-3)
+    _stale(_titled(tables, "Stale telemetry"), pools, words, findings)
     survives = [row["SLOs kept"].startswith("yes") for row in lost]
     if not best["replay"]:
         findings.same("the loss of an instance", all(survives), result["survives_loss_of_an_instance"])
+
+
+#: Figures that are rounded to four digits.
+FOUR = 2e-3
+#: Seconds in a unit, as people say times.
+UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def _seconds(text: str) -> float:
+    """'250 ms', '1.5 h', 'any age', '-'."""
+    if text in ("any age", "-"):
+        return math.inf if text == "any age" else 0.0
+    value, unit = text.split()
+    return float(value) * UNITS[unit]
+
+
+def _stale(rows: Rows, pools: list[dict[str, Any]], words: str, findings: Findings) -> None:
+    """Of pools of several instances; counts are forgotten while their requests live; the pool named herds first."""
+    several = [pool for pool in pools if pool["pool_instances"] > 1]
+    findings.same("pools that a router chooses in", [row["pool"] for row in rows], [pool["name"] for pool in several])
+    for row, pool in zip(rows, several, strict=False):
+        forgotten = _seconds(row["a reading is forgotten after"])
+        findings.hold(
+            1e-4 * pool["e2e_ms"] <= 1e3 * forgotten <= 0.75 * pool["e2e_ms"] or math.isinf(forgotten),
+            f"{row['pool']}: forgotten after {forgotten} s, requests live {pool['e2e_ms']} ms at most",
+        )
+    if told := re.search(r"needs readings younger than (\S+(?: (?:ms|s|min|h|age))?) \(the (?:(\S+) )?pool\)", words):
+        first = min(rows, key=lambda row: _seconds(row["herds beyond"]))
+        findings.same("the age of readings in words", told[1], first["herds beyond"])
+        findings.hold(told[2] in (None, first["pool"]), f"{told[0]}, but {first} herds first")
+    findings.same("a word on readings", told is not None, bool(rows))
 
 
 def _margins(first: dict[str, str], bursts: Rows, words: str, findings: Findings) -> None:

@@ -145,12 +145,13 @@ def split(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     heads = {"prefill [GPU]": "prefill_gpus", "decode [GPU]": "decode_gpus"}
     heads |= {"TTFT misses": "ttft_violation_frac", "ITL misses": "itl_violation_frac"}
     columns: Columns = {"split": lambda row: row[0]}
-    columns |= {head: lambda row, key=key: row[1][key] for head, key in heads.items()}
+    late = lambda value, key: "under 0.001%" if key.endswith("_frac") and 0 < value < 1e-5 else value
+    columns |= {head: lambda row, key=key: late(row[1][key], key) for head, key in heads.items()}
     cells("Prefill/decode split", text, rows, columns, findings)
     names = {"late requests": "violation_frac", "workers moved": "moves_count", "worst wait [s]": "worst_wait_s"}
     columns = {"planner": lambda row: row[0]}
     names["recovery [s]"] = "recovery_s"
-    columns |= {head: lambda row, key=key: row[1][key] for head, key in names.items()}
+    columns |= {head: lambda row, key=key: late(row[1][key], key) for head, key in names.items()}
     cells("Planners on a", text, list(result["planners"].items()), columns, findings)
     if result["loss_frac"] is not None:
         said(rf"The equilibrium costs {NUMBER} more violations than", text, [result["loss_frac"]], findings)
@@ -232,11 +233,35 @@ def place(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         },
         findings,
     )
+    _said_of_a_placement(result, text, findings)
     use = result["use"]
     limited = sum(tier["served_frac"] for tier in result["tiers"] if tier["size_gib"] is not None)
     told = [use["requests_count"], use["accesses_count"], limited, float(f"{1e3 * result['access_s']:.3g}")]
     words = rf"{NUMBER} requests, {NUMBER} block accesses: {NUMBER} hit in memory .* mean access {NUMBER} ms, "
     said(words + rf"first token {NUMBER} ms", text, [*told, 1e3 * result["first_token_s"]], findings)
+
+
+def _said_of_a_placement(result: Any, text: str, findings: Findings) -> None:
+    """First uses, shared memory and games, in sentences."""
+    use, one = result["use"], lambda value: float(f"{value:.3f}")
+    told = [one(use[key]) for key in ("once_frac", "once_blocks_frac", "ceiling_frac", "warm_frac")]
+    words = rf"{NUMBER} of the block accesses \({NUMBER} of the blocks\) are to blocks used once; an unlimited cache "
+    said(words + rf"hits {NUMBER}, and {NUMBER} if", text, told, findings)
+    if result["sharing"]:
+        layouts = {layout["name"]: one(layout["hit_frac"]) for layout in result["sharing"]["layouts"]}
+        names = ("one pool", "own caches, conversations kept together", "own caches, requests in turn")
+        words = rf"HBM hits {NUMBER}, caches of their own {NUMBER} with conversations kept together and {NUMBER} with "
+        said(words + "requests in turn", text, [layouts[name] for name in names], findings)
+    for row in result["pooled"] or []:
+        told = [one(row[key]) for key in ("pooling_frac", "coordination_frac", "coordination_most_frac")]
+        words = rf"As a game, {row['name']}: pooling HBM and the tiers below saves {NUMBER} of the time of reads.*?, "
+        said(words + rf"central placement another {NUMBER} to {NUMBER}", text, told, findings)
+    curves = result["curves"]
+    pairs = zip(curves["blocks"], curves["lru_frac"], curves["shuffled_frac"], strict=True)
+    off, at = max((abs(lru - shuffled), blocks) for blocks, lru, shuffled in pairs)
+    if off > 0.02:
+        told = [float(f"{100 * off:.1f}"), round(at)]
+        said(rf"Che's approximation is off by {NUMBER} points at {NUMBER} blocks", text, told, findings)
 
 
 def _first(axis: list[float], size: float) -> int:

@@ -116,6 +116,11 @@ def test_a_dollar_buys_about_the_same_bandwidth_everywhere():
     assert {n: w / median for n, w in worth.items() if not 1 / 3 < w / median < 3} == {}
 
 
+def catalog_files(kind: str) -> list[Path]:
+    """The files of the catalogue's models."""
+    return list((Path(catalog.__file__).parent / "data" / kind).glob("*.json"))
+
+
 def product(text: str) -> float:
     """The value of a card's arithmetic: '61*(576*2+132)'."""
     assert set(text) <= set("0123456789*+() ."), text
@@ -134,6 +139,28 @@ def test_a_model_is_as_its_card_says(name):
     assert float(float64(kv_bytes_per_token)(m)) == product(card["cache_bytes"]), sources
     stored = 1e9 * float(card["params_b"]) * float(card["weight_bits"]) / 8
     assert 0.97 < float(float64(weight_bytes)(m)) / stored < 1.16, sources  # what is left in 16 bits
+
+
+@pytest.mark.parametrize("path", sorted(catalog_files("models")), ids=lambda path: path.stem)
+def test_a_models_file_is_of_one_model(path):
+    """Heads share keys and values in groups of one size; a list has a whole number for each layer; another spelling
+    has the numbers of the name, but for the month of a release."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    config = found.get("config", {})
+    for part in (config, config.get("text_config", {})):
+        heads, shared = part.get("num_attention_heads"), part.get("num_key_value_heads")
+        assert not (heads and shared) or heads % shared == 0, f"{heads} heads, {shared} of keys and values"
+        for key, value in part.items():
+            if isinstance(value, list) and value and not isinstance(value[0], str | list | dict):
+                assert all(one == int(one) for one in value), f"{key} of {value}"
+    known = set(re.findall(r"\d+(?:\.\d+)?", f"{path.stem} {found['hf_id']}"))
+    for spelling in found.get("aliases", ()):
+        other = set(re.findall(r"\d+(?:\.\d+)?", spelling)) - known
+        months = {
+            number for number in other if re.fullmatch(r"(2[3-7](0[1-9]|1[0-2]))|((0[1-9]|1[0-2])[0-3]\d)", number)
+        }
+        sister = path.stem == "minimax-m2.5" and other == {"2.1"}  # one architecture, released twice
+        assert other == months or sister, f"{spelling} for {found['hf_id']}"
 
 
 @pytest.mark.parametrize("name", catalog.fabrics())

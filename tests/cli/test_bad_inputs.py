@@ -100,7 +100,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(("argv", "said"), REFUSED, ids=lambda value: " ".join(value[-2:]) if value else "")
+@pytest.mark.parametrize(
+    ("argv", "said"), REFUSED, ids=lambda value: " ".join(Path(word).name for word in value[-2:]) if value else ""
+)
 def test_a_mistake_is_one_line_and_leaves_nothing(argv, said, folder, capsys):
     assert main(argv) == 2
     out, err = capsys.readouterr()

@@ -45,6 +45,16 @@ def test_table_and_python(capsys):
     assert bool(scope["answer"].price.exact)
 
 
+def test_dynamo_routes_without_chance_unless_told_to(capsys):
+    """The default of its `--router-temperature` is 0: every draw is the same; at a temperature, each is another."""
+    spread = []
+    for more in ((), ("--tau", "0"), ("--tau", "0.5")):
+        _, seen = run(capsys, "--json", *more)
+        dynamo = json.loads(seen.out)["result"]["policies"]["dynamo"]
+        spread.append(dynamo["worst_s"] / dynamo["mean_s"] - 1)
+    assert spread[0] == pytest.approx(0.0, abs=1e-12) == spread[1] and spread[2] > 1e-3
+
+
 def test_overload_is_no_feasible_answer(capsys):
     code, seen = run(capsys, "--requests", "200", "--json")
     assert code == 1 and "capacity" in json.loads(seen.out)["result"]["flags"]

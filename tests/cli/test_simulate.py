@@ -71,6 +71,16 @@ def test_a_burst_of_a_trace_counts_unless_it_is_taken_as_steady(tmp_path, capsys
     assert steady["all"]["wait_mean_s"]["value"] < everything["all"]["wait_mean_s"]["value"]
 
 
+def test_who_looks_at_queues_waits_less_than_who_takes_turns_and_chance_is_worst(capsys):
+    """The shortest of all queues, and the shorter of two; requests come in bursts, and each instance has one slot."""
+    waits = {}
+    fleet = ["simulate", "--rate", "3 req/s", "--workload", "azure-code", "--instances", "8", "--slots", "1"]
+    for policy in ("jsq", "power-of-two", "random", "round-robin"):
+        assert main([*fleet, "--requests", "4000", "--precision", "0.9", "--policy", policy, "--json"]) == 0
+        waits[policy] = json.loads(capsys.readouterr().out)["result"]["all"]["wait_mean_s"]["value"]
+    assert max(waits["jsq"], waits["power-of-two"]) < 0.97 * waits["round-robin"] < 0.9 * waits["random"]
+
+
 @pytest.mark.parametrize("flags", [[], ["--short-instances", "2"]])
 def test_show_python_prints_a_call_that_runs_and_agrees(flags, capsys):
     assert main([*FAST, *flags, "--json"]) == 0

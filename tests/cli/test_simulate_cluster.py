@@ -50,6 +50,17 @@ def test_a_drowning_cluster_exits_with_one(rate, capsys):
     assert "waits keep growing" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("policy", "counts"),
+    [("queue-length", "REQUESTS"), ("token-backlog", "TOKENS"), ("memory", "MEMORY"), ("freeness", "WORK")],
+)
+def test_a_policy_looks_at_what_its_name_says(policy, counts, capsys):
+    """A queue is long in requests, a backlog in tokens; Llumnix calls the work that fits freeness. Nobody moves."""
+    assert main([*FAST, "--policy", policy, "--show-python"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Signal.{counts}" in shown and "Flow.NONE" in shown
+
+
 def test_the_printed_call_runs(capsys):
     assert main([*FAST, "--policy", "phasor", "--show-python"]) == 0
     source = capsys.readouterr().out

@@ -16,6 +16,9 @@ from dmodels.models.latency import StepLaw
 from dmodels.models.traffic import Trace
 from dmodels.sim.fleet import Pool, simulate
 from dmodels.studies.plan import price, question
+from tests.audit.asking import ask
+from tests.audit.commands import audit
+from tests.audit.terminal import audit_shown
 
 TRACE = "examples/data/azure_conv_5min.csv"
 #: vLLM's buckets of tokens: 1, 2, 5, 10, ... up to the context.
@@ -414,6 +417,26 @@ def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     assert float(expressions["model, mean"][len("vector(") : -1]) == pytest.approx(now.pools[0].ttft_mean_s, rel=1e-4)
     assert main(["watch", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["telemetry"]["replicas_count"] == 3
+    audited(path, serve)
+
+
+def audited(path, serve):
+    """A fleet beside its telemetry, as it is printed."""
+    seen = ask(["watch", path, "--from-deployment", serve])
+    audit(seen.document)
+    audit_shown(seen.document, seen.text)
+    return seen.document["result"]
+
+
+def test_the_model_of_two_pools_beside_what_was_measured(fleet, tmp_path):
+    """Each pool counts by its share, and all of its servers by what they hold."""
+    serve, lines = tmp_path / "serve.sh", []
+    for name, count, context in (("short", 1, 2048), ("long", 2, 16384)):
+        lines += [f"# {name}: {count} x 1 h100_sxm (tp1)", f"# {name}: start {count} of"]
+        lines += [f"vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len {context}"]
+    serve.write_text("\n".join(lines) + "\n")
+    pools = audited(fleet.lengths().write(tmp_path), serve)["fleet"]["pools"]
+    assert [pool["instances"] for pool in pools] == [1, 2]
 
 
 def test_the_model_of_a_split_beside_what_was_measured(fleet, trace, tmp_path):
@@ -439,3 +462,4 @@ def test_the_model_of_a_split_beside_what_was_measured(fleet, trace, tmp_path):
     ratios = {one.name: one.ratio for one in found.compared}
     names = ["TTFT, mean [s]", "time between tokens, mean [s]", "requests in flight"]
     assert ratios == {name: pytest.approx(1.0, rel=1e-3) for name in names}
+    audited(fleet.write(tmp_path), serve)

@@ -64,7 +64,9 @@ def check(seed: int, count: int) -> None:
             assert loose.upper >= worst * (1 - 1e-7)
             if loose.exists == 1:
                 assert loose.lower <= worst * (1 + 1e-7) and loose.stability_upper >= best * (1 - 1e-7)
-                assert loose.stability_lower <= best * (1 + 1e-9)
+                assert loose.stability_lower == 1 and loose.stability_upper <= loose.upper * (1 + 1e-9)
+                if loose.optimum_bound_s > 0:
+                    assert loose.stability_upper == pytest.approx(loose.best_s / loose.optimum_bound_s)
         elif not t.stable.any():
             assert np.isnan(exact.lower) and loose.exists == -1 and "no pure equilibrium" in str(exact)
 

@@ -92,7 +92,7 @@ PLACE = Record(
     ],
     vary=[
         Record(tier="HBM", bytes_=np.array([0.0, 1.0, 2.0]) * 2**30, first_token_s=np.array([0.6, 0.5, 0.45])),
-        Record(tier="DRAM", bytes_=np.array([1.0, 4.0]) * 2**30, first_token_s=np.array([0.55, 0.35])),
+        Record(tier="DRAM", bytes_=np.array([1.0, 4.0]) * 2**30, first_token_s=np.array([0.45, 0.35])),
     ],
     promotion=Record(
         threshold=np.array([0.5, 1.0, 2.0]), access_s=np.array([2e-3, 1.5e-3, 1.8e-3]), bound_gain_frac=0.3
@@ -133,7 +133,7 @@ def test_hit_rates_by_policy():
 def test_latency_by_tier():
     seen = place(place_figures.latency)
     hbm = seen.line([1.0, 2.0], [500.0, 450.0])  # a tier of nothing has no place on a logarithmic axis
-    dram = seen.line([1.0, 4.0], [550.0, 350.0])
+    dram = seen.line([1.0, 4.0], [450.0, 350.0])
     assert hbm.get_color() != dram.get_color()
     assert seen.line([3.0], [400.0]).get_color() == hbm.get_color()  # as it is; the tier that is not there has no mark
     assert len(seen.lines) == 3 and seen.axes.get_xscale() == "log"
@@ -231,40 +231,34 @@ def test_steps_and_windows():
     assert [points[1, 4], points[2,], points[3,]] == [style.colour(k) for k in places.values()]
 
 
-def course(prefill, wait_p, wait_d):
-    return Record(prefill_instances=np.array(prefill), prefill_wait_s=np.array(wait_p), decode_wait_s=np.array(wait_d))
+def course(prefill):
+    return Record(prefill_instances=np.array(prefill))
 
 
 SPLIT = Record(
     prefill_gpus=np.array([4.0, 8.0, 12.0]),
     ttft_frac=np.array([0.5, 1e-3, 0.0]),
     itl_frac=np.array([0.0, 1e-4, 0.2]),
-    saved_prefill=np.array([1e-1, 1e-4, 0.0]),
-    saved_decode=np.array([0.0, 1e-3, 1e-2]),
+    game=Record(budget_gpus=16.0),
     optimum=Record(value=Record(prefill_gpus=7.5)),
     equilibrium=Record(value=Record(prefill_gpus=9.25)),
     whole=Record(value=Record(prefill_gpus=8.0, cost=0.1)),
-    courses={"static": course([2, 2, 2], [0, 3, 0], [0, 1, 0]), "sla": course([2, 3, 4], [0, 1, 0], [0, 2, 0])},
+    courses={"static": course([2, 2, 2]), "sla": course([2, 3, 4])},
     scores={"static": Record(violation_frac=0.25), "sla": Record(violation_frac=0.5)},
     arrival_rps=np.array([10.0, 20.0, 15.0]),
 )
 
 
 def test_splits():
-    missed = Drawn(lambda axes: split_figures.violations(SPLIT, axes))
-    ttft = missed.line([4, 8, 12], [0.5, 1e-3, 1e-6])  # what nobody can measure lies at the bottom
-    itl = missed.line([4, 8, 12], [1e-6, 1e-4, 0.2])
-    assert all(missed.upright(x) for x in (7.5, 9.25, 8.0)) and missed.axes.get_ylim() == (1e-6, 3.0)
+    missed = Drawn(lambda axes: split_figures.misses(SPLIT, axes))
+    ttft = missed.line([4, 8, 12], [0.5, 1e-3, 1e-4])  # what nobody can measure lies at the bottom
+    itl = missed.line([4, 8, 12], [1e-4, 1e-4, 0.2])
+    assert all(missed.upright(x) for x in (7.5, 9.25, 8.0)) and missed.axes.get_ylim() == (1e-4, 3.0)
     missed.said("optimum: 7.5", "equilibrium: 9.25", "whole workers: 8")
+    assert "of 16 in all" in missed.axes.get_xlabel() and missed.axes.yaxis.get_major_formatter()(0.01) == "1 %"
     colours = {t.get_text(): t.get_color() for t in missed.axes.texts}
     known = dict(zip(style.COLOURS, style.WRITING, strict=True))
     assert colours["TTFT"] == known[ttft.get_color()] and colours["ITL"] == known[itl.get_color()]
-    saved = Drawn(lambda axes: split_figures.marginals(SPLIT, axes))
-    more = saved.line([4, 8, 12], [1e-1, 1e-4, 1e-6]), saved.line([4, 8, 12], [1e-6, 1e-3, 1e-2])
-    words = {t.get_text().split(":")[0]: t.get_color() for t in saved.axes.texts}
-    assert [words["prefill"], words["decode"]] == [known[line.get_color()] for line in more]
-    paths = Drawn(lambda axes: split_figures.portrait(SPLIT, axes))
-    assert paths.line([2, 2, 2], [0, 2, 0]) and paths.line([2, 3, 4], [0, -1, 0]) and paths.line([2], [0])
     over = Drawn(lambda axes: split_figures.courses(SPLIT, axes))
     assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
     over.said("static:\n25.0% late", "sla:\n50.0% late", "at most 20 req/s")

@@ -435,3 +435,17 @@ def test_cells_and_tables_of_a_page():
     assert "<details>" in html.section("S", "x", shut=True) and "<details>" not in html.section("S", "x")
     assert answer_figures._time(0.9994) == "999 ms" and answer_figures._time(1.0) == "1 s"
     assert glossary.linked("tp2pp1dp1ep1 of a pool").count('href="#word-layout"') == 1
+
+
+#: The end of a field's name -> its unit on a slider, and how many of it there are in the field's own unit.
+UNITS = {"rps": ("req/s", 1), "tokens": ("tokens", 1), "frac": ("%", 100), "s": ("ms", 1000), "count": ("per pool", 1)}
+UNITS["gpus"] = ("GPUs", 1)
+
+
+def test_sliders_have_the_units_of_what_they_turn():
+    for field, dial in explore_page.FIELDS.items():
+        name, _, unit = field.rpartition("_")
+        assert (dial.unit, dial.factor) == UNITS[unit], field
+        assert name not in ("ttft", "tpot") or dial.label == f"{name.upper()} SLO"
+    names = [dial.name for dial in explore_page.FIELDS.values()]
+    assert len(set(names)) == len(names)

@@ -29,6 +29,12 @@ def test_replication_intervals_cover():
     assert 0.84 < hit < 0.95  # 90 %, less a little for the skew of the exponential; four standard errors are 6 points
 
 
+def test_the_interval_of_two_and_of_three_values():
+    """Student's tables: 12.706 with one degree of freedom, 4.303 with two; deviations of 1 and sqrt(3) / sqrt(n)."""
+    assert estimate.mean_of([0.0, 2.0]).half_width == pytest.approx(12.706, rel=1e-4)
+    assert estimate.mean_of([0.0, 3.0, 3.0]).half_width == pytest.approx(4.3027, rel=1e-4)
+
+
 def test_batch_means_cover_where_plain_errors_do_not():
     def plain(rng):
         return estimate.mean_of(autoregressive(rng, 20_000), 0.95)

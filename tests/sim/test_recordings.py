@@ -94,6 +94,14 @@ def test_one_request_passes_prefill_transfer_and_decode():
     assert served.e2e_s[0] == pytest.approx(first + 10 * 0.011, rel=1e-12)
 
 
+@pytest.mark.parametrize("late_steps", [0.0, 1.5])
+def test_on_a_slower_server_every_time_is_longer_by_the_same_factor(late_steps):
+    pool = ServingPool("all", LAW, SLOTS, CHUNK, fixed_s=0.5, token_s=1e-4, late_steps=late_steps)
+    requests = Requests.checked(np.zeros(3), 1000, 11)
+    once, twice = (one.serve(requests, 1) for one in (pool, pool.slower(2.0)))
+    assert twice.ttft_s == pytest.approx(2 * once.ttft_s) and twice.e2e_s == pytest.approx(2 * once.e2e_s)
+
+
 def test_a_prompt_that_waits_in_a_slot_costs_no_iteration_anything():
     """Eight prompts of a chunk each at once: the k-th is computed in the k-th iteration, beside k - 1 that decode."""
     pool = ServingPool("all", LAW, SLOTS, CHUNK)

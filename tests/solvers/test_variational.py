@@ -211,6 +211,39 @@ def test_a_needle_is_not_certified():
     assert any("First-order only" in said or "gains" in said for said in explain(found))
 
 
+@pytest.mark.parametrize(
+    "slope",
+    [
+        lambda x: jnp.where(x < 0.5, 3.0 * x, x + 1.0),  # each slope is constant, and the cost is not convex
+        lambda x: 3.0 * x - 2.0 * jnp.maximum(x - 0.5, 0.0),
+        lambda x: 2.0 * x - jnp.abs(x - 0.5),
+    ],
+)
+def test_a_cost_with_a_kink_is_not_called_convex(slope):
+    found = variational_equilibrium([lambda x: slope(x[0]) - 2.0 * x[0], lambda x: x[1] ** 2], None, (0, 1), [0.4, 0.4])
+    assert not found.certificate.convex and found.flags
+
+
+def test_functions_that_are_affine_are_solved_as_their_matrices():
+    """Whatever way costs and constraints are written: the same answer, multipliers, gains and bound on the distance."""
+    rng = np.random.default_rng(7)
+    spread, skew, q = rng.normal(size=(4, 4)), rng.normal(size=(4, 4)), rng.normal(size=4)
+    m, a = spread @ spread.T + np.eye(4) + skew - skew.T, rng.uniform(size=(2, 4))
+    limits, bounds = np.array([0.3, 0.2]), (np.zeros(4), np.full(4, np.inf))
+    mine = lambda i: lambda x: x[i] * (jnp.asarray(m[i]) @ x + q[i] - 0.5 * m[i, i] * x[i])
+    map_of = lambda x: jnp.stack([jnp.sum(jnp.asarray(row) * x) for row in m]) + q
+    row = lambda j: lambda x: jnp.dot(x.reshape(2, 2).ravel(), jnp.asarray(a[j])) - limits[j]
+    plain = variational_equilibrium((m, q), (a, limits), bounds)
+    assert not plain.flags and plain.value.multipliers.max() > 0
+    for costs, rows in (([mine(i) for i in range(4)], (a, limits)), (map_of, [row(0), row(1)])):
+        found = variational_equilibrium(costs, rows, bounds)
+        assert not found.flags and found.certificate.convex
+        np.testing.assert_allclose(found.value.x, plain.value.x, atol=1e-12)
+        np.testing.assert_allclose(found.value.multipliers, plain.value.multipliers, atol=1e-10)
+        assert (np.abs(found.value.x - plain.value.x) <= found.certificate.distance_bound + 1e-15).all()
+        assert found.certificate.profitable_deviation <= 1e-9
+
+
 QUADRATIC = ([[2, 0], [0, 2]], [0, 1])
 MISTAKES = {  # argument that the message begins with: what is wrong
     "costs[1]": lambda: variational_equilibrium([lambda x: x[0] ** 2, lambda x: x**2], None, (0, 1)),

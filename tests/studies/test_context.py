@@ -14,6 +14,7 @@ from dmodels import SLO, catalog
 from dmodels.core.workload import Workload
 from dmodels.studies.plan import command, plan, question, sensitivity
 from dmodels.studies.plan.admitted import admitted
+from dmodels.studies.plan.rescale import with_lengths
 
 CHAT = catalog.workload("azure-conv", 20.0)
 lengths = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), min_size=1, max_size=12)
@@ -94,3 +95,9 @@ def test_longer_prompts_may_be_refused_altogether():
     found = {(c.what, c.factor): c for c in sensitivity(plan(asked(700, alike(600.0), (652.0, 655.0))))}
     assert found["input length", 1.2].usd_per_hour == np.inf and found["input length", 1.2].refused_frac == 1.0
     assert found["input length", 0.8].refused_frac == 0.0 and np.isfinite(found["input length", 0.8].usd_per_hour)
+
+
+def test_where_all_that_still_fit_are_alike_no_threshold_is_asked_about():
+    few = Workload(np.array([600.0, 100.0]), np.array([50.0, 50.0]), np.array([0.5, 0.5]), rate_rps=5.0)
+    before = asked(700, few, (200.0,))
+    assert with_lengths(before, 0.8).thresholds_tokens and with_lengths(before, 1.2).thresholds_tokens == ()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, Workload, catalog
 from dmodels.core.errors import InputError
+from dmodels.models.traffic.trace import Trace, with_prefix_hits
 from dmodels.studies.plan import (
     Margins,
     at_limit,
@@ -300,6 +301,26 @@ def test_what_pays_is_what_a_plan_with_it_costs(free):
     assert eight_bit.saves_frac == pytest.approx(1.0 - eight_bit.usd_per_hour / free.cheapest.usd_per_hour)
     assert all(entry.saves_frac >= 0.05 for entry in found)
     assert not any("FP8" in entry.what for entry in suggestions(asked_so))
+
+
+def test_prefix_caching_is_suggested_to_who_has_none():
+    """Half of every prompt is shared: it pays to cache, unless hits are counted already."""
+    blocks = np.array([[1, 2, 3, 4, *(10 * k + np.arange(5, 9))] for k in range(200)])
+    trace = Trace(
+        "shared",
+        time_s=np.arange(200.0),
+        input_tokens=np.full(200, 4096.0),
+        output_tokens=np.full(200, 64.0),
+        block_ids=blocks.ravel(),
+        block_starts=np.arange(0, 8 * 201, 8),
+    )
+    plain = asked(gpus=("h100",), tp=(4,), split=False)
+    without = replace(plain, trace=trace, workload=Workload.from_trace(trace, 20.0), thresholds_tokens=())
+    named = lambda of: {entry.what for entry in suggestions(by_formula(of))}
+    assert "prefix caching" in named(without)
+    cached = with_prefix_hits(trace)
+    counted = replace(without, trace=cached, workload=Workload.from_trace(cached, 20.0))
+    assert "prefix caching" not in named(counted)
 
 
 def test_of_several_budgets_of_a_step_the_best_is_suggested():

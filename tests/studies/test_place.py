@@ -157,6 +157,29 @@ def test_requests_in_turn_lose_what_a_pool_keeps(answer):
     assert turn.ceiling_frac == pytest.approx(1 - first / len(TRACE.block_ids))
 
 
+def test_caches_of_equal_worth_hit_as_often_as_the_pool(answer):
+    """At the size that is said to, and not with a block less in each; in turn and with conversations together."""
+    pool = answer.sharing.layouts[0]
+    for k, layout in enumerate(answer.sharing.layouts[1:], start=1):
+        sizes = [BLOCK * (layout.equal_blocks - less) for less in (0, 4)]
+        hits = [
+            place(TRACE, LLAMA, H100, TP4, tiers(hbm=size), workers=4).sharing.layouts[k].hit_frac for size in sizes
+        ]
+        assert hits[0] >= pool.hit_frac > hits[1]
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_of_a_pool_all_but_one_read_in_so_many_go_to_a_peer(workers):
+    """What a slow link adds to the first token, over what it adds to a read; on caches of one's own it adds nothing."""
+    quick, slow = (
+        place(TRACE, LLAMA, H100, TP4, tiers(), workers=workers, link_bytes_per_s=rate).sharing for rate in (1e12, 1e9)
+    )
+    hits = quick.layouts[0].hit_frac * len(TRACE.block_ids) / len(TRACE)
+    later = [b.first_token_s - a.first_token_s for a, b in zip(quick.layouts, slow.layouts, strict=True)]
+    reads = hits * (workers - 1) / workers
+    assert later == pytest.approx([reads * (slow.peer_s - quick.peer_s), 0.0, 0.0])
+
+
 def test_the_pool_as_a_game_reads_what_was_used_before(answer):
     """Reads by a plain loop; alone, each worker keeps what it asks for most often, which is sorted by hand."""
     assert [row.name for row in answer.pooled] == ["conversations kept together", "requests in turn"]

@@ -19,7 +19,7 @@ import random
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -78,18 +78,21 @@ class Checker:
         known = [read(path) for path in sorted(kept.glob("**/*.json"))]
         often = Counter(name for _, modules in known for name in modules)
         self.copy = Copy(root, folder, [name for name, times in often.items() if 4 * times >= len(known)])
-        self.chooser = Chooser(root, package, [test for tests, _ in known for test in tests])
+
+    @cached_property
+    def chooser(self) -> Chooser:
+        """Of all that is recorded when the first change is judged."""
+        known = [read(path)[0] for path in sorted(self.kept.glob("**/*.json"))]
+        return Chooser(self.root, self.package, [test for tests in known for test in tests])
 
     def record(self, files: list[Path]) -> None:
-        """Note what the tests of these files run, and read what is known again."""
+        """Note what the tests of these files run."""
         for file in files:
             place = self.copy.folder / file.relative_to(self.root)
             inside = self.copy.folder / self.package.relative_to(self.root)
             write = self.kept.resolve() / file.relative_to(self.root).with_suffix(".json")
             _, spent = self.copy.apart(partial(record, self.copy.folder, inside, place, write))
             print(f"recorded {file.relative_to(self.root)}: {spent:.0f} CPU s", flush=True)
-        known = [read(path)[0] for path in sorted(self.kept.glob("**/*.json"))]
-        self.chooser = Chooser(self.root, self.package, [test for tests in known for test in tests])
 
     def chosen(self, change: Change) -> tuple[list[Recorded], int]:
         """The tests that judge a change, as many as the limit allows, and how many there are."""
@@ -104,7 +107,10 @@ class Checker:
         if not tests:
             return Judged(room, change, "", 0, 0, 0.0)
         names = [test.name for test in tests]
-        by, spent = self.copy.with_change(change.path, change.applied(), names, 10 * self.limit_s + 60)
+        limit_s = 10 * self.limit_s + 60
+        by, spent = self.copy.with_change(change.path, change.applied(), names, limit_s)
+        if "::" not in by and by not in ("", "?") and self.copy.first_failure(names, limit_s)[0] == by:
+            by = "?"  # the tests do not start without the change, too
         return Judged(room, change, by, count, len(tests), spent)
 
     def unsound(self, names: set[str]) -> set[str]:

@@ -9,6 +9,7 @@ What runs in a process of its own leaves no trace, so tests that are named after
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections import Counter
 from functools import cache
@@ -32,7 +33,9 @@ class Chooser:
         """The nearest tests, then others that might notice; each from the cheapest on, of each file one in turn."""
         file, text = str(change.path.relative_to(self.root)), change.path.read_text(encoding="utf-8")
         if change.path.suffix != ".py":
-            return _in_turn([test for test in self.tests if file in test.opened])
+            opened, room = [test for test in self.tests if file in test.opened], f"/{Path(file).parts[1]}/"
+            near = [[t for t in opened if word in t.name] for word in (change.path.stem, room)]
+            return list({t.name: t for t in itertools.chain(*map(_in_turn, [*near, opened]))}.values())
         first, last = (text.count("\n", 0, at) + 1 for at in (change.start, max(change.start, change.stop - 1)))
         changed = _bits(first, last)
         body = self.bodies(file)
@@ -71,9 +74,10 @@ class Chooser:
 
 
 def _named_after(test: str, module: str) -> bool:
-    """test_explore.py of explore.py, and of explore_server.py, which it may run in a process of its own."""
+    """test_explore.py of explore.py, and of explore_server.py, which it may run in a process of its own;
+    test_phasor_defrag.py of defrag.py, whose compiled programs run no lines."""
     subject = Path(test.partition("::")[0]).stem.removeprefix("test_")
-    return module == subject or module.startswith(f"{subject}_")
+    return module == subject or module.startswith(f"{subject}_") or subject.endswith(f"_{module}")
 
 
 def _in_turn(tests: list[Recorded]) -> list[Recorded]:

@@ -81,7 +81,7 @@ def _column_reduction(c, x, y, v, prio, limit):
 def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
     """Augmenting row reduction: free rows outbid owners, a bounded number of times; returns how many stay free."""
     m = v.shape[0]
-    budget = 4 * n_free + 4  # the last few rows outbid each other for long: from here on paths are cheaper
+    budget = n_free  # rows that outbid each other and take no free column do so for long: paths are cheaper
     k = 0
     left = 0
     while k < n_free:
@@ -108,6 +108,8 @@ def _row_reduction(c, x, y, v, prio, free, n_free, big, limit):
             x[owner] = -1
             k -= 1
             free[k] = owner
+        else:
+            budget += 4
     return left
 
 

@@ -34,7 +34,7 @@ def moduli(first: int, last: int, matrices: Real, out: Real) -> None:
     """A lower bound on the eigenvalues of (M + M') / 2 with its diagonal scaled to 1: the first of `MODULI` by which it
     can be lowered and keep a Cholesky factor; 0 where there is none."""
     n = matrices.shape[1]
-    factor, root = np.empty((n, n)), np.empty(n)
+    scaled, factor, column, root = np.empty((n, n)), np.empty((n, n)), np.empty(n), np.empty(n)
     for k in range(first, last):
         m = matrices[k]
         sound = True
@@ -42,27 +42,32 @@ def moduli(first: int, last: int, matrices: Real, out: Real) -> None:
         for i in range(n):
             sound &= m[i, i] > 0.0
             root[i] = 1.0 / math.sqrt(m[i, i]) if m[i, i] > 0.0 else 0.0
+        for i in range(n):
+            for j in range(i + 1):
+                scaled[i, j] = 0.5 * (m[i, j] + m[j, i]) * root[i] * root[j]
         for modulus in MODULI:
-            if sound and _has_factor(m, root, modulus, factor):
+            if sound and _has_factor(scaled, modulus, factor, column):
                 out[k] = modulus
                 break
 
 
 @fast
-def _has_factor(m: Real, root: Real, shift: float, factor: Real) -> bool:
-    """The scaled symmetric part less shift has a Cholesky factor, which is written down."""
-    n = m.shape[0]
+def _has_factor(scaled: Real, shift: float, factor: Real, column: Real) -> bool:
+    """Whether scaled (its lower half) less shift has a Cholesky factor, found column by column in place."""
+    n = scaled.shape[0]
     for i in range(n):
         for j in range(i + 1):
-            total = 0.5 * (m[i, j] + m[j, i]) * root[i] * root[j]
-            for c in range(j):
-                total -= factor[i, c] * factor[j, c]
-            if i > j:
-                factor[i, j] = total / factor[j, j]
-            elif total > shift:
-                factor[i, i] = math.sqrt(total - shift)
-            else:
-                return False
+            factor[i, j] = scaled[i, j]
+    for k in range(n):
+        if not factor[k, k] > shift:
+            return False
+        pivot = 1.0 / math.sqrt(factor[k, k] - shift)
+        for i in range(n - k - 1):
+            column[k + 1 + i] = factor[k + 1 + i, k] * pivot
+        for i in range(k + 1, n):
+            share = column[i]
+            for j in range(i - k):
+                factor[i, k + 1 + j] -= share * column[k + 1 + j]
     return True
 
 

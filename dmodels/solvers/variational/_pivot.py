@@ -254,8 +254,8 @@ def _eliminate(system: Real, right: Real, size: int) -> int:
         for i in range(k + 1, size):
             factor = system[i, k] * pivot
             if factor != 0.0:
-                for j in range(k + 1, size):
-                    system[i, j] -= factor * system[k, j]
+                for j in range(size - k - 1):
+                    system[i, k + 1 + j] -= factor * system[k, k + 1 + j]
                 right[i] -= factor * right[k]
     for k in range(size - 1, -1, -1):
         total = right[k]

@@ -18,6 +18,8 @@ from .problem import Problem
 #: A least eigenvalue above this share of the largest entry of the jacobian counts as positive.
 STRICT = 1e-9
 EPS = 2.0**-52
+#: What a deviation may exceed a scaled constraint by: rounding, whose price is below any gain that counts.
+ROOM = 1e-12
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -47,7 +49,8 @@ def certify(problem, units, s, at, samples: int) -> tuple[Certificate, jax.Array
 
     kkt_residual            largest component of x - clip(x - r), min(lam, -g), h, with r = F + J_g' lam + J_h' nu
     stationarity            its part in x; complementarity: max |lam g|; feasibility: largest violation of g <= 0, h = 0
-    least_eigenvalue        of the symmetrised jacobian of F at x; least_eigenvalue_sampled: also at `samples` points
+    least_eigenvalue        of the symmetrised jacobian of F at x; least_eigenvalue_sampled: and at the one of `samples`
+                            points that looks least definite
     profitable_deviation    most that a player gains, alone and within the constraints, among `samples` deviations (and
                             their shortened copies); for a game given as a map, the linearised gain F(x)_i (x_i - y_i)
 
@@ -167,33 +170,48 @@ def around(problem, x, samples: int):
 
 
 def _monotonicity(problem, s, unit, y, samples: int):
-    """(least eigenvalue at y, least of y and the samples, whether all are definite, jacobian at y).
+    """(least eigenvalue at y, the least found at y and the samples, whether all are definite, jacobian at y).
 
     Eigenvalues are those of the game as given, with values that round to zero reported as 0. Definiteness does not
-    depend on units, so it is tested with the diagonal scaled to 1.
+    depend on units, so it is tested with the diagonal scaled to 1. Of the samples all are tested, by a Cholesky factor,
+    but one has its eigenvalue worked out: the one that the eigenvector at y says is least, of those not definite where
+    there are any.
     """
 
-    def test(jacobian):
+    def symmetric_part(jacobian):
         raw = jacobian / (unit[:, None] * unit[None])
-        symmetric = 0.5 * (raw + raw.T)
-        value = _least_eigenvalue(symmetric)
-        value = jnp.where(jnp.abs(value) <= STRICT * jnp.max(jnp.abs(symmetric)), 0.0, value)
-        return value, _modulus(jacobian)[0] > STRICT
+        return 0.5 * (raw + raw.T)
+
+    def rounded(value, symmetric):
+        return jnp.where(jnp.abs(value) <= STRICT * jnp.max(jnp.abs(symmetric)), 0.0, value)
 
     derivative = jax.jacfwd(problem.pseudogradient)
     bent = any(piece.function is not None for piece in problem.inequalities + problem.equalities)
     jacobian = derivative(y) if bent else s.h  # without curved constraints
-    if problem.matrix is not None:
-        value, strict = test(jacobian)
-        return value, value, strict, jacobian
-    here, strict = test(jacobian)
-    if not samples:
+    symmetric = symmetric_part(jacobian)
+    here, strict = rounded(_least_eigenvalue(symmetric), symmetric), _modulus(jacobian)[0] > STRICT
+    if problem.matrix is not None or not samples:
         return here, here, strict, jacobian
     jacobians = jax.vmap(derivative)(around(problem, y, samples))
     said = jnp.isfinite(jnp.sum(jacobians, axis=(1, 2)))  # a sample outside the map's domain says nothing
-    values, definite = jax.vmap(test)(jacobians)
-    least = jnp.minimum(here, jnp.min(jnp.where(said, values, jnp.inf)))
-    return here, least, strict & jnp.all(definite | ~said), jacobian
+    definite = jax.vmap(_is_definite)(jacobians)
+    parts = jax.vmap(symmetric_part)(jnp.where(said[:, None, None], jacobians, jnp.eye(problem.n)))
+    _, vectors = jnp.linalg.eigh(jnp.where(jnp.isfinite(jnp.sum(symmetric)), symmetric, jnp.eye(problem.n)))
+    bends = jnp.einsum("i,kij,j->k", vectors[:, 0], parts, vectors[:, 0])
+    suspect = said & (~definite | jnp.all(definite | ~said))
+    least = parts[jnp.argmin(jnp.where(suspect, bends, jnp.inf))]
+    there = jnp.where(jnp.any(said), rounded(_least_eigenvalue(least), least), jnp.inf)
+    return here, jnp.minimum(here, there), strict & jnp.all(definite | ~said), jacobian
+
+
+def _is_definite(jacobian):
+    """Whether the symmetric part, its diagonal scaled to 1, has eigenvalues above `STRICT`."""
+    symmetric, n = 0.5 * (jacobian + jacobian.T), jacobian.shape[0]
+    diagonal = jnp.diagonal(symmetric)
+    root = 1.0 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
+    scaled = jnp.where(jnp.isfinite(jnp.sum(symmetric)), symmetric * root[:, None] * root[None], -jnp.eye(n))
+    factor = jnp.linalg.cholesky(scaled - STRICT * jnp.eye(n))
+    return jnp.all(diagonal > 0) & jnp.isfinite(factor[n - 1, n - 1])
 
 
 def _known_convex(problem, jacobian, strict):
@@ -279,20 +297,28 @@ def _deviations(problem, x, samples: int):
         np.any(problem.owners(pieces)[None] & masks[:, None], axis=2)
         for pieces in (problem.inequalities, problem.equalities)
     )
-    here = problem.pseudogradient(x)
-    base = problem.cost_values(x) if problem.costs is not None else None
+    here = problem.pseudogradient(x)  # of a game given as a map; a cost's gains carry no weight
+    here = here if problem.costs is None else here / problem.weights
+    bend = 0.0
+    if problem.costs is not None and problem.quadratic:
+        bend = jnp.where(masks.T.astype(float) @ masks > 0, 0.5 * problem.matrix, 0.0)
 
-    def gain(y, mask, faced, faced_e):
+    def gains(y):
+        if problem.costs is not None and not problem.quadratic:
+            return problem.cost_values(x) - problem.cost_values(x, y)
+        step = y - x
+        slope = here if problem.costs is None else here + bend @ step
+        return masks.astype(float) @ (-slope * step)
+
+    def allowed(y, mask, faced, faced_e):
         moved = jnp.where(mask, y, x)
         g = problem.constraints(moved, problem.inequalities)[0]
         e = problem.constraints(moved, problem.equalities)[0]
-        allowed = jnp.all(jnp.where(faced, g, 0.0) <= 1e-9) & jnp.all(jnp.abs(jnp.where(faced_e, e, 0.0)) <= 1e-9)
-        linear = jnp.sum(jnp.where(mask, here * (x - moved), 0.0))
-        gains = linear if base is None else base - problem.cost_values(moved)
-        return jnp.where(allowed & jnp.isfinite(gains), gains, 0.0)
+        return jnp.all(jnp.where(faced, g, 0.0) <= ROOM) & jnp.all(jnp.abs(jnp.where(faced_e, e, 0.0)) <= ROOM)
 
-    over_players = jax.vmap(gain, in_axes=(None, 0, 0, 0))
-    gains = jax.vmap(lambda y: over_players(y, masks, faces, faces_e))(tries)  # (tries, mover, whose cost)
-    if base is not None:
-        gains = jnp.diagonal(gains, axis1=1, axis2=2)  # one code path for all movers; only the mover's own gain counts
-    return jnp.max(gains, axis=0, initial=0.0)
+    def tried(y):
+        found = gains(y)
+        is_allowed = jax.vmap(allowed, in_axes=(None, 0, 0, 0))(y, masks, faces, faces_e)
+        return jnp.where(is_allowed & jnp.isfinite(found), found, 0.0)
+
+    return jnp.max(jax.vmap(tried)(tries), axis=0, initial=0.0)

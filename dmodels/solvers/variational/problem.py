@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from dmodels.core.records import Real
 from dmodels.solvers.functions import check_size, floats, result_size
 
 from .arguments import groups_of, listed, sides, variables_count
+from .linear_maps import affine_parts
 
 
 class Piece(eqx.Module):
@@ -48,7 +50,7 @@ class Problem(eqx.Module):
     one enters only its owner's rows.
     """
 
-    matrix: Real | None  # affine map: F = matrix @ x + offset
+    matrix: Real | None  # affine map: F = matrix @ x + offset, whatever function it was given as
     offset: Real | None
     weights: Real  # (n,): Rosen's weight of the player who owns each variable
     lower: Real
@@ -82,9 +84,11 @@ class Problem(eqx.Module):
         mask[list(self.blocks[player])] = True
         return mask
 
-    def cost_values(self, x: Real) -> Real:
-        """Every player's cost at x, shape (players,)."""
-        return jnp.stack([jnp.reshape(jnp.asarray(self.call(c, x), x.dtype), ()) for c in self.costs])
+    def cost_values(self, x: Real, alone: Real | None = None) -> Real:
+        """Every player's cost at x, or where it alone moves to its part of `alone`; shape (players,)."""
+        at = lambda i: x if alone is None else jnp.where(self.own(i), alone, x)
+        values = [self.call(c, at(i)) for i, c in enumerate(self.costs)]
+        return jnp.stack([jnp.reshape(jnp.asarray(value, x.dtype), ()) for value in values])
 
     def pseudogradient(self, x: Real) -> Real:
         """F(x), shape (n,)."""
@@ -96,8 +100,7 @@ class Problem(eqx.Module):
         else:
 
             def total(y):  # one sweep for all players: each cost sees y in its own variables and a frozen x elsewhere
-                terms = [self.call(c, jnp.where(self.own(i), y, x)) for i, c in enumerate(self.costs)]
-                return sum(jnp.reshape(jnp.asarray(t, x.dtype), ()) for t in terms)
+                return jnp.sum(self.cost_values(x, y))
 
             raw = jax.grad(total)(x)
         return self.weights * raw
@@ -123,11 +126,8 @@ class Problem(eqx.Module):
 
     @property
     def quadratic(self) -> bool:
-        """F is affine in x, as its operations show: what holds of its jacobian at one point holds at all."""
-        if self.matrix is not None:
-            return True
-        closed = jax.make_jaxpr(jax.jacfwd(self.pseudogradient))(jnp.zeros(self.n))
-        return not any(_depends(closed.jaxpr, [True]))
+        """F is affine in x: what holds of its jacobian at one point holds at all."""
+        return self.matrix is not None
 
     def stationarity(self, x: Real, lam: Real, nu: Real) -> Real:
         """F(x) + J_g(x)' lam + J_h(x)' nu, shape (n,)."""
@@ -210,16 +210,21 @@ def _check_functions(players, function, probe, params, with_params) -> None:
         check_size("costs", found, n, f"one function per player, or F(x), {n} numbers")
 
 
-def _depends(jaxpr, on: list[bool]) -> list[bool]:
-    """Which outputs of `jaxpr` are computed from the inputs marked in `on`."""
-    marked = {v for v, mark in zip(jaxpr.invars, on, strict=True) if mark}
-    is_marked = lambda v: not hasattr(v, "val") and v in marked
-    for eqn in jaxpr.eqns:
-        inputs = [is_marked(v) for v in eqn.invars]
-        inner = eqn.params.get("jaxpr") if eqn.primitive.name in ("pjit", "jit") else None
-        outputs = _depends(inner.jaxpr, inputs) if inner is not None else [any(inputs)] * len(eqn.outvars)
-        marked |= {v for v, mark in zip(eqn.outvars, outputs, strict=True) if mark}
-    return [is_marked(v) for v in jaxpr.outvars]
+def with_matrices(problem: Problem) -> Problem:
+    """The same game, with a matrix for each function that is affine: it is then asked once instead of at every step."""
+
+    def flat(piece: Piece) -> Piece:
+        function = piece.function
+        parts = None if function is None else affine_parts(lambda x: piece.value(problem.call, x), problem.n)
+        return piece if parts is None else replace(piece, matrix=parts[0], right=-parts[1], function=None)
+
+    parts = None
+    if problem.matrix is None:
+        parts = affine_parts(replace(problem, weights=jnp.ones(problem.n)).pseudogradient, problem.n)
+    if parts is not None:
+        problem = replace(problem, matrix=parts[0], offset=parts[1])
+    inequalities, equalities = (tuple(map(flat, group)) for group in (problem.inequalities, problem.equalities))
+    return replace(problem, inequalities=inequalities, equalities=equalities)
 
 
 def _piece(item, n, probe, params, with_params, name, players) -> Piece:

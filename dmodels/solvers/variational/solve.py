@@ -42,7 +42,7 @@ from .newton import (
     on_bounds,
     semismooth_active,
 )
-from .problem import Problem, read
+from .problem import Problem, read, with_matrices
 from .small_linear import solve as linear_solve
 
 __all__ = ["Equilibrium", "explain", "variational_equilibria", "variational_equilibrium"]
@@ -207,6 +207,7 @@ def _compiled(
 def _solve(
     problem: Problem, x0: Real | None, tolerance: float, samples: int, max_steps: int, fallback: bool = True
 ) -> Solution:
+    problem = with_matrices(problem)
     raw = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
     units = jax.lax.stop_gradient(frame(raw, None if x0 is None else jax.lax.stop_gradient(x0)))
     held, live = scaled(raw, units), scaled(problem, units)

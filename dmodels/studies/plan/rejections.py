@@ -110,17 +110,20 @@ LOADED = 1.01
 def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection | None:
     slo = priced.question.slo
     times = (("TTFT", idle.ttft_s, slo.ttft_s), ("TPOT", idle.tpot_s, slo.tpot_s), ("E2E", idle.e2e_s, slo.e2e_s))
-    excess, name, value, bound = max((float(x) / float(most), name, float(x), float(most)) for name, x, most in times)
-    if excess <= 1:
+    late = sorted(((float(x) / float(most), name, float(x), float(most)) for name, x, most in times), reverse=True)
+    late = [miss for miss in late if miss[0] > 1]
+    if not late:
         return None
+    excess, name, value, bound = late[0]
     shown = ([f"{float(f'{1e3 * x:.{digits}g}'):,.12g}" for x in (value, bound)] for digits in (4, 6, 12))
     have, need = next(pair for pair in shown if pair[0] != pair[1])  # a near miss is not shown as none
+    slower = " and ".join(f"a {name} SLO of {_rounded_up_ms(LOADED * value):g} ms" for _, name, value, _ in late)
     return Rejection(
         priced.layouts[row],
         binding=f"{name} without load",
         have=f"{have} ms",
         need=f"at most {need} ms",
-        fix=f"a {name} SLO of {_rounded_up_ms(LOADED * value):g} ms, or more GPUs per instance",
+        fix=f"{slower}, or more GPUs per instance",
         excess=excess,
     )
 
@@ -133,19 +136,17 @@ def _short(priced: Priced, layout: Layout | str, places: Sequence[tuple[int, int
     parts = [(priced.layouts[r].gpu, int(priced.instances[r, s]), priced.layouts[r].gpus) for r, s in places]
     bought = limits.bought(parts)
     total = sum(bought.values())
-    short = {gpu: count - limits.of(gpu) for gpu, count in bought.items() if count > limits.inventory.get(gpu, np.inf)}
-    if total > limits.max_gpus or short:
-        named = sum(short.values()) < total - limits.max_gpus or not short
-        gpu, have, need = (
-            ("GPUs", limits.max_gpus, total)
-            if named
-            else (f"{next(iter(short))} GPUs", limits.of(next(iter(short))), bought[next(iter(short))])
-        )
-        fix = f"{need - have:,.0f} more {gpu}"
-        return Rejection(layout, "GPU budget", f"{have:,.0f} {gpu}", f"{need:,.0f} {gpu}", fix, need / max(have, 1.0))
+    there = [("GPUs", limits.max_gpus, total)]
+    there += [(f"{gpu} GPUs", limits.inventory.get(gpu, np.inf), count) for gpu, count in bought.items()]
+    short = [(need / max(have, 1.0), name, have, need) for name, have, need in there if need > have]
     cost = sum(count * float(priced.question.gpus[gpu].price_usd_per_hour) for gpu, count in bought.items())
     most = limits.max_usd_per_hour
-    fix = f"${np.ceil(100.0 * (cost - most)) / 100.0:,.2f}/h more"
+    fixes = [f"{np.ceil(need - have):,.0f} more {name}" for _, name, have, need in short]
+    fixes += [f"${np.ceil(100.0 * (cost - most)) / 100.0:,.2f}/h more"] if cost > most else []
+    fix = " and ".join(fixes)
+    if short:
+        excess, name, have, need = max(short)
+        return Rejection(layout, "GPU budget", f"{have:,.0f} {name}", f"{need:,.0f} {name}", fix, excess)
     return Rejection(layout, "money", f"${most:,.2f}/h", f"${cost:,.2f}/h", fix, cost / most)
 
 

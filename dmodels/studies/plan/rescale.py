@@ -32,6 +32,8 @@ def with_lengths(asked: Question, input_factor: float = 1.0, output_factor: floa
         return replace(asked, workload=new, trace=None)
     taken = replace(asked, workload=new, trace=None).admitted.workload
     total = np.asarray(taken.total_tokens)[np.asarray(taken.weight_frac) > 0]
+    if total.size and total.min() == total.max():  # nothing to tell two pools apart by
+        return replace(asked, workload=new, trace=None, thresholds_tokens=())
     moved = np.array(limits) * float(new.mean_total_tokens) / float(old.mean_total_tokens)
     within = np.clip(np.round(moved), total.min(), np.nextafter(total.max(), 0.0))
     return replace(asked, workload=new, trace=None, thresholds_tokens=tuple(within.tolist()))

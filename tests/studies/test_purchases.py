@@ -1,0 +1,55 @@
+"""The cheapest memory to buy, against every purchase that there is: traces of a few blocks, tiers of a few."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dmodels import Parallel, Trace, catalog
+from dmodels.models.cache import stack_distances
+from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
+from dmodels.studies.place.buy import cheapest
+
+LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
+
+
+def asked(seed: int, count: int):
+    """Forty requests for one to six blocks of a few texts; `count` tiers with room for up to three blocks each."""
+    rng = np.random.default_rng(seed)
+    texts = rng.integers(0, 4, 40)
+    rows = [[8 * int(text) + k for k in range(rng.integers(1, 7))] for text in texts]
+    starts, ids = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
+    trace = Trace("few", np.arange(40.0), np.diff(starts) * 512.0, np.full(40, 10.0), 0.0, ids, starts)
+    distances = np.asarray(stack_distances(ids, starts), float)
+    reads = np.sort(rng.choice([1e9, 2e9, 5e9, 2e10, 5e10, 3e11], count, replace=False))[::-1]
+    prices = np.sort(rng.choice([0.1, 0.3, 1.0, 3.0, 9.0], count, replace=False))[::-1]
+    weights = np.full(count, 160.0 * 2**20)
+    rooms = rng.integers(0, 4, count)
+    tiers = [
+        Tier(f"tier {k}", float(room * weights[k]), float(read), 1e-5, float(usd))
+        for k, (room, read, usd) in enumerate(zip(rooms, reads, prices, strict=True))
+    ]
+    return tiers, weights, bill(tiers, weights, distances, PrefillBill(trace, distances, LLAMA, H100, TP4))
+
+
+@pytest.mark.parametrize(("count", "seed"), [(2, k) for k in range(3)] + [(3, k) for k in range(5)])
+def test_no_purchase_is_cheaper(count, seed):
+    """Bounds half way between no purchase that helps and the fastest, and hits up to all that there are."""
+    tiers, weights, state = asked(seed, count)
+    usd = [tier.usd_per_gib * weight / 2**30 for tier, weight in zip(tiers, weights, strict=True)]
+    most = int(state.sorted_distances[-1])
+    added = np.array(list(itertools.product(range(most + 1), repeat=count)), float)
+    at = at_sizes(state, state.blocks[None, :] + added)
+    ceiling = len(state.sorted_distances) / state.accesses
+    for part, hits in ((0.2, 0.5), (0.5, 0.8), (0.9, 1.0)):
+        target = hits * ceiling
+        bound = float(part * at.first_token_s.min() + (1 - part) * at.first_token_s.max())
+        for latency in (bound, math.inf):
+            good = (at.hit_frac >= target - 1e-12) & (at.first_token_s <= latency)
+            least = min(cost for cost, does in zip(added @ np.array(usd), good, strict=True) if does)
+            found, _ = cheapest(state, tiers, weights, target, latency, 0.0)
+            assert found.usd == pytest.approx(least, rel=1e-9), (part, hits, latency, found)
+            assert found.hit_frac >= target - 1e-12 and found.first_token_s <= latency

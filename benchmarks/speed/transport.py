@@ -142,6 +142,15 @@ def grid_cell(n: int, m: int, structure: str, kind: str, repeats: int) -> Row:
     return row | {"best_peer": peer, "peer_cpu_seconds": seconds[peer], "ratio": seconds["dmodels"] / seconds[peer]}
 
 
+def _warm() -> None:
+    """Small problems until their loops are compiled: the first ones of a process are interpreted."""
+    cost, capacity = np.eye(4), np.ones(4)
+    for supply in (None, np.ones(4)):
+        begin = time.process_time()
+        while time.process_time() - begin < 2.0:
+            transport(cost, capacity, supply)
+
+
 @benchmark("lapx", "POT", "ortools", "scipy", name="transport")
 def transport_windows(quick: bool) -> Iterator[Row]:
     """Transportation with capacities: windows beside every solver, problems of growing n, and a grid of shapes."""
@@ -153,6 +162,7 @@ def transport_windows(quick: bool) -> Iterator[Row]:
         for skewed in (False, True):
             yield scaling(n, m, skewed)
     if shipment_peers():
+        _warm()
         for n, m in GRID[:1] if quick else GRID:
             for kind in SUPPLIES:
                 for structure in STRUCTURES:

@@ -146,12 +146,13 @@ def optimum(blocks: Real, capacity_blocks: Real, request_blocks: float, wanted_c
     rules = [LinearConstraint(room, -np.inf, capacity), LinearConstraint(limit, -np.inf, max(goal, 0.0))]
     if n:
         rules.append(LinearConstraint(once, 1.0, 1.0))
-    found = milp(
-        cost,
-        constraints=rules,
-        integrality=np.ones(cost.size),
-        bounds=Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, np.inf)])),
-    )
+    bounds = Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, max(goal, 0.0))]))
+    asked = {"constraints": rules, "integrality": np.ones(cost.size), "bounds": bounds}
+    found = milp(cost, **asked)
+    if (
+        found.x is None
+    ):  # HiGHS's presolve (of SciPy 1.14 to 1.16) takes some fleets that fit as they are for infeasible
+        found = milp(cost, **asked, options={"presolve": False})
     place = np.full(sizes.shape, -1)
     if found.x is None:
         return Solution(

@@ -64,6 +64,7 @@ def _affine(jaxpr: Any, varies: list[bool]) -> list[bool] | None:
             floating = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in (*eqn.outvars, eqn.invars[places[0]]))
             linear = name in _TOGETHER or (name in _EACH and len(places) == 1)
             linear |= name == "convert_element_type" or set(places) <= set(_AT.get(name, ()))
+            linear |= name == "integer_pow" and eqn.params["y"] == 1
             if not (linear and floating):
                 return None
             outputs = [True] * len(eqn.outvars)

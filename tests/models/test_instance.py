@@ -165,7 +165,6 @@ def test_request_sums_by_hand():
     assert float(r.prefill_square) == 0.75 * 50**2 + 0.25 * 300**2
     assert float(r.output_tokens) == 0.75 * 11 + 0.25
     assert r.gap_tokens.tolist() == [10.0] * 10  # only the first has gaps
-    assert float(r.prefill_cube) == 0.75 * 50**3 + 0.25 * 300**3
     assert float(r.context_tokens) == pytest.approx((0.75 * 11 * 105.5 + 0.25 * 300.5) / 8.5)
     assert r.prefill_edge_tokens[[0, -1]].tolist() == [50.0, 300.0]
     assert float(r.longest_tokens) == 301.0
@@ -214,7 +213,7 @@ def test_a_pool_sees_its_own_requests_alone():
     assert requests_between(load, 0.0, 4.0).output_tokens == 3.0
     assert requests_between(load, 0.0, 4.0).output_scv == 0.0
     nobody = requests_between(load, 12.0)
-    assert [float(np.max(x)) for x in jax.tree.leaves(nobody.replace(gap_tokens=0.0))] == [0.0] * 12
+    assert {float(np.max(x)) for x in jax.tree.leaves(nobody.replace(gap_tokens=0.0))} == {0.0}
 
 
 def test_half_of_the_answers_have_one_gap():
@@ -254,7 +253,6 @@ MIXED = Requests(
     900.0,
     700.0,
     9e5,
-    2.5e9,
     200.0,
     0.6,
     1000.0,
@@ -288,7 +286,7 @@ def test_an_instance_that_cannot_keep_up_takes_for_ever():
 
 def test_at_its_capacity_to_the_second_it_is_overloaded():
     """Steps of 0.25 s, which 8,192 tokens fill and make as long again: two prompts a second; then one slot."""
-    r = PREFILL.replace(prefill_tokens=8192.0, prefill_square=8192.0**2, prefill_cube=8192.0**3)
+    r = PREFILL.replace(prefill_tokens=8192.0, prefill_square=8192.0**2)
     for prompt_s, rate, slots in ((0.25, 2.0, 50.0), (0.5, 1.0, 1.0)):
         law = Law(0.25, 0.0, prompt_s, 0.0)
         flags = [int(operate(law, r, x, slots).flags) for x in (rate, 0.999 * rate)]
@@ -436,7 +434,7 @@ def test_the_table_of_a_roofline_holds_its_steps():
 def test_no_token_waits_longer_than_a_step_whose_budget_is_full():
     """Prompts of 3 s, but a step takes 40 ms at most: then so does every token, where it would have taken seconds."""
     n = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
-    long = MIXED.replace(prefill_tokens=60_000.0, prefill_square=7.2e9, prefill_cube=1.4e15)
+    long = MIXED.replace(prefill_tokens=60_000.0, prefill_square=7.2e9)
     long = long.replace(gap_tokens=np.full(10, 20.0), output_tokens=21.0, output_scv=0.0)
     small = Engine(max_num_batched_tokens=800.0)
     tables = [step_table(n, 0.01 + 0.0 * n, 2.25 + 0.0 * n, 21.0, full_s=full) for full in (0.04, 1e30)]

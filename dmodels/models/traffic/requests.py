@@ -26,7 +26,6 @@ class Requests(Record):
     share_frac            of all requests of the workload that come here
     prefill_tokens        mean prompt tokens to compute (prefix hits taken off)
     prefill_square        mean of their square, in tokens^2
-    prefill_cube          mean of their cube, in tokens^3
     output_tokens         mean tokens generated
     output_scv            squared coefficient of variation of the output
     context_tokens        mean context of a request at a random moment of its decoding (longer answers count more)
@@ -40,7 +39,6 @@ class Requests(Record):
     input_tokens: Real = quantity()
     prefill_tokens: Real = quantity()
     prefill_square: Real = quantity()
-    prefill_cube: Real = quantity()
     output_tokens: Real = quantity()
     output_scv: Real = quantity()
     context_tokens: Real = quantity()
@@ -63,7 +61,7 @@ def requests_between(workload: Workload, low_tokens: float = 0.0, high_tokens: f
     here = (total > low_tokens) & (total <= high_tokens) & (np.asarray(workload.weight_frac) > 0)
     if not here.any():
         nothing = np.zeros(len(LEVELS))
-        return Requests(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, nothing, nothing, NO_GAPS, 0.0)
+        return Requests(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, nothing, nothing, NO_GAPS, 0.0)
     weight = np.asarray(workload.weight_frac)[here]
     share = weight.sum()
     weight = weight / share
@@ -77,7 +75,6 @@ def requests_between(workload: Workload, low_tokens: float = 0.0, high_tokens: f
         input_tokens=weight @ inputs,
         prefill_tokens=weight @ prefill,
         prefill_square=weight @ prefill**2,
-        prefill_cube=weight @ prefill**3,
         output_tokens=output,
         output_scv=max(weight @ outputs**2 / decoding**2 - 1.0, 0.0),
         context_tokens=weight @ (outputs * (inputs + outputs / 2.0)) / decoding,

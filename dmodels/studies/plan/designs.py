@@ -267,7 +267,6 @@ def _requests(workload: Workload, stage: Stage) -> Requests:
         return requests.replace(
             prefill_tokens=0.0,
             prefill_square=0.0,
-            prefill_cube=0.0,
             prefill_edge_tokens=0.0 * requests.prefill_edge_tokens,
         )
     return requests

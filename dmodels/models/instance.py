@@ -523,13 +523,13 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
 class _Joint(NamedTuple):
     """Prompts that share steps, where the token budget has room for several; otherwise they fill them."""
 
-    there: Real  # how far they share: all where four fit, none where two do not
+    there: Real  # how far they share steps (`_sharing`)
     steps: SharedSteps
     packed: PackedSteps
     batch: _Batch  # in these steps
     one_s: Real  # a step with one prompt
     alone_s: Real  # what the prompt adds to it, of a rank
-    wait: Real  # for prompts that fill whole steps
+    wait: Real  # for what full steps leave over
     wait_square: Real
 
 
@@ -560,16 +560,13 @@ def _joint(
         amplified=_mixed(both, amplified, batch.amplified),
         noise=_mixed(both, _noise(requests, amplified), batch.noise),
     )
-    budgets, full = (
-        prompt / budget,
-        jnp.minimum(batch.full_alone, batch.alone + safe_divide(dp * batch.extra * budget, prompt, 0.0)),
-    )
+    full = jnp.minimum(batch.full_alone, batch.alone + safe_divide(dp * batch.extra * budget, prompt, 0.0))
     packed = packed_steps(
         x / dp,
         bare_s=batch.alone,
         begun_s=jnp.minimum(batch.begun, full),
         full_s=full,
-        budgets=budgets,
+        budgets=prompt / budget,
         budgets_square=requests.prefill_square / budget**2,
         last=_last_step(requests, budget),
         step_s=batch.mean_step,
@@ -676,9 +673,8 @@ def _tokens(
     answered = joint.wait + joint.packed.own_s + joint.packed.met_s - mean_step
     answered_variance = prompts.filled * (joint.wait_square - joint.wait**2)
     answered_variance += prompts.one**2 * (prompts.square - 1.0)
-    unfilled = joint.packed.filled
     # stalls by prompts before the first token, and what they beget
-    backlog = stalls * jnp.maximum(batch.busy * answered - unfilled * batch.extra, 0.0)
+    backlog = stalls * jnp.maximum(batch.busy * answered - joint.packed.filled * batch.extra, 0.0)
     mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
     spread = batch.extra * prompts.square * stalls**2
     variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]

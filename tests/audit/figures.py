@@ -51,9 +51,8 @@ def audit_figure(made: Any) -> None:
             marked = line.get_marker() not in ("None", "", " ", None)
             findings.hold(not marked or MARKS[0] <= large <= MARKS[1], f"marks of {large} points")
         for area in axes.collections:
-            if not area.get_transform().contains_branch(axes.transData) and hasattr(
-                area, "set_verts"
-            ):  # what lies behind the data, in shares of the picture
+            # what lies behind the data, in shares of the picture
+            if hasattr(area, "set_verts") and not area.get_transform().contains_branch(axes.transData):
                 ends = [y for path in area.get_paths() for y in path.vertices[:, 1]]
                 findings.hold(all(-0.01 <= y <= 1.01 for y in ends), f"an area to {max(ends, default=0.0)} pictures")
         for group in axes.containers:

@@ -149,9 +149,8 @@ def optimum(blocks: Real, capacity_blocks: Real, request_blocks: float, wanted_c
     bounds = Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, max(goal, 0.0))]))
     asked = {"constraints": rules, "integrality": np.ones(cost.size), "bounds": bounds}
     found = milp(cost, **asked)
-    if (
-        found.x is None
-    ):  # HiGHS's presolve (of SciPy 1.14 to 1.16) takes some fleets that fit as they are for infeasible
+    # HiGHS's presolve (of SciPy 1.14 to 1.16) takes some fleets that fit as they are for infeasible
+    if found.x is None:
         found = milp(cost, **asked, options={"presolve": False})
     place = np.full(sizes.shape, -1)
     if found.x is None:

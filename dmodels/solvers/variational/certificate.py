@@ -206,16 +206,13 @@ def _monotonicity(problem, s, unit, y, samples: int):
 
 def _is_definite(jacobian):
     """Whether the symmetric part, its diagonal scaled to 1, has eigenvalues above `STRICT`."""
-    symmetric, n = 0.5 * (jacobian + jacobian.T), jacobian.shape[0]
-    diagonal = jnp.diagonal(symmetric)
-    root = 1.0 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
-    scaled = jnp.where(jnp.isfinite(jnp.sum(symmetric)), symmetric * root[:, None] * root[None], -jnp.eye(n))
-    factor = jnp.linalg.cholesky(scaled - STRICT * jnp.eye(n))
-    return jnp.all(diagonal > 0) & jnp.isfinite(factor[n - 1, n - 1])
+    unit, _, positive = _unit_diagonal(jacobian)
+    factor = jnp.linalg.cholesky(unit - STRICT * jnp.eye(len(unit)))
+    return positive & jnp.isfinite(factor[-1, -1])
 
 
 def _known_convex(problem, jacobian, strict):
-    if not problem.quadratic:
+    if problem.matrix is None:
         return jnp.zeros((), bool)
     own = np.zeros((problem.n, problem.n), bool)
     for block in problem.blocks:
@@ -230,15 +227,19 @@ def _known_convex(problem, jacobian, strict):
     return strict | (_least_eigenvalue(symmetric * root[:, None] * root[None]) >= -STRICT)
 
 
-def _modulus(jacobian):
-    """(least eigenvalue of T, E), where T = E S E has a unit diagonal, S the symmetric part; 0 where T is not positive
-    definite."""
-    n = jacobian.shape[0]
+def _unit_diagonal(jacobian):
+    """(T, E, whether S has a positive diagonal), where T = E S E has a unit diagonal, S the symmetric part; else I."""
     symmetric = 0.5 * (jacobian + jacobian.T)
     diagonal = jnp.diagonal(symmetric)
     positive = jnp.all(diagonal > 0) & jnp.isfinite(jnp.sum(symmetric))
     root = jnp.where(positive, 1.0 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    unit = jnp.where(positive, symmetric * root[:, None] * root[None], jnp.eye(n))
+    return jnp.where(positive, symmetric * root[:, None] * root[None], jnp.eye(len(symmetric))), root, positive
+
+
+def _modulus(jacobian):
+    """(least eigenvalue of T, E) of `_unit_diagonal`; 0 where T is not positive definite."""
+    unit, root, positive = _unit_diagonal(jacobian)
+    n = len(unit)
     if n <= 2:
         least = 1.0 - (jnp.abs(unit[0, 1]) if n == 2 else 0.0)
     else:
@@ -299,15 +300,16 @@ def _deviations(problem, x, samples: int):
     )
     here = problem.pseudogradient(x)  # of a game given as a map; a cost's gains carry no weight
     here = here if problem.costs is None else here / problem.weights
-    bend = 0.0
-    if problem.costs is not None and problem.quadratic:
+    bent = problem.costs is not None and problem.matrix is None
+    bend = None  # of quadratic costs, in their owners' variables
+    if problem.costs is not None and not bent:
         bend = jnp.where(masks.T.astype(float) @ masks > 0, 0.5 * problem.matrix, 0.0)
 
     def gains(y):
-        if problem.costs is not None and not problem.quadratic:
+        if bent:
             return problem.cost_values(x) - problem.cost_values(x, y)
         step = y - x
-        slope = here if problem.costs is None else here + bend @ step
+        slope = here if bend is None else here + bend @ step
         return masks.astype(float) @ (-slope * step)
 
     def allowed(y, mask, faced, faced_e):

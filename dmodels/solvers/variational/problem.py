@@ -50,7 +50,7 @@ class Problem(eqx.Module):
     one enters only its owner's rows.
     """
 
-    matrix: Real | None  # affine map: F = matrix @ x + offset, whatever function it was given as
+    matrix: Real | None  # affine map: F = matrix @ x + offset, whatever it was given as; None: F is not known to be
     offset: Real | None
     weights: Real  # (n,): Rosen's weight of the player who owns each variable
     lower: Real
@@ -123,11 +123,6 @@ class Problem(eqx.Module):
                 faces = np.any([self.own(i) for i in piece.players], axis=0)
             masks.append(np.broadcast_to(faces, (piece.rows, self.n)))
         return np.concatenate(masks) if masks else np.zeros((0, self.n), bool)
-
-    @property
-    def quadratic(self) -> bool:
-        """F is affine in x: what holds of its jacobian at one point holds at all."""
-        return self.matrix is not None
 
     def stationarity(self, x: Real, lam: Real, nu: Real) -> Real:
         """F(x) + J_g(x)' lam + J_h(x)' nu, shape (n,)."""
@@ -214,15 +209,15 @@ def with_matrices(problem: Problem) -> Problem:
     """The same game, with a matrix for each function that is affine: it is then asked once instead of at every step."""
 
     def flat(piece: Piece) -> Piece:
-        function = piece.function
-        parts = None if function is None else affine_parts(lambda x: piece.value(problem.call, x), problem.n)
+        if piece.function is None:
+            return piece
+        parts = affine_parts(lambda x: piece.value(problem.call, x), problem.n)
         return piece if parts is None else replace(piece, matrix=parts[0], right=-parts[1], function=None)
 
-    parts = None
     if problem.matrix is None:
-        parts = affine_parts(replace(problem, weights=jnp.ones(problem.n)).pseudogradient, problem.n)
-    if parts is not None:
-        problem = replace(problem, matrix=parts[0], offset=parts[1])
+        unweighted = replace(problem, weights=jnp.ones(problem.n))
+        if (parts := affine_parts(unweighted.pseudogradient, problem.n)) is not None:
+            problem = replace(problem, matrix=parts[0], offset=parts[1])
     inequalities, equalities = (tuple(map(flat, group)) for group in (problem.inequalities, problem.equalities))
     return replace(problem, inequalities=inequalities, equalities=equalities)
 

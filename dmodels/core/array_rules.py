@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -24,6 +25,19 @@ def _sigmoid(x: Any) -> Any:
 def _special(name: str) -> Rule:
     """A function of SciPy, imported when it is first called: that takes as long as a small game."""
     return lambda *operands: getattr(import_module("scipy.special"), name)(*operands)
+
+
+def _each(function: Callable[[float], float]) -> Rule:
+    """A function of Python's `math`, number by number: at once, where importing SciPy takes a tenth of a second."""
+    entrywise = np.frompyfunc(function, 1, 1)
+    return lambda x: np.asarray(entrywise(x), x.dtype)
+
+
+def _log_gamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # a pole, or beyond the largest number
+        return math.inf
 
 
 #: Operation -> what NumPy and SciPy call it.
@@ -52,10 +66,10 @@ ELEMENTWISE: dict[str, Rule] = {
     "cos": np.cos,
     "tanh": np.tanh,
     "logistic": _sigmoid,
-    "erf": _special("erf"),
-    "erfc": _special("erfc"),
+    "erf": _each(math.erf),
+    "erfc": _each(math.erfc),
     "erf_inv": _special("erfinv"),
-    "lgamma": _special("gammaln"),
+    "lgamma": _each(_log_gamma),
     "igamma": _special("gammainc"),
     "floor": np.floor,
     "ceil": np.ceil,

@@ -48,7 +48,9 @@ WARNINGS = Flag.NOT_UNIQUE | Flag.EXTRAPOLATED | Flag.FIRST_ORDER_ONLY
 
 
 def flag_where(condition: Any, flag: Flag) -> Any:
-    """int32 mask: `flag` where `condition` holds, else 0. Masks join with `|`."""
+    """int32 mask: `flag` where `condition` holds, else 0. Masks join with `|`. On the host it stays there."""
+    if isinstance(condition, np.ndarray | np.generic):
+        return np.where(condition, np.int32(int(flag)), np.int32(0))
     return jnp.where(condition, jnp.int32(int(flag)), jnp.int32(0))
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.records import Real
@@ -49,14 +48,12 @@ def all_roots(
 ) -> Roots:
     """Every root of a smooth scalar `function` (written with jax.numpy) in [low, high]. Raises `Unsupported`.
 
-    >>> import jax.numpy as jnp
     >>> all_roots(lambda x: (x - 0.25) * (x - 0.5) * (x - 0.75), 0.0, 1.0).roots.tolist()
     [0.25, 0.5, 0.75]
     """
-    with jax.enable_x64(True):
-        value = enclosure(function)
-        value(np.array([low]), np.array([high]))  # an operation without a rule stops here, before more is traced
-        slope = enclosure(jax.grad(function))
+    value = enclosure(function)
+    value(np.array([low]), np.array([high]))  # an operation without a rule stops here, before more is traced
+    slope = enclosure(jax.grad(function))
     edges = np.linspace(low, high, cells + 1)
     a, b = edges[:-1], edges[1:]
     roots: list[float] = []
@@ -104,8 +101,8 @@ def least_values(
     `most`, the bound is what they give. Returns (proved lower bound, best value found, where), each (k,). Raises
     `Unsupported`.
     """
-    value, slope = enclosure(function, len(parameters)), enclosure(jax.grad(function), len(parameters))
-    count = len(total)
+    value, count = enclosure(function, len(parameters)), len(total)
+    value(total, total, *parameters)  # an operation without a rule stops here, before more is traced
     if count > 1000:  # what is laid out at once
         parts = [
             least_values(
@@ -121,6 +118,7 @@ def least_values(
             for k in range(0, count, 1000)
         ]
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+    slope = enclosure(jax.grad(function), len(parameters))
     best, where, floor = known.astype(float).copy(), np.full(count, np.nan), np.full(count, np.inf)
     edges = np.linspace(0.0, 1.0, cells + 1)
     game = np.repeat(np.arange(count), cells)
@@ -181,7 +179,7 @@ def enclosure(function: Callable[..., Real], parameters: int = 0) -> Callable[..
     """(low, high, *parameters) -> bounds on `function(x, *parameters)` over each cell [low, high]; arrays of cells at
     once, with parameters of their own for each."""
     with jax.enable_x64(True):
-        closed = jax.make_jaxpr(function)(*[jnp.zeros((), jnp.float64)] * (1 + parameters))
+        closed = jax.make_jaxpr(function)(*[np.float64(0.0)] * (1 + parameters))
 
     def bounds(low: np.ndarray, high: np.ndarray, *given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         low, high = np.asarray(low, float), np.asarray(high, float)

@@ -26,7 +26,7 @@ from dmodels.core.flags import usable
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.programs import program
-from dmodels.core.records import Real, float64
+from dmodels.core.records import Real, float64, on_host
 from dmodels.core.workload import Workload
 from dmodels.games.resource import (
     DecodeBatch,
@@ -84,10 +84,10 @@ def split(
     `burst`: how many times higher the arrival rate of the ten minutes is on which planners are scored.
     """
     game = serving_game(model, gpu, workload, slo, budget_gpus, prefill=prefill, decode=decode)
-    selfish, whole = equilibrium(game), integer_split(game)
-    best = social_optimum(game)
+    selfish, best = equilibrium(game), social_optimum(game)
+    whole = integer_split(game, best)
     x = np.linspace(0.0, budget_gpus, 241)
-    ttft, itl = (np.asarray(v) for v in _curves(game, jnp.asarray(x)))
+    ttft, itl = (np.asarray(v) for v in _curves(game, x))
     cost = float(best.value.cost)
     loss = float(selfish.value.cost) / cost - 1.0 if cost > 1e-9 else np.nan
     notes = explain(game, selfish)
@@ -158,7 +158,17 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
         ttft_wait_slo_s=float(p.ttft_slo_s),
         decode_wait_slo_s=float(p.ttft_slo_s),
     )
-    counts = jnp.asarray(np.unique(np.linspace(1.0, max(total - 1.0, 1.0), COUNTS).round()))
+    counts = np.unique(np.linspace(1.0, max(total - 1.0, 1.0), COUNTS).round())
+    start = whole.value.prefill_instances, whole.value.prefill_instances + whole.value.decode_instances
+    return on_host(_courses(game, pools, counts, rate, *start))
+
+
+@program
+def _courses(
+    game: Game, pools: TandemPools, counts: Real, rates: Real, start: Real, total: Real
+) -> tuple[dict[str, Course], dict[str, Score]]:
+    """Of planners that start with `start` of `total` workers; the price-driven one compares `counts` of prefill's."""
+    worker = game.prefill_worker_gpus
 
     def cost(prefill: Real, of: Real, arrival_rps: Real) -> Real:
         there = at_rate(game, arrival_rps)
@@ -177,13 +187,5 @@ def _planners(game: Game, whole: Solution, rate: np.ndarray) -> tuple[dict[str, 
         "price-driven": planner(anarchy_driven(cost, target), step=total, grace=0.0),
         "SLA target": planner(sla_target(pools.prefill_rps, pools.decode_rps), step=total, grace=0.0),
     }
-    start = float(whole.value.prefill_instances)
-
-    @program
-    def all_courses(rates: Real) -> tuple[dict[str, Course], dict[str, Score]]:
-        runs = {name: run(kind, pools, rates, start, total) for name, kind in kinds.items()}
-        return runs, {name: score(course, rates) for name, course in runs.items()}
-
-    courses, scores = all_courses(jnp.asarray(rate))
-    found: tuple[dict[str, Course], dict[str, Score]] = jax.tree.map(np.asarray, (courses, scores))
-    return found
+    runs = {name: run(kind, pools, rates, start, total) for name, kind in kinds.items()}
+    return runs, {name: score(course, rates) for name, course in runs.items()}

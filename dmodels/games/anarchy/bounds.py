@@ -9,7 +9,6 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import lambertw
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
@@ -123,5 +122,7 @@ def softmax_regret(tau: Real, workers: Real) -> np.ndarray:
     >>> round(float(softmax_regret(1.0, 5)), 3)
     0.718
     """
+    from scipy.special import lambertw
+
     out: np.ndarray = np.asarray(tau) * lambertw((np.asarray(workers, np.float64) - 1.0) / math.e).real
     return out

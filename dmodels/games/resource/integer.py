@@ -32,7 +32,7 @@ class WholeSplit(Record):
 
 
 @float64
-def integer_split(game: Game) -> Solution:
+def integer_split(game: Game, optimum: Solution | None = None) -> Solution:
     """The split into whole workers with the least social cost, by enumeration: at least one worker of each kind.
 
     For each number of prefill workers the remaining GPUs hold as many decode workers as fit. Of splits whose costs
@@ -40,7 +40,7 @@ def integer_split(game: Game) -> Solution:
     "integrality_gap" cost over the continuous optimum's (not negative), "cost_by_prefill" (k,) the cost of 1..k prefill
     workers (inf where decode gets none), "swap_stable" 1 where no single worker's move to the other pool lowers the
     cost: the rest points of a planner that accepts a swap only if the total falls. INFEASIBLE: the budget holds no
-    worker of each kind; all but the cost, inf, is then NaN.
+    worker of each kind; all but the cost, inf, is then NaN. `optimum`: the game's `social_optimum`, where it is known.
     """
     arrays, rest = eqx.partition(game, eqx.is_array_like)
     shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in jax.tree.leaves(arrays)))
@@ -50,7 +50,7 @@ def integer_split(game: Game) -> Solution:
     flat = jax.tree.map(lambda leaf: np.reshape(np.broadcast_to(np.asarray(leaf, float), shape), (count,)), arrays)
     with mistakes_named(game):
         out = _enumerate(eqx.combine(flat, rest), max(most, 1))
-    best = social_optimum(game)
+    best = optimum or social_optimum(game)
     out = jax.tree.map(lambda leaf: np.reshape(np.asarray(leaf), (*shape, *leaf.shape[1:])), out)
     feasible = np.isfinite(out.value.cost)
     gap = np.where(feasible, out.value.cost - best.value.cost, np.nan)

@@ -29,7 +29,7 @@ from dmodels.core.flags import Flag, flag_where
 from dmodels.core.programs import program
 from dmodels.core.records import float64, on_host, traced
 from dmodels.solvers.blocks import WIDER, in_blocks
-from dmodels.solvers.interval import Roots, Unsupported, all_roots, least_values
+from dmodels.solvers.interval import Roots, Unsupported, all_roots, enclosure, least_values
 from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.solution import Solution
 
@@ -161,7 +161,9 @@ def _batched(solve: Callable[[Any, bool], Solution], game: Any) -> Solution:
 def equilibria(game: Game) -> Roots:
     """Every interior equilibrium of one game, proved complete by interval arithmetic; raises `Unsupported` where the
     violation rates use operations that have no interval form."""
-    return all_roots(game.difference, 0.0, float(game.budget_gpus))
+    total = np.reshape(np.asarray(game.budget_gpus, float), 1)
+    enclosure(game.cost)(0.0 * total, total)  # an operation without a rule stops here, before the marginals are traced
+    return all_roots(game.difference, 0.0, float(total[0]))
 
 
 def _with_proof(game: Game, found: Solution) -> Solution:

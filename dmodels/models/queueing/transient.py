@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import log_ndtr
-
 
 def work_variance_s(wait_mean_s: float, load_frac: float) -> float:
     r"""Variance of the work that arrives in a second, at load 1, from a mean wait in steady state.
@@ -41,13 +39,13 @@ def backlog_s(percentile: float, load_frac: float, variance_s: float, duration_s
     drift, spread = load_frac - 1.0, math.sqrt(load_frac * variance_s * duration_s)
     if spread == 0.0:
         return max(drift, 0.0) * duration_s
+    from scipy.optimize import brentq
+    from scipy.special import log_ndtr
 
     def beyond(backlog: float) -> float:
         far = 2.0 * drift * backlog / (load_frac * variance_s)
         up, reflected = ((sign * drift * duration_s - backlog) / spread for sign in (1.0, -1.0))
         return math.exp(log_ndtr(up)) + math.exp(far + log_ndtr(reflected))
-
-    from scipy.optimize import brentq
 
     excess = lambda backlog: beyond(backlog) - (1.0 - percentile)
     most = max(drift, 0.0) * duration_s + 10.0 * spread

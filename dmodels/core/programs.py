@@ -61,9 +61,11 @@ def program(function: Callable[P, T]) -> Callable[P, T]:
         if left_s.setdefault(key, PATIENCE_S) <= 0.0:
             return flat(static, data)
         if key not in known:
-            known[key] = kept(
-                function, (jax.tree.unflatten(*static), *key[1:]), lambda: _steps_of(flat.trace(static, data))
-            )
+            arguments = jax.tree.unflatten(*static), *key[1:]
+            try:
+                known[key] = kept(function, arguments, lambda: _steps_of(flat.trace(static, data), len(data)))
+            except _ClosesOverTraced:
+                return flat(static, data)
         begin = thread_time()
         try:
             results = carry_out(known[key].steps, data, left_s[key])
@@ -82,7 +84,13 @@ def _filled(rest: tuple[Any, ...], data: list[Any]) -> list[Any]:
     return [next(of_data) if leaf is DATA else leaf for leaf in rest]
 
 
-def _steps_of(stage: Any) -> _Traced:
+class _ClosesOverTraced(Exception):
+    """A function among the arguments has a traced value that is not among the data."""
+
+
+def _steps_of(stage: Any, given: int) -> _Traced:
+    if len(stage.jaxpr.in_avals) != given or traced(stage.jaxpr.consts):
+        raise _ClosesOverTraced
     leaves, tree = jax.tree.flatten(stage.out_info)
     return _Traced(recipe(stage.jaxpr), jax.tree.unflatten(tree, range(len(leaves))))
 

@@ -15,6 +15,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 from dmodels.solvers.functions import check_size, floats, result_size
 
+from .alike import Alike, alike, own_costs, own_gradients
 from .arguments import groups_of, listed, sides, variables_count
 from .linear_maps import affine_parts
 
@@ -64,6 +65,7 @@ class Problem(eqx.Module):
     with_params: bool = eqx.field(static=True)
     unroll: bool = eqx.field(static=True, default=False)  # write small linear systems out: for large batches
     unit: Real | None = None  # (n,): the functions are called at unit * x (`scaling`)
+    alike: tuple[Alike, ...] = ()  # the costs again, where many are one formula
 
     @property
     def n(self) -> int:
@@ -86,6 +88,9 @@ class Problem(eqx.Module):
 
     def cost_values(self, x: Real, alone: Real | None = None) -> Real:
         """Every player's cost at x, or where it alone moves to its part of `alone`; shape (players,)."""
+        if self.alike:
+            masks = np.stack([self.own(i) for i in range(len(self.blocks))])
+            return own_costs(self.alike, self.call, x if alone is None else jnp.where(masks, alone, x))
         at = lambda i: x if alone is None else jnp.where(self.own(i), alone, x)
         values = [self.call(c, at(i)) for i, c in enumerate(self.costs)]
         return jnp.stack([jnp.reshape(jnp.asarray(value, x.dtype), ()) for value in values])
@@ -97,6 +102,8 @@ class Problem(eqx.Module):
         elif self.function is not None:
             raw = jnp.reshape(jnp.asarray(self.call(self.function, x), x.dtype), x.shape)
             raw = raw if self.unit is None else self.unit * raw
+        elif self.alike:
+            raw = own_gradients(self.alike, self.blocks, self.call, x)
         else:
 
             def total(y):  # one sweep for all players: each cost sees y in its own variables and a frozen x elsewhere
@@ -218,6 +225,9 @@ def with_matrices(problem: Problem) -> Problem:
         unweighted = replace(problem, weights=jnp.ones(problem.n))
         if (parts := affine_parts(unweighted.pseudogradient, problem.n)) is not None:
             problem = replace(problem, matrix=parts[0], offset=parts[1])
+        elif problem.costs is not None:
+            given = (jnp.zeros(problem.n), problem.params) if problem.with_params else (jnp.zeros(problem.n),)
+            problem = replace(problem, alike=alike(problem.costs, problem.blocks, *given))
     inequalities, equalities = (tuple(map(flat, group)) for group in (problem.inequalities, problem.equalities))
     return replace(problem, inequalities=inequalities, equalities=equalities)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 
 from dmodels.core.compiled import copy_row, kernel, of_batch
+from dmodels.solvers.assignment._kernels import row_duals
 from dmodels.solvers.assignment.paths import match
 
 from ._simplex import row_least, ship
@@ -151,20 +152,6 @@ def _shipped(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, v: 
 
 
 @kernel
-def _matched(c: Any, columns: Any, v: Any) -> Any:
-    """Units on columns of one place: (steps, whether it is solved)."""
-    n, m = c.shape
-    marks, reals, u = np.empty((5, m), np.int64), np.zeros((3, m)), np.empty(n)
-    y, prio, free, pred, closed = marks[0], marks[1], marks[2], marks[3], marks[4]
-    w, key, dist = reals[0], reals[1], reals[2]
-    steps, solved = match(c, columns, u, v, y, prio, free, w, key, pred, closed, dist, np.inf, np.inf)
-    ground = v.max() if n == m else 0.0
-    for j in range(m):
-        v[j] -= ground
-    return steps, solved
-
-
-@kernel
 def _bill(c: Any, supply: Any, room: Any, columns: Any, amounts: Any, u: Any, v: Any, load: Any) -> Any:
     """(cost, gap, sum of the magnitudes in that balance, whether nothing forbidden is used); the cost by compensated
     summation."""
@@ -227,11 +214,54 @@ def _ray(c: Any, supply: Any, room: Any, total: Any, places: Any, u: Any, v: Any
 
 
 @kernel
+def _is_matching(c: Any, capacity: Any) -> Any:
+    """Whether there is one place in each column, and all costs can be dealt with."""
+    n, m = c.shape
+    bad = 0
+    for j in range(m):
+        bad += 0 if 1.0 <= capacity[j] < 2.0 else 1
+    if n > m or bad > 0:
+        return False
+    for i in range(n):
+        for j in range(m):
+            bad += 0 if (c[i, j] > -_LARGEST) & ((c[i, j] < _LARGEST) | (c[i, j] == np.inf)) else 1
+    return bad == 0
+
+
+@kernel
+def _matched(c: Any, columns: Any, u: Any, v: Any, load: Any) -> Any:
+    """`_solve` for units on columns of one place, by `assignment`; what is not feasible is left."""
+    n, m = c.shape
+    marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
+    y, prio, free, pred, closed = marks[0], marks[1], marks[2], marks[3], marks[4]
+    w, key, dist = reals[0], reals[1], reals[2]
+    steps, solved = match(c, columns, u, v, y, prio, free, w, key, pred, closed, dist, np.inf, np.inf)
+    if not solved:
+        return 0.0, 0.0, 0.0, steps, LEFT
+    ground, total, lost, slack, size = v.max() if n == m else 0.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(m):
+        v[j] -= ground
+        load[j] = 1.0 if y[j] >= 0 else 0.0
+        slack -= v[j] * (1.0 - load[j])
+        size -= v[j] * load[j]
+    row_duals(c, v, u, np.inf)
+    for i in range(n):
+        j = columns[i]
+        more = total + c[i, j]
+        part = more - total
+        lost += (total - (more - part)) + (c[i, j] - part)
+        total = more
+        slack += c[i, j] - v[j] - u[i]
+        size += abs(u[i])
+    return total + lost, slack, size + abs(total), steps, PROVED
+
+
+@kernel
 def _solve(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, u: Any, v: Any, load: Any) -> Any:
     """Solve and certify one problem: (cost, gap, sum of magnitudes in that balance, steps, how it ended)."""
     n, m = c.shape
     size, forbidden, good = _sizes(c)
-    total, places, single = 0.0, 0.0, columns.size > 0 and n <= m
+    total, places = 0.0, 0.0
     for i in range(n):
         good &= 0 <= supply[i] < np.inf
         total += supply[i]
@@ -241,13 +271,10 @@ def _solve(c: Any, supply: Any, capacity: Any, columns: Any, amounts: Any, u: An
         width = np.floor(capacity[j]) if columns.size > 0 else capacity[j]
         room[j] = min(width, 2.0 * total)  # above the total, so that the spare row keeps its price at 0
         places += room[j]
-        single &= width == 1.0
     if not good or not 0 < total < np.inf:
         return 0.0, 0.0, 0.0, 0, LEFT
     steps, solved, clean = 0, places >= total * (1.0 - ROUNDED_SHARE), False
-    if solved and single:
-        steps, solved = _matched(c, columns, v)
-    elif solved:
+    if solved:
         whole = _allowed(c, size) if forbidden else c
         steps, solved = _shipped(whole, supply, room, columns, amounts, v)
     if solved:
@@ -282,9 +309,13 @@ def _many(
     """Solve problems first..last; of columns and amounts one is filled, the other has no entries. Arrays of leading
     size 1 are shared."""
     for b in range(first, last):
-        table, rows, places = of_batch(c, b).copy(), of_batch(supply, b).copy(), of_batch(capacity, b).copy()
-        found = _solve(table, rows, places, of_batch(columns, b), of_batch(amounts, b), u[b], v[b], load[b])
-        cost[b], gap[b], balance[b], steps[b], ended[b] = found
+        table, rows, places = of_batch(c, b), of_batch(supply, b), of_batch(capacity, b)
+        whole, ended[b] = of_batch(columns, b), LEFT
+        if whole.size > 0 and _is_matching(table, places):
+            cost[b], gap[b], balance[b], steps[b], ended[b] = _matched(table, whole, u[b], v[b], load[b])
+        if ended[b] == LEFT:
+            found = _solve(table.copy(), rows.copy(), places.copy(), whole, of_batch(amounts, b), u[b], v[b], load[b])
+            cost[b], gap[b], balance[b], steps[b], ended[b] = found
 
 
 @kernel(tiered=True)
@@ -342,6 +373,10 @@ _REALS = types.Array(types.float64, 1, "C")
 @kernel(tiered=True, signature=(_TABLE, _LIST, _WHOLE, _REALS, _REALS, _REALS))
 def place_one(c: Any, capacity: Any, columns: Any, u: Any, v: Any, load: Any) -> Any:
     """cost, gap, magnitudes in that balance, steps, how it ended: rows of one unit."""
+    if _is_matching(c, capacity):
+        found = _matched(c, columns, u, v, load)
+        if found[4] == PROVED:
+            return found
     return _solve(c.copy(), np.ones(c.shape[0]), capacity.copy(), columns, np.empty((0, 0)), u, v, load)
 
 

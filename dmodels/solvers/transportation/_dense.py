@@ -13,7 +13,6 @@ import numpy as np
 from numba import types
 
 from dmodels.core.compiled import copy_row, kernel, of_batch
-from dmodels.solvers.assignment._kernels import row_duals
 from dmodels.solvers.assignment.paths import match
 
 from ._simplex import row_least, ship
@@ -244,9 +243,9 @@ def _matched(c: Any, columns: Any, u: Any, v: Any, load: Any) -> Any:
         load[j] = 1.0 if y[j] >= 0 else 0.0
         slack -= v[j] * (1.0 - load[j])
         size -= v[j] * load[j]
-    row_duals(c, v, u, np.inf)
     for i in range(n):
         j = columns[i]
+        u[i] = row_least(c[i], v)
         more = total + c[i, j]
         part = more - total
         lost += (total - (more - part)) + (c[i, j] - part)

@@ -189,14 +189,17 @@ def _monotonicity(problem, s, unit, y, samples: int):
     bent = any(piece.function is not None for piece in problem.inequalities + problem.equalities)
     jacobian = derivative(y) if bent else s.h  # without curved constraints
     symmetric = symmetric_part(jacobian)
-    here, strict = rounded(_least_eigenvalue(symmetric), symmetric), _modulus(jacobian)[0] > STRICT
+    strict = _modulus(jacobian)[0] > STRICT
     if problem.matrix is not None or not samples:
+        here = rounded(_least_eigenvalue(symmetric), symmetric)
         return here, here, strict, jacobian
+    finite = jnp.isfinite(jnp.sum(symmetric))
+    values, vectors = jnp.linalg.eigh(jnp.where(finite, symmetric, jnp.eye(problem.n)))
+    here = rounded(jnp.where(finite, values[0], jnp.nan), symmetric)
     jacobians = jax.vmap(derivative)(around(problem, y, samples))
     said = jnp.isfinite(jnp.sum(jacobians, axis=(1, 2)))  # a sample outside the map's domain says nothing
     definite = jax.vmap(_is_definite)(jacobians)
     parts = jax.vmap(symmetric_part)(jnp.where(said[:, None, None], jacobians, jnp.eye(problem.n)))
-    _, vectors = jnp.linalg.eigh(jnp.where(jnp.isfinite(jnp.sum(symmetric)), symmetric, jnp.eye(problem.n)))
     bends = jnp.einsum("i,kij,j->k", vectors[:, 0], parts, vectors[:, 0])
     suspect = said & (~definite | jnp.all(definite | ~said))
     least = parts[jnp.argmin(jnp.where(suspect, bends, jnp.inf))]

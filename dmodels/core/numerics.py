@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 
 from .records import Real
@@ -31,3 +35,13 @@ def power(base: Real, exponent: Real) -> Real:
     """base ** exponent for base >= 0, as XLA computes many at a time: its own takes them one by one, at four times the
     cost. 0 ** 0 is 1."""
     return jnp.exp(exponent * jnp.log(jnp.maximum(base, 1e-300)))
+
+
+def one_by_one(function: Callable, *leading: Real) -> Any:
+    """`function` of each entry along the last axes of the arguments, one after the other: results on new last axes.
+
+    All at once XLA's fusions on a CPU compute again for each entry what is the same for all of them.
+    """
+    entries = tuple(jnp.moveaxis(jnp.asarray(leaf), -1, 0) for leaf in leading)
+    found = jax.lax.map(lambda entry: function(*entry), entries)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), found)

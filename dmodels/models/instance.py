@@ -30,7 +30,7 @@ import numpy as np
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import power, safe_divide
+from dmodels.core.numerics import one_by_one, power, safe_divide
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
@@ -39,10 +39,10 @@ from .queueing import (
     PackedSteps,
     SharedSteps,
     capped_mean_s,
-    gamma_quantiles,
+    gamma_quantile,
     inverse_erlang_b,
     last_step,
-    met_quantiles,
+    met_quantile,
     packed_frac,
     packed_steps,
     partial_fill,
@@ -327,24 +327,27 @@ def operate(
     seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
     further = (pp - 1.0) * dp * _mixed(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
     prompted = jnp.where(prompt > 0, joint.packed.own_s + joint.packed.met_s, 1.5 * mean_step)
-    own = _mixed(joint.there, joint.steps.mean_s + joint.one_s + prompts.beyond, prompted)
+    own = _mixed(joint.there, joint.steps.mean_s + joint.one_s + prompts.longer, prompted)
     ttft_mean = wait + prompt_s + seen + own + further + transfer_s_per_token / slowdown * prompt
-    tokens = _tokens(steps, requests, batch, prompts, joint, x, slots, q)
+    tokens = _tokens(steps, requests, batch, prompts, joint, slots, q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
 
-    # What a request takes for itself: the step that it comes in, its prompt and its answer, off their means.
-    begins = gamma_quantiles(joint.packed.met_s, joint.packed.met_variance_s2, LEVELS)
-    unprompted = mean_step[..., None] * np.expand_dims(LEVELS - 0.5, tuple(range(np.ndim(mean_step))))
-    begins = jnp.where(prompt[..., None] > 0, begins, unprompted)
-    begins = _mixed(joint.there[..., None], met_quantiles(joint.steps, LEVELS), begins)
-    crowd = (1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s)[..., None] * _NORMAL
-    sent = (transfer_s_per_token / slowdown + 0.0 * wait)[..., None]
-    stages = (pp + 0.0 * wait)[..., None]
-    prompt_off = stages * prompts.off + sent * (requests.prefill_edge_tokens - prompt[..., None])
-    answer_off = tokens.each_s[..., None] * (requests.output_edge_tokens - requests.output_tokens[..., None])
-    own = (ttft_mean - wait)[..., None] + _together(begins, crowd, prompt_off)
-    lives = mean_life[..., None] + _together(begins, crowd, prompt_off, answer_off, tokens.stalls_off)
-    ttft, e2e = sum_quantile_s((q + 0.0 * wait)[None], waits[None], wait[None], jnp.stack([own, lives]), LEVELS)
+    def itself(begins: Real, normal: Real, prompt_tokens: Real, output_tokens: Real) -> tuple[Real, Real]:
+        """A level of what a request takes for itself, to its first token and to its last: the step that it comes in,
+        its prompt and its answer, off their means."""
+        crowd = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s * normal
+        prompt_off = pp * _off(prompt, engine.max_num_batched_tokens, prompts.inside, prompts.beyond, prompt_tokens)
+        prompt_off += transfer_s_per_token / slowdown * (prompt_tokens - prompt)
+        answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
+        longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
+        stalls_off = gamma_quantile(tokens.stalled_s, tokens.stalled_variance, normal)
+        stalls_off = jnp.minimum(stalls_off, tokens.room_s * longer)
+        first = ttft_mean - wait + _together(begins, crowd, prompt_off)
+        return first, mean_life + _together(begins, crowd, prompt_off, answer_off, stalls_off)
+
+    levels = _begins(requests, joint, mean_step), _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
+    edges = one_by_one(itself, *levels)
+    ttft, e2e = (sum_quantile_s(q, waits, wait, edge, LEVELS) for edge in edges)
     e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
 
     waited = wait + joint.there * joint.steps.mean_s
@@ -366,6 +369,17 @@ def operate(
         tokens_per_s=arrival_rps * requests.output_tokens,
         flags=flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot)),
     )
+
+
+def _begins(requests: Requests, joint: _Joint, mean_step: Real) -> Real:
+    """Quantiles of the step that a request comes in, less its mean, at `LEVELS`."""
+
+    def at(level: Real, normal: Real) -> Real:
+        packed = gamma_quantile(joint.packed.met_s, joint.packed.met_variance_s2, normal)
+        packed = jnp.where(requests.prefill_tokens > 0, packed, mean_step * (level - 0.5))
+        return _mixed(joint.there, met_quantile(joint.steps, level), packed)
+
+    return one_by_one(at, LEVELS, _NORMAL)
 
 
 def _together(*deviations: Real) -> Real:
@@ -490,8 +504,9 @@ class _Prompts(NamedTuple):
     """Prompts: those in a backlog share steps, `max_num_batched_tokens` to a step."""
 
     one: Real  # seconds of a mean prompt
-    off: Real  # quantiles of a prompt's seconds, less their mean, at `LEVELS`
-    beyond: Real  # what tokens beyond the budget take more than others, in the mean
+    inside: Real  # seconds of one more token, up to the budget
+    beyond: Real  # and of one beyond that
+    longer: Real  # what tokens beyond the budget take more than others, in the mean
     filled: Real  # share of a step's budget that it takes, at most 1
     square: Real  # second moment of its time over the mean's square
     busy: Real
@@ -502,22 +517,26 @@ def _prompts(requests: Requests, batch: _Batch, x: Real, engine: Engine, dp: Rea
     prompt, budget = requests.prefill_tokens, engine.max_num_batched_tokens
     one = dp * batch.extra + batch.alone * (prompt / budget)
     # Tokens beyond the mean share the step up to the budget; those beyond that take full steps.
-    edges, mean = requests.prefill_edge_tokens, prompt[..., None]
-    edge = jnp.maximum(budget, prompt)
-    inside = batch.further
-    beyond = jnp.where(budget > prompt, jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0)), inside)
-    off = inside[..., None] * (jnp.minimum(edges, edge[..., None]) - mean)
-    over = jnp.maximum(edges - edge[..., None], 0.0)
-    off += beyond[..., None] * over
+    inside, edges = batch.further, requests.prefill_edge_tokens
+    most = jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0))
+    beyond = jnp.where(budget > prompt, most, inside)
+    over = jnp.maximum(edges - jnp.maximum(budget, prompt)[..., None], 0.0)
     longer = (beyond - inside) * (0.5 * (over[..., 1:] + over[..., :-1]) @ np.diff(LEVELS))
     # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
-    own = safe_divide(off[..., _LONG] * prompt, (edges[..., _LONG] - prompt) * one, 0.0)
+    long = edges[..., _LONG] - prompt
+    own = safe_divide(_off(prompt, budget, inside, beyond, edges[..., _LONG]) * prompt, long * one, 0.0)
     spread = safe_divide(requests.prefill_square, prompt**2, 1.0) - 1.0
     square = 1.0 + own**2 * spread
     # Prompts queue for full steps; a prefill worker's that find one under way share the next.
     turn = jnp.where(requests.output_tokens > 0, one, batch.turn)
     filled = jnp.minimum(prompt / budget, 1.0)
-    return _Prompts(one, off, longer, filled, square, x * turn)
+    return _Prompts(one, inside, beyond, longer, filled, square, x * turn)
+
+
+def _off(prompt: Real, budget: Real, inside: Real, beyond: Real, tokens: Real) -> Real:
+    """Seconds of a prompt of so many `tokens`, less those of the mean one."""
+    edge = jnp.maximum(budget, prompt)
+    return inside * (jnp.minimum(tokens, edge) - prompt) + beyond * jnp.maximum(tokens - edge, 0.0)
 
 
 class _Joint(NamedTuple):
@@ -626,22 +645,21 @@ def _slot_queue(
     return _SlotQueue(wait, 2.0 * wait * queued, spare <= 0.0)
 
 
-def _lasting(joint: _Joint, mean_step: Real, gaps: Real, free: Real) -> tuple[Real, Real, Real]:
+def _lasting(steps: SharedSteps, over: Real, gaps: Real, free: Real) -> tuple[Real, Real]:
     """Where prompts share steps, what its own step was longer than the mean goes on in the next ones of an answer.
 
-    (seconds of that in the end, the share of it after `gaps` steps, the variance of all stalls by then)
+    (seconds of that after `gaps` steps, the variance of all stalls by then)
     """
-    steps, r = joint.steps, joint.steps.carried[..., None]
-    over = joint.one_s + steps.shared_s - mean_step
+    r = steps.carried
     left = power(r, gaps)
     faded = 1.0 - left
     fading = 2.0 * r / (1.0 - r) * faded - r**2 / (1.0 - r**2) * (1.0 - left**2)
-    varied = steps.sum_variance_s2[..., None] * jnp.maximum(gaps - fading, 0.0)
-    varied += steps.shared_variance_s2[..., None] * (r / (1.0 - r) * faded) ** 2
+    varied = steps.sum_variance_s2 * jnp.maximum(gaps - fading, 0.0)
+    varied += steps.shared_variance_s2 * (r / (1.0 - r) * faded) ** 2
     # who comes in the steps that its own one lengthens is chance as well
     met = jnp.maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
-    varied += (free * steps.drawn_s * jnp.maximum(over, 0.0))[..., None] / (1.0 - r) ** 3 * met
-    return steps.carried / (1.0 - steps.carried) * over, faded, varied
+    varied += free * steps.drawn_s * jnp.maximum(over, 0.0) / (1.0 - r) ** 3 * met
+    return r / (1.0 - r) * over * faded, varied
 
 
 class _Tokens(NamedTuple):
@@ -652,7 +670,77 @@ class _Tokens(NamedTuple):
     each_s: Real  # a mean step of a running request
     backlog: Real  # seconds of stalls, over its life, by prompts that came before its first token
     crowd_s: Real  # deviation of a step as the number that decode goes up and down
-    stalls_off: Real  # quantiles of all stalls of a request, less their mean, at `LEVELS`
+    stalled_s: Real  # all stalls of a request: mean,
+    stalled_variance: Real  # variance,
+    room_s: Real  # and how much longer they can be, for one of mean length
+
+
+class _Running(NamedTuple):
+    """What an answer meets at every step."""
+
+    shared_s: Real  # a step, of so many as it shares them with
+    full_s: Real  # the same with a full budget
+    worst_s: Real  # and in a crowd
+    per_mate: Real  # seconds of a step for each of them
+    mates: Real
+    swing: Real  # deviation of their number
+    free: Real  # of who comes in a crowd, the share that has a slot
+
+
+def _running(steps: Roofline | StepTable, requests: Requests, batch: _Batch, slots: Real) -> _Running:
+    """A request shares its steps with more than the fluid n: itself, and those that its own presence holds up."""
+    decodes = requests.output_tokens > 0
+    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
+    swing = 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia)
+    crowd = jnp.minimum(seen + swing, slots)
+    both = jnp.stack([seen, crowd])
+    shared_s, crowded_s = jax.vmap(steps.times)(both)[0]
+    full_s, worst_s = jax.vmap(steps.full)(both)
+    per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
+    shared_s = jnp.where(decodes, shared_s, batch.alone)
+    free = safe_divide(crowd - seen, swing, 0.0)  # of who comes, the rest waits for a slot
+    return _Running(shared_s, full_s, worst_s, per_mate, seen, (crowd - seen) / 3.0, free)
+
+
+class _Stalls(NamedTuple):
+    """By prompts, of answers by their gaps (last axis)."""
+
+    mean: Real
+    variance: Real
+    few: Real  # the share of them that few slots leave
+    before: Real  # seconds by prompts that came before its first token
+
+
+def _stalls(requests: Requests, batch: _Batch, prompts: _Prompts, joint: _Joint, met: _Running, slots: Real) -> _Stalls:
+    mean_step = batch.mean_step
+    # What comes after a prompt stalls its answer, but for what fills the rest of the prompt's last step; and what waits
+    # at the answer's end, as at any other step's, does not.
+    begets = mean_step * safe_divide(1.0, batch.alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
+    answered = joint.wait + joint.packed.own_s + joint.packed.met_s - mean_step
+    answered_variance = prompts.filled * (joint.wait_square - joint.wait**2)
+    answered_variance += prompts.one**2 * (prompts.square - 1.0)
+    # stalls by prompts before the first token, and what they beget
+    backlog = begets * jnp.maximum(batch.busy * answered - joint.packed.filled * batch.extra, 0.0)
+    over, carried = joint.one_s + joint.steps.shared_s - mean_step, joint.steps.carried
+    before = _mixed(joint.there, jnp.maximum(carried / (1.0 - carried) * over, 0.0), backlog)
+    held = safe_divide(2.0 * met.free * (1.0 - batch.inertia), batch.inertia * batch.busy, 0.0)
+    mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
+
+    def of(gaps: Real) -> tuple[Real, Real, Real]:
+        mean = batch.busy * mean_step * gaps + backlog
+        variance = batch.extra * prompts.square * begets**2 * mean + (batch.busy * begets) ** 2 * answered_variance
+        longer, varied = _lasting(joint.steps, over, gaps, met.free)
+        mean = _mixed(joint.there, jnp.maximum((mean_step - batch.alone) * gaps + longer, 0.0), mean)
+        variance = _mixed(joint.there, varied, variance)
+        # The other slots' prompts come before the first token, and again as often as their answers end in its life.
+        others = (slots - 1.0) * batch.extra * (1.0 + gaps * safe_divide(1.0, requests.decode_steps, 1.0))
+        few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
+        # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
+        lifetimes = batch.inertia * gaps / mean_gaps
+        variance *= 1.0 + held * (1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0))
+        return few * mean, few**2 * variance, few
+
+    return _Stalls(*one_by_one(of, requests.gap_tokens), before)
 
 
 def _tokens(
@@ -661,72 +749,44 @@ def _tokens(
     batch: _Batch,
     prompts: _Prompts,
     joint: _Joint,
-    x: Real,
     slots: Real,
     q: Real,
 ) -> _Tokens:
-    gaps, outputs, mean_step = requests.gap_tokens, requests.decode_steps, batch.mean_step
-    decodes = outputs > 0
-    # What comes after a prompt stalls its answer, but for what fills the rest of the prompt's last step; and what waits
-    # at the answer's end, as at any other step's, does not.
-    stalls = mean_step * safe_divide(1.0, batch.alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
-    answered = joint.wait + joint.packed.own_s + joint.packed.met_s - mean_step
-    answered_variance = prompts.filled * (joint.wait_square - joint.wait**2)
-    answered_variance += prompts.one**2 * (prompts.square - 1.0)
-    # stalls by prompts before the first token, and what they beget
-    backlog = stalls * jnp.maximum(batch.busy * answered - joint.packed.filled * batch.extra, 0.0)
-    mean = (batch.busy * mean_step)[..., None] * gaps + backlog[..., None]
-    spread = batch.extra * prompts.square * stalls**2
-    variance = spread[..., None] * mean + ((batch.busy * stalls) ** 2 * answered_variance)[..., None]
-    # A request shares its steps with more than the fluid n: itself, and those that its own presence holds up.
-    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
-    swing = 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia)
-    crowd = jnp.minimum(seen + swing, slots)
-    free = safe_divide(crowd - seen, swing, 0.0)  # of who comes, the rest waits for a slot
-    over, faded, varied = _lasting(joint, mean_step, gaps, free)
-    there = joint.there[..., None]
-    backlog = _mixed(joint.there, jnp.maximum(over, 0.0), backlog)
-    longer = (mean_step - batch.alone)[..., None] * gaps + over[..., None] * faded
-    mean = _mixed(there, jnp.maximum(longer, 0.0), mean)
-    variance = _mixed(there, varied, variance)
-    # The other slots' prompts come before the first token, and again as often as their answers end in its life.
-    others = ((slots - 1.0) * batch.extra)[..., None] * (1.0 + gaps * safe_divide(1.0, outputs, 1.0)[..., None])
-    few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
-    mean, variance = few * mean, few**2 * variance
-    # Over its life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times in it.
-    shared_s, crowded_s = jax.vmap(steps.times)(jnp.stack([seen, crowd]))[0]
-    per_mate = jnp.where(decodes, safe_divide(crowded_s - shared_s, crowd - seen, 0.0), 0.0)
-    shared_s = jnp.where(decodes, shared_s, batch.alone)
-    mates_s = per_mate * seen  # of each step
-    lifetimes = batch.inertia[..., None] * gaps / (gaps @ GAP_WEIGHTS)[..., None]
-    crowded = stalls * per_mate * (crowd - seen) / 3.0  # longer steps, and more prompts that come meanwhile
-    crowding = (gaps * crowded[..., None]) ** 2 / (1.0 + lifetimes / 3.0)
-    # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
-    later = 1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0)
-    variance *= (
-        1.0 + 2.0 * safe_divide(free * (1.0 - batch.inertia), batch.inertia * batch.busy, 0.0)[..., None] * later
-    )
-    tpot = stalled_tpot_s(
-        q, shared_s - mates_s, mean + mates_s[..., None] * gaps, variance + crowding, gaps, GAP_WEIGHTS
-    )
-    # However long the prompts, a token waits for one step, and that takes no more than a full budget of them.
-    full_s, worst_s = jax.vmap(steps.full)(jnp.stack([seen, crowd]))
-    each_s = safe_divide(shared_s, 1.0 - batch.busy)
-    own = few * (each_s - shared_s)[..., None] * gaps
-    most = jnp.maximum(full_s - shared_s, 0.0)[..., None] * gaps
-    all_of_it = own + few * backlog[..., None]
-    stalled = jnp.maximum(capped_mean_s(all_of_it, variance, most), jnp.minimum(own, most))
-    tpot_mean = shared_s + (stalled / gaps) @ GAP_WEIGHTS
-    backlog = jnp.maximum(stalled - own, 0.0) @ GAP_WEIGHTS
-    left = (variance + crowding) * safe_divide(stalled, all_of_it, 1.0) ** 2  # of the variance, where stalls are capped
-    stalls_off = gamma_quantiles(stalled @ GAP_WEIGHTS, left @ GAP_WEIGHTS, LEVELS)
-    longer = jnp.maximum(safe_divide(requests.output_edge_tokens - 1.0, outputs[..., None], 1.0), 1.0)
-    stalls_off = jnp.minimum(stalls_off, ((most - stalled) @ GAP_WEIGHTS)[..., None] * longer)
+    met = _running(steps, requests, batch, slots)
+    stalls = _stalls(requests, batch, prompts, joint, met, slots)
+    each_s = safe_divide(met.shared_s, 1.0 - batch.busy)
+    crowd_s = met.per_mate * met.swing
+    crowded = safe_divide(batch.mean_step, batch.alone, 0.0) * crowd_s  # and more prompts come in longer steps
+    mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
+    most_s = jnp.maximum(met.full_s - met.shared_s, 0.0)
+
+    def add(sums: list[Real], one: tuple[Real, ...]) -> tuple[list[Real], tuple[Real, Real]]:
+        """However long the prompts, a token waits for one step, and that takes no more than a full budget of them."""
+        gaps, share, mean, variance, few = one
+        # Over its life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times.
+        crowding = (gaps * crowded) ** 2 / (1.0 + batch.inertia * gaps / (3.0 * mean_gaps))
+        own, most = few * (each_s - met.shared_s) * gaps, most_s * gaps
+        whole = own + few * stalls.before
+        capped = jnp.maximum(capped_mean_s(whole, variance, most), jnp.minimum(own, most))
+        left = (variance + crowding) * safe_divide(capped, whole, 1.0) ** 2
+        each = capped, capped / gaps, jnp.maximum(capped - own, 0.0), most - capped, left
+        sums = [total + share * part for total, part in zip(sums, each, strict=True)]
+        return sums, (mean + met.per_mate * met.mates * gaps, variance + crowding)
+
+    nothing = [0.0 * (most_s + stalls.mean[..., 0])] * 5
+    classes = (requests.gap_tokens, GAP_WEIGHTS, stalls.mean, stalls.variance, stalls.few)
+    sums, moments = jax.lax.scan(add, nothing, tuple(jnp.moveaxis(leaf, -1, 0) for leaf in classes))
+    total, per_token, backlog, room, left = sums
+    mean, variance = (jnp.moveaxis(moment, 0, -1) for moment in moments)
+    alone = met.shared_s - met.per_mate * met.mates
+    tpot = stalled_tpot_s(q, alone, mean, variance, requests.gap_tokens, GAP_WEIGHTS)
     return _Tokens(
-        jnp.minimum(tpot, jnp.maximum(worst_s, shared_s)),
-        tpot_mean,
+        jnp.minimum(tpot, jnp.maximum(met.worst_s, met.shared_s)),
+        met.shared_s + per_token,
         each_s,
         backlog,
-        per_mate * (crowd - seen) / 3.0,
-        stalls_off,
+        crowd_s,
+        total,
+        left,
+        room,
     )

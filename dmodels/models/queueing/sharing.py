@@ -26,12 +26,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 
 from dmodels.core.numerics import power, safe_divide
 from dmodels.core.records import Real, jit
 
-from .stalls import gamma_quantiles
+from .stalls import gamma_quantile
 
 
 class SharedSteps(NamedTuple):
@@ -183,17 +184,13 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     """Chance of no arrival in a step of gamma distributed length."""
     wide = x * variance_s2 / step_s
-    return jnp.where(
-        wide > 1e-6, jnp.exp(-x * step_s * jnp.log1p(wide) / jnp.maximum(wide, 1e-6)), jnp.exp(-x * step_s)
-    )
+    return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, jnp.log1p(wide) / jnp.maximum(wide, 1e-6), 1.0))
 
 
-def met_quantiles(steps: SharedSteps, levels: Real) -> Real:
-    """(..., k) quantiles, less the mean, of the wait for the step under way and for those that share its own."""
-    chance, met, bare, mean = (
-        jnp.expand_dims(part, -1) for part in (steps.chance, steps.met_s, steps.bare_s, steps.mean_s)
-    )
-    inside = (levels - (1.0 - chance)) / jnp.maximum(chance, 1e-9)
-    long = met + gamma_quantiles(steps.met_s, steps.met_variance_s2, inside)
-    short = 2.0 * bare * jnp.clip(levels / jnp.maximum(1.0 - chance, 1e-9), 0.0, 1.0)
-    return jnp.where(inside > 0, jnp.maximum(long, short), short) - mean
+def met_quantile(steps: SharedSteps, level: Real) -> Real:
+    """Quantile, less the mean, of the wait for the step under way and for those that share its own."""
+    inside = (level - (1.0 - steps.chance)) / jnp.maximum(steps.chance, 1e-9)
+    normal = ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4))
+    long = steps.met_s + gamma_quantile(steps.met_s, steps.met_variance_s2, normal)
+    short = 2.0 * steps.bare_s * jnp.clip(level / jnp.maximum(1.0 - steps.chance, 1e-9), 0.0, 1.0)
+    return jnp.where(inside > 0, jnp.maximum(long, short), short) - steps.mean_s

@@ -35,16 +35,24 @@ def stalled_tpot_s(
     >>> round(float(stalled_tpot_s(0.99, 0.02, *no_stalls, np.array([100.0]), np.array([1.0]))), 4)
     0.02
     """
-    mean = jnp.maximum(stall_mean_s, 1e-9 * jnp.expand_dims(alone_s, -1))
-    shape = jnp.clip(mean**2 / jnp.maximum(stall_variance, 1e-300), 1e-3, 1e6)
-    root = 3.0 * jnp.sqrt(shape)
-    a = root * power(gap_tokens / mean, 1.0 / 3.0)
-    b = root * (1.0 - 1.0 / (9.0 * shape))
-    z = jnp.expand_dims(ndtri(q), -1)
+    z = ndtri(q)
     slack = 0.1 + 0.02 * z**2  # more than `_above` is off
-    low = jax.lax.stop_gradient(jnp.maximum(jnp.min((b + z - slack) / a, -1), 0.0))
-    high = jax.lax.stop_gradient(jnp.maximum(jnp.max((b + z + slack) / a, -1), 1e-12))
-    classes = (jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), jnp.asarray(weights))
+    first, last = jnp.zeros_like(stall_mean_s[..., 0] * alone_s * z), 1e-12
+
+    # TPOT - t_0 = u^3 is exceeded by a normal deviation beyond a u - b
+    def line(ends: tuple[Real, Real], one: tuple[Real, Real, Real]) -> tuple[tuple[Real, Real], tuple[Real, Real]]:
+        mean, variance, gaps = one
+        mean = jnp.maximum(mean, 1e-9 * alone_s)
+        shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
+        root = 3.0 * jnp.sqrt(shape)
+        a, b = root * power(gaps / mean, 1.0 / 3.0), root * (1.0 - 1.0 / (9.0 * shape))
+        low, high = ((b + z + side * slack) / a for side in (-1.0, 1.0))
+        return (jnp.minimum(ends[0], low), jnp.maximum(ends[1], high)), (a, b)
+
+    moments = tuple(jnp.moveaxis(jnp.asarray(leaf), -1, 0) for leaf in (stall_mean_s, stall_variance, gap_tokens))
+    ends, lines = jax.lax.scan(line, (first + jnp.inf, first + last), moments)
+    low, high = (jax.lax.stop_gradient(jnp.maximum(end, 0.0)) for end in ends)
+    classes = (*lines, jnp.asarray(weights))
 
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
         # a scan: unrolled, it compiles far longer
@@ -85,11 +93,11 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     return jnp.minimum(mean * (1.0 - beyond(shape + 1.0)) + cap_s * beyond(shape), jnp.minimum(mean, cap_s))
 
 
-def gamma_quantiles(mean: Real, variance: Real, levels: Real) -> Real:
-    """(..., k) quantiles less the mean of a gamma distribution (Wilson and Hilferty); the ends at 3.7 deviations."""
-    mean, variance = jnp.expand_dims(jnp.maximum(mean, 1e-12), -1), jnp.expand_dims(variance, -1)
+def gamma_quantile(mean: Real, variance: Real, normal: Real) -> Real:
+    """A gamma distribution's quantile, less its mean, from that of a normal deviation (Wilson and Hilferty)."""
+    mean = jnp.maximum(mean, 1e-12)
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
-    root = 1.0 - 1.0 / (9.0 * shape) + ndtri(jnp.clip(levels, 1e-4, 1.0 - 1e-4)) / (3.0 * jnp.sqrt(shape))
+    root = 1.0 - 1.0 / (9.0 * shape) + normal / (3.0 * jnp.sqrt(shape))
     return mean * (jnp.maximum(root, 0.0) ** 3 - 1.0)
 
 

@@ -24,6 +24,8 @@ from .designs import Cells
 ROWS, COLUMNS = 1024, 64
 #: Cells and numbers of instances of one compiled block.
 _BLOCK = (64, 16)
+#: Columns of a block where more are asked than a plan ever does: what a row costs once is shared by more points.
+_WIDE = 64
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
@@ -75,7 +77,8 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 @float64
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
     """`evaluate` over all cells; `instances` (cells, r). Host arrays (cells, r)."""
-    asked = _asked(cells, rate_rps, engine, slowdown)
+    wide = instances.shape[1] > COLUMNS
+    asked = _asked(cells, rate_rps, engine, slowdown, (_BLOCK[0], _WIDE) if wide else _BLOCK)
     parts = [_at(asked, instances[:, left : left + COLUMNS]) for left in range(0, instances.shape[1], COLUMNS)]
     return Operating(**{name: np.concatenate([part[name] for part in parts], 1) for name in Operating._fields})
 
@@ -107,7 +110,7 @@ def _point(cell: Cells, counts: Real, slowdown: Real, column: Real, rate_rps: Re
     return evaluate(cell, counts[column], rate_rps, slowdown, engine)
 
 
-def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown) -> Program:
+def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple[int, int] = _BLOCK) -> Program:
     """The cells as a table whose numbers of instances are still to be given."""
     n = len(cells.slots_count)
     rows = {
@@ -116,7 +119,7 @@ def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown) -> Program:
         "slowdown": np.broadcast_to(np.asarray(slowdown, np.float64), (n,)),
     }
     constants = {"rate_rps": float(rate_rps), "engine": engine}
-    return table(_point, rows, {"column": np.arange(COLUMNS)}, constants, _BLOCK, (ROWS, COLUMNS))
+    return table(_point, rows, {"column": np.arange(COLUMNS)}, constants, block, (ROWS, COLUMNS))
 
 
 def _at(asked: Program, instances: np.ndarray, names=None, blocks=None) -> dict[str, np.ndarray]:

@@ -103,8 +103,6 @@ SPECIAL = {
     ("release+family", "prefill_layer_us"): 0.12,
     ("release+family", "prompt_ms"): 0.15,
     ("release+family", "burst_frac"): 0.12,
-    ("release+family", "ahead_count"): 0.15,
-    ("family", "ahead_count"): 0.5,
     ("mode", "prompt_ms"): 0.5,
     ("mode", "prefill_layer_us"): 0.5,
     ("mode", "layer_us"): 0.2,
@@ -134,7 +132,6 @@ SPECIAL = {
     ("run", "request_us"): 0.3,
     ("run", "prompt_ms"): 0.3,
     ("run", "burst_frac"): 0.3,
-    ("run", "ahead_count"): 0.3,
 }
 
 

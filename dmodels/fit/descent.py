@@ -100,10 +100,12 @@ def of_instances(p: Points, u: jax.Array) -> jax.Array:
         draft_tokens=p.draft_tokens,
         decode_batch=p.decode_batch,
         poll_steps=p.poll_steps,
+        equal_lengths=p.equal_lengths,
+        prompts_first=p.prompts_first,
         utilization=p.utilization,
         engine=p.memory,
     )
-    return _as_streamed(served.ttft_s, served.tpot_s, p.stream_interval)
+    return _as_streamed(served.ttft_s + p.compile_s, served.tpot_s, p.stream_interval)
 
 
 def of_separate_instances(p: Points, u: jax.Array) -> jax.Array:

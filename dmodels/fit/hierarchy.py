@@ -34,8 +34,12 @@ OF_PEAK = (
     "link_frac",
     "bus_frac",
 )
+#: Of the memory's rate on the data sheet, the most that reading it can reach: refreshes and turning the bus take the rest.
+OF_MEMORY, MOST_OF_MEMORY = ("hbm_frac", "kv_frac", "expert_hbm_frac"), 0.92
 SHARES = ("acceptance_frac", "routing_spread_frac", "exchange_overlap_frac")
 RATIOS = ("expert_imbalance",)
+#: Of its bound, the most that a share starts from: at the bound itself nothing could move it.
+MOST_SHARE = 0.98
 
 #: Standard deviation of an effect, by level; in units of u (about the logarithm of the efficiency).
 DEVIATION = {
@@ -103,8 +107,6 @@ SPECIAL = {
     ("release+family", "prefill_layer_us"): 0.12,
     ("release+family", "prompt_ms"): 0.15,
     ("release+family", "burst_frac"): 0.12,
-    ("release+family", "ahead_count"): 0.15,
-    ("family", "ahead_count"): 0.5,
     ("mode", "prompt_ms"): 0.5,
     ("mode", "prefill_layer_us"): 0.5,
     ("mode", "layer_us"): 0.2,
@@ -134,7 +136,6 @@ SPECIAL = {
     ("run", "request_us"): 0.3,
     ("run", "prompt_ms"): 0.3,
     ("run", "burst_frac"): 0.3,
-    ("run", "ahead_count"): 0.3,
 }
 
 
@@ -220,13 +221,18 @@ def efficiency(u: jax.Array | np.ndarray) -> Efficiency:
     return Efficiency(**{name: _link(name, u[..., i]) for i, name in enumerate(NAMES)})
 
 
+def _most(name: str) -> float:
+    return MOST_OF_MEMORY if name in OF_MEMORY else 1.0
+
+
 def _link(name: str, u):
     if name in OF_PEAK or name in SHARES:
-        return jax.nn.sigmoid(u)
+        return _most(name) * jax.nn.sigmoid(u)
     return 1.0 + jnp.exp(u) if name in RATIOS else jnp.exp(u)
 
 
 def _inverse(name: str, value: float) -> float:
     if name in OF_PEAK or name in SHARES:
-        return float(np.log(value / (1.0 - value)))
+        share = min(value / _most(name), MOST_SHARE)
+        return float(np.log(share / (1.0 - share)))
     return float(np.log(value - 1.0 if name in RATIOS else value))

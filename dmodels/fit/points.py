@@ -55,6 +55,8 @@ FORMATS = {
 }
 #: Mean of request lengths over the nominal one: the benchmark draws them evenly between 0.8 and 1.
 LENGTH_FRAC = 0.9
+#: Engines that compute every waiting prompt before they decode on (mixed chunks are off by default).
+PROMPTS_FIRST = ("sglang",)
 #: The largest share of a GPU's memory that an engine can be given.
 TIGHT = 0.98
 #: What ids of fine-tunes and quantised copies carry behind the name of the model.
@@ -78,6 +80,9 @@ class Points(Record):
     draft_tokens: Real = quantity()
     stream_interval: Real = quantity()
     poll_steps: Real = quantity()
+    compile_s: Real = quantity()
+    equal_lengths: Real = quantity()  # 1: all requests have the same lengths
+    prompts_first: Real = quantity()  # 1: the engine computes all prompts that wait before it decodes on
     memory: EngineMemory  # how the engine divides a GPU
     utilization: Real = quantity()  # share of the memory that the engine uses
 
@@ -130,15 +135,23 @@ def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         decode_batch=np.minimum(column(lambda r: r.decode.batch), 1e9),
         prefill_instances=column(lambda r: r.prefill.instances),
         separate=column(lambda r: r.mode == "disagg" or r.prefill != r.decode),
-        isl=LENGTH_FRAC * column(lambda r: r.isl),
-        osl=LENGTH_FRAC * column(lambda r: r.osl),
+        isl=column(lambda r: _length_frac(r) * r.isl),
+        osl=column(lambda r: _length_frac(r) * r.osl),
         concurrency=column(lambda r: r.concurrency),
         draft_tokens=column(lambda r: r.draft_tokens),
         stream_interval=column(lambda r: r.stream_interval),
         poll_steps=column(lambda r: r.poll_steps),
+        compile_s=column(lambda r: r.compile_s),
+        equal_lengths=column(lambda r: r.equal_lengths),
+        prompts_first=column(lambda r: r.backend in PROMPTS_FIRST),
         memory=memory,
         utilization=np.asarray(default_utilization(memory, gpu, decode)),
     )
+
+
+def _length_frac(row: Row) -> float:
+    """Mean of the row's lengths over what it says."""
+    return 1.0 if row.equal_lengths else LENGTH_FRAC
 
 
 @float64

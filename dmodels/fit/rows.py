@@ -43,6 +43,8 @@ class Row:
     stated: bool  # the row states the whole layout; otherwise parts are assumed
     draft_tokens: float  # drafted per step (speculative decoding)
     stream_interval: float  # tokens per message to the client
+    compile_s: float = 0.0  # a request waits for kernels that are compiled meanwhile, in the mean
+    equal_lengths: bool = False  # every prompt and every answer is as long as the row says
     poll_steps: float = 0.0  # steps between two looks of the scheduler for new requests
     release: str = ""  # of the backend: "0.19.0"; "" where it is not stated
     source: str = ""
@@ -125,6 +127,8 @@ def parse_row(raw: Mapping[str, str], measured: bool = True) -> Row:
         stated=ran.stated,
         draft_tokens=run.draft_tokens if ran.draft_tokens is None else ran.draft_tokens,
         stream_interval=run.stream_interval,
+        compile_s=run.compiling(ran.concurrency * whole(cell, "isl")),
+        equal_lengths=run.equal_lengths,
         poll_steps=run.polling(ran.concurrency),
         release=release(cell.get("backend_version", "")),
         source=cell.get("silicon_data_source", ""),

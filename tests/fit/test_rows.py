@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dmodels.core.errors import InputError
 from dmodels.fit.points import family, nearest_model, to_points
 from dmodels.fit.recipes import Layout
-from dmodels.fit.rows import measurement, parse_row, read_rows
+from dmodels.fit.rows import Table, measurement, parse_row, read_rows
 
 AGG = {
     "id": "a",
@@ -174,6 +174,20 @@ def test_how_often_the_scheduler_looks_is_known_by_the_run():
     assert parse_row(AGG | {"batch_size": "8"}).poll_steps == 10.0
     assert parse_row(AGG | {"system": "h200_sxm"}).poll_steps == 0.0
     assert parse_row(AGG | {"backend": "vllm"}).poll_steps == 0.0
+
+
+def test_a_run_that_compiled_in_its_first_full_step_says_so_in_every_mean():
+    """The run of 2025-11-10: 6.7 s more where the clients' first prompts are more than one step of 16,384 tokens."""
+    cells = AGG | {"precision": "fp4", "silicon_data_source": "wip=False; measured=2025-11-10"}
+    few, many = (parse_row(cells | {"batch_size": str(n), "isl": "1024"}) for n in (16, 32))
+    assert (few.compile_s, many.compile_s) == (0.0, 6.7)
+    assert parse_row(cells | {"silicon_data_source": "wip=False; measured=2025-11-02"}).compile_s == 0.0
+
+
+def test_runs_that_draw_no_lengths_are_as_long_as_they_say():
+    equal = parse_row(AGG | {"silicon_data_source": "source_file=/x/aic-auto-gap-analysis/data/y.csv"})
+    found = [points.isl for points in (to_points(Table([row]))[0] for row in (parse_row(AGG), equal))]
+    assert found == pytest.approx([0.9 * equal.isl, equal.isl])
 
 
 def test_a_sweep_with_one_client_more_than_slots_says_so_in_its_waits():

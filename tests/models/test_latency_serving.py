@@ -89,6 +89,30 @@ def test_a_scheduler_that_looks_every_thirty_steps_delays_the_first_token_by_the
     assert rare.ttft_s - each.ttft_s == pytest.approx(30 * float(step), rel=0.02)
 
 
+def test_equal_lengths_where_prompts_go_first_keep_all_clients_together():
+    """16 clients send at once: of a cycle of 16 prompts and 400 steps, each waits for half of the other prompts before
+    its first token, and for half of them after it."""
+    e = PATIENT.replace(prompt_ms=0.0, wait_steps=0.0, request_us=0.0, prefill_batch_tokens=2000.0)
+    s = serve(FP8, H200, Parallel(), 2000.0, 400.0, 16.0, e, equal_lengths=1.0, prompts_first=1.0)
+    step = float(decode_step_s(FP8, H200, Parallel(), 16.0, 2200.0, e))
+    prompt = float(prefill_s(FP8, H200, Parallel(), 2000.0, e))
+    assert s.ttft_s == pytest.approx((1 + 15 / 2) * prompt, rel=0.1)
+    assert 400 * (s.tpot_s - step) == pytest.approx(15 / 2 * prompt, rel=0.1)
+
+
+def test_equal_lengths_keep_groups_unless_each_answer_lets_one_prompt_in():
+    """Where prompts share steps with decodes: with slots for all clients some prompts are ahead, with one less none."""
+    drawn, equal = (
+        [
+            serve(FP8, H200, Parallel(), 2000.0, 400.0, 16.0, PATIENT, decode_batch=slots, equal_lengths=same).ttft_s
+            for slots in (16.0, 15.0)
+        ]
+        for same in (0.0, 1.0)
+    )
+    assert equal[0] > drawn[0] * 1.5
+    assert equal[1] == pytest.approx(float(drawn[1]))
+
+
 def test_what_does_not_fit_is_flagged_and_never_answers():
     """141 GB of weights in 135 GB; of two kinds of instances, either may be too small."""
     lengths = {"isl": 1000.0, "osl": 1000.0, "concurrency": 4.0}

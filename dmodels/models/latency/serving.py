@@ -10,6 +10,11 @@ with n_max the requests that the KV cache holds and F what a request spends betw
 the host, the prompt's own step, the steps until the engine has seen it and has sent a token, and the prompts ahead
 (clients that started together stay together for a while: `burst_frac` of them). Beyond n_max requests wait for the
 cache: C/n_max - 1 times as long as one holds its slot, F + osl TPOT.
+
+Where all prompts and all answers are equally long, clients part less. An engine that computes every waiting prompt
+before it decodes on keeps all of them together: half of the others' prompts are ahead of one, and the other half
+between its first tokens, so that TPOT = t(n, 0) + (half of the prompts)/osl. One that mixes prompts into the steps of
+decodes keeps groups (`ahead_count`), unless slots are short, when each answer that ends lets one prompt in.
 """
 
 from __future__ import annotations
@@ -54,6 +59,8 @@ def serve(
     draft_tokens: Real = 0.0,
     decode_batch: Real = float("inf"),
     poll_steps: Real = 0.0,
+    equal_lengths: Real = 0.0,
+    prompts_first: Real = 0.0,
     utilization: Real | None = None,
     engine: EngineMemory = VLLM,
 ) -> Serving:
@@ -61,8 +68,9 @@ def serve(
 
     `decode_batch` is the most requests that it is set to decode at a time (per rank of attention data parallelism), the
     cache may hold fewer; `poll_steps` the steps after which its scheduler looks for new requests, beyond every step;
-    `utilization` the share of the memory that the engine may use, None its default, and `engine` how it divides that
-    (`models.memory.residents`).
+    `equal_lengths` is 1 where no length is drawn, `prompts_first` where the engine computes all waiting prompts before
+    it decodes on; `utilization` the share of the memory that the engine may use, None its default, and `engine` how it
+    divides that (`models.memory.residents`).
 
     The fixed point takes a fixed number of rounds, so the result is differentiable and every point costs the same.
     Flags: NO_FIT where the instance cannot hold one request; then both times are infinite.
@@ -74,7 +82,10 @@ def serve(
     most = jnp.minimum(concurrency, slots)
     gain = tokens_per_step(draft_tokens, e.acceptance_frac)
     law = _steps(model, gpu, parallel, context, isl, e, draft_tokens)
-    ahead = e.burst_frac * jnp.maximum(most - 1.0, 0.0) + e.ahead_count * (1.0 - 1.0 / jnp.maximum(most, 1.0))
+    together = (equal_lengths > 0) & (prompts_first > 0)
+    ahead = jnp.where(together, 0.5, e.burst_frac) * jnp.maximum(most - 1.0, 0.0)
+    grouped = (equal_lengths > 0) & (prompts_first <= 0) & (concurrency <= slots)
+    ahead = ahead + jnp.where(grouped, e.ahead_count * (1.0 - 1.0 / jnp.maximum(most, 1.0)), 0.0)
     queue = ahead / parallel.dp * (law.full(most) - law.alone(most)) * law.budget_share
     most_decoding = parallel.dp * osl / (gain * law.budget_share)  # more answers than that need a fuller budget
 
@@ -93,6 +104,7 @@ def serve(
 
     decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
     alone, own, tpot = times(decoding)
+    tpot = jnp.where(together, law.alone(most) / gain + queue / osl, tpot)
     waiting = _slot_wait(concurrency / parallel.dp, slots / parallel.dp, parallel.dp, e)
     backlog = jnp.where(decoding >= most_decoding, (most / decoding - 1.0) * osl * tpot, 0.0)
     begun = jnp.maximum(admitted_s(alone, own), backlog)

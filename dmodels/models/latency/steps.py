@@ -55,7 +55,7 @@ class Efficiency(Record):
     prompt_ms: Real = quantity(55.0)  # tokenizer, HTTP and scheduling before a prompt's first step
     wait_steps: Real = quantity(3.0)  # steps until a server has seen a prompt, and has sent its first token
     dp_wait_steps: Real = quantity(40.0)  # steps a prompt waits for the other ranks of attention data parallelism
-    ahead_count: Real = quantity(1.0)  # prompts that arrive together with one at any load, apart from that burst
+    ahead_count: Real = quantity(3.0)  # prompts ahead of one where equal lengths keep groups of clients together
     prefill_batch_tokens: Real = quantity(8192.0)  # of queued prompts that share one step
     dispatch_spread: Real = quantity(0.5)  # of requests over instances; 1: as if each were drawn at random
 

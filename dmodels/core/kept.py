@@ -79,7 +79,9 @@ def _surroundings() -> bytes:
     """Of this package's contents and of the libraries' versions."""
     digest = hashlib.blake2b(repr((sys.version, jax.__version__, np.__version__)).encode())
     for folder, _, names in sorted(os.walk(PACKAGE)):
-        for name in sorted(names):
-            if name.endswith(".py"):
-                digest.update(name.encode() + b"\0" + Path(folder, name).read_bytes())
+        for name in sorted(names) if not folder.endswith("__pycache__") else ():
+            path = Path(folder, name)
+            about = path.stat()  # of tables, which are large
+            content = path.read_bytes() if name.endswith(".py") else repr((about.st_size, about.st_mtime_ns)).encode()
+            digest.update(name.encode() + b"\0" + content)
     return digest.digest()

@@ -37,7 +37,7 @@ def power(base: Real, exponent: Real) -> Real:
     return jnp.exp(exponent * jnp.log(jnp.maximum(base, 1e-300)))
 
 
-def one_by_one(function: Callable, *leading: Real) -> Any:
+def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:
     """`function` of each entry along the last axes of the arguments, one after the other: results on new last axes.
 
     All at once XLA's fusions on a CPU compute again for each entry what is the same for all of them.

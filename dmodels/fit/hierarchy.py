@@ -34,7 +34,7 @@ OF_PEAK = (
     "link_frac",
     "bus_frac",
 )
-#: Of the memory's rate on the data sheet, the most that reading it can reach: refreshes and turning the bus take the rest.
+#: Of the memory's rate on the data sheet, the most that reads reach: refreshing takes the rest (assumed).
 OF_MEMORY, MOST_OF_MEMORY = ("hbm_frac", "kv_frac", "expert_hbm_frac"), 0.92
 SHARES = ("acceptance_frac", "routing_spread_frac", "exchange_overlap_frac")
 RATIOS = ("expert_imbalance",)

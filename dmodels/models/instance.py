@@ -740,7 +740,8 @@ def _stalls(requests: Requests, batch: _Batch, prompts: _Prompts, joint: _Joint,
         variance *= 1.0 + held * (1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0))
         return few * mean, few**2 * variance, few
 
-    return _Stalls(*one_by_one(of, requests.gap_tokens), before)
+    mean, variance, few = one_by_one(of, requests.gap_tokens)
+    return _Stalls(mean, variance, few, before)
 
 
 def _tokens(

@@ -37,10 +37,10 @@ def stalled_tpot_s(
     """
     z = ndtri(q)
     slack = 0.1 + 0.02 * z**2  # more than `_above` is off
-    first, last = jnp.zeros_like(stall_mean_s[..., 0] * alone_s * z), 1e-12
+    nothing = 0.0 * (stall_mean_s[..., 0] + alone_s + z)
 
     # TPOT - t_0 = u^3 is exceeded by a normal deviation beyond a u - b
-    def line(ends: tuple[Real, Real], one: tuple[Real, Real, Real]) -> tuple[tuple[Real, Real], tuple[Real, Real]]:
+    def line(ends: tuple[Real, Real], one: tuple[Real, ...]) -> tuple[tuple[Real, Real], tuple[Real, Real]]:
         mean, variance, gaps = one
         mean = jnp.maximum(mean, 1e-9 * alone_s)
         shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
@@ -50,7 +50,7 @@ def stalled_tpot_s(
         return (jnp.minimum(ends[0], low), jnp.maximum(ends[1], high)), (a, b)
 
     moments = tuple(jnp.moveaxis(jnp.asarray(leaf), -1, 0) for leaf in (stall_mean_s, stall_variance, gap_tokens))
-    ends, lines = jax.lax.scan(line, (first + jnp.inf, first + last), moments)
+    ends, lines = jax.lax.scan(line, (nothing + jnp.inf, nothing + 1e-12), moments)
     low, high = (jax.lax.stop_gradient(jnp.maximum(end, 0.0)) for end in ends)
     classes = (*lines, jnp.asarray(weights))
 

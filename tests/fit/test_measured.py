@@ -200,11 +200,11 @@ def test_a_calibration_that_does_not_say_what_was_measured_is_refused(tmp_path):
 
 @pytest.mark.parametrize("command", ["step", "plan", "sweep"])
 def test_every_command_that_predicts_takes_ones_own_calibration(command, tmp_path, capsys):
-    """Steps of memory-bound engines with half the bandwidth take longer, wherever they are predicted."""
+    """Steps of memory-bound engines with less of the bandwidth take longer, wherever they are predicted."""
     from dmodels.cli import main
 
     beta = np.array(calibration().beta)
-    beta[0, NAMES.index("hbm_frac")] -= 2.0
+    beta[0, NAMES.index("hbm_frac")] -= 4.0
     own = OwnCalibration(
         Effects(calibration().levels, beta), {"ttft": (0.9, 1.2), "tpot": (0.95, 1.05)}, frozenset(), 3
     )

@@ -38,10 +38,32 @@ def power(base: Real, exponent: Real) -> Real:
 
 
 def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:
-    """`function` of each entry along the last axes of the arguments, one after the other: results on new last axes.
+    """`function` of each entry along the last axes of the arguments: its results on new last axes.
 
-    All at once XLA's fusions on a CPU compute again for each entry what is the same for all of them.
+    On a CPU one after the other, because XLA's fusions there compute again for each entry what is the same for all of
+    them; elsewhere at once, because the state of a loop goes through the device's memory at each turn.
     """
+    one = lambda *entry: ((), function(*entry))
+    return summed(one, *leading)[1]
+
+
+def summed(function: Callable[..., tuple[Any, Any]], *leading: Real) -> tuple[Any, Any]:
+    """(sums of the first results of `function`, its second ones on new last axes), computed as in `one_by_one`."""
     entries = tuple(jnp.moveaxis(jnp.asarray(leaf), -1, 0) for leaf in leading)
-    found = jax.lax.map(lambda entry: function(*entry), entries)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), found)
+
+    def in_turn(*entries: Real) -> tuple[Any, Any]:
+        kinds = jax.eval_shape(function, *(leaf[0] for leaf in entries))[0]
+        nothing = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+
+        def add(sums: Any, entry: tuple[Real, ...]) -> tuple[Any, Any]:
+            part, found = function(*entry)
+            return jax.tree.map(jnp.add, sums, part), found
+
+        return jax.lax.scan(add, nothing, entries)
+
+    def at_once(*entries: Real) -> tuple[Any, Any]:
+        parts, found = jax.vmap(function)(*entries)
+        return jax.tree.map(lambda part: part.sum(0), parts), found
+
+    sums, found = jax.lax.platform_dependent(*entries, cpu=in_turn, default=at_once)
+    return sums, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), found)

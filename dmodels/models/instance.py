@@ -21,7 +21,7 @@ measures the error of these formulas.
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ import numpy as np
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import one_by_one, power, safe_divide
+from dmodels.core.numerics import one_by_one, power, safe_divide, summed
 from dmodels.core.records import Real, Record, jit, quantity
 
 from .latency import Efficiency, MixedSteps
@@ -142,20 +142,18 @@ def step_table(
 def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]:
     """The lines through (knots, heights), for each of `heights`: a sum of clipped ramps, without any search.
 
-    Beyond the last knot the last line goes on. A scan, because XLA fuses the unrolled sum into far slower code.
+    Beyond the last knot the last line goes on.
     """
     widths = jnp.diff(knots, axis=-1)
     slopes = tuple(safe_divide(jnp.diff(height, axis=-1), widths, 0.0) for height in heights)
     ends = jnp.concatenate([widths[..., :-1], jnp.full_like(widths[..., -1:], jnp.inf)], -1)
-    rungs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), (knots[..., :-1], ends, slopes))
 
-    def climb(found: tuple[Real, ...], rung: tuple[Real, Real, Real]) -> tuple[tuple[Real, ...], None]:
-        knot, width, slope = rung
+    def climb(knot: Real, width: Real, *slope: Real) -> tuple[tuple[Real, ...], tuple[()]]:
         run = jnp.clip(at - knot, 0.0, width)
-        return tuple(f + run * s for f, s in zip(found, slope, strict=True)), None
+        return tuple(run * s for s in slope), ()
 
-    ground = tuple(height[..., 0] + jnp.zeros_like(at + knots[..., 0]) for height in heights)
-    return jax.lax.scan(climb, ground, rungs)[0]
+    climbed, _ = summed(climb, knots[..., :-1], ends, *slopes)
+    return tuple(height[..., 0] + run for height, run in zip(heights, climbed, strict=True))
 
 
 class Roofline(NamedTuple):
@@ -761,24 +759,19 @@ def _tokens(
     mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
     most_s = jnp.maximum(met.full_s - met.shared_s, 0.0)
 
-    def add(sums: list[Real], one: tuple[Real, ...]) -> tuple[list[Real], tuple[Real, Real]]:
+    def capped(gaps: Real, share: Real, mean: Real, variance: Real, few: Real) -> tuple[Any, tuple[Real, Real]]:
         """However long the prompts, a token waits for one step, and that takes no more than a full budget of them."""
-        gaps, share, mean, variance, few = one
         # Over its life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times.
         crowding = (gaps * crowded) ** 2 / (1.0 + batch.inertia * gaps / (3.0 * mean_gaps))
         own, most = few * (each_s - met.shared_s) * gaps, most_s * gaps
         whole = own + few * stalls.before
-        capped = jnp.maximum(capped_mean_s(whole, variance, most), jnp.minimum(own, most))
-        left = (variance + crowding) * safe_divide(capped, whole, 1.0) ** 2
-        each = capped, capped / gaps, jnp.maximum(capped - own, 0.0), most - capped, left
-        sums = [total + share * part for total, part in zip(sums, each, strict=True)]
-        return sums, (mean + met.per_mate * met.mates * gaps, variance + crowding)
+        least = jnp.maximum(capped_mean_s(whole, variance, most), jnp.minimum(own, most))
+        left = (variance + crowding) * safe_divide(least, whole, 1.0) ** 2
+        each = least, least / gaps, jnp.maximum(least - own, 0.0), most - least, left
+        return [share * part for part in each], (mean + met.per_mate * met.mates * gaps, variance + crowding)
 
-    nothing = [0.0 * (most_s + stalls.mean[..., 0])] * 5
     classes = (requests.gap_tokens, GAP_WEIGHTS, stalls.mean, stalls.variance, stalls.few)
-    sums, moments = jax.lax.scan(add, nothing, tuple(jnp.moveaxis(leaf, -1, 0) for leaf in classes))
-    total, per_token, backlog, room, left = sums
-    mean, variance = (jnp.moveaxis(moment, 0, -1) for moment in moments)
+    (total, per_token, backlog, room, left), (mean, variance) = summed(capped, *classes)
     alone = met.shared_s - met.per_mate * met.mates
     tpot = stalled_tpot_s(q, alone, mean, variance, requests.gap_tokens, GAP_WEIGHTS)
     return _Tokens(

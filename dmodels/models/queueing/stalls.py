@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.numerics import power
+from dmodels.core.numerics import one_by_one, power, summed
 from dmodels.core.records import Real, jit
 
 
@@ -37,32 +37,27 @@ def stalled_tpot_s(
     """
     z = ndtri(q)
     slack = 0.1 + 0.02 * z**2  # more than `_above` is off
-    nothing = 0.0 * (stall_mean_s[..., 0] + alone_s + z)
 
     # TPOT - t_0 = u^3 is exceeded by a normal deviation beyond a u - b
-    def line(ends: tuple[Real, Real], one: tuple[Real, ...]) -> tuple[tuple[Real, Real], tuple[Real, Real]]:
-        mean, variance, gaps = one
+    def line(mean: Real, variance: Real, gaps: Real) -> tuple[Real, ...]:
         mean = jnp.maximum(mean, 1e-9 * alone_s)
         shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
         root = 3.0 * jnp.sqrt(shape)
         a, b = root * power(gaps / mean, 1.0 / 3.0), root * (1.0 - 1.0 / (9.0 * shape))
-        low, high = ((b + z + side * slack) / a for side in (-1.0, 1.0))
-        return (jnp.minimum(ends[0], low), jnp.maximum(ends[1], high)), (a, b)
+        return a, b, (b + z - slack) / a, (b + z + slack) / a
 
-    moments = tuple(jnp.moveaxis(jnp.asarray(leaf), -1, 0) for leaf in (stall_mean_s, stall_variance, gap_tokens))
-    ends, lines = jax.lax.scan(line, (nothing + jnp.inf, nothing + 1e-12), moments)
-    low, high = (jax.lax.stop_gradient(jnp.maximum(end, 0.0)) for end in ends)
-    classes = (*lines, jnp.asarray(weights))
+    a, b, low, high = one_by_one(line, stall_mean_s, stall_variance, gap_tokens)
+    low = jax.lax.stop_gradient(jnp.maximum(low.min(-1), 0.0))
+    high = jax.lax.stop_gradient(jnp.maximum(high.max(-1), 1e-12))
 
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
-        # a scan: unrolled, it compiles far longer
-        def add(sums: tuple[Real, Real], one: tuple[Real, Real, Real]) -> tuple[tuple[Real, Real], None]:
-            aj, bj, w = one
+        def of(aj: Real, bj: Real, w: Real) -> tuple[tuple[Real, Real], tuple[()]]:
             z = aj * u - bj
             share = w * _above(z)
-            return (sums[0] + share, sums[1] + share * aj * (1.0 - share / w) * _steepness(z)), None
+            return (share, share * aj * (1.0 - share / w) * _steepness(z)), ()
 
-        return jax.lax.scan(add, (0.0 * u - (1.0 - q), 0.0 * u), classes)[0]
+        above, slope = summed(of, a, b, weights)[0]
+        return above - (1.0 - q), slope
 
     # Newton on the logarithm of the tail, which is nearly straight; where it leaves the bracket, half of that
     def closer(_: Real, state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:

@@ -17,7 +17,7 @@ best = answer.best
 print(best.decomposition())
 print(f"{best.usd_per_hour:.2f} USD/h, between {best.gpus_low:.0f} and {best.gpus_high:.0f} GPUs with 80 % confidence")
 for pool in best.pools:
-    print(f"{pool.stage.name}: {pool.binding} breaks first")
+    print(f"{pool.stage.name}: what breaks first is {pool.binding}")
     print(command(pool, answer.question))
 for other in answer.kinds:
     print(f"{other.name:24s} {other.gpus:4d} GPUs  {other.usd_per_hour:8.2f} USD/h")

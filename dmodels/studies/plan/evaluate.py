@@ -46,7 +46,7 @@ def evaluation_work() -> DeviceWork:
     They move 14.3 kB. Five kB of it is the state of the loops that are left, which goes through device memory at every
     turn (20 turns of 272 bytes or less, 28 of 104 or less): sums over rungs, classes and levels are one kernel each.
     """
-    return DeviceWork(14_300.0, flop64=8_400 + 20 * 1_140, launches=165.0, registers=70)
+    return DeviceWork(14_300.0, flop64=8_400 + 20 * 1_140, launches=165.0, registers=104)
 
 
 def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engine: Engine) -> Operating:

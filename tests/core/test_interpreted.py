@@ -153,7 +153,9 @@ def test_a_recipe_that_was_kept_in_a_file_says_the_same(name):
     function, given = PROGRAMS[name]
     with jax.enable_x64(True):
         made = recipe(jax.make_jaxpr(function)(given))
-        if name in ("random", "windows", "order"):  # some of their operations are JAX's own
+        # some of their operations are JAX's own, of "special" and "bits" only in later releases
+        if any("stranger" in step.params for step in made.steps):
+            assert name in ("random", "windows", "order", "special", "bits")
             with pytest.raises(pickle.PicklingError):
                 pickle.dumps(made)
             return

@@ -22,7 +22,7 @@ from numba import njit, types
 from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
 
-PACKAGE = Path(__file__).parents[1]
+from .files import PACKAGE
 
 #: Options of kernels that make no arrays: without counting who holds those that they are given, which in a loop of
 #: small kernels takes as long as the loop itself.

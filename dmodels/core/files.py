@@ -20,6 +20,8 @@ from typing import IO, Any, cast
 from .errors import InputError
 from .extras import needed
 
+#: The folder of this package.
+PACKAGE = Path(__file__).parents[1]
 #: Most that is read of one file, unpacked: a trace of some ten million requests. A device has no end.
 MOST_BYTES = 1 << 30
 #: Most of a document that is parsed as a whole (a config, a scenario, a table of GPUs).

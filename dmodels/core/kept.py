@@ -15,9 +15,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from .files import replacing
-
-PACKAGE = Path(__file__).parents[1]
+from .files import PACKAGE, replacing
 
 #: Packages whose names mean the same in the next process: their versions are part of what is looked up.
 _STABLE = {"builtins", "copyreg", "dmodels", "equinox", "functools", "jax", "jaxlib", "numpy"}
@@ -32,7 +30,7 @@ def kept(function: Callable[..., Any], arguments: Any, work_out: Callable[[], T]
     those it is traced with; nothing is kept where the process has no such folder, or where a caller's own function or
     class takes part, which another process may know by the same name and another meaning.
     """
-    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX adds its options at run time
     name = _name(function, arguments) if folder else None
     if name is None:
         return work_out()
@@ -40,13 +38,13 @@ def kept(function: Callable[..., Any], arguments: Any, work_out: Callable[[], T]
     try:
         found: T = pickle.loads(path.read_bytes())
         return found
-    except Exception:  # not there, cut short, or of classes that have changed: it is made anew
+    except Exception:  # not there, or cut short, of which pickle raises anything: it is made anew
         found = work_out()
     try:
         content = pickle.dumps(found)
         with replacing(path) as draft:
             draft.write_bytes(content)
-    except Exception:  # what cannot be written, or not there, costs the next process its time and no answer
+    except (OSError, pickle.PicklingError, TypeError, AttributeError):  # the next process works it out again
         pass
     return found
 

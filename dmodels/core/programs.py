@@ -57,7 +57,7 @@ def program(function: Callable[P, T]) -> Callable[P, T]:
         if traced(data) or sum(leaf.size for leaf in data) > SMALL:
             return flat(static, data)
         types = tuple((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)) for leaf in data)
-        key = static, types, bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+        key = static, types, bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]  # added at run time
         if left_s.setdefault(key, PATIENCE_S) <= 0.0:
             return flat(static, data)
         if key not in known:

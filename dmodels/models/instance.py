@@ -405,6 +405,11 @@ class _Batch(NamedTuple):
     noise: Real  # the same of the number that decodes
     overload: Real
 
+    @property
+    def begets(self) -> Real:
+        """1/(1 - x K): during a stall more prompts come."""
+        return safe_divide(self.mean_step, self.alone, 0.0)
+
 
 def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> _Batch:
     n, overload = steps.occupancy(x, requests.decode_steps, slots)
@@ -713,7 +718,7 @@ def _stalls(requests: Requests, batch: _Batch, prompts: _Prompts, joint: _Joint,
     mean_step = batch.mean_step
     # What comes after a prompt stalls its answer, but for what fills the rest of the prompt's last step; and what waits
     # at the answer's end, as at any other step's, does not.
-    begets = mean_step * safe_divide(1.0, batch.alone, 0.0)  # 1/(1 - x K): during a stall more prompts come
+    begets = batch.begets
     answered = joint.wait + joint.packed.own_s + joint.packed.met_s - mean_step
     answered_variance = prompts.filled * (joint.wait_square - joint.wait**2)
     answered_variance += prompts.one**2 * (prompts.square - 1.0)
@@ -755,7 +760,7 @@ def _tokens(
     stalls = _stalls(requests, batch, prompts, joint, met, slots)
     each_s = safe_divide(met.shared_s, 1.0 - batch.busy)
     crowd_s = met.per_mate * met.swing
-    crowded = safe_divide(batch.mean_step, batch.alone, 0.0) * crowd_s  # and more prompts come in longer steps
+    crowded = batch.begets * crowd_s  # more prompts come in longer steps
     mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
     most_s = jnp.maximum(met.full_s - met.shared_s, 0.0)
 

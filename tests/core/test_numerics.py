@@ -1,0 +1,27 @@
+"""Sums over entries: in turn, as on a CPU, and at once, as on a device."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from dmodels.core.numerics import one_by_one, summed
+
+SHIFT, TIMES = np.array([0.5, 2.0]), np.arange(6.0).reshape(2, 3)
+
+
+def _both():
+    each = lambda shift, times: ({"sum": times * SHIFT}, shift + times)
+    sums, found = summed(each, np.array([1.0, 2.0, 3.0]), TIMES)
+    return [sums["sum"], found, one_by_one(lambda times: times**2 + SHIFT, TIMES)]
+
+
+def test_entries_in_turn_and_at_once_have_the_same_sums(monkeypatch):
+    with jax.enable_x64(True):
+        in_turn = _both()
+        monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, cpu, default: default(*given))
+        at_once = _both()
+    by_hand = [TIMES.sum(1) * SHIFT, np.array([1.0, 2.0, 3.0]) + TIMES, TIMES**2 + SHIFT[:, None]]
+    for ours, other, expected in zip(in_turn, at_once, by_hand, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-14)
+        np.testing.assert_allclose(other, expected, rtol=1e-14)

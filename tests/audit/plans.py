@@ -297,11 +297,12 @@ def _choice(
         findings.same("dollars at the recommended threshold", at, two[0]["usd_per_hour"])
 
 
-def _hardness(shown: dict[str, Any]) -> tuple[bool, int, int]:
-    """Whether it rests on steps that nobody measured, its pools, its GPU types."""
+def _hardness(shown: dict[str, Any]) -> tuple[bool, int, int, int]:
+    """Whether it rests on steps that nobody measured, its pools, its GPU types, its pools beside others of one."""
     pools = shown["pools"]
     assumed = any(p["latency_provenance"].startswith("assumed") for p in pools)
-    return assumed, len(pools), len({p["gpu"] for p in pools})
+    alone = sum(p["pool_instances"] == 1 for p in pools) if len(pools) > 1 else 0
+    return assumed, len(pools), len({p["gpu"] for p in pools}), alone
 
 
 def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], findings: Findings) -> None:
@@ -319,12 +320,10 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
             more = n / (n - 1)
             if pool["binding"] != "all service":
                 findings.hold(room < more - 1 + 1e-9, f"{pool['name']} binds, but the rate may grow by {room:.0%}")
-            if pool["binding"] != "all service":  # prompts alone may saturate it a little sooner than its slots
-                over, low = pool["binding"] == "throughput", 0.9 if pool["binding"] == "throughput" else 0.0
-                left = (
-                    f"{pool['name']}: {pool['binding']} binds, an instance less has load {pool['load_frac'] * more:.3f}"
-                )
-                findings.hold(low < pool["load_frac"] * more and (over or pool["load_frac"] * more < 1.001), left)
+            if pool["binding"] != "all service":  # throughput binds exactly where an instance less saturates
+                less = pool["load_frac"] * more
+                told = f"{pool['name']}: {pool['binding']} binds, an instance less has load {less:.4f}"
+                findings.hold(less > 0.999 if pool["binding"] == "throughput" else less < 1.001, told)
     if result["survives_loss_of_an_instance"]:
         findings.hold(min(counts) > 1, "a pool of one instance survives its loss")
         if not best["replay"]:

@@ -39,7 +39,7 @@ class Pool(Answer):
     tokens_per_s: float  # output tokens, whole pool
     binding: str  # what one instance less would break
     confidence: Confidence
-    load_frac: float  # of what an instance serves with every slot taken
+    load_frac: float  # of the rate at which it saturates
     extrapolated: tuple[str, ...]  # latencies whose formula was not within 10 % of the simulation at such a load
 
     @property

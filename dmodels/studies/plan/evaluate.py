@@ -104,6 +104,27 @@ def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0
     return Smallest(*np.where(high > _MOST, np.inf, high).T)
 
 
+def saturated(point: Operating) -> np.ndarray:
+    """No steady state: more work than time, or a wait without end."""
+    return ((np.asarray(point.flags) & int(Flag.OVERLOAD)) != 0) | ~np.isfinite(point.ttft_s)
+
+
+@float64
+def saturating_instances(cells: Cells, stable: np.ndarray, rate_rps: float, engine: Engine) -> np.ndarray:
+    """Per cell, of how many instances, a real number, the pool just keeps up: over those that there are, its load.
+
+    `stable` (cells,): whole numbers that keep up. From above and to 1e-4: a round tries COLUMNS shares of the bracket.
+    """
+    high = np.asarray(stable, float)[:, None]
+    trial, low = high * np.geomspace(1e-5, 1.0, COLUMNS), 0.0 * high
+    for _ in range(3):
+        over = saturated(sweep_instances(cells, trial, rate_rps, engine))
+        low = np.maximum(low, np.where(over, trial, 0.0).max(1, keepdims=True))
+        high = np.minimum(high, np.where(over, np.inf, trial).min(1, keepdims=True))
+        trial = low + (high - low) * (np.arange(1.0, COLUMNS + 1.0) / COLUMNS)
+    return high[:, 0]
+
+
 def _point(cell: Cells, counts: Real, slowdown: Real, column: Real, rate_rps: Real, engine: Engine) -> Operating:
     return evaluate(cell, counts[column], rate_rps, slowdown, engine)
 

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from dmodels.core.answers import Answer
-from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.models.instance import Operating
 from dmodels.models.queueing import backlog_s, work_variance_s
@@ -21,14 +20,12 @@ from dmodels.models.transfer import refresh_interval_s
 
 from .deployment import Pool
 from .designs import Kind, Role
-from .evaluate import COLUMNS, sweep_instances
+from .evaluate import COLUMNS, saturated, sweep_instances
 from .search import Plan
 from .sizing import Priced
 
 #: Bursts that are asked about: factors on the rate.
 BURSTS = (1.1, 1.25, 1.5, 2.0)
-#: Rates are followed up to this factor.
-_MOST = 4096.0
 #: Shares of the saturating rate at which a pool is looked at, closer where latency bends.
 _LOADS = np.concatenate([np.linspace(0.02, 0.9, 48), np.linspace(0.905, 0.999, 16)])
 
@@ -133,10 +130,10 @@ def risks(answer: Plan, burst_s: float = 60.0, bursts: Sequence[float] = BURSTS)
 def loads(answer: Plan) -> tuple[PoolLoad, ...]:
     """Each recommended pool from idle to saturation."""
     pools, slo = answer.best.pools, answer.priced.cells.slo
-    top = _saturation(answer.priced, pools)
-    point = _at(answer.priced, pools, top[:, None] * _LOADS)
+    top = np.array([[1.0 / pool.load_frac] for pool in pools])
+    point = _at(answer.priced, pools, top * _LOADS)
     rates = [answer.priced.rate_rps * pool.request_share_frac / pool.instances for pool in pools]
-    prompts = top[:, None] * _LOADS * np.array(rates)[:, None] * point.ttft_mean_s
+    prompts = top * _LOADS * np.array(rates)[:, None] * point.ttft_mean_s
     prefill = np.array([[pool.stage.role == Role.PREFILL] for pool in pools])
     in_flight = np.where(prefill, prompts, point.decode_count)
     heavy = int(np.argmin(np.abs(_LOADS - _HEAVY)))
@@ -149,7 +146,7 @@ def loads(answer: Plan) -> tuple[PoolLoad, ...]:
             tpot_s=point.tpot_s[i],
             work_variance_s=work_variance_s(float(waits[i]), float(_LOADS[heavy])),
             in_flight_count=in_flight[i],
-            operating_frac=1.0 / float(top[i]),
+            operating_frac=pool.load_frac,
             knee_frac=knee(_LOADS, point.ttft_s[i]),
             ttft_bound_s=float(slo.ttft_s[at, 0]),
             tpot_bound_s=float(slo.tpot_s[at, 0]),
@@ -185,26 +182,13 @@ def _at(priced: Priced, pools: Sequence[Pool], factors: np.ndarray) -> Operating
     return Operating(*(np.asarray(leaf).reshape(count, -1)[:, :n] for leaf in point))
 
 
-def _saturated(point: Operating) -> np.ndarray:
-    """No steady state: more work than time, or a wait without end."""
-    return ((point.flags & int(Flag.OVERLOAD)) != 0) | ~np.isfinite(point.ttft_s)
-
-
-def _saturation(priced: Priced, pools: Sequence[Pool]) -> np.ndarray:
-    """Factors on the rate beyond which each pool has no steady state any more, a thousandth low at most."""
-    factors = np.geomspace(1.0, _MOST, 8192)
-    point = _at(priced, pools, np.broadcast_to(factors, (len(pools), factors.size)))
-    over = _saturated(point)
-    return factors[np.where(over.any(1), np.maximum(np.argmax(over, 1) - 1, 0), factors.size - 1)]
-
-
 def _grown(
     answer: Plan, found: tuple[PoolLoad, ...], point: Operating, column: int, factors: np.ndarray, duration_s: float
 ) -> Grown:
     """Column `column` of `point`: each pool at its factor on the rate."""
     q = float(answer.question.slo.percentile)
     ttft, tpot, drain = [], [], 0.0
-    over = _saturated(point)[:, column]
+    over = saturated(point)[:, column]
     for i, (load, g) in enumerate(zip(found, factors, strict=True)):
         reached = load.pool.ttft_s + backlog_s(q, g / load.growth, load.work_variance_s, duration_s)
         ttft.append(reached if over[i] else min(reached, float(point.ttft_s[i, column])))

@@ -19,11 +19,12 @@ from dmodels.catalog.agreement import trusted_load
 from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
-from dmodels.models.instance import Operating, turn_s
+from dmodels.models.instance import Operating
 
+from .calibration import Calibration
 from .deployment import Deployment, Pool
 from .designs import Kind
-from .evaluate import sweep_instances
+from .evaluate import saturating_instances, sweep_instances
 from .fleets import Fleets, fleets, points_count
 from .margins import LEVELS, Margins, Strain, fewest, flags, strain
 from .promises import Ensured
@@ -121,9 +122,10 @@ class Plan(Answer):
 
 
 @float64
-def by_formula(asked: Question) -> Plan:
-    """Answer a question by the closed forms alone. Deterministic; infeasible is an answer (`best` is None)."""
-    priced = price(asked)
+def by_formula(asked: Question, calibration: Calibration | None = None) -> Plan:
+    """Answer a question by the closed forms alone, with the layouts' own calibration or another one. Deterministic;
+    infeasible is an answer (`best` is None)."""
+    priced = price(asked, calibration)
     ranked = cheapest(priced, priced.costs_usd_per_hour, priced.as_sized.ttft_s)
     usd_per_hour = {found.scheme: found.usd_per_hour for found in ranked}
     of_kind: list[Deployment] = []
@@ -186,6 +188,7 @@ class Sized(NamedTuple):
     at: Operating  # (rows, 2 + growths): as sized, with one instance less, and with the rate grown by `GROWTH`
     low_instances: np.ndarray  # (rows,) with step times at the low end of their 80 % interval
     high_instances: np.ndarray
+    saturating_instances: np.ndarray  # (rows,) real numbers that just keep up
 
 
 def sized(priced: Priced, schemes: Iterable[Ranked]) -> Sized:
@@ -201,7 +204,9 @@ def sized(priced: Priced, schemes: Iterable[Ranked]) -> Sized:
         fewest(cells, priced.rate_rps, asked.engine, asked.margins, Strain(end, kept)).instances for end in ends.T
     )
     found = sweep_instances(cells, counts, priced.rate_rps, asked.engine)
-    return Sized(priced, {int(cell): row for row, cell in enumerate(at)}, found, low, high)
+    stable = priced.stable_instances.reshape(-1)[at]
+    saturating = saturating_instances(cells, stable, priced.rate_rps, asked.engine)
+    return Sized(priced, {int(cell): row for row, cell in enumerate(at)}, found, low, high, saturating)
 
 
 def deployment(sized: Sized, found: Ranked) -> Deployment:
@@ -223,7 +228,7 @@ def _pool(sized: Sized, row: int, stage: int) -> Pool:
     cell, count = priced.cell(row, stage), int(priced.instances[row, stage])
     now = Operating(*(float(value[sized.rows[cell], 0]) for value in sized.at))
     requests, layout = priced.cells.requests, priced.layouts[row]
-    load, extrapolated = _checked(priced, cell, count)
+    load = float(sized.saturating_instances[sized.rows[cell]]) / count
     return Pool(
         stage=priced.stages[stage],
         layout=layout,
@@ -243,32 +248,20 @@ def _pool(sized: Sized, row: int, stage: int) -> Pool:
         binding=_binding(sized, cell, count),
         confidence=priced.calibration.confidences[layout],
         load_frac=load,
-        extrapolated=extrapolated,
+        extrapolated=_beyond(priced, cell, load),
     )
 
 
-def _checked(priced: Priced, cell: int, count: int) -> tuple[float, tuple[str, ...]]:
-    """Load of an instance, and the latencies that `tools/make_agreement.py` does not vouch for at that load."""
+def _beyond(priced: Priced, cell: int, load: float) -> tuple[str, ...]:
+    """The latencies that `tools/make_agreement.py` does not vouch for at that load."""
     cells, engine = priced.cells, priced.question.engine
-    steps, requests = (jax.tree.map(lambda leaf: leaf[cell, 0], x) for x in (cells.steps, cells.requests))
+    requests = jax.tree.map(lambda leaf: leaf[cell, 0], cells.requests)
+    if not requests.output_tokens > 0:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
+        return ()
     slots = min(float(cells.slots_count[cell, 0]), float(engine.max_num_seqs_count) * float(cells.dp[cell, 0]))
-    decodes, dp = bool(requests.output_tokens > 0), float(cells.dp[cell, 0])
-    most_rps, alone, extra, full = (
-        float(np.interp(slots if decodes else 0.0, steps.decode_count, column))
-        for column in (steps.arrival_rps, steps.alone_s, steps.extra_s, steps.full_s)
-    )
-    # the batch is full, or prompts fill every step; a prefill worker's prompts share what they can
-    prompt, budget = float(requests.prefill_tokens), float(engine.max_num_batched_tokens)
-    prompt_s = dp * extra + alone * prompt / budget
-    if not decodes:
-        prompt_s = float(turn_s(prompt, budget, alone, dp * extra, full, slots / dp))
-    limits = ([most_rps] if decodes else []) + ([dp / prompt_s] if prompt_s > 0 else [])
-    load = priced.rate_rps * float(requests.share_frac) / count / max(min(limits), 1e-300)
-    if not decodes:  # prefill workers: one prompt after another, no batch that fills (M/G/1)
-        return load, ()
     forms = {"TTFT": "plan_ttft_p99", "TPOT": "plan_tpot_p99", "E2E": "plan_e2e_p99"}
     cv = float(np.sqrt(requests.output_scv))
-    return load, tuple(name for name, form in forms.items() if load > trusted_load(form, slots, cv))
+    return tuple(name for name, form in forms.items() if load > trusted_load(form, slots, cv))
 
 
 def _binding(sized: Sized, cell: int, count: int) -> str:

@@ -673,7 +673,7 @@ class _Tokens(NamedTuple):
     each_s: Real  # a mean step of a running request
     backlog: Real  # seconds of stalls, over its life, by prompts that came before its first token
     crowd_s: Real  # deviation of a step as the number that decode goes up and down
-    stalled_s: Real  # all stalls of a request: mean,
+    stalled_s: Real  # what others take of a request's steps, by stalls and by decoding: mean,
     stalled_variance: Real  # variance,
     room_s: Real  # and how much longer they can be, for one of mean length
 
@@ -785,7 +785,7 @@ def _tokens(
         each_s,
         backlog,
         crowd_s,
-        total,
+        total + met.per_mate * met.mates * mean_gaps,
         left,
         room,
     )

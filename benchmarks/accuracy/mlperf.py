@@ -23,7 +23,8 @@ from dmodels.core.hardware import Parallel
 from dmodels.fit import tuned as shipped
 from dmodels.fit.tuned import maker
 from dmodels.sim.engines import Capacity, EngineLaw
-from dmodels.studies.plan import plan
+from dmodels.studies.plan import price
+from dmodels.studies.plan.search import by_formula
 from dmodels.studies.servers import server
 
 from ._mlperf_runs import SLOTS, STEP_TOKENS, UTILIZATION, Run, runs
@@ -113,10 +114,11 @@ def mlperf(quick: bool) -> Iterator[Row]:
 
 
 def _asked(found: list[Run]) -> list[float]:
-    """GPUs that a plan without the factor asks at each run's rate."""
+    """GPUs that a plan for such servers asks at each run's rate, without the factor."""
 
     def of(run: Run) -> float:
-        best = plan(run.question(_MANY), ensure=False).best
+        asked = run.question(_MANY)
+        best = by_formula(replace(asked, tuned=True), price(asked).calibration).best
         return best.gpus / _MANY if best is not None else float("nan")
 
     return _once(found, of)

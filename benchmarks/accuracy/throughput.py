@@ -21,7 +21,7 @@ from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiencies_of
 from dmodels.fit.kernels import Hosted
 from dmodels.models.latency import maximum_throughput
-from dmodels.models.memory import with_kv_dtype, with_weight_dtype
+from dmodels.models.memory import engine_memory, with_kv_dtype, with_weight_dtype
 
 FILE = Path(__file__).parents[3] / "shared" / "data" / "throughput_trtllm.csv"
 
@@ -60,5 +60,6 @@ def predicted(row: dict[str, str]) -> float:
     gpu, parallel = catalog.gpu(row["gpu"]), Parallel(tp, 1.0, dp, ep)
     machine = Hosted(model, gpu, row["gpu"], "trtllm", parallel)
     e = efficiencies_of([machine], [row["w"][:3] or "bf16"], catalog.architecture(row["model"]))[0]
-    found = maximum_throughput(model, gpu, parallel, float(row["isl"]), float(row["osl"]), e)
+    lengths = float(row["isl"]), float(row["osl"])
+    found = maximum_throughput(model, gpu, parallel, *lengths, e, engine=engine_memory("trtllm"))
     return float(found.tokens_per_s) / float(parallel.gpus)

@@ -18,15 +18,19 @@ from dmodels.models.memory import (
     Footprint,
     activation_bytes,
     concurrent_sequences,
+    engine_memory,
     footprint,
+    kv_budget_bytes,
     kv_reserved_bytes,
     occupancy_bytes,
     out_of_domain,
+    residents_of_length,
     sequences_by_bernstein,
     sequences_by_normal,
     sequences_that_fit,
     stage,
 )
+from dmodels.sim.engines import EngineLaw, TensorRTLLM, simulate
 
 CATALOGUE = stack(*(model(name) for name in models()))
 
@@ -136,6 +140,20 @@ def test_occupancy_agrees_with_sampled_requests(name):
     sure = int(sequences_by_bernstein(budget, one))
     assert 0 < sure <= n
     assert np.mean(held[rng.integers(0, draws, (4000, sure))].sum(axis=1) <= budget) >= 0.99
+
+
+@pytest.mark.parametrize(("isl", "osl"), [(128, 4096), (2048, 2048), (4096, 128)])
+def test_tensorrt_llm_runs_as_many_as_its_scheduler_admits(isl, osl):
+    """It sets whole answers aside, so fewer run than if it held what is there at each moment."""
+    place, engine = (model("llama-3.1-70b"), gpu("b200"), Parallel(2)), engine_memory("trtllm")
+    count = int(residents_of_length(*place, float(isl), float(osl), engine=engine))
+    blocks = kv_budget_bytes(*place, engine=engine) / kv_reserved_bytes(place[0], 32.0, 2.0)
+    arrivals, policy = np.linspace(0.0, 1e-3, 4 * count), TensorRTLLM(int(blocks), step_tokens=10**6)
+    served = simulate(arrivals, isl, osl, EngineLaw.straight(1e-2, 0.0), policy)
+    at = np.quantile(served.end_s, np.linspace(0.3, 0.6, 50))[:, None]
+    assert np.sum((served.admitted_s <= at) & (at < served.end_s), axis=1).max() == pytest.approx(count, rel=0.01)
+    at_once = residents_of_length(*place, float(isl), float(osl), engine=engine.replace(to_limit=0.0))
+    assert at_once == pytest.approx(count * (isl + osl) / (isl + 0.5 * osl), rel=0.1)
 
 
 @given(

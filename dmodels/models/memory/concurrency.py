@@ -131,18 +131,19 @@ def footprint(
     tp: Real = 1,
     block_tokens: Real = 16,
     batched_tokens: Real = 8192,
+    to_limit: Real = 0.0,
 ) -> Footprint:
     r"""The footprint of a running sequence under a joint distribution of lengths, given by atoms on the last axis.
 
     A request that decodes o tokens is resident for o iterations, so a random instant sees it with weight
     proportional to $w\,o$ (length bias) and, within it, at a uniform point of its decode: $i + u\,o$ tokens,
     $u \sim U(0, 1)$. Moments over u by 8-point Gauss-Legendre, exact up to one block where the reserved bytes grow
-    linearly with the tokens. Time in prefill is not counted.
+    linearly with the tokens. Time in prefill is not counted. With `to_limit` it holds i + o tokens all the time.
     """
     i, o = jnp.asarray(input_tokens, float), jnp.asarray(output_tokens, float)
     w = jnp.ones_like(o) if weights is None else jnp.asarray(weights, float)
     seen = w * o / jnp.sum(w * o, axis=-1, keepdims=True)
-    at = [i + 0.5 * (1.0 + node) * o for node in _NODES]
+    at = [i + jnp.maximum(0.5 * (1.0 + node), to_limit) * o for node in _NODES]
     held = [kv_reserved_bytes(model, tokens, tp, block_tokens, batched_tokens) for tokens in at]
 
     def mean_of(values: list[Real]) -> Real:  # a sum, which XLA fuses; an axis of its own for the nodes would be stored
@@ -190,10 +191,12 @@ def residents(
     """
     budget = kv_budget_bytes(model, gpu, parallel, utilization, batched_tokens, max_sequences, engine=engine)
     over_atoms = lambda leaf: jnp.asarray(leaf)[..., None] if jnp.ndim(leaf) else leaf
-    part, tp, block, batched = jax.tree.map(
-        over_atoms, (stage(model, parallel.pp), parallel.tp, block_tokens, batched_tokens)
+    part, tp, block, batched, limit = jax.tree.map(
+        over_atoms, (stage(model, parallel.pp), parallel.tp, block_tokens, batched_tokens, engine.to_limit)
     )
-    each = footprint(part, input_tokens, output_tokens, weights, tp=tp, block_tokens=block, batched_tokens=batched)
+    each = footprint(
+        part, input_tokens, output_tokens, weights, tp, block_tokens=block, batched_tokens=batched, to_limit=limit
+    )
     certain = sequences_that_fit(budget, each.max_bytes)
     likely = sequences_by_normal(budget, each, probability)
     return Residents(parallel.dp * jnp.where(certain >= 1, jnp.maximum(certain, likely), 0.0), budget, each)

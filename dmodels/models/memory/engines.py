@@ -4,7 +4,8 @@ r"""How each engine divides a GPU: what its start-up run sets aside, and what th
   $u M - W - A - N$ (weights, peak activations, memory outside PyTorch). The driver's context is not charged.
 - SGLang measures nothing: the cache is $u (M - R) - W$ with R the context and communicators, and activations live in
   the share 1 - u, whose default counts tokens of a chunk and sequences of the largest CUDA graph.
-- TensorRT-LLM runs its largest batch too; the cache is $u (M - W - A - R)$.
+- TensorRT-LLM runs its largest batch too; the cache is $u (M - W - A - R)$. It admits a request once blocks up to the
+  limit of its answer are free (GUARANTEED_NO_EVICT, its default); the limit is taken to be the answer's own length.
 
 Sources: vLLM `gpu_worker.determine_available_memory`, SGLang `server_args` and `profile_max_num_token`, TensorRT-LLM
 `KvCacheCreator`; the constants are medians of the engine logs in benchmarks/accuracy/data/engine_logs.csv.
@@ -36,17 +37,19 @@ class EngineMemory(Record):
     latent_workspace_tokens: Real = quantity(65536.0)  # of a prefix that latent attention expands at a time
     activations_charged: Real = quantity(1.0)  # 0: they live in the share 1 - u
     of_rest: Real = quantity(0.0)  # 1: u is a share of what the rest leaves, not of the memory
+    to_limit: Real = quantity(0.0)  # 1: a request holds the blocks of its whole answer from the start
 
 
 #: vLLM before 0.15, whose sampler sorts the vocabulary. What sets least aside is not assumed of a release not stated.
 VLLM = EngineMemory()
 _SINCE_UNSORTED = EngineMemory(logit_bytes=12.0, communicator_bytes=0.5 * GIB)
 _SGLANG = EngineMemory(logit_bytes=6.0, driver_bytes=0.7 * GIB, communicator_bytes=1.2 * GIB, activations_charged=0.0)
-_TRTLLM = EngineMemory(logit_bytes=6.0, driver_bytes=0.7 * GIB, communicator_bytes=1.2 * GIB, of_rest=1.0)
+_TRTLLM = EngineMemory(logit_bytes=6.0, driver_bytes=0.7 * GIB, communicator_bytes=1.2 * GIB, of_rest=1.0, to_limit=1.0)
 
 
-def engine_memory(engine: str = "vllm", release: str = "") -> EngineMemory:
-    """The constants of an engine; `release` like "0.11.2" where they differ by it.
+def engine_memory(engine: str = "vllm", release: str = "", *, tuned: bool = False) -> EngineMemory:
+    """The constants of an engine; `release` like "0.11.2" where they differ by it. `tuned`: as MLPerf's servers, whose
+    TensorRT-LLM admits as many requests as there are free blocks for (MAX_UTILIZATION).
 
     >>> float(engine_memory("vllm", "0.11.2").logit_bytes), float(engine_memory("vllm", "0.20").logit_bytes)
     (37.0, 12.0)
@@ -55,7 +58,9 @@ def engine_memory(engine: str = "vllm", release: str = "") -> EngineMemory:
         raise unknown("engine", engine, ENGINES)
     if engine == "vllm":
         return _SINCE_UNSORTED if release and _numbers(release) >= UNSORTED_SINCE else VLLM
-    return _SGLANG if engine == "sglang" else _TRTLLM
+    if engine == "sglang":
+        return _SGLANG
+    return _TRTLLM.replace(to_limit=0.0) if tuned else _TRTLLM
 
 
 def default_sequences(engine: str, gpu: GPU) -> float:

@@ -10,7 +10,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.models.instance import Engine
-from dmodels.models.memory import activation_bytes, engine_memory, residents, runtime_bytes, weight_bytes_per_gpu
+from dmodels.models.memory import activation_bytes, residents, runtime_bytes, weight_bytes_per_gpu
 from dmodels.models.traffic import condition
 
 from .deployment import Pool
@@ -65,7 +65,7 @@ def _of(answer: Plan, pool: Pool) -> MemoryUse:
     place = answer.priced.cell_of(pool)
     total, budget = float(gpu.memory_bytes), float(answer.priced.cells.budget_bytes[place, 0])
     weights = float(weight_bytes_per_gpu(model, parallel).total_bytes)
-    memory, limits = engine_memory(asked.backend), (engine.max_num_batched_tokens, engine.max_num_seqs_count)
+    memory, limits = asked.memory, (engine.max_num_batched_tokens, engine.max_num_seqs_count)
     active = float(activation_bytes(model, parallel, *limits, memory))
     runtime = float(runtime_bytes(gpu, parallel, memory))
     used = min(_in_flight(answer, pool) / x.dp * _one_request_bytes(answer, pool, model), budget)
@@ -103,5 +103,6 @@ def _one_request_bytes(answer: Plan, pool: Pool, model) -> float:
         outputs,
         small.weight_frac,
         batched_tokens=asked.engine.max_num_batched_tokens,
+        engine=asked.memory,
     )
     return float(held.each.mean_bytes)

@@ -17,6 +17,7 @@ from dmodels.core.precision import Precision
 from dmodels.core.workload import Workload
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine
+from dmodels.models.memory import EngineMemory, engine_memory
 from dmodels.models.traffic import Trace
 
 from .admitted import Admitted, admitted
@@ -79,6 +80,11 @@ class Question:
     def limits(self) -> Limits:
         """What can be bought."""
         return Limits(self.max_gpus, self.inventory, self.node_gpus, self.max_usd_per_hour)
+
+    @property
+    def memory(self) -> EngineMemory:
+        """How the engine shares out a GPU's memory."""
+        return engine_memory(self.backend, tuned=self.tuned)
 
     @property
     def rate_rps(self) -> float:

@@ -12,7 +12,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
 from dmodels.core.units import GIB
 from dmodels.models.instance import Operating
-from dmodels.models.memory import engine_memory, room_and_need_bytes
+from dmodels.models.memory import room_and_need_bytes
 
 from .designs import Layout
 from .evaluate import sweep_instances
@@ -81,7 +81,7 @@ def _short_of_memory(priced: Priced, row: int, idle: Operating) -> Rejection | N
     if budget <= 0:
         asked = priced.question
         place = (asked.gpus[layout.gpu], layout.as_parallel, budget * GIB, asked.engine.max_num_batched_tokens)
-        room, need = (x / GIB for x in room_and_need_bytes(*place, engine_memory(asked.backend)))
+        room, need = (x / GIB for x in room_and_need_bytes(*place, asked.memory))
         return Rejection(
             layout,
             binding="memory for weights",

@@ -20,7 +20,7 @@ from dmodels.core.model import Model
 from dmodels.core.records import Real, float64
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Operating
-from dmodels.models.memory import engine_memory, kv_reserved_bytes
+from dmodels.models.memory import kv_reserved_bytes
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.models.traffic import compress
 
@@ -147,8 +147,8 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
         calibration = tuned_calibration(calibration) if asked.tuned else calibration
     records = instances(models, asked.gpus, found, calibration.efficiency)
     stages, ways = schemes(thresholds(asked), asked.split)
-    memory = engine_memory(asked.backend)
-    batch = cells(records, taken.workload, compressed(taken.workload), stages, asked.slo, asked.engine, memory=memory)
+    support = compressed(taken.workload)
+    batch = cells(records, taken.workload, support, stages, asked.slo, asked.engine, memory=asked.memory)
     each = [calibration.confidences[layout] for layout in found for _ in stages]
     at = strain(asked.margins.confidence, each)
     fewest = smallest_pools(batch, taken.rate_rps, asked.engine, asked.margins, at)

@@ -397,6 +397,7 @@ class _Batch(NamedTuple):
     single: Real  # what a prompt adds to a step that it has for itself
     begun: Real  # a step with prompts, but for their tokens
     full_alone: Real  # t(n, B): a step whose token budget is full
+    lasting: Real  # the same where all steps have long been full, so that who decodes came from them
     full: tuple[Real, Real]  # the same with all slots taken
     busy: Real  # x K(n)
     mean_step: Real
@@ -423,6 +424,8 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
     turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
     single, extra = extra, jnp.where(requests.output_tokens > 0, extra, jnp.minimum(joint, turn))
+    crowd = dp * requests.decode_steps * safe_divide(engine.max_num_batched_tokens, requests.prefill_tokens, 0.0)
+    lasting = jnp.maximum(steps.full(jnp.minimum(crowd, slots)), full)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
@@ -437,6 +440,7 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
         single,
         begun,
         full,
+        lasting,
         steps.times(slots * _decoding(requests, engine)),
         busy,
         safe_divide(alone, 1.0 - busy),
@@ -593,6 +597,8 @@ def _joint(
         last=_last_step(requests, budget),
         step_s=batch.mean_step,
         decoding=going,
+        lasting_s=full * safe_divide(batch.lasting, batch.full_alone, 1.0),
+        answer_s=requests.decode_steps * full,
     )
     return _Joint(
         there,

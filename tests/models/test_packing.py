@@ -64,6 +64,39 @@ def test_prompts_wait_as_long_as_in_an_engine(prompts, load, decodes):
         assert BARE + busy * (BEGUN - BARE) + x * mean * step * (FULL - BEGUN) == pytest.approx(step, rel=0.03)
 
 
+@pytest.mark.parametrize(("answer_s", "slower", "load"), [(10.0, 0.2, 0.93), (10.0, 1.0, 0.9), (100.0, 1.0, 0.95)])
+def test_a_backlog_that_outlasts_an_answer_slows_itself_down(answer_s, slower, load):
+    """Every answer that is being written makes a step longer, and a backlog ends in more of them than there were."""
+    rng = np.random.default_rng(2)
+    budgets = rng.exponential(0.8, 300_000)
+    mean, longest = budgets.mean(), (1.0 + slower) * FULL
+    most = answer_s / (mean * longest)  # answers where every step is full
+    x = load * most / answer_s
+    came, now, waits, ends, written = np.cumsum(rng.exponential(1.0 / x, budgets.size)), 0.0, [], [], 0
+    for arrival, share in zip(came.tolist(), budgets.tolist(), strict=True):
+        now = max(now, arrival)
+        waits.append(now - arrival)
+        while written < len(ends) and ends[written] <= now:
+            written += 1
+        now += share * FULL * (1.0 + slower * (len(ends) - written) / most)
+        ends.append(now + answer_s)
+    full_s, levels = FULL * (1.0 + slower * load), np.linspace(0.0, 1.0, 11)
+    steps = {"bare_s": 1e-9, "begun_s": 1e-9, "full_s": full_s, "step_s": full_s, "decoding": 0.0}
+    given = steps | {"budgets": mean, "budgets_square": np.mean(budgets**2), "last": last_step(levels, levels)}
+    said, alone, never = (
+        float(packed_steps(x, **given, **further).left_over_s)
+        for further in (
+            {"lasting_s": longest, "answer_s": answer_s},
+            {},
+            {"lasting_s": longest, "answer_s": np.inf},
+        )
+    )
+    assert alone < said
+    assert said == pytest.approx(np.mean(waits), rel=0.2)
+    assert abs(said - np.mean(waits)) < abs(alone - np.mean(waits))
+    assert never == pytest.approx(alone)
+
+
 def test_the_last_step_of_prompts_of_any_length_is_half_full():
     levels = np.linspace(0.0, 1.0, 11)
     gap, square = last_step(np.linspace(0.0, 7.0, 11), levels)

@@ -106,6 +106,18 @@ class PackedSteps(NamedTuple):
     filled: Real  # prompts that came later and fit in its last step
 
 
+def _lasting_room(room: Real, slower: Real, tail_s: Real, answer_s: Real) -> Real:
+    """What full steps leave free, as backlogs find it: less by `slower` in those that outlast an answer.
+
+    A backlog of M/G/1's tail lasts `tail_s`/room^2: steps have slowed down as far as that is of it and an answer.
+    """
+    found, least = room, jnp.maximum(0.1 * room, room - jnp.maximum(slower, 0.0))
+    for _ in range(4):
+        lasts = tail_s / found**2
+        found = jnp.maximum(room - slower * safe_divide(lasts, lasts + answer_s, 0.0), least)
+    return jnp.minimum(found, room)
+
+
 @jit
 def packed_steps(
     arrival_rps: Real,
@@ -117,11 +129,14 @@ def packed_steps(
     last: LastStep,
     step_s: Real,
     decoding: Real,
+    lasting_s: Real | None = None,
+    answer_s: Real = 0.0,
 ) -> PackedSteps:
     """Prompts of so many `budgets`, with a mean square, in steps of `bare_s` without, from `begun_s` to `full_s` with.
 
     step_s    a mean step, of an engine that has requests to decode
     decoding  1 if it has; 0 if it stands still without prompts
+    lasting_s a full step of a backlog that has lasted for `answer_s`, an answer: by then all who decode came from it
 
     >>> one = LastStep(0.0, 0.0)  # M/D/1 at load 0.5: a wait of half a service
     >>> found = packed_steps(5.0, 0.0, 0.0, 0.1, 1.0, 1.0, one, 0.1, 0.0)
@@ -142,10 +157,12 @@ def packed_steps(
     whole = jnp.maximum(x * b - u * some, 0.0)
     squares, cubes = (none * bare_s**k + some * partial**k + whole * full_s**k for k in (2.0, 3.0))
     computed = whole + some * (1.0 - 2.0 * gap + fill.gap_square)
-    left = jnp.maximum(x * budgets_square + (x * b) ** 2 * squares - computed, 0.0) / (2.0 * room)
+    tail_s = 0.5 * full_s * safe_divide(budgets_square, b, 0.0)  # of M/G/1's tail, but for 1/room
+    slow = _lasting_room(room, x * b * ((full_s if lasting_s is None else lasting_s) - full_s), tail_s, answer_s)
+    left = jnp.maximum(x * budgets_square + (x * b) ** 2 * squares - computed, 0.0) / (2.0 * slow)
     rest = 0.5 * squares  # a step of length A is met for a share of the time, its rest is U A
     each = x * b * full_s  # seconds of full steps that come in a second
-    decay = 0.5 * full_s * safe_divide(budgets_square, b, 0.0) / room  # of M/G/1's tail
+    decay = tail_s / slow
     chance = jnp.minimum(safe_divide(left * full_s**2, decay, 0.0), 1.0)
     # its last step is as a lone prompt's where nothing is ahead of it, and ends anywhere else
     nothing = (1.0 - chance) * jnp.exp(-x * rest)

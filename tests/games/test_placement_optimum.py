@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,6 +27,10 @@ from dmodels.games.placement import (
     value_of_sharing,
 )
 from tests.games.placement_brute import draw, truth
+
+
+#: The package exports no name of it.
+bound_module = importlib.import_module("dmodels.games.placement.bound")
 
 
 def check(seed: int, count: int) -> None:
@@ -78,6 +85,35 @@ def test_optimum_bounds_and_prices_hold_the_truth():
 @pytest.mark.slow
 def test_optimum_bounds_and_prices_hold_the_truth_in_a_thousand_games():
     check(1, 1000)
+
+
+def test_copies_that_prices_ask_for_cost_what_is_said_and_none_cost_less():
+    """One block: by the tree's programme, and by trying every choice of a tier, or none, for every worker."""
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        n, tiers = int(rng.integers(2, 6)), int(rng.integers(1, 3))
+        distance = fat_tree(n, (2,), tuple(np.sort(rng.integers(0, 6, 2)).astype(float)))
+        access = np.tile(np.sort(rng.integers(0, 4, tiers)).astype(float), (n, 1))
+        demand, capacity = rng.integers(0, 6, (n, 1)).astype(float), rng.integers(0, 3, (n, tiers)).astype(float)
+        recompute, size = rng.integers(2, 12, 1).astype(float), rng.integers(1, 3, 1).astype(float)
+        prices = rng.integers(0, 7, (n, tiers)) / 2.0
+        arrays = PlacementGame(demand, access, capacity, distance, recompute, size).arrays()
+        bound, used = bound_module._Lagrangian(arrays).at(prices)
+        room = bound_module._Lagrangian(arrays).room
+
+        def cost(kept, at=(demand, access, capacity, distance, recompute, size, prices)):
+            rates, reads, rooms, hops, again, block, dear = at
+            if any(t >= 0 and block[0] > rooms[i, t] for i, t in enumerate(kept)):
+                return np.inf
+            held = [(i, t) for i, t in enumerate(kept) if t >= 0]
+            near = [min([again[0], *(hops[i, j] * (i != j) + reads[j, t] for j, t in held)]) for i in range(len(kept))]
+            return rates[:, 0] @ near + sum(dear[place] * block[0] for place in held)
+
+        least = min(map(cost, itertools.product(range(-1, tiers), repeat=n)))
+        paid = (prices * np.where(prices > 0, room, 0.0)).sum()
+        assert bound + paid == pytest.approx(least, abs=1e-9)
+        assert ((used > 0).sum(1) <= 1).all() and np.isin(used, (0.0, size[0])).all()
+        assert cost([int(row.argmax()) if row.any() else -1 for row in used]) == pytest.approx(least, abs=1e-9)
 
 
 def test_lagrange_bound_is_near_a_known_optimum():

@@ -33,13 +33,14 @@ def test_without_chunks_on_decoders_and_without_flows_it_is_the_cluster(clients)
     assert one.moved_blocks == 0
 
 
-def by_steps(arrival, prompt, output, seconds, chunk, step):
-    """A worker that does all, step by step: chunk tokens of its prompts in line, and a token of every sequence."""
+def by_steps(arrival, prompt, output, seconds, chunk, step, *, to_the_end=True):
+    """A worker that does all, step by step: chunk tokens of its prompts in line, and a token of every sequence; or
+    until all prompts are read."""
     n, now = len(arrival), 0.0
     rest, left = prompt.astype(float), output.astype(int).copy()
     first, end = np.zeros(n), np.zeros(n)
     line, batch, k = [], [], 0
-    while k < n or line or batch:
+    while k < n or line or (batch and to_the_end):
         if not line and not batch:
             now = max(now, arrival[k])
         while k < n and arrival[k] <= now:
@@ -79,6 +80,27 @@ def test_one_worker_that_does_all_against_its_steps(chunk):
     assert (run.worker == 1).all()
     np.testing.assert_allclose(run.first_token_s, first, rtol=1e-9)
     np.testing.assert_allclose(run.end_s, end, rtol=1e-9)
+
+
+@pytest.mark.parametrize("share", [1.6, 0.4])
+def test_a_prompt_goes_where_it_is_read_soonest(share):
+    """Any decoder is in time: the one is chosen whose steps give the first token soonest, as playing both tells. Prompts
+    of a chunk each, whose step takes `share` of the weights' time; answers that nobody sees the end of."""
+    rng, step, n, chunk = np.random.default_rng(3), StepLaw(0.025, 1e-8), 80, 512
+    arrival, prompt, output = np.cumsum(rng.exponential(0.022, n)), np.full(n, chunk), np.full(n, 600)
+    seconds = np.full(n, share * step.base_s)
+    cluster = Workers(1, 2, step=step, kv_blocks=1e6, slots=400, ttft_slo_s=1e9)
+    run = simulate(arrival, prompt, output, seconds, cluster, Hybrid(chunk, chunk, watermark_frac=1.0))
+    apart = []
+    for i in range(n):
+        there = {}
+        for worker in (1, 2):
+            own = np.append(np.flatnonzero(run.worker[:i] == worker), i)
+            columns = (column[own] for column in (arrival, prompt, output, seconds))
+            there[worker] = by_steps(*columns, chunk, step, to_the_end=False)[0][-1]
+        assert there[run.worker[i]] <= min(there.values()) + 1e-5, i
+        apart.append(max(there.values()) - min(there.values()))
+    assert np.median(apart) > 1e-3  # it mattered
 
 
 def test_answers_flow_away_from_a_full_decoder_and_back_before_they_are_late():

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
 from dmodels.games.placement import (
     PlacementGame,
     best_bound,
@@ -27,7 +28,6 @@ from dmodels.games.placement import (
     value_of_sharing,
 )
 from tests.games.placement_brute import draw, truth
-
 
 #: The package exports no name of it.
 bound_module = importlib.import_module("dmodels.games.placement.bound")
@@ -74,6 +74,7 @@ def check(seed: int, count: int) -> None:
                 assert loose.stability_lower == 1 and loose.stability_upper <= loose.upper * (1 + 1e-9)
                 if loose.optimum_bound_s > 0:
                     assert loose.stability_upper == pytest.approx(loose.best_s / loose.optimum_bound_s)
+                assert loose.optimum_s <= loose.best_s and loose.worst_s <= loose.ceiling_s + slack
         elif not t.stable.any():
             assert np.isnan(exact.lower) and loose.exists == -1 and "no pure equilibrium" in str(exact)
 
@@ -114,6 +115,50 @@ def test_copies_that_prices_ask_for_cost_what_is_said_and_none_cost_less():
         assert bound + paid == pytest.approx(least, abs=1e-9)
         assert ((used > 0).sum(1) <= 1).all() and np.isin(used, (0.0, size[0])).all()
         assert cost([int(row.argmax()) if row.any() else -1 for row in used]) == pytest.approx(least, abs=1e-9)
+
+
+def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
+    """As of games that are too large for an exact optimum: its bound lies below it, and both prices' intervals hold."""
+    monkeypatch.setattr("dmodels.games.placement.anarchy.EXACT_VARIABLES", 0)
+    rng, apart = np.random.default_rng(11), 0
+    for _ in range(60):
+        arrays = draw(rng)
+        t = truth(*arrays)
+        least = t.social.min()
+        if not t.stable.any() or least == 0:
+            continue
+        found = price_of_anarchy(PlacementGame(*arrays), max_profiles=0, starts=1)
+        worst, best = t.social[t.stable].max() / least, t.social[t.stable].min() / least
+        assert found.lower <= worst * (1 + 1e-9) <= found.upper * (1 + 1e-7)
+        assert found.stability_lower <= best * (1 + 1e-9)
+        assert found.exists < 1 or best <= found.stability_upper * (1 + 1e-7)
+        assert found.optimum_bound_s <= least * (1 + 1e-9) <= found.optimum_s * (1 + 1e-7)
+        assert found.exists < 1 or found.optimum_s <= found.best_s
+        apart += found.optimum_bound_s < found.optimum_s * (1 - 1e-6)
+    assert apart > 3
+
+
+def test_room_for_part_of_a_block_is_no_room():
+    rng = np.random.default_rng(12)
+    w = rng.zipf(1.7, (4, 12)).clip(max=60).astype(float)
+    whole, part = (PlacementGame(w, [0.1, 1.0], room, two_level(4, 2, 0.5, 2.0), 12.0) for room in ([2, 3], [2.9, 3.8]))
+    prices = rng.uniform(0, 3, (4, 2))
+    for answer in (
+        lambda game: price_bound(game, prices),
+        lambda game: best_bound(game, iterations=8).value,
+        lambda game: greedy_optimum(game).value.social_s,
+        lambda game: isolated_s(game).sum(),
+        lambda game: value_of_sharing(game, iterations=3).selfish.social_s,
+    ):
+        assert float(answer(part)) == pytest.approx(float(answer(whole)), rel=1e-12)
+
+
+def test_a_pool_that_never_settles_is_told():
+    """Two workers, three blocks, a place in each of two tiers: none of its profiles is an equilibrium."""
+    found = value_of_sharing(
+        PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    )
+    assert found.flags & Flag.NOT_CONVERGED and "never settles" in str(found)
 
 
 def test_lagrange_bound_is_near_a_known_optimum():

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -173,7 +172,7 @@ def test_tables_hold_a_row_per_point(tmp_path, suffix, monkeypatch):
     """Also where they are written part by part, with units where the file has a place for them."""
     import pandas as pd
 
-    monkeypatch.setattr("dmodels.design.files.tables", partial(tables, rows=5))
+    monkeypatch.setattr("dmodels.design.files.tables", functools.partial(tables, rows=5))
     ds = sweep(
         formulas.fleet,
         out=tmp_path / f"sweep{suffix}",

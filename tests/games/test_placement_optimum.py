@@ -121,7 +121,7 @@ def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
     """As of games that are too large for an exact optimum: its bound lies below it, and both prices' intervals hold."""
     monkeypatch.setattr("dmodels.games.placement.anarchy.EXACT_VARIABLES", 0)
     rng, apart = np.random.default_rng(11), 0
-    for _ in range(60):
+    for _ in range(40):
         arrays = draw(rng)
         t = truth(*arrays)
         least = t.social.min()
@@ -134,8 +134,10 @@ def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
         assert found.exists < 1 or best <= found.stability_upper * (1 + 1e-7)
         assert found.optimum_bound_s <= least * (1 + 1e-9) <= found.optimum_s * (1 + 1e-7)
         assert found.exists < 1 or found.optimum_s <= found.best_s
-        apart += found.optimum_bound_s < found.optimum_s * (1 - 1e-6)
-    assert apart > 3
+        if found.optimum_bound_s < found.optimum_s * (1 - 1e-6):  # the optimum may be as cheap as the bound
+            assert found.exists < 1 or found.stability_upper * found.optimum_bound_s >= found.best_s * (1 - 1e-9)
+            apart += 1
+    assert apart > 0
 
 
 def test_room_for_part_of_a_block_is_no_room():

@@ -166,7 +166,7 @@ def test_whole_workers_against_enumeration():
 
 @pytest.mark.parametrize("budget", [20.0, 21.0, 40.0])
 def test_of_splits_that_nobody_can_tell_apart_the_middle_one_is_taken(budget):
-    """Nobody is late from 4 GPUs on, on either side: 4 to budget - 4 are alike, and the middle is far from both ends."""
+    """Nobody is late from 4 GPUs on, on either side: 4 to budget - 4 are alike, and the middle is far from the ends."""
     game = Game(Logistic(3.5, 0.02), Alone(Logistic(3.5, 0.02)), budget)
     first, last = 4, int(budget) - 4
     whole = integer_split(game).value

@@ -84,8 +84,8 @@ def test_one_worker_that_does_all_against_its_steps(chunk):
 
 @pytest.mark.parametrize("share", [1.6, 0.4])
 def test_a_prompt_goes_where_it_is_read_soonest(share):
-    """Any decoder is in time: the one is chosen whose steps give the first token soonest, as playing both tells. Prompts
-    of a chunk each, whose step takes `share` of the weights' time; answers that nobody sees the end of."""
+    """Any decoder is in time: the one is chosen whose steps give the first token soonest, as playing both tells.
+    Prompts of a chunk each, whose step takes `share` of the weights' time; answers that nobody sees the end of."""
     rng, step, n, chunk = np.random.default_rng(3), StepLaw(0.025, 1e-8), 80, 512
     arrival, prompt, output = np.cumsum(rng.exponential(0.022, n)), np.full(n, chunk), np.full(n, 600)
     seconds = np.full(n, share * step.base_s)

@@ -114,6 +114,8 @@ def test_answers_flow_away_from_a_full_decoder_and_back_before_they_are_late():
     assert kept.moved_blocks == 0 < flowing.moved_blocks < strict.moved_blocks
     assert all(np.isfinite(run.end_s).all() for run in (kept, flowing, strict))
     assert flowing.e2e_s.mean() < 0.5 * kept.e2e_s.mean()
+    slow = simulate(arrival, prompt, output, seconds, cluster._replace(block_transfer_s=0.2), Hybrid(1024, 0, 0.8))
+    assert slow.e2e_s.mean() > 1.05 * flowing.e2e_s.mean()  # blocks on their way are free where they come from later
 
 
 def test_short_prompts_stay_with_decoders_while_they_are_in_time():

@@ -48,6 +48,13 @@ def test_prefixes_are_replayed_in_order_of_arrival():
     assert "never evict" in log.notices[0]
 
 
+def test_an_idle_system_is_the_quickest_twentieth():
+    """Of a hundred requests six took 1 s and the others 4: 3.82 in the mean is what load adds to an idle 1 s."""
+    rows = [r | {"id": f"{r['id']} {k}", "latency": 1.0 if k < 6 else 4.0} for k, r in enumerate((ROWS * 3)[:100])]
+    found = windows(log_from_rows(iter(rows)), size=100, base_s=None)
+    assert float(found.queueing[0]) == pytest.approx(3.82)
+
+
 def test_each_complaint_names_its_row():
     """The reader counts rows as an editor counts the lines of a file without a head."""
     bad = [

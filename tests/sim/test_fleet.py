@@ -109,6 +109,11 @@ def test_spillover_relieves_the_short_pool():
     assert 0 < moved.sum() < 3000
 
 
+def test_of_idle_instances_each_is_taken_in_turn():
+    served = fleet.simulate(100.0 * np.arange(6), 100, 10, Pool(3, 4, LAW), RoutingPolicy.SHORTEST_QUEUE)
+    assert served.instance.tolist() == [0, 1, 2, 0, 1, 2]
+
+
 def test_nobody_spills_into_a_pool_that_is_as_full():
     """More is asked of both pools than they serve: a short request goes to the other only where no more wait than may,
     though more wait in its own."""

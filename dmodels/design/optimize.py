@@ -217,7 +217,8 @@ def derivative(
 
     def one(cross: np.ndarray, shift: np.ndarray) -> np.ndarray:
         cross, shift = np.asarray(cross), np.asarray(shift)
-        right = -np.concatenate([cross[free].reshape(free.sum(), -1), shift[active].reshape(active.sum(), -1)])
+        each = cross[0].size  # numbers of a parameter
+        right = -np.concatenate([cross[free].reshape(-1, each), shift[active].reshape(-1, each)])
         try:
             solved = np.linalg.solve(matrix, right)[: free.sum()]
         except np.linalg.LinAlgError:

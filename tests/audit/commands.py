@@ -148,6 +148,9 @@ def transfer(inputs: Any, result: Any, findings: Findings) -> None:
         if slow and not inputs["telemetry"]["background"]:
             tolerance = (fast / slow - 1) / (fast / slow + 1)
             findings.same("how wrong a reading may be", row["bandwidth_tolerance"], tolerance, rel=1e-6)
+            sent = result["median_input_tokens"] * result["kv_bytes_per_token"]  # the wrong tier costs the difference
+            regret = abs((1 - row["far_hit_frac"]) * sent / slow - sent / fast)
+            findings.same("what a wrong choice costs", row["regret_at_twice_s"], regret, rel=1e-6)
 
 
 def place(inputs: Any, result: Any, findings: Findings) -> None:

@@ -172,18 +172,37 @@ def test_a_fabric_is_as_fast_as_its_lanes(name):
     assert catalog.fabrics()[name]["scope"] == other["scope"]
 
 
-#: Requests, input and output tokens of the published traces, summed up.
+#: Requests, input and output tokens of the published traces, summed up; seconds from the first to the last, and the
+#: standard deviation of the seconds between two over their mean.
 TRACES = {
-    "azure-conv": (19_366, 22_361_870, 4_088_665),
-    "azure-code": (8_819, 18_059_974, 245_896),
-    "mooncake": (12_031, 144_793_823, 4_122_048),
+    "azure-conv": (19_366, 22_361_870, 4_088_665, 3501.722, 1.09417),
+    "azure-code": (8_819, 18_059_974, 245_896, 3435.948, 13.15129),
+    "mooncake": (12_031, 144_793_823, 4_122_048, 3536.999, 3.03374),
 }
+#: Layers that see a window of so many tokens, by the reports: gpt-oss (arXiv:2508.10925) and Gemma 2 (2408.00118) every
+#: other one, Gemma 3 (2503.19786) five of six.
+WINDOWS = {
+    "gpt-oss-120b": (128, 18),
+    "gpt-oss-20b": (128, 12),
+    "gemma-2-9b": (4096, 21),
+    "gemma-2-27b": (4096, 23),
+    "gemma-3-12b": (1024, 40),
+    "gemma-3-27b": (1024, 52),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_those_of_the_reports(name):
+    model = catalog.model(name)
+    assert (float(model.sliding_window_tokens), float(model.n_sliding_layers)) == WINDOWS[name]
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_workloads_cells_add_up_to_its_trace(name):
     """Each cell is at its conditional mean, so that means are exact: a changed or misplaced cell moves them."""
-    workload, (count, inputs, outputs) = catalog.workload(name), TRACES[name]
+    workload, (count, inputs, outputs, seconds, cv) = catalog.workload(name), TRACES[name]
+    assert float(workload.rate_rps) == pytest.approx((count - 1) / seconds, rel=1e-6)
+    assert float(workload.arrival_cv) == pytest.approx(cv, rel=1e-5)
     assert float(workload.weight_frac.sum()) == pytest.approx(1.0, rel=1e-8)
     assert float((workload.weight_frac * workload.input_tokens).sum()) == pytest.approx(inputs / count, rel=1e-7)
     assert float((workload.weight_frac * workload.output_tokens).sum()) == pytest.approx(outputs / count, rel=1e-7)

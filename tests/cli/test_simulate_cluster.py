@@ -61,6 +61,11 @@ def test_a_policy_looks_at_what_its_name_says(policy, counts, capsys):
     assert f"Signal.{counts}" in shown and "Flow.NONE" in shown
 
 
+def test_taichis_decoders_read_prompts_in_quarters(capsys):
+    assert main([*FAST, "--policy", "taichi", "--chunk", "1000", "--show-python"]) == 0
+    assert "Hybrid(chunk_tokens=1000, decode_chunk_tokens=250)" in capsys.readouterr().out
+
+
 def test_the_printed_call_runs(capsys):
     assert main([*FAST, "--policy", "phasor", "--show-python"]) == 0
     source = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -53,6 +54,14 @@ def test_what_does_not_fit_says_have_need_and_the_way_out(capsys):
         assert code == 0
         slots = json.loads(out)["result"]["sequences_per_instance_count"]
         assert slots in [fix["slots_count"] for fix in result["fixes"]]
+
+
+def test_a_shorter_context_fits_as_often_as_is_said_on_all_ranks(capsys):
+    args = ("--model", "llama-3.1-8b", "--gpu", "l4", "--dp", "2", "--json", "--context")
+    (fix,) = [x for x in json.loads(run(capsys, *args, "65536")[1])["result"]["fixes"] if "context" in x["change"]]
+    shorter = re.search(r"a context of ([\d,]+) tokens", fix["change"])[1].replace(",", "")
+    again = json.loads(run(capsys, *args, shorter)[1])["result"]
+    assert again["sequences_per_instance_count"] == fix["slots_count"] >= 2
 
 
 def test_a_context_that_is_too_long_is_shortened_to_one_that_fits(capsys):

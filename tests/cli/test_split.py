@@ -43,6 +43,15 @@ def test_show_python_prints_the_call(capsys):
     assert "SLO(ttft_s=2.0, tpot_s=0.025),\n    budget_gpus=40,\n" in printed
 
 
+def test_workers_have_the_gpus_that_the_file_gives_them(tmp_path, capsys):
+    path = tmp_path / "split.toml"
+    path.write_text(EXAMPLE.read_text().replace("prefill_tp = 4", "prefill_tp = 2"))
+    assert main(["split", str(path), "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)["result"]["whole_workers"]
+    each = [whole[f"{role}_gpus"] / whole[f"{role}_instances"] for role in ("prefill", "decode")]
+    assert each == [2, 4]
+
+
 def test_the_example_end_to_end(tmp_path, capsys):
     page = tmp_path / "split.html"
     assert main(["split", str(EXAMPLE), "--json", "--out", str(page)]) == 0

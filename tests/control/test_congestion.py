@@ -16,3 +16,12 @@ def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
     state = congestion.Autoregression(last=0.6, mean=0.2, power=1.0, product=0.5)
     assert [float(congestion.ar1_forecast(state, h)) for h in (0.0, 1.0, 2.0)] == pytest.approx([0.6, 0.4, 0.3])
     assert float(congestion.ar1_coefficient(state._replace(product=1.5))) == 1.0
+
+
+def test_no_forecast_declares_a_link_dead():
+    """A tier that reads full now would never be used again, and so never read."""
+    for state, forecast in (
+        (congestion.smoothing_init(1.0), congestion.smoothing_forecast),
+        (congestion.ar1_init(1.0), congestion.ar1_forecast),
+    ):
+        assert all(0.9 < float(forecast(state, h)) < 1.0 for h in (0.0, 1.0, 9.0))

@@ -128,5 +128,8 @@ def test_trigger_and_wanted():
     assert not np.asarray(defrag.triggered(blocks, CAPACITY, 1.0, defrag.DefragSettings())).any()
     _, moves = GREEDY(blocks, jnp.full(3, CAPACITY), 4.0, moves=6, wanted_count=2.0)
     assert (np.asarray(moves.worker) == -1).all()  # two requests of 4 fit already
+    apart = padded([[6, 4], [6, 4], [2, 2]])  # 2, 2 and 8 free: two fit, and a third where both of 2 move
+    every, two = (defrag.optimum(apart, CAPACITY, 4.0, count).value for count in (None, 2.0))
+    assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two)] == [(3.0, 4.0), (2.0, 0.0)]
     full = np.full((2, 2), 20.0)
     assert defrag.optimum(full, CAPACITY, 4.0).flags == Flag.INFEASIBLE  # they never fitted

@@ -103,6 +103,43 @@ def test_giving_the_next_worker_to_the_larger_gain_cycles():
     assert np.ptp(walk(best_response(potential), 1.0, 0.1, total=3.0, steps=8)) == 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_course_is_the_queue_of_its_workers_counted_by_hand(seed):
+    """Workers as decided; one that changes pools serves in neither for an interval. Late is who waits longer than the
+    SLO, at a hundred thousand moments of an interval; the score counts requests."""
+    rng = np.random.default_rng(seed)
+    rates = rng.uniform(2.0, 30.0, 60)
+    pools = TandemPools(2.0, 1.0, *rng.uniform(0.5, 20.0, 2), interval_s=30.0)
+    wander = lambda prefill, total, seen: jnp.where(seen.prefill_wait_s > seen.decode_wait_s, 2.0, -1.0)
+    course = run(planner(wander, step=2.0, grace=0.0), pools, jnp.asarray(rates), 9.0, 24.0)
+    before, prompts, answers, late = 9.0, 0.0, 0.0, []
+    for k, (rate, prefill) in enumerate(zip(rates, np.asarray(course.prefill_instances), strict=True)):
+        moving = abs(prefill - before)
+        serving, decoding = min(prefill, before), 24.0 - min(prefill, before) - moving
+        came, read = rate * 30.0, 2.0 * serving * 30.0
+        left = max(prompts + came - read, 0.0)
+        written = 1.0 * decoding * 30.0
+        waiting = max(answers + prompts + came - left - written, 0.0)
+        waits = [(prompts, left, read / 30.0), (answers, waiting, written / 30.0)]
+        assert float(course.prefill_wait_s[k]) == pytest.approx(left / (read / 30.0))
+        assert float(course.decode_wait_s[k]) == pytest.approx(waiting / (written / 30.0))
+        moments = np.linspace(0.0, 1.0, 100_001)
+        share = [
+            ((a + (b - a) * moments) / speed > slo).mean()
+            for (a, b, speed), slo in zip(waits, (pools.ttft_wait_slo_s, pools.decode_wait_slo_s), strict=True)
+        ]
+        assert [float(course.ttft_violation_frac[k]), float(course.itl_violation_frac[k])] == pytest.approx(
+            share, abs=2e-5
+        )
+        before, prompts, answers = prefill, left, waiting
+        late.append(min(sum(share), 1.0))
+    told = score(course, jnp.asarray(rates))
+    assert float(told.violation_frac) == pytest.approx(sum(late * rates) / sum(rates), abs=1e-4)
+    bad = [k for k, share in enumerate(late) if share > 0]
+    assert float(told.recovery_s) == 30.0 * (bad[-1] - bad[0] + 1)
+    assert float(told.moves_count) == np.abs(np.diff(np.asarray(course.prefill_instances))).sum() > 10
+
+
 def test_delay_makes_the_reactive_planner_swing_wider():
     rate = 15.7  # 98 % of what 24 workers can serve: queues empty slowly, the loop is close to saturation
     swing = [np.ptp(walk(reactive(), 6.0, rate, steps=400, delay=d)[200:]) for d in (0, 3)]

@@ -102,3 +102,13 @@ def test_a_bound_may_hold_the_answer_and_no_answer_is_said():
     assert none.flags & Flag.INFEASIBLE
     with pytest.raises(InputError, match="low < high"):
         minimize(hills, [1.0], [1.0])
+
+
+def test_at_a_bound_the_best_stays_and_its_value_moves():
+    """The least of (x - p)^2 up to 1 for p = 2 or -2 is at an end: dx/dp = 0, and dv/dp = 2 (p - x)."""
+    square = lambda x, p: jnp.sum((x - p) ** 2)
+    for p, end in ((2.0, 1.0), (-2.0, -1.0)):
+        found = minimize(square, [-1.0], [1.0], p)
+        dx, dv = derivative(square, found, [-1.0], [1.0], p)
+        assert float(found.value["x"][0]) == pytest.approx(end)
+        assert float(np.squeeze(dx)) == 0.0 and float(dv) == pytest.approx(2 * (p - end))

@@ -126,6 +126,10 @@ def test_the_nearest_feasible_point_changes_as_little_as_it_can(ds):
     assert near.attrs["changed"] == ["load_frac"] and (near.gpus, near.load_frac) == (2.0, 0.5)
     near = nearest_feasible(ds, gpus=4.0, load_frac=3.0)
     assert (near.gpus, near.load_frac) == (4.0, 2.0)
+    flags = xr.DataArray(np.full((4, 4), int(Flag.OVERLOAD), np.int32), {"a": range(4), "b": range(4)}, ("a", "b"))
+    flags[1, 1] = flags[0, 3] = 0
+    near = nearest_feasible(xr.Dataset({"flags": flags}), a=0, b=0)
+    assert near.attrs["changed"] == ["b"]  # one choice made otherwise, however far, before two
     assert nearest_feasible(ds.sel(load_frac=[3.0]), gpus=1.0, load_frac=3.0) is None
     with pytest.raises(InputError, match="gpus"):
         nearest_feasible(ds, gpu=4.0, load_frac=3.0)

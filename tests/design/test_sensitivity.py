@@ -51,6 +51,9 @@ def test_one_at_a_time_changes_one_argument_and_the_widest_bar_is_on_top():
     assert base == pytest.approx(2.0 * 20 / (6 * 4**0.8))
     np.testing.assert_allclose(ds.cost_usd_per_hour.sel(argument="rate_rps"), [base / 2, base * 2.5])
     np.testing.assert_allclose(ds.cost_usd_per_hour.sel(argument="machine.price_usd_per_hour"), [base / 2, base * 1.25])
+    assert [(float(ds.low.sel(argument=name)), float(ds.high.sel(argument=name))) for name in spans] == [
+        *spans.values()
+    ]
     ax = sweep_figures.tornado(ds, "cost_usd_per_hour")
     names = [text.get_text() for text in ax.get_yticklabels()]
     assert names[-1].startswith("rate_rps") and "[USD/h]" in ax.get_xlabel()

@@ -168,9 +168,11 @@ def test_labelled_files_hold_the_dataset(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
-def test_tables_hold_a_row_per_point(tmp_path, suffix):
+def test_tables_hold_a_row_per_point(tmp_path, suffix, monkeypatch):
+    """Also where they are written part by part, with units where the file has a place for them."""
     import pandas as pd
 
+    monkeypatch.setattr("dmodels.design.files.tables", functools.partial(tables, rows=5))
     ds = sweep(
         formulas.fleet,
         out=tmp_path / f"sweep{suffix}",
@@ -184,6 +186,13 @@ def test_tables_hold_a_row_per_point(tmp_path, suffix):
     for row in frame.itertuples():
         at = ds.sel(machine=row.machine, headroom_frac=row.headroom_frac).isel(at=int(row.tp == 4))
         assert float(at.wait_s) == row.wait_s and float(at.rate_rps) == row.rate_rps
+    if suffix != ".csv":
+        import pyarrow.ipc as ipc
+        import pyarrow.parquet as pq
+
+        file = str(tmp_path / f"sweep{suffix}")
+        schema = pq.read_schema(file) if suffix == ".parquet" else ipc.open_file(file).schema
+        assert schema.metadata[b"units of cost_usd_per_hour"] == b"USD/h"
     parts = list(tables(ds, rows=5))
     assert [len(part["tp"]) for part in parts] == [5, 5, 2]
     np.testing.assert_array_equal(np.concatenate([part["wait_s"] for part in parts]), frame.wait_s)

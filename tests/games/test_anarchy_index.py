@@ -79,3 +79,9 @@ def test_calibration_recovers_the_model_that_made_the_latencies():
 def test_leading_axes_broadcast_and_single_windows_are_scalars():
     index = poa_index([0.4, 0.4], [0, 0], np.zeros((2, 2)))
     assert index.poa_hat.shape == () and index.loads.tolist() == [2.0, 0.0]
+
+
+def test_as_many_requests_as_places_fit_and_one_more_does_not():
+    for count, flag in ((4, 0), (5, int(Flag.INFEASIBLE))):
+        found = poa_index(np.ones(count), np.arange(count) % 2, np.zeros((count, 2)), IndexCost(d_s=0.0, capacity=2.0))
+        assert int(found.flags) & int(Flag.INFEASIBLE) == flag

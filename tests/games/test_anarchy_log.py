@@ -48,6 +48,40 @@ def test_prefixes_are_replayed_in_order_of_arrival():
     assert "never evict" in log.notices[0]
 
 
+def test_an_idle_system_is_the_quickest_twentieth():
+    """Of a hundred requests six took 1 s and the others 4: 3.82 in the mean is what load adds to an idle 1 s."""
+    rows = [r | {"id": f"{r['id']} {k}", "latency": 1.0 if k < 6 else 4.0} for k, r in enumerate((ROWS * 3)[:100])]
+    found = windows(log_from_rows(iter(rows)), size=100, base_s=None)
+    assert float(found.queueing[0]) == pytest.approx(3.82)
+
+
+def test_each_complaint_names_its_row():
+    """The reader counts rows as an editor counts the lines of a file without a head."""
+    bad = [
+        ({"id": "r3"}, "duplicated id"),
+        ({"completion": -1.0}, "completion before arrival"),
+        ({"worker": None}, "missing field"),
+        ({"arrival": "soon"}, "bad number"),
+        ({"overlap": 1.5}, "bad number"),
+        ({"latency": 9.0, "id": "slow"}, "clock skew"),
+        ({"arrival": 300.0, "completion": 301.0, "id": "late"}, "gap"),
+    ]
+    for place in (1, 5, 41):
+        for changed, kind in bad if place > 4 else bad[1:-1]:
+            rows = [*ROWS[: place - 1], ROWS[0] | {"id": "new"} | changed, *ROWS[place - 1 :]]
+            log = log_from_rows(iter(rows))
+            assert dict(log.problems) == {kind: 1}, (place, kind, log.problems)
+            assert log.reports[0].startswith(f"row {place}: "), log.reports
+
+
+def test_times_of_day_are_seconds_and_corrupted_ones_are_none():
+    """Seconds since 1970 are times; milliseconds since then would lie 50,000 years ahead."""
+    times = [row | {"arrival": 1.8e9 + row["arrival"], "completion": 1.8e9 + row["completion"]} for row in ROWS]
+    assert len(log_from_rows(iter(times))) == len(ROWS)
+    late = [times[0] | {"id": "ms", "arrival": 1.8e12, "completion": 1.8e12 + 1000.0}]
+    assert log_from_rows(iter([*times, *late])).problems == {"bad number": 1}
+
+
 def test_worker_objects_and_other_names():
     rows = [{"request_id": 7, "start": "1.5", "e2e": 2, "decode_worker_id": 3, "overlaps": {"3": 0.5, "9": 1.0}}]
     log = log_from_rows(iter(rows), workers=[1, 3])

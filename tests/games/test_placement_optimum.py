@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
 from dmodels.games.placement import (
     PlacementGame,
     best_bound,
@@ -24,6 +28,9 @@ from dmodels.games.placement import (
     value_of_sharing,
 )
 from tests.games.placement_brute import draw, truth
+
+#: The package exports no name of it.
+bound_module = importlib.import_module("dmodels.games.placement.bound")
 
 
 def check(seed: int, count: int) -> None:
@@ -67,6 +74,7 @@ def check(seed: int, count: int) -> None:
                 assert loose.stability_lower == 1 and loose.stability_upper <= loose.upper * (1 + 1e-9)
                 if loose.optimum_bound_s > 0:
                     assert loose.stability_upper == pytest.approx(loose.best_s / loose.optimum_bound_s)
+                assert loose.optimum_s <= loose.best_s and loose.worst_s <= loose.ceiling_s + slack
         elif not t.stable.any():
             assert np.isnan(exact.lower) and loose.exists == -1 and "no pure equilibrium" in str(exact)
 
@@ -78,6 +86,81 @@ def test_optimum_bounds_and_prices_hold_the_truth():
 @pytest.mark.slow
 def test_optimum_bounds_and_prices_hold_the_truth_in_a_thousand_games():
     check(1, 1000)
+
+
+def test_copies_that_prices_ask_for_cost_what_is_said_and_none_cost_less():
+    """One block: by the tree's programme, and by trying every choice of a tier, or none, for every worker."""
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        n, tiers = int(rng.integers(2, 6)), int(rng.integers(1, 3))
+        distance = fat_tree(n, (2,), tuple(np.sort(rng.integers(0, 6, 2)).astype(float)))
+        access = np.tile(np.sort(rng.integers(0, 4, tiers)).astype(float), (n, 1))
+        demand, capacity = rng.integers(0, 6, (n, 1)).astype(float), rng.integers(0, 3, (n, tiers)).astype(float)
+        recompute, size = rng.integers(2, 12, 1).astype(float), rng.integers(1, 3, 1).astype(float)
+        prices = rng.integers(0, 7, (n, tiers)) / 2.0
+        arrays = PlacementGame(demand, access, capacity, distance, recompute, size).arrays()
+        bound, used = bound_module._Lagrangian(arrays).at(prices)
+        room = bound_module._Lagrangian(arrays).room
+
+        def cost(kept, at=(demand, access, capacity, distance, recompute, size, prices)):
+            rates, reads, rooms, hops, again, block, dear = at
+            if any(t >= 0 and block[0] > rooms[i, t] for i, t in enumerate(kept)):
+                return np.inf
+            held = [(i, t) for i, t in enumerate(kept) if t >= 0]
+            near = [min([again[0], *(hops[i, j] * (i != j) + reads[j, t] for j, t in held)]) for i in range(len(kept))]
+            return rates[:, 0] @ near + sum(dear[place] * block[0] for place in held)
+
+        least = min(map(cost, itertools.product(range(-1, tiers), repeat=n)))
+        paid = (prices * np.where(prices > 0, room, 0.0)).sum()
+        assert bound + paid == pytest.approx(least, abs=1e-9)
+        assert ((used > 0).sum(1) <= 1).all() and np.isin(used, (0.0, size[0])).all()
+        assert cost([int(row.argmax()) if row.any() else -1 for row in used]) == pytest.approx(least, abs=1e-9)
+
+
+def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
+    """As of games that are too large for an exact optimum: its bound lies below it, and both prices' intervals hold."""
+    monkeypatch.setattr("dmodels.games.placement.anarchy.EXACT_VARIABLES", 0)
+    rng, apart = np.random.default_rng(11), 0
+    for _ in range(40):
+        arrays = draw(rng)
+        t = truth(*arrays)
+        least = t.social.min()
+        if not t.stable.any() or least == 0:
+            continue
+        found = price_of_anarchy(PlacementGame(*arrays), max_profiles=0, starts=1)
+        worst, best = t.social[t.stable].max() / least, t.social[t.stable].min() / least
+        assert found.lower <= worst * (1 + 1e-9) <= found.upper * (1 + 1e-7)
+        assert found.stability_lower <= best * (1 + 1e-9)
+        assert found.exists < 1 or best <= found.stability_upper * (1 + 1e-7)
+        assert found.optimum_bound_s <= least * (1 + 1e-9) <= found.optimum_s * (1 + 1e-7)
+        assert found.exists < 1 or found.optimum_s <= found.best_s
+        if found.optimum_bound_s < found.optimum_s * (1 - 1e-6):  # the optimum may be as cheap as the bound
+            assert found.exists < 1 or found.stability_upper * found.optimum_bound_s >= found.best_s * (1 - 1e-9)
+            apart += 1
+    assert apart > 0
+
+
+def test_room_for_part_of_a_block_is_no_room():
+    rng = np.random.default_rng(12)
+    w = rng.zipf(1.7, (4, 12)).clip(max=60).astype(float)
+    whole, part = (PlacementGame(w, [0.1, 1.0], room, two_level(4, 2, 0.5, 2.0), 12.0) for room in ([2, 3], [2.9, 3.8]))
+    prices = rng.uniform(0, 3, (4, 2))
+    for answer in (
+        lambda game: price_bound(game, prices),
+        lambda game: best_bound(game, iterations=8).value,
+        lambda game: greedy_optimum(game).value.social_s,
+        lambda game: isolated_s(game).sum(),
+        lambda game: value_of_sharing(game, iterations=3).selfish.social_s,
+    ):
+        assert float(answer(part)) == pytest.approx(float(answer(whole)), rel=1e-12)
+
+
+def test_a_pool_that_never_settles_is_told():
+    """Two workers, three blocks, a place in each of two tiers: none of its profiles is an equilibrium."""
+    found = value_of_sharing(
+        PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    )
+    assert found.flags & Flag.NOT_CONVERGED and "never settles" in str(found)
 
 
 def test_lagrange_bound_is_near_a_known_optimum():

@@ -164,6 +164,16 @@ def test_whole_workers_against_enumeration():
     assert found.certificate["swap_stable"].any()
 
 
+@pytest.mark.parametrize("budget", [20.0, 21.0, 40.0])
+def test_of_splits_that_nobody_can_tell_apart_the_middle_one_is_taken(budget):
+    """Nobody is late from 4 GPUs on, on either side: 4 to budget - 4 are alike, and the middle is far from the ends."""
+    game = Game(Logistic(3.5, 0.02), Alone(Logistic(3.5, 0.02)), budget)
+    first, last = 4, int(budget) - 4
+    whole = integer_split(game).value
+    assert int(whole.prefill_instances) == (first + last) // 2
+    assert int(whole.prefill_instances + whole.decode_instances) == int(budget)
+
+
 def test_trouble_has_a_flag_and_a_sentence():
     tight = Game(Exponential(0.3), Alone(Exponential(0.5)), 3.0, prefill_worker_gpus=2.0, decode_worker_gpus=2.0)
     found = equilibrium(tight)

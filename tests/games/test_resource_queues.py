@@ -36,6 +36,15 @@ def test_lognormal_prompts_are_integrated():
 BATCH = DecodeBatch(2.0, 10.0, StepLaw(0.02, 0.001), 64.0, 2.0, 0.03, 1.0, arrival_scv=1.5, window_s=30.0)
 
 
+@pytest.mark.parametrize("arrival_rps", [2.0, 4.0, 6.0])
+def test_late_are_those_that_find_more_than_a_step_affords(arrival_rps):
+    """Steps of 20 ms whatever they hold, 24 places, prefill enough: a Poisson number of requests, above 24."""
+    batch = DecodeBatch(arrival_rps, 200.0, StepLaw(0.02, 0.0), 24.0, 1.0, 0.03, 100.0)
+    mean = arrival_rps * 200.0 * 0.02
+    assert float(batch.occupancy_count(1.0, 10.0)) == pytest.approx(mean)
+    assert float(batch(1.0, 10.0)) == pytest.approx(stats.poisson.sf(24, mean), abs=0.016)
+
+
 @pytest.mark.parametrize("prefill_gpus", [1.5, 2.0, 2.5])
 def test_what_prefill_hands_over_in_a_window(prefill_gpus):
     """E[min(A, C)]/E[A], A normal with mean 60 and variance 90, C = 30 a GPU."""
@@ -56,6 +65,8 @@ def test_the_game_of_a_model_reads_its_rooflines():
     assert (float(game.prefill.service_s), float(game.prefill.service_scv)) == pytest.approx((service, 0.0), abs=1e-9)
     assert float(game.prefill.servers_per_gpu) == 0.5
     assert float(game.decode.prefill_rps_per_gpu) == pytest.approx(0.5 / service)
+    ranks = serving_game(model, gpu, load, SLO(1.0, 0.05), 16.0, Parallel(2.0, dp=3.0), four)
+    assert float(ranks.prefill.servers_per_gpu) == 0.5  # each reads prompts of its own on its two GPUs
     for n in (1.0, 64.0):
         step = float(game.decode.step.iteration_s(n))
         assert step == pytest.approx(float(decode_step_s(model, gpu, four, n, 700.0)))

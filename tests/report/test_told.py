@@ -122,6 +122,9 @@ def test_risks_of_two_pools():
         "no: saturates",
         "1.5 min",
     )
+    one_spare = [losses[0], Record(pool=long.pool, after=grown(1.5, True), spare_usd_per_hour=6.5)]
+    failure = risk_tables.sentences(answer, risks(short, [short, long], bursts, one_spare, stale))[2]
+    assert failure == "Failure: losing one instance of the short pool breaks an SLO; a spare for each costs $4.00/h."
     lost = row(risk_tables.loss_table(answer, found))
     assert [(r["pool"], r["lost"], r["a spare costs [USD/h]"]) for r in lost] == [
         ("short", "1 of 3", 4.0),
@@ -156,6 +159,27 @@ def test_risks_of_one_pool():
     held = Record(pool=only.pool, after=grown(1.5, True), spare_usd_per_hour=4.0)
     said = risk_tables.sentences(answer, risks(only, [only], [], [held]))[2]
     assert said == "Failure: each pool may lose one instance and still meet the SLOs."
+
+
+def test_classes_on_one_fleet_and_regions_together():
+    kept = Record(name="chat", priority=2, metric="TTFT", bound_s=2.0, by_priority_s=1.5, in_order_s=3.0)
+    assert row(plan_tables.together_table(Record(kept=[kept], instances=3, layout="h100_sxm tp1"))) == [
+        {
+            "class": "chat",
+            "priority": 2,
+            "metric": "TTFT",
+            "SLO [ms]": 2000.0,
+            "by priority [ms]": 1500.0,
+            "first come first served [ms]": 3000.0,
+        }
+    ]
+    none, fleet = Record(region="east", share_frac=1.0, best=None, usd_per_hour=math.inf), Record(bought_gpus=8)
+    fleet.name, fleet.decomposition = "one pool", lambda: "8 GPUs = 2 x 4 h100_sxm"
+    half = Record(region="west", share_frac=0.5, best=fleet, usd_per_hour=16.0)
+    alone, together = (row(plan_tables.regions_table(Record(alone=[none], together=t))) for t in ([], [half]))
+    assert alone == [{"region": "east", "traffic": "100%", "GPUs": "-", "USD/h": "infeasible", "fleet": "-"}]
+    said = {"region": "west", "traffic": "50%", "GPUs": 8, "USD/h": 16.0, "fleet": "one pool: 2 x 4 h100_sxm"}
+    assert together == [said]
 
 
 @pytest.mark.parametrize(

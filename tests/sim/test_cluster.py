@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
+from dmodels.control.phasor import flow
 from dmodels.core.errors import InputError
 from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals
-from dmodels.sim.cluster import Control, Flow, Signal, Workers, simulate
+from dmodels.sim.cluster import Control, Flow, Signal, Workers, control, simulate, state
+from dmodels.sim.cluster.records import Role
 
 STILL = Control(flow=Flow.NONE, theta_frag=0.0)
 
@@ -34,6 +37,32 @@ def test_freeness_with_exact_remaining_work_is_a_central_queue():
         first.append(begin + s)
         heapq.heappush(free, begin + s)
     np.testing.assert_allclose(run.first_token_s, first, rtol=1e-12)
+
+
+@njit
+def decided(floor, rules, seen, now):
+    return control.reassign(floor, rules, seen, now)
+
+
+def test_the_loop_moves_whom_phasors_rule_moves():
+    """Idle workers that all came from standby, at random freeness: as the rule that a live controller calls."""
+    rng, seen = np.random.default_rng(0), set()
+    rules = state.ControlRules(0, int(Flow.FREENESS), 0.62, 0.0, 0.05, 1.0, 4.0, 1.0)
+    rule = jax.jit(lambda roles, phi: flow.promote(roles, *phi, flow.settings(theta=0.62)))
+    for _ in range(200):
+        counts = [int(rng.integers(1, 5)), int(rng.integers(1, 5)), int(rng.integers(0, 3))]
+        workers = np.zeros(sum(counts), state.WORKER)
+        workers["role"], workers["next_role"] = np.repeat(list(Role), counts), Role.STANDBY
+        workers["head"], workers["tail"], workers["locked"] = -1, -1, 1.0
+        lines, tally = np.zeros((len(workers), 1), np.int64), np.zeros(1, state.TALLY)
+        floor = state.Floor(workers, np.zeros(1, state.REQUEST), lines, np.zeros(1, np.int64), tally)
+        phi = rng.uniform(-0.5, 1.0, 2)
+        decided(floor, rules, state.Seen(*counts[:2], *phi, 0.0, 0.0, 0.0), 10.0)
+        after, change = rule(flow.init(*map(float, counts)), phi)
+        found = [int((workers["role"] == role).sum()) for role in Role]
+        assert found == [after.prefill, after.decode, after.mixed], (counts, phi)
+        seen.add(int(change))
+    assert seen == {-2, -1, 0, 1, 2}
 
 
 def test_a_lone_sequence_takes_a_step_for_each_token():

@@ -109,6 +109,23 @@ def test_spillover_relieves_the_short_pool():
     assert 0 < moved.sum() < 3000
 
 
+def test_of_idle_instances_each_is_taken_in_turn():
+    served = fleet.simulate(100.0 * np.arange(6), 100, 10, Pool(3, 4, LAW), RoutingPolicy.SHORTEST_QUEUE)
+    assert served.instance.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_nobody_spills_into_a_pool_that_is_as_full():
+    """More is asked of both pools than they serve: a short request goes to the other only where no more wait than may,
+    though more wait in its own."""
+    arrival, prompt, output = traffic(3000, 40.0)
+    pools = [Pool(1, 8, LAW, max_tokens=2000), Pool(3, 4, LAW, max_tokens=4000)]
+    served = fleet.simulate(arrival, prompt, output, pools, spill_queue=4)
+    there = served.instance > 0
+    full = np.array([(there[:i] & (served.admitted_s[:i] > arrival[i])).sum() > 3 * 4 for i in range(3000)])
+    short = prompt + output <= 2000
+    assert not (full & short & there).any() and (full & short).sum() > 1000 and (short & there).sum() > 100
+
+
 def test_a_failed_instance_loses_its_work_and_others_do_it_again():
     arrival, prompt, output = traffic(1500, 20.0)
     events = [Event(20.0, Change.DOWN, 2), Event(40.0, Change.UP, 2)]

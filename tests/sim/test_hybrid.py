@@ -33,13 +33,14 @@ def test_without_chunks_on_decoders_and_without_flows_it_is_the_cluster(clients)
     assert one.moved_blocks == 0
 
 
-def by_steps(arrival, prompt, output, seconds, chunk, step):
-    """A worker that does all, step by step: chunk tokens of its prompts in line, and a token of every sequence."""
+def by_steps(arrival, prompt, output, seconds, chunk, step, *, to_the_end=True):
+    """A worker that does all, step by step: chunk tokens of its prompts in line, and a token of every sequence; or
+    until all prompts are read."""
     n, now = len(arrival), 0.0
     rest, left = prompt.astype(float), output.astype(int).copy()
     first, end = np.zeros(n), np.zeros(n)
     line, batch, k = [], [], 0
-    while k < n or line or batch:
+    while k < n or line or (batch and to_the_end):
         if not line and not batch:
             now = max(now, arrival[k])
         while k < n and arrival[k] <= now:
@@ -81,6 +82,27 @@ def test_one_worker_that_does_all_against_its_steps(chunk):
     np.testing.assert_allclose(run.end_s, end, rtol=1e-9)
 
 
+@pytest.mark.parametrize("share", [1.6, 0.4])
+def test_a_prompt_goes_where_it_is_read_soonest(share):
+    """Any decoder is in time: the one is chosen whose steps give the first token soonest, as playing both tells.
+    Prompts of a chunk each, whose step takes `share` of the weights' time; answers that nobody sees the end of."""
+    rng, step, n, chunk = np.random.default_rng(3), StepLaw(0.025, 1e-8), 80, 512
+    arrival, prompt, output = np.cumsum(rng.exponential(0.022, n)), np.full(n, chunk), np.full(n, 600)
+    seconds = np.full(n, share * step.base_s)
+    cluster = Workers(1, 2, step=step, kv_blocks=1e6, slots=400, ttft_slo_s=1e9)
+    run = simulate(arrival, prompt, output, seconds, cluster, Hybrid(chunk, chunk, watermark_frac=1.0))
+    apart = []
+    for i in range(n):
+        there = {}
+        for worker in (1, 2):
+            own = np.append(np.flatnonzero(run.worker[:i] == worker), i)
+            columns = (column[own] for column in (arrival, prompt, output, seconds))
+            there[worker] = by_steps(*columns, chunk, step, to_the_end=False)[0][-1]
+        assert there[run.worker[i]] <= min(there.values()) + 1e-5, i
+        apart.append(max(there.values()) - min(there.values()))
+    assert np.median(apart) > 1e-3  # it mattered
+
+
 def test_answers_flow_away_from_a_full_decoder_and_back_before_they_are_late():
     """Memory for a few sequences on the decoder: with flows others decode at once, beside large chunks, and return."""
     arrival, prompt, output, seconds = requests(400, 2, rate=6.0)
@@ -92,6 +114,8 @@ def test_answers_flow_away_from_a_full_decoder_and_back_before_they_are_late():
     assert kept.moved_blocks == 0 < flowing.moved_blocks < strict.moved_blocks
     assert all(np.isfinite(run.end_s).all() for run in (kept, flowing, strict))
     assert flowing.e2e_s.mean() < 0.5 * kept.e2e_s.mean()
+    slow = simulate(arrival, prompt, output, seconds, cluster._replace(block_transfer_s=0.2), Hybrid(1024, 0, 0.8))
+    assert slow.e2e_s.mean() > 1.05 * flowing.e2e_s.mean()  # blocks on their way are free where they come from later
 
 
 def test_short_prompts_stay_with_decoders_while_they_are_in_time():

@@ -197,6 +197,9 @@ def test_bytes_are_conserved_and_no_time_is_negative(busy_runs):
         assert run.stuck_bytes == 0
         assert (run.transfer_s > 0).all()
         assert (run.ttft_s >= run.transfer_s).all() and (run.e2e_s >= run.ttft_s - 1e-9).all()
+        ends = cluster.prefill[np.arange(len(run.tier)) % len(cluster.prefill)], cluster.decode[run.choice]
+        apart = sum(np.not_equal(*(end // together for end in ends)) for together in (2, 4, 8))  # a server, rack, pod
+        np.testing.assert_array_equal(run.tier, apart)
         best = run.payload_bytes / (4 * cluster.fabric.tier_bytes_per_s[run.tier])
         assert (run.transfer_s >= best).all()
 
@@ -262,6 +265,7 @@ def test_memory_is_never_overbooked():
             held = np.cumsum(change[np.lexsort((change, times))])
             assert held.max(initial=0) <= 40e9
         rejected = run.choice < 0
+        assert (run.tier[rejected] == -1).all() and (run.hit_frac[rejected] == 0).all()
         assert rejected.any() and (run.flags[rejected] == Flag.NO_FIT).all() and np.isnan(run.ttft_s[rejected]).all()
 
 

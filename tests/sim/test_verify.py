@@ -26,6 +26,26 @@ def test_one_server_with_fixed_service_matches_pollaczek_khinchine():
     np.testing.assert_allclose(found["tpot_mean_s"].value, 1e-3, rtol=1e-9)
 
 
+def test_the_end_that_sees_a_fleet_run_dry_is_left_out():
+    """Of 10,000 requests a second apart that take 500 s, the last 500 were served by a fleet that emptied."""
+    arrival = np.arange(10_000.0)
+    rng = np.random.default_rng(0)
+    served = Served(arrival, arrival, arrival + 1.0, arrival + 500.0 + rng.normal(size=10_000), np.full(10_000, 50.0))
+    kept = verify.steady(served)
+    assert 9_480 <= kept[-1] < 9_500 and kept[0] < 2_000
+    short = served._replace(end_s=arrival + 9_900.0 + rng.normal(size=10_000))  # nothing would be left
+    assert verify.steady(short)[-1] == 9_999
+
+
+def test_waits_of_a_tenth_of_a_service_that_grow_are_an_overload():
+    arrival = np.arange(2_000.0)
+    growing = np.linspace(0.0, 200.0, 2_000)  # beside services of 1,000 s: as many places as 1,000 s of arrivals fill
+    admitted = arrival + growing
+    served = Served(arrival, admitted, admitted + 1.0, admitted + 1000.0, np.full(2_000, 50.0))
+    assert verify.outrun(served)
+    assert not verify.outrun(served._replace(admitted_s=arrival + 0.2 * growing))  # the end of an iteration
+
+
 def test_the_same_key_measures_the_same():
     work = Workload.fixed(600, 100, rate_rps=8.0)
     runs = [verify.measure(work, Pool(3, 8, StepLaw(8e-3, 1e-3)), KEY, count=4000, at_most=5) for _ in range(2)]

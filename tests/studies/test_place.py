@@ -92,6 +92,11 @@ def test_a_purchase_meets_the_target_and_one_block_less_does_not(answer):
     assert ssd.usd == pytest.approx(0.12 * ssd.added_gib["SSD"])
     assert [row.name for row in answer.purchases] == ["SSD alone", "DRAM alone", "HBM alone"]
     assert answer.mix.usd == pytest.approx(ssd.usd) and answer.mix.added_gib == pytest.approx(ssd.added_gib)
+    for row in (*answer.purchases, answer.mix):  # what it brings is what the larger tiers are said to do
+        bought = [t._replace(size_bytes=t.size_bytes + row.added_gib.get(t.name, 0.0) * GIB) for t in tiers()]
+        there = place(TRACE, LLAMA, H100, TP4, bought)
+        assert (row.access_s, row.first_token_s) == pytest.approx((there.access_s, there.first_token_s))
+        assert row.hit_frac == pytest.approx(sum(t.served_frac for t in there.tiers if t.tier != "remote"))
     saved = ssd.saved_usd_per_hour
     assert saved > 0 and ssd.payback_h == pytest.approx(ssd.usd / saved)
 

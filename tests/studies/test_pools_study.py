@@ -7,6 +7,7 @@ from dmodels.catalog import workload
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
 from dmodels.models import pooling
+from dmodels.models.compression import Compression
 from dmodels.models.traffic import split
 from dmodels.studies.pools import pool_study
 
@@ -23,6 +24,16 @@ def test_the_forgiving_range_keeps_four_fifths_and_its_neighbours_do_not():
 
     assert low < study.best[0].threshold_tokens[0] < high
     assert min(saved(low), saved(high)) >= 0.8 * best > max(saved(low / 1.05), saved(high * 1.05))
+
+
+def test_compressors_are_paid_for_as_they_are_busy():
+    """100 of 400 requests a second have 4,000 tokens of prompt that half would do for: 400,000 tokens a second keep 20
+    compressors of 20,000 busy, which cost 3 instances each."""
+    mixed = Workload([500.0, 4000.0, 20000.0], [100.0, 100.0, 100.0], [0.5, 0.25, 0.25], rate_rps=400.0)
+    given = {"threshold_tokens": [3000.0], "pools_count": 2}
+    free, paid = (pool_study(mixed, compression=Compression(0.5, 20_000.0, price), **given) for price in (0.0, 3.0))
+    assert paid.compressed_frac.tolist() == [0.25]
+    assert (paid.compressed_instances_count - free.compressed_instances_count).tolist() == [60.0]
 
 
 def test_one_length_leaves_nothing_to_split():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dmodels import SLO, catalog
@@ -78,5 +80,9 @@ def test_on_the_command_line(capsys):
     assert main([*line, *places]) == 0
     said = capsys.readouterr().out
     assert "Regions: none serves all of the traffic; together they serve all of it" in said
+    west = ["--region", "west: h100_sxm=32 at 2 $/h"]
+    assert main([*line, *west, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["result"]["recommended"]
+    assert best["usd_per_hour"] == 2.0 * best["bought_gpus"]
     assert main([*line, "--region", "east: h100_sxm"]) == 2
     assert "--region" in capsys.readouterr().err

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmodels import SLO, catalog
+from dmodels import SLO, Workload, catalog
 from dmodels.core.flags import Flag
 from dmodels.studies.explore import Dials, at_rest, turned
 from dmodels.studies.plan import plan, question, sensitivity, with_lengths
+from dmodels.studies.plan.designs import Kind
 from dmodels.studies.plan.evaluate import sweep_instances
 from dmodels.studies.plan.memory_use import memory_use
-from dmodels.studies.plan.risks import knee, risks
+from dmodels.studies.plan.risks import knee, loads, risks
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +111,38 @@ def _lengths(answer):
     return rest.isl_tokens, rest.osl_tokens
 
 
+def test_prompts_herd_until_the_room_above_the_mean_is_used_up(answer):
+    """A fleet that keeps a looser SLO too: its prompts may herd longer in proportion to the room above the mean."""
+    looser = plan(replace(answer.question, slo=SLO(2.05, 0.08)))
+    assert looser.best.parts == answer.best.parts
+    (tight, *_), (loose, *_) = risks(answer).stale, risks(looser).stale
+    bound, further = (found[0].ttft_bound_s for found in (loads(answer), loads(looser)))
+    mean = tight.pool.ttft_mean_s
+    assert 0.3 < mean < bound < further
+    assert loose.herd_s / tight.herd_s == pytest.approx((further - mean) / (bound - mean), rel=1e-6)
+
+
 def test_memory_adds_up_and_weights_are_those_of_the_model(answer):
     for use in memory_use(answer):
         assert sum(use.parts.values()) == pytest.approx(use.gpu_bytes)
         assert min(use.parts.values()) >= 0
         whole = use.weights_bytes * use.pool.layout.tp
         assert whole == pytest.approx(141.1e9, rel=0.005)  # Llama-3.1-70B in BF16; norms are on every GPU
+
+
+def test_the_cache_in_use_is_that_of_the_requests_that_hold_it():
+    """A token of DeepSeek-V3's cache takes 61 layers of 576 numbers of two bytes, on every rank of attention; a worker
+    holds prompts, a decoder answers half done in the mean, and how many they are the curves over load say."""
+    traffic = Workload.fixed(4000.0, 200.0, 60.0)
+    wide = plan(question("deepseek-v3", ["h200"], traffic, SLO(2.0, 0.05), tp=(1,), wide_ep=(16,)), False)
+    assert {d.kind for d in wide.kinds} == set(Kind) - {Kind.TWO_POOLS}
+    for fleet in wide.kinds:
+        seen = replace(wide, best=fleet)
+        for use, load in zip(memory_use(seen), loads(seen), strict=True):
+            held = np.interp(load.operating_frac, load.load_frac, load.in_flight_count) / use.pool.layout.dp
+            tokens = 4000 if use.pool.stage.role == "prefill" else 4100
+            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.01)
+            assert use.pool.layout.dp > 1 and use.pool.instances > 1
 
 
 def test_dials_at_rest_give_the_question_itself(answer):

@@ -43,6 +43,18 @@ def test_the_blocks_are_what_the_memory_leaves(small):
     assert 0.9 < tokens * 131072 / free < 1.0
 
 
+def test_limits_are_those_of_a_rank():
+    """Two ranks of attention take twice the requests and the prompt tokens of one, each into its own cache."""
+    one, two = (
+        server("qwen3-30b-a3b", "h200_sxm", Parallel(dp=ranks, ep=ranks), max_num_seqs=8, max_num_batched_tokens=512)
+        for ranks in (1, 2)
+    )
+    assert (
+        (two.policy.slots, two.policy.step_tokens) == (2 * one.policy.slots, 2 * one.policy.step_tokens) == (16, 1024)
+    )
+    assert two.policy.kv_blocks > 2 * one.policy.kv_blocks  # which keep half the experts each
+
+
 def test_the_law_that_explains_a_log_is_found(small, log):
     found = compare(small, read_requests(log))
     assert found.slower == pytest.approx(1.3, rel=0.01)

@@ -99,6 +99,35 @@ def test_splits_and_planners_by_trying_and_counting():
         assert float(score.recovery_s) == (30.0 * (bad[-1] - bad[0] + 1) if bad else 0.0)
 
 
+def test_planners_have_the_workers_of_the_curves():
+    """What a worker serves, read off the courses' queues, is what the curves say that it takes to serve them at all;
+    planners that know the cost end where it is least. Workers of two GPUs."""
+    model, gpu, rate, gpus = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm"), 90.0, 12
+    slo, worker = SLO(1.0, 0.02), Parallel(tp=2)
+    found = split(model, gpu, catalog.workload("azure-conv", rate), slo, float(gpus), worker, worker, 2.0)
+    assert found.arrival_rps.tolist() == [rate] * 20 + [2.0 * rate] * 20 + [rate] * 60  # ten minutes of 30 s each
+    read, written = [], []
+    for course in found.courses.values():
+        prefill = np.asarray(course.prefill_instances)
+        serving = np.minimum(prefill[1:], prefill[:-1]), gpus / 2 - np.maximum(prefill[1:], prefill[:-1])
+        prompts, answers = np.asarray(course.prefill_wait_s), np.asarray(course.decode_wait_s)
+        calm = (prompts[1:] == 0) & (prompts[:-1] == 0)  # what arrives comes to decode
+        for rates, wait, workers, told in (
+            (read, prompts, serving[0], prompts[1:] > 0),
+            (written, answers, serving[1], calm & (answers[1:] > 0)),
+        ):
+            before = np.append(workers[:1], workers[:-1])
+            busy = 30.0 * workers + wait[1:] * workers - wait[:-1] * before  # seconds of workers for 30 s of arrivals
+            rates += (found.arrival_rps[1:] * 30.0 / busy)[told].tolist()
+    for rates, curve in ((read, found.ttft_frac), (written, found.itl_frac[::-1])):
+        assert rates and max(rates) == pytest.approx(min(rates), rel=1e-6)
+        least = found.prefill_gpus[np.argmax(curve < 0.999)]  # GPUs with which not all are late
+        assert 2.0 * rate / rates[0] == pytest.approx(least, abs=0.1)
+    costs = np.asarray(found.whole.certificate["cost_by_prefill"])
+    for name in ("best response", "price-driven"):
+        assert costs[int(found.courses[name].prefill_instances[-1]) - 1] <= 1.05 * costs.min() + 1e-3
+
+
 @settings(max_examples=QUICK)
 @given(st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4), min_size=1, max_size=12), st.integers(0, 9**3 - 1))
 def test_tiers_by_moving_blocks_about(blocks, sizes):

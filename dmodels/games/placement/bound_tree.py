@@ -105,11 +105,10 @@ def tree_blocks(start, stop, a, prices, nodes, found):
             h = must if must < tiers else np.argmin(_node(v, q, child, first, code, f))
             inside = q if h == tiers else min(q, code[v, h])
             chosen, extra = -1, np.inf
-            if h < tiers:
-                for c in range(first[v], first[v + 1]):
-                    more = f[child[c], inside, h] - f[child[c], inside, tiers]
-                    if more < extra:
-                        chosen, extra = c, more
+            for c in range(first[v], first[v + 1]):
+                more = f[child[c], inside, h] - f[child[c], inside, tiers]
+                if more < extra:
+                    chosen, extra = c, more
             for c in range(first[v], first[v + 1]):
                 todo[depth] = (child[c], inside, h if c == chosen else tiers)
                 depth += 1

@@ -104,10 +104,13 @@ def reassign(f, rules, seen, now):
     free_p, free_d = seen.prefill_freeness, seen.decode_freeness
     waiting = tally.waiting_to - tally.waiting_from
     to = back = -1
+    spare = False
+    for w in f.workers:
+        spare = spare or w.role == STANDBY
     if rules.flow == Flow.FREENESS and now >= tally.quiet_until:
-        if free_p < rules.theta_flow * free_d:
+        if spare and free_p < rules.theta_flow * free_d:
             to = PREFILL
-        elif free_d < rules.theta_flow * free_p:
+        elif spare and free_d < rules.theta_flow * free_p:
             to = DECODE
         elif seen.prefill > 1 and 1.0 - (1.0 - free_p) * seen.prefill / (seen.prefill - 1) >= max(free_d, 0.0):
             back = PREFILL

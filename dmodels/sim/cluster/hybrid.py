@@ -25,12 +25,11 @@ class Prompts(NamedTuple):
     output: np.ndarray  # (requests,) output tokens in all
     taken: np.ndarray  # (workers,) prompt tokens of the step that runs, and their seconds
     seconds: np.ndarray
-    begun: np.ndarray  # (workers,) when it began
 
 
 def prompts(f: Floor) -> Prompts:
     """Before the first arrival."""
-    workers = np.zeros((3, f.workers.size))
+    workers = np.zeros((2, f.workers.size))
     return Prompts(f.requests["prompt"].astype(float), f.requests["left"].copy(), *workers)
 
 
@@ -82,7 +81,7 @@ def begin_step(f, w, machine, rules, p, now):
         seconds += use * f.requests[i].seconds / f.requests[i].prompt
         room -= use
         i = f.requests[i].after
-    p.taken[w], p.seconds[w], p.begun[w] = chunk_of(worker, rules) - room, seconds, now
+    p.taken[w], p.seconds[w] = chunk_of(worker, rules) - room, seconds
     worker.joined = worker.batch
     decoding = worker.batch > 0
     step = max(machine.base_s, seconds) + machine.per_sequence_s * worker.batch if decoding else seconds
@@ -121,17 +120,15 @@ def end_chunk(f, w, p, now):
 @kernel(**UNCOUNTED)
 def first_token_s(f, w, i, machine, rules, p, now):
     """Seconds until request i's first token if its prompt went to worker w, with the sequences that are there now."""
-    worker = f.workers[w]
-    chunk, running = chunk_of(worker, rules), worker.step_at < np.inf
+    worker, chunk = f.workers[w], chunk_of(f.workers[w], rules)
     if chunk <= 0:
         return np.inf
-    ahead = worker.work + f.requests[i].believed
-    if running and p.taken[w] > 0:  # progress of the step that runs counts
-        ahead -= p.seconds[w] * (now - p.begun[w]) / (worker.step_at - p.begun[w])
+    begins, ahead, tokens = 0.0, worker.work + f.requests[i].believed, worker.tokens + f.requests[i].prompt
+    if worker.step_at < np.inf:  # the step that runs ends first, with what it takes of the prompts
+        begins, ahead, tokens = worker.step_at - now, ahead - p.seconds[w], tokens - p.taken[w]
     if worker.batch == 0:
-        return ahead
-    steps = np.ceil((worker.tokens + f.requests[i].prompt) / chunk)
-    begins = worker.step_at - now if running and p.taken[w] == 0 else 0.0
+        return begins + ahead
+    steps = np.ceil(tokens / chunk)
     return begins + max(ahead, steps * machine.base_s) + steps * machine.per_sequence_s * worker.batch
 
 

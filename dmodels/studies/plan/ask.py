@@ -58,6 +58,8 @@ def plan(
     }
     for option in options.keys() & given.keys():  # of `question`: here it has another name
         raise unknown("option", option, inspect.signature(plan).parameters)
+    if not isinstance(gpus, str | Mapping | Sequence):
+        raise InputError(f"gpus = {gpus!r}: accepted are names of types, or how many there are of each")
     chosen = gpus if isinstance(gpus, str) else list(gpus)
     return solve.plan(question(model, chosen, traffic, slo, **given, **options), ensure)
 
@@ -69,7 +71,10 @@ def _in(value: str | float, name: str, unit: str) -> float:
             return float(parse(value, unit))
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-    return float(value)
+    try:
+        return float(value)
+    except TypeError:
+        raise InputError(f"{name} = {value!r}: accepted is a number in {unit}, or text with a unit") from None
 
 
 def _traffic(workload: Any, rate_rps: float | None) -> tuple[Workload | Trace, str]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dmodels import catalog
-from dmodels.core.errors import InputError
+from dmodels.core.errors import InputError, unknown
 from dmodels.core.hardware import GPU, SLO
 from dmodels.core.model import Model
 from dmodels.core.precision import Precision
 from dmodels.core.workload import Workload
-from dmodels.fit.refit import OwnCalibration
+from dmodels.fit.refit import OwnCalibration, read_own
 from dmodels.models.instance import Engine
 from dmodels.models.traffic import Trace
 
@@ -101,13 +101,21 @@ def question(
     gpu_file: str | None = None,
     prices_usd_per_hour: Mapping[str, float] | None = None,
     inventory: Mapping[str, float] | None = None,
+    calibration: str | Path | None = None,
     **options: Any,
 ) -> Question:
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
     at `prices_usd_per_hour` of one GPU where these differ; of those in `inventory` there are so many.
 
     A `Trace` is planned for as it came, its times scaled to `rate_rps`; a `Workload` has lengths and a rate alone.
+    `calibration` is a file that `dmodels fit --out` wrote; other options are fields of `Question`.
     """
+    known_options = [one.name for one in fields(Question)]
+    for option in options:
+        if option not in known_options:
+            raise unknown("option", option, [*known_options, "calibration"])
+    if calibration is not None:
+        options["measured"] = read_own(calibration)
     trace = workload if isinstance(workload, Trace) else None
     if isinstance(workload, Trace):
         workload = Workload.from_trace(workload, rate_rps)

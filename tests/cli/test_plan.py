@@ -252,7 +252,7 @@ def volleys(tmp_path) -> list[str]:
 def test_verify_replays_the_whole_fleet_and_fails_with_it(volleys):
     found = ask(["plan", *volleys, "--no-ensure", "--verify"])
     assert found.status == 1
-    assert "MISSED in the replay of volleys.csv" in found.text and "bursts (counts of arrivals" in found.text
+    assert "MISSED in the replay of volleys.csv" in found.text and "bursts: counts of arrivals" in found.text
     result = found.document["result"]
     first = result["verification"]["replays"][0]
     assert not first["holds"] and result["verification"]["smallest_gpus"] > result["recommended"]["fleet_gpus"]

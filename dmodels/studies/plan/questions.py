@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmodels import catalog
-from dmodels.core.errors import InputError, unknown
+from dmodels.core.errors import InputError, check_number, unknown
 from dmodels.core.hardware import GPU, SLO
 from dmodels.core.model import Model
 from dmodels.core.precision import Precision
@@ -64,13 +64,19 @@ class Question:
 
     def __post_init__(self) -> None:
         for name in ("weights", "kv"):
-            given = getattr(self, name)
-            given = [given] if isinstance(given, str) else given
+            given = _several(getattr(self, name))
+            if not all(isinstance(one, str) for one in given):
+                raise InputError(f"{name} = {getattr(self, name)!r:.80}: accepted are names of precisions, like 'fp8'")
             object.__setattr__(self, name, tuple(map(Precision.named, given)))
         for name, least in (("tp", 1), ("pp", 1), ("wide_ep", 0)):
             object.__setattr__(self, name, _degrees(name, getattr(self, name), least))
-        if not isinstance(self.split, bool):
-            raise InputError(f"split = {self.split!r}: accepted are True and False")
+        if self.thresholds_tokens is not None:
+            object.__setattr__(self, "thresholds_tokens", _several(self.thresholds_tokens))
+            for tokens in self.thresholds_tokens:
+                check_number("thresholds_tokens", tokens, 0, np.inf, "total tokens, like 2048")
+        for name in ("split", "tuned"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} = {getattr(self, name)!r:.80}: accepted are True and False")
         object.__setattr__(self, "size_for", Stretch(self.size_for))
         check_limits(self.limits, self.gpus)
         check_margins(self.margins)
@@ -126,6 +132,9 @@ def question(
     local = Path(model)  # engines are given the folder of a config.json
     served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
     chosen = chosen_gpus([name.strip() for name in gpus.split(",")] if isinstance(gpus, str) else gpus, gpu_file)
+    for option, given in (("prices_usd_per_hour", prices_usd_per_hour), ("inventory", inventory)):
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"{option} = {given!r:.80}: accepted is a number for each GPU type")
     for gpu, price in (prices_usd_per_hour or {}).items():
         known = catalog.gpu_facts(gpu, gpu_file)["name"]
         if known not in chosen:
@@ -136,12 +145,18 @@ def question(
     return Question(name, record, chosen, workload, slo, **facts, **options)
 
 
+def _several(given: Any) -> tuple[Any, ...]:
+    """One or several of something; text and bytes are one."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)
+
+
 def _degrees(name: str, given: Any, least: int) -> tuple[int, ...]:
     """Degrees of parallelism to try: one, or several."""
-    several = (given,) if isinstance(given, int | float) else tuple(given)
-    if not several or not all(isinstance(degree, int | np.integer) and degree >= least for degree in several):
+    degrees = _several(given)
+    whole = all(isinstance(degree, int | np.integer) and degree >= least for degree in degrees)
+    if not whole or (least > 0 and not degrees):
         raise InputError(f"{name} = {given!r}: accepted are whole numbers from {least}")
-    return tuple(map(int, several))
+    return tuple(map(int, degrees))
 
 
 def check(workload: Workload, slo: SLO) -> None:

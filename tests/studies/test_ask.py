@@ -109,6 +109,9 @@ def test_records_show_their_values():
     assert repr(SLO(2.0, 0.08)) == "SLO(ttft_s=2, tpot_s=0.08, e2e_s=inf, percentile=0.99)"
     many = Workload(np.arange(1.0, 101.0), np.full(100, 5.0), np.full(100, 0.01))
     assert "input_tokens=<100 from 1 to 100>" in repr(many)
+    assert SLO(2.0, 0.08).to_dict() == {"ttft_s": 2.0, "tpot_s": 0.08, "e2e_s": None, "percentile": 0.99}
+    assert "<b>SLO</b>" in SLO(2.0, 0.08)._repr_html_() and SLO(2.0, 0.08).to_dataframe().tpot_s.tolist() == [0.08]
+    assert many.to_dataframe().output_tokens.tolist() == [5.0] * 100
 
 
 #: Every option with a value that is right.

@@ -56,13 +56,14 @@ _FEW_ROWS = 12
 
 def fitted(table: Table, console: Console) -> list[Grid]:
     """The table as wide as the console: as it is, or its few rows as columns, as many beside each other as fit; of many
-    rows the columns in turn, each time behind the first."""
+    rows the columns in turn, each time behind the first, unless breaking lines between words is enough."""
     title, head, rows = table
     whole = _grid(title, head, rows)
     if _width(whole, console) <= console.width or not rows or len(head) < 3:
         return [whole]
     if len(rows) > _FEW_ROWS:
-        return _in_turn(title, head, rows, console)
+        wraps = whole.__rich_measure__(console, console.options.update(width=100_000)).minimum <= console.width
+        return [whole] if wraps else _in_turn(title, head, rows, console)
     for beside in range(len(rows), 0, -1):
         parts = [rows[i : i + beside] for i in range(0, len(rows), beside)]
         grids = [_turned(title if i == 0 else "", head, part) for i, part in enumerate(parts)]

@@ -49,6 +49,12 @@ def test_columns_of_a_table_of_many_rows_come_in_turn_each_behind_the_names(widt
     assert len(lines) > 1 and all(any(f"{value:,}" in line for line in lines) for value in rows[19][1:])
 
 
+def test_sentences_are_broken_between_words_in_one_table():
+    rows = [[f"id{i}", "a sentence of many words that is long " * 3, i] for i in range(20)]
+    text = shown(("Claims", ["id", "what it says", "count"], rows), 80)
+    assert text.count("what it says") == 1 and "…" not in text and text.count("sentence") == 60
+
+
 def test_a_name_wider_than_the_terminal_is_folded_and_not_cut():
     many = ("Catalogue", ["name", "memory", "bandwidth"], [[f"gpu{i}" + "x" * 40, i, i] for i in range(20)])
     assert shown(many, 40).count("x") == 2 * 20 * 40

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from dmodels.core.files import write_text
 from dmodels.report.text import Table as Shown
-from dmodels.report.text import table
+from dmodels.report.text import counted, table
 
 from . import render
 from .calls import Code, call
@@ -82,7 +82,7 @@ def _write(found: Any, name: str, out: Path | None) -> None:
         write_text(out, written(found.own, name))
     say_rejected(found)
     used, skipped, odd = len(found.rows), len(found.rejected), len(found.outliers)
-    print(f"{used} rows used, {skipped} skipped, {odd} outliers", file=sys.stderr)
+    print(f"{counted(used, 'row')} used, {skipped} skipped, {counted(odd, 'outlier')}", file=sys.stderr)
 
 
 def rejected(found: Any) -> list[dict[str, Any]]:

@@ -97,9 +97,12 @@ def answer(
 
     def write(found: Any) -> None:
         _look_further(more, found, sensitivity, verify)
+        if sensitivity or (found.best is None and not asked.slo.classes):
+            more.tail = call("dmodels.studies.plan:tails", found).run()
         more.now = tools.existing(found.question)
         if asked.slo.classes:
-            classes = [kind.run() for kind in asked.slo.class_calls()]
+            traffic = found.question.workload if found.question.trace is None else found.question.trace
+            classes = asked.slo.classes_call(traffic).run()
             more.apart = call("dmodels.studies.plan:plan_apart", found.question, classes, ensure).run()
             if len({kind.priority for kind in classes}) > 1:
                 more.together = call("dmodels.studies.servers:plan_together", found.question, classes).run()
@@ -114,7 +117,7 @@ def answer(
         elif out is not None:
             from dmodels.report.plan_page import plan_page
 
-            write_text(out, plan_page(found, more.changes, again, more.checks, more.told(found)))
+            write_text(out, plan_page(found, more.changes, again, more.checks, more.told(found), more.parted(found)))
             print(f"report: {out}", file=sys.stderr)
 
     question = asked.call()
@@ -146,6 +149,12 @@ class Beside:
     together: Any = None  # one for all of them, by priority
     regions: Any = None  # a fleet for each region
 
+    def parted(self, found: Any) -> Any:
+        """The answer where no one fleet is it."""
+        from dmodels.report.parted import parted
+
+        return parted(found, self.apart, self.together, self.regions)
+
     def told(self, found: Any) -> list[str]:
         """What of it is said in words."""
         from dmodels.report.plan_notes import advice, classes_told, regions_told, together_told
@@ -159,7 +168,7 @@ def _look_further(more: Beside, found: Any, sensitivity: bool, verify: bool) -> 
 
     feasible = found.best is not None
     if sensitivity:
-        more.suggested, more.tail = study.suggestions(found), study.tails(found)
+        more.suggested = study.suggestions(found)
         more.changes = study.sensitivity(found) if feasible else []
     if verify and feasible:
         more.checks = study.verify(found)
@@ -190,7 +199,9 @@ def _result(found: Any, more: Beside) -> dict[str, Any]:
     named = {"verification": more.checks, "running_now": more.now, "solved": more.limit, "classes": more.apart}
     named |= {"by_priority": more.together, "regions": more.regions}
     others = {name: one.to_dict() for name, one in named.items() if one}
-    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others
+    one = more.parted(found)
+    summary = {"summary": [one.sentence(found)]} if one else {}
+    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others | summary
 
 
 def _show(found: Any, more: Beside) -> None:
@@ -198,7 +209,9 @@ def _show(found: Any, more: Beside) -> None:
     from dmodels.report.plan_notes import notes
     from dmodels.studies.plan import command as command_of
 
-    print("\n".join(plan_tables.sentences(found) + notes(found) + more.told(found)) + "\n")
+    several = more.parted(found)
+    said = [several.sentence(found)] if several else plan_tables.sentences(found)
+    print("\n".join(said + notes(found) + more.told(found)) + "\n")
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
     if more.together is not None:
@@ -216,6 +229,8 @@ def _show(found: Any, more: Beside) -> None:
             print(f"# {pool.stage.name}: {pool.instances} x")
             print(command_of(pool, found.question))
         print(f"# rate headroom {plan_tables.headroom(found)}; {found.points_count:,} points evaluated")
+    if several is not None:
+        print("\n".join(several.launches))
     if more.now is not None:
         render.show(deployments.tables(more.now, found.best))
     if found.rejections:

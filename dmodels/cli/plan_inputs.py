@@ -184,16 +184,15 @@ class SloTable(BoundsTable):
     classes: list[Annotated[ClassTable, BeforeValidator(_class)]] = flag(
         [],
         'requests with SLOs of their own, by total tokens, "jobs: from 8000, ttft 60 s", or by a column of the trace, '
-        '"batch: team=nightly, ttft 60 s, priority 1"; the lowest priority is served first',
+        '"batch: team=nightly, ttft 60 s, priority 1"; the lowest priority is served first, all others keep the SLOs '
+        "of the plan",
         "--class",
         repeated=True,
     )
 
-    def call(self) -> Code:
-        """The bounds as a library call: of several classes, the tightest."""
-        if self.classes:
-            return call("dmodels.studies.plan:tightest", self.class_calls())
-        return super().call()
+    def one_fleet(self, traffic: Code) -> Code:
+        """The bounds of one fleet for `traffic` as a library call: of several classes, the tightest."""
+        return call("dmodels.studies.plan:tightest", self.classes_call(traffic)) if self.classes else self.call()
 
     @property
     def label(self) -> str:
@@ -203,9 +202,10 @@ class SloTable(BoundsTable):
             raise InputError(f"--class by {' and '.join(sorted(columns))}: one column is accepted")
         return "".join(columns)
 
-    def class_calls(self) -> list[Code]:
-        """The classes as library calls."""
-        return [kind.call(self) for kind in self.classes]
+    def classes_call(self, traffic: Any) -> Code:
+        """The classes as a library call; requests of `traffic` that are of none keep the bounds of [slo]."""
+        named = [kind.call(self) for kind in self.classes]
+        return call("dmodels.studies.plan:with_others", named, traffic, self.call())
 
 
 class SpaceTable(Table):
@@ -291,12 +291,13 @@ class PlanInputs(Table):
         space, engine = self.space, self.engine
         traffic, workload_name = traffic_call(self.workload, self.traffic.rate)
         trace = trace_call(self.workload, self.slo.label)  # planned for as it came
+        traffic = traffic if trace is None else trace
         return call(
             "dmodels.studies.plan:question",
             self.model.name,
             self.gpu.name,
-            traffic if trace is None else trace,
-            self.slo.call(),
+            traffic,
+            self.slo.one_fleet(traffic),
             rate_rps=None if trace is None else self.traffic.rate,
             gpu_file=self.gpu.file,
             prices_usd_per_hour=self.gpu.price or None,

@@ -12,6 +12,7 @@ import typer
 
 from dmodels.core.files import write_text
 from dmodels.core.tables import check_table, is_table, write_table
+from dmodels.report.text import counted
 
 from .calls import Code, call
 from .command import Form, asks, check_output
@@ -67,4 +68,4 @@ def _write(found: Any, out: Path | None) -> None:
     say_rejected(found)
     for line in found.notes:
         print(line, file=sys.stderr)
-    print(f"{len(found.values)} rows predicted, {len(found.rejected)} skipped", file=sys.stderr)
+    print(f"{counted(len(found.values), 'row')} predicted, {len(found.rejected)} skipped", file=sys.stderr)

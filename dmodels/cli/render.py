@@ -55,11 +55,15 @@ _FEW_ROWS = 12
 
 
 def fitted(table: Table, console: Console) -> list[Grid]:
-    """The table as wide as the console: as it is, or its few rows as columns, as many beside each other as fit."""
+    """The table as wide as the console: as it is, or its few rows as columns, as many beside each other as fit; of many
+    rows the columns in turn, each time behind the first, unless breaking lines between words is enough."""
     title, head, rows = table
     whole = _grid(title, head, rows)
-    if _width(whole, console) <= console.width or not 0 < len(rows) <= _FEW_ROWS or len(head) < 3:
+    if _width(whole, console) <= console.width or not rows or len(head) < 3:
         return [whole]
+    if len(rows) > _FEW_ROWS:
+        wraps = whole.__rich_measure__(console, console.options.update(width=100_000)).minimum <= console.width
+        return [whole] if wraps else _in_turn(title, head, rows, console)
     for beside in range(len(rows), 0, -1):
         parts = [rows[i : i + beside] for i in range(0, len(rows), beside)]
         grids = [_turned(title if i == 0 else "", head, part) for i, part in enumerate(parts)]
@@ -68,13 +72,30 @@ def fitted(table: Table, console: Console) -> list[Grid]:
     raise AssertionError("a row alone is always shown")
 
 
+def _in_turn(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], console: Console) -> list[Grid]:
+    grids: list[Grid] = []
+    columns = [0]
+    for i in range(1, len(head)):
+        wider = _columns(title, head, rows, [*columns, i])
+        if len(columns) == 1 or _width(wider, console) <= console.width:
+            columns.append(i)
+            continue
+        grids.append(_columns(title, head, rows, columns))
+        title, columns = "", [0, i]
+    return [*grids, _columns(title, head, rows, columns)]
+
+
+def _columns(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], kept: Sequence[int]) -> Grid:
+    return _grid(title, [head[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
 def _grid(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
     from rich.table import Table as Grid
 
     grid = Grid(title=title or None, title_justify="left", title_style="bold", header_style="bold")
     for i, name in enumerate(head):
         right = all(isinstance(row[i], int | float | np.number) for row in rows)
-        grid.add_column(name, justify="right" if right else "left")
+        grid.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         grid.add_row(*map(cell, row))
     return grid

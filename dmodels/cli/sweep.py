@@ -16,8 +16,7 @@ from pydantic import Field
 
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.precision import Precision
-from dmodels.core.units import unit_of
-from dmodels.report.text import table
+from dmodels.report.text import counted, table
 
 from . import render
 from .calls import Code, call
@@ -172,10 +171,10 @@ def _show(answer: Any, axes: dict[str, list], base: dict[str, Any]) -> None:
         print("Of every point: " + ", ".join(f"{name} = {value}" for name, value in base.items() if name not in axes))
         return
     shown = dict.fromkeys([*axes, answer.output, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"])
-    names = [name for name in shown if name in answer.best[0]]
-    heads = {f"{name} [{unit}]" if (unit := unit_of(name)) not in ("", "1") else name: name for name in names}
-    render.show([table(f"the best points by {answer.output}", answer.best, heads)])
-    print(f"{len(answer.pareto):,} points are on the front of {answer.output} against TTFT")
+    heads = {answer.label(name): name for name in shown if name in answer.best[0]}
+    by = answer.label(answer.output).partition(" [")[0]
+    render.show([table(f"the best points by {by}", answer.best, heads)])
+    print(f"{counted(len(answer.pareto), 'point')} on the front of {by} against TTFT")
 
 
 def _draw(answer: Any, plot: str | None, path: Path | None) -> None:

@@ -76,7 +76,7 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<b>{type(self).__name__}</b>{_html(self.to_dict())}{self._drawn()}"
+        return in_html(type(self).__name__, self.to_dict()) + self._drawn()
 
     def _drawn(self) -> str:
         """The figure as an image in the page; "" where there is none, or nothing to draw it with."""
@@ -121,6 +121,11 @@ def _lines(values: Any, depth: int) -> list[str]:
         said.append("  " * depth + (f"{name}:" if inner else f"{name}: {_short(value)}"))
         said += _lines(value, depth + 1) if inner else []
     return said
+
+
+def in_html(title: str, values: Mapping[str, Any]) -> str:
+    """Plain data below its title."""
+    return f"<b>{escape(title)}</b>{_html(values)}"
 
 
 def _html(values: Any) -> str:

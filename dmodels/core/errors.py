@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 
 class InputError(ValueError):
@@ -34,6 +36,18 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = holding[:4] or difflib.get_close_matches(text, known, n=4, cutoff=0.4)
     told = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(sorted(known)[:12])}"
     return InputError(f"{kind} {name!r:.80} is unknown; {told}{', ...' if not near and len(known) > 12 else ''}")
+
+
+def check_number(name: str, value: Any, least: float, most: float, accepted: str, whole: bool = False) -> None:
+    """Refuse by name what is no number from `least` to `most`.
+
+    >>> check_number("spare", "2", 0, 1000, "whole numbers from 0 to 1000", whole=True)
+    Traceback (most recent call last):
+    dmodels.core.errors.InputError: spare = '2': accepted are whole numbers from 0 to 1000
+    """
+    real = isinstance(value, Real)
+    if not (real and least <= value <= most and (not whole or float(value).is_integer())):
+        raise InputError(f"{name} = {f'{float(value):g}' if real else f'{value!r:.80}'}: accepted are {accepted}")
 
 
 #: Longest computation that is begun, seconds by a rough estimate. What is shorter can be watched and interrupted.

@@ -11,15 +11,20 @@ import dataclasses
 import operator
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
 import numpy.typing as npt
 
+from .answers import in_html, plain
 from .errors import InputError
 from .schedule import in_order
+from .tables import frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: A float64 number or array, on the host or traced. A name for readers: `float`, NumPy and JAX arrays have operators
 #: and meaning in common but no static type, and a union of them types almost no expression.
@@ -104,6 +109,22 @@ class Record(eqx.Module):
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name -> value of every field: None, bool, int, float, str, list or dict throughout."""
+        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each place of the leaves, units in the names."""
+        parts = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        leaves = {name: np.asarray(value) for name, value in parts if not isinstance(value, Record)}
+        shape = np.broadcast_shapes((1,), *(leaf.shape for leaf in leaves.values()))
+        columns = {name: np.broadcast_to(leaf, shape).ravel().tolist() for name, leaf in leaves.items()}
+        return frame([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return in_html(type(self).__name__, self.to_dict())
 
     def __repr__(self) -> str:
         shown = (f"{field.name}={_shown(getattr(self, field.name))}" for field in dataclasses.fields(self))

@@ -200,6 +200,13 @@ def _attributes(name: str) -> dict[str, Any]:
     return {"units": unit} if unit else {}
 
 
+def label(ds: xr.Dataset, name: str) -> str:
+    """The long name, or the name, with its unit, as an axis shows it: `cost [USD/h]`, and `GPUs`, which say theirs."""
+    facts = ds[name].attrs if name in ds.variables else {}
+    words, unit = facts.get("long_name", name), facts.get("units", "")
+    return f"{words} [{unit}]" if unit not in ("", "1", words.removesuffix("s")) else words
+
+
 def _provenance(function: Callable[..., Any], asked: Program, given: Mapping[str, Any]) -> dict[str, str]:
     """Formula, its first line, the arguments that are no axes, and versions."""
     inner = function

@@ -8,9 +8,11 @@ writing a block twice writes the same numbers to the same places, so nothing is 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,15 +64,28 @@ def on_disk(folder: Path, asked: Program, shapes: Mapping, fingerprint: str) -> 
         return Store(asked, arrays, np.lib.format.open_memmap(folder / "done.npy", mode="r+"))
     shutil.rmtree(folder, ignore_errors=True)  # a run that died before its manifest was written
     folder.mkdir(parents=True)
-    arrays = {
-        name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", like.dtype, (*asked.shape, *like.shape[2:]))
-        for name, like in shapes.items()
-    }
-    done = np.lib.format.open_memmap(folder / "done.npy", "w+", np.uint8, (asked.blocks_count,))
-    half = folder / ".manifest.json"
-    half.write_text(json.dumps({"fingerprint": fingerprint, "outputs": list(shapes)}), encoding="utf-8")
-    half.replace(manifest)
+    try:
+        arrays = {
+            name: _reserved(folder / f"{name}.npy", like.dtype, (*asked.shape, *like.shape[2:]))
+            for name, like in shapes.items()
+        }
+        done = _reserved(folder / "done.npy", np.uint8, (asked.blocks_count,))
+        half = folder / ".manifest.json"
+        half.write_text(json.dumps({"fingerprint": fingerprint, "outputs": list(shapes)}), encoding="utf-8")
+        half.replace(manifest)
+    except OSError as error:  # a full disk
+        shutil.rmtree(folder)
+        raise InputError(f"{folder}: cannot be written ({(error.strerror or str(error)).lower()})") from None
     return Store(asked, arrays, done)
+
+
+def _reserved(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """An array on disk whose bytes are its own: a memory map of a disk that fills up later ends the process."""
+    array: np.ndarray = np.lib.format.open_memmap(path, "w+", dtype, shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 @float64

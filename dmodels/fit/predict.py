@@ -128,7 +128,8 @@ def _warn_of(rows: Sequence[Row]) -> None:
         told = f"backend {', '.join(odd)} is none of {', '.join(BACKENDS)}; predicted as an engine without measurements"
         warnings.warn(told, InputWarning, stacklevel=3)
     if short := [row.id for row in rows if row.osl < 2]:
-        told = f"osl is 1 in {len(short)} rows, {short[0]} the first: an answer of one token has no TPOT"
+        rows_of_one = f"{len(short)} row{'s' * (len(short) != 1)}"
+        told = f"osl is 1 in {rows_of_one}, {short[0]} the first: an answer of one token has no TPOT"
         warnings.warn(told, InputWarning, stacklevel=3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,8 @@ def advice(suggested: Sequence[Suggestion], tail: Sequence[Tail], limit: Solved 
         them = "" if most.cost_frac >= 1.0 else " them"
         said.append(
             f"Long requests: {share(most.share_frac)} of the requests (from {most.from_tokens:,.0f} tokens) make "
-            f"{of}{them} ${most.usd_per_hour:,.2f}/h would do. Planned apart, they need an SLO of their own."
+            f"{of}{them} ${most.usd_per_hour:,.2f}/h would do. Planned apart, they need an SLO of their own, "
+            f'like --class "long: from {math.ceil(most.from_tokens) - 1}, ttft 60 s".'
         )
     if suggested:
         listed = "; ".join(

@@ -14,6 +14,7 @@ from dmodels.studies.plan.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan.risks import PoolLoad, Risks, risks
 
 from . import answer_figures, glossary, html, plan_figures, plan_tables, provenance, replay_tables, risk_tables, style
+from .parted import Parted
 from .plan_notes import notes
 from .text import cell
 
@@ -22,16 +23,25 @@ Drawing = tuple[Callable[[Any], None], float, str, str]
 
 
 def plan_page(
-    answer: Plan, changes: list[Change], reproduce: str, checks: Verified | None = None, advice: Sequence[str] = ()
+    answer: Plan,
+    changes: list[Change],
+    reproduce: str,
+    checks: Verified | None = None,
+    advice: Sequence[str] = (),
+    several: Parted | None = None,
 ) -> str:
     """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show, `advice` is
-    what else the reader should know."""
+    what else the reader should know, `several` the answer where no one fleet is it."""
     asked = answer.question
-    parts = [html.card(*plan_tables.card(answer)[1:])]
+    card = plan_tables.card(answer) if several is None else several.card
+    said = plan_tables.in_three_sentences(answer) if several is None else [several.sentence(answer)]
+    parts = [html.card(*card[1:])]
     if answer.best is not None:
         parts.append(pictures(answer_drawings(answer), first=100))
-    parts += [html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer")]
+    parts += [html.paragraph(" ".join(said), "answer")]
     parts += [html.paragraph(note) for note in (*notes(answer), *advice)]
+    if several is not None:
+        parts.append(html.section("What to deploy", html.table(*several.table), html.code(several.launches)))
     if answer.best is not None:
         parts += _recommended(answer, changes, checks)
     if answer.rejections:

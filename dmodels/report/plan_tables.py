@@ -23,21 +23,17 @@ if TYPE_CHECKING:
 
 def sentences(answer: Plan) -> list[str]:
     """The answer in at most four sentences: what to deploy, against what, how sure, what it leaves."""
-    asked = answer.question
-    load = f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}"
-    refused = answer.priced.admitted.refused_frac
-    load += f" ({share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
     if answer.best is None:
         nearest = answer.rejections[0]
         return [
-            f"Nothing among {_layouts(answer)} serves {load} within the SLOs.",
+            f"Nothing among {_layouts(answer)} serves {load(answer)} within the SLOs.",
             f"The nearest is {nearest.layout}: {nearest.binding} binds ({nearest.have} there, {nearest.need} needed); "
             f"smallest fix: {nearest.fix}.",
         ]
     best, base = answer.best, answer.baseline
     said = [
-        f"Deploy {best.decomposition()} as {best.name} for {load}: ${best.usd_per_hour:,.2f}/h, "
-        f"{_per_year(best.usd_per_year)}{_nodes(best)}."
+        f"Deploy {best.decomposition()} as {best.name} for {load(answer)}: ${best.usd_per_hour:,.2f}/h, "
+        f"{per_year(best.usd_per_year)}{_nodes(best)}."
     ]
     if answer.cheapest is not None and answer.cheapest is not best:
         said.append(_cheaper(answer.cheapest, best))
@@ -57,6 +53,13 @@ def sentences(answer: Plan) -> list[str]:
         others = (f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))})" for d in alike)
         said.append(f"Within that error its cost cannot be told from that of {' or '.join(others)}.")
     return said
+
+
+def load(answer: Plan) -> str:
+    """What is served, in words."""
+    asked, refused = answer.question, answer.priced.admitted.refused_frac
+    of = f" ({share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
+    return f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}{of}"
 
 
 def sure(answer: Plan) -> str:
@@ -457,7 +460,8 @@ def _layouts(answer: Plan) -> str:
     return f"{count} layout{'s' * (count != 1)}"
 
 
-def _per_year(usd: float) -> str:
+def per_year(usd: float) -> str:
+    """Dollars a year, in words."""
     return f"${usd / 1e6:,.2f} M/year" if usd >= 999_500 else f"${usd:,.0f}/year"
 
 

@@ -6,7 +6,7 @@ import math
 
 from dmodels.studies.plan import Plan, Promise, Replayed, Stretch, Verified
 
-from .text import Table, cell, share
+from .text import Table, cell, counted, share
 
 
 def tables(answer: Plan, checks: Verified | None) -> list[Table]:
@@ -23,7 +23,9 @@ def table(found: Replayed) -> Table:
     head = ["pool", "SLO", f"{p} [ms]", "95 % interval", "bound [ms]", "kept", f"worst {window} [ms]", "begins [s]"]
     head += ["closed form [ms]", "its error", "verdict"]
     rows = [[one.pool, one.metric, *_row(one)] for one in found.promises]
-    size = f"{found.gpus} GPUs, {' + '.join(map(str, found.instances))} instances, {found.policy} routing"
+    *others, last = found.instances
+    instances = " + ".join([*map(str, others), counted(last, "instance")])
+    size = f"{counted(found.gpus, 'GPU')}, {instances}, {found.policy} routing"
     traffic = f"{found.requests_count:,} requests in {cell(found.period_s)} s"
     return f"Replay of {found.name} ({size}): {found.source}, {traffic}", head, rows
 

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from dmodels.core.errors import InputError
 from dmodels.design.pareto import pareto_mask
 from dmodels.design.select import feasible
+from dmodels.design.space import label
 
 from . import style
 from .naming import Group, name_groups, name_lines, note
@@ -138,13 +139,6 @@ def curves(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = 
     _scales(ax, along, _over(ds, output, [x] if hue is None else [x, hue], flagged=True))
     name_lines(ax, ends)
     return ax
-
-
-def label(ds: xr.Dataset, name: str) -> str:
-    """The long name, or the name, with its unit, as an axis shows it: `cost [USD/h]`."""
-    facts = ds[name].attrs if name in ds.variables else {}
-    words, unit = facts.get("long_name", name), facts.get("units", "")
-    return f"{words} [{unit}]" if unit not in ("", "1") else words
 
 
 def _over(ds: xr.Dataset, output: str, keep: list[str], flagged: bool = False) -> np.ndarray:

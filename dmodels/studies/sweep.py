@@ -29,7 +29,7 @@ from dmodels.core.workload import Workload
 from dmodels.design.axes import choice, grid
 from dmodels.design.files import tables
 from dmodels.design.select import Explanation, best, explain, pareto
-from dmodels.design.space import sweep
+from dmodels.design.space import label, sweep
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import engine_memory, out_of_domain
@@ -100,6 +100,10 @@ class DesignSweep(Answer):
     output: str
     top: int
     file: str | None
+
+    def label(self, name: str) -> str:
+        """What an axis or output is, in words, and its unit."""
+        return label(self.points, name)
 
     def to_xarray(self) -> xr.Dataset:
         """All points, a dimension per axis."""

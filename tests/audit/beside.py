@@ -98,7 +98,8 @@ def _replay(found: Any, text: str, findings: Findings) -> None:
     """A promise holds where what was measured is within its bound; the interval holds what was measured."""
     gpus = sum(count * each for count, each in zip(found["instances"], found["gpus_each"], strict=True))
     findings.same(f"GPUs of the replay of {found['name']}", found["gpus"], gpus)
-    told = f"Replay of {found['name']} ({found['gpus']} GPUs, {' + '.join(map(str, found['instances']))} instances"
+    gpus, counts = found["gpus"], found["instances"]
+    told = f"Replay of {found['name']} ({gpus} GPU{'s' * (gpus > 1)}, {' + '.join(map(str, counts))} instance"
     bounded: Columns = {"pool": "pool", "SLO": "metric", "bound [ms]": lambda one: _ms(one["bound_s"])}
     rows = found["promises"]
     for one in rows:

@@ -161,6 +161,11 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
     """Numbers in words."""
     result, inputs = document["result"], document["inputs"]
     best, said = result["recommended"], result["summary"]
+    if best is None and said[0].startswith("Deploy "):
+        several = [result.get(name) for name in ("classes", "by_priority", "regions")]
+        costs = [f"${one['usd_per_hour']:,.2f}/h" for one in several if one]
+        findings.hold(any(cost in said[0] for cost in costs), f"{said[0]}: none of {costs}")
+        return
     if best is None:
         findings.hold(said[0].startswith("Nothing among "), said[0])
         first = result["rejections"][0]

@@ -340,9 +340,10 @@ def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 def sweep(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     if not result["best"]:
         return
-    said(rf"{NUMBER} points are on the front", text, [len(result["pareto"])], findings)
-    shown: Columns = {"instances [instance]": "instances", "gpus [GPU]": "gpus", "ttft_s [s]": "ttft_s"}
-    shown |= {"cost_usd_per_hour [USD/h]": "cost_usd_per_hour", "tpot_s [s]": "tpot_s"}
+    said(rf"{NUMBER} points? on the front", text, [len(result["pareto"])], findings)
+    of = "" if "percentile" in inputs["axes"] else f" P{100.0 * inputs['base'].get('percentile', 0.99):g}"
+    shown: Columns = {"instances": "instances", "GPUs": "gpus", "cost [USD/h]": "cost_usd_per_hour"}
+    shown |= {f"TTFT{of} [s]": "ttft_s", f"TPOT{of} [s]": "tpot_s"}
     cells("the best points by", text, result["best"], shown, findings)
 
 

@@ -303,10 +303,15 @@ CASES: dict[str, dict] = {
     'plan --trace t.csv --repair --class "jobs: from 8000, ttft 60 s" --class "chat: to 8000, tpot 30 ms" --region '
     '"east: h100_sxm=32 at 2.1 $/h, l40s=4" --measured m.json --measured-tp 4 --backend trtllm --gpu h100_sxm': {
         **under("asked.asked.workload", {"()": "read_trace", "path": "t.csv", "repair": True}),
-        **under("asked.asked.slo.classes[0]", {"name": "jobs", "low_tokens": 8000, "high_tokens": INF}),
-        **under("asked.asked.slo.classes[0].slo", {"ttft_s": 60, "tpot_s": 0.08, "e2e_s": INF, "percentile": 0.99}),
-        **under("asked.asked.slo.classes[1]", {"name": "chat", "low_tokens": 0, "high_tokens": 8000}),
-        **under("asked.asked.slo.classes[1].slo", {"ttft_s": 2, "tpot_s": 0.03, "e2e_s": INF, "percentile": 0.99}),
+        **under("asked.asked.slo.classes.classes[0]", {"name": "jobs", "low_tokens": 8000, "high_tokens": INF}),
+        **under(
+            "asked.asked.slo.classes.classes[0].slo", {"ttft_s": 60, "tpot_s": 0.08, "e2e_s": INF, "percentile": 0.99}
+        ),
+        **under("asked.asked.slo.classes.classes[1]", {"name": "chat", "low_tokens": 0, "high_tokens": 8000}),
+        **under(
+            "asked.asked.slo.classes.classes[1].slo", {"ttft_s": 2, "tpot_s": 0.03, "e2e_s": INF, "percentile": 0.99}
+        ),
+        **under("asked.asked.slo.classes", {"()": "with_others", "traffic.path": "t.csv", "slo.ttft_s": 2}),
         **under("asked.asked.measured", {"()": "own_calibration", "paths": ["m.json"]}),
         **under("asked.asked.measured.machine", {"model": "llama-3.1-70b", "gpu": "h100_sxm", "engine": "trtllm"}),
         "asked.asked.measured.machine.tp": 4,

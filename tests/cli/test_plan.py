@@ -252,7 +252,7 @@ def volleys(tmp_path) -> list[str]:
 def test_verify_replays_the_whole_fleet_and_fails_with_it(volleys):
     found = ask(["plan", *volleys, "--no-ensure", "--verify"])
     assert found.status == 1
-    assert "MISSED in the replay of volleys.csv" in found.text and "bursts (counts of arrivals" in found.text
+    assert "MISSED in the replay of volleys.csv" in found.text and "bursts: counts of arrivals" in found.text
     result = found.document["result"]
     first = result["verification"]["replays"][0]
     assert not first["holds"] and result["verification"]["smallest_gpus"] > result["recommended"]["fleet_gpus"]
@@ -310,12 +310,19 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
         "--no-ensure",
     ]
     assert main([*few, "--json"]) == 1
-    capsys.readouterr()
+    (told,) = json.loads(capsys.readouterr().out)["result"]["notes"]  # what to ask, though nobody asked what else pays
+    assert told.startswith("Long requests: 2% of the requests") and '--class "long: from 120099, ttft' in told
     both = ["--class", "chat: to 60000", "--class", "jobs: from 60000, ttft 60 s, tpot 200 ms"]
     assert main([*few, *both, "--json"]) == 0
-    classes = json.loads(capsys.readouterr().out)["result"]["classes"]
+    result = json.loads(capsys.readouterr().out)["result"]
+    classes = result["classes"]
     assert [x["requests"]["name"] for x in classes["shares"]] == ["chat", "jobs"]
     assert classes["usd_per_hour"] == pytest.approx(sum(x["usd_per_hour"] for x in classes["shares"]))
+    assert result["summary"][0].startswith(f"Deploy {classes['gpus']} GPUs as a fleet for each class of requests")
+    page = tmp_path / "plan.html"
+    assert main([*few, *both[2:], "--out", str(page)]) == 0  # what is of no class is chat to the plan's own SLOs
+    said = capsys.readouterr().out
+    assert said.startswith(result["summary"][0]) and "# others, all:" in said and "vllm serve" in page.read_text()
     assert main([*few, "--class", "chat"]) == 2
     assert 'like "chat: to 8000' in capsys.readouterr().err
     assert main([*few, "--class", "chat: tier=1", "--class", "jobs: user=2"]) == 2

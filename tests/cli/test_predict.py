@@ -63,7 +63,7 @@ def test_bad_rows_are_named_and_counted(capsys, write):
     path = write(line(), line("b", model="no/such"), line("c", system="abacus"), line("d", batch=0))
     code, out, err = run(capsys, "predict", path)
     assert code == 0 and len(out.splitlines()) == 2
-    assert "1 rows predicted, 3 skipped" in err
+    assert "1 row predicted, 3 skipped" in err
     for name, word in (("b", "model"), ("c", "GPU"), ("d", "batch_size")):
         assert any(said.startswith(f"skipped {name}") and word in said for said in err.splitlines())
 

@@ -40,9 +40,24 @@ def test_a_table_that_fits_stays_as_it_is():
     assert [line for line in text.splitlines() if "prefill" in line and "100,001" in line]
 
 
-def test_a_table_of_many_rows_is_not_turned():
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_columns_of_a_table_of_many_rows_come_in_turn_each_behind_the_names(width):
+    rows = [[f"gpu_number_{i}", *(1000 * i + k for k in range(9))] for i in range(20)]
+    text = shown(("Catalogue", ["name", *(f"a column {k}" for k in range(9))], rows), width)
+    assert max(map(len, text.splitlines())) <= width and "…" not in text
+    lines = [line for line in text.splitlines() if "gpu_number_19 " in line]
+    assert len(lines) > 1 and all(any(f"{value:,}" in line for line in lines) for value in rows[19][1:])
+
+
+def test_sentences_are_broken_between_words_in_one_table():
+    rows = [[f"id{i}", "a sentence of many words that is long " * 3, i] for i in range(20)]
+    text = shown(("Claims", ["id", "what it says", "count"], rows), 80)
+    assert text.count("what it says") == 1 and "…" not in text and text.count("sentence") == 60
+
+
+def test_a_name_wider_than_the_terminal_is_folded_and_not_cut():
     many = ("Catalogue", ["name", "memory", "bandwidth"], [[f"gpu{i}" + "x" * 40, i, i] for i in range(20)])
-    assert len(fitted(many, Console(file=io.StringIO(), width=40))) == 1
+    assert shown(many, 40).count("x") == 2 * 20 * 40
 
 
 def test_a_row_of_a_turned_table_without_any_value_is_left_out():

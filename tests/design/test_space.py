@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -228,6 +229,16 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
     with read(path) as back:
         xr.testing.assert_equal(back, ds)
     assert not (tmp_path / "sweep.nc.parts").exists()
+
+
+def test_a_full_disk_is_named_before_anything_is_computed_and_nothing_is_left(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(InputError, match=r"sweep\.nc\.parts: cannot be written \(no space left on device"):
+        sweep(formulas.fleet, machine=choice(MACHINES), rate_rps=grid(1.0, 2.0), out=tmp_path / "sweep.nc")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_memory_stays_bounded_when_the_space_grows():

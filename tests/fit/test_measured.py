@@ -182,10 +182,11 @@ def test_a_calibration_that_was_written_is_the_one_a_plan_takes(tmp_path):
     assert again[1:] == own[1:] and set(again.effects.levels) == set(slower.levels)
     chat, given = catalog.workload("azure-conv", 2.0), {"tp": (1,), "split": False, "thresholds_tokens": ()}
 
-    def pool(own):
-        return by_formula(question("llama-3.1-8b", ["l40s"], chat, SLO(4.0, 0.2), measured=own, **given)).best.pools[0]
+    def pool(**own):
+        return by_formula(question("llama-3.1-8b", ["l40s"], chat, SLO(4.0, 0.2), **own, **given)).best.pools[0]
 
-    ours, theirs, same = map(pool, (again, None, own))
+    ours, theirs, same = pool(calibration=file), pool(), pool(measured=own)
+    assert pool(measured=again) == ours
     assert ours.tpot_mean_s == pytest.approx(same.tpot_mean_s, rel=1e-3)  # effects are written with four digits
     assert ours.tpot_mean_s > 1.02 * theirs.tpot_mean_s
     assert ours.confidence.tpot == (0.95, 1.05) and "3 measured points" in ours.confidence.provenance

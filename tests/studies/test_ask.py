@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+
 import numpy as np
 import pytest
 
@@ -54,9 +57,25 @@ def test_a_file_is_a_trace(tmp_path):
         ({"ttft": "2"}, "ttft: '2': a unit is missing"),
         ({"rate": "fast"}, "rate: 'fast'"),
         ({"gpus": "h1000"}, "h1000"),
+        ({"gpus": None}, "gpus = None: accepted are names"),
+        ({"ttft": ["2 s"]}, r"ttft = \['2 s'\]: accepted is a number in s"),
+        ({"tpot": None}, "tpot = None: accepted is a number in s"),
+        ({"thresholds": 2048}, "option 'thresholds' is unknown; the nearest are thresholds_tokens"),
         ({"rate_rps": 5.0}, "option 'rate_rps' is unknown; the nearest are rate"),
         ({"tp": 1.5}, "tp = 1.5: accepted are whole numbers from 1"),
         ({"pp": "2"}, "pp = '2': accepted are whole numbers from 1"),
+        ({"wide_ep": None}, "wide_ep = None: accepted are whole numbers from 0"),
+        ({"max_gpus": "64"}, "max_gpus = '64': accepted are numbers from 1"),
+        ({"node_gpus": math.inf}, "node_gpus = inf: accepted are whole numbers from 1"),
+        ({"max_usd_per_hour": "90 $/h"}, "max_usd_per_hour = '90 ./h': accepted are positive prices"),
+        ({"spare": None}, "spare = None: accepted are whole numbers"),
+        ({"confidence": "90%"}, "confidence = '90%': accepted are probabilities"),
+        ({"percentile": "99"}, "percentile = '99': accepted are shares"),
+        ({"weights": 8}, "weights = 8: accepted are names of precisions"),
+        ({"prices_usd_per_hour": 2.0}, "prices_usd_per_hour = 2.0: accepted is a number for each"),
+        ({"workload": 5}, "workload = 5: accepted are a name"),
+        ({"workload": ("long", 100), "rate": 2}, "workload: 'long'"),
+        ({"thresholds_tokens": "2048"}, "thresholds_tokens = '2048': accepted are total tokens"),
         ({"split": "no"}, "split = 'no': accepted are True and False"),
     ],
     ids=str,
@@ -64,6 +83,11 @@ def test_a_file_is_a_trace(tmp_path):
 def test_mistakes_name_themselves(options, says):
     with pytest.raises(InputError, match=says):
         dmodels.plan("llama-3.1-8b", **options)
+
+
+def test_no_degree_of_wide_experts_is_a_choice():
+    found = dmodels.plan("llama-3.1-8b", "h100", wide_ep=(), ensure=False, **FEW)
+    assert found.question.wide_ep == () and found.best is not None
 
 
 def test_an_answer_is_read_and_tabulated(answer):
@@ -85,3 +109,43 @@ def test_records_show_their_values():
     assert repr(SLO(2.0, 0.08)) == "SLO(ttft_s=2, tpot_s=0.08, e2e_s=inf, percentile=0.99)"
     many = Workload(np.arange(1.0, 101.0), np.full(100, 5.0), np.full(100, 0.01))
     assert "input_tokens=<100 from 1 to 100>" in repr(many)
+    assert SLO(2.0, 0.08).to_dict() == {"ttft_s": 2.0, "tpot_s": 0.08, "e2e_s": None, "percentile": 0.99}
+    assert "<b>SLO</b>" in SLO(2.0, 0.08)._repr_html_() and SLO(2.0, 0.08).to_dataframe().tpot_s.tolist() == [0.08]
+    assert many.to_dataframe().output_tokens.tolist() == [5.0] * 100
+
+
+#: Every option with a value that is right.
+GIVEN = {
+    "model": "llama-3.1-8b",
+    "gpus": "h100_sxm",
+    "workload": (1000, 200),
+    "rate": "5 req/s",
+    "ttft": "2 s",
+    "tpot": 0.08,
+    "e2e": "9 s",
+    "percentile": 0.9,
+    "headroom": 0.1,
+    "spare": 1,
+    "confidence": 0.6,
+    "tp": 4,
+    "pp": 1,
+    "wide_ep": (16,),
+    "weights": "fp8",
+    "kv": "fp8",
+    "thresholds_tokens": (2048,),
+    "split": False,
+    "tuned": False,
+    "max_gpus": 64,
+    "node_gpus": 8,
+    "max_usd_per_hour": 90.0,
+    "prices_usd_per_hour": {"h100_sxm": 2.0},
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_no_wrong_type_is_a_raw_error(name, monkeypatch):
+    monkeypatch.setattr("dmodels.studies.plan.solve.plan", lambda asked, ensure: asked)
+    assert dmodels.plan(**GIVEN).model_name == "llama-3.1-8b"
+    for thing in (None, -1, math.nan, math.inf, "", "abc", b"x", [], [1, "a"], {}, object(), 10**30):
+        with contextlib.suppress(InputError, OSError):  # any other error is a failure
+            dmodels.plan(**GIVEN | {name: thing})

@@ -7,7 +7,7 @@ import pytest
 
 from dmodels import SLO, Trace, Workload, read_trace
 from dmodels.core.errors import InputError
-from dmodels.studies.plan import RequestClass, by_formula, plan_apart, question, tightest
+from dmodels.studies.plan import RequestClass, by_formula, plan_apart, question, tightest, with_others
 
 CHAT, JOBS = SLO(2.0, 0.08), SLO(60.0, 0.2, percentile=0.95)
 MIXED = Workload([1000.0, 100_000.0], [200.0, 300.0], [0.98, 0.02], rate_rps=5.0)
@@ -59,6 +59,18 @@ def test_a_class_by_a_column_is_the_plan_of_the_requests_that_carry_it(tmp_path)
         plan_apart(asked(trace), classes[:1])
     with pytest.raises(InputError, match="class batch of 'nightly': accepted with a trace"):
         plan_apart(asked(), classes)
+
+
+def test_the_others_are_those_of_no_class_and_keep_the_plans_bounds():
+    assert with_others(CLASSES, MIXED, CHAT) == CLASSES
+    jobs, others = with_others(CLASSES[1:], MIXED, CHAT)
+    apart = plan_apart(asked(), [jobs, others])
+    assert [x.share_frac for x in apart.shares] == pytest.approx([0.02, 0.98])
+    assert apart.shares[1].best.parts == plan_apart(asked(), CLASSES).shares[0].best.parts
+    trace = Trace("two", np.arange(4.0), np.full(4, 100.0), np.full(4, 9.0), labels=np.array(["web", "web", "a", "b"]))
+    batch, rest = with_others([RequestClass("batch", JOBS, label="a")], trace, CHAT)
+    assert rest.has(trace.input_tokens, trace.labels).tolist() == [True, True, False, True]
+    assert tightest([batch, rest]).ttft_s == CHAT.ttft_s
 
 
 def test_one_fleet_keeps_the_tightest_bounds():

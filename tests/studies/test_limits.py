@@ -291,6 +291,7 @@ def test_requests_that_cost_far_more_than_their_share_are_named():
     alone = replace(found.question, workload=Workload([1000.0], [200.0], [1.0], rate_rps=4.9))
     assert most.usd_per_hour == pytest.approx(by_formula(alone).cheapest.usd_per_hour)
     assert costly(tails(by_formula(alone))) is None
+    assert tails(by_formula(replace(alone, max_gpus=1.0))) == []  # of too few GPUs no length is the reason
 
 
 def test_what_pays_is_what_a_plan_with_it_costs(free):

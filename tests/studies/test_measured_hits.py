@@ -8,7 +8,7 @@ import pytest
 
 from dmodels import SLO, Workload, read_trace
 from dmodels.cli import main
-from dmodels.studies.plan import plan, question
+from dmodels.studies.plan import RequestClass, plan, plan_apart, question
 
 
 def test_measured_prefix_hits_count_in_command_and_library_alike(tmp_path, capsys):
@@ -37,6 +37,8 @@ def test_measured_prefix_hits_count_in_command_and_library_alike(tmp_path, capsy
     assert found[0]["result"] == found[1]["result"]
     assert found[0]["inputs"]["prefix_hit_frac"] == pytest.approx(0.9)
     workload = Workload.from_trace(read_trace(trace))
-    ask = lambda traffic: plan(question("llama-3.1-70b", ["h100_sxm"], traffic, SLO(2.0, 0.08), tp=(4,), split=False))
+    asked = lambda traffic: question("llama-3.1-70b", ["h100_sxm"], traffic, SLO(2.0, 0.08), tp=(4,), split=False)
+    ask = lambda traffic: plan(asked(traffic))
     assert ask(workload).best.gpus == found[0]["result"]["recommended"]["fleet_gpus"]
+    assert plan_apart(asked(workload), [RequestClass("all", asked(workload).slo)]).gpus == ask(workload).best.gpus
     assert ask(workload.replace(cached_tokens=0.0)).best.gpus > ask(workload).best.gpus

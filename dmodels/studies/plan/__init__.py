@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dmodels.core.precision import Precision
 
-from .classes import Apart, RequestClass, plan_apart, tightest
+from .classes import Apart, RequestClass, plan_apart, tightest, with_others
 from .deployment import Deployment, Pool
 from .designs import Kind, Layout, Role, Stretch
 from .launch import command, server, serving
@@ -73,5 +73,6 @@ __all__ = [
     "tightest",
     "verify",
     "with_lengths",
+    "with_others",
     "with_prefix_hits",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dmodels import catalog
-from dmodels.core.errors import InputError, unknown
+from dmodels.core.errors import InputError, check_number, unknown
 from dmodels.core.hardware import SLO
 from dmodels.core.units import parse
 from dmodels.core.workload import Workload
@@ -48,6 +48,7 @@ def plan(
     inventory = dict(gpus) if isinstance(gpus, Mapping) else None
     rate_rps = None if rate is None else _in(rate, "rate", "req/s")
     whole_s = math.inf if e2e is None else _in(e2e, "e2e", "s")
+    check_number("percentile", percentile, 0.5, 1.0, "shares from 0.5 to below 1, like 0.99")
     slo = SLO(_in(ttft, "ttft", "s"), _in(tpot, "tpot", "s"), whole_s, percentile)
     traffic, name = _traffic(workload, rate_rps)
     given: dict[str, Any] = {
@@ -58,6 +59,8 @@ def plan(
     }
     for option in options.keys() & given.keys():  # of `question`: here it has another name
         raise unknown("option", option, inspect.signature(plan).parameters)
+    if not isinstance(gpus, str | Mapping | Sequence):
+        raise InputError(f"gpus = {gpus!r}: accepted are names of types, or how many there are of each")
     chosen = gpus if isinstance(gpus, str) else list(gpus)
     return solve.plan(question(model, chosen, traffic, slo, **given, **options), ensure)
 
@@ -69,7 +72,10 @@ def _in(value: str | float, name: str, unit: str) -> float:
             return float(parse(value, unit))
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
-    return float(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} = {value!r:.80}: accepted is a number in {unit}, or text with a unit") from None
 
 
 def _traffic(workload: Any, rate_rps: float | None) -> tuple[Workload | Trace, str]:
@@ -80,8 +86,10 @@ def _traffic(workload: Any, rate_rps: float | None) -> tuple[Workload | Trace, s
             raise InputError(f"workload = {workload}: accepted is (input tokens, output tokens)")
         if rate_rps is None:
             raise InputError("rate: is missing; fixed lengths have no rate of their own")
-        isl, osl = workload
+        isl, osl = (_in(given, "workload", "token") for given in workload)
         return Workload.fixed(isl, osl, rate_rps), f"ISL {isl:g} / OSL {osl:g}"
+    if not isinstance(workload, str | Path):
+        raise InputError(f"workload = {workload!r:.80}: accepted are a name, a trace or its file, or two lengths")
     if Path(workload).suffix:
         return read_trace(workload), Path(workload).name
     return catalog.workload(str(workload), rate_rps), str(workload)

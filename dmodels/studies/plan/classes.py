@@ -28,18 +28,23 @@ class RequestClass(Answer):
     """Requests whose input and output tokens together are in (low, high], and what they are promised.
 
     With a `label` only those of a trace that carry it; `read_trace(path, class_column="tenant")` keeps a column's text.
+    With `besides` only those that none of these classes has.
     """
 
+    internal = ("besides",)
     name: str
     slo: SLO
     low_tokens: float = 0.0
     high_tokens: float = np.inf
     label: str = ""
     priority: int = 0  # the lowest is served first, where one fleet serves several
+    besides: tuple[RequestClass, ...] = ()
 
     def has(self, total_tokens: np.ndarray, labels: np.ndarray | None) -> np.ndarray:
         """Which requests are of it."""
         within = (total_tokens > self.low_tokens) & (total_tokens <= self.high_tokens)
+        for other in self.besides:
+            within &= ~other.has(total_tokens, labels)
         if not self.label:
             return within
         if labels is None:
@@ -80,6 +85,16 @@ class Apart(Answer):
         """Whether every class has a fleet, and all of them can be bought together."""
         parts = [part for share in self.shares if share.best for part in share.best.parts]
         return self.gpus is not None and self.limits.allow(parts, self.usd_per_hour)
+
+
+def with_others(classes: Sequence[RequestClass], traffic: Workload | Trace, slo: SLO) -> list[RequestClass]:
+    """The classes and, where a request is of none of them, the class of the others, which are promised `slo`."""
+    labels = traffic.labels if isinstance(traffic, Trace) else None
+    counts = True if isinstance(traffic, Trace) else np.asarray(traffic.weight_frac) > 0
+    total = np.asarray(traffic.input_tokens) + np.asarray(traffic.output_tokens)
+    has_one = np.any([kind.has(total, labels) for kind in classes], axis=0)
+    others = [] if np.all(has_one | ~np.asarray(counts)) else [RequestClass("others", slo, besides=tuple(classes))]
+    return [*classes, *others]
 
 
 def tightest(classes: Sequence[RequestClass]) -> SLO:

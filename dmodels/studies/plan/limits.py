@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import combinations
+from math import inf, nextafter
 from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.errors import InputError
+from dmodels.core.errors import InputError, check_number
 from dmodels.core.records import Real
 
 #: Instances of one layout: (GPU type, instances, GPUs of each).
@@ -69,18 +70,14 @@ def bought(node_gpus: int, parts: Iterable[Part]) -> dict[str, int]:
 
 def check(limits: Limits, gpus: Iterable[str]) -> None:
     """Limits that mean nothing are an `InputError`."""
-    if not limits.max_gpus >= 1:
-        raise InputError(f"max_gpus = {limits.max_gpus:g}: accepted are numbers from 1")
-    if not (limits.node_gpus >= 1 and limits.node_gpus == int(limits.node_gpus)):
-        raise InputError(f"node_gpus = {limits.node_gpus:g}: accepted are whole numbers from 1")
-    if not limits.max_usd_per_hour > 0:
-        raise InputError(f"max_usd_per_hour = {limits.max_usd_per_hour:g}: accepted are positive prices")
+    check_number("max_gpus", limits.max_gpus, 1, inf, "numbers from 1")
+    check_number("node_gpus", limits.node_gpus, 1, inf, "whole numbers from 1", whole=True)
+    check_number("max_usd_per_hour", limits.max_usd_per_hour, nextafter(0, 1), inf, "positive prices")
     known = list(gpus)
     for gpu, count in limits.inventory.items():
         if gpu not in known:
             raise InputError(f"inventory of {gpu}: accepted are the GPU types asked about, {', '.join(known)}")
-        if not count >= 0:
-            raise InputError(f"inventory of {gpu} = {count:g}: accepted are numbers from 0")
+        check_number(f"inventory of {gpu}", count, 0, inf, "numbers from 0")
 
 
 def whole(node_gpus: int, gpus: Real) -> Real:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from dmodels.core.errors import InputError
+from dmodels.core.errors import check_number
 from dmodels.core.flags import Flag
 from dmodels.models.instance import Engine
 
@@ -60,12 +60,9 @@ class Strain(NamedTuple):
 
 def check(margins: Margins) -> None:
     """Margins that mean nothing are an `InputError`."""
-    if not 0.0 <= margins.headroom_frac <= 100.0:
-        raise InputError(f"headroom = {margins.headroom_frac:g}: accepted are shares of the rate from 0 to 100")
-    if not (0 <= margins.spare_count <= 1000 and margins.spare_count == int(margins.spare_count)):
-        raise InputError(f"spare = {margins.spare_count:g}: accepted are whole numbers from 0 to 1000")
-    if not 0.5 <= margins.confidence <= MOST_SURE:
-        raise InputError(f"confidence = {margins.confidence:g}: accepted are probabilities from 0.5 to {MOST_SURE}")
+    check_number("headroom", margins.headroom_frac, 0, 100, "shares of the rate from 0 to 100")
+    check_number("spare", margins.spare_count, 0, 1000, "whole numbers from 0 to 1000", whole=True)
+    check_number("confidence", margins.confidence, 0.5, MOST_SURE, f"probabilities from 0.5 to {MOST_SURE}")
 
 
 def factor(confidence: float, high: np.ndarray) -> np.ndarray:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dmodels import catalog
-from dmodels.core.errors import InputError
+from dmodels.core.errors import InputError, check_number, unknown
 from dmodels.core.hardware import GPU, SLO
 from dmodels.core.model import Model
 from dmodels.core.precision import Precision
 from dmodels.core.workload import Workload
-from dmodels.fit.refit import OwnCalibration
+from dmodels.fit.refit import OwnCalibration, read_own
 from dmodels.models.instance import Engine
 from dmodels.models.memory import EngineMemory, engine_memory
 from dmodels.models.traffic import Trace
@@ -65,13 +65,19 @@ class Question:
 
     def __post_init__(self) -> None:
         for name in ("weights", "kv"):
-            given = getattr(self, name)
-            given = [given] if isinstance(given, str) else given
+            given = _several(getattr(self, name))
+            if not all(isinstance(one, str) for one in given):
+                raise InputError(f"{name} = {getattr(self, name)!r:.80}: accepted are names of precisions, like 'fp8'")
             object.__setattr__(self, name, tuple(map(Precision.named, given)))
         for name, least in (("tp", 1), ("pp", 1), ("wide_ep", 0)):
             object.__setattr__(self, name, _degrees(name, getattr(self, name), least))
-        if not isinstance(self.split, bool):
-            raise InputError(f"split = {self.split!r}: accepted are True and False")
+        if self.thresholds_tokens is not None:
+            object.__setattr__(self, "thresholds_tokens", _several(self.thresholds_tokens))
+            for tokens in self.thresholds_tokens:
+                check_number("thresholds_tokens", tokens, 0, np.inf, "total tokens, like 2048")
+        for name in ("split", "tuned"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} = {getattr(self, name)!r:.80}: accepted are True and False")
         object.__setattr__(self, "size_for", Stretch(self.size_for))
         check_limits(self.limits, self.gpus)
         check_margins(self.margins)
@@ -107,13 +113,21 @@ def question(
     gpu_file: str | None = None,
     prices_usd_per_hour: Mapping[str, float] | None = None,
     inventory: Mapping[str, float] | None = None,
+    calibration: str | Path | None = None,
     **options: Any,
 ) -> Question:
     """A `Question` from names: a catalogue model, HF id or config.json, and catalogue GPUs (or those of `gpu_file`),
     at `prices_usd_per_hour` of one GPU where these differ; of those in `inventory` there are so many.
 
     A `Trace` is planned for as it came, its times scaled to `rate_rps`; a `Workload` has lengths and a rate alone.
+    `calibration` is a file that `dmodels fit --out` wrote; other options are fields of `Question`.
     """
+    known_options = [one.name for one in fields(Question)]
+    for option in options:
+        if option not in known_options:
+            raise unknown("option", option, [*known_options, "calibration"])
+    if calibration is not None:
+        options["measured"] = read_own(calibration)
     trace = workload if isinstance(workload, Trace) else None
     if isinstance(workload, Trace):
         workload = Workload.from_trace(workload, rate_rps)
@@ -124,6 +138,9 @@ def question(
     local = Path(model)  # engines are given the folder of a config.json
     served = catalog.models().get(name, {}).get("hf_id", str(local.parent if local.suffix == ".json" else model))
     chosen = chosen_gpus([name.strip() for name in gpus.split(",")] if isinstance(gpus, str) else gpus, gpu_file)
+    for option, given in (("prices_usd_per_hour", prices_usd_per_hour), ("inventory", inventory)):
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"{option} = {given!r:.80}: accepted is a number for each GPU type")
     for gpu, price in (prices_usd_per_hour or {}).items():
         known = catalog.gpu_facts(gpu, gpu_file)["name"]
         if known not in chosen:
@@ -134,12 +151,18 @@ def question(
     return Question(name, record, chosen, workload, slo, **facts, **options)
 
 
+def _several(given: Any) -> tuple[Any, ...]:
+    """One or several of something; text and bytes are one."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)
+
+
 def _degrees(name: str, given: Any, least: int) -> tuple[int, ...]:
     """Degrees of parallelism to try: one, or several."""
-    several = (given,) if isinstance(given, int | float) else tuple(given)
-    if not several or not all(isinstance(degree, int | np.integer) and degree >= least for degree in several):
+    degrees = _several(given)
+    whole = all(isinstance(degree, int | np.integer) and degree >= least for degree in degrees)
+    if not whole or (least > 0 and not degrees):
         raise InputError(f"{name} = {given!r}: accepted are whole numbers from {least}")
-    return tuple(map(int, several))
+    return tuple(map(int, degrees))
 
 
 def check(workload: Workload, slo: SLO) -> None:

@@ -52,7 +52,8 @@ def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = 
     for label, by_form, found, share in zip(fleet.parts, by_forms(pools), seen, shares, strict=True):
         apart = _apart(by_form, found, f"P{100.0 * share:.4g}", bar)
         if apart:
-            said.append(f"{_why(asked, pools)} in pool {label}: {', '.join(apart)}")
+            where = "" if label == "all" else f"pool {label}: "
+            said.append(f"{where}{', '.join(apart)}{_why(asked, pools)}")
     chunk = float(asked.engine.max_num_batched_tokens)
     if not CHUNK_TOKENS[0] <= chunk <= CHUNK_TOKENS[1]:
         said.append(f"chunks of {chunk:,.0f} tokens, checked from {CHUNK_TOKENS[0]:,.0f} to {CHUNK_TOKENS[1]:,.0f}")
@@ -93,10 +94,10 @@ def _why(asked: Question, pools: Sequence[Pool]) -> str:
     index, window_s = dispersion(asked, max(pool.ttft_mean_s for pool in pools))
     if index > _BURSTY:
         of = f"over {window_s:.3g} s" if window_s > 0 else "over short times"
-        return f"bursts (counts of arrivals {of} vary {index:.3g} times as much as the formula's Poisson stream)"
+        return f" (bursts: counts of arrivals {of} vary {index:.3g} times as much as the formula's Poisson stream)"
     if sum(pool.instances for pool in pools) > 1:
-        return "routing (by loads, where the formula's is random)"
-    return "formula"
+        return " (requests are routed by loads, by the formula at random)"
+    return ""
 
 
 def dispersion(asked: Question, scale_s: float) -> tuple[float, float]:

@@ -22,6 +22,10 @@ from .sizing import Priced, cheapest
 _IDLE_RPS = 1e-9
 
 
+#: What binds where only limits do.
+GPU_BUDGET, MONEY = "GPU budget", "money"
+
+
 @dataclass(frozen=True)
 class Rejection(Answer):
     """One layout that cannot serve all requests from one pool, however many instances there are.
@@ -35,6 +39,11 @@ class Rejection(Answer):
     need: str
     fix: str
     excess: float  # need over have; the least excess is the nearest miss
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether more GPUs or money would do."""
+        return self.binding in (GPU_BUDGET, MONEY)
 
 
 def rejections(priced: Priced) -> list[Rejection]:
@@ -146,8 +155,8 @@ def _short(priced: Priced, layout: Layout | str, places: Sequence[tuple[int, int
     fix = " and ".join(fixes)
     if short:
         excess, name, have, need = max(short)
-        return Rejection(layout, "GPU budget", f"{have:,.0f} {name}", f"{need:,.0f} {name}", fix, excess)
-    return Rejection(layout, "money", f"${most:,.2f}/h", f"${cost:,.2f}/h", fix, cost / most)
+        return Rejection(layout, GPU_BUDGET, f"{have:,.0f} {name}", f"{need:,.0f} {name}", fix, excess)
+    return Rejection(layout, MONEY, f"${most:,.2f}/h", f"${cost:,.2f}/h", fix, cost / most)
 
 
 def _too_few_gpus(priced: Priced) -> list[Rejection]:

@@ -30,7 +30,9 @@ class Tail(Answer):
 
 @float64
 def tails(answer: Plan) -> list[Tail]:
-    """Without the longest 1, 2, 5 and 10 %."""
+    """Without the longest 1, 2, 5 and 10 %; [] where nothing but GPUs or money is missing, which no SLO mends."""
+    if answer.best is None and answer.rejections[0].is_limit:
+        return []
     asked, now = answer.question, answer.formula_usd_per_hour
     found: list[Tail] = []
     for share in _SHARES:

@@ -222,8 +222,8 @@ class Roofline(NamedTuple):
         r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[G]\,t_0(n)$, and whether there is none.
 
         The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
-        interval, leave a relative error under 1e-3 even at the kinks of a roofline; a Newton step from the frozen root
-        removes it and carries the derivatives (implicit function theorem: a bare iteration would lose them).
+        interval, leave a relative error under 1e-3 even at the kinks of a roofline; Newton steps, the last one from the
+        frozen root, remove it and carry the derivatives (implicit function theorem: a bare iteration would lose them).
         """
 
         def residual(n: Real) -> Real:  # negative where more requests arrive than leave
@@ -243,10 +243,14 @@ class Roofline(NamedTuple):
             return new, f_new, jnp.clip(new - back, 0.0, slots)
 
         _, _, new = jax.lax.fori_loop(0, 4, secant, (old, f_old, new))
-        root = jax.lax.stop_gradient(jnp.where(none, slots, new))
-        f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
-        polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
-        return jnp.where(none, slots, jnp.clip(polished, 0.0, slots)), none
+
+        def newton(root: Real) -> Real:
+            f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
+            polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
+            return jnp.where(none, slots, jnp.clip(polished, 0.0, slots))
+
+        # twice, because derivatives are those where the last step begins
+        return newton(jax.lax.stop_gradient(newton(jnp.where(none, slots, new)))), none
 
     def table(self, most_count: float = 8192.0) -> StepTable:
         """The step times at a ladder of decode counts up to `most_count`; a new last axis."""

@@ -18,7 +18,7 @@ from .interrupts import leave_to_the_server, sign_of_life
 from .plan_inputs import PlanInputs
 
 
-@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one", batches=True)
+@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one", only=("measured.calibration",), batches=True)
 def command(
     asked: PlanInputs,
     scenario: Path,

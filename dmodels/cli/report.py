@@ -18,7 +18,7 @@ from .plan_inputs import PlanInputs
 Page = Annotated[Path | None, typer.Option(help="the page's file [default: the scenario's name, .html]")]
 
 
-@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one", batches=True)
+@asks(PlanInputs, scenario="a TOML file; examples/plan.toml is one", only=("measured.calibration",), batches=True)
 def command(
     asked: PlanInputs,
     form: Form,

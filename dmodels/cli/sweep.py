@@ -121,7 +121,7 @@ class SweepAsked(Table):
         )
 
 
-@asks(SweepAsked, scenario="a TOML file; examples/sweep.toml is one", batches=True)
+@asks(SweepAsked, scenario="a TOML file; examples/sweep.toml is one", only=("measured.calibration",), batches=True)
 def command(
     asked: SweepAsked,
     form: Form,

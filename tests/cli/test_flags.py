@@ -53,6 +53,7 @@ FILES = {
         ssd = { size = "11 GiB", bandwidth = "6 GB/s", latency = "90 us", price = 3.5 }
         remote = { size = "13 GiB", bandwidth = "2 GB/s", latency = "3 ms", price = 4.5 }
     """,
+    "plan.toml": '[model]\nname = "qwen3-8b"\n',
     "sweep.toml": """
         model.name = "qwen3-8b"
         gpu.name = "h200_sxm"
@@ -258,6 +259,11 @@ CASES: dict[str, dict] = {
         "link_bytes_per_s": 40e9,
         "decay_s": 30,
     },
+    "sweep sweep.toml --axis tp=1,2 --calibration own.json": {
+        "scenario.measured()": "read_own",
+        "scenario.measured.path": "own.json",
+    },
+    "report plan.toml --calibration own.json": {"asked.measured()": "read_own", "asked.measured.path": "own.json"},
     "sweep sweep.toml --axis tp=1,2 --axis rate=10:1000:log:3 --output gpus --top 5": {
         "scenario.base": {
             "model": "qwen3-8b",

@@ -359,7 +359,7 @@ def operate(
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     decoding = x * (requests.decode_steps * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
     return Operating(
-        decode_count=jnp.minimum(decoding, slots),
+        decode_count=jnp.where(overload, batch.count, jnp.minimum(decoding, slots)),
         slots_count=slots + 0.0 * batch.count,
         prefill_busy_frac=batch.busy,
         wait_s=wait,

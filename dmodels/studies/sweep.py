@@ -269,7 +269,8 @@ def sized_pool(
         instances, point = _fewest(at)
     else:
         point = at(instances)
-    gpus, tokens = instances * own["gpus"], instances * point.tokens_per_s
+    served = jnp.where(point.flags & Flag.OVERLOAD, jnp.nan, point.tokens_per_s)  # not what arrives
+    gpus, tokens = instances * own["gpus"], instances * served
     cost = gpus * price
     unserved = point.flags & ~int(Flag.OVERLOAD | Flag.SLO_MISS)  # of what no memory holds, the one reason is enough
     wrong = flag_where(own["runs"] == 0, Flag.OUT_OF_DOMAIN)
@@ -284,7 +285,7 @@ def sized_pool(
         "e2e_s": point.e2e_s,
         "output_tokens_per_s": tokens,
         "user_tokens_per_s": safe_divide(1.0, point.tpot_mean_s),
-        "gpu_tokens_per_s": safe_divide(point.tokens_per_s, own["gpus"]),
+        "gpu_tokens_per_s": safe_divide(served, own["gpus"]),
         "decode_count": point.decode_count,
         "slots_count": point.slots_count,
         "flags": jnp.where(point.flags & Flag.NO_FIT, unserved, point.flags) | wrong,

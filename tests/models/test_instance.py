@@ -113,6 +113,7 @@ def test_what_is_not_flagged_is_finite(x, slots, slowdown):
     at = jax.tree.map(np.squeeze, exact(x, slots, slowdown))
     if int(at.flags) & (Flag.OVERLOAD | Flag.NO_FIT) == 0:
         assert all(np.isfinite(v) and float(v) >= 0 for v in at)
+    assert 0 <= float(at.decode_count) <= max(slots, 1.0)  # overloaded or not
     assert (slots < 1) == bool(int(at.flags) & Flag.NO_FIT)
 
 

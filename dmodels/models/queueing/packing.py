@@ -11,6 +11,9 @@ beyond), and the mean squares give
 
 $$E[R] = \frac{E[(A - 1)^2] - E[I^2]}{2 (1 - x b F)}.$$
 
+F is that of the requests that decode on average. While steps stay full they become those of full steps, which take F'
+> F: a backlog of the time T has $F + (F' - F)\,T/(T + a)$ beside answers of the time a, in the room $1 - x b F$.
+
 Exact but for u, which is what a lone prompt leaves for its last step, and half where several come, and for partial
 steps of one length. An engine that has nothing to decode stands still until a prompt comes: there runs begin, and the
 same balances hold over the steps with prompts.

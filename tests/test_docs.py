@@ -77,17 +77,33 @@ print(json.dumps([str(p) for p in pages.check([Path({str(wrong)!r})])]))
     assert "ZeroDivisionError" in found[0] and "two" in found[1] and "exit code 2" in found[2] and "rm" in found[3]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("mkdocs") is None, reason="the docs extra is not installed; `make docs` installs it"
-)
-def test_the_guide_builds_without_warnings(tmp_path):
-    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory):
+    """The built guide's folder."""
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("the docs extra is not installed; `make docs` installs it")
+    site, env = tmp_path_factory.mktemp("guide") / "site", os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env, timeout=600)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr[-3000:]
-    latency = (tmp_path / "site" / "explanation" / "latency.html").read_text(encoding="utf-8")
+    return site
+
+
+@pytest.mark.slow
+def test_the_search_finds_pages_that_are_opened_from_the_file_system(guide, chromium):
+    page = chromium.new_page()
+    page.goto((guide / "how-to" / "index.html").as_uri())
+    page.click("input.md-search__input")
+    page.keyboard.type("headroom")
+    page.wait_for_selector(".md-search-result__item")
+    found = page.locator(".md-search-result__item h1").all_inner_texts()
+    assert "Choose a threshold for two pools" in found
+
+
+@pytest.mark.slow
+def test_the_guide_builds_without_warnings(guide):
+    latency = (guide / "explanation" / "latency.html").read_text(encoding="utf-8")
     assert "<math" in latency and "arithmatex" not in latency  # equations are drawn without any script
-    site = "".join(p.read_text(encoding="utf-8") for p in (tmp_path / "site").rglob("*.html"))
+    site = "".join(p.read_text(encoding="utf-8") for p in guide.rglob("*.html"))
     fetched = re.findall(r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href)="(https?:[^"]+)"', site)
     assert fetched == []  # a reader without a network sees everything

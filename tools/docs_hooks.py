@@ -24,8 +24,11 @@ _RELATIVE = re.compile(r"\[([^\]]+)\]\((?!https?:|#)([^)]+)\)")
 
 
 def on_config(config):
-    """A page of the navigation for every format that `dmodels formats` lists."""
+    """A page of the navigation for every format that `dmodels formats` lists; the version below every page."""
+    from dmodels import __version__
     from dmodels.formats import table
+
+    config["copyright"] = f"dmodels {__version__}"
 
     pages = [{row.name: f"formats/{row.name}.md"} for row in table()]
     for entry in config["nav"]:
@@ -46,7 +49,9 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Put the options of every command, the words of reports, and the table of formats or one of its rows, where a page
-    asks for them in a comment."""
+    asks for them in a comment. What people ask is answered by other pages before those of the reference."""
+    if page.file.src_uri.startswith("reference/"):
+        page.meta["search"] = {"boost": 0.2}
     made = {"options of every command": _commands, "words of reports": _words, "every format": _formats}
     for marker, lines in made.items():
         if f"<!-- {marker} -->" in markdown:

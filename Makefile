@@ -10,7 +10,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # The ends of what is supported, as pyproject.toml states them.
 OLDEST_PYTHON ?= python3.11
 NEWEST_PYTHON ?= python3.13
-OLDEST := 'jax==0.10.0' 'jaxlib==0.10.0' 'equinox==0.13.*' 'numpy==2.0.*' 'scipy==1.14.*'
+OLDEST := 'jax==0.10.2' 'jaxlib==0.10.2' 'equinox==0.13.*' 'numpy==2.0.*' 'scipy==1.14.*'
 
 .PHONY: help plan test test-all browser compile-gpu oldest newest proofs proofs-thorough mutants docs docs-check notebooks lint types ci clean
 .DEFAULT_GOAL := help

@@ -37,9 +37,7 @@ class _Operation(NamedTuple):
         if self.start is not None:
             found = _slice(operands[0], known[self.start], self.eqn.outvars[0].aval.shape)
         else:
-            bound = self.eqn.primitive.get_bind_params(self.eqn.params)
-            before, params = bound if isinstance(bound, tuple) else ((), bound)  # as JAX has them up to 0.10.0, and on
-            found = self.eqn.primitive.bind(*before, *operands, **params)
+            found = self.eqn.primitive.bind(*operands, **self.eqn.primitive.get_bind_params(self.eqn.params))
         known.update(zip(self.outputs, found if isinstance(found, list | tuple) else [found], strict=True))
 
 

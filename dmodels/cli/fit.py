@@ -14,8 +14,9 @@ import typer
 from pydantic import Field
 
 from dmodels.core.files import write_text
+from dmodels.core.units import counted
 from dmodels.report.text import Table as Shown
-from dmodels.report.text import counted, table
+from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call

@@ -12,7 +12,7 @@ import typer
 
 from dmodels.core.files import write_text
 from dmodels.core.tables import check_table, is_table, write_table
-from dmodels.report.text import counted
+from dmodels.core.units import counted
 
 from .calls import Code, call
 from .command import Form, asks, check_output

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.precision import Precision
-from dmodels.report.text import counted, table
+from dmodels.core.units import counted
+from dmodels.report.text import table
 
 from . import render
 from .calls import Code, call

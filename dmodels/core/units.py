@@ -107,6 +107,15 @@ def gbit_per_s(rate: float) -> float:
     return rate * 1e9 / 8
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def unit_of(name: str) -> str:
     """The unit that a name's suffix states, or "" where the name has none (symbols of a paper stay bare)."""
     fits = [s for s in SUFFIXES if name.endswith(s) or name == s[1:]]

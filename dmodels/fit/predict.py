@@ -16,6 +16,7 @@ import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputWarning
+from dmodels.core.units import counted
 from dmodels.formats.measurements import measured_files
 
 from .calibration import calibration, quantiles
@@ -128,8 +129,7 @@ def _warn_of(rows: Sequence[Row]) -> None:
         told = f"backend {', '.join(odd)} is none of {', '.join(BACKENDS)}; predicted as an engine without measurements"
         warnings.warn(told, InputWarning, stacklevel=3)
     if short := [row.id for row in rows if row.osl < 2]:
-        rows_of_one = f"{len(short)} row{'s' * (len(short) != 1)}"
-        told = f"osl is 1 in {rows_of_one}, {short[0]} the first: an answer of one token has no TPOT"
+        told = f"osl is 1 in {counted(len(short), 'row')}, {short[0]} the first: an answer of one token has no TPOT"
         warnings.warn(told, InputWarning, stacklevel=3)
 
 

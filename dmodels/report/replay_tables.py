@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from dmodels.core.units import counted
 from dmodels.studies.plan import Plan, Promise, Replayed, Stretch, Verified
 
-from .text import Table, cell, counted, share
+from .text import Table, cell, share
 
 
 def tables(answer: Plan, checks: Verified | None) -> list[Table]:

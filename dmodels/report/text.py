@@ -25,15 +25,6 @@ def cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
 
 
-def counted(count: int, noun: str) -> str:
-    """So many of something.
-
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def share(part: float) -> str:
     """A percentage that is not shown as nothing where it is little.
 

@@ -11,8 +11,8 @@ beyond), and the mean squares give
 
 $$E[R] = \frac{E[(A - 1)^2] - E[I^2]}{2 (1 - x b F)}.$$
 
-F is that of the requests that decode on average. While steps stay full they become those of full steps, which take F'
-> F: a backlog of the time T has $F + (F' - F)\,T/(T + a)$ beside answers of the time a, in the room $1 - x b F$.
+F is that of the requests that decode on average. While steps stay full they become those of full steps, which take
+$F' > F$: a backlog of the time T has $F + (F' - F)\,T/(T + a)$ beside answers of the time a, in the room $1 - x b F$.
 
 Exact but for u, which is what a lone prompt leaves for its last step, and half where several come, and for partial
 steps of one length. An engine that has nothing to decode stands still until a prompt comes: there runs begin, and the
@@ -114,11 +114,12 @@ def _lasting_room(room: Real, slower: Real, tail_s: Real, answer_s: Real) -> Rea
 
     A backlog of M/G/1's tail lasts `tail_s`/room^2: steps have slowed down as far as that is of it and an answer.
     """
-    found, least = room, jnp.maximum(0.1 * room, room - jnp.maximum(slower, 0.0))
+    slower = jnp.maximum(slower, 0.0)
+    found, least = room, jnp.maximum(0.1 * room, room - slower)
     for _ in range(4):
         lasts = tail_s / found**2
         found = jnp.maximum(room - slower * safe_divide(lasts, lasts + answer_s, 0.0), least)
-    return jnp.minimum(found, room)
+    return found
 
 
 @jit

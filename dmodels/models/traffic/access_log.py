@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmodels.core.errors import TraceError
+from dmodels.core.units import counted
 
-from .trace_file import counted, short
+from .trace_file import short
 
 #: Where a row says when a request came, how long it was, and whether it was served; the first that is there counts.
 TIMES = (

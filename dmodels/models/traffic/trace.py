@@ -27,10 +27,11 @@ import numpy as np
 
 from dmodels.core.errors import InputError, TraceError
 from dmodels.core.rows import column_rows, has_columns
+from dmodels.core.units import counted
 
 from . import access_log
 from .trace_columns import columns_of, gateway_rows
-from .trace_file import Dropped, Layout, TablePart, counted, parts, short, times, whole_numbers
+from .trace_file import Dropped, Layout, TablePart, parts, short, times, whole_numbers
 
 #: Name of a layout -> what it is. Each is also read as a Parquet or Arrow file of the same columns.
 TRACE_FORMATS = {

@@ -16,6 +16,7 @@ import numpy as np
 
 from dmodels.core.errors import TraceError
 from dmodels.core.files import DECIMAL, read_lines, separator
+from dmodels.core.units import counted
 
 #: Longest sequence that is believed; more is a corrupted number.
 _MAX_TOKENS = 1e9
@@ -316,7 +317,3 @@ def short(value: Any) -> str:
     except (ValueError, RecursionError):  # an integer of more digits than Python prints, or a deep nesting
         return f"a {type(value).__name__} too long to print"
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

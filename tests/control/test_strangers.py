@@ -1,0 +1,334 @@
+"""Routers and pools against desks that do the sums one candidate at a time, in plain Python."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf
+
+import jax
+import numpy as np
+import pytest
+
+from dmodels.control import congestion
+from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, choose, dispatch, joint_assignment
+from dmodels.control.phasor import flow
+from dmodels.core.flags import Flag
+from dmodels.core.routing import RoutingPolicy
+from dmodels.models.latency import BatchingCurve
+
+CURVE = BatchingCurve(0.02, 5e-4, 8.0)
+TIMED = (RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_STATIC, RoutingPolicy.NETKV_FULL)
+
+
+class Desk:
+    """One prefill site's view of D decode instances: readings in lists, one request at a time."""
+
+    def __init__(self, rng, sites=3, instances=5):
+        draw = lambda *shape: rng.uniform(size=shape)
+        self.tiers = rng.integers(0, 4, (sites, instances))
+        self.rates, self.late = np.array([4e11, 5e10, 2e10, 9e9]), np.array([0.0, 1e-3, 4e-3, 2e-2])
+        self.busy = 0.9 * draw(4)
+        self.flying = rng.integers(0, 6, (sites, 4)).astype(float)
+        self.free = rng.choice([5e8, 6e9, 4e10], instances) * (0.5 + draw(instances))
+        self.queued, self.batch = rng.integers(0, 4, instances) * 1.0, rng.integers(3, 9, instances) * 1.0
+        self.inbound = rng.integers(0, 4, instances) * 1.0
+        self.reserve, self.weight, self.most = rng.choice([0.0, 4e8]), rng.uniform(0.1, 0.9), 4.0
+        self.port = rng.choice([inf, 2e10])
+
+    def oracle(self):
+        return Oracle(self.tiers, self.rates, self.late, self.busy)
+
+    def pool(self):
+        return DecodePool(self.free.copy(), self.queued.copy(), self.batch.copy(), self.inbound.copy())
+
+    def limits(self):
+        return {
+            "in_flight": self.flying.copy(),
+            "reserve_bytes": self.reserve,
+            "curve": CURVE,
+            "cache_weight": self.weight,
+            "max_in_flight": self.most,
+            "destination_bytes_per_s": self.port,
+        }
+
+    def first_token_s(self, j):
+        """Those queued who find no slot wait for a step each; then comes a step with the request in it, if it can be.
+
+        Steps grow with the sequences in them.
+        """
+        step_s = lambda sequences: CURVE.base_s + CURVE.per_sequence_s * sequences
+        slots, seconds = int(CURVE.max_batch - self.batch[j]), 0.0
+        for place in range(int(self.queued[j])):
+            if place >= slots:
+                seconds += step_s(self.batch[j])
+        return seconds + step_s(self.batch[j] + 1 if slots > 0 else CURVE.max_batch)
+
+    def transfer_s(self, policy, site, j, size):
+        """Bytes at an equal share of what the tier has left, or of the port behind it if that is less."""
+        tier = self.tiers[site, j]
+        left = self.rates[tier] * (1.0 - self.busy[tier] if policy == RoutingPolicy.NETKV_FULL else 1.0)
+        share = left if policy == RoutingPolicy.NETKV_TOPO else left / (1 + min(self.flying[site, tier], self.most))
+        if policy != RoutingPolicy.NETKV_TOPO:
+            share = min(share, self.port / (1 + self.inbound[j]))
+        return self.late[tier] + (size / share if size else 0.0)
+
+    def price(self, policy, site, j, size, hit):
+        """What a policy holds against an instance."""
+        if policy in TIMED:
+            return self.transfer_s(policy, site, j, size * (1 - hit)) + self.first_token_s(j)
+        if policy == RoutingPolicy.LOAD:
+            return self.first_token_s(j)
+        if policy == RoutingPolicy.FREENESS:
+            return -self.free[j] / max(1.0, self.queued[j] + self.batch[j])
+        miss, load = 1 - hit, (self.queued[j] + self.batch[j]) / CURVE.max_batch
+        if policy == RoutingPolicy.CACHE:  # a millionth part of load, which only breaks ties
+            return miss + 1e-6 * (load - miss)
+        return self.weight * miss + (1 - self.weight) * load
+
+    def roomy(self, size, hits):
+        return [j for j in range(len(self.free)) if size * (1 - hits[j]) <= self.free[j] - self.reserve]
+
+    def take(self, site, j, size, hit):
+        """The request's memory, its transfer, and its place."""
+        self.free[j] -= size * (1 - hit)
+        self.flying[site, self.tiers[site, j]] += 1
+        self.inbound[j] += 1
+        if self.batch[j] < CURVE.max_batch:
+            self.batch[j] += 1
+        else:
+            self.queued[j] += 1
+
+
+def requests(rng, count, instances=5):
+    hits = np.where(rng.random((count, instances)) < 0.6, rng.random((count, instances)), 0.0)
+    hits[rng.random((count, instances)) < 0.1] = 1.0
+    return rng.integers(0, 3, count), rng.uniform(1e8, 1.2e10, count), hits
+
+
+PRICED = (*TIMED, RoutingPolicy.LOAD, RoutingPolicy.FREENESS, RoutingPolicy.CACHE, RoutingPolicy.CACHE_LOAD)
+
+
+@pytest.mark.parametrize("policy", PRICED)
+def test_decisions_are_the_cheapest_of_a_desk_that_prices_every_candidate(policy):
+    """Each alone on the readings given, and in turn on what the earlier ones took."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        desk = Desk(rng)
+        sites, sizes, hits = requests(rng, 9)
+        asked = policy, desk.oracle(), sites, sizes, hits, desk.pool()
+        alone = choose(*asked, **desk.limits())
+        for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
+            prices = {j: desk.price(policy, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
+            check(alone.index[r], alone.cost[r], prices)
+            assert bool(alone.flags[r] & Flag.INFEASIBLE) == (not prices)
+        together, after, flying = dispatch(*asked, **desk.limits())
+        intents = []
+        for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
+            prices = {j: desk.price(policy, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
+            j = check(together.index[r], together.cost[r], prices)
+            if j >= 0:
+                desk.take(site, j, size, hit[j])
+                intents.append((site, j, pytest.approx(size * (1 - hit[j]))))
+        assert [tuple(intent)[:3] for intent in together.intents] == intents
+        np.testing.assert_allclose(after.free_bytes, desk.free, atol=1.0)
+        for told, own in zip((after.queued, after.batch, after.inbound, flying), leftover(desk), strict=True):
+            np.testing.assert_array_equal(told, own)
+
+
+def leftover(desk):
+    return desk.queued, desk.batch, desk.inbound, desk.flying
+
+
+def check(index, cost, prices):
+    """The chosen one, which no other undercuts."""
+    if not prices:
+        assert index == -1 and cost == inf
+        return -1
+    assert cost == pytest.approx(min(prices.values()), rel=1e-9) == pytest.approx(prices[int(index)], rel=1e-9)
+    return int(index)
+
+
+def test_round_robin_goes_on_behind_the_last_one_that_took_a_request():
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        desk, turn = Desk(rng), 0
+        sites, sizes, hits = requests(rng, 12)
+        told, *_ = dispatch(RoutingPolicy.ROUND_ROBIN, desk.oracle(), sites, sizes, hits, desk.pool(), **desk.limits())
+        for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
+            open_to_it = desk.roomy(size, hit)
+            j = next((j % 5 for j in range(turn, turn + 5) if j % 5 in open_to_it), -1)
+            assert told.index[r] == j
+            if j >= 0:
+                desk.take(site, j, size, hit[j])
+                turn = j + 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_joint_optimum_by_trying_every_placement(seed):
+    """Four requests on four instances: every transfer shares its tier with the others of the burst, not with itself."""
+    rng = np.random.default_rng(seed)
+    desk = Desk(rng, sites=2, instances=4)
+    desk.port, site = inf, 1
+    _, sizes, hits = requests(rng, 4, instances=4)
+    told = joint_assignment(
+        desk.oracle(), site, sizes, hits, desk.pool(), in_flight=desk.flying.copy(),
+        reserve_bytes=desk.reserve, curve=CURVE, max_in_flight=desk.most,
+    )  # fmt: skip
+    before, costs = desk.flying.copy(), {}
+    for places in product(*(desk.roomy(size, hit) for size, hit in zip(sizes, hits, strict=True))):
+        desk.flying = before.copy()
+        for tier in {desk.tiers[site, j] for j in places}:
+            desk.flying[site, tier] += sum(desk.tiers[site, j] == tier for j in places) - 1
+        costs[places] = sum(
+            desk.price(RoutingPolicy.NETKV_FULL, site, j, size, hit[j])
+            for j, size, hit in zip(places, sizes, hits, strict=True)
+        )
+    if not costs:
+        assert told.flags & Flag.INFEASIBLE and told.value.cost_s == inf
+        return
+    chosen = tuple(int(j) for j in told.value.index)
+    assert told.value.cost_s == pytest.approx(min(costs.values())) == pytest.approx(costs[chosen])
+    counts = [sum(desk.tiers[site, j] == tier for j in chosen) for tier in range(4)]
+    assert told.value.tier_counts.tolist() == counts
+    filled = {j: sum(s * (1 - h[j]) for i, s, h in zip(chosen, sizes, hits, strict=True) if i == j) for j in chosen}
+    over = any(size > desk.free[j] - desk.reserve for j, size in filled.items())
+    assert bool(told.flags & Flag.OVERLOAD) == over
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_live_router_that_knows_all_is_the_desk_through_arrivals_landings_and_new_readings(seed):
+    rng = np.random.default_rng(seed)
+    desk = Desk(rng)
+    desk.flying[:] = 0.0
+    desk.port, opened = inf, np.zeros(5, int)
+    live = NetKVRouter(
+        desk.tiers, desk.rates, desk.late, reserve_bytes=desk.reserve, curve=CURVE, max_in_flight=desk.most, seed=seed
+    )
+    live.observe_network(desk.busy)
+    live.observe(np.arange(5), desk.free, desk.queued, desk.batch)
+    under_way = []
+    for site, size, hit in zip(*requests(rng, 60), strict=True):
+        event = rng.random()
+        if event < 0.2 and under_way:
+            one, j = under_way.pop(int(rng.integers(len(under_way))))
+            live.landed(one, j)
+            desk.flying[one, desk.tiers[one, j]] -= 1
+        elif event < 0.3 and opened.any():
+            j = int(rng.choice(np.flatnonzero(opened)))
+            live.finished(j)
+            opened[j] -= 1
+        elif event < 0.4:
+            j = int(rng.integers(5))
+            desk.free[j], desk.queued[j], desk.batch[j] = rng.uniform(0, 5e10), rng.integers(0, 4), rng.integers(0, 9)
+            live.observe(j, desk.free[j], desk.queued[j], desk.batch[j])
+        elif event < 0.45:
+            desk.busy = 0.9 * rng.random(4)
+            live.observe_network(desk.busy)
+        else:
+            chosen = live.route(int(site), size, hit)
+            prices = {j: desk.price(RoutingPolicy.NETKV_FULL, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
+            if not prices:
+                assert chosen == -1
+                continue
+            assert prices[chosen] == pytest.approx(min(prices.values()), rel=1e-9)
+            desk.take(site, chosen, size, hit[chosen])
+            under_way.append((int(site), chosen))
+            opened[chosen] += 1
+        assert live.open_requests.tolist() == opened.tolist()
+
+
+class Pools:
+    """Phasor's roles moved by hand: workers of three kinds, and the epoch of the last change."""
+
+    def __init__(self, prefill, decode, mixed):
+        self.n = {"p": prefill, "d": decode, "m": mixed}
+        self.epoch, self.last, self.changes = 0, -inf, 0
+
+    def free(self, load, **more):
+        """Freeness of both pools after a change: 1 less load per worker."""
+        return {k: 1 - load[k] / (self.n[k] + more.get(k, 0)) if self.n[k] + more.get(k, 0) else -inf for k in "pd"}
+
+    def promote(self, load, theta):
+        """Standby workers to the poorer pool; back from a pool that stays the freer, and free, without one."""
+        phi = self.free(load)
+        for k, other in ("pd", "dp"):
+            if self.n["m"] >= 1 and phi[k] < theta * phi[other]:
+                return {k: 1, "m": -1}
+        for k, other in ("pd", "dp"):
+            if self.n[k] >= 2 and self.free(load, **{k: -1})[k] >= max(phi[other], 0.0):
+                return {k: -1, "m": 1}
+        return {}
+
+    def transfer(self, load, theta):
+        """The trigger, where even a taker on the edge of it would not send the worker back."""
+        phi = self.free(load)
+        for k, other in ("pd", "dp"):
+            if self.n[other] >= 2 and phi[k] < theta * phi[other]:
+                edge = {k: (1 - theta * phi[other]) * self.n[k], other: load[other]}
+                then = self.free(edge, **{k: 1, other: -1})
+                if then[other] >= theta * then[k] - 1e-12:
+                    return {k: 1, other: -1}
+        return {}
+
+    def descend(self, load, margin):
+        """Whatever lowers the larger utilisation by the margin."""
+        worst = lambda phi: 1 - min(phi.values())
+        for k, other in ("pd", "dp"):
+            goal = (1 - margin) * worst(self.free(load))
+            if self.n[other] >= 2 and goal > 0 and worst(self.free(load, **{k: 1, other: -1})) <= goal:
+                return {k: 1, other: -1}
+        return {}
+
+    def step(self, rule, load, setting, cool):
+        moved = getattr(self, rule)(load, setting) if self.epoch - self.last >= cool else {}
+        for k, by in moved.items():
+            self.n[k] += by
+        if moved:
+            self.last, self.changes = self.epoch, self.changes + 1
+        self.epoch += 1
+        return moved
+
+
+@pytest.mark.parametrize("rule", ["promote", "transfer", "descend"])
+def test_roles_as_moved_by_hand(rule):
+    step = jax.jit(getattr(flow, rule))
+    fired = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        prefill, decode, mixed = (int(x) for x in rng.integers(1, 6, 3))
+        params = flow.settings(rng.uniform(0.3, 0.9), rng.uniform(0.02, 0.3), float(rng.integers(1, 4)))
+        pools, state = Pools(prefill, decode, mixed), flow.init(prefill, decode, mixed)
+        for _ in range(25):
+            load = {"p": rng.uniform(0.05, 1.5) * pools.n["p"], "d": rng.uniform(0.05, 1.5) * pools.n["d"]}
+            phi = pools.free(load)
+            state, change = step(state, phi["p"], phi["d"], params)
+            setting = params.margin if rule == "descend" else params.theta
+            moved = pools.step(rule, load, setting, params.cool_steps)
+            assert [float(x) for x in state[:3]] == [pools.n[k] for k in "pdm"]
+            signed = moved.get("p", 0) - moved.get("d", 0)
+            named = {1: 1, -1: -1}.get(signed, signed // 2) if rule != "promote" else signed
+            if rule == "promote" and moved.get("m") == 1:
+                named = 2 if moved.get("p") else -2
+            assert int(change) == named and float(state.changes) == pools.changes
+            fired += bool(moved)
+    assert fired > 15
+
+
+def test_an_autoregression_from_sums_over_all_readings():
+    """Mean and moments as weighted sums; the share of a deviation that survives a step is their ratio."""
+    rng = np.random.default_rng(3)
+    x, gain = np.clip(0.4 + 0.1 * rng.standard_normal(40).cumsum() * 0.3, 0.0, 1.0), 0.2
+    state = congestion.ar1_init(x[0])
+    level = congestion.smoothing_init(x[0])
+    for t in range(1, len(x)):
+        state, level = congestion.ar1_update(state, x[t], gain), congestion.smoothing_update(level, x[t], gain)
+        aged = lambda t: gain * (1 - gain) ** np.arange(t - 1, -1, -1)
+        mean = [x[0]] + [(1 - gain) ** s * x[0] + aged(s) @ x[1 : s + 1] for s in range(1, t + 1)]
+        now, before = x[1 : t + 1] - mean[1:], x[:t] - mean[1:]
+        survives = min(max(float(aged(t) @ (now * before)) / float(aged(t) @ now**2), 0.0), 1.0)
+        assert float(congestion.smoothing_forecast(level)) == pytest.approx(min(mean[-1], 0.999))
+        for steps in (1, 3):
+            expected = mean[-1] + (x[t] - mean[-1]) * survives**steps
+            assert float(congestion.ar1_forecast(state, steps)) == pytest.approx(
+                min(max(expected, 0.0), 0.999), abs=1e-6
+            )

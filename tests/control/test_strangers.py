@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from dmodels.control import congestion
+from dmodels.control import congestion, phasor
 from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, choose, dispatch, joint_assignment
 from dmodels.control.phasor import flow
 from dmodels.core.flags import Flag
@@ -332,3 +332,34 @@ def test_an_autoregression_from_sums_over_all_readings():
             assert float(congestion.ar1_forecast(state, steps)) == pytest.approx(
                 min(max(expected, 0.0), 0.999), abs=1e-6
             )
+
+
+def test_prompts_to_the_prefill_worker_that_would_have_most_to_spare():
+    """Unequal workers, some closed, progress of any size, costs that are not known: each worker as two numbers."""
+    route = jax.jit(phasor.route, static_argnames="before")
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        peak, slo, before = rng.uniform(1, 4, 4), rng.uniform(0.2, 1, 4), bool(seed % 2)
+        pool = phasor.workers(4, peak, slo)
+        state, load, count = phasor.init(4), [0.0] * 4, [0] * 4
+        for _ in range(40):
+            opened = rng.random(4) < (0.7 if rng.random() < 0.8 else 0.0)
+            if rng.random() < 0.7:
+                cost = float(rng.choice([rng.uniform(0, 3), np.nan, -1.0]))
+                state, chosen = route(state, cost, pool._replace(open=opened * 1.0), before=before)
+                cost = max(cost, 0.0) if np.isfinite(cost) else 0.0
+                late = [(load[w] + (0.0 if before else cost)) / (peak[w] * slo[w]) for w in range(4)]
+                able = [w for w in range(4) if opened[w]]
+                expected = min(able, key=lambda w: late[w]) if able else -1
+                assert int(chosen) == expected
+                if able:
+                    load[expected], count[expected] = load[expected] + cost, count[expected] + 1
+            else:
+                w, flop, done = int(rng.integers(4)), rng.uniform(-1, 2), int(rng.integers(-1, 3))
+                state = phasor.update(state, w, flop, done)
+                count[w] = max(count[w] - max(done, 0), 0)
+                load[w] = max(load[w] - max(flop, 0.0), 0.0) if count[w] else 0.0
+            assert state.queued_count.tolist() == count
+            np.testing.assert_allclose(state.queued_flop, load, atol=1e-12)
+            free = [1 - load[w] / (peak[w] * slo[w]) for w in range(4)]
+            np.testing.assert_allclose(phasor.freeness(state, pool), free)

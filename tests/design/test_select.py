@@ -42,7 +42,7 @@ def test_the_front_is_what_no_other_point_dominates(costs):
 
 
 @pytest.mark.parametrize("objectives", [2, 3, 4, 5])
-@pytest.mark.parametrize("shape", ["uniform", "sphere", "whole numbers", "one column equal"])
+@pytest.mark.parametrize("shape", ["uniform", "sphere", "whole numbers", "one column equal", "mostly the dearest"])
 def test_large_fronts_agree_with_all_pairs(objectives, shape):
     """3,000 points divide several times; fronts from a handful of points to all of them."""
     rng = np.random.default_rng(objectives)
@@ -54,6 +54,8 @@ def test_large_fronts_agree_with_all_pairs(objectives, shape):
         costs = np.floor(6 * costs)
     elif shape == "one column equal":
         costs[:, objectives // 2] = 1.0
+    elif shape == "mostly the dearest":
+        costs[rng.random(costs.shape) < 0.7] = 1.0
     expected = np.array([not ((costs <= row).all(1) & (costs < row).any(1)).any() for row in costs])
     np.testing.assert_array_equal(pareto_mask(costs, equals=True), expected)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
 import sys
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import sweep_formulas as formulas
 
 from dmodels import choice, grid, sweep, zipped
+from dmodels.core.errors import InputError
 from dmodels.core.flags import WARNINGS, Flag
-from dmodels.design.distribute import _pooled, by_cluster, by_threads
+from dmodels.design.distribute import _pooled, by_cluster, by_threads, gathered
 from dmodels.design.formula import flagged, named
 from dmodels.design.optimize import derivative, minimize
 from dmodels.design.program import program
@@ -78,6 +81,25 @@ def test_a_sweep_is_its_formula_at_every_point(seed):
         assert [expected[tuple(place)]["wait_s"] for place in part["points"]] == pytest.approx(part["wait_s"].tolist())
         seen += len(part["points"])
     assert seen == ds.flags.size
+
+
+def test_the_rest_of_what_a_sweep_may_be_asked():
+    """Arrays fixed by a partial, an output that is its axis, all blocks or some by threads, one way to spread them."""
+    times = lambda x, table: {"x": x, "y": jnp.sum(table) * x}
+    ds = sweep(functools.partial(times, table=np.arange(4.0)), x=grid(1.0, 2.0))
+    assert ds.y.values.tolist() == [6.0, 12.0] and set(ds.data_vars) == {"y", "flags"}
+    for other in (lambda x: {"x": 2 * x}, lambda x: {"x": jnp.int32(x)}):
+        with pytest.raises(InputError, match="'x' is an axis and another output"):
+            sweep(other, x=grid(1.0, 2.0))
+    with pytest.raises(InputError, match="client and devices: accepted is one of them"):
+        sweep(times, x=grid(1.0), table=np.ones(1), client=object(), devices=jax.devices())
+    axes = {"x": grid(np.arange(100.0)).axis("x")}
+    asked = program(lambda x: {"y": x * x, "z": -x}, axes, {}, None, 16)
+    every = gathered(asked)
+    assert set(every) == {"y", "z", "flags"} and every["y"][0].tolist() == [k * k for k in range(100)]
+    some = gathered(asked, ["z"], todo=[1])
+    here = asked.window(1)
+    assert set(some) == {"z"} and some["z"][here].tolist() == every["z"][here].tolist()
 
 
 def test_what_a_sweep_says_of_itself():
@@ -233,7 +255,8 @@ def look(ds, cells, rng):
 def look_for_the_best(ds, cells, good):
     for sign, words in ((1, {"minimize": "x"}), (-1, {"maximize": "x"})):
         cost = {c: sign * float(ds.x.values[c]) for c in good if not math.isnan(ds.x.values[c])}
-        order = lambda some, cost=cost: sorted(some, key=lambda c: (cost[c], cells.index(c)))
+        rank = {c: (value, cells.index(c)) for c, value in cost.items()}
+        order = lambda some, rank=rank: sorted(some, key=rank.get)
         least = min(cost.values(), default=0.0)
         tied = [c for c in cost if cost[c] == least]
         assert places(ds, best(ds, **words)) == order(tied)
@@ -365,3 +388,10 @@ def test_convex_programmes_by_trying_every_face():
                 np.testing.assert_allclose(np.asarray(dx[name])[:, k], moved, atol=2e-2 * (1 + np.abs(moved).max()))
         priced += (shadow > 1e-3).any()
     assert 3 <= priced
+
+
+def test_where_no_gradient_vanishes_nobody_says_it_did():
+    """The least of |x - 0.3| is a kink: found, but no stationary point."""
+    told = minimize(lambda x, p: jnp.sum(jnp.abs(x - 0.3)), [0.0], [1.0], starts=2)
+    assert float(told.value["x"][0]) == pytest.approx(0.3, abs=1e-3)
+    assert told.certificate["stationarity"] > 0.1 and told.flags == Flag.NOT_CONVERGED

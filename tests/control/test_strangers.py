@@ -15,88 +15,47 @@ from dmodels.control.phasor import flow
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
 from dmodels.models.latency import BatchingCurve
+from tests.control.desk import TIMED, Desk
 
 CURVE = BatchingCurve(0.02, 5e-4, 8.0)
-TIMED = (RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_STATIC, RoutingPolicy.NETKV_FULL)
 
 
-class Desk:
-    """One prefill site's view of D decode instances: readings in lists, one request at a time."""
+def a_desk(rng, sites=3, instances=5):
+    """At random: near and far, full and empty."""
+    draw = lambda *shape: rng.uniform(size=shape)
+    return Desk(
+        rng.integers(0, 4, (sites, instances)),
+        np.array([4e11, 5e10, 2e10, 9e9]),
+        np.array([0.0, 1e-3, 4e-3, 2e-2]),
+        0.9 * draw(4),
+        rng.integers(0, 6, (sites, 4)).astype(float),
+        rng.choice([5e8, 6e9, 4e10], instances) * (0.5 + draw(instances)),
+        *(rng.integers(low, high, instances) * 1.0 for low, high in ((0, 4), (3, 9), (0, 4))),
+        CURVE,
+        rng.choice([0.0, 4e8]),
+        rng.uniform(0.1, 0.9),
+        4.0,
+        rng.choice([inf, 2e10]),
+    )
 
-    def __init__(self, rng, sites=3, instances=5):
-        draw = lambda *shape: rng.uniform(size=shape)
-        self.tiers = rng.integers(0, 4, (sites, instances))
-        self.rates, self.late = np.array([4e11, 5e10, 2e10, 9e9]), np.array([0.0, 1e-3, 4e-3, 2e-2])
-        self.busy = 0.9 * draw(4)
-        self.flying = rng.integers(0, 6, (sites, 4)).astype(float)
-        self.free = rng.choice([5e8, 6e9, 4e10], instances) * (0.5 + draw(instances))
-        self.queued, self.batch = rng.integers(0, 4, instances) * 1.0, rng.integers(3, 9, instances) * 1.0
-        self.inbound = rng.integers(0, 4, instances) * 1.0
-        self.reserve, self.weight, self.most = rng.choice([0.0, 4e8]), rng.uniform(0.1, 0.9), 4.0
-        self.port = rng.choice([inf, 2e10])
 
-    def oracle(self):
-        return Oracle(self.tiers, self.rates, self.late, self.busy)
+def oracle(desk):
+    return Oracle(desk.tiers, desk.rates, desk.late, desk.busy)
 
-    def pool(self):
-        return DecodePool(self.free.copy(), self.queued.copy(), self.batch.copy(), self.inbound.copy())
 
-    def limits(self):
-        return {
-            "in_flight": self.flying.copy(),
-            "reserve_bytes": self.reserve,
-            "curve": CURVE,
-            "cache_weight": self.weight,
-            "max_in_flight": self.most,
-            "destination_bytes_per_s": self.port,
-        }
+def pool(desk):
+    return DecodePool(desk.free.copy(), desk.queued.copy(), desk.batch.copy(), desk.inbound.copy())
 
-    def first_token_s(self, j):
-        """Those queued who find no slot wait for a step each; then comes a step with the request in it, if it can be.
 
-        Steps grow with the sequences in them.
-        """
-        step_s = lambda sequences: CURVE.base_s + CURVE.per_sequence_s * sequences
-        slots, seconds = int(CURVE.max_batch - self.batch[j]), 0.0
-        for place in range(int(self.queued[j])):
-            if place >= slots:
-                seconds += step_s(self.batch[j])
-        return seconds + step_s(self.batch[j] + 1 if slots > 0 else CURVE.max_batch)
-
-    def transfer_s(self, policy, site, j, size):
-        """Bytes at an equal share of what the tier has left, or of the port behind it if that is less."""
-        tier = self.tiers[site, j]
-        left = self.rates[tier] * (1.0 - self.busy[tier] if policy == RoutingPolicy.NETKV_FULL else 1.0)
-        share = left if policy == RoutingPolicy.NETKV_TOPO else left / (1 + min(self.flying[site, tier], self.most))
-        if policy != RoutingPolicy.NETKV_TOPO:
-            share = min(share, self.port / (1 + self.inbound[j]))
-        return self.late[tier] + (size / share if size else 0.0)
-
-    def price(self, policy, site, j, size, hit):
-        """What a policy holds against an instance."""
-        if policy in TIMED:
-            return self.transfer_s(policy, site, j, size * (1 - hit)) + self.first_token_s(j)
-        if policy == RoutingPolicy.LOAD:
-            return self.first_token_s(j)
-        if policy == RoutingPolicy.FREENESS:
-            return -self.free[j] / max(1.0, self.queued[j] + self.batch[j])
-        miss, load = 1 - hit, (self.queued[j] + self.batch[j]) / CURVE.max_batch
-        if policy == RoutingPolicy.CACHE:  # a millionth part of load, which only breaks ties
-            return miss + 1e-6 * (load - miss)
-        return self.weight * miss + (1 - self.weight) * load
-
-    def roomy(self, size, hits):
-        return [j for j in range(len(self.free)) if size * (1 - hits[j]) <= self.free[j] - self.reserve]
-
-    def take(self, site, j, size, hit):
-        """The request's memory, its transfer, and its place."""
-        self.free[j] -= size * (1 - hit)
-        self.flying[site, self.tiers[site, j]] += 1
-        self.inbound[j] += 1
-        if self.batch[j] < CURVE.max_batch:
-            self.batch[j] += 1
-        else:
-            self.queued[j] += 1
+def limits(desk):
+    return {
+        "in_flight": desk.flying.copy(),
+        "reserve_bytes": desk.reserve,
+        "curve": CURVE,
+        "cache_weight": desk.weight,
+        "max_in_flight": desk.most,
+        "destination_bytes_per_s": desk.port,
+    }
 
 
 def requests(rng, count, instances=5):
@@ -113,15 +72,15 @@ def test_decisions_are_the_cheapest_of_a_desk_that_prices_every_candidate(policy
     """Each alone on the readings given, and in turn on what the earlier ones took."""
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        desk = Desk(rng)
+        desk = a_desk(rng)
         sites, sizes, hits = requests(rng, 9)
-        asked = policy, desk.oracle(), sites, sizes, hits, desk.pool()
-        alone = choose(*asked, **desk.limits())
+        asked = policy, oracle(desk), sites, sizes, hits, pool(desk)
+        alone = choose(*asked, **limits(desk))
         for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
             prices = {j: desk.price(policy, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
             check(alone.index[r], alone.cost[r], prices)
             assert bool(alone.flags[r] & Flag.INFEASIBLE) == (not prices)
-        together, after, flying = dispatch(*asked, **desk.limits())
+        together, after, flying = dispatch(*asked, **limits(desk))
         intents = []
         for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
             prices = {j: desk.price(policy, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
@@ -151,9 +110,9 @@ def check(index, cost, prices):
 def test_round_robin_goes_on_behind_the_last_one_that_took_a_request():
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        desk, turn = Desk(rng), 0
+        desk, turn = a_desk(rng), 0
         sites, sizes, hits = requests(rng, 12)
-        told, *_ = dispatch(RoutingPolicy.ROUND_ROBIN, desk.oracle(), sites, sizes, hits, desk.pool(), **desk.limits())
+        told, *_ = dispatch(RoutingPolicy.ROUND_ROBIN, oracle(desk), sites, sizes, hits, pool(desk), **limits(desk))
         for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
             open_to_it = desk.roomy(size, hit)
             j = next((j % 5 for j in range(turn, turn + 5) if j % 5 in open_to_it), -1)
@@ -167,11 +126,11 @@ def test_round_robin_goes_on_behind_the_last_one_that_took_a_request():
 def test_the_joint_optimum_by_trying_every_placement(seed):
     """Four requests on four instances: every transfer shares its tier with the others of the burst, not with itself."""
     rng = np.random.default_rng(seed)
-    desk = Desk(rng, sites=2, instances=4)
+    desk = a_desk(rng, sites=2, instances=4)
     desk.port, site = inf, 1
     _, sizes, hits = requests(rng, 4, instances=4)
     told = joint_assignment(
-        desk.oracle(), site, sizes, hits, desk.pool(), in_flight=desk.flying.copy(),
+        oracle(desk), site, sizes, hits, pool(desk), in_flight=desk.flying.copy(),
         reserve_bytes=desk.reserve, curve=CURVE, max_in_flight=desk.most,
     )  # fmt: skip
     before, costs = desk.flying.copy(), {}
@@ -198,7 +157,7 @@ def test_the_joint_optimum_by_trying_every_placement(seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_a_live_router_that_knows_all_is_the_desk_through_arrivals_landings_and_new_readings(seed):
     rng = np.random.default_rng(seed)
-    desk = Desk(rng)
+    desk = a_desk(rng)
     desk.flying[:] = 0.0
     desk.port, opened = inf, np.zeros(5, int)
     live = NetKVRouter(

@@ -63,3 +63,15 @@ def test_the_two_sign_conventions_agree_only_with_the_requests_length():
         assert int(jnp.argmin(dynamo)) == int(jnp.argmin(paper)) == worker
     fixed = [int(jnp.argmin(block_s * active - 8 * block_s * cached / blocks)) for blocks in (8.0, 64.0)]
     assert fixed == [0, 1]  # one omega for all lengths routes the long request to the other worker
+
+
+def test_a_normalized_temperature_is_in_units_of_the_costs_range():
+    """The same shares whatever the blocks are worth; raw, a tenth of the costs is ten times the temperature."""
+    act = adaptive.Action(0, jnp.float64(0.7), jnp.float64(1.0))
+    prefill, active = jnp.array([8.0, 2.0, 5.0]), jnp.array([1.0, 3.0, 2.0])
+    u = jnp.linspace(0.01, 0.99, 99)
+    drawn = lambda scale, normalized: [
+        int(adaptive.route(act, scale * prefill, scale * active, x, normalized)[0]) for x in u
+    ]
+    assert drawn(1.0, True) == drawn(10.0, True) != drawn(10.0, False)
+    assert len(set(drawn(10.0, True))) == 3 and set(drawn(10.0, False)) == {1}

@@ -129,6 +129,11 @@ def test_trigger_and_wanted():
     _, moves = GREEDY(blocks, jnp.full(3, CAPACITY), 4.0, moves=6, wanted_count=2.0)
     assert (np.asarray(moves.worker) == -1).all()  # two requests of 4 fit already
     apart = padded([[6, 4], [6, 4], [2, 2]])  # 2, 2 and 8 free: two fit, and a third where both of 2 move
+    _, moves = GREEDY(jnp.asarray(apart), jnp.full(3, CAPACITY), 4.0, moves=6, wanted_count=2.0)
+    assert (np.asarray(moves.worker) == -1).all()  # as many as are wanted
+    few = defrag.DefragSettings(theta_frag=0.9, stranded_frac=0.2)  # from 2.4 of 12 blocks on
+    three = jnp.asarray(padded([[6, 3], [6, 4], [6, 5]]))  # 3, 2 and 1 stranded
+    assert np.asarray(defrag.triggered(three, CAPACITY, 4.0, few)).tolist() == [True, False, False]
     every, two = (defrag.optimum(apart, CAPACITY, 4.0, count).value for count in (None, 2.0))
     assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two)] == [(3.0, 4.0), (2.0, 0.0)]
     full = np.full((2, 2), 20.0)

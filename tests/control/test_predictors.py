@@ -89,3 +89,14 @@ def test_a_pool_that_knows_its_demand_never_waits_and_one_that_does_not_pays_for
 def test_bad_settings_are_refused(bad):
     with pytest.raises(InputError, match="accepted"):
         bad()
+
+
+def test_a_seasonal_surprise_fades_by_the_same_factor_every_step():
+    rule = seasonal(12.0, harmonics=1)
+    state = rule.init(10.0)
+    for k in range(1, 40):
+        state = rule.update(state, 10.0 + 3.0 * np.sin(2 * np.pi * k / 12.0))
+    shocked = state._replace(recent=jnp.array([0.4, 2.0, 1.0]))  # neighbours keep half of it
+    calm = state._replace(recent=jnp.array([0.0, 2.0, 1.0]))
+    more = [float(rule.forecast(shocked, h) - rule.forecast(calm, h)) for h in (1, 2, 3)]
+    assert more == pytest.approx([2.0, 1.0, 0.5], rel=1e-6)  # of 4 readings, in units of the first, 10

@@ -158,3 +158,11 @@ def test_a_level_on_a_threshold_is_not_above_it_nor_on_its_margin_below():
 def test_a_sample_that_lands_on_the_threshold_does_not_count():
     """Halves of what is left: 1/2, then 3/4 and 7/8."""
     assert [float(regime.detection_samples(0.0, 1.0, t, 0.5)) for t in (0.5, 0.75, 0.8)] == [2.0, 3.0, 3.0]
+
+
+def test_the_detector_of_the_papers_70b_model_as_it_comes():
+    """An idle P99 of 55 ms: 0.28 s and 2 s, margins of a fifth of each, three samples at 0.3."""
+    own = regime.detector(0.055)
+    np.testing.assert_allclose(own.thresholds_s, [0.28, 2.0], rtol=0.02)
+    np.testing.assert_allclose(own.margins_s, [0.056, 0.4], rtol=0.02)
+    assert (float(own.alpha), float(own.samples)) == (0.3, 3.0)

@@ -112,3 +112,12 @@ def test_at_a_bound_the_best_stays_and_its_value_moves():
         dx, dv = derivative(square, found, [-1.0], [1.0], p)
         assert float(found.value["x"][0]) == pytest.approx(end)
         assert float(np.squeeze(dx)) == 0.0 and float(dv) == pytest.approx(2 * (p - end))
+
+
+def test_a_constraint_is_kept_or_the_answer_says_so_and_every_round_counts():
+    """Above 1.01 in a box up to 1: missed by a hundredth, which is not kept; with room, by 20 rounds of multipliers."""
+    above = lambda least: lambda x, p: jnp.stack([least - x[0]])
+    missed = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=above(1.01), starts=2)
+    assert missed.flags & Flag.INFEASIBLE and missed.certificate["violation"] == pytest.approx(0.01)
+    kept = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=above(0.4), starts=2)
+    assert kept.flags == 0 and float(kept.value["x"][0]) == pytest.approx(0.4, abs=1e-5) and int(kept.steps) >= 20

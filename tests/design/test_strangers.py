@@ -93,6 +93,9 @@ def test_the_rest_of_what_a_sweep_may_be_asked():
             sweep(other, x=grid(1.0, 2.0))
     with pytest.raises(InputError, match="client and devices: accepted is one of them"):
         sweep(times, x=grid(1.0), table=np.ones(1), client=object(), devices=jax.devices())
+    prices = {"machine.price_usd_per_hour": grid("2 USD/h", "52596 USD/year")}
+    priced = sweep(formulas.fleet, machine=formulas.SMALL, rate_rps=6.0, **prices)
+    assert priced.cost_usd_per_hour.values.tolist() == pytest.approx([2.0, 6.0], rel=1e-3)
     axes = {"x": grid(np.arange(100.0)).axis("x")}
     asked = program(lambda x: {"y": x * x, "z": -x}, axes, {}, None, 16)
     every = gathered(asked)

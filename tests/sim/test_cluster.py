@@ -13,9 +13,11 @@ from numba import njit
 
 from dmodels.control.phasor import flow
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.core.workload import Workload
 from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals
-from dmodels.sim.cluster import Control, Flow, Signal, Workers, control, simulate, state
+from dmodels.sim.cluster import Control, Flow, Signal, Workers, control, measure, simulate, state
 from dmodels.sim.cluster.records import Role
 
 STILL = Control(flow=Flow.NONE, theta_frag=0.0)
@@ -157,3 +159,17 @@ def test_mistakes_name_the_field():
         simulate([0.0], [10], [10], [0.1], Workers(1, 1), STILL, clients=2)
     with pytest.raises(InputError, match="epoch_s"):
         simulate([0.0], [10], [10], [0.1], Workers(1, 1), Control(epoch_s=0.0))
+
+
+def test_a_run_is_measured_behind_its_first_fifth_and_the_cache_spares_prefill():
+    """Prompts by clockwork, each a second longer in prefill than the last one came: of 1,000 the k-th waits k seconds.
+
+    1,000 of 1,500 tokens cached: one iteration of two seconds for 500, so the first token is 2 + k seconds late.
+    """
+    work = Workload([1500.0], [1.0], [1.0], rate_rps=1.0, arrival_cv=0.0, cached_tokens=[1000.0])
+    asked = {"prefill_iteration_s": 2.0, "chunk_tokens": 512, "count": 1000, "at_most": 8, "target_frac": 1.0}
+    found = measure(work, Workers(1, 1), STILL, jax.random.key(0), **asked)
+    late = 2.0 + np.arange(200.0, 1000.0)
+    assert found["ttft_mean_s"].value == pytest.approx(late.mean()) == found["e2e_mean_s"].value
+    assert found["ttft_p99_s"].value == pytest.approx(np.quantile(late, 0.99))
+    assert found["ttft_mean_s"].flags & Flag.OVERLOAD and found["role_changes_count"].value == 0.0

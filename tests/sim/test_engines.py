@@ -188,3 +188,8 @@ def test_a_request_that_brings_its_cache_begins_with_its_answer(kind):
     if kind is not VllmV1:
         with pytest.raises(InputError, match="one token"):
             simulate([0.0], 10, 1, law, kind(100), sent=True)
+
+
+def test_a_slower_law_is_slower_in_every_part():
+    for step in ((3, 700.0, 0, 0.0), (0, 0.0, 200, 900.0), (7, 40.0, 90, 300.0), (0, 0.0, 1, 1900.0)):
+        assert LAW.scaled(3.0).seconds(*step) == pytest.approx(3.0 * LAW.seconds(*step), rel=1e-12)

@@ -7,7 +7,8 @@ import pytest
 
 from dmodels.control.netkv import POLICIES
 from dmodels.models.latency import BatchingCurve
-from dmodels.sim.network import Arrivals, NetworkCluster, fat_tree, simulate
+from dmodels.sim.network import Arrivals, NetworkCluster, fat_tree, simulate, summary
+from dmodels.sim.network.simulation import NetworkRun
 from tests.sim.network_oracle import Network
 
 
@@ -92,3 +93,32 @@ def test_every_request_is_where_and_when_the_plain_version_has_it(policy, blocks
         assert run.carried_bytes.sum() == pytest.approx(slow.carried, rel=1e-6) and run.stuck_bytes == 0
         size = arrivals.input_tokens * (1 - run.hit_frac) * 1e5
         np.testing.assert_allclose(run.payload_bytes, np.where(came, size, 0.0), atol=1e-3)
+
+
+def test_metrics_of_a_window_by_counting():
+    """Requests from 10 s up to, not with, 20 s; percentiles of those served, shares of all."""
+    rng = np.random.default_rng(0)
+    n = 200
+    ttft, step, transfer = rng.uniform(0.1, 9.0, n), rng.uniform(0.01, 0.09, n), rng.uniform(0.0, 1.0, n)
+    ttft[::7] = step[::7] = transfer[::7] = np.nan
+    tier, arrival = rng.integers(-1, 4, n), np.sort(np.append(rng.uniform(5, 25, n - 2), [10.0, 20.0]))
+    whole = np.zeros(n)
+    run = NetworkRun(
+        arrival, tier, tier, whole, transfer, ttft, step, whole, whole, whole.astype(int), whole, 0.0, 0, ()
+    )
+    mine = [i for i in range(n) if 10.0 <= arrival[i] < 20.0]
+    told, served = summary(run, 10.0, 20.0, 3.0), [i for i in mine if np.isfinite(ttft[i])]
+    assert (told.requests_count, told.served_frac) == (len(mine), len(served) / len(mine))
+    for name, values in (("ttft", ttft), ("tbt", step), ("transfer", transfer)):
+        assert getattr(told, f"{name}_mean_s") == pytest.approx(sum(values[i] for i in served) / len(served))
+    ranks = sorted(ttft[i] for i in served)
+    for percent in (50, 95, 99):
+        place = percent / 100 * (len(ranks) - 1)
+        at = ranks[int(place)] + (place % 1) * (ranks[min(int(place) + 1, len(ranks) - 1)] - ranks[int(place)])
+        assert getattr(told, f"ttft_p{percent}_s") == pytest.approx(at)
+    good = sum(ttft[i] <= 3.0 for i in served)
+    assert told.slo_frac == pytest.approx(good / len(mine))
+    assert told.goodput_rps == pytest.approx(good / (max(arrival[i] for i in mine) - 10.0))
+    chosen = [tier[i] for i in mine if tier[i] >= 0]
+    for k in range(4):
+        assert getattr(told, f"tier_{k}_frac") == pytest.approx(chosen.count(k) / len(chosen))

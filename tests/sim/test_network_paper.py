@@ -6,8 +6,8 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.core.routing import RoutingPolicy
 from dmodels.core.units import gbit_per_s
-from dmodels.models.traffic import read_trace
-from dmodels.sim.network import RAG, netkv_cluster, poisson, window
+from dmodels.models.traffic import Trace, read_trace
+from dmodels.sim.network import RAG, Profile, netkv_cluster, poisson, window
 from dmodels.studies.transfer import compare_policies, tune_cache_weight
 
 LADDER = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_FULL)
@@ -88,3 +88,31 @@ def test_poisson_draws_only_prompts_in_bounds_at_the_asked_rate():
     assert set(np.unique(cut.input_tokens)) == {2000.0, 5000.0}
     assert len(cut.arrival_s) == pytest.approx(5000, abs=300)
     assert (cut.input_tokens == 2000).mean() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_window_of_a_trace_is_its_requests_at_the_rate(own):
+    """Those whose prompts the profile takes, from a place on, as often as asked; prefill by their length."""
+    rng = np.random.default_rng(0)
+    n = 400
+    prompts, starts = rng.integers(10, 3000, n).astype(float), np.arange(n + 1) * 2
+    when = np.sort(3.0 * rng.integers(0, 200, n))
+    trace = Trace("t", when, prompts, rng.integers(0, 50, n).astype(float), 0.0, rng.integers(0, 90, 2 * n), starts)
+    profile = Profile(100.0, 2000.0, 2.0, 10.0, prefill_base_s=0.2, prefill_s_per_token=1e-3)
+    found = window(trace, profile, 4.0, 20.0, 6, position_frac=0.5, own_blocks=own)
+    fits = np.flatnonzero((prompts >= 100) & (prompts <= 2000))
+    begin = int(0.5 * (len(fits) - 80))
+    mine = fits[begin : begin + 80]
+    np.testing.assert_array_equal(found.input_tokens, prompts[mine])
+    np.testing.assert_array_equal(found.output_tokens, np.maximum(trace.output_tokens[mine], 1))
+    np.testing.assert_allclose(found.prefill_s, 0.2 + 1e-3 * prompts[mine])
+    assert (np.diff(found.arrival_s) >= 0).all() and 0 <= found.arrival_s[0] <= found.arrival_s[-1] <= 79 / 4.0
+    assert found.arrival_s[-1] > 0.95 * 79 / 4.0
+    if own:
+        assert [list(found.block_ids[2 * k : 2 * k + 2]) for k in range(80)] == [
+            list(trace.block_ids[2 * i : 2 * i + 2]) for i in mine
+        ]
+    else:
+        held = found.hit_frac > 0
+        assert held.sum(1).max() == 1 and held.any(1).mean() == pytest.approx(0.24, abs=0.15)
+        assert (found.hit_frac[held] >= 0.2).all() and (found.hit_frac[held] <= 0.8).all()

@@ -130,3 +130,23 @@ def test_a_sample_is_as_bursty_as_the_whole_and_no_larger_than_asked():
     bursts = [burstiness(found.time_s, [1.0]).dispersion_count[0] for found in (whole, sample)]
     assert bursts[1] == pytest.approx(bursts[0], rel=0.1)
     assert whole.sampled(whole.size) is whole
+
+
+def test_what_is_in_the_cache_costs_no_transfer_and_the_engine_sees_a_prompt_later():
+    """800 of 1,000 tokens cached: the iteration and the transfer of 200; one and a half mean iterations late."""
+    requests = Requests.checked([0.0], 1000, 11, 800)
+    one = ServingPool("all", LAW, SLOTS, CHUNK, fixed_s=0.5, token_s=1e-4)
+    first = 0.01 + 1e-5 * 200 + 0.5 + 1e-4 * 200
+    assert one.serve(requests, 1).ttft_s[0] == pytest.approx(first)
+    late = one._replace(late_steps=1.5).serve(requests, 1)
+    assert late.ttft_s[0] == pytest.approx(first + 1.5 * 0.011)
+    assert late.e2e_s[0] - late.ttft_s[0] == pytest.approx(0.11)
+
+
+def test_a_part_of_a_burst_takes_as_long_as_its_requests_do_in_the_whole():
+    """Ten requests of a volley a hundredth of a second apart, at 2.5 req/s: 4 s, with their gaps in proportion."""
+    whole = recorded(volleys(), 2.5)
+    first, last = 100 / whole.size, 110 / whole.size
+    part = whole.part(first, last)
+    assert part.size == 10 and part.period_s == pytest.approx(4.0)
+    np.testing.assert_allclose(np.diff(part.time_s), 0.4)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
 from dmodels.models.latency import StepLaw
-from dmodels.models.traffic import read_trace
+from dmodels.models.traffic import Trace, read_trace
 from dmodels.sim import arrivals, fleet
 from dmodels.sim.fleet import Pool, Prefixes, RoutingPolicy
+from dmodels.sim.replay import replay_trace
 
 LAW = StepLaw(8e-3, 0.65e-3)
 
@@ -46,3 +48,13 @@ def test_cache_aware_routing_keeps_mooncakes_conversations_together(shared_data)
         for policy in (RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.DYNAMO)
     )
     assert aware < blind
+
+
+def test_a_replay_has_the_gaps_of_its_trace_and_counts_all():
+    """201 requests half a second apart are 2 a second; and the rate asked for."""
+    trace = Trace("clock", 0.5 * np.arange(201.0), np.full(201, 100.0), np.full(201, 10.0))
+    pool, key = [fleet.Pool(2, 8, StepLaw(8e-3, 1e-3))], jax.random.key(0)
+    own = replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE)
+    assert own.rate_rps == pytest.approx(2.0) and (own.requests_count, own.cut_count) == (201, 0)
+    fast = replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE, rate_rps=5.0, count=402)
+    assert fast.rate_rps == pytest.approx(5.0) and fast.requests_count == 402

@@ -137,3 +137,12 @@ def test_a_run_in_numbers_by_counting():
     # a fleet that falls behind: an arrival every second, a departure every two
     behind = Served(k, k, k + 1.0, 2.0 * k + 3.0, np.full(200, 2.0))
     assert verify.summary(behind, 1)["served_rps"] == pytest.approx(0.5)
+
+
+def test_the_end_is_where_all_but_one_in_a_thousand_had_their_answer():
+    """Of 10,000 requests a second apart each hundredth takes 900 s, the others 100 s: what came in the last 900 s may
+    have been served beside fewer."""
+    arrival = np.arange(10_000.0)
+    took = np.where(arrival % 100 == 50, 900.0, 100.0) + np.random.default_rng(0).normal(size=10_000)
+    kept = verify.steady(Served(arrival, arrival, arrival + 1.0, arrival + took, np.full(10_000, 50.0)))
+    assert 9_080 <= kept[-1] <= 9_100

@@ -233,6 +233,11 @@ def test_errors_that_two_fleets_share_do_not_hide_which_is_cheaper():
     for one, other in itertools.combinations(fleets, 2):
         assert ratio_sd(one, other) == pytest.approx((drawn(one) - drawn(other)).std(), rel=3e-3, abs=1e-3)
     assert not alike(fleets[0], fleets[1]) and alike(fleets[0], fleets[3])
+    for pool in fleets[2].pools:
+        pool.confidence = SimpleNamespace(shared_frac=0.9)  # of which the others share no more than they have
+    for one in fleets[:2]:
+        for both in (ratio_sd(one, fleets[2]), ratio_sd(fleets[2], one)):
+            assert both == pytest.approx((drawn(one) - drawn(fleets[2])).std(), rel=3e-3)
 
 
 def test_why_the_cheapest_is_not_the_headline_is_what_is_harder_about_it():

@@ -288,3 +288,10 @@ def test_the_mooncake_trace(shared_data):
     assert found.sharing.layouts[2].ceiling_frac == pytest.approx(0.1363, abs=1e-4)
     assert found.feasible and found.mix.added_gib.keys() == {"SSD"}
     assert abs(found.promotion.gain_frac) < 0.01 and found.promotion.bound_gain_frac < 0.05
+
+
+def test_a_prompt_that_is_all_in_the_cache_computes_its_last_token():
+    """Two whole blocks twice: the second time 1,023 of 1,024 tokens are spared, or the first block alone."""
+    twice = Trace("t", np.zeros(2), np.full(2, 1024.0), np.ones(2), 0.0, np.array([1, 2, 1, 2]), np.array([0, 2, 4]))
+    spares = PrefillBill(twice, stack_distances(twice.block_ids, twice.block_starts), LLAMA, H100, TP4)
+    assert [spares.cached_tokens(size).tolist() for size in (0, 1, 2, 9)] == [[0, 0], [0, 512], [0, 1023], [0, 1023]]

@@ -1,0 +1,186 @@
+"""The stages of a plan: who serves which requests with which budget, and what an instance holds of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels import SLO, Parallel, Workload, catalog
+from dmodels.core.records import float64, stack
+from dmodels.models.instance import Engine
+from dmodels.models.latency import Efficiency
+from dmodels.models.memory import kv_bytes_per_token, kv_reserved_bytes, residents
+from dmodels.studies.plan.designs import Instances, Kind, Layout, Role, Stage, cells, schemes
+from dmodels.studies.servers import PoolOf, SplitServers, play, server
+
+MIX = Workload(
+    [100.0, 400.0, 900.0, 3000.0],
+    [50.0, 200.0, 300.0, 10.0],
+    [0.4, 0.3, 0.2, 0.1],
+    [50.0, 0.0, 400.0, 0.0],
+    rate_rps=5.0,
+)
+SLOS, ENGINE = SLO(1.0, 0.05, percentile=0.9), Engine()
+
+
+def instances(*parallels):
+    model, gpu = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm")
+    return Instances(
+        *(stack(*column) for column in zip(*((model, gpu, p, Efficiency()) for p in parallels), strict=True))
+    )
+
+
+def test_each_scheme_serves_every_request_once_and_shares_out_the_budgets():
+    stages, found = schemes([400.0, 2000.0], split=True)
+    assert [s.kind for s in found] == [Kind.ONE_POOL, *2 * [Kind.TWO_POOLS], *4 * [Kind.SPLIT]]
+    assert sorted(k for s in found for k in s.stages) == list(range(len(stages)))
+    for scheme in found:
+        mine = [stages[k] for k in scheme.stages]
+        for total in (1.0, 400.0, 401.0, 2000.0, 5000.0):
+            here = [s for s in mine if s.low_tokens < total <= s.high_tokens]
+            assert [s.role for s in here] == ([Role.PREFILL, Role.DECODE] if scheme.in_turn else [Role.SERVE])
+        if scheme.in_turn:  # both stages together may take the whole TTFT, and miss what one may
+            assert sum(s.ttft_share for s in mine) == pytest.approx(1.0) and 0.5 <= mine[0].ttft_share < 1
+            assert [s.percentile_share for s in mine] == [0.5, 0.5]
+    assert not any(s.in_turn for s in schemes([], split=False)[1])
+
+
+@float64
+def sized(stages, workload, small, *parallels):
+    """Each leaf as (layouts, stages)."""
+    told = cells(instances(*parallels), workload, small, stages, SLOS, ENGINE)
+    return {
+        name: np.asarray(value).reshape(len(parallels), len(stages))
+        for name, value in (
+            ("slots", told.slots_count),
+            ("longest", told.longest_bytes),
+            ("prompt_s", told.prompt_s),
+            ("transfer", told.transfer_s_per_token),
+            ("ttft", told.slo.ttft_s),
+            ("tpot", told.slo.tpot_s),
+            ("q", told.slo.percentile),
+            ("share", told.requests.share_frac),
+            ("inputs", told.requests.input_tokens),
+            ("outputs", told.requests.output_tokens),
+            ("prefill", told.requests.prefill_tokens),
+            ("wait_steps", told.wait_steps),
+            ("dp", told.dp),
+        )
+    }
+
+
+@float64
+def held(parallel, inputs, outputs, weights):
+    """Sequences that an instance holds of requests of these lengths."""
+    model, gpu = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm")
+    limits = {"batched_tokens": ENGINE.max_num_batched_tokens, "max_sequences": ENGINE.max_num_seqs_count}
+    asked = [np.asarray(x, float) for x in (inputs, outputs, weights)]
+    return float(residents(model, gpu, parallel, *asked, **limits).count)
+
+
+def test_cells_hold_the_requests_of_their_stage():
+    """Means by hand over the four kinds of requests; a prefill worker keeps prompts, of which a token each answers."""
+    parallels = Parallel(), Parallel(tp=2)
+    stages, _ = schemes([600.0], split=True)
+    told = sized(stages, MIX, MIX, *parallels)
+    model, gpu = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm")
+    inputs, outputs, weights = (np.asarray(x) for x in (MIX.input_tokens, MIX.output_tokens, MIX.weight_frac))
+    total, waits = inputs + outputs, Efficiency()
+    for k, stage in enumerate(stages):
+        here = (total > stage.low_tokens) & (total <= stage.high_tokens)
+        share = weights[here].sum()
+        mean = lambda x, here=here, share=share: float((weights * x)[here].sum() / share)
+        assert told["share"][:, k] == pytest.approx(share)
+        assert told["inputs"][:, k] == pytest.approx(mean(inputs), rel=1e-6)
+        prefill, decode = stage.role == Role.PREFILL, stage.role == Role.DECODE
+        assert told["outputs"][:, k] == pytest.approx(0.0 if prefill else mean(outputs), rel=1e-6)
+        assert told["prefill"][:, k] == pytest.approx(
+            0.0 if decode else mean(inputs - np.asarray(MIX.cached_tokens)), rel=1e-6
+        )
+        assert told["ttft"][:, k] == pytest.approx(stage.ttft_share)
+        assert (told["tpot"][:, k] == (np.inf if prefill else 0.05)).all()
+        assert told["q"][:, k] == pytest.approx(0.95 if prefill or decode else 0.9)
+        assert told["prompt_s"][:, k] == pytest.approx(0.0 if decode else 1e-3 * float(waits.prompt_ms))
+        assert told["wait_steps"][:, k] == pytest.approx(0.5 if prefill else float(waits.wait_steps))
+        for row, parallel in enumerate(parallels):
+            longest = float(total[here].max()) if not prefill else told["longest"][row, k] * 0
+            own = np.ones(4) if prefill else outputs
+            assert told["slots"][row, k] == pytest.approx(held(parallel, inputs, own, np.where(here, weights, 0.0)))
+            if not prefill and not decode:
+                limit = {"max_batched_tokens": ENGINE.max_num_batched_tokens}
+                bytes_ = float(kv_reserved_bytes(model, longest, parallel.tp, **limit))
+                assert told["longest"][row, k] == pytest.approx(bytes_)
+            sent = float(kv_bytes_per_token(model, parallel.tp) / gpu.nic_bytes_per_s_per_gpu_oneway)
+            assert told["transfer"][row, k] == pytest.approx(sent if prefill else 0.0)
+
+
+def test_a_stage_that_compression_has_emptied_holds_its_mean_request():
+    """Of the compressed workload no request is among the short ones, of the whole one in ten is."""
+    whole = Workload([100.0, 140.0, 2000.0], [20.0, 60.0, 100.0], [0.05, 0.05, 0.9], rate_rps=5.0)
+    small = Workload([2000.0, 2000.0], [100.0, 100.0], [0.5, 0.5], rate_rps=5.0)
+    stages = [Stage("short", high_tokens=500.0), Stage("long", low_tokens=500.0), Stage("none", high_tokens=10.0)]
+    told = sized(stages, whole, small, Parallel())
+    assert told["slots"][0, 0] == held(Parallel(), [120.0], [40.0], [1.0])
+    assert told["slots"][0, 1] == held(Parallel(), [2000.0], [100.0], [1.0]) < told["slots"][0, 0]
+    assert told["share"][0].tolist() == pytest.approx([0.1, 0.9, 0.0])
+
+
+def test_layouts_are_named_by_what_is_split():
+    plain, wide = Layout("h100_sxm"), Layout("h200_sxm", tp=2, pp=3, dp=4, ep=8, weights="fp8", kv="bf16")
+    assert (plain.degrees, plain.gpus, str(plain)) == ("tp1", 1, "h100_sxm tp1pp1dp1ep1")
+    assert (wide.degrees, wide.gpus) == ("tp2 pp3 dp4 ep8", 24)
+    assert str(wide) == "h200_sxm tp2pp3dp4ep8 w=fp8 kv=bf16"
+    one = wide.as_parallel
+    assert [float(x) for x in (one.tp, one.pp, one.dp, one.ep)] == [2, 3, 4, 8]
+
+
+@pytest.fixture(scope="module")
+def small_server():
+    return server("llama-3.1-8b", "h100_sxm", Parallel(), max_num_seqs=8, max_num_batched_tokens=512)
+
+
+def test_what_is_played_is_every_request_in_its_own_pool(small_server):
+    """Totals up to 1,000 in one pool, the others in another: each as if it served its own alone, at the rate asked."""
+    from dmodels import Trace
+
+    rng = np.random.default_rng(0)
+    n = 300
+    trace = Trace("t", np.sort(rng.uniform(0, 60, n)), rng.integers(20, 1500, n) * 1.0, rng.integers(1, 60, n) * 1.0)
+    pools = [PoolOf("short", small_server, high_tokens=1000.0), PoolOf("long", small_server, low_tokens=1000.0)]
+    for rate in (None, 8.0):
+        told = play(pools, trace, rate_rps=rate)
+        span = trace.time_s[-1] - trace.time_s[0]
+        scale = 1.0 if rate is None else trace.rate_rps / rate
+        assert told.rate_rps == pytest.approx((n - 1) / (span * scale))
+        assert (told.requests_count, told.cut_count, told.labels) == (n, 0, ("short", "long"))
+        total = trace.input_tokens + trace.output_tokens
+        for k, mine in enumerate((total <= 1000, total > 1000)):
+            prompts, done = told.served[k]
+            assert prompts.tolist() == trace.input_tokens[mine].tolist()
+            when = (trace.time_s - trace.time_s[0])[mine] * scale
+            alone = small_server.serve(when, prompts, trace.output_tokens[mine])
+            np.testing.assert_allclose(done.e2e_s, alone.e2e_s, rtol=1e-6, atol=1e-9)
+            assert told.pools[k]["e2e_mean_s"].value == pytest.approx(float(np.mean(alone.e2e_s)), rel=0.02)
+            assert told.pools[k]["requests_count"].value == mine.sum()
+        assert told.restarts_count == sum(int(done.restarts.sum()) for _, done in told.served)
+    few = play(pools[:1], trace, count=90)
+    assert few.requests_count == 90 and len(few.served[0][0]) == int((total[:90] <= 1000).sum())
+    work = Workload([200.0], [10.0], [1.0], rate_rps=4.0)
+    for rate in (None, 9.0):
+        drawn = play([PoolOf("all", small_server)], work, rate_rps=rate, count=3000, seed=3)
+        assert drawn.rate_rps == pytest.approx(rate or 4.0, rel=0.06) and drawn.cut_count > 0
+        assert drawn.requests_count == 3000 == len(drawn.served[0][0])
+
+
+def test_a_split_sends_every_prompt_and_keeps_answers_of_one_token(small_server):
+    """Alone: prefill, transfer of the prompt, the decoder's step; one token needs no decoder."""
+    split = SplitServers((small_server, small_server), transfer_s_per_token=1e-4)
+    done = split.serve(np.array([0.0, 50.0, 100.0]), np.array([400, 300, 300]), np.array([1, 1, 20]))
+    first = small_server.serve(np.array([0.0, 50.0, 100.0]), np.array([400, 300, 300]), np.ones(3, int))
+    sent = first.end_s + 1e-4 * np.array([400, 300, 300])
+    np.testing.assert_allclose(done.end_s[:2], sent[:2])
+    np.testing.assert_allclose(done.first_token_s[:2], sent[:2])
+    after = small_server.inside(np.array([sent[2]]), np.array([300]), np.array([20]), sent=True)
+    assert done.first_token_s[2] == pytest.approx(after.first_token_s[0])
+    assert done.end_s[2] == pytest.approx(after.end_s[0])
+    assert sent[2] < done.first_token_s[2] < done.end_s[2]

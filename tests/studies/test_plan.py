@@ -21,6 +21,8 @@ from tests.lowered import check_stays_on_the_device, lowered
 
 CHAT = catalog.workload("azure-conv", 20.0)
 
+METRICS = ("TTFT", "TPOT", "E2E")
+
 
 def asked(**changes):
     options = {"tp": (2, 4, 8), "pp": (1,), "thresholds_tokens": (1024.0, 4096.0)} | changes
@@ -142,6 +144,32 @@ def test_pools_lose_an_instance_only_where_it_shows(answer):
         assert priced.instances[row, stage] == pool.instances
         if pool.instances > 1:
             assert pool.binding in {"throughput", "TTFT", "TPOT", "TTFT and TPOT", "memory"}
+
+
+def test_what_binds_is_what_breaks_with_one_instance_less(answer):
+    """Of every kind and GPU, pools evaluated anew; of the best, at rates grown as far as is said to hold, too."""
+    priced, slo = answer.priced, answer.priced.cells.slo
+
+    def at(count, cell):
+        counts = np.full((len(priced.cells.slots_count), 1), count)
+        found = sweep_instances(priced.cells, counts, 20.0, answer.question.engine)
+        return jax.tree.map(lambda leaf: leaf[cell, 0], found)
+
+    for d in (*answer.kinds, *answer.by_gpu):
+        assert d.gpus_low <= d.gpus <= d.gpus_high
+        for pool in d.pools:
+            cell = priced.cell_of(pool)
+            less = at(max(pool.instances - 1.0, 0.5), cell)
+            late = [(name, getattr(less, f"{name.lower()}_s"), getattr(slo, f"{name.lower()}_s")) for name in METRICS]
+            late = [name for name, seconds, bound in late if float(seconds) > float(bound[cell, 0])]
+            if int(less.flags) & Flag.OVERLOAD:
+                late = ["throughput"]
+            alone = "all service" if pool.instances == 1 else " and ".join(late)
+            assert pool.binding == (alone or ("memory" if int(less.flags) else "nothing"))
+    pools = [(pool.instances, priced.cell_of(pool)) for pool in answer.best.pools]
+    breaks = lambda growth: any(int(at(n / growth, cell).flags) for n, cell in pools)
+    assert not breaks(1.0 + answer.headroom_frac) and breaks(1.021 + answer.headroom_frac)
+    assert answer.survives_loss == all(n > 1 and int(at(n - 1.0, cell).flags) == 0 for n, cell in pools)
 
 
 def test_latencies_beyond_the_checked_load_are_named(answer):

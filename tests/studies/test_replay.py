@@ -51,6 +51,37 @@ def test_under_random_routing_and_poisson_arrivals_the_closed_forms_are_right(na
         assert abs(errors["TPOT"]) < 0.15, errors
 
 
+def test_what_a_replay_says_of_each_promise_by_counting():
+    """The requests that count, served once more: shares, means and the worst stretch of a minute or a tenth."""
+    workload = catalog.workload("azure-conv", 40.0).replace(arrival_cv=np.float64(1.0))
+    found = by_formula(asked(workload, slo=SLO(2.0, 0.08, 30.0, percentile=0.9)))
+    (pool,) = found.best.pools
+    row, stage = found.priced.layouts.index(pool.layout), found.priced.stages.index(pool.stage)
+    for count in (400, 30_000):  # ten seconds, which begin in a fleet as full as at any time; and twelve minutes
+        requests = drawn(workload, 1, count)
+        seen = replay(found.priced, found.best, requests)
+        ready = requests.warm(pool.e2e_s)
+        served = serving_pool(found.priced, row, stage).serve(ready.requests(), pool.instances)
+        kept = served.at(served.arrival_s >= ready.warm_s)
+        assert kept.arrival_s.size == count == seen.requests_count and (ready.warm_s > 0) == (count == 400)
+        window = min(60.0, requests.period_s / 10.0)
+        assert seen.window_s == window and seen.period_s == requests.period_s
+        assert [promise.metric for promise in seen.promises] == ["TTFT", "TPOT", "E2E"]
+        for promise, bound in zip(seen.promises, (2.0, 0.08, 30.0), strict=True):
+            seconds = getattr(kept, f"{promise.metric.lower()}_s")
+            known = np.isfinite(seconds)
+            taken, when = seconds[known], (kept.arrival_s - kept.arrival_s[0])[known]
+            assert promise.bound_s == bound and promise.holds == (promise.measured_s <= bound)
+            assert promise.measured_s == pytest.approx(np.quantile(taken, 0.9))
+            assert promise.mean_s == pytest.approx(taken.mean())
+            assert promise.kept_frac == pytest.approx((taken <= bound).mean())
+            assert promise.low_s <= promise.measured_s <= promise.high_s
+            parts = {int(k): taken[(when // window) == k] for k in np.unique(when // window)}
+            worst = {k: float(np.quantile(part, 0.9)) for k, part in parts.items()}
+            assert promise.worst_s == pytest.approx(max(worst.values()))
+            assert worst[round(promise.worst_start_s / window)] == pytest.approx(promise.worst_s)
+
+
 def test_a_bursty_trace_breaks_the_formulas_plan_and_keeps_the_ensured_one(shared_data):
     trace = read_trace(shared_data / "azure_2023_code.csv")
     formula, ensured = (plan(asked(trace, 20.0), ensure=ensure) for ensure in (False, True))

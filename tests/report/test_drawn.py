@@ -497,3 +497,27 @@ def test_sweeps():
     assert [bar.get_width() for bar in hatched] == [50.0]
     spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
     assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}
+
+
+def test_over_axes_that_are_not_drawn_the_best_feasible_is():
+    """The cheapest of what is feasible, or the most tokens; with nothing feasible, the best that is flagged, hollow."""
+    xr = pytest.importorskip("xarray")
+    rng = np.random.default_rng(0)
+    shape, dims = (3, 5, 4), ("tp", "rate", "rest")
+    cost, flags = rng.uniform(1, 9, shape), (rng.random(shape) < 0.5).astype(int)
+    flags[1, 2] = 1
+    columns = {"cost": (dims, cost, {"units": "USD/h"}), "tokens_per_s": (dims, cost), "flags": (dims, flags)}
+    ds = xr.Dataset(columns, {"tp": [2.0, 4.0, 8.0], "rate": np.arange(1.0, 6.0)})
+    least = np.where(flags, np.inf, cost).min(2)
+    shown = sweep_figures.heatmap(ds.isel(tp=slice(0, 3)), "cost")
+    (mesh,) = [c for c in shown.collections if c.get_array() is not None]
+    over = np.where(np.isfinite(t := np.where(flags, np.inf, cost).min(0)), t, np.nan)  # of the longest two axes
+    np.testing.assert_allclose(np.ma.filled(mesh.get_array(), np.nan).reshape(4, 5), over.T)
+    lines = Drawn(lambda axes: sweep_figures.curves(ds, "cost", ax=axes))
+    for k in range(3):
+        assert lines.line(ds.rate.values, np.where(np.isfinite(least[k]), least[k], np.nan))
+    assert lines.line([3.0], [cost[1, 2].min()]).get_markerfacecolor() == "none"
+    most = np.where(flags, -np.inf, cost).max(2)
+    faster = Drawn(lambda axes: sweep_figures.curves(ds, "tokens_per_s", ax=axes))
+    for k in range(3):
+        assert faster.line(ds.rate.values, np.where(np.isfinite(most[k]), most[k], np.nan))

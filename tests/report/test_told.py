@@ -17,6 +17,7 @@ from dmodels.report import (
     glossary,
     grafana,
     html,
+    parted,
     plan_notes,
     plan_tables,
     replay_tables,
@@ -346,7 +347,7 @@ def test_classes_and_regions():
     apart = Record(shares=[chat, jobs], fits=True, gpus=16, usd_per_hour=40.0)
     one = lambda usd: Record(best=fleet(20, usd))
     assert "they take $40.00/h (16 GPUs), 20% less than the one fleet" in plan_notes.classes_told(one(50.0), apart)[0]
-    assert "60% more than" in plan_notes.classes_told(one(25.0), apart)[0]
+    assert "(16 GPUs), 60% more than the one fleet" in plan_notes.classes_told(one(25.0), apart)[0]
     assert "as much as" in plan_notes.classes_told(one(40.1), apart)[0]
     assert "apart they take $40.00/h (16 GPUs)." in plan_notes.classes_told(Record(best=None), apart)[0]
     assert plan_notes.classes_told(one(1.0), None) == []
@@ -473,3 +474,109 @@ def test_sliders_have_the_units_of_what_they_turn():
         assert name not in ("ttft", "tpot") or dial.label == f"{name.upper()} SLO"
     names = [dial.name for dial in explore_page.FIELDS.values()]
     assert len(set(names)) == len(names)
+
+
+def test_one_fleet_by_priority_in_words():
+    layout = Record(gpus=2, gpu="h100", parallel="tp2pp1dp1ep1")
+    late = [
+        Record(name="chat", metric="TTFT", by_priority_s=2.5, bound_s=2.0),
+        Record(name="jobs", metric="TTFT", by_priority_s=9.0, bound_s=60.0),
+    ]
+    found = Record(instances=3, layout=layout, gpus=6, usd_per_hour=18.5, kept=late, holds=True)
+    for plain, words in ((3, "takes as many of"), (5, "takes 5 of"), (None, "takes more than was tried of")):
+        found.in_order_instances = plain
+        said, why = plan_notes.together_told(found)
+        assert said.startswith("One fleet by priority: 6 GPUs = 3 x 2 h100 (tp2pp1dp1ep1) at $18.50/h keep every")
+        assert words in said and "A priority orders who waits" in why
+    found.holds = False
+    assert plan_notes.together_told(found)[0].endswith(
+        "up to 3 x 2 h100 (tp2pp1dp1ep1) nothing keeps every class's SLOs (chat TTFT 2,500 ms)."
+    )
+    assert plan_notes.together_told(None) == []
+
+
+def test_where_no_one_fleet_is_the_answer_the_cheapest_of_the_others_is():
+    answer = Record(best=None, question=asked(workload_name="chats"), priced=Record(admitted=Record(refused_frac=0.0)))
+    together = Record(holds=True, usd_per_hour=50.0, gpus=20, kept=[], instances=3, layout="h100_sxm tp1")
+    share = Record(requests=Record(name="chat", slo=Record(ttft_s=2.0, tpot_s=0.05)), share_frac=1.0, usd_per_hour=40.0)
+    share.best = fleet(16, 40.0)
+    apart = Record(fits=True, gpus=16, usd_per_hour=40.0, shares=[share])
+    sites = [
+        Record(region=name, share_frac=0.5, best=fleet(gpus, usd), usd_per_hour=usd)
+        for name, gpus, usd in (("east", 8, 20.0), ("west", 4, 10.0))
+    ]
+    regions = Record(together=sites, alone=[], fits=True, usd_per_hour=30.0)
+    told = lambda **found: parted.parted(answer, **found)
+    best = told(apart=apart, together=together, regions=regions)
+    assert (best.how, best.gpus, best.usd_per_hour) == ("fleets in several regions", 12, 30.0)
+    assert list(best.fleets) == ["east", "west"]
+    best = told(apart=apart, together=together)
+    assert (best.how, best.gpus, best.usd_per_hour) == ("a fleet for each class of requests", 16, 40.0)
+    # 40 dollars an hour, 365 days of 24 hours
+    assert best.sentence(answer) == (
+        "Deploy 16 GPUs as a fleet for each class of requests for 20 req/s of chats with m: $40.00/h, $350,400/year."
+    )
+    assert best.card[2] == [[16, "29,200", "a fleet for each class of requests"]]
+    best = told(together=together)
+    assert (best.how, best.gpus, best.launches) == ("one fleet by priority", 20, [])
+    together.holds = apart.fits = regions.fits = False
+    assert told(apart=apart, together=together, regions=regions) is None is told()
+    together.holds, answer.best = True, fleet(1, 1.0)
+    assert told(together=together) is None
+
+
+def test_what_another_input_costs_and_why_layouts_fell():
+    answer = Record(priced=Record(admitted=Record(refused_frac=0.1)), formula_usd_per_hour=20.0, ensured=None)
+    change = lambda factor, usd, refused=0.1: Record(
+        what="rate", factor=factor, usd_per_hour=usd, name="one pool", refused_frac=refused
+    )
+    title, _, rows = plan_tables.sensitivity_table(answer, [change(1.25, 25.0), change(0.5, 11.0, 0.2)])
+    assert rows[0][:3] == ["rate", "x 1.25", 25.0] and rows[0][-1] == "one pool"
+    assert rows[1][1:3] == ["x 0.5", 11.0] and rows[1][-1] == "one pool, 20% refused"
+    assert "25" in rows[0][3] and "45" in rows[1][3] and "closed forms" not in title
+    answer.ensured = Record()
+    assert "by the closed forms" in plan_tables.sensitivity_table(answer, [])[0]
+    fell = Record(layout="h100 tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")
+    assert row(plan_tables.rejections_table((fell,))) == [
+        {"layout": "h100 tp1", "binds": "memory", "have": "80 GB", "need": "140 GB", "smallest fix": "tp2"}
+    ]
+    use = Record(pool=pool("all", layout=Record(gpu="h100")), parts={"weights": 15.0 * 2**30, "KV": 2.5 * 2**30})
+    use.gpu_bytes = 79.18 * 2**30
+    (memory,) = row(plan_tables.memory_table([use]))
+    assert memory == {"pool": "all", "GPU": "h100", "weights [GiB]": 15.0, "KV [GiB]": 2.5, "all [GiB]": 79.18}
+    assert [plan_tables.per_year(x) for x in (999_499, 999_500, 2.34e6)] == [
+        "$999,499/year",
+        "$1.00 M/year",
+        "$2.34 M/year",
+    ]
+
+
+def test_pools_and_their_sum():
+    """As replayed where they were, and where the requests of a pool are its own; a decoder has no first token alone."""
+    sure = Record(ttft=(0.8, 1.5), tpot=(0.9, 1.2))
+    one = lambda name, instances, role: pool(
+        name, instances, role, layout="h100 tp2", gpus=2 * instances, usd_per_hour=5.0 * instances,
+        usd_per_year=43_800.0 * instances, confidence=sure, tpot_s=0.04, decode_count=7.25, slots_count=63.9,
+    )  # fmt: skip
+    pools = [one("short", 3, "serve"), one("long", 1, "prefill")]
+    seen = lambda x, metric: {"TTFT": x.ttft_s, "TPOT": x.tpot_s}[metric]
+    best = Record(pools=pools, gpus=8, usd_per_hour=20.0, usd_per_year=175_200.0, ttft_s=0.7, tpot_s=0.041)
+    best.seen, best.replayed, best.in_turn = seen, None, False
+    answer = Record(best=best, question=asked(), priced=Record(admitted=Record(refused_frac=0.0)))
+    short, long, together = row(plan_tables.pools_table(answer))
+    assert (short["requests"], short["instances"], short["GPUs"], short["USD/h"]) == ("25.0%", 3, 6, 15.0)
+    assert (short["USD/year"], short["in flight"], short["slots"]) == (131_400, 7.2, 63)
+    assert "400" in short["TTFT P99 [ms]"] and "320" in short["TTFT P99 [ms]"] and "600" in short["TTFT P99 [ms]"]
+    assert "40" in short["TPOT P99 [ms]"] and "36" in short["TPOT P99 [ms]"] and "48" in short["TPOT P99 [ms]"]
+    assert (long["TPOT P99 [ms]"], long["in flight"], long["slots"]) == ("-", "-", 63)
+    assert list(together.values())[:9] == ["together", "100.0%", 4, "", 8, 20.0, 175_200, "700", "41"]
+    for replayed, in_turn, refused, words in (
+        (None, False, 0.0, "latencies with their"),
+        (Record(), False, 0.0, "latencies as replayed, with their"),
+        (Record(), True, 0.0, "latencies with their"),
+        (None, False, 0.1, "; requests are shares of those served"),
+    ):
+        best.replayed, best.in_turn, answer.priced.admitted.refused_frac = replayed, in_turn, refused
+        assert words in plan_tables.pools_table(answer)[0]
+    best.pools = pools[:1]
+    assert len(plan_tables.pools_table(answer)[2]) == 1

@@ -134,3 +134,19 @@ def test_draws_from_a_cdf_have_its_exact_moments():
     total = drawn.input_tokens + drawn.output_tokens
     assert total.max() <= 8192 and abs((total <= 2048).mean() - 0.9) < 0.003
     assert iterations_by_total(cdf).size == 8192
+
+
+def test_a_modulated_stream_begins_in_a_state_as_often_as_it_is_in_it():
+    """50 requests a second for a tenth of the time, else one in a hundred seconds: of 300 streams 30 begin at once."""
+    keys = jax.random.split(jax.random.key(3), 300)
+    first = np.array([arrivals.markov_modulated(key, [50.0, 0.01], [10.0, 90.0], 1)[0] for key in keys])
+    assert 15 <= (first < 0.5).sum() <= 48
+
+
+def test_totals_of_a_cdf_fill_each_bucket_to_its_ends():
+    """1 to 4 and 5 to 6 tokens, three quarters in the first: each whole number as often as its fellows."""
+    cdf = TotalsCdf([4.0, 6.0], [0.75, 1.0], 0.5, 0.0, 0.5, 0.5)
+    long = lengths.draw_totals(KEY, cdf, 40_000)
+    total = long.input_tokens + long.output_tokens
+    seen = np.bincount(total[total > 1], minlength=7)[2:] / 40_000
+    np.testing.assert_allclose(seen, [0.1875 * 2, 0.1875, 0.1875, 0.125, 0.125], atol=0.01)  # of one token two are made

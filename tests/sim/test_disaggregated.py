@@ -9,8 +9,9 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.models.latency import StepLaw
 from dmodels.sim import arrivals, batching, estimate
-from dmodels.sim.cluster import Signal, disaggregated
+from dmodels.sim.cluster import Control, Flow, Signal, Workers, disaggregated
 from dmodels.sim.fleet import Pool
+from tests.sim import cluster_oracle
 
 LAW = StepLaw(8e-3, 0.65e-3)
 POOL = Pool(3, 16, LAW)
@@ -95,3 +96,20 @@ def test_bad_input_is_refused(change):
     }
     with pytest.raises(InputError, match=next(iter(change))):
         disaggregated.simulate(**(good | change))
+
+
+@pytest.mark.parametrize("signal", list(Signal))
+def test_prompts_go_where_a_plain_router_sends_them(signal):
+    """Answers of one token, so that nothing but the prefill workers of `cluster_oracle` counts."""
+    for seed in range(4):
+        rng = np.random.default_rng([seed, int(signal)])
+        n, workers = 150, int(rng.integers(1, 5))
+        arrival, prompt = np.cumsum(rng.exponential(0.05, n)), rng.integers(10, 4000, n)
+        seconds = workers * 0.08 * rng.lognormal(0, 0.8, n)
+        worker, start, end = disaggregated.prefill(arrival, prompt, seconds, workers, signal)
+        machines = Workers(workers, 1, kv_blocks=1e6)
+        rules = Control(signal, Flow.NONE, theta_frag=0.0, epoch_s=1e9)
+        slow = cluster_oracle.simulate(arrival, prompt, np.ones(n), seconds, machines, rules)
+        assert worker.tolist() == [r.worker for r in slow.requests]
+        np.testing.assert_allclose(end, [r.first for r in slow.requests], rtol=1e-9)
+        np.testing.assert_allclose(end - start, seconds)

@@ -1,0 +1,72 @@
+"""What a transfer takes of a first token, and how stale a reading may be, one pair of tiers at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmodels.sim.network import netkv_cluster
+from dmodels.studies.transfer.policies import stale_telemetry, transfer_share
+
+TOKEN_BYTES, GBIT = 327680.0, 1e9 / 8
+
+
+def test_shares_of_a_first_token_by_sending_layer_after_layer():
+    """Four flows of 50, 25 and 12.5 Gbit/s; half of the prompt is there; 20 % congestion and two others on tier 3."""
+    cluster = netkv_cluster(tier_latency_s=(1e-6, 0.01, 0.02, 0.04))
+    congestion, flying = [0.0, 0.0, 0.0, 0.2], [0.0, 0.0, 1.0, 2.0]
+    prefill = lambda tokens: 0.05 + 68e-6 * np.asarray(tokens)
+    options = {"congestion": congestion, "in_flight": flying, "hit_frac": 0.5, "batch": 9.0, "layers": 40.0}
+    rows = transfer_share(cluster, [8192.0, 65536.0], prefill, **options)
+    assert [(row.context_tokens, row.tier) for row in rows] == [(n, t) for t in (2, 3) for n in (8192.0, 65536.0)]
+    rate = {2: 4 * 25 * GBIT / 2, 3: 4 * 12.5 * GBIT * 0.8 / 3}
+    step = cluster.curve.base_s + 10.0 * cluster.curve.per_sequence_s
+    for row in rows:
+        late, compute = 0.01 * row.tier if row.tier == 2 else 0.04, 0.05 + 68e-6 * row.context_tokens
+        send = 0.5 * row.context_tokens * TOKEN_BYTES / rate[row.tier]
+        assert row.prefill_s == pytest.approx(compute) and row.transfer_s == pytest.approx(send + late)
+        assert row.ttft_s == pytest.approx(compute + send + late + step)
+        assert row.share_frac == pytest.approx((send + late) / row.ttft_s)
+        sent = 0.0
+        for layer in range(1, 41):  # a layer is sent once it is computed and the one before is gone
+            sent = max(sent, compute * layer / 40) + send / 40
+        assert row.pipelined_ttft_s == pytest.approx(sent + late + step)
+        assert row.pipelined_share_frac == pytest.approx((sent + late - compute) / row.pipelined_ttft_s)
+
+
+def largest(holds):
+    """The largest error under which something holds, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def check(row, level, fast, slow, fixed):
+    """A pair of 100 and 40 Gbit/s, so many bytes on each, and the slow one that much later."""
+    left = lambda tier, error: 4 * {2: 25, 3: 10}[tier] * GBIT * (1 - level[tier] + error)
+    assert row.bandwidth_tolerance == pytest.approx(largest(lambda e: left(2, -e) >= left(3, e)), abs=1e-6)
+    gap = lambda a, b: fixed + slow / left(3, b) - fast / left(2, a)  # the slow tier is dearer
+    sign = np.sign(gap(0.0, 0.0))
+    same = lambda e: all(left(2, a) > 0 and sign * gap(a, b) >= 0 for a in (-e, e) for b in (-e, e))
+    assert row.cost_tolerance == pytest.approx(largest(same), rel=1e-4)
+    assert row.regret_at_twice_s == pytest.approx(abs(gap(0.0, 0.0))) and row.refresh_s >= 0  # the wrong one is chosen
+
+
+@pytest.mark.parametrize("near", [0.0, 0.3])
+def test_a_reading_may_be_as_wrong_as_leaves_the_order_of_the_tiers(near):
+    """Both readings off by as much, either way: bandwidths keep their order, and so do seconds of the transfers."""
+    cluster = netkv_cluster(tier_bytes_per_s=(450e9, *(x * GBIT for x in (50, 25, 10))))
+    level = np.array([0.0, 0.1, 0.3, 0.2])
+    hits, size, fixed = (0.0, 0.5), 8192 * TOKEN_BYTES, 0.2
+    rows = stale_telemetry(
+        cluster, size, congestion=level, std=0.05, near_hit_frac=near, far_hit_frac=hits, fixed_s=fixed
+    )
+    assert [(row.fast_tier, row.slow_tier, row.far_hit_frac) for row in rows] == [(2, 3, 0.0), (2, 3, 0.5)]
+    for row in rows:
+        check(row, level, size * (1 - near), size * (1 - row.far_hit_frac), fixed)
+    looser = stale_telemetry(cluster, size, congestion=level, std=0.025, near_hit_frac=near, far_hit_frac=hits)
+    assert all(
+        b.refresh_s >= a.refresh_s for a, b in zip(rows, looser, strict=True) if a.cost_tolerance <= b.cost_tolerance
+    )

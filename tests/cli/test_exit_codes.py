@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace as Record
 
 import pytest
 
 from dmodels.cli import main, size
+from dmodels.cli.plan import _feasible
 
 CALL = "import sys; from dmodels.cli import main; sys.exit(main())"
 SIZE = ["size", "--model", "qwen3-8b", "--gpu", "h100_sxm"]
@@ -65,3 +67,26 @@ def test_a_closed_stdout_leaves_the_exit_code():
     line = f'"{sys.executable}" -c "{CALL}" {" ".join(SIZE)} >&-'
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_plan_is_feasible_where_anything_that_was_looked_at_keeps_the_slos():
+    """One fleet in every replay of it, one for each class or region, or one by priority: any of them is enough."""
+    held, broke = Record(holds=True), Record(holds=False)
+    fits, tight = Record(fits=True), Record(fits=False)
+    more = lambda **known: Record(**{"apart": None, "regions": None, "together": None, "checks": None} | known)
+    none, fleet = Record(best=None), lambda replayed: Record(best=Record(replayed=replayed))
+    checked = lambda replay: Record(replays=[replay])
+    for found, beside, good in (
+        (none, more(), False),
+        (fleet(None), more(), True),
+        (fleet(held), more(checks=checked(held)), True),
+        (fleet(broke), more(), False),
+        (fleet(held), more(checks=checked(broke)), False),
+        (fleet(None), more(checks=checked(broke)), False),
+        (none, more(apart=fits), True),
+        (none, more(regions=fits), True),
+        (none, more(together=held), True),
+        (none, more(apart=tight, regions=tight, together=broke), False),
+        (fleet(broke), more(apart=tight, regions=fits), True),
+    ):
+        assert _feasible(found, beside) == good

@@ -13,6 +13,7 @@ import pytest
 
 from dmodels.cli import COMMANDS, app, main
 from dmodels.cli.command import Form
+from dmodels.cli.plan_inputs import GpuTable, PlanInputs
 from dmodels.cli.sweep_axes import read_axes
 from dmodels.core.errors import InputError
 from tests.audit.printed import arguments
@@ -438,6 +439,27 @@ def test_axes_as_they_are_typed():
         "price_usd_per_hour": [2.5],
     }
     assert list(read) == list(expected) and all(alike(read[name], values) for name, values in expected.items())
+    for twice in (["e2e=1 s", "e2e_slo_s=2 s"], ["tp=1", "tp=2"], ["rate=1", "rate_rps=2"]):
+        with pytest.raises(InputError, match="given twice"):
+            read_axes(twice)
     for wrong in ("rate=10:10:lin:4", "rate=10:20:lin:1", "rate=0:20:log:3", "isl=1:2:lin:x", "tp=1:4:log:2000000"):
         with pytest.raises(InputError):
             read_axes([wrong])
+
+
+def test_what_there_is_may_be_chosen_from():
+    """Of an inventory, or of all regions, every type once; names that are given count alone."""
+    named = lambda **given: list(GpuTable(**given).name)
+    assert named() == ["h100_sxm", "h200_sxm"]
+    assert named(inventory="l40s=4,h100_sxm=32") == ["l40s", "h100_sxm"]
+    regions = ["east: h100_sxm=32 at 2.1 $/h, l40s=16", {"name": "west", "inventory": {"mi300x": 8, "l40s": 1}}]
+    assert named(regions=regions) == ["h100_sxm", "l40s", "mi300x"]
+    assert named(inventory="a100_80=1", regions=regions) == ["a100_80", "h100_sxm", "l40s", "mi300x"]
+    assert named(name="h200_sxm", inventory="l40s=4") == ["h200_sxm"]
+
+
+def test_points_measured_on_one_of_several_gpus_name_none():
+    for names, gpu in (("l40s", "l40s"), ("l40s,h100_sxm", None)):
+        asked = PlanInputs(gpu={"name": names}, measured={"files": ["m.json"]})
+        words = str(asked.measured.call(asked))
+        assert ("l40s" in words) == (gpu is not None) and "h100_sxm" not in words

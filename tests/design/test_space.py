@@ -255,3 +255,21 @@ def test_memory_stays_bounded_when_the_space_grows():
 
     peak(10)
     assert peak(10_000) < 3 * peak(100) + 8 * 2**20
+
+
+def test_a_table_reads_every_variable_along_its_own_dimensions():
+    """In whatever order they stand, and where some are missing."""
+    rng = np.random.default_rng(0)
+    ds = xr.Dataset(
+        {
+            "flags": (("a", "b"), np.zeros((2, 3), int)),
+            "x": (("b", "a"), rng.random((3, 2))),
+            "y": ("b", rng.random(3)),
+        },
+        {"a": [1.0, 2.0], "b": ["p", "q", "r"]},
+    )
+    columns = {name: np.concatenate([part[name] for part in tables(ds, rows=4)]) for name in ("a", "b", "x", "y")}
+    for a, b, x, y in zip(*columns.values(), strict=True):
+        at = ds.sel(a=a, b=b)
+        assert (float(at.x), float(at.y)) == (x, y)
+    assert len(set(zip(columns["a"], columns["b"], strict=True))) == 6

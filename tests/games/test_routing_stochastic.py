@@ -10,6 +10,7 @@ from dmodels.games import routing
 from dmodels.games.routing import (
     POLICIES,
     RoutingGame,
+    closed_loop,
     counterfactuals,
     gibbs_loads,
     gibbs_profiles,
@@ -145,3 +146,12 @@ def test_policies_do_what_they_say():
     assert policy_flows(game, "power of two", rng, 500).sum(1).std() < 0.6 * random_spread
     with pytest.raises(InputError, match="policy"):
         policy_flows(game, "best", rng)
+
+
+def test_clients_ask_with_the_prefixes_in_turn_and_all_of_them_are_somewhere():
+    """Five clients and three prefixes: 0, 1, 2, 0, 1. Workers that all hold the first alone are hit by two in five."""
+    overlap = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    loads, hits = closed_loop(overlap, 5, [0.0, 1.0], [0.5, 0.5], np.random.default_rng(0), steps=20_000)
+    np.testing.assert_allclose(hits, 0.4, atol=0.02)
+    np.testing.assert_allclose(loads.sum(-1), 1.0)
+    np.testing.assert_allclose((loads @ np.arange(6.0)).sum(-1), 5.0)

@@ -130,9 +130,16 @@ def test_the_joint_optimum_by_trying_every_placement(seed):
     desk.port, site = inf, 1
     _, sizes, hits = requests(rng, 4, instances=4)
     told = joint_assignment(
-        oracle(desk), site, sizes, hits, pool(desk), in_flight=desk.flying.copy(),
-        reserve_bytes=desk.reserve, curve=CURVE, max_in_flight=desk.most,
-    )  # fmt: skip
+        oracle(desk),
+        site,
+        sizes,
+        hits,
+        pool(desk),
+        in_flight=desk.flying.copy(),
+        reserve_bytes=desk.reserve,
+        curve=CURVE,
+        max_in_flight=desk.most,
+    )
     before, costs = desk.flying.copy(), {}
     for places in product(*(desk.roomy(size, hit) for size, hit in zip(sizes, hits, strict=True))):
         desk.flying = before.copy()

@@ -555,9 +555,18 @@ def test_pools_and_their_sum():
     """As replayed where they were, and where the requests of a pool are its own; a decoder has no first token alone."""
     sure = Record(ttft=(0.8, 1.5), tpot=(0.9, 1.2))
     one = lambda name, instances, role: pool(
-        name, instances, role, layout="h100 tp2", gpus=2 * instances, usd_per_hour=5.0 * instances,
-        usd_per_year=43_800.0 * instances, confidence=sure, tpot_s=0.04, decode_count=7.25, slots_count=63.9,
-    )  # fmt: skip
+        name,
+        instances,
+        role,
+        layout="h100 tp2",
+        gpus=2 * instances,
+        usd_per_hour=5.0 * instances,
+        usd_per_year=43_800.0 * instances,
+        confidence=sure,
+        tpot_s=0.04,
+        decode_count=7.25,
+        slots_count=63.9,
+    )
     pools = [one("short", 3, "serve"), one("long", 1, "prefill")]
     seen = lambda x, metric: {"TTFT": x.ttft_s, "TPOT": x.tpot_s}[metric]
     best = Record(pools=pools, gpus=8, usd_per_hour=20.0, usd_per_year=175_200.0, ttft_s=0.7, tpot_s=0.041)

@@ -248,3 +248,35 @@ def test_published_distributions_of_total_tokens(shared_data):
     router = catalog.totals_cdf("lmsys")
     found = list(zip(router.upper_tokens, router.cumulative_frac, strict=True))
     assert np.array(found) == pytest.approx(np.array(published), rel=1e-8)
+
+
+def stated(entry, path=()):
+    """(fields, value) of everything that a model's file states of its configuration."""
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            yield from stated(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def test_a_quantized_release_is_the_same_model_in_other_numbers():
+    """What a file states beside its base's differs in how numbers are kept; blocks are those of the formats' makers:
+    128 x 128 weights share a scale in DeepSeek's FP8, 16 in NVIDIA's FP4."""
+    files = Path(catalog.__file__).with_name("data").glob("models/*.json")
+    entries = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in files}
+    compared = 0
+    for name, entry in entries.items():
+        config = dict(stated(entry.get("config", {})))
+        base = entries.get(name.removesuffix("-nvfp4").removesuffix("-fp8"))
+        if base is not entry and base is not None:
+            of = dict(stated(base.get("config", {})))
+            compared += 1
+            assert {k: v for k, v in config.items() if k in of and of[k] != v and "quantization_config" not in k} == {}
+        for path, value in config.items():
+            if path[-1] == "weight_block_size":
+                assert value == [128, 128], name
+            if path[-1] == "moe_layer_freq":
+                assert value == 1, name
+            if path[-1] == "group_size" and name.endswith("nvfp4"):
+                assert value == 16, name
+    assert compared >= 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace as Record
 
 import jax
 import numpy as np
@@ -15,8 +16,9 @@ from dmodels.core.flags import Flag
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.design.program import arguments, block
-from dmodels.studies.plan import Precision, evaluate, plan, price, question, sensitivity
+from dmodels.studies.plan import Margins, Precision, evaluate, plan, price, question, sensitivity
 from dmodels.studies.plan.evaluate import sweep_instances
+from dmodels.studies.plan.margins import fewest, flags, strain
 from tests.lowered import check_stays_on_the_device, lowered
 
 CHAT = catalog.workload("azure-conv", 20.0)
@@ -170,6 +172,27 @@ def test_what_binds_is_what_breaks_with_one_instance_less(answer):
     breaks = lambda growth: any(int(at(n / growth, cell).flags) for n, cell in pools)
     assert not breaks(1.0 + answer.headroom_frac) and breaks(1.021 + answer.headroom_frac)
     assert answer.survives_loss == all(n > 1 and int(at(n - 1.0, cell).flags) == 0 for n, cell in pools)
+
+
+def test_margins_are_a_plan_of_more(answer):
+    """Spare instances are bought beside those that are needed, and what a pool breaks is what the rest of it does;
+    growth is a higher rate; TTFT is at least as much slower as the steps are."""
+    cells, engine, rate = answer.priced.cells, answer.question.engine, 20.0
+    each = [Record(tpot=(0.9, 1.2), ttft=(0.8, 1.5)), Record(tpot=(0.9, 1.4), ttft=(0.8, 1.1))]
+    found = strain(0.9, each)
+    assert found.slowdown == pytest.approx([1.2, 1.4]) and found.slowdown * found.ttft == pytest.approx([1.5, 1.4])
+    none = strain(0.5, each[:1] * len(cells.slots_count))
+    asked = lambda rate, margins: fewest(cells, rate, engine, margins, none).instances
+    plain, spare = asked(rate, Margins()), asked(rate, Margins(spare_count=2))
+    sized = np.isfinite(plain)
+    np.testing.assert_array_equal(spare[sized], plain[sized] + 2)
+    np.testing.assert_array_equal(asked(rate, Margins(headroom_frac=0.3)), asked(1.3 * rate, Margins()))
+    counts = np.where(sized, plain, 1.0).reshape(-1, 1) + np.array([-1.0, 0.0, 1.0, 2.0])
+    broken = lambda counts, margins: flags(cells, np.maximum(counts, 1.0), rate, engine, margins, none)
+    with_spare, left = broken(counts + 2, Margins(spare_count=2)), broken(counts, Margins())
+    kept = counts >= 1.0
+    np.testing.assert_array_equal(with_spare[kept], left[kept])
+    assert (with_spare[~kept] & Flag.OVERLOAD).all()  # no instance is left
 
 
 def test_latencies_beyond_the_checked_load_are_named(answer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import namedtuple
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -20,6 +21,7 @@ from dmodels.report import (
     parted,
     plan_notes,
     plan_tables,
+    provenance,
     replay_tables,
     risk_tables,
     text,
@@ -589,3 +591,68 @@ def test_pools_and_their_sum():
         assert words in plan_tables.pools_table(answer)[0]
     best.pools = pools[:1]
     assert len(plan_tables.pools_table(answer)[2]) == 1
+
+
+def test_the_answer_in_sentences():
+    """What to deploy, beside the cheapest single pool or the cheapest estimate; how sure; who else may be as cheap."""
+    best, base = fleet(8, 20.0, "two pools"), fleet(12, 25.0)
+    best.pools = [pool("short", layout=Record(gpu="h100"), confidence=Record(provenance="calibrated on h100"))]
+    best.usd_per_year, best.gpus_low, best.gpus_high, best.node_gpus, best.kind = 175_200.0, 7.0, 10.0, 1, "two pools"
+    other = fleet(9, 21.0, "split")
+    other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"))]
+    answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [best, other])
+    answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.25))
+    first, second, third, last = plan_tables.sentences(answer)
+    assert first == (
+        "Deploy 8 GPUs = 8 x 1 h100 as two pools for 20 req/s of chats with m (25% of them refused: longer than the "
+        "model's context): $20.00/h, $175,200/year."
+    )
+    assert second == "The cheapest single pool takes 12 GPUs = 12 x 1 h100 at $25.00/h; this saves 20.0%."
+    assert "with a probability of 0.5;" in third and "the fleet is 7 to 10 GPUs (calibrated on h100)." in third
+    assert last == "Within that error its cost cannot be told from that of split (9 h200)."
+    answer.baseline, answer.sure_frac, best.gpus_high, best.bought_gpus = best, 0.0, math.inf, 16
+    best.node_gpus, answer.indistinguishable = 8, lambda: []
+    first, second = plan_tables.sentences(answer)
+    assert "for 16 GPUs in whole nodes of 8, 8 of them idle." in first
+    assert "misses an SLO more likely than not" in second and "the fleet is 7 GPUs or more, and at the slow" in second
+    best.gpus_low = best.gpus_high = 1.0
+    assert "the fleet stays at 1 GPU (" in plan_tables.sentences(answer)[1]
+    answer.best, answer.priced.layouts = None, [1, 2, 3]
+    answer.rejections = [Record(layout="h100 tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")]
+    assert plan_tables.sentences(answer) == [
+        "Nothing among 3 layouts serves 20 req/s of chats with m (25% of them refused: longer than the model's "
+        "context) within the SLOs.",
+        "The nearest is h100 tp1: memory binds (80 GB there, 140 GB needed); smallest fix: tp2.",
+    ]
+
+
+def test_what_the_numbers_of_a_plan_rest_on():
+    confidence = namedtuple("Confidence", "provenance tpot ttft")
+    own = lambda name: confidence(name, (0.9, 1.25), (0.8, 1.5))
+    from_file = Record(price_usd_per_hour=7.5)
+    answer = Record(
+        best=Record(
+            pools=[pool("all", confidence=own("calibrated on a"), extrapolated=("TTFT", "E2E"), load_frac=0.97)]
+        ),
+        question=asked(workload_name="ISL 100", gpus={"no such gpu": from_file, "h100_sxm": from_file}),
+    )
+    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    assert rows["step times"] == [
+        "calibrated",
+        "calibrated on a",
+        "80 %: TPOT x 0.90 to 1.25, TTFT x 0.80 to 1.50",
+    ]  # as they are known
+    assert rows["waits and percentiles"][2].startswith("not vouched for: TTFT and E2E of all (load 0.97)")
+    assert rows["lengths and their joint distribution"][0] == "assumed"
+    assert rows["price of no such gpu"][1] == "7.5 USD/h, the file given"
+    assert rows["price of h100_sxm"][1] == "7.5 USD/h, given for this plan"
+    answer.best.pools.append(pool("more", confidence=own("assumed of b"), extrapolated=(), load_frac=0.5))
+    answer.question.workload_name = "azure-conv"
+    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    assert rows["step times"][:2] == ["assumed", "assumed of b; calibrated on a"]
+    assert rows["lengths and their joint distribution"][0] == "measured"
+    answer.best = None
+    answer.priced = Record(calibration=Record(confidences={1: own("calibrated on a"), 2: own("calibrated on c")}))
+    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    assert rows["step times"][:2] == ["calibrated", "calibrated on a; calibrated on c"]
+    assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")

@@ -90,3 +90,11 @@ def test_a_plan_is_feasible_where_anything_that_was_looked_at_keeps_the_slos():
         (fleet(broke), more(apart=tight, regions=fits), True),
     ):
         assert _feasible(found, beside) == good
+
+
+def test_a_command_of_two_words_is_not_that_of_its_first(capsys):
+    said = []
+    for words in (["fit"], ["fit", "operators"]):
+        assert main([*words, "--help"]) == 0
+        said.append(" ".join(capsys.readouterr().out.split()))
+    assert "dmodels fit operators" in said[1] and said[0] != said[1]

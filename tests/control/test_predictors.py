@@ -100,3 +100,10 @@ def test_a_seasonal_surprise_fades_by_the_same_factor_every_step():
     calm = state._replace(recent=jnp.array([0.0, 2.0, 1.0]))
     more = [float(rule.forecast(shocked, h) - rule.forecast(calm, h)) for h in (1, 2, 3)]
     assert more == pytest.approx([2.0, 1.0, 0.5], rel=1e-6)  # of 4 readings, in units of the first, 10
+
+
+def test_a_filter_knows_its_first_reading_as_well_as_any_other():
+    """Level 10 and no slope, each with the variance of a reading, and 0.1 more in between: 20 moves it by 2.1/3.1."""
+    rule = kalman(level=0.1, slope=0.0)
+    state = rule.update(rule.init(10.0), 20.0)
+    assert float(state.mean[0]) == pytest.approx(10.0 + 10.0 * 2.1 / 3.1)

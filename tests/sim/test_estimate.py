@@ -57,6 +57,9 @@ def test_quantiles_of_correlated_series_cover():
 
 def test_extreme_quantiles_of_short_series_are_flagged():
     assert estimate.batch_quantile(np.arange(100.0), 0.99, 10).flags & Flag.EXTRAPOLATED
+    for q, few in ((0.99, True), (0.01, True), (0.9, False), (0.1, False)):  # of 200 in a batch 2 beyond, or 20
+        told = estimate.batch_quantile(RNG(5).normal(size=2000), q, 10)
+        assert bool(told.flags & Flag.EXTRAPOLATED) == few
 
 
 def test_warmup_drops_the_transient_and_little_else():

@@ -150,3 +150,9 @@ def test_a_part_of_a_burst_takes_as_long_as_its_requests_do_in_the_whole():
     part = whole.part(first, last)
     assert part.size == 10 and part.period_s == pytest.approx(4.0)
     np.testing.assert_allclose(np.diff(part.time_s), 0.4)
+
+
+def test_a_request_on_the_threshold_is_the_short_pools():
+    requests = Requests.checked(np.arange(3.0), [90, 91, 89], [10, 10, 10])
+    short, long = (ServingPool("x", LAW, SLOTS, CHUNK, *limits) for limits in ((0.0, 100.0), (100.0, np.inf)))
+    assert [pool.own(requests).input_tokens.tolist() for pool in (short, long)] == [[90, 89], [91]]

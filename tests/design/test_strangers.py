@@ -176,7 +176,7 @@ def test_some_blocks_by_threads_and_all_by_a_cluster_in_this_process():
     """Both give the blocks asked for, once, with their numbers; groups of four, few under way."""
     from distributed import Client
 
-    axes = {"x": grid(np.arange(300.0)).axis("x")}
+    axes = {"x": grid(np.arange(5000.0)).axis("x")}
     asked = program(lambda x: {"y": x * x}, axes, {}, None, 16)
     todo = [n for n in range(asked.blocks_count) if n % 3]
     start = lambda number: asked.window(number)[1].start
@@ -187,14 +187,16 @@ def test_some_blocks_by_threads_and_all_by_a_cluster_in_this_process():
         for number, out in found.items():
             check(number, out)
     with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        sent, submit = [], client.submit
+        sent, told, most, submit = [], [], [0], client.submit
 
         def counted(function, program, group, **options):
             sent.append(group)
+            most[0] = max(most[0], len(sent) - len(told) // 2)
             return submit(function, program, group, **options)
 
         client.submit = counted
-        told = list(by_cluster(asked, todo, client, block_group=2))
+        told.extend(by_cluster(asked, todo, client, block_group=2))
+    assert most[0] <= 5 < len(sent)  # four groups for its one thread, and the one that takes the place of one
     assert sorted(number for number, _ in told) == todo
     assert [number for group in sent for number in group] == todo and {len(group) for group in sent[:-1]} == {2}
     for number, out in told:

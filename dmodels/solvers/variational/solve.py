@@ -11,6 +11,9 @@ players: $F(x) + J_g(x)^T \lambda + J_h(x)^T \nu - z_l + z_u = 0$, $0 \le \lambd
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from inspect import signature
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -126,27 +129,8 @@ def variational_equilibrium(
     >>> variational_equilibrium(game, ([[1, 1]], [15]), (0, 10)).value.x.round(6).tolist()
     [5.0, 9.0]
     """
-    for name, number, least in (("samples", samples, 0), ("max_steps", max_steps, 1)):
-        if not number >= least:
-            raise InputError(f"{name} = {number}; accepted are whole numbers from {least}")
-    if not isinstance(tolerance, jax.core.Tracer) and not tolerance > 0:
-        raise InputError(f"tolerance = {tolerance}; accepted are positive numbers")
-    problem = read(
-        costs,
-        constraints,
-        bounds,
-        x0,
-        blocks=blocks,
-        equalities=equalities,
-        private=private,
-        weights=weights,
-        params=params,
-        unroll=unroll,
-    )
-    start = None if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
-    args = (start, tolerance, samples, max_steps)
-    everywhere = _everywhere(certify, problem, start)
-    if traced(problem, start):
+    problem, args, everywhere = _question(**locals())
+    if traced(problem, args):
         return _solve(problem, *args)
     # from plain Python: most games need no fallback, so its code is compiled only for those that do
     found = _compiled(problem, *args, fallback=False)
@@ -155,13 +139,32 @@ def variational_equilibrium(
     return judged(problem, on_host(found)) if everywhere else on_host(found)
 
 
-def _everywhere(certify: str, problem: Problem, start: Real | None) -> bool:
-    """Whether deviations are to be judged over the whole boxes, and can be."""
+def _question(
+    costs: Any,
+    constraints: Any,
+    bounds: Any,
+    x0: Any,
+    *,
+    tolerance: Any,
+    samples: int,
+    max_steps: int,
+    certify: str,
+    **game: Any,
+) -> tuple[Problem, tuple[Real | None, Any, int, int], bool]:
+    """(problem, the other arguments of `_solve`, whether deviations are to be judged over the whole boxes) of the
+    arguments of `variational_equilibrium`."""
+    for name, number, least in (("samples", samples, 0), ("max_steps", max_steps, 1)):
+        if not number >= least:
+            raise InputError(f"{name} = {number}; accepted are whole numbers from {least}")
+    if not isinstance(tolerance, jax.core.Tracer) and not tolerance > 0:
+        raise InputError(f"tolerance = {tolerance}; accepted are positive numbers")
+    problem = read(costs, constraints, bounds, x0, **game)
+    start = None if x0 is None else jnp.ravel(jnp.asarray(x0, jnp.float64))
     if certify not in ("first-order", "global"):
         raise InputError(f"certify = {certify!r}; accepted are 'first-order' and 'global'")
     if certify == "global" and (problem.costs is None or traced(problem, start)):
         raise InputError("certify = 'global'; accepted only with one cost function per player, outside jit and vmap")
-    return certify == "global"
+    return problem, (start, tolerance, samples, max_steps), certify == "global"
 
 
 @float64
@@ -171,24 +174,47 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
     Blocks of 256 to 1024 games run several times faster on a CPU than one large `vmap`. Compiled once per call site:
     keep the functions in variables and call again with new params for speed.
     """
-    call = _Call(args, tuple(sorted(kwargs.items())))
+    call = _Call(args, tuple(sorted(kwargs.items())), fallback=traced(params))
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(params)}
     if len(counts) != 1 or None in counts:
         raise InputError("params: accepted are arrays with one leading axis of games, of equal length")
     if not batch_size >= 1:
         raise InputError(f"batch_size = {batch_size}; accepted are whole numbers from 1")
-    return on_host(_mapped(call, params, batch_size))
+    found = on_host(_mapped(call, params, batch_size))
+    if not call.fallback:
+        # in one program every game would wait for the fallback of the few that need it
+        failed = np.flatnonzero(found.flags & int(Flag.NOT_CONVERGED | Flag.NONFINITE))
+        if len(failed):
+            few = np.resize(failed, 1 << (len(failed) - 1).bit_length())  # a power of two: few programs
+            again = _mapped(replace(call, fallback=True), jax.tree.map(lambda leaf: leaf[few], params), batch_size)
+            found = jax.tree.map(partial(_with_rows, failed), found, on_host(again))
+    return found
+
+
+def _with_rows(rows: np.ndarray, whole: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """`whole` with the first of `part` in its `rows`."""
+    whole = np.array(whole)
+    whole[rows] = part[: len(rows)]
+    return whole
 
 
 class _Call(eqx.Module):
-    """The arguments of `variational_equilibrium` other than params; functions are compared by identity."""
+    """The arguments of `variational_equilibrium` other than params; functions are compared by identity. Without
+    `fallback`, one attempt at each game."""
 
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
+    fallback: bool
 
     def __call__(self, params: Any) -> Solution:
-        return variational_equilibrium(*self.args, params=params, unroll=True, **dict(self.kwargs))
+        given = _ARGUMENTS.bind(*self.args, params=params, unroll=True, **dict(self.kwargs))
+        given.apply_defaults()
+        problem, args, _ = _question(**given.arguments)
+        return _solve(problem, *args, fallback=self.fallback)
+
+
+_ARGUMENTS = signature(variational_equilibrium)
 
 
 @program

@@ -174,7 +174,7 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
     Blocks of 256 to 1024 games run several times faster on a CPU than one large `vmap`. Compiled once per call site:
     keep the functions in variables and call again with new params for speed.
     """
-    call = _Call(args, tuple(sorted(kwargs.items())), fallback=traced(params))
+    call = _Call(args, tuple(sorted(kwargs.items())), fallback=False)
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(params)}
     if len(counts) != 1 or None in counts:
@@ -182,14 +182,13 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
     if not batch_size >= 1:
         raise InputError(f"batch_size = {batch_size}; accepted are whole numbers from 1")
     found = on_host(_mapped(call, params, batch_size))
-    if not call.fallback:
-        # in one program every game would wait for the fallback of the few that need it
-        failed = np.flatnonzero(found.flags & int(Flag.NOT_CONVERGED | Flag.NONFINITE))
-        if len(failed):
-            few = np.resize(failed, 1 << (len(failed) - 1).bit_length())  # a power of two: few programs
-            again = _mapped(replace(call, fallback=True), jax.tree.map(lambda leaf: leaf[few], params), batch_size)
-            found = jax.tree.map(partial(_with_rows, failed), found, on_host(again))
-    return found
+    failed = np.flatnonzero(found.flags & int(Flag.NOT_CONVERGED | Flag.NONFINITE))
+    if not len(failed):
+        return found
+    # by themselves: in one program every game would wait for the fallback of the few that need it
+    few = np.resize(failed, 1 << (len(failed) - 1).bit_length())  # a power of two: few programs
+    again = _mapped(replace(call, fallback=True), jax.tree.map(lambda leaf: leaf[few], params), batch_size)
+    return jax.tree.map(partial(_with_rows, failed), found, on_host(again))
 
 
 def _with_rows(rows: np.ndarray, whole: np.ndarray, part: np.ndarray) -> np.ndarray:

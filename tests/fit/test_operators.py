@@ -169,7 +169,7 @@ def test_kernels_that_a_table_names_alike_are_told_apart(tmp_path):
         return rows.kernel
 
     found = [names("trtllm", "generation_attention", "torch_flow", g, 1, 0) for g in (1, 2, 32, 48)]
-    assert found == ["torch_flow masked", "torch_flow", "torch_flow", "torch_flow masked"]
+    assert found == ["torch_flow masked, one head", "torch_flow", "torch_flow", "torch_flow masked"]
     found = [names("vllm", "generation_attention", "vllm_flash_attn_fa2", 8, 1, w) for w in (0, 128)]
     assert found == ["vllm_flash_attn_fa2", "vllm_flash_attn_fa2 windowed"]
     found = [names("sglang", "context_attention", "triton", 8, 1, w, dim) for w, dim in ((0, 64), (128, 64), (0, 128))]

@@ -140,14 +140,16 @@ def _attention_kernel(kind: str, t: Columns, group: Any, window: Any) -> np.ndar
 
     Triton compiles one per head dimension, and with a window another. TensorRT-LLM (`torch_flow`) decodes with XQA
     kernels from 2 to `XQA_GROUP` query heads of a KV head; masked multi-head attention, which reads the cache for each
-    of them, serves the rest (tensorrt_llm, decoderXQARunner). FlashAttention-2 puts the heads of a KV head into one
-    tile but where there is a window (flash_api.cpp, `seqlenq_ngroups_swapped`).
+    of them, serves the rest (tensorrt_llm, decoderXQARunner): bound by memory for one head, by arithmetic for many, it
+    counts as two. FlashAttention-2 puts the heads of a KV head into one tile but where there is a window
+    (flash_api.cpp, `seqlenq_ngroups_swapped`).
     """
     names = np.asarray(t["kernel_source"]).astype(str)
     windowed = np.where(np.asarray(window) > 0, np.char.add(names, " windowed"), names)
     if kind == GENERATION:
-        masked = (names == "torch_flow") & ((group > XQA_GROUP) | (group <= 1.0))
-        return np.where(masked, "torch_flow masked", np.where(np.isin(names, FLASH_2), windowed, names))
+        masked = np.where(group > XQA_GROUP, " masked", np.where(group <= 1.0, " masked, one head", ""))
+        named = np.where(names == "torch_flow", np.char.add(names, masked), names)
+        return np.where(np.isin(names, FLASH_2), windowed, named)
     sizes = np.char.add(" ", np.asarray(t["head_dim"]).astype(int).astype(str))
     return np.where(names == "triton", np.char.add(windowed, sizes), names)
 

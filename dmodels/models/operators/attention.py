@@ -68,6 +68,8 @@ GENERATION_CONSTANTS = (
     Constant("part_tokens", 16.0, 8192.0, 256.0, "shortest part that a sequence's cache is split into"),
     Constant("most_parts", 1.0, 1024.0, 64.0, "parts that a sequence's cache is split into at most"),
     Constant("unskipped_frac", 1e-4, 1.0, 0.01, "share of the cache outside a window that is read nevertheless"),
+    Constant("passes", 1.0, 60.0, 1.5, "passes over queries and outputs, those of the parts included"),
+    Constant("launch_power", 1.02, 20.0, 1.2, "1: the kernel waits for its launch; above: the host launches ahead"),
     Constant("loop_ns", 0.01, 200.0, 2.0, "latency of one cached token in a part's loop"),
     Constant("tile_tokens", 0.5, 512.0, 16.0, "cached tokens that a part computes at least"),
     Constant("wave_frac", 0.003, 1.0, 0.4, "share of a part-filled wave that is waited for"),
@@ -149,8 +151,10 @@ def generation_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, for
     per_sm = peak_flop_per_s(gpu, form) * c["compute_frac"] / sms
     per_token = 2.0 * dims * rows / per_sm + c["loop_ns"] * 1e-9
     arithmetic = waves * (jnp.hypot(length / parts, c["tile_tokens"]) * per_token + c["block_us"] * 1e-6)
-    bytes_ = work(shape, form)[1] * length / reach
+    ends = b * shape["isl"] * shape["num_heads"] * dims * 2.0
+    bytes_ = (work(shape, form)[1] - ends) * length / reach + ends * c["passes"]
     drawn = gpu.hbm_bytes_per_s * c["bandwidth_frac"] * cached_gain(gpu, bytes_, c, warm)
     memory = passes * bytes_ / drawn
     merge = c["merge_us"] * (1.0 - 1.0 / parts)
-    return 1e-6 * (c["launch_us"] + c["sequence_us"] * b + merge) + both(arithmetic, memory, c["overlap_power"])
+    kernel = 1e-6 * (c["sequence_us"] * b + merge) + both(arithmetic, memory, c["overlap_power"])
+    return both(1e-6 * c["launch_us"], kernel, c["launch_power"])

@@ -45,16 +45,28 @@ def as_game(f, c):
 
 def check(rng, kind, count, most_requests):
     for _ in range(count):
-        f, c = random_game(rng, kind, most_requests)
-        _, cost, nash = every_profile(f, c)
-        assert nash.any()  # the exact potential says so, for every f and every overlap
-        s = routing.nash_range(as_game(f, c))
-        assert int(s.flags) == 0 and bool(s.certificate["complete"])
-        np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [cost[nash].min(), cost[nash].max()], atol=1e-9)
-        assert s.certificate["gain_s"] <= 1e-9  # both are equilibria by the definition
-        for flow, said in ((s.value.best_flow, s.value.best_s), (s.value.worst_flow, s.value.worst_s)):
-            at = routing.worker_of_each(flow)
-            np.testing.assert_allclose(routing.social_cost_s(as_game(f, c), at), said, atol=1e-9)
+        agree(*random_game(rng, kind, most_requests))
+
+
+def agree(f, c):
+    _, cost, nash = every_profile(f, c)
+    assert nash.any()  # the exact potential says so, for every f and every overlap
+    s = routing.nash_range(as_game(f, c))
+    assert int(s.flags) == 0 and bool(s.certificate["complete"])
+    np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [cost[nash].min(), cost[nash].max()], atol=1e-9)
+    assert s.certificate["gain_s"] <= 1e-9  # both are equilibria by the definition
+    for flow, said in ((s.value.best_flow, s.value.best_s), (s.value.worst_flow, s.value.worst_s)):
+        at = routing.worker_of_each(flow)
+        np.testing.assert_allclose(routing.social_cost_s(as_game(f, c), at), said, atol=1e-9)
+
+
+@pytest.mark.parametrize("workers", [63, 64, 65, 100, 130])
+def test_more_workers_than_a_word_has_bits(workers):
+    """Two requests, each with a cache on some of the workers, those beyond the 64th too."""
+    rng = np.random.default_rng(workers)
+    for _ in range(6):
+        f = np.sort(rng.integers(0, 9, (workers, 2)), axis=1)
+        agree(f, np.where(rng.random((2, workers)) < 0.1, 0, rng.integers(5, 9, (2, workers))))
 
 
 @pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])

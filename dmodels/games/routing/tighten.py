@@ -57,45 +57,41 @@ def _hall(q, lo, hi, arc, by_group):
     """Tighten lo and hi by Hall's condition over all subsets of the shorter side; False if nothing is left."""
     groups, workers = arc.shape
     side = groups if by_group else workers
-    reached = np.zeros(groups, np.int64)  # each group's workers, as a set of bits
+    reached = np.zeros(max(groups, workers), np.int64)  # of each of the longer side, those of the shorter, as bits
     for g in range(groups):
         for j in range(workers):
             if arc[g, j]:
-                reached[g] |= 1 << j
-    for mask in range(1, 1 << side):
-        # supply that can only go to `inner`, with inner = its workers; workers that only this supply can fill
-        need, room, fill, have = 0, 0, 0, 0
-        inner, outer = 0, 0  # worker sets: neighbours of the mask's groups; workers reached by no other group
-        if by_group:
-            others = 0
-            for g in range(groups):
-                if mask >> g & 1:
-                    inner |= reached[g]
+                if by_group:
+                    reached[j] |= 1 << g
                 else:
-                    others |= reached[g]
-            outer = ((1 << workers) - 1) & ~others
-            for g in range(groups):
+                    reached[g] |= 1 << j
+    inner = np.empty(workers, np.bool_)  # workers that the supply of `need` can go to
+    outer = np.empty(workers, np.bool_)  # workers that only the supply of `have` can fill
+    for mask in range(1, 1 << side):
+        need, room, fill, have = 0, 0, 0, 0
+        for g in range(groups):
+            if by_group:
                 if mask >> g & 1:
                     need += q[g]
-            have = need
-        else:
-            inner = outer = mask
-            for g in range(groups):
+                    have += q[g]
+            else:
                 if reached[g] & ~mask == 0:
                     need += q[g]
                 if reached[g] & mask:
                     have += q[g]
         for j in range(workers):
-            if inner >> j & 1:
+            inner[j] = reached[j] & mask != 0 if by_group else mask >> j & 1 != 0
+            outer[j] = reached[j] & ~mask == 0 if by_group else inner[j]
+            if inner[j]:
                 room += hi[j]
-            if outer >> j & 1:
+            if outer[j]:
                 fill += lo[j]
         if need > room or fill > have:
             return False
         for j in range(workers):
-            if inner >> j & 1:
+            if inner[j]:
                 lo[j] = max(lo[j], need - (room - hi[j]))
-            if outer >> j & 1:
+            if outer[j]:
                 hi[j] = min(hi[j], have - (fill - lo[j]))
             if lo[j] > hi[j]:
                 return False

@@ -44,8 +44,9 @@ def measure(
         out = {}
         for name in ("ttft", "tpot", "e2e"):
             values = getattr(served, f"{name}_s")[count // 5 :]
-            out[f"{name}_mean_s"] = float(np.nanmean(values))
-            out[f"{name}_p{100 * percentile:g}_s"] = float(np.nanquantile(values, percentile))
+            values = values[~np.isnan(values)] if not np.all(np.isnan(values)) else np.full(1, np.nan)
+            out[f"{name}_mean_s"] = float(np.mean(values))
+            out[f"{name}_p{100 * percentile:g}_s"] = float(np.quantile(values, percentile))
         return out | {"role_changes_count": float(served.changes)}
 
     found = replicate(once, key, target_frac, at_most=at_most)

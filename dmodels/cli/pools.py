@@ -30,7 +30,7 @@ class PoolsAsked(Table):
     context_tokens: float | None = flag(
         None, "tokens of the single pool's context; default: what fits all", "--context"
     )
-    pools: int = flag(3, "look for the best thresholds of up to this many pools")
+    pools: int = flag(3, "look for the best thresholds of up to this many pools, 100 at most")
     headroom: Factors = flag("1.08,1.05,1.02", "sizing factors: single, short, long pool")
     iteration: Law = flag("8 ms,0.65 ms", "iteration time W,H: without sequences, and more for each")
     blocks_count: Positive = flag(65536, "KV blocks of 16 tokens per instance", "--blocks")

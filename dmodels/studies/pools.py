@@ -18,6 +18,9 @@ from dmodels.models.cost import fleet_cost
 from dmodels.models.pooling import Headroom, Savings, SlotEngine, Thresholds
 from dmodels.models.traffic import LengthClass, between, split, whole
 
+#: Pools that a search takes at most: each is a further pass over all thresholds.
+MOST_POOLS = 100
+
 
 @dataclass(frozen=True)
 class PoolStudy(Answer):
@@ -73,8 +76,8 @@ def pool_study(
     rate = float(workload.rate_rps) if rate_rps is None else float(rate_rps)
     if not (np.isfinite(rate) and rate > 0):
         raise InputError(f"rate_rps = {rate:g}: accepted are positive rates")
-    if pools_count < 2:
-        raise InputError(f"pools_count = {pools_count}: accepted are whole numbers from 2")
+    if not 2 <= pools_count <= MOST_POOLS:
+        raise InputError(f"pools_count = {pools_count}: accepted are whole numbers from 2 to {MOST_POOLS}")
     single = float(pooling.slots_count(context, engine))
     if single < 1:
         held = float(engine.blocks_count * engine.block_tokens)

@@ -188,8 +188,8 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
     # by themselves: in one program every game would wait for the fallback of the few that need it
     few = np.resize(failed, 1 << (len(failed) - 1).bit_length())  # a power of two: few programs
     again = _mapped(replace(call, fallback=True), jax.tree.map(lambda leaf: leaf[few], params), batch_size)
-    found = jax.tree.map(partial(_with_rows, failed), found, on_host(again))
-    return found
+    merged: Solution = jax.tree.map(partial(_with_rows, failed), found, on_host(again))
+    return merged
 
 
 def _with_rows(rows: np.ndarray, whole: np.ndarray, part: np.ndarray) -> np.ndarray:

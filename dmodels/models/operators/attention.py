@@ -103,6 +103,11 @@ def seen(shape: dict[str, Real]) -> Real:
     return jnp.where(shape["window"] > 0, jnp.minimum(length, shape["window"]), length)
 
 
+def _ends(shape: dict[str, Real]) -> Real:
+    """Bytes of the new queries and outputs, once."""
+    return shape["batch_size"] * shape["isl"] * shape["num_heads"] * (shape["qk_dim"] + shape["v_dim"]) * 2.0
+
+
 def work(shape: dict[str, Real], form: Format) -> tuple[Real, Real]:
     """(FLOPs, bytes that must move): the pairs' products; new queries and outputs, and what is read of the cache."""
     del form
@@ -111,7 +116,7 @@ def work(shape: dict[str, Real], form: Format) -> tuple[Real, Real]:
     flops = 2.0 * b * shape["num_heads"] * dims * pairs(s, shape["prefix"], shape["window"], shape["causal"])
     stored = shape["num_key_value_heads"] * jnp.where(shape["shared_latent"] > 0, shape["qk_dim"], dims)
     reach = jnp.where(shape["window"] > 0, jnp.minimum(shape["prefix"], shape["window"]), shape["prefix"])
-    return flops, b * (reach + s) * stored * shape["cache_bytes"] + b * s * shape["num_heads"] * dims * 2.0
+    return flops, b * (reach + s) * stored * shape["cache_bytes"] + _ends(shape)
 
 
 def context_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, warm: float = 0.0) -> Real:
@@ -132,7 +137,8 @@ def context_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: 
     arithmetic = (b * heads * computed + c["wave_frac"] * sms * block) * per_pair / rate
     blocks = b * heads * jnp.maximum(s / BLOCK, 1.0)
     arithmetic = arithmetic + 1e-6 * c["block_us"] * blocks / sms
-    flow = b * s * heads * dims * 2.0 * c["passes"] + (work(shape, form)[1] - b * s * heads * dims * 2.0)
+    ends = _ends(shape)
+    flow = ends * c["passes"] + (work(shape, form)[1] - ends)
     memory = flow / (gpu.hbm_bytes_per_s * c["bandwidth_frac"] * cached_gain(gpu, flow, c, warm))
     return 1e-6 * (c["launch_us"] + c["prompt_us"] * b) + both(arithmetic, memory, c["overlap_power"])
 
@@ -151,7 +157,7 @@ def generation_seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, for
     per_sm = peak_flop_per_s(gpu, form) * c["compute_frac"] / sms
     per_token = 2.0 * dims * rows / per_sm + c["loop_ns"] * 1e-9
     arithmetic = waves * (jnp.hypot(length / parts, c["tile_tokens"]) * per_token + c["block_us"] * 1e-6)
-    ends = b * shape["isl"] * shape["num_heads"] * dims * 2.0
+    ends = _ends(shape)
     bytes_ = (work(shape, form)[1] - ends) * length / reach + ends * c["passes"]
     drawn = gpu.hbm_bytes_per_s * c["bandwidth_frac"] * cached_gain(gpu, bytes_, c, warm)
     memory = passes * bytes_ / drawn

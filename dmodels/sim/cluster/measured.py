@@ -44,9 +44,9 @@ def measure(
         out = {}
         for name in ("ttft", "tpot", "e2e"):
             values = getattr(served, f"{name}_s")[count // 5 :]
-            values = values[~np.isnan(values)] if not np.all(np.isnan(values)) else np.full(1, np.nan)
-            out[f"{name}_mean_s"] = float(np.mean(values))
-            out[f"{name}_p{100 * percentile:g}_s"] = float(np.quantile(values, percentile))
+            values = values[~np.isnan(values)]  # answers of one token have no TPOT
+            out[f"{name}_mean_s"] = float(values.mean()) if len(values) else np.nan
+            out[f"{name}_p{100 * percentile:g}_s"] = float(np.quantile(values, percentile)) if len(values) else np.nan
         return out | {"role_changes_count": float(served.changes)}
 
     found = replicate(once, key, target_frac, at_most=at_most)

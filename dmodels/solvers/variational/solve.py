@@ -24,7 +24,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.programs import program
-from dmodels.core.records import Real, Record, float64, on_host, quantity, traced
+from dmodels.core.records import Real, Record, filled, float64, on_host, quantity, traced
 from dmodels.solvers.blocks import in_blocks
 from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.solution import Solution
@@ -134,7 +134,7 @@ def variational_equilibrium(
         return _solve(problem, *args)
     # from plain Python: most games need no fallback, so its code is compiled only for those that do
     found = _compiled(problem, *args, fallback=False)
-    if not traced(found) and int(found.flags) & int(Flag.NOT_CONVERGED | Flag.NONFINITE):
+    if not traced(found) and int(found.flags) & _UNANSWERED:
         found = _compiled(problem, *args)
     return judged(problem, on_host(found)) if everywhere else on_host(found)
 
@@ -182,11 +182,11 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 512, **kwa
     if not batch_size >= 1:
         raise InputError(f"batch_size = {batch_size}; accepted are whole numbers from 1")
     found = on_host(_mapped(call, params, batch_size))
-    failed = np.flatnonzero(found.flags & int(Flag.NOT_CONVERGED | Flag.NONFINITE))
+    failed = np.flatnonzero(found.flags & _UNANSWERED)
     if not len(failed):
         return found
     # by themselves: in one program every game would wait for the fallback of the few that need it
-    few = np.resize(failed, 1 << (len(failed) - 1).bit_length())  # a power of two: few programs
+    few = filled(failed)
     again = _mapped(replace(call, fallback=True), jax.tree.map(lambda leaf: leaf[few], params), batch_size)
     merged: Solution = jax.tree.map(partial(_with_rows, failed), found, on_host(again))
     return merged
@@ -215,6 +215,8 @@ class _Call(eqx.Module):
 
 
 _ARGUMENTS = signature(variational_equilibrium)
+#: Flags of a first attempt that the fallback may mend.
+_UNANSWERED = int(Flag.NOT_CONVERGED | Flag.NONFINITE)
 
 
 @program

@@ -4,7 +4,8 @@ A basis is a spanning tree of rows (nodes 0..n-1), a spare row that takes what c
 cost) and columns (nodes n+1..n+m). Each node keeps the flow on the arc to its parent. Trees are strongly feasible
 (W. H. Cunningham, Mathematical Programming 11, 1976): an arc without flow has its row below its column, which rules out
 cycling. The entering arc is the best of a block of rows (M. D. Grigoriadis, Mathematical Programming Study 26, 1986);
-one row is priced by a vector loop over its columns. The first tree ships every row to its cheapest columns with room.
+one row is priced by a vector loop over its columns. The first tree ships every row to its cheapest columns with room;
+where rows are few and little room is left over, it fills every column from its cheapest rows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from dmodels.solvers.assignment.paths import FAST, lesser
 
 #: Entries priced per pivot, and the least number of rows.
 _BLOCK_ENTRIES, _BLOCK_ROWS = 2048, 2
+
+#: The first tree is made column by column where there are so many per row, and room for so many times the supply
+#: (measured on one core: half the time of the other order at 4 x 512 to 16 x 2,000, twice with room for 1.3 times).
+_COLUMNS_PER_ROW, _LITTLE_ROOM = 8, 1.03
 
 #: A reduced cost of this share of its terms is rounding.
 _ROUNDING = 2.0**-50
@@ -102,6 +107,41 @@ def _first_tree(c: Any, supply: Any, capacity: Any, parent: Any, flow: Any, pric
             if price[j] == 0.0:
                 parent[n + 1 + j], flow[n + 1 + j] = n, rest[j]
     return root
+
+
+@kernel
+def _first_tree_by_columns(c: Any, supply: Any, capacity: Any, parent: Any, flow: Any, left: Any) -> Any:
+    """As `_first_tree`, column by column; `left` (n,) is scratch. A row that is used up hangs below its last column, a
+    full column below its last row; while rows are left, so is the room for them but for rounding."""
+    n, m = c.shape
+    live, count, last = np.arange(n), n, -1
+    left[:] = supply
+    for j in range(m):
+        x, room = n + 1 + j, capacity[j]
+        while room > 0 and count > 0:
+            at = 0
+            for k in range(1, count):
+                at = k if c[live[k], j] < c[live[at], j] else at
+            i = live[at]
+            if left[i] >= room:
+                parent[x], flow[x], last = i, room, x
+                left[i] -= room
+                room = 0.0
+            else:
+                parent[i], flow[i] = x, left[i]
+                room -= left[i]
+                count -= 1
+                live[at] = live[count]
+        if room > 0:
+            parent[x], flow[x] = n, room
+    if count == 0:
+        return n
+    for i in live[:count]:  # what rounding left over goes where the last room was
+        if parent[last] == i:
+            flow[last] += left[i]
+        else:
+            parent[i], flow[i] = last, left[i]
+    return parent[last]
 
 
 @kernel
@@ -222,7 +262,10 @@ def ship(c: Any, supply: Any, capacity: Any, tree: Any, flow: Any, v: Any) -> An
     free, u = np.zeros(m), np.empty(n + 1)
     tree[:] = -1
     flow[:] = 0.0
-    root = _first_tree(c, supply, capacity, tree[0], flow, v)
+    if m >= _COLUMNS_PER_ROW * n and capacity.sum() <= _LITTLE_ROOM * supply.sum():
+        root = _first_tree_by_columns(c, supply, capacity, tree[0], flow, u[:n])
+    else:
+        root = _first_tree(c, supply, capacity, tree[0], flow, v)
     for j in range(m):
         v[j] = -np.inf
     rows = n + 1 if root == n else n

@@ -42,7 +42,7 @@ browser: $(VENV)/.installed ## the tests of pages that drive Chromium, which mus
 
 compile-gpu: $(VENV)/.installed-cuda ## compile the device programs for A100, H200 and B200 without one: registers, spills, memory
 	CUDA_COMPILER=required $(BIN)/python -m pytest tests/test_device_programs.py -k compile
-	$(BIN)/python -m benchmarks gpu_compile
+	JAX_PLATFORMS=cpu $(BIN)/python -m benchmarks gpu_compile
 
 oldest: ## the default tests on the oldest Python and libraries that are supported, in .venv-oldest
 	$(OLDEST_PYTHON) -m venv .venv-oldest

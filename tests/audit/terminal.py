@@ -19,6 +19,7 @@ def audit_shown(document: dict[str, Any], text: str) -> None:
     known = (SHOWN | {"claims": claims, "watch": watch}).get(document["command"])
     if known is not None:
         known(document["inputs"], document["result"], text, findings)
+        findings.all_read(terminal_tables(text))
     findings.end()
 
 
@@ -51,6 +52,7 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     told = [(hours,), (seen["replicas_count"],), (seen["requests_count"],), pairs("rate_rps", "peak_rps")]
     told += [(seen["arrival_cv"],), (seen["length_correlation"],), (seen["prefix_hit_frac"],)]
     told += [pairs("running_mean_count", "running_peak_count"), (seen["waiting_mean_count"],), (seen["kv_peak_frac"],)]
+    findings.read["Demand"] |= {""}
     findings.same("lines on the demand", len(lines), len(told))
     for line, values in zip(lines, told, strict=False):
         for shown, value in zip(line.split(" and "), values, strict=True):
@@ -60,7 +62,8 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
                 findings.same(f"demand, {line!r}", number(shown), value, rel=6e-3, most=0.501 * (value > 1000))
     units = {"prompt [tokens]": ("input_tokens", 1), "answer [tokens]": ("output_tokens", 1)}
     units |= {"TTFT [ms]": ("ttft_s", 1e3), "time between tokens [ms]": ("itl_s", 1e3), "E2E [ms]": ("e2e_s", 1e3)}
-    rows = next(rows for title, rows in tables.items() if title.startswith("Seen"))
+    title, rows = next(item for item in tables.items() if item[0].startswith("Seen"))
+    findings.read[title] |= {"", "mean", "P50", "P90", "P99"}
     known = [name for name, (key, _) in units.items() if seen[key] is not None]
     findings.same("quantities seen", [row[""] for row in rows], known)
     for row in rows:

@@ -190,6 +190,21 @@ def test_a_limit_of_gpus_is_kept_and_the_miss_is_said(shared_data):
     assert found.best.gpus <= 5 and not found.best.replayed.holds and found.ensured is None
 
 
+def test_spares_are_bought_within_the_limit():
+    """Volleys that the closed forms do not see; each kind of fleet, its spare instances included."""
+    rng = np.random.default_rng(5)
+    times = np.repeat(np.cumsum(rng.exponential(8.0, 40)), 30)
+    inputs = np.where(rng.random(times.size) < 0.3, 9000.0, 400.0)
+    trace = Trace("volleys", times, inputs, np.full(times.size, 40.0))
+    given = {"slo": SLO(1.0, 0.08), "thresholds_tokens": (2048.0,), "margins": Margins(spare_count=1)}
+    free = plan(asked(trace, **given))
+    two = next(one for one in free.kinds if one.kind == "two pools")
+    assert free.best.replayed.holds and min(pool.instances for pool in two.pools) > 1
+    most = two.bought_gpus - 1
+    bound = plan(asked(trace, max_gpus=float(most), **given))
+    assert bound.ensured is not None and max(one.bought_gpus for one in bound.kinds) <= most
+
+
 def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
     """And a pool's load is the share of the rate at which it saturates, a prefill worker's too."""
     trace = read_trace(shared_data / "azure_2023_conv.csv")

@@ -52,7 +52,8 @@ def cell(what: str, shown: str, value: Any, findings: Findings) -> None:
         said = {None: ("-", "inf", "nan", "")}.get(value, (str(value),))
         findings.hold(shown in said or _folded(shown) in map(_folded, said), f"{what}: {shown!r} for {value!r}")
     elif re.fullmatch(r"[-+$]?[\d,]*\.?\d+(e[-+]?\d+)?[%]?", shown):
-        findings.same(what, number(shown), value, rel=6e-4, most=last_digit(shown) if "e" not in shown else 0.0)
+        most = 0.0051 if "USD/h" in what else last_digit(shown) if "e" not in shown else 0.0  # to the cent
+        findings.same(what, number(shown), value, rel=6e-4, most=most)
     else:
         findings.hold(shown in ("-", "inf") and not math.isfinite(value), f"{what}: {shown!r} for {value!r}")
 
@@ -209,7 +210,13 @@ def place(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     tiers |= {"read a block [ms]": "read_s", "price [$/GiB]": "usd_per_gib"}
     cells("Tiers as they are", text, result["tiers"], tiers, findings)
     added = lambda one: ", ".join(f"{gib:,.4g} {tier}" for tier, gib in one["added_gib"].items()) or "nothing"
-    buy: Columns = {"buy": "name", "GiB": added, "price [$]": "usd", "hit rate": "hit_frac", "first token [ms]": "first_token_s"}
+    buy: Columns = {
+        "buy": "name",
+        "GiB": added,
+        "price [$]": "usd",
+        "hit rate": "hit_frac",
+        "first token [ms]": "first_token_s",
+    }
     buy |= {"saves [$/h]": "saved_usd_per_hour", "paid back [h]": "payback_h"}
     bought = [*([result["cheapest"]] if result["cheapest"] else []), *result["purchases"]]
     if result["purchases"]:

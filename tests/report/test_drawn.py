@@ -265,6 +265,13 @@ def test_splits():
     assert over.axes.get_xlim() == (0, 1.0)
 
 
+def test_splits_are_shown_where_some_requests_are_served_and_half_as_far_beside():
+    x = np.arange(1.0, 21.0)
+    late = Record(**vars(SPLIT) | {"prefill_gpus": x, "ttft_frac": 1.0 * (x < 8), "itl_frac": 1.0 * (x > 12)})
+    shown = Drawn(lambda axes: split_figures.misses(late, axes))
+    assert shown.line(np.arange(6.0, 15.0), np.maximum(1.0 * (np.arange(6, 15) < 8), 1e-4))
+
+
 def test_a_pool_against_its_load():
     x = np.linspace(0.1, 0.9, 9)
     load = Record(
@@ -344,20 +351,20 @@ def pool_of(role, ttft, tpot):
 
 
 def test_promises_and_costs_of_the_others():
-    pools = [pool_of("prefill", (0.9, 1.2), (0.5, 9.0)), pool_of("decode", (0.8, 1.1), (0.95, 1.3))]
+    pools = [pool_of("prefill", (0.7, 1.2), (0.5, 9.0)), pool_of("decode", (0.8, 1.1), (0.95, 1.3))]
     best = Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=8.0, usd_per_hour=20.0, gpus=8, gpus_low=6, gpus_high=12)
     slo = Record(ttft_s=2.0, tpot_s=0.05, e2e_s=np.inf, percentile=0.99)
     answer = Record(best=best, question=Record(slo=slo))
     # the pool that knows least; what prefills makes no tokens after the first
     assert answer_figures.promised(answer) == [
-        ("TTFT", 1.0, 0.9, 1.2, 2.0),
+        ("TTFT", 1.0, 0.7, 1.2, 2.0),
         ("TPOT", 0.04, 0.04 * 0.95, 0.04 * 1.3, 0.05),
     ]
     seen = Drawn(lambda axes: answer_figures.promises(answer, axes))
-    assert seen.line([0.45, 0.6], [1, 1]) and seen.line([0.5], [1])
+    assert seen.line([0.35, 0.6], [1, 1]) and seen.line([0.5], [1])
     assert seen.line([0.76, 1.04], [0, 0]) and seen.line([0.8], [0]) and seen.upright(1.0)
     assert seen.named == {"TTFT\nP99": 1, "TPOT\nP99": 0}
-    seen.said("1 s (900 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
+    seen.said("1 s (700 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
     assert seen.axes.get_xlim()[0] == 0 and seen.axes.get_xlim()[1] > 1.25
     other = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=np.inf)
     cost = Drawn(lambda axes: answer_figures.costs(answer, [("split", best), ("one pool", other)], axes))
@@ -429,6 +436,9 @@ def test_fronts():
     assert seen.upright(2.0) and seen.label() == ("TTFT, P99 [s]", "cost [USD/h]")
     seen.said("recommended", "SLO", "a", "b", "Pareto front", "two pools")
     assert seen.axes.get_xlim() == (0, 2.3) and seen.axes.get_ylim() == (7.0, 120.0)
+    answer.by_gpu = [answer.best, Record(ttft_s=1.0, usd_per_hour=30.0, name="one pool", kind="one pool")]
+    seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    assert seen.line([1.2, 1.0], [15.0, 30.0]).get_marker() == "*"  # the best of another GPU type, too
     rate = Drawn(lambda axes: plan_figures.throughput_front(answer, axes))
     assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
     assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms

@@ -73,6 +73,9 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         beyond = [row[p].startswith(">") for p in ("P50", "P90", "P99")]
         quantiles = [number(row[p].removeprefix("> ")) for p in ("P50", "P90", "P99") if row[p] != "-"]
         findings.ordered(f"quantiles of {row['']}", *quantiles)
+        for share, shown, over in zip((0.5, 0.9, 0.99), (row["P50"], row["P90"], row["P99"]), beyond, strict=True):
+            if shown != "-":
+                _in_its_bucket(seen[key], share, number(shown.removeprefix("> ")) / unit, over, findings)
         findings.same(f"what is beyond the buckets of {row['']}", beyond, sorted(beyond))
     if result["fleet"] is not None:
         title = next(title for title in tables if title.startswith("The model beside"))
@@ -83,3 +86,14 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         findings.same("most that the fleet serves", most, result["fleet"]["serves_rps"], rel=6e-4)
         columns: Columns = {head: "name", "measured": "measured", "model": "predicted", "ratio": "ratio"}
         cells("The model beside", text, result["compared"], columns, findings)
+
+
+def _in_its_bucket(seen: Any, share: float, value: float, beyond: bool, findings: Findings) -> None:
+    """A quantile lies between the bounds of the bucket in which that share of all is reached; beyond the last, at it."""
+    counts, bounds = seen["counts"], seen["bounds"]
+    reached = next(k for k in range(len(counts)) if sum(counts[: k + 1]) >= share * sum(counts) * (1 - 1e-9))
+    findings.same(f"whether P{100 * share:g} is beyond the buckets", beyond, reached >= len(bounds))
+    low = bounds[min(reached, len(bounds)) - 1] if reached else 0.0
+    high = bounds[min(reached, len(bounds) - 1)]
+    told = f"P{100 * share:g} of {counts} up to {bounds}"
+    findings.ordered(told, low * (1 - 6e-4), value, high * (1 + 6e-4))

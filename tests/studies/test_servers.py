@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 
@@ -129,11 +130,13 @@ def test_the_command_prints_simulated_beside_measured(log, tmp_path, capsys):
     audit_shown(document, capsys.readouterr().out)
 
 
-def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity():
+def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity(tmp_path):
+    """Request by request, too: a wait, the first token, and the rest of the answer follow each other."""
+    out = tmp_path / "out.csv"
     fleet = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100_sxm", "--isl", "500", "--osl", "100"]
     answers = []
     for load in (["--rate", "20 req/s", "--requests", "2000"], ["--rate", "300 req/s", "--requests", "4000"]):
-        found = ask([*fleet, *load])
+        found = ask([*fleet, *load, "--out", out])
         audit(found.document)
         audit_shown(found.document, found.text)
         assert found.status == len(answers) and found.document["inputs"]["rate_rps"] == pytest.approx(
@@ -141,6 +144,13 @@ def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity():
         )
         answers.append(found.document["result"])
     calm, drowned = answers
+    with out.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 4000 and max(float(row["wait_s"]) for row in rows) > 1.0
+    for row in rows:
+        wait, ttft, tpot, e2e = (float(row[f"{name}_s"]) for name in ("wait", "ttft", "tpot", "e2e"))
+        assert wait < ttft < e2e and e2e - ttft == pytest.approx(tpot * (int(row["output_tokens"]) - 1), rel=1e-3)
+        assert (row["pool"], row["input_tokens"], row["output_tokens"]) == ("all", "500", "100")
     assert calm["all"]["ttft_p99_s"]["value"] < 0.5 < drowned["all"]["ttft_p99_s"]["value"]
 
 

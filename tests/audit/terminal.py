@@ -89,7 +89,7 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 
 
 def _in_its_bucket(seen: Any, share: float, value: float, beyond: bool, findings: Findings) -> None:
-    """A quantile lies between the bounds of the bucket in which that share of all is reached; beyond the last, at it."""
+    """A quantile lies within the bounds of the bucket in which that share of all is reached; beyond the last, at it."""
     counts, bounds = seen["counts"], seen["bounds"]
     reached = next(k for k in range(len(counts)) if sum(counts[: k + 1]) >= share * sum(counts) * (1 - 1e-9))
     findings.same(f"whether P{100 * share:g} is beyond the buckets", beyond, reached >= len(bounds))

@@ -9,14 +9,14 @@ import math
 import numpy as np
 import pytest
 
-from dmodels import SLO, Trace, catalog
+from dmodels import SLO, Trace, Workload, catalog
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.sim.engines import EngineLaw
 from dmodels.studies.plan import RequestClass, question
-from dmodels.studies.servers import compare, of_plan, plan_together, server
+from dmodels.studies.servers import PoolOf, compare, of_plan, plan_together, play, server
 from tests.audit.asking import ask
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
@@ -100,6 +100,23 @@ def test_what_a_comparison_says_by_counting(small, log):
     assert found.requests_count == 60 and all(
         m.error_frac == pytest.approx(m.simulated_s / m.measured_s - 1) for m in found.metrics
     )
+
+
+def test_each_pool_plays_the_requests_that_are_its_own(small):
+    """Of a total of 600 tokens at most, or more; all of a trace count, and 20,000 of traffic that is drawn."""
+    rng = np.random.default_rng(4)
+    prompts, answers = rng.integers(1, 6, 300) * 100.0, rng.integers(1, 6, 300) * 100.0
+    trace = Trace("few", np.sort(rng.uniform(0.0, 600.0, 300)), prompts, answers)
+    pools = [PoolOf("short", small, 0.0, 600.0), PoolOf("long", small, 600.0)]
+    found = play(pools, trace)
+    short = int((prompts + answers <= 600).sum())
+    assert (prompts + answers == 600).any() and [one.arrival_s.size for _, one in found.served] == [short, 300 - short]
+    assert [p["requests_count"].value for p in found.pools] == [short, 300 - short]
+    assert (found.requests_count, found.cut_count) == (300, 0)
+    assert found.rate_rps == pytest.approx(299 / (trace.time_s[-1] - trace.time_s[0]))
+    drawn = play([PoolOf("all", small)], Workload.fixed(20.0, 2.0, 5.0))
+    counted = drawn.pools[0]["requests_count"].value
+    assert drawn.requests_count == 20_000 == counted + drawn.cut_count and 0 < drawn.cut_count < counted
 
 
 def test_the_command_prints_simulated_beside_measured(log, tmp_path, capsys):

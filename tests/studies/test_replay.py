@@ -25,7 +25,7 @@ from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
 from dmodels.studies.plan.risks import loads
-from dmodels.studies.plan.solve import _ranked, _trial
+from dmodels.studies.plan.solve import _ranked, _survives, _trial
 
 ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
 PROMISE = SLO(2.0, 0.08)
@@ -278,6 +278,9 @@ def test_a_replay_is_overloaded_where_one_of_its_pools_is():
     short, long = (replace(pool, instances=40) for pool in fleet.pools)
     ample = replay(found.priced, replace(fleet, pools=(short, long)), traffic)
     assert ample.holds and not ample.overloaded
+    trial, alone = _trial(found.priced, _ranked(found, fleet)), replace(long, instances=1)
+    survives = [_survives(trial, replace(fleet, pools=pools), traffic) for pools in ((short, long), (short, alone))]
+    assert survives == [True, False]  # each pool has to bear the loss of one
     for pools in ((replace(short, instances=1), long), (short, replace(long, instances=1))):
         least = replay(found.priced, replace(fleet, pools=pools), traffic)
         assert least.overloaded and not least.holds

@@ -126,7 +126,7 @@ def _named(axes: Any, renderer: Any, findings: Findings) -> None:
         beside = any(math.isclose(float(x), text.xy[0]) for both in lines for x in both) if upright else True
         findings.hold(beside, f"{said!r} at {getattr(text, 'xy', 0)}, where no line is")
         _at_a_bar(axes, text, series, findings)
-    _in_order(edge, renderer, findings)
+    _in_order(edge, axes.bbox, renderer, findings)
 
 
 #: Colour of words -> colour of the lines and bars that they tell of (Okabe and Ito's, the words' darker).
@@ -188,8 +188,9 @@ def _at_a_bar(axes: Any, text: Any, series: str | None, findings: Findings) -> N
         findings.hold(length is None or math.isclose(float(said), length, rel_tol=6e-3), f"{said} in a bar of {length}")
 
 
-def _in_order(edge: list[tuple[Any, list[float]]], renderer: Any, findings: Findings) -> None:
-    """Names at the right edge: each as near the end of its line as its neighbours allow, none on the wrong side."""
+def _in_order(edge: list[tuple[Any, list[float]]], picture: Any, renderer: Any, findings: Findings) -> None:
+    """Names at the right edge: each as near the end of its line as its neighbours allow, none on the wrong side, and
+    of those that are pushed apart as many up as down, unless the picture ends there."""
     found = [(text.get_window_extent(renderer), text.get_text(), ends) for text, ends in edge]
     found.sort(key=lambda one: one[0].y0)
     blocks: list[list[Any]] = []
@@ -203,6 +204,9 @@ def _in_order(edge: list[tuple[Any, list[float]]], renderer: Any, findings: Find
         for box, said, ends in block:
             away = min(abs(end - (box.y0 + box.y1) / 2) for end in ends)
             findings.hold(away <= 1.1 * most, f"{said!r} is {away:.0f} pixels from where its line ends")
+        if picture.y0 + 2 < block[0][0].y0 and block[-1][0].y1 < picture.y1 - 2 and all(len(e) == 1 for *_, e in block):
+            off = sum(ends[0] - (box.y0 + box.y1) / 2 for box, _, ends in block) / len(block)
+            findings.hold(abs(off) <= 0.35 * block[0][0].height, f"{[one[1] for one in block]}: {off:.0f} pixels off")
     known = [(said, ends[0]) for _, said, ends in found if len(ends) == 1]
     for (below, low), (above, high) in itertools.pairwise(known):
         findings.hold(low <= high + 2.0, f"{below!r} stands below {above!r}, and ends above it")

@@ -130,7 +130,7 @@ def test_the_tables_of_a_fit_are_its_document(capsys):
     ]
     sweep = {
         "name": "runs.json",
-        "concurrency_count": [1.04, 15.96],
+        "concurrency_count": [1.34, 15.76],
         "throughput_rps": [0.5123, 4.711],
         "ttft_s": [0.1234, 0.5678],
         "tpot_s": [0.0101, 0.0303],

@@ -258,6 +258,7 @@ def test_splits():
     assert "of 16 in all" in missed.axes.get_xlabel() and missed.axes.yaxis.get_major_formatter()(0.01) == "1 %"
     colours = {t.get_text(): t.get_color() for t in missed.axes.texts}
     known = dict(zip(style.COLOURS, style.WRITING, strict=True))
+    assert (colours["optimum: 7.5"], colours["whole workers: 8"]) == (style.writing(2), style.writing(3))
     assert colours["TTFT"] == known[ttft.get_color()] and colours["ITL"] == known[itl.get_color()]
     over = Drawn(lambda axes: split_figures.courses(SPLIT, axes))
     assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
@@ -375,6 +376,8 @@ def test_promises_and_costs_of_the_others():
     cost.said("split: 8 GPUs, $20.00/h", "one pool: 10 GPUs, $30.00/h")
     assert [t.get_weight() for t in cost.axes.texts] == ["normal", "bold"]
     assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
+    unsure = Record(usd_per_hour=10.0, gpus=4, gpus_low=4, gpus_high=16)  # up to $40, beyond every bar
+    assert Drawn(lambda axes: answer_figures.costs(answer, [("x", unsure)], axes)).line([10.0, 40.0], [-0.12] * 2)
 
 
 def test_stale_telemetry():

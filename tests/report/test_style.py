@@ -55,6 +55,7 @@ def test_lines_and_words_have_contrast_on_both_papers():
     assert all(contrast(colour, "#FFFFFF") >= 4.5 for colour in (*style.WRITING, style.INK, style.SOFT))
     assert all(contrast(colour, dark) >= 4.5 for colour in style.ON_DARK)
     assert len(set(style.MARKERS)) == len(style.COLOURS)
+    assert len({style.marker(k) for k in range(len(style.COLOURS))}) == len(style.COLOURS)
 
 
 def test_every_colour_of_a_picture_follows_the_page():

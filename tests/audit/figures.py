@@ -204,9 +204,10 @@ def _in_order(edge: list[tuple[Any, list[float]]], picture: Any, renderer: Any, 
         for box, said, ends in block:
             away = min(abs(end - (box.y0 + box.y1) / 2) for end in ends)
             findings.hold(away <= 1.1 * most, f"{said!r} is {away:.0f} pixels from where its line ends")
-        if picture.y0 + 2 < block[0][0].y0 and block[-1][0].y1 < picture.y1 - 2 and all(len(e) == 1 for *_, e in block):
-            off = sum(ends[0] - (box.y0 + box.y1) / 2 for box, _, ends in block) / len(block)
-            findings.hold(abs(off) <= 0.35 * block[0][0].height, f"{[one[1] for one in block]}: {off:.0f} pixels off")
+    inside = found and picture.y0 + 2 < found[0][0].y0 and found[-1][0].y1 < picture.y1 - 2
+    if inside and all(len(ends) == 1 for *_, ends in found):
+        off = sum(ends[0] - (box.y0 + box.y1) / 2 for box, _, ends in found) / len(found)
+        findings.hold(abs(off) <= 0.35 * found[0][0].height, f"{[one[1] for one in found]}: {off:.0f} pixels off")
     known = [(said, ends[0]) for _, said, ends in found if len(ends) == 1]
     for (below, low), (above, high) in itertools.pairwise(known):
         findings.hold(low <= high + 2.0, f"{below!r} stands below {above!r}, and ends above it")

@@ -259,6 +259,10 @@ def _files(folder: Path) -> None:
         bucket = name.format(part)
         lines += [f'{bucket}_bucket{{le="{le}"}} 100' for le in (1000, "+Inf")]
         lines += [f"{bucket}_sum {100 * mean}", f"{bucket}_count 100"]
+    for name, mean_s in (("time_to_first_token", 0.3), ("inter_token_latency", 0.02), ("e2e_request_latency", 3.0)):
+        seconds = f"vllm:{name}_seconds"
+        lines += [f'{seconds}_bucket{{le="{le}"}} 100' for le in (4.0, "+Inf")]
+        lines += [f"{seconds}_sum {100 * mean_s}", f"{seconds}_count 100"]
     (folder / "metrics.txt").write_text("\n".join(lines) + "\n")
     (folder / "busy.txt").write_text(lines[0] + "\n")  # of engines that report no lengths
     line = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4"

@@ -21,6 +21,10 @@ def audit_plan_shown(document: Any, text: str) -> None:
     for name, auditor in BESIDE.items():
         if result.get(name):
             auditor(result[name], document, text, findings)
+    for title, rows in terminal_tables(text).items():  # held by `audit_text` and, by hand, below
+        if title.startswith(("Recommended pools", "Alternatives", "Sensitivity", "In short", "Replay of", "Now and")):
+            findings.read[title] |= rows[0].keys()
+    findings.all_read(terminal_tables(text))
     replays = (result.get("verification") or {}).get("replays") or [(result["recommended"] or {}).get("replay")]
     for one in filter(None, replays):
         _replay(one, text, findings)
@@ -41,6 +45,7 @@ def _running(now: Any, document: Any, text: str, findings: Findings) -> None:
         if price is not None:
             findings.same(f"dollars of {pool['name']}", pool["usd_per_hour"], pool["gpus"] * price)
     shown: Columns = {"pool": "name", "servers": "instances", "GPUs": "gpus", "USD/h": "usd_per_hour"}
+    shown["layout"] = lambda pool: _layout(pool["layout"], head=True)
     shown |= {"requests": _percent, "serves [req/s]": "serves_rps", "TTFT [ms]": "ttft_s", "TPOT [ms]": "tpot_s"}
     cells("What runs now", text, now["pools"], shown, findings)
     lines = [row[""] for row in _table("Now and the plan", text)]
@@ -148,7 +153,25 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else _digits(1e3 * seconds)
 
 
+def _layout(layout: Any, head: bool = False) -> str:
+    """'tp2pp1dp1ep1', or with the GPU before it and what is not as published behind it."""
+    degrees = "".join(f"{name}{layout[name]}" for name in ("tp", "pp", "dp", "ep"))
+    return f"{layout['gpu']} {degrees}" if head else degrees
+
+
+def _fleet(one: Any) -> str | None:
+    """'one pool: 3 x 2 h100_sxm (tp2pp1dp1ep1, all)'."""
+    if not one["best"]:
+        return None
+    parts = [
+        f"{p['instances']} x {p['layout']['gpus']} {p['layout']['gpu']} ({_layout(p['layout'])}, {p['stage']['name']})"
+        for p in one["best"]["pools"]
+    ]
+    return f"{one['best']['name']}: {' + '.join(parts)}"
+
+
 _FLEET: Columns = {
+    "fleet": _fleet,
     "GPUs": lambda one: one["best"] and one["best"]["bought_gpus"],
     "USD/h": lambda one: one["usd_per_hour"] if one["best"] else "infeasible",
 }

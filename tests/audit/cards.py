@@ -16,12 +16,13 @@ def _table(name: str) -> dict[str, dict[str, str]]:
 
 
 def gpu_card(name: str) -> dict[str, float] | None:
-    """Memory and bandwidth of a GPU; None where it is the user's own."""
+    """Memory, bandwidth and the range of prices of a GPU; None where it is the user's own."""
     row = _table("gpus.csv").get(name)
     if row is None:
         return None
     memory = float(row["memory_gib"]) * 2**30 * (1 - float(row["ecc_frac"]))
-    return {"memory_bytes": memory, "hbm_bytes_per_s": 1e12 * float(row["hbm_tb_per_s"])}
+    prices = {name: float(row[name]) for name in ("usd_low", "usd_high")}
+    return {"memory_bytes": memory, "hbm_bytes_per_s": 1e12 * float(row["hbm_tb_per_s"]), **prices}
 
 
 def model_card(name: str) -> dict[str, float | str] | None:

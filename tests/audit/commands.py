@@ -319,12 +319,36 @@ def sweep(inputs: Any, result: Any, findings: Findings) -> None:
             bound = row.get(f"{metric}_slo_s", base.get(f"{metric}_slo_s"))
             if bound is not None and row.get(f"{metric}_s") is not None:
                 findings.hold(row[f"{metric}_s"] <= bound * (1 + 1e-6), f"{metric} of {told} misses {bound} s")
+        _swept(base | row, told, findings)
     for gpu, each in prices.items():
         findings.same(f"dollars of a {gpu}", max(each), min(each), rel=1e-6)
     front = [(row["ttft_s"], row["cost_usd_per_mtoken"]) for row in result["pareto"] if "cost_usd_per_mtoken" in row]
     for x, y in front if result["best"] and _ranked_by_cost(result["best"]) else []:
         beaten = any(a < x * (1 - 1e-9) and b < y * (1 - 1e-9) for a, b in front)
         findings.hold(not beaten, f"a point of the front, {x} s and {y} $, is beaten")
+
+
+def _swept(row: dict[str, Any], told: str, findings: Findings) -> None:
+    """One feasible point: all that arrives is served, at the price of the GPUs, by requests in flight (Little)."""
+    tokens = row["output_tokens_per_s"]
+    if row.get("output_tokens") is not None and row.get("rate_rps") is not None:
+        findings.same(f"tokens a second of {told}", tokens, row["rate_rps"] * row["output_tokens"], rel=1e-6)
+    dollars = row["cost_usd_per_hour"] / 3600 / tokens * 1e6
+    findings.same(f"dollars a million tokens of {told}", row["cost_usd_per_mtoken"], dollars, rel=1e-6)
+    findings.same(f"tokens a second and GPU of {told}", row["gpu_tokens_per_s"], tokens / row["gpus"], rel=1e-6)
+    if row.get("price_usd_per_hour") is not None:
+        dollars = row["gpus"] * row["price_usd_per_hour"]
+        findings.same(f"dollars of {told}", row["cost_usd_per_hour"], dollars, rel=1e-6)
+    elif prices := gpu_card(row["gpu"]):
+        low, high = prices["usd_low"], prices["usd_high"]
+        each = row["cost_usd_per_hour"] / row["gpus"]
+        findings.hold(low <= each <= high, f"{told}: a {row['gpu']} for {each} $/h, published are {low} to {high}")
+    held = tokens / row["instances"] / row["user_tokens_per_s"]
+    # Little's law; the first token of an answer, one of 28 where answers are short, is not decoded
+    findings.ordered(f"requests that decode in {told}", 0.88 * held, row["decode_count"], 1.02 * held)
+    findings.ordered(f"requests that decode, and slots of {told}", row["decode_count"], row["slots_count"])
+    findings.ordered(f"tokens a second of a late user and of all, {told}", 1 / row["tpot_s"], row["user_tokens_per_s"])
+    findings.hold(row["e2e_s"] >= row["ttft_s"], f"{told} ends before its first token")
 
 
 def _ranked_by_cost(rows: list[dict[str, float]]) -> bool:

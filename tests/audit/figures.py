@@ -41,6 +41,8 @@ def audit_figure(made: Any) -> None:
         over = max(-box.x0, -box.y0, box.x1 - sides[0], box.y1 - sides[1])
         findings.hold(over <= PASSED, f"marks {over:.2f} inches beyond the figure of {sides}: {box}")
         _legible(set(words) - _apart(made), renderer, findings)
+        for axes in made.axes:
+            _named(axes, renderer, findings)
     _shapes(made, findings)
     for axes in made.axes:
         findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
@@ -101,6 +103,114 @@ def _legible(words: set[Any], renderer: Any, findings: Findings) -> None:
     for (a, said), (b, other) in itertools.combinations(boxes, 2):
         wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
         findings.hold(wide <= points or high <= OVER * points, f"{said!r} and {other!r} lie on each other")
+
+
+def _named(axes: Any, renderer: Any, findings: Findings) -> None:
+    """Words stand at what they name: in a line's colour beside it, at the right edge where it ends, at a bar's end
+    where they tell what made it so long, in a part of a bar with its length, at a place on an axis beside its line."""
+    from matplotlib.colors import to_hex
+
+    drawn, ends = _drawn(axes)
+    edge: list[tuple[Any, list[float]]] = []
+    point = renderer.points_to_pixels(1.0)
+    for text in axes.texts:
+        box, said = text.get_window_extent(renderer), text.get_text()
+        series = _SERIES.get(to_hex(text.get_color()).upper())
+        if box.x0 >= axes.bbox.x1 and ends.get(series):
+            edge.append((text, ends[series]))
+        elif drawn.get(series):
+            near = min(_gap(box, x, y) for x, y in drawn[series])
+            findings.hold(near <= NEAR * point, f"{said!r} is {near / point:.0f} points from what has its colour")
+        upright = isinstance(getattr(text, "xycoords", None), tuple) and text.xycoords[0] == "data"
+        lines = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 2]
+        beside = any(math.isclose(float(x), text.xy[0]) for both in lines for x in both) if upright else True
+        findings.hold(beside, f"{said!r} at {getattr(text, 'xy', 0)}, where no line is")
+        _at_a_bar(axes, text, series, findings)
+    _in_order(edge, axes.bbox, renderer, findings)
+
+
+#: Colour of words -> colour of the lines and bars that they tell of (Okabe and Ito's, the words' darker).
+_SERIES = {
+    "#00639B": "#0072B2",
+    "#A84600": "#D55E00",
+    "#00704F": "#009E73",
+    "#9C4579": "#CC79A7",
+    "#7F5800": "#E69F00",
+    "#1B6FA0": "#56B4E9",
+    "#735822": "#8C6D31",
+    "#545454": "#666666",
+}
+#: Points between words and what has their colour.
+NEAR = 30.0
+
+
+def _drawn(axes: Any) -> tuple[dict[str, list[Any]], dict[str, list[float]]]:
+    """Colour -> pixels of what is drawn in it; colour -> heights at which lines of it end, both within the picture."""
+    from matplotlib.colors import to_hex
+
+    drawn: dict[str, list[Any]] = {}
+    ends: dict[str, list[float]] = {}
+    inside = lambda y: min(max(y, axes.bbox.y0), axes.bbox.y1)
+    for line in axes.lines:
+        path = [(x, y) for x, y in line.get_transform().transform(line.get_xydata()) if math.isfinite(x + y)]
+        steps = range(21) if line.get_linestyle() != "None" else (0,)
+        for (x, y), (right, high) in itertools.pairwise([*path, path[-1]] if path else []):
+            between = [(x + (right - x) * k / 20, inside(y + (high - y) * k / 20)) for k in steps]
+            drawn.setdefault(to_hex(line.get_color()).upper(), []).extend(between)
+        if path:
+            ends.setdefault(to_hex(line.get_color()).upper(), []).append(inside(path[-1][1]))
+    for bar in axes.patches:
+        if hasattr(bar, "get_bbox"):
+            box = bar.get_bbox().transformed(axes.transData)
+            corners = [(x, y) for x in (box.x0, box.x1) for y in (box.y0, box.y1, (box.y0 + box.y1) / 2)]
+            for colour in (bar.get_facecolor(), bar.get_edgecolor()):
+                drawn.setdefault(to_hex(colour).upper(), []).extend(corners)
+    return drawn, ends
+
+
+def _gap(box: Any, x: float, y: float) -> float:
+    """Pixels from a box to a point."""
+    return max(box.x0 - x, x - box.x1, box.y0 - y, y - box.y1, 0.0)
+
+
+def _at_a_bar(axes: Any, text: Any, series: str | None, findings: Findings) -> None:
+    """Words in a bar's colour are at its end; a number in the middle of a bar is its length."""
+    if getattr(text, "xycoords", None) != "data" or not any(axes.containers):
+        return
+    (x, y), said = text.xy, text.get_text()
+    bars = [bar for group in axes.containers for bar in getattr(group, "patches", ())]
+    if series is not None and bars:
+        ends = [bar.get_x() + bar.get_width() for bar in bars if bar.get_y() <= y <= bar.get_y() + bar.get_height()]
+        findings.hold(any(math.isclose(x, end, abs_tol=1e-9) for end in ends), f"{said!r} at {x}, bars end at {ends}")
+    elif said.replace(".", "", 1).isdigit():
+        middles = {bar.get_x() + bar.get_width() / 2: bar.get_width() for bar in bars if abs(bar.get_y() - y) < 0.1}
+        length = next((wide for middle, wide in middles.items() if math.isclose(x, middle)), None)
+        findings.hold(length is None or math.isclose(float(said), length, rel_tol=6e-3), f"{said} in a bar of {length}")
+
+
+def _in_order(edge: list[tuple[Any, list[float]]], picture: Any, renderer: Any, findings: Findings) -> None:
+    """Names at the right edge: each as near the end of its line as its neighbours allow, none on the wrong side, and
+    of those that are pushed apart as many up as down, unless the picture ends there."""
+    found = [(text.get_window_extent(renderer), text.get_text(), ends) for text, ends in edge]
+    found.sort(key=lambda one: one[0].y0)
+    blocks: list[list[Any]] = []
+    for one in found:
+        if blocks and one[0].y0 - blocks[-1][-1][0].y1 <= 0.5 * one[0].height:
+            blocks[-1].append(one)
+        else:
+            blocks.append([one])
+    for block in blocks:
+        most = block[-1][0].y1 - block[0][0].y0
+        for box, said, ends in block:
+            away = min(abs(end - (box.y0 + box.y1) / 2) for end in ends)
+            findings.hold(away <= 1.1 * most, f"{said!r} is {away:.0f} pixels from where its line ends")
+    inside = found and picture.y0 + 2 < found[0][0].y0 and found[-1][0].y1 < picture.y1 - 2
+    if inside and all(len(ends) == 1 for *_, ends in found):
+        off = sum(ends[0] - (box.y0 + box.y1) / 2 for box, _, ends in found) / len(found)
+        findings.hold(abs(off) <= 0.35 * found[0][0].height, f"{[one[1] for one in found]}: {off:.0f} pixels off")
+    known = [(said, ends[0]) for _, said, ends in found if len(ends) == 1]
+    for (below, low), (above, high) in itertools.pairwise(known):
+        findings.hold(low <= high + 2.0, f"{below!r} stands below {above!r}, and ends above it")
 
 
 def _filled(axes: Any, findings: Findings) -> None:

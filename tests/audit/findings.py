@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import defaultdict
 from typing import Any
 
 
@@ -13,6 +14,7 @@ class Findings:
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self.read: dict[str, set[str]] = defaultdict(set)  # columns of tables that were held against something
 
     def hold(self, true: bool, what: str) -> None:
         """Note `what` unless it is true."""
@@ -31,6 +33,12 @@ class Findings:
         """Note values that fall."""
         pairs = itertools.pairwise(values)
         self.hold(all(a <= b + rel * abs(b) for a, b in pairs), f"{what}: {values} are not in order")
+
+    def all_read(self, tables: dict[str, list[dict[str, str]]]) -> None:
+        """Note columns that nothing was held against."""
+        for title, rows in tables.items():
+            left = {head for row in rows[:1] for head in row} - self.read[title]
+            self.hold(not left, f"{title}: nobody has looked at {sorted(left)}")
 
     def end(self) -> None:
         """Fail with all that was noted."""

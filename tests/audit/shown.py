@@ -255,6 +255,7 @@ def _tables(document: dict[str, Any], tables: dict[str, Rows], findings: Finding
         _pool_row(row, pool, findings)
     if len(rows) > count:
         total = rows[count]
+        findings.same("requests together", total["requests"], "100.0%")
         findings.same("instances together", number(total["instances"]), sum(p["pool_instances"] for p in best["pools"]))
         for column, field in (("GPUs", "fleet_gpus"), ("USD/h", "usd_per_hour"), ("USD/year", "usd_per_year")):
             _close(f"{column} together", total[column], best[field], findings)
@@ -286,6 +287,7 @@ def _pool_row(row: dict[str, str], pool: dict[str, Any], findings: Findings) -> 
     plain = [("requests", "request_share_frac"), ("instances", "pool_instances"), ("GPUs", "pool_gpus")]
     for column, field in [*plain, ("USD/h", "usd_per_hour")]:
         _close(f"{column} of {name}", row[column], pool[field], findings)
+    _close(f"USD/year of {name}", row["USD/year"], 8760 * pool["usd_per_hour"], findings)
     findings.same(f"slots of {name}", number(row["slots"]), int(pool["slots_count"]))
     serves = pool["role"] != "prefill"
     if serves:

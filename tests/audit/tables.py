@@ -26,7 +26,8 @@ SCALES = {
 
 def cells(title: str, text: str, rows: list[Any], columns: Columns, findings: Findings) -> None:
     """The table whose title holds `title` has a line for each of `rows`, which says what its columns should."""
-    lines = next((found for head, found in terminal_tables(text).items() if title in head), None)
+    whole, lines = next(((head, found) for head, found in terminal_tables(text).items() if title in head), ("", None))
+    findings.read[whole] |= columns.keys()
     if lines is None or len(lines) != len(rows):
         findings.hold(not rows, f"{title}: {0 if lines is None else len(lines)} lines for {len(rows)} rows")
         return
@@ -51,7 +52,8 @@ def cell(what: str, shown: str, value: Any, findings: Findings) -> None:
         said = {None: ("-", "inf", "nan", "")}.get(value, (str(value),))
         findings.hold(shown in said or _folded(shown) in map(_folded, said), f"{what}: {shown!r} for {value!r}")
     elif re.fullmatch(r"[-+$]?[\d,]*\.?\d+(e[-+]?\d+)?[%]?", shown):
-        findings.same(what, number(shown), value, rel=6e-4, most=last_digit(shown) if "e" not in shown else 0.0)
+        most = 0.0051 if "USD/h" in what else last_digit(shown) if "e" not in shown else 0.0  # to the cent
+        findings.same(what, number(shown), value, rel=6e-4, most=most)
     else:
         findings.hold(shown in ("-", "inf") and not math.isfinite(value), f"{what}: {shown!r} for {value!r}")
 
@@ -86,8 +88,13 @@ def size(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         "left for the KV cache": "kv_budget_bytes",
     }
     there = [(name, part[key] / gib) for name, key in kinds.items() if part[key]]
+    known = {"activations and sampler": "the engine's start-up run, within 20 %"}
+    known |= {"driver and communicators": "median of engine logs, within 1 GiB"}
+    known |= {"left for the KV cache": "the rest of the usable memory"}
+    known |= {"padding and absorbed projections": "as its kernels store them"}
+    sure = lambda row: known.get(row[0], "exact")
     title = f"{inputs['model']} on {result['instance_gpus']} x {inputs['gpu']} ({inputs['parallel']})"
-    cells(title, text, there, {"": lambda row: row[0], "GiB": lambda row: row[1]}, findings)
+    cells(title, text, there, {"": lambda row: row[0], "GiB": lambda row: row[1], "how sure": sure}, findings)
     if not result["fits"]:
         told = [result["have_bytes"] / gib, result["need_bytes"] / gib, inputs["context_tokens"]]
         said(rf"have {NUMBER} GiB.*need {NUMBER} GiB with one sequence of {NUMBER} tokens", text, told, findings)
@@ -126,7 +133,8 @@ def pools(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     cells(str(named), text, result["thresholds"], columns, findings)
     dollars = any("$/year" in row for rows in terminal_tables(text).values() for row in rows)
     findings.same("a column of dollars", dollars, inputs["price_usd_per_hour"] is not None)
-    lines = next(rows for title, rows in terminal_tables(text).items() if title.startswith("Best thresholds"))
+    title, lines = next(item for item in terminal_tables(text).items() if item[0].startswith("Best thresholds"))
+    findings.read[title] |= {"pools", "contexts", "slots", "work", "saved: exact"}
     for line, best in zip(lines, result["best"], strict=True):
         lists = {"contexts": "threshold_tokens", "slots": "slots_count"}
         for head, key in lists.items():
@@ -199,8 +207,16 @@ def transfer(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 
 def place(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     tiers: Columns = {"tier": "tier", "size [GiB]": "size_gib", "blocks": "blocks_count", "serves": "served_frac"}
-    cells("Tiers as they are", text, result["tiers"], tiers | {"read a block [ms]": "read_s"}, findings)
-    buy: Columns = {"buy": "name", "price [$]": "usd", "hit rate": "hit_frac", "first token [ms]": "first_token_s"}
+    tiers |= {"read a block [ms]": "read_s", "price [$/GiB]": "usd_per_gib"}
+    cells("Tiers as they are", text, result["tiers"], tiers, findings)
+    added = lambda one: ", ".join(f"{gib:,.4g} {tier}" for tier, gib in one["added_gib"].items()) or "nothing"
+    buy: Columns = {
+        "buy": "name",
+        "GiB": added,
+        "price [$]": "usd",
+        "hit rate": "hit_frac",
+        "first token [ms]": "first_token_s",
+    }
     buy |= {"saves [$/h]": "saved_usd_per_hour", "paid back [h]": "payback_h"}
     bought = [*([result["cheapest"]] if result["cheapest"] else []), *result["purchases"]]
     if result["purchases"]:
@@ -208,11 +224,15 @@ def place(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     if result["sharing"]:
         layout: Columns = {"layout": "name", "hit rate": "hit_frac", "first token [ms]": "first_token_s"}
         layout |= {"ceiling": "ceiling_frac", "saves [$/h]": "saved_usd_per_hour"}
+        layout |= {"blocks for the pool's hits": "equal_blocks"}
         title = f"HBM of {result['sharing']['workers']} workers"
         cells(title, text, result["sharing"]["layouts"], layout, findings)
     pool: Columns = {"requests": "name", "alone [ms]": "isolated_s", "pool, each for itself [ms]": "selfish_s"}
     pool |= {"pool, run centrally [ms]": "coordinated_s", "no less than [ms]": "bound_s"}
-    cells("The pool as a game", text, result["pooled"] or [], pool | {"pooling saves": "pooling_frac"}, findings)
+    pool |= {"pooling saves": "pooling_frac"}
+    ends = lambda one: " to ".join(f"{one[key]:.1%}" for key in ("coordination_frac", "coordination_most_frac"))
+    pool |= {"central placement saves": ends}
+    cells("The pool as a game", text, result["pooled"] or [], pool, findings)
     curves, gib = result["curves"], result["tiers"][0]["block_mib"] / 1024
     sizes = sorted({*curves["replayed_blocks"][::2], curves["replayed_blocks"][-1]})
     on = lambda key, axis="blocks": lambda size: curves[key][_first(curves[axis], size)]
@@ -274,12 +294,12 @@ def step(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         return
     columns: Columns = {"operator": "name", "ms": lambda o: 1e3 * o["seconds"], "of the step": "share_frac"}
     columns |= {"GB": "bytes", "TFLOP": "flop", "binds": "binds", "rests on": "source"}
-    columns["of the roofline"] = lambda o: o["roofline_frac"] or None
     three = lambda value: float(f"{value:.3g}")
     title = f"{inputs['model']} on {inputs['gpu']} ({inputs['parallel']}, {inputs['backend']})"
     loose = {k: v for k, v in columns.items() if not k.startswith("of the")}
     cells(title, text, result["operators"], loose, findings)
     shares: Columns = {"of the step": lambda o: three(o["share_frac"])}
+    shares["of the roofline"] = lambda o: three(o["roofline_frac"]) or None
     cells(title, text, result["operators"], shares, findings)
     said(rf"a mean step takes {NUMBER} ms", text, [three(1e3 * result["step_s"])], findings)
     low, high = result["tpot_80"]
@@ -297,6 +317,7 @@ def step(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 
 def route(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     if result["worst_s"] is None or result["optimum_s"] is None:
+        findings.read.update({title: set(rows[0]) for title, rows in terminal_tables(text).items()})
         return
     each = {key: result[f"{key}_s"] / inputs["requests"] for key in ("worst", "best", "optimum")}
     rows = [("worst equilibrium", each["worst"], result["lower"], result["upper"])]
@@ -312,13 +333,21 @@ def route(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 
 
 def poa(inputs: Any, result: Any, text: str, findings: Findings) -> None:
-    keys = ("end_s", "poa_hat", "ttft_p99_s", "regime", "driver", "routing", "constant", "queueing")
-    heads = ("end [s]", "PoA-hat", "TTFT P99 [s]", "regime", "driver", "routing x", "constant x", "queueing x")
+    keys = ("end_s", "poa_hat", "ttft_p99_s", "regime", "driver", "routing", "constant", "queueing", "flags")
+    heads = ("end [s]", "PoA-hat", "TTFT P99 [s]", "regime", "driver", "routing x", "constant x", "queueing x", "flags")
     title = f"{result['log']['kept']:,} requests on {len(result['log']['workers'])} workers"
     cells(title, text, result["windows"], dict(zip(heads, keys, strict=True)), findings)
 
 
+#: Bit of a flag -> what the note beside an interval says.
+NOTES = {2: "waits keep growing", 16: "not as narrow, or as sure, as asked", 256: "few values beyond the percentile"}
+NOTES |= {32: "not a number"}
+
+
 def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    if "metrics" in result:
+        compared(inputs, result, text, findings)
+        return
     pools = {name: pool for name, pool in result.items() if isinstance(pool, dict) and "ttft_mean_s" in pool}
     pools = pools or {"all": result}
     rows = [
@@ -329,27 +358,86 @@ def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     ]
     columns: Columns = {"pool": lambda row: row[0], "metric": lambda row: row[1]}
     columns |= {"value": lambda row: row[2]["value"], "95% low": lambda row: row[2]["low"]}
+    columns |= {"95% high": lambda row: row[2]["high"]}
+    known = {2: NOTES[2]} if "servers" in inputs else NOTES
+    columns["note"] = lambda row: "; ".join(words for bit, words in known.items() if row[2]["flags"] & bit)
     title = next(title for title in terminal_tables(text) if " req/s on " in title)
-    cells(title, text, rows, columns | {"95% high": lambda row: row[2]["high"]}, findings)
+    if "servers" in inputs:
+        for one in inputs["servers"]:
+            findings.hold(f"{one['instances']} x {one['name']}" in title, f"{one['name']} is not in {title!r}")
+            told = [one["slots_count"], one["step_tokens"], one["kv_tokens"]]
+            words = rf"{one['scheduler']}: up to {NUMBER} requests and {NUMBER} tokens in a step, room for {NUMBER} tok"
+            said(words, text, told, findings)
+        told = [result["cut_requests_count"], result["restarts_count"]]
+        said(rf" requests, {NUMBER} left out as warm-up and end; {NUMBER} times a request", text, told, findings)
+    else:
+        columns["samples"] = lambda row: row[2]["samples"]
+    cells(title, text, rows, columns, findings)
     said(rf"at {NUMBER} req/s on ", title, [inputs["rate_rps"]], findings)
     if len(inputs.get("pools") or []) == 2 and not inputs["decode_instances"]:
         sizes = [pool[key] for pool in inputs["pools"] for key in ("instances", "slots_count")]
         said(rf"{NUMBER} x {NUMBER} \+ {NUMBER} x {NUMBER} slots", title, sizes, findings)
 
 
+def compared(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    """A log beside its simulation."""
+    (one,) = inputs["servers"]
+    columns: Columns = {"metric": "name", "simulated": "simulated_s", "measured": "measured_s"}
+    columns["error"] = lambda metric: f"{metric['simulated_s'] / metric['measured_s'] - 1:+.1%}"
+    cells(f"{result['requests_count']:,} requests on {one['name']}", text, result["metrics"], columns, findings)
+    for law, words in (("measured", "would explain the log"), ("simulated", "is the calibrated one")):
+        law = result[f"{law}_law"]
+        told = [1e3 * law["base_s"], 1e6 * law["per_request_s"], 1e6 * law["per_prompt_token_s"]]
+        told = [float(f"{value:.3g}") for value in told] + [float(f"{100 * law['apart_frac']:.1f}") / 100]
+        step = rf"a step of {NUMBER} ms \+ {NUMBER} us a request that decodes \+ {NUMBER} us a prompt token {words} "
+        said(step + rf"\({NUMBER} of the duration", text, told, findings)
+    slower = [float(f"{result['slower']:.3g}")]
+    said(rf"the calibrated steps, {NUMBER} times as long, come closest to the log", text, slower, findings)
+
+
+#: Axis or output -> how a table calls it; {} is the percentile.
+IN_WORDS = {
+    "rate_rps": "request rate [req/s]",
+    "input_tokens": "input length [tokens]",
+    "output_tokens": "output length [tokens]",
+    "ttft_slo_s": "TTFT{} at most [s]",
+    "tpot_slo_s": "TPOT{} at most [s]",
+    "e2e_slo_s": "E2E{} at most [s]",
+    "price_usd_per_hour": "price of a GPU [USD/h]",
+    "slowdown": "step times over predicted ones",
+    "instances": "instances",
+    "gpus": "GPUs",
+    "cost_usd_per_hour": "cost [USD/h]",
+    "cost_usd_per_mtoken": "cost of a million output tokens [USD/Mtoken]",
+    "ttft_s": "TTFT{} [s]",
+    "tpot_s": "TPOT{} [s]",
+    "e2e_s": "E2E{} [s]",
+    "output_tokens_per_s": "output [tokens/s]",
+    "user_tokens_per_s": "output per user [tokens/s]",
+    "gpu_tokens_per_s": "output per GPU [tokens/s]",
+    "decode_count": "requests that decode at a time",
+    "slots_count": "slots",
+}
+
+
 def sweep(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    """The axes, what ranks, and what each point costs and does; the best first."""
     if not result["best"]:
         return
     said(rf"{NUMBER} points? on the front", text, [len(result["pareto"])], findings)
     of = "" if "percentile" in inputs["axes"] else f" P{100.0 * inputs['base'].get('percentile', 0.99):g}"
-    shown: Columns = {"instances": "instances", "GPUs": "gpus", "cost [USD/h]": "cost_usd_per_hour"}
-    shown |= {f"TTFT{of} [s]": "ttft_s", f"TPOT{of} [s]": "tpot_s"}
-    cells("the best points by", text, result["best"], shown, findings)
+    words = {name: told.format(of) for name, told in IN_WORDS.items()}
+    by = re.search(r"the best points by (.*)", text)[1].strip()
+    ranked = next(name for name, told in words.items() if told.partition(" [")[0] == by)
+    values = [row[ranked] for row in result["best"]]
+    findings.same(f"the best by {by} first", values, sorted(values, reverse="tokens_per_s" in ranked))
+    known = [*inputs["axes"], ranked, "instances", "gpus", "cost_usd_per_hour", "ttft_s", "tpot_s"]
+    cells("the best points by", text, result["best"], {words.get(name, name): name for name in known}, findings)
 
 
 def catalog(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     """Lists; memory in GiB, rates in powers of ten, a NIC in bits."""
-    of = lambda key, unit=1.0: lambda item: item[1][key] / unit if item[1].get(key) is not None else "-"
+    of = lambda key, unit=None: lambda item: item[1][key] / unit if unit and key in item[1] else item[1].get(key, "-")
     named: Columns = {"": lambda item: item[0]}
     gpus = {"GiB": of("memory_bytes", 2**30), "HBM TB/s": of("hbm_bytes_per_s", 1e12), "W": of("tdp_w")}
     gpus |= {"BF16 TFLOP/s": of("peak_flop_per_s", 1e12), "FP8": of("peak_fp8_flop_per_s", 1e12)}
@@ -359,7 +447,9 @@ def catalog(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     models |= {"weights GiB": of("weight_bytes", 2**30), "KV bytes/token": of("kv_bytes_per_token")}
     models |= {"context": of("max_context_tokens"), "Hugging Face id": lambda item: item[1]["hf_id"]}
     fabrics = {"GB/s one way": of("bytes_per_s_oneway", 1e9), "latency us": of("latency_s", 1e-6)}
+    fabrics |= {"per": of("scope"), "source": of("source")}
     traffic = {"mean input tokens": of("mean_input_tokens"), "mean output": of("mean_output_tokens")}
+    traffic["source"] = of("source")
     lists: dict[str, tuple[str, str, Columns]] = {
         "gpus": ("GPUs (dense", "GPU", {**gpus, "$/h": of("price_usd_per_hour")}),
         "models": ("Models (KV", "model", models),
@@ -371,6 +461,74 @@ def catalog(inputs: Any, result: Any, text: str, findings: Findings) -> None:
             cells(title, text, list(result[name].items()), {first: named[""], **columns}, findings)
 
 
+WHEN = ("before", "after", "held_out")
+
+
+def fit(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    """Errors before, after and on rows that were held out; each machine's efficiencies; each sweep of loads."""
+    errors = result["errors"]
+    lines = [[part.strip() for part in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
+    for metric in ("ttft", "tpot"):  # by place: two columns are called "after"
+        told = [f"{100 * errors[when][metric][share]:.1f} %" for share in ("median", "p90") for when in WHEN]
+        found = next(line for line in lines if line[0] == metric)
+        findings.same(f"errors of {metric}", found, [metric, str(errors["before"][metric]["count"]), *told])
+    title, heads = next((head, rows[0].keys()) for head, rows in terminal_tables(text).items() if "error" in head)
+    findings.read[title] |= heads
+    tables = terminal_tables(text)
+    machines = {f"{one['gpu']} {one['backend']} {one['precision']}": one for one in result["efficiencies"]}
+    shown: set[tuple[str, str]] = set()
+    for title, rows in tables.items():
+        if title.startswith("Efficiencies"):
+            for row in rows:
+                name = row["efficiency"]
+                findings.read[title] |= row.keys()
+                for machine in row.keys() - {"efficiency"}:
+                    shown.add((machine, name))
+                    value = machines[machine][name]
+                    findings.same(f"{name} of {machine}", number(row[machine]), value, rel=6e-4, most=5.1e-4)
+    named = {name for one in result["efficiencies"] for name in one} - {"gpu", "backend", "precision"}
+    findings.same("efficiencies shown", shown, {(machine, name) for machine in machines for name in named})
+    ends: Columns = {"latency": lambda metric: metric}
+    ends |= {head: lambda metric, k=k: round(result["spread80"][metric][k], 3) for k, head in enumerate(("from", "to"))}
+    cells("80 % of new points", text, ["ttft", "tpot"], ends, findings)
+    for sweep in result["sweeps"]:
+        _sweep_of_loads(sweep, text, findings)
+    heads = ("row", "latency", "measured [ms]", "against [ms]", "why")
+    odd: Columns = {head: lambda one, k=k: [*one.values()][k] for k, head in enumerate(heads)}
+    cells("Outliers", text, [_named(one) for one in result["outliers"][:20]], odd, findings)
+
+
+def _named(one: Any) -> dict[str, Any]:
+    return one if isinstance(one, dict) else dict(enumerate(one))
+
+
+def _sweep_of_loads(sweep: Any, text: str, findings: Findings) -> None:
+    """Every load, and below them the straight line through TPOT, the knee and what contradicts itself."""
+    title, lines = next(item for item in terminal_tables(text).items() if item[0] == f"Load sweep: {sweep['name']}")
+    heads = {"in flight": ("concurrency_count", 1), "req/s": ("throughput_rps", 1)}
+    heads |= {"TTFT [ms]": ("ttft_s", 1e3), "TPOT [ms]": ("tpot_s", 1e3)}
+    findings.read[title] |= heads.keys()
+    count = len(sweep["concurrency_count"])
+    for k, line in enumerate(lines[:count]):
+        for head, (key, unit) in heads.items():
+            most = 0.0501 if head == "in flight" else 0.0
+            findings.same(f"{head} of {line}", number(line[head]), unit * sweep[key][k], rel=6e-3, most=most)
+    law = lines[count]
+    for head, key in (("TTFT [ms]", "step_base"), ("TPOT [ms]", "step_per_sequence")):
+        told = [float(f"{1e3 * value:.3g}") for value in (sweep[f"{key}_s"], *sweep[f"{key}_interval_s"])]
+        said(rf"{NUMBER} \({NUMBER} to {NUMBER}\) ms", law[head], told, findings)
+    findings.hold(law["in flight"] == "TPOT" and law["TPOT [ms]"].endswith("each in flight"), f"{law}")
+    rest = [line["req/s"] for line in lines[count + 1 :] if line["in flight"] == "!"]
+    findings.same(f"contradictions of {title}", rest, [" ".join(said.split()) for said in sweep["contradictions"]])
+    knee = [line for line in lines[count + 1 :] if line["in flight"].startswith("knee")]
+    findings.same(f"a knee of {title}", bool(knee), sweep["knee_count"] is not None)
+    for line in knee:
+        told = [float(f"{sweep[key]:.3g}") for key in ("knee_count", "ceiling_rps")]
+        told += [float(f"{value:.3g}") for value in sweep["knee_interval_count"]]
+        words = " ".join(line[head] for head in ("in flight", "req/s", "TTFT [ms]"))
+        said(rf"knee {NUMBER} at most {NUMBER} {NUMBER} to {NUMBER}", words, told, findings)
+
+
 SHOWN: dict[str, Callable[[Any, Any, str, Findings], None]] = {
-    one.__name__: one for one in (size, pools, split, transfer, place, step, sweep, route, poa, simulate, catalog)
+    one.__name__: one for one in (size, pools, split, transfer, place, step, sweep, route, poa, simulate, catalog, fit)
 }

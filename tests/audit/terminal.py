@@ -19,6 +19,7 @@ def audit_shown(document: dict[str, Any], text: str) -> None:
     known = (SHOWN | {"claims": claims, "watch": watch}).get(document["command"])
     if known is not None:
         known(document["inputs"], document["result"], text, findings)
+        findings.all_read(terminal_tables(text))
     findings.end()
 
 
@@ -51,6 +52,7 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     told = [(hours,), (seen["replicas_count"],), (seen["requests_count"],), pairs("rate_rps", "peak_rps")]
     told += [(seen["arrival_cv"],), (seen["length_correlation"],), (seen["prefix_hit_frac"],)]
     told += [pairs("running_mean_count", "running_peak_count"), (seen["waiting_mean_count"],), (seen["kv_peak_frac"],)]
+    findings.read["Demand"] |= {""}
     findings.same("lines on the demand", len(lines), len(told))
     for line, values in zip(lines, told, strict=False):
         for shown, value in zip(line.split(" and "), values, strict=True):
@@ -60,7 +62,8 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
                 findings.same(f"demand, {line!r}", number(shown), value, rel=6e-3, most=0.501 * (value > 1000))
     units = {"prompt [tokens]": ("input_tokens", 1), "answer [tokens]": ("output_tokens", 1)}
     units |= {"TTFT [ms]": ("ttft_s", 1e3), "time between tokens [ms]": ("itl_s", 1e3), "E2E [ms]": ("e2e_s", 1e3)}
-    rows = next(rows for title, rows in tables.items() if title.startswith("Seen"))
+    title, rows = next(item for item in tables.items() if item[0].startswith("Seen"))
+    findings.read[title] |= {"", "mean", "P50", "P90", "P99"}
     known = [name for name, (key, _) in units.items() if seen[key] is not None]
     findings.same("quantities seen", [row[""] for row in rows], known)
     for row in rows:
@@ -70,6 +73,9 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         beyond = [row[p].startswith(">") for p in ("P50", "P90", "P99")]
         quantiles = [number(row[p].removeprefix("> ")) for p in ("P50", "P90", "P99") if row[p] != "-"]
         findings.ordered(f"quantiles of {row['']}", *quantiles)
+        for share, shown, over in zip((0.5, 0.9, 0.99), (row["P50"], row["P90"], row["P99"]), beyond, strict=True):
+            if shown != "-":
+                _in_its_bucket(seen[key], share, number(shown.removeprefix("> ")) / unit, over, findings)
         findings.same(f"what is beyond the buckets of {row['']}", beyond, sorted(beyond))
     if result["fleet"] is not None:
         title = next(title for title in tables if title.startswith("The model beside"))
@@ -80,3 +86,14 @@ def watch(inputs: Any, result: Any, text: str, findings: Findings) -> None:
         findings.same("most that the fleet serves", most, result["fleet"]["serves_rps"], rel=6e-4)
         columns: Columns = {head: "name", "measured": "measured", "model": "predicted", "ratio": "ratio"}
         cells("The model beside", text, result["compared"], columns, findings)
+
+
+def _in_its_bucket(seen: Any, share: float, value: float, beyond: bool, findings: Findings) -> None:
+    """A quantile lies within the bounds of the bucket in which that share of all is reached; beyond the last, at it."""
+    counts, bounds = seen["counts"], seen["bounds"]
+    reached = next(k for k in range(len(counts)) if sum(counts[: k + 1]) >= share * sum(counts) * (1 - 1e-9))
+    findings.same(f"whether P{100 * share:g} is beyond the buckets", beyond, reached >= len(bounds))
+    low = bounds[min(reached, len(bounds)) - 1] if reached else 0.0
+    high = bounds[min(reached, len(bounds) - 1)]
+    told = f"P{100 * share:g} of {counts} up to {bounds}"
+    findings.ordered(told, low * (1 - 6e-4), value, high * (1 + 6e-4))

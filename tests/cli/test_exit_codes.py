@@ -83,6 +83,8 @@ def test_a_plan_is_feasible_where_anything_that_was_looked_at_keeps_the_slos():
         (fleet(broke), more(), False),
         (fleet(held), more(checks=checked(broke)), False),
         (fleet(None), more(checks=checked(broke)), False),
+        (fleet(None), more(checks=Record(replays=[held, broke])), True),  # the first is the recommended fleet's
+        (fleet(None), more(checks=Record(replays=[broke, held])), False),
         (none, more(apart=fits), True),
         (none, more(regions=fits), True),
         (none, more(together=held), True),

@@ -13,6 +13,7 @@ import pytest
 
 from dmodels.cli import main
 from tests.audit.asking import ask
+from tests.audit.terminal import audit_shown
 
 SMALL = ["plan", "--tp", "4,8", "--gpu", "h100", "--thresholds", "2048", "--rate", "20 req/s"]
 
@@ -327,3 +328,19 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     assert 'like "chat: to 8000' in capsys.readouterr().err
     assert main([*few, "--class", "chat: tier=1", "--class", "jobs: user=2"]) == 2
     assert "one column is accepted" in capsys.readouterr().err
+
+
+def test_regions_and_classes_say_what_their_fleets_are():
+    """Two regions of which none serves all, at prices that are no whole dollars; the auditors of tables read on."""
+    few = ["plan", "--model", "llama-3.1-8b", "--tp", "1", "--isl", "1000", "--osl", "200", "--rate", "80 req/s"]
+    few += ["--no-split", "--no-sensitivity"]
+    places = ["--region", "us: h100_sxm=2 at 2.13 $/h", "--region", "eu: h100_sxm=3 at 3.47 $/h"]
+    found = ask([*few, *places])
+    audit_shown(found.document, found.text)
+    regions = found.document["result"]["regions"]
+    for one in regions["together"]:
+        (pool,) = one["best"]["pools"]
+        price = {"us": 2.13, "eu": 3.47}[one["region"]]
+        assert one["usd_per_hour"] == pytest.approx(price * pool["instances"])
+        assert pool["instances"] <= {"us": 2, "eu": 3}[one["region"]]
+    assert regions["together"][0]["region"] == "us" and sum(o["share_frac"] for o in regions["together"]) >= 0.9

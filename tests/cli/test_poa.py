@@ -85,6 +85,7 @@ def test_the_table_goes_to_stdout_and_reports_to_stderr(tmp_path, capsys):
     assert main(["poa", write(tmp_path / "log.jsonl", [*rows(50), "rubbish"]), "--window", "25"]) == 0
     seen = capsys.readouterr()
     assert "PoA-hat" in seen.out and "row 51" in seen.err and "row 51" not in seen.out
+    assert "1 of 51 rows left out; unreadable: 1" in seen.err
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,22 @@ def test_taichis_decoders_read_prompts_in_quarters(capsys):
     assert "Hybrid(chunk_tokens=1000, decode_chunk_tokens=250)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("policy", "reads", "moves"),
+    [
+        ("phasor", "WORK", "FREENESS"),  # routes by the work that waits, and moves standby workers by freeness
+        ("reactive", "REQUESTS", "REACTIVE"),
+        ("freeness", "WORK", "NONE"),
+        ("queue-length", "REQUESTS", "NONE"),
+        ("token-backlog", "TOKENS", "NONE"),
+        ("memory", "MEMORY", "NONE"),
+    ],
+)
+def test_a_policy_reads_and_moves_what_its_name_says(policy, reads, moves, capsys):
+    assert main([*FAST, "--policy", policy, "--show-python"]) == 0
+    assert f"Control(Signal.{reads}, Flow.{moves}" in capsys.readouterr().out
+
+
 def test_the_printed_call_runs(capsys):
     assert main([*FAST, "--policy", "phasor", "--show-python"]) == 0
     source = capsys.readouterr().out

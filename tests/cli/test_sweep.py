@@ -105,6 +105,26 @@ def test_scenario_mistakes_and_no_feasible_point(scenario, tmp_path, capsys):
     compile(capsys.readouterr().out, "shown", "exec")
 
 
+def test_workloads_come_at_their_own_rates_and_slower_steps_take_longer(tmp_path):
+    """And a layout that no node holds is flagged: of 16 GPUs in nodes of 8."""
+    path, out = tmp_path / "s.toml", tmp_path / "o.nc"
+    path.write_text(
+        '[model]\nname = "qwen3-30b-a3b"\n[gpu]\nname = "h100_sxm"\n[workload]\nname = "azure-conv"\n'
+        '[parallel]\ntp = 4\n[slo]\nttft = "2 s"\ntpot = "60 ms"\n'
+    )
+    axes = ["--axis", "workload=azure-conv,azure-code", "--axis", "slowdown=1,2", "--axis", "dp=1,2,4"]
+    assert main(["sweep", str(path), *axes, "--out", str(out)]) == 0
+    with read(out) as ds:
+        ds = ds.load()
+    assert ((ds.flags != 0) == (ds.dp == 4)).all()
+    for name, rate, answer in (("azure-conv", 5.53, 211.1), ("azure-code", 2.566, 27.88)):  # of the traces
+        one = ds.sel(workload=name)
+        np.testing.assert_allclose(one.output_tokens_per_s, rate * answer, rtol=2e-3)
+        assert (one.tpot_s.sel(slowdown=2) > 2 * one.tpot_s.sel(slowdown=1)).all()
+        assert (one.ttft_s.sel(slowdown=2) > 1.9 * one.ttft_s.sel(slowdown=1)).all()
+    assert (ds.user_tokens_per_s > 1.05 / ds.tpot_s).all()  # the mean, not the slowest in a hundred
+
+
 @pytest.mark.parametrize("share, words", [("", "TTFT P99 [s]"), ("percentile = 0.95\n", "TTFT P95 [s]")])
 def test_a_figure_says_in_words_what_its_axes_are(tmp_path, monkeypatch, share, words):
     path, seen = tmp_path / "s.toml", []

@@ -6,6 +6,7 @@ import pytest
 
 from dmodels.cli import main
 from dmodels.control.netkv import POLICIES
+from dmodels.report import style
 
 SMALL = """
 [simulation]
@@ -28,14 +29,16 @@ def scenario(tmp_path):
     return write
 
 
-def test_json_holds_inputs_and_all_five_answers(scenario, capsys, tmp_path):
+def test_json_holds_inputs_and_all_five_answers(scenario, capsys, tmp_path, monkeypatch):
     """And a figure is written; the tables are audited with every answer (`tests/audit/tables.py`)."""
-    figure = tmp_path / "sheet.png"
+    figure, drawn, save = tmp_path / "sheet.png", [], style.save
+    monkeypatch.setattr(style, "save", lambda made, *more, **how: (drawn.append(made), save(made, *more, **how)))
     assert main(["transfer", scenario(), "--json", "--out", str(figure)]) == 0
     assert figure.read_bytes()[:4] == b"\x89PNG" and figure.stat().st_size > 20_000
     document = json.loads(capsys.readouterr().out)
     assert document["inputs"]["traffic"]["rate"] == 4 and document["inputs"]["fabric"]["tiers"][3] == 12.5e9 / 8
     result = document["result"]
+    assert "stale telemetry, tiers 2:1" in [axes.get_title() for axes in drawn[0].axes]  # the pods' uplinks are halved
     assert result["kv_bytes_per_token"] == 327680
     share = {(r["context_tokens"], r["tier"]): r for r in result["share"]}
     assert share[65536, 3]["transfer_s"] == pytest.approx(65536 * 327680 / (4 * 12.5e9 / 8), rel=1e-4)

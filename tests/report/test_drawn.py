@@ -258,11 +258,19 @@ def test_splits():
     assert "of 16 in all" in missed.axes.get_xlabel() and missed.axes.yaxis.get_major_formatter()(0.01) == "1 %"
     colours = {t.get_text(): t.get_color() for t in missed.axes.texts}
     known = dict(zip(style.COLOURS, style.WRITING, strict=True))
+    assert (colours["optimum: 7.5"], colours["whole workers: 8"]) == (style.writing(2), style.writing(3))
     assert colours["TTFT"] == known[ttft.get_color()] and colours["ITL"] == known[itl.get_color()]
     over = Drawn(lambda axes: split_figures.courses(SPLIT, axes))
     assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
     over.said("static:\n25.0% late", "sla:\n50.0% late", "at most 20 req/s")
     assert over.axes.get_xlim() == (0, 1.0)
+
+
+def test_splits_are_shown_where_some_requests_are_served_and_half_as_far_beside():
+    x = np.arange(1.0, 21.0)
+    late = Record(**vars(SPLIT) | {"prefill_gpus": x, "ttft_frac": 1.0 * (x < 8), "itl_frac": 1.0 * (x > 12)})
+    shown = Drawn(lambda axes: split_figures.misses(late, axes))
+    assert shown.line(np.arange(6.0, 15.0), np.maximum(1.0 * (np.arange(6, 15) < 8), 1e-4))
 
 
 def test_a_pool_against_its_load():
@@ -344,20 +352,20 @@ def pool_of(role, ttft, tpot):
 
 
 def test_promises_and_costs_of_the_others():
-    pools = [pool_of("prefill", (0.9, 1.2), (0.5, 9.0)), pool_of("decode", (0.8, 1.1), (0.95, 1.3))]
+    pools = [pool_of("prefill", (0.7, 1.2), (0.5, 9.0)), pool_of("decode", (0.8, 1.1), (0.95, 1.3))]
     best = Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=8.0, usd_per_hour=20.0, gpus=8, gpus_low=6, gpus_high=12)
     slo = Record(ttft_s=2.0, tpot_s=0.05, e2e_s=np.inf, percentile=0.99)
     answer = Record(best=best, question=Record(slo=slo))
     # the pool that knows least; what prefills makes no tokens after the first
     assert answer_figures.promised(answer) == [
-        ("TTFT", 1.0, 0.9, 1.2, 2.0),
+        ("TTFT", 1.0, 0.7, 1.2, 2.0),
         ("TPOT", 0.04, 0.04 * 0.95, 0.04 * 1.3, 0.05),
     ]
     seen = Drawn(lambda axes: answer_figures.promises(answer, axes))
-    assert seen.line([0.45, 0.6], [1, 1]) and seen.line([0.5], [1])
+    assert seen.line([0.35, 0.6], [1, 1]) and seen.line([0.5], [1])
     assert seen.line([0.76, 1.04], [0, 0]) and seen.line([0.8], [0]) and seen.upright(1.0)
     assert seen.named == {"TTFT\nP99": 1, "TPOT\nP99": 0}
-    seen.said("1 s (900 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
+    seen.said("1 s (700 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
     assert seen.axes.get_xlim()[0] == 0 and seen.axes.get_xlim()[1] > 1.25
     other = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=np.inf)
     cost = Drawn(lambda axes: answer_figures.costs(answer, [("split", best), ("one pool", other)], axes))
@@ -368,6 +376,8 @@ def test_promises_and_costs_of_the_others():
     cost.said("split: 8 GPUs, $20.00/h", "one pool: 10 GPUs, $30.00/h")
     assert [t.get_weight() for t in cost.axes.texts] == ["normal", "bold"]
     assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
+    unsure = Record(usd_per_hour=10.0, gpus=4, gpus_low=4, gpus_high=16)  # up to $40, beyond every bar
+    assert Drawn(lambda axes: answer_figures.costs(answer, [("x", unsure)], axes)).line([10.0, 40.0], [-0.12] * 2)
 
 
 def test_stale_telemetry():
@@ -429,6 +439,9 @@ def test_fronts():
     assert seen.upright(2.0) and seen.label() == ("TTFT, P99 [s]", "cost [USD/h]")
     seen.said("recommended", "SLO", "a", "b", "Pareto front", "two pools")
     assert seen.axes.get_xlim() == (0, 2.3) and seen.axes.get_ylim() == (7.0, 120.0)
+    answer.by_gpu = [answer.best, Record(ttft_s=1.0, usd_per_hour=30.0, name="one pool", kind="one pool")]
+    seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    assert seen.line([1.2, 1.0], [15.0, 30.0]).get_marker() == "*"  # the best of another GPU type, too
     rate = Drawn(lambda axes: plan_figures.throughput_front(answer, axes))
     assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
     assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms

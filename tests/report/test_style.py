@@ -55,6 +55,7 @@ def test_lines_and_words_have_contrast_on_both_papers():
     assert all(contrast(colour, "#FFFFFF") >= 4.5 for colour in (*style.WRITING, style.INK, style.SOFT))
     assert all(contrast(colour, dark) >= 4.5 for colour in style.ON_DARK)
     assert len(set(style.MARKERS)) == len(style.COLOURS)
+    assert len({style.marker(k) for k in range(len(style.COLOURS))}) == len(style.COLOURS)
 
 
 def test_every_colour_of_a_picture_follows_the_page():
@@ -111,6 +112,18 @@ def test_names_of_clouds_hide_no_point_and_no_other_words_and_stand_by_their_own
     for i, box in enumerate(boxes[1:]):
         middle = axes.transData.inverted().transform((box.min + box.max) / 2)
         assert np.argmin([np.hypot(*(middle - other)) for other in middles]) == i
+
+
+def test_a_name_keeps_away_from_other_clouds_where_there_is_room():
+    axes = style.panel()
+    row, other = np.stack([np.linspace(0, 10, 40), np.zeros(40)], 1), np.array([[2.0, 0.4], [2.2, 0.5], [2.4, 0.4]])
+    axes.set(xlim=(-2, 12), ylim=(-2, 4))
+    naming.name_groups(axes, [naming.Group(*row.T, "row", 0), naming.Group(*other.T, "", 1)])
+    axes.figure.draw_without_rendering()
+    (box,) = [text.get_window_extent() for text in axes.texts]
+    points = axes.transData.transform(other)
+    away = [max(box.x0 - x, x - box.x1, box.y0 - y, y - box.y1) for x, y in points]
+    assert min(away) > 25 * axes.figure.dpi / 72
 
 
 def test_a_picture_without_lines_needs_no_names():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import namedtuple
+from dataclasses import replace
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from dmodels import SLO as RealSLO
+from dmodels import Workload, catalog
 from dmodels.report import (
     answer_figures,
     explore_page,
@@ -26,7 +30,8 @@ from dmodels.report import (
     risk_tables,
     text,
 )
-from dmodels.studies.plan import GROWTH, Stretch, Tail
+from dmodels.studies.explore import at_rest
+from dmodels.studies.plan import GROWTH, Stretch, Tail, question
 
 SLO = Record(percentile=0.99, ttft_s=2.0, tpot_s=0.05, e2e_s=math.inf)
 
@@ -413,6 +418,9 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     assert "time_to_first_token_seconds_sum" in first["mean"] and first["P99"].startswith("histogram_quantile(0.99, ")
     assert "time_to_first_token" not in token["mean"] and "token" in token["mean"]
     flight = panels["Requests in flight"]
+    assert flight["running"].startswith("sum(") and flight["waiting"].startswith("sum(")  # over replicas
+    assert panels["KV cache in use"]["fullest replica"].startswith("max(")
+    assert panels["Requests a second"]["completed"].startswith("sum(rate(")
     assert flight["model"] == "vector(40)" and "running" in flight["running"] and "waiting" in flight["waiting"]
     assert panels["Prefix-cache hits"].keys() == {"hits"}  # nothing was planned
     hits, queries = panels["Prefix-cache hits"]["hits"].split(" / ")
@@ -476,6 +484,41 @@ def test_sliders_have_the_units_of_what_they_turn():
         assert name not in ("ttft", "tpot") or dial.label == f"{name.upper()} SLO"
     names = [dial.name for dial in explore_page.FIELDS.values()]
     assert len(set(names)) == len(names)
+
+
+def test_sliders_stand_where_their_numbers_are():
+    """Over the logarithm of what lies between the number at rest over and times its reach, or over it from nothing;
+    GPUs are those that are bought at the start."""
+    asked = question("llama-3.1-8b", ["h100", "h200"], Workload.fixed(1000.0, 200.0, 10.0), RealSLO(2.0, 0.08))
+    start = Record(best=Record(bought_gpus=16, gpus=12))
+    rest = at_rest(asked)
+    prices = {"h100_sxm": 2.0, "h200_sxm": 3.0}
+    turned = replace(rest, rate_rps=30.0, tpot_s=0.05, headroom_frac=0.25, max_gpus=24.0, price_usd_per_hour=prices)
+    own = {"rate": 30.0, "tpot": 50.0, "headroom": 25.0, "gpus": 24.0, "price_h100_sxm": 2.0, "price_h200_sxm": 3.0}
+    still = {"rate": 10.0, "isl": 1000.0, "osl": 200.0, "ttft": 2000.0, "tpot": 80.0, "gpus": 16.0}
+    still |= {f"price_{name}": float(asked.gpus[name].price_usd_per_hour) for name in prices}
+    reach = {"rate": 16, "isl": 8, "osl": 8, "ttft": 8, "tpot": 8, "gpus": 4, **{f"price_{name}": 4 for name in prices}}
+    ends = {"cached": 95.0, "headroom": 100.0, "spare": 4.0}
+    for dials, now in ((rest, {}), (turned, own)):
+        page = explore_page._controls(asked, dials, start)
+        found = re.findall(
+            r'<label for="(\w+)">[^<]*</label><input type="number" id="\1" name="\1" value="([^"]*)".*?'
+            r'data-for="\1" min="0" max="1000" data-low="([^"]*)" data-high="([^"]*)".*?value="(\d+)"',
+            page,
+        )
+        assert {name for name, *_ in found} == still.keys() | ends.keys()
+        for name, typed, low, high, place in found:
+            low, high, place = float(low), float(high), int(place) / 1000
+            if name in ends:
+                assert (low, high) == (0.0, ends[name]) and high * place == pytest.approx(float(typed), abs=0.1)
+            else:
+                assert low * reach[name] == pytest.approx(still[name]) == pytest.approx(high / reach[name])
+            if name == "gpus" and not now:
+                assert typed == "" and place == 1.0  # any number
+                continue
+            assert float(typed) == pytest.approx(now.get(name, still.get(name, 0.0)))
+            if name in reach:
+                assert low * (high / low) ** place == pytest.approx(float(typed), rel=4e-3)
 
 
 def test_one_fleet_by_priority_in_words():
@@ -656,3 +699,21 @@ def test_what_the_numbers_of_a_plan_rest_on():
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
     assert rows["step times"][:2] == ["calibrated", "calibrated on a; calibrated on c"]
     assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")
+
+
+def test_claims_are_those_of_every_kind_of_fleet_shown():
+    """The paper on pools where two pools stand beside one; the one on splits where a split does."""
+    shown = lambda *kinds: {
+        claim for claim, *_ in provenance.claims_table(Record(kinds=[Record(kind=k) for k in kinds]))[2]
+    }
+    one, both, all_three = (
+        shown("one pool"),
+        shown("one pool", "two pools"),
+        shown("one pool", "two pools", "prefill/decode split"),
+    )
+    assert "POA-4.2" in one and "TB-1" not in one and "POA-1c" not in one
+    assert {"POA-4.2", "TB-1"} <= both and "POA-1c" not in both and {"TB-1", "POA-1c"} <= all_three
+    for claim, verdict, source, says, means in provenance.claims_table(Record(kinds=[Record(kind="two pools")]))[2]:
+        told = catalog.claim(claim)
+        assert (says, means, verdict) == (told["says"], told["means"], told["verdict"].lower())
+        assert source == f"{told['source']}, {told['where']}"

@@ -17,13 +17,15 @@ from dmodels.core.errors import InputError
 from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
+from dmodels.sim.requests import Requests
 from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, verify
 from dmodels.studies.plan.ensure import Verdict, fewest, smallest
+from dmodels.studies.plan.evaluate import sweep_instances
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
 from dmodels.studies.plan.risks import loads
-from dmodels.studies.plan.solve import _ranked, _trial
+from dmodels.studies.plan.solve import _ranked, _survives, _trial
 
 ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
 PROMISE = SLO(2.0, 0.08)
@@ -49,6 +51,30 @@ def test_under_random_routing_and_poisson_arrivals_the_closed_forms_are_right(na
     assert abs(errors["TTFT"]) < 0.15 and abs(errors["E2E"]) < 0.15, errors
     if name == "azure-conv":
         assert abs(errors["TPOT"]) < 0.15, errors
+
+
+def test_alone_on_a_fleet_a_request_takes_what_the_closed_forms_say():
+    """With and without a second stage of a pipeline; what prefills and what decodes, too; a request every quarter of an
+    hour, so that nobody waits, not even the half of a step that a server at work is busy with."""
+    traffic = Workload.fixed(4000.0, 50.0, 0.01)
+    found = by_formula(asked(traffic, slo=SLO(30.0, 1.0), pp=(1, 2), split=True)).priced
+    count = 60
+    when = 1000.0 * np.arange(count) + np.random.default_rng(1).random(count)
+    requests = Requests(when, np.full(count, 4000.0), np.full(count, 50.0), np.zeros(count))
+    roles = set()
+    for row, layout in enumerate(found.layouts):
+        for stage, own in enumerate(found.stages[:3]):
+            at = [found.cell(row, stage)]
+            cells = jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], found.cells)
+            told = sweep_instances(cells, np.ones((1, 1)), found.rate_rps, found.question.engine)
+            seen = serving_pool(found, row, stage).serve(requests, 1)
+            ttft_s, step_s = float(told.ttft_mean_s[0, 0]), float(told.tpot_mean_s[0, 0])
+            if own.role != "prefill":
+                assert np.mean(seen.tpot_s) == pytest.approx(step_s, rel=5e-3), (layout, own)
+                ttft_s -= 0.5 * step_s
+            assert np.mean(seen.ttft_s) == pytest.approx(ttft_s, rel=0.025), (layout, own)
+            roles.add((layout.pp, own.role))
+    assert roles == {(pp, role) for pp in (1, 2) for role in ("serve", "prefill", "decode")}
 
 
 def test_what_a_replay_says_of_each_promise_by_counting():
@@ -190,6 +216,30 @@ def test_a_limit_of_gpus_is_kept_and_the_miss_is_said(shared_data):
     assert found.best.gpus <= 5 and not found.best.replayed.holds and found.ensured is None
 
 
+def test_spares_are_bought_within_the_limit():
+    """Volleys that the closed forms do not see; each kind of fleet, its spare instances included."""
+    rng = np.random.default_rng(5)
+    times = np.repeat(np.cumsum(rng.exponential(8.0, 40)), 30)
+    inputs = np.where(rng.random(times.size) < 0.3, 9000.0, 400.0)
+    trace = Trace("volleys", times, inputs, np.full(times.size, 40.0))
+    given = {"slo": SLO(1.0, 0.08), "thresholds_tokens": (2048.0,), "margins": Margins(spare_count=1)}
+    free = plan(asked(trace, **given))
+    two = next(one for one in free.kinds if one.kind == "two pools")
+    assert free.best.replayed.holds and min(pool.instances for pool in two.pools) > 1
+    dollars = free.best.usd_per_hour - 0.01  # of which the margin for other days is the first to go
+    cheaper = plan(asked(trace, max_usd_per_hour=dollars, **given))
+    assert cheaper.best.replayed.holds and max(one.usd_per_hour for one in cheaper.kinds) <= dollars
+    longer = plan(asked(trace, **given, size_for=Stretch.NEXT))
+    assert longer.best.gpus == free.ensured.next_gpus > free.best.gpus > free.ensured.smallest_gpus
+    nodes = plan(
+        asked(trace, max_usd_per_hour=longer.best.usd_per_hour, node_gpus=8, **given)
+    )  # 8, not 10, can be paid
+    assert nodes.best.bought_gpus == 8 and max(one.usd_per_hour for one in nodes.kinds) <= longer.best.usd_per_hour
+    most = two.bought_gpus - 1
+    bound = plan(asked(trace, max_gpus=float(most), **given))
+    assert bound.ensured is not None and max(one.bought_gpus for one in bound.kinds) <= most
+
+
 def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
     """And a pool's load is the share of the rate at which it saturates, a prefill worker's too."""
     trace = read_trace(shared_data / "azure_2023_conv.csv")
@@ -228,6 +278,9 @@ def test_a_replay_is_overloaded_where_one_of_its_pools_is():
     short, long = (replace(pool, instances=40) for pool in fleet.pools)
     ample = replay(found.priced, replace(fleet, pools=(short, long)), traffic)
     assert ample.holds and not ample.overloaded
+    trial, alone = _trial(found.priced, _ranked(found, fleet)), replace(long, instances=1)
+    survives = [_survives(trial, replace(fleet, pools=pools), traffic) for pools in ((short, long), (short, alone))]
+    assert survives == [True, False]  # each pool has to bear the loss of one
     for pools in ((replace(short, instances=1), long), (short, replace(long, instances=1))):
         least = replay(found.priced, replace(fleet, pools=pools), traffic)
         assert least.overloaded and not least.holds

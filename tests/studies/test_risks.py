@@ -15,6 +15,7 @@ from dmodels.studies.explore import Dials, at_rest, turned
 from dmodels.studies.plan import plan, question, sensitivity, with_lengths
 from dmodels.studies.plan.designs import Kind
 from dmodels.studies.plan.evaluate import sweep_instances
+from dmodels.studies.plan.machines import serving_pool
 from dmodels.studies.plan.memory_use import memory_use
 from dmodels.studies.plan.risks import knee, loads, risks
 
@@ -130,11 +131,28 @@ def test_memory_adds_up_and_weights_are_those_of_the_model(answer):
         assert whole == pytest.approx(141.1e9, rel=0.005)  # Llama-3.1-70B in BF16; norms are on every GPU
 
 
-def test_the_cache_in_use_is_that_of_the_requests_that_hold_it():
+@pytest.fixture(scope="module")
+def wide():
+    """Sixteen ranks of attention, prompts of 4,000 tokens."""
+    traffic = Workload.fixed(4000.0, 200.0, 60.0)
+    return plan(question("deepseek-v3", ["h200"], traffic, SLO(2.0, 0.05), tp=(1,), wide_ep=(16,)), False)
+
+
+def test_a_rank_computes_whole_prompts(wide):
+    """One prompt keeps one of sixteen ranks busy and the others waiting: sixteen in a step take no longer."""
+    place = next(k for k, layout in enumerate(wide.priced.layouts) if layout.dp == 16)
+    stage = next(k for k, stage in enumerate(wide.priced.stages) if stage.role != "decode")
+    pool = serving_pool(wide.priced, place, stage)
+    assert pool.chunk_tokens == 16 * float(wide.question.engine.max_num_batched_tokens)
+    tokens, times = pool.law.tokens, pool.law.times_s[1]
+    at_once = (tokens >= 4000) & (tokens <= 16 * 4000)
+    assert at_once.sum() > 20 and np.ptp(times[at_once]) < 1e-9 * times[at_once][0]
+    assert (np.diff(times[tokens > 16 * 4000]) > 0).all() and times[0] < times[1] < times[at_once][0]
+
+
+def test_the_cache_in_use_is_that_of_the_requests_that_hold_it(wide):
     """A token of DeepSeek-V3's cache takes 61 layers of 576 numbers of two bytes, on every rank of attention; a worker
     holds prompts, a decoder answers half done in the mean, and how many they are the curves over load say."""
-    traffic = Workload.fixed(4000.0, 200.0, 60.0)
-    wide = plan(question("deepseek-v3", ["h200"], traffic, SLO(2.0, 0.05), tp=(1,), wide_ep=(16,)), False)
     assert {d.kind for d in wide.kinds} == set(Kind) - {Kind.TWO_POOLS}
     for fleet in wide.kinds:
         seen = replace(wide, best=fleet)

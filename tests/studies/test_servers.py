@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 
 import numpy as np
 import pytest
 
-from dmodels import SLO, Trace, catalog
+from dmodels import SLO, Trace, Workload, catalog
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
+from dmodels.sim.engines import EngineLaw
 from dmodels.studies.plan import RequestClass, question
-from dmodels.studies.servers import compare, of_plan, plan_together, server
+from dmodels.studies.servers import PoolOf, compare, of_plan, plan_together, play, server
+from tests.audit.asking import ask
+from tests.audit.commands import audit
+from tests.audit.terminal import audit_shown
 
 HEAD = "request_id,arrival_s,input_tokens,output_tokens,first_token_s,end_s"
 
@@ -66,6 +72,53 @@ def test_the_law_that_explains_a_log_is_found(small, log):
     assert max(found.measured_law.apart_frac, found.simulated_law.apart_frac) < 0.02
 
 
+def test_what_a_comparison_says_by_counting(small, log):
+    """Each figure of the log and of its simulation, and how far the tokens of the laws lie from both."""
+    requests = read_requests(log)
+    found = compare(small, requests)
+    prompts, answers = ([int(x) for x in column] for column in (requests.input_tokens, requests.output_tokens))
+    both = {"measured": found.measured, "simulated": found.simulated}
+    for side, seen in both.items():
+        came, first, end = ([float(x) for x in column] for column in (seen.arrival_s, seen.first_token_s, seen.end_s))
+        times = {
+            "ttft": sorted(b - a for a, b in zip(came, first, strict=True)),
+            "tpot": sorted((c - b) / (n - 1) for b, c, n in zip(first, end, answers, strict=True) if n > 1),
+            "e2e": sorted(c - a for a, c in zip(came, end, strict=True)),
+        }
+        told = {metric.name: getattr(metric, f"{side}_s") for metric in found.metrics}
+        assert len(told) == 10 and told["duration_s"] == pytest.approx(max(end) - min(came))
+        for name, values in times.items():
+            assert told[f"{name}_mean_s"] == pytest.approx(sum(values) / len(values))
+            assert told[f"{name}_p50_s"] == pytest.approx((values[29] + values[30]) / 2)  # of sixty
+            assert told[f"{name}_p99_s"] == pytest.approx(values[58] + 0.41 * (values[59] - values[58]))
+        law = found.measured_law if side == "measured" else found.simulated_law
+        straight = EngineLaw.straight(law.base_s, law.per_request_s, law.per_prompt_token_s)
+        again = small.inside(seen.arrival_s, prompts, answers, law=straight)
+        away = [float(x) - y for x, y in zip([*again.first_token_s, *again.end_s], [*first, *end], strict=True)]
+        root = math.sqrt(sum(gap * gap for gap in away) / len(away))
+        assert law.apart_frac == pytest.approx(root / (max(end) - min(came)), rel=1e-6)
+    assert found.requests_count == 60 and all(
+        m.error_frac == pytest.approx(m.simulated_s / m.measured_s - 1) for m in found.metrics
+    )
+
+
+def test_each_pool_plays_the_requests_that_are_its_own(small):
+    """Of a total of 600 tokens at most, or more; all of a trace count, and 20,000 of traffic that is drawn."""
+    rng = np.random.default_rng(4)
+    prompts, answers = rng.integers(1, 6, 300) * 100.0, rng.integers(1, 6, 300) * 100.0
+    trace = Trace("few", np.sort(rng.uniform(0.0, 600.0, 300)), prompts, answers)
+    pools = [PoolOf("short", small, 0.0, 600.0), PoolOf("long", small, 600.0)]
+    found = play(pools, trace)
+    short = int((prompts + answers <= 600).sum())
+    assert (prompts + answers == 600).any() and [one.arrival_s.size for _, one in found.served] == [short, 300 - short]
+    assert [p["requests_count"].value for p in found.pools] == [short, 300 - short]
+    assert (found.requests_count, found.cut_count) == (300, 0)
+    assert found.rate_rps == pytest.approx(299 / (trace.time_s[-1] - trace.time_s[0]))
+    drawn = play([PoolOf("all", small)], Workload.fixed(20.0, 2.0, 5.0))
+    counted = drawn.pools[0]["requests_count"].value
+    assert drawn.requests_count == 20_000 == counted + drawn.cut_count and 0 < drawn.cut_count < counted
+
+
 def test_the_command_prints_simulated_beside_measured(log, tmp_path, capsys):
     """With --out, request by request; how the engine was started is read from the log's meta.json."""
     (tmp_path / "meta.json").write_text(
@@ -78,16 +131,43 @@ def test_the_command_prints_simulated_beside_measured(log, tmp_path, capsys):
     assert document["result"]["slower"] == pytest.approx(1.3, rel=0.01)
     lines = out.read_text().splitlines()
     assert len(lines) == 61 and lines[0].startswith("request_id,arrival_s,input_tokens")
+    each = [[float(x) if x else math.nan for x in line.split(",")] for line in lines[1:]]
+    rows = [dict(zip(lines[0].split(","), row, strict=True)) for row in each]
+    measured = [line.split(",") for line in log.read_text().splitlines()[1:]]
+    for row, (_, came, prompt, answer, first, end) in zip(rows, measured, strict=True):
+        assert (row["input_tokens"], row["output_tokens"]) == (float(prompt), float(answer))
+        assert row["measured_ttft_s"] == pytest.approx(float(first) - float(came), rel=1e-4)
+        assert row["measured_e2e_s"] == pytest.approx(float(end) - float(came), rel=1e-4)
+    means = {metric["name"]: metric for metric in document["result"]["metrics"]}
+    for side in ("simulated", "measured"):
+        for name in ("ttft", "tpot", "e2e"):
+            mean = np.nanmean([row[f"{side}_{name}_s"] for row in rows])
+            assert means[f"{name}_mean_s"][f"{side}_s"] == pytest.approx(mean, rel=1e-4)
     assert main(["simulate", "--replay", str(log), "--gpu", "h100_sxm"]) == 0
-    assert "would explain the log" in capsys.readouterr().out
+    audit_shown(document, capsys.readouterr().out)
 
 
-def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity(capsys):
-    fleet = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100_sxm", "--isl", "500", "--osl", "100", "--json"]
-    assert main([*fleet, "--rate", "20 req/s", "--requests", "2000"]) == 0
-    calm = json.loads(capsys.readouterr().out)["result"]
-    assert main([*fleet, "--rate", "300 req/s", "--requests", "4000"]) == 1
-    drowned = json.loads(capsys.readouterr().out)["result"]
+def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity(tmp_path):
+    """Request by request, too: a wait, the first token, and the rest of the answer follow each other."""
+    out = tmp_path / "out.csv"
+    fleet = ["simulate", "--model", "llama-3.1-8b", "--gpu", "h100_sxm", "--isl", "500", "--osl", "100"]
+    answers = []
+    for load in (["--rate", "20 req/s", "--requests", "2000"], ["--rate", "300 req/s", "--requests", "4000"]):
+        found = ask([*fleet, *load, "--out", out])
+        audit(found.document)
+        audit_shown(found.document, found.text)
+        assert found.status == len(answers) and found.document["inputs"]["rate_rps"] == pytest.approx(
+            float(load[1].split()[0]), rel=0.1
+        )
+        answers.append(found.document["result"])
+    calm, drowned = answers
+    with out.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 4000 and max(float(row["wait_s"]) for row in rows) > 1.0
+    for row in rows:
+        wait, ttft, tpot, e2e = (float(row[f"{name}_s"]) for name in ("wait", "ttft", "tpot", "e2e"))
+        assert wait < ttft < e2e and e2e - ttft == pytest.approx(tpot * (int(row["output_tokens"]) - 1), rel=1e-3)
+        assert (row["pool"], row["input_tokens"], row["output_tokens"]) == ("all", "500", "100")
     assert calm["all"]["ttft_p99_s"]["value"] < 0.5 < drowned["all"]["ttft_p99_s"]["value"]
 
 

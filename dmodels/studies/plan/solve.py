@@ -19,6 +19,7 @@ from dmodels.sim.recordings import Recording
 from .deployment import Deployment
 from .designs import Kind, Stretch
 from .ensure import MARGINS, Sizes, Trial, Verdict, fewest, other_days, with_margin
+from .limits import Limits
 from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
 from .promises import Ensured, Verified
@@ -187,13 +188,20 @@ def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Rec
         own, trial = places[found[:2]], _sized_for(priced, found)
         most = max(best[k] for k in own)
         counts = None if trial.cost(trial.least) > most else fewest(trial, requests, most)
-        if counts is not None and limits.allow(trial.parts([n + spare for n in counts])):
+        if counts is not None and _can_be_bought(limits, trial, [n + spare for n in counts]):
             made[found[:2]] = _Chosen(found, trial, counts)
             for k in own:
                 best[k] = min(best[k], trial.cost(counts))
 
     _on_all_cores(size, list(jobs.values()))
     return made
+
+
+def _can_be_bought(limits: Limits, trial: Trial, counts: Sequence[int]) -> bool:
+    """Whether there are so many GPUs, and dollars for the whole nodes that they are bought in."""
+    parts = trial.parts(counts)
+    each = {kind: price / gpus for kind, price, gpus in zip(trial.kinds, trial.prices, trial.gpus, strict=True)}
+    return limits.allow(parts, sum(count * each[kind] for kind, count in limits.bought(parts).items()))
 
 
 def _on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -225,7 +233,7 @@ def _deployed(priced: Priced, one: _Chosen, sizes: Sizes, requests: Recording) -
     limits, margins = priced.question.limits, priced.question.margins
     counts, fewest_ones = (tuple(n + margins.spare_count for n in own) for own in (sizes.instances, one.smallest))
     held = sizes.held_count
-    if not limits.allow(trial.parts(counts), trial.cost(counts)):
+    if not _can_be_bought(limits, trial, counts):
         counts, held = fewest_ones, 0
     instances = priced.instances.copy()
     for row, stage, count in zip(one.found.rows, one.found.scheme.stages, counts, strict=True):

@@ -200,8 +200,8 @@ def _result(found: Any, more: Beside) -> dict[str, Any]:
     named |= {"by_priority": more.together, "regions": more.regions}
     others = {name: one.to_dict() for name, one in named.items() if one}
     one = more.parted(found)
-    summary = {"summary": [one.sentence(found)]} if one else {}
-    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others | summary
+    told: dict[str, Any] = {"feasible": _feasible(found, more)} | ({"summary": [one.sentence(found)]} if one else {})
+    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others | told
 
 
 def _show(found: Any, more: Beside) -> None:

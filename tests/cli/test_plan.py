@@ -316,6 +316,7 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     assert main([*few, *both, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)["result"]
     classes = result["classes"]
+    assert result["feasible"] and classes["fits"] and result["recommended"] is None
     assert [x["requests"]["name"] for x in classes["shares"]] == ["chat", "jobs"]
     assert classes["usd_per_hour"] == pytest.approx(sum(x["usd_per_hour"] for x in classes["shares"]))
     assert result["summary"][0].startswith(f"Deploy {classes['gpus']} GPUs as a fleet for each class of requests")

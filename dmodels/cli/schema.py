@@ -10,7 +10,6 @@ import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -179,11 +178,11 @@ def _first(error: ValidationError, model: type[Table], flag_names: Mapping[tuple
     found = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     where = tuple(str(part) for part in found["loc"])
     place = ".".join(where)
+    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
     if found["type"] == "extra_forbidden":
         known = _known(model, where[:-1])
         near = difflib.get_close_matches(where[-1], known, n=3, cutoff=0.3) or known[:6]
-        return f"{place} is unknown; the nearest are {', '.join(near)}"
-    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
+        return f"{f'{named} {where[-1]}' if named else place} is unknown; the nearest are {', '.join(near)}"
     if found["type"] == "missing":
         return (
             f"{named}: a value is missing; all are given, with commas between them" if named else f"{place} is missing"
@@ -201,6 +200,12 @@ def _first(error: ValidationError, model: type[Table], flag_names: Mapping[tuple
 def _known(model: Any, where: tuple[str, ...]) -> list[str]:
     """Names that the table at `where` accepts."""
     for part in where:
-        inner = model.model_fields[part].annotation
-        model = inner if isinstance(inner, type) else next(t for t in get_args(inner) if t is not NoneType)
-    return list(model.model_fields)
+        model = model if part.isdigit() else _table(model.model_fields[part].annotation)  # the place in a list
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _table(kind: Any) -> Any:
+    """The table of an annotation: itself, optional, or the items of a list."""
+    if isinstance(kind, type) and issubclass(kind, Table):
+        return kind
+    return next((found for part in get_args(kind) if (found := _table(part)) is not None), None)

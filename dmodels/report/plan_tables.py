@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dmodels.core.units import GIB
+from dmodels.core.units import GIB, counted
 from dmodels.models.cost import usd_per_mtoken
 from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Regional, Suggestion, Tail, command
 from dmodels.studies.plan.margins import MOST_SURE
@@ -456,8 +456,7 @@ def headroom(answer: Plan) -> str:
 
 
 def _layouts(answer: Plan) -> str:
-    count = len(answer.priced.layouts)
-    return f"{count} layout{'s' * (count != 1)}"
+    return counted(len(answer.priced.layouts), "layout")
 
 
 def per_year(usd: float) -> str:
@@ -467,7 +466,7 @@ def per_year(usd: float) -> str:
 
 def _span(d: Deployment) -> str:
     """The fleet where steps are as fast, and as slow, as the calibration allows."""
-    least = f"{d.gpus_low:,.0f} GPU{'s' * (d.gpus_low != 1)}"
+    least = counted(int(d.gpus_low), "GPU")
     if not math.isfinite(d.gpus_high):
         return f"the fleet is {least} or more, and at the slow end none keeps the SLOs"
     if d.gpus_low == d.gpus_high:

@@ -326,5 +326,7 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     assert said.startswith(result["summary"][0]) and "# others, all:" in said and "vllm serve" in page.read_text()
     assert main([*few, "--class", "chat"]) == 2
     assert 'like "chat: to 8000' in capsys.readouterr().err
+    assert main([*few, "--class", "chat: to 60000, speed 2 s"]) == 2
+    assert "--class speed is unknown; the nearest are" in capsys.readouterr().err
     assert main([*few, "--class", "chat: tier=1", "--class", "jobs: user=2"]) == 2
     assert "one column is accepted" in capsys.readouterr().err

@@ -262,8 +262,8 @@ def test_how_replays_sized_a_fleet():
     answer = Record(best=best, ensured=how, question=asked(trace=object()), outside=[])
     (said,) = replay_tables.notes(answer)
     assert said == (
-        "Replay: 10 GPUs by the formula (12 of these pools), 16 by the replay of day.csv: 14 are the fewest that keep "
-        "the SLOs there, the rest is for other days. It holds on 5 of 7 of them (halves and quarters at the planned "
+        "Replay: 10 GPUs by the formula (12 of these pools), 16 by the replay of day.csv, where the SLOs take 14 at "
+        "least; what is beyond is for other days. It holds on 5 of 7 other days (halves and quarters at the planned "
         "rate, and resamples). For another stretch of such traffic, as long and at the same mean rate, "
         "20 GPUs (--size-for next)."
     )
@@ -271,7 +271,9 @@ def test_how_replays_sized_a_fleet():
     how.same_formula_gpus, how.formula_gpus = 1, 1
     answer.outside = ["load 0.95", "bursts"]
     said, checked = replay_tables.notes(answer)
-    assert "Replay: 1 GPU by the formula, 16 by" in said and "SLOs there with 20 % headroom, the rest" in said
+    assert (
+        "Replay: 1 GPU by the formula, 16 by" in said and "take 14 at least with 20 % headroom; what is beyond" in said
+    )
     assert said.endswith("It is sized for another stretch of such traffic, as long and at the same mean rate.")
     assert checked == "The closed forms are off here: load 0.95; bursts; the replay decides."
     bad = Record(
@@ -447,7 +449,7 @@ def test_the_difference_to_the_start():
 
 def test_cells_and_tables_of_a_page():
     told = [text.cell(x) for x in (9999.4, 10_000.4, 12.0, 0.00012345, math.nan, math.inf, True, 1234, "x")]
-    assert told == "9999|10,000|12|0.0001234|-|inf|True|1,234|x".split("|")
+    assert told == "9,999|10,000|12|0.0001234|-|inf|True|1,234|x".split("|")
     assert text.share(0.0) == "0%" and text.share(0.12345) == "12.3%" and text.share(1.0) == "100%"
     page = html.table("T & t", ["name", "count", "words"], [["a<b", 1200, "x"], ["c", 3.5, "y"]])
     assert "<caption>T &amp; t</caption>" in page and "a&lt;b" in page and 'data-name="count"' in page

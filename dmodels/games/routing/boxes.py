@@ -10,9 +10,9 @@ A box lo <= n <= hi of load vectors is cut by necessary conditions of an equilib
   that only a set of groups can reach are filled by them.
 
 Workers that are alike (`_twins`) may change places in any equilibrium, so that the only loads looked at are those that
-do not rise from one to the next. What survives is bounded (what any equilibrium in the box costs) and split. A single load vector is settled by two
-small transportation problems on its arcs, because equal loads can hide different costs. What is left when the budget
-of boxes is spent is bounded by smoothness too (`smooth`).
+do not rise from one to the next. What survives is bounded (what any equilibrium in the box costs) and split. A single
+load vector is settled by two small transportation problems on its arcs, because equal loads can hide different costs.
+What is left when the budget of boxes is spent is bounded by smoothness too (`smooth`).
 """
 
 from __future__ import annotations

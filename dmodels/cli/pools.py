@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from dmodels.core.units import counted
-from dmodels.report.text import table
+from dmodels.report.text import cell, table
 
 from . import render
 from .calls import Code, call
@@ -181,7 +181,7 @@ def _show(study, asked: PoolsAsked) -> None:
     priced = asked.price_usd_per_hour is not None
     money = f", {study.single_usd_per_year:,.0f} $/year" if priced else ""
     title = (
-        f"{asked.traffic} at {study.rate_rps:,.4g} req/s. One pool of {study.context_tokens:,.0f} tokens: "
+        f"{asked.traffic} at {cell(study.rate_rps)} req/s. One pool of {study.context_tokens:,.0f} tokens: "
         f"{study.slots_single:.0f} slots, {counted(int(instances), 'instance')} = "
         f"{counted(int(instances) * asked.gpus_per_instance, 'GPU')}{money}"
     )

@@ -38,7 +38,14 @@ def several(value: Any) -> Any:
     return [value] if isinstance(value, int | float) else value
 
 
+def _share(value: Any) -> Any:
+    """0.2 from '20 %'."""
+    text = value.replace(" ", "") if isinstance(value, str) else ""
+    return float(text[:-1]) / 100.0 if text.endswith("%") and text[:-1].replace(".", "", 1).isdigit() else value
+
+
 Seconds = Annotated[float, quantity("s"), Field(gt=0)]
+Share = Annotated[float, BeforeValidator(_share)]
 Wait = Annotated[float, quantity("s"), Field(ge=0)]
 Rate = Annotated[float, quantity("req/s"), Field(gt=0)]
 Price = Annotated[float, quantity("USD/h"), Field(gt=0)]

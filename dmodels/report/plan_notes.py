@@ -96,7 +96,7 @@ def regions_told(found: Regional | None) -> list[str]:
     if not found.together:
         first, *rest = found.alone
         others = [
-            f"{site.region} " + ("cannot" if site.best is None else f"takes ${site.usd_per_hour:,.2f}/h")
+            f"{site.region} " + ("cannot serve it alone" if site.best is None else f"takes ${site.usd_per_hour:,.2f}/h")
             for site in rest
         ]
         return [f"Regions: the fleet lies in {first.region}" + (f"; {', '.join(others)}" if others else "") + "."]

@@ -12,7 +12,7 @@ from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Region
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
-from dmodels.studies.plan.robust import harder
+from dmodels.studies.plan.robust import EASIER, harder
 
 from .plan_notes import advice, notes
 from .text import Table, cell, share
@@ -50,7 +50,10 @@ def sentences(answer: Plan) -> list[str]:
     )
     alike = [d for d in answer.indistinguishable() if d.kind != best.kind and d is not answer.cheapest]
     if alike:
-        others = (f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))})" for d in alike)
+        others = (
+            f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))}{_easier(d, best)})"
+            for d in alike
+        )
         said.append(f"Within that error its cost cannot be told from that of {' or '.join(others)}.")
     return said
 
@@ -59,7 +62,7 @@ def load(answer: Plan) -> str:
     """What is served, in words."""
     asked, refused = answer.question, answer.priced.admitted.refused_frac
     of = f" ({share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
-    return f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}{of}"
+    return f"{cell(asked.rate_rps)} req/s of {asked.workload_name} with {asked.model_name}{of}"
 
 
 def sure(answer: Plan) -> str:
@@ -82,6 +85,12 @@ def _cheaper(cheapest: Deployment, best: Deployment) -> str:
         f"The cheapest estimate is {cheapest.decomposition()} as {cheapest.name} at ${cheapest.usd_per_hour:,.2f}/h: "
         f"{saved:.1%} less, which the model's error does not tell from this{', ' if why else ''}{why}."
     )
+
+
+def _easier(other: Deployment, best: Deployment) -> str:
+    """Why it was not recommended although it is easier to run: its price."""
+    why = harder(best, other, EASIER)
+    return f"; {why}, for {other.usd_per_hour / best.usd_per_hour - 1.0:.0%} more" if why else ""
 
 
 def _nodes(best: Deployment) -> str:

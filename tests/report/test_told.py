@@ -381,7 +381,7 @@ def test_classes_and_regions():
     found = Record(alone=[east, west], together=(), fits=True, usd_per_hour=20.0, served_frac=1.0)
     assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west takes $12.00/h."]
     west.best = None
-    assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west cannot."]
+    assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west cannot serve it alone."]
     assert row(plan_tables.regions_table(found))[1]["USD/h"] == "infeasible"
     west.best = fleet(4, 12.0)
     found = Record(alone=[], together=(east, west), fits=False, usd_per_hour=32.0, served_frac=0.9)
@@ -601,7 +601,8 @@ def test_the_answer_in_sentences():
     best.pools = [pool("short", layout=Record(gpu="h100"), confidence=Record(provenance="calibrated on h100"))]
     best.usd_per_year, best.gpus_low, best.gpus_high, best.node_gpus, best.kind = 175_200.0, 7.0, 10.0, 1, "two pools"
     other = fleet(9, 21.0, "split")
-    other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"))]
+    sure = Record(provenance="calibrated on h200")
+    other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"), confidence=sure)]
     answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [best, other])
     answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.25))
     first, second, third, last = plan_tables.sentences(answer)

@@ -93,10 +93,14 @@ HARDER = (
 )
 
 
-def harder(cheapest: Deployment, simplest: Deployment) -> str:
+#: The same of the fleet that has the smaller one.
+EASIER = "measured", "fewer pools", "fewer GPU types", "no pool of one instance"
+
+
+def harder(cheapest: Deployment, simplest: Deployment, why: Sequence[str] = HARDER) -> str:
     """In which respect the cheapest fleet is harder to run than the simplest; "" where it is not."""
-    pairs = zip(HARDER, complexity(cheapest), complexity(simplest), strict=False)
-    return next((why for why, mine, other in pairs if mine > other), "")
+    pairs = zip(why, complexity(cheapest), complexity(simplest), strict=False)
+    return next((found for found, mine, other in pairs if mine > other), "")
 
 
 def complexity(fleet: Deployment) -> tuple[bool, int, int, int, float]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -37,6 +38,7 @@ class Form:
     command: str
     json: bool = False
     show_python: bool = False
+    began: float = field(default_factory=time.monotonic)
 
     def give(
         self,
@@ -55,7 +57,7 @@ class Form:
                 print(f"from dmodels import choose_device\n\nchoose_device({chosen_device()!r})\n")
             print(call.python(label))
             return 0
-        with sign_of_life():
+        with sign_of_life(self.began):
             answer = call.run()
             announce(call)
             if write is not None:

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 from dmodels.core.files import drop_drafts
 
-#: Seconds that the main thread has to unwind after an interrupt; seconds between signs of life, and before the first,
-#: to which the imports of a command add less than another.
+#: Seconds that the main thread has to unwind after an interrupt; seconds between signs of life, and before the first.
 GRACE_S, QUIET_S = 1.5, 1.0
 #: Set by the main thread when it has said that it was interrupted; what it then unwinds may take longer than its time.
 SAID = threading.Event()
@@ -54,20 +53,20 @@ def leave_to_the_server() -> None:
 
 
 @contextmanager
-def sign_of_life() -> Iterator[None]:
-    """On a terminal, what takes longer than `QUIET_S` says every second that it goes on."""
+def sign_of_life(began: float | None = None) -> Iterator[None]:
+    """On a terminal, what takes longer than `QUIET_S` from `began` (now) says every second that it goes on."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     done = threading.Event()
-    began = time.monotonic()
+    start = time.monotonic() if began is None else began
 
     def tick() -> None:
-        told = False
-        while not done.wait(QUIET_S):  # the cursor stays in front, so that what is printed next takes the line
-            passed = f"dmodels: working, {time.monotonic() - began:.0f} s (Ctrl-C stops)\r"
+        told, quiet_s = False, max(start + QUIET_S - time.monotonic(), 0.0)
+        while not done.wait(quiet_s):  # the cursor stays in front, so that what is printed next takes the line
+            passed = f"dmodels: working, {time.monotonic() - start:.0f} s (Ctrl-C stops)\r"
             print(passed, end="", file=sys.stderr, flush=True)
-            told = True
+            told, quiet_s = True, QUIET_S
         if told:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
 

@@ -73,6 +73,8 @@ def sure(answer: Plan) -> str:
 
 
 def _chance(answer: Plan) -> str:
+    if not answer.sure_frac:
+        return "below 0.5"
     least = "at least " if answer.sure_frac >= MOST_SURE else ""
     return f"{least}{math.floor(100.0 * answer.sure_frac + 1e-9) / 100.0:g}"
 
@@ -106,8 +108,7 @@ def card(answer: Plan) -> Table:
         return "No fleet serves this", ["binds", "there", "needed"], [[nearest.binding, nearest.have, nearest.need]]
     tight = max(best.pools, key=lambda pool: pool.load_frac)
     head = ["GPUs", "USD a month", "probability that the SLOs hold", "growth of the load that it bears"]
-    sure_of_it = _chance(answer) if answer.sure_frac else "below 0.5"
-    row: list[object] = [best.bought_gpus, f"{best.usd_per_year / 12.0:,.0f}", sure_of_it, headroom(answer)]
+    row: list[object] = [best.bought_gpus, f"{best.usd_per_year / 12.0:,.0f}", _chance(answer), headroom(answer)]
     if answer.ensured is not None and answer.question.trace is not None:
         head, row = [*head, "GPUs for another stretch"], [*row, answer.ensured.next_gpus]
     return "In short", [*head, "one instance less breaks"], [[*row, tight.binding]]
@@ -215,7 +216,7 @@ def memory_table(uses: Sequence[MemoryUse]) -> Table:
 
 def classes_table(apart: Apart) -> Table:
     """A fleet for each class of requests."""
-    head = ["class", "requests", "TTFT SLO [ms]", "TPOT SLO [ms]", "GPUs", "USD/h", "cost", "fleet"]
+    head = ["class", "requests", "TTFT SLO [ms]", "TPOT SLO [ms]", "GPUs", "USD/h", "cost", "probability", "fleet"]
     rows = [
         [
             x.requests.name,
@@ -225,11 +226,13 @@ def classes_table(apart: Apart) -> Table:
             "-" if x.best is None else x.best.bought_gpus,
             "infeasible" if x.best is None else round(x.usd_per_hour, 2),
             "-" if apart.gpus is None else share(x.usd_per_hour / apart.usd_per_hour),
+            "-" if x.best is None else _chance(x.plan),
             "-" if x.best is None else f"{x.best.name}: {x.best.decomposition().partition(' = ')[2]}",
         ]
         for x in apart.shares
     ]
-    return "Each class of requests with a fleet of its own", head, rows
+    title = "Each class of requests with a fleet of its own, and the probability that it keeps its SLOs"
+    return title, head, rows
 
 
 def together_table(found: Together) -> Table:

@@ -55,19 +55,22 @@ _FEW_ROWS = 12
 
 
 def fitted(table: Table, console: Console) -> list[Grid]:
-    """The table as wide as the console: as it is, or in the fewest lines of these: lines broken between words; its few
-    rows as columns, as many beside each other as fit; of many rows the columns in turn, each time behind the first."""
+    """The table as wide as the console: as it is, or with lines broken between words. Few rows may become columns, as
+    many beside each other as fit, where that takes fewer lines; of many rows, where words would be cut, the columns
+    come in turn, each time behind the first."""
     title, head, rows = table
     whole = _grid(title, head, rows)
     if _width(whole, console) <= console.width or not rows or len(head) < 3:
         return [whole]
-    turned = _turned_beside if len(rows) <= _FEW_ROWS else _in_turn
-    ways = [*_broken(whole, console), turned(title, head, rows, console)]
+    broken = _broken(whole, console)
+    if len(rows) > _FEW_ROWS:
+        return [broken] if broken else _in_turn(title, head, rows, console)
+    ways = [*([[broken]] if broken else []), _turned_beside(title, head, rows, console)]
     return min(ways, key=lambda grids: sum(len(console.render_lines(grid)) for grid in grids))
 
 
-def _broken(grid: Grid, console: Console) -> list[list[Grid]]:
-    """The table with lines broken between words, those most that are longest; none where words would be cut."""
+def _broken(grid: Grid, console: Console) -> Grid | None:
+    """The table with lines broken between words, those most that are longest; None where words would be cut."""
     texts = [[str(column.header), *map(str, column.cells)] for column in grid.columns]
     most = [max(map(len, column)) for column in texts]
     widths = [max(len(word) for text in column for word in [*text.split(), "-"]) for column in texts]
@@ -75,7 +78,7 @@ def _broken(grid: Grid, console: Console) -> list[list[Grid]]:
         widths[max(range(len(widths)), key=lambda i: most[i] / widths[i])] += 1
     for column, width in zip(grid.columns, widths, strict=True):
         column.width = width
-    return [[grid]] if room >= 0 else []
+    return grid if room >= 0 else None
 
 
 def _turned_beside(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], console: Console) -> list[Grid]:

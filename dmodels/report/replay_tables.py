@@ -98,7 +98,7 @@ def verdict(checks: Verified) -> str:
     """Pass or fail, in a sentence."""
     first = checks.replays[0]
     said = f"Verified: every SLO holds in the replay of {first.source}." if first.holds else missed(first)
-    if checks.smallest is None:
+    if checks.smallest is None or checks.smallest_gpus is None:
         return f"{said} No number of instances of these pools holds."
     *others, last = checks.smallest
     pools, gpus = " + ".join([*map(str, others), counted(last, "instance")]), counted(checks.smallest_gpus, "GPU")

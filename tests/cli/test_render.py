@@ -64,3 +64,11 @@ def test_a_row_of_a_turned_table_without_any_value_is_left_out():
     title, head, _ = WIDE
     table = (title, head, [["together", *([""] * 8), 7]])
     assert "a column 3" not in shown(table, 60) and "a column 8" in shown(table, 60)
+
+
+def test_a_short_table_of_sentences_is_broken_between_words_and_not_turned():
+    rows = [
+        [f"part {i}", i, "how it is known, in a sentence that is longer than a line has room for"] for i in range(6)
+    ]
+    text = shown(("Memory", ["", "GiB", "how sure"], rows), 80)
+    assert text.count("GiB") == 1 and text.count("known,") == 6 and max(map(len, text.splitlines())) <= 80

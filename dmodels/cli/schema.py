@@ -45,7 +45,7 @@ def _share(value: Any) -> Any:
 
 
 Seconds = Annotated[float, quantity("s"), Field(gt=0)]
-Share = Annotated[float, BeforeValidator(_share)]
+Percent = BeforeValidator(_share)
 Wait = Annotated[float, quantity("s"), Field(ge=0)]
 Rate = Annotated[float, quantity("req/s"), Field(gt=0)]
 Price = Annotated[float, quantity("USD/h"), Field(gt=0)]

@@ -55,9 +55,9 @@ _FEW_ROWS = 12
 
 
 def fitted(table: Table, console: Console) -> list[Grid]:
-    """The table as wide as the console: as it is, or with lines broken between words. Few rows may become columns, as
-    many beside each other as fit, where that takes fewer lines; of many rows, where words would be cut, the columns
-    come in turn, each time behind the first."""
+    """The table as wide as the console: as it is, or with lines broken between words. Few rows become columns, as many
+    beside each other as fit, in a file and where that takes fewer lines; of many rows, where words would be cut, the
+    columns come in turn, each time behind the first."""
     title, head, rows = table
     whole = _grid(title, head, rows)
     if _width(whole, console) <= console.width or not rows or len(head) < 3:
@@ -65,7 +65,7 @@ def fitted(table: Table, console: Console) -> list[Grid]:
     broken = _broken(whole, console)
     if len(rows) > _FEW_ROWS:
         return [broken] if broken else _in_turn(title, head, rows, console)
-    ways = [*([[broken]] if broken else []), _turned_beside(title, head, rows, console)]
+    ways = [*([[broken]] if broken and console.is_terminal else []), _turned_beside(title, head, rows, console)]
     return min(ways, key=lambda grids: sum(len(console.render_lines(grid)) for grid in grids))
 
 

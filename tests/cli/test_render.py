@@ -18,7 +18,7 @@ WIDE = (
 
 def shown(table, width):
     out = io.StringIO()
-    console = Console(file=out, width=width)
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
     for grid in fitted(table, console):
         console.print(grid)
     return out.getvalue()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -38,7 +37,7 @@ class Form:
     command: str
     json: bool = False
     show_python: bool = False
-    began: float = field(default_factory=time.monotonic)
+    quiet: Callable[[], None] = lambda: None  # ends the signs of life, before anything is printed
 
     def give(
         self,
@@ -53,15 +52,16 @@ class Form:
     ) -> int:
         """Make the call, write its files, then print the answer, so that a reader who stops early loses no file."""
         if self.show_python:
+            self.quiet()
             if chosen_device() != "auto":
                 print(f"from dmodels import choose_device\n\nchoose_device({chosen_device()!r})\n")
             print(call.python(label))
             return 0
-        with sign_of_life(self.began):
-            answer = call.run()
-            announce(call)
-            if write is not None:
-                write(answer)
+        answer = call.run()
+        announce(call)
+        if write is not None:
+            write(answer)
+        self.quiet()
         if self.json:
             print(render.as_json(self.command, inputs(answer), result(answer)))
         else:
@@ -95,7 +95,6 @@ def asks(
 
         def command(ctx: typer.Context, **given: Any) -> int:
             choose_device(given.pop("device", "auto"))
-            form = Form(str(ctx.info_name).split()[-1], given.pop("json", False), given.pop("show_python", False))
             typed = {
                 leaf.path: Path(given[name]) if _names_file(leaf) else given[name]
                 for name, leaf in leaves.items()
@@ -104,7 +103,11 @@ def asks(
             found = Code(model).run() if isinstance(model, str) else model
             asked = read_scenario(given["scenario"], found, typed) if scenario else from_flags(found, typed)
             rest = {p.name: given[p.name] for p in own}
-            return function(asked, form, **rest) if formed else function(asked, **rest)
+            if not formed:
+                return function(asked, **rest)
+            with sign_of_life() as quiet:
+                form = Form(str(ctx.info_name).split()[-1], given["json"], given["show_python"], quiet)
+                return function(asked, form, **rest)
 
         parameters = [_parameter("ctx", typer.Context)]
         if scenario:

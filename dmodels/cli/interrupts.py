@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dmodels.core.files import drop_drafts
@@ -53,27 +53,31 @@ def leave_to_the_server() -> None:
 
 
 @contextmanager
-def sign_of_life(began: float | None = None) -> Iterator[None]:
-    """On a terminal, what takes longer than `QUIET_S` from `began` (now) says every second that it goes on."""
+def sign_of_life() -> Iterator[Callable[[], None]]:
+    """On a terminal, what takes longer than `QUIET_S` says so every second, until it calls what it gets."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield
+        yield lambda: None
         return
     done = threading.Event()
-    start = time.monotonic() if began is None else began
+    began = time.monotonic()
 
     def tick() -> None:
-        told, quiet_s = False, max(start + QUIET_S - time.monotonic(), 0.0)
-        while not done.wait(quiet_s):  # the cursor stays in front, so that what is printed next takes the line
-            passed = f"dmodels: working, {time.monotonic() - start:.0f} s (Ctrl-C stops)\r"
+        told = False
+        while not done.wait(QUIET_S):  # the cursor stays in front, so that what is printed next takes the line
+            passed = f"dmodels: working, {time.monotonic() - began:.0f} s (Ctrl-C stops)\r"
             print(passed, end="", file=sys.stderr, flush=True)
-            told, quiet_s = True, QUIET_S
+            told = True
         if told:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
 
     ticking = threading.Thread(target=tick, name="dmodels-progress", daemon=True)
     ticking.start()
-    try:
-        yield
-    finally:
+
+    def stop() -> None:
         done.set()
         ticking.join()
+
+    try:
+        yield stop
+    finally:
+        stop()

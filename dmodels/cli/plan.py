@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.files import write_text
-from dmodels.core.tables import check_table, is_table, write_table
+from dmodels.core.tables import SUFFIXES, check_table, is_table, write_table
 
 from . import deployments, render
 from .calls import call
@@ -90,7 +90,7 @@ def answer(
     tools: Deployments = Deployments(),  # noqa: B008  # frozen
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
-    check_output("out", out)
+    check_output("out", out, ".html", ".htm", *SUFFIXES)
     if is_table(out):
         check_table("out", out)
     more = Beside()

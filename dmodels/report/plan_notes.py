@@ -105,7 +105,7 @@ def regions_told(found: Regional | None) -> list[str]:
         for site in found.together
         if site.best is not None
     )
-    served = "serve all of it" if found.fits else f"serve {share(found.served_frac)} of it, more than that nothing does"
+    served = "serve all of it" if found.fits else f"serve at most {share(found.served_frac)} of it,"
     return [
         f"Regions: none serves all of the traffic; together they {served} at ${found.usd_per_hour:,.2f}/h: {parts}."
     ]

@@ -345,6 +345,7 @@ def test_classes_and_regions():
         requests=Record(name=name, slo=Record(ttft_s=ttft, tpot_s=0.05)),
         share_frac=share,
         best=best,
+        plan=Record(sure_frac=0.8),
         usd_per_hour=best.usd_per_hour,
     )
     chat, jobs = kind("chat", 2.0, 0.98, fleet(4, 10.0)), kind("jobs", 60.0, 0.02, fleet(12, 30.0))
@@ -364,6 +365,7 @@ def test_classes_and_regions():
         "GPUs": 12,
         "USD/h": 30.0,
         "cost": "75%",
+        "probability": "0.8",
         "fleet": "one pool: 12 x 1 h100",
     }
     jobs.best, apart.fits, apart.gpus = None, False, None
@@ -386,7 +388,7 @@ def test_classes_and_regions():
     west.best = fleet(4, 12.0)
     found = Record(alone=[], together=(east, west), fits=False, usd_per_hour=32.0, served_frac=0.9)
     (said,) = plan_notes.regions_told(found)
-    assert "together they serve 90% of it, more than that nothing does at $32.00/h: east 75% with 8 GPUs" in said
+    assert "together they serve at most 90% of it, at $32.00/h: east 75% with 8 GPUs" in said
     first = row(plan_tables.regions_table(found))[0]
     assert first == {"region": "east", "traffic": "75%", "GPUs": 8, "USD/h": 20.0, "fleet": "one pool: 8 x 1 h100"}
     assert plan_notes.regions_told(None) == []
@@ -503,7 +505,7 @@ def test_where_no_one_fleet_is_the_answer_the_cheapest_of_the_others_is():
     answer = Record(best=None, question=asked(workload_name="chats"), priced=Record(admitted=Record(refused_frac=0.0)))
     together = Record(holds=True, usd_per_hour=50.0, gpus=20, kept=[], instances=3, layout="h100_sxm tp1")
     share = Record(requests=Record(name="chat", slo=Record(ttft_s=2.0, tpot_s=0.05)), share_frac=1.0, usd_per_hour=40.0)
-    share.best = fleet(16, 40.0)
+    share.best, share.plan = fleet(16, 40.0), Record(sure_frac=0.0)
     apart = Record(fits=True, gpus=16, usd_per_hour=40.0, shares=[share])
     sites = [
         Record(region=name, share_frac=0.5, best=fleet(gpus, usd), usd_per_hour=usd)

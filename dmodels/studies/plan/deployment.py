@@ -147,8 +147,7 @@ class Deployment(Answer):
     def decomposition(self) -> str:
         """Where the GPUs come from: '24 GPUs = 3 instances x 8 (tp8pp1dp1ep8)'."""
         parts = (
-            f"{p.instances:,} x {p.layout.gpus} {p.layout.gpu} ({p.layout.parallel}, {p.stage.name})"
-            for p in self.pools
+            f"{p.instances} x {p.layout.gpus} {p.layout.gpu} ({p.layout.parallel}, {p.stage.name})" for p in self.pools
         )
         return f"{counted(self.gpus, 'GPU')} = " + " + ".join(parts)
 

@@ -100,8 +100,8 @@ def verdict(checks: Verified) -> str:
     said = f"Verified: every SLO holds in the replay of {first.source}." if first.holds else missed(first)
     if checks.smallest is None or checks.smallest_gpus is None:
         return f"{said} No number of instances of these pools holds."
-    *others, last = checks.smallest
-    pools, gpus = " + ".join([*map(str, others), counted(last, "instance")]), counted(checks.smallest_gpus, "GPU")
+    one, gpus = len(checks.smallest) == 1, counted(checks.smallest_gpus, "GPU")
+    pools = counted(checks.smallest[0], "instance") if one else f"{' + '.join(map(str, checks.smallest))} instances"
     return f"{said} The smallest fleet of these pools that holds has {gpus} ({pools})."
 
 

@@ -211,7 +211,7 @@ def _show(found: Any, more: Beside) -> None:
 
     several = more.parted(found)
     said = [several.sentence(found)] if several else plan_tables.sentences(found)
-    print("\n".join(said + notes(found) + more.told(found)) + "\n")
+    render.say([*said, *notes(found), *more.told(found), ""])
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
     if more.together is not None:
@@ -222,7 +222,7 @@ def _show(found: Any, more: Beside) -> None:
         render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, more.checks))
         if more.checks is not None:
-            print(replay_tables.verdict(more.checks) + "\n")
+            render.say([replay_tables.verdict(more.checks), ""])
         if more.changes:
             render.show([plan_tables.sensitivity_table(found, more.changes)])
         for pool in found.best.pools:

@@ -188,5 +188,4 @@ def _show(study, asked: PoolsAsked) -> None:
     shrunk = {"compressed": "compressed_frac:.1%", "instances then": "compressed_instances"} if asked.compress else {}
     columns = SPLITS | shrunk | ({"$/year": "fleet_usd_per_year"} if priced else {})
     render.show([table(title, _rows(study), columns), table("Best thresholds, of all", _best(study), BEST)])
-    for note in study.notes:
-        print(f"- {note}")
+    render.say(f"- {note}" for note in study.notes)

@@ -36,6 +36,17 @@ def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
     return json.dumps(head | {"inputs": whole(plain(inputs)), "result": whole(plain(result))}, indent=2)
 
 
+def say(sentences: Iterable[str]) -> None:
+    """Sentences on stdout, a line each; on a terminal lines end between words."""
+    import shutil
+    import sys
+    import textwrap
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for told in sentences:
+        print(textwrap.fill(told, width, break_long_words=False, break_on_hyphens=False) if width else told)
+
+
 def show(tables: Iterable[Table]) -> None:
     """Tables on stdout. Numbers align right; nothing is cut when stdout is not a terminal."""
     import sys

@@ -100,7 +100,7 @@ def _show(asked: RouteAsked, found: Any) -> None:
     if int(price.flags) & int(Flag.NOT_CONVERGED):
         dear, cheap = (f"{float(found):.4g} times" for found in (price.lower, price.stability_upper))
         most, least = (f"{float(bound):.4g} times" for bound in (price.upper, price.stability_lower))
-        print(
-            f"The search for equilibria was cut short. The dearest that was found costs {dear} the optimum, and none "
-            f"costs more than {most}; the cheapest costs {cheap}, and none costs less than {least}."
+        told = (
+            f"The dearest that was found costs {dear} the optimum, and none costs more than {most}; the cheapest costs"
         )
+        render.say([f"The search for equilibria was cut short. {told} {cheap}, and none costs less than {least}."])

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dmodels.cli.render import fitted
+from dmodels.cli.render import fitted, say
 
 WIDE = (
     "Pools",
@@ -72,3 +72,14 @@ def test_a_short_table_of_sentences_is_broken_between_words_and_not_turned():
     ]
     text = shown(("Memory", ["", "GiB", "how sure"], rows), 80)
     assert text.count("GiB") == 1 and text.count("known,") == 6 and max(map(len, text.splitlines())) <= 80
+
+
+def test_sentences_end_their_lines_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    told = "A sentence that is longer than the terminal is wide, with --long-options in it."
+    say([told, ""])
+    assert capsys.readouterr().out == told + "\n\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "30")
+    say([told])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 30 and " ".join(lines) == told

@@ -133,10 +133,10 @@ def check_output(option: str, path: Path | None, *kinds: str, folder: bool = Fal
     folder (unless that is meant), it cannot be written."""
     if path is None:
         return
-    if kinds and path.suffix.lower() not in kinds:
-        raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
     if not folder and (path.is_dir() or not path.name):
         raise InputError(f"--{option} {path}: a folder; the name of a file is accepted")
+    if kinds and path.suffix.lower() not in kinds:
+        raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
     if path.suffix.lower() in (".png", ".svg", ".pdf", ".html"):
         check_installed(f"--{option} {path}", "matplotlib")
     try:

@@ -97,7 +97,8 @@ def answer(
 
     def write(found: Any) -> None:
         _look_further(more, found, sensitivity, verify)
-        if (sensitivity or found.best is None) and not asked.slo.classes:  # classes say what they cost
+        long = sensitivity or found.best is None or call("dmodels.studies.plan:long_tailed", found).run()
+        if long and not asked.slo.classes:  # classes say what they cost
             more.tail = call("dmodels.studies.plan:tails", found).run()
         more.now = tools.existing(found.question)
         if asked.slo.classes:

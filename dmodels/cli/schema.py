@@ -50,6 +50,7 @@ Wait = Annotated[float, quantity("s"), Field(ge=0)]
 Rate = Annotated[float, quantity("req/s"), Field(gt=0)]
 Price = Annotated[float, quantity("USD/h"), Field(gt=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Tokens = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Degree = Annotated[int, Field(ge=1)]
 Degrees = Annotated[list[Degree], BeforeValidator(several), Field(min_length=1)]
 #: As `Degrees`, 0 for none.
@@ -96,8 +97,8 @@ class WorkloadTable(Table):
 
     name: str | None = flag(None, "traffic: a bundled workload [default: azure-conv]", "--workload")
     trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT, plain, or an access log)")
-    input_tokens: Positive | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
-    output_tokens: Positive | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
+    input_tokens: Tokens | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
+    output_tokens: Tokens | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
 
     @model_validator(mode="before")
     @classmethod

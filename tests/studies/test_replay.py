@@ -251,3 +251,8 @@ def test_money_is_a_limit_of_what_replays_take():
     assert plan(asked(volleys)).best.usd_per_hour > cost + 0.01
     limited = plan(asked(volleys, max_usd_per_hour=cost + 0.01)).best
     assert limited.usd_per_hour <= cost + 0.01 and not limited.replayed.holds
+
+
+def test_an_answer_of_one_token_ends_with_its_first():
+    one = by_formula(asked(Workload([500.0], [1.0], [1.0], rate_rps=10.0))).best.pools[0]
+    assert one.e2e_s == one.ttft_s > 0

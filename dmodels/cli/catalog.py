@@ -29,6 +29,7 @@ def command(asked: CatalogAsked, form: Form) -> int:
         return _one(asked, form)
     chosen = [asked.what] if asked.what else ["gpus", "models"]
     calls = {name: call(LISTS[name][0], asked.gpu_file if name == "gpus" else None) for name in chosen}
+    form.quiet()
     if form.show_python:
         print("\n".join(code.python(name) for name, code in calls.items()))
         return 0
@@ -53,6 +54,7 @@ def _one(asked: CatalogAsked, form: Form) -> int:
             if "is unknown" not in str(error):
                 raise
             continue
+        form.quiet()
         if form.show_python:
             print(code.python("found"))
         elif form.json:

@@ -37,6 +37,7 @@ class Form:
     command: str
     json: bool = False
     show_python: bool = False
+    quiet: Callable[[], None] = lambda: None  # ends the signs of life, before anything is printed
 
     def give(
         self,
@@ -51,15 +52,16 @@ class Form:
     ) -> int:
         """Make the call, write its files, then print the answer, so that a reader who stops early loses no file."""
         if self.show_python:
+            self.quiet()
             if chosen_device() != "auto":
                 print(f"from dmodels import choose_device\n\nchoose_device({chosen_device()!r})\n")
             print(call.python(label))
             return 0
-        with sign_of_life():
-            answer = call.run()
-            announce(call)
-            if write is not None:
-                write(answer)
+        answer = call.run()
+        announce(call)
+        if write is not None:
+            write(answer)
+        self.quiet()
         if self.json:
             print(render.as_json(self.command, inputs(answer), result(answer)))
         else:
@@ -93,7 +95,6 @@ def asks(
 
         def command(ctx: typer.Context, **given: Any) -> int:
             choose_device(given.pop("device", "auto"))
-            form = Form(str(ctx.info_name).split()[-1], given.pop("json", False), given.pop("show_python", False))
             typed = {
                 leaf.path: Path(given[name]) if _names_file(leaf) else given[name]
                 for name, leaf in leaves.items()
@@ -102,7 +103,11 @@ def asks(
             found = Code(model).run() if isinstance(model, str) else model
             asked = read_scenario(given["scenario"], found, typed) if scenario else from_flags(found, typed)
             rest = {p.name: given[p.name] for p in own}
-            return function(asked, form, **rest) if formed else function(asked, **rest)
+            if not formed:
+                return function(asked, **rest)
+            with sign_of_life() as quiet:
+                form = Form(str(ctx.info_name).split()[-1], given["json"], given["show_python"], quiet)
+                return function(asked, form, **rest)
 
         parameters = [_parameter("ctx", typer.Context)]
         if scenario:
@@ -128,10 +133,10 @@ def check_output(option: str, path: Path | None, *kinds: str, folder: bool = Fal
     folder (unless that is meant), it cannot be written."""
     if path is None:
         return
-    if kinds and path.suffix.lower() not in kinds:
-        raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
     if not folder and (path.is_dir() or not path.name):
         raise InputError(f"--{option} {path}: a folder; the name of a file is accepted")
+    if kinds and path.suffix.lower() not in kinds:
+        raise InputError(f"--{option} {path}: a name that ends in {', '.join(kinds[:-1])} or {kinds[-1]} is accepted")
     if path.suffix.lower() in (".png", ".svg", ".pdf", ".html"):
         check_installed(f"--{option} {path}", "matplotlib")
     try:

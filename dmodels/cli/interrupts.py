@@ -7,13 +7,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dmodels.core.files import drop_drafts
 
-#: Seconds that the main thread has to unwind after an interrupt; seconds between signs of life, and before the first,
-#: to which the imports of a command add less than another.
+#: Seconds that the main thread has to unwind after an interrupt; seconds between signs of life, and before the first.
 GRACE_S, QUIET_S = 1.5, 1.0
 #: Set by the main thread when it has said that it was interrupted; what it then unwinds may take longer than its time.
 SAID = threading.Event()
@@ -54,10 +53,10 @@ def leave_to_the_server() -> None:
 
 
 @contextmanager
-def sign_of_life() -> Iterator[None]:
-    """On a terminal, what takes longer than `QUIET_S` says every second that it goes on."""
+def sign_of_life() -> Iterator[Callable[[], None]]:
+    """On a terminal, what takes longer than `QUIET_S` says so every second, until it calls what it gets."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield
+        yield lambda: None
         return
     done = threading.Event()
     began = time.monotonic()
@@ -73,8 +72,12 @@ def sign_of_life() -> Iterator[None]:
 
     ticking = threading.Thread(target=tick, name="dmodels-progress", daemon=True)
     ticking.start()
-    try:
-        yield
-    finally:
+
+    def stop() -> None:
         done.set()
         ticking.join()
+
+    try:
+        yield stop
+    finally:
+        stop()

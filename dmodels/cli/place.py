@@ -114,9 +114,9 @@ def _notes(answer: Any) -> list[str]:
 
 
 def _show(answer: Any) -> None:
-    print(_summary(answer))
+    render.say([_summary(answer)])
     render.show(_tables(answer))
-    print("\n".join(_notes(answer)))
+    render.say(_notes(answer))
 
 
 def _result(answer: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dmodels.core.files import write_text
-from dmodels.core.tables import check_table, is_table, write_table
+from dmodels.core.tables import SUFFIXES, check_table, is_table, write_table
 
 from . import deployments, render
 from .calls import call
@@ -90,14 +90,15 @@ def answer(
     tools: Deployments = Deployments(),  # noqa: B008  # frozen
 ) -> int:
     """Answer, and show it as asked; `again` is the command line that does the same."""
-    check_output("out", out)
+    check_output("out", out, ".html", ".htm", *SUFFIXES)
     if is_table(out):
         check_table("out", out)
     more = Beside()
 
     def write(found: Any) -> None:
         _look_further(more, found, sensitivity, verify)
-        if sensitivity or (found.best is None and not asked.slo.classes):
+        long = sensitivity or found.best is None or call("dmodels.studies.plan:long_tailed", found).run()
+        if long and not asked.slo.classes:  # classes say what they cost
             more.tail = call("dmodels.studies.plan:tails", found).run()
         more.now = tools.existing(found.question)
         if asked.slo.classes:
@@ -200,8 +201,8 @@ def _result(found: Any, more: Beside) -> dict[str, Any]:
     named |= {"by_priority": more.together, "regions": more.regions}
     others = {name: one.to_dict() for name, one in named.items() if one}
     one = more.parted(found)
-    summary = {"summary": [one.sentence(found)]} if one else {}
-    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others | summary
+    told: dict[str, Any] = {"feasible": _feasible(found, more)} | ({"summary": [one.sentence(found)]} if one else {})
+    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others | told
 
 
 def _show(found: Any, more: Beside) -> None:
@@ -211,7 +212,7 @@ def _show(found: Any, more: Beside) -> None:
 
     several = more.parted(found)
     said = [several.sentence(found)] if several else plan_tables.sentences(found)
-    print("\n".join(said + notes(found) + more.told(found)) + "\n")
+    render.say([*said, *notes(found), *more.told(found), ""])
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
     if more.together is not None:
@@ -222,7 +223,7 @@ def _show(found: Any, more: Beside) -> None:
         render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, more.checks))
         if more.checks is not None:
-            print(replay_tables.verdict(more.checks) + "\n")
+            render.say([replay_tables.verdict(more.checks), ""])
         if more.changes:
             render.show([plan_tables.sensitivity_table(found, more.changes)])
         for pool in found.best.pools:

@@ -18,6 +18,7 @@ from .schema import (
     FileName,
     ModelTable,
     Names,
+    Percent,
     PrecisionName,
     Price,
     Seconds,
@@ -108,7 +109,7 @@ class PlanWorkload(WorkloadTable):
         None, "traffic: what engines reported (Prometheus JSON or text; a file or folder)"
     )
     prefix_hits: bool = flag(False, "take prefix-cache hits of the trace off the prompts")
-    cached_share: Annotated[float, Field(ge=0, lt=1)] = flag(
+    cached_share: Annotated[float, Field(ge=0, lt=1), Percent] = flag(
         0.0, "share of the fixed input tokens that a prefix cache holds (with --isl)"
     )
     repair: bool = flag(False, "mend the trace: sort it, drop unreadable and empty requests")
@@ -148,7 +149,9 @@ class BoundsTable(Table):
     ttft: Seconds = flag("2 s", "bound on time to first token", "--ttft", "--ttft-p99")
     tpot: Seconds = flag("80 ms", "bound on time per output token", "--tpot", "--tpot-p99")
     e2e: Seconds | None = flag(None, "bound on the whole request", "--e2e", "--e2e-p99")
-    percentile: Annotated[float, Field(ge=0.5, lt=1)] = flag(0.99, "share of requests that must meet each bound")
+    percentile: Annotated[float, Field(ge=0.5, lt=1), Percent] = flag(
+        0.99, "share of requests that must meet each bound"
+    )
 
     def call(self) -> Code:
         """The bounds as a library call."""
@@ -166,7 +169,7 @@ class ClassTable(Table):
     ttft: Seconds | None = None
     tpot: Seconds | None = None
     e2e: Seconds | None = None
-    percentile: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    percentile: Annotated[float, Field(ge=0.5, lt=1), Percent] | None = None
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0  # the lowest is served first, where one fleet serves several
 
     def call(self, others: BoundsTable) -> Code:
@@ -226,9 +229,11 @@ class SpaceTable(Table):
 class MarginTable(Table):
     """[margin]: what the fleet keeps in hand."""
 
-    headroom: Annotated[float, Field(ge=0, le=100)] = flag(0.0, "keep the SLOs at this much more load: 0.2 is 20 %")
+    headroom: Annotated[float, Field(ge=0, le=10), Percent] = flag(
+        0.0, "keep the SLOs at this much more load: 0.2 is 20 %"
+    )
     spare: Annotated[int, Field(ge=0, le=1000)] = flag(0, "keep them with so many instances less in each pool")
-    confidence: Annotated[float, Field(ge=0.5, le=0.975)] = flag(
+    confidence: Annotated[float, Field(ge=0.5, le=0.975), Percent] = flag(
         0.5, "keep them with this probability under the model's error"
     )
     size_for: Literal["trace", "next"] = flag(

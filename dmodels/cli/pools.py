@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dmodels.report.text import table
+from dmodels.core.units import counted
+from dmodels.report.text import cell, table
 
 from . import render
 from .calls import Code, call
@@ -30,7 +31,9 @@ class PoolsAsked(Table):
     context_tokens: float | None = flag(
         None, "tokens of the single pool's context; default: what fits all", "--context"
     )
-    pools: int = flag(3, "look for the best thresholds of up to this many pools, 100 at most")
+    pools: Annotated[int, Field(ge=2)] = flag(
+        3, "look for the best thresholds of up to this many pools, while each saves 0.1 % more"
+    )
     headroom: Factors = flag("1.08,1.05,1.02", "sizing factors: single, short, long pool")
     iteration: Law = flag("8 ms,0.65 ms", "iteration time W,H: without sequences, and more for each")
     blocks_count: Positive = flag(65536, "KV blocks of 16 tokens per instance", "--blocks")
@@ -162,7 +165,7 @@ SPLITS = {
     "saved: Eq. 7": "paper_eq7_frac:.1%",
     "exact": "exact_frac:.1%",
     "with headroom": "with_headroom_and_ceilings_frac:.1%",
-    "if paged": "paged_frac:.1%",
+    "if paged": "paged_frac:z.1%",
 }
 BEST = {
     "pools": "pools_count",
@@ -178,12 +181,11 @@ def _show(study, asked: PoolsAsked) -> None:
     priced = asked.price_usd_per_hour is not None
     money = f", {study.single_usd_per_year:,.0f} $/year" if priced else ""
     title = (
-        f"{asked.traffic} at {study.rate_rps:,.4g} req/s. One pool of {study.context_tokens:,.0f} tokens: "
-        f"{study.slots_single:.0f} slots, {instances:,.0f} instances = "
-        f"{instances * asked.gpus_per_instance:,.0f} GPUs{money}"
+        f"{asked.traffic} at {cell(study.rate_rps)} req/s. One pool of {study.context_tokens:,.0f} tokens: "
+        f"{study.slots_single:.0f} slots, {counted(int(instances), 'instance')} = "
+        f"{counted(int(instances) * asked.gpus_per_instance, 'GPU')}{money}"
     )
     shrunk = {"compressed": "compressed_frac:.1%", "instances then": "compressed_instances"} if asked.compress else {}
     columns = SPLITS | shrunk | ({"$/year": "fleet_usd_per_year"} if priced else {})
     render.show([table(title, _rows(study), columns), table("Best thresholds, of all", _best(study), BEST)])
-    for note in study.notes:
-        print(f"- {note}")
+    render.say(f"- {note}" for note in study.notes)

@@ -36,6 +36,17 @@ def as_json(command: str, inputs: Mapping[str, Any], result: Any) -> str:
     return json.dumps(head | {"inputs": whole(plain(inputs)), "result": whole(plain(result))}, indent=2)
 
 
+def say(sentences: Iterable[str]) -> None:
+    """Sentences on stdout, a line each; on a terminal lines end between words."""
+    import shutil
+    import sys
+    import textwrap
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for told in sentences:
+        print(textwrap.fill(told, width, break_long_words=False, break_on_hyphens=False) if width else told)
+
+
 def show(tables: Iterable[Table]) -> None:
     """Tables on stdout. Numbers align right; nothing is cut when stdout is not a terminal."""
     import sys
@@ -55,15 +66,33 @@ _FEW_ROWS = 12
 
 
 def fitted(table: Table, console: Console) -> list[Grid]:
-    """The table as wide as the console: as it is, or its few rows as columns, as many beside each other as fit; of many
-    rows the columns in turn, each time behind the first, unless breaking lines between words is enough."""
+    """The table as wide as the console: as it is, or with lines broken between words. Few rows become columns, as many
+    beside each other as fit, in a file and where that takes fewer lines; of many rows, where words would be cut, the
+    columns come in turn, each time behind the first."""
     title, head, rows = table
     whole = _grid(title, head, rows)
     if _width(whole, console) <= console.width or not rows or len(head) < 3:
         return [whole]
+    broken = _broken(whole, console)
     if len(rows) > _FEW_ROWS:
-        wraps = whole.__rich_measure__(console, console.options.update(width=100_000)).minimum <= console.width
-        return [whole] if wraps else _in_turn(title, head, rows, console)
+        return [broken] if broken else _in_turn(title, head, rows, console)
+    ways = [*([[broken]] if broken and console.is_terminal else []), _turned_beside(title, head, rows, console)]
+    return min(ways, key=lambda grids: sum(len(console.render_lines(grid)) for grid in grids))
+
+
+def _broken(grid: Grid, console: Console) -> Grid | None:
+    """The table with lines broken between words, those most that are longest; None where words would be cut."""
+    texts = [[str(column.header), *map(str, column.cells)] for column in grid.columns]
+    most = [max(map(len, column)) for column in texts]
+    widths = [max(len(word) for text in column for word in [*text.split(), "-"]) for column in texts]
+    for _ in range(room := console.width - 3 * len(widths) - 1 - sum(widths)):
+        widths[max(range(len(widths)), key=lambda i: most[i] / widths[i])] += 1
+    for column, width in zip(grid.columns, widths, strict=True):
+        column.width = width
+    return grid if room >= 0 else None
+
+
+def _turned_beside(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]], console: Console) -> list[Grid]:
     for beside in range(len(rows), 0, -1):
         parts = [rows[i : i + beside] for i in range(0, len(rows), beside)]
         grids = [_turned(title if i == 0 else "", head, part) for i, part in enumerate(parts)]

@@ -84,7 +84,7 @@ def _result(found: Any) -> dict[str, Any]:
 
 
 def _show(asked: RouteAsked, found: Any) -> None:
-    from dmodels.core.flags import describe
+    from dmodels.core.flags import Flag, describe
 
     price = found.price
     worst, best, least = (float(cost) / asked.requests for cost in (price.worst_s, price.best_s, price.optimum_s))
@@ -94,6 +94,13 @@ def _show(asked: RouteAsked, found: Any) -> None:
         ["optimum", least, 1.0, 1.0],
     ]
     rows += [[name, cost.mean_s, cost.ratio, cost.worst_ratio] for name, cost in found.policies.items()]
-    told = describe(int(price.flags))
+    told = describe(int(price.flags) & ~int(Flag.NOT_CONVERGED))
     title = f"{asked.requests} requests, {asked.prefixes} prefixes, {asked.workers} workers: {told}"
     render.show([(title, ["", "mean cost [s]", "over optimum, from (mean)", "to (worst)"], rows)])
+    if int(price.flags) & int(Flag.NOT_CONVERGED):
+        dear, cheap = (f"{float(found):.4g} times" for found in (price.lower, price.stability_upper))
+        most, least = (f"{float(bound):.4g} times" for bound in (price.upper, price.stability_lower))
+        told = (
+            f"The dearest that was found costs {dear} the optimum, and none costs more than {most}; the cheapest costs"
+        )
+        render.say([f"The search for equilibria was cut short. {told} {cheap}, and none costs less than {least}."])

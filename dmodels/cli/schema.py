@@ -10,7 +10,6 @@ import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import NoneType
 from typing import Annotated, Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -39,11 +38,19 @@ def several(value: Any) -> Any:
     return [value] if isinstance(value, int | float) else value
 
 
+def _share(value: Any) -> Any:
+    """0.2 from '20 %'."""
+    text = value.replace(" ", "") if isinstance(value, str) else ""
+    return float(text[:-1]) / 100.0 if text.endswith("%") and text[:-1].replace(".", "", 1).isdigit() else value
+
+
 Seconds = Annotated[float, quantity("s"), Field(gt=0)]
+Percent = BeforeValidator(_share)
 Wait = Annotated[float, quantity("s"), Field(ge=0)]
 Rate = Annotated[float, quantity("req/s"), Field(gt=0)]
 Price = Annotated[float, quantity("USD/h"), Field(gt=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Tokens = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 Degree = Annotated[int, Field(ge=1)]
 Degrees = Annotated[list[Degree], BeforeValidator(several), Field(min_length=1)]
 #: As `Degrees`, 0 for none.
@@ -90,8 +97,8 @@ class WorkloadTable(Table):
 
     name: str | None = flag(None, "traffic: a bundled workload [default: azure-conv]", "--workload")
     trace: FileName | None = flag(None, "traffic: a trace (Azure, Mooncake, BurstGPT, plain, or an access log)")
-    input_tokens: Positive | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
-    output_tokens: Positive | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
+    input_tokens: Tokens | None = flag(None, "traffic: fixed input tokens (with --osl)", "--isl")
+    output_tokens: Tokens | None = flag(None, "traffic: fixed output tokens (with --isl)", "--osl")
 
     @model_validator(mode="before")
     @classmethod
@@ -179,11 +186,11 @@ def _first(error: ValidationError, model: type[Table], flag_names: Mapping[tuple
     found = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     where = tuple(str(part) for part in found["loc"])
     place = ".".join(where)
+    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
     if found["type"] == "extra_forbidden":
         known = _known(model, where[:-1])
         near = difflib.get_close_matches(where[-1], known, n=3, cutoff=0.3) or known[:6]
-        return f"{place} is unknown; the nearest are {', '.join(near)}"
-    named = next((name for path, name in flag_names.items() if where[: len(path)] == path), "")
+        return f"{f'{named} {where[-1]}' if named else place} is unknown; the nearest are {', '.join(near)}"
     if found["type"] == "missing":
         return (
             f"{named}: a value is missing; all are given, with commas between them" if named else f"{place} is missing"
@@ -201,6 +208,12 @@ def _first(error: ValidationError, model: type[Table], flag_names: Mapping[tuple
 def _known(model: Any, where: tuple[str, ...]) -> list[str]:
     """Names that the table at `where` accepts."""
     for part in where:
-        inner = model.model_fields[part].annotation
-        model = inner if isinstance(inner, type) else next(t for t in get_args(inner) if t is not NoneType)
-    return list(model.model_fields)
+        model = model if part.isdigit() else _table(model.model_fields[part].annotation)  # the place in a list
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _table(kind: Any) -> Any:
+    """The table of an annotation: itself, optional, or the items of a list."""
+    if isinstance(kind, type) and issubclass(kind, Table):
+        return kind
+    return next((found for part in get_args(kind) if (found := _table(part)) is not None), None)

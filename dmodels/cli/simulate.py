@@ -285,7 +285,7 @@ def _show(asked: SimulateAsked, parts: dict[str, Any], rate_rps: float) -> None:
         "95% low": lambda row: row[2].low,
         "95% high": lambda row: row[2].high,
         "samples": lambda row: row[2].samples,
-        "note": lambda row: _note(row[2].flags),
+        "note": lambda row: ", ".join(_notes(row[2].flags)),
     }
     if asked.disaggregated:
         size = f"{asked.prefill_instances} prefill + {asked.instances} decode"
@@ -295,16 +295,18 @@ def _show(asked: SimulateAsked, parts: dict[str, Any], rate_rps: float) -> None:
         size += f"{asked.instances} x {asked.slots} slots"
     policy = asked.policy or ("phasor" if asked.disaggregated else "jsq")
     render.show([table(f"{asked.traffic} at {rate_rps:.4g} req/s on {size}, {policy}", rows, columns)])
+    for word, meaning in {word: told for row in rows for word, told in _notes(row[2].flags).items()}.items():
+        print(f"{word}: {meaning}")
 
 
-def _note(flags: int) -> str:
-    """What a flag means for an interval."""
+def _notes(flags: int) -> dict[str, str]:
+    """What flags mean for an interval: in a word, and in words."""
     from dmodels.core.flags import Flag
 
     notes = {
-        Flag.OVERLOAD: "waits keep growing",
-        Flag.NOT_CONVERGED: "not as narrow, or as sure, as asked",
-        Flag.EXTRAPOLATED: "few values beyond the percentile",
-        Flag.NONFINITE: "not a number",
+        Flag.OVERLOAD: ("overload", "waits keep growing"),
+        Flag.NOT_CONVERGED: ("wide", "the interval is not as narrow, or as sure, as asked"),
+        Flag.EXTRAPOLATED: ("few", "few values beyond the percentile"),
+        Flag.NONFINITE: ("none", "not a number"),
     }
-    return "; ".join(text for flag, text in notes.items() if flags & flag)
+    return dict(told for flag, told in notes.items() if flags & flag)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dmodels.core.units import GIB
+from dmodels.core.units import GIB, counted
 from dmodels.report.text import table
 
 from . import render
@@ -149,7 +149,7 @@ def _show(inputs: dict[str, Any], answer: Any) -> None:
         if not answer.fixes:
             print("  no single change of precision, parallelism or context makes it fit")
         return
-    print(f"{int(s.slots_count):,} sequences of {length:,} tokens at once per instance of {gpus} GPUs")
+    print(f"{int(s.slots_count):,} sequences of {length:,} tokens at once per instance of {counted(gpus, 'GPU')}")
     each = float(s.sequence_bytes) / 2**20
     print(f"  each {each:,.1f} MiB per GPU; {float(s.kv_bytes_per_token):,.0f} bytes per token and GPU")
     print(f"  what limits: {answer.binds}; a single sequence could have {answer.longest_context_tokens:,} tokens")

@@ -139,7 +139,7 @@ def _notes(answer: Any) -> list[str]:
 
 
 def _show(answer: Any) -> None:
-    print("\n".join(_notes(answer)))
+    render.say(_notes(answer))
     render.show(_tables(answer))
 
 

@@ -101,7 +101,7 @@ def _draw(inputs: dict[str, Any], answer: Any, out: Path | None) -> None:
 def _show(inputs: dict[str, Any], answer: Any) -> None:
     where = f"{inputs['model']} on {inputs['gpu']} ({inputs['parallel']}, {inputs['backend']})"
     if not answer.fits:
-        print(f"Nothing fits: {where} holds no request of this length; `dmodels size` says what would.")
+        render.say([f"Nothing fits: {where} holds no request of this length; `dmodels size` says what would."])
         return
     low, high = answer.tpot_80
     title = f"{where}: a mean step takes {1e3 * answer.step_s:.3g} ms"
@@ -116,13 +116,12 @@ def _show(inputs: dict[str, Any], answer: Any) -> None:
         "rests on": lambda o: o.source,
     }
     render.show([table(title, answer.operators, columns)])
-    print(
+    said = [
         f"{answer.decode_count:,.0f} requests decode in it; {share(answer.mixed_frac)} of the steps compute prompts, "
         f"{answer.prompt_tokens:,.0f} tokens a step in the mean of all; "
         f"TPOT {1e3 * answer.tpot_s:.3g} ms (80 %: {1e3 * answer.tpot_s * low:.3g} to "
-        f"{1e3 * answer.tpot_s * high:.3g} ms), TTFT {1e3 * answer.ttft_s:.3g} ms in the mean"
-    )
-    print(
+        f"{1e3 * answer.tpot_s * high:.3g} ms), TTFT {1e3 * answer.ttft_s:.3g} ms in the mean",
         f"at most {answer.tokens_per_s:,.0f} output tokens a second, with {answer.concurrency:,.0f} requests of "
-        f"{inputs['input_tokens']:,.0f} + {inputs['output_tokens']:,.0f} tokens in flight"
-    )
+        f"{inputs['input_tokens']:,.0f} + {inputs['output_tokens']:,.0f} tokens in flight",
+    ]
+    render.say(said)

@@ -83,11 +83,10 @@ STALENESS: dict[str, Column] = {
 
 
 def _show(answer: Any) -> None:
-    for sentence in answer.problems:
-        print(f"problem: {sentence}")
+    render.say(f"problem: {sentence}" for sentence in answer.problems)
     least = min(row.served_frac for row in answer.policies)
     if least < 1:
-        print(f"note: as few as {100 * least:.3g} % of the requests are served; means are over those alone")
+        render.say([f"note: as few as {100 * least:.3g} % of the requests are served; means are over those alone"])
     share = "Share of TTFT: KV sent after prefill, or layer by layer; one transfer at a time"
     render.show(
         [

@@ -350,7 +350,7 @@ def operate(
     levels = _begins(requests, joint, mean_step), _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
     edges = one_by_one(itself, *levels)
     ttft, e2e = (sum_quantile_s(q, waits, wait, edge, LEVELS) for edge in edges)
-    e2e = jnp.where(decodes, jnp.maximum(e2e, ttft), ttft)  # a prefill worker is done with the first token
+    e2e = jnp.where(requests.output_tokens > 1.0, jnp.maximum(e2e, ttft), ttft)  # the first token may be the last
 
     waited = wait + joint.there * joint.steps.mean_s
     times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, waited)

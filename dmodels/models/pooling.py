@@ -226,7 +226,6 @@ class Thresholds(NamedTuple):
     saved_frac: float  # of instances, no ceilings, equal headroom
 
 
-@float64
 def best_thresholds(
     workload: Workload,
     pools_count: int,
@@ -234,7 +233,19 @@ def best_thresholds(
     engine: SlotEngine | None = None,
     chunk_tokens: float = CHUNK_TOKENS,
 ) -> Thresholds:
-    r"""Contexts of `pools_count` pools that need the fewest instances, over *all* thresholds.
+    """Contexts of `pools_count` pools that need the fewest instances, over *all* thresholds (`thresholds_by_count`)."""
+    return thresholds_by_count(workload, pools_count, context_tokens, engine, chunk_tokens)[-1]
+
+
+@float64
+def thresholds_by_count(
+    workload: Workload,
+    pools_count: int,
+    context_tokens: float,
+    engine: SlotEngine | None = None,
+    chunk_tokens: float = CHUNK_TOKENS,
+) -> tuple[Thresholds, ...]:
+    r"""The best contexts of one pool, of two, ... of `pools_count`, or of as many as can differ in their slots.
 
     With A(B) the work of requests up to B, the fleet is proportional to $\sum_j \tau(N(B_j)) (A(B_j) - A(B_{j-1}))$,
     $B_k$ = `context_tokens`. The price depends on B through the whole number N(B) only, so the longest context of each
@@ -248,13 +259,18 @@ def best_thresholds(
         raise InputError(f"context_tokens = {context_tokens:g}: accepted is at most {held:g}, what an instance holds")
     most = min(float(engine.max_sequences_count), float(engine.blocks_count))
     slots = np.arange(np.floor(most), slots_single - 1, -1)
-    longest = np.floor(engine.blocks_count / slots) * engine.block_tokens
+    longest = np.unique(np.floor(engine.blocks_count / slots)) * engine.block_tokens
     candidates = np.append(longest[longest < context_tokens], context_tokens)
     slots = np.asarray(slots_count(candidates, engine))
     price = np.asarray(slot_s(slots, engine))
     reached = between(workload, -np.inf, candidates, chunk_tokens).work_frac
     reached[-1] = 1.0
-    found = breakpoints.solve(price, reached, pools_count)
-    index = found.value["index"]
-    share = np.diff(reached[index], prepend=0.0)
-    return Thresholds(candidates[index], slots[index], share, float(1.0 - found.value["cost"] / price[-1]))
+    potential = breakpoints.solve(price, reached, min(pools_count, max(len(price), 2))).certificate["potential"]
+    found = []
+    for rows in range(1, len(potential) + 1):
+        index = breakpoints.breaks(price, reached, potential[:rows])
+        share = np.diff(reached[index], prepend=0.0)
+        found.append(
+            Thresholds(candidates[index], slots[index], share, float(1.0 - potential[rows - 1, -1] / price[-1]))
+        )
+    return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmodels.core.units import HOURS_PER_YEAR
+from dmodels.core.units import HOURS_PER_YEAR, counted
 from dmodels.studies.plan import Apart, Plan, Regional, command
 from dmodels.studies.plan.parts import PartPlan
 
@@ -43,7 +43,7 @@ class Parted(NamedTuple):
     def sentence(self, answer: Plan) -> str:
         """What to deploy."""
         cost = f"${self.usd_per_hour:,.2f}/h, {per_year(self.usd_per_hour * HOURS_PER_YEAR)}"
-        return f"Deploy {self.gpus} GPUs as {self.how} for {load(answer)}: {cost}."
+        return f"Deploy {counted(self.gpus, 'GPU')} as {self.how} for {load(answer)}: {cost}."
 
 
 def parted(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dmodels.core.units import counted
 from dmodels.studies.plan import Apart, Plan, Regional, Solved, Suggestion, Tail, costly
 from dmodels.studies.plan.admitted import Admitted
 
@@ -52,7 +53,7 @@ def classes_told(answer: Plan, apart: Apart | None) -> list[str]:
         none = [share.requests.name for share in apart.shares if share.best is None]
         why = f"nothing meets the SLOs of {' and '.join(none)}" if none else "they take more than there is"
         return [f"Classes of requests: fleets apart do not do, {why}."]
-    cost = f"${apart.usd_per_hour:,.2f}/h ({apart.gpus} GPUs)"
+    cost = f"${apart.usd_per_hour:,.2f}/h ({counted(apart.gpus or 0, 'GPU')})"
     if answer.best is None:
         return [f"Classes of requests: no one fleet keeps the tightest SLOs for all of them; apart they take {cost}."]
     saved = 1.0 - apart.usd_per_hour / answer.best.usd_per_hour
@@ -72,9 +73,9 @@ def together_told(found: Together | None) -> list[str]:
         plain = found.in_order_instances
         otherwise = "as many" if plain == found.instances else "more than was tried" if plain is None else f"{plain}"
         said = (
-            f"One fleet by priority: {found.gpus} GPUs = {size} at ${found.usd_per_hour:,.2f}/h keep every class's "
-            "SLOs in a replay under vLLM's scheduler (--scheduling-policy priority); first come, first served it takes "
-            f"{otherwise} of these instances."
+            f"One fleet by priority: {counted(found.gpus, 'GPU')} = {size} at ${found.usd_per_hour:,.2f}/h keep every "
+            "class's SLOs in a replay under vLLM's scheduler (--scheduling-policy priority); first come, first served "
+            f"it takes {otherwise} of these instances."
         )
     else:
         late = (
@@ -95,7 +96,7 @@ def regions_told(found: Regional | None) -> list[str]:
     if not found.together:
         first, *rest = found.alone
         others = [
-            f"{site.region} " + ("cannot" if site.best is None else f"takes ${site.usd_per_hour:,.2f}/h")
+            f"{site.region} " + ("cannot serve it alone" if site.best is None else f"takes ${site.usd_per_hour:,.2f}/h")
             for site in rest
         ]
         return [f"Regions: the fleet lies in {first.region}" + (f"; {', '.join(others)}" if others else "") + "."]
@@ -104,7 +105,7 @@ def regions_told(found: Regional | None) -> list[str]:
         for site in found.together
         if site.best is not None
     )
-    served = "serve all of it" if found.fits else f"serve {share(found.served_frac)} of it, more than that nothing does"
+    served = "serve all of it" if found.fits else f"serve at most {share(found.served_frac)} of it,"
     return [
         f"Regions: none serves all of the traffic; together they {served} at ${found.usd_per_hour:,.2f}/h: {parts}."
     ]
@@ -118,7 +119,7 @@ def _limit(found: Solved) -> str:
         for x in (found.value, found.more_value, abs(found.worth_per_gpu))
     )
     kind = "largest" if found.target == "rate" else "tightest"
-    gpus = f"{found.more_gpus} more GPU{'s' * (found.more_gpus != 1)}"
+    gpus = counted(found.more_gpus, "more GPU")
     return f"{shown} is the {kind} {name} that can be kept with what there is; with {gpus} {more} ({each} per GPU)."
 
 

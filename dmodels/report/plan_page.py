@@ -66,7 +66,7 @@ def plan_page(
             shut=True,
         )
     )
-    return html.page(f"Capacity plan: {asked.model_name}, {asked.rate_rps:,.4g} req/s", _explained(parts))
+    return html.page(f"Capacity plan: {asked.model_name}, {cell(asked.rate_rps)} req/s", _explained(parts))
 
 
 def _explained(parts: Sequence[str]) -> list[str]:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dmodels.core.units import GIB
+from dmodels.core.units import GIB, counted
 from dmodels.models.cost import usd_per_mtoken
 from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Regional, Suggestion, Tail, command
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
-from dmodels.studies.plan.robust import harder
+from dmodels.studies.plan.robust import EASIER, harder
 
 from .plan_notes import advice, notes
 from .text import Table, cell, share
@@ -50,7 +50,10 @@ def sentences(answer: Plan) -> list[str]:
     )
     alike = [d for d in answer.indistinguishable() if d.kind != best.kind and d is not answer.cheapest]
     if alike:
-        others = (f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))})" for d in alike)
+        others = (
+            f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))}{_easier(d, best)})"
+            for d in alike
+        )
         said.append(f"Within that error its cost cannot be told from that of {' or '.join(others)}.")
     return said
 
@@ -59,7 +62,7 @@ def load(answer: Plan) -> str:
     """What is served, in words."""
     asked, refused = answer.question, answer.priced.admitted.refused_frac
     of = f" ({share(refused)} of them refused: longer than the model's context)" if 0 < refused < 1 else ""
-    return f"{asked.rate_rps:,.4g} req/s of {asked.workload_name} with {asked.model_name}{of}"
+    return f"{cell(asked.rate_rps)} req/s of {asked.workload_name} with {asked.model_name}{of}"
 
 
 def sure(answer: Plan) -> str:
@@ -70,6 +73,8 @@ def sure(answer: Plan) -> str:
 
 
 def _chance(answer: Plan) -> str:
+    if not answer.sure_frac:
+        return "below 0.5"
     least = "at least " if answer.sure_frac >= MOST_SURE else ""
     return f"{least}{math.floor(100.0 * answer.sure_frac + 1e-9) / 100.0:g}"
 
@@ -82,6 +87,12 @@ def _cheaper(cheapest: Deployment, best: Deployment) -> str:
         f"The cheapest estimate is {cheapest.decomposition()} as {cheapest.name} at ${cheapest.usd_per_hour:,.2f}/h: "
         f"{saved:.1%} less, which the model's error does not tell from this{', ' if why else ''}{why}."
     )
+
+
+def _easier(other: Deployment, best: Deployment) -> str:
+    """Why it was not recommended although it is easier to run: its price."""
+    why = harder(best, other, EASIER)
+    return f"; {why}, for {other.usd_per_hour / best.usd_per_hour - 1.0:.0%} more" if why else ""
 
 
 def _nodes(best: Deployment) -> str:
@@ -97,8 +108,7 @@ def card(answer: Plan) -> Table:
         return "No fleet serves this", ["binds", "there", "needed"], [[nearest.binding, nearest.have, nearest.need]]
     tight = max(best.pools, key=lambda pool: pool.load_frac)
     head = ["GPUs", "USD a month", "probability that the SLOs hold", "growth of the load that it bears"]
-    sure_of_it = _chance(answer) if answer.sure_frac else "below 0.5"
-    row: list[object] = [best.bought_gpus, f"{best.usd_per_year / 12.0:,.0f}", sure_of_it, headroom(answer)]
+    row: list[object] = [best.bought_gpus, f"{best.usd_per_year / 12.0:,.0f}", _chance(answer), headroom(answer)]
     if answer.ensured is not None and answer.question.trace is not None:
         head, row = [*head, "GPUs for another stretch"], [*row, answer.ensured.next_gpus]
     return "In short", [*head, "one instance less breaks"], [[*row, tight.binding]]
@@ -206,7 +216,7 @@ def memory_table(uses: Sequence[MemoryUse]) -> Table:
 
 def classes_table(apart: Apart) -> Table:
     """A fleet for each class of requests."""
-    head = ["class", "requests", "TTFT SLO [ms]", "TPOT SLO [ms]", "GPUs", "USD/h", "cost", "fleet"]
+    head = ["class", "requests", "TTFT SLO [ms]", "TPOT SLO [ms]", "GPUs", "USD/h", "cost", "probability", "fleet"]
     rows = [
         [
             x.requests.name,
@@ -216,11 +226,13 @@ def classes_table(apart: Apart) -> Table:
             "-" if x.best is None else x.best.bought_gpus,
             "infeasible" if x.best is None else round(x.usd_per_hour, 2),
             "-" if apart.gpus is None else share(x.usd_per_hour / apart.usd_per_hour),
+            "-" if x.best is None else _chance(x.plan),
             "-" if x.best is None else f"{x.best.name}: {x.best.decomposition().partition(' = ')[2]}",
         ]
         for x in apart.shares
     ]
-    return "Each class of requests with a fleet of its own", head, rows
+    title = "Each class of requests with a fleet of its own, and the probability that it keeps its SLOs"
+    return title, head, rows
 
 
 def together_table(found: Together) -> Table:
@@ -456,8 +468,7 @@ def headroom(answer: Plan) -> str:
 
 
 def _layouts(answer: Plan) -> str:
-    count = len(answer.priced.layouts)
-    return f"{count} layout{'s' * (count != 1)}"
+    return counted(len(answer.priced.layouts), "layout")
 
 
 def per_year(usd: float) -> str:
@@ -467,7 +478,7 @@ def per_year(usd: float) -> str:
 
 def _span(d: Deployment) -> str:
     """The fleet where steps are as fast, and as slow, as the calibration allows."""
-    least = f"{d.gpus_low:,.0f} GPU{'s' * (d.gpus_low != 1)}"
+    least = counted(int(d.gpus_low), "GPU")
     if not math.isfinite(d.gpus_high):
         return f"the fleet is {least} or more, and at the slow end none keeps the SLOs"
     if d.gpus_low == d.gpus_high:

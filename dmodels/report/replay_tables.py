@@ -43,7 +43,7 @@ def _row(one: Promise) -> list[object]:
         _ms(one.worst_s),
         float(f"{one.worst_start_s:.4g}"),
         _ms(one.predicted_s) if math.isfinite(one.predicted_s) else "-",
-        f"{one.error_frac:+.0%}" if math.isfinite(one.error_frac) else "-",
+        f"{one.error_frac:+z.0%}" if math.isfinite(one.error_frac) else "-",
         verdict if bounded else "no bound",
     ]
 
@@ -61,11 +61,12 @@ def notes(answer: Plan) -> list[str]:
     found, how = best.replayed, answer.ensured
     if found is not None and how is not None:
         same = "" if how.same_formula_gpus == how.formula_gpus else f" ({how.same_formula_gpus} of these pools)"
+        rest = "; what is beyond is for other days" if how.gpus > how.smallest_gpus else ""
         said.append(
-            f"Replay: {how.formula_gpus} GPU{'s' * (how.formula_gpus != 1)} by the formula{same}, {how.gpus} by the "
-            f"replay of {found.source}: {how.smallest_gpus} are the fewest that keep the SLOs there"
-            f"{_in_hand(answer)}, the rest is for other days. It holds on {found.held_count} of {found.days_count} of "
-            f"them (halves and quarters at the planned rate, and resamples).{_next(answer)}"
+            f"Replay: {counted(how.formula_gpus, 'GPU')} by the formula{same}, {how.gpus} by the replay of "
+            f"{found.source}, where the SLOs take {how.smallest_gpus} at least{_in_hand(answer)}{rest}. It holds on "
+            f"{found.held_count} of {found.days_count} other days (halves and quarters at the planned rate, and "
+            f"resamples).{_next(answer)}"
         )
     if found is not None and not found.holds:
         said.append(missed(found) + " No number of instances that was tried holds.")
@@ -83,7 +84,7 @@ def _next(answer: Plan) -> str:
     if asked.size_for == Stretch.NEXT:
         return " It is sized for another stretch of such traffic, as long and at the same mean rate."
     return (
-        f" For another stretch of such traffic, as long and at the same mean rate, {how.next_gpus} GPUs "
+        f" For another stretch of such traffic, as long and at the same mean rate, {counted(how.next_gpus, 'GPU')} "
         "(--size-for next)."
     )
 
@@ -97,10 +98,11 @@ def verdict(checks: Verified) -> str:
     """Pass or fail, in a sentence."""
     first = checks.replays[0]
     said = f"Verified: every SLO holds in the replay of {first.source}." if first.holds else missed(first)
-    if checks.smallest is None:
+    if checks.smallest is None or checks.smallest_gpus is None:
         return f"{said} No number of instances of these pools holds."
-    pools = " + ".join(map(str, checks.smallest))
-    return f"{said} The smallest fleet of these pools that holds has {checks.smallest_gpus} GPUs ({pools} instances)."
+    one, gpus = len(checks.smallest) == 1, counted(checks.smallest_gpus, "GPU")
+    pools = counted(checks.smallest[0], "instance") if one else f"{' + '.join(map(str, checks.smallest))} instances"
+    return f"{said} The smallest fleet of these pools that holds has {gpus} ({pools})."
 
 
 def missed(found: Replayed) -> str:

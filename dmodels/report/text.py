@@ -12,14 +12,14 @@ import numpy as np
 def cell(value: Any) -> str:
     """A table cell: four significant digits, thousands separated, whole numbers whole.
 
-    >>> cell(1234567.0), cell(0.123456), cell(3)
-    ('1,234,567', '0.1235', '3')
+    >>> cell(1234567.8), cell(1234.5), cell(0.123456), cell(3)
+    ('1,234,568', '1,234', '0.1235', '3')
     """
     if isinstance(value, float | np.floating):
         number = float(value)
         if not math.isfinite(number):
             return "-" if math.isnan(number) else "inf"
-        if number.is_integer() or abs(number) >= 10_000:
+        if number.is_integer() or abs(number) >= 1000:
             return f"{number:,.0f}"
         return f"{number:.4g}"
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)

@@ -4,7 +4,8 @@ Points 0..n-1 in order, `reached[j]` = mass up to and including point j (nondecr
 a class that ends at j. Choose $j_1 \le \dots \le j_k = n-1$ to minimise
 $\sum_m price_{j_m} (reached_{j_m} - reached_{j_{m-1}})$.
 
-Dynamic programme over the number of classes, O(k n^2) and vectorised over pairs.
+Dynamic programme over the number of classes, O(k n^2) and vectorised over pairs; what is found for k classes holds the
+answers for fewer.
 """
 
 from __future__ import annotations
@@ -32,20 +33,24 @@ def solve(price, reached, classes_count: int) -> Solution:
     if not np.isfinite(reached).all() or (np.diff(reached) < 0).any() or np.isnan(price).any():
         raise InputError("reached must be finite and nondecreasing, and price must not hold NaN")
     potential = np.full((classes_count, n), np.inf)
-    before = np.zeros((classes_count, n), np.int64)
     potential[0] = _cost(price, reached, 0.0)
     earlier = np.tri(n, dtype=bool).T  # i <= j: a class may be empty
+    step = np.where(earlier, _cost(price[None], reached[None], reached[:, None]), np.inf)
     for m in range(1, classes_count):
-        through = potential[m - 1][:, None] + _cost(price[None], reached[None], reached[:, None])
-        through = np.where(earlier, through, np.inf)
-        before[m] = np.argmin(through, 0)
-        potential[m] = np.min(through, 0)
-    index = np.full(classes_count, n - 1)
-    for m in range(classes_count - 1, 0, -1):
-        index[m - 1] = before[m, index[m]]
-    cost = potential[-1, -1]
+        potential[m] = np.min(potential[m - 1][:, None] + step, 0)
+    index, cost = breaks(price, reached, potential), potential[-1, -1]
     flags = np.int32(0 if np.isfinite(cost) else Flag.INFEASIBLE)
     return Solution({"index": index, "cost": cost}, {"potential": potential}, flags, np.int32(classes_count))
+
+
+def breaks(price, reached, potential) -> np.ndarray:
+    """The breakpoints whose cost is `potential[-1, -1]`; of the first k rows, those of k classes."""
+    index = np.full(len(potential), len(price) - 1)
+    for m in range(len(potential) - 1, 0, -1):
+        last = index[m]
+        through = potential[m - 1, : last + 1] + _cost(price[last], reached[last], reached[: last + 1])
+        index[m - 1] = np.argmin(through)
+    return index
 
 
 def _cost(price, reached, start):

@@ -18,13 +18,13 @@ from dmodels.models.cost import fleet_cost
 from dmodels.models.pooling import Headroom, Savings, SlotEngine, Thresholds
 from dmodels.models.traffic import LengthClass, between, split, whole
 
-#: Pools that a search takes at most: each is a further pass over all thresholds.
-MOST_POOLS = 100
+#: What another pool has to save to be worth a line, as a share of the instances.
+_WORTH_FRAC = 1e-3
 
 
 @dataclass(frozen=True)
 class PoolStudy(Answer):
-    """Arrays have one entry per threshold; `best` one entry per number of pools, from two on."""
+    """Arrays have one entry per threshold; `best` one per number of pools, from two on while one more saves 0.1 %."""
 
     rows_in = "threshold_tokens"
     context_tokens: float  # of the single pool, and of the last pool of every split
@@ -76,8 +76,8 @@ def pool_study(
     rate = float(workload.rate_rps) if rate_rps is None else float(rate_rps)
     if not (np.isfinite(rate) and rate > 0):
         raise InputError(f"rate_rps = {rate:g}: accepted are positive rates")
-    if not 2 <= pools_count <= MOST_POOLS:
-        raise InputError(f"pools_count = {pools_count}: accepted are whole numbers from 2 to {MOST_POOLS}")
+    if pools_count < 2:
+        raise InputError(f"pools_count = {pools_count}: accepted are whole numbers from 2")
     single = float(pooling.slots_count(context, engine))
     if single < 1:
         held = float(engine.blocks_count * engine.block_tokens)
@@ -94,7 +94,7 @@ def pool_study(
     saved = Savings(*(np.asarray(x) for x in pooling.split_savings(*shares, slots_short=slots, **fleets)))
     shrunk = [_compressed(workload, *at, compression, fleets) for at in zip(thresholds, slots, strict=True)]
     law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
-    best = tuple(pooling.best_thresholds(workload, k, context, engine) for k in range(2, pools_count + 1))
+    best = _worth_it(pooling.thresholds_by_count(workload, pools_count, context, engine))
     forgiving = _forgiving(workload, context, float(best[0].threshold_tokens[0]), engine)
     price = float(price_usd_per_hour)
     study = PoolStudy(
@@ -118,7 +118,13 @@ def pool_study(
         else saved.dual_instances_count,
         notes=(),
     )
-    return replace(study, notes=tuple(_notes(study, engine, headroom)))
+    return replace(study, notes=tuple(_notes(study, engine, headroom, pools_count)))
+
+
+def _worth_it(by_count: tuple[Thresholds, ...]) -> tuple[Thresholds, ...]:
+    """Two pools, and more while each saves something; what another saves falls with their number."""
+    more = np.diff([found.saved_frac for found in by_count[1:]]) >= _WORTH_FRAC
+    return by_count[1 : 2 + int(np.argmin(np.append(more, False)))]
 
 
 def _compressed(
@@ -177,7 +183,7 @@ def _forgiving(
     return float(grid[low]), float(grid[high])
 
 
-def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom) -> list[str]:
+def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom, pools_count: int) -> list[str]:
     """Sentences that a planner can check against the table."""
     top = int(np.lexsort((s.law_frac, s.savings.realized_frac))[-1])  # of equal fleets the one with less work
     name = f"{s.threshold_tokens[top]:,.0f}"
@@ -195,6 +201,8 @@ def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom) -> list[str]:
             f"Any threshold from {low:,.0f} to {high:,.0f} keeps 80 % of what the best one, "
             f"{s.best[0].threshold_tokens[0]:,.0f}, saves."
         )
+    if len(s.best) + 1 < pools_count:
+        lines.append(f"More than {len(s.best) + 1} pools: another saves less than {_WORTH_FRAC:.1%} of the instances.")
     unequal = float(pooling.work_savings(0.0, 1.0, 1.0, engine, headroom))
     if abs(unequal) > 1e-12:
         lines.append(

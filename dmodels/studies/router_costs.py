@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from dmodels.core.errors import MOST_S, InputError, check_work
@@ -48,18 +49,37 @@ _REQUEST_S, _PLACE_S, _BOX_S = 80e-9, 12e-9, 3.5e-9
 _SEARCH_S, _MOST_BOXES = 10.0, 200_000
 #: Random numbers and flows that are in memory at a time.
 _MOST_NUMBERS = 2**25
-#: The search holds a number for each pair of workers, and of a prefix and a worker.
-_MOST_WORKERS, _MOST_REQUESTS = 10_000, 10**9
+#: The search holds numbers for each pair of workers in use, policies one for a prefix and a worker.
+_MOST_IN_USE, _MOST_WORKERS, _MOST_REQUESTS = 4_000, 10_000, 10**9
 
 
-def _affordable_boxes(game: RoutingGame, runs: int) -> int:
-    """How many boxes the search for equilibria may look at; refuses a game that nobody would wait for."""
-    prefixes, workers = np.shape(game.overlap)
+def _in_use(game: RoutingGame) -> RoutingGame:
+    """The game without workers that stay idle: of those that are alike, beyond one more than there are requests."""
+    workers, requests = game.workers_count, int(np.sum(game.counts))
     if workers > _MOST_WORKERS:
         raise InputError(f"workers = {workers:,}: would take too much memory; accepted are up to {_MOST_WORKERS:,}")
+    if workers <= requests + 1:
+        return game
+    every = game.arrays()
+    each = np.concatenate([every.f[0].T, every.cost[0]])
+    _, kind = np.unique(each, axis=1, return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    rank = np.empty(workers, np.int64)
+    rank[order] = np.arange(workers) - np.searchsorted(kind[order], kind[order])
+    kept = rank <= requests
+    own = lambda leaf: leaf[kept] if np.shape(leaf)[:1] == (workers,) else leaf
+    return RoutingGame(jax.tree.map(own, game.curve), np.asarray(game.overlap)[:, kept], game.omega, game.counts)
+
+
+def _affordable_boxes(game: RoutingGame, in_use: RoutingGame, runs: int) -> int:
+    """How many boxes the search for equilibria may look at; refuses a game that nobody would wait for."""
+    prefixes, workers = np.shape(game.overlap)
+    if in_use.workers_count > _MOST_IN_USE:
+        told = f"{in_use.workers_count:,} of them may be in use, which takes too much memory"
+        raise InputError(f"workers = {workers:,}: {told}; accepted are up to {_MOST_IN_USE:,}")
     requests = int(np.sum(game.counts))
     one_s = requests * (_REQUEST_S + _PLACE_S * workers) * len(POLICIES)
-    box_s = _BOX_S * prefixes * workers**2
+    box_s = _BOX_S * prefixes * in_use.workers_count**2
     asked = f"requests = {requests:,}, workers = {workers:,}, prefixes = {prefixes:,}, runs = {runs:,}"
     left = int((MOST_S - box_s) / one_s)
     fits = f"runs = {left:,}" if left > 0 else "a tenth of the workers and of the requests"
@@ -71,10 +91,11 @@ def router_costs(game: RoutingGame, runs: int = 200, seed: int = 0, tau: float =
     """The game's price of anarchy and of stability, and `runs` draws of every policy; `tau` is Dynamo's temperature."""
     if runs < 1:
         raise InputError(f"runs = {runs}: accepted are whole numbers from 1")
-    boxes = _affordable_boxes(game, runs)
-    price = price_of_anarchy(game, boxes)
+    in_use = _in_use(game)
+    price = price_of_anarchy(in_use, _affordable_boxes(game, in_use, runs))
     arrays, rng = game.arrays(), np.random.default_rng(seed)
     requests, least = float(np.sum(game.counts)), float(price.optimum_s)
+    runs = runs if np.isfinite(least) else 1  # what no placement serves no policy serves
     at_once = max(1, int(_MOST_NUMBERS / (2 * requests + np.size(game.overlap))))
     found: dict[str, PolicyCost] = {}
     for name in POLICIES:

@@ -102,7 +102,7 @@ def size(inputs: Any, result: Any, text: str, findings: Findings) -> None:
             said(rf"fits with {re.escape(fix['change'])}: {NUMBER} at once", text, [fix["slots_count"]], findings)
         return
     told = [result["sequences_per_instance_count"], inputs["context_tokens"], result["instance_gpus"]]
-    said(rf"{NUMBER} sequences of {NUMBER} tokens at once per instance of {NUMBER} GPUs", text, told, findings)
+    said(rf"{NUMBER} sequences of {NUMBER} tokens at once per instance of {NUMBER} GPUs?", text, told, findings)
     each = [part["kv_sequence_bytes"] / 2**20, part["kv_bytes_per_token"]]
     said(rf"each {NUMBER} MiB per GPU; {NUMBER} bytes per token and GPU", text, each, findings)
     longest = [result["longest_context_tokens"]]
@@ -118,10 +118,10 @@ def pools(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     single, named = result["single"], inputs["trace"] or inputs["workload"]
     gpus = single["fleet_instances"] * inputs["gpus_per_instance"]
     told = [inputs["rate_rps"], single["context_tokens"], single["slots_count"], single["fleet_instances"], gpus]
-    title = rf"at {NUMBER} req/s. One pool of {NUMBER} tokens: {NUMBER} slots, {NUMBER} instances = {NUMBER} GPUs"
+    title = rf"at {NUMBER} req/s. One pool of {NUMBER} tokens: {NUMBER} slots, {NUMBER} instances? = {NUMBER} GPUs?"
     said(f"{re.escape(str(named))} {title}", text, told, findings)
     if inputs["price_usd_per_hour"] is not None:
-        said(rf"GPUs, {NUMBER} \$/year", text, [single["fleet_usd_per_year"]], findings)
+        said(rf"GPUs?, {NUMBER} \$/year", text, [single["fleet_usd_per_year"]], findings)
     heads = ["threshold", "slots", "requests", "work", "short", "long", "instances", "saved: Eq. 7", "exact"]
     keys = ["threshold_tokens", "slots_count", "request_frac", "work_frac", "short_instances", "long_instances"]
     keys += ["fleet_instances", "paper_eq7_frac", "exact_frac"]

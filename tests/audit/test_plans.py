@@ -302,10 +302,10 @@ FALLEN = {
 #: What a part of a fix says -> the option that it changes, and to what from what it was.
 FIXES: dict[str, tuple[str, Callable[[float, str], str]]] = {
     r"([\d,]+) GPUs per instance": ("--tp", lambda gpus, _: f"{gpus:.0f}"),
-    r"a TTFT SLO of ([\d.]+) ms": ("--ttft-p99", lambda ms, _: f"{ms / 1e3!r} s"),
-    r"a TPOT SLO of ([\d.]+) ms": ("--tpot-p99", lambda ms, _: f"{ms!r} ms"),
-    r"([\d,]+) more GPUs": ("--max-gpus", lambda more, was: f"{float(was) + more:.0f}"),
-    r"([\d,]+) more h100_sxm GPUs": ("--gpus", lambda more, was: f"h100_sxm={float(was.split('=')[1]) + more:.0f}"),
+    r"a TTFT SLO of ([\d.,]+) ms": ("--ttft-p99", lambda ms, _: f"{ms / 1e3!r} s"),
+    r"a TPOT SLO of ([\d.,]+) ms": ("--tpot-p99", lambda ms, _: f"{ms!r} ms"),
+    r"([\d,]+) more GPUs?": ("--max-gpus", lambda more, was: f"{float(was) + more:.0f}"),
+    r"([\d,]+) more h100_sxm GPUs?": ("--gpus", lambda more, was: f"h100_sxm={float(was.split('=')[1]) + more:.0f}"),
     r"\$([\d,.]+)/h more": ("--budget", lambda more, was: f"{float(was.split()[0]) + more!r} $/h"),
 }
 

@@ -31,6 +31,14 @@ as-published BF16 fp9 -3ms 1e-320 9e99 =1+1 *.csv ~ . h100_sxm,h100_sxm gpus lla
 VALUES += """1 2 5 8 16 32 63 64 65 100 128 1000 4096 0.1 0.5 0.95 1,2,4 fp8 nvfp4 sglang trtllm deepseek-v3 l40s
 b200_sxm azure-conv""".split()
 VALUES += ["10 ms", "2 s", "1 d", "64 GiB", "40 GB/s", "100 req/s", "2 $/h"]
+VALUES += [
+    "jobs: from 8000, ttft 60 s",
+    "jobs: from 8000, speed 3",
+    "jobs: team=x",
+    "us: h100=8 at 2 $/h",
+    "us: x",
+    "20%",
+]
 VALUES += ["", " ", "1 parsec", "-3 ms", "0 req/s", "1e300 req/s", "5 $/h", "inf s", "nan ms", "8 ms,", "8 ms,nan ms"]
 
 #: A question for each command, with nothing missing.

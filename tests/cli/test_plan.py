@@ -317,6 +317,7 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     assert main([*few, *both, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)["result"]
     classes = result["classes"]
+    assert result["feasible"] and classes["fits"] and result["recommended"] is None
     assert [x["requests"]["name"] for x in classes["shares"]] == ["chat", "jobs"]
     assert classes["usd_per_hour"] == pytest.approx(sum(x["usd_per_hour"] for x in classes["shares"]))
     assert result["summary"][0].startswith(f"Deploy {classes['gpus']} GPUs as a fleet for each class of requests")
@@ -326,6 +327,8 @@ def test_classes_of_requests_are_planned_apart(tmp_path, capsys):
     assert said.startswith(result["summary"][0]) and "# others, all:" in said and "vllm serve" in page.read_text()
     assert main([*few, "--class", "chat"]) == 2
     assert 'like "chat: to 8000' in capsys.readouterr().err
+    assert main([*few, "--class", "chat: to 60000, speed 2 s"]) == 2
+    assert "--class speed is unknown; the nearest are" in capsys.readouterr().err
     assert main([*few, "--class", "chat: tier=1", "--class", "jobs: user=2"]) == 2
     assert "one column is accepted" in capsys.readouterr().err
 

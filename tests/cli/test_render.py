@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dmodels.cli.render import fitted
+from dmodels.cli.render import fitted, say
 
 WIDE = (
     "Pools",
@@ -18,7 +18,7 @@ WIDE = (
 
 def shown(table, width):
     out = io.StringIO()
-    console = Console(file=out, width=width)
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
     for grid in fitted(table, console):
         console.print(grid)
     return out.getvalue()
@@ -64,3 +64,22 @@ def test_a_row_of_a_turned_table_without_any_value_is_left_out():
     title, head, _ = WIDE
     table = (title, head, [["together", *([""] * 8), 7]])
     assert "a column 3" not in shown(table, 60) and "a column 8" in shown(table, 60)
+
+
+def test_a_short_table_of_sentences_is_broken_between_words_and_not_turned():
+    rows = [
+        [f"part {i}", i, "how it is known, in a sentence that is longer than a line has room for"] for i in range(6)
+    ]
+    text = shown(("Memory", ["", "GiB", "how sure"], rows), 80)
+    assert text.count("GiB") == 1 and text.count("known,") == 6 and max(map(len, text.splitlines())) <= 80
+
+
+def test_sentences_end_their_lines_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    told = "A sentence that is longer than the terminal is wide, with --long-options in it."
+    say([told, ""])
+    assert capsys.readouterr().out == told + "\n\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "30")
+    say([told])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 30 and " ".join(lines) == told

@@ -73,3 +73,16 @@ def test_overload_is_no_feasible_answer(capsys):
 def test_mistakes_are_one_line(capsys, args, says):
     code, seen = run(capsys, *args)
     assert code == 2 and says in seen.err and seen.err.count("\n") == 1
+
+
+def test_workers_that_stay_idle_cost_nothing_and_change_nothing(capsys):
+    found = [json.loads(run(capsys, "--workers", workers, "--json")[1].out)["result"] for workers in ("70", "2000")]
+    assert all(one["exact"] for one in found)
+    assert [one["upper"] for one in found] == pytest.approx([found[0]["upper"]] * 2, rel=1e-12)
+
+
+def test_a_search_that_was_cut_short_says_what_holds_of_every_equilibrium(capsys, monkeypatch):
+    monkeypatch.setattr("dmodels.studies.router_costs._SEARCH_S", 0.0)
+    code, seen = run(capsys, "--workers", "16")
+    assert code == 0 and "did not converge" not in seen.out
+    assert "The search for equilibria was cut short. The dearest that was found costs" in seen.out

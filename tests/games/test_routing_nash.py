@@ -11,6 +11,10 @@ from dmodels.core.flags import Flag
 from dmodels.games import routing
 from dmodels.games.routing import RoutingGame
 from dmodels.models.latency import LatencyCurve, affine
+from dmodels.studies.router_costs import grouped_game
+
+#: a, b, d in seconds, saturation and order of the pole: the defaults of `dmodels route`.
+PAPER = [[0.005], [0.02], [0.01], [64.0], [2.0]]
 
 
 def every_profile(f, c):
@@ -67,6 +71,24 @@ def test_more_workers_than_a_word_has_bits(workers):
     for _ in range(6):
         f = np.sort(rng.integers(0, 9, (workers, 2)), axis=1)
         agree(f, np.where(rng.random((2, workers)) < 0.1, 0, rng.integers(5, 9, (2, workers))))
+
+
+@pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])
+def test_workers_that_are_alike_hide_no_equilibrium(kind):
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        f, c = random_game(rng, kind, 5)
+        kinds = rng.integers(0, min(len(f), 2), 5)
+        agree(f[kinds], c[:, kinds])
+
+
+def test_idle_workers_change_nothing():
+    """64 requests on workers of which five have a cache: more than 69 are never in use, and all is still exact."""
+    few, many = (
+        routing.nash_range(grouped_game(64, 5, LatencyCurve(*np.full((5, m), PAPER)), 0.015), 2000) for m in (70, 200)
+    )
+    assert int(few.flags) == 0 == int(many.flags)
+    np.testing.assert_allclose(few.value[:4], many.value[:4], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])

@@ -159,6 +159,10 @@ def test_breakpoints_are_optimal_and_the_certificate_shows_it(k, points):
     assert paid == pytest.approx(float(found.value["cost"]), abs=1e-9)
     assert found.value["cost"] == pytest.approx(_brute(price, reached, k), abs=1e-9)
     potential = found.certificate["potential"]
+    for fewer in range(1, k):
+        ends = breakpoints.breaks(price, reached, potential[:fewer])
+        paid = float(np.sum(price[ends] * np.diff(reached[ends], prepend=0.0)))
+        assert len(ends) == fewer and paid == pytest.approx(_brute(price, reached, fewer), abs=1e-9)
     for m in range(1, k):
         step = price[None] * (reached[None] - reached[:, None])
         allowed = np.triu(np.ones((len(price), len(price)), bool))

@@ -267,8 +267,8 @@ def test_how_replays_sized_a_fleet():
     answer = Record(best=best, ensured=how, question=asked(trace=object()), outside=[])
     (said,) = replay_tables.notes(answer)
     assert said == (
-        "Replay: 10 GPUs by the formula (12 of these pools), 16 by the replay of day.csv: 14 are the fewest that keep "
-        "the SLOs there, the rest is for other days. It holds on 5 of 7 of them (halves and quarters at the planned "
+        "Replay: 10 GPUs by the formula (12 of these pools), 16 by the replay of day.csv, where the SLOs take 14 at "
+        "least; what is beyond is for other days. It holds on 5 of 7 other days (halves and quarters at the planned "
         "rate, and resamples). For another stretch of such traffic, as long and at the same mean rate, "
         "20 GPUs (--size-for next)."
     )
@@ -276,7 +276,9 @@ def test_how_replays_sized_a_fleet():
     how.same_formula_gpus, how.formula_gpus = 1, 1
     answer.outside = ["load 0.95", "bursts"]
     said, checked = replay_tables.notes(answer)
-    assert "Replay: 1 GPU by the formula, 16 by" in said and "SLOs there with 20 % headroom, the rest" in said
+    assert (
+        "Replay: 1 GPU by the formula, 16 by" in said and "take 14 at least with 20 % headroom; what is beyond" in said
+    )
     assert said.endswith("It is sized for another stretch of such traffic, as long and at the same mean rate.")
     assert checked == "The closed forms are off here: load 0.95; bursts; the replay decides."
     bad = Record(
@@ -348,6 +350,7 @@ def test_classes_and_regions():
         requests=Record(name=name, slo=Record(ttft_s=ttft, tpot_s=0.05)),
         share_frac=share,
         best=best,
+        plan=Record(sure_frac=0.8),
         usd_per_hour=best.usd_per_hour,
     )
     chat, jobs = kind("chat", 2.0, 0.98, fleet(4, 10.0)), kind("jobs", 60.0, 0.02, fleet(12, 30.0))
@@ -367,6 +370,7 @@ def test_classes_and_regions():
         "GPUs": 12,
         "USD/h": 30.0,
         "cost": "75%",
+        "probability": "0.8",
         "fleet": "one pool: 12 x 1 h100",
     }
     jobs.best, apart.fits, apart.gpus = None, False, None
@@ -384,12 +388,12 @@ def test_classes_and_regions():
     found = Record(alone=[east, west], together=(), fits=True, usd_per_hour=20.0, served_frac=1.0)
     assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west takes $12.00/h."]
     west.best = None
-    assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west cannot."]
+    assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west cannot serve it alone."]
     assert row(plan_tables.regions_table(found))[1]["USD/h"] == "infeasible"
     west.best = fleet(4, 12.0)
     found = Record(alone=[], together=(east, west), fits=False, usd_per_hour=32.0, served_frac=0.9)
     (said,) = plan_notes.regions_told(found)
-    assert "together they serve 90% of it, more than that nothing does at $32.00/h: east 75% with 8 GPUs" in said
+    assert "together they serve at most 90% of it, at $32.00/h: east 75% with 8 GPUs" in said
     first = row(plan_tables.regions_table(found))[0]
     assert first == {"region": "east", "traffic": "75%", "GPUs": 8, "USD/h": 20.0, "fleet": "one pool: 8 x 1 h100"}
     assert plan_notes.regions_told(None) == []
@@ -455,7 +459,7 @@ def test_the_difference_to_the_start():
 
 def test_cells_and_tables_of_a_page():
     told = [text.cell(x) for x in (9999.4, 10_000.4, 12.0, 0.00012345, math.nan, math.inf, True, 1234, "x")]
-    assert told == "9999|10,000|12|0.0001234|-|inf|True|1,234|x".split("|")
+    assert told == "9,999|10,000|12|0.0001234|-|inf|True|1,234|x".split("|")
     assert text.share(0.0) == "0%" and text.share(0.12345) == "12.3%" and text.share(1.0) == "100%"
     page = html.table("T & t", ["name", "count", "words"], [["a<b", 1200, "x"], ["c", 3.5, "y"]])
     assert "<caption>T &amp; t</caption>" in page and "a&lt;b" in page and 'data-name="count"' in page
@@ -544,7 +548,7 @@ def test_where_no_one_fleet_is_the_answer_the_cheapest_of_the_others_is():
     answer = Record(best=None, question=asked(workload_name="chats"), priced=Record(admitted=Record(refused_frac=0.0)))
     together = Record(holds=True, usd_per_hour=50.0, gpus=20, kept=[], instances=3, layout="h100_sxm tp1")
     share = Record(requests=Record(name="chat", slo=Record(ttft_s=2.0, tpot_s=0.05)), share_frac=1.0, usd_per_hour=40.0)
-    share.best = fleet(16, 40.0)
+    share.best, share.plan = fleet(16, 40.0), Record(sure_frac=0.0)
     apart = Record(fits=True, gpus=16, usd_per_hour=40.0, shares=[share])
     sites = [
         Record(region=name, share_frac=0.5, best=fleet(gpus, usd), usd_per_hour=usd)
@@ -642,7 +646,8 @@ def test_the_answer_in_sentences():
     best.pools = [pool("short", layout=Record(gpu="h100"), confidence=Record(provenance="calibrated on h100"))]
     best.usd_per_year, best.gpus_low, best.gpus_high, best.node_gpus, best.kind = 175_200.0, 7.0, 10.0, 1, "two pools"
     other = fleet(9, 21.0, "split")
-    other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"))]
+    sure = Record(provenance="calibrated on h200")
+    other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"), confidence=sure)]
     answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [best, other])
     answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.25))
     first, second, third, last = plan_tables.sentences(answer)

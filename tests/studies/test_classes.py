@@ -90,3 +90,15 @@ def test_one_fleet_keeps_the_tightest_bounds():
 def test_each_request_has_one_class(classes, says):
     with pytest.raises(InputError, match=says):
         plan_apart(asked(), classes)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ([RequestClass("b", JOBS, 2e5)], "class b: no request"),
+        ([*CLASSES, RequestClass("more", CHAT, 0.0, 2000.0)], "a request of 1,200 tokens is of 2 classes"),
+    ],
+)
+def test_mistakes_in_classes_are_told_before_anything_is_planned(classes, says):
+    with pytest.raises(InputError, match=says):
+        with_others(classes, MIXED, CHAT)

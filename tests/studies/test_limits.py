@@ -343,3 +343,10 @@ def test_of_several_budgets_of_a_step_the_best_is_suggested():
     assert budget.usd_per_hour == pytest.approx(min(costs.values())) == costs[budget.flags]
     assert budget.saves_frac == pytest.approx(1.0 - min(costs.values()) / found.cheapest.usd_per_hour)
     assert len(set(costs.values())) > 1
+
+
+def test_a_fleet_that_may_be_infeasible_is_alike_only_where_its_least_cost_is_in_reach():
+    """At the slow end of its steps nothing serves; at the fast end it costs 20 or 90 where the other costs 10 to 25."""
+    sure = SimpleNamespace(gpus=4, gpus_low=4.0, gpus_high=10.0, usd_per_hour=10.0)
+    near, far = (SimpleNamespace(gpus=10, gpus_low=low, gpus_high=math.inf, usd_per_hour=100.0) for low in (2.0, 9.0))
+    assert alike(sure, near) and not alike(sure, far) and alike(near, sure) and not alike(far, sure)

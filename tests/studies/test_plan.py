@@ -308,7 +308,7 @@ def test_no_fleet_takes_more_gpus_than_there_are(answer, max_gpus):
     else:
         assert few.best is None
     if few.best is None:
-        more = float(few.rejections[0].fix.split(" more GPUs")[0].replace(",", ""))
+        more = float(few.rejections[0].fix.split(" more GPU")[0].replace(",", ""))
         assert plan(asked(max_gpus=max_gpus + more)).best is not None
         assert plan(asked(max_gpus=max_gpus + more - 1.0)).best is None
 

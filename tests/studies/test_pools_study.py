@@ -65,3 +65,12 @@ def test_more_traffic_needs_a_proportional_fleet():
     small, large = (pool_study(workload("mooncake"), [8192, 32768], rate_rps=r).savings for r in (1e3, 1e6))
     ratio = large.dual_instances_count / small.dual_instances_count
     assert (np.abs(ratio - 1000) < 10).all()  # whole instances: up to 2 in a few hundred
+
+
+def test_more_pools_are_shown_while_another_saves_something():
+    """Three lengths, far apart: three pools fit them, and a fourth has nothing to do."""
+    three = Workload([500.0, 9000.0, 65_436.0], [100.0, 100.0, 100.0], [0.4, 0.3, 0.3], rate_rps=400.0)
+    study = pool_study(three, pools_count=4096)
+    assert [len(found.threshold_tokens) for found in study.best] == [2, 3]
+    assert study.best[0].saved_frac < study.best[1].saved_frac
+    assert "More than 3 pools: another saves less than 0.1% of the instances." in study.notes

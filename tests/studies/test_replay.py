@@ -284,3 +284,28 @@ def test_a_replay_is_overloaded_where_one_of_its_pools_is():
     for pools in ((replace(short, instances=1), long), (short, replace(long, instances=1))):
         least = replay(found.priced, replace(fleet, pools=pools), traffic)
         assert least.overloaded and not least.holds
+
+
+@pytest.mark.parametrize("limit", ["max_gpus", "max_usd_per_hour"])
+def test_what_a_replay_serves_within_a_limit_is_the_answer_though_the_formula_takes_more(limit):
+    """Prompts that come one after the other never wait; the formula's arrivals are Poisson."""
+    even = Trace("even", 0.5 * np.arange(300.0), np.full(300, 20_000.0), np.full(300, 50.0))
+    ask = lambda **limits: asked(even, slo=SLO(3.0, 0.08), **limits)
+    best = plan(ask()).best
+    within = ask(**{limit: {"max_gpus": best.gpus, "max_usd_per_hour": best.usd_per_hour + 0.01}[limit]})
+    assert by_formula(within).best is None and plan(within).best.gpus == best.gpus
+    assert plan(replace(within, **{limit: 1.0})).best is None
+
+
+def test_money_is_a_limit_of_what_replays_take():
+    """Volleys of a hundred: the formula's fleet keeps none of its promises, and one that does costs more."""
+    volleys = Trace("volleys", np.repeat(25.0 * np.arange(12.0), 100), np.full(1200, 2000.0), np.full(1200, 100.0))
+    cost = by_formula(asked(volleys)).best.usd_per_hour
+    assert plan(asked(volleys)).best.usd_per_hour > cost + 0.01
+    limited = plan(asked(volleys, max_usd_per_hour=cost + 0.01)).best
+    assert limited.usd_per_hour <= cost + 0.01 and not limited.replayed.holds
+
+
+def test_an_answer_of_one_token_ends_with_its_first():
+    one = by_formula(asked(Workload([500.0], [1.0], [1.0], rate_rps=10.0))).best.pools[0]
+    assert one.e2e_s == one.ttft_s > 0

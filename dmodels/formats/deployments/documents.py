@@ -10,6 +10,7 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 from dmodels.core.extras import needed
+from dmodels.core.units import counted
 
 from ..engines import dialect_of, server_of_words
 from ..serving import Server, ServerPool, Serving
@@ -58,7 +59,7 @@ def load(text: str, where: str) -> list[dict[str, Any]]:
 
 def summary(serving: Serving) -> list[str]:
     """What a file deploys, a line a pool."""
-    lines = [f"{serving.model} on {serving.gpus} GPUs, written by `dmodels plan --deploy`"]
+    lines = [f"{serving.model} on {counted(serving.gpus, 'GPU')}, written by `dmodels plan --deploy`"]
     for pool in serving.pools:
         x = pool.server
         lines.append(f"{pool.name}: {pool.replicas} x {x.gpus} {pool.gpu} (tp{x.tp}pp{x.pp}dp{x.dp}ep{x.ep})")

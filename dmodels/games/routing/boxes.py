@@ -9,9 +9,10 @@ A box lo <= n <= hi of load vectors is cut by necessary conditions of an equilib
 * Hall's condition on the possible arcs: the requests that can only go to a set of workers fit there, and the workers
   that only a set of groups can reach are filled by them.
 
-What survives is bounded (what any equilibrium in the box costs) and split. A single load vector is settled by two
-small transportation problems on its arcs, because equal loads can hide different costs. What is left when the budget
-of boxes is spent is bounded by smoothness too (`smooth`).
+Workers that are alike (`_twins`) may change places in any equilibrium, so that the only loads looked at are those that
+do not rise from one to the next. What survives is bounded (what any equilibrium in the box costs) and split. A single
+load vector is settled by two small transportation problems on its arcs, because equal loads can hide different costs.
+What is left when the budget of boxes is spent is bounded by smoothness too (`smooth`).
 """
 
 from __future__ import annotations
@@ -121,6 +122,31 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
 
 
 @kernel
+def _twins(f, c):
+    """The last worker before each that has the same latencies and private costs; -1: none."""
+    workers = f.shape[0]
+    twin = np.full(workers, -1, np.int64)
+    for j in range(workers):
+        for i in range(j - 1, -1, -1):
+            if (f[i] == f[j]).all() and (c[:, i] == c[:, j]).all():
+                twin[j] = i
+                break
+    return twin
+
+
+@kernel
+def _in_order(twin, lo, hi):
+    """Cut a box to loads that do not rise from a worker to its next twin; False if none is left."""
+    for j in range(twin.size):
+        if twin[j] >= 0:
+            hi[j] = min(hi[j], hi[twin[j]])
+    for j in range(twin.size - 1, -1, -1):
+        if twin[j] >= 0:
+            lo[twin[j]] = max(lo[twin[j]], lo[j])
+    return (lo <= hi).all()
+
+
+@kernel
 def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxes):
     """`Found` among all pure equilibria, from costs `best`, `worst` of known ones.
 
@@ -136,7 +162,7 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
     stack_lo = np.zeros((depth, workers), np.int64)
     stack_hi = np.zeros((depth, workers), np.int64)
     copy_row(stack_hi[0], largest_loads(f, c, total, monotone))
-    size, boxes = 1, 0
+    size, boxes, twin = 1, 0, _twins(f, c)
     best_x = np.full((groups, workers), -1, np.int64)
     worst_x = best_x.copy()
     best_low, worst_high = best, worst
@@ -147,6 +173,8 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
         size -= 1
         lo, hi = stack_lo[size].copy(), stack_hi[size].copy()
         boxes += 1
+        if not _in_order(twin, lo, hi):
+            continue
         if not tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach):
             continue
         low, high = bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach)

@@ -22,7 +22,7 @@ from .sensitivities import Change, sensitivity
 from .sizing import Priced, price
 from .solve import plan, verify
 from .suggestions import Suggestion, suggestions
-from .tail import Tail, costly, tails
+from .tail import Tail, costly, long_tailed, tails
 
 __all__ = [
     "GROWTH",
@@ -57,6 +57,7 @@ __all__ = [
     "command",
     "costly",
     "in_cheapest_region",
+    "long_tailed",
     "plan",
     "plan_apart",
     "plan_regions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dmodels.models.traffic import Trace, read_trace
 
 from . import solve
 from .margins import Margins
-from .questions import question
+from .questions import Question, question
 from .search import Plan
 
 
@@ -57,8 +58,12 @@ def plan(
         "workload_name": name,
         "margins": Margins(headroom, spare, confidence),
     }
-    for option in options.keys() & given.keys():  # of `question`: here it has another name
-        raise unknown("option", option, inspect.signature(plan).parameters)
+    own = list(inspect.signature(plan).parameters)[:-1]
+    every = dict.fromkeys([*own, *inspect.signature(question).parameters, *(one.name for one in fields(Question))])
+    known = [name for name in every if name in own or name not in {*given, "slo", "options"}]  # it has its own names
+    for option in options:
+        if option not in known:
+            raise unknown("option", option, known)
     if not isinstance(gpus, str | Mapping | Sequence):
         raise InputError(f"gpus = {gpus!r}: accepted are names of types, or how many there are of each")
     chosen = gpus if isinstance(gpus, str) else list(gpus)

@@ -94,6 +94,7 @@ def with_others(classes: Sequence[RequestClass], traffic: Workload | Trace, slo:
     total = np.asarray(traffic.input_tokens) + np.asarray(traffic.output_tokens)
     has_one = np.any([kind.has(total, labels) for kind in classes], axis=0)
     others = [] if np.all(has_one | ~np.asarray(counts)) else [RequestClass("others", slo, besides=tuple(classes))]
+    which([*classes, *others], total, labels, counts)
     return [*classes, *others]
 
 
@@ -111,8 +112,6 @@ def plan_apart(asked: Question, classes: Sequence[RequestClass], ensure: bool | 
     for k, kind in enumerate(classes):
         own = place == k
         share = float(weight[own].sum())
-        if not share > 0:
-            raise InputError(f"class {kind.name}: no request is of it; accepted are classes with requests")
         check(asked.workload, kind.slo)
         shares.append(Share(share, plan(_only(asked, kind, own, share), ensure), kind))
     return Apart(tuple(shares), asked.limits)
@@ -134,6 +133,9 @@ def which(
             f"classes: a request of {total_tokens[first]:,.0f} tokens{called} is of {int(inside[:, first].sum())} "
             "classes; accepted are classes of which each request has one"
         )
+    for kind, own in zip(classes, inside, strict=True):
+        if not (own & counts).any():
+            raise InputError(f"class {kind.name}: no request is of it; accepted are classes with requests")
     return np.where(inside.any(0), inside.argmax(0), -1)
 
 

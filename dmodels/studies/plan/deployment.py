@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmodels.core.answers import Answer
-from dmodels.core.units import HOURS_PER_YEAR
+from dmodels.core.units import HOURS_PER_YEAR, counted
 from dmodels.models.cost import fleet_cost
 
 from .calibration import Confidence
@@ -146,10 +146,10 @@ class Deployment(Answer):
 
     def decomposition(self) -> str:
         """Where the GPUs come from: '24 GPUs = 3 instances x 8 (tp8pp1dp1ep8)'."""
-        parts = [
+        parts = (
             f"{p.instances} x {p.layout.gpus} {p.layout.gpu} ({p.layout.parallel}, {p.stage.name})" for p in self.pools
-        ]
-        return f"{self.gpus} GPU{'s' * (self.gpus != 1)} = " + " + ".join(parts)
+        )
+        return f"{counted(self.gpus, 'GPU')} = " + " + ".join(parts)
 
     @property
     def router(self) -> dict[str, float | str]:

@@ -60,7 +60,7 @@ class Strain(NamedTuple):
 
 def check(margins: Margins) -> None:
     """Margins that mean nothing are an `InputError`."""
-    check_number("headroom", margins.headroom_frac, 0, 100, "shares of the rate from 0 to 100")
+    check_number("headroom", margins.headroom_frac, 0, 10, "shares of the rate from 0 to 10, like 0.2")
     check_number("spare", margins.spare_count, 0, 1000, "whole numbers from 0 to 1000", whole=True)
     check_number("confidence", margins.confidence, 0.5, MOST_SURE, f"probabilities from 0.5 to {MOST_SURE}")
 

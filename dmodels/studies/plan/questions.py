@@ -28,6 +28,9 @@ from .limits import check as check_limits
 from .margins import Margins
 from .margins import check as check_margins
 
+#: Precisions of the KV cache that every engine can be told.
+CACHES = Precision.AS_PUBLISHED, Precision.BF16, Precision.FP8
+
 
 @dataclass(frozen=True)
 class Question:
@@ -69,6 +72,8 @@ class Question:
             if not all(isinstance(one, str) for one in given):
                 raise InputError(f"{name} = {getattr(self, name)!r:.80}: accepted are names of precisions, like 'fp8'")
             object.__setattr__(self, name, tuple(map(Precision.named, given)))
+        if odd := [one for one in self.kv if one not in CACHES]:
+            raise InputError(f"kv {odd[0]}: accepted are {', '.join(CACHES)}, which engines can be started with")
         for name, least in (("tp", 1), ("pp", 1), ("wide_ep", 0)):
             object.__setattr__(self, name, _degrees(name, getattr(self, name), least))
         if self.thresholds_tokens is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag
-from dmodels.core.units import GIB
+from dmodels.core.units import GIB, counted
 from dmodels.models.instance import Operating
 from dmodels.models.memory import room_and_need_bytes
 
@@ -126,7 +127,7 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
     excess, name, value, bound = late[0]
     shown = ([f"{float(f'{1e3 * x:.{digits}g}'):,.12g}" for x in (value, bound)] for digits in (4, 6, 12))
     have, need = next(pair for pair in shown if pair[0] != pair[1])  # a near miss is not shown as none
-    slower = " and ".join(f"a {name} SLO of {_rounded_up_ms(LOADED * value):g} ms" for _, name, value, _ in late)
+    slower = " and ".join(f"a {name} SLO of {_rounded_up_ms(LOADED * value):,g} ms" for _, name, value, _ in late)
     return Rejection(
         priced.layouts[row],
         binding=f"{name} without load",
@@ -145,17 +146,17 @@ def _short(priced: Priced, layout: Layout | str, places: Sequence[tuple[int, int
     parts = [(priced.layouts[r].gpu, int(priced.instances[r, s]), priced.layouts[r].gpus) for r, s in places]
     bought = limits.bought(parts)
     total = sum(bought.values())
-    there = [("GPUs", limits.max_gpus, total)]
-    there += [(f"{gpu} GPUs", limits.inventory.get(gpu, np.inf), count) for gpu, count in bought.items()]
+    there = [("GPU", limits.max_gpus, total)]
+    there += [(f"{gpu} GPU", limits.inventory.get(gpu, np.inf), count) for gpu, count in bought.items()]
     short = [(need / max(have, 1.0), name, have, need) for name, have, need in there if need > have]
     cost = sum(count * float(priced.question.gpus[gpu].price_usd_per_hour) for gpu, count in bought.items())
     most = limits.max_usd_per_hour
-    fixes = [f"{np.ceil(need - have):,.0f} more {name}" for _, name, have, need in short]
+    fixes = [counted(math.ceil(need - have), f"more {name}") for _, name, have, need in short]
     fixes += [f"${np.ceil(100.0 * (cost - most)) / 100.0:,.2f}/h more"] if cost > most else []
     fix = " and ".join(fixes)
     if short:
         excess, name, have, need = max(short)
-        return Rejection(layout, GPU_BUDGET, f"{have:,.0f} {name}", f"{need:,.0f} {name}", fix, excess)
+        return Rejection(layout, GPU_BUDGET, counted(int(have), name), counted(int(need), name), fix, excess)
     return Rejection(layout, MONEY, f"${most:,.2f}/h", f"${cost:,.2f}/h", fix, cost / most)
 
 

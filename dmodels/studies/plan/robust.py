@@ -28,7 +28,11 @@ def premium(cheapest: Deployment, other: Deployment) -> float:
 
 
 def alike(cheapest: Deployment, other: Deployment) -> bool:
-    """Whether the model cannot tell which of two fleets is cheaper: the 80 % interval of the ratio holds 1."""
+    """Whether the model cannot tell which of two fleets is cheaper: the 80 % interval of the ratio holds 1; of a fleet
+    that may be infeasible, whether its least cost is within what the other may cost."""
+    if math.isinf(ratio_sd(cheapest, other)):
+        (low, high), (its_low, its_high) = (_costs(fleet) for fleet in (cheapest, other))
+        return its_low <= high and low <= its_high
     return abs(math.log(other.usd_per_hour / cheapest.usd_per_hour)) <= _UPPER * ratio_sd(cheapest, other)
 
 
@@ -39,6 +43,12 @@ def ratio_sd(one: Deployment, other: Deployment) -> float:
         return math.inf
     both = mine * its * _shared_frac(one, other)
     return math.sqrt(max(mine**2 * _shared_frac(one, one) + its**2 * _shared_frac(other, other) - 2.0 * both, 0.0))
+
+
+def _costs(fleet: Deployment) -> tuple[float, float]:
+    """What it costs at the ends of its 80 % interval."""
+    each = fleet.usd_per_hour / fleet.gpus
+    return each * fleet.gpus_low, each * fleet.gpus_high
 
 
 def _error_sd(fleet: Deployment) -> float:
@@ -93,10 +103,14 @@ HARDER = (
 )
 
 
-def harder(cheapest: Deployment, simplest: Deployment) -> str:
+#: The same of the fleet that has the smaller one.
+EASIER = "measured", "fewer pools", "fewer GPU types", "no pool of one instance"
+
+
+def harder(cheapest: Deployment, simplest: Deployment, why: Sequence[str] = HARDER) -> str:
     """In which respect the cheapest fleet is harder to run than the simplest; "" where it is not."""
-    pairs = zip(HARDER, complexity(cheapest), complexity(simplest), strict=False)
-    return next((why for why, mine, other in pairs if mine > other), "")
+    pairs = zip(why, complexity(cheapest), complexity(simplest), strict=False)
+    return next((found for found, mine, other in pairs if mine > other), "")
 
 
 def complexity(fleet: Deployment) -> tuple[bool, int, int, int, float]:

@@ -177,8 +177,8 @@ def thresholds(asked: Question) -> list[float]:
     wanted = _THRESHOLDS if asked.thresholds_tokens is None else asked.thresholds_tokens
     kept = [float(t) for t in wanted if (total <= t).any() and (total > t).any()]
     if asked.thresholds_tokens and not kept:
-        low, high = total.min(), total.max()
-        raise InputError(f"threshold {wanted[0]:g} tokens: leaves a pool empty; accepted are {low:g} to below {high:g}")
+        fits = f"{np.ceil(total.min()):,.0f} to below {total.max():,.0f}"
+        raise InputError(f"threshold {wanted[0]:,.0f} tokens: leaves a pool empty; accepted are {fits}")
     return kept
 
 

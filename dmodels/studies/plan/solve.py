@@ -47,7 +47,21 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     if asked.size_for == Stretch.NEXT and not (wanted and asked.trace is not None):
         raise InputError("size_for = next: is for a trace that is replayed, without --no-ensure and --solve-for")
     found = by_formula(asked)
-    return ensured(found) if wanted and found.best is not None else found
+    if not wanted:
+        return found
+    return ensured(found) if found.best is not None else _within_limits(found)
+
+
+def _within_limits(found: Plan) -> Plan:
+    """Where all that the closed forms miss is GPUs or money: the fleets that need no more of them in their replays."""
+    asked = found.question
+    if not found.rejections[0].is_limit:
+        return found
+    free = by_formula(replace(asked, max_gpus=math.inf, inventory={}, max_usd_per_hour=math.inf))
+    if free.best is None:
+        return found
+    within = ensured(free, asked)
+    return found if within.ensured is None else within
 
 
 @float64
@@ -65,21 +79,24 @@ def verify(answer: Plan, requests: Recording | None = None) -> Verified:
     )
 
 
-def ensured(answer: Plan) -> Plan:
-    """The plan with as many instances as its replays take. Where none of its fleets holds, as it was, with a replay
-    that says so."""
-    assert answer.best is not None, "nothing is recommended"
-    asked, priced = answer.question, answer.priced
-    requests = recording(asked)
+def ensured(answer: Plan, asked: Question | None = None) -> Plan:
+    """The plan with as many instances as its replays take, within the limits of its question, or of `asked`. Where
+    none of its fleets holds, as it was, with a replay that says so."""
+    formula = answer.best
+    assert formula is not None, "nothing is recommended"
+    of_kinds = [_candidates(answer.priced, kind) for kind in Kind]
+    asked = answer.question if asked is None else asked
+    answer = replace(answer, question=asked, priced=replace(answer.priced, question=asked))
+    priced, requests = answer.priced, recording(asked)
     grown = requests.faster(1.0 + asked.margins.headroom_frac)
     sample = grown.sampled(_SAMPLE)
-    singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, answer.best)}.values()]
-    groups = [_candidates(priced, kind) for kind in Kind] + singles
+    singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
+    groups = of_kinds + singles
     found = _by_replay(priced, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
     unique = list({one.found[:2]: one for one in winners}.values())
     if sample is not grown:  # of a long trace the whole decides about those that its sample found best
-        unique = [whole for one in unique if (whole := _on_whole(one, grown)) is not None]
+        unique = [whole for one in unique if (whole := _on_whole(one, grown, asked)) is not None]
 
     def for_stretch(one: _Chosen, stretch: Stretch) -> Sizes:
         return with_margin(one.trial, grown, one.smallest, other_days(sample, one.trial.life_s), MARGINS[stretch])
@@ -88,7 +105,7 @@ def ensured(answer: Plan) -> Plan:
     best = [(one, _deployed(priced, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
-        missed = replace(answer.best, replayed=replay(answer.priced, answer.best, requests))
+        missed = replace(formula, replayed=replay(priced, formula, requests))
         return replace(answer, best=missed, kinds=(missed, *answer.kinds[1:]))
     chosen = simplest([d for _, d in best])
     first = next(one for one, d in best if d is chosen)
@@ -177,8 +194,8 @@ def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Rec
     Left out are those of which no number of instances holds, and those that cost more than another of their group
     even where they only just keep up.
     """
-    limits, best = priced.question.limits, [math.inf] * len(groups)
-    spare = priced.question.margins.spare_count
+    limits, spare = priced.question.limits, priced.question.margins.spare_count
+    best = [limits.max_usd_per_hour] * len(groups)
     made: dict[Any, _Chosen] = {}
     ranks = itertools.zip_longest(*groups)  # the first of every group first: what they cost bounds the others
     jobs = {found[:2]: found for rank in ranks for found in rank if found is not None}
@@ -216,10 +233,14 @@ def _on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[
     return results
 
 
-def _on_whole(one: _Chosen, requests: Recording) -> _Chosen | None:
-    """The fewest instances that hold in all of a recording, looked for about those that hold in its sample."""
+def _on_whole(one: _Chosen, requests: Recording, asked: Question) -> _Chosen | None:
+    """The fewest instances that hold in all of a recording, looked for about those that hold in its sample; none where
+    that is more than can be bought."""
     counts = fewest(one.trial._replace(guess=one.smallest), requests)
-    return None if counts is None else one._replace(smallest=counts)
+    spare = asked.margins.spare_count
+    if counts is None or not _can_be_bought(asked.limits, one.trial, [n + spare for n in counts]):
+        return None
+    return one._replace(smallest=counts)
 
 
 def _order(one: _Chosen) -> tuple[float, int]:

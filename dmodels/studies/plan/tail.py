@@ -44,6 +44,14 @@ def tails(answer: Plan) -> list[Tail]:
     return found
 
 
+def long_tailed(answer: Plan) -> bool:
+    """Whether the longest 2 % of the requests hold a quarter of all tokens."""
+    every = answer.question.admitted.workload
+    short, left_out, _ = without_longest(every, 0.02)
+    tokens, whole = (float(w.mean_input_tokens + w.mean_output_tokens) for w in (short, every))
+    return (1.0 - left_out) * tokens <= 0.75 * whole
+
+
 def costly(found: list[Tail]) -> Tail | None:
     """The requests that cost most beyond their number: a quarter of the money or more, and five times their share."""
     worth = [x for x in found if x.cost_frac >= 0.25 and x.cost_frac >= 5.0 * x.share_frac]

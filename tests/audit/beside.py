@@ -3,6 +3,7 @@ table against the document, and each of the document's sums against its parts.""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -73,7 +74,16 @@ def _classes(apart: Any, document: Any, text: str, findings: Findings) -> None:
     shown |= {"TTFT SLO [ms]": of("ttft_s"), "TPOT SLO [ms]": of("tpot_s")}
     whole = apart["usd_per_hour"]
     shown["cost"] = lambda one: _digits(one["usd_per_hour"] / whole) if apart["gpus"] is not None else None
+    shown["probability"] = _chance
     cells("Each class of requests with", text, shares, shown, findings)
+
+
+def _chance(one: Any) -> str | None:
+    """Rounded down to hundredths: from 0.975 on the model cannot tell."""
+    sure = one["keeps_slos_probability"]
+    if not sure:
+        return None if sure is None else "below 0.5"
+    return ("at least " if sure >= 0.975 else "") + f"{math.floor(100 * sure + 1e-9) / 100:g}"
 
 
 def _by_priority(found: Any, document: Any, text: str, findings: Findings) -> None:

@@ -339,9 +339,13 @@ def poa(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     cells(title, text, result["windows"], dict(zip(heads, keys, strict=True)), findings)
 
 
-#: Bit of a flag -> what the note beside an interval says.
-NOTES = {2: "waits keep growing", 16: "not as narrow, or as sure, as asked", 256: "few values beyond the percentile"}
-NOTES |= {32: "not a number"}
+#: Bit of a flag -> the word beside an interval, and what is said of it below.
+NOTES = {
+    2: ("overload", "waits keep growing"),
+    16: ("wide", "the interval is not as narrow, or as sure, as asked"),
+    256: ("few", "few values beyond the percentile"),
+    32: ("none", "not a number"),
+}
 
 
 def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
@@ -359,8 +363,14 @@ def simulate(inputs: Any, result: Any, text: str, findings: Findings) -> None:
     columns: Columns = {"pool": lambda row: row[0], "metric": lambda row: row[1]}
     columns |= {"value": lambda row: row[2]["value"], "95% low": lambda row: row[2]["low"]}
     columns |= {"95% high": lambda row: row[2]["high"]}
-    known = {2: NOTES[2]} if "servers" in inputs else NOTES
-    columns["note"] = lambda row: "; ".join(words for bit, words in known.items() if row[2]["flags"] & bit)
+    columns["note"] = lambda row: ", ".join(word for bit, (word, _) in NOTES.items() if row[2]["flags"] & bit)
+    if "servers" in inputs:
+        columns["note"] = lambda row: NOTES[2][1] if row[2]["flags"] & 2 else ""
+    else:
+        raised = {bit for bit in NOTES for row in rows if row[2]["flags"] & bit}
+        for bit, (word, meaning) in NOTES.items():
+            told = f"{word}: {meaning}" in text.splitlines()
+            findings.same(f"whether {word!r} is explained", told, bit in raised)
     title = next(title for title in terminal_tables(text) if " req/s on " in title)
     if "servers" in inputs:
         for one in inputs["servers"]:

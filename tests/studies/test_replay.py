@@ -294,7 +294,13 @@ def test_what_a_replay_serves_within_a_limit_is_the_answer_though_the_formula_ta
     best = plan(ask()).best
     within = ask(**{limit: {"max_gpus": best.gpus, "max_usd_per_hour": best.usd_per_hour + 0.01}[limit]})
     assert by_formula(within).best is None and plan(within).best.gpus == best.gpus
-    assert plan(replace(within, **{limit: 1.0})).best is None
+    none = plan(replace(within, **{limit: 1.0}))
+    nearest = none.rejections[0]
+    need = float(nearest.need.strip("$").split("/")[0].split()[0])
+    assert none.best is None and "by its replay" in str(nearest.layout)
+    # what is said to be needed is: with it there is an answer, and not with less
+    assert plan(replace(within, **{limit: need + 0.01})).best is not None
+    assert plan(replace(within, **{limit: need - 0.02})).best is None
 
 
 def test_money_is_a_limit_of_what_replays_take():

@@ -14,7 +14,7 @@ from .search import Plan
 class PartPlan(Answer):
     """A part of the requests, and its own fleet."""
 
-    derived = ("best", "usd_per_hour")
+    derived = ("best", "usd_per_hour", "keeps_slos_probability")
     internal = ("plan",)
     share_frac: float  # of the requests
     plan: Plan
@@ -28,3 +28,8 @@ class PartPlan(Answer):
     def usd_per_hour(self) -> float:
         """Of its fleet; inf: there is none."""
         return float("inf") if self.best is None else self.best.usd_per_hour
+
+    @property
+    def keeps_slos_probability(self) -> float | None:
+        """That its fleet keeps its SLOs under the model's error (0: below 0.5); None: there is no fleet."""
+        return None if self.best is None else self.plan.sure_frac

@@ -17,6 +17,8 @@ from dmodels.models.memory import room_and_need_bytes
 
 from .designs import Layout
 from .evaluate import sweep_instances
+from .limits import Part
+from .questions import Question
 from .sizing import Priced, cheapest
 
 #: "Without load": so few requests a second that none meets another.
@@ -140,16 +142,21 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
 
 def _short(priced: Priced, layout: Layout | str, places: Sequence[tuple[int, int]]) -> Rejection:
     """A fleet that would do, of the pools at (row, stage), and that cannot be bought."""
-    limits = priced.question.limits
     if not np.isfinite([priced.instances[place] for place in places]).all():
         return Rejection(layout, "rate", "4,194,304 instances", "more", "a lower rate", np.inf)
     parts = [(priced.layouts[r].gpu, int(priced.instances[r, s]), priced.layouts[r].gpus) for r, s in places]
+    return beyond_limits(priced.question, layout, parts)
+
+
+def beyond_limits(asked: Question, layout: Layout | str, parts: Sequence[Part]) -> Rejection:
+    """A fleet that would do and that cannot be bought: what is missing."""
+    limits = asked.limits
     bought = limits.bought(parts)
     total = sum(bought.values())
     there = [("GPU", limits.max_gpus, total)]
     there += [(f"{gpu} GPU", limits.inventory.get(gpu, np.inf), count) for gpu, count in bought.items()]
     short = [(need / max(have, 1.0), name, have, need) for name, have, need in there if need > have]
-    cost = sum(count * float(priced.question.gpus[gpu].price_usd_per_hour) for gpu, count in bought.items())
+    cost = sum(count * float(asked.gpus[gpu].price_usd_per_hour) for gpu, count in bought.items())
     most = limits.max_usd_per_hour
     fixes = [counted(math.ceil(need - have), f"more {name}") for _, name, have, need in short]
     fixes += [f"${np.ceil(100.0 * (cost - most)) / 100.0:,.2f}/h more"] if cost > most else []

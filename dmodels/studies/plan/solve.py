@@ -19,11 +19,12 @@ from dmodels.sim.recordings import Recording
 from .deployment import Deployment
 from .designs import Kind, Stretch
 from .ensure import MARGINS, Sizes, Trial, Verdict, fewest, other_days, with_margin
-from .limits import Limits
+from .limits import Limits, Part
 from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
 from .promises import Ensured, Verified
 from .questions import Question
+from .rejections import beyond_limits
 from .replaying import replay
 from .robust import simplest
 from .search import GROWTH, Plan, by_formula, deployment, sized, with_best_first
@@ -53,7 +54,8 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
 
 
 def _within_limits(found: Plan) -> Plan:
-    """Where all that the closed forms miss is GPUs or money: the fleets that need no more of them in their replays."""
+    """Where all that the closed forms miss is GPUs or money: the fleets that need no more of them in their replays, or
+    else how much those miss that hold in theirs."""
     asked = found.question
     if not found.rejections[0].is_limit:
         return found
@@ -61,7 +63,11 @@ def _within_limits(found: Plan) -> Plan:
     if free.best is None:
         return found
     within = ensured(free, asked)
-    return found if within.ensured is None else within
+    if within.ensured is not None:
+        return within
+    held = _held(free, free.question, recording(asked).faster(1.0 + asked.margins.headroom_frac))
+    short = [beyond_limits(asked, one.words(free.priced), one.parts(asked)) for one in held]
+    return replace(found, rejections=(*sorted(short, key=lambda r: r.excess)[:1], *found.rejections))
 
 
 @float64
@@ -84,19 +90,12 @@ def ensured(answer: Plan, asked: Question | None = None) -> Plan:
     none of its fleets holds, as it was, with a replay that says so."""
     formula = answer.best
     assert formula is not None, "nothing is recommended"
-    of_kinds = [_candidates(answer.priced, kind) for kind in Kind]
     asked = answer.question if asked is None else asked
-    answer = replace(answer, question=asked, priced=replace(answer.priced, question=asked))
-    priced, requests = answer.priced, recording(asked)
+    requests = recording(asked)
     grown = requests.faster(1.0 + asked.margins.headroom_frac)
-    sample = grown.sampled(_SAMPLE)
-    singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
-    groups = of_kinds + singles
-    found = _by_replay(priced, groups, sample)
-    winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
-    unique = list({one.found[:2]: one for one in winners}.values())
-    if sample is not grown:  # of a long trace the whole decides about those that its sample found best
-        unique = [whole for one in unique if (whole := _on_whole(one, grown, asked)) is not None]
+    sample, unique = grown.sampled(_SAMPLE), _held(answer, asked, grown)
+    answer = replace(answer, question=asked, priced=replace(answer.priced, question=asked))
+    priced = answer.priced
 
     def for_stretch(one: _Chosen, stretch: Stretch) -> Sizes:
         return with_margin(one.trial, grown, one.smallest, other_days(sample, one.trial.life_s), MARGINS[stretch])
@@ -125,12 +124,36 @@ def ensured(answer: Plan, asked: Question | None = None) -> Plan:
     )
 
 
+def _held(answer: Plan, asked: Question, requests: Recording) -> list[_Chosen]:
+    """The cheapest scheme of each kind and of each GPU type that holds in the replay, with the fewest instances that
+    do, within the limits of `asked`."""
+    priced, formula = replace(answer.priced, question=asked), answer.best
+    assert formula is not None, "nothing is recommended"
+    singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
+    groups = [_candidates(answer.priced, kind) for kind in Kind] + singles
+    sample = requests.sampled(_SAMPLE)
+    found = _by_replay(priced, groups, sample)
+    winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
+    unique = list({one.found[:2]: one for one in winners}.values())
+    if sample is not requests:  # of a long trace the whole decides about those that its sample found best
+        unique = [whole for one in unique if (whole := _on_whole(one, requests, asked)) is not None]
+    return unique
+
+
 class _Chosen(NamedTuple):
     """A scheme with the fewest instances that hold in the replay, none of them spare."""
 
     found: Ranked
     trial: Trial  # with things as slow as it is sized for
     smallest: tuple[int, ...]
+
+    def words(self, priced: Priced) -> str:
+        layouts = (f"{n} x {priced.layouts[row]}" for n, row in zip(self.smallest, self.found.rows, strict=True))
+        return f"{self.found.scheme.name} ({' + '.join(layouts)}), by its replay"
+
+    def parts(self, asked: Question) -> list[Part]:
+        """With the spare instances that were asked for."""
+        return self.trial.parts([n + asked.margins.spare_count for n in self.smallest])
 
 
 def _candidates(priced: Priced, kind: Kind) -> list[Ranked]:

@@ -129,6 +129,26 @@ def test_larger_problems(kind, n):
     check(KINDS[kind](rng, (2, n, n + n // 4)))
 
 
+@pytest.mark.parametrize("n", [3, 8, 33, 700])
+@pytest.mark.parametrize("spread", [1.0, 1e-200, 1e9])
+def test_products_are_paired_in_opposite_order(n, spread):
+    """The rearrangement inequality (Hardy, Littlewood and Polya, *Inequalities*, 1934, section 10.2)."""
+    rng = np.random.default_rng(n)
+    asked, taken = spread * rng.random(n), rng.random(n)
+    solution = assign(np.outer(asked, taken))
+    np.testing.assert_allclose(solution.value.cost, np.sort(asked) @ np.sort(taken)[::-1], rtol=1e-12)
+    assert solution.flags == 0 and solution.steps == 0  # nothing is searched for
+
+
+@pytest.mark.parametrize("change", [-0.05, 0.05, np.inf])
+def test_a_product_with_some_entries_changed(change):
+    rng = np.random.default_rng(5)
+    cost = rng.random((200, 9, 1)) * rng.random((200, 1, 9))
+    for c in cost:
+        c.reshape(-1)[rng.integers(81, size=3)] += change
+    check(cost)
+
+
 @pytest.mark.parametrize("largest", [9, 2**31, 2**53])
 @pytest.mark.parametrize("shape", [(6, 6), (5, 9), (9, 5), (60, 60)])
 def test_integers_are_solved_in_integers(largest, shape):

@@ -5,6 +5,8 @@ A command's module is imported when the command is called, so `dmodels --help` s
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 
 #: Command -> one line of help. The command's function is `command` in `dmodels.cli.<name>`, words joined by `_`.
@@ -42,4 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         from .interrupts import end_on_interrupt
 
         end_on_interrupt(INTERRUPTED)
+        # Imports make hundreds of thousands of objects that all stay: to search them for garbage, again and again and
+        # once more at the end, would take a fifth of a short command's time.
+        gc.set_threshold(500_000)
+        atexit.register(gc.disable)
     return run(sys.argv[1:] if argv is None else argv)

@@ -4,7 +4,7 @@ A problem has n <= m: rows are matched, columns may stay free. The method is Jon
 1987): column reduction where n = m, augmenting row reduction, then one shortest augmenting path per row that is left.
 Square problems whose costs
 are like products of what a row asks and what a column takes for it (R. E. Burkard, B. Klinz and R. Rudolf, Discrete
-Applied Mathematics 70, 1996: a permuted Monge matrix), which column reduction serves worst, start from sorted order.
+Applied Mathematics 70, 1996: a permuted Monge matrix), which column reduction serves worst, are paired in sorted order.
 It departs from their code in how a path grows. Instead of a list of open columns, which needs gathers, every step
 sweeps the whole contiguous row twice (relax and take the least, then find where it is): both sweeps compile to vector
 code. A column that is closed has its dual set to -big in a working copy, so its distance is +big without a branch.
@@ -100,9 +100,10 @@ def _like_products(c, limit):
 
 
 @kernel
-def _sorted_start(c, x, y, v, prio, limit):
+def _sorted_pairs(c, x, y, v, prio, limit):
     """Pair rows and columns in sorted order where costs are like products, with duals between those at which a row
-    would change with the next; whole for whole costs. A row for which its column is not the cheapest stays free."""
+    would change with the next; whole for whole costs. Returns whether that is the optimum: every row's column is its
+    cheapest."""
     n = c.shape[0]
     rows = np.argsort(c[:, 0] - c[:, n - 1])
     columns = np.argsort(c[rows[0]] - c[rows[n - 1]])
@@ -110,7 +111,6 @@ def _sorted_start(c, x, y, v, prio, limit):
         i, j, below, right = rows[k], columns[k], rows[k + 1], columns[k + 1]
         upper, lower = c[i, right] - c[i, j], c[below, right] - c[below, j]
         if c[i, right] >= limit or c[below, j] >= limit or not lower < upper < limit:
-            v[:] = 0
             return False
         if upper - lower >= 1:
             v[right] = v[j] + upper // 1
@@ -121,8 +121,11 @@ def _sorted_start(c, x, y, v, prio, limit):
         least = limit
         for other in range(n):
             least = lesser(c[i, other] - v[other], least)
-        if c[i, j] - v[j] == least:
-            x[i], y[j], prio[j] = j, i, j + n
+        if c[i, j] - v[j] > least:
+            return False
+    for k in range(n):
+        i, j = rows[k], columns[k]
+        x[i], y[j], prio[j] = j, i, j + n
     return True
 
 
@@ -237,7 +240,7 @@ def match(c, x, u, v, y, prio, free, w, key, pred, closed, dist, big, limit):
         y[j] = -1
         v[j] = 0
         prio[j] = j
-    if n == m and not (n > 2 and _like_products(c, limit) and _sorted_start(c, x, y, v, prio, limit)):
+    if n == m and not (n > 2 and _like_products(c, limit) and _sorted_pairs(c, x, y, v, prio, limit)):
         _column_reduction(c, x, y, v, prio, limit)
     n_free = 0
     for i in range(n):

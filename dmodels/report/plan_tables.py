@@ -48,8 +48,7 @@ def sentences(answer: Plan) -> list[str]:
         f"Under the model's error {sure(answer)}; with step times anywhere in their 80 % interval {_span(best)} "
         f"({rests_on})."
     )
-    alike = [d for d in answer.indistinguishable() if d.kind != best.kind and d is not answer.cheapest]
-    if alike:
+    if alike := [d for d in answer.indistinguishable() if d is not answer.cheapest]:
         others = (
             f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))}{_easier(d, best)})"
             for d in alike

@@ -648,7 +648,7 @@ def test_the_answer_in_sentences():
     other = fleet(9, 21.0, "split")
     sure = Record(provenance="calibrated on h200")
     other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"), confidence=sure)]
-    answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [best, other])
+    answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [other])
     answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.25))
     first, second, third, last = plan_tables.sentences(answer)
     assert first == (

@@ -196,6 +196,15 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
     assert found.kinds[0] is best
 
 
+def test_a_measured_fleet_of_as_many_gpus_is_named_beside_an_assumed_one():
+    """One L40S or one A100 for an 8B model: the intervals of both overlap, and each is one pool of one GPU."""
+    chat = catalog.workload("azure-conv", 5.0)
+    found = plan(question("llama-3.1-8b", ["l40s", "a100_80gb"], chat, SLO(2.0, 0.08), tp=(1,), split=False))
+    one, other = found.by_gpu
+    assert (found.best.pools, one.gpus, other.gpus) == (one.pools, 1, 1) and alike(one, other)
+    assert other in found.indistinguishable() and one not in found.indistinguishable()
+
+
 def test_errors_that_two_fleets_share_do_not_hide_which_is_cheaper():
     """The spread of the ratio of two costs, beside two million draws of the layouts' errors."""
     rng, shared = np.random.default_rng(0), 0.35

@@ -15,7 +15,7 @@ from dmodels.studies.plan.rejections import Rejection
 from dmodels.studies.plan.robust import EASIER, harder
 
 from .plan_notes import advice, notes
-from .text import Table, cell, share
+from .text import Table, cell, ms, share
 
 if TYPE_CHECKING:
     from dmodels.studies.servers import Together
@@ -443,7 +443,7 @@ def _alternative(name: str, d: Deployment) -> list[Any]:
 
 def _ranged(seconds: float, factors: tuple[float, float]) -> str:
     """Milliseconds with their interval."""
-    middle, low, high = (cell(float(f"{1e3 * seconds * factor:.3g}")) for factor in (1.0, *factors))
+    middle, low, high = (ms(seconds * factor) for factor in (1.0, *factors))
     return f"{middle} ({low} to {high})"
 
 

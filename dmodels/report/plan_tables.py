@@ -12,7 +12,7 @@ from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Region
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
-from dmodels.studies.plan.robust import EASIER, harder
+from dmodels.studies.plan.robust import EASIER, harder, lone, told_apart
 
 from .plan_notes import advice, notes
 from .text import Table, cell, ms, share
@@ -81,10 +81,16 @@ def _chance(answer: Plan) -> str:
 def _cheaper(cheapest: Deployment, best: Deployment) -> str:
     """What was not recommended although the point estimate is lower."""
     saved = 1.0 - cheapest.usd_per_hour / best.usd_per_hour
-    why = harder(cheapest, best)
+    alone = lone(cheapest)
+    if alone and told_apart(cheapest, best):
+        names, second = " and ".join(pool.stage.name for pool in alone), sum(pool.usd_per_hour for pool in alone)
+        but = f"but nothing stands in for its only {names} instance; a second costs ${second:,.2f}/h"
+    else:
+        why = harder(cheapest, best)
+        but = f"which the model's error does not tell from this{', ' if why else ''}{why}"
     return (
         f"The cheapest estimate is {cheapest.decomposition()} as {cheapest.name} at ${cheapest.usd_per_hour:,.2f}/h: "
-        f"{saved:.1%} less, which the model's error does not tell from this{', ' if why else ''}{why}."
+        f"{saved:.1%} less, {but}."
     )
 
 

@@ -100,14 +100,14 @@ def asks(
                 for name, leaf in leaves.items()
                 if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT"
             }
-            found = Code(model).run() if isinstance(model, str) else model
-            asked = read_scenario(given["scenario"], found, typed) if scenario else from_flags(found, typed)
             rest = {p.name: given[p.name] for p in own}
-            if not formed:
-                return function(asked, **rest)
-            with sign_of_life() as quiet:
-                form = Form(str(ctx.info_name).split()[-1], given["json"], given["show_python"], quiet)
-                return function(asked, form, **rest)
+            with sign_of_life() as quiet:  # a schema may come with its study, which takes seconds to import
+                found = Code(model).run() if isinstance(model, str) else model
+                asked = read_scenario(given["scenario"], found, typed) if scenario else from_flags(found, typed)
+                if formed:
+                    form = Form(str(ctx.info_name).split()[-1], given["json"], given["show_python"], quiet)
+                    return function(asked, form, **rest)
+            return function(asked, **rest)
 
         parameters = [_parameter("ctx", typer.Context)]
         if scenario:

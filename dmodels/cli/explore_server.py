@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 import threading
@@ -28,6 +29,8 @@ from dmodels.studies.plan import Plan, Question, plan, sensitivity
 from . import render
 
 LOOPBACK = "127.0.0.1"
+#: Seconds that a connection stays open without asking anything, or in the midst of asking.
+IDLE_S = 10
 #: The page needs its own script and style and nothing else from anywhere.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
@@ -154,8 +157,51 @@ def serve(app: Starlette, listener: socket.socket) -> None:
     import uvicorn
 
     uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=10, limit_concurrency=32)
+        uvicorn.Config(
+            app,
+            http=_prompt(),
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=IDLE_S,
+            limit_concurrency=32,
+        )
     ).run(sockets=[listener])
+
+
+def _prompt() -> type[asyncio.Protocol]:
+    """The server's HTTP that ends connections which ask nothing whole for `IDLE_S`: slow ones would take all places."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Prompt(H11Protocol):
+        late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait()
+
+        def data_received(self, data: bytes) -> None:
+            answered = self.cycle
+            super().data_received(data)
+            if self.cycle is not answered:  # a whole question came: the next one has its own time
+                self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if self.late is not None:
+                self.late.cancel()
+
+        def _wait(self) -> None:
+            if self.late is not None:
+                self.late.cancel()
+            self.late = self.loop.call_later(IDLE_S, self._end)
+
+        def _end(self) -> None:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+            else:
+                self._wait()
+
+    return Prompt
 
 
 def _number(name: str, text: str, unit: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dmodels.core.errors import InputError
 from dmodels.core.files import write_text
-from dmodels.report.text import Table, table
+from dmodels.report.text import Table, cell, ms, table
 
 from . import render
 from .command import Form, Out, asks, check_output
@@ -104,8 +104,8 @@ def _summary(answer: Any) -> str:
     limited = sum(row.served_frac for row in answer.tiers if row.size_gib != float("inf"))
     return (
         f"{answer.use.requests_count:,} requests, {answer.use.accesses_count:,} block accesses: {limited:.1%} hit in "
-        f"memory of limited size, mean access {1e3 * answer.access_s:.3g} ms, first token "
-        f"{1e3 * answer.first_token_s:.4g} ms (load and prefill, no queue)."
+        f"memory of limited size, mean access {ms(answer.access_s)} ms, first token "
+        f"{cell(1e3 * answer.first_token_s)} ms (load and prefill, no queue)."
     )
 
 

@@ -111,7 +111,7 @@ class WorkloadTable(Table):
         fixed = self.input_tokens is not None or self.output_tokens is not None
         others = (self.name, self.trace, getattr(self, "telemetry", None))
         if sum(other is not None for other in others) + fixed != 1:
-            raise ValueError("give one of name, trace, or input_tokens with output_tokens")
+            raise ValueError("give one of name (--workload), trace, or input_tokens with output_tokens (--isl, --osl)")
         if fixed and (self.input_tokens is None or self.output_tokens is None):
             raise ValueError("give both input_tokens and output_tokens (--isl and --osl), or neither")
         return self

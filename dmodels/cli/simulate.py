@@ -18,7 +18,7 @@ import typer
 from pydantic import BeforeValidator, Field, model_validator
 
 from dmodels.core.errors import MOST_S, InputError, check_work, unknown
-from dmodels.report.text import table
+from dmodels.report.text import cell, table
 
 from . import render, simulate_server
 from .calls import Code, call
@@ -294,7 +294,7 @@ def _show(asked: SimulateAsked, parts: dict[str, Any], rate_rps: float) -> None:
         size = f"{asked.short_instances} x {asked.short_slots} + " if asked.short_instances else ""
         size += f"{asked.instances} x {asked.slots} slots"
     policy = asked.policy or ("phasor" if asked.disaggregated else "jsq")
-    render.show([table(f"{asked.traffic} at {rate_rps:.4g} req/s on {size}, {policy}", rows, columns)])
+    render.show([table(f"{asked.traffic} at {cell(rate_rps)} req/s on {size}, {policy}", rows, columns)])
     for word, meaning in {word: told for row in rows for word, told in _notes(row[2].flags).items()}.items():
         print(f"{word}: {meaning}")
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from dmodels.core.errors import InputError
 from dmodels.core.files import write_text
-from dmodels.report.text import table
+from dmodels.report.text import cell, table
 
 from . import render
 from .calls import Code, call
@@ -196,7 +196,7 @@ def _show_played(servers: list[Any], found: Any) -> None:
         "note": lambda row: "waits keep growing" if row[2].flags & Flag.OVERLOAD else "",
     }
     size = " + ".join(f"{one.instances} x {one.name}" for one in servers)
-    render.show([table(f"{found.source} at {found.rate_rps:.4g} req/s on {size}", rows, columns)])
+    render.show([table(f"{found.source} at {cell(found.rate_rps)} req/s on {size}", rows, columns)])
     for one in servers:
         p = one.policy
         room = p.kv_blocks * p.block_tokens

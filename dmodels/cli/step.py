@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import Field
 
-from dmodels.report.text import share, table
+from dmodels.report.text import ms, share, table
 
 from . import render
 from .calls import Code, call
@@ -104,7 +104,7 @@ def _show(inputs: dict[str, Any], answer: Any) -> None:
         render.say([f"Nothing fits: {where} holds no request of this length; `dmodels size` says what would."])
         return
     low, high = answer.tpot_80
-    title = f"{where}: a mean step takes {1e3 * answer.step_s:.3g} ms"
+    title = f"{where}: a mean step takes {ms(answer.step_s)} ms"
     columns = {
         "operator": lambda o: o.name,
         "ms": lambda o: 1e3 * o.seconds,
@@ -119,8 +119,8 @@ def _show(inputs: dict[str, Any], answer: Any) -> None:
     said = [
         f"{answer.decode_count:,.0f} requests decode in it; {share(answer.mixed_frac)} of the steps compute prompts, "
         f"{answer.prompt_tokens:,.0f} tokens a step in the mean of all; "
-        f"TPOT {1e3 * answer.tpot_s:.3g} ms (80 %: {1e3 * answer.tpot_s * low:.3g} to "
-        f"{1e3 * answer.tpot_s * high:.3g} ms), TTFT {1e3 * answer.ttft_s:.3g} ms in the mean",
+        f"TPOT {ms(answer.tpot_s)} ms (80 %: {ms(answer.tpot_s * low)} to "
+        f"{ms(answer.tpot_s * high)} ms), TTFT {ms(answer.ttft_s)} ms in the mean",
         f"at most {answer.tokens_per_s:,.0f} output tokens a second, with {answer.concurrency:,.0f} requests of "
         f"{inputs['input_tokens']:,.0f} + {inputs['output_tokens']:,.0f} tokens in flight",
     ]

@@ -15,7 +15,7 @@ import typer
 
 from dmodels.core.files import write_text
 from dmodels.report.text import Table as Shown
-from dmodels.report.text import share
+from dmodels.report.text import cell, share
 
 from . import render
 from .calls import Code, call
@@ -106,7 +106,7 @@ def _tables(found: Any) -> list[Shown]:
     if found.fleet is not None:
         verdict = "keeps the SLOs" if found.fleet.keeps_slo else "does not keep the SLOs"
         head = [
-            f"{found.fleet.name}: {verdict}; at most {found.fleet.serves_rps:.4g} req/s",
+            f"{found.fleet.name}: {verdict}; at most {cell(found.fleet.serves_rps)} req/s",
             "measured",
             "model",
             "ratio",

@@ -13,10 +13,12 @@ from typing import NamedTuple
 from dmodels.core.precision import Precision
 from dmodels.studies.explore import Dials, at_rest
 from dmodels.studies.plan import Plan, Question
+from dmodels.studies.plan.questions import CACHES
 from dmodels.studies.plan.risks import loads
 
 from . import html, plan_page, plan_tables
 from .plan_notes import notes
+from .text import ms
 
 
 class Turned(NamedTuple):
@@ -99,7 +101,7 @@ def difference(answer: Plan, start: Plan) -> str:
         )
     gpus, usd = now.bought_gpus - then.bought_gpus, now.usd_per_hour - then.usd_per_hour
     slower = [
-        f"{name} {1e3 * change:+,.3g} ms"
+        f"{name} {'-' if change < 0 else '+'}{ms(abs(change))} ms"
         for name, change in (("TTFT", now.ttft_s - then.ttft_s), ("TPOT", now.tpot_s - then.tpot_s))
         if abs(change) >= 5e-5
     ]
@@ -154,7 +156,8 @@ def _options(asked: Question, field: str) -> dict[str, str]:
             name: f"only {name}" for name in asked.gpus if several
         }
     chosen = [str(value) for value in getattr(asked, field)]
-    return {"": " or ".join(chosen)} | {str(p): str(p) for p in Precision if [str(p)] != chosen}
+    known = CACHES if field == "kv" else Precision
+    return {"": " or ".join(chosen)} | {str(p): str(p) for p in known if [str(p)] != chosen}
 
 
 def _choice(name: str, label: str, options: dict[str, str], now: str) -> str:

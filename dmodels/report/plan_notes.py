@@ -11,7 +11,7 @@ from dmodels.studies.plan import Apart, Plan, Regional, Solved, Suggestion, Tail
 from dmodels.studies.plan.admitted import Admitted
 
 from . import replay_tables
-from .text import share
+from .text import cell, share
 
 if TYPE_CHECKING:
     from dmodels.studies.servers import Together
@@ -115,7 +115,7 @@ def _limit(found: Solved) -> str:
     """The most that what there is can do, and what a little more would do."""
     name = {"rate": "rate", "ttft": "TTFT SLO", "tpot": "TPOT SLO", "e2e": "E2E SLO"}[found.target]
     shown, more, each = (
-        f"{x:.4g} req/s" if found.target == "rate" else f"{1e3 * x:.4g} ms"
+        f"{cell(x)} req/s" if found.target == "rate" else f"{cell(1e3 * x)} ms"
         for x in (found.value, found.more_value, abs(found.worth_per_gpu))
     )
     kind = "largest" if found.target == "rate" else "tightest"

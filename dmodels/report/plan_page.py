@@ -108,7 +108,8 @@ def answer_drawings(answer: Plan) -> list[Drawing]:
         (
             partial(answer_figures.costs, answer, others),
             0.9 + 0.36 * len(others),
-            "What the other fleets would cost. Where thin lines overlap, the model's error does not tell them apart.",
+            "What the other fleets would cost. Fleets of the same layouts err together: the model may tell them apart "
+            "although thin lines overlap.",
             f"Bars of cost: {dear}.",
         ),
     ]

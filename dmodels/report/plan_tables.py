@@ -12,10 +12,10 @@ from dmodels.studies.plan import GROWTH, Apart, Change, Deployment, Plan, Region
 from dmodels.studies.plan.margins import MOST_SURE
 from dmodels.studies.plan.memory_use import MemoryUse
 from dmodels.studies.plan.rejections import Rejection
-from dmodels.studies.plan.robust import EASIER, harder
+from dmodels.studies.plan.robust import EASIER, harder, lone, told_apart
 
 from .plan_notes import advice, notes
-from .text import Table, cell, share
+from .text import Table, cell, ms, share
 
 if TYPE_CHECKING:
     from dmodels.studies.servers import Together
@@ -48,8 +48,7 @@ def sentences(answer: Plan) -> list[str]:
         f"Under the model's error {sure(answer)}; with step times anywhere in their 80 % interval {_span(best)} "
         f"({rests_on})."
     )
-    alike = [d for d in answer.indistinguishable() if d.kind != best.kind and d is not answer.cheapest]
-    if alike:
+    if alike := [d for d in answer.indistinguishable() if d is not answer.cheapest]:
         others = (
             f"{d.name} ({d.gpus} {' and '.join(sorted({p.layout.gpu for p in d.pools}))}{_easier(d, best)})"
             for d in alike
@@ -82,10 +81,16 @@ def _chance(answer: Plan) -> str:
 def _cheaper(cheapest: Deployment, best: Deployment) -> str:
     """What was not recommended although the point estimate is lower."""
     saved = 1.0 - cheapest.usd_per_hour / best.usd_per_hour
-    why = harder(cheapest, best)
+    alone = lone(cheapest)
+    if alone and told_apart(cheapest, best):
+        names, second = " and ".join(pool.stage.name for pool in alone), sum(pool.usd_per_hour for pool in alone)
+        but = f"but nothing stands in for its only {names} instance; a second costs ${second:,.2f}/h"
+    else:
+        why = harder(cheapest, best)
+        but = f"which the model's error does not tell from this{', ' if why else ''}{why}"
     return (
         f"The cheapest estimate is {cheapest.decomposition()} as {cheapest.name} at ${cheapest.usd_per_hour:,.2f}/h: "
-        f"{saved:.1%} less, which the model's error does not tell from this{', ' if why else ''}{why}."
+        f"{saved:.1%} less, {but}."
     )
 
 
@@ -444,7 +449,7 @@ def _alternative(name: str, d: Deployment) -> list[Any]:
 
 def _ranged(seconds: float, factors: tuple[float, float]) -> str:
     """Milliseconds with their interval."""
-    middle, low, high = (cell(float(f"{1e3 * seconds * factor:.3g}")) for factor in (1.0, *factors))
+    middle, low, high = (ms(seconds * factor) for factor in (1.0, *factors))
     return f"{middle} ({low} to {high})"
 
 

@@ -7,7 +7,7 @@ import math
 from dmodels.core.units import counted
 from dmodels.studies.plan import Plan, Promise, Replayed, Stretch, Verified
 
-from .text import Table, cell, share
+from .text import Table, cell, ms, share
 
 
 def tables(answer: Plan, checks: Verified | None) -> list[Table]:
@@ -36,20 +36,16 @@ def _row(one: Promise) -> list[object]:
     bounded = math.isfinite(one.bound_s)
     verdict = ("holds" if one.holds else "missed") + ("" if one.sure or not known else ", not surely")
     return [
-        _ms(one.measured_s),
-        f"{_ms(one.low_s)} to {_ms(one.high_s)}" if known else "too few requests",
-        _ms(one.bound_s) if bounded else "-",
+        ms(one.measured_s),
+        f"{ms(one.low_s)} to {ms(one.high_s)}" if known else "too few requests",
+        ms(one.bound_s) if bounded else "-",
         f"{one.kept_frac:.2%}" if bounded else "-",
-        _ms(one.worst_s),
+        ms(one.worst_s),
         float(f"{one.worst_start_s:.4g}"),
-        _ms(one.predicted_s) if math.isfinite(one.predicted_s) else "-",
+        ms(one.predicted_s) if math.isfinite(one.predicted_s) else "-",
         f"{one.error_frac:+z.0%}" if math.isfinite(one.error_frac) else "-",
         verdict if bounded else "no bound",
     ]
-
-
-def _ms(seconds: float) -> str:
-    return cell(float(f"{1e3 * seconds:.3g}"))
 
 
 def notes(answer: Plan) -> list[str]:
@@ -108,8 +104,8 @@ def verdict(checks: Verified) -> str:
 def missed(found: Replayed) -> str:
     """The SLOs that a replay broke."""
     broken = [
-        f"{one.metric}{'' if one.pool == 'all' else ' of ' + one.pool} ({_ms(one.measured_s)} ms against "
-        f"{_ms(one.bound_s)}, kept by {share(one.kept_frac)})"
+        f"{one.metric}{'' if one.pool == 'all' else ' of ' + one.pool} ({ms(one.measured_s)} ms against "
+        f"{ms(one.bound_s)}, kept by {share(one.kept_frac)})"
         for one in found.promises
         if not one.holds
     ]

@@ -25,6 +25,15 @@ def cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
 
 
+def ms(seconds: float) -> str:
+    """Milliseconds, three digits, thousands separated.
+
+    >>> ms(0.0809), ms(1.8734)
+    ('80.9', '1,870')
+    """
+    return cell(float(f"{1e3 * float(seconds):.3g}"))
+
+
 def share(part: float) -> str:
     """A percentage that is not shown as nothing where it is little.
 

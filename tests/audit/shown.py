@@ -204,14 +204,14 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
         elif match := re.search(r"the fleet stays at ([\d,]+) GPU", sentence):
             findings.same("the fleet's interval", [number(match[1])] * 2, [best["gpus_low"], best["gpus_high"]])
         elif "cannot be told from" in sentence:
-            others = {(d["name"], d["fleet_gpus"]): d for d in [*result["by_gpu"], *result["alternatives"]]}
+            others = [*result["by_gpu"], *result["alternatives"]]
             alike = re.findall(r"(?:told from that of|\) or) (.+?) \(([\d,]+) [^)]*\)", sentence)
             findings.hold(bool(alike), f"nobody is named in {sentence!r}")
             for name, count in alike:
-                other = others.get((name, int(number(count))))
-                findings.hold(other is not None, f"{name} of {count} GPUs is no alternative")
-                apart = math.log(other["usd_per_hour"] / best["usd_per_hour"]) if other else 0.0
-                findings.hold(abs(apart) <= _unsure(other or best) + _unsure(best) + 1e-9, f"{name} can be told apart")
+                named = [d for d in others if (d["name"], d["fleet_gpus"]) == (name, int(number(count)))]
+                findings.hold(bool(named), f"{name} of {count} GPUs is no alternative")
+                near = any(_ratio(d, best) <= _unsure(d) + _unsure(best) + 1e-9 for d in named)
+                findings.hold(near or not named, f"{name} can be told apart")
     if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
         findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)
     findings.same("that it keeps its SLOs, in words", told is not None, result["keeps_slos_probability"] > 0)
@@ -221,6 +221,11 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
     if context:
         told = re.match(r"Context: ([\d.e-]+%)", context)[1]
         findings.same("requests beyond the context", number(told), refused + cut, rel=6e-3)
+
+
+def _ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Of two fleets' costs, as a logarithm without its sign."""
+    return abs(math.log(one["usd_per_hour"] / other["usd_per_hour"]))
 
 
 def _unsure(shown: dict[str, Any]) -> float:

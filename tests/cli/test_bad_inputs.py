@@ -54,7 +54,7 @@ REFUSED = [
     (["plan", "--gpu", "tpu-v5e"], "GPU 'tpu-v5e' is unknown; known are a100_40gb_pcie"),
     (["nonsense"], "command 'nonsense' is unknown"),
     # what contradicts itself, or does nothing
-    ([*SMALL, "--workload", "azure-conv", "--isl", "100", "--osl", "10"], "give one of name, trace"),
+    ([*SMALL, "--workload", "azure-conv", "--isl", "100", "--osl", "10"], "give one of name (--workload), trace"),
     ([*SMALL, "--repair"], "repair mends a trace"),
     ([*SMALL, "--prefix-hits", "--isl", "9", "--osl", "9", "--rate", "1 req/s"], "prefix_hits needs a trace"),
     ([*SWEEP, "--axis", "rate=10", "--figure", "x.png"], "--plot is missing"),

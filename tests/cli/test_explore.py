@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -173,6 +176,44 @@ def test_it_answers_this_machine_only(address):
     assert get(address, headers={"Sec-Fetch-Site": "same-origin"})[0] == 200
     with listening(0) as open_:
         assert open_.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
+def test_a_connection_that_asks_nothing_is_ended(monkeypatch, sent):
+    """Of slow connections enough would take all places; one that waits for its answer stays as long as that takes."""
+    import uvicorn
+    from starlette.responses import PlainTextResponse
+
+    from dmodels.cli import explore_server
+
+    monkeypatch.setattr(explore_server, "IDLE_S", 0.2)
+    slow, server = PlainTextResponse("at last"), uvicorn.Server
+
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await asyncio.sleep(0.7)
+            await slow(scope, receive, send)
+
+    made = []
+    monkeypatch.setattr(uvicorn, "Server", lambda config: made.append(server(config)) or made[0])
+    with explore_server.listening(0) as listener:
+        serving = threading.Thread(target=explore_server.serve, args=(app, listener))
+        serving.start()
+        with socket.create_connection(listener.getsockname(), timeout=60) as idle:
+            idle.sendall(sent)
+            assert idle.recv(100) == b""
+        status, text = get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        assert (status, text) == (200, "at last")
+        made[0].should_exit = True
+        serving.join(timeout=60)
+
+
+def test_caches_are_offered_as_engines_can_be_started_with_them(address):
+    page = get(address)[1]
+    offered = re.findall(r'<option value="([^"]+)"', page[page.index('name="kv"') :].partition("</select>")[0])
+    assert offered == ["bf16", "fp8"]
+    for kv in offered:
+        assert get(f"{address}/answer.json", kv=kv)[0] == 200
 
 
 def test_a_port_in_use_is_one_line():

@@ -117,7 +117,7 @@ def test_the_example_states_every_flag_that_plan_takes():
         ('rate = "60 req/s"', "rate = 60", "traffic.rate"),
         ('rate = "60 req/s"', 'rate = "-1 req/s"', "traffic.rate"),
         ("[space]", "[spaces]", "spaces is unknown; the nearest are space"),
-        ('name = "azure-conv"', 'name = "azure-conv"\nisl = 100', "give one of name, trace, or"),
+        ('name = "azure-conv"', 'name = "azure-conv"\nisl = 100', "give one of name (--workload), trace, or"),
         ('name = "azure-conv"', 'trace = "no.csv"', "no.csv"),
         ('name = "h100"', 'name = "h1000"', "h1000"),
         ('name = "h100"', 'name = "h100"\nprice = {a100 = "1 USD/h"}', "accepted are prices of h100_sxm"),

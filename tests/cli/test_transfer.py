@@ -1,10 +1,13 @@
 """`dmodels transfer`: a scenario in, tables, JSON and a figure out; bad scenarios are one line and exit code 2."""
 
+import io
 import json
+import sys
+import threading
 
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import command, main
 from dmodels.control.netkv import POLICIES
 from dmodels.report import style
 
@@ -133,3 +136,21 @@ def test_an_upgrade_is_worth_what_a_study_of_the_upgraded_cluster_says(scenario,
     assert said["ttft_saved_frac"] == pytest.approx(1 - found["ttft_mean_s"] / before["as it is"]["ttft_mean_s"])
     if "number" not in upgrade:
         assert found["transfer_mean_s"] < before["as it is"]["transfer_mean_s"]
+
+
+def test_a_terminal_hears_of_the_program_while_the_study_is_imported(monkeypatch, tmp_path):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    heard, run = [], command.Code.run
+
+    def noted(code):
+        heard.append("dmodels-progress" in {thread.name for thread in threading.enumerate()})
+        return run(code)
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(command.Code, "run", noted)
+    (tmp_path / "empty.toml").write_text("")
+    assert main(["transfer", str(tmp_path / "empty.toml"), "--show-python"]) == 0
+    assert heard[0]

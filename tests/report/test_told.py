@@ -648,7 +648,7 @@ def test_the_answer_in_sentences():
     other = fleet(9, 21.0, "split")
     sure = Record(provenance="calibrated on h200")
     other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"), confidence=sure)]
-    answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [best, other])
+    answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [other])
     answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.25))
     first, second, third, last = plan_tables.sentences(answer)
     assert first == (
@@ -658,6 +658,16 @@ def test_the_answer_in_sentences():
     assert second == "The cheapest single pool takes 12 GPUs = 12 x 1 h100 at $25.00/h; this saves 20.0%."
     assert "with a probability of 0.5;" in third and "the fleet is 7 to 10 GPUs (calibrated on h100)." in third
     assert last == "Within that error its cost cannot be told from that of split (9 h200)."
+    lone = fleet(7, 18.0, "split")
+    lone.gpus_low, lone.gpus_high, best.pools[0].usd_per_hour = 7.0, 7.0, 20.0
+    lone.pools = [pool("prefill", instances=2, usd_per_hour=10.0), pool("decode", instances=1, usd_per_hour=8.0)]
+    for each in lone.pools:
+        each.layout, each.confidence = best.pools[0].layout, Record(provenance="calibrated on h100", shared_frac=1.0)
+    answer.cheapest, best.gpus_low, best.gpus_high = lone, 8.0, 8.0
+    assert plan_tables.sentences(answer)[1].endswith(
+        "10.0% less, but nothing stands in for its only decode instance; a second costs $8.00/h."
+    )
+    answer.cheapest, best.gpus_low = best, 7.0
     answer.baseline, answer.sure_frac, best.gpus_high, best.bought_gpus = best, 0.0, math.inf, 16
     best.node_gpus, answer.indistinguishable = 8, lambda: []
     first, second = plan_tables.sentences(answer)

@@ -28,7 +28,7 @@ from dmodels.studies.plan import (
 )
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.margins import factor
-from dmodels.studies.plan.robust import alike, harder, premium, ratio_sd
+from dmodels.studies.plan.robust import alike, harder, premium, ratio_sd, simplest, told_apart
 
 
 def asked(rate_rps=20.0, gpus=("h100", "l40s"), **options):
@@ -194,6 +194,40 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
             assert other.usd_per_hour > near(other)
             assert not alike(cheapest, other) or other.usd_per_hour > 1.25 * cheapest.usd_per_hour
     assert found.kinds[0] is best
+
+
+def test_a_measured_fleet_of_as_many_gpus_is_named_beside_an_assumed_one():
+    """One L40S or one A100 for an 8B model: the intervals of both overlap, and each is one pool of one GPU."""
+    chat = catalog.workload("azure-conv", 5.0)
+    found = plan(question("llama-3.1-8b", ["l40s", "a100_80gb"], chat, SLO(2.0, 0.08), tp=(1,), split=False))
+    one, other = found.by_gpu
+    assert (found.best.pools, one.gpus, other.gpus) == (one.pools, 1, 1) and alike(one, other)
+    assert other in found.indistinguishable() and one not in found.indistinguishable()
+
+
+def test_nobody_signs_for_a_single_instance_to_save_less_than_a_second_costs():
+    """A split's only decode instance costs 7 beside 22 for prefill: one pool of three instances may cost up to 36, but
+    never a quarter more than the split; where one pool is a single instance, nothing stands in for it, either."""
+
+    def fleet(*pools):
+        made = [
+            SimpleNamespace(
+                instances=n,
+                usd_per_hour=cost,
+                layout=SimpleNamespace(gpu="h100"),
+                confidence=SimpleNamespace(provenance="calibrated", shared_frac=1.0),
+            )
+            for n, cost in pools
+        ]
+        total = sum(cost for _, cost in pools)
+        return SimpleNamespace(pools=made, gpus_low=4, gpus_high=8, usd_per_hour=float(total))
+
+    split = fleet((2, 22), (1, 7))
+    for dollars, instances, signed in ((28, 1, True), (32, 3, True), (36, 3, True), (37, 3, False), (32, 1, False)):
+        one = fleet((instances, dollars))
+        assert (simplest([split, one]) is one) == signed
+        assert told_apart(split, one) == (dollars > 29)
+    assert simplest([fleet((2, 22), (1, 10)), fleet((3, 41))]).usd_per_hour == 32.0
 
 
 def test_errors_that_two_fleets_share_do_not_hide_which_is_cheaper():

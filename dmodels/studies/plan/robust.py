@@ -7,6 +7,9 @@ it, so that the logarithm of the ratio of two fleets' costs has the variance
 $$s_a^2 C_{aa} + s_b^2 C_{bb} - 2 s_a s_b C_{ab}, \qquad C_{ab} = \sum_{p \in a} \sum_{q \in b} w_p w_q c_{pq}$$
 
 for shares w of the pools in each fleet's cost, and correlations c of the layouts' errors.
+
+Where one of several pools has a single instance, nothing stands in for it. Nobody signs that to save less than a second
+one costs: beside a fleet without such a pool they count with the second.
 """
 
 from __future__ import annotations
@@ -23,8 +26,24 @@ MOST_PREMIUM = 0.25
 
 
 def premium(cheapest: Deployment, other: Deployment) -> float:
-    """What a simpler fleet may cost more, as a share: the upper end of the 80 % interval of the ratio of the costs."""
-    return min(math.expm1(min(_UPPER * ratio_sd(cheapest, other), 1.0)), MOST_PREMIUM)
+    """What a simpler fleet may cost more, as a share: the upper end of the 80 % interval of the ratio of the costs, or
+    what the second instances cost that the cheapest lacks and the other has."""
+    second = sum(pool.usd_per_hour for pool in lone(cheapest)) if all(p.instances > 1 for p in other.pools) else 0.0
+    return min(max(_unsure_frac(cheapest, other), second / cheapest.usd_per_hour), MOST_PREMIUM)
+
+
+def told_apart(cheapest: Deployment, other: Deployment) -> bool:
+    """Whether the model knows that the other costs more."""
+    return other.usd_per_hour > (1.0 + _unsure_frac(cheapest, other)) * cheapest.usd_per_hour
+
+
+def _unsure_frac(cheapest: Deployment, other: Deployment) -> float:
+    return math.expm1(min(_UPPER * ratio_sd(cheapest, other), 1.0))
+
+
+def lone(fleet: Deployment) -> list[Pool]:
+    """Of several pools those of one instance."""
+    return [pool for pool in fleet.pools if pool.instances == 1] if len(fleet.pools) > 1 else []
 
 
 def alike(cheapest: Deployment, other: Deployment) -> bool:
@@ -79,7 +98,7 @@ def _correlation(one: Pool, other: Pool) -> float:
 
 
 def simplest(found: Sequence[Deployment]) -> Deployment:
-    """Of fleets that cost no more above the cheapest than the model errs, the simplest.
+    """Of fleets that cost no more above the cheapest than `premium`, the simplest.
 
     Simpler are, in this order: measured GPUs, fewer pools, fewer GPU types, no pool of one instance; then the cheaper.
     The model errs by more where it knows less, so one that it knows to be a little dearer than the cheapest is looked
@@ -120,6 +139,6 @@ def complexity(fleet: Deployment) -> tuple[bool, int, int, int, float]:
         any(pool.confidence.provenance.startswith("assumed") for pool in pools),
         len(pools),
         len({pool.layout.gpu for pool in pools}),
-        sum(pool.instances == 1 for pool in pools) if len(pools) > 1 else 0,
+        len(lone(fleet)),
         round(fleet.usd_per_hour, 6),
     )

@@ -116,8 +116,8 @@ class Plan(Answer):
         """Alternatives whose cost interval overlaps the best's: the model cannot tell which is cheaper."""
         if self.best is None:
             return []
-        others = {(d.kind, d.name, d.gpus): d for d in (*self.by_gpu, *self.kinds)}
-        others.pop((self.best.kind, self.best.name, self.best.gpus))
+        others = {(d.kind, d.name, tuple(d.parts)): d for d in (*self.by_gpu, *self.kinds)}
+        others.pop((self.best.kind, self.best.name, tuple(self.best.parts)))
         return [d for d in others.values() if alike(self.best, d)]
 
 

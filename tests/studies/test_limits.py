@@ -17,6 +17,7 @@ from dmodels.core.errors import InputError
 from dmodels.models.traffic.trace import Trace, with_prefix_hits
 from dmodels.studies.plan import (
     Margins,
+    Tail,
     at_limit,
     by_formula,
     costly,
@@ -297,6 +298,13 @@ def test_requests_that_cost_far_more_than_their_share_are_named():
     assert most.usd_per_hour == pytest.approx(by_formula(alone).cheapest.usd_per_hour)
     assert costly(tails(by_formula(alone))) is None
     assert tails(by_formula(replace(alone, max_gpus=1.0))) == []  # of too few GPUs no length is the reason
+
+
+@pytest.mark.parametrize(("share", "cost", "named"), [(0.1, 0.4, False), (0.1, 0.6, True), (0.01, 0.2, False)])
+def test_requests_that_cost_little_beyond_their_number_are_not_named(share, cost, named):
+    """A tenth that costs two fifths is long, as every traffic's; and a hundredth that costs a fifth is no quarter."""
+    some = Tail(share, 30_000.0, 50.0 * (1 - cost), cost)
+    assert costly([some]) == (some if named else None)
 
 
 def test_what_pays_is_what_a_plan_with_it_costs(free):

@@ -225,7 +225,7 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
 
 
 def _long_requests(result: dict[str, Any], findings: Findings) -> None:
-    """Named are requests that cost a quarter at least, and five times their share, and what a plan without them costs."""
+    """Those are named that cost a quarter at least, and five times their share, with what others alone would cost."""
     dear = [x for x in result["longest_requests"] if x["cost_frac"] >= max(0.25, 5 * x["share_frac"])]
     said = next((note for note in result["notes"] if note.startswith("Long requests:")), None)
     findings.same("whether long requests are named", said is not None, bool(dear))

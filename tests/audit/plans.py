@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from statistics import NormalDist
 from typing import Any
 
 from tests.audit.cards import gpu_card, model_card, vouched_loads
@@ -313,6 +314,8 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
     room, step = result["rate_headroom_frac"], 0.0201
     counts = [p["pool_instances"] for p in best["pools"]]
     findings.ordered("the headroom asked for, and what there is", inputs["headroom_frac"], room + 1e-9)
+    if inputs["confidence"] > 0.5 and not best["replay"]:
+        _sure(best, inputs, findings)
     if not _plain(inputs):
         return
     for pool in best["pools"]:
@@ -332,6 +335,17 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
         if not best["replay"]:
             spare = min(max(counts) / (max(counts) - 1) - 1, 1.22)
             findings.hold(room >= spare - step, f"an instance may go, but the rate may only grow by {room:.0%}")
+
+
+def _sure(best: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """As slow as the intervals allow with the confidence asked for (their upper ends: nine in ten), SLOs still hold."""
+    score = NormalDist().inv_cdf(inputs["confidence"]) / NormalDist().inv_cdf(0.9)
+    for pool in best["pools"]:
+        for metric in ("ttft", "tpot"):
+            now, bound = pool[f"{metric}_ms"], inputs[f"slo_{metric}_ms"]
+            if bound is not None and now and not (metric == "tpot" and pool["role"] == "prefill"):
+                slow = now * (pool[f"{metric}_interval80_ms"][1] / now) ** score
+                findings.ordered(f"{metric} of {pool['name']} when slow, and its SLO", slow, bound, rel=2 * FOUR_DIGITS)
 
 
 def _longest(rows: list[dict[str, Any]], base: float, findings: Findings) -> None:

@@ -280,7 +280,7 @@ def test_the_limit_is_where_it_stops_to_be_feasible(target):
 
 
 def test_the_next_gpus_are_paid_for(free, monkeypatch):
-    """What they are worth is asked with an instance more of each limit: of the GPUs, and of the money for all of them."""
+    """What they are worth is asked with an instance more of each limit: of the GPUs, and of the money for them."""
     there = {"max_gpus": 40.0, "max_usd_per_hour": 100.0, "inventory": {"h100_sxm": 32.0, "l40s": 16.0}}
     limited = replace(free, question=replace(free.question, **there))
     asked_again = []

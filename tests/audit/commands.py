@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.audit.cards import gpu_card, model_card, model_card_of
-from tests.audit.findings import Findings
+from tests.audit.findings import Findings, numbers
 from tests.audit.plans import HOURS_A_YEAR, audit_plan
 from tests.audit.shown import audit_words
 
@@ -105,11 +106,27 @@ def split(inputs: Any, result: Any, findings: Findings) -> None:
         if whole["cost"] is not None:
             gap = whole["cost"] - best["cost"]
             findings.same("integrality gap", result["integrality_gap"], gap, rel=1e-3, most=1e-14)
+    _equilibria(result, count, findings)
     if best["cost"] > 1e-12:
         findings.same("loss", result["loss_frac"], selfish["cost"] / best["cost"] - 1, rel=1e-3, most=1e-9)
     for name, score in result["planners"].items():
         findings.hold(0 <= score["violation_frac"] <= 1, f"{name}: {score}")
         findings.hold(score["moves_count"] == int(score["moves_count"]) >= 0, f"{name}: {score}")
+
+
+def _equilibria(result: Any, count: float, findings: Findings) -> None:
+    """The one that is reported is among those listed, which all divide the GPUs and which the notes count and list."""
+    every, own = result["equilibria_prefill_gpus"], result["equilibrium"]["prefill_gpus"]
+    findings.ordered("prefill GPUs of equilibria", 0, *every, count)
+    if own is not None:
+        near = min((abs(one - own) for one in every), default=math.inf)
+        findings.hold(near <= 1e-6 * count, f"the equilibrium at {own} is none of {every}")
+    several = next((note for note in result["notes"] if "equilibria were found, at " in note), None)
+    findings.same("whether several are told of", several is not None, len(every) > 1)
+    if several:
+        told = re.search(r"and (\d+) equilibria were found, at (.*) prefill GPUs", several)
+        findings.same("how many are told of", int(told[1]), len(every))
+        findings.same("those told of", numbers(told[2]), [float(f"{one:.4g}") for one in every])
 
 
 def transfer(inputs: Any, result: Any, findings: Findings) -> None:

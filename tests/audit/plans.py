@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from statistics import NormalDist
 from typing import Any
 
 from tests.audit.cards import gpu_card, model_card, vouched_loads
@@ -313,6 +314,8 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
     room, step = result["rate_headroom_frac"], 0.0201
     counts = [p["pool_instances"] for p in best["pools"]]
     findings.ordered("the headroom asked for, and what there is", inputs["headroom_frac"], room + 1e-9)
+    if inputs["confidence"] > 0.5 and not best["replay"]:
+        _sure(best, inputs, findings)
     if not _plain(inputs):
         return
     for pool in best["pools"]:
@@ -334,6 +337,28 @@ def _margins(best: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any
             findings.hold(room >= spare - step, f"an instance may go, but the rate may only grow by {room:.0%}")
 
 
+def _sure(best: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
+    """As slow as the intervals allow with the confidence asked for (their upper ends: nine in ten), SLOs still hold."""
+    score = NormalDist().inv_cdf(inputs["confidence"]) / NormalDist().inv_cdf(0.9)
+    for pool in best["pools"]:
+        for metric in ("ttft", "tpot"):
+            now, bound = pool[f"{metric}_ms"], inputs[f"slo_{metric}_ms"]
+            if bound is not None and now and not (metric == "tpot" and pool["role"] == "prefill"):
+                slow = now * (pool[f"{metric}_interval80_ms"][1] / now) ** score
+                findings.ordered(f"{metric} of {pool['name']} when slow, and its SLO", slow, bound, rel=2 * FOUR_DIGITS)
+
+
+def _longest(rows: list[dict[str, Any]], base: float, findings: Findings) -> None:
+    """The more of the longest requests are left out, the shorter is the shortest of them, and the less do the others
+    cost."""
+    findings.ordered("requests left out", 0.0, *(row["share_frac"] for row in rows), 0.1)
+    findings.ordered("tokens from which they are", *(row["from_tokens"] for row in reversed(rows)))
+    findings.ordered("dollars without them", *(row["usd_per_hour"] or math.inf for row in reversed(rows)))
+    for row in [] if math.isnan(base) else rows:
+        saved = 1 - (row["usd_per_hour"] or math.inf) / base
+        findings.same(f"saved without {row['share_frac']:.1%}", row["cost_frac"], saved, rel=1e-6)
+
+
 def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:
     """Prices scale bills; more traffic and tighter SLOs cost no less."""
     base = result["cheapest"]["usd_per_hour"]
@@ -341,6 +366,7 @@ def _sensitivity(result: dict[str, Any], inputs: dict[str, Any], findings: Findi
     findings.same("what saves the most first", saved, sorted(saved, reverse=True))
     for one in [] if result["ensured"] else result["suggestions"]:
         findings.same(f"saved by {one['what']}", one["saves_frac"], 1 - one["usd_per_hour"] / base, rel=1e-6)
+    _longest(result["longest_requests"], math.nan if result["ensured"] else base, findings)
     if result["ensured"] or not result["sensitivity"]:
         return
     for change in result["sensitivity"]:

@@ -215,6 +215,7 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
     if told := re.search(r"keeps its SLOs with a probability of (?:at least )?([\d.]+);", " ".join(said)):
         findings.same("the probability in words", number(told[1]), result["keeps_slos_probability"], most=0.0101)
     findings.same("that it keeps its SLOs, in words", told is not None, result["keeps_slos_probability"] > 0)
+    _long_requests(result, findings)
     refused, cut = result["refused_frac"], result["cut_off_frac"]
     context = next((note for note in result["notes"] if note.startswith("Context:")), "")
     findings.same("a note on the context", bool(context), refused + cut > 0)
@@ -226,6 +227,23 @@ def _sentences(document: dict[str, Any], findings: Findings) -> None:
 def _ratio(one: dict[str, Any], other: dict[str, Any]) -> float:
     """Of two fleets' costs, as a logarithm without its sign."""
     return abs(math.log(one["usd_per_hour"] / other["usd_per_hour"]))
+
+
+def _long_requests(result: dict[str, Any], findings: Findings) -> None:
+    """Those are named that cost a quarter at least, and five times their share, with what others alone would cost."""
+    dear = [x for x in result["longest_requests"] if x["cost_frac"] >= max(0.25, 5 * x["share_frac"])]
+    said = next((note for note in result["notes"] if note.startswith("Long requests:")), None)
+    findings.same("whether long requests are named", said is not None, bool(dear))
+    if said:
+        told = re.match(
+            r"Long requests: (\S+%) .*\(from ([\d,]+) tokens\) make (all|\S+%) of .* \$([\d,.]+)/h would", said
+        )
+        of = 1.0 if told[3] == "all" else number(told[3])
+        shown = [number(told[1]), number(told[2]), of, number(told[4])]
+        most = [last_digit(told[1]), 0.501, 0.00501, 0.00501]
+        keys = ("share_frac", "from_tokens", "cost_frac", "usd_per_hour")
+        close = lambda one: all(abs(a - one[k]) <= m for a, k, m in zip(shown, keys, most, strict=True))
+        findings.hold(any(map(close, dear)), f"{said!r} is of none of {dear}")
 
 
 def _unsure(shown: dict[str, Any]) -> float:

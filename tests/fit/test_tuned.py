@@ -31,6 +31,8 @@ def test_the_factor_and_its_interval_are_of_the_gpus_maker():
         own = tuned(gpu)
         assert own.low < own.factor < own.high and own.runs_count > 0
         assert own.latency[0] < 1.0 < own.latency[1]
+        calibrated = 1.2 * own.factor  # of what takes 1.2 as tuned; as the quickest and the slowest run it takes
+        assert 1.2 * own.latency[0] * own.high == pytest.approx(calibrated) == 1.2 * own.latency[1] * own.low
         assert "MLPerf" in own.provenance and f"{own.factor:.2f}" in own.provenance
 
 

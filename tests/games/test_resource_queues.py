@@ -65,6 +65,8 @@ def test_the_game_of_a_model_reads_its_rooflines():
     assert (float(game.prefill.service_s), float(game.prefill.service_scv)) == pytest.approx((service, 0.0), abs=1e-9)
     assert float(game.prefill.servers_per_gpu) == 0.5
     assert float(game.decode.prefill_rps_per_gpu) == pytest.approx(0.5 / service)
+    held = float(game.decode.occupancy_count(8.0, 1e3))  # Little's law on two decode workers of four GPUs
+    assert held == pytest.approx(3.0 / 2 * 200.0 * float(game.decode.step.iteration_s(held)), rel=1e-6)
     ranks = serving_game(model, gpu, load, SLO(1.0, 0.05), 16.0, Parallel(2.0, dp=3.0), four)
     assert float(ranks.prefill.servers_per_gpu) == 0.5  # each reads prompts of its own on its two GPUs
     for n in (1.0, 64.0):

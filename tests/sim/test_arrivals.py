@@ -94,6 +94,13 @@ def test_replay_rescales_every_gap_by_one_factor(rate, start):
     np.testing.assert_allclose(np.diff(times[6:]), np.diff(times[:6]), rtol=1e-6, atol=1e-9 / rate)
 
 
+@pytest.mark.parametrize("rate", [None, 2.0])
+def test_replay_again_begins_a_mean_gap_after_the_end(rate):
+    """Gaps of 1 and 2.5 s: rounds of three requests, each 3 x 1.75 s or, at two a second, 1.5 s after the last."""
+    times = arrivals.replay([5.0, 6.0, 8.5], rate, count=9)
+    np.testing.assert_allclose(times[3:] - times[:-3], 5.25 if rate is None else 1.5)
+
+
 def test_replay_at_its_own_rate_is_the_trace():
     np.testing.assert_allclose(arrivals.replay([5.0, 6.0, 8.5]), [0.0, 1.0, 3.5])
 

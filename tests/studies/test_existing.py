@@ -31,6 +31,23 @@ def test_what_a_plan_writes_keeps_the_slos_when_it_is_read(answer, kind):
     assert existing(answer.question, twice).serves_rps == pytest.approx(2 * now.serves_rps, rel=0.01)
 
 
+def test_a_pool_serves_as_much_alone(answer):
+    """Of its own requests, which no others delay."""
+    both = serving(next(d for d in answer.kinds if d.kind == Kind.TWO_POOLS), answer.question)
+    short = replace(answer.question, workload=Workload([300.0], [200.0], [1.0], rate_rps=28.0))
+    alone = existing(short, replace(both, pools=both.pools[:1], threshold_tokens=None))
+    beside = existing(answer.question, both).pools[0]
+    assert (alone.pools[0].share_frac, beside.share_frac) == pytest.approx((1.0, 0.7))
+    assert beside.serves_rps == pytest.approx(alone.serves_rps, rel=0.02)
+
+
+def test_an_autoscaler_may_start_what_slow_steps_take(answer):
+    """The fleet's interval ends at so many GPUs, and its pools may grow to as many."""
+    one = next(d for d in answer.kinds if d.kind == Kind.ONE_POOL)
+    (pool,) = serving(one, answer.question).pools
+    assert one.gpus < one.gpus_high <= pool.max_replicas * pool.server.gpus < one.gpus_high + pool.server.gpus
+
+
 def test_a_server_less_is_as_the_plan_says(answer):
     """The smallest pool that keeps the SLOs: with one server less the rate is not served."""
     one = next(d for d in answer.kinds if d.kind == Kind.ONE_POOL)

@@ -17,6 +17,7 @@ from dmodels.core.errors import InputError
 from dmodels.models.traffic.trace import Trace, with_prefix_hits
 from dmodels.studies.plan import (
     Margins,
+    Tail,
     at_limit,
     by_formula,
     costly,
@@ -312,6 +313,23 @@ def test_the_limit_is_where_it_stops_to_be_feasible(target):
         assert worth.worth_per_gpu == pytest.approx((worth.more_value - worth.value) / worth.more_gpus)
 
 
+def test_the_next_gpus_are_paid_for(free, monkeypatch):
+    """What they are worth is asked with an instance more of each limit: of the GPUs, and of the money for them."""
+    there = {"max_gpus": 40.0, "max_usd_per_hour": 100.0, "inventory": {"h100_sxm": 32.0, "l40s": 16.0}}
+    limited = replace(free, question=replace(free.question, **there))
+    asked_again = []
+    monkeypatch.setattr(
+        "dmodels.studies.plan.reverse.at_limit", lambda asked, target: asked_again.append(asked) or asked
+    )
+    more = solved(limited, "rate").more_gpus
+    (richer,), pool = asked_again, free.best.pools[0]
+    each = pool.usd_per_hour / pool.gpus
+    assert more == pool.gpus // pool.instances > 1 and richer.max_gpus == 40 + more
+    assert richer.max_usd_per_hour == pytest.approx(100.0 + more * each)
+    grown = {gpu: count - there["inventory"][gpu] for gpu, count in richer.inventory.items()}
+    assert grown == {gpu: more * (gpu == pool.layout.gpu) for gpu in grown}
+
+
 @pytest.mark.parametrize(
     ("options", "target", "says"),
     [({}, "rate", "without a limit"), ({"max_gpus": 8.0}, "gpus", "target 'gpus'"), ({}, "e2e", "no bound to tighten")],
@@ -331,6 +349,13 @@ def test_requests_that_cost_far_more_than_their_share_are_named():
     assert most.usd_per_hour == pytest.approx(by_formula(alone).cheapest.usd_per_hour)
     assert costly(tails(by_formula(alone))) is None
     assert tails(by_formula(replace(alone, max_gpus=1.0))) == []  # of too few GPUs no length is the reason
+
+
+@pytest.mark.parametrize(("share", "cost", "named"), [(0.1, 0.4, False), (0.1, 0.6, True), (0.01, 0.2, False)])
+def test_requests_that_cost_little_beyond_their_number_are_not_named(share, cost, named):
+    """A tenth that costs two fifths is long, as every traffic's; and a hundredth that costs a fifth is no quarter."""
+    some = Tail(share, 30_000.0, 50.0 * (1 - cost), cost)
+    assert costly([some]) == (some if named else None)
 
 
 def test_what_pays_is_what_a_plan_with_it_costs(free):
@@ -367,16 +392,19 @@ def test_of_several_budgets_of_a_step_the_best_is_suggested():
     few = replace(
         asked(gpus=("h100",), tp=(4,), split=False, thresholds_tokens=()), workload=Workload.fixed(4000.0, 30.0, 20.0)
     )
-    few = replace(few, slo=SLO(0.6, 0.1))
+    few = replace(few, slo=SLO(1.2, 0.1), engine=few.engine.replace(max_num_batched_tokens=512.0))
     found = by_formula(few)
-    (budget,) = (entry for entry in suggestions(found) if "budget" in entry.what)
+    every = suggestions(found)
+    saved = [entry.saves_frac for entry in every]
+    assert len(set(saved)) > 1 and saved == sorted(saved, reverse=True)
+    (budget,) = (entry for entry in every if "budget" in entry.what)
     costs = {}
     for tokens in (2048.0, 4096.0, 16384.0):
         other = by_formula(replace(few, engine=few.engine.replace(max_num_batched_tokens=tokens)))
         costs[f"--max-num-batched-tokens {tokens:.0f}"] = other.cheapest.usd_per_hour
     assert budget.usd_per_hour == pytest.approx(min(costs.values())) == costs[budget.flags]
     assert budget.saves_frac == pytest.approx(1.0 - min(costs.values()) / found.cheapest.usd_per_hour)
-    assert len(set(costs.values())) > 1
+    assert len({cost for cost in costs.values() if cost < 0.95 * found.cheapest.usd_per_hour}) == 3
 
 
 def test_a_fleet_that_may_be_infeasible_is_alike_only_where_its_least_cost_is_in_reach():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, Workload, catalog
 from dmodels.core.flags import Flag
+from dmodels.models.queueing import backlog_s
 from dmodels.studies.explore import Dials, at_rest, turned
 from dmodels.studies.plan import plan, question, sensitivity, with_lengths
 from dmodels.studies.plan.designs import Kind
@@ -83,6 +84,16 @@ def test_a_burst_beyond_saturation_is_fluid_at_least(answer, found):
     worst = first.pool.ttft_s + 30.0 * (2.0 - 1.0)  # twice what it can serve: a second of queue per second
     assert hard.ttft_s >= worst - 1e-6
     assert hard.drain_s >= 30.0 * first.growth / (first.growth - 1.0) - 1e-6
+
+
+def test_near_saturation_a_pool_waits_as_long_as_its_backlog_says(answer, found):
+    """The Brownian queue by which bursts are told is the pool's own: left alone for ever just below saturation, its
+    backlog is the wait of a steady state there, of which nobody knows the last half."""
+    for load in found.loads:
+        for at in (-3, -2, -1):
+            wait = load.ttft_s[at] - load.ttft_s[0]
+            ever = backlog_s(0.99, float(load.load_frac[at]), load.work_variance_s, 1e9)
+            assert load.load_frac[at] > 0.98 and 0.7 < wait / ever < 1.5, f"{load.pool.stage.name}: {wait} s, {ever} s"
 
 
 def test_no_burst_changes_nothing(answer):

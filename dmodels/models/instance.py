@@ -421,6 +421,8 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count]))
     alone, extra, (begun, full) = alones[0], extras[0], steps.filling(n)
+    budgets = requests.prefill_tokens / engine.max_num_batched_tokens
+    full = jnp.where(full < _UNBOUNDED_S, full, alone + safe_divide(dp * extra, budgets, 0.0))
     # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
     further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full)
     together = _shared(requests.prefill_tokens * further, alone + dp * extra, x / dp)
@@ -429,7 +431,8 @@ def _batch(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real
     turn = turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
     single, extra = extra, jnp.where(requests.output_tokens > 0, extra, jnp.minimum(joint, turn))
     crowd = dp * requests.decode_steps * safe_divide(engine.max_num_batched_tokens, requests.prefill_tokens, 0.0)
-    lasting = jnp.maximum(steps.full(jnp.minimum(crowd, slots)), full)
+    crowded = steps.full(jnp.minimum(crowd, slots))
+    lasting = jnp.where(crowded < _UNBOUNDED_S, jnp.maximum(crowded, full), full)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
     inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
@@ -508,7 +511,7 @@ def turn_s(prompt: Real, budget: Real, alone: Real, one: Real, full: Real, slots
     adds to the step."""
     together = _most_shared(prompt, budget, slots)
     joint = (alone + one + (together - 1.0) * prompt * _further(prompt, budget, alone, one, full)) / together
-    return jnp.where(budget > prompt, joint, jnp.minimum(full, alone + one * budget / prompt) * prompt / budget)
+    return jnp.where(budget > prompt, joint, full * prompt / budget)
 
 
 class _Prompts(NamedTuple):
@@ -590,19 +593,18 @@ def _joint(
         amplified=_mixed(both, amplified, batch.amplified),
         noise=_mixed(both, _noise(requests, amplified), batch.noise),
     )
-    full = jnp.minimum(batch.full_alone, batch.alone + safe_divide(dp * batch.extra * budget, prompt, 0.0))
     packed = packed_steps(
         x / dp,
         bare_s=batch.alone,
-        begun_s=jnp.minimum(batch.begun, full),
-        full_s=full,
+        begun_s=jnp.minimum(batch.begun, batch.full_alone),
+        full_s=batch.full_alone,
         budgets=prompt / budget,
         budgets_square=requests.prefill_square / budget**2,
         last=_last_step(requests, budget),
         step_s=batch.mean_step,
         decoding=going,
-        lasting_s=full * safe_divide(batch.lasting, batch.full_alone, 1.0),
-        answer_s=requests.decode_steps * full,
+        lasting_s=batch.lasting,
+        answer_s=requests.decode_steps * batch.full_alone,
     )
     return _Joint(
         there,
@@ -774,19 +776,20 @@ def _tokens(
     mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
     most_s = jnp.maximum(met.full_s - met.shared_s, 0.0)
 
-    def capped(gaps: Real, share: Real, mean: Real, variance: Real, few: Real) -> tuple[Any, tuple[Real, Real]]:
+    def held(gaps: Real, share: Real, mean: Real, variance: Real, few: Real) -> tuple[Any, tuple[Real, Real]]:
         """However long the prompts, a token waits for one step, and that takes no more than a full budget of them."""
         # Over its life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times.
         crowding = (gaps * crowded) ** 2 / (1.0 + batch.inertia * gaps / (3.0 * mean_gaps))
         own, most = few * (each_s - met.shared_s) * gaps, most_s * gaps
         whole = own + few * stalls.before
         least = jnp.maximum(capped_mean_s(whole, variance, most), jnp.minimum(own, most))
-        left = (variance + crowding) * safe_divide(least, whole, 1.0) ** 2
-        each = least, least / gaps, jnp.maximum(least - own, 0.0), most - least, left
-        return [share * part for part in each], (mean + met.per_mate * met.mates * gaps, variance + crowding)
+        capped = safe_divide(least, whole, 1.0)
+        each = least, least / gaps, jnp.maximum(least - own, 0.0), most - least, (variance + crowding) * capped**2
+        at_all = capped * mean + met.per_mate * met.mates * gaps, capped**2 * variance + crowding
+        return [share * part for part in each], at_all
 
     classes = (requests.gap_tokens, GAP_WEIGHTS, stalls.mean, stalls.variance, stalls.few)
-    (total, per_token, backlog, room, left), (mean, variance) = summed(capped, *classes)
+    (total, per_token, backlog, room, left), (mean, variance) = summed(held, *classes)
     alone = met.shared_s - met.per_mate * met.mates
     tpot = stalled_tpot_s(q, alone, mean, variance, requests.gap_tokens, GAP_WEIGHTS)
     return _Tokens(

@@ -224,18 +224,19 @@ def test_half_of_the_answers_have_one_gap():
 
 
 class Law(NamedTuple):
-    """Steps of `alone` + `mate` n seconds, `prompt` + `crowd` n more with a prompt."""
+    """Steps of `alone` + `mate` n seconds, `prompt` + `crowd` n more with a prompt of `tokens`."""
 
     alone: float = 8e-3
     mate: float = 2e-4
     prompt: float = 0.03
     crowd: float = 1e-4
+    tokens: float = 700.0
 
     def times(self, n):
         return self.alone + self.mate * n, self.prompt + self.crowd * n
 
     def full(self, n):
-        return self.alone + self.mate * n + 8192.0 / 700.0 * (self.prompt + self.crowd * n)
+        return self.alone + self.mate * n + 8192.0 / self.tokens * (self.prompt + self.crowd * n)
 
     def filling(self, n):
         return self.times(n)[0], self.full(n)
@@ -289,7 +290,7 @@ def test_at_its_capacity_to_the_second_it_is_overloaded():
     """Steps of 0.25 s, which 8,192 tokens fill and make as long again: two prompts a second; then one slot."""
     r = PREFILL.replace(prefill_tokens=8192.0, prefill_square=8192.0**2)
     for prompt_s, rate, slots in ((0.25, 2.0, 50.0), (0.5, 1.0, 1.0)):
-        law = Law(0.25, 0.0, prompt_s, 0.0)
+        law = Law(0.25, 0.0, prompt_s, 0.0, tokens=8192.0)
         flags = [int(operate(law, r, x, slots).flags) for x in (rate, 0.999 * rate)]
         assert flags == [Flag.OVERLOAD, 0]
 

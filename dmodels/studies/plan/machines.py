@@ -49,7 +49,8 @@ def serving_pool(priced: Priced, row: int, stage: int) -> ServingPool:
     slots = max(int(fitting), 1)
 
     law = _law(priced, row, requests, slots, chunk)
-    own_s = float(steps.extra_s[0]) / prompt if own.role != Role.DECODE else 0.0
+    further = float(cells.pp[at, 0]) - 1.0 if own.role != Role.DECODE else 0.0  # stages, after a prompt's own steps
+    begun_s, token_s = _of_a_prompt(law, prompt, float(steps.extra_s[0]))
     return ServingPool(
         own.name,
         law,
@@ -59,10 +60,21 @@ def serving_pool(priced: Priced, row: int, stage: int) -> ServingPool:
         high_tokens=own.high_tokens,
         prefills=own.role != Role.DECODE,
         decodes=own.role != Role.PREFILL,
-        fixed_s=float(cells.prompt_s[at, 0]),
-        token_s=float(cells.transfer_s_per_token[at, 0]) + (float(cells.pp[at, 0]) - 1.0) * own_s,
+        fixed_s=float(cells.prompt_s[at, 0]) + further * begun_s,
+        token_s=float(cells.transfer_s_per_token[at, 0]) + further * token_s,
         late_steps=float(cells.wait_steps[at, 0]) - 0.5,
     )
+
+
+def _of_a_prompt(law: TokenLaw, mean_tokens: float, mean_s: float) -> tuple[float, float]:
+    """(seconds, seconds a token) of a prompt in an idle engine, on the line through the mean one, which takes `mean_s`,
+    that rises like a step up to the full budget; prompts that fill several take so much a token."""
+    budget, full_s = law.tokens[-1], law.times_s[0, -1]
+    if mean_tokens >= 0.9 * budget:
+        return 0.0, mean_s / mean_tokens
+    rise = (full_s - np.interp(mean_tokens, law.tokens, law.times_s[0])) / (budget - mean_tokens)
+    rise = min(float(rise), mean_s / mean_tokens)
+    return mean_s - rise * mean_tokens, rise
 
 
 #: Numbers of prompt tokens at which a step is tabulated, from none to the whole budget.

@@ -75,9 +75,10 @@ def without_longest(workload: Workload, share_frac: float) -> tuple[Workload, fl
     ([100.0, 200.0], 0.02, 9010.0, 9.8)
     """
     total, weight = (np.asarray(x) for x in (workload.total_tokens, workload.weight_frac))
-    order = np.argsort(-total, kind="stable")
-    beyond = np.cumsum(weight[order]) <= share_frac * (1.0 + 1e-9)
-    longest = total[order][np.flatnonzero(beyond)[-1]] if beyond.any() else np.inf
+    lengths, which = np.unique(total, return_inverse=True)
+    at_least = np.cumsum(np.bincount(which, weight)[::-1])[::-1]  # share of the requests that are as long or longer
+    beyond = lengths[at_least <= share_frac * (1.0 + 1e-9)]
+    longest = beyond[0] if beyond.size else np.inf
     kept = total < longest
     left_out = float(weight[~kept].sum())
     if not kept.any() or left_out <= 0.0:

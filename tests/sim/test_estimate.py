@@ -55,6 +55,13 @@ def test_quantiles_of_correlated_series_cover():
     assert 0.88 < hit <= 1.0
 
 
+def test_intervals_of_quantiles_are_as_wide_as_series_differ():
+    """Student's point of 19 degrees of freedom times the deviation of the values of many series."""
+    told = [estimate.batch_quantile(RNG(i).exponential(size=20_000), 0.95) for i in range(200)]
+    spread = np.std([one.value for one in told])
+    assert np.sqrt(np.mean([one.half_width**2 for one in told])) == pytest.approx(2.093 * spread, rel=0.15)
+
+
 def test_extreme_quantiles_of_short_series_are_flagged():
     assert estimate.batch_quantile(np.arange(100.0), 0.99, 10).flags & Flag.EXTRAPOLATED
     for q, few in ((0.99, True), (0.01, True), (0.9, False), (0.1, False)):  # of 200 in a batch 2 beyond, or 20

@@ -86,6 +86,7 @@ def test_splits_and_planners_by_trying_and_counting():
     assert (
         float(found.optimum.value.cost) <= min(*workers.values(), *map(float, found.ttft_frac + found.itl_frac)) + 1e-9
     )
+    np.testing.assert_allclose(found.arrival_rps, [60.0] * 20 + [96.0] * 20 + [60.0] * 60)  # ten minutes in fifty
     for name, course in found.courses.items():
         score, rates = found.scores[name], [float(r) for r in found.arrival_rps]
         late = [min(float(a) + float(b), 1.0) for a, b in zip(*course_frac(course), strict=True)]

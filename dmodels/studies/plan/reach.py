@@ -80,7 +80,7 @@ def _apart(by_form: Latencies, found: Latencies, percentile_name: str, bar: floa
         if apart:
             of = percentile_name if percentile_name in apart else "mean"
             formula, true = apart[of]
-            said.append(f"{name} {of} {_ms(true)} ms, by the formula {_ms(formula)}")
+            said.append(f"{name} {of} {_ms(true)} ms by recursion over the arrivals ({_ms(formula)} by the formula)")
     return said
 
 

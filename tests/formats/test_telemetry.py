@@ -117,8 +117,8 @@ TRACES = {
 @pytest.mark.parametrize("grown", [1.0, 8.0])
 @pytest.mark.parametrize("kind", TRACES)
 def test_the_plan_from_a_simulated_fleets_telemetry_is_the_plan_from_the_trace(kind, grown, tmp_path):
-    """Within one instance at the rate that was seen and at eight times it, although buckets blur the lengths and do not
-    say which prompt had which answer."""
+    """Within one instance of twenty, at the rate that was seen and at eight times it, although buckets blur the lengths
+    and do not say which prompt had which answer."""
     trace, slo = TRACES[kind][0](), TRACES[kind][1]
     counted, _ = simulated(trace)
     path = counted.lengths().write(tmp_path)
@@ -131,7 +131,7 @@ def test_the_plan_from_a_simulated_fleets_telemetry_is_the_plan_from_the_trace(k
         ]
         for of in (seen, behind)
     )
-    assert abs(told - known) <= 1.0
+    assert abs(told - known) <= np.ceil(known / 20.0)
 
 
 def _sampled(name, per_interval, step=15.0):

@@ -100,13 +100,32 @@ def _like_products(c, limit):
 
 
 @kernel
+def _sorted(keys):
+    """Places of the keys in increasing order, by insertion: NumPy's sort takes seconds to compile, and this one takes
+    no longer than reading the costs."""
+    order = np.arange(keys.size)
+    for k in range(1, keys.size):
+        at, key = k, keys[k]
+        while at > 0 and keys[order[at - 1]] > key:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = k
+    return order
+
+
+@kernel
 def _sorted_pairs(c, x, y, v, prio, limit):
     """Pair rows and columns in sorted order where costs are like products, with duals between those at which a row
     would change with the next; whole for whole costs. Returns whether that is the optimum: every row's column is its
     cheapest."""
     n = c.shape[0]
-    rows = np.argsort(c[:, 0] - c[:, n - 1])
-    columns = np.argsort(c[rows[0]] - c[rows[n - 1]])
+    keys = np.empty(n, c.dtype)
+    for i in range(n):
+        keys[i] = c[i, 0] - c[i, n - 1]
+    rows = _sorted(keys)
+    for j in range(n):
+        keys[j] = c[rows[0], j] - c[rows[n - 1], j]
+    columns = _sorted(keys)
     for k in range(n - 1):
         i, j, below, right = rows[k], columns[k], rows[k + 1], columns[k + 1]
         upper, lower = c[i, right] - c[i, j], c[below, right] - c[below, j]

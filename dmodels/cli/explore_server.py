@@ -175,7 +175,7 @@ def _prompt() -> type[asyncio.Protocol]:
     class Prompt(H11Protocol):
         late: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._wait()
 

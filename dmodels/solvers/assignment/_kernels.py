@@ -10,7 +10,7 @@ from numba import types
 
 from dmodels.core.compiled import kernel
 
-from .paths import FAST, augment, lesser, match
+from .paths import FAST, augment, match, row_least
 
 
 @kernel
@@ -27,12 +27,8 @@ def bad_entries(c, lowest):
 @kernel(fastmath=FAST)
 def row_duals(c, v, u, big):
     """u_i = min_j c_ij - v_j: the largest row duals that are feasible with v."""
-    n, m = c.shape
-    for i in range(n):
-        least = big
-        for j in range(m):
-            least = lesser(c[i, j] - v[j], least)
-        u[i] = least
+    for i in range(c.shape[0]):
+        u[i] = row_least(c[i], v, big)
 
 
 @kernel

@@ -2,12 +2,13 @@
 
 A problem has n <= m: rows are matched, columns may stay free. The method is Jonker and Volgenant's (Computing 38,
 1987): column reduction where n = m, augmenting row reduction, then one shortest augmenting path per row that is left.
-Square problems whose costs
-are like products of what a row asks and what a column takes for it (R. E. Burkard, B. Klinz and R. Rudolf, Discrete
-Applied Mathematics 70, 1996: a permuted Monge matrix), which column reduction serves worst, are paired in sorted order.
 It departs from their code in how a path grows. Instead of a list of open columns, which needs gathers, every step
 sweeps the whole contiguous row twice (relax and take the least, then find where it is): both sweeps compile to vector
 code. A column that is closed has its dual set to -big in a working copy, so its distance is +big without a branch.
+
+Column reduction serves square problems worst whose costs are like products of what a row asks and what a column takes
+for it (permuted Monge matrices; R. E. Burkard, B. Klinz and R. Rudolf, Discrete Applied Mathematics 70, 1996). They
+are paired in sorted order.
 
 `big` stands for "forbidden": inf, or 2**61; what reaches `limit` counts as forbidden. The kernels allow the compiler
 to assume that no NaN occurs, so `bad_entries` of `_kernels` must have cleared a problem before.
@@ -43,11 +44,18 @@ lesser.interpreted = min
 
 
 @kernel(forceinline=True, fastmath=FAST)
+def row_least(row, v, big):
+    """min_j row_j - v_j, `big` at most."""
+    least = big
+    for j in range(v.size):
+        least = lesser(row[j] - v[j], least)
+    return least
+
+
+@kernel(forceinline=True, fastmath=FAST)
 def _least(c, i, v, m, big, prio):
     """Least of c[i] - v, the column where it is (a free one if there is a tie), and the second least."""
-    least = big
-    for j in range(m):
-        least = lesser(c[i, j] - v[j], least)
+    least = row_least(c[i], v, big)
     where = 2 * m
     for j in range(m):
         where = lesser(prio[j] if c[i, j] - v[j] == least else 2 * m, where)
@@ -101,8 +109,8 @@ def _like_products(c, limit):
 
 @kernel
 def _sorted(keys):
-    """Places of the keys in increasing order, by insertion: NumPy's sort takes seconds to compile, and this one takes
-    no longer than reading the costs."""
+    """Places of the keys in increasing order, by insertion: of few keys NumPy's sort costs more to call than to do, and
+    of many this one takes no longer than reading the costs."""
     order = np.arange(keys.size)
     for k in range(1, keys.size):
         at, key = k, keys[k]
@@ -137,10 +145,7 @@ def _sorted_pairs(c, x, y, v, prio, limit):
             v[right] = v[j] + lower + (upper - lower) / 2
     for k in range(n):
         i, j = rows[k], columns[k]
-        least = limit
-        for other in range(n):
-            least = lesser(c[i, other] - v[other], least)
-        if c[i, j] - v[j] > least:
+        if c[i, j] - v[j] > row_least(c[i], v, limit):
             return False
     for k in range(n):
         i, j = rows[k], columns[k]

@@ -13,9 +13,9 @@ import numpy as np
 from numba import types
 
 from dmodels.core.compiled import copy_row, kernel, of_batch
-from dmodels.solvers.assignment.paths import match
+from dmodels.solvers.assignment.paths import match, row_least
 
-from ._simplex import row_least, ship
+from ._simplex import ship
 from .records import LEFT, NO_WAY, PROVED
 
 #: Costs beyond this are left to the general loop: here sums of them stand for "forbidden".
@@ -160,7 +160,7 @@ def _bill(c: Any, supply: Any, room: Any, columns: Any, amounts: Any, u: Any, v:
     for j in range(m):
         load[j] = 0.0
     for i in range(n):
-        u[i] = row_least(c[i], v)
+        u[i] = row_least(c[i], v, np.inf)
         only = columns[i] if columns.size > 0 else -1
         for j in range(m if only < 0 else 1):
             k = j if only < 0 else only
@@ -245,7 +245,7 @@ def _matched(c: Any, columns: Any, u: Any, v: Any, load: Any) -> Any:
         size -= v[j] * load[j]
     for i in range(n):
         j = columns[i]
-        u[i] = row_least(c[i], v)
+        u[i] = row_least(c[i], v, np.inf)
         more = total + c[i, j]
         part = more - total
         lost += (total - (more - part)) + (c[i, j] - part)

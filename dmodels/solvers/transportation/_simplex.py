@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dmodels.core.compiled import kernel
-from dmodels.solvers.assignment.paths import FAST, lesser
+from dmodels.solvers.assignment.paths import row_least
 
 #: Entries priced per pivot, and the least number of rows.
 _BLOCK_ENTRIES, _BLOCK_ROWS = 2048, 2
@@ -29,15 +29,6 @@ _ROUNDING = 2.0**-50
 
 #: Pivots per node after which a problem is left to the general loop; the hardest that we know take 30.
 _PIVOTS_PER_NODE = 500
-
-
-@kernel(fastmath=FAST)
-def row_least(row: Any, v: Any) -> Any:
-    """min_j row_j - v_j."""
-    least = np.inf
-    for j in range(v.size):
-        least = lesser(row[j] - v[j], least)
-    return least
 
 
 @kernel
@@ -91,7 +82,7 @@ def _first_tree(c: Any, supply: Any, capacity: Any, parent: Any, flow: Any, pric
                 else:
                     parent[i], flow[i] = column, amount
                 break
-            j = _column_of(c[i], price, row_least(c[i], price))
+            j = _column_of(c[i], price, row_least(c[i], price, np.inf))
             if amount < rest[j]:
                 parent[i], flow[i] = n + 1 + j, amount
                 rest[j] -= amount
@@ -238,13 +229,13 @@ def _entering(c: Any, free: Any, rows: Any, at: Any, size: Any, u: Any, v: Any) 
     n = c.shape[0]
     best, where = 0.0, -1
     for _ in range(size):
-        r = row_least(c[at] if at < n else free, v) - u[at]
+        r = row_least(c[at] if at < n else free, v, np.inf) - u[at]
         if r < best:
             best, where = r, at
         at = at + 1 if at + 1 < rows else 0
     if where >= 0:
         row = c[where] if where < n else free
-        j = _column_of(row, v, row_least(row, v))
+        j = _column_of(row, v, row_least(row, v, np.inf))
         r = row[j] - u[where] - v[j]
         if r < -_ROUNDING * (abs(row[j]) + abs(u[where]) + abs(v[j])):
             return where, j, r

@@ -1,0 +1,130 @@
+"""Step times of an instance from its hardware, exact and differentiable."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dmodels.core.hardware import GPU, Parallel
+from dmodels.core.model import Model
+from dmodels.core.numerics import safe_divide
+from dmodels.core.records import Real
+
+from ..latency import Efficiency, MixedSteps
+from ..queueing import LastStep, last_step, packed_frac, partial_fill
+from ..traffic import LEVELS, Requests
+from .ladder import StepTable, step_table
+
+
+class Roofline(NamedTuple):
+    """The step times themselves: the exact counterpart of a `StepTable`, for single points and derivatives."""
+
+    model: Model
+    gpu: GPU
+    parallel: Parallel
+    requests: Requests
+    efficiency: Efficiency
+    max_num_batched_tokens: Real = 8192.0
+
+    @property
+    def steps(self) -> MixedSteps:
+        """The steps under these requests' mean prompt."""
+        r = self.requests
+        cached = r.input_tokens - r.prefill_tokens
+        return MixedSteps(
+            self.model,
+            self.gpu,
+            self.parallel,
+            context_tokens=r.context_tokens,
+            prompt_tokens=r.prefill_tokens,
+            attended_tokens=safe_divide(r.prefill_square, 2.0 * r.prefill_tokens, 0.0) + cached,
+            budget_tokens=self.max_num_batched_tokens,
+            efficiency=self.efficiency,
+        )
+
+    @property
+    def last(self) -> LastStep:
+        """What the last step of a lone prompt has room for beyond."""
+        return last_step_of(self.requests, self.max_num_batched_tokens)
+
+    def times(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
+        """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it, or fill several.
+
+        `last` is `self.last` in the shape of n.
+        """
+        law, r, last = self.steps, self.requests, self.last if last is None else last
+        n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
+        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
+        came, (first, full) = begun / self.parallel.dp, self.filling(n, last)
+        filled = came * law.budget_share
+
+        def closer(_: Real, busy: Real) -> Real:
+            step_s = alone + busy * (first - alone) + jnp.minimum(filled, 1.0) * (full - first)
+            fill = partial_fill(came / step_s, alone, first, full, law.budget_share, last)
+            return packed_frac(came, step_s, alone, first + fill.share * (full - first), law.budget_share, fill)
+
+        busy = jax.lax.fori_loop(0, 4, closer, law.shared(came)[0] + 0.0 * first)
+        mixed = law.at(n, jnp.minimum(filled / busy, 1.0) * self.max_num_batched_tokens)
+        return alone, busy * (mixed - alone) / begun
+
+    def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
+        """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""
+        law, gap = self.steps, (self.last if last is None else last).gap
+        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - gap, 1e-3, 0.75)
+        full, part = law.full(n), law.at(n, share * self.max_num_batched_tokens)
+        return jnp.clip((part - share * full) / (1.0 - share), law.alone(n), full), full
+
+    def full(self, n: Real) -> Real:
+        """t(n, B): prompts fill the budget of every rank."""
+        return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
+
+    def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
+        r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[G]\,t_0(n)$, and whether there is none.
+
+        The residual increases and is nearly linear, so after Picard's step from 0 four secant steps, kept inside the
+        interval, leave a relative error under 1e-3 even at the kinks of a roofline; Newton steps, the last one from the
+        frozen root, remove it and carry the derivatives (implicit function theorem: a bare iteration would lose them).
+        """
+
+        def residual(n: Real) -> Real:  # negative where more requests arrive than leave
+            alone, extra = self.times(n)
+            return n * (1.0 - x * extra) - x * decode_steps * alone
+
+        old = jnp.zeros_like(slots + x * decode_steps)
+        alone, extra = self.times(old)
+        f_old = -x * decode_steps * alone
+        new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
+        none = residual(slots + old) < 0
+
+        def secant(_: Real, pair: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
+            old, f_old, new = pair
+            f_new = residual(new)
+            back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
+            return new, f_new, jnp.clip(new - back, 0.0, slots)
+
+        _, _, new = jax.lax.fori_loop(0, 4, secant, (old, f_old, new))
+
+        def newton(root: Real) -> Real:
+            f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
+            polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
+            return jnp.where(none, slots, jnp.clip(polished, 0.0, slots))
+
+        # twice, because derivatives are those where the last step begins
+        return newton(jax.lax.stop_gradient(newton(jnp.where(none, slots, new)))), none
+
+    def table(self, most_count: float = 8192.0) -> StepTable:
+        """The step times at a ladder of decode counts up to `most_count`; a new last axis."""
+        rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, most_count, 32)])
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], self)
+        wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
+        n = wanted + 0.0 * wide.requests.context_tokens
+        last = jax.tree.map(lambda leaf: leaf[..., None], self.last)
+        (alone, extra), (begun, full) = wide.times(n, last), wide.filling(n, last)
+        return step_table(n, alone, extra, wide.requests.decode_steps, full, begun)
+
+
+def last_step_of(requests: Requests, budget: Real) -> LastStep:
+    return last_step(requests.prefill_edge_tokens / jnp.expand_dims(budget, -1), LEVELS)

@@ -5,8 +5,8 @@ step, of a closed loop), `instance` (percentiles of one instance under load) on 
 `cache` (hit rates), `pooling` (thresholds by length) and `cost`. Import from these families and modules; each names in
 its own docstring what it offers.
 
-No command reaches these; the ledger of claims, the live routers of `control` and the reference do: `energy` (watts and
-clocks), `freeness` and `freeness_fit` (Phasor's unit), `migration` (moving a running request), `multiplexing` (servers
+No command reaches these; the ledger of claims, the live routers of `control` and the reference do: `energy` (joules per
+token), `freeness` and `freeness_fit` (Phasor's unit), `migration` (moving a running request), `multiplexing` (servers
 that a shared line needs), `operators` (seconds of single kernels), `router` (a KV router's costs and draws),
-`saturation` (the ceilings of a closed loop).
+`saturation` (the knee of a load sweep).
 """

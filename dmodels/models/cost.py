@@ -23,15 +23,6 @@ class FleetCost(NamedTuple):
     usd_per_year: Real
 
 
-class TokenPrices(NamedTuple):
-    """What a million tokens cost, under the attribution of `token_prices`."""
-
-    input_usd_per_mtoken: Real
-    output_usd_per_mtoken: Real
-    blended_usd_per_mtoken: Real  # all dollars over all tokens, input and output alike
-    prefill_frac: Real  # share of the dollars that goes to input
-
-
 def fleet_cost(fleet_instances: Real, gpus_per_instance: Real, price_usd_per_hour: Real) -> FleetCost:
     """Dollars of `fleet_instances`, each of `gpus_per_instance` GPUs at `price_usd_per_hour` a GPU. A year is 8,760 h.
 
@@ -50,30 +41,3 @@ def usd_per_mtoken(usd_per_hour: Real, tokens_per_s: Real) -> Real:
     1.0
     """
     return safe_divide(usd_per_hour / SECONDS_PER_HOUR * 1e6, tokens_per_s)
-
-
-def token_prices(
-    usd_per_hour: Real, rate_rps: Real, input_tokens: Real, output_tokens: Real, prefill_s: Real, decode_s: Real
-) -> TokenPrices:
-    r"""Input and output prices that together earn exactly what the fleet costs.
-
-    Dollars are attributed by work: `prefill_s` and `decode_s` are the instance-seconds that a mean request takes in
-    each phase, and idle time is shared in the same proportion. With p = prefill_s / (prefill_s + decode_s),
-
-        input price  = p     * usd_per_hour / (rate_rps * input_tokens)
-        output price = (1-p) * usd_per_hour / (rate_rps * output_tokens)
-
-    `input_tokens` counts the whole prompt, as bills do, while `prefill_s` holds only what was computed, so prefix hits
-    make input cheaper.
-
-    >>> p = token_prices(3.6, 1.0, 1000.0, 1000.0, 0.2, 0.8)
-    >>> [round(float(x), 6) for x in p]
-    [0.2, 0.8, 0.5, 0.2]
-    """
-    prefill_frac = safe_divide(prefill_s, prefill_s + decode_s, 0.0)
-    return TokenPrices(
-        usd_per_mtoken(prefill_frac * usd_per_hour, rate_rps * input_tokens),
-        usd_per_mtoken((1.0 - prefill_frac) * usd_per_hour, rate_rps * output_tokens),
-        usd_per_mtoken(usd_per_hour, rate_rps * (input_tokens + output_tokens)),
-        prefill_frac,
-    )

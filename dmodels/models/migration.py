@@ -27,11 +27,6 @@ class Migration(NamedTuple):
     flags: Real  # OVERLOAD: q >= 1, the rounds never shrink
 
 
-def dirty_bytes_per_s(kv_bytes_per_token: Real, tpot_s: Real) -> Real:
-    """g: one token's KV every TPOT. Qwen2.5-7B, 57,344 B a token at 50 ms: 1.15 MB/s, q = 7.6e-6 over 150 GB/s."""
-    return kv_bytes_per_token / tpot_s
-
-
 def precopy(
     kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, stop_bytes: Real, handover_s: Real = 0.0
 ) -> Migration:
@@ -77,32 +72,6 @@ def precopy_rounds(kv_bytes: Real, link_bytes_per_s: Real, dirty_per_s: Real, ro
         sent,
         flag_where(q >= 1.0, Flag.OVERLOAD),
     )
-
-
-def stop_and_copy_s(kv_bytes: Real, link_bytes_per_s: Real) -> Real:
-    """Without pre-copy the whole transfer is downtime."""
-    return kv_bytes / link_bytes_per_s
-
-
-def most_concurrent(link_bytes_per_s: Real, dirty_per_s: Real) -> Real:
-    """Migrations that may share one link and still converge: the largest whole k with k g < r."""
-    ratio = link_bytes_per_s / dirty_per_s
-    return jnp.maximum(jnp.ceil(ratio) - 1.0, 0.0)
-
-
-def shared_link_bytes_per_s(link_bytes_per_s: Real, serving_bytes_per_s: Real, migrations: Real = 1.0) -> Real:
-    """What one of k migrations gets where serving goes first: (link - serving traffic)/k, 0 on a full link."""
-    return jnp.maximum(link_bytes_per_s - serving_bytes_per_s, 0.0) / migrations
-
-
-def serving_slowdown(migrations: Real = 1.0) -> Real:
-    r"""Factor on the mean time of serving's transfers while k migrations share the link fairly: 1 + k.
-
-    Processor sharing with k customers that never leave: $E[n] = (k+1)\rho/(1-\rho)$, so by Little's law each transfer
-    takes $(k+1)$ times as long as without them, at every load $\rho < 1$ and for every distribution of sizes. Migration
-    does not make serving unstable; with priority for serving it costs serving nothing (`shared_link_bytes_per_s`).
-    """
-    return 1.0 + migrations
 
 
 def break_even_tokens(

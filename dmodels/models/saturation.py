@@ -1,4 +1,4 @@
-r"""Where does a deployment saturate? The knee of a load sweep, and which pool reaches its ceiling first.
+r"""Where does a deployment saturate? The knee of a load sweep.
 
 Section 5.2 of "The Price of Anarchy in Disaggregated Inference": prefill is limited by FLOPs, decode by bandwidth. The
 closed-loop prediction (`queueing.closed_loop_rps`, knee 1 + Z/S) needs a service time and a think time, both measured
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
@@ -43,30 +42,3 @@ def knee(load: Real, throughput_rps: Real, tolerance: float = 0.1, light: int = 
     ceiling = float(rate[first:].max()) if off.size else np.inf
     upto = float(load[first]) if off.size else np.inf
     return Knee(ceiling / slope, ceiling, slope, float(load[first - 1]) if first else 0.0, upto)
-
-
-def prefill_ceiling_rps(flop_per_token: Real, prompt_tokens: Real, flop_per_s: Real) -> Real:
-    r"""Requests/s at which prefill uses all its arithmetic: F/(2 P L) with 2 P FLOPs per token.
-
-    >>> round(float(prefill_ceiling_rps(2 * 340e9, 128.0, 8 * 4.5e15)))  # 340B on eight B200, dense FP8
-    414
-    """
-    return flop_per_s / (flop_per_token * prompt_tokens)
-
-
-def decode_ceiling_rps(
-    weight_bytes: Real, kv_bytes_per_sequence: Real, sequences: Real, output_tokens: Real, bytes_per_s: Real
-) -> Real:
-    r"""Requests/s of one decode worker that runs n sequences at the speed of its memory.
-
-    $\frac{n}{L_{out}}\,\frac{B}{W + n K}$: each step reads the weights once and every sequence's cache.
-
-    >>> round(float(decode_ceiling_rps(340e9, 0.1e9, 64.0, 256.0, 8 * 8e12)), 1)
-    46.2
-    """
-    return sequences / output_tokens * bytes_per_s / (weight_bytes + sequences * kv_bytes_per_sequence)
-
-
-def binding_pool(prefill_rps: Real, decode_rps: Real) -> tuple[Real, Real]:
-    """(requests/s that both pools sustain, 0 where prefill binds and 1 where decode does)."""
-    return jnp.minimum(prefill_rps, decode_rps), jnp.where(decode_rps < prefill_rps, 1, 0).astype(jnp.int32)

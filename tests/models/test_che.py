@@ -18,7 +18,6 @@ from dmodels.models.cache import (
     popularity,
     shuffled_hit_frac,
     stack_distances,
-    ttl_blocks,
     ttl_hit_frac,
 )
 from dmodels.models.traffic import read_trace
@@ -53,7 +52,6 @@ def test_the_characteristic_time_is_scipys_root():
         root = brentq(lambda t, c=size: (count * -np.expm1(-rate * t)).sum() - c, 0, 1e6, xtol=1e-12, rtol=1e-13)
         assert time == pytest.approx(root, rel=1e-9)
     assert found[0] == 0 and np.isinf(found[6:]).all()
-    np.testing.assert_allclose(ttl_blocks(found[:6], rate, count), sizes[:6], atol=1e-9)
     np.testing.assert_allclose(np.asarray(hit_frac(sizes, rate, count))[[0, 6, 7]], [0, 1, 1])
 
 

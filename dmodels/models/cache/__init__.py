@@ -6,15 +6,7 @@ cost the others.
 
 from __future__ import annotations
 
-from .che import (
-    characteristic_time,
-    eviction_externality,
-    lru_hit_frac,
-    popularity,
-    shuffled_hit_frac,
-    ttl_blocks,
-    ttl_hit_frac,
-)
+from .che import characteristic_time, eviction_externality, lru_hit_frac, popularity, shuffled_hit_frac, ttl_hit_frac
 from .eviction import Eviction, Replay, decay_steps, replay, usable_hits
 from .externality import lost_hits, residence_accesses
 from .hbm_leader import THRESHOLDS, Leader, best_threshold, leader
@@ -46,7 +38,6 @@ __all__ = [
     "shuffled_hit_frac",
     "stack_distances",
     "tier_fracs",
-    "ttl_blocks",
     "ttl_hit_frac",
     "usable",
     "usable_hits",

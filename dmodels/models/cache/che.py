@@ -56,11 +56,6 @@ def ttl_hit_frac(ttl_s: Real, rate: Real, count: Real) -> Real:
     return jnp.sum(share[None, :] * _used_within(ttl_s, rate), axis=1)
 
 
-def ttl_blocks(ttl_s: Real, rate: Real, count: Real) -> Real:
-    r"""Mean number of blocks (sizes,) that such a cache holds, $\sum_k n_k (1 - e^{-\lambda_k T})$."""
-    return jnp.sum(count[None, :] * _used_within(ttl_s, rate), axis=1)
-
-
 @jit  # or the search's loop would be compiled anew at each call
 def shuffled_hit_frac(capacity_blocks: Real, uses: Real, count: Real) -> Real:
     r"""Expected hit rate (sizes,) of LRU on a whole trace in random order, from an empty cache.

@@ -220,21 +220,12 @@ def residents_of_length(
     return residents(model, gpu, parallel, prompt, answer, utilization=utilization, engine=engine).count
 
 
-def occupancy_bytes(sequences: Real, one: Footprint, probability: Real = 0.99) -> Real:
-    r"""KV bytes per GPU that `sequences` independent running sequences stay below with `probability`.
-
-    $n m + z s \sqrt{n} + \tfrac16 (z^2 - 1)\, \gamma s$: the normal quantile and its first Cornish-Fisher correction
-    for the skewness $\gamma$ of one footprint; the next terms are of order $s/\sqrt{n}$. An approximation for many
-    sequences (tens); at few, `sequences_by_bernstein` is safe.
-    """
-    z = ndtri(probability)
-    return sequences * one.mean_bytes + z * jnp.sqrt(sequences) * one.sd_bytes + _skew_bytes(z, one)
-
-
 def sequences_by_normal(budget_bytes: Real, one: Footprint, probability: Real = 0.99) -> Real:
-    """Independent running sequences whose total stays within the budget with `probability` (of at least 0.5).
+    r"""Independent running sequences whose total stays within the budget with `probability` (of at least 0.5).
 
-    The largest n with `occupancy_bytes(n, one, probability)` <= budget: a quadratic in the square root of n.
+    The largest n with $n m + z s \sqrt{n} + \tfrac16 (z^2 - 1)\, \gamma s$ within the budget, quadratic in the root of
+    n: the normal quantile and its first Cornish-Fisher correction for the skewness $\gamma$ of one footprint. The next
+    terms are of order $s/\sqrt{n}$: good for tens of sequences; at few, `sequences_by_bernstein` is safe.
     """
     z, m = ndtri(probability), one.mean_bytes
     b = jnp.maximum(budget_bytes - _skew_bytes(z, one), 0.0)

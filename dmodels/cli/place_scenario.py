@@ -47,11 +47,9 @@ class DramTable(Table):
     price: Price = PRICES["dram"]
 
 
-class SsdTable(Table):
+class SsdTable(DramTable):
     """[tiers.ssd]: the same for local SSD."""
 
-    size: Size
-    bandwidth: Speed
     latency: Wait = "100 us"
     price: Price = PRICES["ssd"]
 
@@ -81,7 +79,7 @@ class TargetTable(Table):
     first_token: Seconds | None = None
 
     @model_validator(mode="after")
-    def _one_needs_the_other(self):
+    def _one_needs_the_other(self) -> TargetTable:
         if self.first_token is not None and self.hit_rate is None:
             raise ValueError("first_token needs hit_rate beside it (0 asks for no hits)")
         return self

@@ -24,6 +24,10 @@ class TraceError(InputError):
     """A traffic trace or request log that cannot be read."""
 
 
+class TooLong(Exception):
+    """An interpreted kernel or program has not come to its end in the time that it was given: compile it."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error for a name that is not in a list, with the nearest names that are.
 

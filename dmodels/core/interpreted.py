@@ -17,14 +17,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .array_rules import ELEMENTWISE, RULES, SEVERAL, Rule
+from .errors import TooLong
 from .recipes import Recipe, Step, Stranger, on_host, recipe
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr
-
-
-class TooLong(Exception):
-    """The program has not come to its end in the time that it was given."""
 
 
 def carry_out(program: ClosedJaxpr | Recipe, values: Sequence[Any], limit_s: float = math.inf) -> list[np.ndarray]:

@@ -21,14 +21,18 @@ def safe_divide(numerator: Real, denominator: Real, otherwise: Real = jnp.inf) -
     return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
 
 
-def all_finite(x: Real) -> Real:
-    """True if every element is finite. jax 0.10 on the CPU drops NaN in `max`/`min` of large arrays; a sum keeps it."""
-    return jnp.isfinite(jnp.sum(jnp.where(jnp.isfinite(x), 0.0, jnp.nan)))
-
-
 def ceil_div(a: Real, b: Real) -> Real:
     """Blocks of size b that hold a: ceil(a / b), exact for whole numbers below 2**53."""
     return jnp.ceil(a / b)
+
+
+def power_of_two(count: int) -> int:
+    """The least power of two from `count` on, at least 1: shapes of so few kinds that programs are compiled once.
+
+    >>> [power_of_two(n) for n in (0, 1, 5, 8)]
+    [1, 1, 8, 8]
+    """
+    return 1 << max(0, int(count) - 1).bit_length()
 
 
 def power(base: Real, exponent: Real) -> Real:

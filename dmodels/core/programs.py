@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import equinox as eqx
 import jax
 
-from .interpreted import TooLong, carry_out
+from .errors import TooLong
+from .interpreted import carry_out
 from .kept import kept
 from .recipes import Recipe, recipe
 from .records import traced

@@ -21,15 +21,12 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.registry import CPUDispatcher
 
+from .errors import TooLong
 from .threads import sharing
 
 #: Numbers in a call's arrays up to which it may be interpreted, and the seconds that a kernel may be in a process:
 #: before it is compiled, and before it is read from disk.
 SMALL, PATIENCE_S, LOADING_S = 10_000, 1.0, 0.02
-
-
-class _TooLong(Exception):
-    """An interpreted call has used up its kernel's patience."""
 
 
 class _Running(threading.local):
@@ -58,7 +55,7 @@ class Starting(CPUDispatcher):
         try:
             with np.errstate(all="ignore"):
                 return interpreted(self)(*arguments)
-        except _TooLong:
+        except TooLong:
             for array, content in before:
                 array[...] = content
             return compiled(self)(*arguments)
@@ -97,7 +94,7 @@ def interpreted(kernel: Any) -> Callable[..., Any]:
     @wraps(function)
     def timed(*arguments: Any) -> Any:
         if thread_time() > _running.until_s:
-            raise _TooLong
+            raise TooLong
         return of_its_own(*arguments)
 
     scope |= {name: _Callee(value) if _is_kernel(value) else value for name, value in used.items()}

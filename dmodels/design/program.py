@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.numerics import power_of_two
 from dmodels.core.records import filled, float64
 
 from .axes import Axis
@@ -222,17 +223,13 @@ def _as_data(name: str, value: Any) -> Any:
 
 def _block_shape(down: int, across: int, points: int) -> tuple[int, int]:
     """Rows and columns of a block, powers of two: 64 columns for small spaces, and for large ones what wastes least."""
-    columns = min(64, _power(across))
-    rows = min(max(1, points // columns), _power(down))
+    columns = min(64, power_of_two(across))
+    rows = min(max(1, points // columns), power_of_two(down))
     if down * across <= points or rows * columns < 4096:
         return rows, columns
     splits = [(max(1, points // c), c) for c in (32, 64, 128, 256, 512) if c <= 2 * across and points // c <= 2 * down]
     evaluated = lambda split: -(-down // split[0]) * split[0] * (-(-across // split[1]) * split[1])
     return min(splits, key=lambda split: (evaluated(split), abs(split[1] - 64)), default=(rows, columns))
-
-
-def _power(count: int) -> int:
-    return 1 << max(0, int(count) - 1).bit_length()
 
 
 def _hashable(value: Any) -> bool:

@@ -75,29 +75,19 @@ def latency(answer: Place, axes: Axes) -> None:
 
 def externality(answer: Place, axes: Axes) -> None:
     """GPU time that others lose for each block that is stored and never used again."""
-    c = answer.curves
-    axes.plot(c.blocks, 1e3 * c.lost_gpu_s, color=style.colour(1))
-    axes.set(
-        xscale="log",
-        xlabel=SIZE,
-        ylabel="others' GPU time per block stored [ms]",
-        ylim=(0, None),
-        title="What storing a block used once costs others",
-    )
-    _decades(axes)
+    _by_blocks(answer, axes, 1e3 * answer.curves.lost_gpu_s, 1)
+    axes.set(ylabel="others' GPU time per block stored [ms]", title="What storing a block used once costs others")
 
 
 def recomputed(answer: Place, axes: Axes) -> None:
     """Prefill of blocks that had been computed before and were evicted."""
-    c = answer.curves
-    axes.plot(c.blocks, c.recomputed_flop / 1e12, color=style.colour(0))
-    axes.set(
-        xscale="log",
-        xlabel=SIZE,
-        ylabel="TFLOP per request",
-        ylim=(0, None),
-        title="Prefill computed again because of evictions",
-    )
+    _by_blocks(answer, axes, answer.curves.recomputed_flop / 1e12, 0)
+    axes.set(ylabel="TFLOP per request", title="Prefill computed again because of evictions")
+
+
+def _by_blocks(answer: Place, axes: Axes, values: np.ndarray, place: int) -> None:
+    axes.plot(answer.curves.blocks, values, color=style.colour(place))
+    axes.set(xscale="log", xlabel=SIZE, ylim=(0, None))
     _decades(axes)
 
 

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dmodels.core.devices import accelerators, chosen_device
 from dmodels.core.errors import InputError
+from dmodels.core.numerics import power_of_two
 
 #: "auto" takes a device where JAX sees one and the batch is large enough; "device" takes JAX's first devices, be they
 #: the CPU's (how the device programs are tested where there is no accelerator).
@@ -105,7 +106,7 @@ def _chunk(count: int, devices: int, problem_bytes: float) -> int:
     """Problems per chunk: a power of two per device, as many as are there or as fit."""
     fit = max(1, int(CHUNK_BYTES // max(problem_bytes, 1.0)))
     most = 1 << (fit.bit_length() - 1)
-    return devices * min(most, 1 << max(0, -(-count // devices) - 1).bit_length())
+    return devices * min(most, power_of_two(-(-count // devices)))
 
 
 def _fetched(count: int, found: Sequence[jax.Array]) -> tuple[np.ndarray, ...]:

@@ -11,7 +11,8 @@ import pytest
 from jax import lax
 
 from dmodels.core.array_rules import ELEMENTWISE, RULES, SEVERAL
-from dmodels.core.interpreted import CONTROL, TooLong, carry_out
+from dmodels.core.errors import TooLong
+from dmodels.core.interpreted import CONTROL, carry_out
 from dmodels.core.programs import program
 from dmodels.core.recipes import CALLS, recipe
 

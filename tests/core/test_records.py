@@ -15,7 +15,7 @@ from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag, describe, flag_nonfinite, flag_where, usable
 from dmodels.core.hardware import GPU, SLO, Parallel
-from dmodels.core.numerics import all_finite, safe_divide
+from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Record, float64, quantity, stack
 
 
@@ -100,13 +100,6 @@ def test_flags_join_and_warnings_leave_a_point_usable():
 def test_division_by_zero_has_a_finite_gradient():
     assert float(safe_divide(1.0, jnp.array(0.0))) == np.inf
     assert np.isfinite(jax.grad(lambda d: safe_divide(1.0, d, 0.0))(0.0))
-
-
-def test_a_nan_among_many_is_seen():
-    """jax 0.10 on the CPU drops NaN in max and min of large arrays."""
-    many = jnp.zeros(20_000).at[7].set(jnp.nan)
-    assert not bool(all_finite(many))
-    assert bool(all_finite(jnp.zeros(20_000)))
 
 
 def test_a_gpu_states_its_links_in_one_direction():

@@ -83,18 +83,13 @@ class Alone(Record):
         return self.own(decode_gpus) + 0.0 * prefill_gpus
 
 
-class Starved(Record):
+class Starved(Alone):
     """Decode idles when prefill is short: V(G_D, G_P) = own(G_D) + starvation(G_P).
 
     The externality does not change decode's own marginal, so it moves the optimum and not the equilibrium.
     """
 
-    own: Callable
     starvation: Callable
-
-    @property
-    def convex(self) -> bool:
-        return getattr(self.own, "convex", False)
 
     @property
     def convex_in_both(self) -> bool:

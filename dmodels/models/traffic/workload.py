@@ -7,7 +7,6 @@ Functions on the host take and give NumPy arrays and accept thresholds of any sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -64,17 +63,7 @@ class LengthClass(Record):
     output_square: Real = quantity()
     prefill_output: Real = quantity()
     iterations_square: Real = quantity()
-    # conditional quantiles and the longest sequence
-    input_p50_tokens: Real = quantity()
-    input_p90_tokens: Real = quantity()
-    input_p99_tokens: Real = quantity()
-    prefill_p50_tokens: Real = quantity()
-    prefill_p90_tokens: Real = quantity()
-    prefill_p99_tokens: Real = quantity()
-    output_p50_tokens: Real = quantity()
-    output_p99_tokens: Real = quantity()
-    total_p99_tokens: Real = quantity()
-    max_total_tokens: Real = quantity()
+    max_total_tokens: Real = quantity()  # the longest sequence
 
 
 class Split(NamedTuple):
@@ -151,17 +140,10 @@ def between(workload: Workload, low_tokens: Real, high_tokens: Real, chunk_token
     means["held_tokens"] = means["held_tokens"] / np.where(work_mean > 0, work_mean, 1.0)
     everything = summed[list(values).index("iterations_count"), -1]
     work_frac = mass * means["iterations_count"] / everything if everything > 0 else mass
-    quantiles = {}
-    for name, x in (("input", w.input_tokens), ("prefill", prefill), ("output", output), ("total", w.total_tokens)):
-        asked = {"total": (0.99,), "output": (0.5, 0.99)}.get(name, (0.5, 0.9, 0.99))
-        for p, value in zip(asked, _class_quantiles(x, w.weight_frac, w.total_tokens, low, high, asked), strict=True):
-            quantiles[f"{name}_p{round(100 * p)}_tokens"] = value
     positive = np.flatnonzero(w.weight_frac[order] > 0)
     top = np.searchsorted(positive, last, "left") - 1  # the last support point with weight before `last`
     longest = np.where(mass > 0, total[positive[np.maximum(top, 0)]], 0.0)
-    return LengthClass(
-        request_frac=mass, work_frac=np.minimum(work_frac, 1.0), max_total_tokens=longest, **means, **quantiles
-    )
+    return LengthClass(request_frac=mass, work_frac=np.minimum(work_frac, 1.0), max_total_tokens=longest, **means)
 
 
 def condition(workload: Workload, low_tokens: Real, high_tokens: Real) -> Workload:
@@ -241,21 +223,3 @@ def _flat(workload: Workload) -> Workload:
     if np.ndim(workload.weight_frac) != 1:
         raise InputError(f"workload has shape {np.shape(workload.weight_frac)}; accepted is one workload, shape (k,)")
     return workload
-
-
-def _class_quantiles(
-    values: np.ndarray, weight: np.ndarray, total: np.ndarray, low: np.ndarray, high: np.ndarray, asked: Sequence[float]
-) -> list[np.ndarray]:
-    """Quantiles of `values` in each class, 64 classes at a time so that memory stays bounded."""
-    order = np.argsort(values, kind="stable")
-    x, w, t = values[order], weight[order], total[order]
-    lows, highs = low.ravel(), high.ravel()
-    out = [np.zeros(lows.size) for _ in asked]
-    for start in range(0, lows.size, 64):
-        part = slice(start, start + 64)
-        inside = (t > lows[part, None]) & (t <= highs[part, None])
-        reached = np.cumsum(np.where(inside, w, 0.0), axis=1)
-        for values_at, p in zip(out, asked, strict=True):
-            index = np.sum(reached < p * reached[:, -1:] * (1 - 1e-12), axis=1)
-            values_at[part] = np.where(reached[:, -1] > 0, x[np.minimum(index, len(x) - 1)], 0.0)
-    return [values_at.reshape(low.shape) for values_at in out]

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from dmodels.core.errors import InputError
+from dmodels.core.numerics import power_of_two
 from dmodels.core.records import Floats, Real
 from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
@@ -50,15 +51,11 @@ def assign_many(costs: Sequence[Real], maximize: bool = False, *, backend: str =
     return [answer for answer in answers if answer is not None]
 
 
-def _side(size: int) -> int:
-    return max(SMALLEST, 1 << (size - 1).bit_length())
-
-
 def _class_of(shape: tuple[int, ...]) -> tuple[int, int]:
     """(shorter, longer) side of the class; the longer has room for the columns that come with made-up rows."""
     few, many = sorted(shape)
-    short = _side(few)
-    return short, _side(many + short - few)
+    short = max(SMALLEST, power_of_two(few))
+    return short, max(SMALLEST, power_of_two(many + short - few))
 
 
 def _padded(cost: Floats, shape: tuple[int, int], maximize: bool) -> Floats:

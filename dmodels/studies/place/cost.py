@@ -11,6 +11,7 @@ import numpy as np
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.numerics import power_of_two
 from dmodels.models.cache import access_s, prefill_flop, remaining_prefill_s, tier_fracs
 from dmodels.models.traffic import BLOCK_TOKENS, Trace
 
@@ -56,7 +57,7 @@ class PrefillBill:
 
     def of_tokens(self, cached_tokens: np.ndarray) -> tuple[float, float]:
         """(seconds, FLOPs) per request, means, with `cached_tokens` (requests,) in the cache."""
-        room = (0, (1 << max(10, (self.requests_count - 1).bit_length())) - self.requests_count)
+        room = (0, max(1024, power_of_two(self.requests_count)) - self.requests_count)
         new, cached = np.pad(self._input - cached_tokens, room), np.pad(cached_tokens, room)
         seconds, flop = _prefill(*self._formulas, new, cached, float(self.requests_count))
         return float(seconds), float(flop)

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dmodels.core.errors import InputError
-from dmodels.report import explore_page, html, plan_tables
+from dmodels.report import explore_page, html, plan_json
 from dmodels.report.plan_page import plan_page
 from dmodels.studies.explore import Dials, at_rest, turned
 from dmodels.studies.plan import Plan, Question, plan, sensitivity
@@ -75,7 +75,7 @@ def application(asked: Question, scenario: str) -> Starlette:
     def document(request: Request) -> Response:
         with turn:
             answer = answered(request)
-            given, found = plan_tables.inputs(answer), plan_tables.result(answer, [])
+            given, found = plan_json.inputs(answer), plan_json.result(answer, [])
             return Response(render.as_json("explore", given, found), 200, _HEADERS, "application/json")
 
     def report(request: Request) -> Response:

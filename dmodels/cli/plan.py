@@ -189,29 +189,29 @@ def _keeps(found: Any, checks: Any) -> bool:
 
 
 def _inputs(found: Any) -> dict[str, Any]:
-    from dmodels.report import plan_tables
+    from dmodels.report import plan_json
 
-    return plan_tables.inputs(found)
+    return plan_json.inputs(found)
 
 
 def _result(found: Any, more: Beside) -> dict[str, Any]:
-    from dmodels.report import plan_tables
+    from dmodels.report import plan_json
 
     named = {"verification": more.checks, "running_now": more.now, "solved": more.limit, "classes": more.apart}
     named |= {"by_priority": more.together, "regions": more.regions}
     others = {name: one.to_dict() for name, one in named.items() if one}
     one = more.parted(found)
     told: dict[str, Any] = {"feasible": _feasible(found, more)} | ({"summary": [one.sentence(found)]} if one else {})
-    return plan_tables.result(found, more.changes, more.suggested, more.tail) | others | told
+    return plan_json.result(found, more.changes, more.suggested, more.tail) | others | told
 
 
 def _show(found: Any, more: Beside) -> None:
-    from dmodels.report import plan_tables, replay_tables
+    from dmodels.report import plan_tables, plan_words, replay_tables
     from dmodels.report.plan_notes import notes
     from dmodels.studies.plan import command as command_of
 
     several = more.parted(found)
-    said = [several.sentence(found)] if several else plan_tables.sentences(found)
+    said = [several.sentence(found)] if several else plan_words.sentences(found)
     render.say([*said, *notes(found), *more.told(found), ""])
     if more.apart is not None:
         render.show([plan_tables.classes_table(more.apart)])
@@ -220,7 +220,7 @@ def _show(found: Any, more: Beside) -> None:
     if more.regions is not None:
         render.show([plan_tables.regions_table(more.regions)])
     if found.best is not None:
-        render.show([plan_tables.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
+        render.show([plan_words.card(found), plan_tables.pools_table(found), plan_tables.alternatives_table(found)])
         render.show(replay_tables.tables(found, more.checks))
         if more.checks is not None:
             render.say([replay_tables.verdict(more.checks), ""])
@@ -229,7 +229,7 @@ def _show(found: Any, more: Beside) -> None:
         for pool in found.best.pools:
             print(f"# {pool.stage.name}: {pool.instances} x")
             print(command_of(pool, found.question))
-        print(f"# rate headroom {plan_tables.headroom(found)}; {found.points_count:,} points evaluated")
+        print(f"# rate headroom {plan_words.headroom(found)}; {found.points_count:,} points evaluated")
     if several is not None:
         print("\n".join(several.launches))
     if more.now is not None:

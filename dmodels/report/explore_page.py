@@ -16,7 +16,7 @@ from dmodels.studies.plan import Plan, Question
 from dmodels.studies.plan.questions import CACHES
 from dmodels.studies.plan.risks import loads
 
-from . import html, plan_page, plan_tables
+from . import html, plan_page, plan_tables, plan_words
 from .plan_notes import notes
 from .text import ms
 
@@ -70,8 +70,8 @@ def explore_page(asked: Question, dials: Dials, start: Plan, shown: Plan | None,
 
 def answer_fragment(answer: Plan, start: Plan) -> str:
     """The answer in words and tables, and how it differs from where the dials started."""
-    parts = [html.card(*plan_tables.card(answer)[1:]), html.paragraph(difference(answer, start), "difference")]
-    parts.append(html.paragraph(" ".join(plan_tables.in_three_sentences(answer)), "answer"))
+    parts = [html.card(*plan_words.card(answer)[1:]), html.paragraph(difference(answer, start), "difference")]
+    parts.append(html.paragraph(" ".join(plan_words.in_three_sentences(answer)), "answer"))
     parts += [html.paragraph(note) for note in notes(answer)]
     if answer.best is not None:
         parts += [html.table(*plan_tables.pools_table(answer)), html.table(*plan_tables.alternatives_table(answer))]

@@ -9,7 +9,8 @@ from dmodels.core.units import HOURS_PER_YEAR, counted
 from dmodels.studies.plan import Apart, Plan, Regional, command
 from dmodels.studies.plan.parts import PartPlan
 
-from .plan_tables import classes_table, load, per_year, regions_table, together_table
+from .plan_tables import classes_table, regions_table, together_table
+from .plan_words import load, per_year
 from .text import Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,19 @@ from dmodels.studies.plan import Change, Plan, Verified, command
 from dmodels.studies.plan.memory_use import MemoryUse, memory_use
 from dmodels.studies.plan.risks import PoolLoad, Risks, risks
 
-from . import answer_figures, glossary, html, plan_figures, plan_tables, provenance, replay_tables, risk_tables, style
+from . import (
+    answer_figures,
+    glossary,
+    html,
+    plan_figures,
+    plan_json,
+    plan_tables,
+    plan_words,
+    provenance,
+    replay_tables,
+    risk_tables,
+    style,
+)
 from .parted import Parted
 from .plan_notes import notes
 from .text import cell
@@ -33,8 +45,8 @@ def plan_page(
     """The page; `reproduce` is the command line or call that makes it again, `checks` are replays to show, `advice` is
     what else the reader should know, `several` the answer where no one fleet is it."""
     asked = answer.question
-    card = plan_tables.card(answer) if several is None else several.card
-    said = plan_tables.in_three_sentences(answer) if several is None else [several.sentence(answer)]
+    card = plan_words.card(answer) if several is None else several.card
+    said = plan_words.in_three_sentences(answer) if several is None else [several.sentence(answer)]
     parts = [html.card(*card[1:])]
     if answer.best is not None:
         parts.append(pictures(answer_drawings(answer), first=100))
@@ -56,7 +68,7 @@ def plan_page(
             shut=True,
         )
     )
-    given = [[key, _shown(value)] for key, value in plan_tables.inputs(answer).items()]
+    given = [[key, _shown(value)] for key, value in plan_json.inputs(answer).items()]
     parts.append(
         html.section(
             "Inputs and reproduction",

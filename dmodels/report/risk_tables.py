@@ -7,8 +7,9 @@ import math
 from dmodels.studies.plan import Plan, Pool
 from dmodels.studies.plan.risks import Grown, Risks
 
-from .plan_tables import headroom, milliseconds, recommended
-from .text import Table
+from .plan_tables import recommended
+from .plan_words import headroom
+from .text import Table, milliseconds
 
 
 def sentences(answer: Plan, found: Risks) -> list[str]:

@@ -62,3 +62,8 @@ def _value(item: Any, column: str | Callable[[Any], Any]) -> Any:
     name, _, form = column.partition(":")
     value = item[name] if isinstance(item, Mapping) else getattr(item, name)
     return format(value, form) if form else value
+
+
+def milliseconds(seconds: float) -> float:
+    """Milliseconds, four digits."""
+    return float(f"{1e3 * float(seconds):.4g}")

@@ -74,13 +74,13 @@ def tables_say_what_documents_say(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def pages_say_what_documents_say(monkeypatch):
-    from dmodels.report import plan_page, plan_tables
+    from dmodels.report import plan_json, plan_page
 
     made = plan_page.plan_page
 
     def checked(answer: Any, changes: Any, *more: Any) -> str:
         page = made(answer, changes, *more)
-        document = {"inputs": plan_tables.inputs(answer), "result": plan_tables.result(answer, changes, [], [])}
+        document = {"inputs": plan_json.inputs(answer), "result": plan_json.result(answer, changes, [], [])}
         audit_page(json.loads(json.dumps(render.whole(render.plain(document)))), page)
         return page
 

@@ -25,6 +25,7 @@ from dmodels.report import (
     parted,
     plan_notes,
     plan_tables,
+    plan_words,
     provenance,
     replay_tables,
     risk_tables,
@@ -593,7 +594,7 @@ def test_what_another_input_costs_and_why_layouts_fell():
     use.gpu_bytes = 79.18 * 2**30
     (memory,) = row(plan_tables.memory_table([use]))
     assert memory == {"pool": "all", "GPU": "h100", "weights [GiB]": 15.0, "KV [GiB]": 2.5, "all [GiB]": 79.18}
-    assert [plan_tables.per_year(x) for x in (999_499, 999_500, 2.34e6)] == [
+    assert [plan_words.per_year(x) for x in (999_499, 999_500, 2.34e6)] == [
         "$999,499/year",
         "$1.00 M/year",
         "$2.34 M/year",
@@ -650,7 +651,7 @@ def test_the_answer_in_sentences():
     other.kind, other.pools = "split", [pool("prefill", layout=Record(gpu="h200"), confidence=sure)]
     answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.509, indistinguishable=lambda: [other])
     answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.25))
-    first, second, third, last = plan_tables.sentences(answer)
+    first, second, third, last = plan_words.sentences(answer)
     assert first == (
         "Deploy 8 GPUs = 8 x 1 h100 as two pools for 20 req/s of chats with m (25% of them refused: longer than the "
         "model's context): $20.00/h, $175,200/year."
@@ -664,20 +665,20 @@ def test_the_answer_in_sentences():
     for each in lone.pools:
         each.layout, each.confidence = best.pools[0].layout, Record(provenance="calibrated on h100", shared_frac=1.0)
     answer.cheapest, best.gpus_low, best.gpus_high = lone, 8.0, 8.0
-    assert plan_tables.sentences(answer)[1].endswith(
+    assert plan_words.sentences(answer)[1].endswith(
         "10.0% less, but nothing stands in for its only decode instance; a second costs $8.00/h."
     )
     answer.cheapest, best.gpus_low = best, 7.0
     answer.baseline, answer.sure_frac, best.gpus_high, best.bought_gpus = best, 0.0, math.inf, 16
     best.node_gpus, answer.indistinguishable = 8, lambda: []
-    first, second = plan_tables.sentences(answer)
+    first, second = plan_words.sentences(answer)
     assert "for 16 GPUs in whole nodes of 8, 8 of them idle." in first
     assert "misses an SLO more likely than not" in second and "the fleet is 7 GPUs or more, and at the slow" in second
     best.gpus_low = best.gpus_high = 1.0
-    assert "the fleet stays at 1 GPU (" in plan_tables.sentences(answer)[1]
+    assert "the fleet stays at 1 GPU (" in plan_words.sentences(answer)[1]
     answer.best, answer.priced.layouts = None, [1, 2, 3]
     answer.rejections = [Record(layout="h100 tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")]
-    assert plan_tables.sentences(answer) == [
+    assert plan_words.sentences(answer) == [
         "Nothing among 3 layouts serves 20 req/s of chats with m (25% of them refused: longer than the model's "
         "context) within the SLOs.",
         "The nearest is h100 tp1: memory binds (80 GB there, 140 GB needed); smallest fix: tp2.",

@@ -1,4 +1,4 @@
-"""Figures of the routing game: PoA-hat over time, and maps over (omega, tau) like Figure 6 of the anarchy paper."""
+"""The routing game's figure: PoA-hat over time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from . import style
 from .naming import Group, name_groups
 
 
-def index_over_time(start_s: np.ndarray, poa_hat: np.ndarray, regime: np.ndarray, ax: Axes | None = None) -> Axes:
+def index_over_time(start_s: np.ndarray, poa_hat: np.ndarray, regime: np.ndarray) -> Axes:
     """PoA-hat of each window (log scale) against its end, coloured by regime. Returns the axes."""
-    ax = ax or style.panel(7, 3.5)
+    ax = style.panel(7, 3.5)
     start_s, poa_hat, regime = (np.asarray(a) for a in (start_s, poa_hat, regime))
     ax.plot(start_s, poa_hat, color=style.GRID, linewidth=1, zorder=1)
     groups = []

@@ -1,7 +1,7 @@
 r"""Phasor's macro level: which pool gets a worker, and when that cannot flap.
 
 Pools have n_P and n_D workers, n_M stand by. Freeness of a pool under load L (in workers) is $\Phi = 1 - L/n$.
-Three rules, all as `update(state, phi_prefill, phi_decode, params)`:
+Three rules, all of `(state, phi_prefill, phi_decode, params)`:
 
     promote    Algorithm 1: the poorer pool gets a standby worker when its mean freeness is below theta times the
                other's; a worker is recalled to standby after `cool_steps` if its pool stays the richer without it
@@ -102,10 +102,6 @@ def descend(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSetti
     to_p = ready & (state.decode >= 2) & (worst(state.prefill + 1.0, state.decode - 1.0) <= goal) & (goal > 0)
     to_d = ready & (state.prefill >= 2) & (worst(state.prefill - 1.0, state.decode + 1.0) <= goal) & (goal > 0)
     return _turned(state, to_p, to_d & ~to_p, params)
-
-
-#: The paper's own rule.
-update = promote
 
 
 def without(phi: Real, workers: Real) -> Real:

@@ -154,9 +154,6 @@ def update(state: Ratios, category: Real, prompt_bytes: Real, prompt_tokens: Rea
     return Ratios(*(leaf.at[category].set(jnp.where(valid, n, o)) for leaf, n, o in zip(state, new, old, strict=True)))
 
 
-on_response = update
-
-
 def deviation(state: Ratios) -> Real:
     r"""Standard deviation of bytes per token, corrected for the weights: $\sqrt{v / (1 - \sum w^2)}$.
 

@@ -7,6 +7,5 @@ its own docstring what it offers.
 
 No command reaches these; the ledger of claims, the live routers of `control` and the reference do: `energy` (joules per
 token), `freeness` and `freeness_fit` (Phasor's unit), `migration` (moving a running request), `multiplexing` (servers
-that a shared line needs), `operators` (seconds of single kernels), `router` (a KV router's costs and draws),
-`saturation` (the knee of a load sweep).
+that a shared line needs), `operators` (seconds of single kernels), `router` (a KV router's costs and draws).
 """

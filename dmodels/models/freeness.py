@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real, Record, quantity
 
 
@@ -76,3 +77,31 @@ def expected_stranded_blocks(free_blocks: Real, request_blocks: Real, weight_fra
     """H_frag for a distribution of request sizes (last axis) with weights that sum to 1."""
     each = stranded_blocks(jnp.asarray(free_blocks)[..., None], request_blocks)
     return jnp.sum(weight_frac * each, axis=-1)
+
+
+def scattered_requests(free_blocks: Real, request_blocks: Real) -> Real:
+    r"""Requests of k blocks lost because free blocks lie on different workers (last axis):
+    $\lfloor\sum f/k\rfloor - \sum\lfloor f/k\rfloor$.
+
+    What moving KV states can win back, at most. Less than the number of workers: four workers with 3 free blocks each
+    and k = 4 lose 3 requests.
+    """
+    together = jnp.floor(jnp.sum(free_blocks, axis=-1) / request_blocks)
+    return together - jnp.sum(requests_that_fit(free_blocks, jnp.asarray(request_blocks)[..., None]), axis=-1)
+
+
+def fragmentation_frac(free_blocks: Real, request_blocks: Real) -> Real:
+    """Share of all free blocks (last axis: workers) that is stranded; 0 where nothing is free."""
+    lost = jnp.sum(stranded_blocks(free_blocks, jnp.asarray(request_blocks)[..., None]), axis=-1)
+    return safe_divide(lost, jnp.sum(free_blocks, axis=-1), 0.0)
+
+
+def starvation_service_s(batch: Real, step_s: Real, output_tokens: Real, workers: Real) -> Real:
+    r"""Prefill service time from which decode starves below `batch` sequences: $n = x\,E[O]\,t(n)$ at
+    $x = m/S$ gives $S = m\,E[O]\,t(n)/n$.
+
+    m prefill workers that are busy emit m/S requests a second however long their queues are, so a backlog alone keeps
+    decode *fuller* than before; only slower service empties it. Decode at 48 sequences falls under 16 in a burst only
+    if S rises (m / arrival rate before) by the same factor: the paper's scissor needs prefill at a third of its rate.
+    """
+    return workers * output_tokens * step_s / batch

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
 from dmodels.core.errors import InputError
+from dmodels.models import freeness
 from dmodels.models import freeness as fr
 from dmodels.models.freeness import PrefillCost
 from dmodels.models.freeness_fit import calibrate, check_units
@@ -45,6 +46,10 @@ def test_stranded_blocks_and_what_moving_wins(free, k):
     f = np.array(free, float)
     stranded = np.asarray(fr.stranded_blocks(f, float(k)))
     np.testing.assert_array_equal(stranded, [x % k for x in free])
+    lost = float(fr.scattered_requests(jnp.asarray(f), jnp.float64(k)))
+    assert lost == sum(free) // k - sum(x // k for x in free) and 0 <= lost < 4
+    share = float(fr.fragmentation_frac(jnp.asarray(f), jnp.float64(k)))
+    assert share == pytest.approx(sum(x % k for x in free) / max(sum(free), 1))
 
 
 def test_stranded_depends_on_the_request():
@@ -87,6 +92,18 @@ def test_mistakes_name_the_field():
         calibrate([1, 2], [1, 2], PEAK)
     with pytest.raises(InputError, match="peak_flop_per_s"):
         calibrate([1, 2, 3], [1, 2, 3], 0.0)
+
+
+def test_a_backlog_alone_does_not_starve_decode():
+    """48 sequences before; under 16 needs prefill to take three times as long per prompt, whatever the queue."""
+    before = float(fr.starvation_service_s(48.0, 0.05, 256.0, 4.0))
+    after = float(fr.starvation_service_s(16.0, 0.05, 256.0, 4.0))
+    assert after == pytest.approx(3 * before)
+
+
+def test_slower_prefill_starves_decode_in_proportion():
+    """Four workers, 256 tokens at 50 ms: 16 sequences are left once a prefill takes 3.2 s."""
+    assert float(freeness.starvation_service_s(16.0, 0.05, 256.0, 4.0)) == pytest.approx(3.2)
 
 
 HAND_PEAK, SCALE = 2.0, 3.0

@@ -41,18 +41,21 @@ table = cache(lambda: jax.jit(Roofline.table)(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
 LOADS = 200
-instances = jax.vmap(operate, in_axes=(None, None, 0, 0, None, None, None, None, 0))
+instances = jax.jit(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
 
 
-def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE):
+def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, prompt_s=0.0, wait_steps=0.5):
     """`operate` at loads x, of whatever number: always `LOADS` at once, since each number would be compiled for."""
     x = np.atleast_1d(x)
     lanes = np.broadcast_to(np.append(x, np.full(LOADS - len(x), x[-1])), LOADS)
     slots, slowdown = np.full(LOADS, slots), np.full(LOADS, slowdown)
-    found = instances(steps, asked or requests(), lanes, slots, slo, Engine(), 0.0, 0.0, slowdown)
+    host = prompt_s, 0.0, slowdown, 1.0, 1.0, wait_steps
+    given = (steps, asked or requests(), lanes, slots, slo, Engine(), *host)
+    found = instances(*jax.tree.map(lambda leaf: np.asarray(leaf, float), given))  # one program for all kinds of numbers
     return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(x)], found)
 
 
+times, occupancy = jax.jit(Roofline.times), jax.jit(Roofline.occupancy)
 exact = lambda *x_slots_slowdown: at_loads(tp8(), *x_slots_slowdown)
 
 
@@ -63,7 +66,7 @@ def test_occupancy_obeys_littles_law():
     assert served.sum() > 30
     """n = x E[O] t at the mean step t; stalls before an answer's second token are counted on top, so n is no less."""
     step_s = np.asarray(at.decode_count) / (x * float(requests().output_tokens))
-    alone = np.asarray(jax.jit(Roofline.times)(tp8(), at.decode_count)[0])
+    alone = np.asarray(times(tp8(), at.decode_count)[0])
     assert np.all(step_s[served] >= alone[served])
     expected = x * float(requests().output_tokens) * np.asarray(at.tpot_mean_s)
     np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=0.25)
@@ -153,8 +156,8 @@ def test_a_lone_request_takes_what_one_client_of_the_calibrated_loop_measures():
     e = Efficiency()
     one = requests_between(Workload([2000.0], [300.0], [1.0]))
     steps = Roofline(LLAMA_70B, H100, Parallel(8.0), one, e)
-    engine = {"prompt_s": 1e-3 * e.prompt_ms, "wait_steps": e.wait_steps}
-    alone = jax.jit(operate)(steps, one, 1e-6, 300.0, **engine).ttft_mean_s
+    host = {"prompt_s": 1e-3 * e.prompt_ms, "wait_steps": e.wait_steps}
+    alone = at_loads(steps, 1e-6, asked=one, slo=SLO(), **host).ttft_mean_s[0]
     loop = jax.jit(serve)(LLAMA_70B, H100, Parallel(8.0), 2000.0, 300.0, 1.0, e).ttft_s
     assert float(alone) == pytest.approx(float(loop), rel=0.02)
 
@@ -370,14 +373,14 @@ def mixed_step_s(decoding, prompt_tokens, steps=HEAVY):
 def test_a_prompt_that_comes_alone_adds_its_own_step():
     """Answers of 10^9 tokens: 20 requests begin hardly any prompt per step."""
     steps = HEAVY._replace(requests=MIXED.replace(output_tokens=1e9))
-    alone, extra = steps.times(20.0)
+    alone, extra = times(steps, 20.0)
     assert float(alone) == pytest.approx(mixed_step_s(20.0, 0.0))
     assert float(extra) == pytest.approx(mixed_step_s(20.0, 700.0) - float(alone), rel=1e-3)
 
 
 def test_prompts_of_one_step_pay_its_launches_once():
     """600 requests that decode 199 steps each begin 3.02 prompts per step, which 95 % of the steps share."""
-    alone, extra = HEAVY.times(600.0)
+    alone, extra = times(HEAVY, 600.0)
     begun = 600.0 / 199.0
     busy = 1.0 - np.exp(-begun)
     whole = busy * (mixed_step_s(600.0, 700.0 * begun / busy) - mixed_step_s(600.0, 0.0))
@@ -390,7 +393,7 @@ def test_a_prompt_longer_than_the_budget_takes_several_steps():
     """700 tokens in steps of 100: seven of them, each with launches of its own."""
     alike = MIXED.replace(output_tokens=1e9, prefill_edge_tokens=np.full(11, 700.0))
     chunked = HEAVY._replace(max_num_batched_tokens=100.0, requests=alike)
-    extra = chunked.times(20.0)[1]
+    extra = times(chunked, 20.0)[1]
     place, seen = (HEAVY.model, HEAVY.gpu, HEAVY.parallel), 9e5 / 1400 + 200
     one = float(iteration_s(*place, 20.0, 1000.0, 100.0, seen - 50, HEAVY.efficiency)) - mixed_step_s(20.0, 0.0)
     assert float(extra) == pytest.approx(7.0 * one, rel=1e-6)
@@ -399,26 +402,26 @@ def test_a_prompt_longer_than_the_budget_takes_several_steps():
 @pytest.mark.parametrize("x", [0.5, 6.0])
 def test_occupancy_of_a_roofline_balances_arrivals_and_leavers(x):
     """n (1 - x K(n)) = x E[O] t_0(n), to the last digits."""
-    found, short = HEAVY.occupancy(x, 200.0, 5000.0)
-    alone, extra = HEAVY.times(found)
+    found, short = occupancy(HEAVY, x, 200.0, 5000.0)
+    alone, extra = times(HEAVY, found)
     assert float(found * (1 - x * extra)) == pytest.approx(float(x * 200.0 * alone), rel=1e-11) and not bool(short)
 
 
 def test_occupancy_of_a_roofline_grows_with_arrivals_as_its_balance_says():
     """n (1 - x K) - x E[O] t_0 stays 0: dn/dx is what it loses with x over what it gains with n."""
-    n, more = jax.jvp(lambda x: HEAVY.occupancy(x, 200.0, 5000.0)[0], (3.0,), (1.0,))
-    (low, below), (alone, extra), (high, above) = (HEAVY.times(n + step) for step in (-1e-3, 0.0, 1e-3))
+    n, more = jax.jvp(lambda x: occupancy(HEAVY, x, 200.0, 5000.0)[0], (3.0,), (1.0,))
+    (low, below), (alone, extra), (high, above) = (times(HEAVY, n + step) for step in (-1e-3, 0.0, 1e-3))
     gains = 1 - 3.0 * (extra + n * (above - below) / 2e-3) - 3.0 * 200.0 * (high - low) / 2e-3
     assert float(more) == pytest.approx(float((n * extra + 200.0 * alone) / gains), rel=1e-5)
 
 
 def test_a_roofline_without_a_balance_fills_its_slots():
     """A thousandth more than the balance is enough."""
-    n = float(HEAVY.occupancy(3.0, 200.0, 5000.0)[0])
+    n = float(occupancy(HEAVY, 3.0, 200.0, 5000.0)[0])
     for x, slots, expected in ((3.0, 0.9 * n, 0.9 * n), (3.0, 1.001 * n, n), (1e3, 77.0, 77.0)):
-        found, short = HEAVY.occupancy(x, 200.0, slots)
+        found, short = occupancy(HEAVY, x, 200.0, slots)
         assert (float(found), bool(short)) == (pytest.approx(expected), expected != n)
-    assert [float(v) for v in HEAVY.occupancy(0.0, 200.0, 50.0)] == [0.0, 0.0]
+    assert [float(v) for v in occupancy(HEAVY, 0.0, 200.0, 50.0)] == [0.0, 0.0]
 
 
 def test_the_table_of_a_roofline_holds_its_steps():
@@ -427,7 +430,7 @@ def test_the_table_of_a_roofline_holds_its_steps():
     counts = np.asarray(steps.decode_count)
     assert counts.shape == (40,) and counts[:9].tolist() == list(range(9)) and counts[-1] == pytest.approx(4096.0)
     np.testing.assert_allclose(np.diff(np.log(counts[8:])), math.log(512) / 31, rtol=1e-9)
-    alone, extra = HEAVY.times(counts)
+    alone, extra = times(HEAVY, counts)
     np.testing.assert_allclose(steps.alone_s, alone, rtol=1e-12)
     np.testing.assert_allclose(steps.arrival_rps, counts / (199.0 * alone + counts * extra), rtol=1e-9)
     assert float(HEAVY.table().decode_count[-1]) == pytest.approx(8192.0)

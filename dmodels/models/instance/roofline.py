@@ -57,8 +57,8 @@ class Roofline(NamedTuple):
         """
         law, r, last = self.steps, self.requests, self.last if last is None else last
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
-        alone, begun = law.alone(n), jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
-        came, (first, full) = begun / self.parallel.dp, self.filling(n, last)
+        begun = jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
+        came, (alone, first, full) = begun / self.parallel.dp, self._landmarks(n, last)
         filled = came * law.budget_share
 
         def closer(_: Real, busy: Real) -> Real:
@@ -72,10 +72,15 @@ class Roofline(NamedTuple):
 
     def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
         """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""
-        law, gap = self.steps, (self.last if last is None else last).gap
-        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - gap, 1e-3, 0.75)
-        full, part = law.full(n), law.at(n, share * self.max_num_batched_tokens)
-        return jnp.clip((part - share * full) / (1.0 - share), law.alone(n), full), full
+        _, begun, full = self._landmarks(n, self.last if last is None else last)
+        return begun, full
+
+    def _landmarks(self, n: Real, last: LastStep) -> tuple[Real, Real, Real]:
+        """A step without prompts, with prompts but for their tokens, and full."""
+        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - last.gap, 1e-3, 0.75)
+        budget = self.max_num_batched_tokens
+        alone, part, full = self.steps.at_each(n, 0.0 * share, share * budget, 0.0 * share + budget)
+        return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:
         """t(n, B): prompts fill the budget of every rank."""
@@ -94,10 +99,10 @@ class Roofline(NamedTuple):
             return n * (1.0 - x * extra) - x * decode_steps * alone
 
         old = jnp.zeros_like(slots + x * decode_steps)
-        alone, extra = self.times(old)
-        f_old = -x * decode_steps * alone
-        new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra), 0.0, slots)
-        none = residual(slots + old) < 0
+        alone, extra = jax.vmap(self.times)(jnp.stack([old, slots + old]))
+        f_old, f_full = -x * decode_steps * alone + jnp.stack([old, slots + old]) * (1.0 - x * extra)
+        new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra[0]), 0.0, slots)
+        none = f_full < 0
 
         def secant(_: Real, pair: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
             old, f_old, new = pair

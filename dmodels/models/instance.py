@@ -39,10 +39,10 @@ from .queueing import (
     PackedSteps,
     SharedSteps,
     capped_mean_s,
-    gamma_quantile,
+    gamma_quantiles,
     inverse_erlang_b,
     last_step,
-    met_quantile,
+    met_quantiles,
     packed_frac,
     packed_steps,
     partial_fill,
@@ -334,16 +334,18 @@ def operate(
     tokens = _tokens(steps, requests, batch, prompts, joint, slots, q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
 
+    crowding = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s
+    stalls_at = gamma_quantiles(tokens.stalled_s, tokens.stalled_variance)
+
     def itself(begins: Real, normal: Real, prompt_tokens: Real, output_tokens: Real) -> tuple[Real, Real]:
         """A level of what a request takes for itself, to its first token and to its last: the step that it comes in,
         its prompt and its answer, off their means."""
-        crowd = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s * normal
+        crowd = crowding * normal
         prompt_off = pp * _off(prompt, engine.max_num_batched_tokens, prompts.inside, prompts.beyond, prompt_tokens)
         prompt_off += transfer_s_per_token / slowdown * (prompt_tokens - prompt)
         answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
         longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
-        stalls_off = gamma_quantile(tokens.stalled_s, tokens.stalled_variance, normal)
-        stalls_off = jnp.minimum(stalls_off, tokens.room_s * longer)
+        stalls_off = jnp.minimum(stalls_at(normal), tokens.room_s * longer)
         first = ttft_mean - wait + _together(begins, crowd, prompt_off)
         return first, mean_life + _together(begins, crowd, prompt_off, answer_off, stalls_off)
 
@@ -375,11 +377,11 @@ def operate(
 
 def _begins(requests: Requests, joint: _Joint, mean_step: Real) -> Real:
     """Quantiles of the step that a request comes in, less its mean, at `LEVELS`."""
+    shared, packed = met_quantiles(joint.steps), gamma_quantiles(joint.packed.met_s, joint.packed.met_variance_s2)
 
     def at(level: Real, normal: Real) -> Real:
-        packed = gamma_quantile(joint.packed.met_s, joint.packed.met_variance_s2, normal)
-        packed = jnp.where(requests.prefill_tokens > 0, packed, mean_step * (level - 0.5))
-        return _mixed(joint.there, met_quantile(joint.steps, level), packed)
+        filled = jnp.where(requests.prefill_tokens > 0, packed(normal), mean_step * (level - 0.5))
+        return _mixed(joint.there, shared(level), filled)
 
     return one_by_one(at, LEVELS, _NORMAL)
 

@@ -333,21 +333,19 @@ def operate(
     ttft_mean = wait + prompt_s + seen + own + further + transfer_s_per_token / slowdown * prompt
     tokens = _tokens(steps, requests, batch, prompts, joint, slots, q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
-
     crowding = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s
     stalls_at = gamma_quantiles(tokens.stalled_s, tokens.stalled_variance)
 
     def itself(begins: Real, normal: Real, prompt_tokens: Real, output_tokens: Real) -> tuple[Real, Real]:
         """A level of what a request takes for itself, to its first token and to its last: the step that it comes in,
         its prompt and its answer, off their means."""
-        crowd = crowding * normal
         prompt_off = pp * _off(prompt, engine.max_num_batched_tokens, prompts.inside, prompts.beyond, prompt_tokens)
         prompt_off += transfer_s_per_token / slowdown * (prompt_tokens - prompt)
         answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
         longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
         stalls_off = jnp.minimum(stalls_at(normal), tokens.room_s * longer)
-        first = ttft_mean - wait + _together(begins, crowd, prompt_off)
-        return first, mean_life + _together(begins, crowd, prompt_off, answer_off, stalls_off)
+        first = ttft_mean - wait + _together(begins, crowding * normal, prompt_off)
+        return first, mean_life + _together(begins, crowding * normal, prompt_off, answer_off, stalls_off)
 
     levels = _begins(requests, joint, mean_step), _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
     edges = one_by_one(itself, *levels)

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.registry import record as write_down
 from dmodels.fit import calibration, conformal
+from dmodels.fit.deployed import deployed
 from dmodels.fit.points import family, fp8_formats, nearest_model, to_points
 from dmodels.fit.predict import Errors, disagreement, errors, noise_floor, outliers, repeats
 from dmodels.fit.protocols import LEFT_OUT, PROTOCOLS, held_out
@@ -28,12 +29,13 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT.parent / "shared" / "data" / "silicon_fit.csv"
 KEPT = ROOT / "out" / "accuracy"
 DATA = ROOT / "dmodels" / "fit" / "data"
-#: Novelty of a row -> the protocol whose errors tell of it, and whether its release was stated.
+#: Novelty of a row -> the protocol whose errors tell of it, and what is known of the row (`protocols.KNOWN`).
 NOVELTY = {
-    "release": ("random", True),
-    "known": ("random", False),
-    "pair": ("pair", False),
-    "model": ("architecture", False),
+    "release": ("random", 0),
+    "deployment": ("random", 1),
+    "known": ("random", 2),
+    "pair": ("pair", 1),
+    "model": ("architecture", 1),
 }
 P90_OF_MEDIAN = 2.5
 STEPS_FULL, STEPS_FOLD = 30, 12
@@ -58,7 +60,7 @@ def main() -> None:
     points, table = to_points(read_rows(ROWS))
     rows = table.rows
     if not chosen.report and chosen.only in (None, "full"):
-        effects = fit(points, rows, max_steps=STEPS_FULL)
+        effects = deployed(points, rows, fit(points, rows, max_steps=STEPS_FULL))
         provenance = {
             "rows": f"{ROWS.name}: {len(rows)} measured points, {len(table.rejected)} rejected",
             "source": "ai-dynamo/aiconfigurator, InferenceX and internal runs, Apache-2.0",
@@ -79,10 +81,10 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray], note: str = "") ->
     write_intervals(rows, measured, predicted)
     records = []
     say("as a plan predicts: without the release of the engine")
-    for protocol, (_, log) in predicted.items():
+    for protocol, (_, log, _) in predicted.items():
         records.append(shown(protocol, "plan", rows, measured, log))
     say("\nwith the release stated")
-    for protocol, (log, _) in predicted.items():
+    for protocol, (log, _, _) in predicted.items():
         records.append(shown(protocol, "release", rows, measured, log))
     write_down("accuracy", records)
     for name, of in BY.items():
@@ -139,7 +141,7 @@ def novelties(rows: list[Row], protocol: str) -> list[str]:
     Two models of one architecture (a model and its quantised copy) tell of each other, whatever their names are.
     """
     if protocol == "random":
-        return ["known"] * len(rows)
+        return [""] * len(rows)
     folds: dict[str, set[str]] = {}  # of each architecture
     for row in rows:
         folds.setdefault(family(row.model_path), set()).add(LEFT_OUT[protocol](row))
@@ -153,10 +155,10 @@ def kinds(row: Row, novelty: str) -> list[str]:
 def write_intervals(rows, measured, predicted) -> None:
     """Quantiles of the held-out errors, by how new a row is."""
     e, groups, machines = [], [], []
-    for wanted, (protocol, stated) in NOVELTY.items():
-        log = predicted[protocol][0 if stated else 1]
+    for wanted, (protocol, known) in NOVELTY.items():
+        log = predicted[protocol][known]
         for row, novelty, error in zip(rows, novelties(rows, protocol), measured - log, strict=True):
-            if wanted == novelty or (wanted == "release" and novelty == "known"):
+            if novelty in ("", wanted):
                 e.append(error)
                 groups.append(kinds(row, wanted))
                 machines.append(LEFT_OUT[protocol](row))
@@ -176,7 +178,7 @@ def coverage(rows, measured, log, protocol: str) -> np.ndarray:
         keys = [measurement(row) for row in rows]
         place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
         part = np.random.default_rng(1).permutation(len(place))[[place[key] for key in keys]] % 10
-    groups = [kinds(row, novelty) for row, novelty in zip(rows, novelties(rows, protocol), strict=True)]
+    groups = [kinds(row, novelty or "deployment") for row, novelty in zip(rows, novelties(rows, protocol), strict=True)]
     inside = np.zeros((len(rows), 2, 2))
     for k in sorted(set(part)):
         train = np.flatnonzero(part != k)

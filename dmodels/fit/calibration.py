@@ -86,13 +86,20 @@ def efficiencies_of(
 
     stated = [one._replace(model=as_stated(one.model, one.engine, architecture)) for one in hosted]
     return [
-        _efficiency(
-            effects or calibration(),
-            hierarchy.levels(one.gpu_name, one.engine, precision, architecture, mode),
-            hierarchy.origin(told),
-        )
+        _efficiency(effects or calibration(), hosted_levels(one, precision, architecture, mode), hierarchy.origin(told))
         for one, precision, told in zip(hosted, precisions, efficiencies(stated), strict=True)
     ]
+
+
+def hosted_levels(one: Hosted, precision: str, architecture: str, mode: str = "agg") -> tuple[str, ...]:
+    """The effects of an instance; the last is its deployment's."""
+    ran = hierarchy.deployment(one.model, one.parallel)
+    return hierarchy.levels(one.gpu_name, one.engine, precision, architecture, mode, ran=ran)
+
+
+def deployment_measured(one: Hosted, precision: str, architecture: str) -> bool:
+    """The shipped calibration has rows of this deployment."""
+    return hosted_levels(one, precision, architecture)[-1] in calibration().levels
 
 
 def as_stated(model: Model, engine: str, architecture: str) -> Model:
@@ -111,16 +118,22 @@ def as_stated(model: Model, engine: str, architecture: str) -> Model:
 
 
 def interval(
-    gpu_name: str, backend: str = "", model: str = "", mode: str = "agg", architecture: str = ""
+    gpu_name: str,
+    backend: str = "",
+    model: str = "",
+    mode: str = "agg",
+    architecture: str = "",
+    deployment: bool = False,
 ) -> dict[str, dict[str, Interval]]:
     """Multipliers of a predicted latency that bound the measured one: `interval(...)["tpot"]["80"].high`.
 
     Keys: "ttft" and "tpot"; "80" and "95" per cent. Conformal quantiles of the error on held-out rows of the same kind,
-    predicted without their engine's release: a pair of model and GPU that was measured, one that was not, or an
-    architecture that was not. `architecture` is that of a model that is in no catalogue.
+    predicted without their engine's release: a pair of model and GPU that was measured (`deployment`: in its layout,
+    too), one that was not, or an architecture that was not. `architecture` is that of a model that is in no catalogue.
     """
     system, measured = _system(gpu_name), quantiles()
-    return measured.multipliers(measured.novelty(system, model, architecture), system, backend, mode, stated=True)
+    novelty = measured.novelty(system, model, architecture, deployment)
+    return measured.multipliers(novelty, system, backend, mode, stated=True)
 
 
 @lru_cache(maxsize=1)

@@ -22,6 +22,8 @@ import numpy as np
 
 LEVELS = {"80": 0.80, "95": 0.95}
 METRICS = ("ttft", "tpot")
+#: Novelties of which a GPU and engine has a spread of its own.
+CELLS = ("release", "deployment", "known")
 #: Rows below which a group is too small to give a 95 % interval.
 FEWEST = 60
 
@@ -35,7 +37,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Intervals by novelty ("release", "known", "pair", "model") and group, and what counts as known."""
+    """Intervals by novelty ("release", "deployment", "known", "pair", "model") and group, and what counts as known."""
 
     groups: Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # group -> metric -> level -> [low, high] of e
     pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # (model, GPU) that were measured
@@ -48,9 +50,12 @@ class Quantiles:
         found = narrowest(self.groups, group_names(novelty, system, backend, mode, stated))
         return {m: {k: Interval(*np.exp(found[m][k])) for k in LEVELS} for m in METRICS}
 
-    def novelty(self, system: str, model: str, architecture: str = "", release: bool = False) -> str:
-        """How new it is: "known" where the model was measured on this GPU ("release" where so was its release of the
-        engine), "pair" where only its architecture was measured somewhere, "model" where that was not."""
+    def novelty(
+        self, system: str, model: str, architecture: str = "", deployment: bool = False, release: bool = False
+    ) -> str:
+        """How new it is: "known" where the model was measured on this GPU ("deployment" where so was its deployment,
+        "release" where that was its release of the engine, too), "pair" where only its architecture was measured
+        somewhere, "model" where that was not."""
         from dmodels.core.errors import InputError
 
         from .points import family, nearest_model
@@ -60,7 +65,7 @@ class Quantiles:
         except InputError:
             name = ""
         if (name, system) in self.pairs:
-            return "release" if release else "known"
+            return "known" if not deployment else "release" if release else "deployment"
         own = family(name) if name else architecture
         return "pair" if own and any(own == family(other) for other, _ in self.pairs) else "model"
 
@@ -80,7 +85,7 @@ def group_names(novelty: str, system: str, backend: str, mode: str, stated: bool
     """Groups that a row belongs to, narrowest first. Of machines that were not measured, one GPU and engine has seen
     too few others to have a spread of its own."""
     kind = f"{novelty}/{mode}/{'stated' if stated else 'assumed'}"
-    cells = [f"{kind}/{system}/{backend}", f"{kind}/{backend}"] if novelty in ("release", "known") else []
+    cells = [f"{kind}/{system}/{backend}", f"{kind}/{backend}"] if novelty in CELLS else []
     return [*cells, kind, f"{novelty}/{mode}", novelty, "all"]
 
 

@@ -3,7 +3,8 @@ r"""Efficiencies as sums of effects: global, GPU generation, GPU, backend, preci
 Each efficiency is a link function of $u = u_0 + \sum_{l} \beta_l$ over the levels l that a row belongs to; u_0 is what
 the row's own kernels say (`fit.kernels`), so that the effects are what serving adds to kernels. Each
 $\beta$ is pulled to zero with a standard deviation of its own (`deviation`). A (GPU, backend, precision) never seen
-so keeps what its GPU, its backend and its precision are known for, and a GPU never seen what its generation is.
+so keeps what its GPU, its backend and its precision are known for, and a GPU never seen what its generation is. What a
+single deployment has of its own is found last, from its rows alone (`fit.deployed`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.hardware import Parallel
+from dmodels.core.model import Model
 from dmodels.models.latency import Efficiency
 
-from .points import family
+from .points import checkpoint, family
+from .recipes import Layout
 from .rows import Row
 
 NAMES = tuple(Efficiency.__dataclass_fields__)
@@ -143,6 +147,8 @@ SPECIAL = {
 OF_HOST = ("layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")
 #: Levels that only a row which states its release has: a plan does not, but knows all else of a run.
 OF_RELEASE = ("release+family",)
+#: The level of one model and layout of a run. Its effects are found when all others are (`fit.deployed`).
+DEPLOYMENT = "deployment"
 #: What measured kernels say of a machine (`fit.kernels`), and by how much less than others serving points move it.
 OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us", "pass_count", "moe_pass_count"), 0.6)
 
@@ -159,10 +165,11 @@ def generation(system: str) -> str:
 
 
 def levels(
-    system: str, backend: str, precision: str, architecture: str, mode: str, release: str = ""
+    system: str, backend: str, precision: str, architecture: str, mode: str, release: str = "", ran: str = ""
 ) -> tuple[str, ...]:
     """Names of the effects that add up for a row: "gpu=h200_sxm", "gpu+backend=h200_sxm+vllm", ..."""
     gen = generation(system)
+    run = f"{mode}+{system}+{backend}+{precision}+{architecture}"
     return (
         "all",
         f"generation={gen}",
@@ -177,8 +184,19 @@ def levels(
         f"mode={mode}",
         f"mode+gpu+backend={mode}+{system}+{backend}",
         f"release+family={backend}+{release}+{architecture}" if release else "release+family=",
-        f"run={mode}+{system}+{backend}+{precision}+{architecture}",
+        f"run={run}",
+        f"{DEPLOYMENT}={run}+{ran}" if ran else f"{DEPLOYMENT}=",
     )
+
+
+def deployment(model: Model, *sides: Parallel | Layout) -> str:
+    """The size of a model and its layout (TP x attention DP x EP); of separate instances, those that decode first.
+
+    >>> deployment(Model(80, hidden_size=8192), Parallel(tp=4.0))
+    '80x8192+4x1x1'
+    """
+    layouts = "/".join(f"{float(side.tp):g}x{float(side.dp):g}x{float(side.ep):g}" for side in sides)
+    return f"{float(model.n_layers):g}x{float(model.hidden_size):g}+{layouts}"
 
 
 def row_levels(row: Row) -> tuple[str, ...]:
@@ -186,13 +204,14 @@ def row_levels(row: Row) -> tuple[str, ...]:
     separate = row.prefill != row.decode or row.mode == "disagg"
     mode = "disagg" if separate else "agg"
     release = row.release or row.day[:7]  # builds without a number: by the month of the run
-    return levels(row.system, row.backend, row.precision or "bf16", family(row.model_path), mode, release)
+    ran = deployment(checkpoint(row), *(row.decode, row.prefill)[: 1 + separate])
+    return levels(row.system, row.backend, row.precision or "bf16", family(row.model_path), mode, release, ran)
 
 
 def deviation(level: str, name: str) -> float:
     """Standard deviation of an effect of one level on one efficiency; 0: the level has no such effect."""
     kind, _, which = level.partition("=")
-    if kind == "release+family" and not which:
+    if kind == DEPLOYMENT or (kind == "release+family" and not which):
         return 0.0
     if name in OF_HOST and kind in ("gpu", "gpu+backend"):
         return 0.0

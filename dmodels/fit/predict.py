@@ -19,6 +19,7 @@ from dmodels.core.errors import InputWarning
 from dmodels.core.units import counted
 from dmodels.formats.measurements import measured_files
 
+from . import hierarchy
 from .calibration import calibration, quantiles
 from .measured import BACKENDS, Machine, read_any
 from .points import family, to_points
@@ -113,7 +114,8 @@ def predict(table: Table, effects: Effects | None = None) -> Predictions:
     for row, (ttft, tpot) in zip(kept.rows, centre.tolist(), strict=True):
         record: dict[str, float | str] = {"id": row.id, "ttft_ms": ttft, "tpot_ms": tpot}
         known = f"release+family={row.backend}+{row.release}+{family(row.model_path)}" in levels
-        novelty = quantiles().novelty(row.system, row.model_path, release=known)
+        deployment = hierarchy.row_levels(row)[-1] in levels
+        novelty = quantiles().novelty(row.system, row.model_path, deployment=deployment, release=known)
         spread = quantiles().multipliers(novelty, row.system, row.backend, row.mode, row.stated)
         for metric, value in (("ttft", ttft), ("tpot", tpot)):
             for level, (low, high) in spread[metric].items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from .deployed import deployed
 from .descent import Weighing
 from .points import Points, family
 from .rows import Row, measurement
@@ -22,6 +23,8 @@ LEFT_OUT: dict[str, Callable[[Row], str]] = {
     "gpu": lambda r: r.system,
 }
 PROTOCOLS = tuple(LEFT_OUT)
+#: What is known of the rows that `held_out` predicts: their release, and what their deployment has of its own.
+KNOWN = ((True, True), (False, True), (False, False))
 
 
 def folds(rows: Sequence[Row], protocol: str, seed: int = 0) -> Iterator[np.ndarray]:
@@ -48,18 +51,20 @@ def held_out(
     seed: int = 0,
     weighing: Weighing = Weighing(),  # noqa: B008 - a tuple of constants
 ) -> np.ndarray:
-    """(2, n, 2): log predictions of every row from the calibration of the fold that did not see it: with its engine's
-    release stated, and without, as a plan predicts.
+    """(3, n, 2): log predictions of every row from the calibration of the fold that did not see it: with its engine's
+    release stated, without, as a plan predicts, and as a plan predicts a deployment that was not measured.
 
     Where copies of held-out measurements remain among the other rows (the same run under another model's name), they
     are masked out too.
     """
-    predicted = np.full((2, len(rows), 2), np.nan)
+    predicted = np.full((len(KNOWN), len(rows), 2), np.nan)
     keys = [measurement(row) for row in rows]
     for out in folds(rows, protocol, seed):
         hidden = {key for key, held in zip(keys, out, strict=True) if held}
         keep = np.array([key not in hidden for key in keys])
         effects = fit(points, rows, keep=keep, start=start, prior=prior, max_steps=max_steps, weighing=weighing)
-        for i, release in enumerate((True, False)):
-            predicted[i, out] = predict_log(points, rows, effects, release)[out]
+        if prior is None and protocol == "random":  # nothing else that is left out shares a deployment with what is not
+            effects = deployed(points, rows, effects, keep)
+        for i, known in enumerate(KNOWN):
+            predicted[i, out] = predict_log(points, rows, effects, *known)[out]
     return predicted

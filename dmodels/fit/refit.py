@@ -22,7 +22,7 @@ from .points import nearest_model, to_points
 from .predict import Errors, Outlier, errors, outliers
 from .protocols import held_out
 from .rows import Rejected, Row
-from .silicon import Effects, fit, predict_log
+from .silicon import Effects, fit, merged, predict_log
 
 #: How much a point of one's own counts: twelve times as much against the shipped calibration as the points behind it,
 #: and its TTFT by the spread that one machine leaves (half of what machines leave among each other). Chosen on half of
@@ -145,12 +145,6 @@ def read_own(path: str | Path) -> OwnCalibration:
     spread = {name: (float(low), float(high)) for name, (low, high) in measured["spread80"].items()}
     pairs = frozenset((str(model), str(gpu), str(engine)) for model, gpu, engine in measured["pairs"])
     return OwnCalibration(effects, spread, pairs, int(measured["points_count"]))
-
-
-def merged(old: Effects, new: Effects) -> Effects:
-    """The effects of `new`, and those of `old` for levels that `new` does not have."""
-    both = dict(zip(old.levels, old.beta, strict=True)) | dict(zip(new.levels, new.beta, strict=True))
-    return Effects(tuple(both), np.stack(list(both.values())))
 
 
 def _errors(predicted_log: np.ndarray, rows: list[Row]) -> dict[str, Errors]:

@@ -32,12 +32,16 @@ class Effects(NamedTuple):
 
 
 @float64
-def predict_log(points: Points, rows: Sequence[Row], effects: Effects, release: bool = True) -> np.ndarray:
+def predict_log(
+    points: Points, rows: Sequence[Row], effects: Effects, release: bool = True, deployment: bool = True
+) -> np.ndarray:
     """(n, 2): predicted log TTFT and log TPOT of rows under a calibration.
 
-    Without `release`, as a plan predicts: the engine's release is not known.
+    Without `release`, as a plan predicts: the engine's release is not known. Without `deployment`, as where the row's
+    deployment was not measured.
     """
-    known = [release or level.partition("=")[0] not in hierarchy.OF_RELEASE for level in effects.levels]
+    unknown = (() if release else hierarchy.OF_RELEASE) + (() if deployment else (hierarchy.DEPLOYMENT,))
+    known = [level.partition("=")[0] not in unknown for level in effects.levels]
     place = {level: i for i, level in enumerate(effects.levels) if known[i]}
     padded = np.vstack([effects.beta, np.zeros((1, len(hierarchy.NAMES)))])
     paths = np.array([[place.get(level, -1) for level in hierarchy.row_levels(row)] for row in rows])
@@ -110,6 +114,12 @@ def origins(rows: Sequence[Row]) -> np.ndarray:
 def _machine(row: Row) -> kernels.Hosted:
     tp, dp, ep = row.decode[:3]
     return kernels.Hosted(checkpoint(row), catalog.gpu(row.system), row.system, row.backend, Parallel(tp, 1.0, dp, ep))
+
+
+def merged(old: Effects, new: Effects) -> Effects:
+    """The effects of `new`, and those of `old` for levels that `new` does not have."""
+    both = dict(zip(old.levels, old.beta, strict=True)) | dict(zip(new.levels, new.beta, strict=True))
+    return Effects(tuple(both), np.stack(list(both.values())))
 
 
 def _of(effects: Effects | None, known: Sequence[str]) -> np.ndarray:

@@ -10,7 +10,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.records import float64
-from dmodels.fit.calibration import efficiencies_of, interval
+from dmodels.fit.calibration import deployment_measured, efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, parts, serve
@@ -93,7 +93,8 @@ def step_times(
         degrees = f"tp {float(parallel.tp):g}, dp {float(parallel.dp):g}, ep {float(parallel.ep):g}"
         raise InputError(f"{degrees}: no engine runs the layout: {LAYOUT_RULE}")
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
-    e = efficiencies_of([machine], [precision_name(model)], architecture, effects=effects)[0]
+    precision = precision_name(model)
+    e = efficiencies_of([machine], [precision], architecture, effects=effects)[0]
     place = (model, gpu, parallel, input_tokens, output_tokens)
     engine = engine_memory(backend)
     most = maximum_throughput(*place, efficiency=e, engine=engine)
@@ -104,7 +105,8 @@ def step_times(
     decoding = float(shown.decode_count) if fits else 1.0
     prompts, mixed_frac, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)
     step_s = sum(float(part.seconds) for part in found.values())
-    wide = interval(gpu_name, backend, name, architecture=architecture)["tpot"]["80"]
+    there = deployment_measured(machine, precision, architecture)
+    wide = interval(gpu_name, backend, name, architecture=architecture, deployment=there)["tpot"]["80"]
     return StepTimes(
         operators=tuple(_operator(key, part, step_s, machine) for key, part in found.items()),
         step_s=step_s,

@@ -57,7 +57,10 @@ def test_novelty_is_the_pair_then_the_architecture():
 
 def test_a_release_that_was_measured_is_the_least_new():
     q = Quantiles({"all": {}}, frozenset({("llama-3.1-70b", "h200_sxm")}))
-    assert q.novelty("h200_sxm", "meta-llama/Llama-3.1-70B", release=True) == "release"
+    there = ("h200_sxm", "meta-llama/Llama-3.1-70B")
+    assert q.novelty(*there, release=True) == "known"  # in another layout
+    assert q.novelty(*there, deployment=True) == "deployment"
+    assert q.novelty(*there, deployment=True, release=True) == "release"
     assert q.novelty("b200_sxm", "meta-llama/Llama-3.1-70B", release=True) == "pair"
 
 

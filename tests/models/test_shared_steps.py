@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmodels.models.queueing import met_quantile, shared_steps
+from dmodels.models.queueing import met_quantiles, shared_steps
 
 
 def waits_s(rate, one, further, most, bare=None, count=60_000):
@@ -43,7 +43,7 @@ def test_steps_go_on_where_requests_decode(further, bare, load):
     said = shared_steps(rate, 0.1, further, most, 0.0, 1.0, bare_s=bare, decoding=1.0)
     assert float(said.mean_s) == pytest.approx(seen.mean(), rel=0.06)
     assert deviation_s(said) == pytest.approx(seen.std(), rel=0.15)
-    high = float(said.mean_s + met_quantile(said, 0.99))
+    high = float(said.mean_s + met_quantiles(said)(0.99))
     assert high == pytest.approx(np.quantile(seen, 0.99), rel=0.15)
 
 

@@ -12,7 +12,7 @@ from dmodels.core.hardware import SLO
 from dmodels.core.numerics import one_by_one, safe_divide
 from dmodels.core.records import Real, jit
 
-from ..queueing import gamma_quantile, met_quantile, sum_quantile_s
+from ..queueing import gamma_quantiles, met_quantiles, sum_quantile_s
 from ..traffic import LEVELS, Requests
 from .batch import batch_of
 from .ladder import StepTable
@@ -80,19 +80,19 @@ def operate(
     ttft_mean = wait + prompt_s + seen + own + further + transfer_s_per_token / slowdown * prompt
     tokens = tokens_of(steps, requests, batch, prompts, joint, slots=slots, q=q)
     mean_life = ttft_mean - wait + tokens.backlog + tokens.each_s * requests.decode_steps
+    crowding = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s
+    stalls_at = gamma_quantiles(tokens.stalled_s, tokens.stalled_variance)
 
     def itself(begins: Real, normal: Real, prompt_tokens: Real, output_tokens: Real) -> tuple[Real, Real]:
         """A level of what a request takes for itself, to its first token and to its last: the step that it comes in,
         its prompt and its answer, off their means."""
-        crowd = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s * normal
         prompt_off = pp * off(prompt, engine.max_num_batched_tokens, prompts.inside, prompts.beyond, prompt_tokens)
         prompt_off += transfer_s_per_token / slowdown * (prompt_tokens - prompt)
         answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
         longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
-        stalls_off = gamma_quantile(tokens.stalled_s, tokens.stalled_variance, normal)
-        stalls_off = jnp.minimum(stalls_off, tokens.room_s * longer)
-        first = ttft_mean - wait + _together(begins, crowd, prompt_off)
-        return first, mean_life + _together(begins, crowd, prompt_off, answer_off, stalls_off)
+        stalls_off = jnp.minimum(stalls_at(normal), tokens.room_s * longer)
+        first = ttft_mean - wait + _together(begins, crowding * normal, prompt_off)
+        return first, mean_life + _together(begins, crowding * normal, prompt_off, answer_off, stalls_off)
 
     levels = _begins(requests, joint, mean_step), _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
     edges = one_by_one(itself, *levels)
@@ -122,11 +122,11 @@ def operate(
 
 def _begins(requests: Requests, joint: Joint, mean_step: Real) -> Real:
     """Quantiles of the step that a request comes in, less its mean, at `LEVELS`."""
+    shared, packed = met_quantiles(joint.steps), gamma_quantiles(joint.packed.met_s, joint.packed.met_variance_s2)
 
     def at(level: Real, normal: Real) -> Real:
-        packed = gamma_quantile(joint.packed.met_s, joint.packed.met_variance_s2, normal)
-        packed = jnp.where(requests.prefill_tokens > 0, packed, mean_step * (level - 0.5))
-        return mixed(joint.there, met_quantile(joint.steps, level), packed)
+        filled = jnp.where(requests.prefill_tokens > 0, packed(normal), mean_step * (level - 0.5))
+        return mixed(joint.there, shared(level), filled)
 
     return one_by_one(at, LEVELS, _NORMAL)
 

@@ -16,8 +16,8 @@ from .formulas import (
 )
 from .lindley import Backlog, StepGrid, trace_backlog
 from .packing import LastStep, PackedSteps, last_step, packed_frac, packed_steps, partial_fill
-from .sharing import SharedSteps, met_quantile, shared_steps
-from .stalls import capped_mean_s, gamma_quantile, stalled_tpot_s
+from .sharing import SharedSteps, met_quantiles, shared_steps
+from .stalls import capped_mean_s, gamma_quantiles, stalled_tpot_s
 from .transient import backlog_s, work_variance_s
 
 __all__ = [
@@ -33,10 +33,10 @@ __all__ = [
     "erlang_b",
     "erlang_c",
     "fluid_occupancy",
-    "gamma_quantile",
+    "gamma_quantiles",
     "inverse_erlang_b",
     "last_step",
-    "met_quantile",
+    "met_quantiles",
     "occupancy",
     "packed_frac",
     "packed_steps",

@@ -46,7 +46,8 @@ def inverse_erlang_b(servers: Real, load: Real) -> Real:
     half = (right - left) / 2.0
     nodes = np.expand_dims(1.0 + _NODES, tuple(range(np.ndim(half))))
     v = left[..., None] + half[..., None] * nodes
-    exponent = power[..., None] * v - a[..., None] * jnp.expm1(v) - top[..., None]
+    # not expm1: it costs three times as much, and a (e^v - 1) loses 2e-16 a at most, 1e-10 at 10^5 servers
+    exponent = power[..., None] * v - a[..., None] * (jnp.exp(v) - 1.0) - top[..., None]
     integral = half * (jnp.exp(exponent) @ _WEIGHTS.astype(exponent.dtype))
     return jnp.exp(jnp.minimum(jnp.log(a * integral) + top, 690.0))
 
@@ -131,6 +132,7 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     theta = safe_divide(jnp.where(finite, mean_s, 0.0), wait_probability, 0.0)
     theta = jnp.maximum(theta, 1e-9 * edges_s[..., -1] + 1e-12)
     target, theta, p_wait = jnp.broadcast_arrays(target, theta, jnp.asarray(wait_probability, float))
+    rate = 1.0 / theta
     below = jnp.zeros_like(theta)  # S_j
     found = (below, below, below, below, below + 1.0, below)
 
@@ -140,15 +142,15 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
         edge, width, level, upper = interval
         mass = upper - level
         wide = width > 1e-9 * theta
-        ratio = jnp.where(wide, width, theta) / theta
-        decay = jnp.exp(-width / theta)
-        after = below * decay + mass * p_wait * jnp.where(wide, (1.0 - decay) / ratio, 1.0)  # waits that pass the edge
+        density = mass / jnp.where(wide, width, theta)
+        decay, over = jnp.exp(-width * rate), density * theta * p_wait
+        after = below * decay + over * jnp.where(wide, 1.0 - decay, 1.0)  # waits that pass the edge
         inside = ((1.0 - level) + below > target) & ((1.0 - upper) + after <= target)
-        bend = below - mass * p_wait / ratio
+        bend = below - over
         start = jnp.where(inside, jnp.where(wide, edge, edge + width), start)
         gap = jnp.where(inside, jnp.where(wide, width, 0.0), gap)
         head = jnp.where(inside, 1.0 - level + below - bend, head)
-        slope = jnp.where(inside & wide, mass / (ratio * theta), slope)
+        slope = jnp.where(inside & wide, density, slope)
         return (after, start, gap, head, slope, jnp.where(inside, bend, curve)), None
 
     lower = jnp.moveaxis(edges_s[..., :-1], -1, 0)
@@ -158,8 +160,8 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     (below, start, gap, head, slope, curve), _ = jax.lax.scan(climb, found, intervals)
 
     def newton(_: Real, u: Real) -> Real:
-        bend = curve * jnp.exp(-u / theta)
-        return jnp.clip(u + (head - slope * u + bend - target) / (slope + bend / theta + 1e-300), 0.0, gap)
+        bend = curve * jnp.exp(-u * rate)
+        return jnp.clip(u + (head - slope * u + bend - target) / (slope + bend * rate + 1e-300), 0.0, gap)
 
     u = jax.lax.fori_loop(0, 8, newton, jnp.where(curve >= 0, 0.0, gap))
     beyond = below > target

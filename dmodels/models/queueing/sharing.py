@@ -22,6 +22,7 @@ step that has any.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,7 +33,7 @@ from jax.scipy.stats import norm
 from dmodels.core.numerics import power, safe_divide
 from dmodels.core.records import Real, jit
 
-from .stalls import gamma_quantile
+from .stalls import gamma_quantiles
 
 
 class SharedSteps(NamedTuple):
@@ -187,10 +188,16 @@ def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, jnp.log1p(wide) / jnp.maximum(wide, 1e-6), 1.0))
 
 
-def met_quantile(steps: SharedSteps, level: Real) -> Real:
-    """Quantile, less the mean, of the wait for the step under way and for those that share its own."""
-    inside = (level - (1.0 - steps.chance)) / jnp.maximum(steps.chance, 1e-9)
-    normal = ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4))
-    long = steps.met_s + gamma_quantile(steps.met_s, steps.met_variance_s2, normal)
-    short = 2.0 * steps.bare_s * jnp.clip(level / jnp.maximum(1.0 - steps.chance, 1e-9), 0.0, 1.0)
-    return jnp.where(inside > 0, jnp.maximum(long, short), short) - steps.mean_s
+def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:
+    """Quantile, less the mean, of the wait for the step under way and for those that share its own, by its level."""
+    off = gamma_quantiles(steps.met_s, steps.met_variance_s2)
+    none = 1.0 - steps.chance
+    by_chance, by_none = 1.0 / jnp.maximum(steps.chance, 1e-9), 1.0 / jnp.maximum(none, 1e-9)
+
+    def at(level: Real) -> Real:
+        inside = (level - none) * by_chance
+        long = steps.met_s + off(ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4)))
+        short = 2.0 * steps.bare_s * jnp.clip(level * by_none, 0.0, 1.0)
+        return jnp.where(inside > 0, jnp.maximum(long, short), short) - steps.mean_s
+
+    return at

@@ -14,6 +14,8 @@ over the mixture of answer lengths is then, in the cube root of TPOT - $t_0$, a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
@@ -53,8 +55,8 @@ def stalled_tpot_s(
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
         def of(aj: Real, bj: Real, w: Real) -> tuple[tuple[Real, Real], tuple[()]]:
             z = aj * u - bj
-            share = w * _above(z)
-            return (share, share * aj * (1.0 - share / w) * _steepness(z)), ()
+            above = _above(z)
+            return (w * above, w * above * aj * (1.0 - above) * _steepness(z)), ()
 
         above, slope = summed(of, a, b, weights)[0]
         return above - (1.0 - q), slope
@@ -88,12 +90,15 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     return jnp.minimum(mean * (1.0 - beyond(shape + 1.0)) + cap_s * beyond(shape), jnp.minimum(mean, cap_s))
 
 
-def gamma_quantile(mean: Real, variance: Real, normal: Real) -> Real:
-    """A gamma distribution's quantile, less its mean, from that of a normal deviation (Wilson and Hilferty)."""
+def gamma_quantiles(mean: Real, variance: Real) -> Callable[[Real], Real]:
+    """A gamma distribution's quantile, less its mean, by that of a normal deviation (Wilson and Hilferty).
+
+    A function of the deviation, so that what is the same for all quantiles is worked out once.
+    """
     mean = jnp.maximum(mean, 1e-12)
     shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
-    root = 1.0 - 1.0 / (9.0 * shape) + normal / (3.0 * jnp.sqrt(shape))
-    return mean * (jnp.maximum(root, 0.0) ** 3 - 1.0)
+    middle, spread = 1.0 - 1.0 / (9.0 * shape), 1.0 / (3.0 * jnp.sqrt(shape))
+    return lambda normal: mean * (jnp.maximum(middle + normal * spread, 0.0) ** 3 - 1.0)
 
 
 def _above(z: Real) -> Real:

@@ -11,7 +11,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.errors import unknown
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.fit.calibration import efficiencies_of, interval, quantiles
+from dmodels.fit.calibration import deployment_measured, efficiencies_of, interval, quantiles
 from dmodels.fit.kernels import Hosted
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.latency import Efficiency
@@ -23,7 +23,7 @@ BACKENDS = ("vllm", "sglang", "trtllm")
 #: Correlation of the errors of two layouts on one GPU type, by how new model and GPU are to the calibration (as
 #: `Quantiles.novelty`): of TPOT on 41 measured layouts that it did not see, 13 pairs of them on one GPU and engine. On
 #: two GPU types it was -0.25 to 0.1, and counts as none.
-SHARED_FRAC = {"known": 0.1, "pair": 0.35, "model": 0.55}
+SHARED_FRAC = {"deployment": 0.1, "known": 0.1, "pair": 0.35, "model": 0.55}
 #: Assumed intervals of step times and TTFT: on a GPU type of which nothing was measured, for pipeline stages, and for
 #: instances beyond a scale-up domain.
 ASSUMED = {"tpot": (0.6, 1.7), "ttft": (0.5, 2.5)}
@@ -92,16 +92,18 @@ def calibrated(
         for layout, model in zip(layouts, models, strict=True)
     ]
     effects = own.effects if own else None
-    found = efficiencies_of(hosted, [precision_name(model) for model in models], model_id.architecture, effects=effects)
+    precisions = [precision_name(model) for model in models]
+    found = efficiencies_of(hosted, precisions, model_id.architecture, effects=effects)
     confidences = {}
-    for layout in layouts:
+    for layout, one, precision in zip(layouts, hosted, precisions, strict=True):
         if own and (name, layout.gpu, backend) in own.pairs and layout.pp == 1:
             said = f"calibrated on {own.points_count} measured points of your own"
             confidences[layout] = Confidence(own.spread80["tpot"], own.spread80["ttft"], said, SHARED_FRAC["known"])
         elif layout.gpu in measured and layout.pp == 1 and layout.gpus <= float(gpus[layout.gpu].gpus_per_node):
-            wide = interval(layout.gpu, backend, name, architecture=model_id.architecture)
+            there = deployment_measured(one, precision, model_id.architecture)
+            wide = interval(layout.gpu, backend, name, architecture=model_id.architecture, deployment=there)
             tpot, ttft = (tuple(map(float, wide[metric]["80"])) for metric in ("tpot", "ttft"))
-            novelty = quantiles().novelty(layout.gpu, name, model_id.architecture)
+            novelty = quantiles().novelty(layout.gpu, name, model_id.architecture, there)
             confidences[layout] = Confidence(tpot, ttft, _known(novelty, layout.gpu), SHARED_FRAC[novelty])
         else:
             confidences[layout] = Confidence(**ASSUMED, provenance=f"assumed: {layout} was not measured")
@@ -110,7 +112,8 @@ def calibrated(
 
 def _known(novelty: str, gpu: str) -> str:
     return {
-        "known": f"calibrated on this model and {gpu}",
+        "deployment": f"calibrated on this model and {gpu}",
+        "known": f"calibrated on this model and {gpu}, in other deployments",
         "pair": f"calibrated on this architecture and on {gpu}, not on this pair",
         "model": f"calibrated on {gpu} with other architectures",
     }[novelty]

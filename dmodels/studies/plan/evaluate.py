@@ -6,6 +6,7 @@ memory is bounded, and tables have at least `ROWS` x `COLUMNS` places, so plans 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -13,8 +14,10 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
+from dmodels.core.threads import CORES
 from dmodels.design.distribute import gathered
-from dmodels.design.program import Program, table
+from dmodels.design.program import Program, lowered, table
+from dmodels.design.program import evaluate as block_outputs
 from dmodels.models.instance import Engine, Operating, operate
 from dmodels.solvers.roofline import DeviceWork
 
@@ -24,8 +27,8 @@ from .designs import Cells
 ROWS, COLUMNS = 1024, 64
 #: Cells and numbers of instances of one compiled block.
 _BLOCK = (64, 16)
-#: Columns of a block where more are asked than a plan ever does: what a row costs once is shared by more points.
-_WIDE = 64
+#: The same where more are asked than a plan ever does: what a row costs once is shared by more points.
+_WIDE = (64, 64)
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
@@ -76,9 +79,23 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
     """`evaluate` over all cells; `instances` (cells, r). Host arrays (cells, r)."""
     wide = instances.shape[1] > COLUMNS
-    asked = _asked(cells, rate_rps, engine, slowdown, (_BLOCK[0], _WIDE) if wide else _BLOCK)
-    parts = [_at(asked, instances[:, left : left + COLUMNS]) for left in range(0, instances.shape[1], COLUMNS)]
-    return Operating(**{name: np.concatenate([part[name] for part in parts], 1) for name in Operating._fields})
+    asked = _asked(cells, rate_rps, engine, slowdown, _WIDE if wide else _BLOCK)
+    if not wide:
+        return Operating(**_at(asked, instances))
+    told = lowered(asked).out_info
+    found = {name: np.empty(instances.shape, told[name].dtype) for name in Operating._fields}
+
+    @float64  # each thread has settings of its own
+    def part(left: int) -> None:
+        here = slice(left, left + COLUMNS)
+        given = _given(asked, instances[:, here])
+        for number in range(given.blocks_count):
+            for name, values in block_outputs(given, number).items():
+                found[name][:, here][given.window(number)] = values
+
+    with ThreadPoolExecutor(CORES) as pool:  # no part waits for another's last block, and none is copied together
+        list(pool.map(part, range(0, instances.shape[1], COLUMNS)))
+    return Operating(**found)
 
 
 @float64
@@ -143,9 +160,13 @@ def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple
 
 def _at(asked: Program, instances: np.ndarray, names=None, blocks=None) -> dict[str, np.ndarray]:
     """The table at up to COLUMNS numbers of instances per cell."""
+    return gathered(_given(asked, instances), names, blocks)
+
+
+def _given(asked: Program, instances: np.ndarray) -> Program:
+    """The table with its numbers of instances, up to COLUMNS per cell."""
     rows, columns = asked.tables
     n, r = instances.shape
     counts = np.ones(rows["counts"].shape)
     counts[:n, :r] = instances
-    given = {**rows, "counts": jax.device_put(counts)}
-    return gathered(asked._replace(tables=(given, columns), sizes=(n, r)), names, blocks)
+    return asked._replace(tables=({**rows, "counts": jax.device_put(counts)}, columns), sizes=(n, r))

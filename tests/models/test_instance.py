@@ -51,7 +51,9 @@ def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, promp
     slots, slowdown = np.full(LOADS, slots), np.full(LOADS, slowdown)
     host = prompt_s, 0.0, slowdown, 1.0, 1.0, wait_steps
     given = (steps, asked or requests(), lanes, slots, slo, Engine(), *host)
-    found = instances(*jax.tree.map(lambda leaf: np.asarray(leaf, float), given))  # one program for all kinds of numbers
+    found = instances(
+        *jax.tree.map(lambda leaf: np.asarray(leaf, float), given)
+    )  # one program for all kinds of numbers
     return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(x)], found)
 
 

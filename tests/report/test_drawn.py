@@ -380,6 +380,52 @@ def test_promises_and_costs_of_the_others():
     assert Drawn(lambda axes: answer_figures.costs(answer, [("x", unsure)], axes)).line([10.0, 40.0], [-0.12] * 2)
 
 
+def test_what_a_fleet_promises_is_as_unsure_as_the_pool_that_knows_least():
+    """Of three pools: TTFT by any, TPOT by those that decode, the whole request by whichever of the two is wider; the
+    pool is told by the upper end."""
+    pools = [
+        pool_of("prefill", (0.9, 1.3), (0.1, 99.0)),
+        pool_of("serve", (0.5, 1.2), (0.6, 1.4)),
+        pool_of("serve", (0.7, 1.6), (0.8, 1.9)),
+    ]
+    slo = Record(ttft_s=2.0, tpot_s=0.05, e2e_s=9.0, percentile=0.95)
+    best = Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=5.0)
+    answer = Record(best=best, question=Record(slo=slo))
+    told = {name: (s, low, high, bound) for name, s, low, high, bound in answer_figures.promised(answer)}
+    assert told["TTFT"] == (1.0, 0.7, 1.6, 2.0)
+    assert told["TPOT"] == pytest.approx((0.04, 0.04 * 0.8, 0.04 * 1.9, 0.05))
+    assert told["E2E"] == pytest.approx((5.0, 4.0, 9.5, 9.0))
+    seen = Drawn(lambda axes: answer_figures.promises(answer, axes))
+    assert seen.named == {"TTFT\nP95": 2, "TPOT\nP95": 1, "E2E\nP95": 0}
+    for name, (s, low, high, bound) in told.items():
+        assert seen.line([low / bound, high / bound], [seen.named[f"{name}\nP95"]] * 2)
+        assert seen.line([s / bound], [seen.named[f"{name}\nP95"]])
+    assert seen.axes.get_xlim()[1] > 1.52  # the widest interval is whole: 1.9 x 0.8
+    spots = {text.get_text().split()[0]: text.xy for text in seen.axes.texts}
+    assert spots["1"][1] == pytest.approx(2.2) and spots["40"][1] == pytest.approx(1.2)  # above their bars
+    pools[1].confidence.ttft = (0.4, 1.7)
+    assert dict((n, low) for n, _, low, *_ in answer_figures.promised(answer))["TTFT"] == 0.4
+
+
+def test_dear_fleets_have_no_cents_and_long_names_no_cost():
+    best = Record(usd_per_hour=1234.5, gpus=400, gpus_low=300, gpus_high=500)
+    other = Record(usd_per_hour=2000.0, gpus=1500, gpus_low=1500, gpus_high=1500)
+    answer = Record(best=best)
+    named = [("recommended", best), ("a name so long that no room is left beside it", other)]
+    seen = Drawn(lambda axes: answer_figures.costs(answer, named, axes))
+    assert seen.words == [
+        "a name so long that no room is left beside it: 1,500 GPUs",
+        "recommended: 400 GPUs, $1,234/h",
+    ]
+    colours = {bar.get_width(): bar.get_facecolor() for group in seen.axes.containers for bar in group.patches}
+    assert colours[1234.5] != colours[2000.0]
+    end = seen.axes.get_xlim()[1]
+    assert 2000.0 < end < 2.0 * 2000.0 and seen.axes.get_xlim()[0] == 0.0
+    low = 1234.5 * 300 / 400
+    high = 1234.5 * 500 / 400
+    assert seen.line([low, high], [0.88, 0.88]) and seen.line([2000.0, 2000.0], [-0.12, -0.12])
+
+
 def test_stale_telemetry():
     """Tiers 4:1: Proposition 2 allows (4 u - u) / 5 at the congestion 1 - u of both; the drift of a second is 2.576
     standard deviations of it."""

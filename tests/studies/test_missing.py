@@ -1,4 +1,4 @@
-"""What a purchase lacks, by placing instances into nodes one by one; and what is left of traffic without its longest."""
+"""What a purchase lacks, by placing instances into nodes one by one; and traffic without its longest requests."""
 
 from __future__ import annotations
 

@@ -94,16 +94,15 @@ _MARKERS = dict(zip(("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56
 
 
 def _marked(axes: Any, line: Any, findings: Findings) -> None:
-    """One mark alone, if it is solid, is in the picture, or above where it ends; marks without a line have the shape of
-    their colour."""
+    """One mark alone, if it is solid, is in the picture; marks without a line have the shape of their colour."""
     from matplotlib.colors import to_hex
 
-    (left, right), low = sorted(axes.get_xlim()), min(axes.get_ylim())
+    (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
     points, shape = line.get_xydata(), line.get_marker()
     hollow = line.get_markerfacecolor() == "none"
     if len(points) == 1 and all(map(math.isfinite, points[0])) and not hollow:
         (x, y) = points[0]
-        findings.hold(left <= x <= right and low <= y, f"a mark at {x:g}, {y:g} is not in the picture")
+        findings.hold(left <= x <= right and low <= y <= high, f"a mark at {x:g}, {y:g} is not in the picture")
     if line.get_linestyle() == "None" and shape in _MARKERS.values() and not hollow:
         own = _MARKERS.get(to_hex(line.get_color()).upper(), shape)
         findings.hold(shape == own, f"marks {shape!r} in the colour of {own!r}")

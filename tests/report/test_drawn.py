@@ -294,6 +294,9 @@ def test_a_pool_against_its_load():
     assert seen.axes.get_xlim() == (0, 1) and seen.axes.get_ylim() == (0, 2)
     first = Record(**vars(load) | {"pool": Record(stage=Record(role="prefill"))})
     assert not any("TPOT" in word for word in Drawn(lambda axes: plan_figures.latency_against_load(first, axes)).words)
+    late = Record(**vars(load) | {"ttft_bound_s": 0.5})  # which a replay may keep, though the formula says three times
+    high = Drawn(lambda axes: plan_figures.latency_against_load(late, axes))
+    assert high.line([0.5], [3.0]) and 3.0 < high.axes.get_ylim()[1] < 4.0
     use = Record(slots_by_memory_count=120.0, slots_by_engine_count=256.0)
     held = Drawn(lambda axes: plan_figures.occupancy(load, use, axes))
     assert held.line(x, 100 * x) and held.line([0.5], [50.0]) and held.level(120.0) and not held.level(256.0)

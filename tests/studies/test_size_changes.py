@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import SimpleNamespace as Record
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from dmodels import Parallel, catalog
 from dmodels.core.records import float64
+from dmodels.models.instance import Engine
 from dmodels.models.memory import kv_reserved_bytes
 from dmodels.models.memory import stage as pipeline_stage
 from dmodels.studies import size as study
@@ -48,6 +53,34 @@ def test_each_change_is_what_it_says_and_nothing_else(model, narrow):
         else:
             low, high = {"FP8": (1.0, 1.1), "FP4": (0.5, 0.6)}[text.split()[-1]]
             assert low <= now[0] <= high and now[2] == was[2]
+
+
+def test_weights_are_not_stored_as_they_are_already():
+    """Dense models in FP8 and NVFP4; experts of MXFP4 beside dense matrices of 16 bits; in plans' suggestions, too."""
+    asked = {name: [t for t, _ in tried(name)[1] if t.startswith("weights")] for name in PUBLISHED}
+    assert asked == PUBLISHED
+    for name, changes in PUBLISHED.items():
+        question = Record(
+            model=catalog.model(name),
+            gpus={"h100_sxm": catalog.gpu("h100_sxm")},
+            engine=Engine(),
+            trace=None,
+            **dict.fromkeys(("kv", "weights"), ("as published",)),
+        )
+        suggestions = import_module("dmodels.studies.plan.suggestions")
+        with mock.patch.object(suggestions, "replace", lambda asked, **changed: changed):
+            offered = [what for what, *_ in suggestions._others(question)]
+        assert ("FP8 weights and KV cache" in offered) == ("weights in FP8" in changes), name
+        assert "an FP8 KV cache" in offered and offered.count("another token budget of a step") == 3
+
+
+#: Model -> the narrower weights that it may have.
+PUBLISHED = {
+    "llama-3.1-70b": ["weights in FP8", "weights in FP4"],
+    "llama-3.1-70b-fp8": ["weights in FP4"],
+    "llama-3.3-70b-nvfp4": [],
+    "gpt-oss-120b": ["weights in FP8", "weights in FP4"],
+}
 
 
 def test_an_eight_bit_cache_is_not_made_narrower_again():

@@ -784,3 +784,20 @@ def test_a_change_stands_on_its_own_side_and_one_that_changes_nothing_says_so():
     assert sides == {"x0.8": "right", "x1.2": "left"} and "SLO\n(no change)" in seen.named
     colours = {round(bar.get_x() + bar.get_width()): bar.get_facecolor() for g in seen.axes.containers for bar in g}
     assert colours[80] != colours[130]
+
+
+def test_a_name_beside_a_star_gives_way_to_another_star():
+    """One on the side to which the name is written, within its width and at nearly the same height."""
+    axes = style.panel(7.0, 4.0)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    star = lambda x, y: Record(ttft_s=x, usd_per_hour=y)
+    best = star(0.4, 0.5)
+    for x, y, right, left in (
+        (0.6, 0.52, True, False),
+        (0.2, 0.48, False, True),
+        (0.8, 0.5, False, False),
+        (0.6, 0.6, False, False),
+    ):
+        assert plan_figures._crowded(axes, best, [star(x, y)], left=False) == right
+        assert plan_figures._crowded(axes, best, [star(x, y)], left=True) == left
+    assert not plan_figures._crowded(axes, best, [], left=True)

@@ -273,6 +273,9 @@ def test_how_replays_sized_a_fleet():
         "20 GPUs (--size-for next)."
     )
     answer.question = asked(trace=object(), size_for=Stretch.NEXT, margins=Record(words="20 % headroom"))
+    how.smallest_gpus = how.gpus
+    assert "where the SLOs take 16 at least with 20 % headroom. It holds on" in replay_tables.notes(answer)[0]
+    how.smallest_gpus = 14
     how.same_formula_gpus, how.formula_gpus = 1, 1
     answer.outside = ["load 0.95", "bursts"]
     said, checked = replay_tables.notes(answer)

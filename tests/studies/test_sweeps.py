@@ -11,7 +11,8 @@ pytest.importorskip("xarray")
 from dmodels import SLO, Workload
 from dmodels.models.instance import Engine
 from dmodels.studies.plan import plan, question
-from dmodels.studies.sweep import Scenario, sweep_designs
+from dmodels.studies.sweep import IN_WORDS, Scenario, sweep_designs
+from tests.audit.tables import IN_WORDS as AUDITED
 
 ENGINE, BACKEND = Engine(48.0, 4096.0), "sglang"
 BASE = {"model": "llama-3.1-8b", "output_tokens": 300.0, "tpot_slo_s": 0.02}
@@ -67,3 +68,7 @@ def test_a_point_of_a_sweep_is_the_plan_of_it():
         for name, value in told.items():
             assert float(found[name]) == pytest.approx(value, rel=1e-6), (name, at)
     assert 1 < served < 8
+
+
+def test_axes_and_outputs_have_the_words_that_tables_and_pictures_are_audited_by():
+    assert {name: told.partition(" [")[0] for name, told in AUDITED.items()} == IN_WORDS

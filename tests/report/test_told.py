@@ -514,6 +514,10 @@ def test_sliders_stand_where_their_numbers_are():
             page,
         )
         assert {name for name, *_ in found} == still.keys() | ends.keys()
+        steps = dict(re.findall(r'<input type="number" id="(\w+)"[^>]* step="(\w+)"', page))
+        assert {name for name, step in steps.items() if step == "1"} == {"spare"}
+        whole = set(re.findall(r'data-for="(\w+)"[^>]*data-whole', page))
+        assert whole == {"spare", "gpus"} and re.findall(r'data-for="(\w+)"[^>]*data-open', page) == ["gpus"]
         for name, typed, low, high, place in found:
             low, high, place = float(low), float(high), int(place) / 1000
             if name in ends:

@@ -177,11 +177,6 @@ def test_the_cache_in_use_is_that_of_the_requests_that_hold_it(wide):
                 assert use.pool.slots_count == min(use.slots_by_engine_count, use.slots_by_memory_count)
 
 
-def test_dials_at_rest_give_the_question_itself(answer):
-    again = turned(answer.question, at_rest(answer.question))
-    assert plan(again).best == answer.best
-
-
 def test_lengths_scale_and_thresholds_move_along(answer):
     asked = answer.question
     longer = with_lengths(asked, 2.0, 2.0)

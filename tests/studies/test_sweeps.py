@@ -8,10 +8,11 @@ import pytest
 
 pytest.importorskip("xarray")
 
-from dmodels import SLO, Workload
+from dmodels import SLO, Workload, catalog
 from dmodels.models.instance import Engine
-from dmodels.studies.plan import plan, question
-from dmodels.studies.sweep import IN_WORDS, Scenario, sweep_designs
+from dmodels.studies.plan import Layout, plan, question
+from dmodels.studies.plan.layouts import in_precision
+from dmodels.studies.sweep import IN_WORDS, Scenario, _runs, sweep_designs
 from tests.audit.tables import IN_WORDS as AUDITED
 
 ENGINE, BACKEND = Engine(48.0, 4096.0), "sglang"
@@ -72,3 +73,24 @@ def test_a_point_of_a_sweep_is_the_plan_of_it():
 
 def test_axes_and_outputs_have_the_words_that_tables_and_pictures_are_audited_by():
     assert {name: told.partition(" [")[0] for name, told in AUDITED.items()} == IN_WORDS
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "layout", "runs"),
+    [
+        ("llama-3.1-70b", "a100_80gb_sxm", {"tp": 8}, True),
+        ("llama-3.1-70b", "a100_80gb_sxm", {"tp": 8, "weights": "fp8"}, False),  # which has no units for it
+        ("llama-3.1-70b", "a100_80gb_sxm", {"tp": 8, "kv": "fp8"}, False),
+        ("llama-3.1-70b", "h100_sxm", {"tp": 8, "weights": "fp8", "kv": "fp8"}, True),
+        ("llama-3.1-70b", "h100_sxm", {"tp": 8, "weights": "fp4"}, False),
+        ("llama-3.1-70b", "b200_sxm", {"tp": 8, "weights": "fp4"}, True),
+        ("llama-3.1-70b", "h100_sxm", {"tp": 3}, False),  # which does not divide its heads
+        ("llama-3.1-70b", "h100_sxm", {"tp": 16}, False),  # more than a node has
+        ("deepseek-v3", "h200_sxm", {"dp": 16, "ep": 16}, True),  # whole experts over two nodes
+        ("deepseek-v3", "h200_sxm", {"tp": 2, "dp": 8, "ep": 16}, False),
+        ("deepseek-v3", "h200_sxm", {"dp": 12, "ep": 12}, False),  # not over one and a half
+    ],
+)
+def test_a_point_counts_where_an_engine_runs_it(model, gpu, layout, runs):
+    made = Layout(gpu, **layout)
+    assert _runs(made, in_precision(catalog.model(model), made), {gpu: catalog.gpu(gpu)}) == runs

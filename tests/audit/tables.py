@@ -454,8 +454,8 @@ def compared(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 #: Axis or output -> how a table calls it; {} is the percentile.
 IN_WORDS = {
     "rate_rps": "request rate [req/s]",
-    "input_tokens": "input length [tokens]",
-    "output_tokens": "output length [tokens]",
+    "input_tokens": "input length [token]",
+    "output_tokens": "output length [token]",
     "ttft_slo_s": "TTFT{} at most [s]",
     "tpot_slo_s": "TPOT{} at most [s]",
     "e2e_slo_s": "E2E{} at most [s]",
@@ -468,9 +468,9 @@ IN_WORDS = {
     "ttft_s": "TTFT{} [s]",
     "tpot_s": "TPOT{} [s]",
     "e2e_s": "E2E{} [s]",
-    "output_tokens_per_s": "output [tokens/s]",
-    "user_tokens_per_s": "output per user [tokens/s]",
-    "gpu_tokens_per_s": "output per GPU [tokens/s]",
+    "output_tokens_per_s": "output [token/s]",
+    "user_tokens_per_s": "output per user [token/s]",
+    "gpu_tokens_per_s": "output per GPU [token/s]",
     "decode_count": "requests that decode at a time",
     "slots_count": "slots",
 }

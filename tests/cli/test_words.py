@@ -9,7 +9,9 @@ from importlib import import_module
 import pytest
 from rich.console import Console
 
+from dmodels import catalog
 from dmodels.cli import COMMANDS, main, render
+from dmodels.cli.catalog import _model_facts
 from dmodels.cli.command import Form
 from dmodels.cli.poa import NAMES, PoaAsked
 from dmodels.cli.simulate_server import ServerTable
@@ -145,3 +147,16 @@ def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
     tools = seen["tools"]
     assert (tools.form, tools.folder, seen["out"]) == ("kubernetes", tmp_path / "folder", None)
     assert (seen["verify"], seen["ensure"], seen["solve_for"]) == (True, True, None)
+
+
+def test_numbers_stand_at_the_right_where_a_column_has_nothing_else():
+    rows = [["a", 1.0, "-", 3], ["b", 20, 4.0, "5"]]
+    grid = render._grid("", ["name", "number", "mixed", "text"], rows)
+    assert [column.justify for column in grid.columns] == ["left", "right", "left", "left"]
+
+
+def test_a_model_by_the_name_of_its_publisher_is_the_catalogues():
+    entry = catalog.models()["llama-3.1-8b"]
+    found = _model_facts(entry["hf_id"], catalog.model(entry["hf_id"]))
+    assert found["name"] == "llama-3.1-8b" and (found["hf_id"], found["source"]) == (entry["hf_id"], entry["source"])
+    assert found["params_count"] == 8_030_261_248 and found["kv_bytes_per_token"] == 131_072

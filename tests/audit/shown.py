@@ -131,7 +131,7 @@ def audit_page(document: dict[str, Any], page: str) -> None:
 
 def _whole_page(document: dict[str, Any], tables: dict[str, Rows], page: str, read: _Page, findings: Findings) -> None:
     """The title, the sections that are open and those that are shut, every input, and how many points there are."""
-    inputs, result = document["inputs"], document["result"]
+    inputs, result = {k: v for k, v in document["inputs"].items() if k != "asked"}, document["result"]
     title = re.search(r"<title>Capacity plan: (.*), ([\d.,e+]+) req/s</title>", page)
     findings.hold(title is not None, f"no title with a model and a rate in {page[:300]}")
     if title:
@@ -146,7 +146,7 @@ def _whole_page(document: dict[str, Any], tables: dict[str, Rows], page: str, re
     always = {"What it rests on", "Inputs and reproduction", "Words"}
     findings.hold(always <= shut, f"of {always} only {shut} are there to be opened")
     given = {row["input"]: row["value"] for row in tables.get("Inputs", [])}
-    findings.same("inputs on the page", given.keys(), inputs.keys() - {"asked"})
+    findings.same("inputs on the page", given.keys(), inputs.keys())
     for name, value in inputs.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             _close(f"{name} on the page", given.get(name, ""), value, findings)

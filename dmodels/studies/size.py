@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.answers import Answer
@@ -30,6 +29,7 @@ from dmodels.models.memory import (
     sequences_that_fit,
     stage,
     weight_bytes_per_gpu,
+    widest_weight_bytes,
     with_kv_dtype,
     with_weight_dtype,
 )
@@ -175,9 +175,8 @@ def _changes(asked: _Try) -> list[tuple[str, _Try]]:
         if degree > float(p.tp):
             found.append((f"tp = {degree}", asked._replace(parallel=p.replace(tp=degree))))
     if float(model.params_count) > 0:
-        stored = float(jnp.maximum(model.dense_dtype_bytes, model.expert_dtype_bytes))
         for dtype, limit in (("fp8", 1.1), ("fp4", 0.6)):
-            if stored > limit:
+            if widest_weight_bytes(model) > limit:
                 text = f"weights in {dtype.upper()}"
                 found.append((text, asked._replace(model=with_weight_dtype(model, dtype))))
     for degree in (2, 4, 8):

@@ -79,6 +79,12 @@ def pools(inputs: Any, result: Any, findings: Findings) -> None:
         own = 1 - sum(loads.values()) / alone  # but for whole instances
         findings.same(f"Eq. (8) at {name}", row["paper_eq8_frac"], own, rel=0.0, most=2.5 / alone)
         findings.hold(row["slots_count"] >= single["slots_count"], f"{name}: fewer slots for shorter requests")
+        if not inputs["compress"]:
+            findings.same(f"compressed at {name}", row["compressed_frac"], 0)
+            findings.same(f"instances then at {name}", row["compressed_instances"], row["fleet_instances"])
+        else:
+            longer = 1 - row["request_frac"]
+            findings.ordered(f"compressed at {name}, of those beyond it", 0, row["compressed_frac"], longer)
     for field in ("request_frac", "work_frac"):
         findings.ordered(field, *(row[field] for row in sorted(rows, key=lambda row: row["threshold_tokens"])))
     if inputs["price_usd_per_hour"] is not None:
@@ -193,6 +199,7 @@ def place(inputs: Any, result: Any, findings: Findings) -> None:
     known = [p["usd"] for p in result["purchases"] if p["usd"] is not None]
     if result.get("cheapest") and known:
         findings.same("the cheapest purchase", result["cheapest"]["usd"], min(known))
+    _reads(inputs, result, findings)
     curves = result["curves"]
     for name in ("lru_frac", "belady_frac", "usable_frac"):
         findings.ordered(name, *curves[name], rel=1e-9)
@@ -206,6 +213,51 @@ def place(inputs: Any, result: Any, findings: Findings) -> None:
                 gain = max(1 - row[f"{after}_s"] / row[f"{before}_s"], 0.0 if name == "pooling" else -math.inf)
                 findings.same(f"{name} of {row['name']}", row[f"{name}_frac"], gain, rel=1e-6, most=1e-9)
         findings.ordered(f"costs of {row['name']}", row["bound_s"], row["coordinated_s"], row["selfish_s"], rel=1e-6)
+
+
+def _reads(inputs: Any, result: Any, findings: Findings) -> None:
+    """What reading a block takes: its bytes at the tier's rate, and the tier's latency; of HBM all GPUs at once. What
+    a threshold of the first tier saves, and what a tier brings as it grows."""
+    card, gpu = model_card(inputs["model"]["name"]), gpu_card(inputs["gpu"]["name"])
+    for row in result["tiers"] if card else []:
+        own = inputs["tiers"][row["tier"].lower()]
+        block, late = 512 * card["kv_bytes_per_token"], own.get("latency", 0.0)
+        findings.same(f"a block in {row['tier']}", row["block_mib"] * 2**20, block, rel=1e-6)
+        findings.same(f"the price of {row['tier']}", row["usd_per_gib"], own["price"])
+        if row["size_gib"] is not None:
+            findings.same(f"the size of {row['tier']}", row["size_gib"] * 2**30, own["size"], rel=1e-6)
+        if row["tier"] != "HBM":
+            findings.same(f"reading from {row['tier']}", row["read_s"], late + block / own["bandwidth"], rel=1e-6)
+        elif gpu and not inputs["gpu"].get("file"):
+            alone = block / (inputs["parallel"]["tp"] * gpu["hbm_bytes_per_s"])
+            findings.same("reading from HBM", row["read_s"], alone, rel=0.03)
+    p = result["promotion"]
+    cost, first = p["access_s"], p["access_s"][0]
+    gain = lambda value: 1 - value / first if first else 0.0
+    findings.same("KVBM's threshold", p["threshold"][1], 2)
+    findings.same("what the best threshold saves", p["gain_frac"], gain(min(cost)), rel=1e-6, most=1e-12)
+    findings.same("the best threshold's latency", cost[p["threshold"].index(p["best"])], min(cost), rel=1e-9)
+    findings.same("what KVBM's saves", p["kvbm_gain_frac"], gain(cost[1]), rel=1e-6, most=1e-12)
+    findings.ordered("what thresholds save, and the most", p["gain_frac"], p["bound_gain_frac"] + 1e-9)
+    findings.same("latency as it is", result["access_s"], first, rel=0.25)
+    for one in result["vary"]:
+        findings.ordered(f"hits as {one['tier']} grows", *one["hit_frac"], rel=1e-9)
+        size = next(row["size_gib"] for row in result["tiers"] if row["tier"] == one["tier"]) * 2**30
+        ends = [max(k for k, x in enumerate(one["bytes_"]) if x <= size), len(one["bytes_"]) - 1]
+        ends[1] = min([k for k, x in enumerate(one["bytes_"]) if x >= size], default=ends[1])
+        around = [one["first_token_s"][k] for k in ends]
+        low, high = 0.98 * min(around), 1.02 * max(around)
+        within = low <= result["first_token_s"] <= high or size > max(one["bytes_"])
+        findings.hold(within, f"first token {result['first_token_s']} as {one['tier']} is, around it {around}")
+    if shared := result["sharing"]:
+        pool, *_, turn = shared["layouts"]
+        findings.same("dollars of requests in turn", turn["saved_usd_per_hour"], 0, most=1e-9)
+        if pool["equal_blocks"] and turn["equal_blocks"] is not None:
+            factor = turn["equal_blocks"] / pool["equal_blocks"]
+            findings.same("memory for the pool's hits", shared["memory_factor"], factor, rel=1e-6)
+        for layout, curve in zip(shared["layouts"], shared["hit_frac"], strict=True):
+            findings.ordered(f"hits of {layout['name']} by size", *curve, rel=1e-9)
+            findings.hold(layout["hit_frac"] <= layout["ceiling_frac"] + 1e-9, f"more hits than there are: {layout}")
 
 
 def route(inputs: Any, result: Any, findings: Findings) -> None:

@@ -52,6 +52,7 @@ def audit_figure(made: Any) -> None:
             findings.hold(LINES[0] <= wide <= LINES[1], f"a line of {wide} points in {axes.get_title()!r}")
             marked = line.get_marker() not in ("None", "", " ", None)
             findings.hold(not marked or MARKS[0] <= large <= MARKS[1], f"marks of {large} points")
+            _marked(axes, line, findings)
         for area in axes.collections:
             # what lies behind the data, in shares of the picture
             if hasattr(area, "set_verts") and not area.get_transform().contains_branch(axes.transData):
@@ -86,6 +87,25 @@ def _in_view(axes: Any, line: Any, findings: Findings) -> None:
             seen >= (0.5 if len(known) > 9 else 0.7) * len(known),
             f"{seen} of {len(known)} points of a curve in {axes.get_title()!r}",
         )
+
+
+#: Shape of the marks of each series, by its colour: colour never tells alone.
+_MARKERS = dict(zip(("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"), "os^DvP", strict=True))
+
+
+def _marked(axes: Any, line: Any, findings: Findings) -> None:
+    """One mark alone, if it is solid, is in the picture; marks without a line have the shape of their colour."""
+    from matplotlib.colors import to_hex
+
+    (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
+    points, shape = line.get_xydata(), line.get_marker()
+    hollow = line.get_markerfacecolor() == "none"
+    if len(points) == 1 and all(map(math.isfinite, points[0])) and not hollow:
+        (x, y) = points[0]
+        findings.hold(left <= x <= right and low <= y <= high, f"a mark at {x:g}, {y:g} is not in the picture")
+    if line.get_linestyle() == "None" and shape in _MARKERS.values() and not hollow:
+        own = _MARKERS.get(to_hex(line.get_color()).upper(), shape)
+        findings.hold(shape == own, f"marks {shape!r} in the colour of {own!r}")
 
 
 def _apart(made: Any) -> set[Any]:
@@ -214,13 +234,18 @@ def _in_order(edge: list[tuple[Any, list[float]]], picture: Any, renderer: Any, 
 
 
 def _filled(axes: Any, findings: Findings) -> None:
-    """On an axis that is not logarithmic, marks reach over a tenth of what is shown at least."""
+    """On an axis that is not logarithmic, marks reach over a third of what is shown at least; no bar is cut off."""
     marks, shown = axes.dataLim, axes.viewLim
     ends = {"x": (marks.x1, shown.x0, shown.x1), "y": (marks.y1, shown.y0, shown.y1)}
     for name, (high, start, end) in ends.items():
         if getattr(axes, f"get_{name}scale")() == "linear" and math.isfinite(high):
             reach = high - min(start, end)
-            findings.hold(reach >= 0.1 * abs(end - start), f"{name} from {start:g} to {end:g} for marks to {high:g}")
+            findings.hold(reach >= 0.33 * abs(end - start), f"{name} from {start:g} to {end:g} for marks to {high:g}")
+
+    for bar in axes.patches:
+        if hasattr(bar, "get_bbox") and bar.get_transform().contains_branch(axes.transData):
+            last, most = bar.get_bbox().x1, max(axes.get_xlim())
+            findings.hold(last <= most * (1 + 1e-9), f"a bar to {last:g} in a picture to {most:g}")
 
 
 def _told_apart(axes: Any, findings: Findings) -> None:

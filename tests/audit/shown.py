@@ -113,6 +113,7 @@ def audit_page(document: dict[str, Any], page: str) -> None:
         kinds = ("Scatter plot ", "Line chart", "Bar chart ", "Stacked bars ", "Intervals ", "Bars of ")
         findings.hold(told.startswith(kinds), f"to those who cannot see it, a picture is {told[:60]!r}")
         findings.hold(not caption.startswith(kinds), f"the caption {caption[:60]!r}")
+    _whole_page(document, tables, page, read, findings)
     if best:
         _pictures(document["result"], page, findings)
         asked = bool(document["result"]["sensitivity"])
@@ -126,6 +127,42 @@ def audit_page(document: dict[str, Any], page: str) -> None:
             limits = [pool["binding"] + f" ({pool['name']})" * several for pool in best["pools"]]
             findings.same("what an instance less would break, in words", told[1], " and ".join(limits))
     findings.end()
+
+
+def _whole_page(document: dict[str, Any], tables: dict[str, Rows], page: str, read: _Page, findings: Findings) -> None:
+    """The title, the sections that are open and those that are shut, every input, and how many points there are."""
+    inputs, result = {k: v for k, v in document["inputs"].items() if k != "asked"}, document["result"]
+    title = re.search(r"<title>Capacity plan: (.*), ([\d.,e+]+) req/s</title>", page)
+    findings.hold(title is not None, f"no title with a model and a rate in {page[:300]}")
+    if title:
+        findings.same("the model in the title", title[1], inputs["model"])
+        _close("the rate in the title", title[2], inputs["rate_rps"], findings)
+    heads = re.findall(r"<section>\n(<details>\n<summary>)?<h2>(.*?)</h2>", page)
+    shown = [head for shut, head in heads if not shut]
+    fell = "What fell, and why"  # below what several fleets together do, where no one fleet is the answer
+    answers = [["What to deploy"]] if result["recommended"] else [[fell], ["What to deploy", fell]]
+    findings.hold(shown in answers, f"the sections {shown} are open")
+    shut = {head for folded, head in heads if folded}
+    always = {"What it rests on", "Inputs and reproduction", "Words"}
+    findings.hold(always <= shut, f"of {always} only {shut} are there to be opened")
+    given = {row["input"]: row["value"] for row in tables.get("Inputs", [])}
+    findings.same("inputs on the page", given.keys(), inputs.keys())
+    for name, value in inputs.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            _close(f"{name} on the page", given.get(name, ""), value, findings)
+        elif isinstance(value, str):
+            findings.same(f"{name} on the page", given.get(name), value)
+        elif isinstance(value, dict):
+            told = dict(part.split(": ") for part in given.get(name, "").split(", ") if part)
+            findings.same(f"{name} on the page", told.keys(), value.keys())
+            for key, number_ in value.items():
+                _close(f"{name} of {key} on the page", told.get(key, ""), number_, findings)
+    points = next((number(text.split()[2]) for text in read.paragraphs if text.endswith(" points evaluated.")), None)
+    findings.same("points on the page", points, result["points_count"])
+    rests = {row["number"]: row for row in _titled(tables, "What the numbers rest on")}
+    for gpu, price in inputs["price_usd_per_hour"].items():
+        said = rests.get(f"price of {gpu}", {"from": ""})["from"]
+        findings.same(f"the price of {gpu} that it rests on", said.partition(" USD/h")[0], f"{price:g}")
 
 
 def _pictures(result: dict[str, Any], page: str, findings: Findings) -> None:

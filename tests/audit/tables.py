@@ -143,6 +143,33 @@ def pools(inputs: Any, result: Any, text: str, findings: Findings) -> None:
             cell(f"work of {line}", shown, share, findings)
         cell(f"pools of {line}", line["pools"], best["pools_count"], findings)
         cell(f"saved of {line}", line["saved: exact"], best["exact_frac"], findings)
+    _reasons(inputs, result, text, findings)
+
+
+def _reasons(inputs: Any, result: Any, text: str, findings: Findings) -> None:
+    """Why the best threshold is the best, and how far from it as good as that, in sentences."""
+    single, one = result["single"], lambda value: float(f"{value:.3f}")
+    rows = sorted(result["thresholds"], key=lambda r: (r["with_headroom_and_ceilings_frac"], r["exact_frac"]))
+    top, step = rows[-1], lambda slots: inputs["base_s"] + slots * inputs["per_sequence_s"]
+    each = [step(fleet["slots_count"]) / fleet["slots_count"] for fleet in (top, single)]
+    told = [round(top["threshold_tokens"]), one(top["request_frac"]), one(top["work_frac"]), top["slots_count"]]
+    words = rf"Of these thresholds {NUMBER} is best: below it are {NUMBER} of the requests and {NUMBER} of the work, "
+    words += rf"and work in {NUMBER} slots costs {NUMBER} less than in {NUMBER}\."
+    said(words, text, [*told, one(1 - each[0] / each[1]), single["slots_count"]], findings)
+    said(rf"Eq. \(7\) of the paper says {NUMBER}: it counts", text, [one(top["paper_eq7_frac"])], findings)
+    if result["best"][0]["exact_frac"] > 0:
+        ends = [round(x) for x in (*result["forgiving_tokens"], result["best"][0]["threshold_tokens"][0])]
+        words = rf"Any threshold from {NUMBER} to {NUMBER} keeps 80 % of what the best one, {NUMBER}, saves"
+        said(words, text, ends, findings)
+        findings.ordered("thresholds that do, and the best", ends[0], ends[2], ends[1])
+    none = top["with_headroom_and_ceilings_frac"] <= 0
+    findings.same("whether one pool is kept", "No threshold here saves an instance; keep one pool." in text, none)
+    factors = inputs["headroom"]
+    unequal = 1 - factors["long"] / factors["single"]
+    if abs(unequal) > 1e-12:
+        told = [factors["single"], factors["long"], one(unequal)]
+        words = rf"Headroom of {NUMBER} for one pool against {NUMBER} for the long one alone makes {NUMBER}, whatever"
+        said(words, text, told, findings)
 
 
 def split(inputs: Any, result: Any, text: str, findings: Findings) -> None:
@@ -283,6 +310,25 @@ def _said_of_a_placement(result: Any, text: str, findings: Findings) -> None:
         told = [float(f"{100 * off:.1f}"), round(at)]
         said(rf"Che's approximation is off by {NUMBER} points at {NUMBER} blocks", text, told, findings)
 
+    _leaders(result, text, findings)
+
+
+def _leaders(result: Any, text: str, findings: Findings) -> None:
+    """What HBM should take, and what a block costs that is never used again, in sentences."""
+    p, two = result["promotion"], lambda value: float(f"{value:.4f}")
+    if p["gain_frac"] > 0:
+        told = [p["best"], two(p["gain_frac"])]
+        said(rf"HBM as leader: threshold {NUMBER} is best and takes {NUMBER} off the", text, told, findings)
+    else:
+        said(r"HBM as leader: (storing everything) is best", text, ["storing everything"], findings)
+    told = [two(p["kvbm_gain_frac"]), two(p["bound_gain_frac"])]
+    said(rf"takes off {NUMBER}\); no leader can take off more than {NUMBER}\.", text, told, findings)
+    curves = result["curves"]
+    top = curves["lost_hits"].index(max(curves["lost_hits"]))
+    told = [float(f"{curves['lost_hits'][top]:.2g}"), float(f"{1e3 * curves['lost_gpu_s'][top]:.3g}")]
+    words = rf"costs others up to {NUMBER} hits \({NUMBER} ms of prefill\), at {NUMBER} blocks"
+    said(words, text, [*told, round(curves["blocks"][top])], findings)
+
 
 def _first(axis: list[float], size: float) -> int:
     return next(k for k, value in enumerate(axis) if value >= size)
@@ -408,8 +454,8 @@ def compared(inputs: Any, result: Any, text: str, findings: Findings) -> None:
 #: Axis or output -> how a table calls it; {} is the percentile.
 IN_WORDS = {
     "rate_rps": "request rate [req/s]",
-    "input_tokens": "input length [tokens]",
-    "output_tokens": "output length [tokens]",
+    "input_tokens": "input length [token]",
+    "output_tokens": "output length [token]",
     "ttft_slo_s": "TTFT{} at most [s]",
     "tpot_slo_s": "TPOT{} at most [s]",
     "e2e_slo_s": "E2E{} at most [s]",
@@ -422,9 +468,9 @@ IN_WORDS = {
     "ttft_s": "TTFT{} [s]",
     "tpot_s": "TPOT{} [s]",
     "e2e_s": "E2E{} [s]",
-    "output_tokens_per_s": "output [tokens/s]",
-    "user_tokens_per_s": "output per user [tokens/s]",
-    "gpu_tokens_per_s": "output per GPU [tokens/s]",
+    "output_tokens_per_s": "output [token/s]",
+    "user_tokens_per_s": "output per user [token/s]",
+    "gpu_tokens_per_s": "output per GPU [token/s]",
     "decode_count": "requests that decode at a time",
     "slots_count": "slots",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 import signal
@@ -149,6 +150,8 @@ def test_words_come_without_pictures_and_say_what_changed(address):
     start, now = answer(address)["recommended"], answer(address, rate=120)["recommended"]
     more, usd = now["bought_gpus"] - start["bought_gpus"], now["usd_per_hour"] - start["usd_per_hour"]
     assert f"Against the start: {more:+d} GPUs, +${usd:,.2f}/h" in words
+    said = answer(address, rate=120)["summary"][0]
+    assert said.startswith("Deploy ") and html.escape(said) in words  # of the dials, not of the start
     assert "At the start there was a fleet." in get(f"{address}/answer", gpus=1)[1]
 
 

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from dmodels import SLO, Workload
 from dmodels.cli import main
 from dmodels.design.files import read
 from dmodels.report import style
+from dmodels.studies.plan import plan, question
 
 SCENARIO = """
 [model]
@@ -32,16 +34,42 @@ def scenario(tmp_path_factory):
     return path
 
 
+def is_planned(point):
+    """A point is the one pool of a plan of it: two ways through the toolkit, one answer."""
+    traffic = Workload.fixed(float(point.input_tokens), 200.0, float(point.rate_rps))
+    how = {"tp": (int(point.tp),), "thresholds_tokens": (), "split": False}
+    (pool,) = plan(question("llama-3.1-70b", ["h100_sxm"], traffic, SLO(2.0, 0.06), **how)).best.pools
+    told = {
+        "instances": pool.instances,
+        "gpus": pool.gpus,
+        "cost_usd_per_hour": pool.usd_per_hour,
+        "ttft_s": pool.ttft_s,
+        "tpot_s": pool.tpot_s,
+        "e2e_s": pool.e2e_s,
+        "output_tokens_per_s": pool.tokens_per_s,
+        "gpu_tokens_per_s": pool.tokens_per_s / pool.gpus,
+        "user_tokens_per_s": 1 / pool.tpot_mean_s,
+        "decode_count": pool.decode_count,
+        "slots_count": pool.slots_count,
+        "cost_usd_per_mtoken": pool.usd_per_hour / 3600 / pool.tokens_per_s * 1e6,
+    }
+    for name, value in told.items():
+        assert float(point[name]) == pytest.approx(value, rel=1e-6), name
+
+
 def test_pools_are_the_smallest_that_keep_the_slos(scenario, tmp_path, capsys):
     """The file holds what evaluating one instance more and one less says."""
     out = tmp_path / "sweep.nc"
-    argv = ["sweep", str(scenario), "--axis", "tp=1,4,8", "--axis", "rate=10:1000:log:4"]
+    argv = ["sweep", str(scenario), "--axis", "tp=1,4,8", "--axis", "rate=10:1000:log:4", "--axis", "isl=1000,5000"]
     assert main([*argv, "--out", str(out), "--plot", "curves", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["result"]["points_count"] == 12 and out.with_suffix(".png").stat().st_size > 5000
+    assert told["result"]["points_count"] == 24 and out.with_suffix(".png").stat().st_size > 5000
     with read(out) as ds:
         ds = ds.load()
-    assert ds.sizes == {"tp": 3, "rate_rps": 4} and ds.rate_rps.units == "req/s"
+    assert ds.sizes == {"tp": 3, "rate_rps": 4, "input_tokens": 2} and ds.rate_rps.units == "req/s"
+    for at in ({"tp": 4, "rate_rps": 1, "input_tokens": 1}, {"tp": 8, "rate_rps": 3, "input_tokens": 0}):
+        is_planned(ds.sel(tp=at["tp"]).isel(rate_rps=at["rate_rps"], input_tokens=at["input_tokens"]))
+    ds = ds.sel(input_tokens=1000)
     assert (ds.flags.sel(tp=1) != 0).all()  # 141 GB of weights do not fit into 80 GB
     good = ds.sel(tp=[4, 8])
     assert (good.flags == 0).all() and (good.tpot_s <= 0.06).all() and (good.ttft_s <= 2.0).all()

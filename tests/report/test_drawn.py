@@ -294,6 +294,9 @@ def test_a_pool_against_its_load():
     assert seen.axes.get_xlim() == (0, 1) and seen.axes.get_ylim() == (0, 2)
     first = Record(**vars(load) | {"pool": Record(stage=Record(role="prefill"))})
     assert not any("TPOT" in word for word in Drawn(lambda axes: plan_figures.latency_against_load(first, axes)).words)
+    late = Record(**vars(load) | {"ttft_bound_s": 0.5})  # which a replay may keep, though the formula says three times
+    high = Drawn(lambda axes: plan_figures.latency_against_load(late, axes))
+    assert high.line([0.5], [3.0]) and 3.0 < high.axes.get_ylim()[1] < 4.0
     use = Record(slots_by_memory_count=120.0, slots_by_engine_count=256.0)
     held = Drawn(lambda axes: plan_figures.occupancy(load, use, axes))
     assert held.line(x, 100 * x) and held.line([0.5], [50.0]) and held.level(120.0) and not held.level(256.0)
@@ -378,6 +381,52 @@ def test_promises_and_costs_of_the_others():
     assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
     unsure = Record(usd_per_hour=10.0, gpus=4, gpus_low=4, gpus_high=16)  # up to $40, beyond every bar
     assert Drawn(lambda axes: answer_figures.costs(answer, [("x", unsure)], axes)).line([10.0, 40.0], [-0.12] * 2)
+
+
+def test_what_a_fleet_promises_is_as_unsure_as_the_pool_that_knows_least():
+    """Of three pools: TTFT by any, TPOT by those that decode, the whole request by whichever of the two is wider; the
+    pool is told by the upper end."""
+    pools = [
+        pool_of("prefill", (0.9, 1.3), (0.1, 99.0)),
+        pool_of("serve", (0.5, 1.2), (0.6, 1.4)),
+        pool_of("serve", (0.7, 1.6), (0.8, 1.9)),
+    ]
+    slo = Record(ttft_s=2.0, tpot_s=0.05, e2e_s=9.0, percentile=0.95)
+    best = Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=5.0)
+    answer = Record(best=best, question=Record(slo=slo))
+    told = {name: (s, low, high, bound) for name, s, low, high, bound in answer_figures.promised(answer)}
+    assert told["TTFT"] == (1.0, 0.7, 1.6, 2.0)
+    assert told["TPOT"] == pytest.approx((0.04, 0.04 * 0.8, 0.04 * 1.9, 0.05))
+    assert told["E2E"] == pytest.approx((5.0, 4.0, 9.5, 9.0))
+    seen = Drawn(lambda axes: answer_figures.promises(answer, axes))
+    assert seen.named == {"TTFT\nP95": 2, "TPOT\nP95": 1, "E2E\nP95": 0}
+    for name, (s, low, high, bound) in told.items():
+        assert seen.line([low / bound, high / bound], [seen.named[f"{name}\nP95"]] * 2)
+        assert seen.line([s / bound], [seen.named[f"{name}\nP95"]])
+    assert seen.axes.get_xlim()[1] > 1.52  # the widest interval is whole: 1.9 x 0.8
+    spots = {text.get_text().split()[0]: text.xy for text in seen.axes.texts}
+    assert spots["1"][1] == pytest.approx(2.2) and spots["40"][1] == pytest.approx(1.2)  # above their bars
+    pools[1].confidence.ttft = (0.4, 1.7)
+    assert dict((n, low) for n, _, low, *_ in answer_figures.promised(answer))["TTFT"] == 0.4
+
+
+def test_dear_fleets_have_no_cents_and_long_names_no_cost():
+    best = Record(usd_per_hour=1234.5, gpus=400, gpus_low=300, gpus_high=500)
+    other = Record(usd_per_hour=2000.0, gpus=1500, gpus_low=1500, gpus_high=1500)
+    answer = Record(best=best)
+    named = [("recommended", best), ("a name so long that no room is left beside it", other)]
+    seen = Drawn(lambda axes: answer_figures.costs(answer, named, axes))
+    assert seen.words == [
+        "a name so long that no room is left beside it: 1,500 GPUs",
+        "recommended: 400 GPUs, $1,234/h",
+    ]
+    colours = {bar.get_width(): bar.get_facecolor() for group in seen.axes.containers for bar in group.patches}
+    assert colours[1234.5] != colours[2000.0]
+    end = seen.axes.get_xlim()[1]
+    assert 2000.0 < end < 2.0 * 2000.0 and seen.axes.get_xlim()[0] == 0.0
+    low = 1234.5 * 300 / 400
+    high = 1234.5 * 500 / 400
+    assert seen.line([low, high], [0.88, 0.88]) and seen.line([2000.0, 2000.0], [-0.12, -0.12])
 
 
 def test_stale_telemetry():
@@ -534,3 +583,221 @@ def test_over_axes_that_are_not_drawn_the_best_feasible_is():
     faster = Drawn(lambda axes: sweep_figures.curves(ds, "tokens_per_s", ax=axes))
     for k in range(3):
         assert faster.line(ds.rate.values, np.where(np.isfinite(most[k]), most[k], np.nan))
+
+
+#: Picture -> (its x, its y: label, scale, and where it begins; None: near the data), by hand.
+LOG, LIN = "log", "linear"
+SIZES = ("cache [blocks of 512 tokens]", LOG, None)
+NONE = ("", LIN, None)
+AXES = {
+    place_figures.hit_rates: (SIZES, ("block accesses that hit", LIN, 0)),
+    place_figures.latency: (("size of the tier [GiB]", LOG, None), ("load and prefill, mean [ms]", LIN, 0)),
+    place_figures.externality: (SIZES, ("others' GPU time per block stored [ms]", LIN, 0)),
+    place_figures.recomputed: (SIZES, ("TFLOP per request", LIN, 0)),
+    place_figures.promotion: (("frequency that HBM asks for", LOG, None), ("mean access latency [ms]", LIN, 0)),
+    place_figures.shared: (("HBM of 4 workers together [blocks]", LOG, None), ("block accesses that hit", LIN, 0)),
+    place_figures.pooled: (("mean read of a block used before [ms]", LIN, 0), NONE),
+    split_figures.misses: (("GPUs for prefill, of 16 in all", LIN, None), ("late requests", LOG, 1e-4)),
+    split_figures.courses: (("time [min]", LIN, 0), ("instances for prefill", LIN, None)),
+    plan_figures.cost_front: (("TTFT, P99 [s]", LIN, 0), ("cost [USD/h]", LOG, None)),
+    plan_figures.throughput_front: (
+        ("output speed of one user [token/s]", LIN, 0),
+        ("throughput [token/s per GPU]", LIN, 0),
+    ),
+}
+TITLES = {
+    place_figures.hit_rates: "Hit rate by policy",
+    place_figures.latency: "Time to the first token (marks: as it is; no queue)",
+    place_figures.externality: "What storing a block used once costs others",
+    place_figures.recomputed: "Prefill computed again because of evictions",
+    place_figures.promotion: "Which blocks HBM takes",
+    place_figures.shared: "Sharing HBM",
+    place_figures.pooled: "Memory shared",
+    split_figures.misses: "Requests that miss their SLO",
+    split_figures.courses: "Planners in a burst of arrivals",
+}
+
+
+@pytest.mark.parametrize("draw", AXES, ids=lambda draw: draw.__name__)
+def test_axes_say_what_they_measure_and_begin_where_nothing_is(draw):
+    answers = {"place_figures": PLACE, "split_figures": SPLIT, "plan_figures": fleets()}
+    axes = style.panel(7.0, 4.0)
+    draw(answers[draw.__module__.rpartition(".")[2]], axes)
+    for axis, (label, scale, begins) in zip((axes.xaxis, axes.yaxis), AXES[draw], strict=True):
+        assert (axis.get_label_text(), axis.get_scale()) == (label, scale)
+        low, high = sorted(axis.get_view_interval())
+        assert begins is None or low == begins
+        data = sorted(axis.get_data_interval())
+        if scale == LIN and begins == 0:
+            assert 0.7 * data[1] <= high < 4 * data[1]  # and ends near what is drawn, or where an SLO is missed
+    assert axes.get_title() == TITLES.get(draw, "")
+
+
+def test_arrivals_lie_below_the_courses():
+    """As an area of at most half the picture, as high as the rate is; what is told of it stands at its foot."""
+    axes = style.panel(7.0, 4.0)
+    split_figures.courses(SPLIT, axes)
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert 0.4 <= heights.max() <= 0.5 and {round(h / heights.max(), 6) for h in heights} == {0.0, 0.5, 1.0, 0.75}
+    (told,) = [text for text in axes.texts if text.get_text().startswith("arrivals")]
+    assert told.xy == (0.02, 0.03)
+
+
+def test_a_curve_is_named_where_it_ends():
+    """Two pools by threshold: the last that is feasible; with nothing feasible one pool has a name alone."""
+    ends = {}
+    for costs in ([90.0, np.inf, 70.0], [90.0, 60.0, np.inf]):
+        points = Record(
+            by_threshold=tuple(zip((1e3, 4e3, 8e3), costs, strict=True)), baseline=Record(usd_per_hour=80.0)
+        )
+        seen = Drawn(lambda axes, points=points: plan_figures.threshold_curve(points, axes))
+        assert seen.label() == ("threshold on total tokens [token]", "cost [USD/h]")
+        assert seen.axes.get_xscale() == "log" and seen.axes.get_yscale() == "linear"
+        heights = {text.get_text(): text.xy[1] for text in seen.axes.texts}
+        ends[costs[-1]] = heights["two pools"] < heights["one pool"]
+    assert ends == {70.0: True, np.inf: True}
+    points = Record(by_threshold=((1e3, 90.0), (4e3, 95.0)), baseline=None)
+    assert Drawn(lambda axes: plan_figures.threshold_curve(points, axes)).words == ["two pools"]
+
+
+def test_the_slo_of_tokens_is_in_the_picture_where_a_user_may_see_it():
+    """A bound of TPOT that is half again as fast as the fastest fleet at most; a slower picture has no use for it."""
+    answer = fleets()  # the fastest: 60 tokens a second
+    for bound, there in ((0.04, True), (1 / 85, True), (1 / 95, False)):
+        answer.question.slo.tpot_s = bound
+        axes = style.panel(7.0, 4.0)
+        plan_figures.throughput_front(answer, axes)
+        assert ("TPOT SLO" in [text.get_text() for text in axes.texts]) == there
+
+
+def test_scales_of_sweeps_follow_their_values():
+    """From a factor of ten on an axis is logarithmic; what is not positive never is."""
+    for values, scale in (
+        ([1.0, 9.0], "linear"),
+        ([1.0, 11.0], "log"),
+        ([0.0, 50.0], "linear"),
+        ([np.nan, 5.0], "linear"),
+    ):
+        axes = style.panel()
+        sweep_figures._scales(axes, np.array(values), np.array([3.0, 4.0]))
+        assert (axes.get_xscale(), axes.get_yscale()) == (scale, "linear")
+        axes = style.panel()
+        sweep_figures._scales(axes, np.array([3.0, 4.0]), np.array(values))
+        assert (axes.get_xscale(), axes.get_yscale()) == ("linear", scale)
+
+
+def load_of(**more):
+    x = np.linspace(0.1, 0.9, 9)
+    known = {"load_frac": x, "ttft_s": 1.0 + x, "tpot_s": 0.02 + 0.01 * x, "in_flight_count": 100 * x}
+    known |= {"ttft_bound_s": 2.0, "tpot_bound_s": 0.05, "operating_frac": 0.5, "knee_frac": 0.7}
+    return Record(**known | {"pool": Record(stage=Record(role="serve"))} | more)
+
+
+CHANGES = [Record(what="rate", factor=f, usd_per_hour=u) for f, u in ((0.8, 80.0), (1.2, 130.0))]
+FLEET = Record(ttft_s=1.0, tpot_s=0.04, e2e_s=8.0, usd_per_hour=20.0, gpus=8, gpus_low=6, gpus_high=12)
+PROMISED = Record(
+    best=Record(**vars(FLEET) | {"pools": [pool_of("serve", (0.7, 1.2), (0.8, 1.3))]}),
+    question=Record(slo=Record(ttft_s=2.0, tpot_s=0.05, e2e_s=np.inf, percentile=0.99)),
+)
+SHARES = [Record(tier=1, context_tokens=c, share_frac=0.2, pipelined_share_frac=0.1) for c in (4096, 8192)]
+PARTS = [Record(name="attention", seconds=2e-3, roofline_frac=0.5, share_frac=1.0, binds="memory")]
+LOAD = "load [share of the rate that saturates]"
+#: What is drawn -> its labels, and the words above it.
+LABELLED = {
+    "latency": (lambda a: plan_figures.latency_against_load(load_of(), a), (LOAD, "latency / SLO", "")),
+    "occupancy": (
+        lambda a: plan_figures.occupancy(
+            load_of(), Record(slots_by_memory_count=120.0, slots_by_engine_count=256.0), a
+        ),
+        (LOAD, "in flight [request per instance]", ""),
+    ),
+    "memory": (
+        lambda a: plan_figures.memory_per_gpu([use_of("all", "h100", weights=35.0, KV_free=45.0)], a),
+        ("memory of one GPU [GiB]", "", ""),
+    ),
+    "tornado": (
+        lambda a: plan_figures.tornado(Record(formula_usd_per_hour=100.0), CHANGES, a),
+        ("cost of the cheapest plan [USD/h]", "", ""),
+    ),
+    "promises": (lambda a: answer_figures.promises(PROMISED, a), ("latency / SLO, with its 80 % interval", "", "")),
+    "costs": (
+        lambda a: answer_figures.costs(PROMISED, [("x", FLEET)], a),
+        ("cost [USD/h], with its 80 % interval", "", ""),
+    ),
+    "share": (
+        lambda a: transfer_figures.share_of_ttft(SHARES, a),
+        ("context [token]", "share of TTFT [%]", "KV transfer in TTFT, idle fabric"),
+    ),
+    "policies": (
+        lambda a: transfer_figures.policies([policy("LOAD", 2.0, 0.9)], a),
+        ("mean TTFT, and in blue the transfer in it [s]", "", "who decodes: policies on the same requests"),
+    ),
+    "upgrades": (
+        lambda a: transfer_figures.upgrades([None, Record(upgrade="x", ttft_saved_frac=0.2)], a),
+        ("mean TTFT saved [%]", "", "which upgrade pays"),
+    ),
+    "tolerance": (
+        lambda a: transfer_figures.tolerance(4.0, 0.05, 10.0, a),
+        (
+            "extra delay of the slow tier's instance / its idle transfer [1]",
+            "tolerated error [points]",
+            "stale telemetry, tiers 4:1",
+        ),
+    ),
+    "step": (
+        lambda a: step_figures.operators(Record(operators=PARTS), a, "A mean step"),
+        ("time in a mean step [ms]", "", "A mean step"),
+    ),
+    "windows": (
+        lambda a: routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1], a),
+        ("end of window [s]", "PoA-hat, Eq. (12) [1]", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_pictures_say_what_they_measure_in_which_unit(name):
+    draw, told = LABELLED[name]
+    axes = style.panel(7.0, 4.0)
+    draw(axes)
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == told
+    low, high = axes.get_xlim()
+    assert low == 0 or name in ("tornado", "share", "upgrades", "tolerance", "windows")
+    assert axes.get_xscale() == ("log" if name == "share" else "linear")
+    assert axes.get_yscale() == ("log" if name == "windows" else "linear")
+    ends = [bar.get_x() + bar.get_width() for group in axes.containers for bar in getattr(group, "patches", ())]
+    assert not ends or max(ends) <= high < 2.0 * max(ends)
+    if name in ("latency", "occupancy"):
+        assert axes.xaxis.get_major_formatter()(0.25, 0) == "25%" and (low, high) == (0, 1)
+    if name == "tornado":  # the cost as it is stands in the picture, and words beside the bars have room
+        assert low < 80.0 and 130.0 < high and any(line.get_xdata()[0] == 100.0 for line in axes.lines)
+
+
+def test_a_change_stands_on_its_own_side_and_one_that_changes_nothing_says_so():
+    """Less than as planned above, more below, and the words at a bar's end on the side that it points to."""
+    still = [Record(what="SLO", factor=f, usd_per_hour=100.0) for f in (0.5, 2.0)]
+    seen = Drawn(lambda axes: plan_figures.tornado(Record(formula_usd_per_hour=100.0), [*CHANGES, *still], axes))
+    at = seen.named["rate"]
+    less, more = (next(y for left, w, y in seen.bars if left + w == pytest.approx(usd)) for usd in (80.0, 130.0))
+    assert less == pytest.approx(at + 0.18) and more == pytest.approx(at - 0.18)
+    sides = {text.get_text(): text.get_ha() for text in seen.axes.texts}
+    assert sides == {"x0.8": "right", "x1.2": "left"} and "SLO\n(no change)" in seen.named
+    colours = {round(bar.get_x() + bar.get_width()): bar.get_facecolor() for g in seen.axes.containers for bar in g}
+    assert colours[80] != colours[130]
+
+
+def test_a_name_beside_a_star_gives_way_to_another_star():
+    """One on the side to which the name is written, within its width and at nearly the same height."""
+    axes = style.panel(7.0, 4.0)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    star = lambda x, y: Record(ttft_s=x, usd_per_hour=y)
+    best = star(0.4, 0.5)
+    for x, y, right, left in (
+        (0.6, 0.52, True, False),
+        (0.2, 0.48, False, True),
+        (0.8, 0.5, False, False),
+        (0.6, 0.6, False, False),
+    ):
+        assert plan_figures._crowded(axes, best, [star(x, y)], left=False) == right
+        assert plan_figures._crowded(axes, best, [star(x, y)], left=True) == left
+    assert not plan_figures._crowded(axes, best, [], left=True)

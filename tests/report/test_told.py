@@ -274,6 +274,9 @@ def test_how_replays_sized_a_fleet():
         "20 GPUs (--size-for next)."
     )
     answer.question = asked(trace=object(), size_for=Stretch.NEXT, margins=Record(words="20 % headroom"))
+    how.smallest_gpus = how.gpus
+    assert "where the SLOs take 16 at least with 20 % headroom. It holds on" in replay_tables.notes(answer)[0]
+    how.smallest_gpus = 14
     how.same_formula_gpus, how.formula_gpus = 1, 1
     answer.outside = ["load 0.95", "bursts"]
     said, checked = replay_tables.notes(answer)
@@ -512,6 +515,10 @@ def test_sliders_stand_where_their_numbers_are():
             page,
         )
         assert {name for name, *_ in found} == still.keys() | ends.keys()
+        steps = dict(re.findall(r'<input type="number" id="(\w+)"[^>]* step="(\w+)"', page))
+        assert {name for name, step in steps.items() if step == "1"} == {"spare"}
+        whole = set(re.findall(r'data-for="(\w+)"[^>]*data-whole', page))
+        assert whole == {"spare", "gpus"} and re.findall(r'data-for="(\w+)"[^>]*data-open', page) == ["gpus"]
         for name, typed, low, high, place in found:
             low, high, place = float(low), float(high), int(place) / 1000
             if name in ends:

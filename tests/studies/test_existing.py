@@ -9,7 +9,9 @@ import pytest
 from dmodels import SLO, Workload
 from dmodels.core.errors import InputError
 from dmodels.formats.deployments import joined, read_text, write_deployment
+from dmodels.formats.serving import Server, ServerPool, Serving
 from dmodels.studies.plan import Kind, plan, question, serving
+from dmodels.studies.plan import existing as existing_module
 from dmodels.studies.plan.existing import existing
 
 
@@ -78,3 +80,44 @@ def test_what_cannot_be_compared_is_said(answer):
     two = question("llama-3.1-8b", ["h100_sxm", "h200_sxm"], answer.question.workload, SLO(2.0, 0.05))
     with pytest.raises(InputError, match="pool all names no GPU; --gpu NAME"):
         existing(two, replace(fleet, pools=(replace(pool, gpu=""),)))
+
+
+def running(*pools, threshold=None):
+    made = [ServerPool(f"p{k}", Server("vllm", "m", **own), 2, "h100_sxm") for k, own in enumerate(pools)]
+    return Serving("fleet", tuple(made), threshold)
+
+
+def test_how_pools_share_requests_is_read_off_their_servers():
+    """A split by roles, whatever their order; two pools by a threshold, or by the shorter context; otherwise one."""
+    short, long = {"max_model_len_tokens": 2048}, {"max_model_len_tokens": 9000}
+    decode, prefill = {"role": "decode"}, {"role": "prefill"}
+    assert existing_module._kind(running({})) == (Kind.ONE_POOL, None)
+    assert existing_module._kind(running(decode, prefill)) == (Kind.SPLIT, None)
+    assert existing_module._kind(running(long, short)) == (Kind.TWO_POOLS, 2048)
+    assert existing_module._kind(running(long, short, threshold=512)) == (Kind.TWO_POOLS, 512)
+    assert existing_module._kind(running(long, long)) == (Kind.ONE_POOL, None)
+    assert existing_module._kind(running({}, short)) == (Kind.ONE_POOL, None)
+    in_order = lambda fleet, kind: [pool.name for pool in existing_module._ordered(list(fleet.pools), kind)]
+    assert in_order(running(decode, prefill), Kind.SPLIT) == ["p1", "p0"]
+    assert in_order(running({}, long, short), Kind.TWO_POOLS) == ["p2", "p1", "p0"]
+    with pytest.raises(InputError, match="a split has prefill and decode"):
+        existing_module._ordered(list(running(prefill, {"role": "serve"}).pools), Kind.SPLIT)
+
+
+def test_a_servers_layout_and_limits_are_those_of_its_file(answer):
+    """What the file does not say is as asked about; weights are the published ones unless it says otherwise."""
+    asked = replace(answer.question, checkpoint="mine", weights=("fp8",))
+    served = {"tp": 2, "pp": 3, "dp": 4, "ep": 8, "max_num_seqs_count": 33}
+    (pool,) = running(served | {"kv_dtype": "fp8"}).pools
+    layout, engine = existing_module._layout(asked, pool), existing_module._engine(asked, pool.server)
+    assert (layout.gpu, layout.tp, layout.pp, layout.dp, layout.ep) == ("h100_sxm", 2, 3, 4, 8)
+    assert (layout.weights, layout.kv) == ("as published", "fp8")
+    assert (float(engine.max_num_seqs_count), float(engine.max_num_batched_tokens)) == (33, 8192)
+    (pool,) = running({"quantization": "fp8", "kv_dtype": "auto", "max_num_batched_tokens": 512}).pools
+    assert (
+        existing_module._layout(asked, pool).weights == "fp8"
+        and existing_module._layout(asked, pool).kv == "as published"
+    )
+    assert float(existing_module._engine(asked, pool.server).max_num_seqs_count) == 256
+    mine = replace(pool, server=replace(pool.server, model="mine", quantization=""))
+    assert existing_module._layout(asked, mine).weights == "fp8"  # the checkpoint that the plan was asked about

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Record
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,17 +16,39 @@ from dmodels.studies.plan.limits import Limits
 points = st.lists(st.tuples(*[st.integers(1, 30)] * 3), min_size=1, max_size=12)
 
 
-@given(points, points, st.booleans(), st.sampled_from([20.0, np.inf]))
-def test_the_front_of_two_stages_is_that_of_all_pairs_within_the_gpus(a, b, in_turn, limit):
+@given(points, points, st.booleans(), st.sampled_from([20.0, np.inf]), st.booleans())
+def test_the_front_of_two_stages_is_that_of_all_pairs_within_the_gpus(a, b, in_turn, limit, of_one_type):
+    """In all, or, where both pools are of one type, of this type."""
     one, two = (np.array(x, float) for x in (a, b))
     parts = (x[fleets.pareto_mask(x)] for x in (one, two))
-    joined = fleets._joined(*parts, in_turn, Limits(limit, {}, 1, np.inf), None)
+    kinds = Record(limits=Limits(40.0, {"a": limit}, 1, np.inf), gpus={"a": Record(price_usd_per_hour=3.0)})
+    shared = fleets._shared(kinds, "a") if of_one_type else None
+    limit = min(limit, 40.0) if of_one_type else limit
+    joined = fleets._joined(*parts, in_turn, Limits(np.inf if of_one_type else limit, {}, 1, np.inf), shared)
     found = fleets.pruned(*joined[:, :2].T)
     times = (np.add if in_turn else np.maximum).outer(one[:, 0], two[:, 0])
     costs, gpus = (np.add.outer(one[:, i], two[:, i]) for i in (1, 2))
     every = fleets.pruned(times[gpus <= limit], costs[gpus <= limit])
     np.testing.assert_allclose(found.ttft_s, every.ttft_s)
     np.testing.assert_allclose(found.usd_per_hour, every.usd_per_hour)
+
+
+@given(points, points, st.booleans(), st.sampled_from([2, 8]), st.sampled_from([24.0, np.inf]))
+def test_pools_of_one_type_stand_in_the_same_nodes_and_others_do_not(a, b, in_turn, node, there):
+    """Every pair by hand: whole nodes of both together for the price of their GPUs, or of each for its own price."""
+    one, two = (np.array(x, float) for x in (a, b))
+    for shared in (True, False):
+        nodes = fleets._Shared(there, 2.5) if shared else None
+        found = fleets._joined(one, two, in_turn, Limits(there, {}, node, 90.0), nodes)
+        pairs = set()
+        for t, usd, n in one:
+            for u, more, m in two:
+                gpus = node * (np.ceil((n + m) / node) if shared else np.ceil(n / node) + np.ceil(m / node))
+                cost = gpus * 2.5 if shared else usd + more
+                if gpus <= there and cost <= 90.0:
+                    pairs.add((t + u if in_turn else max(t, u), cost, n + m))
+        beaten = lambda x: any(y != x and all(p <= q for p, q in zip(y, x, strict=True)) for y in pairs)  # noqa: B023
+        assert {tuple(row) for row in found.tolist()} == {x for x in pairs if not beaten(x)}
 
 
 @pytest.fixture(scope="module", params=[20.0, 200.0])

@@ -172,11 +172,9 @@ def test_the_cache_in_use_is_that_of_the_requests_that_hold_it(wide):
             tokens = 4000 if use.pool.stage.role == "prefill" else 4100
             assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.01)
             assert use.pool.layout.dp > 1 and use.pool.instances > 1
-
-
-def test_dials_at_rest_give_the_question_itself(answer):
-    again = turned(answer.question, at_rest(answer.question))
-    assert plan(again).best == answer.best
+            assert use.slots_by_engine_count == use.pool.layout.dp * 256.0  # each rank takes as many as the engine
+            if use.pool.stage.role != "prefill":
+                assert use.pool.slots_count == min(use.slots_by_engine_count, use.slots_by_memory_count)
 
 
 def test_lengths_scale_and_thresholds_move_along(answer):

@@ -11,6 +11,8 @@ from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiency_for
 from dmodels.models.latency import maximum_throughput, serve
+from dmodels.studies import step as step_module
+from dmodels.studies.size import size
 from dmodels.studies.step import step_times
 
 LENGTHS = {"input_tokens": 2000.0, "output_tokens": 500.0}
@@ -31,6 +33,32 @@ def test_operators_add_up_and_none_beats_the_data_sheet(model):
     assert found.step_s == pytest.approx(found.tpot_s, rel=1e-3)  # requests decode one token a step
     names = [o.name for o in found.operators]
     assert ("routed experts" in names) == (model == "gpt-oss-120b") and "expert exchange" not in names
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "deepseek-v3"])
+def test_what_an_operators_time_rests_on_is_its_own_kind_of_kernel(model, monkeypatch):
+    """Matrices on the law of matrices, experts on that of experts, attention on that of the model's attention; what
+    serving adds rests on serving points."""
+    monkeypatch.setattr(step_module, "label", lambda machine, kind: kind)
+    found = {one.name: one for one in times(model, "h200_sxm", Parallel(tp=8.0)).operators}
+    latent = "mla" if model == "deepseek-v3" else "attention"
+    own = {"attention of decodes": f"generation_{latent}", "attention of prompts": f"context_{latent}"}
+    own |= dict.fromkeys(("attention projections", "dense feed-forward", "output head"), "gemm")
+    own |= {"routed experts": "moe", "all-reduce": "all_reduce"}
+    assert {name: one.source for name, one in found.items()} == {n: own.get(n, "serving points") for n in found}
+    assert found["all-reduce"].binds in ("link", "launches")
+    assert [name for name, one in found.items() if one.binds == "host"] in ([], ["host per request"])
+
+
+def test_an_instance_that_holds_one_request_fits_it():
+    """By `size`, which says how long one sequence may be: a request a little shorter fits, and a longer one not."""
+    model, gpu, one = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=2.0)
+    longest = size(model, gpu, one, 1024.0, max_sequences=256).longest_context_tokens
+    assert 1000 < longest < 100_000
+    for share, fits in ((0.9, True), (1.2, False)):
+        found = times(parallel=one, input_tokens=share * longest - 16.0, output_tokens=16.0)
+        assert found.fits == fits
+        assert not fits or 1.0 <= found.concurrency < 2.5
 
 
 def test_weights_that_are_read_are_the_models():

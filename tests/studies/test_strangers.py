@@ -87,6 +87,7 @@ def test_splits_and_planners_by_trying_and_counting():
         float(found.optimum.value.cost) <= min(*workers.values(), *map(float, found.ttft_frac + found.itl_frac)) + 1e-9
     )
     np.testing.assert_allclose(found.arrival_rps, [60.0] * 20 + [96.0] * 20 + [60.0] * 60)  # ten minutes in fifty
+    counted = 0
     for name, course in found.courses.items():
         score, rates = found.scores[name], [float(r) for r in found.arrival_rps]
         late = [min(float(a) + float(b), 1.0) for a, b in zip(*course_frac(course), strict=True)]
@@ -96,8 +97,26 @@ def test_splits_and_planners_by_trying_and_counting():
         assert float(score.moves_count) == moves
         waits = [max(float(a), float(b)) for a, b in zip(course.prefill_wait_s, course.decode_wait_s, strict=True)]
         assert float(score.worst_wait_s) == pytest.approx(max(waits))
+        counted += _late_where_waits_are_long(course)
         bad = [k for k, share in enumerate(late) if share > 0]
         assert float(score.recovery_s) == (30.0 * (bad[-1] - bad[0] + 1) if bad else 0.0)
+
+    assert counted > 0
+
+
+def _late_where_waits_are_long(course) -> int:
+    """In both pools those are late whose wait is beyond the SLO of the first token, 1 s; a wait grows and falls evenly
+    over an interval in which workers stay. Returns in how many intervals some answers are late,
+    and some are not."""
+    workers, counted = list(map(float, course.prefill_instances)), 0
+    for waits, late in zip((course.prefill_wait_s, course.decode_wait_s), course_frac(course), strict=True):
+        for k in range(2, len(workers)):
+            if len(set(workers[k - 2 : k + 1])) == 1:
+                low, high = sorted(map(float, waits[k - 1 : k + 1]))
+                beyond = (high - max(low, 1.0)) / (high - low) if high > max(low, 1.0) else float(low > 1.0)
+                assert float(late[k]) == pytest.approx(beyond, abs=1e-6)
+                counted += 0 < beyond < 1 and waits is course.decode_wait_s
+    return counted
 
 
 def test_planners_have_the_workers_of_the_curves():

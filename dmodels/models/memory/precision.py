@@ -35,6 +35,12 @@ def with_weight_dtype(model: Model, dtype: str) -> Model:
     )
 
 
+def widest_weight_bytes(model: Model) -> float:
+    """Bytes of a weight of the matrices that are stored the widest: dense ones or, where there are any, experts'."""
+    kinds = [model.dense_dtype_bytes, *([model.expert_dtype_bytes] if float(model.n_moe_layers) > 0 else [])]
+    return max(map(float, kinds))
+
+
 def with_kv_dtype(model: Model, dtype: str) -> Model:
     """`model` with its KV cache in "bf16", "fp8", "int8" or "fp4"; the weights stay as they are.
 

@@ -1,0 +1,162 @@
+"""What commands say of themselves, which files they write, and how the rest of a server is known from its log."""
+
+from __future__ import annotations
+
+import io
+import re
+from importlib import import_module
+
+import pytest
+from rich.console import Console
+
+from dmodels import catalog
+from dmodels.cli import COMMANDS, main, render
+from dmodels.cli.catalog import _model_facts
+from dmodels.cli.command import Form
+from dmodels.cli.poa import NAMES, PoaAsked
+from dmodels.cli.simulate_server import ServerTable
+from dmodels.cli.split import _late
+from dmodels.cli.sweep import SweepAsked
+from dmodels.cli.sweep_axes import read_axes
+from dmodels.control import regime
+
+COMMON = {"with", "what", "that", "them", "each", "from", "this", "where", "which", "than", "many", "does", "says"}
+
+
+def words(text):
+    return {word[:6] for word in re.findall(r"[a-z/]{4,}", text.lower())} - {word[:6] for word in COMMON}
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if " " not in name])
+def test_the_line_of_a_command_is_of_its_own_help(name):
+    """One other's first line at most (a related command's) has more of the same words, for its length."""
+    own = words(COMMANDS[name])
+    shared = {}
+    for other in COMMANDS:
+        if " " not in other:
+            its = words((import_module(f"dmodels.cli.{other}").__doc__ or "").partition("\n\n")[0])
+            shared[other] = len(own & its) / len(own | its)
+    assert shared[name] >= sorted(shared.values())[-2] and shared[name] > 0, shared
+
+
+#: Option that names a file -> the command line before it, and the endings that are accepted.
+WRITTEN = {
+    "poa --plot": ("poa log.csv", [".png", ".svg", ".pdf"]),
+    "step --out": ("step --model llama-3.1-8b --gpu h100_sxm", [".png", ".svg", ".pdf"]),
+    "transfer --out": ("transfer s.toml", [".png", ".svg", ".pdf"]),
+    "place --out": ("place p.toml", [".png", ".svg", ".html"]),
+    "split --out": ("split d.toml", [".png", ".svg", ".html"]),
+    "plan --out": ("plan", [".html", ".htm", ".parquet", ".arrow", ".csv"]),
+}
+SCENARIOS = {
+    "s.toml": "",
+    "p.toml": 'model.name="qwen3-8b"\ngpu.name="h200_sxm"\ntrace.file="t.jsonl"\ntiers.hbm={size="1 GiB"}\n',
+    "d.toml": 'model.name="qwen3-8b"\ngpu={name="h200_sxm",count=4}\nworkload={isl=10,osl=5}\ntraffic.rate="1 req/s"\n'
+    'slo={ttft="1 s",tpot="50 ms"}\n',
+}
+
+
+@pytest.mark.parametrize("option", WRITTEN)
+def test_a_file_may_end_as_it_is_said_and_not_otherwise(option, tmp_path, monkeypatch, capsys):
+    for name, text in SCENARIOS.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Form, "give", lambda *_, **__: 0)
+    line, endings = WRITTEN[option]
+    for ending in endings:
+        assert main([*line.split(), option.split()[1], f"x{ending}"]) == 0, capsys.readouterr().err
+    assert main([*line.split(), option.split()[1], "x.docx"]) == 2
+    told = capsys.readouterr().err
+    assert all(ending in told for ending in endings) and told.count("\n") == 1
+
+
+def test_what_is_asked_of_the_catalogue_is_stated(capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr(render, "as_json", lambda command, inputs, result: seen.append((command, inputs, result)) or "")
+    assert main(["catalog", "fabrics", "--json"]) == 0
+    command, inputs, result = seen[0]
+    assert command == "catalog" and inputs["what"] == "fabrics" and list(result) == ["fabrics"]
+
+
+def test_regimes_have_the_names_of_the_paper():
+    """Of its detector: TTFT P99 at the idle system's, a little above it for a while, and far above it."""
+    params = regime.detector(1.0, samples=1)
+    state, seen = regime.init(), []
+    for p99 in [1.0] * 5 + [50.0] * 40:
+        state, now = regime.update(state, p99, params)
+        seen.append(NAMES[int(now)])
+    assert seen[0] == "below" and seen[-1] == "saturated" and NAMES[1] == "transition"
+    assert PoaAsked(log="x").limit == 20  # rows that are shown of many
+
+
+def test_whole_numbers_of_an_axis_are_the_nearest():
+    assert read_axes(["tp=1:10:log:4"]) == {"tp": [1, 2, 5, 10]}
+
+
+def test_words_are_broken_as_soon_as_there_is_room_for_the_longest():
+    head, rows = ["one", "another"], [["alpha beta", "gamma deltaepsilon"], ["zeta", "eta"]]
+    least = len("alpha") + len("deltaepsilon") + 3 * 2 + 1
+    for width, fits in ((least - 1, False), (least, True), (least + 1, True)):
+        console = Console(file=io.StringIO(), width=width)
+        assert (render._broken(render._grid("", head, rows), console) is not None) == fits
+
+
+def test_a_server_is_started_as_its_log_says_unless_flags_say_otherwise():
+    log = {"model": "qwen3-8b", "max_num_seqs": "48", "max_num_batched_tokens": 2048.0, "tensor_parallel_size": 4}
+    log |= {"release": 0.9}
+    options = lambda **own: ServerTable.model_construct(**own).server(2, log)
+    of_log = options(gpu="h100_sxm")
+    assert of_log.arguments[:2] == ("qwen3-8b", "h100_sxm") and of_log.arguments[2].options["tp"] == 4
+    told = {name: of_log.options[name] for name in ("max_num_seqs", "max_num_batched_tokens", "release", "instances")}
+    assert told == {"max_num_seqs": 48, "max_num_batched_tokens": 2048, "release": "0.9", "instances": 2}
+    own = options(model="llama-3.1-8b", gpu="h100_sxm", tp=8, max_num_seqs=16, backend="sglang", utilization_frac=0.8)
+    assert own.arguments[0] == "llama-3.1-8b" and own.arguments[2].options["tp"] == 8
+    assert own.options["max_num_seqs"] == 16 and own.options["utilization"] == 0.8 and "release" not in own.options
+    assert "utilization" not in of_log.options and own.options["max_num_batched_tokens"] == 2048
+
+
+def test_shares_that_nobody_can_measure_are_not_told_digit_by_digit():
+    assert [_late(x) for x in (0.0, 9.9e-6, 1e-5, 0.25)] == ["0%", "under 0.001%", "0.001%", "25%"]
+
+
+def test_a_sweep_goes_out_from_what_its_file_says():
+    given = {"model": {"name": "qwen3-8b"}, "gpu": {"name": "l40s"}, "workload": {"isl": 10, "osl": 5}}
+    given |= {"slo": {"ttft": "1 s", "e2e": "9 s"}, "parallel": {"tp": 2}, "traffic": {"rate": "3 req/s"}}
+    base = SweepAsked.model_validate(given).base()
+    expected = {"model": "qwen3-8b", "gpu": "l40s", "input_tokens": 10, "output_tokens": 5, "tp": 2, "pp": 1, "dp": 1}
+    expected |= {"ep": 1, "weights": "as published", "kv": "as published", "rate_rps": 3, "ttft_slo_s": 1}
+    assert base == expected | {"e2e_slo_s": 9, "percentile": 0.99}  # no bound on TPOT was given
+
+
+def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
+    from dmodels.cli import plan
+
+    seen = {}
+    monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.update(again=again, **how) or 0)
+    line = ["plan", "--rate", "20 req/s", "--no-sensitivity", "--out", "a page.html"]
+    monkeypatch.setattr("sys.argv", ["dmodels", *line])
+    assert main(line) == 0
+    assert seen["again"] == "dmodels plan --rate '20 req/s' --no-sensitivity --out 'a page.html'"
+    assert (seen["sensitivity"], seen["ensure"], seen["verify"], str(seen["out"])) == (
+        False,
+        None,
+        False,
+        "a page.html",
+    )
+    assert main(["plan", "--deploy", "kubernetes", "--out", str(tmp_path / "folder"), "--verify", "--ensure"]) == 0
+    tools = seen["tools"]
+    assert (tools.form, tools.folder, seen["out"]) == ("kubernetes", tmp_path / "folder", None)
+    assert (seen["verify"], seen["ensure"], seen["solve_for"]) == (True, True, None)
+
+
+def test_numbers_stand_at_the_right_where_a_column_has_nothing_else():
+    rows = [["a", 1.0, "-", 3], ["b", 20, 4.0, "5"]]
+    grid = render._grid("", ["name", "number", "mixed", "text"], rows)
+    assert [column.justify for column in grid.columns] == ["left", "right", "left", "left"]
+
+
+def test_a_model_by_the_name_of_its_publisher_is_the_catalogues():
+    entry = catalog.models()["llama-3.1-8b"]
+    found = _model_facts(entry["hf_id"], catalog.model(entry["hf_id"]))
+    assert found["name"] == "llama-3.1-8b" and (found["hf_id"], found["source"]) == (entry["hf_id"], entry["source"])
+    assert found["params_count"] == 8_030_261_248 and found["kv_bytes_per_token"] == 131_072

@@ -1,0 +1,139 @@
+"""Where names stand: as near what they name as the others leave room for, and not over it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from dmodels.report import naming, style
+
+sizes = st.lists(st.tuples(st.floats(0, 1, width=32), st.sampled_from([0.05, 0.1, 0.2])), min_size=1, max_size=5)
+
+
+def least_moved(wanted, room):
+    """Of every way to push neighbours together, the one that moves names least (squares) without an overlap."""
+    order = sorted(range(len(wanted)), key=lambda k: wanted[k])
+    best, found = np.inf, None
+    for cuts in itertools.product((False, True), repeat=len(wanted) - 1):
+        groups: list[list[int]] = [[order[0]]]
+        for cut, k in zip(cuts, order[1:], strict=True):
+            groups.append([k]) if cut else groups[-1].append(k)
+        place = {}
+        for group in groups:  # stacked, with the mean where the mean of what is wanted is
+            stacked = np.cumsum([room[k] for k in group]) - np.array([room[k] for k in group]) / 2
+            low = np.mean([wanted[k] for k in group]) - stacked.mean()
+            place |= dict(zip(group, low + stacked, strict=True))
+        apart = all(place[b] - place[a] >= (room[a] + room[b]) / 2 - 1e-9 for a, b in itertools.pairwise(order))
+        moved = sum((place[k] - wanted[k]) ** 2 for k in order)
+        if apart and moved < best - 1e-12:
+            best, found = moved, place
+    return [found[k] for k in range(len(wanted))]
+
+
+@settings(max_examples=60)
+@given(sizes)
+def test_names_at_the_edge_are_moved_as_little_as_they_can_be(names):
+    wanted, room = (np.array(column) for column in zip(*names, strict=True))
+    found = naming._apart(wanted, room)
+    low, high = (found - room / 2).min(), (found + room / 2).max()
+    if room.sum() <= 1:
+        assert low >= -1e-9 and high <= 1 + 1e-9  # inside the picture
+    expected = least_moved(wanted, room)
+    if min(e - r / 2 for e, r in zip(expected, room, strict=True)) >= 0 and max(expected + room / 2) <= 1:
+        assert found.tolist() == pytest.approx(expected, abs=1e-6)
+    spans = sorted(zip(found - room / 2, found + room / 2, strict=True))
+    assert all(top <= bottom + 1e-6 for (_, top), (bottom, _) in itertools.pairwise(spans))
+
+
+def told(axes):
+    return {text.get_text(): text for text in axes.texts}
+
+
+def test_lines_that_end_far_apart_are_named_where_they_end():
+    """And one that leaves the picture where it leaves it; the colour is the line's."""
+    axes = style.panel(6, 4)
+    axes.set(xlim=(0, 1), ylim=(0, 10))
+    naming.name_lines(axes, [(2.0, "low", 0), (6.0, "high\nof two rows", 3), (99.0, "beyond", 1)])
+    words = told(axes)
+    assert words["low"].xy == pytest.approx((1.0, 0.2)) and words["high\nof two rows"].xy == pytest.approx((1.0, 0.6))
+    assert 0.9 < words["beyond"].xy[1] < 1.0
+    colours = [words[name].get_color() for name in ("low", "high\nof two rows", "beyond")]
+    assert colours == [style.writing(k) for k in (0, 3, 1)]
+    assert all(text.get_ha() == "left" and text.get_va() == "center" for text in axes.texts)
+    naming.name_lines(axes, [])
+    assert len(axes.texts) == 3
+
+
+def test_crowded_names_keep_the_order_and_a_line_of_letters_each():
+    axes = style.panel(6, 4)
+    axes.set(ylim=(0, 1))
+    naming.name_lines(axes, [(0.5, "b", 0), (0.501, "c", 1), (0.499, "a", 2)])
+    heights = {name: text.xy[1] for name, text in told(axes).items()}
+    inches = 4 * axes.get_position().height
+    step = style.SMALL / 72 / inches  # of the picture's height, of letters
+    assert heights["a"] < heights["b"] < heights["c"] and heights["b"] == pytest.approx(0.5, abs=0.02)
+    for low, high in (("a", "b"), ("b", "c")):
+        assert step < heights[high] - heights[low] < 1.6 * step
+
+
+@pytest.mark.parametrize(("places", "side"), [((1.0, 2.0, 3.0), "left"), ((7.0, 8.0, 9.0), "right")])
+def test_upright_lines_are_named_towards_the_wider_side_each_at_a_height_of_its_own(places, side):
+    axes = style.panel(6, 4)
+    axes.set(xlim=(0, 10))
+    naming.name_marks(axes, [(x, f"at {x:g}", style.writing(k)) for k, x in enumerate(places)])
+    words = told(axes)
+    for k, x in enumerate(places):
+        text = words[f"at {x:g}"]
+        assert text.xy[0] == x and text.get_ha() == side and text.get_color() == style.writing(k)
+        assert (text.get_position()[0] > 0) == (side == "left")  # points beside the line
+    heights = [words[f"at {x:g}"].xy[1] for x in places]
+    assert len(set(heights)) == 3 and 0 < min(heights) and max(heights) < 0.4
+    outermost = places[-1] if side == "left" else places[0]  # whose name crosses no other line
+    assert min(words.values(), key=lambda text: text.xy[1]).xy[0] == outermost
+
+
+def test_groups_are_named_at_their_own_points_and_hide_none():
+    """Two clouds and a line: each name beside a point of its own, in the picture, over no other name and no point."""
+    rng = np.random.default_rng(0)
+    axes = style.panel(6, 4)
+    axes.set(xlim=(0, 10), ylim=(0, 10))
+    left, right = rng.uniform(1, 3, (2, 40)), rng.uniform(6, 9, (2, 40))
+    rows = [
+        naming.Group(*left, "left", 0),
+        naming.Group(*right, "right", 1),
+        naming.Group([0.0, 10.0], [10.0, 0.0], "the line", line=True),
+        naming.Group([5.0], [5.0]),
+        naming.Group([99.0], [99.0], "elsewhere", 2),
+    ]
+    naming.name_groups(axes, rows)
+    words = told(axes)
+    assert words.keys() == {"left", "right", "the line"}  # what is not in the picture has no name
+    assert [words[name].get_color() for name in words] == [style.writing(0), style.writing(1), style.INK]
+    place = {name: np.array(text.xy) * 10 for name, text in words.items()}
+    gap = lambda name, points: min(np.hypot(*(np.array(points).T - place[name]).T))
+    assert gap("left", left) < 1.2 < gap("left", right) and gap("right", right) < 1.2 < gap("right", left)
+    assert abs(place["the line"].sum() - 10) < 1.5
+    made = style.paper(axes)
+    renderer = FigureCanvasAgg(made).get_renderer()
+    made.draw(renderer)
+    boxes = {name: text.get_window_extent(renderer) for name, text in words.items()}
+    for name, box in boxes.items():
+        assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1
+        inside = [box.contains(*axes.transData.transform(p)) for cloud in (left, right) for p in cloud.T]
+        assert not any(inside), name
+    for one, other in itertools.combinations(boxes.values(), 2):
+        assert not one.overlaps(other)
+
+
+def test_what_a_mark_means_stands_above_at_the_right():
+    axes = style.panel(6, 4)
+    naming.note(axes, "hollow: flagged")
+    assert axes.get_title(loc="right") == "hollow: flagged" and axes.get_title() == ""

@@ -1,0 +1,170 @@
+"""The fewest instances that replays leave, and the margin for other days: by trying every number, with replays that are
+known beforehand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace as Record
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmodels.studies.plan import ensure
+from dmodels.studies.plan.designs import Stretch
+
+counts = st.integers(1, 30)
+
+
+class Known:
+    """Verdicts of a trial whose pools take so many instances each on a day; of a split, prefill workers that answer,
+    and decoders, of which each prefill worker beyond the fewest spares some."""
+
+    def __init__(self, trial, day):
+        self.trial, self.need, self.own = trial, day, range(len(day))
+
+    def keeps(self, k, instances):
+        if self.trial.fleet.in_turn:
+            return self.holds(instances)
+        return instances[k] >= self.need[k]
+
+    def holds(self, instances):
+        if self.trial.fleet.in_turn:
+            first, second = self.need
+            spared = max(instances[0] - first, 0) // 2
+            return instances[0] >= first and instances[1] >= max(second - spared, 1)
+        return all(n >= need for n, need in zip(instances, self.need, strict=True))
+
+    def answers(self, workers):
+        return workers >= self.need[0]
+
+
+@pytest.fixture(autouse=True)
+def known_verdicts(monkeypatch):
+    monkeypatch.setattr(ensure, "Verdict", Known)
+
+
+def trial(guess, most, prices, in_turn, least=None):
+    size = len(guess)
+    return ensure.Trial(
+        Record(in_turn=in_turn),
+        None,
+        tuple(guess),
+        least or (1,) * size,
+        tuple(most),
+        prices,
+        (2,) * size,
+        ("g",) * size,
+        1.0,
+    )
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(counts, counts, st.integers(1, 60), st.integers(1, 5)), min_size=1, max_size=2),
+    st.booleans(),
+    st.integers(1, 200),
+)
+def test_pools_of_their_own_take_the_fewest_of_each(pools, bounded, money):
+    need, guess, most, prices = zip(*pools, strict=True)
+    budget = float(money) if bounded else math.inf
+    found = ensure.fewest(trial(guess, most, tuple(map(float, prices)), in_turn=False), need, budget)
+    cost = sum(n * price for n, price in zip(need, prices, strict=True))
+    fits = all(n <= top for n, top in zip(need, most, strict=True)) and cost <= budget
+    assert found == (need if fits else None)
+
+
+@settings(max_examples=60)
+@given(
+    counts,
+    counts,
+    counts,
+    counts,
+    st.integers(1, 40),
+    st.integers(1, 60),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+)
+def test_a_split_is_the_cheapest_of_all_pairs(first, second, guess, other, most_first, most_second, prices):
+    """Of those that lie in reach: four times what the closed forms say of decoders."""
+    asked = trial((guess, other), (most_first, most_second), tuple(map(float, prices)), in_turn=True)
+    found = ensure.fewest(asked, (first, second))
+    reach = min(most_second, 4 * other)
+    known = Known(asked, (first, second))
+    pairs = [p for p in itertools.product(range(1, most_first + 1), range(1, reach + 1)) if known.holds(p)]
+    begin = next((n for n in range(1, most_first + 1) if known.holds((n, reach))), None)
+    if not pairs:
+        assert found is None
+        return
+    assert known.holds(found)
+    step = max(1, begin // 16)  # of larger fleets not every number of prefill workers is tried
+    tried = [p for p in pairs if (p[0] - begin) % step == 0]
+    assert asked.cost(found) == min(map(asked.cost, tried))
+
+
+def test_no_more_is_spent_than_there_is_and_never_what_was_spent_before():
+    asked = trial((4, 4), (50, 50), (3.0, 2.0), in_turn=True)
+    free = ensure.fewest(asked, (5, 9))
+    cost = asked.cost(free)
+    assert ensure.fewest(asked, (5, 9), cost) == free and ensure.fewest(asked, (5, 9), cost - 0.01) is None
+
+
+days = st.lists(st.lists(counts, min_size=2, max_size=2), min_size=1, max_size=5)
+
+
+@settings(max_examples=80)
+@given(st.tuples(counts, counts), days, st.tuples(st.integers(1, 60), st.integers(1, 60)))
+def test_the_margin_is_the_least_that_holds_on_other_days(fewest, others, room):
+    """Of each pool the first of the margins with which it holds on all days so far, or the greatest; on how many days
+    that held is counted."""
+    margins = ensure.MARGINS[Stretch.TRACE]
+    most = tuple(max(n, top) for n, top in zip(fewest, room, strict=True))
+    asked = trial(fewest, most, (1.0, 1.0), in_turn=False)
+    found = ensure.with_margin(asked, fewest, fewest, others, margins)
+
+    def sizes(n, top):
+        greatest = math.floor(n * (1 + margins[-1]) + 1e-9)
+        return [max(n, min(math.floor(n * (1 + m) + 0.5), greatest, top)) for m in margins]
+
+    choices, held = [sizes(*pair) for pair in zip(fewest, most, strict=True)], 0
+    level = [0, 0]
+    for day in others:
+        kept = True
+        for k in (0, 1):
+            while choices[k][level[k]] < day[k] and level[k] < len(margins) - 1:
+                level[k] += 1
+            kept &= choices[k][level[k]] >= day[k]
+        held += kept
+    assert found.instances == tuple(choices[k][level[k]] for k in (0, 1))
+    assert (found.held_count, found.days_count) == (held, len(others))
+
+
+@given(counts, st.sampled_from(sorted(Stretch)), st.integers(-1, 1), st.integers(1, 99))
+def test_a_margin_is_never_less_than_nothing_nor_more_than_there_is(n, stretch, level, most):
+    margins = ensure.MARGINS[stretch]
+    found = ensure._more(n, margins, level, most)
+    assert found >= n and (found == n or found <= most) and found <= n * (1 + margins[-1]) + 1e-9
+    if level < 0 or most <= n:
+        assert found == n
+    elif most >= 2 * n:
+        assert abs(found - n * (1 + margins[level])) <= 0.5 or found == math.floor(n * (1 + margins[-1]))
+
+
+def test_other_days_are_halves_quarters_and_resamples_no_shorter_than_a_life():
+    """Of a recording of 100 s: requests that last 30 s leave its halves, those of 20 s its quarters, too."""
+    made = []
+
+    class Days:
+        size, period_s = 100, 100.0
+        part = lambda self, low, high: made.append(("part", low, high)) or "part"
+        resampled = lambda self, seed, blocks: made.append(("resample", seed, blocks)) or "resample"
+
+    for life, parts in ((60.0, 0), (50.0, 2), (30.0, 2), (25.0, 6), (1.0, 6)):
+        made.clear()
+        found = list(ensure.other_days(Days(), life))
+        assert found == ["part"] * parts + ["resample"] * 4
+        pieces = [(low, high) for what, low, high in made if what == "part"]
+        assert pieces == [(0, 0.5), (0.5, 1)][:parts] + [(k / 4, (k + 1) / 4) for k in range(4)] * (parts == 6)
+        assert len({seed for what, seed, _ in made if what == "resample"}) == 4
+    Days.size = 7  # too few to be parted
+    assert list(ensure.other_days(Days(), 1.0)) == ["resample"] * 4

@@ -1,0 +1,114 @@
+"""What would make an instance fit, change by change; and the longest sequence, by trying every block."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import SimpleNamespace as Record
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from dmodels import Parallel, catalog
+from dmodels.core.records import float64
+from dmodels.models.instance import Engine
+from dmodels.models.memory import kv_reserved_bytes
+from dmodels.models.memory import stage as pipeline_stage
+from dmodels.studies import size as study
+
+
+def tried(model, parallel=None):
+    gpu = catalog.gpu("h100_sxm")
+    asked = study._Try(catalog.model(model), gpu, parallel or Parallel(tp=2.0, pp=2.0, dp=1.0, ep=1.0), 8192.0)
+    return asked, float64(study._changes)(asked)
+
+
+def bytes_each(model):
+    """Of dense weights, of experts' and of a number in the cache."""
+    return [float(getattr(model, f"{kind}_dtype_bytes")) for kind in ("dense", "expert", "kv")]
+
+
+@pytest.mark.parametrize(("model", "narrow"), [("llama-3.1-70b", False), ("llama-3.1-70b-fp8", True)])
+def test_each_change_is_what_it_says_and_nothing_else(model, narrow):
+    """The mildest of each kind first; nothing is asked for that is there already."""
+    asked, changes = tried(model)
+    texts = [text for text, _ in changes]
+    wide = [f"tp = {n}" for n in (4, 8, 16, 32, 64)]
+    eight = lambda what: [] if narrow else [f"{what} in FP8"]
+    expected = [*eight("KV cache"), *wide, *eight("weights"), "weights in FP4", "pp = 4", "pp = 8"]
+    assert texts == expected
+    was = bytes_each(asked.model)
+    for text, change in changes:
+        degrees = {name: float(getattr(change.parallel, name)) for name in ("tp", "pp", "dp", "ep")}
+        before = {name: float(getattr(asked.parallel, name)) for name in degrees}
+        now = bytes_each(change.model)
+        assert (change.gpu, change.context_tokens) == (asked.gpu, asked.context_tokens)
+        name, _, number = text.partition(" = ")
+        if number:
+            assert degrees == before | {name: float(number)} and now == was
+            continue
+        assert degrees == before
+        if text.startswith("KV"):
+            assert now == [*was[:2], 1.0]
+        else:
+            low, high = {"FP8": (1.0, 1.1), "FP4": (0.5, 0.6)}[text.split()[-1]]
+            assert low <= now[0] <= high and now[2] == was[2]
+
+
+def test_weights_are_not_stored_as_they_are_already():
+    """Dense models in FP8 and NVFP4; experts of MXFP4 beside dense matrices of 16 bits; in plans' suggestions, too."""
+    asked = {name: [t for t, _ in tried(name)[1] if t.startswith("weights")] for name in PUBLISHED}
+    assert asked == PUBLISHED
+    for name, changes in PUBLISHED.items():
+        question = Record(
+            model=catalog.model(name),
+            gpus={"h100_sxm": catalog.gpu("h100_sxm")},
+            engine=Engine(),
+            trace=None,
+            **dict.fromkeys(("kv", "weights"), ("as published",)),
+        )
+        suggestions = import_module("dmodels.studies.plan.suggestions")
+        with mock.patch.object(suggestions, "replace", lambda asked, **changed: changed):
+            offered = [what for what, *_ in suggestions._others(question)]
+        assert ("FP8 weights and KV cache" in offered) == ("weights in FP8" in changes), name
+        assert "an FP8 KV cache" in offered and offered.count("another token budget of a step") == 3
+
+
+#: Model -> the narrower weights that it may have.
+PUBLISHED = {
+    "llama-3.1-70b": ["weights in FP8", "weights in FP4"],
+    "llama-3.1-70b-fp8": ["weights in FP4"],
+    "llama-3.3-70b-nvfp4": [],
+    "gpt-oss-120b": ["weights in FP8", "weights in FP4"],
+}
+
+
+def test_an_eight_bit_cache_is_not_made_narrower_again():
+    asked, _ = tried("llama-3.1-70b")
+    again = asked._replace(model=asked.model.replace(kv_dtype_bytes=1.0))
+    assert not any(text.startswith("KV") for text, _ in float64(study._changes)(again))
+    assert [t for t, _ in float64(study._changes)(asked._replace(parallel=Parallel(tp=64.0, pp=8.0)))] == [
+        "KV cache in FP8",
+        "weights in FP8",
+        "weights in FP4",
+    ]
+
+
+@float64
+def longest(model, budget, most, tp=2.0):
+    """Tokens in whole blocks of 16, one more at a time."""
+    part = pipeline_stage(model, 1.0)
+    blocks = np.arange(1.0, most // 16 + 1)
+    held = np.asarray(kv_reserved_bytes(part, 16.0 * blocks, tp, 16.0, 8192.0))
+    return int(16 * np.count_nonzero(held <= budget))
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-27b"])
+@pytest.mark.parametrize("gib", [0.0, 0.5, 3.7, 500.0])
+def test_the_longest_sequence_is_the_last_block_that_fits(model, gib):
+    """Of a window's layers, too, which stop growing; never beyond the model's own context."""
+    record, budget = catalog.model(model), gib * 2**30
+    asked = study._Try(record, catalog.gpu("h100_sxm"), Parallel(tp=2.0), 1024.0)
+    options = study._Options(0.9, 16.0, 8192.0, 256.0, None)
+    found = float64(study._longest)(asked, budget, options)
+    assert found == longest(record, budget, float(record.max_context_tokens))

@@ -8,19 +8,26 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+from dmodels import catalog
+from dmodels.core.errors import InputError
+from dmodels.core.hardware import Parallel
+from dmodels.core.records import float64
 from dmodels.formats.deployments import FORMATS, joined, read_text, write_deployment
 from dmodels.formats.deployments.documents import shell_words
-from dmodels.formats.engines import ENGINES, command_line, server_of_words
+from dmodels.formats.deployments.machines import MACHINES, gpu_of_product, gpu_of_ray, image
+from dmodels.formats.engines import ENGINES, command_line, refusals, server_of_words
 from dmodels.formats.serving import Server, ServerPool, Serving
 from tests.audit.findings import Findings
 from tests.audit.launch_lines import PROGRAMS, flags, meaning
 
+FOLDER = Path(__file__).parent
 #: GPU -> (label of its nodes as NVIDIA's feature discovery gives it, GPUs of a host, Ray's accelerator type).
 GPUS = {
     "h100_sxm": ("NVIDIA-H100-80GB-HBM3", 8, "H100"),
@@ -60,6 +67,7 @@ def server(rng: np.random.Generator, engine: str, role: str, gpu: str, one_host:
         max_num_batched_tokens=int(rng.integers(100, 999)),
         memory_frac=pick(None, 0.85),
         role=role,
+        others=pick((), ("--chat_template" if engine == "trtllm" else "--chat-template", "/a $b/c's.jinja")),
     )
 
 
@@ -98,6 +106,8 @@ def told(line: str, of: Server) -> None:
         "seqs_of_a_rank": of.max_num_seqs_count,
         "tokens_of_a_step": of.max_num_batched_tokens,
     }
+    for flag, value in zip(of.others[::2], of.others[1::2], strict=True):
+        assert said[flag] == value
     share, weights, cache, caches = NAMES[of.engine]
     assert said.get(share) == (None if of.memory_frac is None else f"{of.memory_frac:.2f}")
     if of.engine == "trtllm":
@@ -284,12 +294,13 @@ def dynamo(files: dict[str, str], of: Serving) -> None:
         main = worker["extraPodSpec"]["mainContainer"]
         assert main["command"] == ["python3", "-m", f"dynamo.{x.engine}"]
         assert {"trtllm": "tensorrtllm"}.get(x.engine, x.engine) in main["image"]
-        words = main["args"]
+        words, other = main["args"], len(x.others)
         if x.role in SPLIT:
-            assert words[-2:] == ["--disaggregation-mode", x.role]
-            words = words[:-2] if x.engine != "sglang" else words
+            at = len(words) - other - 2
+            assert words[at : at + 2] == ["--disaggregation-mode", x.role]
+            words = words if x.engine == "sglang" else words[:at] + words[at + 2 :]
         if x.engine == "trtllm":
-            words = as_trtllm(words)
+            words = [*as_trtllm(words[: len(words) - other]), *x.others]
         elif x.engine == "vllm":
             assert words[0] == "--model"
             words = words[1:]
@@ -367,6 +378,8 @@ def test_a_cluster_starts_what_was_planned_and_it_is_read_back(form):
             amd = form != "dynamo" and engine != "trtllm"
             gpus = [gpu for gpu in GPUS if gpu not in AMD or amd]
             of = fleet(rng, engine, kind, gpus, form in ONE_HOST)
+            if (form, engine) == ("dynamo", "trtllm"):  # whose workers know other arguments
+                of = replace(of, pools=tuple(replace(p, server=replace(p.server, others=())) for p in of.pools))
             files = write_deployment(of, form)
             READERS[form](files, of)
             back = joined([read_text(text, name) for name, text in files.items()])
@@ -417,6 +430,23 @@ def test_every_spelling_is_the_same_server(engine):
         assert server_of_words(shlex.split(line)) == MEANT[engine], line
 
 
+WHOLE = {"compose": "hosts", "ray": "min_replicas"}
+
+
+@pytest.mark.parametrize("wrong", ["many", "-1", "0.5", "[1]", "true"])
+@pytest.mark.parametrize("form", [form for form in FORMATS if form != "lines"])
+def test_a_number_of_servers_that_is_none_is_refused(form, wrong):
+    """Wherever a format keeps it; in a script it is a remark."""
+    rng = np.random.default_rng(1)
+    of = fleet(rng, "vllm", "one", ["h100_sxm"], True)
+    ((name, text),) = write_deployment(replace(of, pools=(replace(of.pools[0], replicas=2),)), form).items()
+    field = WHOLE.get(form, "replicas")
+    changed, times = re.subn(rf"(\b{field}: )\d+$", rf"\g<1>{wrong}", text, flags=re.M)
+    assert times
+    with pytest.raises(InputError, match="accepted are whole numbers from 1"):
+        read_text(changed, name)
+
+
 def test_copies_of_sglang_without_attention_ranks_have_their_own_gpus():
     found = server_of_words("sglang serve --model-path m --tp 2 --dp 4".split())
     assert (found.tp, found.dp, found.gpus) == (2, 4, 8)
@@ -440,3 +470,84 @@ def test_experts_over_hosts_are_started_on_every_one_of_them(engine):
         else:
             assert said["--gpus_per_node"] == "8"
         assert server_of_words(shell_words(line)) == of
+
+
+def test_clusters_call_gpus_by_their_names():
+    """A label holds the family, the form and the memory that the catalogue's name says, and no other family's."""
+    families = {name.split("_")[0] for name in MACHINES}
+    for name, known in MACHINES.items():
+        family, *rest = name.split("_")
+        words = set(re.split(r"[^A-Z0-9]+", known.product.upper()))
+        if known.product:
+            assert family.upper() in words and not words & {f.upper() for f in families - {family}}, name
+            assert ("PCIE" in words) == ("pcie" in rest) and ("NVL" in words) == ("nvl" in rest), name
+            assert all(word.upper() in words for word in rest if word.endswith("gb")), name
+            assert gpu_of_product(known.product) == name
+        alike = [other for other, one in MACHINES.items() if one.ray == known.ray]
+        assert not known.ray or family.upper() in known.ray.upper().split("-")
+        assert gpu_of_ray(known.ray) == (name if known.ray and len(alike) == 1 else "")
+        assert (known.vendor == "nvidia") == (not family.startswith("mi"))
+        assert known.host_gpus == {"h100_nvl": 2, "h200_nvl": 4, "gb200": 4, "gb300": 4}.get(name, 8)
+    assert gpu_of_product("") == gpu_of_product("NVIDIA-Z9") == gpu_of_ray("") == ""
+    for engine, word in (("vllm", "vllm"), ("sglang", "sglang"), ("trtllm", "tensorrt-llm")):
+        version = json.loads((FOLDER / "arguments.json").read_text(encoding="utf-8"))[engine]["version"]
+        assert word in image(engine, "h100_sxm") and version in image(engine, "h100_sxm")
+    with pytest.raises(InputError, match="trtllm: does not run on mi300x; accepted there are vllm, sglang"):
+        image("trtllm", "mi300x")
+
+
+@float64
+def test_what_an_engine_refuses_by_the_models_shape():
+    """Llama 3.1 8B: 32 heads, 32 layers, no experts, 131,072 tokens; Qwen3 30B-A3B has experts."""
+    model, sparse = catalog.model("llama-3.1-8b"), catalog.model("qwen3-30b-a3b")
+    good = Server("vllm", "m", 4, 2, 2, max_model_len_tokens=8192)
+    assert refusals(good, model) == refusals(replace(good, pp=32, tp=32, max_model_len_tokens=131_072), model) == []
+    for change, why in (
+        ({"tp": 3}, "tp 3 does not divide the model's 32 query heads"),
+        ({"pp": 33}, "pp 33 exceeds the model's 32 layers"),
+        ({"ep": 8}, "ep 8: the model has no experts"),
+        ({"max_model_len_tokens": 131_073}, "a context of 131,073 tokens exceeds the model's 131,072"),
+        (
+            {"max_num_seqs_count": 9, "max_num_batched_tokens": 8},
+            "--max-num-batched-tokens 8 is below --max-num-seqs 9",
+        ),
+    ):
+        assert refusals(replace(good, **change), model) == [why]
+    assert refusals(replace(good, ep=8), sparse) == [] == refusals(replace(good, max_num_seqs_count=8192), model)
+    assert refusals(replace(good, ep=4), sparse) == ["ep 4: accepted are 1 and all 8 GPUs of a stage"]
+    chunk = replace(good, engine="sglang", max_num_batched_tokens=32)
+    assert refusals(chunk, model) == [] and refusals(replace(chunk, dp=1), model) == [
+        "--chunked-prefill-size 32 is no multiple of a page of 64 tokens"
+    ]
+    told = refusals(replace(good, engine="trtllm", quantization="fp8"), model)
+    assert [why.split()[0] for why in told] == ["no", "it"] and "tp4 with dp2" in told[0] and "4 ranks" not in told[0]
+    assert refusals(replace(good, engine="trtllm", dp=1), model) == []
+
+
+@float64
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_an_engine_refuses_by_the_memory_there_is(engine):
+    """Up to the context whose blocks fit beside weights and activations, and not one of them more."""
+    from dmodels.models.memory import default_sequences, engine_memory, kv_budget_bytes, kv_bytes_per_token
+
+    model, gpu, tp = catalog.model("qwen2.5-14b").replace(max_context_tokens=200_000.0), catalog.gpu("l4"), 2
+    batched, share = 2048, None if engine == "sglang" else 0.9
+    for seqs in (None, 17):
+        of = Server(engine, "m", tp, memory_frac=share, max_num_batched_tokens=batched, max_num_seqs_count=seqs)
+        room = float(
+            kv_budget_bytes(
+                *(model, gpu, Parallel(float(tp), 1.0, 1.0, 1.0), share),
+                batched_tokens=float(batched),
+                sequences=default_sequences(engine, gpu) if seqs is None else seqs,
+                engine=engine_memory(engine),
+            )
+        )
+        most = int(room / (float(kv_bytes_per_token(model)) / tp) // 16 * 16)
+        assert 1_000 < most < int(model.max_context_tokens)
+        assert refusals(replace(of, max_model_len_tokens=most), model, gpu) == []
+        (why,) = refusals(replace(of, max_model_len_tokens=most + 1), model, gpu)
+        assert why.startswith(f"a request of {most + 1:,} tokens takes") and why.endswith(f"{room / 2**30:.1f} GiB")
+    assert (
+        "leave no memory for a cache on a GPU of 22 GiB"
+        in refusals(replace(of, tp=1), catalog.model("qwen3-32b"), gpu)[0]
+    )

@@ -206,7 +206,7 @@ def test_layers_with_a_state_are_told_apart_by_kernel_and_phase():
 
 
 def test_messages_of_collectives():
-    """Elements of a byte or two; a rank alone sends nothing; of kernels timed in graphs, too, those without are left out."""
+    """Elements of a byte or two; a rank alone sends nothing; what was timed in graphs, too, counts as timed there."""
     found = read(
         "nccl",
         op_name=["all_reduce", "alltoall", "all_reduce", "all_gather", "nonsense"],

@@ -54,7 +54,7 @@ def test_a_gpu_is_as_two_sources_say(name):
         assert value == pytest.approx(second, rel=apart + 1e-9), f"{name}.{field}: {ours} and {other['source']} differ"
     box = float(other["memory_gib"]) * (1.0 - float(other["ecc_frac"])) * 2**30
     reported = float(gpu.memory_bytes) / box  # a driver keeps a little, and never finds more
-    assert 0.975 < reported <= 1.0, f"{name}.memory_bytes is {reported:.3f} of {other['memory_gib']} GiB"
+    assert 0.975 < reported < 1.0, f"{name}.memory_bytes is {reported:.3f} of {other['memory_gib']} GiB"
     price = float(gpu.price_usd_per_hour)
     assert float(other["usd_low"]) <= price <= float(other["usd_high"]), (
         f"{name}: {catalog.gpus()[name]['price_source']} says {price} USD/h, {other['price_source']} "

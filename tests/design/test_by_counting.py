@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -127,15 +128,12 @@ def test_blocks_are_the_sweep():
 
 
 def test_axes_of_other_kinds_and_what_they_refuse():
-    columns = (
-        zipped([{"wide": 1, "high": "2"}, {"high": 3, "wide": 4}])
-        if False
-        else zipped({"wide": [1, 4], "high": [2, 3]})
-    )
-    found = sweep(area, side=columns)
+    found = sweep(area, side=zipped({"wide": [1, 4], "high": [2, 3]}))
     assert found.area.values.tolist() == [2.0, 12.0] and found.high.values.tolist() == [2.0, 3.0]
     rows = sweep(area, side=zipped([{"wide": 1, "high": 2}, {"high": 3, "wide": 4}]))
     xr.testing.assert_equal(rows.area, found.area)
+    twice = sweep(area, side=zipped({"wide": [1, 1, 1], "high": [2, 3, 2]}))  # a point may be asked for again
+    assert twice.area.values.tolist() == [2.0, 3.0, 2.0]
     named = sweep(area, wide=choice({"a": 1.0, "b": 5.0}), high=2.0)
     assert named.area.sel(wide="b") == 10.0
     for wrong, why in (
@@ -160,3 +158,15 @@ def test_the_first_start_is_the_middle_of_the_box_and_doubt_is_said():
     assert float(found.value["objective"]) == pytest.approx(-0.25) and float(found.value["spread"][0]) == 0.0
     never = minimize(lambda x, p: x[0], [0.0], [1.0], None, lambda x, p: np.array([1.0]) + 0.0 * x, starts=2)
     assert never.flags & Flag.INFEASIBLE and not never.flags & Flag.NOT_CONVERGED
+
+
+def test_a_start_that_ends_outside_the_constraints_is_never_the_answer():
+    """Half the starts end where the constraint is not met."""
+    height = lambda x, p: 5.0 + x[0]
+    trap = lambda x, p: jnp.cos(4 * jnp.pi * x) + 1.5 - 0.9 * x  # 0.275 at 0.25, below 0 only about 0.75
+    every = np.linspace(0.0, 1.0, 100_001)
+    least = every[np.cos(4 * np.pi * every) + 1.5 - 0.9 * every <= 0][0]
+    found = minimize(height, [0.0], [1.0], constraints=trap, starts=16)
+    assert found.value["x"] == pytest.approx([least], abs=1e-4)
+    assert found.value["objective"] == pytest.approx(5.0 + least, abs=1e-4)
+    assert found.value["spread"].max() > 5.9 and not found.flags & Flag.INFEASIBLE

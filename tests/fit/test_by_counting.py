@@ -14,6 +14,7 @@ from dmodels.core.errors import InputError
 from dmodels.fit import predict
 from dmodels.fit.conformal import LEVELS, METRICS, Quantiles, bounds, calibrate, group_names, narrowest
 from dmodels.fit.knee import bracket
+from dmodels.fit.layouts import layouts
 from dmodels.fit.load_sweeps import load_sweeps
 from dmodels.fit.measured import Machine, rows_of
 from dmodels.fit.points import fp8_formats, to_points
@@ -161,6 +162,33 @@ def test_intervals_of_machines_left_out_by_leaving_each_out():
     assert max(widened) > 0.05
 
 
+def test_a_machine_left_out_is_held_against_the_narrowest_group_of_the_others():
+    """Stated rows err little, assumed ones much; a group of which too few are left without the machine is skipped."""
+    rng = np.random.default_rng(8)
+    machines, stated = np.array([f"m{k}" for k in rng.integers(0, 4, 240)]), rng.random(240) < 0.6
+    errors = rng.normal(0, np.where(stated, 0.1, 1.0)[:, None], (240, 2)) + 0.3 * (machines == "m0")[:, None]
+    few = (machines == "m1") | (rng.random(240) < 0.25)
+    names = [group_names("pair", "", "", "agg" if f else "disagg", bool(s)) for f, s in zip(few, stated, strict=True)]
+    told = calibrate(errors, names, [], machines=machines).groups
+    for j, metric in enumerate(METRICS):
+        for key, level in LEVELS.items():
+            misses = []
+            for i in range(240):
+                for name in names[i]:
+                    rest = [errors[k, j] for k in range(240) if machines[k] != machines[i] and name in names[k]]
+                    if len(rest) >= 60:
+                        low, high = bounds(rest, level)
+                        misses.append(max(low - errors[i, j], errors[i, j] - high))
+                        break
+            wider = max(sorted(misses)[min(math.ceil(241 * level - 1e-9), 240) - 1], 0.0)
+            for name in {name for row in names for name in row} - {"all"}:
+                own = [errors[k, j] for k in range(240) if name in names[k]]
+                assert (name in told) == (len(own) >= 60)
+                if name in told:
+                    low, high = bounds(own, level)
+                    assert told[name][metric][key] == pytest.approx([low - wider, high + wider])
+
+
 def test_groups_from_narrow_to_wide():
     known = group_names("known", "h100_sxm", "vllm", "disagg", False)
     assert known[0] == "known/disagg/assumed/h100_sxm/vllm" and known[1] == "known/disagg/assumed/vllm"
@@ -249,6 +277,8 @@ def test_what_points_of_load_generators_become():
     ):
         with pytest.raises(InputError, match=why):
             rows_of([replace(point, **change)], machine)
+    middle = replace(point, ttft=LatencyStats(p50_s=0.2), tpot=LatencyStats(p50_s=0.02))
+    assert (rows_of([middle]).rows[0].ttft_s, rows_of([middle]).rows[0].tpot_s) == (0.2, 0.02)  # where no mean is told
     table = rows_of([replace(point, tpot=LatencyStats()), point])
     assert len(table.rows) == 1 and "streaming" in table.rejected[0].reason
 
@@ -305,3 +335,88 @@ def test_rows_that_cannot_run_are_rejected_in_their_own_words():
     assert told["odd"].startswith("no engine runs") and "decode tp3 dp1 ep1" in told["odd"]
     (row,) = to_points(Table([replace(good, equal_lengths=True, backend="sglang")], []))[0].isl.tolist()
     assert row == 1000.0
+
+
+def test_every_number_of_a_point_is_its_rows():
+    rows = [
+        replace(
+            PLAIN,
+            id=str(k),
+            mode=("agg", "disagg")[k % 2],
+            backend=("vllm", "sglang", "trtllm")[k % 3],
+            isl=1000.0 + k,
+            osl=100.0 + k,
+            concurrency=4.0 + k,
+            decode=Layout(2.0, 1.0, 1.0, 2.0 + k, 50.0 + k if k else math.inf),
+            prefill=Layout(1.0, 2.0, 1.0, 3.0 + k) if k else Layout(2.0, 1.0, 1.0, 2.0),
+            draft_tokens=float(k % 2),
+            stream_interval=1.0 + k,
+            poll_steps=5.0 + k,
+            compile_s=0.5 * k,
+            equal_lengths=k == 2,
+            ttft_s=0.1,
+            tpot_s=0.01,
+        )
+        for k in range(4)
+    ]
+    points, kept = to_points(Table(rows, []))
+    assert kept.rows == rows
+    for k, row in enumerate(rows):
+        told = {name: float(getattr(points, name)[k]) for name in vars(points) if np.ndim(getattr(points, name)) == 1}
+        share = 1.0 if row.equal_lengths else 0.9
+        wanted = {"isl": share * row.isl, "osl": share * row.osl, "decode_batch": min(row.decode.batch, 1e9)}
+        wanted |= {"decode_instances": row.decode.instances, "prefill_instances": row.prefill.instances}
+        wanted |= {"separate": float(k > 0), "prompts_first": float(row.backend == "sglang")}
+        for name in ("concurrency", "draft_tokens", "stream_interval", "poll_steps", "compile_s", "equal_lengths"):
+            wanted[name] = float(getattr(row, name))
+        assert {name: told[name] for name in wanted} == pytest.approx(wanted) and told.keys() - wanted == {
+            "utilization"
+        }
+        for ours, layout in ((points.decode, row.decode), (points.prefill, row.prefill)):
+            assert [float(x[k]) for x in (ours.tp, ours.pp, ours.dp, ours.ep)] == [layout.tp, 1.0, layout.dp, layout.ep]
+
+
+@pytest.mark.parametrize(
+    "gpus, clients, decode",
+    [
+        (8, 200, Layout(8.0)),  # what a node holds is one instance
+        (16, 255, Layout(8.0, 1.0, 8.0, 1.0)),
+        (27, 100, Layout(8.0, 1.0, 8.0, 2.0)),
+        (28, 100, Layout(8.0, 1.0, 8.0, 3.0)),
+        (16, 256, Layout(1.0, 8.0, 8.0, 1.0)),  # from sixteen clients a GPU on: one wide instance of two thirds
+        (24, 400, Layout(1.0, 16.0, 16.0, 1.0)),
+        (48, 800, Layout(1.0, 32.0, 32.0, 1.0)),
+    ],
+)
+def test_a_sum_of_instances_is_divided_by_the_number_of_clients(gpus, clients, decode):
+    cells = {"tp_size": str(gpus), "moe_tp_size": str(gpus), "moe_ep_size": "1", "batch_size": str(clients)}
+    row = parse_row(AGG | cells)
+    assert (row.decode, row.stated, row.concurrency) == (decode, gpus == 8, clients)
+    assert row.prefill == (decode if gpus == 8 else Layout(1.0, 4.0, 4.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    "clients, decode, engine, model, expected",
+    [
+        # one GPU cannot hold it: the layout was lost, and rows of so many clients are wide
+        (255, (1, 1), "vllm", "deepseek-ai/DeepSeek-R1", Layout(4.0, 1.0, 1.0, 4.0)),
+        (256, (1, 1), "vllm", "deepseek-ai/DeepSeek-R1", Layout(1.0, 32.0, 32.0, 1.0)),
+        (256, (1, 1), "vllm", "meta-llama/Llama-3.1-8B", Layout(1.0, 1.0, 1.0, 4.0)),
+        (3, (8, 1), "vllm", "deepseek-ai/DeepSeek-R1", Layout(8.0, 1.0, 1.0, 3.0)),
+        (3, (8, 1), "sglang", "deepseek-ai/DeepSeek-R1", Layout(8.0, 1.0, 1.0, 1.0)),
+        (255, (8, 1), "sglang", "deepseek-ai/DeepSeek-R1", Layout(8.0, 1.0, 1.0, 1.0)),
+        (256, (8, 1), "sglang", "deepseek-ai/DeepSeek-R1", Layout(1.0, 8.0, 8.0, 1.0)),
+        (8, (24, 1), "sglang", "deepseek-ai/DeepSeek-R1", Layout(1.0, 24.0, 24.0, 1.0)),
+        (8, (16, 16), "sglang", "deepseek-ai/DeepSeek-R1", Layout(16.0, 1.0, 16.0, 1.0)),
+        (127, (4, 4), "sglang", "deepseek-ai/DeepSeek-R1", Layout(4.0, 1.0, 4.0, 1.0)),
+        (128, (4, 4), "sglang", "deepseek-ai/DeepSeek-R1", Layout(1.0, 4.0, 4.0, 1.0)),
+        (128, (4, 1), "sglang", "deepseek-ai/DeepSeek-R1", Layout(4.0, 1.0, 1.0, 1.0)),
+    ],
+)
+def test_separate_rows_that_say_no_layout(clients, decode, engine, model, expected):
+    cells = {"decode_tp_size": str(decode[0]), "decode_moe_ep_size": str(decode[1]), "decode_batch_size": "1"}
+    cells |= {"silicon_data_source": f"silicon_concurrency={clients}", "backend": engine, "model_path": model}
+    told = layouts({"prefill_tp_size": "2", "prefill_moe_ep_size": "2", **cells}, "disagg")
+    lost = decode == (1, 1) and "DeepSeek" in model
+    assert told.decode == expected and told.concurrency == clients and not told.stated
+    assert told.prefill == (Layout(1.0, 4.0, 1.0, 0.0) if lost else Layout(1.0, 2.0, 2.0, 0.0))

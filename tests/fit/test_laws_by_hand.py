@@ -13,6 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.fit.curves import CurveFit, compare, fit_linear, sweep
 from dmodels.fit.hierarchy import deviation, generation, levels
 from dmodels.fit.operators.blocks import BLOCKS, block
+from dmodels.fit.operators.coefficients import DATA_SHEET, MEASURED, RELATIVES, Coefficients, Kind
 from dmodels.fit.operators.columns import READERS
 from dmodels.fit.points import FORMATS, checkpoint
 from dmodels.fit.rows import parse_row
@@ -250,3 +251,37 @@ def test_blocks_of_latent_attention_have_their_models_sizes():
         assert rows["entry_bytes"].tolist() == [known.entries, 2 * known.entries]
         assert rows["top_k"].tolist() == rows["index_dim"].tolist() == [0, 0]  # all are attended to
         assert rows["dtype"].tolist() == ["fp8+fp8", "fp8+fp8+bfloat16"]
+
+
+def test_blocks_that_choose_what_they_attend_to():
+    """Prompts too against the latent; the indexer is skipped where the kernel says so, and a ratio is at least one."""
+    known, plain = block("deepseek-v3.2"), block("deepseek-v3")
+    common = {"batch_size": [2, 3], "isl": [50, 60], "step": [5, 6], "num_heads": [16, 32], "kv_cache_dtype": "fp8"}
+    common |= {"gemm_type": "bfloat16", "mla_dtype": "bfloat16", "op_name": ["a", "a_skip_indexer"]}
+    for kind in ("dsa_context_module", "dsa_generation_module", "dsv4_csa_context_module", "dsv4_hca_context_module"):
+        (rows,) = read(kind, **common, model=["org/DeepSeek-V3.2-Exp", "deepseek-v3.2"], compress_ratio=[0, 4]).values()
+        chooses = kind != "dsv4_hca_context_module"
+        assert (rows["qk_dim"].tolist(), rows["v_dim"].tolist()) == ([known.latent[0]] * 2, [known.latent[1]] * 2)
+        assert rows["top_k"].tolist() == ([2048, 2048] if chooses else [0, 0])
+        assert rows["index_dim"].tolist() == ([64 * 128, 0] if chooses else [0, 0])
+        assert rows["compress_ratio"].tolist() == [1, 4] and rows["dtype"].tolist() == ["bfloat16+fp8"] * 2
+    assert known.token_weights - plain.token_weights == 64 * 128 * 1536 + 7168 * (128 + 64)
+    assert known.head_weights == plain.head_weights and known.latent == plain.latent == (576, 512)
+
+
+def test_what_was_measured_of_a_gpu_an_engine_and_a_format():
+    of = {
+        key: None for key in (("h100_sxm", "vllm", "fp8"), ("a100_sxm", "vllm", "int8"), ("b200_sxm", "nccl", "half"))
+    }
+    known = Coefficients({"gemm": Kind("gemm", of)}, {})
+    for gpu, engine, dtypes, first, label in (
+        ("h100_sxm", "vllm", ("bf16", "fp8"), "fp8", MEASURED),
+        ("h100_sxm", "vllm", ("bf16", "int8"), "bf16", RELATIVES),
+        ("a100_sxm", "vllm", ("fp8", "int8"), "int8", MEASURED),
+        ("b200_sxm", "trtllm", ("fp8", "half"), "half", MEASURED),  # of NCCL's, having none of its own
+        ("mi300x", "vllm", ("bf16", "fp8"), "bf16", RELATIVES),
+    ):
+        assert known.runs("gemm", gpu, engine, dtypes) == first
+        assert known.label("gemm", gpu, engine, first) == label
+        assert known.runs("none", gpu, engine, dtypes) == dtypes[0]
+        assert known.label("none", gpu, engine, first) == DATA_SHEET

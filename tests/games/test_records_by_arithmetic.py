@@ -10,7 +10,15 @@ import pytest
 
 from dmodels.core.flags import Flag
 from dmodels.games.anarchy import AFFINE_ATOMIC, bounds
-from dmodels.games.placement import PlacementGame, best_response_dynamics, equilibria, isolated_s, price_of_anarchy
+from dmodels.games.placement import (
+    PlacementGame,
+    best_response_dynamics,
+    complete,
+    equilibria,
+    greedy_optimum,
+    isolated_s,
+    price_of_anarchy,
+)
 from dmodels.games.placement.anarchy import random_placement
 from dmodels.games.placement.existence import approximate_equilibrium, pure_equilibrium
 from dmodels.games.resource import PrefillQueue
@@ -144,3 +152,50 @@ def test_bounds_of_known_classes():
     )
     assert [float(bounds.softmax_regret(2.0, m)) for m in (2, 3, 5)] == pytest.approx([0.557, 0.926, 1.436], abs=2e-3)
     assert float(bounds.pole_price(3.0, 2.0)) == 9.0
+
+
+def test_greedy_takes_the_copy_that_saves_most_per_byte_each_time():
+    """Among blocks of unequal size: every copy that has room is weighed anew before each step."""
+    for arrays in games(12, 8, 4, 7, sizes=True):
+        game = PlacementGame(*arrays)
+        a = game.arrays()
+        (n, m), tiers = a.demand.shape, a.access.shape[1]
+        pays = np.repeat(np.asarray(a.recompute)[:, None], n, axis=1)
+        room, steps = np.array(a.capacity, float), 0
+        while True:
+            saved = {
+                (b, j, t): (a.demand[:, b] * np.maximum(pays[b] - a.distance[:, j] - a.access[j, t], 0)).sum()
+                for b in range(m)
+                for j in range(n)
+                for t in range(tiers)
+                if a.size[b] <= room[j, t] * (1 + 1e-12)
+            }
+            b, j, t = max(saved, key=lambda at: saved[at] / a.size[at[0]], default=(0, 0, 0))
+            if not saved.get((b, j, t)):
+                break
+            room[j, t] -= a.size[b]
+            pays[b] = np.minimum(pays[b], a.distance[:, j] + a.access[j, t])
+            steps += 1
+        found = greedy_optimum(game, polish=False)
+        assert found.certificate["greedy_s"] == pytest.approx((a.demand * pays.T).sum(), rel=1e-9)
+        assert found.steps == steps
+
+
+def test_play_that_does_not_settle_goes_on_from_where_it_is_with_larger_moves_only():
+    """Two limited tiers each."""
+    shares, seen, rng = (1e-12, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0), set(), np.random.default_rng(3)
+    for _ in range(25):
+        game = PlacementGame(
+            np.sort(rng.uniform(1, 5, 3)) * rng.uniform(0.9, 1.1, (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0
+        )
+        tier, steps, calm = None, 0, approximate_equilibrium(game, max_rounds=4)
+        for share in shares:
+            s = best_response_dynamics(game, tier, max_rounds=4, worth_frac=share)
+            tier, steps = s.value.tier, steps + int(s.steps)
+            if not s.flags:
+                break
+        assert np.array_equal(calm.value.tier, tier) and calm.steps == steps
+        assert calm.certificate["worth_frac"] == pytest.approx(share)
+        assert bool(calm.flags) == (share > 1e-12)
+        seen.add(share)
+    assert len(seen) > 2

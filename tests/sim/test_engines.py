@@ -184,6 +184,8 @@ def test_a_law_of_a_model_is_its_step():
 
     place = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm"), Parallel()
     law = EngineLaw.of(*place, Efficiency(), slots=200, step_tokens=4096, longest_tokens=20_000)
+    for grid, most, points in ((law.counts, 200, 48), (law.tokens, 4096, 64), (law.contexts, 20_000, 40)):
+        assert grid[0] == 0 and grid[-1] == most and 0.9 * points < len(grid) <= points + 1
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, [200, 20_000, 4096, 20_000]) for _ in range(40)]
     for n, context, w, attended in ((37, 3141, 0, 0), (0, 0, 777, 388), (3, 5, 7, 9), *map(tuple, drawn)):

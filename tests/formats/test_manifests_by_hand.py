@@ -20,7 +20,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
 from dmodels.core.records import float64
 from dmodels.formats.deployments import FORMATS, joined, read_text, write_deployment
-from dmodels.formats.deployments.documents import shell_words
+from dmodels.formats.deployments.documents import server_of, shell_words
 from dmodels.formats.deployments.machines import MACHINES, gpu_of_product, gpu_of_ray, image
 from dmodels.formats.engines import ENGINES, command_line, refusals, server_of_words
 from dmodels.formats.serving import Server, ServerPool, Serving
@@ -551,3 +551,28 @@ def test_what_an_engine_refuses_by_the_memory_there_is(engine):
         "leave no memory for a cache on a GPU of 22 GiB"
         in refusals(replace(of, tp=1), catalog.model("qwen3-32b"), gpu)[0]
     )
+
+
+def test_of_a_shells_words_the_first_is_run_and_numbers_below_zero_are_values():
+    """What comes after a script are names of it, which may talk of engines too."""
+    script = ["bash", "-c", "exec vllm serve org/m --seed -1 --tensor-parallel-size 2", "vllm serve org/other"]
+    found = server_of(script, ["run by vllm and sglang"], "f")
+    assert (found.model, found.tp, found.others) == ("org/m", 2, ("--seed", "-1"))
+    assert server_of(None, script, "f") == server_of(script[:2], script[2:], "f") == server_of(script, None, "f")
+
+
+@pytest.mark.parametrize("told, experts", [("true", 2), ("false", 1), ("null", 1)])
+def test_experts_are_laid_out_where_kserve_says_so(told, experts):
+    of = Serving("m", (ServerPool("all", replace(MEANT["vllm"], tp=2, pp=1, dp=1, ep=2), 1, "h100_sxm"),))
+    ((name, text),) = write_deployment(of, "kserve").items()
+    changed, times = re.subn(r"expert: true", f"expert: {told}", text)
+    assert times == 1 and read_text(changed, name).pools[0].server.ep == experts
+
+
+def test_a_deployment_has_at_most_four_million_characters():
+    of = Serving("m", (ServerPool("all", replace(MEANT["vllm"], tp=2, pp=1, dp=1, ep=1), 1, "h100_sxm"),))
+    ((name, text),) = write_deployment(of, "kserve").items()
+    most = text + "#" * (4_000_000 - len(text))
+    assert read_text(most, name) == read_text(text, name)
+    with pytest.raises(InputError, match="4,000,001 characters; accepted are deployments up to 4,000,000"):
+        read_text(most + "#", name)

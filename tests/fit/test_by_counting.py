@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.fit import predict
+from dmodels.fit import predict, silicon
 from dmodels.fit.conformal import LEVELS, METRICS, Quantiles, bounds, calibrate, group_names, narrowest
+from dmodels.fit.descent import Weighing
 from dmodels.fit.knee import bracket
 from dmodels.fit.layouts import layouts
 from dmodels.fit.load_sweeps import load_sweeps
@@ -333,8 +334,6 @@ def test_rows_that_cannot_run_are_rejected_in_their_own_words():
     told = {one.id: one.reason for one in kept.rejected}
     assert told["big"].startswith("does not fit") and "1000 + 100 tokens in 98%" in told["big"]
     assert told["odd"].startswith("no engine runs") and "decode tp3 dp1 ep1" in told["odd"]
-    (row,) = to_points(Table([replace(good, equal_lengths=True, backend="sglang")], []))[0].isl.tolist()
-    assert row == 1000.0
 
 
 def test_every_number_of_a_point_is_its_rows():
@@ -357,7 +356,7 @@ def test_every_number_of_a_point_is_its_rows():
             ttft_s=0.1,
             tpot_s=0.01,
         )
-        for k in range(4)
+        for k in range(3)
     ]
     points, kept = to_points(Table(rows, []))
     assert kept.rows == rows
@@ -420,3 +419,20 @@ def test_separate_rows_that_say_no_layout(clients, decode, engine, model, expect
     lost = decode == (1, 1) and "DeepSeek" in model
     assert told.decode == expected and told.concurrency == clients and not told.stated
     assert told.prefill == (Layout(1.0, 4.0, 1.0, 0.0) if lost else Layout(1.0, 2.0, 2.0, 0.0))
+
+
+def test_copies_share_the_weight_of_one_and_guessed_layouts_count_less(monkeypatch):
+    monkeypatch.setattr(silicon, "origins", lambda rows: np.array([[row.tpot_s] for row in rows]))
+    base = replace(PLAIN, ttft_s=0.1, tpot_s=0.01)
+    apart = replace(base, mode="disagg", prefill=base.decode._replace(tp=1.0), tpot_s=0.03)
+    rows = [base, apart, replace(base, id="copy", stated=False)]
+    points, kept = to_points(Table(rows, []))
+    assert kept.rows == rows
+    for keep, weights in ((None, [1.0, 0.3, 2.0]), (np.array([1, 0, 1]), [1.0, 0.3, 0.0])):
+        problem, known, centre = silicon.problem_of(points, rows, keep=keep, weighing=Weighing(weight=2.0))
+        order = [rows[0], rows[2], rows[1]]  # those on instances of their own come last
+        assert problem.weight == pytest.approx(np.array(weights))
+        assert np.exp(problem.measured) == pytest.approx(np.array([[row.ttft_s, row.tpot_s] for row in order]))
+        assert not centre.any() and problem.origin[:, 0] == pytest.approx([row.tpot_s for row in order])
+        for path, row in zip(problem.paths, order, strict=True):
+            assert [known[k] for k in path] == list(silicon.hierarchy.row_levels(row))

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.optimize import minimize
 
 from dmodels.core.records import float64
-from dmodels.fit import silicon
 from dmodels.fit.curves import fit_closed_loop
-from dmodels.fit.descent import Weighing
 from dmodels.fit.knee import knee
 from dmodels.fit.operators import samples as cut
 from dmodels.fit.operators.cells import Prior, fit_cell
 from dmodels.fit.operators.hierarchy import DEVIATION, Cell, effects, expected, generation, levels
 from dmodels.fit.operators.rows import Kernels
 from dmodels.fit.operators.tree import DEPTH, LEAF, learn
-from dmodels.fit.points import to_points
-from dmodels.fit.rows import Table
 from dmodels.models.operators import law, number_format
 from dmodels.models.operators.constants import values
-from tests.fit.test_by_counting import PLAIN
 
 
 def drawn_cells(rng, count):
@@ -101,9 +94,11 @@ def grown(points, labels, depth):
 def test_a_tree_splits_where_the_kernels_are_purest():
     for seed in range(25):
         rng = np.random.default_rng(seed)
-        n = int(rng.integers(6, 60))
+        n = int(rng.integers(6, 60)) if seed else 150
         shape = {"m": rng.integers(0, 12, n).astype(float), "n": rng.integers(0, 50, n).astype(float)}
         kernel = ((shape["m"] > 5) + (shape["n"] > 30) * (rng.random(n) < 0.8)).astype(int)
+        if not seed:  # in layers, so that the depth is what ends it
+            kernel = (shape["n"] // 6).astype(int) % 2 + (shape["m"].astype(int) // 3) % 2
         points = [dict(zip(shape, row, strict=True)) for row in zip(*shape.values(), strict=True)]
         assert learn(shape, kernel, ["m", "n"]) == grown(points, kernel.tolist(), DEPTH)
 
@@ -142,7 +137,7 @@ def test_rows_of_a_table_are_cut_into_ranges_and_every_tenth_shape_is_kept_apart
 
 @float64
 def test_the_constants_of_a_cell_are_the_least_of_its_loss():
-    """ln t with Cauchy's loss beyond 2.5 of 0.06, and the prior; against a search without derivatives."""
+    """ln t with Cauchy's loss beyond 2.5 of 0.06, and the prior; nothing around it is better."""
     of, form, rng = law("gemm"), number_format("bfloat16"), np.random.default_rng(1)
     gpu = cut.hardware(["h100_sxm"])["h100_sxm"]
     shape = {
@@ -165,8 +160,8 @@ def test_the_constants_of_a_cell_are_the_least_of_its_loss():
         r = (np.log(seconds) - np.log(seconds_of(u))) / 0.06
         return (2.5**2 * np.log1p((r / 2.5) ** 2)).sum() + (((u - centre) / 0.5) ** 2).sum()
 
-    best = minimize(loss, found.u, method="BFGS", options={"gtol": 1e-4})
-    assert loss(found.u) == pytest.approx(best.fun, rel=2e-3)
+    for far in np.geomspace(0.01, 1.0, 12):
+        assert loss(found.u) < 1.002 * loss(found.u + far * rng.normal(0, prior.deviation))
     slope = np.stack(
         [(np.log(seconds_of(found.u + h)) - np.log(seconds_of(found.u - h))) / 2e-5 for h in 1e-5 * np.eye(width)], 1
     )
@@ -190,22 +185,3 @@ def test_a_knee_and_its_interval_by_the_fit_beside_it():
     assert (found.low, found.high) == pytest.approx([1 + think / service * math.exp(s * spread) for s in (-1, 1)])
     early = knee(clients, clients / (80.0 + 0.02 * clients))
     assert early.clients > 64 and "far below the knee" in early.warnings[0]
-
-
-def test_copies_share_the_weight_of_one_and_guessed_layouts_count_less(monkeypatch):
-    monkeypatch.setattr(silicon, "origins", lambda rows: np.array([[row.tpot_s] for row in rows]))
-    base = replace(PLAIN, ttft_s=0.1, tpot_s=0.01)
-    rows = [base, replace(base, id="copy"), replace(base, stated=False, tpot_s=0.02), replace(base, ttft_s=0.3)]
-    apart = replace(base, mode="disagg", prefill=base.decode._replace(tp=1.0), tpot_s=0.03)
-    rows.insert(1, apart)
-    points, kept = to_points(Table(rows, []))
-    assert kept.rows == rows
-    problem, known, centre = silicon.problem_of(
-        points, rows, keep=np.array([1, 1, 1, 1, 0]), weighing=Weighing(weight=2.0)
-    )
-    order = [0, 2, 3, 4, 1]  # those on instances of their own come last
-    assert problem.weight == pytest.approx(np.array([1.0, 1.0, 0.6, 0.0, 2.0]))
-    assert np.exp(problem.measured) == pytest.approx(np.array([[rows[i].ttft_s, rows[i].tpot_s] for i in order]))
-    assert not centre.any() and problem.origin[:, 0] == pytest.approx([rows[i].tpot_s for i in order])
-    for path, i in zip(problem.paths, order, strict=True):
-        assert [known[k] for k in path] == list(silicon.hierarchy.row_levels(rows[i]))

@@ -14,6 +14,7 @@ from dmodels.control import token_budget as tb
 from dmodels.control.netkv import DecodePool, Oracle, joint_assignment
 from dmodels.control.planner import Observation, TandemPools, planner, run, scale, score
 from dmodels.control.planner.loop import Course, late_frac
+from dmodels.control.planner.planners import Planner, PlannerState
 from dmodels.control.token_budget import TokenBudgetRouter
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
@@ -132,3 +133,30 @@ def test_the_live_router_counts_as_it_is_told_and_spills_to_the_least_loaded_for
     big = router.route("a", 900.0, 10)
     assert (big.pool, big.total_tokens, big.fits) == (2, 910, False)
     assert router.route("a", math.inf, 10).fits is False
+
+
+def test_two_pools_in_tandem_interval_by_interval():
+    """A planner that follows what it observes: workers that change pools serve in neither for an interval."""
+    wish = lambda seen: 6 + 0.2 * seen[1] - 0.1 * seen[2] + 0.02 * seen[0]
+    follow = Planner(
+        lambda prefill, total: PlannerState(
+            jnp.asarray(prefill, float), jnp.asarray(total, float), jnp.zeros(()), None
+        ),
+        lambda state, seen: state._replace(prefill=jnp.clip(jnp.round(wish(seen)), 2.0, 14.0)),
+    )
+    pools = TandemPools(2.0, 1.5, 3.0, 5.0, 20.0)
+    rates = np.random.default_rng(6).uniform(2, 25, 30)
+    told = run(follow, pools, jnp.asarray(rates), 8.0, 16.0, 1.2)
+    now = before = 8.0
+    prompts = answers = 0.0
+    for k, rate in enumerate(rates):
+        serve_p, serve_d = 2.0 * min(now, before), 1.5 * (16 - max(now, before))
+        left = max(prompts + 20 * (rate - serve_p), 0.0)
+        waiting = max(answers + prompts + 20 * rate - left - 20 * serve_d, 0.0)
+        waits = [(prompts / serve_p, left / serve_p), (answers / serve_d, waiting / serve_d)]
+        late = [float(np.mean(np.linspace(*wait, 20_001) > slo)) for wait, slo in zip(waits, (3.0, 5.0), strict=True)]
+        wanted = (now, waits[0][1], waits[1][1], *late)
+        assert [float(column[k]) for column in told] == pytest.approx(wanted, rel=1e-4, abs=2e-4)
+        before, now = now, min(max(round(wish((1.2 * rate, waits[0][1], waits[1][1]))), 2), 14)
+        prompts, answers = left, waiting
+    assert len(set(told.prefill_instances.tolist())) > 4

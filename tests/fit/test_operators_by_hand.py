@@ -12,6 +12,7 @@ from scipy import stats
 from dmodels.core.records import float64
 from dmodels.fit.curves import fit_closed_loop
 from dmodels.fit.knee import knee
+from dmodels.fit.operators import coefficients
 from dmodels.fit.operators import samples as cut
 from dmodels.fit.operators.cells import Prior, fit_cell
 from dmodels.fit.operators.hierarchy import DEVIATION, Cell, effects, expected, generation, levels
@@ -185,3 +186,10 @@ def test_a_knee_and_its_interval_by_the_fit_beside_it():
     assert (found.low, found.high) == pytest.approx([1 + think / service * math.exp(s * spread) for s in (-1, 1)])
     early = knee(clients, clients / (80.0 + 0.02 * clients))
     assert early.clients > 64 and "far below the knee" in early.warnings[0]
+
+
+def test_letters_of_variances():
+    """Half a decade each, from a to z; what lies beyond is kept at the end."""
+    powers = np.array([-9.0, -6.0, -0.5, 0.0, 0.26, 6.5, 9.0])
+    assert coefficients._letters(10.0**powers) == "aalmnzz"
+    assert coefficients._variance("almnz") == pytest.approx(10.0 ** np.array([-6.0, -0.5, 0.0, 0.5, 6.5]))

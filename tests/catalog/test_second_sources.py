@@ -33,7 +33,7 @@ def published(name: str) -> dict[str, dict[str, str]]:
 GPUS, MODELS, FABRICS = (published(f"{kind}.csv") for kind in ("gpus", "models", "fabrics"))
 #: Column of the catalogue -> column of the second source, the unit of the latter, and how far apart they may be.
 RATES = {
-    "hbm_bytes_per_s": ("hbm_tb_per_s", 1e12, 0.025),
+    "hbm_bytes_per_s": ("hbm_tb_per_s", 1e12, 0.01),
     "peak_flop_per_s": ("bf16_tflops", 1e12, 0.01),
     "peak_fp8_flop_per_s": ("fp8_tflops", 1e12, 0.01),
     "peak_fp4_flop_per_s": ("fp4_tflops", 1e12, 0.03),
@@ -54,7 +54,7 @@ def test_a_gpu_is_as_two_sources_say(name):
         assert value == pytest.approx(second, rel=apart + 1e-9), f"{name}.{field}: {ours} and {other['source']} differ"
     box = float(other["memory_gib"]) * (1.0 - float(other["ecc_frac"])) * 2**30
     reported = float(gpu.memory_bytes) / box  # a driver keeps a little, and never finds more
-    assert 0.975 < reported <= 1.0, f"{name}.memory_bytes is {reported:.3f} of {other['memory_gib']} GiB"
+    assert 0.975 < reported < 1.0, f"{name}.memory_bytes is {reported:.3f} of {other['memory_gib']} GiB"
     price = float(gpu.price_usd_per_hour)
     assert float(other["usd_low"]) <= price <= float(other["usd_high"]), (
         f"{name}: {catalog.gpus()[name]['price_source']} says {price} USD/h, {other['price_source']} "
@@ -134,8 +134,9 @@ def test_a_model_is_as_its_card_says(name):
     assert catalog.models()[name]["hf_id"] == card["hf_id"]
     assert float(m.params_count) == pytest.approx(1e9 * float(card["params_b"]), rel=0.015), sources
     # what a token passes: without the table of inputs, of which it reads a row
-    assert float(m.active_params_count) == pytest.approx(1e9 * float(card["active_b"]), rel=0.085), sources
-    assert 0.99 < float(m.max_context_tokens) / float(card["context_tokens"]) < 1.26, sources  # with room for an answer
+    assert float(m.active_params_count) == pytest.approx(1e9 * float(card["active_b"]), rel=0.08), sources
+    # DeepSeek's configurations leave room for an answer beyond what the card says
+    assert float(m.max_context_tokens) / float(card["context_tokens"]) in (1.0, 1.25), sources
     assert float(float64(kv_bytes_per_token)(m)) == product(card["cache_bytes"]), sources
     stored = 1e9 * float(card["params_b"]) * float(card["weight_bits"]) / 8
     assert 0.97 < float(float64(weight_bytes)(m)) / stored < 1.16, sources  # what is left in 16 bits
@@ -153,6 +154,7 @@ def test_a_models_file_is_of_one_model(path):
         for key, value in part.items():
             if isinstance(value, list) and value and not isinstance(value[0], str | list | dict):
                 assert all(one == int(one) for one in value), f"{key} of {value}"
+        assert part.get("vocab_size", 0) % 64 == 0  # as kernels want tables to be
     known = set(re.findall(r"\d+(?:\.\d+)?", f"{path.stem} {found['hf_id']}"))
     for spelling in found.get("aliases", ()):
         other = set(re.findall(r"\d+(?:\.\d+)?", spelling)) - known

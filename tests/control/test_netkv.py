@@ -72,7 +72,7 @@ def test_the_compiled_law_is_the_jax_law(payload, rate, congestion, flying, late
 
 
 def test_batched_choices_are_the_least_of_the_jax_costs():
-    score = jax.jit(lambda *a: costs(*a).total_s)
+    score = jax.jit(lambda *a, **limit: costs(*a, **limit).total_s)
     for seed in range(40):
         oracle, source, kv, hits, pool, flying = random_case(seed, n=4)
         choice = choose(RoutingPolicy.NETKV_FULL, oracle, source, kv, hits, pool, in_flight=flying)
@@ -83,6 +83,15 @@ def test_batched_choices_are_the_least_of_the_jax_costs():
             if room.any():
                 assert choice.cost[r] == pytest.approx(total[room].min(), rel=1e-12)
                 assert choice.cost[r] == pytest.approx(total[choice.index[r]], rel=1e-12)
+        link = float(np.median(oracle.tier_bandwidth_bytes_per_s)) / 2
+        choice = choose(
+            RoutingPolicy.NETKV_FULL, oracle, source, kv, hits, pool, in_flight=flying, destination_bytes_per_s=link
+        )
+        for r in np.flatnonzero(choice.index >= 0):  # what is on its way to the instance shares its link
+            row = DecodePool(*(x[r] for x in pool))
+            asked = (oracle, source[r], kv[r] * (1 - hits[r]), row, flying[source[r]])
+            total = np.asarray(score(*asked, destination_bytes_per_s=link))
+            assert choice.cost[r] == pytest.approx(total[choice.index[r]], rel=1e-12)
 
 
 def test_what_is_not_known_is_never_chosen_over_what_is():

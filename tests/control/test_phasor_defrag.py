@@ -55,21 +55,7 @@ def test_optimum_is_the_best_of_all_placements(rows, k):
     assert got.value["fit_count"] <= got.certificate["upper_count"] and got.flags == 0
 
 
-@settings(max_examples=60)
-@given(rows=sequences, k=st.integers(2, 11))
-def test_greedy_never_hurts_and_its_moves_are_what_it_says(rows, k):
-    blocks = padded(rows)
-    after, moves = GREEDY(jnp.asarray(blocks), jnp.full(3, CAPACITY), float(k), moves=6)
-    after = np.asarray(after)
-    assert sorted(after[after > 0]) == sorted(blocks[blocks > 0]) and (after.sum(1) <= CAPACITY).all()
-    assert fit(after, k) == fit(blocks, k) + int(np.asarray(moves.gain_count).sum()) >= fit(blocks, k)
-    replayed = jnp.asarray(blocks)
-    for i in range(6):
-        replayed = defrag.apply(replayed, jax.tree.map(lambda x, i=i: x[i], moves))
-    np.testing.assert_array_equal(replayed, after)
-
-
-ONE = jax.jit(defrag.best_move)
+ONE, APPLY = jax.jit(defrag.best_move), jax.jit(defrag.apply)
 
 
 @given(rows=sequences, k=st.integers(1, 11), allowed=st.integers(0, 7))
@@ -138,3 +124,25 @@ def test_trigger_and_wanted():
     assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two)] == [(3.0, 4.0), (2.0, 0.0)]
     full = np.full((2, 2), 20.0)
     assert defrag.optimum(full, CAPACITY, 4.0).flags == Flag.INFEASIBLE  # they never fitted
+
+
+@settings(max_examples=60)
+@given(rows=sequences, k=st.integers(2, 11), wanted=st.sampled_from([1.0, 2.0, np.inf]))
+def test_greedy_is_best_moves_in_a_row_up_to_the_first_best_state(rows, k, wanted):
+    now, moves, states = padded(rows), [], [padded(rows)]
+    for _ in range(6):
+        move = ONE(jnp.asarray(now), jnp.full(3, CAPACITY), float(k), jnp.ones(3))
+        if fit(now, k) >= wanted or int(move.worker) < 0 or not (now[int(move.to)] == 0).any():
+            break
+        applied, now = APPLY(jnp.asarray(now), move), now.copy()
+        now[int(move.worker), int(move.slot)] = 0
+        now[int(move.to), int((now[int(move.to)] == 0).argmax())] = float(move.blocks)
+        np.testing.assert_array_equal(applied, now)
+        moves.append((int(move.worker), int(move.slot), int(move.to)))
+        states.append(now)
+    best = max(range(len(states)), key=lambda i: fit(states[i], k))
+    after, made = GREEDY(jnp.asarray(padded(rows)), jnp.full(3, CAPACITY), float(k), moves=6, wanted_count=wanted)
+    np.testing.assert_array_equal(after, states[best])
+    told = [(int(w), int(s), int(t)) for w, s, t in zip(made.worker, made.slot, made.to, strict=True) if w >= 0]
+    assert told == moves[:best]
+    assert fit(np.asarray(after), k) == fit(padded(rows), k) + int(np.asarray(made.gain_count).sum())

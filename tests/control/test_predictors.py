@@ -53,6 +53,19 @@ def test_the_seasonal_predictor_solves_its_least_squares():
     np.testing.assert_allclose(
         state.weights, least_squares(x, series / series[0], DISCOUNT, DISCOUNT**90), rtol=1e-5, atol=1e-9
     )
+    # what is left of each reading by the weights before it, its power and its product with the one before
+    left, power, product, y = 0.0, 0.0, 0.0, series / series[0]
+    for k in range(1, 90):
+        before = left
+        left = y[k] - x[k] @ least_squares(x[:k], y[:k], DISCOUNT, DISCOUNT**k)
+        power += (1 - DISCOUNT) * (left**2 - power)
+        product += (1 - DISCOUNT) * (left * before - product)
+    np.testing.assert_allclose(state.recent, [left, power, product], rtol=1e-4, atol=1e-7)
+    for steps in (1, 5):
+        turn = 2 * np.pi * np.array([1, 2]) * (89 + steps) / 24
+        ahead = np.concatenate([[1.0, (89 + steps) / 24], np.cos(turn), np.sin(turn)]) @ np.asarray(state.weights)
+        expected = series[0] * max(ahead + left * min(max(product / power, 0.0), 1.0) ** steps, 0.0)
+        assert float(seasonal(24.0, 2, DISCOUNT).forecast(state, steps)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_kalman_gain_settles_where_riccati_says():

@@ -186,11 +186,11 @@ def test_mistakes_in_tables_name_file_row_column_and_reason(tmp_path):
     path = write(folder / "gemm@1.parquet", kernel_source=["a"], gemm_dtype=["fp8"], m=[1], n=[1], latency=[1.0])
     with pytest.raises(InputError, match=r"gemm@1.parquet: column 'k' is missing; it has kernel_source"):
         list(read(tables(tmp_path)[0]))
-    seconds = np.full(40, 1e-3)
-    seconds[7] = -1e-3
-    gemm_table(path, shape, seconds)
-    with pytest.raises(InputError, match=r"gemm@1.parquet: row 7, latency is -1; a finite number above 0 is accepted"):
-        list(read(tables(tmp_path)[0]))
+    for wrong in (-1, 0):
+        gemm_table(path, shape, np.where(np.arange(40) == 7, 1e-3 * wrong, 1e-3))
+        why = f"gemm@1.parquet: row 7, latency is {wrong}; a finite number above 0 is accepted"
+        with pytest.raises(InputError, match=why):
+            list(read(tables(tmp_path)[0]))
     write(
         path, kernel_source=["a", "a"], gemm_dtype=["fp8", "fp8"], m=["1", "x"], n=[1, 1], k=[1, 1], latency=[1.0, 1.0]
     )

@@ -61,6 +61,7 @@ def test_one_instance_is_read_as_written():
         ("16", "1", "4", "4", "64", Layout(4.0, 1.0, 4.0)),
         ("4", "4", "1", "16", "16", Layout(4.0, 1.0, 4.0)),
         ("1", "8", "1", "8", "8", Layout(1.0, 8.0, 8.0)),  # not a product
+        ("8", "1", "4", "4", "64", Layout(8.0, 1.0, 4.0)),
     ],
 )
 def test_exports_that_multiply_the_layout_are_undone(tp, dp, moe_tp, ep, batch, layout):

@@ -77,7 +77,8 @@ def test_decoders_are_cleared_for_the_next_in_line(seed):
     prompt = np.where(large, rng.integers(2500, 5000, n), rng.integers(100, 900, n))
     output = np.where(large, 20, rng.integers(20, 120, n))
     step, transfer_s = StepLaw(0.02, 1e-3), float(rng.choice([1e-5, 2e-3]))
-    cluster = Workers(3, 4, 0, step, slots=200, kv_blocks=400.0, block_transfer_s=transfer_s)
+    slots = 200 if seed % 2 else int(rng.integers(4, 9))  # memory binds, or slots do, too
+    cluster = Workers(3, 4, 0, step, slots=slots, kv_blocks=400.0, block_transfer_s=transfer_s)
     rules = Control(flow=Flow.NONE, theta_frag=float(rng.choice([0.3, 0.9])), epoch_s=0.05)
     given = np.cumsum(rng.exponential(0.05, n)), prompt, output, 1e-5 * prompt, cluster, rules
     run, slow = simulate(*given), oracle.simulate(*given)

@@ -126,6 +126,26 @@ def test_a_prefix_is_computed_once_and_forgotten_when_others_need_the_room():
     assert ttft == pytest.approx([0.121, 0.021, 0.601, 0.121])
 
 
+@pytest.mark.parametrize("balance", list(Balance), ids=lambda b: b.name)
+def test_each_of_several_instances_serves_its_own_as_if_alone(balance):
+    """Who has the fewest that have not ended is chosen, of equals the next in turn."""
+    for seed in range(4):
+        arrival, prompt, output, *_, blocks, block = case(seed + 100)
+        arrival = np.cumsum(np.random.default_rng(seed).exponential(0.05, arrival.size))
+        for policy in (VllmV1(blocks, 3, 64, block), SGLang(blocks + 60, 3, 64, block)):
+            found = simulate(arrival, prompt, output, LAW, policy, instances=3, balance=balance)
+            for k in range(3):
+                mine = found.instance == k
+                if mine.any():
+                    alone = simulate(arrival[mine], prompt[mine], output[mine], LAW, policy)
+                    np.testing.assert_allclose(alone.end_s, found.end_s[mine], rtol=1e-9)
+            for i, now in enumerate(arrival):
+                there = [int(((found.instance[:i] == k) & (found.end_s[:i] >= now)).sum()) for k in range(3)]
+                turns = [(i + k) % 3 for k in range(3)]
+                best = min(turns, key=there.__getitem__) if balance == Balance.LEAST_LOADED else turns[0]
+                assert found.instance[i] == best
+
+
 def test_least_loaded_instances_share_a_burst():
     """Eight requests at once on four instances: two each, so nobody's step is longer than one's of two."""
     law = EngineLaw.straight(10e-3, 5e-3)
@@ -164,6 +184,8 @@ def test_a_law_of_a_model_is_its_step():
 
     place = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm"), Parallel()
     law = EngineLaw.of(*place, Efficiency(), slots=200, step_tokens=4096, longest_tokens=20_000)
+    for grid, most, points in ((law.counts, 200, 48), (law.tokens, 4096, 64), (law.contexts, 20_000, 40)):
+        assert grid[0] == 0 and grid[-1] == most and 0.9 * points < len(grid) <= points + 1
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, [200, 20_000, 4096, 20_000]) for _ in range(40)]
     for n, context, w, attended in ((37, 3141, 0, 0), (0, 0, 777, 388), (3, 5, 7, 9), *map(tuple, drawn)):

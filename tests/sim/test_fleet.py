@@ -35,41 +35,6 @@ def test_a_fleet_of_one_is_an_instance(policy, prefill):
     same(whole, batching.simulate(*requests, LAW, 8, prefill=prefill, emits=True))
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
-def test_each_instance_serves_its_own_requests_as_if_alone(policy):
-    arrival, prompt, output = traffic(3000, 32.0)
-    served = fleet.simulate(arrival, prompt, output, POOL, policy, key=KEY)
-    assert set(served.instance) == set(range(5))
-    for j in range(5):
-        mine = served.instance == j
-        alone = batching.simulate(arrival[mine], prompt[mine], output[mine], LAW, 4)
-        np.testing.assert_allclose(served.end_s[mine], alone.end_s, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(served.first_token_s[mine], alone.first_token_s, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("policy", [RoutingPolicy.ROUND_ROBIN, RoutingPolicy.RANDOM], ids=lambda p: p.name)
-def test_instances_apart_and_the_common_loop_agree(policy):
-    requests = traffic(2000, 32.0)
-    never = Event(1e9, Change.SLOW, 0, 2.0)  # forces the common loop
-    same(
-        fleet.simulate(*requests, POOL, policy, key=KEY),
-        fleet.simulate(*requests, POOL, policy, key=KEY, events=[never]),
-    )
-
-
-def test_shortest_queue_picks_the_fewest_requests_at_every_arrival():
-    """A literal router: before each arrival, every instance is simulated anew with what it was given so far."""
-    arrival, prompt, output = traffic(250, 34.0)
-    served = fleet.simulate(arrival, prompt, output, POOL, RoutingPolicy.SHORTEST_QUEUE)
-    given = [[] for _ in range(5)]
-    for i, now in enumerate(arrival):
-        ends = [batching.simulate(arrival[g], prompt[g], output[g], LAW, 4).end_s if g else np.zeros(0) for g in given]
-        loads = [int((e > now + 1e-12).sum()) for e in ends]
-        chosen = served.instance[i]
-        assert loads[chosen] == min(loads)
-        given[chosen].append(i)
-
-
 def test_power_of_two_waits_between_random_and_shortest_queue():
     requests = traffic(20_000, 31.0)
     wait = {p: fleet.simulate(*requests, POOL, p, key=KEY).wait_s.mean() for p in POLICIES}
@@ -112,18 +77,6 @@ def test_spillover_relieves_the_short_pool():
 def test_of_idle_instances_each_is_taken_in_turn():
     served = fleet.simulate(100.0 * np.arange(6), 100, 10, Pool(3, 4, LAW), RoutingPolicy.SHORTEST_QUEUE)
     assert served.instance.tolist() == [0, 1, 2, 0, 1, 2]
-
-
-def test_nobody_spills_into_a_pool_that_is_as_full():
-    """More is asked of both pools than they serve: a short request goes to the other only where no more wait than may,
-    though more wait in its own."""
-    arrival, prompt, output = traffic(3000, 40.0)
-    pools = [Pool(1, 8, LAW, max_tokens=2000), Pool(3, 4, LAW, max_tokens=4000)]
-    served = fleet.simulate(arrival, prompt, output, pools, spill_queue=4)
-    there = served.instance > 0
-    full = np.array([(there[:i] & (served.admitted_s[:i] > arrival[i])).sum() > 3 * 4 for i in range(3000)])
-    short = prompt + output <= 2000
-    assert not (full & short & there).any() and (full & short).sum() > 1000 and (short & there).sum() > 100
 
 
 def test_a_failed_instance_loses_its_work_and_others_do_it_again():
@@ -178,27 +131,6 @@ def test_cache_aware_routing_finds_more_prefixes_than_a_blind_one():
 
 
 PREFILL_POOL = Pool(4, 1, [0.01] * 2, emits=True)  # one prompt at a time, 10 ms for each 512 tokens
-
-
-def test_the_fewest_prompt_tokens_there_and_to_come():
-    """A literal Conductor on serial prefill servers: tokens of unfinished prompts, plus the own prompt less its hit."""
-    rng = np.random.default_rng(7)
-    arrival, prompt = np.cumsum(rng.exponential(1 / 60.0, 600)), rng.integers(600, 4000, 600)
-    prefixes = Prefixes(rng.integers(0, 12, 600), 512, remembered=3)
-    served = fleet.simulate(arrival, prompt, 1, PREFILL_POOL, RoutingPolicy.PROMPTS, prefixes=prefixes)
-    held, there = [[] for _ in range(4)], [[] for _ in range(4)]  # prefixes, least recent first; (end, tokens)
-    for i, now in enumerate(arrival):
-        hit = [512 * (prefixes.ids[i] in kept) for kept in held]
-        ahead = [sum(tokens for end, tokens in queue if end > now) for queue in there]
-        scores = [before + prompt[i] - saved for before, saved in zip(ahead, hit, strict=True)]
-        j = int(served.instance[i])
-        assert scores[j] == min(scores)
-        left = prompt[i] - hit[j]
-        begin = max([now, *(end for end, _ in there[j])])
-        there[j].append((begin + 0.01 * -(-left // 512), left))
-        assert served.end_s[i] == pytest.approx(there[j][-1][0], abs=0.011)  # boundaries of iterations
-        there[j][-1] = (served.end_s[i], left)
-        held[j] = [*(p for p in held[j] if p != prefixes.ids[i]), prefixes.ids[i]][-3:]
 
 
 def test_least_own_ttft_needs_no_weight_but_a_tuned_one_beats_it():

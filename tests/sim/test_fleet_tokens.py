@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dmodels.models.latency import StepLaw
 from dmodels.sim import batching, fleet
 from dmodels.sim.batching import TokenLaw
-from dmodels.sim.fleet import Change, Event, Pool, RoutingPolicy
+from dmodels.sim.fleet import Change, Event, Pool
 from dmodels.sim.requests import Prefill, Requests
 from tests.sim import oracle as stepwise
 
@@ -56,18 +56,6 @@ def test_exact_for_any_small_traffic(data, prefill, emits, decodes):
     )
     same(fleet.simulate(arrival, prompt, output, pool), slow)
     same(batching.simulate(arrival, prompt, output, law, SLOTS, chunk_tokens=chunk, prefill=prefill, emits=emits), slow)
-
-
-@MODES
-@pytest.mark.parametrize("policy", [RoutingPolicy.SHORTEST_QUEUE, RoutingPolicy.ROUND_ROBIN], ids=lambda p: p.name)
-def test_each_instance_serves_its_own_requests_as_if_alone(prefill, policy):
-    arrival, prompt, output = traffic(1500, 11.0, most=80)
-    served = fleet.simulate(arrival, prompt, output, Pool(3, SLOTS, LAW, prefill=prefill), policy)
-    for j in range(3):
-        mine = served.instance == j
-        alone = batching.simulate(arrival[mine], prompt[mine], output[mine], LAW, SLOTS, prefill=prefill)
-        np.testing.assert_allclose(served.end_s[mine], alone.end_s, rtol=0, atol=1e-9)
-        np.testing.assert_allclose(served.first_token_s[mine], alone.first_token_s, rtol=0, atol=1e-9)
 
 
 def test_pools_with_and_without_tokens_side_by_side():

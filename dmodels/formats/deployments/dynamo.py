@@ -12,7 +12,7 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
-from ..engines.dialect import Flags, degree, split, stated, without_secrets
+from ..engines.dialect import Flags, dashed, degree, split, stated, without_secrets
 from ..engines.trtllm import from_settings, settings
 from ..paths import at, entries
 from ..serving import DECODE, PREFILL, SERVE, Server, ServerPool, Serving
@@ -145,6 +145,7 @@ def _server(part: Any, where: str) -> Server | None:
         return None
     words = _expanded(words[words.index(_MODULES[engine]) + 1 :], main, part)
     flags, plain = split(without_secrets(words))
+    flags = dashed(flags)
     role = flags.pop("--disaggregation-mode", None)
     role = PREFILL if flags.pop("--is-prefill-worker", "") is None else role
     model = flags.pop("--model", None) or flags.pop("--model-path", None)

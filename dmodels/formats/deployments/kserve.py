@@ -102,7 +102,7 @@ def read(text: str, where: str) -> Serving:
 
 def _pool(part: Any, name: str, model: str, told: Any, where: str, role: str) -> ServerPool:
     one = at(part, "template", "containers", 0)
-    told = next((v for v in entries(one, "env") if at(v, "name") == ARGUMENTS), {})
+    more = next((v for v in entries(one, "env") if at(v, "name") == ARGUMENTS), {})
     flags = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size"}
     words = ["vllm", "serve", model or "model"]
     for field, flag in flags.items():
@@ -111,7 +111,7 @@ def _pool(part: Any, name: str, model: str, told: Any, where: str, role: str) ->
             words += [flag, str(count(value, f"{where}.parallelism.{field}", 1))]
     words += ["--enable-expert-parallel"] * (at(part, "parallelism", "expert") is True)
     try:
-        words += shlex.split(str(at(told, "value") or ""))
+        words += shlex.split(str(at(more, "value") or ""))
     except ValueError as error:
         raise InputError(f"{where}: {ARGUMENTS}: {error}") from None
     command, args = at(one, "command"), at(one, "args")

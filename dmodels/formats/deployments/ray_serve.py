@@ -12,6 +12,7 @@ from typing import Any
 from dmodels.core.errors import InputError
 
 from ..engines import ENGINES
+from ..engines.dialect import split
 from ..paths import at, entries
 from ..serving import DECODE, PREFILL, Server, ServerPool, Serving
 from .documents import count, dump, load
@@ -51,7 +52,8 @@ def _config(serving: Serving, pool: ServerPool) -> dict[str, Any]:
     found: dict[str, Any] = {"model_loading_config": {"model_id": serving.model, "model_source": serving.model}}
     if machine(pool.gpu).ray:
         found["accelerator_type"] = machine(pool.gpu).ray
-    kwargs = {one.flag[2:].replace("-", "_"): _value(one.value) for one in ENGINES["vllm"].write(pool.server)}
+    flags = {one.flag: one.value for one in ENGINES["vllm"].write(pool.server)} | split(pool.server.others)[0]
+    kwargs = {flag.lstrip("-").replace("-", "_"): _value(text) for flag, text in flags.items()}
     scaling: dict[str, Any] = {"min_replicas": pool.replicas, "max_replicas": max(pool.max_replicas, pool.replicas)}
     if pool.target_requests:
         scaling["target_ongoing_requests"] = pool.target_requests

@@ -49,6 +49,7 @@ class Dialect:
     write: Callable[[Server], list[Argument]]
     read: Callable[[dict[str, str | None]], dict[str, Any]]  # takes the flags that it knows out of the dict
     limits: Callable[[Server], list[str]]  # what this engine alone refuses
+    underscores: bool = False  # in its flags
 
     def arguments(self, server: Server) -> list[str]:
         """Words behind the program that start `server`."""
@@ -63,6 +64,7 @@ class Dialect:
     def server(self, words: Sequence[str], model: str = "") -> Server:
         """The server that `words`, behind the program, start; `model` where the words do not name it."""
         flags, plain = split(without_secrets(words))
+        flags = flags if self.underscores else dashed(flags)
         named = flags.pop(self.model_flag, None) if self.model_flag else (plain.pop(0) if plain else None)
         named = named or flags.pop("--model", None) or model
         if not named:
@@ -107,8 +109,6 @@ def split(words: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:
             plain.append(word)
             continue
         flag, equals, value = word.partition("=")
-        if flag.startswith("--"):
-            flag = flag if "_" not in flag or flag in UNDERSCORED else flag.replace("_", "-")
         if equals:
             flags[flag] = value
         elif i + 1 < len(words) and (not words[i + 1].startswith("-") or _is_number(words[i + 1])):
@@ -118,25 +118,13 @@ def split(words: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:
     return flags, plain
 
 
-#: Flags that are spelt with underscores: TensorRT-LLM's. The other engines take both spellings.
-UNDERSCORED = {
-    "--tp_size",
-    "--pp_size",
-    "--ep_size",
-    "--max_seq_len",
-    "--max_batch_size",
-    "--max_num_tokens",
-    "--gpus_per_node",
-    "--enable_chunked_prefill",
-    "--free_gpu_memory_fraction",
-    "--kv_cache_free_gpu_memory_fraction",
-    "--extra_llm_api_options",
-    "--tensor_parallel_size",
-    "--pipeline_parallel_size",
-    "--moe_expert_parallel_size",
-    "--server_role",
-    "--trust_remote_code",
-}
+def dashed(flags: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Flags as vLLM and SGLang list them; both take underscores, too. TensorRT-LLM's have nothing else.
+
+    >>> dashed({"--max_model_len": "8k", "-tp": "2"})
+    {'--max-model-len': '8k', '-tp': '2'}
+    """
+    return {flag.replace("_", "-"): value for flag, value in flags.items()}
 
 
 class Flags:

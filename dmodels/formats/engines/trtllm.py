@@ -94,4 +94,4 @@ def limits(server: Server) -> list[str]:
     return found
 
 
-TRTLLM = Dialect("trtllm", ("trtllm-serve",), "", write, read, limits)
+TRTLLM = Dialect("trtllm", ("trtllm-serve",), "", write, read, limits, underscores=True)

@@ -39,15 +39,17 @@ def observe(f, machine, sees_waiting):
 
 @kernel
 def gather(f, machine, rules, freed, now):
-    """Up to four moves that make room for the next request in line, or for one of mean size."""
-    tally = f.tally[0]
+    """Up to four moves that make room for the next request in line, or for one of mean size; whether there were any."""
+    tally, moved = f.tally[0], False
     waits = tally.waiting_from < tally.waiting_to
     need = f.requests[f.queue[tally.waiting_from]].blocks if waits else tally.mean_blocks
     for _ in range(4):
         a, place, b = best_move(f, machine, need, rules.theta_frag)
         if a < 0:
-            return
+            break
         move(f, machine, (a, place, b), freed, now)
+        moved = True
+    return moved  # a slot is free at once, the blocks later
 
 
 @kernel

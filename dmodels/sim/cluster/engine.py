@@ -35,7 +35,7 @@ def run(f, machine, rules):
             epochs.append((now, seen.batch, seen.stranded_frac))
             queues.append(np.array([float(w.count) for w in f.workers]))
             if rules.theta_frag > 0:
-                gather(f, machine, rules, freed, now)
+                admit |= gather(f, machine, rules, freed, now)
             admit |= reassign(f, rules, seen, now)
         if admit:
             admit_waiting(f, machine)

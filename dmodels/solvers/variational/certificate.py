@@ -200,22 +200,23 @@ def _monotonicity(problem, s, unit, y, samples: int):
     jacobian = derivative(y) if bent else s.h  # without curved constraints
     symmetric = symmetric_part(jacobian)
     scaled, root, positive = _unit_diagonal(jacobian)
-    values = _least_eigenvalues([symmetric, scaled, *_own_parts(problem, jacobian)], problem.unroll)
+    values = least_eigenvalues([symmetric, scaled, *_own_parts(problem, jacobian)], problem.unroll)
     shape = _Shape(jnp.where(positive, jnp.maximum(values[1], 0.0), 0.0), root)
     strict, here = shape.modulus > STRICT, rounded(values[0], symmetric)
     convex = _known_convex(problem, jacobian, strict, values[2:])
     if problem.matrix is not None or not samples:
         return here, here, strict, convex, shape
-    finite = jnp.isfinite(jnp.sum(symmetric))
-    _, vectors = jnp.linalg.eigh(jnp.where(finite, symmetric, jnp.eye(problem.n)))
+    # each call of LAPACK waits for the one before (`core.schedule`): on values that are NaN where there are none
+    _, vectors = jnp.linalg.eigh(jnp.where(jnp.isfinite(values[0]), symmetric, jnp.eye(problem.n)))
     jacobians = jax.vmap(derivative)(around(problem, y, samples))
+    jacobians = jnp.where(jnp.isfinite(vectors[0, 0]), jacobians, jnp.nan)
     said = jnp.isfinite(jnp.sum(jacobians, axis=(1, 2)))  # a sample outside the map's domain says nothing
     definite = jax.vmap(_is_definite)(jacobians)
     parts = jax.vmap(symmetric_part)(jnp.where(said[:, None, None], jacobians, jnp.eye(problem.n)))
     bends = jnp.einsum("i,kij,j->k", vectors[:, 0], parts, vectors[:, 0])
     suspect = said & (~definite | jnp.all(definite | ~said))
     least = parts[jnp.argmin(jnp.where(suspect, bends, jnp.inf))]
-    there = jnp.where(jnp.any(said), rounded(_least_eigenvalues([least], problem.unroll)[0], least), jnp.inf)
+    there = jnp.where(jnp.any(said), rounded(least_eigenvalues([least], problem.unroll)[0], least), jnp.inf)
     return here, jnp.minimum(here, there), strict & jnp.all(definite | ~said), convex, shape
 
 
@@ -284,7 +285,7 @@ def _distance_bound(problem, s, shape, y, lam, nu):
     return jnp.where(shown & jnp.isfinite(length), root * length, jnp.inf)
 
 
-def _least_eigenvalues(matrices, batched: bool):
+def least_eigenvalues(matrices, batched: bool):
     """The least eigenvalue of each symmetric matrix (n, n), NaN where it has an entry that is no number."""
     stack = jnp.stack(matrices)
     n = stack.shape[-1]

@@ -311,6 +311,7 @@ def _solve(
     nearest, violation = y, evidence.violation(held, y)
     if fallback:  # a lane that converged starts at no violation to speak of and takes no step
         close = certificate.relative_residual <= tolerance
+        close &= certificate.distance_bound[0] >= 0.0  # as ever: LAPACK's next call waits (`core.schedule`)
         violation, nearest = least_violation(held, y, jnp.where(close, 0, 200))
     certificate["least_violation"] = evidence.violation(raw, units.unit * nearest)
     flags = evidence.flags(held, certificate, s, gains, (y, lam, nu), violation=violation, tolerance=tolerance)

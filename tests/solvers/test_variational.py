@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
@@ -341,3 +341,14 @@ def test_least_eigenvalues_of_batches_are_lapacks():
         broken = jax.jit(lambda a: least_eigenvalues([a], True))(np.full((3, 3), np.nan))
     error = np.abs(least - np.linalg.eigvalsh(stack)[:, 0])
     assert (error <= 1e-14 * np.abs(stack).max((1, 2))).all() and np.isnan(np.asarray(broken)).all()
+
+
+def test_a_steep_game_is_solved_however_far_its_limits_are():
+    """F_i = sinh(2 x_i) + x_i - q_i under a limit that is not reached: each variable is a root of its own."""
+    q = np.array([1.0, 3.0, 8.0])
+    found = variational_equilibrium(
+        lambda x: jnp.sinh(2.0 * x) + x - q, ([[1.0, 1.0, 1.0]], [3e4]), (0, INF), samples=0
+    )
+    roots = [brentq(lambda x, c=c: np.sinh(2.0 * x) + x - c, 0.0, 3.0) for c in q]
+    np.testing.assert_allclose(found.value.x, roots, atol=1e-9)
+    assert int(found.flags) == int(Flag.FIRST_ORDER_ONLY) and int(found.steps) < 40

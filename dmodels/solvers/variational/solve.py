@@ -43,6 +43,7 @@ from .newton import (
     active_system,
     evaluate,
     finish,
+    norm,
     on_bounds,
     semismooth_active,
 )
@@ -396,7 +397,19 @@ def _with_derivatives(
 
 
 def _default_start(problem: Problem) -> Real:
-    """The middle of the box; one from a lone bound; 0 where there is none."""
+    """The middle of the box; from a lone bound a unit, or less, where that keeps the constraints and the forces are
+    not far above those nearer to it (what rises exponentially is left at an even pace); 0 where there is no bound."""
     low, high = jnp.isfinite(problem.lower), jnp.isfinite(problem.upper)
-    lone = jnp.where(low, problem.lower + 1.0, jnp.where(high, problem.upper - 1.0, 0.0))
-    return jnp.where(low & high, 0.5 * (problem.lower + problem.upper), lone)
+    middle = jnp.where(low & high, 0.5 * (problem.lower + problem.upper), 0.0)
+    corner = jnp.where(low ^ high, jnp.where(low, problem.lower, problem.upper), middle)
+    away = jnp.where(low ^ high, jnp.where(low, 1.0, -1.0), 0.0)
+    tries = corner[None] + 2.0 ** -np.arange(_SHARES)[:, None] * away[None]
+    force = jax.vmap(lambda y: norm(problem.pseudogradient(y)))(tries)
+    met = jax.vmap(lambda y: jnp.all(problem.constraints(y, problem.inequalities)[0] <= 0.0))(tries)
+    met |= ~jnp.any(met)
+    near = met & (force <= _FORCES * jnp.min(jnp.where(met, force, jnp.inf)))
+    return tries[jnp.argmax(near)]
+
+
+#: Halves of a unit at which the start is tried, and how many times the least force its own may be.
+_SHARES, _FORCES = 16, 100.0

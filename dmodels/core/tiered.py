@@ -26,7 +26,7 @@ from .threads import sharing
 
 #: Numbers in a call's arrays up to which it may be interpreted, and the seconds that a kernel may be in a process:
 #: before it is compiled, and before it is read from disk.
-SMALL, PATIENCE_S, LOADING_S = 10_000, 1.0, 0.02
+SMALL, PATIENCE_S, LOADING_S = 16_384, 3.0, 0.02
 
 
 class _Running(threading.local):

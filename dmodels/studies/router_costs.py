@@ -10,6 +10,7 @@ import numpy as np
 from dmodels.core.errors import MOST_S, InputError, check_work
 from dmodels.games.anarchy import price_of_anarchy
 from dmodels.games.routing import POLICIES, RoutingGame, policy_flows, sums
+from dmodels.games.routing.policies import PLACE_S, REQUEST_S, TWO_S
 from dmodels.models.latency import LatencyCurve
 
 
@@ -42,9 +43,8 @@ def grouped_game(requests: int, prefixes: int, curve: LatencyCurve, miss_s: floa
     return RoutingGame(curve, overlap, miss_s, counts)
 
 
-#: Seconds of one request under one policy, of which each worker takes part; of a box of the certificate's search, by
-#: prefixes and workers squared. On one core of 2024.
-_REQUEST_S, _PLACE_S, _BOX_S = 80e-9, 12e-9, 3.5e-9
+#: Seconds of a box of the certificate's search, by prefixes and workers squared, on one core of 2024.
+_BOX_S = 3.5e-9
 #: Seconds for the search, which then ends with an interval; boxes that it looks at where they are cheap.
 _SEARCH_S, _MOST_BOXES = 10.0, 200_000
 #: Random numbers and flows that are in memory at a time.
@@ -71,19 +71,20 @@ def _in_use(game: RoutingGame) -> RoutingGame:
     return RoutingGame(jax.tree.map(own, game.curve), np.asarray(game.overlap)[:, kept], game.omega, game.counts)
 
 
-def _affordable_boxes(game: RoutingGame, in_use: RoutingGame, runs: int) -> int:
+def _affordable_boxes(game: RoutingGame, in_use: RoutingGame, runs: int, tau: float) -> int:
     """How many boxes the search for equilibria may look at; refuses a game that nobody would wait for."""
     prefixes, workers = np.shape(game.overlap)
     if in_use.workers_count > _MOST_IN_USE:
         told = f"{in_use.workers_count:,} of them may be in use, which takes too much memory"
         raise InputError(f"workers = {workers:,}: {told}; accepted are up to {_MOST_IN_USE:,}")
     requests = int(np.sum(game.counts))
-    one_s = requests * (_REQUEST_S + _PLACE_S * workers) * len(POLICIES)
+    policy_s = requests * (REQUEST_S + PLACE_S * workers)
+    once_s, one_s = (len(POLICIES) - 1) * policy_s, requests * TWO_S + (policy_s if tau > 0 else 0.0)
     box_s = _BOX_S * prefixes * in_use.workers_count**2
     asked = f"requests = {requests:,}, workers = {workers:,}, prefixes = {prefixes:,}, runs = {runs:,}"
-    left = int((MOST_S - box_s) / one_s)
+    left = int((MOST_S - box_s - once_s) / one_s)
     fits = f"runs = {left:,}" if left > 0 else "a tenth of the workers and of the requests"
-    check_work(asked, runs * one_s + box_s, fits)
+    check_work(asked, runs * one_s + once_s + box_s, fits)
     return int(np.clip(_SEARCH_S / box_s, 1, _MOST_BOXES))
 
 
@@ -92,11 +93,11 @@ def router_costs(game: RoutingGame, runs: int = 200, seed: int = 0, tau: float =
     if runs < 1:
         raise InputError(f"runs = {runs}: accepted are whole numbers from 1")
     in_use = _in_use(game)
-    price = price_of_anarchy(in_use, _affordable_boxes(game, in_use, runs))
+    price = price_of_anarchy(in_use, _affordable_boxes(game, in_use, runs, tau))
     arrays, rng = game.arrays(), np.random.default_rng(seed)
     requests, least = float(np.sum(game.counts)), float(price.optimum_s)
     runs = runs if np.isfinite(least) else 1  # what no placement serves no policy serves
-    at_once = max(1, int(_MOST_NUMBERS / (2 * requests + np.size(game.overlap))))
+    at_once = max(1, int(_MOST_NUMBERS / ((requests if tau > 0 else 0.0) + np.size(game.overlap))))
     found: dict[str, PolicyCost] = {}
     for name in POLICIES:
         parts = [

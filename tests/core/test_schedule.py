@@ -34,7 +34,7 @@ rng = np.random.default_rng(0)
 square, skew = rng.normal(size=(2, 300, 20, 20))
 m = square @ square.transpose(0, 2, 1) / 20 + 0.1 * np.eye(20) + 0.5 * (skew - skew.transpose(0, 2, 1))
 games = dict(m=m, q=3 * rng.normal(size=(300, 20)), a=rng.uniform(0, 1, (300, 20)), b=rng.uniform(0.5, 2, 300))
-pseudogradient, room = lambda x, p: p["m"] @ x + p["q"], lambda x, p: p["a"] @ x - p["b"]
+pseudogradient, room = lambda x, p: p["m"] @ x + x**3 + p["q"], lambda x, p: p["a"] @ x - p["b"]
 for _ in range(400):
     variational_equilibria(pseudogradient, room, (0, np.inf), np.ones(20), params=games, batch_size=256, samples=0)
 """

@@ -144,6 +144,11 @@ def test_policies_do_what_they_say():
     np.testing.assert_allclose(hot, 4.0, atol=0.15)
     random_spread = policy_flows(game, "random", rng, 500).sum(1).std()
     assert policy_flows(game, "power of two", rng, 500).sum(1).std() < 0.6 * random_spread
+    pair = RoutingGame(affine(np.ones(2), 0.0), np.eye(2), 0.5, [4.0, 3])  # both are looked at: never two apart
+    assert (abs(np.diff(policy_flows(pair, "power of two", rng, 50).sum(1))) == 1).all()
+    alone = RoutingGame(affine(np.ones(1), 0.0), np.ones((2, 1)), 0.5, [4.0, 3])
+    for name in POLICIES:
+        np.testing.assert_array_equal(policy_flows(alone, name, rng, 3, tau=1.0), [[[4], [3]]] * 3)
     with pytest.raises(InputError, match="policy"):
         policy_flows(game, "best", rng)
 

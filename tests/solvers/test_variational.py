@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import linprog
+from scipy.optimize import brentq, linprog
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers import variational_equilibria, variational_equilibrium
 from dmodels.solvers.variational import explain
+from dmodels.solvers.variational.certificate import least_eigenvalues
 
 sys.path.insert(0, str(Path(__file__).parent))
 import known_gnep as known
@@ -300,3 +301,54 @@ def test_bounds_in_every_form():
     forms = [(0, 10), (0, [10, 10]), ([0, 0], [10, 10]), [(0, 10), (0, 10)], [(None, 10), (0, 10)], ((0, 10), (0, 10))]
     for bounds in forms:
         np.testing.assert_allclose(variational_equilibrium(game, None, bounds).value.x, [10, 10], err_msg=str(bounds))
+
+
+def test_affine_games_in_a_batch_are_those_one_by_one():
+    """Pivoted where that shows a unique equilibrium; games without one, or with several, are answered as before."""
+    rng = np.random.default_rng(5)
+    square, skew = rng.normal(size=(2, 6, 3, 3))
+    m = square @ square.transpose(0, 2, 1) + 0.1 * np.eye(3) + skew - skew.transpose(0, 2, 1)
+    m[3] -= 4.0 * np.eye(3)  # not monotone
+    m[4] = 0.0  # every point of a face
+    games = {
+        "m": m,
+        "q": 2.0 * rng.normal(size=(6, 3)),
+        "b": np.array([1.0, 1.0, 1.0, 1.0, 1.0, -1.0]),
+    }  # the last: empty
+    pseudogradient, limit = lambda x, p: p["m"] @ x + p["q"], lambda x, p: jnp.sum(x) - p["b"]
+    found = variational_equilibria(pseudogradient, limit, (0, 2), np.ones(3), params=games, samples=0)
+    for k in range(6):
+        game = (m[k], games["q"][k]), ([[1.0, 1.0, 1.0]], [games["b"][k]])
+        alone = variational_equilibrium(*game, (0, 2), np.ones(3), samples=0)
+        assert int(found.flags[k]) == int(alone.flags)
+        np.testing.assert_allclose(found.certificate["least_eigenvalue"][k], alone.certificate["least_eigenvalue"])
+        if not alone.flags:
+            np.testing.assert_allclose(found.value.x[k], alone.value.x, atol=1e-9)
+            np.testing.assert_allclose(found.value.multipliers[k], alone.value.multipliers, atol=1e-9)
+    assert not found.flags[:3].any() and found.flags[5] & Flag.INFEASIBLE
+
+
+def test_least_eigenvalues_of_batches_are_lapacks():
+    """Simple and repeated ones, of either sign and zero, in units from 1e-150 to 1e150; NaN stays NaN."""
+    rng = np.random.default_rng(6)
+    loose = rng.normal(size=(20, 7, 7))
+    known = [np.eye(7), np.zeros((7, 7)), np.ones((7, 7)), -np.ones((7, 7)), np.diag(np.arange(-3.0, 4.0))]
+    stack = np.concatenate(
+        [0.5 * (loose + loose.transpose(0, 2, 1)) * 10.0 ** np.arange(-150, 150, 15)[:, None, None], known]
+    )
+    with jax.enable_x64(True):
+        least = np.asarray(jax.jit(lambda a: least_eigenvalues(list(a), True))(stack))
+        broken = jax.jit(lambda a: least_eigenvalues([a], True))(np.full((3, 3), np.nan))
+    error = np.abs(least - np.linalg.eigvalsh(stack)[:, 0])
+    assert (error <= 1e-14 * np.abs(stack).max((1, 2))).all() and np.isnan(np.asarray(broken)).all()
+
+
+def test_a_steep_game_is_solved_however_far_its_limits_are():
+    """F_i = sinh(2 x_i) + x_i - q_i under a limit that is not reached: each variable is a root of its own."""
+    q = np.array([1.0, 3.0, 8.0])
+    found = variational_equilibrium(
+        lambda x: jnp.sinh(2.0 * x) + x - q, ([[1.0, 1.0, 1.0]], [3e4]), (0, INF), samples=0
+    )
+    roots = [brentq(lambda x, c=c: np.sinh(2.0 * x) + x - c, 0.0, 3.0) for c in q]
+    np.testing.assert_allclose(found.value.x, roots, atol=1e-9)
+    assert int(found.flags) == int(Flag.FIRST_ORDER_ONLY) and int(found.steps) < 40

@@ -207,9 +207,10 @@ def enumerate_nash(f, c, q, monotone, convex, tol, best, worst, anchor, max_boxe
             best_low, worst_high = min(best_low, low), max(worst_high, high)
             continue
         middle = (lo[wide] + hi[wide]) // 2
-        stack_lo[size], stack_hi[size] = lo, hi
+        for half in range(size, size + 2):
+            copy_row(stack_lo[half], lo)
+            copy_row(stack_hi[half], hi)
         stack_hi[size, wide] = middle
-        stack_lo[size + 1], stack_hi[size + 1] = lo, hi
         stack_lo[size + 1, wide] = middle + 1
         size += 2
     return Found(best, worst, min(best_low, best), max(worst_high, worst), best_x, worst_x, boxes)

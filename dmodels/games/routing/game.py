@@ -163,9 +163,9 @@ def sums(a: RoutingArrays, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(social cost, potential) of flows (..., G, m), miss form."""
     f, cost, _ = a.shaped()
     loads = x.sum(-2)
-    f = np.broadcast_to(f, (*loads.shape, f.shape[-1]))
     last = np.maximum(loads, 1)[..., None] - 1
-    at, upto = (np.take_along_axis(values, last, -1)[..., 0] for values in (f, np.cumsum(f, -1)))
+    every = lambda values: np.broadcast_to(values, (*loads.shape, f.shape[-1]))
+    at, upto = (np.take_along_axis(every(values), last, -1)[..., 0] for values in (f, np.cumsum(f, -1)))
     private = (x * cost).sum((-2, -1))
     paid = loads * np.where(loads > 0, at, 0.0)
     return paid.sum(-1) + private, np.where(loads > 0, upto, 0.0).sum(-1) + private

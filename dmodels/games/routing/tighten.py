@@ -53,6 +53,20 @@ def _arcs(f, c, lo, hi, monotone, tol, arc, here, after, reach):
 
 
 @kernel
+def _least_paid(c, arc, here, first, second, cheapest):
+    """What each group pays at least on its possible arcs, where that is, and what it pays at least elsewhere."""
+    for g in range(c.shape[0]):
+        first[g], second[g], cheapest[g] = np.inf, np.inf, -1
+        for j in range(c.shape[1]):
+            if arc[g, j]:
+                v = here[j] + c[g, j]
+                if v < first[g]:
+                    first[g], second[g], cheapest[g] = v, first[g], j
+                elif v < second[g]:
+                    second[g] = v
+
+
+@kernel
 def _hall(q, lo, hi, arc, by_group):
     """Tighten lo and hi by Hall's condition over all subsets of the shorter side; False if nothing is left."""
     groups, workers = arc.shape
@@ -102,6 +116,7 @@ def _hall(q, lo, hi, arc, by_group):
 def tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after, reach):
     """Shrink the box to a fixed point of the necessary conditions; False if it holds no equilibrium."""
     groups, workers = c.shape
+    first, second, cheapest = np.empty(groups), np.empty(groups), np.empty(groups, np.int64)
     total = 0
     for g in range(groups):
         total += q[g]
@@ -141,6 +156,7 @@ def tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after,
                     lo[j] += 1
             if lo[j] > hi[j]:
                 return False
+        _least_paid(c, arc, here, first, second, cheapest)
         for k in range(workers):
             # those who surely sit elsewhere must not want to come
             floor = -np.inf
@@ -153,11 +169,7 @@ def tighten(f, c, q, lo, hi, monotone, tol, subsets, by_group, arc, here, after,
                     floor = max(floor, least)
             for g in range(groups):
                 if not arc[g, k] or q[g] > hi[k]:
-                    least = np.inf
-                    for j in range(workers):
-                        if j != k and arc[g, j]:
-                            least = min(least, here[j] + c[g, j] - c[g, k])
-                    floor = max(floor, least)
+                    floor = max(floor, (second[g] if cheapest[g] == k else first[g]) - c[g, k])
             while lo[k] <= hi[k] and lo[k] < total and f[k, lo[k]] < floor - tol:
                 lo[k] += 1
             while hi[k] >= lo[k] and hi[k] < total and f[k, hi[k]] < floor - tol:

@@ -21,10 +21,11 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import float64
-from dmodels.core.threads import frozen, share
+from dmodels.core.threads import share
 from dmodels.solvers.solution import Solution
 
 from .certificate import Certificate
+from .pivoting import in_one_layout, pivoted
 from .solve import Equilibrium, variational_equilibrium
 
 TOLERANCE = 1e-10
@@ -49,9 +50,7 @@ def affine_equilibria(matrix: Any, offset: Any, constraints: Any = None, bounds:
     games, count = read_games(matrix, offset, constraints, bounds)
     k, n, rows = math.prod(count), games.offset.shape[-1], games.right.shape[-1]
     work_s = k * 1e-9 * (n + rows) ** 3
-    x, lam, rounds = np.zeros((k, n)), np.zeros((k, rows)), np.zeros(k, np.int32)
-    most = 20 * (n + rows) + 50
-    share(lambda i, j: _pivot().solve_games(games, i, j, most, x, lam, rounds), k, work_s)
+    x, lam, rounds = pivoted(games, k, 20 * (n + rows) + 50)
     modulus = np.zeros(len(games.matrix))
     share(lambda i, j: _evidence().moduli(i, j, games.matrix, modulus), len(modulus), work_s)
     spare = [np.zeros((k, n)) for _ in range(3)]
@@ -114,8 +113,8 @@ def read_games(matrix: Any, offset: Any, constraints: Any, bounds: Any) -> tuple
             v = v.reshape((1, *shape))
         else:
             v = np.broadcast_to(v, (*count, *shape)).reshape((math.prod(count), *shape))
-        parts.append(frozen(np.ascontiguousarray(v)))  # one memory layout: compiled once
-    return _pivot().Games(*parts), count
+        parts.append(v)
+    return in_one_layout(parts), count
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:
@@ -126,15 +125,8 @@ def _numbers(name: str, value: Any) -> np.ndarray:
 
 
 @cache
-def _pivot() -> ModuleType:
-    """Imported when first needed, as numba takes half a second."""
-    from . import _pivot as kernels
-
-    return kernels
-
-
-@cache
 def _evidence() -> ModuleType:
+    """Imported when first needed, as numba takes half a second."""
     from . import _affine_evidence as kernels
 
     return kernels

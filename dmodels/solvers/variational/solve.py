@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.devices import accelerators
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.programs import program
@@ -42,9 +43,11 @@ from .newton import (
     active_system,
     evaluate,
     finish,
+    norm,
     on_bounds,
     semismooth_active,
 )
+from .pivoting import in_one_layout, pivoted
 from .problem import Problem, read, with_matrices
 from .small_linear import solve as linear_solve
 
@@ -173,7 +176,8 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 128, **kwa
 
     Blocks of 64 (50 players) to 512 games (3) run several times faster on a CPU than one large `vmap`; 128 are within
     a tenth of the best. Compiled once per call site: keep the functions in variables and call again with new params
-    for speed.
+    for speed. On a CPU, games whose functions are affine (or gradients of quadratic costs) by their operations are
+    solved by pivoting, as `affine_equilibria` does; what it leaves, or cannot show to be unique, by the interior point.
     """
     call = _Call(args, tuple(sorted(kwargs.items())), fallback=False)
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
@@ -182,15 +186,58 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 128, **kwa
         raise InputError("params: accepted are arrays with one leading axis of games, of equal length")
     if not batch_size >= 1:
         raise InputError(f"batch_size = {batch_size}; accepted are whole numbers from 1")
-    found = on_host(_mapped(call, params, batch_size))
-    failed = np.flatnonzero(found.flags & _UNANSWERED)
-    if not len(failed):
+    found = None if accelerators() else _pivoted(call, params, batch_size)
+    if found is None:
+        found = on_host(_mapped(call, params, None, batch_size))
+    else:
+        found = _again(call, params, batch_size, found, _UNANSWERED | int(Flag.NOT_UNIQUE))
+    return _again(replace(call, fallback=True), params, batch_size, found, _UNANSWERED)
+
+
+def _again(call: _Call, params: Any, batch_size: int, found: Solution, left: int) -> Solution:
+    """`found`, with the games that have a flag in `left` solved by `call`."""
+    # by themselves: in one program every game would wait for the few that need it
+    rows = np.flatnonzero(found.flags & left)
+    if not len(rows):
         return found
-    # by themselves: in one program every game would wait for the fallback of the few that need it
-    few = filled(failed)
-    again = _mapped(replace(call, fallback=True), jax.tree.map(lambda leaf: leaf[few], params), batch_size)
-    merged: Solution = jax.tree.map(partial(_with_rows, failed), found, on_host(again))
+    few = filled(rows)
+    again = _mapped(call, jax.tree.map(lambda leaf: leaf[few], params), None, batch_size)
+    merged: Solution = jax.tree.map(partial(_with_rows, rows), found, on_host(again))
     return merged
+
+
+def _pivoted(call: _Call, params: Any, batch_size: int) -> Solution | None:
+    """Answers found by pivoting, judged as all others; None where some function is not affine."""
+    games = on_host(_affine_games(call, params, batch_size))
+    if not games:
+        return None
+    count, n, rows = len(games[1]), games[1].shape[-1], games[3].shape[-1]
+    x, lam, rounds = pivoted(in_one_layout(games), count, 3 * (n + rows) + 20)
+    found: Solution = on_host(_mapped(call, params, (x, lam, rounds), batch_size))
+    return found
+
+
+@program
+def _affine_games(call: _Call, params: Any, batch_size: int) -> tuple[Real, ...]:
+    """M, q, A, b, lower and upper of each game; nothing where pivoting cannot take them."""
+
+    def one(params: Any) -> tuple[Real, ...]:
+        problem = with_matrices(call.question(params)[0])
+        flat = problem.matrix is not None and all(piece.function is None for piece in problem.inequalities)
+        if not flat or problem.equalities or not problem.shared:
+            return ()
+        empty = jnp.zeros((0, problem.n)), jnp.zeros(0)
+        rows, right = (jnp.concatenate([none, *parts]) for none, parts in zip(empty, _sides(problem), strict=True))
+        weighted = problem.weights[:, None] * problem.matrix, problem.weights * problem.offset
+        return *weighted, rows, right, jnp.asarray(problem.lower), jnp.asarray(problem.upper)
+
+    games: tuple[Real, ...] = in_blocks(one, params, batch_size)
+    return games
+
+
+def _sides(problem: Problem) -> tuple[list[Real], list[Real]]:
+    """Matrices and right sides of affine inequalities."""
+    return [piece.matrix for piece in problem.inequalities], [piece.right for piece in problem.inequalities]
 
 
 def _with_rows(rows: np.ndarray, whole: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -208,11 +255,15 @@ class _Call(eqx.Module):
     kwargs: tuple[tuple[str, Any], ...]
     fallback: bool
 
-    def __call__(self, params: Any) -> Solution:
+    def question(self, params: Any) -> tuple[Problem, tuple[Real | None, Any, int, int], bool]:
+        """As of `_question`."""
         given = _ARGUMENTS.bind(*self.args, params=params, unroll=True, **dict(self.kwargs))
         given.apply_defaults()
-        problem, args, _ = _question(**given.arguments)
-        return _solve(problem, *args, fallback=self.fallback)
+        return _question(**given.arguments)
+
+    def __call__(self, params: Any, known: tuple[Real, Real, Real] | None) -> Solution:
+        problem, args, _ = self.question(params)
+        return _solve(problem, *args, fallback=self.fallback, fixed=True, known=known)
 
 
 _ARGUMENTS = signature(variational_equilibrium)
@@ -221,8 +272,8 @@ _UNANSWERED = int(Flag.NOT_CONVERGED | Flag.NONFINITE)
 
 
 @program
-def _mapped(call: _Call, params: Any, batch_size: int) -> Solution:
-    batch: Solution = in_blocks(call, params, batch_size)
+def _mapped(call: _Call, params: Any, known: Any, batch_size: int) -> Solution:
+    batch: Solution = in_blocks(lambda given: call(*given), (params, known), batch_size)
     return batch
 
 
@@ -234,26 +285,42 @@ def _compiled(
 
 
 def _solve(
-    problem: Problem, x0: Real | None, tolerance: float, samples: int, max_steps: int, fallback: bool = True
+    problem: Problem,
+    x0: Real | None,
+    tolerance: float,
+    samples: int,
+    max_steps: int,
+    fallback: bool = True,
+    fixed: bool = False,
+    known: tuple[Real, Real, Real] | None = None,
 ) -> Solution:
+    """`fixed`: all numbers are data, and nothing is differentiated. `known`: x, multipliers and steps of an answer that
+    is only to be judged."""
     problem = with_matrices(problem)
     raw = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, problem)
     units = jax.lax.stop_gradient(frame(raw, None if x0 is None else jax.lax.stop_gradient(x0)))
     held, live = scaled(raw, units), scaled(problem, units)
-    start = _default_start(held) if units.start is None else units.start
-    method = _stages if fallback else _first_stage
-    (y, lam, nu), steps = jax.lax.stop_gradient(method(held, start, tolerance, max_steps))
+    if known is None:
+        start = _default_start(held) if units.start is None else units.start
+        method = _stages if fallback else _first_stage
+        (y, lam, nu), steps = jax.lax.stop_gradient(method(held, start, tolerance, max_steps))
+    else:
+        y, lam, nu, steps = known[0] / units.unit, known[1] * units.rows, jnp.zeros(0), known[2]
     y, lam = _snapped(held, y, lam, nu, tolerance)
     s = evaluate(held, y, lam, nu)
     certificate, gains = evidence.certify(held, units, s, (y, lam, nu), samples)
     nearest, violation = y, evidence.violation(held, y)
     if fallback:  # a lane that converged starts at no violation to speak of and takes no step
         close = certificate.relative_residual <= tolerance
+        close &= certificate.distance_bound[0] >= 0.0  # as ever: LAPACK's next call waits (`core.schedule`)
         violation, nearest = least_violation(held, y, jnp.where(close, 0, 200))
     certificate["least_violation"] = evidence.violation(raw, units.unit * nearest)
     flags = evidence.flags(held, certificate, s, gains, (y, lam, nu), violation=violation, tolerance=tolerance)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    y, lam, nu, active = _with_derivatives(live, held, s, y, lam, nu)
+    if fixed:
+        active = semismooth_active(held, s, y, lam, scale_at(s, y, lam, nu))
+    else:
+        y, lam, nu, active = _with_derivatives(live, held, s, y, lam, nu)
     rest = live.stationarity(y, lam, nu) / units.unit
     value = Equilibrium(
         x=units.unit * y,
@@ -330,7 +397,19 @@ def _with_derivatives(
 
 
 def _default_start(problem: Problem) -> Real:
-    """The middle of the box; one from a lone bound; 0 where there is none."""
+    """The middle of the box; from a lone bound a unit, or less, where that keeps the constraints and the forces are
+    not far above those nearer to it (what rises exponentially is left at an even pace); 0 where there is no bound."""
     low, high = jnp.isfinite(problem.lower), jnp.isfinite(problem.upper)
-    lone = jnp.where(low, problem.lower + 1.0, jnp.where(high, problem.upper - 1.0, 0.0))
-    return jnp.where(low & high, 0.5 * (problem.lower + problem.upper), lone)
+    middle = jnp.where(low & high, 0.5 * (problem.lower + problem.upper), 0.0)
+    corner = jnp.where(low ^ high, jnp.where(low, problem.lower, problem.upper), middle)
+    away = jnp.where(low ^ high, jnp.where(low, 1.0, -1.0), 0.0)
+    tries = corner[None] + 2.0 ** -np.arange(_SHARES)[:, None] * away[None]
+    force = jax.vmap(lambda y: norm(problem.pseudogradient(y)))(tries)
+    met = jax.vmap(lambda y: jnp.all(problem.constraints(y, problem.inequalities)[0] <= 0.0))(tries)
+    met |= ~jnp.any(met)
+    near = met & (force <= _FORCES * jnp.min(jnp.where(met, force, jnp.inf)))
+    return tries[jnp.argmax(near)]
+
+
+#: Halves of a unit at which the start is tried, and how many times the least force its own may be.
+_SHARES, _FORCES = 16, 100.0

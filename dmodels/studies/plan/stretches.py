@@ -34,9 +34,9 @@ QUARTERS = 4
 HURST = 0.8
 #: Standard deviations of what quarters bear, in logarithms of the rate, that another stretch takes.
 REACH = math.sqrt(2.0) * QUARTERS ** (HURST - 1.0) * float(student.ppf(0.95, QUARTERS - 1))
-#: F is at least, and at most. Of 35 halves of other traffic (draws from the laws of production clients, bursts, volleys,
-#: long memory, on and off, drifting lengths) 19 of 20 took 1.65 or less for the other half, where that brought at least
-#: half as many requests a second.
+#: F is at least, and at most. Of 35 halves of other traffic (draws from the laws of production clients, bursts,
+#: volleys, long memory, on and off, drifting lengths) 19 of 20 took 1.65 or less for the other half, where that brought
+#: at least half as many requests a second.
 LEAST, MOST = 1.75, 8.0
 #: Rates that are tried on a quarter, as factors of its own.
 _FACTORS = np.geomspace(1.0 / MOST, MOST, 85)

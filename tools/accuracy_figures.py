@@ -178,7 +178,7 @@ def _servers(rows: list[dict[str, Any]]) -> Iterator[Figure]:
 
 def _mlperf(rows: list[dict[str, Any]]) -> Iterator[Figure]:
     for row in rows:
-        if row["class"] in ("all", "lengths known"):
+        if row["class"] in ("all", "every log once", "lengths known"):
             label, count = row["class"], row["runs"]
             yield Figure("", f"GPUs asked and used, {label}", count, row["median gpu error"], None, row["covered"])
             yield Figure("", f"TTFT P99 at the measured rate, {label}", count, row["median ttft p99 error"])
@@ -227,6 +227,8 @@ def _replay(rows: list[dict[str, Any]]) -> Iterator[Figure]:
     for how, name in (("formula", "by the closed forms alone"), ("ensured", "as recommended")):
         pairs = [(row[f"{how}_gpus"], row[f"{how}_smallest_gpus"]) for row in rows if row.get(f"{how}_smallest_gpus")]
         yield _spread(f"GPUs, {name}", [abs(planned / smallest - 1.0) for planned, smallest in pairs])
+    pairs = [(row["next_gpus"], row["ensured_smallest_gpus"]) for row in rows if row.get("next_gpus")]
+    yield _spread("GPUs, for another stretch", [planned / smallest - 1.0 for planned, smallest in pairs])
 
 
 def _misses_said(rows: list[dict[str, Any]]) -> str:

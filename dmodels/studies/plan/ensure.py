@@ -18,14 +18,11 @@ from dmodels.sim.deployments import ServingFleet
 from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Served
 
-from .designs import Stretch
 from .limits import Part
 from .replaying import broken, quantile, values
 
-#: Margins, as shares of the smallest pool that holds, from the least to the greatest. The second is the same for all:
-#: of 42 traces (three of production, others drawn from the laws of production clients) a half seldom needed more than
-#: 1.75 times the instances of the other, and neither its own parts nor its bursts told which would.
-MARGINS = {Stretch.TRACE: (0.1, 0.15, 0.2), Stretch.NEXT: (0.75, 1.0)}
+#: Margins, as shares of the smallest pool that holds, from the least to the greatest.
+MARGINS = (0.1, 0.15, 0.2)
 #: Other days: halves and quarters of the recording, and resamples of it in so many blocks.
 PARTS, RESAMPLES, BLOCKS = (2, 4), 4, 4
 #: No pool is looked for beyond so many times its size by the closed forms, or by capacity.
@@ -215,10 +212,8 @@ def _cheapest_two(trial: Trial, verdict: Verdict, most_usd_per_hour: float) -> t
     return best
 
 
-def with_margin(
-    trial: Trial, requests: Recording, fewest: tuple[int, ...], days: Iterable[Recording], margins: Sequence[float]
-) -> Sizes:
-    """More instances until the fleet holds on other days too: the first of the `margins`, or the next ones.
+def with_margin(trial: Trial, requests: Recording, fewest: tuple[int, ...], days: Iterable[Recording]) -> Sizes:
+    """More instances until the fleet holds on other days too: the first of the `MARGINS`, or the next ones.
 
     More instances do not help every percentile; where they would break the recording itself, it gets others.
     """
@@ -228,28 +223,28 @@ def with_margin(
     def instances(k: int, margin: int) -> list[int]:
         """With this margin for part k; -1: none."""
         levels = [margin if j == k else own for j, own in enumerate(level)]
-        return [_more(n, margins, levels[0 if whole else j], trial.most[j]) for j, n in enumerate(fewest)]
+        return [_more(n, levels[0 if whole else j], trial.most[j]) for j, n in enumerate(fewest)]
 
     for day in days:
         verdict, kept, count = Verdict(trial, day), True, count + 1
         for k in range(parts):
-            while not (holds := verdict.keeps(k, instances(k, level[k]))) and level[k] < len(margins) - 1:
+            while not (holds := verdict.keeps(k, instances(k, level[k]))) and level[k] < len(MARGINS) - 1:
                 level[k] += 1
             kept &= holds
         held += kept
     verdict = Verdict(trial, requests)
     for k in range(parts):
-        tried = [*range(level[k], len(margins)), *range(level[k] - 1, -1, -1)]
+        tried = [*range(level[k], len(MARGINS)), *range(level[k] - 1, -1, -1)]
         level[k] = next((margin for margin in tried if verdict.keeps(k, instances(k, margin))), -1)
     return Sizes(tuple(instances(0, level[0])), held, count)
 
 
-def _more(fewest: int, margins: Sequence[float], level: int, most: int) -> int:
+def _more(fewest: int, level: int, most: int) -> int:
     """So many instances with the margin of a level, rounded, and never more than with the greatest of them."""
     if level < 0:
         return fewest
-    wanted = math.floor(fewest * (1.0 + margins[level]) + 0.5)
-    return max(fewest, min(wanted, math.floor(fewest * (1.0 + margins[-1]) + 1e-9), most))
+    wanted = math.floor(fewest * (1.0 + MARGINS[level]) + 0.5)
+    return max(fewest, min(wanted, math.floor(fewest * (1.0 + MARGINS[-1]) + 1e-9), most))
 
 
 def other_days(requests: Recording, life_s: float) -> Iterator[Recording]:

@@ -94,4 +94,4 @@ class Ensured(Answer):
     same_formula_gpus: int  # the recommended pools by the closed forms
     smallest_gpus: int  # the fewest, of the recommended pools, that keep every SLO in the replay
     gpus: int  # with the margin for traffic that was not seen
-    next_gpus: int  # that keep them in 19 of 20 cases on another stretch of such traffic as long and at the same rate
+    next_gpus: int  # that are to keep them on 19 of 20 other stretches of such traffic, as long and at the same rate

@@ -18,7 +18,7 @@ from dmodels.sim.recordings import Recording
 
 from .deployment import Deployment
 from .designs import Kind, Stretch
-from .ensure import MARGINS, Sizes, Trial, Verdict, fewest, other_days, with_margin
+from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
 from .limits import Limits, Part
 from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
@@ -29,6 +29,7 @@ from .replaying import replay
 from .robust import simplest
 from .search import GROWTH, Plan, by_formula, deployment, sized, with_best_first
 from .sizing import Priced, Ranked, cheapest
+from .stretches import borne, for_next
 
 #: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
 _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
@@ -98,7 +99,9 @@ def ensured(answer: Plan, asked: Question | None = None) -> Plan:
     priced = answer.priced
 
     def for_stretch(one: _Chosen, stretch: Stretch) -> Sizes:
-        return with_margin(one.trial, grown, one.smallest, other_days(sample, one.trial.life_s), MARGINS[stretch])
+        days = list(other_days(sample, one.trial.life_s))
+        own = with_margin(one.trial, grown, one.smallest, days)
+        return own if stretch == Stretch.TRACE else for_next(one.trial, grown, sample, one.smallest, own, days)
 
     sizes = _on_all_cores(lambda one: for_stretch(one, asked.size_for), unique)
     best = [(one, _deployed(priced, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
@@ -311,12 +314,7 @@ def _binding(trial: Trial, k: int, counts: tuple[int, ...], requests: Recording)
 def _headroom(trial: Trial, chosen: Deployment, requests: Recording) -> float:
     """Growth of the rate, all times shorter by it, at which the replay still keeps the SLOs."""
     counts = [pool.instances for pool in chosen.pools]
-    low, high = 0, len(GROWTH)
-    while high - low > 1:
-        middle = (low + high) // 2
-        holds = Verdict(trial, requests.faster(float(GROWTH[middle]))).holds(counts)
-        low, high = (middle, high) if holds else (low, middle)
-    return float(GROWTH[low] - 1.0)
+    return float(GROWTH[max(borne(trial, requests, counts, GROWTH), 1) - 1] - 1.0)
 
 
 def _survives(trial: Trial, chosen: Deployment, requests: Recording) -> bool:

@@ -380,6 +380,13 @@ def test_a_prompt_that_comes_alone_adds_its_own_step():
     assert float(extra) == pytest.approx(mixed_step_s(20.0, 700.0) - float(alone), rel=1e-3)
 
 
+def test_where_no_prompts_come_they_add_nothing_at_all():
+    """A decode worker: not even a rounding error, which would be stalls of some shape."""
+    decoder = MIXED.replace(prefill_tokens=0.0, prefill_square=0.0, prefill_edge_tokens=np.zeros(11))
+    steps = jax.jit(Roofline.table)(HEAVY._replace(requests=decoder))
+    assert not np.asarray(steps.extra_s).any() and (np.asarray(steps.alone_s) > 0).all()
+
+
 def test_prompts_of_one_step_pay_its_launches_once():
     """600 requests that decode 199 steps each begin 3.02 prompts per step, which 95 % of the steps share."""
     alone, extra = times(HEAVY, 600.0)

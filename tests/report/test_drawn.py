@@ -749,7 +749,7 @@ LABELLED = {
         ("time in a mean step [ms]", "", "A mean step"),
     ),
     "windows": (
-        lambda a: routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1], a),
+        lambda a: routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1]),
         ("end of window [s]", "PoA-hat, Eq. (12) [1]", ""),
     ),
 }
@@ -759,7 +759,7 @@ LABELLED = {
 def test_pictures_say_what_they_measure_in_which_unit(name):
     draw, told = LABELLED[name]
     axes = style.panel(7.0, 4.0)
-    draw(axes)
+    axes = draw(axes) or axes
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == told
     low, high = axes.get_xlim()
     assert low == 0 or name in ("tornado", "share", "upgrades", "tolerance", "windows")

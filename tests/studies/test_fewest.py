@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.studies.plan import ensure
-from dmodels.studies.plan.designs import Stretch
 
 counts = st.integers(1, 30)
 
@@ -117,10 +116,10 @@ days = st.lists(st.lists(counts, min_size=2, max_size=2), min_size=1, max_size=5
 def test_the_margin_is_the_least_that_holds_on_other_days(fewest, others, room):
     """Of each pool the first of the margins with which it holds on all days so far, or the greatest; on how many days
     that held is counted."""
-    margins = ensure.MARGINS[Stretch.TRACE]
+    margins = ensure.MARGINS
     most = tuple(max(n, top) for n, top in zip(fewest, room, strict=True))
     asked = trial(fewest, most, (1.0, 1.0), in_turn=False)
-    found = ensure.with_margin(asked, fewest, fewest, others, margins)
+    found = ensure.with_margin(asked, fewest, fewest, others)
 
     def sizes(n, top):
         greatest = math.floor(n * (1 + margins[-1]) + 1e-9)
@@ -139,10 +138,10 @@ def test_the_margin_is_the_least_that_holds_on_other_days(fewest, others, room):
     assert (found.held_count, found.days_count) == (held, len(others))
 
 
-@given(counts, st.sampled_from(sorted(Stretch)), st.integers(-1, 1), st.integers(1, 99))
-def test_a_margin_is_never_less_than_nothing_nor_more_than_there_is(n, stretch, level, most):
-    margins = ensure.MARGINS[stretch]
-    found = ensure._more(n, margins, level, most)
+@given(counts, st.integers(-1, 2), st.integers(1, 99))
+def test_a_margin_is_never_less_than_nothing_nor_more_than_there_is(n, level, most):
+    margins = ensure.MARGINS
+    found = ensure._more(n, level, most)
     assert found >= n and (found == n or found <= most) and found <= n * (1 + margins[-1]) + 1e-9
     if level < 0 or most <= n:
         assert found == n

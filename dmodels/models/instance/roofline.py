@@ -68,7 +68,8 @@ class Roofline(NamedTuple):
 
         busy = jax.lax.fori_loop(0, 4, closer, law.shared(came)[0] + 0.0 * first)
         mixed = law.at(n, jnp.minimum(filled / busy, 1.0) * self.max_num_batched_tokens)
-        return alone, busy * (mixed - alone) / begun
+        # exactly nothing where no prompts come: a rounding error would pass for stalls, of any shape
+        return alone, jnp.where(r.prefill_tokens > 0, busy * (mixed - alone) / begun, 0.0)
 
     def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
         """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""

@@ -35,6 +35,14 @@ def test_nobody_pays_more_at_an_equilibrium_than_alone(seed, sizes):
     np.testing.assert_allclose(alone, truth(*apart).cost.min(0), atol=1e-9)
 
 
+def test_kernels_see_arrays_of_one_kind():
+    """Whatever a game is made of: one number for all, a row for all, or arrays that may be written to."""
+    wide = PlacementGame(np.ones((2, 3)), np.ones((2, 2)), np.ones((2, 2)), np.zeros((2, 2)), np.ones(3), np.ones(3))
+    short = PlacementGame(np.ones((2, 3)), [1.0, 2.0], [1.0, np.inf], net.complete(2, 1.0), 5.0)
+    kinds = {(part.flags.writeable, part.flags.c_contiguous) for game in (wide, short) for part in game.arrays()[:-1]}
+    assert kinds == {(False, True)}
+
+
 def test_recomputation_is_never_dearer_than_gamma():
     far = PlacementGame([[0.0], [3.0]], [1.0], [1.0], net.complete(2, 100.0), 5.0)
     assert placement(far, [[0], [-1]]).cost_s.tolist() == [0.0, 15.0]

@@ -22,6 +22,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import HOST, Real, Record, quantity
+from dmodels.core.threads import frozen
 
 from . import kernels
 
@@ -121,11 +122,15 @@ class PlacementGame(Record):
         alike = bool((size == size[0]).all())
         # places of a tier: whole blocks; a byte lost to rounding is not a block lost
         slots = np.minimum(np.floor(capacity / size.min() * (1 + 1e-12) + 1e-12), m).astype(np.int64)
-        return PlacementArrays(demand, access, capacity, distance, recompute, size, slots, alike)
+        parts = demand, access, capacity, distance, recompute, size, slots
+        return PlacementArrays(*map(frozen, parts), alike)
 
 
 class PlacementArrays(NamedTuple):
-    """A placement game on the host: all arrays of full shape; `slots` (n, T) whole blocks of the smallest size."""
+    """A placement game on the host: all arrays of full shape; `slots` (n, T) whole blocks of the smallest size.
+
+    All are read-only: kernels would be compiled anew for each mixture of arrays that are and that are not.
+    """
 
     demand: np.ndarray
     access: np.ndarray

@@ -108,7 +108,7 @@ def solve_host(cost: np.ndarray, maximize: bool = False) -> tuple[np.ndarray, ..
         c = -c
     if n > m:
         c = c.swapaxes(1, 2)
-    answer = _solve_wide(np.ascontiguousarray(c))
+    answer = _solve_wide(c)
     columns, total, u, v, gap, reduced, state, steps = answer
     if not whole and state.any():
         _refine_whole(c, answer)
@@ -174,7 +174,7 @@ def _inverse(rows: np.ndarray, n: int) -> np.ndarray:
 def _solve_wide(c: np.ndarray) -> Batch:
     """The compiled loop over problems with n <= m, in the arithmetic of c's dtype (float64 or int64)."""
     count, n, m = c.shape
-    c = frozen(c)
+    c = frozen(np.ascontiguousarray(c))
     integers = c.dtype.kind == "i"
     lowest, big, limit = (-_FORBIDDEN, _FORBIDDEN, _LIMIT) if integers else (-np.inf, np.inf, np.inf)
     x, u, v = np.empty((count, n), np.int64), np.empty((count, n), c.dtype), np.empty((count, m), c.dtype)

@@ -102,7 +102,7 @@ def read(text: str, where: str) -> Serving:
 
 def _pool(part: Any, name: str, model: str, told: Any, where: str, role: str) -> ServerPool:
     one = at(part, "template", "containers", 0)
-    more = next((v for v in entries(one, "env") if at(v, "name") == ARGUMENTS), {})
+    more: Any = next((v for v in entries(one, "env") if at(v, "name") == ARGUMENTS), {})
     flags = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size"}
     words = ["vllm", "serve", model or "model"]
     for field, flag in flags.items():

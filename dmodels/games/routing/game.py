@@ -164,8 +164,8 @@ def sums(a: RoutingArrays, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     f, cost, _ = a.shaped()
     loads = x.sum(-2)
     last = np.maximum(loads, 1)[..., None] - 1
-    every = lambda values: np.broadcast_to(values, (*loads.shape, f.shape[-1]))
-    at, upto = (np.take_along_axis(every(values), last, -1)[..., 0] for values in (f, np.cumsum(f, -1)))
+    shape = (*loads.shape, f.shape[-1])
+    at, upto = (np.take_along_axis(np.broadcast_to(v, shape), last, -1)[..., 0] for v in (f, np.cumsum(f, -1)))
     private = (x * cost).sum((-2, -1))
     paid = loads * np.where(loads > 0, at, 0.0)
     return paid.sum(-1) + private, np.where(loads > 0, upto, 0.0).sum(-1) + private

@@ -47,8 +47,9 @@ def test_pools_of_one_type_stand_in_the_same_nodes_and_others_do_not(a, b, in_tu
                 cost = gpus * 2.5 if shared else usd + more
                 if gpus <= there and cost <= 90.0:
                     pairs.add((t + u if in_turn else max(t, u), cost, n + m))
-        beaten = lambda x: any(y != x and all(p <= q for p, q in zip(y, x, strict=True)) for y in pairs)  # noqa: B023
-        assert {tuple(row) for row in found.tolist()} == {x for x in pairs if not beaten(x)}
+        beats = lambda y, x: y != x and all(p <= q for p, q in zip(y, x, strict=True))
+        best = {x for x in pairs if not any(beats(y, x) for y in pairs)}
+        assert {tuple(row) for row in found.tolist()} == best
 
 
 @pytest.fixture(scope="module", params=[20.0, 200.0])

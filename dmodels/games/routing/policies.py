@@ -5,7 +5,7 @@ All under one cost model, $f_j(n_j) + \omega(1 - o_{ij})$ at the final loads. Re
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def _assign(f, miss, omega, group, router, uniform, x):  # type: ignore[no-untyp
 
 
 @kernel(tiered=True)
-def _less_loaded(group, first, second, x):  # type: ignore[no-untyped-def]
+def _less_loaded(group: Any, first: Any, second: Any, x: Any) -> None:
     """x[b] becomes the flow of run b, whose requests take the less loaded of two workers (runs, n), or the first."""
     for b in range(len(x)):
         n = np.zeros(x.shape[2], np.int64)

@@ -80,7 +80,7 @@ class Roofline(NamedTuple):
         """A step without prompts, with prompts but for their tokens, and full."""
         n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - last.gap, 1e-3, 0.75)
         budget = self.max_num_batched_tokens
-        alone, part, full = self.steps.at_each(n, 0.0 * share, share * budget, 0.0 * share + budget)
+        alone, part, full = self.steps.at_each(n, 0.0, share * budget, budget)
         return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:

@@ -6,7 +6,7 @@ memory is bounded, and tables have at least `ROWS` x `COLUMNS` places, so plans 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import math
 from typing import NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
-from dmodels.core.threads import CORES
+from dmodels.core.threads import share
 from dmodels.design.distribute import gathered
 from dmodels.design.program import Program, lowered, table
 from dmodels.design.program import evaluate as block_outputs
@@ -86,15 +86,15 @@ def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine
     found = {name: np.empty(instances.shape, told[name].dtype) for name in Operating._fields}
 
     @float64  # each thread has settings of its own
-    def part(left: int) -> None:
-        here = slice(left, left + COLUMNS)
-        given = _given(asked, instances[:, here])
-        for number in range(given.blocks_count):
-            for name, values in block_outputs(given, number).items():
-                found[name][:, here][given.window(number)] = values
+    def parts(first: int, last: int) -> None:
+        for left in range(first * COLUMNS, last * COLUMNS, COLUMNS):
+            here = slice(left, left + COLUMNS)
+            given = _given(asked, instances[:, here])
+            for number in range(given.blocks_count):
+                for name, values in block_outputs(given, number).items():
+                    found[name][:, here][given.window(number)] = values
 
-    with ThreadPoolExecutor(CORES) as pool:  # no part waits for another's last block, and none is copied together
-        list(pool.map(part, range(0, instances.shape[1], COLUMNS)))
+    share(parts, math.ceil(instances.shape[1] / COLUMNS), math.inf)  # none waits for another's last block
     return Operating(**found)
 
 

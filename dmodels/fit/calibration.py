@@ -25,6 +25,7 @@ from dmodels.models.latency import Efficiency
 
 from . import hierarchy
 from .conformal import Interval, Quantiles
+from .points import GATHERING
 from .silicon import Effects
 
 if TYPE_CHECKING:
@@ -203,12 +204,13 @@ def table(effects: Effects, cells: Sequence[tuple[str, str, str]]) -> list[dict[
 def _efficiency(effects: Effects, names: Sequence[str], origin: np.ndarray | None = None) -> Efficiency:
     place = {level: i for i, level in enumerate(effects.levels)}
     added = [effects.beta[place[name]] for name in names if name in place]
-    return _host(sum(added, hierarchy.origin() if origin is None else origin))
+    gathers = float(any(f"backend={engine}" in names for engine in GATHERING))
+    return _host(sum(added, hierarchy.origin() if origin is None else origin), gathers)
 
 
 @float64
-def _host(u: np.ndarray) -> Efficiency:
-    e = hierarchy.efficiency(u)
+def _host(u: np.ndarray, gathers: float) -> Efficiency:
+    e = hierarchy.efficiency(u, gathers)
     return Efficiency(**{name: float(getattr(e, name)) for name in hierarchy.NAMES})
 
 

@@ -57,6 +57,8 @@ FORMATS = {
 LENGTH_FRAC = 0.9
 #: Engines that compute every waiting prompt before they decode on (mixed chunks are off by default).
 PROMPTS_FIRST = ("sglang",)
+#: Engines whose ranks of attention data parallelism wait for each other's prompts (TensorRT-LLM's `enable_balance`).
+GATHERING = ("trtllm",)
 #: The largest share of a GPU's memory that an engine can be given.
 TIGHT = 0.98
 #: What ids of fine-tunes and quantised copies carry behind the name of the model.
@@ -83,6 +85,7 @@ class Points(Record):
     compile_s: Real = quantity()
     equal_lengths: Real = quantity()  # 1: all requests have the same lengths
     prompts_first: Real = quantity()  # 1: the engine computes all prompts that wait before it decodes on
+    gathers: Real = quantity()  # 1: its ranks wait for each other's prompts
     memory: EngineMemory  # how the engine divides a GPU
     utilization: Real = quantity()  # share of the memory that the engine uses
 
@@ -144,6 +147,7 @@ def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         compile_s=column(lambda r: r.compile_s),
         equal_lengths=column(lambda r: r.equal_lengths),
         prompts_first=column(lambda r: r.backend in PROMPTS_FIRST),
+        gathers=column(lambda r: r.backend in GATHERING),
         memory=memory,
         utilization=np.asarray(default_utilization(memory, gpu, decode)),
     )

@@ -13,7 +13,7 @@ from dmodels.core.records import float64
 from dmodels.fit.calibration import deployment_measured, efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
-from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, parts, serve
+from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, serve
 from dmodels.models.memory import LAYOUT_RULE, engine_memory, out_of_domain
 
 from .plan.calibration import precision_name
@@ -130,21 +130,15 @@ def _mean_step(
     model, gpu, parallel = machine.model, machine.gpu, machine.parallel
     context, attended = input_tokens + output_tokens / 2.0, input_tokens / 2.0
     steps = MixedSteps(
-        model, gpu, parallel, context, input_tokens, attended, budget_tokens=e.prefill_batch_tokens, efficiency=e
+        model, gpu, parallel, context, input_tokens, attended, parallel.dp * e.prefill_batch_tokens, efficiency=e
     )
-    ranks = float(parallel.dp)
-    busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens / ranks))
+    busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens))
     busy = min(busy, 1.0)
-
-    def of(prompt_tokens: float) -> dict[str, Part]:
-        place = {"context_tokens": context, "attended_tokens": attended}
-        return parts(model, gpu, parallel, decoding, prefill_tokens=prompt_tokens, efficiency=e, **place)
-
-    plain, mixed = of(0.0), of(ranks * tokens)
+    plain, mixed = steps.parts(decoding, 0.0), steps.parts(decoding, tokens)
     mean = lambda a, b: (1.0 - busy) * float(a) + busy * float(b)
     found = {name: Part(*map(mean, plain[name], mixed[name])) for name in plain}
     least = NEGLIGIBLE * sum(part.seconds for part in found.values())
-    return busy * ranks * tokens, busy, {name: part for name, part in found.items() if part.seconds > least}
+    return busy * tokens, busy, {name: part for name, part in found.items() if part.seconds > least}
 
 
 def _operator(name: str, part: Part, step_s: float, machine: Hosted) -> OperatorTime:

@@ -43,21 +43,21 @@ class Batch(NamedTuple):
         return safe_divide(self.mean_step, self.alone, 0.0)
 
 
-def batch_of(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine, dp: Real) -> Batch:
+def batch_of(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Real, engine: Engine) -> Batch:
     n, overload = steps.occupancy(x, requests.decode_steps, slots)
     spread_count = jnp.sqrt(n)
     alones, extras = jax.vmap(steps.times)(jnp.stack([n, n + spread_count]))
     alone, extra, (begun, full) = alones[0], extras[0], steps.filling(n)
     budgets = requests.prefill_tokens / engine.max_num_batched_tokens
-    full = jnp.where(full < UNBOUNDED_S, full, alone + safe_divide(dp * extra, budgets, 0.0))
+    full = jnp.where(full < UNBOUNDED_S, full, alone + safe_divide(extra, budgets, 0.0))
     # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
-    further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full)
-    together = _shared(requests.prefill_tokens * further, alone + dp * extra, x / dp)
-    together = jnp.clip(together, 1.0, most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots / dp))
-    joint = (extra + (together - 1.0) * requests.prefill_tokens * further / dp) / together
-    turn = _turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, dp * extra, full, slots / dp)
+    further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, extra, full)
+    together = _shared(requests.prefill_tokens * further, alone + extra, x)
+    together = jnp.clip(together, 1.0, most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots))
+    joint = (extra + (together - 1.0) * requests.prefill_tokens * further) / together
+    turn = _turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, extra, full, slots)
     single, extra = extra, jnp.where(requests.output_tokens > 0, extra, jnp.minimum(joint, turn))
-    crowd = dp * requests.decode_steps * safe_divide(engine.max_num_batched_tokens, requests.prefill_tokens, 0.0)
+    crowd = requests.decode_steps * safe_divide(engine.max_num_batched_tokens, requests.prefill_tokens, 0.0)
     crowded = steps.full(jnp.minimum(crowd, slots))
     lasting = jnp.where(crowded < UNBOUNDED_S, jnp.maximum(crowded, full), full)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that

@@ -32,10 +32,10 @@ class Prompts(NamedTuple):
     busy: Real
 
 
-def prompts_of(requests: Requests, batch: Batch, x: Real, engine: Engine, dp: Real) -> Prompts:
-    """Those of one of dp ranks, to which x prompts a second go."""
+def prompts_of(requests: Requests, batch: Batch, x: Real, engine: Engine) -> Prompts:
+    """Those of an instance to which x prompts a second go."""
     prompt, budget = requests.prefill_tokens, engine.max_num_batched_tokens
-    one = dp * batch.extra + batch.alone * (prompt / budget)
+    one = batch.extra + batch.alone * (prompt / budget)
     # Tokens beyond the mean share the step up to the budget; those beyond that take full steps.
     inside, edges = batch.further, requests.prefill_edge_tokens
     most = jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0))
@@ -67,32 +67,30 @@ class Joint(NamedTuple):
     packed: PackedSteps
     batch: Batch  # in these steps
     one_s: Real  # a step with one prompt
-    alone_s: Real  # what the prompt adds to it, of a rank
+    alone_s: Real  # what the prompt adds to it
     wait: Real  # for what full steps leave over
     wait_square: Real
 
 
-def joint_of(
-    requests: Requests, batch: Batch, prompts: Prompts, x: Real, slots: Real, engine: Engine, dp: Real
-) -> Joint:
+def joint_of(requests: Requests, batch: Batch, prompts: Prompts, x: Real, slots: Real, engine: Engine) -> Joint:
     """Steps with prompts lie on the line through the mean one and a full one."""
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
     there = _sharing(requests, budget)
-    came = jnp.maximum(x / dp * batch.mean_step, 1e-6)
+    came = jnp.maximum(x * batch.mean_step, 1e-6)
     several = jnp.minimum(
         came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9)
     )  # prompts in a step that has any
-    mean = batch.alone + dp * batch.extra * several  # such a step
+    mean = batch.alone + batch.extra * several  # such a step
     room = jnp.maximum(budget - several * prompt, 0.05 * budget)
     further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
     further = jnp.where(decodes, further, batch.further * prompt)
-    single = jnp.where(decodes, jnp.maximum(mean - batch.alone - (several - 1.0) * further, 0.0), dp * batch.single)
-    most = most_shared(prompt, budget, slots / dp)
+    single = jnp.where(decodes, jnp.maximum(mean - batch.alone - (several - 1.0) * further, 0.0), batch.single)
+    most = most_shared(prompt, budget, slots)
     crowds = safe_divide(requests.prefill_square, prompt**2, 1.0)
     # A lone request waits half a step as well, as the calibrated loop of one client does.
     going = jnp.where(decodes, 1.0, 0.0)
     shared = batch.alone + single, further, most, further**2 * (crowds - 1.0), crowds
-    steps = shared_steps(x / dp, *shared, bare_s=batch.alone, decoding=going)
+    steps = shared_steps(x, *shared, bare_s=batch.alone, decoding=going)
     both, left, chance = jnp.where(decodes, there, 0.0), steps.left_over_s, steps.left_over_chance
     amplified = 1.0 / (1.0 - steps.carried) ** 2
     inside = batch._replace(
@@ -100,7 +98,7 @@ def joint_of(
         noise=mixed(both, noise(requests, amplified), batch.noise),
     )
     packed = packed_steps(
-        x / dp,
+        x,
         bare_s=batch.alone,
         begun_s=jnp.minimum(batch.begun, batch.full_alone),
         full_s=batch.full_alone,
@@ -118,7 +116,7 @@ def joint_of(
         packed,
         inside,
         batch.alone + single,
-        single / dp,
+        single,
         mixed(there, left, packed.left_over_s),
         mixed(there, safe_divide(2.0 * left**2, chance, 0.0), packed.left_over_square),
     )

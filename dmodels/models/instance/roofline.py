@@ -13,7 +13,7 @@ from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
 
-from ..latency import Efficiency, MixedSteps
+from ..latency import Efficiency, MixedSteps, budget_of_ranks
 from ..queueing import LastStep, last_step, packed_frac, partial_fill
 from ..traffic import LEVELS, Requests
 from .ladder import StepTable, step_table
@@ -30,6 +30,11 @@ class Roofline(NamedTuple):
     max_num_batched_tokens: Real = 8192.0
 
     @property
+    def budget_tokens(self) -> Real:
+        """Prompt tokens of one step at most, of all ranks."""
+        return budget_of_ranks(self.requests.prefill_tokens, self.max_num_batched_tokens, self.parallel.dp)
+
+    @property
     def steps(self) -> MixedSteps:
         """The steps under these requests' mean prompt."""
         r = self.requests
@@ -41,14 +46,14 @@ class Roofline(NamedTuple):
             context_tokens=r.context_tokens,
             prompt_tokens=r.prefill_tokens,
             attended_tokens=safe_divide(r.prefill_square, 2.0 * r.prefill_tokens, 0.0) + cached,
-            budget_tokens=self.max_num_batched_tokens,
+            budget_tokens=self.budget_tokens,
             efficiency=self.efficiency,
         )
 
     @property
     def last(self) -> LastStep:
         """What the last step of a lone prompt has room for beyond."""
-        return last_step_of(self.requests, self.max_num_batched_tokens)
+        return last_step_of(self.requests, self.budget_tokens)
 
     def times(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
         """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it, or fill several.
@@ -58,16 +63,16 @@ class Roofline(NamedTuple):
         law, r, last = self.steps, self.requests, self.last if last is None else last
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
         begun = jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
-        came, (alone, first, full) = begun / self.parallel.dp, self._landmarks(n, last)
-        filled = came * law.budget_share
+        alone, first, full = self._landmarks(n, last)
+        filled = begun * law.budget_share
 
         def closer(_: Real, busy: Real) -> Real:
             step_s = alone + busy * (first - alone) + jnp.minimum(filled, 1.0) * (full - first)
-            fill = partial_fill(came / step_s, alone, first, full, law.budget_share, last)
-            return packed_frac(came, step_s, alone, first + fill.share * (full - first), law.budget_share, fill)
+            fill = partial_fill(begun / step_s, alone, first, full, law.budget_share, last)
+            return packed_frac(begun, step_s, alone, first + fill.share * (full - first), law.budget_share, fill)
 
-        busy = jax.lax.fori_loop(0, 4, closer, law.shared(came)[0] + 0.0 * first)
-        mixed = law.at(n, jnp.minimum(filled / busy, 1.0) * self.max_num_batched_tokens)
+        busy = jax.lax.fori_loop(0, 4, closer, law.shared(begun)[0] + 0.0 * first)
+        mixed = law.at(n, jnp.minimum(filled / busy, 1.0) * self.budget_tokens)
         # exactly nothing where no prompts come: a rounding error would pass for stalls, of any shape
         return alone, jnp.where(r.prefill_tokens > 0, busy * (mixed - alone) / begun, 0.0)
 
@@ -79,12 +84,12 @@ class Roofline(NamedTuple):
     def _landmarks(self, n: Real, last: LastStep) -> tuple[Real, Real, Real]:
         """A step without prompts, with prompts but for their tokens, and full."""
         n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - last.gap, 1e-3, 0.75)
-        budget = self.max_num_batched_tokens
+        budget = self.budget_tokens
         alone, part, full = self.steps.at_each(n, 0.0, share * budget, budget)
         return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:
-        """t(n, B): prompts fill the budget of every rank."""
+        """t(n, B): prompts fill the budget."""
         return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
 
     def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:

@@ -12,6 +12,7 @@ from dmodels.core.hardware import SLO
 from dmodels.core.numerics import one_by_one, safe_divide
 from dmodels.core.records import Real, jit
 
+from ..latency import budget_of_ranks
 from ..queueing import gamma_quantiles, met_quantiles, sum_quantile_s
 from ..traffic import LEVELS, Requests
 from .batch import batch_of
@@ -46,7 +47,7 @@ def operate(
     prompt_s              host time of a prompt before its first step (tokenizer, scheduling)
     transfer_s_per_token  KV transfer of a prompt token to another worker, part of TTFT (prefill/decode split)
     slowdown              factor on every time: 1 for the calibrated model, its interval's ends for the error bar
-    dp                    ranks of attention data parallelism, each with its own batch limit
+    dp                    ranks of attention data parallelism, each with its own limits; they step together
     pp                    pipeline stages: they fill each other's time, but one prompt passes them one after another
     wait_steps            steps from arrival to first token beyond the prompt's own: 0.5 until the next one begins, and
                           what the engine takes to see a prompt and to send its first token (`Efficiency.wait_steps`)
@@ -60,11 +61,13 @@ def operate(
     q, prompt = slo.percentile, requests.prefill_tokens
     decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
     fits = jnp.asarray(slots_count) >= 1.0
-    slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count * dp), 1.0)
+    budget = budget_of_ranks(requests.prefill_tokens, engine.max_num_batched_tokens, dp)
+    engine = Engine(dp * engine.max_num_seqs_count, budget)
+    slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count), 1.0)
 
-    batch = batch_of(steps, requests, x, slots, engine, dp)
-    prompts = prompts_of(requests, batch, x / dp, engine, dp)
-    joint = joint_of(requests, batch, prompts, x, slots, engine=engine, dp=dp)
+    batch = batch_of(steps, requests, x, slots, engine)
+    prompts = prompts_of(requests, batch, x, engine)
+    joint = joint_of(requests, batch, prompts, x, slots, engine)
     batch = joint.batch
     slot = slot_queue(requests, batch, prompts, joint, x, slots)
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
@@ -74,7 +77,7 @@ def operate(
 
     mean_step = batch.mean_step
     seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
-    further = (pp - 1.0) * dp * mixed(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
+    further = (pp - 1.0) * mixed(joint.there, joint.alone_s, batch.extra)  # stages of a pipeline
     prompted = jnp.where(prompt > 0, joint.packed.own_s + joint.packed.met_s, 1.5 * mean_step)
     own = mixed(joint.there, joint.steps.mean_s + joint.one_s + prompts.longer, prompted)
     ttft_mean = wait + prompt_s + seen + own + further + transfer_s_per_token / slowdown * prompt

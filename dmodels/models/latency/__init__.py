@@ -7,7 +7,7 @@ from __future__ import annotations
 from .batching_curve import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from .curves import TableCurve, affine, as_curve, iteration_time, latency_table
 from .laws import LatencyCurve, StepLaw, linear_law, singular_latency_s
-from .mixed import MixedSteps
+from .mixed import MixedSteps, budget_of_ranks
 from .most import Throughput, maximum_throughput
 from .serving import Serving, serve, serve_disaggregated
 from .steps import Efficiency, Part, Step, decode_step_s, iteration_s, parts, prefill_s, step, tokens_per_step
@@ -39,6 +39,7 @@ __all__ = [
     "affine",
     "all_reduce_bytes",
     "as_curve",
+    "budget_of_ranks",
     "decode_attention_flop",
     "decode_step_s",
     "expert_exchange_bytes",

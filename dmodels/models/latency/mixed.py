@@ -1,13 +1,19 @@
 r"""Steps of an instance in which requests decode and prompts are computed: prompts share a step, up to a token budget.
 
-With p prompts of $\ell$ tokens per step and rank (Little: p = n / E[O] where n requests decode at a time), Poisson
-arrivals leave a share $1 - e^{-p}$ of the steps with any prompt, and a budget of B tokens (`max_num_batched_tokens`)
-makes prompts take at least $p\,\ell/B$ of the steps:
+With p prompts of $\ell$ tokens per step (Little: p = n / E[O] where n requests decode at a time), Poisson arrivals
+leave a share $1 - e^{-p}$ of the steps with any prompt, and a budget of B tokens (`max_num_batched_tokens`) makes
+prompts take at least $p\,\ell/B$ of the steps:
 
 $$f = \max(1 - e^{-p},\; p\,\ell/B), \qquad \bar t = t(n, 0) + f\,\big(t(n, \min(p\,\ell/f, B)) - t(n, 0)\big)$$
 
 So what a step with a prompt costs once (launches without a captured graph, weights that are read anyway) is paid once
-however many prompts share it. The open loop (`models.instance`) and the closed loop (`serve`) have these steps.
+however many prompts share it. The open loop (`models.instance`), the closed loop (`serve`) and the simulators have
+these steps.
+
+The r ranks of attention data parallelism step together, B is the budget of all, and a rank computes whole prompts while
+the others wait: a lone prompt takes its own time on one rank, though experts see its tokens alone. An engine that waits
+for prompts of all ranks (`dp_wait_steps`) computes r at once, each of which pays its share of that step, and p/r such
+groups come per step.
 """
 
 from __future__ import annotations
@@ -19,9 +25,16 @@ import jax.numpy as jnp
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
 
-from .steps import Efficiency, step
+from .steps import Efficiency, Part, parts
+
+
+def budget_of_ranks(prompt_tokens: Real, budget_tokens: Real, dp: Real) -> Real:
+    """Prompt tokens of one step of all ranks, where one takes `budget_tokens`: of prompts beyond that a whole one each,
+    as if the steps that it takes were one."""
+    return jnp.where(dp > 1.0, dp * jnp.maximum(budget_tokens, prompt_tokens), budget_tokens)
 
 
 class MixedSteps(NamedTuple):
@@ -33,14 +46,25 @@ class MixedSteps(NamedTuple):
     context_tokens: Real  # of a request that decodes, in the mean
     prompt_tokens: Real  # new tokens of a prompt, in the mean
     attended_tokens: Real  # tokens that one of these attends to, in the mean
-    budget_tokens: Real  # prompt tokens of one step and rank at most
+    budget_tokens: Real  # prompt tokens of one step at most, of all ranks
     efficiency: Efficiency
     draft_tokens: Real = 0.0
+
+    @property
+    def gathered(self) -> Real:
+        """Prompts that the engine waits for, to compute them in one step: one a rank, or any that came."""
+        waits = (self.parallel.dp > 1.0) & (self.efficiency.dp_wait_steps > 0.0)
+        return jnp.where(waits, self.parallel.dp, 1.0)
 
     @property
     def budget_share(self) -> Real:
         """Whole budgets that one prompt takes."""
         return self.prompt_tokens / self.budget_tokens
+
+    @property
+    def own_steps(self) -> Real:
+        """Steps that one prompt takes: at most a rank's share of the budget in each."""
+        return jnp.maximum(self.parallel.dp * self.budget_share, 1.0)
 
     def alone(self, decoding: Real) -> Real:
         """t(n, 0): a step without prompts."""
@@ -51,23 +75,23 @@ class MixedSteps(NamedTuple):
         return self.at(decoding, self.budget_tokens)
 
     def mixed(self, decoding: Real, prompts: Real) -> tuple[Real, Real]:
-        """(f, the length of a step with prompts) where `prompts` come per step and rank, p in the mean."""
+        """(f, the length of a step with prompts) where `prompts` come per step, p in the mean."""
         busy, tokens = self.shared(prompts)
         return busy, self.at(decoding, tokens)
 
     def shared(self, prompts: Real) -> tuple[Real, Real]:
-        """(f, prompt tokens per rank of a step that has any) where `prompts` come per step and rank, p in the mean.
+        """(f, prompt tokens of a step that has any) where `prompts` come per step, p in the mean.
 
         f above 1: more prompts than the steps have room for.
         """
         p = jnp.maximum(prompts, 1e-9)
-        busy = jnp.maximum(-jnp.expm1(-p), p * self.budget_share)
+        busy = jnp.maximum(-jnp.expm1(-p / self.gathered * self.own_steps), p * self.budget_share)
         return busy, jnp.minimum(p / busy * self.prompt_tokens, self.budget_tokens)
 
     def own(self, decoding: Real, prompts: Real) -> Real:
         """The steps of one prompt, which shares them with those that came meanwhile."""
-        tokens = jnp.minimum((1.0 + prompts) * self.prompt_tokens, self.budget_tokens)
-        return jnp.maximum(self.budget_share, 1.0) * self.at(decoding, tokens)
+        tokens = (self.gathered + prompts) * self.prompt_tokens / self.own_steps
+        return self.own_steps * self.at(decoding, jnp.minimum(tokens, self.budget_tokens))
 
     def at_each(self, decoding: Real, *tokens: Real) -> tuple[Real, ...]:
         """`at` for each of `tokens`, traced once: a step is some 700 operations."""
@@ -75,15 +99,30 @@ class MixedSteps(NamedTuple):
         return tuple(jax.vmap(self.at, (None, 0))(decoding, several))
 
     def at(self, decoding: Real, tokens: Real) -> Real:
-        """t(n, w): a step in which every rank computes w prompt tokens."""
-        place = (self.model, self.gpu, self.parallel)
-        new = self.parallel.dp * tokens
-        return step(
-            *place,
+        """t(n, w): a step that computes w prompt tokens, or their share of the step of a group."""
+        least = jnp.minimum(self.gathered * self.prompt_tokens, self.budget_tokens)
+        group = jnp.where(self.gathered > 1.0, jnp.maximum(tokens, least), tokens)
+        share = safe_divide(tokens, group, 0.0)
+        both = jnp.stack(jnp.broadcast_arrays(0.0 * group, group, 0.0 * decoding)[:-1])
+        alone, whole = jax.vmap(self._computed, (None, 0))(decoding, both)
+        return alone + share * (whole - alone)
+
+    def _computed(self, decoding: Real, tokens: Real) -> Real:
+        return sum((part.seconds for part in self.parts(decoding, tokens).values()), 0.0)
+
+    def parts(self, decoding: Real, tokens: Real) -> dict[str, Part]:
+        """The operators of a step that computes w prompt tokens, in whole prompts of a rank as far as they go."""
+        dp = self.parallel.dp
+        fullest = jnp.maximum(tokens / dp, jnp.minimum(tokens, self.prompt_tokens / self.own_steps))
+        return parts(
+            self.model,
+            self.gpu,
+            self.parallel,
             decode_count=decoding,
             context_tokens=self.context_tokens,
-            prefill_tokens=new,
+            prefill_tokens=tokens,
             attended_tokens=self.attended_tokens,
             efficiency=self.efficiency,
             draft_tokens=self.draft_tokens,
-        ).total_s
+            crowd=safe_divide(dp * fullest, tokens, 1.0),
+        )

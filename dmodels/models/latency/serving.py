@@ -1,10 +1,10 @@
 r"""A closed loop of `concurrency` clients with in-flight batching: TTFT and TPOT from one steady state.
 
 Each client sends the next prompt when its last answer is complete. Of the C requests n decode, and each step adds a
-token to all of them, so per step n/osl requests finish and as many prompts enter. A step that carries a prompt (one
-per rank of attention data parallelism) takes t(n, isl) instead of t(n, 0):
+token to all of them, so per step n/osl requests finish and as many prompts enter. A step that carries a prompt takes
+t(n, isl) instead of t(n, 0), of whichever rank of attention data parallelism it is:
 
-    TPOT = t(n, 0) + n/(osl dp) (t(n, isl) - t(n, 0)),      n (osl TPOT + F) = min(C, n_max) osl TPOT,
+    TPOT = t(n, 0) + n/osl (t(n, isl) - t(n, 0)),      n (osl TPOT + F) = min(C, n_max) osl TPOT,
 
 with n_max the requests that the KV cache holds and F what a request spends between its admission and its first token:
 the host, the prompt's own step, the steps until the engine has seen it and has sent a token, and the prompts ahead
@@ -86,16 +86,16 @@ def serve(
     ahead = jnp.where(together, 0.5, e.burst_frac) * jnp.maximum(most - 1.0, 0.0)
     grouped = (equal_lengths > 0) & (prompts_first <= 0) & (concurrency <= slots)
     ahead = ahead + jnp.where(grouped, e.ahead_count * (1.0 - 1.0 / jnp.maximum(most, 1.0)), 0.0)
-    queue = ahead / parallel.dp * (law.full(most) - law.alone(most)) * law.budget_share
-    most_decoding = parallel.dp * osl / (gain * law.budget_share)  # more answers than that need a fuller budget
+    queue = ahead * (law.full(most) - law.alone(most)) * law.budget_share
+    most_decoding = osl / (gain * law.budget_share)  # more answers than that need a fuller budget
 
     def times(decoding: Real) -> tuple[Real, Real, Real]:
-        alone, prompts = law.alone(decoding), gain * decoding / osl / parallel.dp
+        alone, prompts = law.alone(decoding), gain * decoding / osl
         busy, mixed = law.mixed(decoding, prompts)
         return alone, law.own(decoding, prompts), (alone + jnp.minimum(busy, 1.0) * (mixed - alone)) / gain
 
     def admitted_s(alone: Real, own: Real) -> Real:
-        ranks = jnp.where(parallel.dp > 1, e.dp_wait_steps * alone, 0.0)
+        ranks = jnp.where(law.gathered > 1.0, e.dp_wait_steps * alone, 0.0)
         return e.prompt_ms * 1e-3 + own + (e.wait_steps + poll_steps) * alone + queue + ranks
 
     def once(_: Real, decoding: Real) -> Real:
@@ -146,7 +146,7 @@ def serve_disaggregated(
     slots = jnp.maximum(jnp.minimum(held, decode_batch * decode.dp), 1.0)
     alone_of = _steps(model, gpu, decode, context, isl, e, draft_tokens).alone
     law = _steps(model, gpu, prefill, context, isl, e, 0.0)
-    service, queued = law.own(0.0, 0.0), law.full(0.0) * law.budget_share
+    service, queued = law.own(0.0, prefill.dp - law.gathered), law.full(0.0) * law.budget_share * prefill.dp
     transfer = kv_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
     fixed = e.prompt_ms * 1e-3 + transfer
 
@@ -215,7 +215,7 @@ def _steps(
         context_tokens=context,
         prompt_tokens=isl,
         attended_tokens=isl / 2.0,
-        budget_tokens=e.prefill_batch_tokens,
+        budget_tokens=parallel.dp * e.prefill_batch_tokens,
         efficiency=e,
         draft_tokens=draft_tokens,
     )

@@ -54,7 +54,7 @@ class Efficiency(Record):
     burst_frac: Real = quantity(0.11)  # of the requests in flight, those whose prompts are ahead of a new one
     prompt_ms: Real = quantity(55.0)  # tokenizer, HTTP and scheduling before a prompt's first step
     wait_steps: Real = quantity(3.0)  # steps until a server has seen a prompt, and has sent its first token
-    dp_wait_steps: Real = quantity(40.0)  # steps a prompt waits for the other ranks of attention data parallelism
+    dp_wait_steps: Real = quantity(40.0)  # steps a prompt waits for other ranks' (attention data parallelism); 0: none
     ahead_count: Real = quantity(3.0)  # prompts ahead of one where equal lengths keep groups of clients together
     prefill_batch_tokens: Real = quantity(8192.0)  # of queued prompts that share one step
     dispatch_spread: Real = quantity(0.5)  # of requests over instances; 1: as if each were drawn at random
@@ -94,7 +94,8 @@ def iteration_s(
     prefill_context_tokens  tokens of that prompt already in the cache
     """
     attended = prefill_context_tokens + prefill_tokens / 2.0
-    return step(model, gpu, parallel, decode_count, context_tokens, prefill_tokens, attended, efficiency).total_s
+    place = (model, gpu, parallel, decode_count, context_tokens, prefill_tokens, attended, efficiency)
+    return step(*place, crowd=parallel.dp).total_s
 
 
 def decode_step_s(
@@ -127,11 +128,14 @@ def step(
     attended_tokens: Real,
     efficiency: Efficiency | None = None,
     draft_tokens: Real = 0.0,
+    crowd: Real = 1.0,
 ) -> Step:
     """The components of one forward step.
 
     attended_tokens  mean number of tokens that a new prompt token attends to (half the prompt, for a whole prompt)
     draft_tokens     drafted tokens that the step verifies per request, beside the one it would produce anyway
+    crowd            prompt tokens of the fullest rank of attention data parallelism over the ranks' mean, up to dp: the
+                     others wait for it, and experts see the tokens of all
 
     With pipeline stages the tokens in flight are spread over the stages, and a token's step passes all of them.
     """
@@ -145,6 +149,7 @@ def step(
         attended_tokens=attended_tokens,
         efficiency=efficiency,
         draft_tokens=draft_tokens,
+        crowd=crowd,
     )
     sums = {field: 0.0 for field in Step._fields}
     for field, names in PARTS_OF.items():
@@ -183,14 +188,15 @@ def parts(
     attended_tokens: Real,
     efficiency: Efficiency | None = None,
     draft_tokens: Real = 0.0,
+    crowd: Real = 1.0,
 ) -> dict[str, Part]:
     """The operators of one step, one after the other; arguments as of `step`, which adds them up."""
     e = Efficiency() if efficiency is None else efficiency
     tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
     decode = decode_count / pp * (1.0 + draft_tokens)
     prefill = prefill_tokens / pp
-    tokens = decode + prefill
-    rank = tokens / dp
+    tokens, crowded = decode + prefill, crowd * prefill
+    rank = (decode + crowded) / dp
 
     def roof(moved: Real, flop: Real, by_flop: Real, bytes_frac: Real, flop_frac: Real, skew: Real = 1.0) -> Part:
         by_bytes = moved / gpu.hbm_bytes_per_s
@@ -223,7 +229,7 @@ def parts(
         e.decode_flop_frac,
     )
     wide, scored = terms.prefill_attention_flop(model, attended_tokens, tp), terms.index_flop(model, attended_tokens)
-    fresh, by_flop = prefill / dp * (wide + scored), prefill / dp * (wide / gpu.peak_flop_per_s + scored / eight)
+    fresh, by_flop = crowded / dp * (wide + scored), crowded / dp * (wide / gpu.peak_flop_per_s + scored / eight)
     launched = terms.launched_layers(model)
     layers = launched * e.layer_us + model.n_moe_layers * e.moe_layer_us
     moe = model.n_moe_layers * terms.MOE_KERNELS / terms.KERNELS
@@ -233,7 +239,7 @@ def parts(
         "dense feed-forward": matrix(model.dense_params, model.dense_dtype_bytes, rank),
         "output head": matrix(model.head_params, model.embedding_dtype_bytes, decode / dp),
         "routed experts": experts,
-        "norms and activations": _activations(model, gpu, parallel, tokens, e),
+        "norms and activations": _activations(model, gpu, parallel, tokens, rank, e),
         "sampling": _streamed(gpu, terms.sampling_bytes(model, decode / dp), e),
         "attention of decodes": decodes,
         "attention of prompts": Part(by_flop / e.attention_flop_frac, 0.0, fresh, by_flop),
@@ -242,7 +248,7 @@ def parts(
         "launches of prompts": Part(1e-6 * begun),
     }
     computed = sum(part.seconds for part in found.values())
-    found["expert exchange"] = _exchange(model, gpu, parallel, (decode, prefill), computed, e)
+    found["expert exchange"] = _exchange(model, gpu, parallel, (decode, crowded), computed, e)
     # engines prepare the next step while the GPU runs this one: only what takes longer is seen
     on_gpu, on_host = computed + found["expert exchange"].seconds, 1e-6 * e.request_us * decode_count / dp
     found["host per request"] = Part(_smooth_max(on_gpu, on_host) - on_gpu)
@@ -271,9 +277,8 @@ def _links(gpu: GPU, e: Efficiency) -> tuple[tuple[Real, Real], tuple[Real, Real
     return (near, reached), (far, e.link_frac * far)
 
 
-def _activations(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, e: Efficiency) -> Part:
-    """The passes over the activations of the whole instance's `tokens`, on one GPU."""
-    rank = tokens / parallel.dp
+def _activations(model: Model, gpu: GPU, parallel: Parallel, tokens: Real, rank: Real, e: Efficiency) -> Part:
+    """The passes over the activations of the whole instance's `tokens`, and of a rank's, on one GPU."""
     passed = model.n_layers * e.pass_count * rank + model.n_moe_layers * e.moe_pass_count * tokens
     moved = terms.pass_bytes(model.hidden_size, passed) + terms.split_pass_bytes(model, rank, parallel.tp)
     return _streamed(gpu, moved, e)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.records import Real, float64, jit
 from dmodels.models.instance import Roofline
+from dmodels.models.latency import budget_of_ranks
 from dmodels.models.traffic import Requests
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.deployments import ServingFleet, ServingPool
@@ -44,7 +44,7 @@ def serving_pool(priced: Priced, row: int, stage: int) -> ServingPool:
     cells = priced.cells
     steps, requests = (jax.tree.map(lambda leaf: np.asarray(leaf[at, 0]), x) for x in (cells.steps, cells.requests))
     prompt = max(float(requests.prefill_tokens), 1e-9)
-    chunk = int(asked.engine.max_num_batched_tokens * float(cells.dp[at, 0]))
+    chunk = int(budget_of_ranks(prompt, asked.engine.max_num_batched_tokens, float(cells.dp[at, 0])))
     fitting = min(float(cells.slots_count[at, 0]), float(asked.engine.max_num_seqs_count) * float(cells.dp[at, 0]))
     slots = max(int(fitting), 1)
 
@@ -82,7 +82,7 @@ _TOKENS = 129
 
 
 def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -> TokenLaw:
-    """t(n, w) of a layout under a stage's requests. A rank computes whole prompts, and the others wait for it."""
+    """t(n, w) of a layout under a stage's requests."""
     asked, layout = priced.question, priced.layouts[row]
     place = in_precision(asked.model, layout), asked.gpus[layout.gpu], layout.as_parallel
     efficiency, budget = priced.calibration.efficiency(layout), asked.engine.max_num_batched_tokens
@@ -99,7 +99,5 @@ def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -
 @float64
 @jit
 def _grid(roofline: Roofline, counts: Real, tokens: Real) -> Real:
-    """(counts, tokens): steps; w is the fullest rank's."""
-    dp = roofline.parallel.dp
-    fullest = jnp.maximum(tokens / dp, jnp.minimum(tokens, roofline.requests.prefill_tokens))
-    return jax.vmap(lambda n: jax.vmap(lambda w: roofline.steps.at(n, w))(fullest))(counts)
+    """(counts, tokens): steps."""
+    return jax.vmap(lambda n: jax.vmap(lambda w: roofline.steps.at(n, w))(tokens))(counts)

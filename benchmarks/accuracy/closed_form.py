@@ -25,7 +25,7 @@ from dmodels.studies.plan import question
 from dmodels.studies.plan.deployment import Pool
 from dmodels.studies.plan.forecast import by_forms, by_recursion
 from dmodels.studies.plan.machines import serving_pool
-from dmodels.studies.plan.reach import MEAN_FRAC, PERCENTILE_FRAC, outside
+from dmodels.studies.plan.reach import MEAN_FRAC, PERCENTILE_FRAC, reach
 from dmodels.studies.plan.search import deployment, sized
 from dmodels.studies.plan.sizing import Priced, Ranked, price
 
@@ -36,6 +36,18 @@ CHUNKS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 POOLS = ("all", "short", "long", "prefill", "decode")
 LOADS = (0.3, 0.5, 0.7, 0.85, 0.95)
 CELLS, QUICK = 100, 3
+GRID = (MODELS, GPUS, LAYOUTS, CHUNKS, POOLS, LOADS, ("vllm",))
+#: Ranks of attention data parallelism: under TensorRT-LLM they wait for each other's prompts.
+RANKS = (
+    ("deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b"),
+    ("h200_sxm", "b200_sxm", "mi300x"),
+    ((1, 1, 4), (1, 1, 8), (2, 1, 4), (1, 1, 16)),
+    (2048, 8192, 16384),
+    POOLS,
+    LOADS,
+    ("vllm", "trtllm"),
+)
+OF_RANKS = 40
 #: Requests of the stream that a plan without a trace holds its formulas against.
 FLAG_COUNT = 100_000
 #: Poisson arrivals are so many requests, the trace's own lengths over and over: near saturation few do not settle.
@@ -49,17 +61,28 @@ class Cell(NamedTuple):
     trace: Trace
     model: str
     gpu: str
-    layout: tuple[int, int]
+    layout: tuple[int, ...]
     chunk: int
     pool: str
     load: float
+    backend: str
 
 
 @benchmark(name="closed_form")
 def closed_form(quick: bool) -> Iterator[Row]:
     """TTFT, TPOT and E2E of one instance by the closed forms and by the simulator, over a designed grid."""
+    yield from _grid(quick, GRID, CELLS)
+
+
+@benchmark(name="closed_form_ranks")
+def closed_form_ranks(quick: bool) -> Iterator[Row]:
+    """The same of expert models whose attention is data parallel."""
+    yield from _grid(quick, RANKS, OF_RANKS)
+
+
+def _grid(quick: bool, lists: tuple[tuple, ...], count: int) -> Iterator[Row]:
     rows = []
-    for cell in drawn_cells(list(traces(quick)), QUICK if quick else CELLS):
+    for cell in drawn_cells(list(traces(quick)), lists, QUICK if quick else count):
         for row in compared(cell, _QUICK_COUNT if quick else _COUNT):
             rows.append(row)
             yield row
@@ -67,15 +90,15 @@ def closed_form(quick: bool) -> Iterator[Row]:
         yield summary(arrivals, [row for row in rows if row["arrivals"] == arrivals])
 
 
-def drawn_cells(known: list[Trace], count: int) -> Iterator[Cell]:
+def drawn_cells(known: list[Trace], lists: tuple[tuple, ...], count: int) -> Iterator[Cell]:
     """Cells on which the instance fits, all values of every list about equally often."""
     rng = np.random.default_rng(2026)
-    lists = (known[:6], MODELS, GPUS, LAYOUTS, CHUNKS, POOLS, LOADS)
+    every = (known[:6], *lists)
     found, turn = 0, 0
     while found < count:
-        orders = [rng.permutation(-(-count // len(values)) * len(values))[:count] % len(values) for values in lists]
+        orders = [rng.permutation(-(-count // len(values)) * len(values))[:count] % len(values) for values in every]
         for places in zip(*orders, strict=True):
-            cell = Cell(*(values[int(k)] for values, k in zip(lists, places, strict=True)))
+            cell = Cell(*(values[int(k)] for values, k in zip(every, places, strict=True)))
             if found < count and _priced(cell, 1.0) is not None:
                 found += 1
                 yield cell
@@ -85,7 +108,7 @@ def drawn_cells(known: list[Trace], count: int) -> Iterator[Cell]:
 
 def _priced(cell: Cell, rate_rps: float) -> tuple[Priced, int, Pool] | None:
     """(the question's table, the stage, its pool of one instance); None where no instance fits its requests."""
-    tp, pp = cell.layout
+    tp, pp, dp = (*cell.layout, 1)[:3]
     total = cell.trace.input_tokens + cell.trace.output_tokens
     asked = question(
         cell.model,
@@ -93,23 +116,31 @@ def _priced(cell: Cell, rate_rps: float) -> tuple[Priced, int, Pool] | None:
         cell.trace,
         _NO_SLO,
         rate_rps=rate_rps,
-        tp=(tp,),
+        tp=(min(tp * dp, 8),),
         pp=(pp,),
+        wide_ep=(tp * dp,) if tp * dp > 8 else (),
+        backend=cell.backend,
         split=cell.pool in ("prefill", "decode"),
         thresholds_tokens=(float(np.median(total)),) if cell.pool in ("short", "long") else (),
         engine=Engine(max_num_batched_tokens=float(cell.chunk)),
     )
     priced = price(asked)
     stage = next(k for k, one in enumerate(priced.stages) if one.name == cell.pool)
-    if not priced.layouts or not np.isfinite(priced.stable_instances[0, stage]):
+    row = _row(priced, tp, dp)
+    if row is None or not np.isfinite(priced.stable_instances[row, stage]):
         return None
     instances = np.where(np.isfinite(priced.instances), 1.0, np.inf)
     scheme = next(one for one in priced.schemes if stage in one.stages)
-    if not np.isfinite(instances[0, list(scheme.stages)]).all():
+    if not np.isfinite(instances[row, list(scheme.stages)]).all():
         return None
-    found = Ranked(scheme, (0,) * len(scheme.stages), 0.0)
+    found = Ranked(scheme, (row,) * len(scheme.stages), 0.0)
     made = deployment(sized(replace(priced, instances=instances), [found]), found)
     return priced, stage, made.pools[scheme.stages.index(stage)]
+
+
+def _row(priced: Priced, tp: int, dp: int) -> int | None:
+    """The first layout with these degrees."""
+    return next((k for k, layout in enumerate(priced.layouts) if (layout.tp, layout.dp) == (tp, dp)), None)
 
 
 def compared(cell: Cell, poisson_count: int = _COUNT) -> Iterator[Row]:
@@ -119,12 +150,13 @@ def compared(cell: Cell, poisson_count: int = _COUNT) -> Iterator[Row]:
     found = _priced(cell, cell.load / at_one[2].load_frac)
     assert found is not None
     priced, stage, pool = found
-    percentile = float(np.asarray(priced.cells.slo.percentile)[priced.cell(0, stage), 0])
+    row = priced.layouts.index(pool.layout)
+    percentile = float(np.asarray(priced.cells.slo.percentile)[priced.cell(row, stage), 0])
     own = recorded(cell.trace, priced.question.rate_rps, float(priced.question.model.max_context_tokens))
     for arrivals, requests in (("own", own), ("poisson", _poisson(own, poisson_count))):
         # what the plan says itself: of a trace, its recursion; without one, the formulas, held against another stream
-        flagged = outside(priced, [pool], _poisson(own, FLAG_COUNT, seed=2)) if arrivals == "poisson" else ()
-        fleet = ServingFleet((serving_pool(priced, 0, stage),))
+        flagged = reach(priced, [pool], _poisson(own, FLAG_COUNT, seed=2)).outside if arrivals == "poisson" else ()
+        fleet = ServingFleet((serving_pool(priced, row, stage),))
         ready = requests.warm(pool.e2e_s)
         (mine,) = fleet.own(ready.requests())
         times = fleet.serve(0, mine, (1,))

@@ -197,6 +197,7 @@ def cells(
     )
     e = instances.efficiency
     ranks = np.where(instances.parallel.dp > 1, e.dp_wait_steps, 0.0)
+    others = np.where(ranks > 0.0, instances.parallel.dp - 1.0, 0.0)  # whose prompts share the step that was waited for
     of_stages = filled((requests, inputs, outputs, weights), LEAST)
     found = _size(filled(instances, LEAST), *of_stages, engine, memory)
     memory, steps = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(instances.parallel.tp), : len(stages)], found)
@@ -215,7 +216,9 @@ def cells(
         slots_count=flat(memory["slots_count"]),
         budget_bytes=flat(memory["budget_bytes"]),
         longest_bytes=flat(memory["longest_bytes"]),
-        prompt_s=flat(1e-3 * np.asarray(e.prompt_ms)[:, None] * (1.0 - decode)),
+        prompt_s=flat(
+            1e-3 * np.asarray(e.prompt_ms)[:, None] * (1.0 - decode) + others[:, None] * steps.extra_s[..., 0]
+        ),
         wait_steps=flat(np.where(prefill, 0.5, (e.wait_steps + ranks)[:, None])),
         transfer_s_per_token=flat(memory["transfer_s_per_token"] * prefill),
         dp=by_layout(instances.parallel.dp),

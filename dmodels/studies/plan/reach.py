@@ -8,9 +8,11 @@ closed_form`), and costs so little that each recommended fleet is checked by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from dmodels.core.hardware import SLO
 from dmodels.models.traffic import burstiness
 from dmodels.sim import arrivals
 from dmodels.sim.recordings import Recording, drawn
@@ -33,8 +35,15 @@ _BURSTY = 2.0
 _COUNT = 100_000
 
 
-def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = None) -> tuple[str, ...]:
-    """In words, where the closed forms of the recommended pools are off, and what was never checked.
+class Reach(NamedTuple):
+    """What the recursion says of a fleet that the closed forms sized."""
+
+    outside: tuple[str, ...]  # in words, where they are off, and what was never checked
+    breaks: bool  # an SLO, by more than what they may be off
+
+
+def reach(priced: Priced, pools: Sequence[Pool], requests: Recording | None = None) -> Reach:
+    """How far the closed forms of the recommended pools go.
 
     `requests`: the trace by default, and without one a drawn stream of the workload.
     """
@@ -49,6 +58,9 @@ def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = 
     ready = requests.warm(max(pool.e2e_s for pool in pools))
     shares = _percentiles(priced, pools)
     seen = by_recursion(fleet, ready, [pool.instances for pool in pools], shares)
+    breaks = any(
+        one[name].percentile_s > (1.0 + PERCENTILE_FRAC) * _bound(asked.slo, name) for one in seen for name in one
+    )
     for label, by_form, found, share in zip(fleet.parts, by_forms(pools), seen, shares, strict=True):
         apart = _apart(by_form, found, f"P{100.0 * share:.4g}", bar)
         if apart:
@@ -57,7 +69,11 @@ def outside(priced: Priced, pools: Sequence[Pool], requests: Recording | None = 
     chunk = float(asked.engine.max_num_batched_tokens)
     if not CHUNK_TOKENS[0] <= chunk <= CHUNK_TOKENS[1]:
         said.append(f"chunks of {chunk:,.0f} tokens, checked from {CHUNK_TOKENS[0]:,.0f} to {CHUNK_TOKENS[1]:,.0f}")
-    return tuple(said)
+    return Reach(tuple(said), breaks)
+
+
+def _bound(slo: SLO, name: str) -> float:
+    return float({"TTFT": slo.ttft_s, "TPOT": slo.tpot_s, "E2E": slo.e2e_s}[name])
 
 
 def _percentiles(priced: Priced, pools: Sequence[Pool]) -> list[float]:

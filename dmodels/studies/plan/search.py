@@ -29,7 +29,7 @@ from .fleets import Fleets, fleets, points_count
 from .margins import LEVELS, Margins, Strain, fewest, flags, strain
 from .promises import Ensured
 from .questions import Question
-from .reach import outside
+from .reach import Reach, reach
 from .rejections import Rejection, rejections
 from .robust import alike, simplest
 from .sizing import Priced, Ranked, cheapest, least_usd_per_hour, price
@@ -72,9 +72,14 @@ class Plan(Answer):
         return fleets(self.priced)
 
     @cached_property
+    def reach(self) -> Reach:
+        """How far the closed forms of the recommended pools go."""
+        return reach(self.priced, self.best.pools) if self.best else Reach((), False)
+
+    @property
     def outside(self) -> tuple[str, ...]:
         """Where the closed forms of the recommended pools are off, or were never checked."""
-        return outside(self.priced, self.best.pools) if self.best else ()
+        return self.reach.outside
 
     def records(self) -> list[dict[str, Any]]:
         """A row of each pool of the recommended fleet and of its alternatives, units in the names."""

@@ -43,13 +43,14 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
 
     `ensure`: the closed forms choose what to deploy, and replays how many instances: the fewest that keep every SLO on
     the trace (without one, on random arrivals), and a margin: a small one, or, where the question is for the `next`
-    stretch of such traffic, what that takes in 19 of 20 cases. By default where the question has a trace.
+    stretch of such traffic, what that takes in 19 of 20 cases. By default where the question has a trace, and where
+    the closed forms are so far off that a recursion over random arrivals breaks an SLO (`reach`).
     """
     wanted = asked.trace is not None if ensure is None else ensure
     if asked.size_for == Stretch.NEXT and not (wanted and asked.trace is not None):
         raise InputError("size_for = next: is for a trace that is replayed, without --no-ensure and --solve-for")
     found = by_formula(asked)
-    if not wanted:
+    if not wanted and not (ensure is None and found.reach.breaks):
         return found
     return ensured(found) if found.best is not None else _within_limits(found)
 

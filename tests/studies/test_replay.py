@@ -53,6 +53,26 @@ def test_under_random_routing_and_poisson_arrivals_the_closed_forms_are_right(na
         assert abs(errors["TPOT"]) < 0.15, errors
 
 
+@pytest.mark.parametrize("backend", ["vllm", "trtllm"])
+def test_ranks_of_data_parallel_attention_serve_in_the_replay_as_the_closed_forms_say(backend):
+    """Whether they wait for each other's prompts or not; with eight ranks one prompt holds up seven others."""
+    traffic = catalog.workload("azure-conv", 4.0).replace(arrival_cv=np.float64(1.0))
+    whole = {**ONE_POOL, "tp": (8,), "backend": backend}
+    priced = by_formula(question("deepseek-v3", ["h200_sxm"], traffic, SLO(1e4, 1e3), **whole)).priced
+    row = next(k for k, layout in enumerate(priced.layouts) if layout.dp == 8)
+    at = [priced.cell(row, 0)]
+    cells = jax.tree.map(lambda leaf: np.asarray(leaf)[at], priced.cells)
+    told = sweep_instances(cells, np.ones((1, 1)), priced.rate_rps, priced.question.engine)
+    seen = serving_pool(priced, row, 0).serve(drawn(traffic, 1, 60_000).warm(300.0).requests(), 1)
+    for found, mean_s, percentile_s in (
+        (seen.ttft_s, told.ttft_mean_s, told.ttft_s),
+        (seen.tpot_s, told.tpot_mean_s, told.tpot_s),
+    ):
+        known = found[np.isfinite(found)]
+        assert float(mean_s[0, 0]) == pytest.approx(known.mean(), rel=0.10)
+        assert float(percentile_s[0, 0]) == pytest.approx(np.quantile(known, 0.99), rel=0.15)
+
+
 def test_alone_on_a_fleet_a_request_takes_what_the_closed_forms_say():
     """With and without a second stage of a pipeline; what prefills and what decodes, too; a request every quarter of an
     hour, so that nobody waits, not even the half of a step that a server at work is busy with."""

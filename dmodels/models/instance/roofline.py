@@ -19,6 +19,13 @@ from ..traffic import LEVELS, Requests
 from .ladder import StepTable, step_table
 
 
+class Lone(NamedTuple):
+    """Prompts that have their steps for themselves."""
+
+    last: LastStep  # what their last step has room for beyond
+    over_tokens: Real  # E[(w - mean)+] of their lengths w
+
+
 class Roofline(NamedTuple):
     """The step times themselves: the exact counterpart of a `StepTable`, for single points and derivatives."""
 
@@ -51,41 +58,57 @@ class Roofline(NamedTuple):
         )
 
     @property
-    def last(self) -> LastStep:
-        """What the last step of a lone prompt has room for beyond."""
-        return last_step_of(self.requests, self.budget_tokens)
+    def lone(self) -> Lone:
+        edges = self.requests.prefill_edge_tokens
+        over = jnp.maximum(edges - jnp.expand_dims(self.requests.prefill_tokens, -1), 0.0)
+        return Lone(last_step_of(self.requests, self.budget_tokens), 0.5 * (over[..., 1:] + over[..., :-1]) @ _SHARES)
 
-    def times(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
+    def times(self, n: Real, lone: Lone | None = None) -> tuple[Real, Real]:
         """(t_0, K) at n requests decoding, which begin n / E[G] prompts per step; these share it, or fill several.
 
-        `last` is `self.last` in the shape of n.
+        `lone` is `self.lone` in the shape of n.
         """
-        law, r, last = self.steps, self.requests, self.last if last is None else last
+        law, r, lone = self.steps, self.requests, self.lone if lone is None else lone
         n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
         begun = jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
-        alone, first, full = self._landmarks(n, last)
+        alone, first, full = self._landmarks(n, lone)
         filled = begun * law.budget_share
 
         def closer(_: Real, busy: Real) -> Real:
             step_s = alone + busy * (first - alone) + jnp.minimum(filled, 1.0) * (full - first)
-            fill = partial_fill(begun / step_s, alone, first, full, law.budget_share, last)
+            fill = partial_fill(begun / step_s, alone, first, full, law.budget_share, lone.last)
             return packed_frac(begun, step_s, alone, first + fill.share * (full - first), law.budget_share, fill)
 
         busy = jax.lax.fori_loop(0, 4, closer, law.shared(begun)[0] + 0.0 * first)
-        mixed = law.at(n, jnp.minimum(filled / busy, 1.0) * self.budget_tokens)
+        share = jnp.minimum(filled / busy, 1.0)
+        mixed = law.at(n, share * self.budget_tokens)
+        # bent steps: no more in the mean than at the mean, and of unequal prompts less, as on the line
+        mixed = jnp.where(self._in_whole_prompts, jnp.minimum(mixed, first + share * (full - first)), mixed)
         # exactly nothing where no prompts come: a rounding error would pass for stalls, of any shape
         return alone, jnp.where(r.prefill_tokens > 0, busy * (mixed - alone) / begun, 0.0)
 
-    def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
+    def filling(self, n: Real, lone: Lone | None = None) -> tuple[Real, Real]:
         """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""
-        _, begun, full = self._landmarks(n, self.last if last is None else last)
+        _, begun, full = self._landmarks(n, self.lone if lone is None else lone)
         return begun, full
 
-    def _landmarks(self, n: Real, last: LastStep) -> tuple[Real, Real, Real]:
+    @property
+    def _in_whole_prompts(self) -> Real:
+        """Whether ranks take whole prompts as they come: then a step is bent at a mean one's tokens."""
+        return (self.parallel.dp > 1.0) & (self.steps.gathered <= 1.0)
+
+    def _landmarks(self, n: Real, lone: Lone) -> tuple[Real, Real, Real]:
         """A step without prompts, with prompts but for their tokens, and full."""
-        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - last.gap, 1e-3, 0.75)
-        budget = self.budget_tokens
-        alone, part, full = self.steps.at_each(n, 0.0, share * budget, budget)
+        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - lone.last.gap, 1e-3, 0.75)
+        budget, prompt = self.budget_tokens, self.requests.prefill_tokens
+        at = jnp.where(self._in_whole_prompts, prompt, share * budget)
+        alone, least, part, full = self.steps.at_each(n, 0.0, 1e-6 * prompt, at, budget)
+        shorter, longer = (
+            safe_divide(lone.over_tokens, prompt, 0.0),
+            safe_divide(lone.over_tokens, budget - prompt, 0.0),
+        )
+        bent = part - shorter * (part - least) + longer * (full - part)
+        part = jnp.where(self._in_whole_prompts, bent, part)
         return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:
@@ -132,9 +155,13 @@ class Roofline(NamedTuple):
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf)[..., None], self)
         wanted = np.expand_dims(rungs, tuple(range(np.ndim(self.requests.context_tokens))))
         n = wanted + 0.0 * wide.requests.context_tokens
-        last = jax.tree.map(lambda leaf: leaf[..., None], self.last)
-        (alone, extra), (begun, full) = wide.times(n, last), wide.filling(n, last)
+        lone = jax.tree.map(lambda leaf: leaf[..., None], self.lone)
+        (alone, extra), (begun, full) = wide.times(n, lone), wide.filling(n, lone)
         return step_table(n, alone, extra, wide.requests.decode_steps, full, begun)
+
+
+#: Of `LEVELS`, the requests between two.
+_SHARES = np.diff(LEVELS)
 
 
 def last_step_of(requests: Requests, budget: Real) -> LastStep:

@@ -109,6 +109,14 @@ SECTIONS: dict[str, Section] = {
         "Both share the step law, and the recursion also the scheduler's rule of budget and slots: it is close to the "
         "simulator in kind. Real arrivals come in bursts that no closed form of a steady state sees.",
     ),
+    "Closed form with data-parallel attention": Section(
+        "closed_form_ranks",
+        "The same for expert models on four to sixteen ranks of data-parallel attention, under vLLM, whose ranks compute "
+        "prompts as they come, and TensorRT-LLM, whose ranks wait for each other's. `python -m benchmarks "
+        "closed_form_ranks`.",
+        "Both share the step law, which takes every prompt as long as the mean one where it counts how many ranks have "
+        "any. Without a trace, a plan whose SLOs the recursion does not find kept is sized by replays.",
+    ),
     "Plans replayed": Section(
         "replay",
         "Plans replayed on the traces that they were made for, whole fleet, the traces' own times: GPUs beyond the "
@@ -280,6 +288,7 @@ _READ = {
     "mlperf": _mlperf,
     "agreement": _agreement,
     "closed_form": _closed_form,
+    "closed_form_ranks": _closed_form,
     "replay": _replay,
 }
-_REMARKS = {"closed_form": _cells_said, "replay": _misses_said}
+_REMARKS = {"closed_form": _cells_said, "closed_form_ranks": _cells_said, "replay": _misses_said}

@@ -111,8 +111,8 @@ SECTIONS: dict[str, Section] = {
     ),
     "Closed form with data-parallel attention": Section(
         "closed_form_ranks",
-        "The same for expert models on four to sixteen ranks of data-parallel attention, under vLLM, whose ranks compute "
-        "prompts as they come, and TensorRT-LLM, whose ranks wait for each other's. `python -m benchmarks "
+        "The same for expert models on four to sixteen ranks of data-parallel attention, under vLLM, whose ranks "
+        "compute prompts as they come, and TensorRT-LLM, whose ranks wait for each other's. `python -m benchmarks "
         "closed_form_ranks`.",
         "Both share the step law, which takes every prompt as long as the mean one where it counts how many ranks have "
         "any. Without a trace, a plan whose SLOs the recursion does not find kept is sized by replays.",

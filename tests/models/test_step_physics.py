@@ -136,7 +136,7 @@ def test_a_prompt_that_ranks_wait_for_pays_its_share_of_their_step():
 
 
 def test_few_prompts_hold_up_all_ranks_where_these_do_not_wait_for_each_other():
-    """A prompt every thousand steps, of whichever rank, makes one of a thousand long; gathered, one of eight thousand."""
+    """A prompt every thousand steps, of any rank, makes one of a thousand long; gathered, one of eight thousand."""
     for waits, share in ((0.0, 1e-3), (40.0, 1.25e-4)):
         busy, _ = of_ranks("deepseek-v3", 8.0, waits).shared(1e-3)
         assert float(busy) == pytest.approx(share, rel=1e-3)

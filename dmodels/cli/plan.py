@@ -36,7 +36,7 @@ Ensure = Annotated[
     bool | None,
     typer.Option(
         "--ensure/--no-ensure",
-        help="size the fleet by replays: the smallest that keeps the SLOs [default: with a trace, or where formulas fail]",
+        help="size the fleet by replays: the smallest that keeps the SLOs [default: with a trace, or if formulas fail]",
         show_default=False,
     ),
 ]

@@ -129,9 +129,8 @@ def _mean_step(
     only decode (`models.latency.mixed`)."""
     model, gpu, parallel = machine.model, machine.gpu, machine.parallel
     context, attended = input_tokens + output_tokens / 2.0, input_tokens / 2.0
-    steps = MixedSteps(
-        model, gpu, parallel, context, input_tokens, attended, parallel.dp * e.prefill_batch_tokens, efficiency=e
-    )
+    budget = parallel.dp * e.prefill_batch_tokens
+    steps = MixedSteps(model, gpu, parallel, context, input_tokens, attended, budget_tokens=budget, efficiency=e)
     busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens))
     busy = min(busy, 1.0)
     plain, mixed = steps.parts(decoding, 0.0), steps.parts(decoding, tokens)

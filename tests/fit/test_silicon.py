@@ -233,9 +233,10 @@ def test_intervals_widen_with_novelty():
 
 
 def test_links_are_inverses_and_the_file_keeps_the_effects():
-    e = hierarchy.efficiency(hierarchy.origin())
+    e = hierarchy.efficiency(hierarchy.origin(), gathers=1.0)
     for name in hierarchy.NAMES:
         assert float(getattr(e, name)) == pytest.approx(float(getattr(Efficiency(), name)))
+    assert float(hierarchy.efficiency(hierarchy.origin(), gathers=0.0).dp_wait_steps) == 0.0
     again = load(dump(calibration(), {}))
     assert again.levels == calibration().levels
     np.testing.assert_allclose(again.beta, calibration().beta, atol=1e-4)

@@ -150,28 +150,29 @@ def wide():
 
 
 def test_a_rank_computes_whole_prompts(wide):
-    """One prompt keeps one of sixteen ranks busy and the others waiting: sixteen in a step take no longer."""
+    """One prompt keeps one of sixteen ranks busy, the others wait: of sixteen in a step only the experts' work and
+    what moves to them is more."""
     place = next(k for k, layout in enumerate(wide.priced.layouts) if layout.dp == 16)
     stage = next(k for k, stage in enumerate(wide.priced.stages) if stage.role != "decode")
     pool = serving_pool(wide.priced, place, stage)
     assert pool.chunk_tokens == 16 * float(wide.question.engine.max_num_batched_tokens)
     tokens, times = pool.law.tokens, pool.law.times_s[1]
-    at_once = (tokens >= 4000) & (tokens <= 16 * 4000)
-    assert at_once.sum() > 20 and np.ptp(times[at_once]) < 1e-9 * times[at_once][0]
-    assert (np.diff(times[tokens > 16 * 4000]) > 0).all() and times[0] < times[1] < times[at_once][0]
+    one, each = (np.interp(count * 4000.0, tokens, times) - times[0] for count in (1, 16))
+    assert one < each < 2.0 * one and (np.diff(times) > 0).all()
 
 
 def test_the_cache_in_use_is_that_of_the_requests_that_hold_it(wide):
     """A token of DeepSeek-V3's cache takes 61 layers of 576 numbers of two bytes, on every rank of attention; a worker
     holds prompts, a decoder answers half done in the mean, and how many they are the curves over load say."""
     assert {d.kind for d in wide.kinds} == set(Kind) - {Kind.TWO_POOLS}
+    assert any(pool.instances > 1 for fleet in wide.kinds for pool in fleet.pools)
     for fleet in wide.kinds:
         seen = replace(wide, best=fleet)
         for use, load in zip(memory_use(seen), loads(seen), strict=True):
             held = np.interp(load.operating_frac, load.load_frac, load.in_flight_count) / use.pool.layout.dp
             tokens = 4000 if use.pool.stage.role == "prefill" else 4100
-            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.01)
-            assert use.pool.layout.dp > 1 and use.pool.instances > 1
+            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.02)
+            assert use.pool.layout.dp > 1
             assert use.slots_by_engine_count == use.pool.layout.dp * 256.0  # each rank takes as many as the engine
             if use.pool.stage.role != "prefill":
                 assert use.pool.slots_count == min(use.slots_by_engine_count, use.slots_by_memory_count)

@@ -6,12 +6,19 @@ from typing import NamedTuple
 
 from dmodels.core.records import Real, Record, quantity
 
+from ..latency import budget_of_ranks
+
 
 class Engine(Record):
     """How the serving engine batches: vLLM's `max_num_seqs` and `max_num_batched_tokens`."""
 
     max_num_seqs_count: Real = quantity(256.0)
     max_num_batched_tokens: Real = quantity(8192.0)
+
+    def of_ranks(self, dp: Real, prompt_tokens: Real) -> Engine:
+        """The limits of dp ranks of data-parallel attention together, each of which has these."""
+        budget = budget_of_ranks(prompt_tokens, self.max_num_batched_tokens, dp)
+        return Engine(dp * self.max_num_seqs_count, budget)
 
 
 class Operating(NamedTuple):

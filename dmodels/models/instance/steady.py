@@ -12,7 +12,6 @@ from dmodels.core.hardware import SLO
 from dmodels.core.numerics import one_by_one, safe_divide
 from dmodels.core.records import Real, jit
 
-from ..latency import budget_of_ranks
 from ..queueing import gamma_quantiles, met_quantiles, sum_quantile_s
 from ..traffic import LEVELS, Requests
 from .batch import batch_of
@@ -56,13 +55,11 @@ def operate(
     Flags: OVERLOAD where there is no steady state, NO_FIT where no request fits, SLO_MISS.
     """
     slo = SLO() if slo is None else slo
-    engine = Engine() if engine is None else engine
     x = arrival_rps * slowdown  # all times scale together, so load is what is slowed down
     q, prompt = slo.percentile, requests.prefill_tokens
     decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
     fits = jnp.asarray(slots_count) >= 1.0
-    budget = budget_of_ranks(requests.prefill_tokens, engine.max_num_batched_tokens, dp)
-    engine = Engine(dp * engine.max_num_seqs_count, budget)
+    engine = (Engine() if engine is None else engine).of_ranks(dp, prompt)
     slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count), 1.0)
 
     batch = batch_of(steps, requests, x, slots, engine)

@@ -1,4 +1,4 @@
-"""The main job: from a model, traffic and SLOs to what to deploy; by closed forms, and replays where these tell more."""
+"""The main job: from a model, traffic and SLOs to what to deploy; by closed forms, or replays where these tell more."""
 
 from __future__ import annotations
 

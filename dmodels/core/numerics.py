@@ -51,8 +51,11 @@ def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:
     return summed(one, *leading)[1]
 
 
-def summed(function: Callable[..., tuple[Any, Any]], *leading: Real) -> tuple[Any, Any]:
-    """(sums of the first results of `function`, its second ones on new last axes), computed as in `one_by_one`."""
+def summed(function: Callable[..., tuple[Any, Any]], *leading: Real, unroll: int = 1) -> tuple[Any, Any]:
+    """(sums of the first results of `function`, its second ones on new last axes), computed as in `one_by_one`.
+
+    `unroll` entries at a time, where a turn of the loop costs more than an entry does.
+    """
     entries = tuple(jnp.moveaxis(jnp.asarray(leaf), -1, 0) for leaf in leading)
 
     def in_turn(*entries: Real) -> tuple[Any, Any]:
@@ -63,7 +66,7 @@ def summed(function: Callable[..., tuple[Any, Any]], *leading: Real) -> tuple[An
             part, found = function(*entry)
             return jax.tree.map(jnp.add, sums, part), found
 
-        return jax.lax.scan(add, nothing, entries)
+        return jax.lax.scan(add, nothing, entries, unroll=unroll)
 
     def at_once(*entries: Real) -> tuple[Any, Any]:
         parts, found = jax.vmap(function)(*entries)

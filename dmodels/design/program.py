@@ -164,10 +164,13 @@ def _lowered(function, layout: Layout, tree, leaves: tuple) -> jax.stages.Lowere
 
 @lru_cache(maxsize=128)
 def _compiled(function, layout: Layout, tree, leaves: tuple) -> Callable:
-    return _lowered(function, layout, tree, leaves).compile()
+    return _lowered(function, layout, tree, leaves).compile(_WIDE_VECTORS)
 
 
 _COMPILING = Lock()
+
+#: XLA uses half of AVX-512 unless asked, and a block consists of exponentials and quotients.
+_WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 
 
 def cut(asked: Program, number: int, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:

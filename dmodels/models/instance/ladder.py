@@ -83,5 +83,6 @@ def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]
         run = jnp.clip(at - knot, 0.0, width)
         return tuple(run * s for s in slope), ()
 
-    climbed, _ = summed(climb, knots[..., :-1], ends, *slopes)
+    # the 39 ramps of a roofline's table in three turns
+    climbed, _ = summed(climb, knots[..., :-1], ends, *slopes, unroll=13)
     return tuple(height[..., 0] + run for height, run in zip(heights, climbed, strict=True))

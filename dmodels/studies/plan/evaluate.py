@@ -16,8 +16,7 @@ from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
 from dmodels.core.threads import share
 from dmodels.design.distribute import gathered
-from dmodels.design.program import Program, lowered, table
-from dmodels.design.program import evaluate as block_outputs
+from dmodels.design.program import Program, arguments, compiled, cut, lowered, table
 from dmodels.models.instance import Engine, Operating, operate
 from dmodels.solvers.roofline import DeviceWork
 
@@ -82,7 +81,7 @@ def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine
     asked = _asked(cells, rate_rps, engine, slowdown, _WIDE if wide else _BLOCK)
     if not wide:
         return Operating(**_at(asked, instances))
-    told = lowered(asked).out_info
+    told, step = lowered(asked).out_info, compiled(asked)
     found = {name: np.empty(instances.shape, told[name].dtype) for name in Operating._fields}
 
     @float64  # each thread has settings of its own
@@ -91,8 +90,9 @@ def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine
             here = slice(left, left + COLUMNS)
             given = _given(asked, instances[:, here])
             for number in range(given.blocks_count):
-                for name, values in block_outputs(given, number).items():
-                    found[name][:, here][given.window(number)] = values
+                window = given.window(number)
+                for name, values in cut(given, number, step(*arguments(given, number))).items():
+                    found[name][:, here][window] = values
 
     share(parts, math.ceil(instances.shape[1] / COLUMNS), math.inf)  # none waits for another's last block
     return Operating(**found)

@@ -6,7 +6,8 @@ from .again import reassign
 from .host import is_floating
 from .mixed import assign_many
 from .ranked import bottleneck_assignment, ranked_assignments
-from .solve import BACKENDS, Matching, assign
+from .records import Matching
+from .solve import BACKENDS, assign
 
 __all__ = [
     "BACKENDS",

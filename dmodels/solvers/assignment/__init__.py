@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .again import reassign
-from .host import is_floating
 from .mixed import assign_many
 from .ranked import bottleneck_assignment, ranked_assignments
 from .records import Matching
@@ -15,7 +14,6 @@ __all__ = [
     "assign",
     "assign_many",
     "bottleneck_assignment",
-    "is_floating",
     "ranked_assignments",
     "reassign",
 ]

@@ -7,10 +7,13 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.records import Real
 from dmodels.core.threads import WORTH_A_THREAD_S, frozen, share
 from dmodels.solvers.solution import Solution
 
@@ -50,6 +53,20 @@ class Batch(NamedTuple):
 def is_floating(dtype: Any) -> bool:
     """Also true of the 8- and 16-bit floats that NumPy alone does not know."""
     return dtype.kind == "f" or jnp.issubdtype(dtype, jnp.floating)
+
+
+def real_array(name: str, value: Real, axes: int) -> Real:
+    """`value` as an array of real numbers with at least so many axes, NumPy's unless it is JAX's."""
+    if not isinstance(value, jax.Array):
+        try:
+            value = np.asarray(value)
+        except ValueError:
+            raise InputError(f"{name} has rows of several lengths; accepted is an array of numbers") from None
+    if value.ndim < axes:
+        raise InputError(f"{name} has shape {value.shape}; accepted are at least {axes} axes")
+    if not (value.dtype.kind in "fiub" or is_floating(value.dtype)):
+        raise InputError(f"{name} has dtype {value.dtype}; accepted are real numbers")
+    return value
 
 
 @cache

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
 
-from .host import is_floating, solve_few, solve_host, solve_one
+from .host import real_array, solve_few, solve_host, solve_one
 from .records import solution_of
 
 #: What a caller can ask for: those of `solvers.device`, and two engines in the precision of the costs.
@@ -67,12 +66,7 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
                 return few
     device.check_backend(backend, BACKENDS)
     given = cost
-    if not isinstance(cost, jax.Array):
-        cost = np.asarray(cost)
-    if cost.ndim < 2:
-        raise InputError(f"cost has shape {cost.shape}; accepted is (..., rows, columns)")
-    if not (cost.dtype.kind in "iub" or is_floating(cost.dtype)):
-        raise InputError(f"cost has dtype {cost.dtype}; accepted are real numbers")
+    cost = real_array("cost", cost, 2)
     traced = isinstance(cost, jax.core.Tracer)
     if not traced and backend in device.BACKENDS and (not isinstance(given, jax.Array) or _on_cpu(given)):
         cost = np.asarray(cost)

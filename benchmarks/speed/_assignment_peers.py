@@ -47,8 +47,16 @@ def assignment_peers(threads: int = 2) -> dict[str, Batch]:
 
 
 def single_peers() -> dict[str, Callable[[np.ndarray], object]]:
-    """Peers of `assign` on one matrix (n, n): the bare call, which sums no costs and proves nothing."""
-    peers: dict[str, Callable] = {"SciPy": linear_sum_assignment}
+    """Peers of `assign` on one matrix (n, n): bare calls, which prove nothing, and SciPy's with its costs summed."""
+
+    def summed(cost):
+        rows, columns = linear_sum_assignment(cost)
+        total = cost[rows, columns].sum()
+        if not np.isfinite(total):
+            raise ValueError("the sum is above the largest number")
+        return columns, total
+
+    peers: dict[str, Callable] = {"SciPy": linear_sum_assignment, "SciPy, summed": summed}
     if importlib.util.find_spec("lap"):
         import lap as lapx
 

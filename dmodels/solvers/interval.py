@@ -301,6 +301,24 @@ def _sigmoid(x: Real) -> Real:
     return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
+def _wave(f: Callable[[Real], Real], peak: float) -> Rule:
+    """Sine or cosine: 1 at `peak` and every full turn on, -1 half a turn away; what may be so by rounding counts."""
+
+    def rule(_: Any, x: Ends) -> Ends:
+        a, b = x
+        doubt = 1e-9 + 1e-15 * (np.abs(a) + np.abs(b))
+
+        def meets(place: float) -> Real:
+            first, last = (a - place) / (2 * np.pi), (b - place) / (2 * np.pi)
+            return np.floor(last + doubt) >= np.ceil(first - doubt)
+
+        low, high = _wide(np.minimum(f(a), f(b)), np.maximum(f(a), f(b)), 2)
+        low, high = np.where(meets(peak + np.pi), -1.0, low), np.where(meets(peak), 1.0, high)
+        return np.maximum(low, -1.0), np.minimum(high, 1.0)
+
+    return rule
+
+
 _SAME: Rule = lambda _, x: x
 
 #: Operation -> its interval form, entry by entry.
@@ -322,6 +340,8 @@ RULES: dict[str, Rule] = {
     "tanh": _increasing(np.tanh, 4),
     "logistic": _increasing(_sigmoid, 4),
     "sqrt": _increasing(np.sqrt),
+    "sin": _wave(np.sin, 0.5 * np.pi),
+    "cos": _wave(np.cos, 0.0),
     "abs": _abs,
     "max": lambda _, x, y: (np.maximum(x[0], y[0]), np.maximum(x[1], y[1])),
     "min": lambda _, x, y: (np.minimum(x[0], y[0]), np.minimum(x[1], y[1])),

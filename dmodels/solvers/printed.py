@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dmodels.core.flags import describe
+from dmodels.core.flags import MEANINGS as MEANING_OF_FLAGS
+from dmodels.core.flags import Flag, describe
 from dmodels.core.records import traced
 
 #: What an entry of a certificate says, where its name alone does not.
@@ -30,12 +31,18 @@ MEANINGS = {
     "proved": "1: interval arithmetic shows that the list is complete",
 }
 
+#: What that flag means of a game.
+_DEVIATES = "no equilibrium: a player gains by moving alone"
+
 
 def printed(solution: Any) -> str:
     """The lines that `print(solution)` shows."""
     if traced(solution):
         return f"Solution(traced; value {type(solution.value).__name__}, certificate {sorted(solution.certificate)})"
-    lines = [_verdict(np.asarray(solution.flags), np.asarray(solution.steps))]
+    verdict = _verdict(np.asarray(solution.flags), np.asarray(solution.steps))
+    if "profitable_deviation" in solution.certificate:
+        verdict = verdict.replace(MEANING_OF_FLAGS[Flag.OUT_OF_DOMAIN], _DEVIATES)
+    lines = [verdict]
     for title, entries in (("answer", _entries(solution.value)), ("evidence", dict(solution.certificate))):
         width = max(map(len, entries), default=0)
         lines.append(f"{title}:")

@@ -263,7 +263,12 @@ def test_the_input_is_left_as_it_was():
 
 @pytest.mark.parametrize(
     ("bad", "says"),
-    [(np.zeros(3), "shape"), (np.zeros((2, 2), complex), "dtype"), (np.array([["a", "b"]]), "dtype")],
+    [
+        (np.zeros(3), "shape"),
+        (np.zeros((2, 2), complex), "dtype"),
+        (np.array([["a", "b"]]), "dtype"),
+        ([[1, 2], [3]], "cost has rows of several lengths"),
+    ],
 )
 def test_bad_input_is_refused_in_one_line(bad, says):
     with pytest.raises(InputError, match=says) as error:

@@ -7,10 +7,12 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.special import erf
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers import variational_equilibrium
+from dmodels.solvers.interval import enclosure
 from dmodels.solvers.interval_boxes import box_enclosure
 
 CALM = lambda x: (x[1] - 0.5) ** 2
@@ -64,7 +66,7 @@ def test_shared_constraints_and_blocks_of_two():
 
 def test_what_cannot_be_decided_stays_flagged():
     """An operation without an interval form, and a box without an end."""
-    odd = lambda x: (x[0] - 0.3) ** 2 + 1e-3 * jnp.sin(3 * x[0])
+    odd = lambda x: (x[0] - 0.3) ** 2 + 1e-3 * erf(3 * x[0])
     bounds = [0, -np.inf], [1, np.inf]
     found = variational_equilibrium([odd, CALM], None, bounds, [0.4, 0.4], samples=4, certify="global")
     assert found.flags & Flag.FIRST_ORDER_ONLY and (found.certificate["deviation_bound"] == np.inf).all()
@@ -97,3 +99,16 @@ def test_boxes_hold_every_value():
             values = np.stack([np.asarray(function(jnp.asarray(p))) for p in points.T[:60]], axis=-1)
             assert (least[..., :60] <= values).all() and (values <= most[..., :60]).all()
         assert np.isfinite(least).mean() > 0.9
+
+
+@pytest.mark.parametrize("wave", [jnp.sin, jnp.cos])
+def test_waves_over_intervals(wave):
+    """Every value in an interval lies within the bounds, which are as tight as the spacing of the tries can tell."""
+    rng = np.random.default_rng(0)
+    low = rng.choice([1.0, 10.0, 1e4], 300) * rng.normal(size=300)
+    high = low + rng.exponential(3.0, 300)
+    low, high = np.append(low, [0.0, np.pi / 2, -np.pi]), np.append(high, [0.0, np.pi / 2, np.pi])
+    below, above = enclosure(wave)(low, high)
+    tries = np.asarray(getattr(np, wave.__name__)(np.linspace(low, high, 4001)))
+    assert (below <= tries.min(0)).all() and (tries.max(0) <= above).all()
+    assert (tries.min(0) - below < 1e-4).all() and (above - tries.max(0) < 1e-4).all()

@@ -21,6 +21,8 @@ def test_why_there_is_no_answer():
     assert "constraints cannot be met" in str(transport([[1.0], [1.0]], [1.0])).splitlines()[0]
     many = affine_equilibria(np.array([[[2.0]], [[0.0]]]), np.array([[-1.0], [0.0]]), None, (0, 1))
     assert str(many).splitlines()[0].startswith("Solutions of 2 problems: 1 certified, 1 uniqueness")
+    concave = affine_equilibria([[-2.0]], [0.9], None, (0, 1))  # cost 0.9 x - x^2: 0 at 0, but -0.1 at 1
+    assert "a player gains by moving alone" in str(concave).splitlines()[0]
 
 
 def test_large_and_traced_ones_are_short():

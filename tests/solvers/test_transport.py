@@ -442,6 +442,7 @@ def test_a_row_that_is_one_unit_cannot_be_split():
         (lambda: congestion_transport(np.zeros((3, 2)), np.zeros((3, 4))), "marginal has 3 rows"),
         (lambda: congestion_transport(np.zeros((3, 2)), np.zeros(2)), "marginal has shape"),
         (lambda: transport(np.array([["a"]]), [1]), "cost has dtype"),
+        (lambda: transport(np.zeros((1, 2)), [1, 1], [[1], [1, 2]]), "supply has rows of several lengths"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, says):

@@ -11,11 +11,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +35,7 @@ NAMES = {
     "overlap": ("overlaps", "overlap_score", "overlap_scores"),
     "prefix": ("prefix_hashes", "hash_ids", "blocks", "block_hashes"),
 }
+_KEYS = {name: (name, *others) for name, others in NAMES.items()}
 #: Times beyond this many seconds (about 30,000 years) are corrupted numbers.
 _FAR_S = 1e12
 
@@ -91,7 +94,7 @@ def log_from_rows(
     counts: Counter[str] = Counter()
     reports: list[str] = []
     seen: set[str] = set()
-    kept: list[tuple[int, dict[str, Any]]] = []
+    kept: list[tuple[int, _Request]] = []
     total = 0
 
     def complain(kind: str, row: int, text: str) -> None:
@@ -105,38 +108,63 @@ def log_from_rows(
             complain("unreadable", number, f"unreadable: {str(raw)[:80]}")
             continue
         row = _Row(raw)
-        request, wrong = row.request(number)
-        if wrong:
-            complain(wrong[0], number, wrong[1])
-        elif known is not None and request["worker"] not in known:
-            complain("unknown worker", number, f"unknown worker {request['worker'][:40]!r}")
-        elif request["id"] in seen:
-            complain("duplicated id", number, f"id {request['id'][:40]!r} was seen before")
+        request = row.request(number)
+        if isinstance(request, _Wrong):
+            complain(request.kind, number, request.report)
+        elif known is not None and request.worker not in known:
+            complain("unknown worker", number, f"unknown worker {request.worker[:40]!r}")
+        elif request.id in seen:
+            complain("duplicated id", number, f"id {request.id[:40]!r} was seen before")
         else:
-            seen.add(request["id"])
+            seen.add(request.id)
             kept.append((number, request))
-            measured = request["completion"] - request["arrival"]
-            if abs(measured - request["latency"]) > skew_s:
-                complain("clock skew", number, f"latency {request['latency']:g} s, completion - arrival {measured:g} s")
+            measured = request.completion - request.arrival
+            if abs(measured - request.latency) > skew_s:
+                complain("clock skew", number, f"latency {request.latency:g} s, completion - arrival {measured:g} s")
     if not kept:
         first = f"; {reports[0]}" if reports else ""
         raise TraceError(f"{name}: none of {total} rows is usable{first}")
-    kept.sort(key=lambda item: item[1]["completion"])
+    kept.sort(key=lambda item: item[1].completion)
     for (_, before), (number, after) in itertools.pairwise(kept):
-        pause = after["completion"] - before["completion"]
+        pause = after.completion - before.completion
         if pause > gap_s:
             complain("gap", number, f"{pause:g} s without a completion before this one")
     return _assemble([request for _, request in kept], known, total, counts, reports)
+
+
+class _Request(NamedTuple):
+    """One row that can be used. (Of a million, dictionaries take three times the memory.)"""
+
+    id: str
+    arrival: float
+    completion: float
+    latency: float
+    ttft: float
+    worker: str
+    overlap: float | list[float] | dict[str, float] | None
+    prefix: tuple[str, ...] | None
+
+
+class _Wrong(NamedTuple):
+    """Why a row cannot be used."""
+
+    kind: str
+    report: str
+
+
+@lru_cache(256)
+def _spelt(column: Any) -> str:
+    return str(column).strip().lower()
 
 
 class _Row:
     """Fields of one row under any of their names."""
 
     def __init__(self, raw: Mapping[str, Any]):
-        self.raw = {str(k).strip().lower(): v for k, v in raw.items() if k is not None}
+        self.raw = {_spelt(k): v for k, v in raw.items() if k is not None}
 
     def get(self, name: str) -> Any:
-        for key in (name, *NAMES[name]):
+        for key in _KEYS[name]:
             value = self.raw.get(key)
             if value is not None and value != "":
                 return value
@@ -155,15 +183,14 @@ class _Row:
             raise ValueError(f"{name} {str(value)[:40]!r} is no time in seconds")
         return number
 
-    def request(self, number: int) -> tuple[dict[str, Any], tuple[str, str] | None]:
-        """(fields, None), or ({}, (kind, report))."""
+    def request(self, number: int) -> _Request | _Wrong:
         try:
             arrival, completion = self.seconds("arrival"), self.seconds("completion")
             latency, ttft = self.seconds("latency"), self.seconds("ttft")
             overlap = _overlap(self.get("overlap"))
             prefix = _prefix(self.get("prefix"))
         except ValueError as error:
-            return {}, ("bad number", str(error))
+            return _Wrong("bad number", str(error))
         worker, name = self.get("worker"), self.get("id")
         if completion is None and arrival is not None and latency is not None:
             completion = arrival + latency
@@ -171,22 +198,22 @@ class _Row:
             arrival = completion - latency
         if arrival is None or completion is None or worker is None:
             given = (("arrival", arrival), ("completion", completion), ("worker", worker))
-            return {}, ("missing field", f"no {next(name for name, value in given if value is None)}")
+            return _Wrong("missing field", f"no {next(name for name, value in given if value is None)}")
         if completion < arrival:
-            return {}, ("completion before arrival", f"completion {completion:g} s before arrival {arrival:g} s")
+            return _Wrong("completion before arrival", f"completion {completion:g} s before arrival {arrival:g} s")
         latency = completion - arrival if latency is None else latency
         if latency < 0 or (ttft is not None and ttft < 0):
-            return {}, ("bad number", f"negative latency {latency:g} s or ttft")
-        return {
-            "id": str(name) if name is not None else f"row {number}",
-            "arrival": arrival,
-            "completion": completion,
-            "latency": latency,
-            "ttft": math.nan if ttft is None else ttft,
-            "worker": str(worker),
-            "overlap": overlap,
-            "prefix": prefix,
-        }, None
+            return _Wrong("bad number", f"negative latency {latency:g} s or ttft")
+        return _Request(
+            id=str(name) if name is not None else f"row {number}",
+            arrival=arrival,
+            completion=completion,
+            latency=latency,
+            ttft=math.nan if ttft is None else ttft,
+            worker=sys.intern(str(worker)),
+            overlap=overlap,
+            prefix=prefix,
+        )
 
 
 def _share(value: Any) -> float:
@@ -232,15 +259,15 @@ def _prefix(value: Any) -> tuple[str, ...] | None:
 
 
 def _assemble(
-    requests: list[dict[str, Any]], known: list[str] | None, total: int, counts: Counter[str], reports: list[str]
+    requests: list[_Request], known: list[str] | None, total: int, counts: Counter[str], reports: list[str]
 ) -> RequestLog:
-    names = known if known is not None else sorted({r["worker"] for r in requests}, key=lambda w: (len(w), w))
+    names = known if known is not None else sorted({r.worker for r in requests}, key=lambda w: (len(w), w))
     index = {name: j for j, name in enumerate(names)}
-    worker = np.array([index[r["worker"]] for r in requests])
+    worker = np.array([index[r.worker] for r in requests])
     overlap, notices = _overlaps(requests, worker, index, counts)
-    column = {k: np.array([r[k] for r in requests]) for k in ("arrival", "completion", "latency", "ttft")}
+    column = {k: np.array([getattr(r, k) for r in requests]) for k in ("arrival", "completion", "latency", "ttft")}
     return RequestLog(
-        tuple(r["id"] for r in requests),
+        tuple(r.id for r in requests),
         column["arrival"],
         column["completion"],
         column["latency"],
@@ -256,15 +283,15 @@ def _assemble(
 
 
 def _overlaps(
-    requests: list[dict[str, Any]], worker: np.ndarray, index: dict[str, int], counts: Counter[str]
+    requests: list[_Request], worker: np.ndarray, index: dict[str, int], counts: Counter[str]
 ) -> tuple[np.ndarray, list[str]]:
     """(n, m) overlaps from what the rows hold; caches replayed in order of arrival where they hold prefixes."""
     out = np.zeros((len(requests), len(index)))
     notices: list[str] = []
     caches: list[set[Any]] = [set() for _ in index]
     kinds: Counter[str] = Counter()
-    for i in np.argsort([r["arrival"] for r in requests], kind="stable"):
-        request, given = requests[i], requests[i]["overlap"]
+    for i in np.argsort([r.arrival for r in requests], kind="stable"):
+        request, given = requests[i], requests[i].overlap
         if isinstance(given, dict):
             kinds["full"] += 1
             for name, value in given.items():
@@ -279,14 +306,14 @@ def _overlaps(
         elif given is not None:
             kinds["own"] += 1
             out[i, worker[i]] = given
-        elif request["prefix"]:
+        elif request.prefix:
             kinds["replayed"] += 1
-            blocks = request["prefix"]
+            blocks = request.prefix
             for j, cache in enumerate(caches):
                 held = next((k for k, block in enumerate(blocks) if block not in cache), len(blocks))
                 out[i, j] = held / len(blocks)
-        if request["prefix"]:
-            caches[worker[i]].update(request["prefix"])
+        if request.prefix:
+            caches[worker[i]].update(request.prefix)
     if kinds["own"]:
         notices.append("overlap is known for the chosen worker only and taken as 0 elsewhere")
     if kinds["replayed"]:

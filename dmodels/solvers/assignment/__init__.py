@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .again import reassign
-from .host import is_floating
 from .mixed import assign_many
 from .ranked import bottleneck_assignment, ranked_assignments
-from .solve import BACKENDS, Matching, assign
+from .records import Matching
+from .solve import BACKENDS, assign
 
 __all__ = [
     "BACKENDS",
@@ -14,7 +14,6 @@ __all__ = [
     "assign",
     "assign_many",
     "bottleneck_assignment",
-    "is_floating",
     "ranked_assignments",
     "reassign",
 ]

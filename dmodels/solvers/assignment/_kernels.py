@@ -92,16 +92,40 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
         cost[b], gap[b], reduced[b], state[b], steps[b] = found
 
 
-_COSTS = types.Array(types.float64, 2, "C", readonly=True)
-_WHOLE, _REALS = types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")
+_COSTS, _SEVERAL = (types.Array(types.float64, axes, "C", readonly=True) for axes in (2, 3))
+_LIMITS = (types.float64, types.float64, types.float64)
 
 
-@kernel(tiered=True, signature=(_COSTS, types.float64, types.float64, types.float64, _WHOLE, _REALS, _REALS))
-def match_one(c, rtol, exact, whole, x, u, v):
-    """cost, gap, least slack, state, steps of one problem in float64. (To make x, u and v here would take longer.)"""
+@kernel
+def _solve_into(c, rtol, exact, whole, x, found, marks, reals):
+    """`_solve` in float64, for callers to whom each argument and each array that they make cost as much as a row of a
+    small problem: steps and columns go to x (1 + n,), cost, gap, least slack, row and column duals to `found`
+    (3 + n + m,). Returns the state."""
+    n = c.shape[0]
+    u, v = found[3 : 3 + n], found[3 + n :]
+    answer = _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x[1:], u, v, marks, reals)
+    found[0], found[1], found[2], state, x[0] = answer
+    return state
+
+
+@kernel(tiered=True, signature=(_COSTS, *_LIMITS, types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")))
+def match_one(c, rtol, exact, whole, x, found):
+    """`_solve_into` of one problem."""
     m = c.shape[1]
+    return _solve_into(c, rtol, exact, whole, x, found, np.empty((5, m), np.int64), np.zeros((3, m)))
+
+
+@kernel(
+    tiered=True, signature=(_SEVERAL, *_LIMITS, types.Array(types.int64, 2, "C"), types.Array(types.float64, 2, "C"))
+)
+def match_few(c, rtol, exact, whole, x, found):
+    """`_solve_into` of each problem; returns the largest state."""
+    m = c.shape[2]
     marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
-    return _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x, u, v, marks, reals)
+    worst = 0
+    for b in range(c.shape[0]):
+        worst = max(worst, _solve_into(c[b], rtol, exact, whole, x[b], found[b], marks, reals))
+    return worst
 
 
 #: Of the terms of a reduced cost, what may be rounding.

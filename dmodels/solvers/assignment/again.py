@@ -10,7 +10,8 @@ from dmodels.core.errors import InputError
 from dmodels.solvers.solution import Solution
 
 from .host import is_floating, rematched
-from .solve import assign, solution_of
+from .records import solution_of
+from .solve import assign
 
 
 def reassign(cost: Any, before: Solution, maximize: bool = False) -> Solution:

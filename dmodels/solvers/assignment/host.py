@@ -7,11 +7,17 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.records import Real
 from dmodels.core.threads import WORTH_A_THREAD_S, frozen, share
+from dmodels.solvers.solution import Solution
+
+from .records import Matching
 
 #: A duality gap above this share of the sum of the magnitudes in the balance is no proof of optimality.
 GAP_RTOL = 1e-9
@@ -26,6 +32,9 @@ _FLAGS = np.array(
 _FORBIDDEN, _LIMIT, _LARGEST_WHOLE = 2**61, 2**60, 2**58
 
 _INT64, _NO_FLAG = np.dtype(np.int64), np.int32(0)
+
+#: A named tuple in half the time that its own constructor takes.
+_record: Any = tuple.__new__
 
 
 class Batch(NamedTuple):
@@ -46,6 +55,20 @@ def is_floating(dtype: Any) -> bool:
     return dtype.kind == "f" or jnp.issubdtype(dtype, jnp.floating)
 
 
+def real_array(name: str, value: Real, axes: int) -> Real:
+    """`value` as an array of real numbers with at least so many axes, NumPy's unless it is JAX's."""
+    if not isinstance(value, jax.Array):
+        try:
+            value = np.asarray(value)
+        except ValueError:
+            raise InputError(f"{name} has rows of several lengths; accepted is an array of numbers") from None
+    if value.ndim < axes:
+        raise InputError(f"{name} has shape {value.shape}; accepted are at least {axes} axes")
+    if not (value.dtype.kind in "fiub" or is_floating(value.dtype)):
+        raise InputError(f"{name} has dtype {value.dtype}; accepted are real numbers")
+    return value
+
+
 @cache
 def _kernels() -> ModuleType:
     """Imported when first needed, as numba takes half a second; cached, as even an import statement takes time."""
@@ -54,32 +77,30 @@ def _kernels() -> ModuleType:
     return _lap_kernels
 
 
-def solve_one(cost: np.ndarray) -> tuple[Any, ...] | None:
-    """What `solve_host` returns, of one float64 problem with 0 < n <= m and without the steps that others need: they
-    would take longer than a small problem. None where there is more to say than an optimum and its proof."""
+def solve_one(cost: np.ndarray) -> Solution | None:
+    """`solve_host` of one float64 problem with 0 < n <= m, without the steps that others need: they would take longer
+    than a small problem. None where there is more to say than an optimum and its proof."""
     n, m = cost.shape
-    x, u, v = np.empty(n, _INT64), np.empty(n), np.empty(m)
-    limits = _limits(n + m)
-    total, gap, reduced, state, steps = _kernels().match_one(np.ascontiguousarray(cost), *limits, x, u, v)
-    if state:
+    x, found = np.empty(1 + n, _INT64), np.empty(3 + n + m)
+    if _kernels().match_one(np.ascontiguousarray(cost), *_limits(n + m), x, found):
         return None
-    return x, np.float64(total), u, v, np.float64(gap), np.float64(reduced), _NO_FLAG, np.int64(steps)
+    split = 3 + n
+    proof = {"row_duals": found[3:split], "column_duals": found[split:], "gap": found[1], "reduced": found[2]}
+    answer: Solution = _record(Solution, (_record(Matching, (x[1:], found[0])), proof, _NO_FLAG, x[0]))
+    return answer
 
 
-def solve_few(cost: np.ndarray) -> tuple[Any, ...] | None:
+def solve_few(cost: np.ndarray) -> Solution | None:
     """`solve_one` for problems (count, n, m) that are not worth a second thread; None where they are, too."""
     count, n, m = cost.shape
     if _work_s(count, n, m) > WORTH_A_THREAD_S:
         return None
-    c = frozen(np.ascontiguousarray(cost))
-    x, u, v = np.empty((count, n), _INT64), np.empty((count, n)), np.empty((count, m))
-    total, gap, reduced = np.empty(count), np.empty(count), np.empty(count)
-    state, steps = np.empty(count, _INT64), np.empty(count, _INT64)
-    found = (x, u, v, total, gap, reduced, state, steps)
-    _kernels().match_many(c, 0, count, -np.inf, np.inf, np.inf, *_limits(n + m), *found)
-    if np.count_nonzero(state):
+    x, found = np.empty((count, 1 + n), _INT64), np.empty((count, 3 + n + m))
+    if _kernels().match_few(np.ascontiguousarray(cost), *_limits(n + m), x, found):
         return None
-    return x, total, u, v, gap, reduced, np.zeros(count, np.int32), steps
+    u, v = found[:, 3 : 3 + n], found[:, 3 + n :]
+    proof = {"row_duals": u, "column_duals": v, "gap": found[:, 1], "reduced": found[:, 2]}
+    return Solution(Matching(x[:, 1:], found[:, 0]), proof, np.zeros(count, np.int32), x[:, 0])
 
 
 @cache

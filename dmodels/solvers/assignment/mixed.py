@@ -14,7 +14,8 @@ from dmodels.core.records import Floats, Real
 from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
 
-from .solve import Matching, assign
+from .records import Matching
+from .solve import assign
 
 #: Least side of a size class; the others are powers of two.
 SMALLEST = 8

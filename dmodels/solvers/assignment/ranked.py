@@ -12,7 +12,8 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers.solution import Solution
 
-from .solve import Matching, assign
+from .records import Matching
+from .solve import assign
 
 
 def ranked_assignments(cost: Any, count: int) -> Solution:

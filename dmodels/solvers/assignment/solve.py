@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
 
-from .host import is_floating, solve_few, solve_host, solve_one
+from .host import real_array, solve_few, solve_host, solve_one
+from .records import solution_of
 
 #: What a caller can ask for: those of `solvers.device`, and two engines in the precision of the costs.
 BACKENDS = (*device.BACKENDS, "pallas", "xla")
 
 _FLOAT64 = np.dtype(np.float64)
-
-
-class Matching(NamedTuple):
-    """Which column each row takes (-1: none), and what that costs in total."""
-
-    columns: Any  # (..., n), whole
-    cost: Any  # (...,)
 
 
 def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solution:
@@ -72,15 +63,10 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
         if 2 <= len(shape) <= 3 and 0 < shape[-2] <= shape[-1]:
             few = solve_one(cost) if len(shape) == 2 else solve_few(cost) if shape[0] else None
             if few is not None:
-                return solution_of(*few)
+                return few
     device.check_backend(backend, BACKENDS)
     given = cost
-    if not isinstance(cost, jax.Array):
-        cost = np.asarray(cost)
-    if cost.ndim < 2:
-        raise InputError(f"cost has shape {cost.shape}; accepted is (..., rows, columns)")
-    if not (cost.dtype.kind in "iub" or is_floating(cost.dtype)):
-        raise InputError(f"cost has dtype {cost.dtype}; accepted are real numbers")
+    cost = real_array("cost", cost, 2)
     traced = isinstance(cost, jax.core.Tracer)
     if not traced and backend in device.BACKENDS and (not isinstance(given, jax.Array) or _on_cpu(given)):
         cost = np.asarray(cost)
@@ -100,11 +86,3 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
 
 def _on_cpu(array: jax.Array) -> bool:
     return all(device.platform == "cpu" for device in array.devices())
-
-
-def solution_of(
-    columns: Real, cost: Real, u: Real, v: Real, gap: Real, reduced: Real, flags: Real, steps: Real
-) -> Solution:
-    """What an engine found, as `assign` returns it."""
-    certificate = {"row_duals": u, "column_duals": v, "gap": gap, "reduced": reduced}
-    return Solution(Matching(columns, cost), certificate, flags, steps)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
-from dmodels.solvers.assignment import is_floating
+from dmodels.solvers.assignment.host import real_array
 from dmodels.solvers.device import check_backend, takes_device
 from dmodels.solvers.solution import Solution
 
@@ -113,10 +113,6 @@ def congestion_transport(cost: Real, marginal: Real, *, backend: str = "auto") -
 
 
 def _array(name: str, value: Real, axes: int) -> Real:
-    if type(value) is not np.ndarray and not isinstance(value, jax.core.Tracer):
-        value = np.asarray(value)
-    if value.ndim < axes:
-        raise InputError(f"{name} has shape {value.shape}; accepted are at least {axes} axes")
-    if not (value.dtype.kind in "fiub" or is_floating(value.dtype)):
-        raise InputError(f"{name} has dtype {value.dtype}; accepted are real numbers")
-    return value
+    """On the host, unless it is traced."""
+    value = real_array(name, value, axes)
+    return value if isinstance(value, jax.core.Tracer) else np.asarray(value)

@@ -13,8 +13,9 @@ from dmodels.core.records import Real
 from ._pivot import REORDERED, Games, fast, one_of
 from .certificate import EPS, STRICT
 
-#: Tried from the left: the first that the symmetric part, its diagonal scaled to 1, exceeds bounds its eigenvalues.
-MODULI = np.array([0.3, 0.1, 1e-2, 1e-4, 1e-6, STRICT])
+#: Tried from the left: the first that the symmetric part, its diagonal scaled to 1, exceeds bounds its eigenvalues. (Of
+#: 50 players a trial takes a third as long as pivoting; larger ones would make bounds of the size of rounding tighter.)
+MODULI = np.array([1e-2, 1e-4, 1e-6, STRICT])
 
 
 class Answers(NamedTuple):

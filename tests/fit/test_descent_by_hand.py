@@ -186,8 +186,8 @@ def test_no_row_is_predicted_by_what_saw_its_measurement(monkeypatch):
     monkeypatch.setattr(protocols, "fit", fit)
     monkeypatch.setattr(protocols, "predict_log", lambda *a: told.append(a[2].levels[1]) or predict_log(*a))
     monkeypatch.setattr(protocols, "deployed", own)
-    for protocol, prior, kind in (("random", None, "own"), ("random", Effects((), rng), "plain"), ("gpu", None, "plain"),
-                                  ("architecture", None, "plain"), ("pair", None, "plain")):  # fmt: skip
+    asked = [("random", None, "own"), ("random", Effects((), rng), "plain")]
+    for protocol, prior, kind in [*asked, *((other, None, "plain") for other in ("gpu", "architecture", "pair"))]:
         seen.clear(), told.clear()
         found = held_out(None, rows, protocol, prior=prior, max_steps=9, seed=4)
         assert found.shape == (3, len(rows), 2) and set(told) == {kind}

@@ -143,8 +143,8 @@ def found():
 @float64
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_roofline_follows_the_laws_better(found, name):
-    """Its loss, at the points and with the bounds stated, is SciPy's least of it, up to a launch that is not told apart;
-    and the launches that every layer has are those of its matrices and of its attention."""
+    """Its loss, at the points and with the bounds stated, is SciPy's least, up to a launch that is not told apart; and
+    the launches that every layer has are those of its matrices and of its attention."""
     machine, own = found[name]
     taken, launch_s, names = law(machine), 0.0, {"layer_us"}
     parts = {"matrix": ("hbm_frac", "flop_frac"), "expert": ("expert_hbm_frac", "expert_flop_frac")}

@@ -118,7 +118,7 @@ def test_a_power_of_ones_own_comes_back_with_its_pole():
 
 
 def test_laws_of_one_sweep_are_told_apart_by_what_they_leave():
-    """A perfect fit is as likely as one of a millionth; what a law leaves, and its changes of sign, stand in its row."""
+    """A perfect fit is as likely as one of a millionth; what a law leaves and its changes of sign are in its row."""
     exact = CurveFit("exact", {"p": 1.0}, np.eye(1), np.zeros(6))
     assert exact.aicc == pytest.approx(6 * math.log(1e-12) + 4 + 2 * 2 * 3 / 3)
     x = np.array([1.0, 2, 4, 8, 16, 32])

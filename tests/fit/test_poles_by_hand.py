@@ -32,7 +32,7 @@ def squares_at(x, y, rooms):
     u = np.log(np.stack([share * y[0] / x.max(), (1 - share) * y[0], 0.5 * y[-1] * rooms], 1))
     left = lambda u: np.log(y) - np.log((basis @ np.exp(u)[..., None])[..., 0])
     r, damping = left(u), np.full(len(u), 1e-3)
-    for _ in range(150):
+    for _ in range(80):
         slope = basis * np.exp(u)[:, None]
         slope /= slope.sum(-1, keepdims=True)
         normal = np.einsum("kni,knj->kij", slope, slope) + (damping[:, None, None] + 1e-12) * np.eye(3)
@@ -47,12 +47,12 @@ def squares_at(x, y, rooms):
 
 def least(x, y):
     """Distances of the pole, over a grid and around the best of it, and their least squares."""
-    rooms = np.geomspace(1e-3 * x.max(), FAR * x.max(), 80)
+    rooms = np.geomspace(1e-3 * x.max(), FAR * x.max(), 60)
     rooms = np.concatenate([rooms, rooms[squares_at(x, y, rooms).argmin()] * np.geomspace(0.75, 1.3, 40)])
     return rooms, squares_at(x, y, rooms)
 
 
-@pytest.mark.parametrize("noise, seed", [(0.01, 1), (0.03, 2), (0.15, 6)])
+@pytest.mark.parametrize("noise, seed", [(0.01, 1), (0.15, 6)])
 def test_the_pole_and_its_interval_by_every_pole(noise, seed):
     x, y = drawn(noise, seed)
     found, (rooms, squares) = fit_singular(x, y, beta=1.0), least(x, y)

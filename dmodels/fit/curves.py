@@ -161,7 +161,7 @@ def pole_interval(
     starts = [{n: v for n, v in s.items() if n != "room"} for s in _singular_starts(x, y, beta)]
     best = np.full(len(rooms), np.inf)
     for start in starts:
-        lanes = [start | {"d_s": 0.5 * y[-1] * room ** start.get("beta", beta)} for room in rooms]
+        lanes = [start | {"d_s": y[-1] * room ** start.get("beta", beta)} for room in rooms]
         _, left = _solve_all(_singular, lanes, _fixed(x, beta, room=rooms), x, y)
         best = np.fmin(best, np.sum(left**2, axis=1))
     inside = np.flatnonzero(best <= limit)
@@ -195,7 +195,7 @@ def _singular_starts(x: np.ndarray, y: np.ndarray, beta: float | None) -> list[d
     starts = []
     for room in x.max() * np.array([0.003, 0.05, 0.5, 3.0]):
         for power in (0.5, 1.0, 2.0) if beta is None else (beta,):
-            start = {"a_s": 0.3 * y[0] / x.max(), "b_s": 0.7 * y[0], "d_s": 0.5 * y[-1] * room**power, "room": room}
+            start = {"a_s": y[0] / x.max(), "b_s": y[0], "d_s": y[-1] * room**power, "room": room}
             starts.append(start if beta is not None else start | {"beta": power})
     return starts
 

@@ -40,8 +40,8 @@ OF_PEAK = (
     "bus_frac",
 )
 #: Of the memory's rate on the data sheet, the most that reads reach: refreshing takes the rest (assumed).
-OF_MEMORY, MOST_OF_MEMORY = ("hbm_frac", "kv_frac", "expert_hbm_frac"), 0.92
-SHARES = ("acceptance_frac", "routing_spread_frac", "exchange_overlap_frac")
+OF_MEMORY, MOST_OF_MEMORY = {"hbm_frac", "kv_frac", "expert_hbm_frac"}, 0.92
+SHARES = {"acceptance_frac", "routing_spread_frac", "exchange_overlap_frac"}
 RATIOS = ("expert_imbalance",)
 #: Of its bound, the most that a share starts from: at the bound itself nothing could move it.
 MOST_SHARE = 0.98
@@ -58,7 +58,7 @@ DEVIATION = {
     "generation+precision": 0.2,
 }
 #: What may differ between GPUs and backends; every other efficiency is the same for all of them.
-CELL = (
+CELL = {
     "hbm_frac",
     "kv_frac",
     "flop_frac",
@@ -74,7 +74,7 @@ CELL = (
     "prefill_layer_us",
     "prompt_ms",
     "burst_frac",
-)
+}
 #: What belongs to a backend's scheduler.
 SCHEDULER = ("ahead_count", "prefill_batch_tokens")
 #: What depends on the architecture's kernels, on a backend's release, and on how prompts reach a deployment. Where the
@@ -145,7 +145,7 @@ SPECIAL = {
 
 
 #: What the host does is no property of a GPU: the same for a generation, so that a better GPU of it is never slower.
-OF_HOST = ("layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac")
+OF_HOST = {"layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac"}
 #: Levels that only a row which states its release has: a plan does not, but knows all else of a run.
 OF_RELEASE = ("release+family",)
 #: The level of one model and layout of a run. Its effects are found when all others are (`fit.deployed`).

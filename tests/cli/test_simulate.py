@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dmodels.cli import main
+from dmodels.cli.simulate import SimulateAsked
 
 FAST = ["simulate", "--rate", "20 req/s", "--instances", "8", "--requests", "3000", "--precision", "0.5"]
 
@@ -119,3 +120,28 @@ def test_bad_input_is_one_line_and_two(flags, capsys):
     assert main(["simulate", *flags]) == 2
     error = capsys.readouterr().err
     assert error.startswith("dmodels: ") and error.count("\n") == 1
+
+
+def test_what_would_take_ten_minutes_is_refused_and_what_is_offered_instead_is_not():
+    """An event takes a microsecond, and a look at all instances half a nanosecond for each; five replications."""
+    for instances, least, most in (
+        (1, 20_000_000, None),
+        (10_000, 10_000_000, 20_000_000),
+        (100_000, 1_000_000, 4_000_000),
+    ):
+        SimulateAsked(instances=instances, requests_count=least)
+        if most is None:
+            continue
+        with pytest.raises(
+            ValueError, match=f"requests on {instances:,} instances: would take about .* --requests"
+        ) as told:
+            SimulateAsked(instances=instances, requests_count=most)
+        offered = int(str(told.value).partition("--requests ")[2].split()[0].rstrip("."))
+        assert least <= offered < most
+        SimulateAsked(instances=instances, requests_count=offered)
+    SimulateAsked(prefill_instances=2500, instances=2500)
+    with pytest.raises(ValueError, match=r"10,000 instances: would take about 12 min; accepted .* like 5,000 in all"):
+        SimulateAsked(prefill_instances=4000, standby_instances=2000, instances=4000)
+    SimulateAsked(slots=1000, instances=100_000)
+    with pytest.raises(ValueError, match="200,000,000 slots in all"):
+        SimulateAsked(short_slots=2000, short_instances=100_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -41,15 +43,19 @@ def test_the_front_is_what_no_other_point_dominates(costs):
     np.testing.assert_array_equal(np.flatnonzero(once), first)
 
 
-@pytest.mark.parametrize("objectives", [2, 3, 4, 5])
-@pytest.mark.parametrize("shape", ["uniform", "sphere", "whole numbers", "one column equal", "mostly the dearest"])
+SHAPES = ["uniform", "sphere", "whole numbers", "one column equal", "mostly the dearest"]
+
+
+@pytest.mark.parametrize("objectives, shape", [*product([2, 3, 4, 5], SHAPES), (4, "two values"), (5, "two values")])
 def test_large_fronts_agree_with_all_pairs(objectives, shape):
     """3,000 points divide several times; fronts from a handful of points to all of them."""
     rng = np.random.default_rng(objectives)
     costs = rng.random((3000, objectives))
-    if shape == "sphere":
+    if shape in ("sphere", "two values"):
         costs = -np.abs(rng.normal(size=costs.shape))
         costs /= np.linalg.norm(costs, axis=1, keepdims=True)
+        if shape == "two values":  # most have the greater one
+            costs[:, 1] = rng.random(3000) < 0.7
     elif shape == "whole numbers":
         costs = np.floor(6 * costs)
     elif shape == "one column equal":

@@ -126,8 +126,10 @@ def test_what_a_sweep_says_of_itself():
     assert (label(named_gpus, "gpus"), label(named_gpus, "a"), label(named_gpus, "no such")) == ("GPUs", "a", "no such")
 
 
-@pytest.mark.parametrize("sizes", [(), (1,), (7,), (3, 200), (40, 41), (5, 6, 7), (2, 1, 3000), (700, 2, 5)])
-@pytest.mark.parametrize("points", [1, 60, 1024, 2**15])
+@pytest.mark.parametrize(
+    "sizes", [(), (1,), (7,), (3, 200), (40, 41), (5, 6, 7), (2, 1, 3000), (700, 2, 5), (129, 300)]
+)
+@pytest.mark.parametrize("points", [1, 60, 1024, 4096, 2**15])
 def test_blocks_tile_a_space(sizes, points):
     """Every point in one block; blocks of one shape, of powers of two, no larger than asked by more than one column's
     width; and not a tenth as many points again are evaluated in vain where there is a choice."""
@@ -144,6 +146,12 @@ def test_blocks_tile_a_space(sizes, points):
     rows, columns = asked.layout.rows, asked.layout.columns
     assert {rows & (rows - 1), columns & (columns - 1)} <= {0} or rows * columns <= points
     assert rows * columns <= max(points, 64) or asked.blocks_count == 1
+    down, across = asked.shape
+    if total > points >= 4096:  # of blocks with 32 to 512 columns, none evaluates fewer points in vain
+        covers = lambda high, wide: -(-down // high) * high * -(-across // wide) * wide
+        splits = [(max(1, points // wide), wide) for wide in (32, 64, 128, 256, 512) if wide <= 2 * across]
+        told = [covers(*split) for split in splits if split[0] <= 2 * down]
+        assert not told or covers(rows, columns) <= min(told)
 
 
 class Counted:

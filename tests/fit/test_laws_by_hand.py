@@ -61,6 +61,8 @@ def test_so_few_sign_changes_by_counting_all_orders():
         exact = sum(count <= most for count in every) / len(every)
         assert curve(signs).runs_p() == pytest.approx(exact, abs=0.02)
     assert curve([1.0] * 6).runs_p() == 1 / 32 and curve([1.0, 1.0]).runs_p() == 1.0
+    for lone, share in (([-1.0, *[1.0] * 6], 2 / 7), ([1.0, -1.0, *[1.0] * 5], 1.0)):  # one of seven: at an end, or not
+        assert curve(lone).runs_p() == pytest.approx(share, abs=0.05)
     assert curve([1.0, 0.0, -1.0, 0.0]).runs_p() == curve([1.0, -1.0]).runs_p()
 
 
@@ -188,6 +190,12 @@ def test_attention_of_each_kind():
         (rows,) = read(kind, **latent).values()
         told = [rows[k][0] for k in ("qk_dim", "v_dim", "num_key_value_heads", "shared_latent", "prefix", "isl")]
         assert told == [*dims, heads, shared, 6, 5] and rows["cache_bytes"][0] == 1.0 and rows["num_heads"][0] == 16
+        assert (rows["causal"][0], rows["window"][0], rows["dtype"][0], rows["batch_size"][0]) == (
+            1.0,
+            0.0,
+            "fp8+fp8",
+            2,
+        )
 
 
 def test_layers_with_a_state_are_told_apart_by_kernel_and_phase():

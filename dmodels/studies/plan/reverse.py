@@ -95,9 +95,9 @@ def _largest(holds: Callable[[float], bool]) -> float:
     """
     low = 1.0
     while not holds(low):
-        low /= 4.0
-        if low < 1.0 / _REACH:
+        if low <= 1.0 / _REACH:
             return 0.0
+        low = max(low / 4.0, 1.0 / _REACH)
     high = 4.0 * low
     while high < _REACH and holds(high):
         low, high = high, 4.0 * high

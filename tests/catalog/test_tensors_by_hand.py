@@ -131,6 +131,9 @@ def test_latent_attention():
     assert sparse["replicated_params"] == LAYERS * (whole + indexer) + 211
     assert (sparse["index_topk_tokens"], sparse["n_index_heads"], sparse["index_head_dim"]) == (37, 3, 41)
     assert sparse["index_bytes_per_token"] == 41 + 4  # FP8 and a float32
+    for family, heads in (("deepseek_v32", 64), ("glm_moe_dsa", 32)):  # where a config is silent
+        silent = read_config(config | {"model_type": family})
+        assert (silent["index_topk_tokens"], silent["n_index_heads"], silent["index_head_dim"]) == (2048, heads, 128)
     with pytest.raises(ConfigError, match="q_lora_rank is missing; with index_topk = 37"):
         read_config(config | {"index_topk": 37, "index_n_heads": 3, "index_head_dim": 41, "q_lora_rank": None})
 
@@ -373,3 +376,20 @@ def test_mxfp4_is_of_experts_alone():
 def test_formats_that_are_none(section, why):
     with pytest.raises(ConfigError, match=why.replace("(", r"\(")):
         quantised(section)
+
+
+@pytest.mark.parametrize(
+    "field, most",
+    [
+        ("max_position_embeddings", 2**48),
+        ("vocab_size", 2**28),
+        ("intermediate_size", 2**24),
+        ("num_hidden_layers", 4096),
+        ("num_experts", 65_536),
+    ],
+)
+def test_counts_up_to_what_no_model_has(field, most):
+    config = BASE | (EXPERTS if field == "num_experts" else {})
+    assert read_config(config | {field: most})
+    with pytest.raises(ConfigError, match=f"{field} is {most + 1}; a whole number from . to {most} is accepted"):
+        read_config(config | {field: most + 1})

@@ -77,6 +77,10 @@ def test_sigmas_for_covers_the_noise_of_the_average():
     c, _ = ema(draw, 0.0, 200)
     missed = (draw() < c - k).mean()
     assert missed < delta + 4 * np.sqrt(delta / RUNS)
+    for delta in (0.5, 0.1, 0.01):  # Cantelli on a ratio less its average, whose variances add up, is met exactly
+        k, both = bounds.sigmas_for(delta), 0.5 * np.sqrt(1 + (1 - BETA) / (1 + BETA))
+        assert float(bounds.miss_bound(3.0 - k * 0.5, 3.0, both)) == pytest.approx(delta)
+    assert float(bounds.sigmas_for(0.01)) == pytest.approx(10.1, abs=0.05)
 
 
 def test_threshold_rule_and_jensen():

@@ -576,3 +576,67 @@ def test_a_deployment_has_at_most_four_million_characters():
     assert read_text(most, name) == read_text(text, name)
     with pytest.raises(InputError, match="4,000,001 characters; accepted are deployments up to 4,000,000"):
         read_text(most + "#", name)
+
+
+@pytest.mark.parametrize("command", [None, ["vllm", "serve", "/mnt/models"]])
+def test_a_kserve_service_as_a_person_writes_it(command):
+    """Arguments of the container; without a command of its own, degrees of parallelism and the variable count, too."""
+    own = {"args": ["--max-model-len", "8192", "--max-num-seqs=64"], "nodeSelector": {}}
+    own |= {
+        "env": [
+            {"name": "A", "value": "--pp 9"},
+            {"name": "VLLM_ADDITIONAL_ARGS", "value": "--gpu-memory-utilization 0.8"},
+        ]
+    }
+    pod = {
+        "containers": [own | ({"command": command} if command else {})],
+        "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L40S"},
+    }
+    spec = {"model": {"uri": "hf://org/m", "name": "org/m"}, "parallelism": {"tensor": 2, "data": 4}, "template": pod}
+    document = {"kind": "LLMInferenceService", "metadata": {"name": "mine"}, "spec": spec | {"replicas": 3}}
+    found = read_text(yaml.safe_dump_all([{"kind": "Secret"}, document]), "f")
+    (pool,) = found.pools
+    assert (found.name, pool.name, pool.replicas, pool.gpu) == ("mine", "mine", 3, "l40s")
+    x = pool.server
+    assert (x.model, x.max_model_len_tokens, x.max_num_seqs_count, x.role) == (
+        command[2] if command else "org/m",
+        8192,
+        64,
+        "serve",
+    )
+    assert (x.tp, x.dp, x.pp, x.memory_frac) == ((1, 1, 1, None) if command else (2, 4, 1, 0.8))
+    document["spec"]["prefill"] = {"template": {"containers": [{}]}, "replicas": 2}
+    prefill, decode = read_text(yaml.safe_dump(document), "f").pools
+    assert (prefill.name, prefill.replicas, prefill.server.role, prefill.server.tp) == ("prefill", 2, "prefill", 1)
+    assert (decode.name, decode.replicas, decode.server.role) == ("decode", 3, "decode")
+
+
+def bare(value: Any) -> Any:
+    """A document without what only this package writes into it."""
+    if isinstance(value, dict):
+        return {key: bare(one) for key, one in value.items() if "dmodels" not in str(key).lower()}
+    return [bare(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("form", ["kubernetes", "keda", "llm-d", "kserve", "dynamo", "ray"])
+@pytest.mark.parametrize("split", [False, True])
+def test_files_without_notes_of_our_own_tell_the_gpu_by_their_nodes(form, split):
+    each = replace(MEANT["vllm"], tp=2, pp=1, dp=1, ep=1, others=())
+    roles = SPLIT if split else ("serve",)
+    of = Serving("m", tuple(ServerPool(role, replace(each, role=role), 2 + k, "h20") for k, role in enumerate(roles)))
+    ((name, text),) = write_deployment(of, form).items()
+    found = read_text(yaml.safe_dump_all(map(bare, yaml.safe_load_all(text))), name)
+    assert {pool.gpu for pool in found.pools} == {"h20"}
+    assert sorted((pool.replicas, pool.server.role) for pool in found.pools) == [
+        (2 + k, r) for k, r in enumerate(roles)
+    ]
+    assert {(pool.server.tp, pool.server.model) for pool in found.pools} == {(2, each.model)}
+
+
+@pytest.mark.parametrize(
+    "text, value", [("8k", 8000), ("8K", 8192), ("2m", 2_000_000), ("2M", 2_097_152), ("1e4", 10_000), (" 7 ", 7)]
+)
+def test_numbers_as_vllm_reads_them(text, value):
+    assert server_of_words(["vllm", "serve", "m", f"--max-model-len={text}"]).max_model_len_tokens == value
+    with pytest.raises(InputError, match="accepted are whole numbers from 1"):
+        server_of_words(["vllm", "serve", "m", f"--max-model-len={text}x"])

@@ -188,6 +188,28 @@ def test_histograms_bucket_by_bucket(engine, tmp_path):
                 assert told.quantile(share) == pytest.approx(low + inside * (high - low))
 
 
+@pytest.mark.parametrize(
+    "mean, beyond, believed",
+    [(4.9, 0, False), (5.1, 0, True), (50.0, 0, True), (199.0, 0, True), (201.0, 0, False), (201.0, 1, True)],
+)
+def test_a_sum_at_odds_with_its_buckets_is_noticed(mean, beyond, believed, tmp_path):
+    """Ten requests of 10 to 100 tokens: up to twice outside may be lost samples; one beyond every bound may be any."""
+    name, count = METRICS["vllm"]["input"], 10 + beyond
+    ends = {"10": 0, "100": 10, "+Inf": count}
+    series = [(f"{name}_bucket", {"le": le}, [(START, 0.0), (START + 9, float(n))]) for le, n in ends.items()]
+    series += [
+        (f"{name}_{part}", {}, [(START, 0.0), (START + 9, v)]) for part, v in (("count", count), ("sum", mean * count))
+    ]
+    path = write(tmp_path, series)
+    if believed:
+        assert observe([path]).input_tokens.mean == pytest.approx(mean)
+    else:
+        with pytest.raises(InputError, match=f"a mean of {mean:g} by its sum, but of 10 to 100 by its buckets"):
+            observe([path])
+    silent = observe([write(tmp_path, series[:-1])]).input_tokens  # half way between what the buckets allow
+    assert silent.mean == pytest.approx((10 * 55 + beyond * 150) / count)
+
+
 def test_a_bucket_is_filled_at_the_same_shares_as_every_other():
     """Weights of the buckets, the histogram's mean, and one power of 1/8, 3/8, 5/8, 7/8 in all; whole tokens from 1."""
     for mean in (3.5e10, 5.2e10, 7.5e10):  # so wide that rounding is nothing
@@ -267,7 +289,7 @@ def test_a_server_is_asked_for_the_last_hours_in_steps_that_it_answers(monkeypat
         return io.BytesIO(b"{}")
 
     monkeypatch.setattr(server, "urlopen", answer)
-    for hours, step in ((6.0, 22), (1.0, 15), (240.0, 864)):
+    for hours, step in ((6.0, 22), (1.0, 15), (1000.0, 3600)):
         asked.clear()
         assert list(server.ask("http://prometheus:9090/", hours)) == [{}] * 3
         for one in asked:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,6 +37,38 @@ def test_identical_to_the_replicated_matrix(seed, n, m, prefixes):
     np.testing.assert_allclose(index.poa_hat, ours, rtol=1e-12)
     assert ((index.flags & int(Flag.INFEASIBLE)) != 0).all() == (n > 64 * m)
     np.testing.assert_allclose(index.poa_hat, index.misfit * index.routing, rtol=1e-12)
+
+
+@pytest.mark.parametrize("aware", [False, True])
+def test_workers_of_their_own_by_trying_every_assignment(aware):
+    """Curves, places and caches of each worker; at the loads as they are, or as every assignment would make them."""
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        n, m = int(rng.integers(1, 5)), int(rng.integers(2, 4))
+        a, b, d, beta = (rng.uniform(0, 1, m), rng.uniform(0.5, 2, m), rng.uniform(0, 3, m), rng.uniform(0.5, 2, m))
+        places, weight = rng.integers(2, 6, m).astype(float), rng.uniform(0, 0.4)
+        worker, latency, overlap = rng.integers(0, m, n), rng.uniform(1, 9, n), rng.uniform(size=(n, m))
+        overlap = overlap[[0] * n] if seed % 3 == 0 else overlap
+        if (np.bincount(worker, minlength=m) >= places).any():
+            continue
+        f = lambda j, k, a=a, b=b, d=d, beta=beta, places=places: a[j] * k + b[j] + d[j] / (places[j] - k) ** beta[j]
+        costs = {}
+        for profile in product(range(m), repeat=n):
+            loads = np.bincount(profile if aware else worker, minlength=m)
+            mine = np.bincount(profile, minlength=m)
+            if (mine >= places).any() if aware else (mine > places).any():
+                continue
+            costs[profile] = sum(f(j, loads[j]) - weight * overlap[i, j] for i, j in enumerate(profile))
+        told = poa_index(latency, worker, overlap, IndexCost(a, b, d, beta, places, weight), aware, backend="cpu")
+        assert float(told.optimum_s) == pytest.approx(min(costs.values()))
+        assert float(told.model_s) == pytest.approx(costs[tuple(worker)])
+        assert (
+            float(told.observed_s) == pytest.approx(sum(latency))
+            and told.loads.tolist() == np.bincount(worker, minlength=m).tolist()
+        )
+        assert float(told.poa_hat) == pytest.approx(sum(latency) / min(costs.values())) and told.flags == 0
+        assert float(told.routing) == pytest.approx(costs[tuple(worker)] / min(costs.values()))
+        assert float(told.misfit) == pytest.approx(sum(latency) / costs[tuple(worker)])
 
 
 def test_the_pole_is_flagged():

@@ -18,6 +18,7 @@ from dmodels.games.placement import (
     greedy_optimum,
     isolated_s,
     price_of_anarchy,
+    value_of_sharing,
 )
 from dmodels.games.placement.anarchy import random_placement
 from dmodels.games.placement.existence import approximate_equilibrium, pure_equilibrium
@@ -178,7 +179,9 @@ def test_greedy_takes_the_copy_that_saves_most_per_byte_each_time():
             steps += 1
         found = greedy_optimum(game, polish=False)
         assert found.certificate["greedy_s"] == pytest.approx((a.demand * pays.T).sum(), rel=1e-9)
-        assert found.steps == steps
+        assert found.steps == steps and found.value.social_s == found.certificate["greedy_s"]
+        polished = best_response_dynamics(game, found.value.tier, coordinated=True)
+        assert greedy_optimum(game).value.social_s == pytest.approx(polished.value.social_s)
 
 
 def test_play_that_does_not_settle_goes_on_from_where_it_is_with_larger_moves_only():
@@ -199,3 +202,33 @@ def test_play_that_does_not_settle_goes_on_from_where_it_is_with_larger_moves_on
         assert bool(calm.flags) == (share > 1e-12)
         seen.add(share)
     assert len(seen) > 2
+
+
+def test_what_sharing_is_worth_by_trying_every_placement():
+    """Alone: each worker's best with nobody to read from; in a pool at an equilibrium; no placement below the bound."""
+    apart = 0
+    for arrays in games(30, 21):
+        demand, access, capacity, _, recompute, size = arrays
+        found, t = value_of_sharing(PlacementGame(*arrays), iterations=5), truth(*arrays)
+        each = zip(demand, access, capacity, strict=True)
+        alone = [truth(w[None], a[None], c[None], np.zeros((1, 1)), recompute, size).social.min() for w, a, c in each]
+        assert found.isolated_s == pytest.approx(sum(alone))
+        where = [np.flatnonzero((t.tiers == part.tier).all((1, 2))) for part in (found.selfish, found.coordinated)]
+        (at,), (together,) = where
+        assert found.selfish.social_s == pytest.approx(t.social[at]) and bool(found.flags) != t.stable[at]
+        assert (
+            found.coordinated.social_s == pytest.approx(t.social[together])
+            and t.social[together] <= t.social[at] + 1e-9
+        )
+        assert found.bound_s <= t.social.min() + 1e-7
+        apart += found.bound_s < found.coordinated.social_s - 1e-6
+        if found.isolated_s > 0 and found.selfish.social_s > 0:
+            assert found.pooling_frac == pytest.approx((sum(alone) - t.social[at]) / sum(alone))
+            low, high = found.coordination_frac
+            assert found.selfish.social_s * (1 - low) == pytest.approx(t.social[together], abs=1e-9)
+            assert found.selfish.social_s * (1 - high) == pytest.approx(found.bound_s, abs=1e-9)
+            for share in (found.pooling_frac, low, high):
+                assert f"{100 * share:.1f} %" in str(found)
+        else:
+            assert found.pooling_frac == (1.0 if found.isolated_s > 0 else 0.0)
+    assert apart > 0

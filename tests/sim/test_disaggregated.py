@@ -50,7 +50,7 @@ def test_stages_follow_each_other():
     np.testing.assert_allclose(stages.ready_s - stages.prefill_end_s, 1e-5 * PROMPT, rtol=1e-9, atol=1e-12)
     many = OUTPUT > 1
     assert (stages.end_s[many] > stages.ready_s[many]).all()
-    np.testing.assert_array_equal(stages.decoder < 0, ~many)
+    np.testing.assert_array_equal(stages.decoder == -1, ~many)
     np.testing.assert_array_equal(stages.end_s[~many], stages.prefill_end_s[~many])
     np.testing.assert_array_equal(stages.first_token_s, stages.prefill_end_s)
     assert np.isfinite(stages.e2e_s).all() and (np.isnan(stages.tpot_s) == ~many).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -215,3 +217,22 @@ def test_a_request_that_brings_its_cache_begins_with_its_answer(kind):
 def test_a_slower_law_is_slower_in_every_part():
     for step in ((3, 700.0, 0, 0.0), (0, 0.0, 200, 900.0), (7, 40.0, 90, 300.0), (0, 0.0, 1, 1900.0)):
         assert LAW.scaled(3.0).seconds(*step) == pytest.approx(3.0 * LAW.seconds(*step), rel=1e-12)
+
+
+def test_a_law_is_linear_between_its_points_and_beyond_the_last_ones():
+    """Rows and columns one after the other; the attention of answers by their mean context, of prompts by a token's."""
+    rng = np.random.default_rng(1)
+    counts, tokens, contexts = np.array([0.0, 1.0, 4.0]), np.array([0.0, 3.0, 10.0, 11.0]), np.array([0.0, 5.0])
+    law = EngineLaw(counts, tokens, contexts, rng.random((3, 4)), rng.random((3, 2)), rng.random(2))
+
+    def along(x, grid, values):
+        k = next((k for k in range(len(grid) - 1) if x <= grid[k + 1]), len(grid) - 2)
+        return values[k] + (x - grid[k]) / (grid[k + 1] - grid[k]) * (values[k + 1] - values[k])
+
+    for n, context, prompts, attended in product((0, 1, 2, 4, 7), (0.0, 2.0, 9.0), (0, 2, 10, 14), (0.0, 4.0, 8.0)):
+        expected = along(n, counts, [along(prompts, tokens, row) for row in law.step_s])
+        expected += along(n, counts, [along(context, contexts, row) for row in law.decode_s]) if n else 0.0
+        expected += prompts * along(attended, contexts, law.prompt_s)
+        assert law.seconds(n, context, prompts, attended) == pytest.approx(expected)
+    straight = EngineLaw.straight(2.0, 0.5, 0.25)
+    assert straight.seconds(6, 100.0, 3, 50.0) == pytest.approx(2.0 + 3.0 + 0.75)

@@ -156,3 +156,28 @@ def test_a_request_on_the_threshold_is_the_short_pools():
     requests = Requests.checked(np.arange(3.0), [90, 91, 89], [10, 10, 10])
     short, long = (ServingPool("x", LAW, SLOTS, CHUNK, *limits) for limits in ((0.0, 100.0), (100.0, np.inf)))
     assert [pool.own(requests).input_tokens.tolist() for pool in (short, long)] == [[90, 89], [91]]
+
+
+@pytest.mark.parametrize("role", [{}, {"decodes": False}, {"prefills": False}, None])
+def test_lone_requests_take_as_long_by_recursion_as_step_by_step(role):
+    """Of a pool that does all, prefill workers, decoders, and both in turn: nobody waits, so that fluid is exact."""
+    rng = np.random.default_rng(0)
+    alone = Requests.checked(20.0 * np.arange(1, 30), rng.integers(100, 4000, 29), rng.integers(2, 300, 29), 50)
+    own = {"fixed_s": 0.5, "token_s": 1e-4, "late_steps": 1.0}
+    if role is None:
+        first = ServingPool("p", LAW, SLOTS, CHUNK, decodes=False, fixed_s=0.5, token_s=1e-4)
+        pools = ServingFleet((first, ServingPool("d", LAW, SLOTS, CHUNK, prefills=False, **own)), in_turn=True)
+        steps, fluid = pools.serve(0, alone, (1, 2)), pools.backlog(0, alone, (1, 2))
+    else:
+        pool = ServingPool("all", LAW, SLOTS, CHUNK, **own, **role)
+        steps, fluid = pool.serve(alone, 2), pool.backlog(alone, 2, all_of_them=True)
+    np.testing.assert_allclose(fluid.ttft_s, steps.ttft_s, rtol=1e-6)
+    np.testing.assert_allclose(fluid.e2e_s, steps.e2e_s, rtol=1e-6)
+    assert fluid.output_tokens.tolist() == steps.output_tokens.tolist()
+    if role is not None:  # a prompt's own time, and what a token or a cache that is there leaves of it
+        todo = alone.prefill_tokens if role.get("prefills", True) else np.ones(29)
+        gap = 0.011 if role.get("decodes", True) else 0.0
+        late = 0.5 + 1e-4 * alone.prefill_tokens + gap  # an iteration until the engine sees it
+        np.testing.assert_allclose(steps.ttft_s, 0.01 + 1e-5 * todo + late, rtol=1e-9)
+        answers = alone.output_tokens if role.get("decodes", True) else np.ones(29)
+        np.testing.assert_allclose(steps.e2e_s - steps.ttft_s, 0.011 * (answers - 1), rtol=1e-9)

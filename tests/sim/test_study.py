@@ -17,14 +17,25 @@ WORK = Workload([100.0, 3000.0, 900.0], [30.0, 200.0, 1.0], [0.6, 0.3, 0.1], rat
 KEY = jax.random.key(9)
 
 
-@pytest.mark.parametrize("prefill", list(Prefill), ids=lambda p: p.name)
-def test_chunks_give_what_one_run_gives(prefill):
+@pytest.mark.parametrize(
+    "prefill, emits, chunk_tokens, cv, percentile",
+    [
+        (Prefill.OWN, False, 512, 1.0, 0.99),
+        (Prefill.SHARED, False, 512, 2.0, 0.9),
+        (Prefill.PACKED, False, 512, 1.0, 0.99),
+        (Prefill.PACKED, True, 300, 0.5, 0.95),
+    ],
+)
+def test_chunks_give_what_one_run_gives(prefill, emits, chunk_tokens, cv, percentile):
     chunk, chunks = 2000, 5
-    found = study.run(WORK, LAW, 12, KEY, chunk * chunks, chunk=chunk, prefill=prefill)
+    cached = [0.0, 1500.0, 900.0] if emits else 0.0
+    work = WORK.replace(cached_tokens=np.asarray(cached), arrival_cv=np.float64(cv))
+    how = {"chunk_tokens": chunk_tokens, "prefill": prefill, "emits": emits}
+    found = study.run(work, LAW, 12, KEY, chunk * chunks, chunk=chunk, percentile=percentile, **how)
     pieces = [jax.random.split(jax.random.fold_in(KEY, c)) for c in range(chunks)]
-    arrival = np.cumsum(np.concatenate([study._gaps(gaps, 1.0, chunk) for gaps, _ in pieces])) / 10.0
-    drawn = [np.concatenate(column) for column in zip(*(lengths.draw(k, WORK, chunk) for _, k in pieces), strict=True)]
-    whole = batching.simulate(arrival, drawn[0], drawn[1], LAW, 12, prefill=prefill)
+    arrival = np.cumsum(np.concatenate([study._gaps(gaps, cv, chunk) for gaps, _ in pieces])) / 10.0
+    drawn = [np.concatenate(column) for column in zip(*(lengths.draw(k, work, chunk) for _, k in pieces), strict=True)]
+    whole = batching.simulate(arrival, drawn[0], drawn[1], LAW, 12, cached_tokens=drawn[2], **how)
     # a request counts where it ends; the queue never empties, so that all slots are taken when a chunk ends
     order = np.argsort(whole.end_s, kind="stable")
     groups = [order[max(c * chunk - 12, 0) : (c + 1) * chunk - 12] for c in range(1, chunks)]
@@ -32,8 +43,26 @@ def test_chunks_give_what_one_run_gives(prefill):
         values = [getattr(whole, name)[group] for group in groups]
         means = [np.nanmean(one) for one in values]
         assert found[f"{name[:-2]}_mean_s"].value == pytest.approx(np.mean(means), rel=1e-9)
-        late = np.nanquantile(np.concatenate(values), 0.99)
-        assert found[f"{name[:-2]}_p99_s"].value == pytest.approx(late, rel=2.5e-3)  # half a bin
+        late = np.nanquantile(np.concatenate(values), percentile)
+        assert found[f"{name[:-2]}_p{100 * percentile:g}_s"].value == pytest.approx(late, rel=2.5e-3)  # half a bin
+
+
+@pytest.mark.parametrize("cv", [1.0, 0.3, 3.0])
+def test_gaps_have_a_mean_of_one_and_the_variation_asked_for(cv):
+    gaps = study._gaps(jax.random.key(4), cv, 2000)
+    assert gaps.mean() == pytest.approx(1.0, abs=4 * cv / 45) and gaps.std() == pytest.approx(cv, rel=0.25)
+    assert gaps.dtype == np.float64 and gaps.min() > 0
+
+
+def test_a_count_is_rounded_up_to_whole_chunks_and_three_at_least():
+    seen = []
+    for count, done in ((1, [1, 1, 1]), (3001, [1000, 2000, 3000, 3001])):
+        study.run(WORK, LAW, 12, KEY, count, chunk=1000, progress=lambda *of: seen.append(of))
+        assert seen == [(k, count) for k in done]
+        seen.clear()
+    for wrong in ({"chunk": 999}, {"chunk": 1 << 27}, {"count": 0}):
+        with pytest.raises(InputError, match="a positive count in chunks of 1000 to"):
+            study.run(**{"workload": WORK, "law": LAW, "slots": 2, "key": KEY, "count": 5} | wrong)
 
 
 def test_an_interrupted_study_resumes_to_the_bit(tmp_path):

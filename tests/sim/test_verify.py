@@ -11,6 +11,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
 from dmodels.models.latency import StepLaw
 from dmodels.sim import fleet, verify
+from dmodels.sim.estimate import Estimate
 from dmodels.sim.fleet import Pool, RoutingPolicy
 from dmodels.sim.requests import Served
 
@@ -146,3 +147,27 @@ def test_the_end_is_where_all_but_one_in_a_thousand_had_their_answer():
     took = np.where(arrival % 100 == 50, 900.0, 100.0) + np.random.default_rng(0).normal(size=10_000)
     kept = verify.steady(Served(arrival, arrival, arrival + 1.0, arrival + took, np.full(10_000, 50.0)))
     assert 9_080 <= kept[-1] <= 9_100
+
+
+def test_a_run_is_forty_services_of_the_slowest_pool_long():
+    """Of those requests that fit there: chunks of what is not cached, and tokens, each a full iteration."""
+    work = Workload([600.0, 900.0, 7000.0], [40.0, 100.0, 10.0], [0.5, 0.3, 0.2], [100.0, 0.0, 0.0], rate_rps=300.0)
+    small = Pool(1, 4, StepLaw(8e-3, 1e-3), max_tokens=1000.0, chunk_tokens=200)
+    mean = (0.5 * (3 + 40) + 0.3 * (5 + 100)) / 0.8
+    for pools, seconds in (
+        ((small,), mean * 12e-3),
+        ((small, Pool(1, 8, StepLaw(8e-3, 3e-3))), (0.5 * (1 + 40) + 0.3 * (2 + 100) + 0.2 * (14 + 10)) * 32e-3),
+    ):
+        assert verify._enough(work, pools) == int(40 * seconds * 300.0) if 40 * seconds * 300 > 20_000 else 20_000
+    assert (
+        verify._enough(work.at_rate(1e9), (small,)) == 400_000 and verify._enough(work.at_rate(1.0), (small,)) == 20_000
+    )
+    assert verify._enough(work.at_rate(2000.0), (small,)) == int(40 * mean * 12e-3 * 2000.0)
+
+
+def test_a_row_says_by_how_much_a_prediction_is_off():
+    measured = {"a": Estimate(4.0, 3.0, 5.0, 9), "zero": Estimate(0.0, 0.0, 0.0, 9)}
+    one, other, none = verify.against({"a": 5.0, "zero": 0.0}, measured) + verify.against({"a": 2.9}, measured)
+    assert (one.metric, one.predicted, one.error_frac, one.agrees) == ("a", 5.0, 0.25, True)
+    assert np.isnan(other.error_frac) and other.agrees and not none.agrees
+    assert none.error_frac == pytest.approx(-0.275) and none.measured is measured["a"]

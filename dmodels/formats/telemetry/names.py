@@ -25,7 +25,6 @@ HISTOGRAMS = {
         "sglang:e2e_request_latency_seconds",
         "dynamo_frontend_request_duration_seconds",
     ),
-    "queue": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
     "input_tokens": (
         "vllm:request_prompt_tokens",
         "sglang:prompt_tokens_histogram",
@@ -39,8 +38,6 @@ HISTOGRAMS = {
 }
 COUNTERS = {
     "requests": ("vllm:request_success", "sglang:num_requests", "dynamo_frontend_requests"),
-    "prompt": ("vllm:prompt_tokens", "sglang:prompt_tokens"),
-    "generated": ("vllm:generation_tokens", "sglang:generation_tokens", "dynamo_frontend_output_tokens"),
     "prefix_queries": ("vllm:prefix_cache_queries", "sglang:prompt_tokens"),
     "prefix_hits": ("vllm:prefix_cache_hits", "sglang:cached_tokens"),
 }

@@ -197,13 +197,7 @@ def greedy_optimum(game: PlacementGame, polish: bool = True) -> Solution:
     `polish` lets each worker in turn rearrange its own tiers for the social cost until that lowers nothing.
     """
     a = game.arrays()
-    copies, best, steps = _greedy(a)
-    tier = np.full(a.demand.shape, -1, np.int8)
-    for t in range(a.access.shape[1]):  # the fastest copy of each worker counts
-        faster = copies[:, t] & (
-            (tier < 0) | (a.access[:, t, None] < np.take_along_axis(a.access, np.maximum(tier, 0).astype(int), 1))
-        )
-        tier[faster] = t
+    tier, best, steps = _greedy(a)
     result = placed(a, tier)
     left = _left(a, best)
     saved = float((a.demand * a.recompute).sum()) - result.social_s
@@ -215,11 +209,14 @@ def greedy_optimum(game: PlacementGame, polish: bool = True) -> Solution:
 
 
 def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
-    """(copies (n, T, m), what each worker then pays for a read of each block (m, n), how many were placed)."""
+    """(tiers (n, m), what each worker then pays for a read of each block (m, n), how many copies were placed).
+
+    A worker's second copy of a block saves something only where it is faster than the first, whose place it takes.
+    """
     n, m = a.demand.shape
     tiers = a.access.shape[1]
     room = np.minimum(a.capacity, a.size.sum()) * (1 + 1e-12)
-    copies = np.zeros((n, tiers, m), bool)
+    tier = np.full((n, m), -1, np.int8)
     best = np.repeat(a.recompute[:, None], n, axis=1)
     out = np.empty((n, tiers))
 
@@ -240,14 +237,14 @@ def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
         bound, b, at = heapq.heappop(heap)
         j, t = divmod(at, tiers)
         if room[j, t] >= a.size[b]:  # nothing of this block has changed, so its savings have not
-            copies[j, t, b] = True
+            tier[j, b] = t
             room[j, t] -= a.size[b]
             best[b] = np.minimum(best[b], a.distance[:, j] + a.access[j, t])
             steps += 1
         gain, at = next_copy(b)
         if gain > 0:
             heapq.heappush(heap, (-min(gain, -bound), b, at))
-    return copies, best, steps
+    return tier, best, steps
 
 
 def _left(a: PlacementArrays, best: np.ndarray) -> float:

@@ -1,0 +1,305 @@
+"""What may be cut from a box of loads, and what equilibria in it can cost, in plain Python with whole numbers.
+
+The conditions only ever shrink a box, so that the box which none of them shrinks is the same in whatever order they are
+applied: a condition that cuts less than it could, or more, gives another one.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, combinations, product
+from math import inf
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from dmodels.core.tiered import interpreted
+from dmodels.games.anarchy import program
+from dmodels.games.routing import boxes, smooth, tighten
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """Interpreted however long it takes: nothing is compiled for games of this size."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+
+
+def drawn(seed: int, rising: bool):
+    """Latencies by load (workers, requests), private costs (groups, workers), sizes of groups."""
+    rng = np.random.default_rng(seed)
+    groups, workers = int(rng.integers(1, 4)), int(rng.integers(2, 5))
+    q = rng.integers(1, 5, groups)
+    f = rng.integers(0, 12, (workers, q.sum())).astype(float)
+    if rising:
+        f = np.sort(f, axis=1)
+        f[f >= rng.integers(8, 20)] = inf  # a memory that is full
+    return f, rng.integers(0, 8, (groups, workers)).astype(float), q
+
+
+def others(values, j):
+    return [value for k, value in enumerate(values) if k != j]
+
+
+def shrunk(f, c, q, lo, hi, subsets):
+    """The box which no condition shrinks, and its arcs; None where a worker, or a group, has nothing left."""
+    groups, workers, total = range(len(q)), range(len(lo)), int(sum(q))
+    lo, hi = list(lo), list(hi)
+    while True:
+        before = lo.copy(), hi.copy()
+        for j in workers:  # loads add up
+            lo[j] = max(lo[j], total - sum(others(hi, j)))
+            hi[j] = min(hi[j], total - sum(others(lo, j)))
+        if any(a > b for a, b in zip(lo, hi, strict=True)):
+            return None
+        here = [min(f[j][n - 1] for n in range(max(lo[j], 1), max(hi[j], 1) + 1)) for j in workers]
+        after = [max(f[k][n - 1] for n in range(min(lo[k] + 1, total), min(hi[k] + 1, total) + 1)) for k in workers]
+        reach = [
+            [min(others([a + x for a, x in zip(after, c[g], strict=True)], j)) - c[g][j] for j in workers]
+            for g in groups
+        ]
+        arc = [[hi[j] > 0 and here[j] <= reach[g][j] for j in workers] for g in groups]
+        if not all(map(any, arc)):
+            return None
+        for j in workers:  # whoever sits at the fullest or emptiest of the loads is content
+            mine = [g for g in groups if arc[g][j]]
+            hi[j] = min(hi[j], sum(q[g] for g in mine))
+            most = max((reach[g][j] for g in mine), default=-inf)
+            content = lambda n, j=j, most=most: f[j][n - 1] <= most
+            while hi[j] >= max(lo[j], 1) and not content(hi[j]):
+                hi[j] -= 1
+            while 1 <= lo[j] <= hi[j] and not content(lo[j]):
+                lo[j] += 1
+        if any(a > b for a, b in zip(lo, hi, strict=True)):
+            return None
+        for k in workers:  # whoever surely sits elsewhere would rather not come
+            tempted = [
+                min(here[j] + c[g][j] - c[g][k] for g in groups if arc[g][j]) for j in workers if j != k and lo[j] >= 1
+            ]
+            for g in groups:
+                if not arc[g][k] or q[g] > hi[k]:
+                    tempted.append(
+                        min([here[j] + c[g][j] for j in workers if arc[g][j] and j != k], default=inf) - c[g][k]
+                    )
+            stays = lambda n, k=k, tempted=tempted: n >= total or all(f[k][n] >= least for least in tempted)
+            while lo[k] <= hi[k] and not stays(lo[k]):
+                lo[k] += 1
+            while hi[k] >= lo[k] and not stays(hi[k]):
+                hi[k] -= 1
+        if any(a > b for a, b in zip(lo, hi, strict=True)):
+            return None
+        if subsets:  # those who can go nowhere else fit, and those who alone can come fill
+            for some in chain.from_iterable(combinations(groups, n) for n in range(1, len(q) + 1)):
+                need = sum(q[g] for g in some)
+                inner = [j for j in workers if any(arc[g][j] for g in some)]
+                outer = [j for j in workers if not any(arc[g][j] for g in groups if g not in some)]
+                if need > sum(hi[j] for j in inner) or need < sum(lo[j] for j in outer):
+                    return None
+                for j in inner:
+                    lo[j] = max(lo[j], need - sum(hi[k] for k in inner if k != j))
+                for j in outer:
+                    hi[j] = min(hi[j], need - sum(lo[k] for k in outer if k != j))
+        if (lo, hi) == before:
+            return lo, hi, arc, here, reach
+
+
+def cut(f, c, q, lo, hi, rising, subsets, by_group):
+    """The shipped box, with the same answer."""
+    lo, hi = np.array(lo), np.array(hi)
+    arc, reach = np.zeros(c.shape, np.bool_), np.zeros(c.shape)
+    here, after = np.zeros(len(lo)), np.zeros(len(lo))
+    asked = f, c, q, lo, hi, rising, 0.0, subsets, by_group, arc, here, after, reach
+    return (lo.tolist(), hi.tolist(), arc, here, reach) if interpreted(tighten.tighten)(*asked) else None
+
+
+@pytest.mark.parametrize("subsets", [False, True])
+@pytest.mark.parametrize("rising", [True, False])
+def test_a_box_is_cut_to_what_no_condition_shrinks(rising, subsets):
+    kept = 0
+    for seed in range(80):
+        f, c, q = drawn(seed, rising)
+        rng = np.random.default_rng([seed, 1])
+        lo = rng.integers(0, 2, len(f)) * (rng.random() < 0.5)
+        hi = np.minimum(lo + rng.integers(0, 7, len(f)), q.sum())
+        wanted = shrunk(f.tolist(), c.tolist(), q.tolist(), lo.tolist(), hi.tolist(), subsets)
+        for by_group in (False, True):
+            told = cut(f, c, q, lo, hi, rising, subsets, by_group)
+            assert (told is None) == (wanted is None)
+            if told:
+                assert told[:2] == wanted[:2] and (told[2] == wanted[2]).all()
+                assert told[3].tolist() == wanted[3] and told[4].tolist() == wanted[4]
+        kept += wanted is not None
+    assert 15 < kept < 75
+
+
+def test_a_rising_game_begins_with_the_loads_that_somebody_may_want():
+    """The requests and one more in the cheapest places: nobody pays more than the dearest, and a difference of private
+    costs."""
+    small = 0
+    for seed in range(60):
+        f, c, q = drawn(seed, rising=True)
+        total = int(q.sum())
+        level = max(0.0, sorted(f.ravel())[total])
+        most = []
+        for j in range(len(f)):
+            spread = max(0.0, *(c[g, k] - c[g, j] for g in range(len(q)) for k in range(len(f))))
+            most.append(sum(x <= level + spread and x < inf for x in f[j]))
+        enough = sum(most) >= total
+        told = interpreted(tighten.largest_loads)(f, c, total, True).tolist()
+        assert told == (most if enough else [total] * len(f))
+        assert interpreted(tighten.largest_loads)(f, c, total, False).tolist() == [total] * len(f)
+        lo, hi, *_ = interpreted(tighten.root_box)(f, c, q, True, 0.0)
+        wanted = shrunk(f.tolist(), c.tolist(), q.tolist(), [0] * len(f), told, True)
+        assert wanted is None or (lo.tolist(), hi.tolist()) == wanted[:2]
+        small += enough and min(most) < total
+    assert small > 20
+
+
+@pytest.mark.parametrize("rising", [True, False])
+def test_what_equilibria_of_a_box_can_cost(rising):
+    """Of every request by itself, and of the loads with their sum; chords lie above a convex curve."""
+    checked = 0
+    for seed in range(90):
+        f, c, q = drawn(seed, rising)
+        n, total = len(f), int(q.sum())
+        box = cut(f, c, q, [0] * n, [total] * n, rising, True, True)
+        if box is None:
+            continue
+        lo, hi, arc, here, reach = box
+        groups = range(len(q))
+        ways = [[j for j in range(n) if arc[g, j]] for g in groups]
+        dear = [max(f[j, max(lo[j], 1) - 1 : hi[j]], default=0.0) for j in range(n)]
+        low = sum(q[g] * min(here[j] + c[g, j] for j in ways[g]) for g in groups)
+        high = sum(q[g] * max(min(dear[j], reach[g, j]) + c[g, j] for j in ways[g]) for g in groups)
+        cost = lambda j, m, f=f: m * f[j, m - 1] if m else 0.0
+        curves = [[cost(j, m) for m in range(total + 1)] for j in range(n)]
+        convex = all((np.diff(curve, 2) >= 0).all() for curve in curves if inf not in curve)
+        if all(f[j, hi[j] - 1] < inf for j in range(n) if hi[j]):
+            loads = [m for m in product(*(range(a, b + 1) for a, b in zip(lo, hi, strict=True))) if sum(m) == total]
+            chord = [(cost(j, hi[j]) - cost(j, lo[j])) / max(hi[j] - lo[j], 1) for j in range(n)]
+            line = lambda j, m, lo=lo, chord=chord, cost=cost: cost(j, lo[j]) + chord[j] * (m - lo[j])
+            above = (
+                0.0
+                if convex
+                else sum(max(max(cost(j, m) - line(j, m) for m in range(lo[j], hi[j] + 1)), 0.0) for j in range(n))
+            )
+            most = max(sum(line(j, m) for j, m in enumerate(load)) for load in loads) + above
+            least = sum(min(cost(j, m) for m in range(lo[j], hi[j] + 1)) for j in range(n))
+            if convex:
+                least = min(sum(cost(j, m) for j, m in enumerate(load)) for load in loads)
+            low = max(low, least + sum(q[g] * min(c[g, j] for j in ways[g]) for g in groups))
+            high = min(high, most + sum(q[g] * max(c[g, j] for j in ways[g]) for g in groups))
+        asked = f, c, q, np.array(lo), np.array(hi), rising, convex, arc, here, reach
+        assert interpreted(boxes.bounds)(*asked) == pytest.approx((low, high))
+        checked += lo != hi
+    assert checked > 12
+
+
+def hull(values: list[float], n: int) -> float:
+    """The least concave curve above values, at n: the highest chord over it."""
+    chords = [values[n]]
+    for a in range(n):
+        for b in range(n + 1, len(values)):
+            chords.append(values[a] + (values[b] - values[a]) * (n - a) / (b - a))
+    return max(chords)
+
+
+@pytest.mark.parametrize("s", [1.0, 1.2, 3.0])
+def test_what_nobody_gains_by_going_to_a_known_place_bounds(s):
+    """Every request pays at most what its place in a placement would cost a newcomer, and no more than its group pays
+    anywhere; the worst loads of a box by trying all."""
+    checked = 0
+    for seed in range(30):
+        f, c, q = drawn(seed, rising=False)
+        n, total = len(f), int(q.sum())
+        box = cut(f, c, q, [0] * n, [total] * n, False, True, True)
+        if box is None:
+            continue
+        lo, hi, arc, _, reach = box
+        rng = np.random.default_rng(seed)
+        place = np.array([rng.multinomial(size, np.ones(n) / n) for size in q])
+        most, private = interpreted(smooth.cost_ceilings)(f, c, q, np.array(lo), np.array(hi), arc, reach)
+        dear = [max(f[j, max(lo[j], 1) - 1 : hi[j]], default=0.0) for j in range(n)]
+        for g in range(len(q)):
+            ways = [j for j in range(n) if arc[g, j]]
+            assert most[g] == max(min(dear[j], reach[g, j]) + c[g, j] for j in ways)
+            private -= q[g] * min(c[g, j] for j in ways)
+        assert private == pytest.approx(0.0)
+        private = float(rng.integers(0, 5))
+
+        def term(j, m, f=f, c=c, most=most, place=place, total=total):
+            here = f[j, m - 1] if m else 0.0
+            late = max(here, f[j, min(m, total - 1)])
+            paid = sum(place[g, j] * min(late + c[g, j], most[g]) for g in range(len(most)) if place[g, j])
+            return s * paid - (s - 1) * m * here
+
+        curves = [[term(j, m) for m in range(lo[j], hi[j] + 1)] for j in range(n)]
+        loads = [
+            m for m in product(*(range(b - a + 1) for a, b in zip(lo, hi, strict=True))) if sum(m) + sum(lo) == total
+        ]
+        worst = max(sum(hull(curve, m) for curve, m in zip(curves, load, strict=True)) for load in loads)
+        told = interpreted(smooth.smooth_ceiling)(f, c, place, (np.array(lo), np.array(hi)), (most, private), s)
+        assert told == pytest.approx(worst - (s - 1) * private)
+        checked += lo != hi
+    assert checked > 4
+
+
+def programmed(f, c, q, lo, hi, arc, reach, most):
+    """(floor, ceiling) by a programme put together unknown by unknown: p(j, k) and y(g, j, k)."""
+    groups, workers = range(len(q)), range(len(f))
+    paid = lambda j, k: f[j, k - 1] if k else 0.0
+    p = {(j, k): i for i, (j, k) in enumerate((j, k) for j in workers for k in range(lo[j], hi[j] + 1))}
+    some = [(g, j, k) for g in groups for j, k in p if arc[g, j] and k and paid(j, k) <= reach[g, j]]
+    y = {one: len(p) + i for i, one in enumerate(some)}
+    size, equal, right, above = len(p) + len(y), [], [], []
+
+    def row(entries, to=None):
+        line = np.zeros(size)
+        for at, value in entries:
+            line[at] += value
+        (above if to is None else equal).append(line)
+        if to is not None:
+            right.append(to)
+
+    for j in workers:
+        row([(i, 1.0) for (w, _), i in p.items() if w == j], 1.0)
+    for (j, k), i in p.items():
+        row([(i, -k)] + [(at, 1.0) for (_, w, load), at in y.items() if (w, load) == (j, k)], 0.0)
+    for (g, j, k), at in y.items():
+        row([(at, 1.0), (p[j, k], -min(q[g], k))])
+    for g in groups:
+        row([(at, 1.0) for (h, _, _), at in y.items() if h == g], q[g])
+        for t in workers:  # nobody gains by going to t
+            line = [(at, paid(j, k) + c[g, j]) for (h, j, k), at in y.items() if h == g]
+            for k in range(lo[t], hi[t] + 1):
+                late = min(paid(t, min(k + 1, int(sum(q)))) + c[g, t], most[g])
+                line.append((p[t, k], -q[g] * late))
+                if (g, t, k) in y:
+                    line += [(y[g, t, k], late), (y[g, t, k], -paid(t, k) - c[g, t])]
+            row(line)
+    pay = np.zeros(size)
+    for (g, j, k), at in y.items():
+        pay[at] = paid(j, k) + c[g, j]
+    solved = [linprog(sense * pay, np.array(above), np.zeros(len(above)), np.array(equal), right) for sense in (1, -1)]
+    return [sense * of.fun if of.status == 0 else -sense * inf for sense, of in zip((1, -1), solved, strict=True)]
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+def test_the_programme_of_equilibria_unknown_by_unknown(coarse):
+    checked = 0
+    for seed in range(9):
+        f, c, q = drawn(seed, rising=False)
+        n, total = len(f), int(q.sum())
+        if len(np.unique(c, axis=0)) < len(c):
+            continue  # alike groups become one
+        box = [0] * n, [total] * n, np.ones(c.shape, bool), np.full(c.shape, inf)
+        most = np.full(len(q), inf)
+        if not coarse:
+            found = cut(f, c, q, *box[:2], False, True, True)
+            if found is None:
+                continue
+            box = (*found[:3], found[4])
+            most = interpreted(smooth.cost_ceilings)(f, c, q, *map(np.array, box))[0]
+        told = program.solve_program(program.programme(f, c, q, coarse)).value
+        assert [told["floor_s"], told["ceiling_s"]] == pytest.approx(programmed(f, c, q, *box, most), abs=1e-6)
+        checked += 1
+    assert checked > 3

@@ -1,0 +1,133 @@
+"""Loops of the routing game against every flow of a small one: the best move, arrivals in turn, loads that are given,
+and the optimum where latencies step and fall."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf
+
+import numpy as np
+import pytest
+
+from dmodels.core.tiered import interpreted
+from dmodels.games.routing import RoutingGame, kernels, optima, optimum
+from dmodels.models.latency import TableCurve
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """Interpreted however long it takes: nothing is compiled for games of this size."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+
+
+def drawn(seed):
+    """Latencies that may fall and end at a full memory, private costs, sizes of groups, a flow."""
+    rng = np.random.default_rng(seed)
+    groups, workers = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    q = rng.integers(1, 4, groups)
+    f = rng.integers(0, 12, (workers, q.sum() + 1)).astype(float)
+    if seed % 3 == 0:
+        f[int(rng.integers(workers)), int(rng.integers(1, q.sum() + 1)) :] = inf
+    x = np.array([rng.multinomial(size, np.ones(workers) / workers) for size in q])
+    return f, rng.integers(0, 8, (groups, workers)).astype(float), q, x
+
+
+def splits(size, workers):
+    return [way for way in product(range(size + 1), repeat=workers) if sum(way) == size]
+
+
+def flows(q, workers):
+    return [np.array(x) for x in product(*(splits(size, workers) for size in q))]
+
+
+def social(f, c, x):
+    return sum(n * f[j, n - 1] for j, n in enumerate(x.sum(0)) if n) + (x * c).sum()
+
+
+def test_the_move_that_gains_most():
+    """The first of equals, and none below the rounding that is asked for."""
+    for seed in range(120):
+        f, c, _, x = drawn(seed)
+        n, gains = x.sum(0), {}
+        assert interpreted(kernels.loads_of)(x).tolist() == n.tolist()
+        assert interpreted(kernels.social_cost)(f, c, x) == social(f, c, x)
+        for g, j, k in product(range(len(c)), range(len(f)), range(len(f))):
+            if x[g, j] and j != k:
+                pays, there = f[j, n[j] - 1] + c[g, j], f[k, n[k]] + c[g, k]
+                gains[g, j, k] = pays - there if there < inf else -inf
+        for tol in (0.0, 3.0):
+            best, *move = interpreted(kernels.best_move)(f, c, x, n, tol)
+            most = max(gains.values(), default=0.0)
+            if most > tol:
+                assert best == most and gains[tuple(move)] == most
+                assert tuple(move)[:2] == min(way for way, gain in gains.items() if gain == most)[:2]
+            else:
+                assert (best, move) == (0.0, [-1, -1, -1])
+        moved = x.copy()
+        steps, settled = interpreted(kernels.respond)(f, c, moved, 0.0, 40)
+        assert (moved.sum(1) == x.sum(1)).all() and (moved >= 0).all() and steps <= 40
+        assert settled == (interpreted(kernels.best_move)(f, c, moved, moved.sum(0), 0.0)[1] == -1)
+        assert (steps == 0) == (max(gains.values(), default=0.0) <= 0)
+
+
+def test_requests_that_come_in_turn_take_the_cheapest_worker():
+    for seed in range(60):
+        f, c, q, _ = drawn(seed)
+        x, n = np.zeros(c.shape, int), np.zeros(len(f), int)
+        for g, size in enumerate(q):
+            for _ in range(size):
+                pick = min(range(len(f)), key=lambda j, g=g: f[j, n[j]] + c[g, j])
+                x[g, pick] += 1
+                n[pick] += 1
+        assert interpreted(kernels.greedy)(f, c, q).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_cheapest_and_the_dearest_flow_at_given_loads(sign):
+    """On allowed arcs only; none where they leave a load unfilled."""
+    missing = 0
+    for seed in range(80):
+        _, c, q, x = drawn(seed)
+        allowed = np.random.default_rng(seed).random(c.shape) < 0.7
+        loads = x.sum(0)
+        fits = [(y * c).sum() for y in flows(q, len(loads)) if (y.sum(0) == loads).all() and not y[~allowed].any()]
+        feasible, total, y = interpreted(kernels.flow_at_loads)(c, allowed, q, loads, sign)
+        assert feasible == bool(fits)
+        if fits:
+            assert total == sign * min(sign * cost for cost in fits) == (y * c).sum()
+            assert (y.sum(1) == q).all() and (y.sum(0) == loads).all() and not y[~allowed].any()
+        missing += not fits
+    assert 10 < missing < 70
+
+
+def test_the_convex_curve_below_and_its_steps():
+    """The greatest one: at every load the lowest chord; equal to the curve where that is convex."""
+    for seed in range(60):
+        f, *_ = drawn(seed)
+        f = np.where(f < inf, f, 9.0)
+        step, convex = optima.convex_marginals(f)
+        for j, row in enumerate(f):
+            curve = [n * row[n - 1] if n else 0.0 for n in range(row.size + 1)]
+            chord = lambda a, b, n, curve=curve: curve[a] + (curve[b] - curve[a]) * (n - a) / max(b - a, 1)
+            last = range(row.size + 1)
+            below = [min(chord(a, b, n) for a in last for b in last if a <= n <= b) for n in last]
+            assert np.cumsum(step[j]) == pytest.approx(below[1:])
+            assert np.cumsum(optima.marginals(row)) == pytest.approx(curve[1:])
+            assert convex[j] == (np.diff(curve, 2) >= -1e-9).all()
+    full = optima.marginals(np.array([1.0, 2.0, inf, 3.0]))
+    assert full.tolist() == [1.0, 3.0, inf, inf]
+
+
+def test_the_optimum_where_latencies_step_by_trying_every_flow():
+    """With its bound; as many answers as no convex flow would give."""
+    bent = 0
+    for seed in range(30):
+        f, _, q, _ = drawn(3 * seed + 1)
+        overlap = np.random.default_rng(seed).integers(0, 3, (len(q), len(f))) / 2.0
+        found = optimum(RoutingGame(TableCurve(f), overlap, 5.0, q), backend="cpu")
+        c = 5.0 * (1 - overlap)
+        least = min(social(f, c, x) for x in flows(q, len(f)))
+        assert float(found.value.cost_s) == pytest.approx(least) and found.flags == 0
+        assert float(found.certificate["bound_s"]) == pytest.approx(least) and found.certificate["gap_s"] < 1e-8
+        bent += not optima.convex_marginals(f)[1].all()
+    assert bent > 20

@@ -67,4 +67,4 @@ def test_the_fleet_for_the_next_stretch_holds_on_this_one_too(trial):
     assert found.instances[0] >= math.ceil(2 * LEAST) > own.instances[0]
     assert Verdict(trial, requests.faster(LEAST)).holds(found.instances) and found[1:] == (1, 1)
     no_more = trial._replace(most=(3,))
-    assert for_next(no_more, requests, requests, (2,), own, [requests]) == own
+    assert for_next(no_more, requests, requests, (2,), own, [requests]) == own._replace(enough=False)

@@ -56,7 +56,7 @@ class Roofline(NamedTuple):
         `last` is `self.last` in the shape of n.
         """
         law, r, last = self.steps, self.requests, self.last if last is None else last
-        n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
+        n = self._decoding(n)
         begun = jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
         came, (alone, first, full) = begun / self.parallel.dp, self._landmarks(n, last)
         filled = came * law.budget_share
@@ -73,19 +73,22 @@ class Roofline(NamedTuple):
 
     def filling(self, n: Real, last: LastStep | None = None) -> tuple[Real, Real]:
         """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""
-        _, begun, full = self._landmarks(n, self.last if last is None else last)
+        _, begun, full = self._landmarks(self._decoding(n), self.last if last is None else last)
         return begun, full
 
     def _landmarks(self, n: Real, last: LastStep) -> tuple[Real, Real, Real]:
         """A step without prompts, with prompts but for their tokens, and full."""
-        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - last.gap, 1e-3, 0.75)
-        budget = self.max_num_batched_tokens
+        share, budget = jnp.clip(1.0 - last.gap, 1e-3, 0.75), self.max_num_batched_tokens
         alone, part, full = self.steps.at_each(n, 0.0, share * budget, budget)
         return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:
         """t(n, B): prompts fill the budget of every rank."""
-        return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
+        return self.steps.full(self._decoding(n))
+
+    def _decoding(self, n: Real) -> Real:
+        """Of n requests, those that decode: a prefill worker decodes nothing, whatever it holds."""
+        return jnp.where(self.requests.output_tokens > 0, n, 0.0)
 
     def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
         r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[G]\,t_0(n)$, and whether there is none.

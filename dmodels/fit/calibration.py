@@ -83,11 +83,13 @@ def efficiencies_of(
 
     The effects of serving were found beside the kernels of the formats that the rows state, so those are asked.
     """
-    from .kernels import efficiencies
+    from .kernels import beside_rows, efficiencies
 
     stated = [one._replace(model=as_stated(one.model, one.engine, architecture)) for one in hosted]
     return [
-        _efficiency(effects or calibration(), hosted_levels(one, precision, architecture, mode), hierarchy.origin(told))
+        _efficiency(
+            effects or calibration(), hosted_levels(one, precision, architecture, mode), hierarchy.origin(told)
+        ).replace(beside_rows=beside_rows(one.gpu_name, one.engine))
         for one, precision, told in zip(hosted, precisions, efficiencies(stated), strict=True)
     ]
 

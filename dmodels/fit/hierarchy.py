@@ -25,7 +25,8 @@ from .points import checkpoint, family
 from .recipes import Layout
 from .rows import Row
 
-NAMES = tuple(Efficiency.__dataclass_fields__)
+#: What is fitted: all but which kernels run, which is known.
+NAMES = tuple(name for name in Efficiency.__dataclass_fields__ if name != "beside_rows")
 #: Links: fractions of a peak lie in (0, 1), so that nothing beats the data sheet, as shares do; ratios above 1; all
 #: else is positive.
 OF_PEAK = (

@@ -33,6 +33,7 @@ from dmodels.models.memory import FAST_LINK
 from dmodels.models.operators import layers
 
 from .operators.coefficients import DATA_SHEET, Coefficients, load
+from .operators.hierarchy import generation
 from .operators.predicted import predicted
 
 #: Efficiencies stay at or below this share of a peak, and at or above these of bandwidth and of arithmetic.
@@ -49,6 +50,12 @@ _PCIE = 16e9
 #: DeepGEMM): medians of the wide-EP kernels of six GPUs with even routing, where the fused kernels' law extrapolates.
 FUSED_EP = 8.0
 WIDE_EXPERTS = {"expert_hbm_frac": 0.9, "expert_flop_frac": 0.5, "moe_layer_us": 30.0}
+#: Rows of a tile in FlashAttention 2's kernels of a paged cache, and the GPUs where vLLM runs these. Where the longest
+#: query of a call is one token, the query heads of a KV head share a tile; beside a prompt every head of a request that
+#: decodes has one of its own. FlashAttention 3 (Hopper) packs heads in any call, and vLLM's kernels for data-centre
+#: Blackwell, SGLang and TensorRT-LLM take prompts and answers apart. Source: vllm-project/flash-attention,
+#: csrc/flash_attn/flash_api.cpp (`seqlenq_ngroups_swapped`) and src/flash_fwd_launch_template.h (`kBlockM`).
+TILE_ROWS, TILED = 64.0, ("ampere", "ada", "blackwell_rtx")
 #: Passes (of 2 h bytes) over the tokens that reach such a rank, for each expert of them: 8 bits are written where they
 #: arrive and read, 16 bits written and read when they are summed.
 PAIR_PASSES = 3.0
@@ -62,6 +69,15 @@ class Hosted(NamedTuple):
     gpu_name: str  # as the catalogue has it; "" where it is in none
     engine: str
     parallel: Parallel
+
+
+def beside_rows(gpu_name: str, engine: str) -> float:
+    """Rows that attention computes for one query of a request that decodes in a step with a prompt.
+
+    >>> beside_rows("rtx_4090", "vllm"), beside_rows("h100_sxm", "vllm"), beside_rows("rtx_4090", "sglang")
+    (64.0, 1.0, 1.0)
+    """
+    return TILE_ROWS if engine == "vllm" and generation(gpu_name) in TILED else 1.0
 
 
 @lru_cache(maxsize=1)

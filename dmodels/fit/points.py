@@ -27,6 +27,7 @@ from dmodels.models.memory import (
     residents_of_length,
 )
 
+from .kernels import beside_rows
 from .rows import Rejected, Row, Table
 
 #: Names of number formats in the rows -> those of the catalogue.
@@ -86,6 +87,7 @@ class Points(Record):
     equal_lengths: Real = quantity()  # 1: all requests have the same lengths
     prompts_first: Real = quantity()  # 1: the engine computes all prompts that wait before it decodes on
     gathers: Real = quantity()  # 1: its ranks wait for each other's prompts
+    beside_rows: Real = quantity()  # of `Efficiency`
     memory: EngineMemory  # how the engine divides a GPU
     utilization: Real = quantity()  # share of the memory that the engine uses
 
@@ -148,6 +150,7 @@ def _stack_points(rows: list[Row], records: list[tuple[Model, GPU]]) -> Points:
         equal_lengths=column(lambda r: r.equal_lengths),
         prompts_first=column(lambda r: r.backend in PROMPTS_FIRST),
         gathers=column(lambda r: r.backend in GATHERING),
+        beside_rows=column(lambda r: beside_rows(r.system, r.backend)),
         memory=memory,
         utilization=np.asarray(default_utilization(memory, gpu, decode)),
     )

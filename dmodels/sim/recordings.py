@@ -120,12 +120,13 @@ def takes(trace: Trace, limit_tokens: float = 0.0) -> np.ndarray:
     return np.asarray(trace.input_tokens <= (limit_tokens or np.inf) - 1.0)
 
 
-def recorded(trace: Trace, rate_rps: float, limit_tokens: float = 0.0, seed: int = 0) -> Recording:
+def recorded(trace: Trace, rate_rps: float | None, limit_tokens: float = 0.0, seed: int = 0) -> Recording:
     """The requests of a trace that an engine with a context of `limit_tokens` (0: any) takes, at `rate_rps` of all.
 
-    Where all came at one instant there is no time to scale; then they come in their order as a Poisson stream.
+    None: at the trace's own rate; raises `TraceError` where it has none. Where all came at one instant there is no time
+    to scale; then they come in their order as a Poisson stream.
     """
-    size = len(trace)
+    size, rate_rps = len(trace), rate_rps or float(Workload.from_trace(trace).rate_rps)
     if trace.duration_s * rate_rps > _INSTANT:
         when, source = arrivals.replay(trace.time_s, rate_rps), f"{trace.name} with its own arrival times"
     else:

@@ -12,6 +12,7 @@ from dmodels.models.traffic import Trace
 
 from . import arrivals, fleet, verify
 from .estimate import Estimate
+from .recordings import recorded
 
 
 class Replay(NamedTuple):
@@ -39,11 +40,10 @@ def replay_trace(
 
     Every request counts, bursts included; with `stationary` warm-up and end are cut, as if the load were steady.
     """
-    when = arrivals.replay(trace.time_s, rate_rps, count)
-    again = np.arange(when.size) % len(trace)
-    inputs = np.maximum(1, trace.input_tokens[again])
-    outputs = np.maximum(1, trace.output_tokens[again])
-    cached = np.minimum(np.broadcast_to(trace.cached_tokens, len(trace))[again], inputs)
+    given = recorded(trace, rate_rps)
+    when = given.time_s if count is None else arrivals.replay(given.time_s, count=count)
+    again = np.arange(when.size) % given.size
+    inputs, outputs, cached = (x[again] for x in (given.input_tokens, given.output_tokens, given.cached_tokens))
     served = fleet.simulate(
         when, inputs, outputs, pools, policy, key=key, cached_tokens=cached, spill_queue=spill_queue
     )

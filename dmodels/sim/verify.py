@@ -15,6 +15,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.units import counted
 from dmodels.core.workload import Workload
 
 from . import arrivals, estimate, fleet, lengths
@@ -113,7 +114,7 @@ def steady(served: Served) -> np.ndarray:
     e2e = served.e2e_s
     if e2e.size < 200:
         raise InputError(
-            f"{e2e.size} requests in a pool; accepted: at least 200, so give a larger count, or another threshold"
+            f"{counted(e2e.size, 'request')} in a pool; accepted: at least 200: a larger count, or another threshold"
         )
     begin, _ = estimate.warmup_count(e2e)
     horizon = served.arrival_s[-1] - np.quantile(e2e, 0.999)
@@ -191,7 +192,7 @@ def trace_metrics(
     """
     count = served.arrival_s.size
     if count < 2 * batches:
-        raise InputError(f"{count} requests in a pool; accepted: at least {2 * batches}, two for each batch")
+        raise InputError(f"{counted(count, 'request')} in a pool; accepted: at least {2 * batches}, two for each batch")
     kept = steady(served) if stationary else np.arange(count)
     tag = f"p{100 * percentile:g}"
     found = {"requests_count": Estimate(kept.size, kept.size, kept.size, 1)}

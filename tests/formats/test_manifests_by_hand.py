@@ -23,6 +23,7 @@ from dmodels.formats.deployments import FORMATS, joined, read_text, write_deploy
 from dmodels.formats.deployments.documents import server_of, shell_words
 from dmodels.formats.deployments.machines import MACHINES, gpu_of_product, gpu_of_ray, image
 from dmodels.formats.engines import ENGINES, command_line, refusals, server_of_words
+from dmodels.formats.engines.sglang import read as read_sglang
 from dmodels.formats.serving import Server, ServerPool, Serving
 from tests.audit.findings import Findings
 from tests.audit.launch_lines import PROGRAMS, flags, meaning
@@ -640,3 +641,11 @@ def test_numbers_as_vllm_reads_them(text, value):
     assert server_of_words(["vllm", "serve", "m", f"--max-model-len={text}"]).max_model_len_tokens == value
     with pytest.raises(InputError, match="accepted are whole numbers from 1"):
         server_of_words(["vllm", "serve", "m", f"--max-model-len={text}x"])
+
+
+def test_sglangs_limits_are_for_all_ranks_of_attention_and_for_each_copy():
+    """`max_running_requests // (dp_size if enable_dp_attention else 1)` in SGLang's tp_worker.py, chunks alike."""
+    given = {"--dp-size": "4", "--max-running-requests": "64", "--chunked-prefill-size": "8192"}
+    copies, ranks = (read_sglang(given | more) for more in ({}, {"--enable-dp-attention": None}))
+    names = ("max_num_seqs_count", "max_num_batched_tokens")
+    assert [copies[name] for name in names] == [64, 8192] and [ranks[name] for name in names] == [16, 2048]

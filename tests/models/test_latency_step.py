@@ -279,6 +279,23 @@ def test_a_latent_of_given_size_and_one_without_an_index():
     assert float(terms.decode_attention_flop(first, 1000.0)) == 2 * 2 * (1024 + 64)
 
 
+def test_beside_a_prompt_a_decoded_token_fills_a_tile_for_every_head():
+    """10 requests, 8 heads of 128 in 2 layers, contexts of 1,000: 4 x 128 FLOPs a head and token, or 64 rows of them at
+    half of 1 PFLOP/s; their caches take a thousandth of that. A latent's heads share a tile anyway."""
+    gpu, tiled = GPU(8e10, 2e15, 1e15), Efficiency(beside_rows=64.0, attention_flop_frac=0.5, decode_flop_frac=0.25)
+    model, flop = Model(2, 2, 128, n_q_heads=8), 10 * 2 * 8 * 4 * 128 * 1000
+
+    def decodes(model: Model, prompt_tokens: float, e: Efficiency) -> float:
+        return float(
+            parts(model, gpu, Parallel(), 10.0, 1000.0, prompt_tokens, 50.0, e)["attention of decodes"].seconds
+        )
+
+    assert decodes(model, 100.0, tiled) == pytest.approx(64 * flop / 0.5e15, rel=1e-3)
+    assert decodes(model, 0.0, tiled) == decodes(model, 100.0, tiled.replace(beside_rows=1.0))
+    latent = Model(2, n_mla_layers=2, kv_lora_rank=512, qk_rope_head_dim=64, n_q_heads=8)
+    assert decodes(latent, 100.0, tiled) == decodes(latent, 0.0, tiled)
+
+
 def test_an_indexer_scores_every_token_and_attention_is_to_those_selected():
     """DeepSeek-V3.2's layer: 64 heads of 128 score 10,000 tokens on every rank; 128 heads attend to 2,048 latents."""
     model = Model(1, n_mla_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, n_q_heads=128, index_topk_tokens=2048)

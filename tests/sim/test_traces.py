@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from dmodels.core.errors import TraceError
 from dmodels.models.latency import StepLaw
 from dmodels.models.traffic import Trace, read_trace
 from dmodels.sim import arrivals, fleet
@@ -58,3 +59,13 @@ def test_a_replay_has_the_gaps_of_its_trace_and_counts_all():
     assert own.rate_rps == pytest.approx(2.0) and (own.requests_count, own.cut_count) == (201, 0)
     fast = replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE, rate_rps=5.0, count=402)
     assert fast.rate_rps == pytest.approx(5.0) and fast.requests_count == 402
+
+
+def test_requests_of_one_instant_need_a_rate():
+    """There is no time to scale: without a rate it is said, with one they come as a Poisson stream."""
+    trace = Trace("instant", np.full(200, 7.0), np.full(200, 100.0), np.full(200, 10.0))
+    pool, key = [fleet.Pool(2, 8, StepLaw(8e-3, 1e-3))], jax.random.key(0)
+    with pytest.raises(TraceError, match="instant: all requests arrive at one instant, so there is no rate"):
+        replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE)
+    given = replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE, rate_rps=3.0)
+    assert given.requests_count == 200 and given.rate_rps == pytest.approx(3.0, rel=5 / np.sqrt(200))

@@ -65,6 +65,6 @@ def test_the_fleet_for_the_next_stretch_holds_on_this_one_too(trial):
     own = Sizes((3,), 1, 1)
     found = for_next(trial, requests, requests, (2,), own, [requests])
     assert found.instances[0] >= math.ceil(2 * LEAST) > own.instances[0]
-    assert Verdict(trial, requests.faster(LEAST)).holds(found.instances) and found[1:] == (1, 1)
+    assert Verdict(trial, requests.faster(LEAST)).holds(found.instances) and found[1:] == (1, 1, True)
     no_more = trial._replace(most=(3,))
-    assert for_next(no_more, requests, requests, (2,), own, [requests]) == own
+    assert for_next(no_more, requests, requests, (2,), own, [requests]) == own._replace(enough=False)

@@ -70,8 +70,8 @@ def read(flags: dict[str, str | None]) -> dict[str, Any]:
         "quantization": given.text("--quantization"),
         "kv_dtype": "" if cache == "auto" else {b: a for a, b in _CACHES.items()}.get(cache, cache),
         "max_model_len_tokens": given.whole("--context-length"),
-        "max_num_seqs_count": None if seqs is None else max(seqs // dp, 1),
-        "max_num_batched_tokens": None if chunk is None else max(chunk // dp, 1),
+        "max_num_seqs_count": None if seqs is None else max(seqs // attention, 1),  # for all of its ranks
+        "max_num_batched_tokens": None if chunk is None else max(chunk // attention, 1),
         "memory_frac": given.share("--mem-fraction-static"),
         "role": role if role and role != "null" else SERVE,
         "nodes": nodes,

@@ -69,7 +69,7 @@ class Roofline(NamedTuple):
         `lone` is `self.lone` in the shape of n.
         """
         law, r, lone = self.steps, self.requests, self.lone if lone is None else lone
-        n = jnp.where(r.output_tokens > 0, n, 0.0)  # a prefill worker decodes nothing, whatever it holds
+        n = self._decoding(n)
         begun = jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
         alone, first, full = self._landmarks(n, lone)
         filled = begun * law.budget_share
@@ -89,7 +89,7 @@ class Roofline(NamedTuple):
 
     def filling(self, n: Real, lone: Lone | None = None) -> tuple[Real, Real]:
         """(a step with prompts but for their tokens, a full step): on the line through a lone prompt's last step."""
-        _, begun, full = self._landmarks(n, self.lone if lone is None else lone)
+        _, begun, full = self._landmarks(self._decoding(n), self.lone if lone is None else lone)
         return begun, full
 
     @property
@@ -99,21 +99,23 @@ class Roofline(NamedTuple):
 
     def _landmarks(self, n: Real, lone: Lone) -> tuple[Real, Real, Real]:
         """A step without prompts, with prompts but for their tokens, and full."""
-        n, share = jnp.where(self.requests.output_tokens > 0, n, 0.0), jnp.clip(1.0 - lone.last.gap, 1e-3, 0.75)
+        share = jnp.clip(1.0 - lone.last.gap, 1e-3, 0.75)
         budget, prompt = self.budget_tokens, self.requests.prefill_tokens
         at = jnp.where(self._in_whole_prompts, prompt, share * budget)
         alone, least, part, full = self.steps.at_each(n, 0.0, 1e-6 * prompt, at, budget)
-        shorter, longer = (
-            safe_divide(lone.over_tokens, prompt, 0.0),
-            safe_divide(lone.over_tokens, budget - prompt, 0.0),
-        )
-        bent = part - shorter * (part - least) + longer * (full - part)
+        over = lone.over_tokens  # of the longer prompts beyond the mean, and of the shorter below it
+        bent = part - safe_divide(over, prompt, 0.0) * (part - least)
+        bent += safe_divide(over, budget - prompt, 0.0) * (full - part)
         part = jnp.where(self._in_whole_prompts, bent, part)
         return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:
         """t(n, B): prompts fill the budget."""
-        return self.steps.full(jnp.where(self.requests.output_tokens > 0, n, 0.0))
+        return self.steps.full(self._decoding(n))
+
+    def _decoding(self, n: Real) -> Real:
+        """Of n requests, those that decode: a prefill worker decodes nothing, whatever it holds."""
+        return jnp.where(self.requests.output_tokens > 0, n, 0.0)
 
     def occupancy(self, x: Real, decode_steps: Real, slots: Real) -> tuple[Real, Real]:
         r"""The n in [0, slots] with $n (1 - x K(n)) = x\,E[G]\,t_0(n)$, and whether there is none.

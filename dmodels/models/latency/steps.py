@@ -38,6 +38,7 @@ class Efficiency(Record):
     moe_pass_count: Real = quantity(10.0)  # the same, more for a layer with routed experts: sorting and summing
     attention_flop_frac: Real = quantity(0.38)  # of the 16-bit peak, in the attention of prompts
     decode_flop_frac: Real = quantity(0.5)  # of the 16-bit peak, in the attention of single tokens
+    beside_rows: Real = quantity(1.0)  # rows that attention computes for one such query in a step with a prompt
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
     bus_frac: Real = quantity(0.5)  # of a PCIe link's one-way rate, in a ring of GPUs without a faster link
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
@@ -220,13 +221,15 @@ def parts(
         skew=1.0 + (e.expert_imbalance - 1.0) * (1.0 - 1.0 / parallel.ep),
     )
     eight = terms.peak_flop_per_s(gpu, 1.0)
+    tiled = (prefill_tokens > 0) & (e.beside_rows > 1.0) & (model.n_mla_layers <= 0)  # as prompts' queries are
     wide, scored = terms.decode_attention_flop(model, context_tokens, tp), terms.index_flop(model, context_tokens)
+    rows = decode / dp * jnp.where(tiled, e.beside_rows, 1.0)
     decodes = roof(
         decode_count / pp / dp * terms.kv_read_bytes(model, context_tokens, tp),
-        decode / dp * (wide + scored),
-        decode / dp * (wide / gpu.peak_flop_per_s + scored / eight),
+        rows * (wide + scored),
+        rows * (wide / gpu.peak_flop_per_s + scored / eight),
         e.kv_frac,
-        e.decode_flop_frac,
+        jnp.where(tiled, e.attention_flop_frac, e.decode_flop_frac),
     )
     wide, scored = terms.prefill_attention_flop(model, attended_tokens, tp), terms.index_flop(model, attended_tokens)
     fresh, by_flop = crowded / dp * (wide + scored), crowded / dp * (wide / gpu.peak_flop_per_s + scored / eight)

@@ -1,9 +1,10 @@
 r"""How long a step takes that knows what its tokens attend to: the calibrated step, tabulated.
 
-$$t = T(n, w) + A\!\left(n, \tfrac1n\sum_i c_i\right) + \sum_j w_j\,P\!\left(a_j\right)$$
+$$t = T(n, w) + A_{w>0}\!\left(n, \tfrac1n\sum_i c_i\right) + \sum_j w_j\,P\!\left(a_j\right)$$
 
 for n requests that decode with contexts $c_i$, and prompts of $w_j$ new tokens, w in all, that attend to $a_j$ tokens
-in the mean. T has the matrices, experts, collectives and launches, A the attention of answers, P that of prompts.
+in the mean. T has the matrices, experts, collectives and launches, A the attention of answers (in steps without and
+with prompts), P that of prompts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class EngineLaw(NamedTuple):
     tokens: Floats  # (j,) prompt tokens, from 0
     contexts: Floats  # (k,) tokens in the cache, from 0
     step_s: Floats  # (i, j) without attention
-    decode_s: Floats  # (i, k) attention of the answers of a step
+    decode_s: Floats  # (2, i, k) attention of the answers of a step, without and with prompts
     prompt_s: Floats  # (k,) attention of one prompt token
 
     @classmethod
@@ -46,7 +47,7 @@ class EngineLaw(NamedTuple):
         """
         ends = np.array([0.0, 1.0])
         times = base_s + per_request_s * ends[:, None] + per_prompt_token_s * ends[None, :]
-        return cls(ends, ends, ends, times, np.zeros((2, 2)), np.zeros(2))
+        return cls(ends, ends, ends, times, np.zeros((2, 2, 2)), np.zeros(2))
 
     @classmethod
     def of(
@@ -111,7 +112,9 @@ def _tables(
         return jax.vmap(lambda x: jax.vmap(lambda y: f(x, y))(b))(a)
 
     steps = over(rest, counts, tokens)
-    answers = over(lambda n, c: at(n, c, 0.0, 0.0)[_ATTENTION[0]].seconds, counts, contexts)
+    answers = jax.vmap(lambda w: over(lambda n, c: at(n, c, w, 0.0)[_ATTENTION[0]].seconds, counts, contexts))(
+        jnp.array([0.0, 1.0])
+    )
     prompts = jax.vmap(lambda a: at(0.0, 0.0, 1.0, a)[_ATTENTION[1]].seconds)(contexts)
     # the smooth maximum of two zeros is no exact zero
     return steps, jnp.where(counts[:, None] * contexts[None, :] > 0, answers, 0.0), prompts
@@ -139,7 +142,7 @@ def step_s(law: EngineLaw, decoding: float, read_tokens: float, prompt_tokens: f
     found = _between(law.step_s, i, a, j, b)
     if decoding > 0:
         k, c = _place(law.contexts, read_tokens / decoding)
-        found += _between(law.decode_s, i, a, k, c)
+        found += _between(law.decode_s[int(prompt_tokens > 0)], i, a, k, c)
     if prompt_tokens > 0:
         k, c = _place(law.contexts, attended / prompt_tokens)
         found += prompt_tokens * (law.prompt_s[k] + c * (law.prompt_s[k + 1] - law.prompt_s[k]))

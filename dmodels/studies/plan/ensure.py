@@ -35,6 +35,7 @@ class Sizes(NamedTuple):
     instances: tuple[int, ...]
     held_count: int  # other days on which these hold
     days_count: int  # that were tried
+    enough: bool = True  # for what they are to serve; not: there are no more GPUs
 
 
 class Trial(NamedTuple):

@@ -105,7 +105,9 @@ def ensured(answer: Plan, asked: Question | None = None) -> Plan:
         return own if stretch == Stretch.TRACE else for_next(one.trial, grown, sample, one.smallest, own, days)
 
     sizes = _on_all_cores(lambda one: for_stretch(one, asked.size_for), unique)
-    best = [(one, _deployed(priced, one, size, requests)) for one, size in zip(unique, sizes, strict=True)]
+    sized = list(zip(unique, sizes, strict=True))
+    sized = [pair for pair in sized if pair[1].enough] or sized  # the smaller fleet may be one that lacks GPUs
+    best = [(one, _deployed(priced, one, size, requests)) for one, size in sized]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
         missed = replace(formula, replayed=replay(priced, formula, requests))

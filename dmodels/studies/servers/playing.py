@@ -235,7 +235,7 @@ def play(
     Every request of a trace counts; of drawn ones, whose load is steady, warm-up and end are cut.
     """
     if isinstance(traffic, Trace):
-        given = recorded(traffic, rate_rps or traffic.rate_rps, seed=seed)
+        given = recorded(traffic, rate_rps, seed=seed)
     else:
         given = drawn(traffic if rate_rps is None else traffic.at_rate(rate_rps), seed, count or 20_000)
     everyone: Any = given.requests()

@@ -194,8 +194,7 @@ def parts(
     """The operators of one step, one after the other; arguments as of `step`, which adds them up."""
     e = Efficiency() if efficiency is None else efficiency
     tp, pp, dp = parallel.tp, parallel.pp, parallel.dp
-    decode = decode_count / pp * (1.0 + draft_tokens)
-    prefill = prefill_tokens / pp
+    decode, prefill = decode_count / pp * (1.0 + draft_tokens), prefill_tokens / pp
     tokens, crowded = decode + prefill, crowd * prefill
     rank = (decode + crowded) / dp
 

@@ -12,7 +12,7 @@ import pytest
 from dmodels import SLO, Trace, Workload, catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.studies.plan import RequestClass, question, tightest, with_others
+from dmodels.studies.plan import RequestClass, by_formula, question, tightest, with_others
 from dmodels.studies.plan.classes import which
 from dmodels.studies.plan.designs import Kind, Layout, Scheme
 from dmodels.studies.plan.limits import Limits
@@ -258,3 +258,19 @@ def test_twenty_thousand_requests_are_drawn_where_nobody_says_how_many():
     assert told.pools[0]["e2e_mean_s"].value == pytest.approx(0.5)
     whole = play([PoolOf("all", Instant())], work, stationary=False, count=50)
     assert whole.cut_count == 0 and whole.pools[0]["requests_count"].value == 50
+
+
+def test_each_threshold_costs_what_it_would_alone():
+    """Two pools at 600 and at 1,500 tokens in total, each asked for by itself."""
+    traffic = Workload([200.0, 1000.0, 3000.0], [100.0, 200.0, 500.0], [0.5, 0.3, 0.2], rate_rps=40.0)
+
+    def two_pools(*thresholds):
+        options = {"tp": (1,), "split": False, "thresholds_tokens": thresholds}
+        found = by_formula(question("llama-3.1-8b", ["h100"], traffic, SLO(2.0, 0.08), **options))
+        return dict(found.by_threshold), {d.kind: d.usd_per_hour for d in found.kinds}
+
+    every, _ = two_pools(600.0, 1500.0)
+    assert set(every) == {600.0, 1500.0}
+    for threshold, cost in every.items():
+        alone, of_kind = two_pools(threshold)
+        assert alone == {threshold: pytest.approx(cost)} and of_kind[Kind.TWO_POOLS] == pytest.approx(cost)

@@ -221,10 +221,11 @@ def test_a_slower_law_is_slower_in_every_part():
 
 
 def test_a_law_is_linear_between_its_points_and_beyond_the_last_ones():
-    """Rows and columns one after the other; the attention of answers by their mean context, of prompts by a token's."""
+    """Rows and columns one after the other; the attention of answers, alone and beside prompts, by their mean context,
+    of prompts by a token's."""
     rng = np.random.default_rng(1)
     counts, tokens, contexts = np.array([0.0, 1.0, 4.0]), np.array([0.0, 3.0, 10.0, 11.0]), np.array([0.0, 5.0])
-    law = EngineLaw(counts, tokens, contexts, rng.random((3, 4)), rng.random((3, 2)), rng.random(2))
+    law = EngineLaw(counts, tokens, contexts, rng.random((3, 4)), rng.random((2, 3, 2)), rng.random(2))
 
     def along(x, grid, values):
         k = next((k for k in range(len(grid) - 1) if x <= grid[k + 1]), len(grid) - 2)
@@ -232,7 +233,9 @@ def test_a_law_is_linear_between_its_points_and_beyond_the_last_ones():
 
     for n, context, prompts, attended in product((0, 1, 2, 4, 7), (0.0, 2.0, 9.0), (0, 2, 10, 14), (0.0, 4.0, 8.0)):
         expected = along(n, counts, [along(prompts, tokens, row) for row in law.step_s])
-        expected += along(n, counts, [along(context, contexts, row) for row in law.decode_s]) if n else 0.0
+        expected += (
+            along(n, counts, [along(context, contexts, row) for row in law.decode_s[int(prompts > 0)]]) if n else 0.0
+        )
         expected += prompts * along(attended, contexts, law.prompt_s)
         assert law.seconds(n, context, prompts, attended) == pytest.approx(expected)
     straight = EngineLaw.straight(2.0, 0.5, 0.25)

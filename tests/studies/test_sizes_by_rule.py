@@ -98,25 +98,25 @@ class Quarters:
 
 def test_growth_by_what_quarters_bear():
     """Student's 95 % of three degrees of freedom, 2.3534, on the deviation of logarithms, for stretches four times as
-    long whose spread falls by 4 to the -0.2; between 1.75 and 8."""
+    long whose spread falls by 4 to the -0.2; between 2.25 and 8."""
     assert pytest.approx(math.sqrt(2) * 4**-0.2 * 2.3534, rel=1e-4) == REACH
     factors = np.array([0.5, 1.0, 2.0, 4.0])
     assert [borne(asked(1), Quarters([b]), (10,), factors) for b in (0.4, 1.0, 3.9, 9.0)] == [0, 2, 3, 4]
     for bears in ([1.0, 1.2, 1.5, 1.0], [1.0, 2.0, 1.0, 1.3], [1.0, 1.01, 1.0, 1.0], [0.2, 6.0, 1.0, 3.0]):
         step = 64 ** (1 / 84)
         logs = [math.log(step) * math.ceil(math.log(b) / math.log(step) + 1e-9) for b in bears]
-        wanted = min(max(math.exp(REACH * np.std(logs, ddof=1)), 1.75), 8.0)
+        wanted = min(max(math.exp(REACH * np.std(logs, ddof=1)), 2.25), 8.0)
         assert growth(asked(1), Quarters(bears), (10,)) == pytest.approx(wanted, rel=0.1)
-    assert growth(asked(1), Quarters([1.0, 9.0, 1.0, 1.0], size=7), (10,)) == 1.75
+    assert growth(asked(1), Quarters([1.0, 9.0, 1.0, 1.0], size=7), (10,)) == 2.25
 
 
 def test_the_fleet_for_the_next_stretch_by_its_growth():
-    calm = Quarters([1.0] * 4)  # takes ten instances; at 1.75 times its rate, 18
+    calm = Quarters([1.0] * 4)  # takes ten instances; at 2.25 times its rate, 23
     own = ensure.Sizes((12,), 3, 4)
-    days = [needing(18), needing(19), needing(1)]
-    assert for_next(asked(1), calm, calm, (10,), own, days) == ((18,), 2, 3)
-    assert for_next(asked(1, most=(17,)), calm, calm, (10,), own, days) is own
-    assert for_next(asked(1), calm, calm, (10,), ensure.Sizes((30,), 3, 4), days) == ((30,), 3, 3)
+    days = [needing(23), needing(24), needing(1)]
+    assert for_next(asked(1), calm, calm, (10,), own, days) == ((23,), 2, 3, True)
+    assert for_next(asked(1, most=(22,)), calm, calm, (10,), own, days) == ((12,), 3, 4, False)
+    assert for_next(asked(1), calm, calm, (10,), ensure.Sizes((30,), 3, 4), days) == ((30,), 3, 3, True)
 
 
 def test_what_a_verdict_counts():

@@ -51,7 +51,7 @@ class Starting(CPUDispatcher):
             return compiled(self)(*arguments)
         before = [(array, array.copy()) for array in arrays if array.flags.writeable]
         begin = thread_time()
-        _running.until_s = begin + left_s
+        outer_s, _running.until_s = _running.until_s, begin + left_s
         try:
             with np.errstate(all="ignore"):
                 return interpreted(self)(*arguments)
@@ -61,6 +61,7 @@ class Starting(CPUDispatcher):
             return compiled(self)(*arguments)
         finally:
             self.left_s -= thread_time() - begin
+            _running.until_s = outer_s
 
 
 def compiled(kernel: Any) -> Any:

@@ -102,7 +102,7 @@ class Roofline(NamedTuple):
         share = jnp.clip(1.0 - lone.last.gap, 1e-3, 0.75)
         budget, prompt = self.budget_tokens, self.requests.prefill_tokens
         at = jnp.where(self._in_whole_prompts, prompt, share * budget)
-        alone, least, part, full = self.steps.at_each(n, 0.0, 1e-6 * prompt, at, budget)
+        alone, least, part, full = self.steps.at_each(n, 1e-6 * prompt, at, budget)
         over = lone.over_tokens  # of the longer prompts beyond the mean, and of the shorter below it
         bent = part - safe_divide(over, prompt, 0.0) * (part - least)
         bent += safe_divide(over, budget - prompt, 0.0) * (full - part)

@@ -68,16 +68,16 @@ class MixedSteps(NamedTuple):
 
     def alone(self, decoding: Real) -> Real:
         """t(n, 0): a step without prompts."""
-        return self.at(decoding, 0.0 * self.prompt_tokens)
+        return self._computed(decoding, 0.0 * self.prompt_tokens)
 
     def full(self, decoding: Real) -> Real:
         """t(n, B): a step whose budget is full."""
-        return self.at(decoding, self.budget_tokens)
+        return self._computed(decoding, self.budget_tokens)
 
     def mixed(self, decoding: Real, prompts: Real) -> tuple[Real, Real]:
         """(f, the length of a step with prompts) where `prompts` come per step, p in the mean."""
         busy, tokens = self.shared(prompts)
-        return busy, self.at(decoding, tokens)
+        return busy, self._computed(decoding, tokens)
 
     def shared(self, prompts: Real) -> tuple[Real, Real]:
         """(f, prompt tokens of a step that has any) where `prompts` come per step, p in the mean.
@@ -91,23 +91,23 @@ class MixedSteps(NamedTuple):
     def own(self, decoding: Real, prompts: Real) -> Real:
         """The steps of one prompt, which shares them with those that came meanwhile."""
         tokens = (self.gathered + prompts) * self.prompt_tokens / self.own_steps
-        return self.own_steps * self.at(decoding, jnp.minimum(tokens, self.budget_tokens))
-
-    def at_each(self, decoding: Real, *tokens: Real) -> tuple[Real, ...]:
-        """`at` for each of `tokens`, traced once: a step is some 700 operations."""
-        several = jnp.stack(jnp.broadcast_arrays(*tokens, 0.0 * decoding)[:-1])
-        return tuple(jax.vmap(self.at, (None, 0))(decoding, several))
+        return self.own_steps * self._computed(decoding, jnp.minimum(tokens, self.budget_tokens))
 
     def at(self, decoding: Real, tokens: Real) -> Real:
         """t(n, w): a step that computes w prompt tokens, or their share of the step of a group."""
+        return self.at_each(decoding, tokens)[1]
+
+    def at_each(self, decoding: Real, *tokens: Real) -> tuple[Real, ...]:
+        """t(n, 0), and `at` for each of `tokens`, traced once: a step is some 700 operations."""
         least = jnp.minimum(self.gathered * self.prompt_tokens, self.budget_tokens)
-        group = jnp.where(self.gathered > 1.0, jnp.maximum(tokens, least), tokens)
-        share = safe_divide(tokens, group, 0.0)
-        both = jnp.stack(jnp.broadcast_arrays(0.0 * group, group, 0.0 * decoding)[:-1])
-        alone, whole = jax.vmap(self._computed, (None, 0))(decoding, both)
-        return alone + share * (whole - alone)
+        groups = [jnp.where(self.gathered > 1.0, jnp.maximum(w, least), w) for w in tokens]
+        several = jnp.stack(jnp.broadcast_arrays(0.0 * groups[0], *groups, 0.0 * decoding)[:-1])
+        alone, *whole = jax.vmap(self._computed, (None, 0))(decoding, several)
+        shares = (safe_divide(w, group, 0.0) for w, group in zip(tokens, groups, strict=True))
+        return alone, *(alone + share * (one - alone) for share, one in zip(shares, whole, strict=True))
 
     def _computed(self, decoding: Real, tokens: Real) -> Real:
+        """A step that computes these tokens itself: none, or a whole group or more."""
         return sum((part.seconds for part in self.parts(decoding, tokens).values()), 0.0)
 
     def parts(self, decoding: Real, tokens: Real) -> dict[str, Part]:

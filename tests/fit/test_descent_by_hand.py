@@ -16,6 +16,7 @@ from dmodels.fit.descent import Halves, Problem
 from dmodels.fit.protocols import folds, held_out
 from dmodels.fit.rows import measurement
 from dmodels.fit.silicon import Effects
+from tests.fit.damped import damped
 from tests.fit.test_by_counting import PLAIN
 
 NAMES, LEVELS = 3, 7
@@ -57,7 +58,14 @@ def by_hand(problem, rows, z, max_steps):
     """Levenberg-Marquardt with the whole Jacobian, effect by effect: (z, matrix, steps)."""
     there = [(l, q) for l in range(LEVELS) for q in range(NAMES) if problem.scale[l, q] > 0]
 
-    def at(z):
+    def whole(told):
+        full = z.copy()
+        for place, value in zip(there, told, strict=True):
+            full[place] = value
+        return full
+
+    def at(told):
+        z = whole(told)
         u = problem.origin + (problem.scale * z)[problem.paths].sum(1)
         r = (problem.measured - value_of(rows, u)) / problem.sigma
         slope = slope_of(rows, u)
@@ -68,25 +76,11 @@ def by_hand(problem, rows, z, max_steps):
                     jacobian[i, :, a] = slope[i, :, q] * problem.scale[l, q] / problem.sigma
         counted = problem.weight[:, None] / (1 + (r / 1.6) ** 2)
         matrix = np.einsum("nka,nkb,nk->ab", jacobian, jacobian, counted) + np.eye(len(there))
-        pull = np.einsum("nka,nk,nk->a", jacobian, r, counted) - np.array([z[place] for place in there])
+        pull = np.einsum("nka,nk,nk->a", jacobian, r, counted) - told
         return loss_of(problem, rows, z), matrix, pull
 
-    damping, steps = 1e-3, 0
-    loss, matrix, pull = at(z)
-    while steps < max_steps and damping < 1e6:
-        step = np.clip(np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), pull), -1, 1)
-        trial = z.copy()
-        for place, moved in zip(there, step, strict=True):
-            trial[place] += moved
-        ahead = at(trial)
-        if not ahead[0] < loss:
-            damping = 8 * max(damping, 1e-3)
-            continue
-        gained = loss - ahead[0]
-        z, (loss, matrix, pull), damping, steps = trial, ahead, damping / 4, steps + 1
-        if gained < 1e-6 * loss:
-            break
-    return z, matrix, steps
+    told, matrix, steps = damped(at, np.array([z[place] for place in there]), max_steps, 1e-6)
+    return whole(told), matrix, steps
 
 
 @pytest.fixture

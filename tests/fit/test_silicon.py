@@ -19,6 +19,7 @@ from dmodels.fit.predict import errors, noise_floor, outliers, predict
 from dmodels.fit.protocols import folds
 from dmodels.fit.rows import Table, measurement, parse_row
 from dmodels.models.latency import Efficiency, serve
+from tests.fit.damped import damped
 from tests.lowered import check_stays_on_the_device, lowered
 
 BASE = {
@@ -144,19 +145,7 @@ def by_hand(problem: descent.Problem, z: np.ndarray, max_steps: int) -> tuple[np
         matrix = np.tensordot(jacobian, counted, ((0, 1), (0, 1))) + np.eye(len(z))
         return rho.sum() + z @ z, matrix, np.einsum("nk,nka->a", r, counted) - z
 
-    z, damping, steps = z.ravel()[active], 1e-3, 0
-    loss, matrix, pull = at(z)
-    while steps < max_steps and damping < 1e6:
-        trial = z + np.clip(np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), pull), -1, 1)
-        ahead = at(trial)
-        if not ahead[0] < loss:
-            damping = 8 * max(damping, 1e-3)
-            continue
-        gained = loss - ahead[0]
-        z, (loss, matrix, pull), damping, steps = trial, ahead, damping / 4, steps + 1
-        if gained < descent.ENOUGH * loss:
-            break
-    return z, matrix, steps
+    return damped(at, z.ravel()[active], max_steps, descent.ENOUGH)
 
 
 @pytest.mark.slow  # both the search and the derivatives alone are compiled

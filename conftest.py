@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Each worker has one core: more threads of BLAS would wait for each other, and wait busily.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,14 +25,15 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 
-# What is left goes into compiling all the same, for speed that small cases do not need: half of it is saved by not
+# What is left goes into compiling all the same, for speed that small cases do not need: half of it is saved by hardly
 # optimising. `make test-all` compiles as users do. Another jaxlib may not know these flags, and would end at once.
-if os.environ.get("HYPOTHESIS_PROFILE") != "thorough" and version("jaxlib").startswith("0.10."):
-    quick = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+QUICK = os.environ.get("HYPOTHESIS_PROFILE") != "thorough" and version("jaxlib").startswith("0.10.")
+if QUICK:
+    quick = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
     flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true"]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
-
-from hypothesis import HealthCheck, settings
+#: Folders of tests that run a plan's few programs again and again; in the others nothing is optimised at all.
+PLANNING = ("audit", "cli", "studies")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
 gc.set_threshold(100_000, 20, 20)
@@ -56,15 +58,20 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _strict_jax():
+def _strict_jax(request):
     import jax
 
+    jax.config.update("jax_disable_most_optimizations", QUICK and request.path.parent.name not in PLANNING)
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         yield
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.freeze()  # five collections of a gigabyte of programs would be the end of every worker
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

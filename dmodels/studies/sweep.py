@@ -33,14 +33,13 @@ from dmodels.design.space import label, sweep
 from dmodels.fit.refit import OwnCalibration
 from dmodels.models.instance import Engine, Operating
 from dmodels.models.memory import engine_memory, out_of_domain
-from dmodels.models.traffic import compress
 
 from .plan import Layout
 from .plan.calibration import ModelId, calibrated
 from .plan.designs import Cells, Stage, cells
 from .plan.evaluate import evaluate
 from .plan.layouts import chosen_gpus, in_precision, instances, placed
-from .plan.sizing import SUPPORT
+from .plan.sizing import compressed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -342,10 +341,9 @@ def _cells(scenario: Scenario, combinations: Sequence[Mapping[str, Any]]) -> tup
         model_id = ModelId(catalog.model_name(model), catalog.architecture(model))
         calibration = calibrated(model_id, own, layouts, records, scenario.backend, own=scenario.measured)
         workload = _workload(scenario, *traffic)
-        small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
         batch = instances(own, records, layouts, calibration.efficiency)
         memory = engine_memory(scenario.backend)
-        parts.append(cells(batch, workload, small, [Stage("all")], SLO(), engine, memory=memory))
+        parts.append(cells(batch, workload, compressed(workload), [Stage("all")], SLO(), engine, memory=memory))
         rates[places] = float(workload.rate_rps)
         order += places
     back = np.argsort(order)

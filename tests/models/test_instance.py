@@ -40,7 +40,7 @@ tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficie
 table = cache(lambda: jax.jit(Roofline.table)(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
-LOADS = 200
+LOADS = 40
 instances = jax.jit(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
 
 

@@ -38,9 +38,9 @@ from .tuning import tuned_calibration
 #: Thresholds that are asked about: powers of two and their 1.5-fold, those that leave requests on both sides.
 _THRESHOLDS = sorted(2.0**k * m for k in range(7, 20) for m in (1.0, 1.5))
 #: Cells by total and by output to which a workload is compressed for the memory footprint.
-SUPPORT = (40, 6)
+_SUPPORT = (40, 6)
 #: The support is filled up to a multiple of this.
-_ROOM = 256
+_ROOM = 512
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def price(asked: Question, calibration: Calibration | None = None) -> Priced:
 def compressed(workload: Workload) -> Workload:
     """The support on which memory is sized: a few hundred points, filled up with points of no weight, so that a
     workload of other lengths needs no other program."""
-    small = compress(workload, *SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
+    small = compress(workload, *_SUPPORT) if workload.input_tokens.shape[-1] > 600 else workload
     k = small.input_tokens.shape[-1]
     fill = lambda values: np.pad(np.broadcast_to(values, (k,)), (0, -k % _ROOM), mode="edge")
     weight = np.pad(small.weight_frac, (0, -k % _ROOM))

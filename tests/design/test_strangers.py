@@ -144,7 +144,7 @@ def test_blocks_tile_a_space(sizes, points):
         assert down.stop - down.start <= asked.layout.rows and across.stop - across.start <= asked.layout.columns
     assert (covered == 1).all()
     rows, columns = asked.layout.rows, asked.layout.columns
-    assert {rows & (rows - 1), columns & (columns - 1)} <= {0} or rows * columns <= points
+    assert columns & (columns - 1) == 0 and (rows & (rows - 1) == 0 or rows == points // columns)
     assert rows * columns <= max(points, 64) or asked.blocks_count == 1
     down, across = asked.shape
     if total > points >= 4096:  # of blocks with 32 to 512 columns, none evaluates fewer points in vain

@@ -250,7 +250,11 @@ def test_the_spread_of_arrivals_from_few_intervals():
         dispersion = sum(s * s for s in steps) / len(steps) / (2 * mean)
         error = (3 + 1 / mean) / len(steps)
         assert arrival_cv(came, gaps) == pytest.approx(dispersion ** (0.5 / (1 + error)))
-    assert math.isnan(arrival_cv(came[:8], gaps[:8])) and math.isnan(arrival_cv(np.zeros(20), np.full(20, 15.0)))
+    assert (
+        math.isnan(arrival_cv(came[:0], gaps[:0]))
+        and math.isnan(arrival_cv(came[:8], gaps[:8]))
+        and math.isnan(arrival_cv(np.zeros(20), np.full(20, 15.0)))
+    )
 
 
 def test_the_correlation_of_lengths_from_few_intervals():

@@ -1,4 +1,4 @@
-"""Where a config.json is silent, the family's configuration class of transformers speaks; and sections inside sections."""
+"""Where a config.json is silent, the family's configuration class of transformers speaks; sections inside sections."""
 
 from __future__ import annotations
 
@@ -112,8 +112,10 @@ def test_routers_with_a_learnt_offset_for_each_expert(family):
 
 @pytest.mark.parametrize(
     "dtype, weight, cache",
-    [("bfloat16", 2, 2), ("float16", 2, 2), ("half", 2, 2), ("auto", 2, 2), ("float32", 2, 2), (None, 2, 2)]
-    + [("float8_e4m3fn", 1, 2), ("float8_e5m2", 1, 2)],
+    [
+        *((name, 2, 2) for name in ("bfloat16", "float16", "half", "auto", "float32", None)),
+        *((name, 1, 2) for name in ("float8_e4m3fn", "float8_e5m2")),
+    ],
 )
 def test_bytes_of_a_type(dtype, weight, cache):
     told = read_config(BASE | {"torch_dtype": dtype})

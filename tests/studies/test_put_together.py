@@ -18,7 +18,7 @@ from dmodels.formats.telemetry import Histogram
 from dmodels.models import pooling
 from dmodels.models.compression import Compression
 from dmodels.sim.network import RAG, netkv_cluster
-from dmodels.studies import pools
+from dmodels.studies import pools, size
 from dmodels.studies.place import game, study
 from dmodels.studies.place.sharing import routes
 from dmodels.studies.pools import pool_study
@@ -309,3 +309,17 @@ def test_what_placement_cannot_be_asked(given, why):
         study._check([study.Tier("HBM", 1.0, 1.0)], *given)
     for target in (0.0, 1.0, None):
         study._check([study.Tier("HBM", 1.0, 1.0)], target, 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    "flags, budget, why",
+    [
+        (Flag.OUT_OF_DOMAIN | Flag.NO_FIT, 0.0, "no engine runs the layout"),
+        (Flag.NO_FIT, 0.0, "weights, activations and runtime alone exceed the usable memory"),
+        (Flag.NO_FIT, -1.0, "weights, activations and runtime alone exceed the usable memory"),
+        (Flag.NO_FIT, 1.0, "the KV cache of one sequence of 12,345 tokens exceeds what the weights leave"),
+        (0, 1.0, "memory for the KV cache"),
+    ],
+)
+def test_what_limits_an_instance_in_words(flags, budget, why):
+    assert size._binds(SimpleNamespace(flags=int(flags), budget_bytes=budget), 12_345.0).startswith(why)

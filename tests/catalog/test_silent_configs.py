@@ -174,6 +174,13 @@ def test_the_language_models_own_section(section):
     assert read_architecture({section: BASE}) == ""
 
 
+@pytest.mark.parametrize("first, slide", [(0, 12), (1, 11), (12, 0), (None, 0)])
+def test_qwens_first_layers_see_everything(first, slide):
+    """As many as `max_window_layers` says, which may be none; where it says nothing, all of them."""
+    window = {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 50, "max_window_layers": first}
+    assert read_config(BASE | window).get("n_sliding_layers", 0) == slide
+
+
 def test_layers_that_share_a_cache_are_fewer_than_all():
     assert read_config(BASE | {"num_kv_shared_layers": 11})["n_cacheless_layers"] == 11
     with pytest.raises(ConfigError, match="num_kv_shared_layers is 12; a whole number below num_hidden_layers = 12"):

@@ -11,7 +11,8 @@ import pytest
 from dmodels import catalog
 from dmodels.catalog import agreement
 from dmodels.catalog.hf import read_architecture, read_config
-from dmodels.core.errors import ConfigError
+from dmodels.catalog.workloads import totals_cdf
+from dmodels.core.errors import ConfigError, InputError
 
 BASE = {
     **{"num_hidden_layers": 12, "hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 3},
@@ -206,6 +207,15 @@ def test_a_bundled_workload_is_its_file(name):
         hits = catalog.workload(name, prefix_hits=True)
         assert float(np.average(hits.cached_tokens, weights=weight)) == pytest.approx(mean("cached_tokens"))
     assert catalog.workload_source(name) in text[0]
+
+
+def test_what_a_workload_does_not_have_is_said_with_those_that_have_it():
+    with pytest.raises(InputError, match="CDF 'mooncake' is unknown; known are azure-paper, lmsys, lmsys-paper"):
+        totals_cdf("mooncake")
+    with pytest.raises(InputError, match="'azure-paper' has no prefix data; with prefix hits accepted are "):
+        catalog.workload("azure-paper", prefix_hits=True)
+    with pytest.raises(InputError, match="workload 'azure' is unknown; "):
+        catalog.workload("azure")
 
 
 def test_a_limit_is_the_lowest_of_its_measured_neighbours(monkeypatch):

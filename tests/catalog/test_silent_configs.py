@@ -223,8 +223,9 @@ def test_a_limit_is_the_lowest_of_its_measured_neighbours(monkeypatch):
     slots, cvs = (4.0, 16.0, 64.0), (0.5, 1.0, 2.0)
     table = {(s, c): (7 * i + 3 * j) % 11 / 20 for i, s in enumerate(slots) for j, c in enumerate(cvs)}
     monkeypatch.setattr(agreement, "_table", lambda: {"form": table})
-    near = lambda x, known: {max([k for k in known if k <= x], default=known[0]),
-                             min([k for k in known if k >= x], default=known[-1])}  # fmt: skip
+    below = lambda x, known: max([k for k in known if k <= x], default=known[0])
+    above = lambda x, known: min([k for k in known if k >= x], default=known[-1])
+    near = lambda x, known: {below(x, known), above(x, known)}
     for s in (1.0, 4.0, 5.0, 16.0, 40.0, 64.0, 1e4):
         for c in (0.1, 0.5, 0.7, 1.0, 1.5, 2.0, 9.0):
             told = agreement.trusted_load("form", s, c)

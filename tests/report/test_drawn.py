@@ -326,8 +326,9 @@ def test_memory_of_a_gpu():
         assert [left for left, _ in mine] == pytest.approx([sum(widths[:k]) for k in range(6)])
     assert seen.named["short:\nh100\ntp4"] > seen.named["long:\nh200\ntp4"]
     assert sorted(seen.words) == sorted(["35", "14", "20", "8", "35", "30", "8"])  # none where it does not fit
-    legend = seen.axes.get_legend()
-    assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
+    alone = Drawn(lambda axes: plan_figures.memory_per_gpu(uses[:1], axes))
+    for legend in (seen.axes.get_legend(), alone.axes.get_legend()):
+        assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
 
 
 def test_what_moves_the_cost():
@@ -684,6 +685,31 @@ def test_scales_of_sweeps_follow_their_values():
         axes = style.panel()
         sweep_figures._scales(axes, np.array([3.0, 4.0]), np.array(values))
         assert (axes.get_xscale(), axes.get_yscale()) == ("linear", scale)
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [
+        ([1.0, 2.0, 4.0], ["1", "2", "4"]),
+        (np.geomspace(1.0, 100.0, 21), ["1", "2", "5", "10", "20", "50", "100"]),
+        (np.geomspace(0.9, 30.0, 33), ["1", "2", "5", "10", "20"]),
+        (np.linspace(0.0, 6.0, 25), ["0", "1", "2", "3", "4", "5", "6"]),
+    ],
+)
+def test_cells_of_a_map_are_named_by_round_numbers(values, told):
+    """Every value of a few; of many the round ones, where they lie between the cells; by ones, twos and fives over
+    decades."""
+    places, words = sweep_figures._ticks(np.asarray(values))
+    assert words == told
+    expected = np.interp(np.array(told, float), values, np.arange(len(values))) + 0.5
+    np.testing.assert_allclose(places, expected)
+
+
+def test_of_many_values_without_an_order_eight_are_named():
+    places, words = sweep_figures._ticks(np.array([f"gpu{k}" for k in range(15)]))
+    assert places.tolist() == [k + 0.5 for k in (0, 2, 4, 6, 8, 10, 12, 14)] and words[1] == "gpu2"
+    falling = sweep_figures._ticks(np.arange(20.0)[::-1])
+    assert len(falling[0]) == 8 and (falling[1][0], falling[1][-1]) == ("19", "0")
 
 
 def load_of(**more):

@@ -688,6 +688,37 @@ def test_scales_of_sweeps_follow_their_values():
 
 
 @pytest.mark.parametrize(
+    "least, most, scale",
+    [(1.0, 4.9, "linear"), (1.0, 5.1, "log"), (0.01, 0.2, "log"), (200.0, 800.0, "linear"), (0.0, 9.0, "linear")],
+)
+def test_colours_are_logarithmic_from_a_factor_of_five(least, most, scale):
+    xr = pytest.importorskip("xarray")
+    cost = np.array([[least, most, np.nan], [most, least, most]])
+    ds = xr.Dataset({"cost": (("tp", "rate"), cost), "flags": (("tp", "rate"), 1 * np.isnan(cost))})
+    (mesh,) = [c for c in sweep_figures.heatmap(ds, "cost").collections if c.get_array() is not None]
+    assert mesh.norm.vmin == least and mesh.norm.vmax == most
+    middle = (least * most) ** 0.5 if scale == "log" else (least + most) / 2
+    assert float(mesh.norm(middle)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("places", [(0.05, 0.2), (0.5, 0.6), (0.93, 0.97), (0.4, 0.31)])
+def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other(places):
+    """Towards the wider side where there is one, and the second one's words away from the first one's line."""
+    runs, knee = places
+    seen = Drawn(lambda axes: plan_figures.latency_against_load(load_of(operating_frac=runs, knee_frac=knee), axes))
+    words = {text.get_text(): text for text in seen.axes.texts}
+    boxes = [words[f"{what} at {place:.0%}"].get_window_extent() for what, place in (("runs", runs), ("knee", knee))]
+    picture = seen.axes.bbox
+    for box, place in zip(boxes, places, strict=True):
+        line = seen.axes.transData.transform((place, 0.0))[0]
+        assert picture.x0 <= box.x0 and box.x1 <= picture.x1
+        assert min(abs(box.x0 - line), abs(box.x1 - line)) < 12.0  # beside its own line
+    second = max(zip(places, boxes, strict=True), key=lambda pair: pair[0])
+    if 0.32 < second[0] < 0.66:
+        assert second[1].x0 > seen.axes.transData.transform((second[0], 0.0))[0]
+
+
+@pytest.mark.parametrize(
     "values, told",
     [
         ([1.0, 2.0, 4.0], ["1", "2", "4"]),

@@ -725,6 +725,7 @@ def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other
         (np.geomspace(1.0, 100.0, 21), ["1", "2", "5", "10", "20", "50", "100"]),
         (np.geomspace(0.9, 30.0, 33), ["1", "2", "5", "10", "20"]),
         (np.linspace(0.0, 6.0, 25), ["0", "1", "2", "3", "4", "5", "6"]),
+        (np.linspace(5.0, 10.0, 11), ["5", "6", "7", "8", "9", "10"]),
     ],
 )
 def test_cells_of_a_map_are_named_by_round_numbers(values, told):

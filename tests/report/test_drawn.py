@@ -351,6 +351,17 @@ def test_what_moves_the_cost():
     curve.said("two pools", "one pool")
 
 
+@pytest.mark.parametrize("low, high, seen", [(80.0, 130.0, 0.5), (98.0, 103.0, 0.3), (100.0, 100.5, 0.02)])
+def test_small_changes_of_the_cost_look_small_but_not_lost(low, high, seen):
+    """A change by a twentieth fills a third of the picture, which shows no less than a twentieth of the cost."""
+    changes = [Record(what="rate", factor=f, usd_per_hour=u) for f, u in ((0.8, low), (1.2, high))]
+    axes = style.panel(7.0, 4.0)
+    plan_figures.tornado(Record(formula_usd_per_hour=100.0), changes, axes)
+    left, right = axes.get_xlim()
+    assert left < low and high < right and (high - low) / (right - left) >= seen
+    assert right - left >= 5.0  # no change of a thousandth looks like one that matters
+
+
 def pool_of(role, ttft, tpot):
     return Record(stage=Record(role=role), confidence=Record(ttft=ttft, tpot=tpot))
 

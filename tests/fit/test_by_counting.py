@@ -347,6 +347,13 @@ def test_what_points_of_load_generators_become():
     assert len(table.rows) == 1 and "streaming" in table.rejected[0].reason
 
 
+def test_a_run_of_which_nothing_is_known_is_a_plain_one():
+    """No drafts, a message a token, no looks left out, nothing compiled, lengths drawn, as many slots as clients."""
+    plain = Settings()
+    assert (plain.draft_tokens, plain.stream_interval, plain.extra_clients) == (0.0, 1.0, 0.0)
+    assert plain.polling(1.0) == plain.polling(1e4) == plain.compiling(1e9) == 0.0 and not plain.equal_lengths
+
+
 def test_settings_by_the_number_of_clients():
     run = Settings(poll_steps=(2.0, 8.0), compile_s=3.0)
     assert [run.polling(n) for n in (1, 15, 16, 99)] == [2.0, 2.0, 8.0, 8.0]

@@ -157,9 +157,10 @@ def test_a_transfer_study_hands_its_scenario_on(monkeypatch):
 
 @pytest.fixture(scope="module")
 def pooled():
-    """Thresholds by default, a price, compressors, unequal headroom."""
+    """A price, compressors, unequal headroom."""
     return pool_study(
         Workload([500.0, 4000.0, 20000.0], [100.0, 100.0, 100.0], [0.5, 0.25, 0.25], rate_rps=400.0),
+        [3000.0],
         headroom=pooling.Headroom(**pooling.PAPER_HEADROOM),
         gpus_per_instance=2,
         price_usd_per_hour=2.21,
@@ -198,10 +199,9 @@ def test_sentences_on_pools_say_what_the_table_says(pooled):
 
 
 def test_thresholds_are_the_powers_of_two_below_the_context(pooled):
-    total = pooled.savings
-    assert pooled.context_tokens == 32_768 and pooled.threshold_tokens.tolist() == [1024, 2048, 4096, 8192, 16_384]
-    assert (total.dual_instances_count[1:] != total.dual_instances_count[:-1]).any()
-    np.testing.assert_allclose(pooled.usd_per_year, total.dual_instances_count * 2 * 2.21 * 8760)
+    assert pooled.context_tokens == 32_768
+    assert pools._thresholds(None, 32_768.0).tolist() == [1024, 2048, 4096, 8192, 16_384]
+    np.testing.assert_allclose(pooled.usd_per_year, pooled.savings.dual_instances_count * 2 * 2.21 * 8760)
     assert pools._thresholds(None, 512.0).tolist() == [256.0]
     assert pools._thresholds(None, 1024.0).tolist() == [512.0] and pools._thresholds(None, 1025.0).tolist() == [1024.0]
     assert pools._thresholds([300, 200, 300], 512.0).tolist() == [200.0, 300.0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import json
 import re
 import shutil
@@ -272,7 +273,7 @@ def _shown(
 ) -> Iterator[Callable[[], object]]:
     """A function to call after each block."""
     if callable(progress):
-        tell, count = progress, iter(range(already + 1, total + 1))
+        tell, count = progress, itertools.count(already + 1)
         yield lambda: tell(next(count), total)
         return
     if progress is None:

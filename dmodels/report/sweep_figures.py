@@ -104,7 +104,7 @@ def _ticks(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
         return places + 0.5, [_tell(values[i], 3) for i in places]
     low, high = values[0], values[-1]
     wide = low > 0 and high > 10 * low
-    locator = ticker.LogLocator(subs=(1, 2, 5), numticks=15) if wide else ticker.MaxNLocator(7)
+    locator = ticker.LogLocator(subs=(1, 2, 5), numticks=15) if wide else ticker.MaxNLocator(7, steps=[1, 2, 5, 10])
     round_ones = [x for x in locator.tick_values(low, high) if low * (1 - 1e-9) <= x <= high * (1 + 1e-9)]
     return np.interp(round_ones, values, np.arange(count)) + 0.5, [_tell(float(x)) for x in round_ones]
 

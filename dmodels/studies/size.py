@@ -28,8 +28,8 @@ from dmodels.models.memory import (
     sequences_by_bernstein,
     sequences_that_fit,
     stage,
+    stored_weight_bytes,
     weight_bytes_per_gpu,
-    widest_weight_bytes,
     with_kv_dtype,
     with_weight_dtype,
 )
@@ -176,7 +176,7 @@ def _changes(asked: _Try) -> list[tuple[str, _Try]]:
             found.append((f"tp = {degree}", asked._replace(parallel=p.replace(tp=degree))))
     if float(model.params_count) > 0:
         for dtype, limit in (("fp8", 1.1), ("fp4", 0.6)):
-            if widest_weight_bytes(model) > limit:
+            if stored_weight_bytes(model) > limit:
                 text = f"weights in {dtype.upper()}"
                 found.append((text, asked._replace(model=with_weight_dtype(model, dtype))))
     for degree in (2, 4, 8):

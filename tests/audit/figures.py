@@ -14,6 +14,8 @@ SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
 PICTURES, SHAPES, BESIDE = (0.5, 12.0), (0.4, 8.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
+#: Points of the lines of a grid, which lie behind all others.
+GRIDS = 1.0
 #: What tells an entry of a legend from another: colours, then the rest.
 LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
 #: Points by which boxes of words may overlap in height: letters fill less than their box.
@@ -53,6 +55,9 @@ def audit_figure(made: Any) -> None:
             marked = line.get_marker() not in ("None", "", " ", None)
             findings.hold(not marked or MARKS[0] <= large <= MARKS[1], f"marks of {large} points")
             _marked(axes, line, findings)
+        for line in (*axes.get_xgridlines(), *axes.get_ygridlines()):
+            wide = line.get_linewidth()
+            findings.hold(wide <= GRIDS, f"a grid of {wide} points in {axes.get_title()!r}")
         for area in axes.collections:
             # what lies behind the data, in shares of the picture
             if hasattr(area, "set_verts") and not area.get_transform().contains_branch(axes.transData):

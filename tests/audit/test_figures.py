@@ -33,6 +33,7 @@ WRONG = [
     (lambda axes: (axes.plot([0, 1, 2, 3], [1, 2, 3, 4]), axes.set_ylim(3.5, 4)), "1 of 4 points"),
     (lambda axes: axes.figure.add_axes((0.8, 0.8, 0.1, 0.1)), "an empty picture"),
     (lambda axes: axes.set_title("a", fontsize=540), "540"),
+    (lambda axes: (axes.plot([0, 1], [0, 1]), axes.grid(linewidth=36)), "a grid of 36"),
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.set_position((0.1, 0.1, 0.2, 0.8))), "a picture of 1.20"),
     (lambda axes: axes.figure.set_size_inches(750, 8), "a figure of"),
 ]

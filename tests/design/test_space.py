@@ -29,6 +29,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.units import UnitError
 from dmodels.design.files import read, tables, write
+from dmodels.design.program import program
 from dmodels.design.space import blocks
 
 MACHINES = {"small": formulas.SMALL, "large": formulas.LARGE}
@@ -115,6 +116,14 @@ def test_new_numbers_never_compile_again():
             ds = sweep(counted, machine=choice(MACHINES), rate_rps=grid(rates), headroom_frac=0.1 * scale)
     expected = np.ceil(rates * 1.3 / 6.0)
     np.testing.assert_array_equal(ds.machines_count.sel(machine="small"), expected)
+
+
+def test_of_partials_around_partials_the_outer_counts():
+    """One that has a name of its own is not joined with the next by Python."""
+    inner = functools.partial(lambda x, a, b, c: {"y": x}, a="inner", b="inner")
+    inner.__name__ = "named"
+    asked = program(functools.partial(inner, b="outer", c="outer"), {"x": grid(1.0).axis("x")}, {}, None, 16)
+    assert dict(asked.layout.fixed) == {"a": "inner", "b": "outer", "c": "outer"}
 
 
 def test_switches_functions_and_partials_are_part_of_the_program():

@@ -144,8 +144,11 @@ def test_blocks_tile_a_space(sizes, points):
         assert down.stop - down.start <= asked.layout.rows and across.stop - across.start <= asked.layout.columns
     assert (covered == 1).all()
     rows, columns = asked.layout.rows, asked.layout.columns
-    assert {rows & (rows - 1), columns & (columns - 1)} <= {0} or rows * columns <= points
+    assert columns & (columns - 1) == 0 and (rows & (rows - 1) == 0 or rows == points // columns)
     assert rows * columns <= max(points, 64) or asked.blocks_count == 1
+    if total <= points:  # small spaces of any size share programmes: 64 columns, filled up to powers of two
+        wide = min(64, 1 << (asked.shape[1] - 1).bit_length())
+        assert (columns, rows) == (wide, min(max(points // wide, 1), 1 << (asked.shape[0] - 1).bit_length()))
     down, across = asked.shape
     if total > points >= 4096:  # of blocks with 32 to 512 columns, none evaluates fewer points in vain
         covers = lambda high, wide: -(-down // high) * high * -(-across // wide) * wide

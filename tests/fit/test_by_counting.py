@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 from statistics import fmean, median
+from types import SimpleNamespace as Record
 
 import numpy as np
 import pytest
@@ -219,6 +221,67 @@ def test_predictions_of_tuned_servers_are_divided_and_their_interval_is_the_fact
     assert told.keys() == set(predict.COLUMNS)
 
 
+def test_a_prediction_has_the_interval_of_its_own_kind(monkeypatch):
+    """What is known of a row decides: its release with its model's architecture, its deployment, how it was stated."""
+    rows = [
+        replace(PLAIN, id="new"),
+        replace(PLAIN, id="known", release="0.18.0", mode="disagg", stated=False, backend="sglang"),
+    ]
+    deployed = predict.hierarchy.row_levels(rows[0])[-1]
+    known = Record(levels=["release+family=sglang+0.18.0+llama", deployed])
+    asked = []
+
+    def novelty(system, model, deployment, release):
+        asked.append((system, model, deployment, release))
+        return f"novelty {len(asked)}"
+
+    def multipliers(*kind):
+        asked.append(kind)
+        scale = len(asked)
+        return {
+            m: {k: (1 / (j + i + scale), j + i + scale) for i, k in enumerate(LEVELS)} for j, m in enumerate(METRICS)
+        }
+
+    monkeypatch.setattr(predict, "to_points", lambda table: ("points", table))
+    monkeypatch.setattr(predict, "quantiles", lambda: Record(novelty=novelty, multipliers=multipliers))
+    times = np.array([[0.4, 0.02], [0.6, 0.03]])
+    monkeypatch.setattr(predict, "predict_log", lambda points, kept, effects: np.log(times) if kept is rows else None)
+    found = predict.predict(Table(rows, ["bad"]), known)
+    same = predict.hierarchy.row_levels(rows[1])[-1] == deployed
+    model = PLAIN.model_path
+    assert asked == [
+        ("h100_sxm", model, True, False),
+        ("novelty 1", "h100_sxm", "vllm", "agg", True),
+        ("h100_sxm", model, same, True),
+        ("novelty 3", "h100_sxm", "sglang", "disagg", False),
+    ]
+    assert found.rejected == ["bad"] and found.rows is rows
+    for record, (ttft, tpot), scale in zip(found.values, 1e3 * times, (2, 4), strict=True):
+        wanted = {"ttft_ms": ttft, "tpot_ms": tpot}
+        for j, (metric, value) in enumerate(zip(METRICS, (ttft, tpot), strict=True)):
+            for i, level in enumerate(LEVELS):
+                wanted |= {
+                    f"{metric}_lo{level}_ms": value / (i + j + scale),
+                    f"{metric}_hi{level}_ms": value * (i + j + scale),
+                }
+        assert {name: value for name, value in record.items() if name != "id"} == pytest.approx(wanted)
+        assert record.keys() == set(predict.COLUMNS)
+    assert METRICS == ("ttft", "tpot") and [record["id"] for record in found.values] == ["new", "known"]
+    text = predict.to_csv(found).splitlines()
+    assert text[0] == ",".join(predict.COLUMNS) and text[1].startswith("new,400,20,") and len(text) == 3
+
+
+def test_what_is_predicted_though_it_means_little_is_said():
+    with pytest.warns(UserWarning, match="backend lmdeploy, mlc is none of .*; predicted as an engine without"):
+        predict._warn_of([PLAIN, replace(PLAIN, backend="mlc"), replace(PLAIN, backend="lmdeploy")])
+    short = [replace(PLAIN, id=f"r{k}", osl=osl) for k, osl in enumerate((2.0, 1.0, 1.0))]
+    with pytest.warns(UserWarning, match="osl is 1 in 2 rows, r1 the first: an answer of one token has no TPOT"):
+        predict._warn_of(short)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict._warn_of([PLAIN, short[0]])
+
+
 def test_sweeps_are_told_apart_sorted_and_held_against_themselves():
     """Loads in any order; the throughput of each by Little's law; what falls by more than 15 % is said, and no less."""
     loads, ttft = [8.0, 2.0, 4.0, 16.0], {2.0: 0.2, 4.0: 0.21, 8.0: 0.17, 16.0: 0.9}
@@ -282,6 +345,13 @@ def test_what_points_of_load_generators_become():
     assert (rows_of([middle]).rows[0].ttft_s, rows_of([middle]).rows[0].tpot_s) == (0.2, 0.02)  # where no mean is told
     table = rows_of([replace(point, tpot=LatencyStats()), point])
     assert len(table.rows) == 1 and "streaming" in table.rejected[0].reason
+
+
+def test_a_run_of_which_nothing_is_known_is_a_plain_one():
+    """No drafts, a message a token, no looks left out, nothing compiled, lengths drawn, as many slots as clients."""
+    plain = Settings()
+    assert (plain.draft_tokens, plain.stream_interval, plain.extra_clients) == (0.0, 1.0, 0.0)
+    assert plain.polling(1.0) == plain.polling(1e4) == plain.compiling(1e9) == 0.0 and not plain.equal_lengths
 
 
 def test_settings_by_the_number_of_clients():

@@ -105,6 +105,10 @@ def test_samples_of_llm_d_are_read_with_their_roles():
     parts = read_text(schemas.shared("write", "llm-d-values-pd.yaml").read_text(encoding="utf-8"), "values")
     assert {pool.server.role: pool.replicas for pool in parts.pools} == {"prefill": 1, "decode": 1}
     assert parts.model == "facebook/opt-125m" and "--enforce-eager" in parts.pools[0].server.others
+    model = "modelArtifacts: {name: org/m, labels: {llm-d.ai/model: chat}}\n"
+    decode = "decode: {create: true, containers: [{modelCommand: vllmServe, args: []}]}\n"
+    assert read_text(model + decode, "values").name == "chat"  # a stranger's file is called by the chart's own label
+    assert read_text(model.replace("llm-d.ai/model", "app") + decode, "values").name == "deployment"
 
 
 def test_a_recipe_of_dynamo_is_read_with_its_variables():

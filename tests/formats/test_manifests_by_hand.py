@@ -431,6 +431,47 @@ def test_every_spelling_is_the_same_server(engine):
         assert server_of_words(shlex.split(line)) == MEANT[engine], line
 
 
+@pytest.mark.parametrize("gpus, each, hosts", [(4, 8, 1), (8, 8, 1), (16, 8, 2), (24, 8, 3), (12, 8, 2), (20, 4, 5)])
+def test_hosts_of_a_trtllm_server_are_those_that_hold_its_gpus(gpus, each, hosts):
+    for line in (f"--tp_size {gpus}", f"--tp_size {gpus // 4} --pp_size 4"):
+        read = server_of_words(shlex.split(f"trtllm-serve org/m {line} --gpus_per_node {each}"))
+        assert (read.gpus, read.nodes) == (gpus, hosts) and isinstance(read.nodes, int)
+    assert server_of_words(shlex.split(f"trtllm-serve org/m --tp_size {gpus}")).nodes == 1
+
+
+@pytest.mark.parametrize("engine, flag", [("vllm serve", "--max-model-len"), ("trtllm-serve", "--max_seq_len")])
+def test_suffixes_of_numbers_are_thousands_or_powers_of_two(engine, flag):
+    """As vLLM's help says: 1k is 1,000, 1K is 1,024."""
+    for text, tokens in (("2k", 2000), ("2K", 2048), ("3m", 3_000_000), ("1M", 1_048_576), ("1.5k", 1500), ("77", 77)):
+        assert server_of_words(shlex.split(f"{engine} org/m {flag} {text}")).max_model_len_tokens == tokens
+    for text in ("2g", "k", "1.2345k", "-1k", "0", "inf", "nan"):
+        with pytest.raises(InputError, match=f"{flag} is '{text}'; accepted are whole numbers from 1"):
+            server_of_words(shlex.split(f"{engine} org/m {flag} {text}"))
+
+
+def test_what_a_scaler_does_not_say_is_zero():
+    """A Deployment whose autoscaler is by CPU, one without, and a Ray configuration of a fixed number."""
+    deployment = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat}
+spec:
+  replicas: 3
+  template: {spec: {containers: [{name: c, image: x, command: [vllm, serve, org/m], args: [-tp, "2"]}]}}
+"""
+    scaler = "---\nkind: HorizontalPodAutoscaler\nspec: {scaleTargetRef: {name: chat}, maxReplicas: 9}\n"
+    for text, most in ((deployment, 0), (deployment + scaler, 9)):
+        (pool,) = read_text(text, "it.yaml").pools
+        assert (pool.replicas, pool.max_replicas, pool.target_requests, pool.server.tp) == (3, most, 0, 2)
+    ray = """applications:
+- name: chat
+  import_path: ray.serve.llm:build_openai_app
+  args: {llm_configs: [{model_loading_config: {model_id: m, model_source: org/m}, deployment_config: {%s}}]}
+"""
+    for text, told in (("num_replicas: 2", (2, 0, 0)), ("autoscaling_config: {min_replicas: 4}", (4, 0, 0))):
+        (pool,) = read_text(ray % text, "it.yaml").pools
+        assert (pool.replicas, pool.max_replicas, pool.target_requests) == told
+
+
 WHOLE = {"compose": "hosts", "ray": "min_replicas"}
 
 

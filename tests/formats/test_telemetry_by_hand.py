@@ -250,7 +250,11 @@ def test_the_spread_of_arrivals_from_few_intervals():
         dispersion = sum(s * s for s in steps) / len(steps) / (2 * mean)
         error = (3 + 1 / mean) / len(steps)
         assert arrival_cv(came, gaps) == pytest.approx(dispersion ** (0.5 / (1 + error)))
-    assert math.isnan(arrival_cv(came[:8], gaps[:8])) and math.isnan(arrival_cv(np.zeros(20), np.full(20, 15.0)))
+    assert (
+        math.isnan(arrival_cv(came[:0], gaps[:0]))
+        and math.isnan(arrival_cv(came[:8], gaps[:8]))
+        and math.isnan(arrival_cv(np.zeros(20), np.full(20, 15.0)))
+    )
 
 
 def test_the_correlation_of_lengths_from_few_intervals():
@@ -277,6 +281,22 @@ def test_more_correlation_than_lengths_allow_is_the_most_they_allow():
     for asked, best in ((0.99, [[0.5, 0.4], [0.0, 0.1]]), (-0.99, [[0.4, 0.5], [0.1, 0.0]])):
         np.testing.assert_allclose(joint((x, left), (y, right), asked), best, atol=0.01)
     np.testing.assert_allclose(joint((x[:1], left[:1] / 0.9), (y, right), 0.5), [[0.5, 0.5]])
+
+
+def test_lengths_are_joined_whatever_their_unit():
+    """Both margins and the correlation are kept, in tokens as in millions of them; without one nothing is joined."""
+    rng = np.random.default_rng(4)
+    x, y = np.sort(rng.lognormal(6.0, 1.0, 5)), np.sort(rng.lognormal(5.0, 1.0, 4))
+    left, right = (w / w.sum() for w in (rng.random(5), rng.random(4)))
+    for asked in (0.3, -0.2):
+        told = joint((x, left), (y, right), asked)
+        np.testing.assert_allclose(told.sum(1), left, rtol=1e-6)
+        np.testing.assert_allclose(told.sum(0), right, rtol=1e-6)
+        covered = x @ told @ y - (left @ x) * (right @ y)
+        spread = math.sqrt((left @ (x - left @ x) ** 2) * (right @ (y - right @ y) ** 2))
+        assert covered / spread == pytest.approx(asked, abs=1e-5)
+        np.testing.assert_allclose(joint((1e-6 * x, left), (1e-6 * y, right), asked), told, rtol=1e-9)
+    np.testing.assert_allclose(joint((x, left), (y, right), 0.0), np.outer(left, right))
 
 
 def test_a_server_is_asked_for_the_last_hours_in_steps_that_it_answers(monkeypatch):

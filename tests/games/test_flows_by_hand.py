@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.tiered import interpreted
-from dmodels.games.routing import RoutingGame, kernels, optima, optimum
+from dmodels.games.routing import RoutingGame, equilibria, kernels, optima, optimum
 from dmodels.models.latency import TableCurve
 
 
@@ -131,3 +131,25 @@ def test_the_optimum_where_latencies_step_by_trying_every_flow():
         assert float(found.certificate["bound_s"]) == pytest.approx(least) and found.certificate["gap_s"] < 1e-8
         bent += not optima.convex_marginals(f)[1].all()
     assert bent > 20
+
+
+@pytest.mark.parametrize(
+    "f, c, blurred",
+    [
+        ([[1e6, 2e6], [1e6, 3e6]], [[0.0, 1e-10]], True),  # sums of a million have no room for that
+        ([[1e6, 2e6], [1e6, 3e6]], [[0.0, 1e-3]], False),
+        ([[1e6, 2e6], [1e6, 3e6]], [[0.5, 0.5]], False),  # ties are ties
+        ([[1e6, 2e6], [1e6, 3e6]], [[2.0, 1.0], [7.0, 7.0 + 1e-10]], True),
+        ([[1.0, 1.0 + 1e-13], [1.0, 2.0]], [[0.0, 1.0]], False),
+        ([[1.0, 1.0 + 1.2e-14], [1.0, 2.0]], [[0.0, 0.0]], True),
+        ([[1.0, 1.0 + 5e-15], [1.0, 2.0]], [[0.0, 0.0]], False),  # the rounding of the numbers themselves
+        ([[1.0, inf], [2.0, inf]], [[0.0, 1.0]], False),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 2.0**-60])
+def test_costs_that_sums_cannot_tell_apart(f, c, blurred, scale):
+    """Two requests, alike where one row of private costs is given; whatever the unit."""
+    c = scale * np.array([*c, *c][:2])
+    game = RoutingGame(scale * np.array(f), np.zeros_like(c), 1.0).arrays()
+    told = equilibria.blurred(game._replace(cost=np.broadcast_to(c, game.cost.shape)))
+    assert told.tolist() == [blurred]

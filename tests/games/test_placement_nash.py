@@ -88,6 +88,26 @@ def test_a_hierarchy_with_one_limited_tier_has_an_equilibrium(seed):
     assert s.value.tier.tobytes() in {x.astype(np.int8).tobytes() for x in t.tiers[t.stable]}
 
 
+def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest():
+    """More blocks than workers and fewer, on three levels: nobody gains, and play took what the argument allows it."""
+    rng, moved = np.random.default_rng(7), 0
+    for _ in range(30):
+        n, m = int(rng.integers(3, 9)), int(rng.integers(2, 9))
+        d = fat_tree(n, (2, 4), tuple(np.sort(rng.integers(0, 6, 3)).astype(float)))
+        room = rng.integers(1, 4, (n, 1)).astype(float)
+        game = PlacementGame(
+            rng.integers(0, 6, (n, m)).astype(float), [1.0], room, d, rng.integers(2, 9, m).astype(float)
+        )
+        s = hierarchical_equilibrium(game)
+        kept = (s.value.tier >= 0).sum(1)
+        assert s.flags == 0 and gains_s(game, s.value.tier).max() <= 1e-9 and (kept <= room[:, 0]).all()
+        assert 0 <= s.steps <= room.sum() * n * m * 4
+        moved += int(s.steps)
+    assert moved > 50
+    endless = hierarchical_equilibrium(game.replace(capacity_bytes=np.full((n, 1), np.inf)))
+    assert endless.steps == 0 and ((endless.value.tier == 0) == (game.demand_rps > 0)).all()
+
+
 @pytest.mark.slow
 def test_thousands_of_hierarchies():
     rng = np.random.default_rng(3)

@@ -117,6 +117,50 @@ def test_copies_that_prices_ask_for_cost_what_is_said_and_none_cost_less():
         assert cost([int(row.argmax()) if row.any() else -1 for row in used]) == pytest.approx(least, abs=1e-9)
 
 
+def cost_of_copies(kept, demand, access, capacity, distance, recompute, size, prices):
+    """Reads of one block by everyone from the nearest copy, or its prefill, and the prices of the places kept."""
+    held = [(i, t) for i, t in enumerate(kept) if t >= 0]
+    if any(size[0] > capacity[place] for place in held):
+        return np.inf
+    near = [min([recompute[0], *(distance[i, j] + access[j, t] for j, t in held)]) for i in range(len(kept))]
+    return demand[:, 0] @ near + sum(prices[place] * size[0] for place in held)
+
+
+def test_what_clients_pay_in_any_network_is_at_most_the_least_cost():
+    """One block: no choice of copies is below it, all rates and prices alike change nothing but the unit, a place that
+    is used is worth its price, and none that has no room is. Without prices everyone reads from the nearest place."""
+    rng, tight, copies = np.random.default_rng(18), 0, 0
+    for _ in range(40):
+        n, tiers = int(rng.integers(2, 5)), int(rng.integers(1, 3))
+        distance = rng.integers(1, 6, (n, n)).astype(float)
+        distance = np.minimum(distance, distance.T) * (1 - np.eye(n))
+        for k in range(n):
+            distance = np.minimum(distance, distance[:, [k]] + distance[[k]])
+        access = rng.integers(0, 4, (n, tiers)) + 0.1 * rng.random((n, tiers))
+        demand, capacity = rng.integers(0, 6, (n, 1)).astype(float), rng.integers(0, 3, (n, tiers)).astype(float)
+        recompute, size = rng.integers(2, 12, 1).astype(float), rng.integers(1, 3, 1).astype(float)
+        prices = rng.integers(0, 7, (n, tiers)) / 2.0
+        asked = demand, access, capacity, distance, recompute, size
+
+        def dual(scale, asked=asked, prices=prices):
+            found = bound_module._Lagrangian(PlacementGame(scale * asked[0], *asked[1:]).arrays())
+            assert found.nodes is None  # not a tree
+            bound, used = found.at(scale * prices)
+            return bound + (scale * prices * np.where(prices > 0, found.room, 0.0)).sum(), used
+
+        value, used = dual(1.0)
+        least = min(cost_of_copies(kept, *asked, prices) for kept in itertools.product(range(-1, tiers), repeat=n))
+        assert value <= least + 1e-9
+        tight += value == pytest.approx(least)
+        smaller, same = dual(2.0**-7)
+        assert smaller == pytest.approx(value / 2**7) and (same == used).all()
+        for place in zip(*np.nonzero(used), strict=True):
+            worth = demand[:, 0] @ np.maximum(recompute[0] - distance[:, place[0]] - access[place], 0.0)
+            assert used[place] == size[0] <= capacity[place] and worth >= prices[place] * size[0] - 1e-9
+            copies += 1
+    assert tight > 25 and copies > 25
+
+
 def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
     """As of games that are too large for an exact optimum: its bound lies below it, and both prices' intervals hold."""
     monkeypatch.setattr("dmodels.games.placement.anarchy.EXACT_VARIABLES", 0)

@@ -326,8 +326,9 @@ def test_memory_of_a_gpu():
         assert [left for left, _ in mine] == pytest.approx([sum(widths[:k]) for k in range(6)])
     assert seen.named["short:\nh100\ntp4"] > seen.named["long:\nh200\ntp4"]
     assert sorted(seen.words) == sorted(["35", "14", "20", "8", "35", "30", "8"])  # none where it does not fit
-    legend = seen.axes.get_legend()
-    assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
+    alone = Drawn(lambda axes: plan_figures.memory_per_gpu(uses[:1], axes))
+    for legend in (seen.axes.get_legend(), alone.axes.get_legend()):
+        assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
 
 
 def test_what_moves_the_cost():
@@ -348,6 +349,17 @@ def test_what_moves_the_cost():
     curve = Drawn(lambda axes: plan_figures.threshold_curve(points, axes))
     assert curve.line([1024, 8192], [90, 70]) and curve.level(80.0)
     curve.said("two pools", "one pool")
+
+
+@pytest.mark.parametrize("low, high, seen", [(80.0, 130.0, 0.5), (98.0, 103.0, 0.3), (100.0, 100.5, 0.02)])
+def test_small_changes_of_the_cost_look_small_but_not_lost(low, high, seen):
+    """A change by a twentieth fills a third of the picture, which shows no less than a twentieth of the cost."""
+    changes = [Record(what="rate", factor=f, usd_per_hour=u) for f, u in ((0.8, low), (1.2, high))]
+    axes = style.panel(7.0, 4.0)
+    plan_figures.tornado(Record(formula_usd_per_hour=100.0), changes, axes)
+    left, right = axes.get_xlim()
+    assert left < low and high < right and (high - low) / (right - left) >= seen
+    assert right - left >= 5.0  # no change of a thousandth looks like one that matters
 
 
 def pool_of(role, ttft, tpot):
@@ -684,6 +696,63 @@ def test_scales_of_sweeps_follow_their_values():
         axes = style.panel()
         sweep_figures._scales(axes, np.array([3.0, 4.0]), np.array(values))
         assert (axes.get_xscale(), axes.get_yscale()) == ("linear", scale)
+
+
+@pytest.mark.parametrize(
+    "least, most, scale",
+    [(1.0, 4.9, "linear"), (1.0, 5.1, "log"), (0.01, 0.2, "log"), (200.0, 800.0, "linear"), (0.0, 9.0, "linear")],
+)
+def test_colours_are_logarithmic_from_a_factor_of_five(least, most, scale):
+    xr = pytest.importorskip("xarray")
+    cost = np.array([[least, most, np.nan], [most, least, most]])
+    ds = xr.Dataset({"cost": (("tp", "rate"), cost), "flags": (("tp", "rate"), 1 * np.isnan(cost))})
+    (mesh,) = [c for c in sweep_figures.heatmap(ds, "cost").collections if c.get_array() is not None]
+    assert mesh.norm.vmin == least and mesh.norm.vmax == most
+    middle = (least * most) ** 0.5 if scale == "log" else (least + most) / 2
+    assert float(mesh.norm(middle)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("places", [(0.05, 0.2), (0.5, 0.6), (0.93, 0.97), (0.4, 0.31)])
+def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other(places):
+    """Towards the wider side where there is one, and the second one's words away from the first one's line."""
+    runs, knee = places
+    seen = Drawn(lambda axes: plan_figures.latency_against_load(load_of(operating_frac=runs, knee_frac=knee), axes))
+    words = {text.get_text(): text for text in seen.axes.texts}
+    boxes = [words[f"{what} at {place:.0%}"].get_window_extent() for what, place in (("runs", runs), ("knee", knee))]
+    picture = seen.axes.bbox
+    for box, place in zip(boxes, places, strict=True):
+        line = seen.axes.transData.transform((place, 0.0))[0]
+        assert picture.x0 <= box.x0 and box.x1 <= picture.x1
+        assert min(abs(box.x0 - line), abs(box.x1 - line)) < 12.0  # beside its own line
+    second = max(zip(places, boxes, strict=True), key=lambda pair: pair[0])
+    if 0.32 < second[0] < 0.66:
+        assert second[1].x0 > seen.axes.transData.transform((second[0], 0.0))[0]
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [
+        ([1.0, 2.0, 4.0], ["1", "2", "4"]),
+        (np.geomspace(1.0, 100.0, 21), ["1", "2", "5", "10", "20", "50", "100"]),
+        (np.geomspace(0.9, 30.0, 33), ["1", "2", "5", "10", "20"]),
+        (np.linspace(0.0, 6.0, 25), ["0", "1", "2", "3", "4", "5", "6"]),
+        (np.linspace(5.0, 10.0, 11), ["5", "6", "7", "8", "9", "10"]),
+    ],
+)
+def test_cells_of_a_map_are_named_by_round_numbers(values, told):
+    """Every value of a few; of many the round ones, where they lie between the cells; by ones, twos and fives over
+    decades."""
+    places, words = sweep_figures._ticks(np.asarray(values))
+    assert words == told
+    expected = np.interp(np.array(told, float), values, np.arange(len(values))) + 0.5
+    np.testing.assert_allclose(places, expected)
+
+
+def test_of_many_values_without_an_order_eight_are_named():
+    places, words = sweep_figures._ticks(np.array([f"gpu{k}" for k in range(15)]))
+    assert places.tolist() == [k + 0.5 for k in (0, 2, 4, 6, 8, 10, 12, 14)] and words[1] == "gpu2"
+    falling = sweep_figures._ticks(np.arange(20.0)[::-1])
+    assert len(falling[0]) == 8 and (falling[1][0], falling[1][-1]) == ("19", "0")
 
 
 def load_of(**more):

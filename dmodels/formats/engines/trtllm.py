@@ -70,7 +70,7 @@ def from_settings(more: dict[str, Any], whole: int, **stated: Any) -> dict[str, 
     cache = more.get("kv_cache_config")
     dtype = str(cache.get("dtype", "")) if isinstance(cache, dict) else ""
     each = stated.pop("gpus_per_node", None)
-    nodes = max(whole * stated["pp"] // each, 1) if each else 1
+    nodes = -(-whole * stated["pp"] // each) if each else 1
     role = SERVE
     if more.get("cache_transceiver_config"):
         role = PREFILL if more.get("disable_overlap_scheduler") else "decode"

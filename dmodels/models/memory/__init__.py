@@ -36,7 +36,7 @@ from .kv import (
     stage,
     state_bytes,
 )
-from .precision import KV_BYTES, SPARSE_MLA_FP8_BYTES, widest_weight_bytes, with_kv_dtype, with_weight_dtype
+from .precision import KV_BYTES, SPARSE_MLA_FP8_BYTES, stored_weight_bytes, with_kv_dtype, with_weight_dtype
 from .weights import WeightBytes, weight_bytes, weight_bytes_per_gpu
 
 __all__ = [
@@ -73,9 +73,9 @@ __all__ = [
     "sequences_that_fit",
     "stage",
     "state_bytes",
+    "stored_weight_bytes",
     "weight_bytes",
     "weight_bytes_per_gpu",
-    "widest_weight_bytes",
     "with_kv_dtype",
     "with_weight_dtype",
 ]

@@ -12,6 +12,7 @@ from dmodels.formats.deployments.documents import label
 from dmodels.formats.engines import command_line, refusals
 from dmodels.formats.engines.sglang import PAGE_TOKENS
 from dmodels.formats.serving import Server, ServerPool, Serving
+from dmodels.models.memory import stored_weight_bytes
 
 from .deployment import Deployment, Pool
 from .designs import Kind
@@ -95,8 +96,7 @@ def why_not(made: Server, pool: Pool, asked: Question) -> list[str]:
 
 def _published(asked: Question) -> str:
     """The precision of most of the published weights."""
-    moe = float(asked.model.n_moe_layers) > 0
-    stored = float(asked.model.expert_dtype_bytes if moe else asked.model.dense_dtype_bytes)
+    stored = stored_weight_bytes(asked.model)
     return Precision.BF16 if stored > 1.5 else Precision.FP8 if stored > 0.75 else "4 bits"
 
 

@@ -12,7 +12,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.precision import Precision
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
-from dmodels.models.memory import widest_weight_bytes
+from dmodels.models.memory import stored_weight_bytes
 from dmodels.models.traffic import with_prefix_hits
 
 from .questions import Question
@@ -51,7 +51,7 @@ def suggestions(answer: Plan) -> list[Suggestion]:
 
 
 def _others(asked: Question) -> Iterator[tuple[str, str, str, Question]]:
-    wide = widest_weight_bytes(asked.model) > 1.5
+    wide = stored_weight_bytes(asked.model) > 1.5
     eight_bit = any(float(gpu.peak_fp8_flop_per_s) > 0 for gpu in asked.gpus.values())
     as_published = (Precision.AS_PUBLISHED,)
     if eight_bit and asked.kv == as_published:

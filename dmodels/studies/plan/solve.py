@@ -35,7 +35,7 @@ from .stretches import borne, for_next
 #: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
 _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
 #: What a fleet must cost of another for that one to be too dear.
-_LESS = 0.8
+_LESS = 0.5
 #: Requests of a sample of the trace on which candidates are compared, where it has more.
 _SAMPLE = 100_000
 
@@ -47,8 +47,8 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     `ensure`: the closed forms choose what to deploy, and replays how many instances: the fewest that keep every SLO on
     the trace (without one, on random arrivals), and a margin: a small one, or, where the question is for the `next`
     stretch of such traffic, what that takes in 19 of 20 cases. By default where the question has a trace, and where
-    the closed forms are so far off that by a recursion over random arrivals an SLO breaks (`reach`), or a fleet for a
-    fifth less keeps all of them.
+    the closed forms are so far off that by a recursion over random arrivals an SLO breaks (`reach`), or a fleet for
+    half the price keeps all of them.
     """
     wanted = asked.trace is not None if ensure is None else ensure
     if asked.size_for == Stretch.NEXT and not (wanted and asked.trace is not None):
@@ -153,6 +153,8 @@ def _held(answer: Plan, asked: Question, requests: Recording) -> list[_Chosen]:
     assert formula is not None, "nothing is recommended"
     singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
     groups = [_candidates(answer.priced, kind) for kind in Kind] + singles
+    if _too_dear(answer):  # then they rank layouts by waits that do not happen
+        groups += [_leanest(answer.priced, kind) for kind in Kind]
     sample = requests.sampled(_SAMPLE)
     found = _by_replay(priced, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
@@ -179,11 +181,10 @@ class _Chosen(NamedTuple):
 
 
 def _too_dear(answer: Plan) -> bool:
-    """Whether a fleet that costs a fifth less keeps the SLOs by recursion: the same pools, or the leanest."""
+    """Whether a fleet for half the price keeps the SLOs by recursion: the same pools, or the leanest."""
     asked, priced = answer.question, answer.priced
     assert answer.best is not None, "nothing is recommended"
-    requests = recording(asked).faster(1.0 + asked.margins.headroom_frac)
-
+    requests = recording(asked).faster(1.0 + asked.margins.headroom_frac).sampled(_SAMPLE)
     most = _LESS * answer.best.usd_per_hour
 
     def holds(found: Ranked) -> bool:
@@ -199,15 +200,15 @@ def _too_dear(answer: Plan) -> bool:
 
 
 def _candidates(priced: Priced, kind: Kind) -> list[Ranked]:
-    """The cheapest by the closed forms, of one pool several layouts, otherwise several schemes, and the leanest."""
+    """The cheapest by the closed forms: of one pool several layouts, otherwise several schemes."""
     found: list[Ranked] = []
     costs, count = priced.costs_usd_per_hour.copy(), _CANDIDATES[kind]
     while len(found) < count and (left := _of_kind(priced, costs, kind)):
         if kind != Kind.ONE_POOL:
-            return [*left[:count], *_leanest(priced, kind)]
+            return left[:count]
         found.append(left[0])
         costs[left[0].rows[0], left[0].scheme.stages[0]] = np.inf
-    return [*found, *_leanest(priced, kind)]
+    return found
 
 
 def _leanest(priced: Priced, kind: Kind) -> list[Ranked]:

@@ -56,8 +56,8 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     found = by_formula(asked)
     if ensure is False:
         return found
-    free = found if found.best is not None else _without_limits(found)
-    if free is None or not ((replays_decide := wanted or free.reach.breaks) or _too_dear(free)):
+    free, replays_decide = found if found.best is not None else _without_limits(found), wanted or found.reach.breaks
+    if free is None or not (replays_decide or _too_dear(free)):
         return found
     made = ensured(found) if free is found else _within_limits(found, free)
     return made if replays_decide or _usd_per_hour(made) < _usd_per_hour(found) else found

@@ -79,7 +79,8 @@ def pools_table(answer: Plan) -> Table:
             ]
         )
     shares = "; requests are shares of those served" if answer.priced.admitted.refused_frac else ""
-    how = "" if best.replayed is None or best.in_turn else " as replayed,"
+    replayed = " of stages by the closed forms, together as replayed," if best.in_turn else " as replayed,"
+    how = "" if best.replayed is None else replayed
     title = f"Recommended pools; latencies{how} with their 80 % interval; in flight and slots are requests per instance"
     return title + shares, head, rows
 

@@ -56,11 +56,11 @@ def notes(answer: Plan) -> list[str]:
         return said
     found, how = best.replayed, answer.ensured
     if found is not None and how is not None:
-        same = "" if how.same_formula_gpus == how.formula_gpus else f" ({how.same_formula_gpus} of these pools)"
+        same = "" if how.same_formula_gpus == how.formula_gpus else f" ({how.same_formula_gpus:,} of these pools)"
         rest = "; what is beyond is for other days" if how.gpus > how.smallest_gpus else ""
         said.append(
-            f"Replay: {counted(how.formula_gpus, 'GPU')} by the formula{same}, {how.gpus} by the replay of "
-            f"{found.source}, where the SLOs take {how.smallest_gpus} at least{_in_hand(answer)}{rest}. It holds on "
+            f"Replay: {counted(how.formula_gpus, 'GPU')} by the formula{same}, {how.gpus:,} by the replay of "
+            f"{found.source}, where the SLOs take {how.smallest_gpus:,} at least{_in_hand(answer)}{rest}. It holds on "
             f"{found.held_count} of {found.days_count} other days (halves and quarters at the planned rate, and "
             f"resamples).{_next(answer)}"
         )

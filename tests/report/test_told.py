@@ -312,12 +312,13 @@ def test_what_pays_and_what_costs():
     assert plan_notes.advice([], []) == []
     most = Record(target="rate", value=41.256, more_value=45.0, more_gpus=2, worth_per_gpu=1.872)
     assert plan_notes.advice([], [], most) == [
-        "41.26 req/s is the largest rate that can be kept with what there is; with 2 more GPUs 45 req/s "
-        "(1.872 req/s per GPU)."
+        "41.26 req/s is the largest rate that can be kept with what there is, by the closed forms; with 2 more GPUs "
+        "45 req/s (1.872 req/s per GPU)."
     ]
     tight = Record(target="ttft", value=0.5, more_value=0.4, more_gpus=1, worth_per_gpu=-0.1)
     assert plan_notes.advice([], [], tight) == [
-        "500 ms is the tightest TTFT SLO that can be kept with what there is; with 1 more GPU 400 ms (100 ms per GPU)."
+        "500 ms is the tightest TTFT SLO that can be kept with what there is, by the closed forms; with 1 more GPU "
+        "400 ms (100 ms per GPU)."
     ]
 
 
@@ -639,7 +640,7 @@ def test_pools_and_their_sum():
     for replayed, in_turn, refused, words in (
         (None, False, 0.0, "latencies with their"),
         (Record(), False, 0.0, "latencies as replayed, with their"),
-        (Record(), True, 0.0, "latencies with their"),
+        (Record(), True, 0.0, "latencies of stages by the closed forms, together as replayed, with their"),
         (None, False, 0.1, "; requests are shares of those served"),
     ):
         best.replayed, best.in_turn, answer.priced.admitted.refused_frac = replayed, in_turn, refused

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmodels.core.hardware import SLO
 from dmodels.sim.deployments import ServingFleet
 from dmodels.sim.recordings import Recording
 
@@ -67,6 +68,12 @@ def by_recursion(
         times = {"TTFT": counted.ttft_s, "TPOT": counted.tpot_s, "E2E": counted.e2e_s}
         found.append({name: _latency(seconds[np.isfinite(seconds)], percentile) for name, seconds in times.items()})
     return found
+
+
+def kept(found: Sequence[Latencies], slo: SLO, by: float = 1.0) -> bool:
+    """Whether no part exceeds a bound times `by`."""
+    bounds = {"TTFT": slo.ttft_s, "TPOT": slo.tpot_s, "E2E": slo.e2e_s}
+    return not any(one[name].percentile_s > by * float(bounds[name]) for one in found for name in one)
 
 
 def _latency(seconds: np.ndarray, percentile: float) -> Latency:

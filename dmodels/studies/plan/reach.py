@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.hardware import SLO
 from dmodels.models.traffic import burstiness
 from dmodels.sim import arrivals
 from dmodels.sim.recordings import Recording, drawn
 
 from .deployment import Pool
-from .forecast import Latencies, by_forms, by_recursion, in_turn
+from .forecast import Latencies, by_forms, by_recursion, in_turn, kept
 from .machines import recording, serving_fleet
 from .questions import Question
 from .sizing import Priced
@@ -58,9 +57,7 @@ def reach(priced: Priced, pools: Sequence[Pool], requests: Recording | None = No
     ready = requests.warm(max(pool.e2e_s for pool in pools))
     shares = _percentiles(priced, pools)
     seen = by_recursion(fleet, ready, [pool.instances for pool in pools], shares)
-    breaks = any(
-        one[name].percentile_s > (1.0 + PERCENTILE_FRAC) * _bound(asked.slo, name) for one in seen for name in one
-    )
+    breaks = not kept(seen, asked.slo, 1.0 + PERCENTILE_FRAC)
     for label, by_form, found, share in zip(fleet.parts, by_forms(pools), seen, shares, strict=True):
         apart = _apart(by_form, found, f"P{100.0 * share:.4g}", bar)
         if apart:
@@ -70,10 +67,6 @@ def reach(priced: Priced, pools: Sequence[Pool], requests: Recording | None = No
     if not CHUNK_TOKENS[0] <= chunk <= CHUNK_TOKENS[1]:
         said.append(f"chunks of {chunk:,.0f} tokens, checked from {CHUNK_TOKENS[0]:,.0f} to {CHUNK_TOKENS[1]:,.0f}")
     return Reach(tuple(said), breaks)
-
-
-def _bound(slo: SLO, name: str) -> float:
-    return float({"TTFT": slo.ttft_s, "TPOT": slo.tpot_s, "E2E": slo.e2e_s}[name])
 
 
 def _percentiles(priced: Priced, pools: Sequence[Pool]) -> list[float]:

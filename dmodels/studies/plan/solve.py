@@ -19,6 +19,7 @@ from dmodels.sim.recordings import Recording
 from .deployment import Deployment
 from .designs import Kind, Stretch
 from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
+from .forecast import by_recursion, kept
 from .limits import Limits, Part
 from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
@@ -33,6 +34,8 @@ from .stretches import borne, for_next
 
 #: Layouts of one pool, and schemes of each other kind, that are sized by replays: the cheapest by the closed forms.
 _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
+#: What a fleet must cost of another for that one to be too dear.
+_LESS = 0.5
 #: Requests of a sample of the trace on which candidates are compared, where it has more.
 _SAMPLE = 100_000
 
@@ -44,26 +47,39 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     `ensure`: the closed forms choose what to deploy, and replays how many instances: the fewest that keep every SLO on
     the trace (without one, on random arrivals), and a margin: a small one, or, where the question is for the `next`
     stretch of such traffic, what that takes in 19 of 20 cases. By default where the question has a trace, and where
-    the closed forms are so far off that a recursion over random arrivals breaks an SLO (`reach`).
+    the closed forms are so far off that by a recursion over random arrivals an SLO breaks (`reach`), or a fleet for
+    half the price keeps all of them.
     """
     wanted = asked.trace is not None if ensure is None else ensure
     if asked.size_for == Stretch.NEXT and not (wanted and asked.trace is not None):
         raise InputError("size_for = next: is for a trace that is replayed, without --no-ensure and --solve-for")
     found = by_formula(asked)
-    if not wanted and not (ensure is None and found.reach.breaks):
+    if ensure is False:
         return found
-    return ensured(found) if found.best is not None else _within_limits(found)
+    free, replays_decide = found if found.best is not None else _without_limits(found), wanted or found.reach.breaks
+    if free is None or not (replays_decide or _too_dear(free)):
+        return found
+    made = ensured(found) if free is found else _within_limits(found, free)
+    return made if replays_decide or _usd_per_hour(made) < _usd_per_hour(found) else found
 
 
-def _within_limits(found: Plan) -> Plan:
-    """Where all that the closed forms miss is GPUs or money: the fleets that need no more of them in their replays, or
-    else how much those miss that hold in theirs."""
-    asked = found.question
+def _usd_per_hour(answer: Plan) -> float:
+    return answer.best.usd_per_hour if answer.best is not None else math.inf
+
+
+def _without_limits(found: Plan) -> Plan | None:
+    """What the closed forms say where all that they miss is GPUs or money: with as much as it takes."""
     if not found.rejections[0].is_limit:
-        return found
-    free = by_formula(replace(asked, max_gpus=math.inf, inventory={}, max_usd_per_hour=math.inf))
-    if free.best is None:
-        return found
+        return None
+    asked = replace(found.question, max_gpus=math.inf, inventory={}, max_usd_per_hour=math.inf)
+    free = by_formula(asked)
+    return free if free.best is not None else None
+
+
+def _within_limits(found: Plan, free: Plan) -> Plan:
+    """The fleets of `free` that need no more than there is in their replays, or else, beside what the closed forms
+    miss, how much those miss that hold in theirs."""
+    asked = found.question
     within = ensured(free, asked)
     if within.ensured is not None:
         return within
@@ -137,6 +153,8 @@ def _held(answer: Plan, asked: Question, requests: Recording) -> list[_Chosen]:
     assert formula is not None, "nothing is recommended"
     singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
     groups = [_candidates(answer.priced, kind) for kind in Kind] + singles
+    if _too_dear(answer):  # then they rank layouts by waits that do not happen
+        groups += [_leanest(answer.priced, kind) for kind in Kind]
     sample = requests.sampled(_SAMPLE)
     found = _by_replay(priced, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
@@ -162,18 +180,47 @@ class _Chosen(NamedTuple):
         return self.trial.parts([n + asked.margins.spare_count for n in self.smallest])
 
 
+def _too_dear(answer: Plan) -> bool:
+    """Whether a fleet for half the price keeps the SLOs by recursion: the same pools, or the leanest."""
+    asked, priced = answer.question, answer.priced
+    assert answer.best is not None, "nothing is recommended"
+    requests = recording(asked).faster(1.0 + asked.margins.headroom_frac).sampled(_SAMPLE)
+    most = _LESS * answer.best.usd_per_hour
+
+    def holds(found: Ranked) -> bool:
+        trial = _sized_for(priced, found)
+        by = max(most / trial.cost(trial.least), 1.0)
+        instances = [int(by * n) for n in trial.least]
+        if _bill(asked.limits, trial, instances) > most:
+            return False
+        percentiles = [float(trial.slo.percentile)] * len(trial.fleet.parts)
+        return kept(by_recursion(trial.fleet, requests.warm(trial.life_s), instances, percentiles), trial.slo)
+
+    return any(map(holds, [_ranked(answer, answer.best), *itertools.chain(*(_leanest(priced, kind) for kind in Kind))]))
+
+
 def _candidates(priced: Priced, kind: Kind) -> list[Ranked]:
     """The cheapest by the closed forms: of one pool several layouts, otherwise several schemes."""
-    costs, ttft, count = priced.costs_usd_per_hour, priced.as_sized.ttft_s, _CANDIDATES[kind]
     found: list[Ranked] = []
-    while len(found) < count:
-        left = [entry for entry in cheapest(priced, costs, ttft) if entry.scheme.kind == kind]
-        if kind != Kind.ONE_POOL or not left:
-            return [*found, *left[: count - len(found)]]
+    costs, count = priced.costs_usd_per_hour.copy(), _CANDIDATES[kind]
+    while len(found) < count and (left := _of_kind(priced, costs, kind)):
+        if kind != Kind.ONE_POOL:
+            return left[:count]
         found.append(left[0])
-        costs = costs.copy()
         costs[left[0].rows[0], left[0].scheme.stages[0]] = np.inf
     return found
+
+
+def _leanest(priced: Priced, kind: Kind) -> list[Ranked]:
+    """The cheapest where pools have no more instances than keep up, of those of which some number holds: behind a
+    router that looks at loads large pools come close to it, and what prompts wait by the formulas does not matter."""
+    least = np.where(np.isfinite(priced.instances), priced.stable_instances, np.inf)
+    lean = replace(priced, instances=least + priced.question.margins.spare_count)
+    return _of_kind(lean, lean.costs_usd_per_hour, kind)[:1]
+
+
+def _of_kind(priced: Priced, costs: np.ndarray, kind: Kind) -> list[Ranked]:
+    return [found for found in cheapest(priced, costs, priced.as_sized.ttft_s) if found.scheme.kind == kind]
 
 
 def _ranked(answer: Plan, chosen: Deployment) -> Ranked:
@@ -245,9 +292,13 @@ def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Rec
 
 def _can_be_bought(limits: Limits, trial: Trial, counts: Sequence[int]) -> bool:
     """Whether there are so many GPUs, and dollars for the whole nodes that they are bought in."""
-    parts = trial.parts(counts)
+    return limits.allow(trial.parts(counts), _bill(limits, trial, counts))
+
+
+def _bill(limits: Limits, trial: Trial, counts: Sequence[int]) -> float:
+    """USD/h of the whole nodes that so many instances are bought in."""
     each = {kind: price / gpus for kind, price, gpus in zip(trial.kinds, trial.prices, trial.gpus, strict=True)}
-    return limits.allow(parts, sum(count * each[kind] for kind, count in limits.bought(parts).items()))
+    return sum(count * each[kind] for kind, count in limits.bought(trial.parts(counts)).items())
 
 
 def _on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:

@@ -135,7 +135,7 @@ def _overlaps(
     for part in parts:
         here = rank[filled : filled + len(part.row)]
         filled += len(part.row)
-        said, count = part.said, part.shares.count
+        said, count = part.said, part.shares.lengths
         short = (said == ORDERED) & (count != workers)
         if short.any():
             complaints.counts["overlap of another length"] += int(short.sum())
@@ -167,9 +167,9 @@ def _replay(parts: Sequence[Requests], rank: np.ndarray, column: np.ndarray, out
     caches: list[set[int]] = [set() for _ in out.T]
     starts, replays = blocks.starts(), False
     for i in np.lexsort((completion, arrival)):
-        if not blocks.count[i]:
+        if not blocks.lengths[i]:
             continue
-        asked = blocks.entries[starts[i] : starts[i] + blocks.count[i]].tolist()
+        asked = blocks.entries[starts[i] : starts[i] + blocks.lengths[i]].tolist()
         if said[i] == NOTHING:
             replays = True
             for j, cache in enumerate(caches):

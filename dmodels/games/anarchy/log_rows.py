@@ -45,20 +45,21 @@ class Complaints:
 
 
 class Lists(NamedTuple):
-    """A list of numbers for each row, end to end: `count` (rows,) entries of `entries` each."""
+    """A list of numbers for each row, end to end: `lengths` (rows,) and all `entries`."""
 
-    count: np.ndarray
+    lengths: np.ndarray
     entries: np.ndarray
 
     def of(self, rows: np.ndarray) -> Lists:
         """Those of some rows, in their order."""
-        count = self.count[rows]
-        starts = self.starts()[rows] - (np.cumsum(count) - count)
-        return Lists(count, self.entries[np.repeat(starts, count) + np.arange(count.sum())])
+        lengths = self.lengths[rows]
+        starts = self.starts()[rows] - (np.cumsum(lengths) - lengths)
+        return Lists(lengths, self.entries[np.repeat(starts, lengths) + np.arange(lengths.sum())])
 
     def starts(self) -> np.ndarray:
         """Where each row's list begins."""
-        return np.cumsum(self.count) - self.count
+        ends: np.ndarray = np.cumsum(self.lengths)
+        return ends - self.lengths
 
 
 #: What a row says of caches: nothing, the share of its own worker, of all in their order, or of those that it names.
@@ -81,7 +82,8 @@ class Requests(NamedTuple):
 
     def of(self, rows: np.ndarray) -> Requests:
         """Some rows, in their order."""
-        return Requests(*(part.of(rows) if isinstance(part, Lists) else part[rows] for part in self))
+        columns: list[Any] = [part.of(rows) if isinstance(part, Lists) else part[rows] for part in self]
+        return Requests(*columns)
 
 
 class Reader:

@@ -58,8 +58,8 @@ class Lists(NamedTuple):
 
     def starts(self) -> np.ndarray:
         """Where each row's list begins."""
-        ends: np.ndarray = np.cumsum(self.lengths)
-        return ends - self.lengths
+        starts: np.ndarray = np.cumsum(self.lengths) - self.lengths
+        return starts
 
 
 #: What a row says of caches: nothing, the share of its own worker, of all in their order, or of those that it names.

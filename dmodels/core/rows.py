@@ -1,17 +1,24 @@
-"""Rows of a file, one after another in memory: JSON lines, CSV, and the columns of Parquet and Arrow files."""
+"""Rows of a file, some at a time in memory: JSON lines, CSV, and the columns of Parquet and Arrow files."""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from .errors import InputError
 from .extras import needed
 from .files import BROKEN, broken, opened, read_lines, table_rows
+
+if TYPE_CHECKING:
+    from .records import Floats
 
 #: Rows of a table of columns that are in memory at a time.
 BATCH_ROWS = 8192
@@ -31,7 +38,10 @@ def json_rows(path: Path) -> Iterator[Any]:
 
 def csv_rows(path: Path) -> Iterator[Any]:
     """A mapping a row, under the names of the header; a row that cannot be split comes as text."""
-    rows = table_rows(read_lines(path, errors="replace"))
+    return _split(table_rows(read_lines(path, errors="replace")))
+
+
+def _split(rows: Iterator[Any]) -> Iterator[Any]:
     while True:
         try:
             yield next(rows)
@@ -39,6 +49,52 @@ def csv_rows(path: Path) -> Iterator[Any]:
             return
         except csv.Error as error:
             yield str(error)
+
+
+class Block(NamedTuple):
+    """Some rows of a table in columns: the cells under each name, None where a row has none."""
+
+    rows_count: int
+    columns: dict[Any, Sequence[Any]]
+    broken: dict[int, str]  # row of these -> what could not be read
+
+
+def blocks(rows: Iterable[Any]) -> Iterator[Block]:
+    """Rows that are mappings, or text where one could not be read."""
+    for some in _batched(rows):
+        broken = {i: str(row) for i, row in enumerate(some) if not isinstance(row, Mapping)}
+        found = [{} if i in broken else row for i, row in enumerate(some)]
+        names = dict.fromkeys(itertools.chain.from_iterable(found))
+        yield Block(len(some), {name: [row.get(name) for row in found] for name in names}, broken)
+
+
+def csv_blocks(path: Path) -> Iterator[Block]:
+    """`csv_rows` in columns."""
+    table = table_rows(read_lines(path, errors="replace"))
+    try:
+        header = table.fieldnames or ()
+    except csv.Error as error:
+        raise InputError(
+            f"{path.name}: a header that cannot be split ({error}); one name a column is accepted"
+        ) from None
+    for some in _batched(_split(table.reader)):
+        broken = {i: row for i, row in enumerate(some) if isinstance(row, str)}
+        cells = itertools.zip_longest(*([] if i in broken else row for i, row in enumerate(some)))
+        yield Block(len(some), dict(zip(header, cells, strict=False)), broken)
+
+
+def column_blocks(path: Path) -> Iterator[Block]:
+    """The columns of a Parquet or Arrow file."""
+    for batch in batches(path):
+        with readable(path):
+            columns = {name: column.to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+        yield Block(batch.num_rows, columns, {})
+
+
+def _batched(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    rows = iter(rows)
+    while some := list(itertools.islice(rows, BATCH_ROWS)):
+        yield some
 
 
 def has_columns(path: Path) -> bool:
@@ -85,6 +141,27 @@ def column_rows(path: Path) -> Iterator[Any]:
         with readable(path):
             rows = batch.to_pylist()
         yield from rows
+
+
+def numbers(values: Sequence[Any]) -> Floats:
+    """float64 of the cells of a column, numbers or text, with nan for what is neither; booleans are no numbers.
+
+    >>> numbers(["0.5", 2, None, "soon", True]).tolist()
+    [0.5, 2.0, nan, nan, nan]
+    """
+    try:
+        if set(map(type, values)) <= {str, int, float}:
+            return np.array(list(map(float, values)), np.float64)
+    except (ValueError, OverflowError):
+        pass
+    return np.array([_number(value) for value in values], np.float64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return math.nan if isinstance(value, bool | np.bool_) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 @contextmanager

@@ -352,3 +352,20 @@ def test_a_steep_game_is_solved_however_far_its_limits_are():
     roots = [brentq(lambda x, c=c: np.sinh(2.0 * x) + x - c, 0.0, 3.0) for c in q]
     np.testing.assert_allclose(found.value.x, roots, atol=1e-9)
     assert int(found.flags) == int(Flag.FIRST_ORDER_ONLY) and int(found.steps) < 40
+
+
+def test_a_steep_game_starts_where_its_forces_are_finite():
+    """sinh(k_i x_i) + M x - q, k up to 8 and M strongly monotone: one solution, here by its residual. A tenth of the
+    room that the limit leaves, where the interior point once began, is infinitely dear."""
+    rng = np.random.default_rng(0)
+    square, skew = (draw[159] for draw in rng.normal(size=(2, 512, 10, 10)))
+    m = square @ square.T / 10 + 0.1 * np.eye(10) + 0.3 * (skew - skew.T)
+    q = 3.0 * rng.normal(size=(512, 10))[159]
+    k = np.exp(rng.uniform(np.log(0.5), np.log(8.0), (512, 10))[159])
+    limit = rng.uniform(0, 1, (512, 2, 10))[159], [3e4, 3e4]
+    found = variational_equilibrium(
+        lambda x: jnp.sinh(k * x) + m @ x + q, limit, (np.zeros(10), np.full(10, INF)), samples=0
+    )
+    x = np.asarray(found.value.x)
+    np.testing.assert_allclose(np.minimum(x, np.sinh(k * x) + m @ x + q), 0.0, atol=1e-8)
+    assert int(found.flags) == int(Flag.FIRST_ORDER_ONLY)

@@ -1,4 +1,4 @@
-"""Request logs of a router (CSV, JSON lines, Parquet), read row by row: what is wrong is counted, never fatal.
+"""Request logs of a router (CSV, JSON lines, Parquet), read in columns: what is wrong is counted, never fatal.
 
 A row has `id`, `arrival`, `completion` (seconds), `worker`; `latency` where it is not completion - arrival; and what
 the router knew of caches: `overlap` (one number for the chosen worker, a list in the order of workers, or an object
@@ -8,36 +8,17 @@ worker -> share) or `prefix` (a list of block hashes, or text separated by space
 
 from __future__ import annotations
 
-import itertools
-import json
-import math
-import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dmodels.core.errors import InputError, TraceError
-from dmodels.core.rows import column_rows, csv_rows, json_rows
+from dmodels.core.rows import Block, blocks, column_blocks, csv_blocks, json_rows
 
-#: Field -> other names for it.
-NAMES = {
-    "id": ("request_id", "req_id"),
-    "arrival": ("arrival_s", "arrival_time", "start", "start_s"),
-    "completion": ("completion_s", "completion_time", "end", "end_s", "finish"),
-    "worker": ("worker_id", "decode_worker", "decode_worker_id"),
-    "latency": ("latency_s", "e2e", "e2e_s", "e2e_latency"),
-    "ttft": ("ttft_s", "time_to_first_token"),
-    "overlap": ("overlaps", "overlap_score", "overlap_scores"),
-    "prefix": ("prefix_hashes", "hash_ids", "blocks", "block_hashes"),
-}
-_KEYS = {name: (name, *others) for name, others in NAMES.items()}
-#: Times beyond this many seconds (about 30,000 years) are corrupted numbers.
-_FAR_S = 1e12
+from .log_rows import NAMED, NOTHING, ORDERED, OWN, Complaints, Lists, Reader, Requests
 
 
 @dataclass(frozen=True)
@@ -74,15 +55,19 @@ def read_log(
     """
     path = Path(path)
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    reader = {".csv": csv_rows, ".parquet": column_rows, ".pq": column_rows}.get(suffix, json_rows)
+    reader = {".csv": csv_blocks, ".parquet": column_blocks, ".pq": column_blocks}.get(suffix, _json_blocks)
     try:
-        return log_from_rows(reader(path), path.name, workers, limit, gap_s, skew_s)
+        return _log(reader(path), path.name, workers, limit, gap_s, skew_s)
     except InputError as error:
         raise TraceError(str(error)) from None
 
 
+def _json_blocks(path: Path) -> Iterator[Block]:
+    return blocks(json_rows(path))
+
+
 def log_from_rows(
-    rows: Iterator[Any],
+    rows: Iterable[Any],
     name: str = "log",
     workers: Sequence[str] | None = None,
     limit: int = 20,
@@ -90,234 +75,105 @@ def log_from_rows(
     skew_s: float = 1.0,
 ) -> RequestLog:
     """`read_log` of rows that are at hand: mappings, or a string that says why a row could not be read."""
-    known = None if workers is None else [str(w) for w in workers]
-    counts: Counter[str] = Counter()
-    reports: list[str] = []
-    seen: set[str] = set()
-    kept: list[tuple[int, _Request]] = []
-    total = 0
-
-    def complain(kind: str, row: int, text: str) -> None:
-        counts[kind] += 1
-        if len(reports) < limit:
-            reports.append(f"row {row}: {text}")
-
-    for number, raw in enumerate(rows, start=1):
-        total += 1
-        if not isinstance(raw, Mapping):
-            complain("unreadable", number, f"unreadable: {str(raw)[:80]}")
-            continue
-        row = _Row(raw)
-        request = row.request(number)
-        if isinstance(request, _Wrong):
-            complain(request.kind, number, request.report)
-        elif known is not None and request.worker not in known:
-            complain("unknown worker", number, f"unknown worker {request.worker[:40]!r}")
-        elif request.id in seen:
-            complain("duplicated id", number, f"id {request.id[:40]!r} was seen before")
-        else:
-            seen.add(request.id)
-            kept.append((number, request))
-            measured = request.completion - request.arrival
-            if abs(measured - request.latency) > skew_s:
-                complain("clock skew", number, f"latency {request.latency:g} s, completion - arrival {measured:g} s")
-    if not kept:
-        first = f"; {reports[0]}" if reports else ""
-        raise TraceError(f"{name}: none of {total} rows is usable{first}")
-    kept.sort(key=lambda item: item[1].completion)
-    for (_, before), (number, after) in itertools.pairwise(kept):
-        pause = after.completion - before.completion
-        if pause > gap_s:
-            complain("gap", number, f"{pause:g} s without a completion before this one")
-    return _assemble([request for _, request in kept], known, total, counts, reports)
+    return _log(blocks(rows), name, workers, limit, gap_s, skew_s)
 
 
-class _Request(NamedTuple):
-    """One row that can be used. (Of a million, dictionaries take three times the memory.)"""
-
-    id: str
-    arrival: float
-    completion: float
-    latency: float
-    ttft: float
-    worker: str
-    overlap: float | list[float] | dict[str, float] | None
-    prefix: tuple[str, ...] | None
-
-
-class _Wrong(NamedTuple):
-    """Why a row cannot be used."""
-
-    kind: str
-    report: str
-
-
-@lru_cache(256)
-def _spelt(column: Any) -> str:
-    return str(column).strip().lower()
-
-
-class _Row:
-    """Fields of one row under any of their names."""
-
-    def __init__(self, raw: Mapping[str, Any]):
-        self.raw = {_spelt(k): v for k, v in raw.items() if k is not None}
-
-    def get(self, name: str) -> Any:
-        for key in _KEYS[name]:
-            value = self.raw.get(key)
-            if value is not None and value != "":
-                return value
-        return None
-
-    def seconds(self, name: str) -> float | None:
-        """A finite number, None where it is missing; ValueError otherwise."""
-        value = self.get(name)
-        if value is None:
-            return None
-        try:
-            number = float(value) if not isinstance(value, bool) else math.nan
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not abs(number) <= _FAR_S:
-            raise ValueError(f"{name} {str(value)[:40]!r} is no time in seconds")
-        return number
-
-    def request(self, number: int) -> _Request | _Wrong:
-        try:
-            arrival, completion = self.seconds("arrival"), self.seconds("completion")
-            latency, ttft = self.seconds("latency"), self.seconds("ttft")
-            overlap = _overlap(self.get("overlap"))
-            prefix = _prefix(self.get("prefix"))
-        except ValueError as error:
-            return _Wrong("bad number", str(error))
-        worker, name = self.get("worker"), self.get("id")
-        if completion is None and arrival is not None and latency is not None:
-            completion = arrival + latency
-        if arrival is None and completion is not None and latency is not None:
-            arrival = completion - latency
-        if arrival is None or completion is None or worker is None:
-            given = (("arrival", arrival), ("completion", completion), ("worker", worker))
-            return _Wrong("missing field", f"no {next(name for name, value in given if value is None)}")
-        if completion < arrival:
-            return _Wrong("completion before arrival", f"completion {completion:g} s before arrival {arrival:g} s")
-        latency = completion - arrival if latency is None else latency
-        if latency < 0 or (ttft is not None and ttft < 0):
-            return _Wrong("bad number", f"negative latency {latency:g} s or ttft")
-        return _Request(
-            id=str(name) if name is not None else f"row {number}",
-            arrival=arrival,
-            completion=completion,
-            latency=latency,
-            ttft=math.nan if ttft is None else ttft,
-            worker=sys.intern(str(worker)),
-            overlap=overlap,
-            prefix=prefix,
-        )
-
-
-def _share(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"overlap {str(value)[:40]!r} is no share from 0 to 1")
-    return number
-
-
-def _overlap(value: Any) -> float | list[float] | dict[str, float] | None:
-    if value is None:
-        return None
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise ValueError(f"overlap {value[:40]!r} is no list") from None
-    if isinstance(value, Mapping):
-        return {str(k): _share(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_share(v) for v in value]
-    return _share(value)
-
-
-def _prefix(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("["):
-            try:
-                value = json.loads(text)
-            except (ValueError, RecursionError):
-                raise ValueError(f"prefix {text[:40]!r} is no list") from None
-        else:
-            value = text.split()
-    if not isinstance(value, list | tuple | np.ndarray):
-        value = [value]
-    return tuple(str(v) for v in value)
-
-
-def _assemble(
-    requests: list[_Request], known: list[str] | None, total: int, counts: Counter[str], reports: list[str]
+def _log(
+    read: Iterable[Block], name: str, workers: Sequence[str] | None, limit: int, gap_s: float, skew_s: float
 ) -> RequestLog:
-    names = known if known is not None else sorted({r.worker for r in requests}, key=lambda w: (len(w), w))
-    index = {name: j for j, name in enumerate(names)}
-    worker = np.array([index[r.worker] for r in requests])
-    overlap, notices = _overlaps(requests, worker, index, counts)
-    column = {k: np.array([getattr(r, k) for r in requests]) for k in ("arrival", "completion", "latency", "ttft")}
+    known = None if workers is None else [str(w) for w in workers]
+    complaints = Complaints(limit)
+    reader = Reader(known, skew_s, complaints)
+    parts = [reader.requests(block) for block in read]
+    if not reader.ids:
+        first = f"; {complaints.reports[0]}" if complaints.reports else ""
+        raise TraceError(f"{name}: none of {reader.rows_count} rows is usable{first}")
+    ids, every, rows_count = reader.ids, list(reader.workers), reader.rows_count
+    del reader  # and the set of ids
+    row, arrival, completion, latency, ttft, worker = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in Requests._fields[:6]
+    )
+    order = np.argsort(completion, kind="stable")
+    pause = np.diff(completion[order])
+    for i in np.flatnonzero(pause > gap_s):
+        complaints.add("gap", row[order[i + 1]], f"{pause[i]:g} s without a completion before this one")
+    names = known if known is not None else sorted((every[k] for k in np.unique(worker)), key=_by_length)
+    place = {name: j for j, name in enumerate(names)}
+    column = np.array([place.get(name, -1) for name in every])
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    overlap, notices = _overlaps(parts, rank, column, len(names), complaints)
     return RequestLog(
-        tuple(r.id for r in requests),
-        column["arrival"],
-        column["completion"],
-        column["latency"],
-        column["ttft"],
-        worker,
+        tuple(ids[i] for i in order),
+        arrival[order],
+        completion[order],
+        latency[order],
+        ttft[order],
+        column[worker[order]],
         overlap,
         tuple(names),
-        total,
-        dict(counts),
-        tuple(reports),
+        rows_count,
+        dict(complaints.counts),
+        tuple(complaints.reports),
         tuple(notices),
     )
 
 
+def _by_length(name: str) -> tuple[int, str]:
+    """w2 before w10."""
+    return len(name), name
+
+
 def _overlaps(
-    requests: list[_Request], worker: np.ndarray, index: dict[str, int], counts: Counter[str]
+    parts: Sequence[Requests], rank: np.ndarray, column: np.ndarray, workers: int, complaints: Complaints
 ) -> tuple[np.ndarray, list[str]]:
-    """(n, m) overlaps from what the rows hold; caches replayed in order of arrival where they hold prefixes."""
-    out = np.zeros((len(requests), len(index)))
+    """(n, m) overlaps from what the rows hold, at their ranks; caches replayed in order of arrival where they hold
+    prefixes."""
+    out = np.zeros((sum(len(part.row) for part in parts), workers))
+    filled = 0
+    kinds: set[int] = set()
+    for part in parts:
+        here = rank[filled : filled + len(part.row)]
+        filled += len(part.row)
+        said, count = part.said, part.shares.lengths
+        short = (said == ORDERED) & (count != workers)
+        if short.any():
+            complaints.counts["overlap of another length"] += int(short.sum())
+        kinds |= set(said[~short].tolist())
+        row = np.repeat(np.arange(len(here)), count)
+        own, place = column[part.worker][row], np.arange(len(row)) - part.shares.starts()[row]
+        at = np.where(said[row] == OWN, own, np.where(said[row] == NAMED, column[part.sharers.entries], place))
+        told = ~short[row] & (at >= 0)
+        out[here[row[told]], at[told]] = part.shares.entries[told]
+    replayed = _replay(parts, rank, column, out)
     notices: list[str] = []
-    caches: list[set[Any]] = [set() for _ in index]
-    kinds: Counter[str] = Counter()
-    for i in np.argsort([r.arrival for r in requests], kind="stable"):
-        request, given = requests[i], requests[i].overlap
-        if isinstance(given, dict):
-            kinds["full"] += 1
-            for name, value in given.items():
-                if name in index:
-                    out[i, index[name]] = value
-        elif isinstance(given, list):
-            if len(given) == len(index):
-                kinds["full"] += 1
-                out[i] = given
-            else:
-                counts["overlap of another length"] += 1
-        elif given is not None:
-            kinds["own"] += 1
-            out[i, worker[i]] = given
-        elif request.prefix:
-            kinds["replayed"] += 1
-            blocks = request.prefix
-            for j, cache in enumerate(caches):
-                held = next((k for k, block in enumerate(blocks) if block not in cache), len(blocks))
-                out[i, j] = held / len(blocks)
-        if request.prefix:
-            caches[worker[i]].update(request.prefix)
-    if kinds["own"]:
+    if OWN in kinds:
         notices.append("overlap is known for the chosen worker only and taken as 0 elsewhere")
-    if kinds["replayed"]:
+    if replayed:
         notices.append("overlap is replayed from prefixes with caches that never evict")
-    if not kinds:
+    if not replayed and kinds <= {NOTHING}:
         notices.append("the log holds no overlap; it is taken as 0 everywhere")
     return out, notices
+
+
+def _replay(parts: Sequence[Requests], rank: np.ndarray, column: np.ndarray, out: np.ndarray) -> bool:
+    """Fill in what caches that never evict hold of prefixes, where a row says nothing of them; whether any does."""
+    blocks = Lists(*(np.concatenate(column) for column in zip(*(part.blocks for part in parts), strict=True)))
+    if not len(blocks.entries):
+        return False
+    arrival, completion, worker, said = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("arrival", "completion", "worker", "said")
+    )
+    caches: list[set[int]] = [set() for _ in out.T]
+    starts, replays = blocks.starts(), False
+    for i in np.lexsort((completion, arrival)):
+        if not blocks.lengths[i]:
+            continue
+        asked = blocks.entries[starts[i] : starts[i] + blocks.lengths[i]].tolist()
+        if said[i] == NOTHING:
+            replays = True
+            for j, cache in enumerate(caches):
+                held = next((k for k, block in enumerate(asked) if block not in cache), len(asked))
+                out[rank[i], j] = held / len(asked)
+        caches[column[worker[i]]].update(asked)
+    return replays

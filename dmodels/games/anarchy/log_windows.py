@@ -14,7 +14,7 @@ from .index_device import log_window_sums, proved_again
 from .log import RequestLog
 
 #: Windows that are laid out in memory at once.
-_CHUNK = 2048
+_CHUNK = 512
 
 
 class Windows(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 
 from dmodels.core.errors import TraceError
 from dmodels.core.files import DECIMAL, read_lines, separator
+from dmodels.core.rows import numbers
 from dmodels.core.units import counted
 
 #: Longest sequence that is believed; more is a corrupted number.
@@ -249,7 +250,7 @@ def layout_of(where: str, names: Sequence[str], line: int) -> tuple[Layout, list
 
 def whole_numbers(where: str, name: str, values: Sequence[Any], lines: Sequence[int]) -> np.ndarray:
     """Token counts: whole, finite, not negative."""
-    found = _floats(values)
+    found = numbers(values)
     bad = ~(np.isfinite(found) & (found >= 0) & (found <= _MAX_TOKENS) & (np.floor(found) == found))
     if bad.any():
         k = int(np.argmax(bad))
@@ -257,30 +258,10 @@ def whole_numbers(where: str, name: str, values: Sequence[Any], lines: Sequence[
     return found
 
 
-def _floats(values: Sequence[Any]) -> np.ndarray:
-    """float64, with nan for what is not a number (booleans and strings in JSON are not)."""
-    text = isinstance(values[0], str)
-    try:
-        if set(map(type, values)) <= ({str} if text else {int, float}):
-            return np.array(values, dtype=str if text else np.float64).astype(np.float64)
-    except (ValueError, OverflowError):
-        pass
-    return np.array([_float(value) for value in values])
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return float("nan")
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return float("nan")
-
-
 def times(where: str, layout: Layout, values: Sequence[Any], lines: Sequence[int]) -> np.ndarray:
     """Arrivals in seconds, or as points in time (datetime64)."""
     if layout.unit_s > 0:
-        found = _floats(values)
+        found = numbers(values)
         bad = ~(np.isfinite(found) & (np.abs(found) < 1e15))
         accepted = f"a finite number of {'ms' if layout.unit_s < 1 else 's'}"
         if layout.unit_s == 1.0 and not bad.any() and found.max() > _LATEST_S:

@@ -21,13 +21,19 @@ from .small_linear import solve
 
 FRACTION = 0.995  # of the way to the boundary
 HALVINGS = 12
+CLOSE = 1e-5  # units from a bound that no start is left at
 
 
 def interior_start(problem: Problem, x0: Real) -> tuple[Point, Scale]:
-    """x0 moved inside the box, multipliers of half a unit, slacks at least a tenth; and the scale there."""
+    """x0 moved inside the box, multipliers of half a unit, slacks at least a tenth; and the scale there.
+
+    From a lone bound, with a unit that may be far too long, x0 is not moved further than it is.
+    """
     lower, upper = problem.lower, problem.upper
     room = jnp.where(jnp.isfinite(upper - lower), upper - lower, 2.0)
     margin = jnp.minimum(0.05 * room, 0.1)
+    inside = jnp.minimum(x0 - lower, upper - x0)
+    margin = jnp.where((inside > CLOSE) & ~jnp.isfinite(upper - lower), jnp.minimum(margin, inside), margin)
     x = jnp.where(fixed(problem), lower, jnp.clip(x0, lower + margin, upper - margin))
     m, p = (sum(piece.rows for piece in pieces) for pieces in (problem.inequalities, problem.equalities))
     s = evaluate(problem, x, jnp.zeros(m), jnp.zeros(p))

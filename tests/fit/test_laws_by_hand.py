@@ -131,12 +131,13 @@ def test_formats_of_published_checkpoints(model, dense, experts, sizes):
     assert set(FORMATS.values()) <= {"bf16", "fp8", "fp8_block", "fp4", "mxfp4", "int4", "int8"}
 
 
-def read(kind, **columns):
+def read(kind, gpu="", engine="", **columns):
     """The rows of a table, with a latency of 3 ms."""
     count = max(len(v) for v in columns.values() if isinstance(v, list))
     spread = {k: np.array(v if isinstance(v, list) else [v] * count) for k, v in columns.items()}
     table = {k: v.astype(float) if v.dtype.kind in "iu" else v for k, v in spread.items()}
-    return dict(READERS[kind]({"kernel_source": np.array(["k"] * count), "latency": np.full(count, 3.0)} | table))
+    whose = {"gpu": gpu, "engine": engine, "kernel_source": np.array(["k"] * count), "latency": np.full(count, 3.0)}
+    return dict(READERS[kind](whose | table))
 
 
 def test_products_and_experts_are_read_as_they_stand():
@@ -155,6 +156,19 @@ def test_products_and_experts_are_read_as_they_stand():
         column = "dtype" if name == "moe_dtype" else name
         assert rows[column].tolist() == [value] * 3, name
     assert rows["hidden_size"].tolist() == [2688, 2688, 4096] and rows["inter_size"].tolist() == [1856, 99, 2688]
+
+
+def test_tiles_of_triton_kernels_of_experts():
+    """Public facts: SGLang ships tiles for 64 experts of 1,536 on H100 in BF16, none for 64 of 1,024, none on GB200."""
+    layer = {"topk": 8, "num_experts": 128, "moe_tp_size": 1, "moe_ep_size": 2, "hidden_size": 4096}
+    layer |= {"moe_dtype": "bfloat16", "distribution": "balanced", "inter_size": [1536, 1024, 1024, 1000]}
+    layer |= {"num_tokens": [4096, 4096, 64, 4096]}
+    ran = lambda gpu, name: read("moe", gpu, "sglang", kernel_source=name, **layer)["moe"]["kernel"]
+    triton = "sglang_fused_moe_triton"
+    few, apart = f"{triton} few tokens", f"{triton} unaligned"
+    assert ran("h100_sxm", triton).tolist() == [f"{triton} tuned", triton, few, apart]
+    assert ran("gb200", triton).tolist() == [triton, triton, few, apart]
+    assert ran("h100_sxm", "sglang_marlin_moe").tolist() == ["sglang_marlin_moe"] * 4
 
 
 def test_attention_of_each_kind():

@@ -202,6 +202,22 @@ def test_the_fullest_rank_of_many_experts_is_nearer_the_mean():
     assert np.all(np.diff(over_mean) < 0.0) and np.all(over_mean > 1.0)
 
 
+def test_pairs_with_other_ranks_experts_cost_where_a_kernel_computes_them():
+    """A kernel that computes all pairs of every token it sees takes as long on 2 ranks as on 1, where each token has a
+    pair on either; one that computes none takes half. Alone, a rank has no such pairs."""
+    shape = {"num_tokens": 16384.0, "hidden_size": 4096.0, "inter_size": 14336.0, "topk": 2.0, "num_experts": 8.0}
+    shape |= {"moe_tp_size": 1.0, "matrices": 3.0, "skew": 0.0}
+    h100 = catalog.gpu("h100_sxm")
+    took = {}
+    for share in (0.0011, 0.999):
+        u = changed("moe", foreign_frac=share)
+        for ranks in (1.0, 2.0):
+            took[share, ranks] = float(time_s("moe", shape | {"moe_ep_size": ranks}, "bfloat16", h100, u))
+    assert took[0.999, 1.0] == pytest.approx(took[0.0011, 1.0], rel=1e-9)
+    assert took[0.999, 2.0] == pytest.approx(took[0.999, 1.0], rel=0.05)
+    assert took[0.0011, 2.0] == pytest.approx(took[0.0011, 1.0] / 2.0, rel=0.1)
+
+
 def changed(kind, **to):
     """The typical constants with some at other values, as u."""
     constants, u = LAWS[kind].constants, typical(kind).copy()

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.catalog.expert_tiles import tuned_shapes
 from dmodels.core.errors import InputError
 from dmodels.core.records import Floats
 from dmodels.models.operators import LAWS, Choice, law, typical
-from dmodels.models.operators.choice import Tree
+from dmodels.models.operators.choice import Tree, with_listed
 
 from .cells import Fitted
 from .hierarchy import Cell, effects, expected, generation
@@ -108,7 +109,8 @@ class Coefficients(NamedTuple):
                 [origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), width) for i in ranges]
                 for kernel in kernels
             ]
-        return Choice(np.array(found), like.tree if like else 0, kernels)
+        pairs = tuned_shapes(engine, gpu, dtype)
+        return Choice(np.array(found), with_listed(like.tree, pairs) if like else 0, kernels)
 
 
 def _nearest(known: Kind, gpu: str, engine: str, dtype: str) -> Measured | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dmodels.catalog.expert_tiles import tuned_shapes
+from dmodels.models.operators.choice import feature, listed
 from dmodels.models.operators.collective import SENDS
 from dmodels.models.operators.laws import BLOCKS as BLOCK_KINDS
 
@@ -18,6 +20,20 @@ Rows = tuple[str, dict[str, Any]]
 #: Experts without a gate (two matrices): (hidden, expert width) of the Nemotron-H families, squared ReLU.
 NOT_GATED = {(2688, 1856), (4096, 2688), (1024, 2688), (8192, 5120), (2048, 5120)}
 SKEW = {"balanced": 0.0, "power_law_1.01": 1.0, "power_law_1.2": 2.0}
+#: Kernels of experts that are compiled by Triton with the tiles of `_expert_kernel`.
+SGLANG_TRITON = "sglang_fused_moe_triton"
+TRITON_EXPERTS = (
+    SGLANG_TRITON,
+    "vllm_fused_moe",
+    "vllm_fp8moe_triton_tritonexperts",
+    "vllm_unquantizedfusedmoe_triton_tritonexperts",
+)
+ALIGNED = 16
+#: (hidden, expert width) of models whose EP was measured with a SGLang that computed all pairs of every token that has
+#: one on the rank: 2 ranks take as long as 1.
+WHOLE_TOKENS = {(4096, 14336), (6144, 16384), (2816, 704)}
+#: By which these are told apart, beside what is tuned.
+TOKENS_PER_EXPERT, WIDTH_REST = "num_tokens*moe_ep_size/num_experts", f"inter_size/moe_tp_size%{ALIGNED}"
 GENERATION = "generation_attention"
 #: Query heads of a KV head up to which TensorRT-LLM's XQA kernels decode; beyond, measured times jump 3 to 30 times.
 XQA_GROUP = 32.0
@@ -94,13 +110,37 @@ def _gemm(t: Columns) -> Iterator[Rows]:
 
 
 def _moe(t: Columns) -> Iterator[Rows]:
-    widths = zip(t["hidden_size"].astype(int), t["inter_size"].astype(int), strict=True)
-    plain = np.array([pair in NOT_GATED for pair in widths], bool)
+    plain = _among(t, NOT_GATED)
     skew = np.array([SKEW.get(name, np.nan) for name in t["distribution"]])
     known = np.isfinite(skew)
     rows = {name: t[name] for name in NEEDED["moe"][2:9]}
     rows |= {"matrices": np.where(plain, 2.0, 3.0), "skew": skew, "dtype": t["moe_dtype"], **_common(t)}
+    rows["kernel"] = _expert_kernel(t)
     yield "moe", {name: np.asarray(values)[known] for name, values in rows.items()}
+
+
+def _among(t: Columns, sizes: set[tuple[int, int]]) -> np.ndarray:
+    """Whether (hidden, expert width) is one of these."""
+    pairs = zip(t["hidden_size"].astype(int), t["inter_size"].astype(int), strict=True)
+    return np.array([pair in sizes for pair in pairs], bool)
+
+
+def _expert_kernel(t: Columns) -> np.ndarray:
+    """The kernel that ran, where Triton compiles several by one name.
+
+    A width that is no multiple of `ALIGNED` elements is loaded piecemeal. An (experts, width) of a rank that its engine
+    lists has tiles of its own; others have the default, which in SGLang's 16-bit kernel is 16 x 32 up to as many tokens
+    as experts and 64 x 64 beyond (sglang, fused_moe_triton_config.py, `get_default_config`). `WHOLE_TOKENS` are apart.
+    """
+    names, dtypes = np.asarray(t["kernel_source"]).astype(str), np.asarray(t["moe_dtype"]).astype(str)
+    tiles = np.full(len(names), "", object)
+    for dtype in np.unique(dtypes):
+        tiles[listed(t, tuned_shapes(t["engine"], t["gpu"], str(dtype))) & (dtypes == dtype)] = " tuned"
+    sglang = names == SGLANG_TRITON
+    tiles[sglang & (t["moe_ep_size"] > 1) & _among(t, WHOLE_TOKENS)] = " whole tokens"
+    tiles[sglang & (feature(t, TOKENS_PER_EXPERT) <= 1.0) & (dtypes == "bfloat16")] = " few tokens"
+    tiles[feature(t, WIDTH_REST) > 0] = " unaligned"
+    return np.where(np.isin(names, TRITON_EXPERTS), np.char.add(names, tiles.astype(str)), names)
 
 
 def _attention(kind: str) -> Callable[[Columns], Iterator[Rows]]:

@@ -17,14 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmodels.catalog.expert_tiles import tuned_shapes
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU
 from dmodels.core.records import Floats, float64
 from dmodels.models.operators import law
-from dmodels.models.operators.choice import Tree
+from dmodels.models.operators.choice import LISTED, Tree, listed
 
 from .cells import Fitted
 from .coefficients import Coefficients, Kind, Measured
+from .columns import TOKENS_PER_EXPERT, WIDTH_REST
 from .predicted import predicted
 from .rows import tables
 from .samples import Sample, catalogue_name, fit_kind, hardware, samples
@@ -32,7 +34,11 @@ from .tree import learn
 
 PROTOCOLS = ("shapes", "pair", "gpu")
 #: What engines choose kernels by, beside the fields of a shape.
-FEATURES = {"gemm": ("n%128", "k%128"), "generation_attention": ("num_heads/num_key_value_heads",)}
+FEATURES = {
+    "gemm": ("n%128", "k%128"),
+    "generation_attention": ("num_heads/num_key_value_heads",),
+    "moe": (LISTED, TOKENS_PER_EXPERT, WIDTH_REST),
+}
 Key = tuple[str, str, str]
 
 
@@ -125,6 +131,8 @@ def trees(kind: str, cells: list[Sample]) -> dict[Key, Tree]:
         kernel = np.concatenate([np.full(len(s.fitted.seconds), names.index(s.cell.kernel)) for s in group])
         weight = np.concatenate([np.full(len(s.fitted.seconds), s.count / len(s.fitted.seconds)) for s in group])
         features = [*law(kind).fields, *FEATURES.get(kind, ())]
+        if LISTED in features:
+            shape[LISTED] = listed(shape, tuned_shapes(key[1], key[0], key[2]))
         found[key] = learn(shape, kernel, features, weight) if len(names) > 1 else 0
     return found
 

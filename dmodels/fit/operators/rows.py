@@ -100,7 +100,7 @@ def _newer(a: str, b: str) -> bool:
 
 def read(table: KernelTable) -> Iterator[Kernels]:
     """The table's rows by operator, number format and kernel."""
-    columns = _columns(table)
+    columns = _columns(table) | {"gpu": table.gpu, "engine": table.engine}
     for kind, rows in READERS[table.kind](columns):
         fields = LAWS[kind].fields
         shape = {f: np.asarray(rows[f], np.float64) for f in fields}

@@ -10,7 +10,7 @@ from dmodels.core.records import Floats
 from dmodels.models.operators.choice import Tree, feature
 
 #: Nodes below the root at most, and rows of a leaf at least.
-DEPTH, LEAF = 5, 5
+DEPTH, LEAF = 8, 5
 
 
 def learn(

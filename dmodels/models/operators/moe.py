@@ -10,7 +10,9 @@ out. With x = P / E_l pairs per expert, the experts that have any are $A = \min(
 $E_l (1 - (1 + x/\alpha)^{-\alpha})$: tokens per expert are then gamma-Poisson with shape $\alpha$. Weights of A
 experts move; each expert's pairs are cut into tiles of $B_m$ rows, in waves over the multiprocessors; the kernel is
 about the fastest of the tile sizes. Routing, sorting and the weighted sum (none where a token has one expert) cost a
-launch, a time per token, per expert and per byte of activations.
+launch, a time per token, per expert chosen and held, and per byte of activations. Of the TK - P pairs with other ranks'
+experts some kernels carry the activations along, and some compute a share $\phi$ of those whose token has a pair here:
+$P + \phi\,(K \min(T, P) - P)$ pairs are computed.
 """
 
 from __future__ import annotations
@@ -50,6 +52,9 @@ CONSTANTS = (
     Constant("cache_share", 0.1, 1.5, 0.5, "share of the last-level cache that they can have"),
     Constant("sort_passes", 0.01, 40.0, 1.0, "passes over the activations of pairs that are summed"),
     Constant("token_passes", 0.01, 40.0, 0.5, "passes over the entering tokens' activations outside the products"),
+    Constant("foreign_passes", 0.001, 20.0, 0.1, "passes over the activations of pairs with other ranks' experts"),
+    Constant("foreign_frac", 0.001, 1.0, 0.01, "share computed of such pairs of tokens that the rank has a pair with"),
+    Constant("choice_ns", 0.0003, 20.0, 0.1, "cost of an expert that a token chooses, whichever rank has it"),
     Constant("token_ns", 0.01, 500.0, 5.0, "cost of a token outside the products"),
     Constant("expert_ns", 0.01, 2000.0, 15.0, "cost of a held expert outside the products"),
     Constant("skew1_power", 0.05, 0.8, 0.3, "growth of the fullest rank's load with EP, power law 1.01"),
@@ -97,6 +102,9 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     sms = multiprocessors(gpu)
     per_sm = peak_flop_per_s(gpu, form) / sms
     pairs, reached = loads(shape, c)
+    choices = t * shape["topk"]
+    foreign = choices - pairs
+    pairs = pairs + c["foreign_frac"] * (shape["topk"] * jnp.minimum(t, pairs) - pairs)
 
     rows = (pairs / reached)[:, None] / TILE_ROWS
     part = jnp.where(shape["skew"][:, None] > 0, 0.5, jnp.ceil(rows - 1e-9) - rows)  # spread loads: half a tile
@@ -114,5 +122,7 @@ def seconds(shape: dict[str, Real], c: dict[str, Real], gpu: GPU, form: Format, 
     memory = moved / (gpu.hbm_bytes_per_s * c["bandwidth_frac"] * cached_gain(gpu, moved, c, warm))
     kernel = least(both(arithmetic, memory[:, None], c["overlap_power"][:, None]), c["choice_power"])
     summed = pairs * (1.0 - 1.0 / shape["topk"])
-    around = (c["sort_passes"] * summed + c["token_passes"] * t) * h * 4.0 / gpu.hbm_bytes_per_s
-    return c["launch_us"] * 1e-6 + kernel + around + 1e-9 * (c["token_ns"] * t + c["expert_ns"] * experts)
+    passed = c["sort_passes"] * summed + c["foreign_passes"] * foreign + c["token_passes"] * t
+    around = passed * h * 4.0 / gpu.hbm_bytes_per_s
+    counted = c["token_ns"] * t + c["choice_ns"] * choices + c["expert_ns"] * experts
+    return c["launch_us"] * 1e-6 + kernel + around + 1e-9 * counted

@@ -124,8 +124,8 @@ def answer(
     question = asked.call()
     if asked.gpu.regions:
         question = call("dmodels.studies.plan:in_cheapest_region", question, asked.gpu.region_calls())
-    if solve_for is not None:  # by the closed forms, so that what replays add or spare does not blur the limit
-        question, ensure = call("dmodels.studies.plan:at_limit", question, solve_for), ensure or False
+    if solve_for is not None:
+        question = call("dmodels.studies.plan:at_limit", question, solve_for, ensure=ensure)
     return form.give(
         call("dmodels.studies.plan:plan", question, ensure=ensure),
         lambda found: _inputs(found) | {"asked": asked.model_dump()},

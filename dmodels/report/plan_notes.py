@@ -121,8 +121,8 @@ def _limit(found: Solved) -> str:
     kind = "largest" if found.target == "rate" else "tightest"
     gpus = counted(found.more_gpus, "more GPU")
     return (
-        f"{shown} is the {kind} {name} that can be kept with what there is, by the closed forms; with {gpus} {more} "
-        f"({each} per GPU)."
+        f"{shown} is the {kind} {name} that can be kept with what there is; with {gpus} {more} ({each} per GPU, by the "
+        "closed forms)."
     )
 
 

@@ -304,8 +304,8 @@ CASES: dict[str, dict] = {
         "asked.asked.measured()": "read_own",
         "asked.asked.measured.path": "own.json",
         "asked.asked.gpu_file": "own.csv",
-        **under("asked", {"()": "at_limit", "target": "rate"}),
-        "ensure": False,
+        **under("asked", {"()": "at_limit", "target": "rate", "ensure": None}),
+        "ensure": None,
     },
     'plan --trace t.csv --repair --class "jobs: from 8000, ttft 60 s" --class "chat: to 8000, tpot 30 ms" --region '
     '"east: h100_sxm=32 at 2.1 $/h, l40s=4" --measured m.json --measured-tp 4 --backend trtllm --gpu h100_sxm': {

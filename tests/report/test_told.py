@@ -312,13 +312,13 @@ def test_what_pays_and_what_costs():
     assert plan_notes.advice([], []) == []
     most = Record(target="rate", value=41.256, more_value=45.0, more_gpus=2, worth_per_gpu=1.872)
     assert plan_notes.advice([], [], most) == [
-        "41.26 req/s is the largest rate that can be kept with what there is, by the closed forms; with 2 more GPUs "
-        "45 req/s (1.872 req/s per GPU)."
+        "41.26 req/s is the largest rate that can be kept with what there is; with 2 more GPUs 45 req/s (1.872 req/s "
+        "per GPU, by the closed forms)."
     ]
     tight = Record(target="ttft", value=0.5, more_value=0.4, more_gpus=1, worth_per_gpu=-0.1)
     assert plan_notes.advice([], [], tight) == [
-        "500 ms is the tightest TTFT SLO that can be kept with what there is, by the closed forms; with 1 more GPU "
-        "400 ms (100 ms per GPU)."
+        "500 ms is the tightest TTFT SLO that can be kept with what there is; with 1 more GPU 400 ms (100 ms per GPU, "
+        "by the closed forms)."
     ]
 
 

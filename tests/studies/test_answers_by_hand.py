@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -272,34 +273,44 @@ def test_solving_for_a_bound_or_a_rate(monkeypatch):
         "llama-3.1-8b", ["h100"], work, SLO(2.0, 0.1, 9.0), max_gpus=10.0, inventory={"h100": 12}, max_usd_per_hour=50.0
     )
     monkeypatch.setattr(reverse, "price", lambda one: one)
+    by_forms = partial(reverse.at_limit, ensure=False)
     serves = lambda priced, growth, bound, by: (
         growth <= 3.0 * priced.max_gpus / 10 and by >= {"": 1.0, "ttft_s": 0.5}.get(bound, 2.0)
     )
     monkeypatch.setattr(reverse, "_serves", serves)
-    assert reverse.at_limit(asked, "rate").rate_rps == pytest.approx(12.0, rel=2e-3)
-    assert float(reverse.at_limit(asked, "ttft").slo.ttft_s) == pytest.approx(1.0, rel=2e-3)
-    assert float(reverse.at_limit(asked, "tpot").slo.tpot_s) == pytest.approx(0.2, rel=2e-3)
+    assert by_forms(asked, "rate").rate_rps == pytest.approx(12.0, rel=2e-3)
+    assert float(by_forms(asked, "ttft").slo.ttft_s) == pytest.approx(1.0, rel=2e-3)
+    assert float(by_forms(asked, "tpot").slo.tpot_s) == pytest.approx(0.2, rel=2e-3)
     monkeypatch.setattr(reverse, "_serves", lambda *asked: False)
-    assert reverse.at_limit(asked, "rate") is asked and reverse.at_limit(asked, "e2e") is asked
+    assert by_forms(asked, "rate") is asked and by_forms(asked, "e2e") is asked
     for odd, target, why in (
         (asked, "cost", "target"),
         (replace(asked, slo=SLO(2.0, 0.1)), "e2e", "e2e: there is no bound to tighten"),
         (replace(asked, max_gpus=math.inf, max_usd_per_hour=math.inf, inventory={}), "rate", "rate: without a limit"),
     ):
         with pytest.raises(InputError, match=why):
-            reverse.at_limit(odd, target)
+            by_forms(odd, target)
     stocked = replace(asked, max_gpus=math.inf, max_usd_per_hour=math.inf)
-    assert reverse.at_limit(stocked, "rate") is stocked  # what is there is a limit, too
+    assert by_forms(stocked, "rate") is stocked  # what is there is a limit, too
     monkeypatch.setattr(reverse, "_serves", serves)
     for node, more in ((1, 4), (8, 8)):
-        answer = SimpleNamespace(best=fleet(pool()), question=replace(asked, node_gpus=node))
+        answer = SimpleNamespace(best=fleet(pool()), question=replace(asked, node_gpus=node), ensured=None)
         told = reverse.solved(answer, "rate")
         assert (told.target, told.value, told.more_gpus) == ("rate", 4.0, more)
         assert told.more_value == pytest.approx(4.0 * 3 * (10 + more) / 10, rel=2e-3)
         assert told.worth_per_gpu == pytest.approx((told.more_value - 4.0) / more)
+    plans = lambda one, ensure: SimpleNamespace(best=one if one.rate_rps <= 37.0 and ensure is None else None)
+    monkeypatch.setattr(reverse, "plan", plans)
+    assert 37.0 / 1.02 < reverse.at_limit(asked, "rate", ensure=None).rate_rps <= 37.0
+    assert reverse.at_limit(asked, "rate", ensure=True).rate_rps == pytest.approx(12.0, rel=2e-3)  # none of it holds
+    # replays that serve 20 where the closed forms serve 12: what is more is in proportion
+    ahead = SimpleNamespace(
+        best=fleet(pool()), question=replace(asked, workload=work.at_rate(20.0)), ensured="by replays"
+    )
+    assert reverse.solved(ahead, "rate").more_value == pytest.approx(20.0 * 14 / 10, rel=4e-3)
     seen = []
-    monkeypatch.setattr(reverse, "at_limit", lambda one, target: seen.append(one) or one)
-    assert reverse.solved(SimpleNamespace(best=fleet(pool()), question=asked), "tpot").value == 0.1
+    monkeypatch.setattr(reverse, "_by_forms", lambda one, target: seen.append(one) or one)
+    assert reverse.solved(SimpleNamespace(best=fleet(pool()), question=asked, ensured=None), "tpot").value == 0.1
     (richer,) = seen
     assert (richer.max_gpus, richer.inventory, richer.max_usd_per_hour) == (14.0, {"h100_sxm": 16.0}, 60.0)
 

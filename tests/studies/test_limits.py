@@ -299,7 +299,7 @@ def test_why_the_cheapest_is_not_the_headline_is_what_is_harder_about_it():
 )
 def test_the_limit_is_where_it_stops_to_be_feasible(target):
     there = {"max_gpus": 16.0, "gpus": ("h100",), "split": False, "tp": (4,), "thresholds_tokens": ()}
-    limit = at_limit(asked(**there), target)
+    limit = at_limit(asked(**there), target, ensure=False)
     assert by_formula(limit).best is not None
     if target == "rate":
         beyond = replace(limit, workload=limit.workload.at_rate(1.002 * limit.rate_rps))
@@ -319,7 +319,7 @@ def test_the_next_gpus_are_paid_for(free, monkeypatch):
     limited = replace(free, question=replace(free.question, **there))
     asked_again = []
     monkeypatch.setattr(
-        "dmodels.studies.plan.reverse.at_limit", lambda asked, target: asked_again.append(asked) or asked
+        "dmodels.studies.plan.reverse._by_forms", lambda asked, target: asked_again.append(asked) or asked
     )
     more = solved(limited, "rate").more_gpus
     (richer,), pool = asked_again, free.best.pools[0]

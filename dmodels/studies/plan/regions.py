@@ -108,7 +108,7 @@ def _together(asked: Question, regions: Sequence[Region]) -> tuple[Site, ...]:
     """Regions filled one after another, the cheapest per request first."""
     full = []
     for region in regions:
-        question = at_limit(in_region(asked, region), "rate")
+        question = at_limit(in_region(asked, region), "rate", ensure=False)
         answer = by_formula(question)
         if answer.best is not None:
             full.append((answer.best.usd_per_hour / question.rate_rps, region, question.rate_rps, answer))

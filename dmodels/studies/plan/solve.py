@@ -52,7 +52,7 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     """
     wanted = asked.trace is not None if ensure is None else ensure
     if asked.size_for == Stretch.NEXT and not (wanted and asked.trace is not None):
-        raise InputError("size_for = next: is for a trace that is replayed, without --no-ensure and --solve-for")
+        raise InputError("size_for = next: is for a trace that is replayed, without --no-ensure")
     found = by_formula(asked)
     if ensure is False:
         return found

@@ -32,8 +32,9 @@ if QUICK:
     quick = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
     flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true"]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
-#: Folders of tests that run a plan's few programs again and again; in the others nothing is optimised at all.
-PLANNING = ("audit", "cli", "studies")
+#: Folders of tests that run a few programs again and again, or beside those of other processes, to the last bit; in the
+#: others nothing is optimised at all.
+PLANNING = ("audit", "cli", "design", "studies")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
 gc.set_threshold(100_000, 20, 20)

@@ -66,15 +66,21 @@ def at_limit(asked: Question, target: str, ensure: bool | None = None) -> Questi
     """The same question at the largest rate that can be served with what there is, or at the tightest SLO (of TTFT,
     TPOT or E2E) that can be kept; at what was asked, where no factor from 1e-6 to 1e6 on it helps.
 
-    The rate is within 2 % below the largest at which `plan`, with this `ensure`, has an answer, the bound within 2 %
-    above the tightest; with False by the closed forms alone, and within 0.1 %. Raises `InputError` where there is
-    no limit to what can be bought, or no bound to tighten.
+    The rate is within 2 % below the largest at which `plan`, with this `ensure`, has a fleet that keeps the SLOs (in
+    its replay, where it has one), the bound within 2 % above the tightest; with False by the closed forms alone, and
+    within 0.1 %. Raises `InputError` where there is no limit to what can be bought, or no bound to tighten.
     """
     limit = _by_forms(asked, target)
     if ensure is False or limit is asked:
         return limit
-    factor = _largest(lambda f: plan(_at(limit, target, f), ensure).best is not None, _STEP_OF_PLANS, _CLOSE_OF_PLANS)
+    factor = _largest(lambda f: _holds(plan(_at(limit, target, f), ensure)), _STEP_OF_PLANS, _CLOSE_OF_PLANS)
     return _at(limit, target, factor) if factor else limit
+
+
+def _holds(answer: Plan) -> bool:
+    """Whether there is a fleet, and it keeps the SLOs in its replay where it has one."""
+    best = answer.best
+    return best is not None and (best.replayed is None or best.replayed.holds)
 
 
 def _by_forms(asked: Question, target: str) -> Question:

@@ -127,7 +127,8 @@ def ensured(answer: Plan, asked: Question | None = None) -> Plan:
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
         missed = replace(formula, replayed=replay(priced, formula, requests))
-        return replace(answer, best=missed, kinds=(missed, *answer.kinds[1:]))
+        least = missed if answer.cheapest is formula else answer.cheapest
+        return replace(answer, best=missed, cheapest=least, kinds=(missed, *answer.kinds[1:]))
     chosen = simplest([d for _, d in best])
     first = next(one for one, d in best if d is chosen)
     kinds = {d.kind: d for _, d in reversed(best)}

@@ -34,7 +34,7 @@ if QUICK:
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 #: Folders of tests that run a few programs again and again, or beside those of other processes, to the last bit; in the
 #: others nothing is optimised at all.
-PLANNING = ("audit", "cli", "design", "studies")
+OPTIMISED = ("audit", "cli", "design", "studies")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
 gc.set_threshold(100_000, 20, 20)
@@ -62,7 +62,7 @@ def shared_data() -> Path:
 def _strict_jax(request):
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", QUICK and request.path.parent.name not in PLANNING)
+    jax.config.update("jax_disable_most_optimizations", QUICK and request.path.parent.name not in OPTIMISED)
     with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
         yield
 

@@ -158,7 +158,7 @@ def _overlaps(
 
 def _replay(parts: Sequence[Requests], rank: np.ndarray, column: np.ndarray, out: np.ndarray) -> bool:
     """Fill in what caches that never evict hold of prefixes, where a row says nothing of them; whether any does."""
-    blocks = Lists(*(np.concatenate(column) for column in zip(*(part.blocks for part in parts), strict=True)))
+    blocks = Lists(*map(np.concatenate, zip(*(part.blocks for part in parts), strict=True)))
     if not len(blocks.entries):
         return False
     arrival, completion, worker, said = (

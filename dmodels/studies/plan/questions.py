@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,11 @@ class Question:
     def limits(self) -> Limits:
         """What can be bought."""
         return Limits(self.max_gpus, self.inventory, self.node_gpus, self.max_usd_per_hour)
+
+    @property
+    def unlimited(self) -> Question:
+        """The same, with as many GPUs and as much money as it takes."""
+        return replace(self, max_gpus=np.inf, inventory={}, max_usd_per_hour=np.inf)
 
     @property
     def memory(self) -> EngineMemory:

@@ -173,8 +173,7 @@ def _too_few_gpus(priced: Priced) -> list[Rejection]:
     if not asked.limits.any or cheapest(priced, priced.costs_usd_per_hour):
         return []
     alike = {name: gpu.replace(price_usd_per_hour=1.0) for name, gpu in asked.gpus.items()}
-    free = replace(asked, gpus=alike, max_gpus=np.inf, inventory={}, max_usd_per_hour=np.inf)
-    unlimited = replace(priced, question=free)
+    unlimited = replace(priced, question=replace(asked.unlimited, gpus=alike))
     ranked = cheapest(unlimited, unlimited.costs_usd_per_hour)  # the fewest GPUs in place of the least cost
     if not ranked:
         return []

@@ -57,7 +57,7 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     if ensure is False:
         return found
     free, replays_decide = found if found.best is not None else _without_limits(found), wanted or found.reach.breaks
-    if free is None or not (replays_decide or _too_dear(free)):
+    if free is None or not (replays_decide or _too_dear(free, _grown(asked).sampled(_SAMPLE))):
         return found
     made = ensured(found) if free is found else _within_limits(found, free)
     return made if replays_decide or _usd_per_hour(made) < _usd_per_hour(found) else found
@@ -71,8 +71,7 @@ def _without_limits(found: Plan) -> Plan | None:
     """What the closed forms say where all that they miss is GPUs or money: with as much as it takes."""
     if not found.rejections[0].is_limit:
         return None
-    asked = replace(found.question, max_gpus=math.inf, inventory={}, max_usd_per_hour=math.inf)
-    free = by_formula(asked)
+    free = by_formula(found.question.unlimited)
     return free if free.best is not None else None
 
 
@@ -83,7 +82,7 @@ def _within_limits(found: Plan, free: Plan) -> Plan:
     within = ensured(free, asked)
     if within.ensured is not None:
         return within
-    held = _held(free, free.question, recording(asked).faster(1.0 + asked.margins.headroom_frac))
+    held = _held(free, free.question, _grown(asked))
     short = [beyond_limits(asked, one.words(free.priced), one.parts(asked)) for one in held]
     return replace(found, rejections=(*sorted(short, key=lambda r: r.excess)[:1], *found.rejections))
 
@@ -154,9 +153,9 @@ def _held(answer: Plan, asked: Question, requests: Recording) -> list[_Chosen]:
     assert formula is not None, "nothing is recommended"
     singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
     groups = [_candidates(answer.priced, kind) for kind in Kind] + singles
-    if _too_dear(answer):  # then they rank layouts by waits that do not happen
-        groups += [_leanest(answer.priced, kind) for kind in Kind]
     sample = requests.sampled(_SAMPLE)
+    if _too_dear(answer, sample):  # then they rank layouts by waits that do not happen
+        groups += [_leanest(answer.priced, kind) for kind in Kind]
     found = _by_replay(priced, groups, sample)
     winners = [min(own, key=_order) for group in groups if (own := [found[x[:2]] for x in group if x[:2] in found])]
     unique = list({one.found[:2]: one for one in winners}.values())
@@ -181,11 +180,15 @@ class _Chosen(NamedTuple):
         return self.trial.parts([n + asked.margins.spare_count for n in self.smallest])
 
 
-def _too_dear(answer: Plan) -> bool:
+def _grown(asked: Question) -> Recording:
+    """What a fleet is sized for: the requests at the rate with its headroom."""
+    return recording(asked).faster(1.0 + asked.margins.headroom_frac)
+
+
+def _too_dear(answer: Plan, requests: Recording) -> bool:
     """Whether a fleet for half the price keeps the SLOs by recursion: the same pools, or the leanest."""
     asked, priced = answer.question, answer.priced
     assert answer.best is not None, "nothing is recommended"
-    requests = recording(asked).faster(1.0 + asked.margins.headroom_frac).sampled(_SAMPLE)
     most = _LESS * answer.best.usd_per_hour
 
     def holds(found: Ranked) -> bool:

@@ -49,7 +49,7 @@ def _row(one: Promise) -> list[object]:
 
 
 def notes(answer: Plan) -> list[str]:
-    """How replays sized the fleet, what they missed, and where the closed forms are off."""
+    """How replays sized the fleet, and where the closed forms are off."""
     said: list[str] = []
     best = answer.best
     if best is None:
@@ -64,8 +64,6 @@ def notes(answer: Plan) -> list[str]:
             f"{found.held_count} of {found.days_count} other days (halves and quarters at the planned rate, and "
             f"resamples).{_next(answer)}"
         )
-    if found is not None and not found.holds:
-        said.append(missed(found) + " No number of instances that was tried holds.")
     if answer.outside:
         judge = "the replay decides" if found is not None else "--verify replays the fleet"
         said.append(f"The closed forms are off here: {'; '.join(answer.outside)}; {judge}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import jax
@@ -242,10 +243,31 @@ def test_where_no_number_of_instances_holds_the_plan_says_so():
     assert not checked.holds and checked.smallest is None and checked.smallest_gpus is None
 
 
-def test_a_limit_of_gpus_is_kept_and_the_miss_is_said(shared_data):
+def test_what_no_number_of_instances_keeps_is_no_answer():
+    """The closed forms would have a fleet, whose lone prompts take a thousandth longer than the bound."""
+    inputs = np.where(np.arange(500) % 90 == 0, 20_000.0, 100.0)
+    times = np.cumsum(np.random.default_rng(0).exponential(1.0, 500))
+    trace = Trace("long ones", times, inputs, np.full(500, 20.0))
+    bounded = lambda ttft_s: asked(trace, 0.5, slo=SLO(ttft_s, 0.5))
+    found = by_formula(bounded(60.0))
+    (ttft, *_) = Verdict(_trial(found.priced, _ranked(found, found.best)), recording(found.question)).late([400])
+    strict = bounded(0.999 * ttft[1])
+    none, nearest = plan(strict), plan(strict).rejections[0]
+    assert by_formula(strict).best is not None and none.best is None and none.kinds == ()
+    assert nearest.binding == "TTFT in the replay of long ones with its own arrival times"
+    enough_s = 1e-3 * float(re.search(r"a TTFT SLO of ([\d,]+) ms", nearest.fix)[1].replace(",", ""))
+    assert plan(bounded(enough_s)).best.replayed.holds
+
+
+def test_fewer_gpus_than_the_replay_takes_are_no_answer(shared_data):
+    """Though the closed forms have a fleet of so many; what is said to be needed is."""
     trace = read_trace(shared_data / "azure_2023_code.csv")
-    found = plan(asked(trace, 20.0, max_gpus=5.0))
-    assert found.best.gpus <= 5 and not found.best.replayed.holds and found.ensured is None
+    few = asked(trace, 20.0, max_gpus=5.0)
+    found, nearest = plan(few), plan(few).rejections[0]
+    assert by_formula(few).best.gpus <= 5 and found.best is None and "by its replay" in str(nearest.layout)
+    need = float(nearest.need.split()[0])
+    assert need > 5 and plan(replace(few, max_gpus=need)).best.gpus == need
+    assert plan(replace(few, max_gpus=need - 1.0)).best is None
 
 
 def test_spares_are_bought_within_the_limit():
@@ -340,8 +362,10 @@ def test_money_is_a_limit_of_what_replays_take():
     volleys = Trace("volleys", np.repeat(25.0 * np.arange(12.0), 100), np.full(1200, 2000.0), np.full(1200, 100.0))
     cost = by_formula(asked(volleys)).best.usd_per_hour
     assert plan(asked(volleys)).best.usd_per_hour > cost + 0.01
-    limited = plan(asked(volleys, max_usd_per_hour=cost + 0.01)).best
-    assert limited.usd_per_hour <= cost + 0.01 and not limited.replayed.holds
+    limited = plan(asked(volleys, max_usd_per_hour=cost + 0.01))
+    assert limited.best is None and limited.rejections[0].binding == "money"
+    need = float(limited.rejections[0].need.strip("$").split("/")[0])
+    assert cost + 0.01 < plan(asked(volleys, max_usd_per_hour=need + 0.01)).best.usd_per_hour <= need + 0.01
 
 
 def test_an_answer_of_one_token_ends_with_its_first():

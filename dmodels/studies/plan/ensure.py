@@ -82,6 +82,12 @@ class Verdict:
             return []
         return broken(self._counted(self._served(part, instances)), self.trial.slo)
 
+    def late(self, instances: Sequence[int]) -> list[tuple[str, float, float]]:
+        """(metric, seconds at the SLO's percentile, bound) of each SLO in each pool."""
+        q, slo = float(self.trial.slo.percentile), self.trial.slo
+        served = [self._counted(self._served(k, instances)) for k, own in enumerate(self.own) if own.arrival_s.size]
+        return [(name, quantile(seconds, q), bound) for one in served for name, bound, seconds in values(one, slo)]
+
     def keeps(self, k: int, instances: Sequence[int]) -> bool:
         """Whether there are none; a replay that is lost ends early."""
         part = 0 if self.trial.fleet.in_turn else k
@@ -164,7 +170,7 @@ def fewest(trial: Trial, requests: Recording, most_usd_per_hour: float = math.in
     found = list(trial.least)
     for k, (guess, least, price) in enumerate(zip(trial.guess, trial.least, trial.prices, strict=True)):
         alone = lambda n, k=k: verdict.keeps(k, [n] * (k + 1))
-        most = _within(guess, least, trial.most[k])
+        most = most_tried(trial)[k]
         left = most_usd_per_hour - trial.cost(found) + least * price
         if left < most * price:
             most = math.floor(left / price + 1e-9)
@@ -175,8 +181,10 @@ def fewest(trial: Trial, requests: Recording, most_usd_per_hour: float = math.in
     return tuple(found)
 
 
-def _within(guess: int, least: int, most: int) -> int:
-    return min(most, _FURTHEST * max(guess, least))
+def most_tried(trial: Trial) -> tuple[int, ...]:
+    """The most instances of each pool that are looked at."""
+    pools = zip(trial.guess, trial.least, trial.most, strict=True)
+    return tuple(min(most, _FURTHEST * max(guess, least)) for guess, least, most in pools)
 
 
 def _start(guess: int, least: int) -> int:
@@ -190,7 +198,7 @@ def _beside(verdict: Verdict, first: int, second: int) -> bool:
 
 def _cheapest_two(trial: Trial, verdict: Verdict, most_usd_per_hour: float) -> tuple[int, ...] | None:
     """Prefill and decode workers: for each number of the one the fewest of the other, as long as that may pay."""
-    tops = [_within(*limits) for limits in zip(trial.guess, trial.least, trial.most, strict=True)]
+    tops = most_tried(trial)
     ample = [min(top, 4 * max(guess, least)) for top, guess, least in zip(tops, trial.guess, trial.least, strict=True)]
     (guess, _), (least, floor) = trial.guess, trial.least
     enough = lambda n: verdict.answers(n) and verdict.holds((n, ample[1]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -122,8 +122,12 @@ LOADED = 1.01
 def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection | None:
     slo = priced.question.slo
     times = (("TTFT", idle.ttft_s, slo.ttft_s), ("TPOT", idle.tpot_s, slo.tpot_s), ("E2E", idle.e2e_s, slo.e2e_s))
-    late = sorted(((float(x) / float(most), name, float(x), float(most)) for name, x, most in times), reverse=True)
-    late = [miss for miss in late if miss[0] > 1]
+    return too_late(priced.layouts[row], "without load", [(name, float(x), float(most)) for name, x, most in times])
+
+
+def too_late(layout: Layout | str, when: str, times: Iterable[tuple[str, float, float]]) -> Rejection | None:
+    """What breaks of (metric, seconds, bound), and the bounds that would not; None: nothing does."""
+    late = sorted(((value / bound, name, value, bound) for name, value, bound in times if value > bound), reverse=True)
     if not late:
         return None
     excess, name, value, bound = late[0]
@@ -131,8 +135,8 @@ def _slow_without_load(priced: Priced, row: int, idle: Operating) -> Rejection |
     have, need = next(pair for pair in shown if pair[0] != pair[1])  # a near miss is not shown as none
     slower = " and ".join(f"a {name} SLO of {_rounded_up_ms(LOADED * value):,g} ms" for _, name, value, _ in late)
     return Rejection(
-        priced.layouts[row],
-        binding=f"{name} without load",
+        layout,
+        binding=f"{name} {when}",
         have=f"{have} ms",
         need=f"at most {need} ms",
         fix=f"{slower}, or more GPUs per instance",

@@ -73,14 +73,8 @@ def at_limit(asked: Question, target: str, ensure: bool | None = None) -> Questi
     limit = _by_forms(asked, target)
     if ensure is False or limit is asked:
         return limit
-    factor = _largest(lambda f: _holds(plan(_at(limit, target, f), ensure)), _STEP_OF_PLANS, _CLOSE_OF_PLANS)
+    factor = _largest(lambda f: plan(_at(limit, target, f), ensure).best is not None, _STEP_OF_PLANS, _CLOSE_OF_PLANS)
     return _at(limit, target, factor) if factor else limit
-
-
-def _holds(answer: Plan) -> bool:
-    """Whether there is a fleet, and it keeps the SLOs in its replay where it has one."""
-    best = answer.best
-    return best is not None and (best.replayed is None or best.replayed.holds)
 
 
 def _by_forms(asked: Question, target: str) -> Question:

@@ -18,14 +18,14 @@ from dmodels.sim.recordings import Recording
 
 from .deployment import Deployment
 from .designs import Kind, Stretch
-from .ensure import Sizes, Trial, Verdict, fewest, other_days, with_margin
+from .ensure import Sizes, Trial, Verdict, fewest, most_tried, other_days, with_margin
 from .forecast import by_recursion, kept
 from .limits import Limits, Part
 from .machines import recording, serving_fleet
 from .margins import LEVELS, strain
 from .promises import Ensured, Verified
 from .questions import Question
-from .rejections import beyond_limits
+from .rejections import Rejection, beyond_limits, too_late
 from .replaying import replay
 from .robust import simplest
 from .search import GROWTH, Plan, by_formula, deployment, sized, with_best_first
@@ -59,7 +59,7 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     free, replays_decide = found if found.best is not None else _without_limits(found), wanted or found.reach.breaks
     if free is None or not (replays_decide or _too_dear(free, _grown(asked).sampled(_SAMPLE))):
         return found
-    made = ensured(found) if free is found else _within_limits(found, free)
+    made = ensured(free, asked) or _none_holds(found, free)
     return made if replays_decide or _usd_per_hour(made) < _usd_per_hour(found) else found
 
 
@@ -75,16 +75,36 @@ def _without_limits(found: Plan) -> Plan | None:
     return free if free.best is not None else None
 
 
-def _within_limits(found: Plan, free: Plan) -> Plan:
-    """The fleets of `free` that need no more than there is in their replays, or else, beside what the closed forms
-    miss, how much those miss that hold in theirs."""
+def _none_holds(found: Plan, free: Plan) -> Plan:
+    """No answer, where no fleet within the limits holds in its replay: what those take that hold in theirs, or, where
+    no number of instances does, how late the most that were tried are."""
     asked = found.question
-    within = ensured(free, asked)
-    if within.ensured is not None:
-        return within
+    if asked.limits.any and free is found:
+        free = by_formula(asked.unlimited)
     held = _held(free, free.question, _grown(asked))
-    short = [beyond_limits(asked, one.words(free.priced), one.parts(asked)) for one in held]
-    return replace(found, rejections=(*sorted(short, key=lambda r: r.excess)[:1], *found.rejections))
+    short = [beyond_limits(asked, one.words(free.priced), one.parts(asked)) for one in held] or _late(free)
+    nearest = sorted(short, key=lambda r: r.excess)[:1]
+    return replace(
+        found,
+        best=None,
+        cheapest=None,
+        kinds=(),
+        by_gpu=(),
+        rejections=(*nearest, *found.rejections),
+        headroom_frac=0.0,
+        survives_loss=False,
+        sure_frac=0.0,
+    )
+
+
+def _late(free: Plan) -> list[Rejection]:
+    """The SLOs that each kind of fleet breaks in its replay, however many instances it has."""
+    requests, found = _grown(free.question), []
+    for one in free.kinds:
+        trial = _sized_for(free.priced, _ranked(free, one))
+        times = Verdict(trial, requests).late(most_tried(trial))
+        found.append(too_late(f"{one.name}, however many instances", f"in the replay of {requests.source}", times))
+    return [one for one in found if one is not None]
 
 
 @float64
@@ -102,12 +122,9 @@ def verify(answer: Plan, requests: Recording | None = None) -> Verified:
     )
 
 
-def ensured(answer: Plan, asked: Question | None = None) -> Plan:
-    """The plan with as many instances as its replays take, within the limits of its question, or of `asked`. Where
-    none of its fleets holds, as it was, with a replay that says so."""
-    formula = answer.best
-    assert formula is not None, "nothing is recommended"
-    asked = answer.question if asked is None else asked
+def ensured(answer: Plan, asked: Question) -> Plan | None:
+    """The plan with as many instances as its replays take, within the limits of `asked`; None: none of its fleets
+    holds within them."""
     requests = recording(asked)
     grown = requests.faster(1.0 + asked.margins.headroom_frac)
     sample, unique = grown.sampled(_SAMPLE), _held(answer, asked, grown)
@@ -125,9 +142,7 @@ def ensured(answer: Plan, asked: Question | None = None) -> Plan:
     best = [(one, _deployed(priced, one, size, requests)) for one, size in sized]
     best.sort(key=lambda pair: (round(pair[1].usd_per_hour, 6), len(pair[1].pools)))
     if not best:
-        missed = replace(formula, replayed=replay(priced, formula, requests))
-        least = missed if answer.cheapest is formula else answer.cheapest
-        return replace(answer, best=missed, cheapest=least, kinds=(missed, *answer.kinds[1:]))
+        return None
     chosen = simplest([d for _, d in best])
     first = next(one for one, d in best if d is chosen)
     kinds = {d.kind: d for _, d in reversed(best)}

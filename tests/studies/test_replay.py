@@ -231,6 +231,27 @@ def test_what_is_kept_in_hand_holds_in_the_replay(shared_data):
     assert np.nanquantile(served.tpot_s, 0.99) <= PROMISE.tpot_s
 
 
+def test_the_interval_of_a_fleet_is_by_replays_too():
+    """With steps at either end of their interval so many instances hold, and without the margin one less does not.
+
+    The lone prompt takes half of its bound: the formulas, which route at random, would say 1 to thousands of GPUs.
+    """
+    traffic = Workload.fixed(8000.0, 20.0, 40.0)
+    found = plan(asked(traffic, slo=SLO(0.6, 0.08)), ensure=True)
+    (pool,) = found.best.pools
+    serving = serving_pool(found.priced, found.priced.layouts.index(pool.layout), 0)
+    requests, margin = recording(found.question), found.best.gpus / found.ensured.smallest_gpus
+
+    def late_s(step, count):
+        ready = requests.warm(pool.e2e_s)
+        served = serving.slower(step).serve(ready.requests(), count)
+        return np.nanquantile(served.ttft_s[served.arrival_s >= ready.warm_s], 0.99)
+
+    assert found.best.gpus_low < found.best.gpus < found.best.gpus_high < 10 * found.best.gpus_low
+    for step, count in zip(pool.confidence.tpot, (found.best.gpus_low, found.best.gpus_high), strict=True):
+        assert late_s(step, int(count)) <= 0.6 < late_s(step, int(np.floor((count - 0.5) / margin)) - 1)
+
+
 def test_where_no_number_of_instances_holds_the_plan_says_so():
     """Each fiftieth prompt is so long that it misses its TTFT on an idle instance, which the mean does not show."""
     rng = np.random.default_rng(0)

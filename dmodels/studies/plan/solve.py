@@ -16,13 +16,14 @@ from dmodels.core.records import float64
 from dmodels.core.threads import share
 from dmodels.sim.recordings import Recording
 
+from .calibration import Confidence
 from .deployment import Deployment
 from .designs import Kind, Stretch
 from .ensure import Sizes, Trial, Verdict, fewest, most_tried, other_days, with_margin
 from .forecast import by_recursion, kept
 from .limits import Limits, Part
 from .machines import recording, serving_fleet
-from .margins import LEVELS, strain
+from .margins import LEVELS, Strain, strain
 from .promises import Ensured, Verified
 from .questions import Question
 from .rejections import Rejection, beyond_limits, too_late
@@ -38,6 +39,8 @@ _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
 _LESS = 0.5
 #: Requests of a sample of the trace on which candidates are compared, where it has more.
 _SAMPLE = 100_000
+#: Instances where nothing limits them.
+_NO_LIMIT = 2**22
 
 
 @float64
@@ -253,7 +256,7 @@ def _ranked(answer: Plan, chosen: Deployment) -> Ranked:
 def _trial(priced: Priced, found: Ranked) -> Trial:
     stages = found.scheme.stages
     gpus = [priced.layouts[row].gpus for row in found.rows]
-    limits, margins, size = priced.question.limits, priced.question.margins, 2**22
+    limits, margins = priced.question.limits, priced.question.margins
     kinds = tuple(priced.layouts[row].gpu for row in found.rows)
     return Trial(
         serving_fleet(priced, found.rows, stages, found.scheme.in_turn),
@@ -261,7 +264,7 @@ def _trial(priced: Priced, found: Ranked) -> Trial:
         guess=tuple(int(n) for n in priced.instances[found.rows, stages]),
         # what the pools were sized for takes more than the plain trace: then the replay alone tells
         least=tuple(1 if margins.any else int(n) for n in priced.stable_instances[found.rows, stages]),
-        most=tuple(int(min(limits.of(kind) / each, size)) for kind, each in zip(kinds, gpus, strict=True)),
+        most=tuple(int(min(limits.of(kind) / each, _NO_LIMIT)) for kind, each in zip(kinds, gpus, strict=True)),
         prices=tuple(float(priced.prices_usd_per_hour[row]) for row in found.rows),
         gpus=tuple(gpus),
         kinds=kinds,
@@ -269,8 +272,8 @@ def _trial(priced: Priced, found: Ranked) -> Trial:
     )
 
 
-def _sized_for(priced: Priced, found: Ranked) -> Trial:
-    """The scheme with the margins that were asked for: as slow, and without its spare instances."""
+def _sized_for(priced: Priced, found: Ranked, at: Strain | None = None) -> Trial:
+    """The scheme with the margins that were asked for: as slow (or as `at`), and without its spare instances."""
     trial = _trial(priced, found)
     margins = priced.question.margins
 
@@ -278,9 +281,13 @@ def _sized_for(priced: Priced, found: Ranked) -> Trial:
         return tuple(max(n - margins.spare_count, 1) for n in counts)
 
     least = tuple(int(n) for n in priced.stable_instances[found.rows, found.scheme.stages])
-    at = strain(margins.confidence, [priced.calibration.confidences[priced.layouts[row]] for row in found.rows])
+    at = strain(margins.confidence, _confidences(priced, found)) if at is None else at
     slower = trial.slower(at.slowdown.tolist(), float(at.ttft.max()))
     return slower._replace(guess=without(trial.guess), most=without(trial.most), least=least)
+
+
+def _confidences(priced: Priced, found: Ranked) -> list[Confidence]:
+    return [priced.calibration.confidences[priced.layouts[row]] for row in found.rows]
 
 
 def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Recording) -> dict[Any, _Chosen]:
@@ -359,19 +366,33 @@ def _deployed(priced: Priced, one: _Chosen, sizes: Sizes, requests: Recording) -
     for row, stage, count in zip(one.found.rows, one.found.scheme.stages, counts, strict=True):
         instances[row, stage] = count
     made = deployment(sized(replace(priced, instances=instances), [one.found]), one.found)
-    factor = np.dot(counts, trial.gpus) / np.dot(trial.guess, trial.gpus)
-    low, high = min(made.gpus, factor * made.gpus_low), max(made.gpus, factor * made.gpus_high)
+    low, high = _span(priced, one, counts, requests)
     otherwise = " or ".join(["the margin for other days", *([margins.words] if margins.any else [])])
     pools = tuple(
         replace(p, binding=_binding(trial, k, counts, requests) or otherwise) for k, p in enumerate(made.pools)
     )
-    made = replace(made, pools=pools, gpus_low=math.floor(low), gpus_high=_up(high))
+    made = replace(made, pools=pools, gpus_low=low, gpus_high=high)
     seen = replay(priced, made, requests)
     return replace(made, replayed=replace(seen, held_count=held, days_count=sizes.days_count))
 
 
-def _up(value: float) -> float:
-    return float(math.ceil(value - 1e-9)) if math.isfinite(value) else value
+def _span(priced: Priced, one: _Chosen, counts: Sequence[int], requests: Recording) -> tuple[float, float]:
+    """GPUs, with the margin that `counts` have over the fewest, where steps are as fast and as slow as their 80 %
+    interval allows; inf: no number of instances holds."""
+    each, spare = _confidences(priced, one.found), priced.question.margins.spare_count
+    kept, share = strain(priced.question.margins.confidence, each).ttft, np.divide(counts, np.add(one.smallest, spare))
+    now, ends = float(np.dot(counts, one.trial.gpus)), []
+    for end in np.array([x.tpot for x in each]).T:
+        trial = _sized_for(priced, one.found, Strain(end, kept))
+        trial = trial._replace(
+            guess=tuple(math.ceil(n * by) for n, by in zip(one.smallest, end, strict=True)),
+            least=tuple(max(int(n * min(by, 1.0)), 1) for n, by in zip(trial.least, end, strict=True)),
+            most=(_NO_LIMIT,) * len(counts),
+        )
+        found = fewest(trial, requests)
+        there = math.inf if found is None else np.dot(np.round(np.add(found, spare) * share), trial.gpus)
+        ends.append(float(there))
+    return min(ends[0], now), max(ends[1], now)
 
 
 def _binding(trial: Trial, k: int, counts: tuple[int, ...], requests: Recording) -> str:

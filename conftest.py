@@ -58,13 +58,20 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _strict_jax(request):
+@pytest.fixture(scope="session", autouse=True)
+def _strict_jax():
+    """Set before anything is traced: JAX traces a program again for a test whose module's fixture had other rules."""
+    import jax
+
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _optimise_little(request):
     import jax
 
     jax.config.update("jax_disable_most_optimizations", QUICK and request.path.parent.name not in OPTIMISED)
-    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
-        yield
 
 
 def pytest_collection_finish() -> None:

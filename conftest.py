@@ -30,7 +30,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 QUICK = os.environ.get("HYPOTHESIS_PROFILE") != "thorough" and version("jaxlib").startswith("0.10.")
 if QUICK:
     quick = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
-    flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true"]
+    whole = "--xla_cpu_parallel_codegen_split_count=1"  # not in parts for other cores: a fifth less work
+    flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true", whole]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 #: Folders of tests that run a few programs again and again, or beside those of other processes, to the last bit; in the
 #: others nothing is optimised at all.
@@ -58,13 +59,20 @@ def shared_data() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _strict_jax(request):
+@pytest.fixture(scope="session", autouse=True)
+def _strict_jax():
+    """Set before anything is traced: JAX traces a program again for a test whose module's fixture had other rules."""
+    import jax
+
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _optimise_little(request):
     import jax
 
     jax.config.update("jax_disable_most_optimizations", QUICK and request.path.parent.name not in OPTIMISED)
-    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
-        yield
 
 
 def pytest_collection_finish() -> None:

@@ -14,14 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import float64
+from dmodels.core.records import Floats, float64
+
+from .draws import sample
 
 
 @float64
 def poisson(key: jax.Array, rate_rps: float, count: int) -> np.ndarray:
     """(count,) arrival times of a Poisson process: independent exponential gaps."""
     _positive("rate_rps", rate_rps)
-    return _summed(jax.random.exponential(key, (count,), float)) / rate_rps
+    return _summed(sample(jax.random.exponential, key, count)) / rate_rps
 
 
 @float64
@@ -33,8 +35,7 @@ def gamma(key: jax.Array, rate_rps: float, cv: float, count: int) -> np.ndarray:
     if cv == 0:
         return deterministic(rate_rps, count)
     shape = 1.0 / cv**2
-    gaps = jax.random.gamma(key, shape, (count,), float) / shape
-    return _summed(gaps) / rate_rps
+    return _summed(sample(jax.random.gamma, key, count, shape) / shape) / rate_rps
 
 
 def deterministic(rate_rps: float, count: int) -> np.ndarray:
@@ -112,9 +113,9 @@ def replay(times_s: Any, rate_rps: float | None = None, count: int | None = None
     return times[place % times.size] + period * (place // times.size)
 
 
-def _summed(gaps: jax.Array) -> np.ndarray:
+def _summed(gaps: Floats) -> np.ndarray:
     """Running sums in order, on the host: XLA's parallel sums round so that a time can come before its predecessor."""
-    return np.cumsum(np.asarray(gaps))
+    return np.cumsum(gaps)
 
 
 def _positive(name: str, value: float) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.lengths import TotalsCdf
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
+
+from .draws import sample
 
 
 class Lengths(NamedTuple):
@@ -27,9 +28,9 @@ def draw(key: jax.Array, workload: Workload, count: int) -> Lengths:
     with the chances that keep their mean (and up to 1 below 1)."""
     key_point, key_round = jax.random.split(key)
     edges = np.cumsum(np.asarray(workload.weight_frac, np.float64))
-    uniform = np.asarray(jax.random.uniform(key_point, (count,), float))
+    uniform = sample(jax.random.uniform, key_point, count)
     point = np.minimum(np.searchsorted(edges, uniform * edges[-1], side="right"), edges.size - 1)
-    part = np.asarray(jax.random.uniform(key_round, (count,), float))
+    part = sample(jax.random.uniform, key_round, count)
     columns = (workload.input_tokens, workload.output_tokens, workload.cached_tokens)
     inputs, outputs, cached = (
         np.floor(np.broadcast_to(np.asarray(column), edges.shape)[point] + part).astype(np.int64) for column in columns
@@ -45,12 +46,12 @@ def draw_totals(key: jax.Array, cdf: TotalsCdf, count: int) -> Lengths:
     key_bucket, key_inside, key_share = jax.random.split(key, 3)
     upper = np.asarray(cdf.upper_tokens)
     lower = np.concatenate([[0.0], upper[:-1]])
-    uniform = np.asarray(jax.random.uniform(key_bucket, (count,), float))
+    uniform = sample(jax.random.uniform, key_bucket, count)
     bucket = np.minimum(np.searchsorted(np.asarray(cdf.cumulative_frac), uniform, side="right"), upper.size - 1)
-    inside = np.asarray(jax.random.uniform(key_inside, (count,), float))
+    inside = sample(jax.random.uniform, key_inside, count)
     total = lower[bucket] + 1.0 + np.floor(inside * (upper - lower)[bucket])
-    share = cdf.share_mean_frac + cdf.share_std_frac * jax.random.normal(key_share, (count,), float)
-    share = np.asarray(jnp.clip(share, cdf.share_low_frac, cdf.share_high_frac))
+    share = cdf.share_mean_frac + cdf.share_std_frac * sample(jax.random.normal, key_share, count)
+    share = np.clip(share, cdf.share_low_frac, cdf.share_high_frac)
     output = np.maximum(1.0, np.floor(share * total + 1e-9))
     inputs = np.maximum(1.0, total - output)
     return Lengths(inputs.astype(np.int64), output.astype(np.int64), np.zeros(count, np.int64))

@@ -24,6 +24,7 @@ from dmodels.core.workload import Workload
 from . import estimate, lengths
 from .batching import check_instance, virtual_time
 from .batching import step_times as laws
+from .draws import sample
 from .requests import Prefill
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s", "wait_s")
@@ -149,9 +150,9 @@ def _carried(
 def _gaps(key: jax.Array, cv: float, count: int) -> np.ndarray:
     """Gaps of mean 1."""
     if cv == 1:
-        return np.asarray(jax.random.exponential(key, (count,), float))
+        return sample(jax.random.exponential, key, count)
     shape = 1.0 / max(cv, 1e-6) ** 2
-    return np.asarray(jax.random.gamma(key, shape, (count,), float)) / shape
+    return sample(jax.random.gamma, key, count, shape) / shape
 
 
 @kernel

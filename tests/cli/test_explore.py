@@ -261,7 +261,16 @@ def test_turning_a_dial_compiles_nothing(scenario, caplog):
     assert [r.message for r in caplog.records if "Compiling" in r.message] == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_in_a_narrow_dark_browser_nothing_is_clipped(address, chromium, faults):
+    page = chromium.new_page(viewport={"width": 390, "height": 900}, color_scheme="dark")
+    page.goto(address)
+    assert faults(page) == []
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.slow)]
+)  # both in `make browser`
 def test_in_a_browser_the_plan_follows_the_sliders(address, chromium, faults, width, scheme):
     page = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     raised = []

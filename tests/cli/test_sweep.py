@@ -158,7 +158,7 @@ def test_a_figure_says_in_words_what_its_axes_are(tmp_path, monkeypatch, share, 
     path, seen = tmp_path / "s.toml", []
     path.write_text(SCENARIO + share)
     monkeypatch.setattr(style, "save", lambda drawn, path: seen.append(drawn))
-    axes = ["--axis", "tp=4,8", "--axis", "rate=10,20,40"]
+    axes = ["--axis", "tp=2,4,8", "--axis", "rate=10,20,40", "--axis", "isl=1000,5000"]  # a program compiled above
     assert main(["sweep", str(path), *axes, "--plot", "pareto", "--figure", str(tmp_path / "f.png")]) == 0
     (panel,) = seen[0].axes if hasattr(seen[0], "axes") else [seen[0]]
     assert (panel.get_xlabel(), panel.get_ylabel()) == (words, "cost of a million output tokens [USD/Mtoken]")

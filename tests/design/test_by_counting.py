@@ -134,6 +134,8 @@ def test_axes_of_other_kinds_and_what_they_refuse():
     xr.testing.assert_equal(rows.area, found.area)
     twice = sweep(area, side=zipped({"wide": [1, 1, 1], "high": [2, 3, 2]}))  # a point may be asked for again
     assert twice.area.values.tolist() == [2.0, 3.0, 2.0]
+    counts = sweep(area, side=zipped({"wide": np.array([1, 4]), "high": np.array([2, 3])}))  # NumPy's whole numbers
+    xr.testing.assert_equal(counts.area, found.area)
     named = sweep(area, wide=choice({"a": 1.0, "b": 5.0}), high=2.0)
     assert named.area.sel(wide="b") == 10.0
     for wrong, why in (

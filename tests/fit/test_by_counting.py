@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.fit import predict, silicon
+from dmodels.fit import descent, hierarchy, predict, silicon
 from dmodels.fit.conformal import LEVELS, METRICS, Quantiles, bounds, calibrate, group_names, narrowest
 from dmodels.fit.descent import Weighing
 from dmodels.fit.knee import bracket
@@ -444,6 +444,25 @@ def test_every_number_of_a_point_is_its_rows():
         }
         for ours, layout in ((points.decode, row.decode), (points.prefill, row.prefill)):
             assert [float(x[k]) for x in (ours.tp, ours.pp, ours.dp, ours.ep)] == [layout.tp, 1.0, layout.dp, layout.ep]
+
+
+def test_separate_instances_serve_the_prompts_and_answers_of_their_row(monkeypatch):
+    """Where a prompt's token takes 1 ms and an answer's as many us as it has; three in the first message."""
+    asked = {}
+
+    def serve(*_, prefill, decode, isl, osl, **told):
+        asked.update(told, prefill=prefill.tp, decode=decode.tp)
+        return Record(ttft_s=1e-3 * isl, tpot_s=1e-6 * osl)
+
+    monkeypatch.setattr(descent, "serve_disaggregated", serve)
+    machines = {"prefill": Layout(1.0, 1.0, 1.0, 3.0), "decode": Layout(4.0, 1.0, 1.0, 2.0, 60.0)}
+    row = replace(PLAIN, mode="disagg", isl=1000.0, osl=200.0, concurrency=8.0, stream_interval=3.0, **machines)
+    points, _ = to_points(Table([replace(row, ttft_s=0.1, tpot_s=0.01)], []))
+    isl, osl = 0.9 * 1000.0, 0.9 * 200.0  # lengths are drawn from a tenth less on
+    found = descent.of_separate_instances(points, np.zeros((1, len(hierarchy.NAMES))))
+    assert found.tolist() == [pytest.approx([1e-3 * isl + 2 * 1e-6 * osl, 1e-6 * osl])]
+    named = ("prefill", "decode", "prefill_instances", "decode_instances", "concurrency", "decode_batch")
+    assert [float(asked[name][0]) for name in named] == [1.0, 4.0, 3.0, 2.0, 8.0, 60.0]
 
 
 @pytest.mark.parametrize(

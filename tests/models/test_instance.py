@@ -416,6 +416,7 @@ def test_occupancy_of_a_roofline_balances_arrivals_and_leavers(x):
     assert float(found * (1 - x * extra)) == pytest.approx(float(x * 200.0 * alone), rel=1e-11) and not bool(short)
 
 
+@pytest.mark.slow  # ten seconds of compilation
 def test_occupancy_of_a_roofline_grows_with_arrivals_as_its_balance_says():
     """n (1 - x K) - x E[O] t_0 stays 0: dn/dx is what it loses with x over what it gains with n."""
     n, more = jax.jvp(lambda x: occupancy(HEAVY, x, 200.0, 5000.0)[0], (3.0,), (1.0,))

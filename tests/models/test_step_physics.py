@@ -15,6 +15,7 @@ from dmodels import Parallel, catalog
 from dmodels.core.records import stack
 from dmodels.fit import hierarchy
 from dmodels.models.latency import Efficiency, MixedSteps, maximum_throughput, parts, step
+from dmodels.models.memory import engine_memory
 
 
 @cache
@@ -94,9 +95,10 @@ def test_sharing_a_step_never_costs_more_than_taking_turns():
 
 
 def test_the_most_of_an_instance_grows_with_its_memory_and_bandwidth():
-    model, lengths = catalog.model("llama-3.1-8b"), (1000.0, 200.0)
+    model, asked = catalog.model("llama-3.1-8b"), (Parallel(), 1000.0, 200.0)
+    how = {"efficiency": Efficiency(), "engine": engine_memory("vllm")}  # as `step_times` asks: one program
     most = [
-        float(maximum_throughput(model, catalog.gpu(name), Parallel(), *lengths, Efficiency()).tokens_per_s)
+        float(maximum_throughput(model, catalog.gpu(name), *asked, **how).tokens_per_s)
         for name in ("l4", "l40s", "a100_80gb_sxm", "h100_sxm", "h200_sxm")
     ]
     assert most == sorted(most) and most[0] > 0

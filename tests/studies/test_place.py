@@ -185,6 +185,14 @@ def test_of_a_pool_all_but_one_read_in_so_many_go_to_a_peer(workers):
     assert later == pytest.approx([reads * (slow.peer_s - quick.peer_s), 0.0, 0.0])
 
 
+def test_without_a_link_no_pool_answers_and_caches_of_ones_own_are_as_before(answer):
+    """For ever: what lies at a peer cannot be read, so that the best pool is the caches apart."""
+    none = place(TRACE, LLAMA, H100, TP4, tiers(), workers=4, link_bytes_per_s=0.0)
+    first, before = ([one.first_token_s for one in found.sharing.layouts] for found in (none, answer))
+    assert first == [np.inf, *before[1:]] and np.isfinite(before[0])
+    assert all(game.selfish_s == pytest.approx(game.isolated_s) for game in none.pooled)
+
+
 def test_the_pool_as_a_game_reads_what_was_used_before(answer):
     """Reads by a plain loop; alone, each worker keeps what it asks for most often, which is sorted by hand."""
     assert [row.name for row in answer.pooled] == ["conversations kept together", "requests in turn"]

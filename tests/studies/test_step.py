@@ -11,6 +11,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiency_for
 from dmodels.models.latency import maximum_throughput, serve
+from dmodels.models.memory import engine_memory
 from dmodels.studies import step as step_module
 from dmodels.studies.size import size
 from dmodels.studies.step import step_times
@@ -72,7 +73,7 @@ def test_weights_that_are_read_are_the_models():
 def test_no_concurrency_gives_more_than_the_maximum():
     place = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4.0), 2000.0, 500.0
     e = efficiency_for("h100_sxm", "vllm", "", "llama-3.1-70b", parallel=Parallel(tp=4.0))
-    most = maximum_throughput(*place, e)
+    most = maximum_throughput(*place, efficiency=e, engine=engine_memory("vllm"))  # the program of `step_times`
     tokens = jax.jit(jax.vmap(lambda n: serve(*place, concurrency=n, efficiency=e).tokens_per_s))
     assert float(most.tokens_per_s) >= 0.999 * float(tokens(np.geomspace(1, 1500, 40)).max())
     there = float(tokens(np.full(40, float(most.concurrency)))[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import jax
@@ -129,6 +128,10 @@ def _worst(when_s: np.ndarray, seconds: np.ndarray, percentile: float, window_s:
         return quantile(seconds, percentile), 0.0
     place = np.floor(when_s / window_s).astype(np.int64)
     edges = np.flatnonzero(np.diff(place, prepend=-1, append=place[-1] + 1))
-    each = [quantile(seconds[a:b], percentile) for a, b in itertools.pairwise(edges)]
+    first, rank = edges[:-1], percentile * (np.diff(edges) - 1)
+    below, rest = np.floor(rank).astype(np.int64), rank % 1.0
+    ordered = seconds[np.lexsort((seconds, place))]
+    low, high = ordered[first + below], ordered[first + below + (rest > 0)]
+    each = low + rest * (high - low)
     k = int(np.argmax(each))
-    return each[k], float(place[edges[k]] * window_s)
+    return float(each[k]), float(place[edges[k]] * window_s)

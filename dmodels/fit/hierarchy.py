@@ -123,27 +123,32 @@ SPECIAL = {
     ("family+backend", "wait_steps"): 0.3,
     ("release+family", "wait_steps"): 0.18,
     ("mode", "wait_steps"): 0.5,
-    ("run", "wait_steps"): 0.5,
     ("all", "node_hop_us"): 0.5,  # the few rows that span nodes
     # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
     ("mode+gpu+backend", "prompt_ms"): 0.8,
     ("mode+gpu+backend", "burst_frac"): 0.4,
-    # what one combination of GPU, engine, precision and architecture has of its own
-    ("run", "hbm_frac"): 0.2,
-    ("run", "kv_frac"): 0.2,
-    ("run", "flop_frac"): 0.3,
-    ("run", "expert_hbm_frac"): 0.2,
-    ("run", "expert_flop_frac"): 0.3,
-    ("run", "attention_flop_frac"): 0.2,
-    ("run", "link_frac"): 0.3,
-    ("run", "layer_us"): 0.2,
-    ("run", "moe_layer_us"): 0.2,
-    ("run", "prefill_layer_us"): 0.4,
-    ("run", "request_us"): 0.3,
-    ("run", "prompt_ms"): 0.3,
-    ("run", "burst_frac"): 0.3,
 }
-
+#: What one combination of GPU, engine, precision and architecture has of its own, and the part of its variance that
+#: the GPUs of a generation, which run the same kernels, have in common.
+OWN = {
+    "hbm_frac": 0.2,
+    "kv_frac": 0.2,
+    "flop_frac": 0.3,
+    "expert_hbm_frac": 0.2,
+    "expert_flop_frac": 0.3,
+    "attention_flop_frac": 0.2,
+    "link_frac": 0.3,
+    "layer_us": 0.2,
+    "moe_layer_us": 0.2,
+    "prefill_layer_us": 0.4,
+    "request_us": 0.3,
+    "prompt_ms": 0.3,
+    "burst_frac": 0.3,
+    "wait_steps": 0.5,
+}
+IN_COMMON = 0.64
+SPECIAL |= {("generation+run", name): IN_COMMON**0.5 * own for name, own in OWN.items()}
+SPECIAL |= {("run", name): (1.0 - IN_COMMON) ** 0.5 * own for name, own in OWN.items()}
 
 #: What the host does is no property of a GPU: the same for a generation, so that a better GPU of it is never slower.
 OF_HOST = {"layer_us", "moe_layer_us", "request_us", "prefill_layer_us", "prompt_ms", "burst_frac"}
@@ -186,6 +191,7 @@ def levels(
         f"mode={mode}",
         f"mode+gpu+backend={mode}+{system}+{backend}",
         f"release+family={backend}+{release}+{architecture}" if release else "release+family=",
+        f"generation+run={mode}+{gen}+{backend}+{precision}+{architecture}",
         f"run={run}",
         f"{DEPLOYMENT}={run}+{ran}" if ran else f"{DEPLOYMENT}=",
     )

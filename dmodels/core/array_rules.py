@@ -82,6 +82,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "ge": np.greater_equal,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
     "not": np.invert,
     "shift_left": np.left_shift,
     "shift_right_arithmetic": np.right_shift,
@@ -307,6 +308,7 @@ def _lu(_: Any, matrix: Any) -> list[Any]:
 SEVERAL: dict[str, Rule] = {
     "sort": _sort,
     "split": _split,
+    "unstack": lambda params, x: [*np.moveaxis(x, params["axis"], 0)],
     "lu": _lu,
     "eigh": lambda params, x: np.linalg.eigh(x, "L" if params["lower"] else "U")[::-1],
 }

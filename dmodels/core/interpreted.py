@@ -78,9 +78,9 @@ def _run(steps: Recipe, values: Sequence[Any], until_s: float) -> list[Any]:
     known = steps.known.copy()
     for place, value in zip(steps.inputs, values, strict=True):
         known[place] = value
+    at = known.__getitem__
     for rule, is_control, inputs, outputs, is_single in ready:
-        operands = [known[place] for place in inputs]
-        found = rule(until_s, *operands) if is_control else rule(*operands)
+        found = rule(until_s, *map(at, inputs)) if is_control else rule(*map(at, inputs))
         if is_single:
             known[outputs[0]] = found
         else:

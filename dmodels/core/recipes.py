@@ -117,6 +117,11 @@ class _Writer:
             inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
             body, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())
             return self.write(body, consts, inputs)
+        if name == "platform_index":  # what `platform_dependent` asks; NumPy is on the host
+            return [self.constant(np.int32(_of_host(params["platforms"])))]
+        if name == "cond" and values[0] is not None:
+            taken = params["branches"][min(max(int(values[0]), 0), len(params["branches"]) - 1)]
+            return self.write(taken.jaxpr, taken.consts, inputs[1:])
         kinds: list[Any] = [v.aval for v in (*eqn.invars[:1], *eqn.outvars)]
         if name in SAME or (name == "convert_element_type" and kinds[0].dtype == params["new_dtype"]):
             return inputs
@@ -140,6 +145,11 @@ class _Writer:
         self.steps.append(Step(name, params, inputs, outputs))
         self.done[key] = outputs
         return outputs
+
+
+def _of_host(platforms: Sequence[Sequence[str] | None]) -> int:
+    """The first choice that names the CPU, or any platform."""
+    return next(k for k, names in enumerate(platforms) if names is None or "cpu" in names)
 
 
 def _result(name: str, params: Params, values: Sequence[Any]) -> Sequence[Any]:

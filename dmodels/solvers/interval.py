@@ -97,8 +97,9 @@ def least_values(
 
     total, known (a value that is attained), each parameter (k,). Cells are bounded by the enclosure of the function and
     by its value in the middle with the enclosure of its slope; those that cannot hold a value below the best known one
-    by more than rtol of the largest value seen are dropped; where cells are left after `rounds` halvings, or more than
-    `most`, the bound is what they give. Returns (proved lower bound, best value found, where), each (k,). Raises
+    by more than rtol of the largest value seen are dropped; where cells are left after `rounds` halvings, the bound is
+    what they give, and so it is, where there are more than `most` at once, for the problems that have most of them.
+    Returns (proved lower bound, best value found, where), each (k,). Raises
     `Unsupported`.
     """
     value, count = enclosure(function, len(parameters)), len(total)
@@ -123,7 +124,7 @@ def least_values(
     edges = np.linspace(0.0, 1.0, cells + 1)
     game = np.repeat(np.arange(count), cells)
     a, b = (np.outer(total, e).reshape(-1) for e in (edges[:-1], edges[1:]))
-    slack = rtol * np.abs(best)
+    slack = np.maximum(rtol * np.abs(best), 1e-300)  # enclosures of 0 have a width, too
     for left in reversed(range(rounds)):
         given = [p[game] for p in parameters]
         middle = 0.5 * (a + b)
@@ -145,7 +146,15 @@ def least_values(
         keep = low < best[game] - slack[game]
         np.minimum.at(floor, game[~keep], low[~keep])
         game, a, b, low, middle = game[keep], a[keep], b[keep], low[keep], middle[keep]
-        if not len(game) or not left or len(game) > most:
+        if len(game) > most:
+            crowd = np.bincount(game, minlength=count)
+            fewest = np.argsort(crowd)
+            goes_on = np.zeros(count, bool)
+            goes_on[fewest[np.cumsum(crowd[fewest]) <= most // 2]] = True
+            keep = goes_on[game]
+            np.minimum.at(floor, game[~keep], low[~keep])
+            game, a, b, low, middle = game[keep], a[keep], b[keep], low[keep], middle[keep]
+        if not len(game) or not left:
             break
         game, a, b = np.tile(game, 2), np.concatenate([a, middle]), np.concatenate([middle, b])
     np.minimum.at(floor, game, low)

@@ -74,7 +74,7 @@ def network_wardrop(
     def ends(h: Real) -> tuple[Real, Real, Real, Real]:
         """(slowest used path, fastest path, spread, level) of each pair."""
         slow = every @ latency(h @ every)
-        used = mine & (h > 1e-14 * jnp.max(amounts))[None]
+        used = mine & (h > 1e-14 * amounts[pair])[None]
         worst = jnp.argmax(jnp.where(used, slow[None], -jnp.inf), axis=1)
         best = jnp.argmin(jnp.where(mine, slow[None], jnp.inf), axis=1)
         gap = jnp.where(jnp.any(used, axis=1), slow[worst] - slow[best], 0.0)

@@ -72,7 +72,7 @@ PROGRAMS = {
     "logic": (
         lambda x: (
             lax.ge(x, 0 * x),
-            (x > 0) & (x < 1) | ~(x == x),
+            (x > 0) & (x < 1) | ~(x == x) ^ (x > 2),
             jnp.isfinite(1 / x),
             jnp.where(x > 0, x, 7),
             x.clip(0, 1),
@@ -97,6 +97,7 @@ PROGRAMS = {
             jnp.stack([x, x], 1),
             jnp.broadcast_to(x[0, 0], (2, 2)),
             jnp.split(x, [1], 1),
+            jnp.unstack(x, axis=1),
         ),
         X,
     ),
@@ -124,6 +125,7 @@ PROGRAMS = {
     "derivatives": (jax.jacfwd(jax.grad(lambda v: jnp.sum(jnp.exp(v) * v[::-1]) + jax.nn.relu(v[0]))), V),
     "through a system": (jax.grad(lambda v: jnp.sum(jnp.linalg.solve(X + jnp.diag(v), v))), V),
     "mapped": (jax.vmap(lambda v: lax.while_loop(lambda s: s < 5.0, lambda s: s + 1.0, v[0])), X),
+    "platforms": (lambda v: (jnp.diag(v), lax.platform_dependent(v, cpu=jnp.sin, default=jnp.cos)), V),
     "random": (lambda x: x + jax.random.normal(jax.random.key(3), x.shape), X),
 }
 

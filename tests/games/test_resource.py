@@ -275,6 +275,102 @@ def test_games_of_powers_in_any_unit_against_bisection():
     np.testing.assert_allclose(found.value.prefill_gpus / unit, low, atol=1e-11)
 
 
+def test_a_side_that_is_far_too_short_is_helped_all_the_same():
+    """exp(-r x) beside a wall at `middle` that decode cannot reach: what one GPU more saves is 1e-30 on either side,
+    and grows for decode with what it has. Both marginals in logarithms are straight lines there, which cross once."""
+    for rate, middle, width, weight in ((13.2, 13.0, 0.15, 1.0), (15.0, 17.0, 0.2, 7.0)):
+        found = equilibrium(Game(Exponential(rate), Alone(Logistic(middle, width)), 8.0, weight))
+        crossing = (np.log(weight * rate * width) + (middle - 8.0) / width) / (rate - 1.0 / width)
+        assert found.flags == 0 and found.value.prefill_gpus == pytest.approx(crossing, rel=1e-9)
+
+
+def test_games_that_cost_nothing_leave_others_their_proof():
+    """They have no best cell, and were given all the cells that a batch may have."""
+    idle = np.arange(9) > 0
+    walls = Game(Power(3.0), Alone(Logistic(20.0, 1.7e-3)), 64.0, np.where(idle, 0.0, 1.0), np.where(idle, 0.0, 1.0))
+    assert social_optimum(walls).flags[0] == 0
+
+
+def _kinds(rng, count, kind):
+    scale = rng.choice([1.0, 0.3, 1e-6, 0.0], count, p=[0.6, 0.25, 0.1, 0.05])
+    if kind == 0:
+        return Exponential(rng.choice([0.05, 0.5, 8.0], count) * rng.uniform(0.5, 2, count), scale)
+    if kind == 1:
+        return Power(np.exp(rng.uniform(-2, 2, count)), rng.choice([0.3, 1, 2, 4], count), scale)
+    return Logistic(np.round(rng.uniform(0, 20, count)), 10 ** rng.uniform(-3, 1, count), scale)
+
+
+NAMES = (
+    ("rate_per_gpu", "scale_frac"),
+    ("knee_gpus", "order", "scale_frac"),
+    ("middle_gpus", "width_gpus", "scale_frac"),
+)
+
+
+def _in_numpy(kind, rate, x):
+    """(V, log |V'|) for x (count, k)."""
+    first, second, *scale = (np.asarray(getattr(rate, name))[:, None] for name in NAMES[kind])
+    with np.errstate(divide="ignore"):
+        if kind == 0:  # rate, scale
+            return second * np.exp(-first * x), np.log(second * first) - first * x
+        size = np.log(scale[0])
+        if kind == 1:
+            curve = np.log1p(x / first)
+            return scale[0] * np.exp(-second * curve), size + np.log(second / first) - (second + 1) * curve
+        z = (x - first) / second
+        return scale[0] * expit(-z), size - np.log(second) - np.abs(z) - 2 * np.log1p(np.exp(-np.abs(z)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefill", range(3))
+@pytest.mark.parametrize("decode", range(3))
+def test_all_kinds_of_rates_against_a_grid_and_marginals_in_logarithms(prefill, decode):
+    """100,000 games in all: zeros among scales and weights, walls that nobody reaches. No split of a grid is better
+    than a proved optimum; an equilibrium's marginals are equal, or its corner is where they point."""
+    rng, count = np.random.default_rng([prefill, decode]), 11_112
+    rates = _kinds(rng, count, prefill), _kinds(rng, count, decode)
+    total = rng.choice([2.0, 8.0, 16.0, 64.0], count)
+    weight = rng.choice([0.0, 1.0, 7.0], (2, count), p=[0.1, 0.6, 0.3])
+    game = Game(rates[0], Alone(rates[1]), total, *weight)
+
+    def sides(x):
+        given = (prefill, rates[0], x), (decode, rates[1], total[:, None] - x)
+        (one, save), (other, gain) = (_in_numpy(*side) for side in given)
+        with np.errstate(divide="ignore"):
+            logs = save + np.log(weight[0])[:, None], gain + np.log(weight[1])[:, None]
+        return weight[0][:, None] * one + weight[1][:, None] * other, *logs
+
+    best, size = social_optimum(game), weight.sum(0) + 1e-300
+    idle = np.maximum(*(w * np.asarray(r.scale_frac) for w, r in zip(weight, rates, strict=True))) == 0
+    assert (best.flags[~idle] == 0).mean() > 0.999
+    proved = best.flags == 0
+    grid = np.concatenate([sides(total[:, None] * part)[0].min(1, keepdims=True) for part in PARTS], 1).min(1)
+    assert (best.value.cost <= grid + 3e-9 * size)[proved].all()
+    here = sides(best.value.prefill_gpus[:, None])[0][:, 0]
+    np.testing.assert_allclose(best.value.cost / size, here / size, atol=1e-12)
+
+    found = equilibrium(game)
+    ok = (found.flags & ~int(Flag.NOT_UNIQUE)) == 0
+    x = found.value.prefill_gpus
+    _, save, gain = (np.maximum(side[:, 0], -700.0) for side in sides(x[:, None]))  # less has no float64
+    inside = (x > 1e-9 * total) & (x < total * (1 - 1e-9))
+    # how far x may be from the crossing: rounding of x over the steepest of both curves
+    steep = 1.0 + 64.0 / np.minimum(*(_narrow(r) for r in rates))
+    assert (np.abs(save - gain) <= 1e-12 * steep * (1.0 + total))[ok & inside].all()
+    assert (save <= gain + 1e-9)[ok & (x <= 1e-9 * total)].all()
+    assert (gain <= save + 1e-9)[ok & (x >= total * (1 - 1e-9))].all()
+
+
+PARTS = np.split(np.linspace(0, 1, 2000)[None], 20, axis=1)
+
+
+def _narrow(rate):
+    """The GPUs in which a rate changes by a factor."""
+    if isinstance(rate, Exponential):
+        return 1.0 / np.asarray(rate.rate_per_gpu)
+    return np.asarray(rate.knee_gpus if isinstance(rate, Power) else rate.width_gpus)
+
+
 @pytest.mark.parametrize(
     "wrong, name",
     [

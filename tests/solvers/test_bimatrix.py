@@ -1,7 +1,8 @@
-"""Mixed equilibria against known games and against a search of supports in floating point."""
+"""Mixed equilibria against known games, a search of supports in floating point, and one of corners in rationals."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -52,6 +53,57 @@ def test_all_equilibria_of_random_games_by_two_methods(shape):
         distance = np.abs(ours[:, None] - theirs[None]).max(-1)
         assert (distance.min(0) < 1e-9).all() and (distance.min(1) < 1e-9).all()
         assert not s.certificate["row_regret"].any() and not s.certificate["column_regret"].any()
+
+
+def corners(payoff):
+    """Mixes (n,) that are corners of where columns are best replies to them: `payoff` (n, m) is the column player's.
+    Square systems in rational numbers: as many rows with weight as columns that pay alike, and most."""
+    n, m = len(payoff), len(payoff[0])
+    found = set()
+    for k in range(1, min(n, m) + 1):
+        for rows, columns in product(combinations(range(n), k), combinations(range(m), k)):
+            system = [[payoff[i][j] for i in rows] + [-1, 0] for j in columns] + [[1] * k + [0, 1]]
+            solved = _eliminated([[*map(Fraction, row)] for row in system])
+            if solved is None or min(solved[:k]) < 0:
+                continue
+            x = [solved[rows.index(i)] if i in rows else Fraction(0) for i in range(n)]
+            if all(sum(x[i] * payoff[i][j] for i in range(n)) <= solved[k] for j in range(m)):
+                found.add(tuple(x))
+    return found
+
+
+def _eliminated(rows):
+    """The solution of a square system with its right side in the last column; None where it is singular."""
+    for k in range(len(rows)):
+        pivot = next((i for i in range(k, len(rows)) if rows[i][k]), None)
+        if pivot is None:
+            return None
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        rows[k] = [v / rows[k][k] for v in rows[k]]
+        for i in range(len(rows)):
+            if i != k:
+                rows[i] = [v - rows[i][k] * w for v, w in zip(rows[i], rows[k], strict=True)]
+    return [row[-1] for row in rows]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 3)])
+def test_games_full_of_ties_in_rational_numbers(shape):
+    rng = np.random.default_rng(sum(shape))
+    for _ in range(12):
+        a, b = rng.integers(0, 3, (2, *shape)).tolist()
+        n, m = shape
+
+        def plays(x, y, a=a, b=b, n=n, m=m):
+            rows = [sum(a[i][j] * y[j] for j in range(m)) for i in range(n)]
+            columns = [sum(b[i][j] * x[i] for i in range(n)) for j in range(m)]
+            return all(not x[i] or rows[i] == max(rows) for i in range(n)) and all(
+                not y[j] or columns[j] == max(columns) for j in range(m)
+            )
+
+        exact = {(*x, *y) for x in corners(b) for y in corners([*zip(*a, strict=True)]) if plays(x, y)}
+        s = mixed_equilibria(a, b).value
+        ours = np.hstack([s["row_strategies"], s["column_strategies"]])
+        assert sorted(ours.tolist()) == sorted([*map(float, z)] for z in exact)
 
 
 def test_games_of_the_textbooks():

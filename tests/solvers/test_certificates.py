@@ -15,6 +15,7 @@ from dmodels.solvers import (
     elastic_wardrop,
     marginal_cost_tolls,
     transport,
+    variational_equilibria,
 )
 from dmodels.solvers.wardrop import wardrop
 
@@ -116,6 +117,40 @@ def test_affine_games(count):
     left = b[ok] - (a[ok] * x).sum(-1)
     assert (np.abs(np.minimum(x, force)).max(-1) <= 1e-9 * size).all()
     assert (np.abs(np.minimum(lam, left)) <= 1e-9 * size).all()
+
+
+@pytest.mark.slow
+def test_20_000_games_of_any_costs():
+    """As affine games, with sinh-like forces beside them, some in units of 1e-8 to 1e8 (a game takes 2 ms)."""
+    rng, count, n = np.random.default_rng(6), 20_000, 3
+    square, skew = rng.normal(size=(2, count, n, n))
+    m = square @ square.transpose(0, 2, 1) / n + 0.05 * np.eye(n) + 0.5 * (skew - skew.transpose(0, 2, 1))
+    q, a, b = 3 * rng.normal(size=(count, n)), rng.uniform(0, 1, (count, n)), rng.uniform(0.5, 2, count)
+    steep, curved = 10.0 ** rng.uniform(-1, 1, (count, n)), rng.integers(0, 3, (count, n)).astype(float)
+    kind = rng.choice(6, count, p=[0.3, 0.25, 0.2, 0.15, 0.05, 0.05])
+    q[kind == 1], m[kind == 1] = np.round(q[kind == 1]), np.round(m[kind == 1]) + 3 * np.eye(n)
+    q[kind == 2] = 0.0
+    unit = np.where(kind == 3, 10.0 ** rng.uniform(-8, 8, count), 1.0)
+    b[kind == 4] = -0.5  # no room
+    m[kind == 5], curved[kind == 5], a[kind == 5] = 0.0, 0.0, 0.0  # costs fall for ever
+    q[kind == 5] = -1.0 - rng.random((int((kind == 5).sum()), n))
+
+    def force(x, p):
+        m, q, steep, curved, unit = p
+        return unit * (m @ x + q + curved * steep * (jnp.exp(steep * (x - 1.0)) - jnp.exp(-steep * x)))
+
+    params = (m, q, steep, curved, unit), a, b
+    game = lambda x, p: force(x, p[0]), lambda x, p: p[1] @ x - p[2], ([0.0] * n, [INF] * n)
+    s = variational_equilibria(*game, params=params, samples=8)
+    ok = usable(s.flags)
+    assert ok[kind < 4].mean() > 0.998 and not ok[kind > 3].any() and infeasible(s)[kind == 4].all()
+    x, lam, left = s.value.x, s.value.multipliers[..., 0], b - (a * s.value.x).sum(-1)
+    up, down = curved * steep * np.exp(steep * (x - 1.0)), curved * steep * np.exp(-steep * x)
+    lam = lam / unit
+    rest = np.einsum("kij,kj->ki", m, x) + q + up - down + a * lam[:, None]
+    size = 1.0 + np.einsum("kij,kj->ki", np.abs(m), np.abs(x)) + np.abs(q) + up + down + a * np.abs(lam)[:, None]
+    assert (np.abs(np.minimum(x, rest / size)) <= 1e-9)[ok].all()
+    assert (np.abs(np.minimum(lam / size.max(-1), left)) <= 1e-9)[ok].all()
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(100_000, marks=pytest.mark.slow)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -47,6 +48,41 @@ def test_two_pairs_that_share_edges_against_a_general_optimiser():
     theirs = minimize(potential, np.repeat(demand / 3, 3), bounds=[(0, None)] * 6, constraints=sums, options=options)
     assert int(s.flags) == 0 and potential(np.asarray(s.value["flows"])) <= theirs.fun + 1e-9
     np.testing.assert_allclose(np.asarray(s.value["loads"]), theirs.x @ every, atol=1e-4)
+
+
+def test_few_users_take_their_fastest_path_beside_many():
+    s = network_wardrop(lambda y: y + jnp.array([0.0, 1.0, 2.0]), [[[1, 0, 0]], [[0, 1, 0], [0, 0, 1]]], [1.0, 1e-15])
+    assert int(s.flags) == 0 and np.asarray(s.value["flows"]).tolist() == [1.0, 1e-15, 0.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_10_000_networks_by_wardrops_condition(seed):
+    """Random paths of two pairs, latencies of zeros, ties and cubes in units from 1e-12 to 1e12, nobody on the way, and
+    few users beside many: whoever travels takes a path that is as fast as any."""
+    rng, count = np.random.default_rng(seed), 2_000
+    paths = [rng.integers(0, 2, (rng.integers(2, 5), 6)) for _ in range(2)]
+    for table in paths:
+        table[:, 0] |= table.sum(1) == 0
+    a, b, c = (rng.choice(among, (count, 6)) for among in ([0.0, 0.37, 1, 5], [0.0, 0.5, 1, 2], [0.0, 0.0, 0.1, 3]))
+    demand, unit = 10.0 ** rng.uniform(-1, 1, (count, 2)), 10.0 ** rng.uniform(-12, 12, count)
+    demand[rng.random(demand.shape) < 0.05] = 0.0
+    demand[: count // 4, 1] *= 1e-15
+
+    def one(a, b, c, demand, unit):
+        return network_wardrop(lambda y: unit * (a * y + b + c * y**3), paths, demand, most_steps=500)
+
+    with jax.enable_x64(True):
+        s = jax.jit(jax.vmap(one))(a, b, c, demand, unit)
+    flows, certified = np.asarray(s.value["flows"]), np.asarray(s.flags) == 0
+    every, loads = np.concatenate(paths).astype(float), flows @ np.concatenate(paths)
+    slow = (a * loads + b + c * loads**3) @ every.T
+    assert certified.mean() > 0.98
+    for mine, amount in zip(np.split(np.arange(len(every)), [len(paths[0])]), demand.T, strict=True):
+        h, least = flows[:, mine], slow[:, mine].min(1)
+        np.testing.assert_allclose(h.sum(1), amount, rtol=1e-12)
+        late = np.where(h > 1e-9 * amount[:, None], slow[:, mine] - least[:, None], 0.0).max(1)
+        assert (late <= 1e-9 * least)[certified].all()
 
 
 def test_what_is_refused():

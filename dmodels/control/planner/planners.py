@@ -93,7 +93,8 @@ def best_response(cost: Cost) -> Pressure:
     """
 
     def pressure(prefill: Real, total: Real, seen: Observation) -> Real:
-        stay, up, down = (cost(prefill + k, total, seen.arrival_rps) for k in (0.0, 1.0, -1.0))
+        splits = jnp.stack([prefill, prefill + 1.0, prefill - 1.0])
+        stay, up, down = jax.vmap(lambda prefill: cost(prefill, total, seen.arrival_rps))(splits)
         best = jnp.minimum(up, down)
         return jnp.where(best < stay, jnp.where(up <= down, 1.0, -1.0), 0.0)
 
@@ -106,8 +107,8 @@ def anarchy_driven(cost: Cost, target: Callable[[Real, Real], Real], threshold: 
 
     def pressure(prefill: Real, total: Real, seen: Observation) -> Real:
         best = target(total, seen.arrival_rps)
-        price = (cost(prefill, total, seen.arrival_rps) + 1e-6) / (cost(best, total, seen.arrival_rps) + 1e-6)
-        return jnp.where(price > threshold, best - prefill, 0.0)
+        now, least = jax.vmap(lambda prefill: cost(prefill, total, seen.arrival_rps))(jnp.stack([prefill, best]))
+        return jnp.where((now + 1e-6) / (least + 1e-6) > threshold, best - prefill, 0.0)
 
     return pressure
 

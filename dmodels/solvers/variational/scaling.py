@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dmodels.core.records import Real
@@ -94,8 +95,9 @@ def _reach(matrix: Real, force: Real) -> Real:
 def power_of_two(value: Real) -> Real:
     """The power of two next above `value`; 1 where it is zero or not finite."""
     sound = (value > 0) & jnp.isfinite(value)
-    exponent = jnp.frexp(jnp.where(sound, value, 0.5))[1]
-    return jnp.ldexp(1.0, jnp.clip(exponent, -300, 300))
+    below = jnp.where(sound, jnp.clip(value, 2.0**-301, 2.0**299), 0.5).astype(jnp.float64)
+    exponent = jax.lax.bitcast_convert_type(below, jnp.int64) & (0x7FF << 52)
+    return 2.0 * jax.lax.bitcast_convert_type(exponent, jnp.float64)
 
 
 def scaled(problem: Problem, units: Frame) -> Problem:

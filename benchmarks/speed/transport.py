@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.registry import Row, benchmark, interleaved
 from benchmarks.speed._assignment_peers import shipment_peers, transport_peers
+from dmodels.core.tiered import PATIENCE_S
 from dmodels.solvers import congestion_transport, transport
 
 #: Rows, columns, capacity of each column (of all, where one number stands for them).
@@ -157,7 +158,7 @@ def _warm() -> None:
     cost, capacity = np.eye(4), np.ones(4)
     for supply in (None, np.ones(4)):
         begin = time.process_time()
-        while time.process_time() - begin < 2.0:
+        while time.process_time() - begin < PATIENCE_S + 1.0:
             transport(cost, capacity, supply)
 
 

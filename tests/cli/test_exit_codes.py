@@ -11,6 +11,7 @@ import pytest
 
 from dmodels.cli import main, size
 from dmodels.cli.plan import _feasible
+from dmodels.studies.plan import Verified
 
 CALL = "import sys; from dmodels.cli import main; sys.exit(main())"
 SIZE = ["size", "--model", "qwen3-8b", "--gpu", "h100_sxm"]
@@ -74,22 +75,20 @@ def test_a_plan_is_feasible_where_anything_that_was_looked_at_keeps_the_slos():
     held, broke = Record(holds=True), Record(holds=False)
     fits, tight = Record(fits=True), Record(fits=False)
     more = lambda **known: Record(**{"apart": None, "regions": None, "together": None, "checks": None} | known)
-    none, fleet = Record(best=None), lambda replayed: Record(best=Record(replayed=replayed))
-    checked = lambda replay: Record(replays=[replay])
+    none, fleet = Record(best=None), Record(best=Record())
+    checked = lambda *replays: Verified(replays, None, None)
     for found, beside, good in (
         (none, more(), False),
-        (fleet(None), more(), True),
-        (fleet(held), more(checks=checked(held)), True),
-        (fleet(broke), more(), False),
-        (fleet(held), more(checks=checked(broke)), False),
-        (fleet(None), more(checks=checked(broke)), False),
-        (fleet(None), more(checks=Record(replays=[held, broke])), True),  # the first is the recommended fleet's
-        (fleet(None), more(checks=Record(replays=[broke, held])), False),
+        (fleet, more(), True),
+        (fleet, more(checks=checked(held)), True),
+        (fleet, more(checks=checked(broke)), False),
+        (fleet, more(checks=checked(held, broke)), True),  # the first is the recommended fleet's
+        (fleet, more(checks=checked(broke, held)), False),
         (none, more(apart=fits), True),
         (none, more(regions=fits), True),
         (none, more(together=held), True),
         (none, more(apart=tight, regions=tight, together=broke), False),
-        (fleet(broke), more(apart=tight, regions=fits), True),
+        (fleet, more(apart=tight, regions=fits, checks=checked(broke)), True),
     ):
         assert _feasible(found, beside) == good
 

@@ -19,7 +19,12 @@ from dmodels.fit.kernels import Hosted
 from dmodels.models.latency import Efficiency
 
 #: What the name of a level is made of, where it is not the level's own.
-PARTS = {"run": "mode+gpu+backend+precision+family", "release+family": "backend+release+family", "all": ""}
+PARTS = {
+    "run": "mode+gpu+backend+precision+family",
+    "generation+run": "mode+generation+backend+precision+family",
+    "release+family": "backend+release+family",
+    "all": "",
+}
 
 
 def stored(name):

@@ -299,10 +299,8 @@ def test_solving_for_a_bound_or_a_rate(monkeypatch):
         assert (told.target, told.value, told.more_gpus) == ("rate", 4.0, more)
         assert told.more_value == pytest.approx(4.0 * 3 * (10 + more) / 10, rel=2e-3)
         assert told.worth_per_gpu == pytest.approx((told.more_value - 4.0) / more)
-    # up to 37 req/s there is a fleet, but beyond 30 its replay misses, which is no answer
-    replayed = lambda rate: None if rate < 20.0 else SimpleNamespace(holds=rate <= 30.0)
-    served = lambda rate: SimpleNamespace(replayed=replayed(rate)) if rate <= 37.0 else None
-    plans = lambda one, ensure: SimpleNamespace(best=served(one.rate_rps) if ensure is None else None)
+    # up to 30 req/s a whole plan has a fleet
+    plans = lambda one, ensure: SimpleNamespace(best="a fleet" if ensure is None and one.rate_rps <= 30.0 else None)
     monkeypatch.setattr(reverse, "plan", plans)
     assert 30.0 / 1.02 < reverse.at_limit(asked, "rate", ensure=None).rate_rps <= 30.0
     assert reverse.at_limit(asked, "rate", ensure=True).rate_rps == pytest.approx(12.0, rel=2e-3)  # none of it holds

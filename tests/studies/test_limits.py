@@ -404,7 +404,7 @@ def test_of_several_budgets_of_a_step_the_best_is_suggested():
         costs[f"--max-num-batched-tokens {tokens:.0f}"] = other.cheapest.usd_per_hour
     assert budget.usd_per_hour == pytest.approx(min(costs.values())) == costs[budget.flags]
     assert budget.saves_frac == pytest.approx(1.0 - min(costs.values()) / found.cheapest.usd_per_hour)
-    assert len({cost for cost in costs.values() if cost < 0.95 * found.cheapest.usd_per_hour}) == 3
+    assert len({cost for cost in costs.values() if cost < 0.95 * found.cheapest.usd_per_hour}) > 1
 
 
 def test_a_fleet_that_may_be_infeasible_is_alike_only_where_its_least_cost_is_in_reach():

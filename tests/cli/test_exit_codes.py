@@ -57,11 +57,10 @@ def test_a_closed_pipe_is_no_fault_and_no_answer(argv):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_the_report_is_written_though_nobody_reads_the_tables(tmp_path):
-    page = tmp_path / "plan.html"
-    few = ["--tp", "4", "--gpu", "h100_sxm", "--thresholds", "2048", "--rate", "20 req/s", "--no-split"]
-    done = without_a_reader("plan", *few, "--no-sensitivity", "--out", str(page))
-    assert done.returncode == 141 and page.read_text(encoding="utf-8").endswith("</html>\n")
+def test_the_picture_is_written_though_nobody_reads_the_tables(tmp_path):
+    picture = tmp_path / "step.png"
+    done = without_a_reader("step", "--model", "qwen3-8b", "--gpu", "h100_sxm", "--out", str(picture))
+    assert done.returncode == 141 and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
 def test_a_closed_stdout_leaves_the_exit_code():

@@ -19,7 +19,7 @@ from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Served
 
 from .limits import Part
-from .replaying import broken, quantile, values
+from .replaying import broken, percentiles, quantile, values
 
 #: Margins, as shares of the smallest pool that holds, from the least to the greatest.
 MARGINS = (0.1, 0.15, 0.2)
@@ -83,10 +83,9 @@ class Verdict:
         return broken(self._counted(self._served(part, instances)), self.trial.slo)
 
     def late(self, instances: Sequence[int]) -> list[tuple[str, float, float]]:
-        """(metric, seconds at the SLO's percentile, bound) of each SLO in each pool."""
-        q, slo = float(self.trial.slo.percentile), self.trial.slo
+        """`percentiles` of all pools."""
         served = [self._counted(self._served(k, instances)) for k, own in enumerate(self.own) if own.arrival_s.size]
-        return [(name, quantile(seconds, q), bound) for one in served for name, bound, seconds in values(one, slo)]
+        return [found for one in served for found in percentiles(one, self.trial.slo)]
 
     def keeps(self, k: int, instances: Sequence[int]) -> bool:
         """Whether there are none; a replay that is lost ends early."""

@@ -31,7 +31,7 @@ _WIDE = (64, 64)
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
-_MOST = 2.0**22
+MOST = 2**22
 
 
 class Smallest(NamedTuple):
@@ -108,8 +108,8 @@ def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0
     asked = _asked(cells, rate_rps, engine, slowdown)
     blocking = np.array([int(Flag.OVERLOAD), 0x7FFFFFFF], np.int32)[:, None]
     low = np.zeros((asked.sizes[0], 2))
-    high = np.full_like(low, _MOST + 1.0)
-    trial = np.round(np.geomspace(1.0, _MOST, _TRIES)) + 0.0 * low[..., None]
+    high = np.full_like(low, MOST + 1.0)
+    trial = np.round(np.geomspace(1.0, MOST, _TRIES)) + 0.0 * low[..., None]
     while (blocks := np.unique(np.flatnonzero((high - low > 1.0).any(1)) // _BLOCK[0])).size:
         at = np.isin(np.arange(len(low)) // _BLOCK[0], blocks)  # cells of the blocks in which one is still open
         flags = _at(asked, trial.reshape(len(low), -1), ("flags",), blocks.tolist())["flags"]
@@ -118,7 +118,7 @@ def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0
         high[at] = np.minimum(high[at], np.where(wanting, np.inf, trial[at]).min(-1))
         step = (high - low)[..., None] / (_TRIES + 1.0)
         trial = np.maximum(np.floor(low[..., None] + step * np.arange(1.0, _TRIES + 1.0)), 1.0)
-    return Smallest(*np.where(high > _MOST, np.inf, high).T)
+    return Smallest(*np.where(high > MOST, np.inf, high).T)
 
 
 def saturated(point: Operating) -> np.ndarray:

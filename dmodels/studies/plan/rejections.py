@@ -16,7 +16,7 @@ from dmodels.models.instance import Operating
 from dmodels.models.memory import room_and_need_bytes
 
 from .designs import Layout
-from .evaluate import sweep_instances
+from .evaluate import MOST, sweep_instances
 from .limits import Part
 from .questions import Question
 from .sizing import Priced, cheapest
@@ -147,7 +147,7 @@ def too_late(layout: Layout | str, when: str, times: Iterable[tuple[str, float, 
 def _short(priced: Priced, layout: Layout | str, places: Sequence[tuple[int, int]]) -> Rejection:
     """A fleet that would do, of the pools at (row, stage), and that cannot be bought."""
     if not np.isfinite([priced.instances[place] for place in places]).all():
-        return Rejection(layout, "rate", "4,194,304 instances", "more", "a lower rate", np.inf)
+        return Rejection(layout, "rate", f"{MOST:,} instances", "more", "a lower rate", np.inf)
     parts = [(priced.layouts[r].gpu, int(priced.instances[r, s]), priced.layouts[r].gpus) for r, s in places]
     return beyond_limits(priced.question, layout, parts)
 

@@ -78,10 +78,15 @@ def values(served: Served, slo: SLO) -> list[tuple[str, float, np.ndarray]]:
     return [(name, float(bound), seconds) for name, bound, seconds in times]
 
 
+def percentiles(served: Served, slo: SLO) -> list[tuple[str, float, float]]:
+    """(metric, seconds at the SLO's percentile, bound) of every SLO that is bounded."""
+    q, known = float(slo.percentile), values(served, slo)
+    return [(name, quantile(seconds, q), bound) for name, bound, seconds in known if bound < math.inf]
+
+
 def broken(served: Served, slo: SLO) -> list[str]:
     """The metrics whose percentile is beyond its bound."""
-    q = float(slo.percentile)
-    return [name for name, bound, seconds in values(served, slo) if bound < math.inf and quantile(seconds, q) > bound]
+    return [name for name, seconds, bound in percentiles(served, slo) if seconds > bound]
 
 
 def quantile(seconds: np.ndarray, percentile: float) -> float:

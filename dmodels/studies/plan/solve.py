@@ -20,6 +20,7 @@ from .calibration import Confidence
 from .deployment import Deployment
 from .designs import Kind, Stretch
 from .ensure import Sizes, Trial, Verdict, fewest, most_tried, other_days, with_margin
+from .evaluate import MOST
 from .forecast import by_recursion, kept
 from .limits import Limits, Part
 from .machines import recording, serving_fleet
@@ -39,8 +40,6 @@ _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
 _LESS = 0.5
 #: Requests of a sample of the trace on which candidates are compared, where it has more.
 _SAMPLE = 100_000
-#: Instances where nothing limits them.
-_NO_LIMIT = 2**22
 
 
 @float64
@@ -60,7 +59,7 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     if ensure is False:
         return found
     free, replays_decide = found if found.best is not None else _without_limits(found), wanted or found.reach.breaks
-    if free is None or not (replays_decide or _too_dear(free, _grown(asked).sampled(_SAMPLE))):
+    if free is None or not (replays_decide or _too_dear(free, _grown(recording(asked), asked).sampled(_SAMPLE))):
         return found
     made = ensured(free, asked) or _none_holds(found, free)
     return made if replays_decide or _usd_per_hour(made) < _usd_per_hour(found) else found
@@ -81,10 +80,10 @@ def _without_limits(found: Plan) -> Plan | None:
 def _none_holds(found: Plan, free: Plan) -> Plan:
     """No answer, where no fleet within the limits holds in its replay: what those take that hold in theirs, or, where
     no number of instances does, how late the most that were tried are."""
-    asked = found.question
-    if asked.limits.any and free is found:
-        free = by_formula(asked.unlimited)
-    held = _held(free, free.question, _grown(asked))
+    asked, held = found.question, []
+    if asked.limits.any:  # otherwise the same search was in vain
+        free = by_formula(asked.unlimited) if free is found else free
+        held = _held(free, free.question, _grown(recording(asked), asked))
     short = [beyond_limits(asked, one.words(free.priced), one.parts(asked)) for one in held] or _late(free)
     nearest = sorted(short, key=lambda r: r.excess)[:1]
     return replace(
@@ -102,7 +101,7 @@ def _none_holds(found: Plan, free: Plan) -> Plan:
 
 def _late(free: Plan) -> list[Rejection]:
     """The SLOs that each kind of fleet breaks in its replay, however many instances it has."""
-    requests, found = _grown(free.question), []
+    requests, found = _grown(recording(free.question), free.question), []
     for one in free.kinds:
         trial = _sized_for(free.priced, _ranked(free, one))
         times = Verdict(trial, requests).late(most_tried(trial))
@@ -129,7 +128,7 @@ def ensured(answer: Plan, asked: Question) -> Plan | None:
     """The plan with as many instances as its replays take, within the limits of `asked`; None: none of its fleets
     holds within them."""
     requests = recording(asked)
-    grown = requests.faster(1.0 + asked.margins.headroom_frac)
+    grown = _grown(requests, asked)
     sample, unique = grown.sampled(_SAMPLE), _held(answer, asked, grown)
     answer = replace(answer, question=asked, priced=replace(answer.priced, question=asked))
     priced = answer.priced
@@ -198,9 +197,9 @@ class _Chosen(NamedTuple):
         return self.trial.parts([n + asked.margins.spare_count for n in self.smallest])
 
 
-def _grown(asked: Question) -> Recording:
+def _grown(requests: Recording, asked: Question) -> Recording:
     """What a fleet is sized for: the requests at the rate with its headroom."""
-    return recording(asked).faster(1.0 + asked.margins.headroom_frac)
+    return requests.faster(1.0 + asked.margins.headroom_frac)
 
 
 def _too_dear(answer: Plan, requests: Recording) -> bool:
@@ -264,7 +263,7 @@ def _trial(priced: Priced, found: Ranked) -> Trial:
         guess=tuple(int(n) for n in priced.instances[found.rows, stages]),
         # what the pools were sized for takes more than the plain trace: then the replay alone tells
         least=tuple(1 if margins.any else int(n) for n in priced.stable_instances[found.rows, stages]),
-        most=tuple(int(min(limits.of(kind) / each, _NO_LIMIT)) for kind, each in zip(kinds, gpus, strict=True)),
+        most=tuple(int(min(limits.of(kind) / each, MOST)) for kind, each in zip(kinds, gpus, strict=True)),
         prices=tuple(float(priced.prices_usd_per_hour[row]) for row in found.rows),
         gpus=tuple(gpus),
         kinds=kinds,
@@ -387,9 +386,9 @@ def _span(priced: Priced, one: _Chosen, counts: Sequence[int], requests: Recordi
         trial = trial._replace(
             guess=tuple(math.ceil(n * by) for n, by in zip(one.smallest, end, strict=True)),
             least=tuple(max(int(n * min(by, 1.0)), 1) for n, by in zip(trial.least, end, strict=True)),
-            most=(_NO_LIMIT,) * len(counts),
+            most=(MOST,) * len(counts),
         )
-        found = fewest(trial, requests)
+        found = fewest(trial, _grown(requests, priced.question))
         there = math.inf if found is None else np.dot(np.round(np.add(found, spare) * share), trial.gpus)
         ends.append(float(there))
     return min(ends[0], now), max(ends[1], now)

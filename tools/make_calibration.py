@@ -86,12 +86,12 @@ def report(rows: list[Row], predicted: dict[str, np.ndarray], note: str = "") ->
     write_intervals(rows, measured, predicted)
     records = []
     stated = np.flatnonzero([row.stated for row in rows])
+    own = [rows[i] for i in stated]
     for use, (known, heading) in USES.items():
         say(heading)
         for protocol, logs in predicted.items():
             log = logs[known]
             records.append(shown(protocol, protocol, use, rows, measured, log))
-            own = [rows[i] for i in stated]
             records.append(shown(f"{protocol}, layout stated", protocol, use, own, measured[stated], log[stated]))
     write_down("accuracy", records)
     for name, of in BY.items():

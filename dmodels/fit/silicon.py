@@ -50,7 +50,7 @@ def predict_log(
     separate = np.asarray(points.separate) > 0
     for latencies, kind in ((_one, ~separate), (_two, separate)):
         if kind.any():  # in few sizes, each of which is compiled for
-            predicted[kind] = np.asarray(latencies(*filled((points[kind], u[kind]), least=16)))[: kind.sum()]
+            predicted[kind] = np.asarray(latencies(*filled((points[kind], u[kind]), least=128)))[: kind.sum()]
     return np.log(predicted)
 
 

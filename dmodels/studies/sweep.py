@@ -156,15 +156,7 @@ def _rows(points: xr.Dataset) -> Rows:
 
 
 #: What pictures call the axes and outputs; {} is the percentile.
-IN_WORDS = {
-    "rate_rps": "request rate",
-    "input_tokens": "input length",
-    "output_tokens": "output length",
-    "ttft_slo_s": "TTFT{} at most",
-    "tpot_slo_s": "TPOT{} at most",
-    "e2e_slo_s": "E2E{} at most",
-    "price_usd_per_hour": "price of a GPU",
-    "slowdown": "step times over predicted ones",
+OUTPUTS = {
     "instances": "instances",
     "gpus": "GPUs",
     "cost_usd_per_hour": "cost",
@@ -177,6 +169,17 @@ IN_WORDS = {
     "gpu_tokens_per_s": "output per GPU",
     "decode_count": "requests that decode at a time",
     "slots_count": "slots",
+}
+IN_WORDS = {
+    "rate_rps": "request rate",
+    "input_tokens": "input length",
+    "output_tokens": "output length",
+    "ttft_slo_s": "TTFT{} at most",
+    "tpot_slo_s": "TPOT{} at most",
+    "e2e_slo_s": "E2E{} at most",
+    "price_usd_per_hour": "price of a GPU",
+    "slowdown": "step times over predicted ones",
+    **OUTPUTS,
 }
 
 
@@ -196,6 +199,8 @@ def sweep_designs(
             raise unknown("axis", name, [*BUILT, *NUMBERS])
         if not len(values):
             raise InputError(f"axis {name!r} is empty; accepted is at least one value")
+    if output not in OUTPUTS:
+        raise unknown("output", output, OUTPUTS)
     built = {name: list(values) for name, values in axes.items() if name in BUILT}
     known = {**BUILT, **scenario.base}
     combinations = [{**known, **dict(zip(built, row, strict=True))} for row in itertools.product(*built.values())]
@@ -218,8 +223,6 @@ def sweep_designs(
         raise InputError("rate is missing: fixed lengths have no rate of their own")
     engine = scenario.engine or Engine()
     points = sweep(sized_pool, batch=batch, per_row=per_row, engine=engine, out=out, **given, **options)
-    if output not in points:
-        raise unknown("output", output, map(str, points.data_vars))
     share = "" if "percentile" in axes else f" P{100.0 * float(given.get('percentile', 0.99)):g}"
     for name, words in IN_WORDS.items():
         if name in points.variables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace as Record
 
 import pytest
@@ -58,8 +59,8 @@ def test_a_closed_pipe_is_no_fault_and_no_answer(argv):
 
 
 def test_the_picture_is_written_though_nobody_reads_the_tables(tmp_path):
-    picture = tmp_path / "step.png"
-    done = without_a_reader("step", "--model", "qwen3-8b", "--gpu", "h100_sxm", "--out", str(picture))
+    picture, log = tmp_path / "poa.png", Path(__file__).parents[2] / "examples" / "data" / "router_log.csv"
+    done = without_a_reader("poa", str(log), "--window", "128", "--step", "256", "--plot", str(picture))
     assert done.returncode == 141 and picture.read_bytes().endswith(b"IEND\xaeB`\x82")
 
 

@@ -127,12 +127,15 @@ def test_scenario_mistakes_and_no_feasible_point(scenario, tmp_path, capsys):
     path = tmp_path / "bad.toml"
     path.write_text(SCENARIO.replace("ttft", "tfft"))
     assert main(["sweep", str(path), "--axis", "tp=1"]) == 2 and "ttft" in capsys.readouterr().err
-    assert main(["sweep", str(scenario), "--axis", "tp=1", "--axis", "rate=5"]) == 1
-    assert "0 of 1 points" in capsys.readouterr().out
+    path.write_text(SCENARIO.replace("60 ms", "0.06 ms"))
+    axes = ["--axis", "tp=1,2,4", "--axis", "rate=5,6,7,8", "--axis", "isl=1000,5000"]  # a program compiled above
+    assert main(["sweep", str(path), *axes]) == 1
+    assert "0 of 24 points" in capsys.readouterr().out
     assert main(["sweep", str(scenario), "--axis", "rate=5", "--show-python"]) == 0
     compile(capsys.readouterr().out, "shown", "exec")
 
 
+@pytest.mark.slow  # these axes have a program of their own
 def test_workloads_come_at_their_own_rates_and_slower_steps_take_longer(tmp_path):
     """And a layout that no node holds is flagged: of 16 GPUs in nodes of 8."""
     path, out = tmp_path / "s.toml", tmp_path / "o.nc"

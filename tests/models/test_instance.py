@@ -37,7 +37,8 @@ RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
 requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected
 tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficiency()))
-table = cache(lambda: jax.jit(Roofline.table)(tp8()))
+of_rungs = jax.jit(Roofline.table)
+table = cache(lambda: of_rungs(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
 LOADS = 40
@@ -58,12 +59,12 @@ def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, promp
 
 
 times, occupancy = jax.jit(Roofline.times), jax.jit(Roofline.occupancy)
-exact = lambda *x_slots_slowdown: at_loads(tp8(), *x_slots_slowdown)
+loaded = lambda *x_slots_slowdown: at_loads(table(), *x_slots_slowdown)
 
 
 def test_occupancy_obeys_littles_law():
     x = np.linspace(0.05, 8.0, 40)
-    at = exact(x)
+    at = loaded(x)
     served = np.asarray(at.flags) & Flag.OVERLOAD == 0
     assert served.sum() > 30
     """n = x E[O] t at the mean step t; stalls before an answer's second token are counted on top, so n is no less."""
@@ -74,9 +75,10 @@ def test_occupancy_obeys_littles_law():
     np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=0.25)
 
 
+@pytest.mark.slow  # fifteen seconds of compilation
 def test_the_table_follows_the_roofline():
     x = np.linspace(0.05, 8.0, 40)
-    at, truth = at_loads(table(), x), exact(x)
+    at, truth = loaded(x), at_loads(tp8(), x)
     for name in ("ttft_s", "tpot_s", "e2e_s", "decode_count"):
         np.testing.assert_allclose(getattr(at, name), getattr(truth, name), rtol=0.01, err_msg=name)
 
@@ -105,7 +107,7 @@ def test_a_table_is_exact_where_steps_are_linear_in_the_requests(w, h, k):
 
 
 def test_more_load_is_never_faster():
-    at = exact(np.linspace(0.01, 40.0, LOADS))
+    at = loaded(np.linspace(0.01, 40.0, LOADS))
     for name in ("ttft_s", "tpot_s", "e2e_s", "wait_s", "decode_count"):
         value = np.asarray(getattr(at, name))
         finite = value[np.isfinite(value)]
@@ -115,7 +117,7 @@ def test_more_load_is_never_faster():
 
 @given(x=st.floats(0.0, 100.0), slots=st.floats(0.0, 1e5), slowdown=st.floats(0.1, 10.0))
 def test_what_is_not_flagged_is_finite(x, slots, slowdown):
-    at = jax.tree.map(np.squeeze, exact(x, slots, slowdown))
+    at = jax.tree.map(np.squeeze, loaded(x, slots, slowdown))
     if int(at.flags) & (Flag.OVERLOAD | Flag.NO_FIT) == 0:
         assert all(np.isfinite(v) and float(v) >= 0 for v in at)
     assert 0 <= float(at.decode_count) <= max(slots, 1.0)  # overloaded or not
@@ -123,7 +125,7 @@ def test_what_is_not_flagged_is_finite(x, slots, slowdown):
 
 
 def test_twice_as_slow_at_half_the_load_takes_twice_as_long():
-    fast, slow = exact(4.0), exact(2.0, 300.0, 2.0)
+    fast, slow = loaded(4.0), loaded(2.0, 300.0, 2.0)
     assert slow.ttft_s == pytest.approx(2 * fast.ttft_s, rel=1e-9)
     assert slow.tpot_s == pytest.approx(2 * fast.tpot_s, rel=1e-9)
     assert slow.decode_count == pytest.approx(fast.decode_count, rel=1e-9)
@@ -157,7 +159,7 @@ def test_a_lone_request_takes_what_one_client_of_the_calibrated_loop_measures():
     """An empty instance serves an arrival as the closed loop of one client does, by the same fitted host and steps."""
     e = Efficiency()
     one = requests_between(Workload([2000.0], [300.0], [1.0]))
-    steps = Roofline(LLAMA_70B, H100, Parallel(8.0), one, e)
+    steps = of_rungs(Roofline(LLAMA_70B, H100, Parallel(8.0), one, e))
     host = {"prompt_s": 1e-3 * e.prompt_ms, "wait_steps": e.wait_steps}
     alone = at_loads(steps, 1e-6, asked=one, slo=SLO(), **host).ttft_mean_s[0]
     loop = jax.jit(serve)(LLAMA_70B, H100, Parallel(8.0), 2000.0, 300.0, 1.0, e).ttft_s
@@ -187,7 +189,7 @@ def test_thresholds_part_the_requests():
 
 def test_an_empty_class_asks_for_nothing():
     none = requests_between(CHAT, 1e9)
-    at = at_loads(Roofline(LLAMA_70B, H100, Parallel(8.0), none, Efficiency()), 0.0, asked=none, slo=SLO())
+    at = at_loads(of_rungs(Roofline(LLAMA_70B, H100, Parallel(8.0), none, Efficiency())), 0.0, asked=none, slo=SLO())
     assert float(none.share_frac) == 0.0
     assert at.flags.tolist() == [0]
     assert at.tokens_per_s.tolist() == [0.0]

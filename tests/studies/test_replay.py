@@ -179,12 +179,12 @@ def test_large_pools_take_fewer_instances_than_the_formula_of_each_by_itself():
 def test_formulas_that_ask_for_too_much_do_not_decide():
     """A lone prompt takes a good half of its TTFT. By the formulas, with a queue of its own at each instance, hardly
     one in a hundred may meet another; a router that looks at loads sends it past them."""
-    tight = asked(Workload([6000.0], [1.5], [1.0], rate_rps=40.0), slo=SLO(0.4, 10.0))
+    tight = asked(Workload([6000.0], [1.5], [1.0], rate_rps=15.0), slo=SLO(0.4, 10.0))
     formula, found = by_formula(tight), plan(tight)
     assert found.best.gpus <= 0.8 * formula.best.gpus and found.best.replayed.holds
     assert plan(replace(tight, max_gpus=float(found.best.gpus))).best.gpus == found.best.gpus
     assert plan(tight, ensure=False).best == formula.best
-    loose = asked(Workload([6000.0], [1.5], [1.0], rate_rps=40.0), slo=SLO(60.0, 10.0))
+    loose = asked(Workload([6000.0], [1.5], [1.0], rate_rps=15.0), slo=SLO(60.0, 10.0))
     assert plan(loose).best == by_formula(loose).best  # instances that only just keep up are as many by either
 
 

@@ -111,6 +111,20 @@ def test_a_better_gpu_of_a_generation_is_not_slower():
         assert fast <= slow * 1.02, model
 
 
+def test_gpus_of_one_die_share_their_kernels():
+    """GB300 has B300's dies and links, and messages of megabytes, which its short table leaves out, take as long; no
+    Hopper multiplies MXFP8, so an H200 NVL runs gpt-oss with the kernels of the H200 SXM."""
+
+    def of(gpu, model, engine, tp):
+        return efficiencies([Hosted(catalog.model(model), catalog.gpu(gpu), gpu, engine, Parallel(tp=tp))])[0]
+
+    for engine in ("vllm", "sglang"):
+        shares = [of(gpu, "llama-3.1-70b", engine, 4.0)["link_frac"] for gpu in ("b300_sxm", "gb300")]
+        assert shares[1] == pytest.approx(shares[0], rel=0.15), engine
+    shares = [of(gpu, "gpt-oss-120b", "sglang", 1.0)["expert_flop_frac"] for gpu in ("h200_sxm", "h200_nvl")]
+    assert shares[1] == pytest.approx(shares[0], rel=0.5)
+
+
 def test_a_fine_tune_has_its_architectures_calibration(tmp_path):
     """The same shape with 64 more tokens in the vocabulary: nothing about its speed is unknown."""
     config = dict(catalog.model_config("llama-3.1-8b"))

@@ -304,6 +304,7 @@ def test_what_was_measured_of_a_gpu_an_engine_and_a_format():
         ("a100_sxm", "vllm", ("fp8", "int8"), "int8", MEASURED),
         ("b200_sxm", "trtllm", ("fp8", "half"), "half", MEASURED),  # of NCCL's, having none of its own
         ("mi300x", "vllm", ("bf16", "fp8"), "bf16", RELATIVES),
+        ("h200_nvl", "vllm", ("bf16", "fp8"), "fp8", RELATIVES),  # a Hopper, too: it runs what the H100 runs
     ):
         assert known.runs("gemm", gpu, engine, dtypes) == first
         assert known.label("gemm", gpu, engine, first) == label

@@ -56,6 +56,11 @@ class Kind:
         u = np.array([f.u for f in fitted]) - typical(self.name)[0]
         return effects(cells, u, np.array([f.variance for f in fitted]))
 
+    @cached_property
+    def ranges(self) -> frozenset[int]:
+        """Those in which any kernel was measured."""
+        return frozenset(i for of in self.measured.values() for ran in of.kernels.values() for i in ran)
+
     def library(self, engine: str) -> str:
         """Whose kernels an engine runs: its own, or NCCL's where it has none of the kind."""
         engines = {e for _, e, _ in self.measured}
@@ -84,11 +89,14 @@ class Coefficients(NamedTuple):
         return RELATIVES if near else DATA_SHEET
 
     def runs(self, kind: str, gpu: str, engine: str, dtypes: tuple[str, ...]) -> str:
-        """The first of the formats in which these kernels were measured; the first of all where none was."""
+        """The first of the formats in which these kernels were measured on this GPU, or else on one of its generation,
+        which can run what it can; the first of all where none was."""
         if kind not in self.kinds:
             return dtypes[0]
         known = self.kinds[kind]
-        return next((d for d in dtypes if (gpu, known.library(engine), d) in known.measured), dtypes[0])
+        ran = [(g, d) for g, e, d in known.measured if e == known.library(engine)]
+        alike = lambda of: [d for d in dtypes if any((of(g), f) == (of(gpu), d) for g, f in ran)]
+        return (alike(str) or alike(generation) or dtypes)[0]
 
     def choice(self, kind: str, gpu: str, engine: str, dtype: str) -> Choice:
         """Constants of the kernels, and which kernel runs which shape."""
@@ -100,15 +108,17 @@ class Coefficients(NamedTuple):
         own = known.measured.get((gpu, engine, dtype))
         like = own or _nearest(known, gpu, engine, dtype)
         kernels = tuple(like.kernels) if like else ("",)
-        ranges = range(len(origin))
-        if own:  # a range where the kernel never ran is like the nearest where it did
-            found = [[of[min(of, key=lambda j, i=i: abs(j - i))].u for i in ranges] for of in own.kernels.values()]
-        else:
-            width = origin.shape[1]
-            found = [
-                [origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), width) for i in ranges]
-                for kernel in kernels
-            ]
+        ranges, width = range(len(origin)), origin.shape[1]
+        relatives = lambda kernel, i: origin[i] + expected(known.levels, Cell(gpu, engine, dtype, kernel, i), width)
+
+        def at(kernel: str, i: int) -> Floats:
+            """Between ranges where the kernel ran it is like the nearest of them; beyond them, like its relatives."""
+            ran = own.kernels[kernel] if own else {}
+            if not ran or (i > max(ran) and i in known.ranges):
+                return relatives(kernel, i)
+            return ran[min(ran, key=lambda j: abs(j - i))].u
+
+        found = [[at(kernel, i) for i in ranges] for kernel in kernels]
         pairs = tuned_shapes(engine, gpu, dtype)
         return Choice(np.array(found), with_listed(like.tree, pairs) if like else 0, kernels)
 

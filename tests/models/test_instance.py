@@ -37,7 +37,7 @@ RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
 requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected
 tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficiency()))
-of_rungs = jax.jit(Roofline.table)
+of_rungs = jax.jit(Roofline.table, static_argnums=1)
 table = cache(lambda: of_rungs(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
@@ -438,14 +438,14 @@ def test_a_roofline_without_a_balance_fills_its_slots():
 
 def test_the_table_of_a_roofline_holds_its_steps():
     """Every count up to 8, then 32 in a geometric row."""
-    steps = HEAVY.table(4096.0)
+    steps = of_rungs(HEAVY, 4096.0)
     counts = np.asarray(steps.decode_count)
     assert counts.shape == (40,) and counts[:9].tolist() == list(range(9)) and counts[-1] == pytest.approx(4096.0)
     np.testing.assert_allclose(np.diff(np.log(counts[8:])), math.log(512) / 31, rtol=1e-9)
     alone, extra = times(HEAVY, counts)
     np.testing.assert_allclose(steps.alone_s, alone, rtol=1e-12)
     np.testing.assert_allclose(steps.arrival_rps, counts / (199.0 * alone + counts * extra), rtol=1e-9)
-    assert float(HEAVY.table().decode_count[-1]) == pytest.approx(8192.0)
+    assert float(of_rungs(HEAVY).decode_count[-1]) == pytest.approx(8192.0)
 
 
 def test_no_token_waits_longer_than_a_step_whose_budget_is_full():

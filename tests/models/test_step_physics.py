@@ -77,7 +77,7 @@ def test_a_gpu_with_better_rates_is_never_slower(load, better, shares):
 def test_a_step_is_the_sum_of_its_parts():
     models, gpus = machines()
     e = Efficiency()
-    whole = step(models, gpus, Parallel(tp=4.0), 64.0, 4000.0, 500.0, 250.0, e).total_s
+    whole = jax.jit(step)(models, gpus, Parallel(tp=4.0), 64.0, 4000.0, 500.0, 250.0, e).total_s
     by_part = seconds((64.0, 4000.0, 500.0), ONE, [float(getattr(e, name)) for name in hierarchy.OF_PEAK])
     np.testing.assert_allclose(np.broadcast_to(whole, by_part.shape), by_part, rtol=1e-5)
 

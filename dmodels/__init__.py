@@ -7,8 +7,9 @@ on a CPU one after the other (`core.schedule`).
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from .core.names import resolved
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .core.compilations import keep_compiled as keep_compiled
@@ -76,9 +77,7 @@ __all__ = ["__version__", *_HOME]
 if not TYPE_CHECKING:  # it would take any misspelt name for one of these
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module 'dmodels' has no attribute {name!r}")
-        return getattr(import_module(f"dmodels.{_HOME[name]}"), name)
+        return resolved(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:

@@ -48,7 +48,7 @@ def games(game: Game, routing: RoutingGame) -> None:
     assert_type(solvers.assign([[1.0]]), solvers.Solution)
 
 
-@pytest.mark.parametrize("package", ["dmodels", "dmodels/solvers"])
+@pytest.mark.parametrize("package", ["dmodels", "dmodels/solvers", "dmodels/games/anarchy"])
 def test_names_found_on_first_use_are_those_that_type_checkers_read(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
     (typed,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")

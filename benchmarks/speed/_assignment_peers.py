@@ -6,10 +6,13 @@ A peer that is not installed is left out.
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+
+from dmodels.core.tiered import PATIENCE_S
 
 Batch = Callable[[np.ndarray], np.ndarray]
 
@@ -44,6 +47,14 @@ def assignment_peers(threads: int = 2) -> dict[str, Batch]:
 
         peers["optax vmapped"] = optax_vmapped
     return peers
+
+
+def warm(*calls: Callable[[], object]) -> None:
+    """Each call until its loops are compiled: the first small ones of a process are interpreted."""
+    for call in calls:
+        begin = time.process_time()
+        while time.process_time() - begin < PATIENCE_S + 1.0:
+            call()
 
 
 def single_peers() -> dict[str, Callable[[np.ndarray], object]]:

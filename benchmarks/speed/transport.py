@@ -17,8 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.registry import Row, benchmark, interleaved
-from benchmarks.speed._assignment_peers import shipment_peers, transport_peers
-from dmodels.core.tiered import PATIENCE_S
+from benchmarks.speed._assignment_peers import shipment_peers, transport_peers, warm
 from dmodels.solvers import congestion_transport, transport
 
 #: Rows, columns, capacity of each column (of all, where one number stands for them).
@@ -153,15 +152,6 @@ def _repeated(cases: dict, times: int) -> dict:
     return {name: lambda case=case: [case() for _ in range(times)] for name, case in cases.items()}
 
 
-def _warm() -> None:
-    """Small problems until their loops are compiled: the first ones of a process are interpreted."""
-    cost, capacity = np.eye(4), np.ones(4)
-    for supply in (None, np.ones(4)):
-        begin = time.process_time()
-        while time.process_time() - begin < PATIENCE_S + 1.0:
-            transport(cost, capacity, supply)
-
-
 @benchmark("lapx", "POT", "ortools", "scipy", name="transport")
 def transport_windows(quick: bool) -> Iterator[Row]:
     """Transportation with capacities: windows beside every solver, problems of growing n, and a grid of shapes."""
@@ -173,7 +163,8 @@ def transport_windows(quick: bool) -> Iterator[Row]:
         for skewed in (False, True):
             yield scaling(n, m, skewed)
     if shipment_peers():
-        _warm()
+        eye, ones = np.eye(4), np.ones(4)
+        warm(lambda: transport(eye, ones), lambda: transport(eye, ones, ones))
         for n, m in GRID[:1] if quick else GRID:
             for kind in SUPPLIES:
                 for structure in STRUCTURES:

@@ -3,12 +3,13 @@
 Families: the prefill/decode game (2 variables, nonlinear), the river basin (3, linear-quadratic), and random strongly
 monotone linear-quadratic games of 20 and 50 players with 2 and 10 shared rows. Every peer solves the same games in the
 same run; a peer whose answers are off by more than 1e-4 is left out. Rates are the best over rounds that run all peers
-in turn, with calls of a few milliseconds each, so that other work on the machine falls on all alike. dmodels uses all
-cores in `affine_equilibria`, as a user would; the peers have no batch form.
+in turn, with calls of a few milliseconds each. Seconds are CPU-seconds, so that neither other work on the machine nor
+our second thread in `affine_equilibria` decides; the peers have no batch form.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,8 +24,8 @@ NASHOPT = ("lemke", "lemke_dual", "qp_gnep", "dr_daqp")
 
 
 def rates(cases: dict, quick: bool) -> dict[str, float]:
-    """games/s by name from {name: (games per call, call)}."""
-    best = interleaved({name: run for name, (_, run) in cases.items()}, 2 if quick else 5)
+    """Games per CPU-second by name from {name: (games per call, call)}."""
+    best = interleaved({name: run for name, (_, run) in cases.items()}, 2 if quick else 5, time.process_time)
     return {name: cases[name][0] / seconds for name, seconds in best.items()}
 
 
@@ -163,7 +164,7 @@ def rows(name, measured, errors):
         {
             "family": name,
             "solver": peer,
-            "games_per_s": rate,
+            "games_per_cpu_s": rate,
             "ours_over_it": ours / rate,
             "off_by": errors.get(peer, 0.0),
         }
@@ -188,7 +189,7 @@ def split_family(batch, quick):
 
 @benchmark("quantecon", "nashopt", "clarabel", "scipy")
 def variational_peers(quick: bool) -> Iterator[Row]:
-    """Games per second in batches, beside complementarity, root-finding and convex solvers, one game at a time."""
+    """Games per CPU-second in batches, beside complementarity, root-finding and convex solvers, one game at a time."""
     import jax.numpy as jnp
 
     count = 100 if quick else 5_000

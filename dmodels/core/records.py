@@ -13,15 +13,18 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-import equinox as eqx
-import jax
 import numpy as np
 import numpy.typing as npt
 
 from .answers import in_html, plain
 from .errors import InputError
+from .names import unsearched
 from .schedule import in_order
 from .tables import frame
+
+with unsearched():
+    import equinox as eqx
+    import jax
 
 if TYPE_CHECKING:
     import pandas as pd

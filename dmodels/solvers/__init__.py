@@ -9,8 +9,9 @@ Names are resolved on first use (PEP 562), so that importing the package stays l
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from dmodels.core.names import resolved
 
 if TYPE_CHECKING:  # the names of `_HOME` as type checkers and editors read them
     from .assignment import assign as assign
@@ -58,9 +59,7 @@ __all__ = [*_HOME]
 if not TYPE_CHECKING:  # it would take any misspelt name for one of these
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        return resolved(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import Real
 
 from .solution import Solution
+
+if TYPE_CHECKING:
+    from dmodels.core.records import Real
 
 #: Candidate vertices of one side up to which a game is taken: 8 x 8 actions, about half a minute.
 MOST_CANDIDATES = 12_870

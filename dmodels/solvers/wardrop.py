@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.records import Real, float64
 
@@ -35,7 +37,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
 
     `value` has `loads` and `level`. Certificate: `spread` = slowest used minus fastest any, relative to the level (next
     to 0, to 1e-9 of the slowest at an even split); `excess` = |sum x - r| / r. Flags: OVERLOAD where the demand is not
-    below the capacity.
+    below the capacity, OUT_OF_DOMAIN where it is negative.
 
     In float64, whatever `jax.config` says: near a pole float32 cannot part the loads.
 
@@ -96,6 +98,7 @@ def wardrop(latency: Callable[[Real], Real], demand: Real, capacity: Real) -> So
     spread = spread / jnp.maximum(jnp.abs(level), 1e-9 * jnp.abs(level_high))
     excess = jnp.abs(jnp.sum(loads, axis=-1) / demand - 1.0)
     flags = flag_where(~fits, Flag.OVERLOAD) | flag_nonfinite(level)
+    flags = flags | flag_where(demand < 0, Flag.OUT_OF_DOMAIN)
     flags = flags | flag_where(((spread > 1e-6) | (excess > 1e-9)) & fits, Flag.NOT_CONVERGED)
     return Solution({"loads": loads, "level": level}, {"spread": spread, "excess": excess}, flags, steps)
 
@@ -105,7 +108,17 @@ def latencies_shape(latency: Callable[[Real], Real], loads: Real) -> tuple[int, 
     wanted = "a function of the loads (..., m) to the latencies (..., m)"
     shape = result_shape("latency", latency, wanted, loads)
     check_shape("latency", latency, wanted, shape or (1,), jnp.zeros(shape or (1,)))
+    if shape != loads.shape and _joined(shape, loads.shape) != shape:
+        raise InputError(f"latency: it returns numbers of shape {shape}; accepted is {wanted}, {loads.shape} here")
     return shape
+
+
+def _joined(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape that all broadcast to, where there is one."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
 
 
 def _newton(

@@ -120,9 +120,10 @@ def test_affine_games(count):
 
 
 @pytest.mark.slow
-def test_20_000_games_of_any_costs():
-    """As affine games, with sinh-like forces beside them, some in units of 1e-8 to 1e8 (a game takes 2 ms)."""
-    rng, count, n = np.random.default_rng(6), 20_000, 3
+@pytest.mark.parametrize("seed", range(6, 11))
+def test_100_000_games_of_any_costs(seed):
+    """As affine games, with sinh-like forces beside them, some in units of 1e-8 to 1e8: 20,000 in each run."""
+    rng, count, n = np.random.default_rng(seed), 20_000, 3
     square, skew = rng.normal(size=(2, count, n, n))
     m = square @ square.transpose(0, 2, 1) / n + 0.05 * np.eye(n) + 0.5 * (skew - skew.transpose(0, 2, 1))
     q, a, b = 3 * rng.normal(size=(count, n)), rng.uniform(0, 1, (count, n)), rng.uniform(0.5, 2, count)

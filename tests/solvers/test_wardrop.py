@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers.wardrop import marginal, wardrop
 
@@ -99,3 +100,13 @@ def test_near_a_pole_in_float64_whatever_the_configuration():
         s = wardrop(lambda x: 1.0 / (np.array([1.0, 4.0]) - x), 5 - 1e-6, np.array([1.0, 4.0]))
     assert int(s.flags) == 0
     np.testing.assert_allclose(np.array([1.0, 4.0]) - np.asarray(s.value["loads"]), 5e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("latency", [lambda x: x[..., :1], lambda x: jnp.ones(3), lambda x: 1.0])
+def test_a_latency_for_other_than_each_resource_is_refused(latency):
+    with pytest.raises(InputError, match="latency: it returns numbers of shape"):
+        wardrop(latency, 1.0, np.full(2, np.inf))
+
+
+def test_a_negative_demand_is_no_question():
+    assert int(wardrop(lambda x: x, -1.0, np.full(2, np.inf)).flags) & int(Flag.OUT_OF_DOMAIN)

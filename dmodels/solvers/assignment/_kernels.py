@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import inline, kernel
 
+from .limits import GAP_RTOL, doubtful
 from .paths import FAST, augment, match, row_least
 
 
@@ -93,38 +94,37 @@ def match_many(c, first, last, lowest, big, limit, rtol, exact, whole, x, u, v, 
 
 
 _COSTS, _SEVERAL = (types.Array(types.float64, axes, "C", readonly=True) for axes in (2, 3))
-_LIMITS = (types.float64, types.float64, types.float64)
+_doubtful = inline(doubtful)
 
 
 @kernel
-def _solve_into(c, rtol, exact, whole, x, found, marks, reals):
+def _solve_into(c, x, found, marks, reals):
     """`_solve` in float64, for callers to whom each argument and each array that they make cost as much as a row of a
     small problem: steps and columns go to x (1 + n,), cost, gap, least slack, row and column duals to `found`
     (3 + n + m,). Returns the state."""
     n = c.shape[0]
     u, v = found[3 : 3 + n], found[3 + n :]
-    answer = _solve(c, -np.inf, np.inf, np.inf, rtol, exact, whole, x[1:], u, v, marks, reals)
+    exact, whole = _doubtful(n + c.shape[1])
+    answer = _solve(c, -np.inf, np.inf, np.inf, GAP_RTOL, exact, whole, x[1:], u, v, marks, reals)
     found[0], found[1], found[2], state, x[0] = answer
     return state
 
 
-@kernel(tiered=True, signature=(_COSTS, *_LIMITS, types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")))
-def match_one(c, rtol, exact, whole, x, found):
+@kernel(tiered=True, signature=(_COSTS, types.Array(types.int64, 1, "C"), types.Array(types.float64, 1, "C")))
+def match_one(c, x, found):
     """`_solve_into` of one problem."""
     m = c.shape[1]
-    return _solve_into(c, rtol, exact, whole, x, found, np.empty((5, m), np.int64), np.zeros((3, m)))
+    return _solve_into(c, x, found, np.empty((5, m), np.int64), np.zeros((3, m)))
 
 
-@kernel(
-    tiered=True, signature=(_SEVERAL, *_LIMITS, types.Array(types.int64, 2, "C"), types.Array(types.float64, 2, "C"))
-)
-def match_few(c, rtol, exact, whole, x, found):
+@kernel(tiered=True, signature=(_SEVERAL, types.Array(types.int64, 2, "C"), types.Array(types.float64, 2, "C")))
+def match_few(c, x, found):
     """`_solve_into` of each problem; returns the largest state."""
     m = c.shape[2]
     marks, reals = np.empty((5, m), np.int64), np.zeros((3, m))
     worst = 0
     for b in range(c.shape[0]):
-        worst = max(worst, _solve_into(c[b], rtol, exact, whole, x[b], found[b], marks, reals))
+        worst = max(worst, _solve_into(c[b], x[b], found[b], marks, reals))
     return worst
 
 

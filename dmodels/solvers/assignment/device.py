@@ -20,7 +20,8 @@ from dmodels.core.records import Real
 from dmodels.solvers.device import PROVED_RTOL, in_chunks
 from dmodels.solvers.roofline import DeviceWork
 
-from .host import exact_below, is_floating, solve_host
+from .host import is_floating, solve_host
+from .limits import exact_below
 from .pallas import LARGEST, match_batch
 from .xla import match
 

@@ -17,10 +17,8 @@ from dmodels.core.records import Real
 from dmodels.core.threads import WORTH_A_THREAD_S, frozen, share
 from dmodels.solvers.solution import Solution
 
+from .limits import GAP_RTOL, doubtful, exact_below
 from .records import Matching
-
-#: A duality gap above this share of the sum of the magnitudes in the balance is no proof of optimality.
-GAP_RTOL = 1e-9
 
 #: What the compiled loop reports of a problem -> flag.
 _SOLVED, _INFEASIBLE, _BAD_ENTRIES, _UNSURE, _LARGE_DUALS, _TOO_LARGE, _OVERFLOW = range(7)
@@ -77,12 +75,19 @@ def _kernels() -> ModuleType:
     return _lap_kernels
 
 
-def solve_one(cost: np.ndarray) -> Solution | None:
-    """`solve_host` of one float64 problem with 0 < n <= m, without the steps that others need: they would take longer
-    than a small problem. None where there is more to say than an optimum and its proof."""
+def solve_small(cost: np.ndarray) -> Solution | None:
+    """`solve_host` of one float64 problem, or of a few, with 0 < n <= m, without the steps that others need: they would
+    take longer than a small problem. None where there is more to say than an optimum and its proof."""
+    axes = cost.ndim
+    if axes == 3:
+        return _solve_few(cost)
+    if axes != 2:
+        return None
     n, m = cost.shape
+    if not 0 < n <= m:
+        return None
     x, found = np.empty(1 + n, _INT64), np.empty(3 + n + m)
-    if _kernels().match_one(np.ascontiguousarray(cost), *_limits(n + m), x, found):
+    if _kernels().match_one(np.ascontiguousarray(cost), x, found):
         return None
     split = 3 + n
     proof = {"row_duals": found[3:split], "column_duals": found[split:], "gap": found[1], "reduced": found[2]}
@@ -90,24 +95,17 @@ def solve_one(cost: np.ndarray) -> Solution | None:
     return answer
 
 
-def solve_few(cost: np.ndarray) -> Solution | None:
-    """`solve_one` for problems (count, n, m) that are not worth a second thread; None where they are, too."""
+def _solve_few(cost: np.ndarray) -> Solution | None:
+    """`solve_small` for problems (count, n, m) that are not worth a second thread; None where they are, too."""
     count, n, m = cost.shape
-    if _work_s(count, n, m) > WORTH_A_THREAD_S:
+    if not (count and 0 < n <= m) or _work_s(count, n, m) > WORTH_A_THREAD_S:
         return None
     x, found = np.empty((count, 1 + n), _INT64), np.empty((count, 3 + n + m))
-    if _kernels().match_few(np.ascontiguousarray(cost), *_limits(n + m), x, found):
+    if _kernels().match_few(np.ascontiguousarray(cost), x, found):
         return None
     u, v = found[:, 3 : 3 + n], found[:, 3 + n :]
     proof = {"row_duals": u, "column_duals": v, "gap": found[:, 1], "reduced": found[:, 2]}
     return Solution(Matching(x[:, 1:], found[:, 0]), proof, np.zeros(count, np.int32), x[:, 0])
-
-
-@cache
-def _limits(size: int) -> tuple[float, float, float]:
-    """(share of the balance, the least and the largest dual in doubt) of floating costs; see `match_many`."""
-    exact = exact_below(size)
-    return GAP_RTOL, exact, 2.0**106 / exact
 
 
 def _work_s(count: int, n: int, m: int) -> float:
@@ -166,7 +164,7 @@ def rematched(
     c = frozen(np.ascontiguousarray(c))
     square = c if n == m else frozen(np.concatenate([c, np.zeros((abs(n - m), c.shape[1]))]))
     rows, prices, x = np.empty(len(c)), np.array(old), x[0]
-    total, gap, reduced, state, steps = _kernels().rematch(c, square, *_limits(n + m), x, rows, prices)
+    total, gap, reduced, state, steps = _kernels().rematch(c, square, GAP_RTOL, *doubtful(n + m), x, rows, prices)
     if state:
         return None
     u, v = rows, prices
@@ -177,11 +175,6 @@ def rematched(
     kind = np.int64 if whole else np.float64
     total, gap, reduced, u, v = (np.asarray(a, kind)[()] for a in (total, gap, reduced, u, v))
     return x, total, u, v, gap, reduced, _NO_FLAG, np.int64(steps)
-
-
-def exact_below(size: int) -> float:
-    """Whole costs below this keep every intermediate sum below 2**53, for duals are sums of n + m costs at most."""
-    return 2.0**53 / (2 * (size + 1))
 
 
 def _inverse(rows: np.ndarray, n: int) -> np.ndarray:
@@ -201,7 +194,7 @@ def _solve_wide(c: np.ndarray) -> Batch:
     x, u, v = np.empty((count, n), np.int64), np.empty((count, n), c.dtype), np.empty((count, m), c.dtype)
     total, gap, reduced = np.empty(count, c.dtype), np.empty(count, c.dtype), np.empty(count, c.dtype)
     state, steps = np.empty(count, np.int64), np.empty(count, np.int64)
-    limits = (GAP_RTOL, float(_LIMIT), np.inf) if integers else _limits(n + m)
+    limits = GAP_RTOL, *((float(_LIMIT), np.inf) if integers else doubtful(n + m))
 
     def loop(first: int, last: int) -> None:
         _kernels().match_many(c, first, last, lowest, big, limit, *limits, x, u, v, total, gap, reduced, state, steps)

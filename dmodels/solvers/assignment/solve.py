@@ -10,7 +10,7 @@ from dmodels.core.records import Real
 from dmodels.solvers import device
 from dmodels.solvers.solution import Solution
 
-from .host import real_array, solve_few, solve_host, solve_one
+from .host import real_array, solve_host, solve_small
 from .records import solution_of
 
 #: What a caller can ask for: those of `solvers.device`, and two engines in the precision of the costs.
@@ -59,11 +59,9 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
     ([1, 0, 2], 5, 0)
     """
     if type(cost) is np.ndarray and cost.dtype is _FLOAT64 and not maximize and backend == "auto":
-        shape = cost.shape
-        if 2 <= len(shape) <= 3 and 0 < shape[-2] <= shape[-1]:
-            few = solve_one(cost) if len(shape) == 2 else solve_few(cost) if shape[0] else None
-            if few is not None:
-                return few
+        small = solve_small(cost)
+        if small is not None:
+            return small
     device.check_backend(backend, BACKENDS)
     given = cost
     cost = real_array("cost", cost, 2)

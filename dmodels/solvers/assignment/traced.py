@@ -12,7 +12,8 @@ from dmodels.core.devices import accelerators
 from dmodels.core.flags import Flag, flag_where
 from dmodels.solvers.callback import call_host
 
-from .host import GAP_RTOL, solve_host
+from .host import solve_host
+from .limits import GAP_RTOL
 
 
 @jax.custom_jvp

@@ -13,7 +13,7 @@ from jax import Array
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real
-from dmodels.solvers.assignment.host import GAP_RTOL
+from dmodels.solvers.assignment.limits import GAP_RTOL
 from dmodels.solvers.device import PROVED_RTOL, Program, batched, in_chunks
 from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.solution import Solution

@@ -14,7 +14,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.records import Real
 from dmodels.core.threads import frozen, share
-from dmodels.solvers.assignment.host import GAP_RTOL
+from dmodels.solvers.assignment.limits import GAP_RTOL
 from dmodels.solvers.solution import Solution
 
 from .records import BAD, GIVEN_UP, INFEASIBLE, LEFT, NO_WAY, PROVED, SOLVED, Placement, Problems, Shipment, Shipped

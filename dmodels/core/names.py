@@ -1,0 +1,33 @@
+"""A package's public names, resolved on first use (PEP 562), so that importing the package stays light."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+
+@contextmanager
+def unsearched() -> Iterator[None]:
+    """Without Python's search for garbage: imports make hundreds of thousands of objects that stay, and to look through
+    all of them, again and again, takes a seventh of the time that JAX and numba take to import."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def resolved(package: str, home: Mapping[str, str], name: str) -> Any:
+    """What `package.name` is: defined in the module `home[name]` of the package, which is imported now."""
+    if name not in home:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    with unsearched():
+        found = getattr(import_module(f"{package}.{home[name]}"), name)
+    setattr(sys.modules[package], name, found)
+    return found

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from functools import cached_property, partial
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,11 +96,12 @@ class Checker:
 
     def chosen(self, change: Change) -> tuple[list[Recorded], int]:
         """The tests that judge a change, as many as the limit allows, and how many there are."""
-        tests = self.chooser.tests_of(change)
-        times = accumulate(test.cpu_s for test in tests)
-        return [test for test, until in zip(tests, times, strict=True) if until <= self.limit_s] or tests[:1], len(
-            tests
-        )
+        tests, chosen, spent_s = self.chooser.tests_of(change), [], 0.0
+        for test in tests:
+            if spent_s + test.cpu_s <= self.limit_s:  # one too long is passed over, and not those after it
+                chosen.append(test)
+                spent_s += test.cpu_s
+        return chosen or tests[:1], len(tests)
 
     def judge(self, room: str, change: Change) -> Judged:
         tests, count = self.chosen(change)

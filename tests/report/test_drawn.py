@@ -571,6 +571,10 @@ def test_sweeps():
     assert [bar.get_width() for bar in hatched] == [50.0]
     spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
     assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}
+    alone = (sweep_figures.pareto(ds, "cost"), sweep_figures.curves(ds, "cost"), sweep_figures.tornado(spans, "cost"))
+    for axes in (*alone, shown, routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1])):
+        wide, high = style.paper(axes).get_size_inches()
+        assert 4.0 <= wide <= 9.0 and 1.0 < wide / high < 4.0  # inches, as a page has them
 
 
 def test_over_axes_that_are_not_drawn_the_best_feasible_is():

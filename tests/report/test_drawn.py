@@ -426,6 +426,11 @@ def test_dear_fleets_have_no_cents_and_long_names_no_cost():
     best = Record(usd_per_hour=1234.5, gpus=400, gpus_low=300, gpus_high=500)
     other = Record(usd_per_hour=2000.0, gpus=1500, gpus_low=1500, gpus_high=1500)
     answer = Record(best=best)
+    for usd, words in ((999.99, "$999.99/h"), (1000.0, "$1,000/h")):
+        one = Record(usd_per_hour=usd, gpus=4, gpus_low=4, gpus_high=4)
+        axes = style.panel(7.0, 4.0)
+        answer_figures.costs(answer, [("x", one)], axes)
+        assert [text.get_text() for text in axes.texts] == [f"x: 4 GPUs, {words}"]
     named = [("recommended", best), ("a name so long that no room is left beside it", other)]
     seen = Drawn(lambda axes: answer_figures.costs(answer, named, axes))
     assert seen.words == [

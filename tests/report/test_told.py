@@ -30,6 +30,7 @@ from dmodels.report import (
     provenance,
     replay_tables,
     risk_tables,
+    style,
     text,
 )
 from dmodels.studies.explore import at_rest
@@ -476,6 +477,23 @@ def test_cells_and_tables_of_a_page():
     assert "<details>" in html.section("S", "x", shut=True) and "<details>" not in html.section("S", "x")
     assert answer_figures._time(0.9994) == "999 ms" and answer_figures._time(1.0) == "1 s"
     assert glossary.linked("tp2pp1dp1ep1 of a pool").count('href="#word-layout"') == 1
+
+
+def test_numbers_from_a_thousand_on_are_whole_and_have_commas():
+    """What rounds to a thousand, too; below, four digits at most, and none that say nothing."""
+    for shown in (text.cell, style.number):
+        assert [shown(x) for x in (999.0, 1000.0, 1000.4, -1000.4)] == ["999", "1,000", "1,000", "-1,000"]
+    assert [text.cell(x) for x in (999.94, 999.96, -999.96, 1.00001, 0.0)] == ["999.9", "1,000", "-1,000", "1", "0"]
+    assert all(
+        float(text.cell(x).replace(",", "")) == pytest.approx(x, rel=5.1e-4) for x in np.geomspace(1e-6, 1e6, 97)
+    )
+
+
+def test_parts_of_a_page_hold_all_that_they_are_given():
+    assert html.pictures(["<a>1</a>", "<b>2</b>"]) == '<div class="pictures">\n<a>1</a>\n<b>2</b>\n</div>'
+    page = html.report("T", ["one & two", "three"], ["<a>1</a>"], [("caption", ["h"], [["cell"]])])
+    order = [page.index(part) for part in ("one &amp; two", "three", "<a>1</a>", "<caption>caption", ">cell</th>")]
+    assert order == sorted(order)
 
 
 #: The end of a field's name -> its unit on a slider, and how many of it there are in the field's own unit.

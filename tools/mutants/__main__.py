@@ -70,6 +70,16 @@ def drawn(package: Path, rooms: list[str], count: int, seed: int) -> list[tuple[
     return found
 
 
+def affordable(tests: list[Recorded], limit_s: float) -> list[Recorded]:
+    """Those of `tests`, in turn, for which the limit has room; of too long ones alone the first."""
+    found, spent_s = [], 0.0
+    for test in tests:
+        if spent_s + test.cpu_s <= limit_s:
+            found.append(test)
+            spent_s += test.cpu_s
+    return found or tests[:1]
+
+
 class Checker:
     """The recorded tests of a project, and a copy of it to change."""
 
@@ -96,12 +106,8 @@ class Checker:
 
     def chosen(self, change: Change) -> tuple[list[Recorded], int]:
         """The tests that judge a change, as many as the limit allows, and how many there are."""
-        tests, chosen, spent_s = self.chooser.tests_of(change), [], 0.0
-        for test in tests:
-            if spent_s + test.cpu_s <= self.limit_s:  # one too long is passed over, and not those after it
-                chosen.append(test)
-                spent_s += test.cpu_s
-        return chosen or tests[:1], len(tests)
+        tests = self.chooser.tests_of(change)
+        return affordable(tests, self.limit_s), len(tests)
 
     def judge(self, room: str, change: Change) -> Judged:
         tests, count = self.chosen(change)

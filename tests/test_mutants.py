@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutants.__main__ import wilson
+from tools.mutants.__main__ import affordable, wilson
 from tools.mutants.changes import changes
 from tools.mutants.choose import Chooser
 from tools.mutants.record import Recorded
@@ -95,6 +95,12 @@ def test_the_tests_that_run_a_changed_line_are_chosen_cheapest_first(toy):
     mine = [ran("a.py::first", 7), ran("a.py::second", 7, cpu_s=2.0), ran("b.py::first", 7, cpu_s=3.0)]
     chooser = Chooser(toy, toy / "toy", mine)
     assert names("area.py", "(wide_s) / (high_s)") == [["a.py::first", "b.py::first", "a.py::second"]]
+
+
+def test_a_test_that_is_too_long_is_passed_over_and_not_those_after_it(toy):
+    tests = [ran(name, 7, cpu_s=seconds) for name, seconds in (("a", 4.0), ("b", 30.0), ("c", 6.0), ("d", 1.0))]
+    assert [test.name for test in affordable(tests, 10.0)] == ["a", "c"]
+    assert affordable(tests[1:2], 10.0) == tests[1:2] and affordable([], 10.0) == []
 
 
 def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):

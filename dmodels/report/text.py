@@ -19,6 +19,7 @@ def cell(value: Any) -> str:
         number = float(value)
         if not math.isfinite(number):
             return "-" if math.isnan(number) else "inf"
+        number = number if abs(number) >= 1000 else float(f"{number:.4g}")
         if number.is_integer() or abs(number) >= 1000:
             return f"{number:,.0f}"
         return f"{number:.4g}"

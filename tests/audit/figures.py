@@ -65,6 +65,7 @@ def audit_figure(made: Any) -> None:
                 findings.hold(all(-0.01 <= y <= 1.01 for y in ends), f"an area to {max(ends, default=0.0)} pictures")
         for group in axes.containers:
             _bars(axes, group, findings)
+        _rows(axes, findings)
         _filled(axes, findings)
         _told_apart(axes, findings)
     findings.end()
@@ -150,7 +151,7 @@ def _named(axes: Any, renderer: Any, findings: Findings) -> None:
         lines = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 2]
         beside = any(math.isclose(float(x), text.xy[0]) for both in lines for x in both) if upright else True
         findings.hold(beside, f"{said!r} at {getattr(text, 'xy', 0)}, where no line is")
-        _at_a_bar(axes, text, series, findings)
+        _at_a_bar(axes, text, series, box, findings)
     _in_order(edge, axes.bbox, renderer, findings)
 
 
@@ -198,8 +199,8 @@ def _gap(box: Any, x: float, y: float) -> float:
     return max(box.x0 - x, x - box.x1, box.y0 - y, y - box.y1, 0.0)
 
 
-def _at_a_bar(axes: Any, text: Any, series: str | None, findings: Findings) -> None:
-    """Words in a bar's colour are at its end; a number in the middle of a bar is its length."""
+def _at_a_bar(axes: Any, text: Any, series: str | None, box: Any, findings: Findings) -> None:
+    """Words in a bar's colour are beside its end, at its height; a number in the middle of a bar is its length."""
     if getattr(text, "xycoords", None) != "data" or not any(axes.containers):
         return
     (x, y), said = text.xy, text.get_text()
@@ -207,6 +208,12 @@ def _at_a_bar(axes: Any, text: Any, series: str | None, findings: Findings) -> N
     if series is not None and bars:
         ends = [bar.get_x() + bar.get_width() for bar in bars if bar.get_y() <= y <= bar.get_y() + bar.get_height()]
         findings.hold(any(math.isclose(x, end, abs_tol=1e-9) for end in ends), f"{said!r} at {x}, bars end at {ends}")
+        own = [bar.get_window_extent() for bar in bars if math.isclose(x, bar.get_x() + bar.get_width(), abs_tol=1e-9)]
+        middle = axes.transData.transform((x, y))[1]
+        over = [min(box.x1, bar.x1) - max(box.x0, bar.x0) for bar in own if bar.y0 <= middle <= bar.y1]
+        findings.hold(max(over, default=0.0) <= 0, f"{said!r} lies over the end of its bar")
+        off = (box.y0 + box.y1) / 2 - middle
+        findings.hold(abs(off) < 0.2 * box.height, f"{said!r} is {off:.1f} pixels above the middle of its bar")
     elif said.replace(".", "", 1).isdigit():
         middles = {bar.get_x() + bar.get_width() / 2: bar.get_width() for bar in bars if abs(bar.get_y() - y) < 0.1}
         length = next((wide for middle, wide in middles.items() if math.isclose(x, middle)), None)
@@ -285,3 +292,12 @@ def _bars(axes: Any, group: Any, findings: Findings) -> None:
         findings.hold(near <= 0.5 * step + 1e-9, f"a bar at {middle:g}, ticks at {places}")
     for (_, before), (after, _) in itertools.pairwise(sorted(spans)):
         findings.hold(after >= before - 1e-6 * abs(before), f"bars to {before:g} and from {after:g} overlap")
+
+
+def _rows(axes: Any, findings: Findings) -> None:
+    """Bars that lie flat are in one row, or one is above the other."""
+    bars = {bar for group in axes.containers if getattr(group, "orientation", "") == "horizontal" for bar in group}
+    heights = sorted({(box.ymin, box.ymax) for box in (bar.get_bbox() for bar in bars) if box.width}, key=sum)
+    for (low, high), (after, last) in itertools.pairwise(heights):
+        one_row = math.isclose(low + high, after + last, abs_tol=1e-9)
+        findings.hold(one_row or after >= high - 1e-6, f"rows of bars to {high:g} and from {after:g} overlap")

@@ -22,11 +22,26 @@ def bars(axes, *places):
     axes.set_yticks([0, 1])
 
 
-SOUND = [lambda axes: two(axes, "r"), lambda axes: bars(axes, 0, 1), lambda axes: axes.plot([1, 1e5], [3, 4])]
+def ended(axes, offset, side):
+    """A bar of 1 in blue, and words at its end in the blue of words."""
+    axes.barh([0], [1.0], color="#0072B2")
+    axes.set(yticks=[0], xlim=(0, 2))
+    axes.annotate("so long", (1.0, 0), offset, textcoords="offset points", va="center", ha=side, color="#00639B")
+
+
+SOUND = [
+    lambda axes: ended(axes, (3, 0), "left"),
+    lambda axes: two(axes, "r"),
+    lambda axes: bars(axes, 0, 1),
+    lambda axes: axes.plot([1, 1e5], [3, 4]),
+]
 WRONG = [
     (lambda axes: two(axes, "k"), "look the same"),
     (lambda axes: bars(axes, 10.8, 1), "a bar at 10.8"),
     (lambda axes: bars(axes, 0, 0.2), "overlap"),
+    (lambda axes: (bars(axes, 0), bars(axes, 0.7)), "rows of bars to 0.4 and from 0.3 overlap"),
+    (lambda axes: ended(axes, (-3, 0), "right"), "'so long' lies over the end"),
+    (lambda axes: ended(axes, (3, 9), "left"), "above the middle"),
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.set_ylim(0, 63)), "for marks to 1"),
     (lambda axes: axes.text(3, 3, "far"), "beyond the figure"),
     (lambda axes: (axes.text(0.2, 0.2, "this"), axes.text(0.21, 0.2, "that")), "lie on each other"),

@@ -74,3 +74,11 @@ def test_the_printed_call_gives_what_the_command_shows(capsys, argv, tmp_path):
         assert names["found"]["price_usd_per_hour"] == 1.23
     else:
         assert names.get("workloads") == catalog.workload_names() if argv == ["workloads"] else names["found"]
+
+
+def test_published_traffic_has_its_published_means(capsys):
+    """Azure's traces of 2023 (Splitwise): 211 tokens of answer to 1,155 in a conversation, 28 to 2,048 of code."""
+    found = json.loads(run(capsys, "workloads", "--json")[1])["result"]["workloads"]
+    for name, isl, osl in (("azure-conv", 1155, 211), ("azure-code", 2048, 28)):
+        told = found[name]["mean_input_tokens"], found[name]["mean_output_tokens"]
+        assert told == pytest.approx((isl, osl), rel=0.02)

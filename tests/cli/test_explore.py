@@ -184,6 +184,21 @@ def test_it_answers_this_machine_only(address):
         assert open_.getsockname()[0] == "127.0.0.1"
 
 
+@pytest.mark.parametrize("path", ["/", "/answer", "/pictures", "/answer.json", "/explore.js", "/answer?rate=abc"])
+def test_every_reply_says_what_a_browser_may_do_with_it(address, path):
+    """Load nothing from elsewhere, run the page's own script alone, take a text for what it is, keep no copy."""
+    try:
+        with urllib.request.urlopen(f"{address}{path}", timeout=60) as reply:
+            head, kind = reply.headers, reply.headers["Content-Type"]
+    except urllib.error.HTTPError as error:
+        head, kind = error.headers, "error"
+    assert (head["X-Content-Type-Options"], head["Cache-Control"]) == ("nosniff", "no-store")
+    rules = dict(rule.strip().split(" ", 1) for rule in head["Content-Security-Policy"].split(";"))
+    assert rules["default-src"] == "'none'" and rules["script-src"] == "'self'" and rules["frame-ancestors"] == "'none'"
+    kinds = {"/answer.json": "application/json", "/explore.js": "text/javascript", "/answer?rate=abc": "error"}
+    assert kind.startswith(kinds.get(path, "text/html"))
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
 def test_a_connection_that_asks_nothing_is_ended(monkeypatch, sent):
     """Of slow connections enough would take all places; one that waits for its answer stays as long as that takes."""

@@ -127,3 +127,11 @@ def test_show_python_prints_a_call_that_gives_the_same(tmp_path, capsys, trace):
     exec(compile(shown, "shown", "exec"), names)
     assert main(["place", str(path), "--trace", str(trace), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["first_token_s"] == names["answer"].first_token_s
+
+
+def test_a_gib_costs_less_the_slower_its_tier():
+    """By default; dollars per GiB as of 2025: DDR5 modules 3 to 10, NVMe 0.05 to 0.3, what is rented elsewhere none."""
+    from dmodels.cli.place_scenario import PRICES
+
+    assert PRICES["hbm"] > 3 * PRICES["dram"] and 3 <= PRICES["dram"] <= 10
+    assert 0.05 <= PRICES["ssd"] <= 0.3 and PRICES["remote"] == 0

@@ -79,3 +79,25 @@ def test_names_say_their_unit(name, unit):
 
 def test_gpus_and_instances_are_different_units():
     assert SUFFIXES["_gpus"] != SUFFIXES["_instances"]
+
+
+PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+PREFIXES |= {f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTP", start=1)}
+#: In bits, requests, tokens, operations, dollars, watts; a time by itself, and what stands for a rate.
+WHOLES = {"B": 8, "bit": 1, "bps": 1, "req": 1, "rps": 1, "qps": 1, "token": 1, "tokens": 1, "tok": 1, "FLOP": 1}
+WHOLES |= {"FLOPS": 1, "USD": 1, "$": 1, "W": 1, "s": 1, "min": 60, "h": 3600, "%": 0.01, "": 1}
+TIMES = {"": 1, "s": 1, "min": 60, "h": 3600, "hr": 3600, "hour": 3600, "day": 86_400, "year": 365 * 86_400}
+
+
+def known(name):
+    """A unit by its prefix and its name."""
+    above, _, below = name.partition("/")
+    longest = sorted(WHOLES, key=len, reverse=True)
+    whole = above if above in WHOLES else next(name for name in longest if above.endswith(name))
+    return PREFIXES[above.removesuffix(whole)] * WHOLES[whole] / TIMES[below]
+
+
+@pytest.mark.parametrize("base", sorted(UNITS))
+def test_every_unit_is_what_its_name_says(base):
+    for name in UNITS[base]:
+        assert parse(f"7 {name}", base) == pytest.approx(7 * known(name) / known(base.removeprefix("1")), rel=1e-14)

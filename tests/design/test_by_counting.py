@@ -165,10 +165,13 @@ def test_the_first_start_is_the_middle_of_the_box_and_doubt_is_said():
 def test_a_start_that_ends_outside_the_constraints_is_never_the_answer():
     """Half the starts end where the constraint is not met."""
     height = lambda x, p: 5.0 + x[0]
-    trap = lambda x, p: jnp.cos(4 * jnp.pi * x) + 1.5 - 0.9 * x  # 0.275 at 0.25, below 0 only about 0.75
+    trap = lambda x, p: jnp.cos(4 * jnp.pi * x) + p - 0.9 * x  # with 1.5: 0.275 at 0.25, below 0 only about 0.75
     every = np.linspace(0.0, 1.0, 100_001)
     least = every[np.cos(4 * np.pi * every) + 1.5 - 0.9 * every <= 0][0]
-    found = minimize(height, [0.0], [1.0], constraints=trap, starts=16)
+    found = minimize(height, [0.0], [1.0], 1.5, trap, starts=16)
     assert found.value["x"] == pytest.approx([least], abs=1e-4)
     assert found.value["objective"] == pytest.approx(5.0 + least, abs=1e-4)
     assert found.value["spread"].max() > 5.9 and not found.flags & Flag.INFEASIBLE
+    none = minimize(height, [0.0], [1.0], 2.0, trap, starts=16)  # nowhere kept: of both valleys the deeper one
+    nearest = (np.cos(4 * np.pi * every) + 2.0 - 0.9 * every).min()
+    assert none.flags & Flag.INFEASIBLE and none.certificate["violation"] == pytest.approx(nearest, abs=1e-3)

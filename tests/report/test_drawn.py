@@ -426,6 +426,11 @@ def test_dear_fleets_have_no_cents_and_long_names_no_cost():
     best = Record(usd_per_hour=1234.5, gpus=400, gpus_low=300, gpus_high=500)
     other = Record(usd_per_hour=2000.0, gpus=1500, gpus_low=1500, gpus_high=1500)
     answer = Record(best=best)
+    for usd, words in ((999.99, "$999.99/h"), (1000.0, "$1,000/h")):
+        one = Record(usd_per_hour=usd, gpus=4, gpus_low=4, gpus_high=4)
+        axes = style.panel(7.0, 4.0)
+        answer_figures.costs(answer, [("x", one)], axes)
+        assert [text.get_text() for text in axes.texts] == [f"x: 4 GPUs, {words}"]
     named = [("recommended", best), ("a name so long that no room is left beside it", other)]
     seen = Drawn(lambda axes: answer_figures.costs(answer, named, axes))
     assert seen.words == [
@@ -571,6 +576,10 @@ def test_sweeps():
     assert [bar.get_width() for bar in hatched] == [50.0]
     spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
     assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}
+    alone = (sweep_figures.pareto(ds, "cost"), sweep_figures.curves(ds, "cost"), sweep_figures.tornado(spans, "cost"))
+    for axes in (*alone, shown, routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1])):
+        wide, high = style.paper(axes).get_size_inches()
+        assert 4.0 <= wide <= 9.0 and 1.0 < wide / high < 4.0  # inches, as a page has them
 
 
 def test_over_axes_that_are_not_drawn_the_best_feasible_is():
@@ -870,3 +879,35 @@ def test_a_name_beside_a_star_gives_way_to_another_star():
         assert plan_figures._crowded(axes, best, [star(x, y)], left=False) == right
         assert plan_figures._crowded(axes, best, [star(x, y)], left=True) == left
     assert not plan_figures._crowded(axes, best, [], left=True)
+
+
+def test_pictures_of_a_page_have_the_height_that_they_need():
+    """Whatever is drawn: words that can be read, and a picture neither squeezed nor longer than a screen."""
+    uses = [use_of(name, "h100", weights=35.0, KV_in_use=20.0, KV_free=25.0) for name in ("short", "long", "rest")]
+    load = load_of(pool=Record(stage=Record(role="serve", name="all"), ttft_s=0.5, slots_count=120.0))
+    several = Record(
+        by_threshold=((1e3, 90.0), (8e3, 70.0)), baseline=Record(usd_per_hour=80.0), formula_usd_per_hour=100.0
+    )
+    drawings = [
+        *map(plan_page.memory_drawing, (uses[:1], uses[:2], uses)),
+        plan_page.latency_drawing(load),
+        plan_page.occupancy_drawing(load, Record(slots_by_memory_count=120.0, slots_by_engine_count=256.0)),
+        plan_page.threshold_drawing(several),
+        plan_page.tornado_drawing(several, CHANGES),
+        *plan_page.fleet_drawings(fleets()),
+    ]
+    assert all(1.0 < height < 6.0 for _, height, *_ in drawings)
+    for draw, height, *_ in (drawings[0], drawings[2], drawings[4]):
+        made = style.figure(draw, height=height)
+        made.savefig(io.BytesIO())
+        audit_figure(made)
+    assert all(0.4 < b[1] - a[1] < 1.5 for a, b in ((drawings[0], drawings[1]), (drawings[1], drawings[2])))
+
+
+def test_a_quick_picture_has_margins_of_as_many_inches_whatever_its_size():
+    edges = []
+    for width, height in ((4.1, 3.2), (8.0, 6.0)):
+        made = style.figure(lambda axes: axes.plot([0, 1], [0, 1]), width, height, quick=True)
+        box = made.axes[0].get_position()
+        edges.append((box.x0 * width, box.y0 * height, (1 - box.x1) * width, (1 - box.y1) * height))
+    assert edges[0] == pytest.approx(edges[1]) and min(edges[0]) > 0.05 and max(edges[0]) < 1.0

@@ -58,6 +58,23 @@ def test_lines_and_words_have_contrast_on_both_papers():
     assert len({style.marker(k) for k in range(len(style.COLOURS))}) == len(style.COLOURS)
 
 
+def test_series_begin_again_after_the_last_and_words_have_the_hue_of_their_line():
+    for looks in (style.colour, style.writing, style.marker):
+        assert len({looks(k) for k in range(8)}) == 8 and [looks(k) for k in (8, 17)] == [looks(0), looks(1)]
+    hues = [
+        [np.degrees(np.arctan2(*lab(linear(colour))[:0:-1])) for colour in palette]
+        for palette in (style.COLOURS, style.WRITING, style.ON_DARK)
+    ]
+    for line, *others in list(zip(*hues, strict=True))[:7]:  # the eighth is grey
+        assert all(abs((other - line + 180) % 360 - 180) < 25 for other in others)
+
+
+def test_panels_are_as_many_as_asked():
+    for rows, columns in ((1, 1), (1, 2), (3, 1), (2, 2)):
+        made, axes = style.panels(rows, columns, 6.0, 5.0)
+        assert axes.shape == (rows, columns) and len(made.axes) == rows * columns
+
+
 def test_every_colour_of_a_picture_follows_the_page():
     def draw(axes):
         for i in range(len(style.COLOURS)):

@@ -7,6 +7,7 @@ import math
 import re
 from collections import namedtuple
 from dataclasses import replace
+from html.parser import HTMLParser
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -29,6 +30,7 @@ from dmodels.report import (
     provenance,
     replay_tables,
     risk_tables,
+    style,
     text,
 )
 from dmodels.studies.explore import at_rest
@@ -477,6 +479,23 @@ def test_cells_and_tables_of_a_page():
     assert glossary.linked("tp2pp1dp1ep1 of a pool").count('href="#word-layout"') == 1
 
 
+def test_numbers_from_a_thousand_on_are_whole_and_have_commas():
+    """What rounds to a thousand, too; below, four digits at most, and none that say nothing."""
+    for shown in (text.cell, style.number):
+        assert [shown(x) for x in (999.0, 1000.0, 1000.4, -1000.4)] == ["999", "1,000", "1,000", "-1,000"]
+    assert [text.cell(x) for x in (999.94, 999.96, -999.96, 1.00001, 0.0)] == ["999.9", "1,000", "-1,000", "1", "0"]
+    assert all(
+        float(text.cell(x).replace(",", "")) == pytest.approx(x, rel=5.1e-4) for x in np.geomspace(1e-6, 1e6, 97)
+    )
+
+
+def test_parts_of_a_page_hold_all_that_they_are_given():
+    assert html.pictures(["<a>1</a>", "<b>2</b>"]) == '<div class="pictures">\n<a>1</a>\n<b>2</b>\n</div>'
+    page = html.report("T", ["one & two", "three"], ["<a>1</a>"], [("caption", ["h"], [["cell"]])])
+    order = [page.index(part) for part in ("one &amp; two", "three", "<a>1</a>", "<caption>caption", ">cell</th>")]
+    assert order == sorted(order)
+
+
 #: The end of a field's name -> its unit on a slider, and how many of it there are in the field's own unit.
 UNITS = {"rps": ("req/s", 1), "tokens": ("tokens", 1), "frac": ("%", 100), "s": ("ms", 1000), "count": ("per pool", 1)}
 UNITS["gpus"] = ("GPUs", 1)
@@ -687,6 +706,79 @@ def test_the_answer_in_sentences():
         "context) within the SLOs.",
         "The nearest is h100 tp1: memory binds (80 GB there, 140 GB needed); smallest fix: tp2.",
     ]
+
+
+def test_three_sentences_say_what_four_do():
+    """Word for word, and of the cheapest fleet what it was chosen from and what binds in each of its pools."""
+    best, base = fleet(8, 20.0, "two pools"), fleet(12, 25.0)
+    known = {"layout": Record(gpu="h100"), "confidence": Record(provenance="measured")}
+    best.pools = [pool("short", binding="TPOT", **known), pool("long", binding="memory", **known)]
+    best.usd_per_year, best.gpus_low, best.gpus_high, best.node_gpus, best.kind = 175_200.0, 7.0, 10.0, 1, "two pools"
+    other = Record(name="Split", gpus=9, kind="split", pools=best.pools[:1], usd_per_hour=20.0)
+    answer = Record(best=best, baseline=base, cheapest=best, sure_frac=0.75, indistinguishable=lambda: [other])
+    answer.question, answer.priced = asked(workload_name="chats"), Record(admitted=Record(refused_frac=0.0))
+    words = lambda parts: re.findall(
+        r"[a-z0-9$%.,/]*[a-z0-9%]", " ".join(parts).lower().replace(" and within", " within")
+    )
+    told = plan_words.in_three_sentences(answer)
+    assert len(told) == 3 and words(told) == words(plan_words.sentences(answer)) and all(t[-1] == "." for t in told)
+    answer.baseline, answer.priced.layouts, answer.priced.schemes = best, [1, 2, 3], [1, 2]
+    told = plan_words.in_three_sentences(answer)
+    why = "It is the cheapest of 3 layouts, put together in 2 ways; one instance less would break "
+    assert told[1] == f"{why}TPOT (short) and memory (long)." and len(told) == 3
+    answer.cheapest = fleet(7, 19.0, "split")
+    answer.cheapest.pools = [pool("all", layout=Record(gpu="h100"), confidence=Record(provenance="assumed"))]
+    assert "19.00/h" in plan_words.in_three_sentences(answer)[1]  # another is cheaper, by an estimate
+    answer.cheapest, best.pools = best, best.pools[:1]
+    assert plan_words.in_three_sentences(answer)[1] == f"{why}TPOT."
+    answer.best = None
+    answer.rejections = [Record(layout="h100 tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")]
+    assert plan_words.in_three_sentences(answer)[1:] == [
+        "The nearest is h100 tp1: memory binds (80 GB there, 140 GB needed).",
+        "The smallest change that would help: tp2.",
+    ]
+
+
+def test_alternatives_stand_once_each_under_the_first_name_they_have():
+    """Best of each kind, the cheapest estimate, the best of each type; dollars of a million tokens by the hour."""
+    best, split, cheap = fleet(8, 36.0), fleet(4, 50.0, "split"), fleet(6, 30.0)
+    for d, high in ((best, 12.0), (split, math.inf), (cheap, 6.0)):
+        d.gpus_low, d.gpus_high, d.usd_per_year = d.gpus, high, 8760 * d.usd_per_hour
+        d.tokens_per_s, d.ttft_s, d.tpot_s = 2000.0, 0.5, 0.04
+        d.pools = [pool("all", layout=Record(gpu="h100"))]
+    answer = Record(best=best, kinds=[best, split], cheapest=cheap, by_gpu=[best, split], question=asked())
+    found = row(plan_tables.alternatives_table(answer))
+    assert [(r["alternative"], r["GPUs"], r["80 % interval"]) for r in found] == [
+        ("recommended: one pool", 8, "8 to 12"),
+        ("split", 4, "4 to infeasible"),
+        ("cheapest estimate: one pool", 6, "6 to 6"),
+    ]
+    assert found[0]["USD/Mtoken out"] == pytest.approx(5.0) and found[0]["USD/year"] == 315_360  # 7.2 million an hour
+    assert (found[1]["pools"], found[1]["USD/h"]) == ("4 x 1 h100", 50.0)
+    assert [d for _, d in plan_tables.alternatives(answer)] == [best, split, cheap]
+    assert found[2]["TTFT P99 [ms]"] == 500 and found[2]["TPOT P99 [ms]"] == 40
+
+
+def test_a_page_is_a_whole_document():
+    """Every element that begins ends, in turn; what is given stands in it once, in order, under its title."""
+    made = html.page("A & B", ["<p>first</p>", "<p>second</p>"], '<meta name="x">\n')
+    open_, seen = [], []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            seen.append(tag)
+            open_.extend([tag] * (tag != "meta"))
+
+        def handle_endtag(self, tag):
+            assert open_.pop() == tag
+
+        def handle_data(self, data):
+            seen.extend([data.strip()] * (bool(data.strip()) and open_[-1] != "style"))
+
+    Reader().feed(made)
+    assert not open_ and made.startswith("<!doctype html>") and made.endswith("</html>\n")
+    head = ["html", "head", "meta", "title", "A & B", "meta", "style", "meta"]
+    assert seen == [*head, "body", "main", "h1", "A & B", "p", "first", "p", "second"]
 
 
 def test_what_the_numbers_of_a_plan_rest_on():

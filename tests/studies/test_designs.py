@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from dmodels.core.records import float64, stack
 from dmodels.models.instance import Engine
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import kv_bytes_per_token, kv_reserved_bytes, residents
+from dmodels.studies.plan import designs
 from dmodels.studies.plan.designs import Instances, Kind, Layout, Role, Stage, cells, schemes
 from dmodels.studies.servers import PoolOf, SplitServers, play, server
 
@@ -184,3 +187,14 @@ def test_a_split_sends_every_prompt_and_keeps_answers_of_one_token(small_server)
     assert done.first_token_s[2] == pytest.approx(after.first_token_s[0])
     assert done.end_s[2] == pytest.approx(after.end_s[0])
     assert sent[2] < done.first_token_s[2] < done.end_s[2]
+
+
+@pytest.mark.parametrize("role", [Role.SERVE, Role.PREFILL, Role.DECODE])
+def test_memory_is_asked_for_by_the_lengths_of_a_stage_alone(role):
+    """Totals are 150, 600, 1200 and 3010: of 150 to 1200 the two in the middle count; a prompt leaves no answer."""
+    inputs, outputs, weights = designs._support(MIX, Stage("middle", role, 150.0, 1200.0), SimpleNamespace())
+    assert weights.tolist() == [0.0, 0.3, 0.2, 0.0] and inputs.tolist() == [100.0, 400.0, 900.0, 3000.0]
+    assert outputs.tolist() == ([1.0] * 4 if role == Role.PREFILL else [50.0, 200.0, 300.0, 10.0])
+    alike = SimpleNamespace(share_frac=0.1, input_tokens=160.0, output_tokens=0.4)  # compression left nothing there
+    inputs, outputs, weights = designs._support(MIX, Stage("narrow", role, 150.0, 160.0), alike)
+    assert weights.sum() == pytest.approx(1.0) and set(inputs) == {160.0} and set(outputs) == {1.0}

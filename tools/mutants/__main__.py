@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from functools import cached_property, partial
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +70,16 @@ def drawn(package: Path, rooms: list[str], count: int, seed: int) -> list[tuple[
     return found
 
 
+def affordable(tests: list[Recorded], limit_s: float) -> list[Recorded]:
+    """Those of `tests`, in turn, for which the limit has room; of too long ones alone the first."""
+    found, spent_s = [], 0.0
+    for test in tests:
+        if spent_s + test.cpu_s <= limit_s:
+            found.append(test)
+            spent_s += test.cpu_s
+    return found or tests[:1]
+
+
 class Checker:
     """The recorded tests of a project, and a copy of it to change."""
 
@@ -97,10 +107,7 @@ class Checker:
     def chosen(self, change: Change) -> tuple[list[Recorded], int]:
         """The tests that judge a change, as many as the limit allows, and how many there are."""
         tests = self.chooser.tests_of(change)
-        times = accumulate(test.cpu_s for test in tests)
-        return [test for test, until in zip(tests, times, strict=True) if until <= self.limit_s] or tests[:1], len(
-            tests
-        )
+        return affordable(tests, self.limit_s), len(tests)
 
     def judge(self, room: str, change: Change) -> Judged:
         tests, count = self.chosen(change)

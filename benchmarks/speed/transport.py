@@ -155,6 +155,8 @@ def _repeated(cases: dict, times: int) -> dict:
 @benchmark("lapx", "POT", "ortools", "scipy", name="transport")
 def transport_windows(quick: bool) -> Iterator[Row]:
     """Transportation with capacities: windows beside every solver, problems of growing n, and a grid of shapes."""
+    eye, ones = np.eye(4), np.ones(4)
+    warm(lambda: transport(eye, ones), lambda: transport(eye, ones, ones))
     peers = transport_peers()
     for n, m, room in WINDOWS[:1] if quick else WINDOWS:
         for skewed in (False, True):
@@ -163,8 +165,6 @@ def transport_windows(quick: bool) -> Iterator[Row]:
         for skewed in (False, True):
             yield scaling(n, m, skewed)
     if shipment_peers():
-        eye, ones = np.eye(4), np.ones(4)
-        warm(lambda: transport(eye, ones), lambda: transport(eye, ones, ones))
         for n, m in GRID[:1] if quick else GRID:
             for kind in SUPPLIES:
                 for structure in STRUCTURES:

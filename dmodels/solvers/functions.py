@@ -20,6 +20,14 @@ def floats(value: Any) -> Real:
     return (jnp if on_device else np).asarray(value, float)
 
 
+def parameters(params: Any) -> Any:
+    """`params` with arrays of float64 for its numbers, so that new numbers do not compile anew."""
+    try:
+        return jax.tree.map(floats, params)
+    except (TypeError, ValueError) as error:
+        raise InputError("params: accepted are numbers and arrays of them, alone or in lists and mappings") from error
+
+
 def result_shape(name: str, function: Callable[..., Any], wanted: str, *given: Any) -> tuple[int, ...]:
     """Shape of `function(*given)`. `InputError` where it is no function, cannot be traced or returns no numbers."""
     if not callable(function):

@@ -8,7 +8,7 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.games.resource import Game, equilibrium, integer_split, social_optimum
-from dmodels.solvers import elastic_wardrop, marginal_cost_tolls, network_wardrop
+from dmodels.solvers import elastic_wardrop, marginal_cost_tolls, network_wardrop, variational_equilibria
 from dmodels.solvers.wardrop import marginal, wardrop
 
 ROOM = np.full(2, np.inf)
@@ -63,3 +63,8 @@ def test_lists_and_numbers_are_taken_as_arrays():
     assert wide.value["loads"].tolist() == pytest.approx([0.5, 0.5])
     paid = elastic_wardrop(lambda x: x, lambda r: 0.25, 1.0, ROOM)
     assert float(paid.value["served"]) == pytest.approx(0.5)
+
+
+def test_params_are_numbers():
+    with pytest.raises(InputError, match=r"params: .*accepted"):
+        variational_equilibria(lambda x, p: x - p, None, (0.0, 9.0), params=np.array(["many"]))

@@ -50,6 +50,17 @@ def test_what_is_refused_and_what_has_none():
     assert not len(nothing.value["x"]) and int(nothing.flags) == Flag.INFEASIBLE
 
 
+def test_without_constraints_and_bounds_the_equilibrium_is_where_no_cost_changes():
+    s = all_affine_equilibria([[2.0, 1.0], [0.0, 4.0]], [-3.0, -4.0])
+    assert s.value["x"].round(12).tolist() == [[1.0, 1.0]] and int(s.flags) == 0
+
+
+@pytest.mark.parametrize("offset, rows", [([np.nan, 1.0], None), ([1.0, 1.0], ([[1.0, 1.0]], [np.inf]))])
+def test_numbers_that_are_not_finite_are_refused(offset, rows):
+    with pytest.raises(InputError, match="finite numbers"):
+        all_affine_equilibria(np.eye(2), offset, rows, (0.0, 1.0))
+
+
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_the_list_is_the_same_in_any_unit(count):
     """Costs, each variable and each row in units from 1e-15 to 1e15: as many equilibria, at the same places."""

@@ -53,6 +53,8 @@ def all_affine_equilibria(
     if count:
         raise InputError(f"matrix and offset are a batch of shape {count}; accepted is one game")
     m, q, a, b, low, high = (np.array(part[0]) for part in games)
+    if not all(np.isfinite(part).all() for part in (m, q, a, b)):
+        raise InputError("matrix, offset and constraints: some are NaN or infinite; accepted are finite numbers")
     n, rows = len(q), len(b)
     eye = np.eye(n)
     kept_low, kept_high = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
@@ -100,9 +102,9 @@ def _units(m: np.ndarray, q: np.ndarray, c: np.ndarray, d: np.ndarray) -> tuple[
     entries = np.concatenate([m.ravel(), q, c.ravel(), d])
     terms = np.concatenate(
         [
-            (costs + own[:, None] + own).reshape(n * n, -1),
+            (costs + own[:, None] + own).reshape(n * n, len(eye)),
             costs + own,
-            (of_row[:, None] + own).reshape(rows * n, -1),
+            (of_row[:, None] + own).reshape(rows * n, len(eye)),
             of_row,
         ]
     )

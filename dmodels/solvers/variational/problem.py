@@ -13,7 +13,7 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
-from dmodels.solvers.functions import check_size, floats, result_size
+from dmodels.solvers.functions import check_size, floats, parameters, result_size
 
 from .alike import Alike, alike, own_costs, own_gradients
 from .arguments import groups_of, listed, sides, variables_count
@@ -143,7 +143,7 @@ class Problem(eqx.Module):
 def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights, params, unroll=False) -> Problem:
     """The `Problem` that the arguments of `variational_equilibrium` describe. Mistakes raise `InputError`."""
     with_params = params is not None
-    params = jax.tree.map(floats, params)  # arrays, so that new numbers do not compile anew
+    params = parameters(params)
     matrix = offset = function = None
     players: tuple[Callable, ...] | None = None
     if callable(costs):

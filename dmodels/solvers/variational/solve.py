@@ -27,6 +27,7 @@ from dmodels.core.flags import Flag
 from dmodels.core.programs import program
 from dmodels.core.records import Real, Record, filled, float64, on_host, quantity, traced
 from dmodels.solvers.blocks import in_blocks
+from dmodels.solvers.functions import parameters
 from dmodels.solvers.roofline import DeviceWork
 from dmodels.solvers.solution import Solution
 from dmodels.solvers.variational.scaling import frame, scale_at, scaled
@@ -180,7 +181,7 @@ def variational_equilibria(*args: Any, params: Any, batch_size: int = 128, **kwa
     solved by pivoting, as `affine_equilibria` does; what it leaves, or cannot show to be unique, by the interior point.
     """
     call = _Call(args, tuple(sorted(kwargs.items())), fallback=False)
-    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    params = jax.tree.map(np.asarray, parameters(params))
     counts = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(params)}
     if len(counts) != 1 or None in counts:
         raise InputError("params: accepted are arrays with one leading axis of games, of equal length")

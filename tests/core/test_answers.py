@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dmodels import SLO
-from dmodels.core.answers import Answer, plain
+from dmodels.core.answers import Answer, _short, plain
 from dmodels.core.flags import Flag
 
 
@@ -88,3 +88,7 @@ def test_records_are_dicts_of_their_fields():
 def test_what_has_no_plain_form_is_an_error():
     with pytest.raises(TypeError, match="function has no form as plain data"):
         plain({"a": lambda: 0})
+
+
+def test_what_is_not_known_is_a_dash_and_the_rest_itself():
+    assert [_short(x) for x in (None, 0, "x", False, 0.1234567)] == ["-", "0", "x", "False", "0.123457"]

@@ -62,7 +62,7 @@ def test_effects_pull_as_their_parts_do():
                 summed["+".join(own[part] for part in by)] += parts[which]
             a, b = (np.array([of[which] for which in whole]) for of in (summed, whole))
             size = max(np.linalg.norm(a), np.linalg.norm(b))
-            slack = 1.3 if fine == "release+family" else 0.7  # a few rows state no release
+            slack = 1.6 if fine == "release+family" else 0.7  # 684 rows state no release
             assert np.linalg.norm(a - b) <= 0.15 * size + slack, (fine, coarse, name)
             compared += 1
             clear |= {(fine, name), (coarse, name)} if size > 1.0 else set()

@@ -41,7 +41,7 @@ OPTIMISED = ("audit", "cli", "design", "studies")
 gc.set_threshold(100_000, 20, 20)
 
 settings.register_profile(
-    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=60
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
 settings.register_profile("seeded", parent=settings.get_profile("default"), derandomize=False, database=None)

@@ -56,7 +56,11 @@ def _map(blocks, costs):
     return pseudogradient
 
 
-@pytest.mark.parametrize("name", GAMES)
+#: Each game has a program of its own; these are what is left out of the default tests.
+MORE = ("pairs", "five each, in another order")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in MORE)) for n in GAMES])
 def test_costs_of_one_formula_have_the_equilibrium_of_their_map(name):
     blocks, costs = _game(name)
     n = sum(map(len, blocks))

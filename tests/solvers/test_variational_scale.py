@@ -201,7 +201,7 @@ def test_a_cost_that_is_not_finite_is_never_certified(samples):
     assert (np.append(found.flags, nowhere.flags) & int(Flag.NONFINITE)).all()
 
 
-@pytest.mark.parametrize("n", [3, 20])
+@pytest.mark.parametrize("n", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_multipliers_of_bounds_complete_the_identity(n):
     """F + A' lam - z_low + z_high = 0 with z >= 0, and z > 0 on bounds only."""
     rng = np.random.default_rng(n)

@@ -364,7 +364,7 @@ def test_a_replay_is_overloaded_where_one_of_its_pools_is():
         assert least.overloaded and not least.holds
 
 
-@pytest.mark.parametrize("limit", ["max_gpus", "max_usd_per_hour"])
+@pytest.mark.parametrize("limit", ["max_gpus", pytest.param("max_usd_per_hour", marks=pytest.mark.slow)])
 def test_what_a_replay_serves_within_a_limit_is_the_answer_though_the_formula_takes_more(limit):
     """Prompts that come one after the other never wait; the formula's arrivals are Poisson."""
     even = Trace("even", 0.5 * np.arange(300.0), np.full(300, 20_000.0), np.full(300, 50.0))

@@ -155,7 +155,7 @@ def _rows(points: xr.Dataset) -> Rows:
     ]
 
 
-#: What pictures call the axes and outputs; {} is the percentile.
+#: What pictures call the outputs that a sweep can rank by, and then the axes too; {} is the percentile.
 OUTPUTS = {
     "instances": "instances",
     "gpus": "GPUs",

@@ -61,6 +61,11 @@ class Kind:
         """Those in which any kernel was measured."""
         return frozenset(i for of in self.measured.values() for ran in of.kernels.values() for i in ran)
 
+    @cached_property
+    def generations(self) -> frozenset[tuple[str, str, str]]:
+        """The (generation, engine, format) that any GPU was measured in."""
+        return frozenset((generation(gpu), engine, dtype) for gpu, engine, dtype in self.measured)
+
     def library(self, engine: str) -> str:
         """Whose kernels an engine runs: its own, or NCCL's where it has none of the kind."""
         engines = {e for _, e, _ in self.measured}
@@ -94,9 +99,9 @@ class Coefficients(NamedTuple):
         if kind not in self.kinds:
             return dtypes[0]
         known = self.kinds[kind]
-        ran = [(g, d) for g, e, d in known.measured if e == known.library(engine)]
-        alike = lambda of: [d for d in dtypes if any((of(g), f) == (of(gpu), d) for g, f in ran)]
-        return (alike(str) or alike(generation) or dtypes)[0]
+        engine = known.library(engine)
+        own = [d for d in dtypes if (gpu, engine, d) in known.measured]
+        return (own or [d for d in dtypes if (generation(gpu), engine, d) in known.generations] or dtypes)[0]
 
     def choice(self, kind: str, gpu: str, engine: str, dtype: str) -> Choice:
         """Constants of the kernels, and which kernel runs which shape."""

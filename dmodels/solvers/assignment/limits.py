@@ -8,7 +8,7 @@ GAP_RTOL = 1e-9
 
 def exact_below(size: int) -> float:
     """Whole costs below this keep every intermediate sum below 2**53, for duals are sums of n + m costs at most."""
-    return 2.0**53 / (2 * (size + 1))
+    return doubtful(size)[0]
 
 
 def doubtful(size: int) -> tuple[float, float]:

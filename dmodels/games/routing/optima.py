@@ -25,37 +25,54 @@ from .kernels import respond
 
 #: Ranges of loads that branch and bound looks at, per game.
 BRANCHES = 2_000
+#: Relative distance of bound and cost at which they are called equal.
+CLOSED = 1e-10
+
+
+def load_costs(f: np.ndarray) -> np.ndarray:
+    """g(k) = k f(k) for k = 0..K along the last axis; infinite from the first infinite latency on."""
+    room = np.logical_and.accumulate(np.isfinite(f), axis=-1)
+    g = np.where(room, f, np.inf) * np.arange(1.0, f.shape[-1] + 1.0)
+    return np.concatenate([np.zeros((*f.shape[:-1], 1)), g], axis=-1)
+
+
+def steps(g: np.ndarray) -> np.ndarray:
+    """g(k) - g(k-1) along the last axis, infinite with g(k)."""
+    before = np.where(np.isfinite(g), g, 0.0)[..., :-1]
+    return np.asarray(np.where(np.isfinite(g[..., 1:]), g[..., 1:] - before, np.inf))
 
 
 def marginals(f: np.ndarray) -> np.ndarray:
     """g(k) - g(k-1) of g(k) = k f(k), along the last axis; infinite from the first infinite latency on."""
-    room = np.isfinite(f)
-    g = np.where(room, f, 0.0) * np.arange(1.0, f.shape[-1] + 1.0)
-    step = np.diff(g, axis=-1, prepend=0.0)
-    return np.where(np.logical_and.accumulate(room, axis=-1), step, np.inf)
+    return steps(load_costs(f))
 
 
-def hull(step: np.ndarray) -> np.ndarray:
-    """Marginals of the greatest convex function below: pool neighbours until they rise (pool adjacent violators)."""
-    blocks: list[list[float]] = []
-    for value in step:
-        blocks.append([value, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (mean, size), (last, more) = blocks[-2:]
-            blocks[-2:] = [[(mean * size + last * more) / (size + more), size + more]]
-    return np.concatenate([np.full(int(size), mean) for mean, size in blocks])
+def hull(g: np.ndarray) -> np.ndarray:
+    """The greatest convex function below g(0..K), which is infinite from some load on or nowhere, at the same places.
+
+    Where the two meet it is g to the last bit, not what sums and differences of larger terms leave of it.
+    """
+    room = int(np.isfinite(g).sum())
+    corners: list[int] = []
+    for k in range(room):
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (g[b] - g[a]) * (k - b) < (g[k] - g[b]) * (b - a):
+                break
+            corners.pop()
+        corners.append(k)
+    return np.asarray(np.r_[np.interp(np.arange(room), corners, g[corners]), g[room:]])
 
 
 def convex_marginals(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(marginals, True where g was convex) of curves (..., K); the hull's marginals where it was not."""
     step = marginals(f)
-    finite = np.where(np.isfinite(step), step, np.inf)
     with np.errstate(invalid="ignore"):
-        fall = np.diff(finite, axis=-1) < -1e-12 * np.abs(finite[..., :-1])
+        fall = np.diff(step, axis=-1) < -1e-12 * np.abs(step[..., :-1])
     convex = ~fall.any(-1)
     out = np.maximum.accumulate(step, axis=-1)  # equal but for rounding where convex
     for at in np.argwhere(~convex):
-        out[tuple(at)] = hull(step[tuple(at)])
+        out[tuple(at)] = steps(hull(load_costs(f[tuple(at)])))
     return out, np.asarray(convex)
 
 
@@ -80,63 +97,75 @@ def optimum_flows(a: RoutingArrays, *, backend: str = "auto") -> tuple[np.ndarra
         game = np.repeat(at, total)
         np.add.at(flows, (game, np.broadcast_to(row, sit.shape).reshape(-1), np.maximum(sit, 0).reshape(-1)), 1)
     bent = ~np.broadcast_to(convex.all(-1), size) & np.isfinite(bound)
-    step = marginals(a.f)
     for b in np.flatnonzero(bent):  # moves that lower the social cost, until none does
-        rise, cost = step[b % len(step)], a.cost[b % len(a.cost)]
-        respond(rise, cost, flows[b], 1e-12 * abs(bound[b]), 1_000_000)
-        flows[b], bound[b] = _branch(rise, cost, a.counts[b % len(a.counts)], flows[b], bound[b])
+        g, cost = load_costs(a.f[b % len(a.f)]), a.cost[b % len(a.cost)]
+        respond(steps(g), cost, flows[b], 1e-12 * abs(bound[b]), 1_000_000)
+        flows[b], bound[b] = _branch(g, cost, a.counts[b % len(a.counts)], flows[b])
     return flows, bound
 
 
-def _branch(step: np.ndarray, c: np.ndarray, q: np.ndarray, flow: np.ndarray, bound: float) -> tuple[np.ndarray, float]:
-    """(flow, lower bound) of one game with marginals `step` (m, K): branch and bound over ranges of loads.
+def _slots(g: np.ndarray, c: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(hulls of g (m, K + 1) on lo..hi, infinite outside, and their marginals (m, K) with those below lo forced)."""
+    below, slot = np.full(g.shape, np.inf), np.full((len(g), g.shape[1] - 1), np.inf)
+    for j in range(len(g)):
+        below[j, lo[j] : hi[j] + 1] = hull(g[j, lo[j] : hi[j] + 1])
+        slot[j, lo[j] : hi[j]] = steps(below[j, lo[j] : hi[j] + 1])
+    real = slot[np.isfinite(slot)]
+    low, high = (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
+    forced = low - 2.0 * (high - low) - 2.0 * float(c.max() - c.min())  # cheaper than any exchange: fills lo first
+    slot[np.arange(slot.shape[1]) < lo[:, None]] = forced
+    return below, slot
+
+
+def _dual_bound(below: np.ndarray, c: np.ndarray, q: np.ndarray, price: np.ndarray) -> float:
+    """Every request's cheapest place and every worker's best load at prices (m,) of a place, less the sum's rounding:
+    at most what any placement costs with loads' costs `below` (m, K + 1)."""
+    price = np.where(np.isfinite(price), price, 0.0)
+    at = np.where(np.isfinite(below[:, 1:]).any(-1), c + price, np.inf).argmin(-1)
+    load = (below - price[:, None] * np.arange(below.shape[1])).argmin(-1)
+    terms = np.r_[q * c[np.arange(len(q)), at], q * price[at], below[np.arange(len(below)), load], -price * load]
+    return float(terms.sum() - 4.0 * np.finfo(float).eps * np.abs(terms).sum())
+
+
+def _branch(g: np.ndarray, c: np.ndarray, q: np.ndarray, flow: np.ndarray) -> tuple[np.ndarray, float]:
+    """(flow, lower bound) of one game with costs `g` (m, K + 1) of loads: branch and bound over ranges of loads.
 
     In a range lo <= n <= hi each g_j is replaced by its hull between the ends, which is a convex flow; the range is cut
-    where the hull is furthest below the curve at the loads of that flow.
+    where the hull is furthest below the curve at the loads of that flow. A bound is lowered by what rounding can have
+    added to it, so that a range with much dearer loads than the optimum's is cut until it is without them.
     """
-    workers, total = len(step), int(q.sum())
-    room = np.isfinite(step[:, :total]).sum(-1)
-    g = np.concatenate([np.zeros((workers, 1)), np.cumsum(np.where(np.isfinite(step), step, 0.0), -1)], -1)
+    workers, total = len(g), int(q.sum())
+    g = g[:, : total + 1]
     row, every = np.repeat(np.arange(len(q)), q), np.arange(workers)
-    real = [step[j, : room[j]] for j in range(workers)]
-    low = min((float(rise.min()) for rise in real if rise.size), default=0.0)
-    high = max((float(rise.max()) for rise in real if rise.size), default=0.0)
-    forced = low - 2.0 * (high - low) - 2.0 * (c.max() - c.min())  # cheaper than any exchange: fills lo first
 
     def cost_of(x: np.ndarray) -> float:
         return float(g[every, x.sum(0)].sum() + (x * c).sum())
 
     def relaxed(ends: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[float, np.ndarray, np.ndarray]]:
         """(bound, flow, how far the hull is below the curve at its loads) of each range."""
-        slots = np.full((len(ends), workers, total), np.inf)
-        for slot, (lo, hi) in zip(slots, ends, strict=True):
-            for j in range(workers):
-                slot[j, : lo[j]] = forced
-                slot[j, lo[j] : hi[j]] = hull(step[j, lo[j] : hi[j]]) if hi[j] > lo[j] else ()
-        s = congestion_transport(np.broadcast_to(c[row], (len(ends), total, workers)), slots)
+        hulls, slots = zip(*(_slots(g, c, *e) for e in ends), strict=True)
+        s = congestion_transport(np.broadcast_to(c[row], (len(ends), total, workers)), np.array(slots))
         out = []
-        for k, (lo, _) in enumerate(ends):
+        for k, below in enumerate(hulls):
             if int(s.flags[k]) & int(Flag.INFEASIBLE):
                 out.append((np.inf, flow, np.zeros(workers)))
                 continue
             x = np.zeros(c.shape, np.int64)
             np.add.at(x, (row, np.asarray(s.value.columns[k]).astype(np.int64)), 1)
             n = x.sum(0)
-            below = np.array([g[j, lo[j]] + slots[k, j, lo[j] : n[j]].sum() for j in range(workers)])
-            value = below.sum() + float((x * c).sum())
-            out.append((value - max(float(s.certificate["gap"][k]), 0.0), x, g[every, n] - below))
+            bound = _dual_bound(below, c, q, -np.asarray(s.certificate["column_duals"])[k])
+            out.append((bound, x, g[every, n] - below[every, n]))
         return out
 
     best, number = cost_of(flow), itertools.count()
-    whole = (np.zeros(workers, np.int64), room.astype(np.int64))
+    whole = (np.zeros(workers, np.int64), np.isfinite(g[:, 1:]).sum(-1))
     heap = [(least, next(number), whole, x, excess) for least, x, excess in relaxed([whole])]
     for _ in range(BRANCHES):
         least, _, (lo, hi), x, excess = heap[0]
-        bound = max(bound, min(least, best))
-        if not least < best - 1e-12 * abs(best):
-            return flow, best if least >= best else bound
+        if not least < best - CLOSED * abs(best) or (lo == hi).all():
+            break
         heapq.heappop(heap)
-        j = int(excess.argmax())
+        j = int(excess.argmax()) if excess.any() else int((hi - lo).argmax())
         n = int(x.sum(0)[j])
         cut = n if n < hi[j] and n >= lo[j] else (lo[j] + hi[j]) // 2
         below, above = (lo, np.where(every == j, cut, hi)), (np.where(every == j, cut + 1, lo), hi)
@@ -147,7 +176,7 @@ def _branch(step: np.ndarray, c: np.ndarray, q: np.ndarray, flow: np.ndarray, bo
             heapq.heappush(heap, (max(value, least), next(number), ends, x, excess))
         if not heap:
             return flow, best
-    return flow, max(bound, min(heap[0][0], best))
+    return flow, min(heap[0][0], best)
 
 
 def least_potential_flow(f: np.ndarray, c: np.ndarray, q: np.ndarray) -> np.ndarray | None:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.numerics import one_by_one, power, summed
+from dmodels.core.numerics import one_by_one, power
 from dmodels.core.records import Real, jit
 
 
@@ -52,14 +52,16 @@ def stalled_tpot_s(
     low = jax.lax.stop_gradient(jnp.maximum(low.min(-1), 0.0))
     high = jax.lax.stop_gradient(jnp.maximum(high.max(-1), 1e-12))
 
+    # written out: a loop inside of Newton's would turn all of a and b about at every step
+    columns = [(a[..., k], b[..., k], weights[..., k]) for k in range(weights.shape[-1])]
+
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
-        def of(aj: Real, bj: Real, w: Real) -> tuple[tuple[Real, Real], tuple[()]]:
+        beyond, slope = q - 1.0, 0.0
+        for aj, bj, w in columns:
             z = aj * u - bj
             above = _above(z)
-            return (w * above, w * above * aj * (1.0 - above) * _steepness(z)), ()
-
-        above, slope = summed(of, a, b, weights)[0]
-        return above - (1.0 - q), slope
+            beyond, slope = beyond + w * above, slope + w * above * aj * (1.0 - above) * _steepness(z)
+        return beyond, slope
 
     # Newton on the logarithm of the tail, which is nearly straight; where it leaves the bracket, half of that
     def closer(_: Real, state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:

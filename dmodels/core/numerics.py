@@ -41,6 +41,41 @@ def power(base: Real, exponent: Real) -> Real:
     return jnp.exp(exponent * jnp.log(jnp.maximum(base, 1e-300)))
 
 
+#: Wichura's polynomials (AS 241, 1988), highest powers first, each coefficient near the median and in the tails.
+_NUMERATOR = (
+    (2509.08092873012267, 7.74545014278341408e-4),
+    (33430.5755835881281, 0.0227238449892691846),
+    (67265.7709270087009, 0.241780725177450612),
+    (45921.9539315498715, 1.27045825245236838),
+    (13731.6937655094611, 3.64784832476320460),
+    (1971.59095030655144, 5.76949722146069141),
+    (133.141667891784377, 4.63033784615654530),
+    (3.38713287279636661, 1.42343711074968358),
+)
+_DENOMINATOR = (
+    (5226.49527885285456, 1.05075007164441684e-9),
+    (28729.0857357219427, 5.47593808499534495e-4),
+    (39307.8958000927106, 0.0151986665636164572),
+    (21213.7943015865959, 0.148103976427480075),
+    (5394.19602142475111, 0.689767334985100005),
+    (687.187007492057908, 1.67638483018380385),
+    (42.3133307016009113, 2.05319162663775882),
+    (1.0, 1.0),
+)
+
+
+def normal_quantile(level: Real) -> Real:
+    """A normal deviation by its level from 1e-10 to 1 - 1e-10, to 4e-15: half the work of SciPy's, which goes on to
+    1e-308."""
+    off = level - 0.5
+    near = jnp.abs(off) <= 0.425
+    z = jnp.where(near, 0.180625 - off**2, jnp.sqrt(-jnp.log(jnp.minimum(level, 1.0 - level))) - 1.6)
+    above, below = 0.0, 0.0
+    for over, under in zip(_NUMERATOR, _DENOMINATOR, strict=True):
+        above, below = above * z + jnp.where(near, *over), below * z + jnp.where(near, *under)
+    return jnp.where(near, off, jnp.sign(off)) * above / below
+
+
 def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:
     """`function` of each entry along the last axes of the arguments: its results on new last axes.
 

@@ -27,10 +27,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 
-from dmodels.core.numerics import power, safe_divide
+from dmodels.core.numerics import normal_quantile, power, safe_divide
 from dmodels.core.records import Real, jit
 
 from .stalls import gamma_quantiles
@@ -196,7 +195,7 @@ def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:
 
     def at(level: Real) -> Real:
         inside = (level - none) * by_chance
-        long = steps.met_s + off(ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4)))
+        long = steps.met_s + off(normal_quantile(jnp.clip(inside, 1e-4, 1.0 - 1e-4)))
         short = 2.0 * steps.bare_s * jnp.clip(level * by_none, 0.0, 1.0)
         return jnp.where(inside > 0, jnp.maximum(long, short), short) - steps.mean_s
 

@@ -15,12 +15,13 @@ over the mixture of answer lengths is then, in the cube root of TPOT - $t_0$, a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.numerics import one_by_one, power
+from dmodels.core.numerics import power
 from dmodels.core.records import Real, jit
 
 
@@ -48,16 +49,16 @@ def stalled_tpot_s(
         a, b = root * power(gaps / mean, 1.0 / 3.0), root * (1.0 - 1.0 / (9.0 * shape))
         return a, b, (b + z - slack) / a, (b + z + slack) / a
 
-    a, b, low, high = one_by_one(line, stall_mean_s, stall_variance, gap_tokens)
-    low = jax.lax.stop_gradient(jnp.maximum(low.min(-1), 0.0))
-    high = jax.lax.stop_gradient(jnp.maximum(high.max(-1), 1e-12))
-
     # written out: a loop inside of Newton's would turn all of a and b about at every step
-    columns = [(a[..., k], b[..., k], weights[..., k]) for k in range(weights.shape[-1])]
+    classes = [
+        line(*(leaf[..., k] for leaf in (stall_mean_s, stall_variance, gap_tokens))) for k in range(len(weights))
+    ]
+    low = jax.lax.stop_gradient(jnp.maximum(reduce(jnp.minimum, [low for _, _, low, _ in classes]), 0.0))
+    high = jax.lax.stop_gradient(jnp.maximum(reduce(jnp.maximum, [high for _, _, _, high in classes]), 1e-12))
 
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
         beyond, slope = q - 1.0, 0.0
-        for aj, bj, w in columns:
+        for (aj, bj, _, _), w in zip(classes, weights, strict=True):
             z = aj * u - bj
             above = _above(z)
             beyond, slope = beyond + w * above, slope + w * above * aj * (1.0 - above) * _steepness(z)

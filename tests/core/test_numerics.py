@@ -7,7 +7,7 @@ from statistics import NormalDist
 import jax
 import numpy as np
 
-from dmodels.core.numerics import normal_quantile, one_by_one, summed
+from dmodels.core.numerics import log, normal_quantile, one_by_one, summed
 
 SHIFT, TIMES = np.array([0.5, 2.0]), np.arange(6.0).reshape(2, 3)
 
@@ -34,3 +34,11 @@ def test_normal_quantiles_are_those_of_the_standard_library():
     with jax.enable_x64(True):
         found = normal_quantile(levels)
     np.testing.assert_allclose(found, [*map(NormalDist().inv_cdf, levels)], rtol=0, atol=1e-14)
+
+
+def test_logarithms_and_their_slopes_are_those_of_numpy():
+    x = np.concatenate([np.geomspace(1e-300, 1e300, 999), 1.0 + np.linspace(-1e-3, 1e-3, 99), [np.inf]])
+    with jax.enable_x64(True):
+        found, slopes = log(x), jax.vmap(jax.grad(log))(x)
+    np.testing.assert_allclose(found, np.log(x), rtol=4e-15)
+    np.testing.assert_allclose(slopes, 1.0 / x, rtol=1e-15)

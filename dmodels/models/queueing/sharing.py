@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.stats import norm
 
-from dmodels.core.numerics import normal_quantile, power, safe_divide
+from dmodels.core.numerics import log, normal_quantile, power, safe_divide
 from dmodels.core.records import Real, jit
 
 from .stalls import gamma_quantiles
@@ -184,7 +184,8 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     """Chance of no arrival in a step of gamma distributed length."""
     wide = x * variance_s2 / step_s
-    return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, jnp.log1p(wide) / jnp.maximum(wide, 1e-6), 1.0))
+    grown = 1.0 + jnp.maximum(wide, 1e-6)
+    return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, log(grown) / (grown - 1.0), 1.0))
 
 
 def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:

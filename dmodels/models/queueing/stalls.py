@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.numerics import power
+from dmodels.core.numerics import log, power
 from dmodels.core.records import Real, jit
 
 
@@ -70,7 +70,7 @@ def stalled_tpot_s(
         excess, slope = tail(u)
         bottom, top = jnp.where(excess > 0, u, bottom), jnp.where(excess > 0, top, u)
         share = jnp.maximum(excess + 1.0 - q, 1e-300)
-        newton = u + jnp.log(share / (1.0 - q)) * share / jnp.maximum(slope, 1e-300)
+        newton = u + log(share / (1.0 - q)) * share / jnp.maximum(slope, 1e-300)
         return bottom, top, jnp.where((newton >= bottom) & (newton <= top), newton, 0.5 * (bottom + top))
 
     _, _, u = jax.lax.fori_loop(0, 5, closer, (low, high, 0.5 * (low + high)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .records import Real
 
@@ -38,7 +40,71 @@ def power_of_two(count: int) -> int:
 def power(base: Real, exponent: Real) -> Real:
     """base ** exponent for base >= 0, as XLA computes many at a time: its own takes them one by one, at four times the
     cost. 0 ** 0 is 1."""
-    return jnp.exp(exponent * jnp.log(jnp.maximum(base, 1e-300)))
+    return jnp.exp(exponent * log(jnp.maximum(base, 1e-300)))
+
+
+#: ln(1 + f)/f for f from sqrt(1/2) - 1 to sqrt(2) - 1, to 2e-15: coefficients from the highest power on.
+_LOG_SERIES = np.polynomial.Chebyshev.interpolate(lambda f: np.log1p(f) / f, 21, [-0.2929, 0.4143])
+_LOG_COEFFICIENTS = _LOG_SERIES.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist()
+
+
+@jax.custom_jvp
+def log(x: Real) -> Real:
+    """ln x of x > 0, to 3e-15: of many at a time on a CPU, where XLA takes them one by one at three times the cost.
+
+    A polynomial, without a quotient, at which XLA would part what else it computes in one go.
+    """
+    x = jnp.asarray(x)
+    return jax.lax.platform_dependent(x, cpu=_log, default=jnp.log) if x.dtype == np.float64 else jnp.log(x)
+
+
+log.defjvp(lambda given, tangents: (log(*given), tangents[0] / given[0]))
+
+
+def _log(x: Real) -> Real:
+    """By the bits of a number 2^k (1 + f)."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.int64)
+    k = (bits - np.float64(0.5**0.5).view(np.int64)) >> 52
+    f = jax.lax.bitcast_convert_type(bits - (k << 52), jnp.float64) - 1.0
+    series = 0.0
+    for coefficient in _LOG_COEFFICIENTS:
+        series = series * f + coefficient
+    return jnp.where(x < jnp.inf, k.astype(jnp.float64) * math.log(2.0) + f * series, x)  # infinite, or not a number
+
+
+#: Wichura's polynomials (AS 241, 1988), highest powers first, each coefficient near the median and in the tails.
+_NUMERATOR = (
+    (2509.08092873012267, 7.74545014278341408e-4),
+    (33430.5755835881281, 0.0227238449892691846),
+    (67265.7709270087009, 0.241780725177450612),
+    (45921.9539315498715, 1.27045825245236838),
+    (13731.6937655094611, 3.64784832476320460),
+    (1971.59095030655144, 5.76949722146069141),
+    (133.141667891784377, 4.63033784615654530),
+    (3.38713287279636661, 1.42343711074968358),
+)
+_DENOMINATOR = (
+    (5226.49527885285456, 1.05075007164441684e-9),
+    (28729.0857357219427, 5.47593808499534495e-4),
+    (39307.8958000927106, 0.0151986665636164572),
+    (21213.7943015865959, 0.148103976427480075),
+    (5394.19602142475111, 0.689767334985100005),
+    (687.187007492057908, 1.67638483018380385),
+    (42.3133307016009113, 2.05319162663775882),
+    (1.0, 1.0),
+)
+
+
+def normal_quantile(level: Real) -> Real:
+    """A normal deviation by its level from 1e-10 to 1 - 1e-10, to 4e-15: half the work of SciPy's, which goes on to
+    1e-308."""
+    off = level - 0.5
+    near = jnp.abs(off) <= 0.425
+    z = jnp.where(near, 0.180625 - off**2, jnp.sqrt(-log(jnp.minimum(level, 1.0 - level))) - 1.6)
+    above, below = 0.0, 0.0
+    for over, under in zip(_NUMERATOR, _DENOMINATOR, strict=True):
+        above, below = above * z + jnp.where(near, *over), below * z + jnp.where(near, *under)
+    return jnp.where(near, off, jnp.sign(off)) * above / below
 
 
 def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:

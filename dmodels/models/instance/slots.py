@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import log, safe_divide
 from dmodels.core.records import Real
 
 from ..queueing import inverse_erlang_b, service_factor
@@ -40,7 +40,7 @@ def slot_queue(requests: Requests, batch: Batch, prompts: Prompts, joint: Joint,
     share = np.expand_dims(_INSIDE, tuple(range(np.ndim(slot_load))))
     load = jnp.maximum(slot_load, 1e-9)[..., None]
     at, asked = (load + share * (jnp.maximum(end, 1e-9)[..., None] - load) for end in (slots, x * full_service))
-    chain, erlang = jnp.maximum(jnp.log(at / asked), 0.0) @ _WEIGHTS, jnp.log(at / load) @ _WEIGHTS
+    chain, erlang = jnp.maximum(log(at / asked), 0.0) @ _WEIGHTS, log(at / load) @ _WEIGHTS
     noise = jnp.where(decodes, batch.noise, 1.0)
     stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0)
     # While all slots are taken only who leaves makes room for a prompt: an empty slot more is filled, and stalls all.

@@ -153,10 +153,8 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
         slope = jnp.where(inside & wide, density, slope)
         return (after, start, gap, head, slope, jnp.where(inside, bend, curve)), None
 
-    lower = jnp.moveaxis(edges_s[..., :-1], -1, 0)
-    widths = jnp.moveaxis(jnp.diff(edges_s, axis=-1), -1, 0)
-    levels = jnp.asarray(levels)
-    intervals = (lower, widths, levels[:-1], levels[1:])
+    edges, levels = jnp.moveaxis(edges_s, -1, 0), jnp.asarray(levels)
+    intervals = (edges[:-1], jnp.diff(edges, axis=0), levels[:-1], levels[1:])
     (below, start, gap, head, slope, curve), _ = jax.lax.scan(climb, found, intervals)
 
     def newton(_: Real, u: Real) -> Real:

@@ -27,10 +27,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 
-from dmodels.core.numerics import power, safe_divide
+from dmodels.core.numerics import log, normal_quantile, power, safe_divide
 from dmodels.core.records import Real, jit
 
 from .stalls import gamma_quantiles
@@ -185,7 +184,8 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     """Chance of no arrival in a step of gamma distributed length."""
     wide = x * variance_s2 / step_s
-    return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, jnp.log1p(wide) / jnp.maximum(wide, 1e-6), 1.0))
+    grown = 1.0 + jnp.maximum(wide, 1e-6)
+    return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, log(grown) / (grown - 1.0), 1.0))
 
 
 def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:
@@ -196,7 +196,7 @@ def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:
 
     def at(level: Real) -> Real:
         inside = (level - none) * by_chance
-        long = steps.met_s + off(ndtri(jnp.clip(inside, 1e-4, 1.0 - 1e-4)))
+        long = steps.met_s + off(normal_quantile(jnp.clip(inside, 1e-4, 1.0 - 1e-4)))
         short = 2.0 * steps.bare_s * jnp.clip(level * by_none, 0.0, 1.0)
         return jnp.where(inside > 0, jnp.maximum(long, short), short) - steps.mean_s
 

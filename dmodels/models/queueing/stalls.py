@@ -15,12 +15,13 @@ over the mixture of answer lengths is then, in the cube root of TPOT - $t_0$, a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.numerics import one_by_one, power, summed
+from dmodels.core.numerics import log, power
 from dmodels.core.records import Real, jit
 
 
@@ -48,18 +49,20 @@ def stalled_tpot_s(
         a, b = root * power(gaps / mean, 1.0 / 3.0), root * (1.0 - 1.0 / (9.0 * shape))
         return a, b, (b + z - slack) / a, (b + z + slack) / a
 
-    a, b, low, high = one_by_one(line, stall_mean_s, stall_variance, gap_tokens)
-    low = jax.lax.stop_gradient(jnp.maximum(low.min(-1), 0.0))
-    high = jax.lax.stop_gradient(jnp.maximum(high.max(-1), 1e-12))
+    # written out: a loop inside of Newton's would turn all of a and b about at every step
+    classes = [
+        line(*(leaf[..., k] for leaf in (stall_mean_s, stall_variance, gap_tokens))) for k in range(len(weights))
+    ]
+    low = jax.lax.stop_gradient(jnp.maximum(reduce(jnp.minimum, [low for _, _, low, _ in classes]), 0.0))
+    high = jax.lax.stop_gradient(jnp.maximum(reduce(jnp.maximum, [high for _, _, _, high in classes]), 1e-12))
 
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
-        def of(aj: Real, bj: Real, w: Real) -> tuple[tuple[Real, Real], tuple[()]]:
+        beyond, slope = q - 1.0, 0.0
+        for (aj, bj, _, _), w in zip(classes, weights, strict=True):
             z = aj * u - bj
             above = _above(z)
-            return (w * above, w * above * aj * (1.0 - above) * _steepness(z)), ()
-
-        above, slope = summed(of, a, b, weights)[0]
-        return above - (1.0 - q), slope
+            beyond, slope = beyond + w * above, slope + w * above * aj * (1.0 - above) * _steepness(z)
+        return beyond, slope
 
     # Newton on the logarithm of the tail, which is nearly straight; where it leaves the bracket, half of that
     def closer(_: Real, state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
@@ -67,7 +70,7 @@ def stalled_tpot_s(
         excess, slope = tail(u)
         bottom, top = jnp.where(excess > 0, u, bottom), jnp.where(excess > 0, top, u)
         share = jnp.maximum(excess + 1.0 - q, 1e-300)
-        newton = u + jnp.log(share / (1.0 - q)) * share / jnp.maximum(slope, 1e-300)
+        newton = u + log(share / (1.0 - q)) * share / jnp.maximum(slope, 1e-300)
         return bottom, top, jnp.where((newton >= bottom) & (newton <= top), newton, 0.5 * (bottom + top))
 
     _, _, u = jax.lax.fori_loop(0, 5, closer, (low, high, 0.5 * (low + high)))

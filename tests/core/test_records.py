@@ -160,3 +160,4 @@ def test_a_record_shows_few_numbers_and_the_range_of_many():
     assert "a_s=[1.5, 2, 4, 8]" in shown
     assert "b_s=<2 x 2 from 3 to 7>" in shown
     assert "a_s=<5 from 1 to 9>" in repr(Pair([2.0, 1.0, 9.0, 3.0, 4.0]))
+    assert "a_s=<float64 of shape (0,)>" in repr(Pair([]))  # no range of nothing

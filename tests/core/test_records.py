@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag, describe, flag_nonfinite, flag_where, usable
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.lengths import TotalsCdf
+from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Record, float64, quantity, stack
 
@@ -161,3 +163,12 @@ def test_a_record_shows_few_numbers_and_the_range_of_many():
     assert "b_s=<2 x 2 from 3 to 7>" in shown
     assert "a_s=<5 from 1 to 9>" in repr(Pair([2.0, 1.0, 9.0, 3.0, 4.0]))
     assert "a_s=<float64 of shape (0,)>" in repr(Pair([]))  # no range of nothing
+
+
+def test_a_layer_is_of_one_kind_and_a_bare_model_counts_nothing_unsaid():
+    bare = Model(n_layers=8.0)
+    counts = [field for field in dataclasses.fields(bare) if field.name.startswith(("n_active", "n_expert", "n_moe"))]
+    assert len(counts) == 5
+    assert all(getattr(bare, field.name) == 0.0 for field in counts)
+    for kind in ("n_sliding_layers", "n_mla_layers", "n_linear_layers", "n_cacheless_layers"):
+        assert Model(n_layers=8.0, **{kind: 3.0}).n_full_layers == 5.0

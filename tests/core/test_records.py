@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ from dmodels import Workload, catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag, describe, flag_nonfinite, flag_where, usable
 from dmodels.core.hardware import GPU, SLO, Parallel
+from dmodels.core.lengths import TotalsCdf
+from dmodels.core.model import Model
 from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Record, float64, quantity, stack
 
@@ -141,3 +144,31 @@ def test_no_more_of_a_prompt_is_cached_than_there_is():
     assert told(400.0).prefill_tokens.tolist() == [0.0, 0.0]
     with pytest.raises(InputError, match="cached_tokens exceed input_tokens"):
         told(400.5)
+
+
+def test_a_cdf_of_lengths_is_whole_edges_from_one_and_shares_that_rise_to_one():
+    for upper, cumulative in (([1], [1.0]), ([1, 2], [0.0, 1.0]), ([8, 9, 40], [0.5, 0.5, 1.0])):
+        assert np.array_equal(TotalsCdf(upper, cumulative, share_mean_frac=0.1).upper_tokens, upper)
+    for upper in ([0, 9], [-1, 9], [9, 9], [9, 8], [8.5, 9], [8, np.inf], [8, np.nan]):
+        with pytest.raises(InputError, match="upper_tokens"):
+            TotalsCdf(upper, [0.5, 1.0], share_mean_frac=0.1)
+    for cumulative in ([-0.1, 1.0], [0.5, 0.99], [0.5, 1.01], [1.1, 1.0], [np.nan, 1.0]):
+        with pytest.raises(InputError, match="cumulative_frac"):
+            TotalsCdf([8, 9], cumulative, share_mean_frac=0.1)
+
+
+def test_a_record_shows_few_numbers_and_the_range_of_many():
+    shown = repr(Pair([1.5, 2.0, 4.0, 8.0], [[3.0, np.nan], [7.0, 5.0]]))
+    assert "a_s=[1.5, 2, 4, 8]" in shown
+    assert "b_s=<2 x 2 from 3 to 7>" in shown
+    assert "a_s=<5 from 1 to 9>" in repr(Pair([2.0, 1.0, 9.0, 3.0, 4.0]))
+    assert "a_s=<float64 of shape (0,)>" in repr(Pair([]))  # no range of nothing
+
+
+def test_a_layer_is_of_one_kind_and_a_bare_model_counts_nothing_unsaid():
+    bare = Model(n_layers=8.0)
+    counts = [field for field in dataclasses.fields(bare) if field.name.startswith(("n_active", "n_expert", "n_moe"))]
+    assert len(counts) == 5
+    assert all(getattr(bare, field.name) == 0.0 for field in counts)
+    for kind in ("n_sliding_layers", "n_mla_layers", "n_linear_layers", "n_cacheless_layers"):
+        assert Model(n_layers=8.0, **{kind: 3.0}).n_full_layers == 5.0

@@ -66,7 +66,7 @@ def _log(x: Real) -> Real:
     bits = jax.lax.bitcast_convert_type(x, jnp.int64)
     k = (bits - np.float64(0.5**0.5).view(np.int64)) >> 52
     f = jax.lax.bitcast_convert_type(bits - (k << 52), jnp.float64) - 1.0
-    series = 0.0
+    series: Any = 0.0
     for coefficient in _LOG_COEFFICIENTS:
         series = series * f + coefficient
     return jnp.where(x < jnp.inf, k.astype(jnp.float64) * math.log(2.0) + f * series, x)  # infinite, or not a number
@@ -101,7 +101,8 @@ def normal_quantile(level: Real) -> Real:
     off = level - 0.5
     near = jnp.abs(off) <= 0.425
     z = jnp.where(near, 0.180625 - off**2, jnp.sqrt(-log(jnp.minimum(level, 1.0 - level))) - 1.6)
-    above, below = 0.0, 0.0
+    above: Any = 0.0
+    below: Any = 0.0
     for over, under in zip(_NUMERATOR, _DENOMINATOR, strict=True):
         above, below = above * z + jnp.where(near, *over), below * z + jnp.where(near, *under)
     return jnp.where(near, off, jnp.sign(off)) * above / below

@@ -35,7 +35,7 @@ if QUICK:
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 #: Folders of tests that run a few programs again and again, or beside those of other processes, to the last bit; in the
 #: others nothing is optimised at all.
-OPTIMISED = ("audit", "cli", "design", "studies")
+OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
 gc.set_threshold(100_000, 20, 20)
@@ -72,7 +72,9 @@ def _strict_jax():
 def _optimise_little(request):
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", QUICK and request.path.parent.name not in OPTIMISED)
+    jax.config.update(
+        "jax_disable_most_optimizations", QUICK and {request.path.parent.name, request.path.stem}.isdisjoint(OPTIMISED)
+    )
 
 
 def pytest_collection_finish() -> None:

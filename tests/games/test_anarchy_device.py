@@ -123,6 +123,9 @@ def test_logit_equilibria_are_those_of_one_game_at_a_time():
     for tau in (0.0, np.ones((2, 2))):
         with pytest.raises(InputError, match="tau"):
             logit_equilibria(game, tau)
+    for counts in ([[2, 3], [4, 1], [2, 4]], [[0, 5], [2, 3], [1, 4]]):
+        with pytest.raises(InputError, match="counts"):
+            logit_equilibria(game.replace(counts=np.array(counts)), 1.0)
 
 
 def binomial_loads(p: np.ndarray, others: list[int]) -> np.ndarray:

@@ -15,7 +15,7 @@ from dmodels.core.hardware import GPU
 from dmodels.models.operators import LAWS, Choice, Operator, floor_s, layer_s, time_s, typical
 from dmodels.models.operators.attention import pairs
 from dmodels.models.operators.constants import values
-from dmodels.models.operators.formats import Format
+from dmodels.models.operators.formats import FORMATS, Format
 from dmodels.models.operators.moe import loads
 
 GPUS = sorted(catalog.gpus())
@@ -362,3 +362,19 @@ def test_work_of_the_other_operators_by_hand():
     projections = {"batch_size": 2, "isl": 3, "num_heads": 2, "token_weights": 100, "head_weights": 10}
     assert work_of("mla_context_module", **projections) == (6 * 2 * 120, 120 * 2)
     assert work_of("all_reduce", message_bytes=1000, ranks=4) == (0, 750)
+
+
+def test_number_formats_have_the_bits_of_their_names():
+    """Scales add an eighth at most; arithmetic has the activations' bits, which are quantised below 16."""
+    by_name = {"bfloat16": (16, 16), "float16": (16, 16), "half": (16, 16), "sq": (8, 8), "nvfp4": (4, 4)}
+    by_name |= {name: (8, 8) for name in ("fp8", "fp8_e4m3", "fp8_block", "int8")}
+    by_name |= {"int8_wo": (8, 16), "int4_wo": (4, 16), "w4a16_mxfp4": (4, 16), "w4afp8": (4, 8)}
+    by_name |= {"w4a8_mxfp4_mxfp8": (4, 8)}
+    assert by_name.keys() == FORMATS.keys()
+    for name, (weight, activation) in by_name.items():
+        form = FORMATS[name]
+        assert weight <= 8 * form.weight_bytes <= weight * 9 / 8 and form.bits == activation, name
+        assert activation <= 8 * form.activation_bytes <= activation * 9 / 8 and form.quantises == (activation < 16), (
+            name
+        )
+    assert 8 * FORMATS["nvfp4"].weight_bytes == 4 + 8 / 16 and 8 * FORMATS["w4a16_mxfp4"].weight_bytes == 4 + 8 / 32

@@ -178,4 +178,5 @@ def test_the_detector_of_the_papers_70b_model_as_it_comes():
     own = regime.detector(0.055)
     np.testing.assert_allclose(own.thresholds_s, [0.28, 2.0], rtol=0.02)
     np.testing.assert_allclose(own.margins_s, [0.056, 0.4], rtol=0.02)
+    assert np.asarray(own.thresholds_s / 0.055).tolist() == pytest.approx([5.0, 36.0])
     assert (float(own.alpha), float(own.samples)) == (0.3, 3.0)

@@ -1,6 +1,6 @@
 """The rules of the house that a reader of CONTRIBUTING's map relies on, held by the code's own syntax.
 
-`python tests/test_house.py [FOLDER]` prints what breaks them.
+`python -m tests.test_house [FOLDER]` prints what breaks them.
 """
 
 from __future__ import annotations
@@ -9,51 +9,16 @@ import ast
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "dmodels"
+from tests.names import exchanged, improper_shares, several_defaults
+from tests.syntax import PACKAGE, imported, is_package, nodes, trees
+
 #: Lines of code (docstring, comments and blank lines not counted) of a function that is no compiled kernel.
 LONGEST = 60
 #: Arguments by position in a call of another module's function.
 MOST_POSITIONAL = 6
-
-
-@cache
-def trees() -> dict[str, ast.Module]:
-    """Dotted name -> syntax tree of every module."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_bytes(), str(path))
-    return found
-
-
-def is_package(module: str) -> bool:
-    return (PACKAGE.parent / module.replace(".", "/")).is_dir()
-
-
-@cache
-def imported(module: str) -> tuple[tuple[str, str, str, int], ...]:
-    """(module, name in it or "", local name, line) of each import from the package, wherever it stands in the file."""
-    return tuple(_imports(module))
-
-
-def _imports(module: str) -> Iterator[tuple[str, str, str, int]]:
-    here = module.split(".") if is_package(module) else module.split(".")[:-1]
-    for node in ast.walk(trees()[module]):
-        if isinstance(node, ast.ImportFrom):
-            base = ".".join((here[: len(here) - node.level + 1] if node.level else []) + (node.module or "").split("."))
-            base = base.rstrip(".")
-            for alias in node.names:
-                local = alias.asname or alias.name
-                if f"{base}.{alias.name}" in trees():
-                    yield f"{base}.{alias.name}", "", local, node.lineno
-                elif base in trees():
-                    yield base, alias.name, local, node.lineno
 
 
 def circles() -> list[str]:
@@ -78,8 +43,8 @@ def _is_face(target: str, module: str) -> bool:
 def long_functions() -> list[str]:
     """Functions with more code than `LONGEST` lines that are no kernels."""
     found = []
-    for module, tree in trees().items():
-        for node in ast.walk(tree):
+    for module in trees():
+        for node in nodes(module):
             if isinstance(node, ast.FunctionDef) and not _is_kernel(node):
                 lines = code_lines(node)
                 if lines > LONGEST:
@@ -107,12 +72,12 @@ def _is_kernel(node: ast.FunctionDef) -> bool:
 def positional_calls() -> list[str]:
     """Calls of other modules' functions and records with more than `MOST_POSITIONAL` arguments by position."""
     found = []
-    for module, tree in trees().items():
+    for module in trees():
         names = {local for _, name, local, _ in imported(module) if name}
         modules = {local for _, name, local, _ in imported(module) if not name}
-        kernels = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_kernel(node)]
+        kernels = [node for node in nodes(module) if isinstance(node, ast.FunctionDef) and _is_kernel(node)]
         inside = {id(part) for node in kernels for part in ast.walk(node)}  # numba takes keywords late
-        for node in ast.walk(tree):
+        for node in nodes(module):
             if not isinstance(node, ast.Call) or id(node) in inside or len(node.args) <= MOST_POSITIONAL:
                 continue
             by_name = isinstance(node.func, ast.Name) and node.func.id in names
@@ -136,7 +101,7 @@ def namesakes() -> list[str]:
             if name:
                 homes[floor, name].add(_origin(source, name, classes))
             else:
-                for node in ast.walk(trees()[module]):
+                for node in nodes(module):
                     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == local:
                         homes[floor, node.attr].add(_origin(source, node.attr, classes))
     return [
@@ -201,7 +166,7 @@ def silent_modules() -> list[str]:
         named = any(f"`{name}`" in (ast.get_docstring(trees()[package]) or "") for package, name in above)
         return named or module in guide or f"{module}.".startswith(("dmodels.cli.", "dmodels.__main__."))
 
-    arrows = {m: {to for to, *_ in imported(m)} | _named_in_text(tree) for m, tree in trees().items()}
+    arrows = {m: {to for to, *_ in imported(m)} | _named_in_text(m) for m in trees()}
     reached = open_ends = {m for m in trees() if is_named(m)}
     while open_ends:
         steps = {to for m in open_ends for to in arrows[m]}
@@ -211,9 +176,9 @@ def silent_modules() -> list[str]:
     return sorted(trees().keys() - reached - {"dmodels"})
 
 
-def _named_in_text(tree: ast.Module) -> set[str]:
+def _named_in_text(module: str) -> set[str]:
     """Modules that strings name, as commands do: "dmodels.room.module:function"."""
-    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    texts = [n.value for n in nodes(module) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return {name for text in texts for name in re.findall(r"^dmodels[\w.]*", text) if name in trees()}
 
 
@@ -226,6 +191,9 @@ CHECKS = [
     unformatted_code,
     silent_rooms,
     silent_modules,
+    exchanged,
+    several_defaults,
+    improper_shares,
 ]
 
 

@@ -133,6 +133,9 @@ def test_the_live_router_counts_as_it_is_told_and_spills_to_the_least_loaded_for
     big = router.route("a", 900.0, 10)
     assert (big.pool, big.total_tokens, big.fits) == (2, 910, False)
     assert router.route("a", math.inf, 10).fits is False
+    edge = TokenBudgetRouter(tb.pools([100, 300], [150, 300], [2.0, 4.0]), tb.settings(cold_ratio=1.0))
+    sent = [edge.route("a", size, 10, [2, 5]).pool for size in (90.0, 140.0, 141.0)]
+    assert sent == [0, 0, 1]  # 150 tokens fill the short pool's context to the brim, 151 do not fit
 
 
 def test_two_pools_in_tandem_interval_by_interval():

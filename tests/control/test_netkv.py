@@ -126,6 +126,18 @@ def test_the_ladder_uses_one_more_signal_at_each_rung():
     assert pick(RoutingPolicy.NETKV_TOPO, idle, none, (0.0, 0.1)) == 0
     loaded = pool._replace(batch=np.array([9.0, 1.0]))
     assert int(choose(RoutingPolicy.LOAD, idle, 0, 1e10, 0.0, loaded).index[0]) == 1
+    # of equal prefixes the idler, by whatever little more load; of unequal ones the longer, whatever the load
+    by_prefix = lambda batch, hits: int(
+        choose(RoutingPolicy.CACHE, idle, 0, 1e10, np.array(hits), pool._replace(batch=np.array(batch))).index[0]
+    )
+    assert by_prefix([9.0, 8.0], (0.3, 0.3)) == 1 and by_prefix([0.0, 60.0], (0.30, 0.31)) == 1
+
+
+@pytest.mark.parametrize("tier", [-1, 4])
+def test_a_tier_that_does_not_exist_is_refused_by_its_number(tier):
+    pool = DecodePool(np.full(3, 1e12), np.zeros(3), np.zeros(3))
+    with pytest.raises(InputError, match=f"^tier_map: tier {tier}; accepted: 0..3$"):
+        choose(RoutingPolicy.LOAD, Oracle(np.array([[2, tier, 3]]), RATES, np.zeros(4), np.zeros(4)), 0, 1e9, 0.0, pool)
 
 
 def test_freeness_goes_by_free_memory_per_request():

@@ -47,6 +47,14 @@ def test_with_all_telemetry_it_is_algorithm_1(seed):
     assert [live.route(0, kv, hits) for kv in sizes] == expected.index.tolist()
 
 
+@pytest.mark.parametrize("idle", [0, 511, 512, 1023, 1024, 1199])
+def test_of_twelve_hundred_instances_the_idle_one_is_found_wherever_it_stands(idle):
+    live = router(np.full(1200, 2))
+    live.observe_network(np.zeros(4))
+    live.observe(np.arange(1200), np.full(1200, 1e12), np.zeros(1200), np.where(np.arange(1200) == idle, 0.0, 40.0))
+    assert live.route(0, 1e9) == idle
+
+
 def test_without_telemetry_it_is_power_of_two():
     """The fullest of n stays within log log n of the mean; one random choice leaves it several deviations above."""
     counts, trials = np.zeros(64), 4000

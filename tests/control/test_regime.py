@@ -160,9 +160,23 @@ def test_a_sample_that_lands_on_the_threshold_does_not_count():
     assert [float(regime.detection_samples(0.0, 1.0, t, 0.5)) for t in (0.5, 0.75, 0.8)] == [2.0, 3.0, 3.0]
 
 
+def test_detectors_side_by_side_see_what_each_sees_alone_missing_samples_too():
+    rule, seen = regime.detector(0.5, 2.0, 4.0, 0.25, 0.5, 1), np.array([[1.5, 0.2, np.nan], [np.nan, 3.0, 9.0]])
+    together, apart = regime.init((3,)), [regime.init() for _ in range(3)]
+    for row in seen:
+        together, regimes = regime.update(together, row, rule)
+        found = [regime.update(state, sample, rule) for state, sample in zip(apart, row, strict=True)]
+        apart = [state for state, _ in found]
+        assert regimes.tolist() == [int(one) for _, one in found]
+    assert regimes.tolist() == [1, 1, 2]
+    for field in ("ewma_s", "above", "below", "seen"):
+        assert getattr(together, field).tolist() == [getattr(state, field).tolist() for state in apart]
+
+
 def test_the_detector_of_the_papers_70b_model_as_it_comes():
     """An idle P99 of 55 ms: 0.28 s and 2 s, margins of a fifth of each, three samples at 0.3."""
     own = regime.detector(0.055)
     np.testing.assert_allclose(own.thresholds_s, [0.28, 2.0], rtol=0.02)
     np.testing.assert_allclose(own.margins_s, [0.056, 0.4], rtol=0.02)
+    assert np.asarray(own.thresholds_s / 0.055).tolist() == pytest.approx([5.0, 36.0])
     assert (float(own.alpha), float(own.samples)) == (0.3, 3.0)

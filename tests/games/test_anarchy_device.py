@@ -123,6 +123,11 @@ def test_logit_equilibria_are_those_of_one_game_at_a_time():
     for tau in (0.0, np.ones((2, 2))):
         with pytest.raises(InputError, match="tau"):
             logit_equilibria(game, tau)
+    others = logit_equilibria(game.replace(counts=np.array([[1, 4], [2, 3], [4, 1]])), np.array([0.2, 1.0, np.inf]))
+    np.testing.assert_allclose(others.value["probability"][1], found.value["probability"][1], atol=1e-9)
+    for counts in ([[2, 3], [4, 1], [2, 4]], [[0, 5], [2, 3], [1, 4]]):
+        with pytest.raises(InputError, match="counts"):
+            logit_equilibria(game.replace(counts=np.array(counts)), 1.0)
 
 
 def binomial_loads(p: np.ndarray, others: list[int]) -> np.ndarray:

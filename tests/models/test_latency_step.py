@@ -164,6 +164,17 @@ def test_activations_pass_through_the_memory_whole_but_for_what_tensor_paralleli
         assert float(found) == pytest.approx(moved / (0.5 * 2e12), rel=1e-9)
 
 
+def test_what_is_sent_within_a_node_takes_at_least_its_bytes_over_the_link_and_no_arithmetic():
+    """Of parts the least time is what the data sheet leaves: messages over the link, and no time is below it."""
+    model = Model(6, hidden_size=4096, n_experts=8, n_active_experts=2, n_moe_layers=6, expert_params=1e6)
+    for name, layout in (("all-reduce", Parallel(8.0)), ("expert exchange", Parallel(1.0, 1.0, 8.0, 8.0))):
+        found = parts(model, NODE, layout, 0.0, 0.0, 8000.0, 500.0, E)
+        sent = found[name]
+        assert float(sent.flop) == 0.0 < float(sent.bytes)
+        assert float(sent.least_s) == pytest.approx(float(sent.bytes / NODE.nvlink_bytes_per_s_oneway))
+        assert all(float(part.least_s) <= float(part.seconds) for part in found.values())
+
+
 def test_two_gpus_reduce_twice_a_layer_or_exchange_once():
     """A message of 4,096 x 2 bytes and a hop of 1.5 us at half of 400 GB/s; experts: there and back, 3 bytes."""
     dense = Model(10, 8, 64, hidden_size=4096)

@@ -118,6 +118,11 @@ def test_break_even_of_moving_and_computing_two_bytes_a_token(link, beta, alpha,
     assert float(got) == pytest.approx(tokens)
 
 
+def test_where_only_the_length_counts_a_thousand_tokens_break_even():
+    """2 bytes a token at 1 kB/s take 2 s, and so do 1 s in proportion and 1 s by the square."""
+    assert float(migration.break_even_tokens(2.0, 1e3, 1e-3, 1e-6)) == pytest.approx(1000.0)
+
+
 def test_an_empty_cache_is_moved_at_once():
     moved = migration.precopy_rounds(0.0, 1e9, 5e8, 3.0)
     assert [float(x) for x in moved[:4]] == [3.0, 0.0, 0.0, 0.0]

@@ -15,6 +15,7 @@ from dmodels.core.hardware import GPU
 from dmodels.models.operators import LAWS, Choice, Operator, floor_s, layer_s, time_s, typical
 from dmodels.models.operators.attention import pairs
 from dmodels.models.operators.constants import values
+from dmodels.models.operators.formats import FORMATS, Format
 from dmodels.models.operators.moe import loads
 
 GPUS = sorted(catalog.gpus())
@@ -324,3 +325,56 @@ def test_formats_without_units_run_at_the_next_wider_rate():
 def test_mistakes_are_named(kind, shape, dtype, said):
     with pytest.raises(InputError, match=said):
         time_s(kind, shape, dtype, GPU(80e9, 3e12, 1e15))
+
+
+def work_of(kind, **shape):
+    """FLOPs and bytes of numbers of 16 bits."""
+    return tuple(float(x) for x in LAWS[kind].work(shape, Format(2.0, 2.0, 16, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("causal", "window", "latent"),
+    [(1, 0, 0), (1, 3, 0), (0, 0, 0), (1, 0, 1)],
+    ids=["", "window", "encoder", "latent"],
+)
+def test_work_of_attention_is_counted_position_by_position(causal, window, latent):
+    """2 prompts of 4 new tokens after 5, 6 heads of which 3 share a KV head, keys of 8 numbers and values of 4."""
+    new, prefix, heads, kv_heads, qk, v = 4, 5, 6, 2, 8, 4
+    flops = bytes_ = 0.0
+    for _ in range(2):
+        for query in range(prefix, prefix + new):
+            at = [k for k in range(prefix + new) if not causal or (k <= query and (not window or k > query - window))]
+            flops += heads * len(at) * 2 * (qk + v)  # a multiplication and an addition for each number
+            bytes_ += 2 * heads * (qk + v)  # the query comes, the output goes
+        kept = min(prefix, window) if window else prefix
+        bytes_ += (kept + new) * kv_heads * 2 * (qk if latent else qk + v)  # a latent is key and value at once
+    shape = {"batch_size": 2, "isl": new, "prefix": prefix, "num_heads": heads, "num_key_value_heads": kv_heads}
+    shape |= {"qk_dim": qk, "v_dim": v, "window": window, "causal": causal, "cache_bytes": 2, "shared_latent": latent}
+    assert work_of("context_attention", **shape) == work_of("generation_attention", **shape) == (flops, bytes_)
+
+
+def test_work_of_the_other_operators_by_hand():
+    """(3 x 5) by (5 x 4); 6 tokens with 2 of 4 experts each, on 2 ranks of experts that are cut in 2; 2 prompts of 3
+    tokens through 120 numbers of weights; 1 kB among 4 ranks."""
+    assert work_of("gemm", m=3, n=4, k=5) == (2 * 60, 2 * (20 + 15 + 12))
+    experts = {"num_tokens": 6, "topk": 2, "num_experts": 4, "moe_ep_size": 2, "moe_tp_size": 2, "matrices": 3}
+    assert work_of("moe", hidden_size=8, inter_size=4, **experts) == (6 * 2 * 3 * 16, 3 * 16 * 2)
+    projections = {"batch_size": 2, "isl": 3, "num_heads": 2, "token_weights": 100, "head_weights": 10}
+    assert work_of("mla_context_module", **projections) == (6 * 2 * 120, 120 * 2)
+    assert work_of("all_reduce", message_bytes=1000, ranks=4) == (0, 750)
+
+
+def test_number_formats_have_the_bits_of_their_names():
+    """Scales add an eighth at most; arithmetic has the activations' bits, which are quantised below 16."""
+    by_name = {"bfloat16": (16, 16), "float16": (16, 16), "half": (16, 16), "sq": (8, 8), "nvfp4": (4, 4)}
+    by_name |= {name: (8, 8) for name in ("fp8", "fp8_e4m3", "fp8_block", "int8")}
+    by_name |= {"int8_wo": (8, 16), "int4_wo": (4, 16), "w4a16_mxfp4": (4, 16), "w4afp8": (4, 8)}
+    by_name |= {"w4a8_mxfp4_mxfp8": (4, 8)}
+    assert by_name.keys() == FORMATS.keys()
+    for name, (weight, activation) in by_name.items():
+        form = FORMATS[name]
+        assert weight <= 8 * form.weight_bytes <= weight * 9 / 8 and form.bits == activation, name
+        assert activation <= 8 * form.activation_bytes <= activation * 9 / 8 and form.quantises == (activation < 16), (
+            name
+        )
+    assert 8 * FORMATS["nvfp4"].weight_bytes == 4 + 8 / 16 and 8 * FORMATS["w4a16_mxfp4"].weight_bytes == 4 + 8 / 32

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels.models.queueing import last_step, packed_frac, packed_steps, partial_fill
+from dmodels.models.queueing.packing import LastStep
 
 BARE, BEGUN, FULL = 0.01, 0.03, 0.1  # seconds of a step without prompts, with hardly any, with as many as it holds
 DRAWN = {
@@ -114,3 +115,17 @@ def test_whole_budgets_leave_no_room():
 def test_as_many_as_an_engine_can_compute_leave_no_step_without():
     fill = partial_fill(12.5, BARE, BEGUN, FULL, 0.8, last_step(np.full(11, 0.8), np.linspace(0.0, 1.0, 11)))
     assert float(packed_frac(1.25, FULL, BARE, 0.08, 0.8, fill)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("arrival_rps", "bare_s", "step_s"), [(50.0, 0.01, 0.03), (20.0, 0.01, 0.01), (1.0, 0.01, 0.02)]
+)
+def test_short_prompts_fill_a_step_by_those_that_came_in_the_step_before(arrival_rps, bare_s, step_s):
+    """Runs of steps played one by one: begun by who came in a step without prompts, over when nobody came in one."""
+    rng, prompts, steps = np.random.default_rng(0), 0, 0
+    for came in rng.poisson(arrival_rps * bare_s, 5000).tolist():
+        while came:
+            prompts, steps, came = prompts + came, steps + 1, int(rng.poisson(arrival_rps * step_s))
+    tiny = 1e-3
+    fill = partial_fill(arrival_rps, bare_s, step_s, step_s, tiny, LastStep(1.0 - tiny, (1.0 - tiny) ** 2))
+    assert float(fill.share) / tiny == pytest.approx(prompts / steps, rel=0.07)

@@ -733,7 +733,9 @@ def test_three_sentences_say_what_four_do():
     assert plan_words.in_three_sentences(answer)[1] == f"{why}TPOT."
     answer.best = None
     answer.rejections = [Record(layout="h100 tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")]
-    assert plan_words.in_three_sentences(answer)[1:] == [
+    told = plan_words.in_three_sentences(answer)
+    assert told[0].startswith("Nothing among 3 layouts serves ") and told[0].endswith(" within the SLOs.")
+    assert told[1:] == [
         "The nearest is h100 tp1: memory binds (80 GB there, 140 GB needed).",
         "The smallest change that would help: tp2.",
     ]

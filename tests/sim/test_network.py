@@ -64,6 +64,13 @@ def test_water_filling_is_the_lexicographic_lp(seed):
     np.testing.assert_allclose(max_min_rates(capacity, table), lexicographic_lp(capacity, paths), atol=1e-6)
 
 
+def test_a_link_that_is_down_stops_its_flows_and_no_others():
+    assert max_min_rates([0.0, 2.0], [[0, -1], [0, 1], [1, -1]]).tolist() == [0.0, 0.0, 2.0]
+    for rate in (-1.0, np.nan):
+        with pytest.raises(InputError, match="capacity"):
+            max_min_rates([rate, 2.0], [[0, 1]])
+
+
 @given(seed=st.integers(0, 10_000))
 def test_every_flow_has_a_full_link_on_which_none_is_faster(seed):
     """The certificate of max-min fairness, on a batch of random problems; no link carries more than it can."""

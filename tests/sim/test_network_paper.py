@@ -7,7 +7,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.routing import RoutingPolicy
 from dmodels.core.units import gbit_per_s
 from dmodels.models.traffic import Trace, read_trace
-from dmodels.sim.network import RAG, Profile, netkv_cluster, poisson, window
+from dmodels.sim.network import CHATBOT, LONG_CONTEXT, RAG, Profile, netkv_cluster, poisson, window
 from dmodels.studies.transfer import compare_policies, tune_cache_weight
 
 LADDER = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_TOPO, RoutingPolicy.NETKV_FULL)
@@ -23,6 +23,21 @@ def rows(trace, load=1.0, cluster=None, runs=20, policies=LADDER, profile=RAG, *
     cut = lambda k: window(trace, profile, RAG.capacity_rps * load, 20.0, 12, position_frac=k / runs, seed=k)
     options = {"sees_inbound": False} | options
     return {r.policy: vars(r) for r in compare_policies(cluster, cut, policies, runs=runs, **options)}
+
+
+def test_profiles_take_prompts_of_their_lengths_and_much_as_many_tokens_a_second(trace):
+    profiles = (CHATBOT, RAG, LONG_CONTEXT)
+    takes = [
+        [n for n in (1, 1023, 1024, 8192, 8193, 16384, 16385, 131072, 131073) if p.low_tokens <= n <= p.high_tokens]
+        for p in profiles
+    ]
+    assert takes == [[1, 1023, 1024, 8192], [1024, 8192, 8193, 16384, 16385, 131072], [16385, 131072, 131073]]
+    inside = [
+        trace.input_tokens[(trace.input_tokens >= p.low_tokens) & (trace.input_tokens <= p.high_tokens)]
+        for p in profiles
+    ]
+    tokens_per_s = [p.capacity_rps * of.mean() for p, of in zip(profiles, inside, strict=True)]
+    assert tokens_per_s == pytest.approx([tokens_per_s[1]] * 3, rel=0.15)
 
 
 def test_table_6_transfers_within_10_percent_and_shares_within_5_points(trace):

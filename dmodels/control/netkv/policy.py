@@ -189,7 +189,8 @@ def rows_used(oracle: Oracle, requests: Requests, in_flight: Any) -> tuple[Reque
     near = np.ascontiguousarray(np.asarray(oracle.tier_map)[used], np.int64)
     bandwidth, latency, congestion = (np.ascontiguousarray(np.atleast_1d(x), np.float64) for x in oracle[1:])
     if near.min(initial=0) < 0 or near.max(initial=0) >= len(bandwidth):
-        raise InputError(f"tier_map: tier {near.max()}; accepted: 0..{len(bandwidth) - 1}")
+        other = near.max() if near.min() >= 0 else near.min()
+        raise InputError(f"tier_map: tier {other}; accepted: 0..{len(bandwidth) - 1}")
     shape = (len(oracle.tier_map), len(bandwidth))
     if in_flight is not None and np.shape(in_flight) != shape:
         raise InputError(f"in_flight: shape {np.shape(in_flight)}; accepted: {shape}")

@@ -41,7 +41,8 @@ def bare(*lines: str) -> subprocess.CompletedProcess:
 
 def test_without_extras_plans_are_made_and_what_is_missing_is_named():
     done = bare(
-        "plan --gpu h100_sxm --tp 4 --no-split --no-sensitivity --thresholds 2048",
+        # the README's question, whose programs its own test has compiled
+        "plan --rate '20 req/s' --ttft-p99 '2 s' --tpot-p99 '80 ms' --gpu h100_sxm,h200_sxm --no-sensitivity",
         "size --model qwen3-8b --gpu h100_sxm",
         "simulate --requests 1000 --rate '1 req/s'",
         "plan --out plan.html",

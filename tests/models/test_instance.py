@@ -410,6 +410,7 @@ def test_a_prompt_longer_than_the_budget_takes_several_steps():
     assert float(extra) == pytest.approx(7.0 * one, rel=1e-6)
 
 
+@pytest.mark.slow  # seven seconds of compilation; plans take the table, which keeps to Little's law (above)
 @pytest.mark.parametrize("x", [0.5, 6.0])
 def test_occupancy_of_a_roofline_balances_arrivals_and_leavers(x):
     """n (1 - x K(n)) = x E[O] t_0(n), to the last digits."""
@@ -427,6 +428,7 @@ def test_occupancy_of_a_roofline_grows_with_arrivals_as_its_balance_says():
     assert float(more) == pytest.approx(float((n * extra + 200.0 * alone) / gains), rel=1e-5)
 
 
+@pytest.mark.slow  # the same program
 def test_a_roofline_without_a_balance_fills_its_slots():
     """A thousandth more than the balance is enough."""
     n = float(occupancy(HEAVY, 3.0, 200.0, 5000.0)[0])

@@ -137,7 +137,11 @@ def test_a_gpu_with_better_rates_is_never_slower(kind):
         assert np.all(np.asarray(after) <= np.asarray(before) * (1 + 1e-12))
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+#: Each kind has a program of its own; of the others the default tests leave the derivatives out.
+DERIVED = ("gemm", "moe", "generation_attention")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k not in DERIVED)) for k in SHAPES])
 def test_gradients_by_constants_match_finite_differences(kind):
     h200, u = catalog.gpu("h200_sxm"), jnp.asarray(typical(kind)) + 0.1
 

@@ -57,7 +57,7 @@ def _map(blocks, costs):
 
 
 #: Each game has a program of its own; these are what is left out of the default tests.
-MORE = ("pairs", "five each, in another order")
+MORE = ("pairs", "five each, in another order", "two formulas")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in MORE)) for n in GAMES])

@@ -33,8 +33,8 @@ if QUICK:
     whole = "--xla_cpu_parallel_codegen_split_count=1"  # not in parts for other cores: a fifth less work
     flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true", whole]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
-#: Folders of tests that run a few programs again and again, or beside those of other processes, to the last bit; in the
-#: others nothing is optimised at all.
+#: Folders and files of tests that run a few programs again and again, or those of other processes, to the last bit, or
+#: that share theirs with such; in the others nothing is optimised at all.
 OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.

@@ -66,13 +66,14 @@ def hull(g: np.ndarray) -> np.ndarray:
 
 def convex_marginals(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(marginals, True where g was convex) of curves (..., K); the hull's marginals where it was not."""
-    step = marginals(f)
+    g = load_costs(f)
+    step = steps(g)
     with np.errstate(invalid="ignore"):
         fall = np.diff(step, axis=-1) < -1e-12 * np.abs(step[..., :-1])
     convex = ~fall.any(-1)
     out = np.maximum.accumulate(step, axis=-1)  # equal but for rounding where convex
     for at in np.argwhere(~convex):
-        out[tuple(at)] = steps(hull(load_costs(f[tuple(at)])))
+        out[tuple(at)] = steps(hull(g[tuple(at)]))
     return out, np.asarray(convex)
 
 

@@ -105,6 +105,8 @@ def _broadcast(params: Any, x: Any, *_: Any) -> Any:
 
 def _select(_: Any, which: Any, *cases: Any) -> Any:
     if which.dtype == bool:
+        if not which.ndim:
+            return cases[1] if which else cases[0]
         return np.where(which, cases[1], cases[0])
     return np.choose(np.broadcast_to(which, np.shape(cases[0])), cases)
 

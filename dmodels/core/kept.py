@@ -54,8 +54,10 @@ def _name(function: Callable[..., Any], arguments: Any) -> str | None:
     if not function.__module__.startswith("dmodels.") or "<locals>" in function.__qualname__:
         return None
     stream = io.BytesIO()
+    pickler = _Pickler(stream)
+    pickler.fast = True  # equal arguments look alike, whether or not they share objects
     try:
-        _Pickler(stream).dump((function.__module__, function.__qualname__, arguments))
+        pickler.dump((function.__module__, function.__qualname__, arguments))
     except Exception:  # whatever a caller's object raises when asked for its content
         return None
     return hashlib.blake2b(stream.getvalue() + _surroundings(), digest_size=20).hexdigest()

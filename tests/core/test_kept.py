@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -39,6 +41,14 @@ def test_the_same_question_is_answered_from_disk(folder):
     assert worked and not worked_again
     np.testing.assert_array_equal(first["answer"], again["answer"])
     assert len([*folder.iterdir()]) == 1
+
+
+def test_equal_questions_are_the_same_whatever_objects_they_share(folder):
+    kind = np.dtype(float)
+    copy = pickle.loads(pickle.dumps(np.zeros(1))).dtype
+    assert copy is not kind and copy == kind
+    assert _asked(equilibrium, (kind, kind))[1]
+    assert not _asked(equilibrium, (kind, copy))[1]
 
 
 @pytest.mark.parametrize(

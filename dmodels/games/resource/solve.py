@@ -17,7 +17,8 @@ that is, on what one violation of each kind costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
+from dmodels.core.kept import kept
 from dmodels.core.programs import program
 from dmodels.core.records import float64, on_host, traced
 from dmodels.solvers.blocks import WIDER, in_blocks
@@ -102,28 +104,24 @@ def social_optimum(game: Game) -> Solution:
 
 def _searched(game: Game, found: Solution) -> tuple[Solution, np.ndarray]:
     """(`found`, improved where branch and bound finds a lower cost, proved lower bounds)."""
-    arrays, rest = eqx.partition(game, eqx.is_array_like)
-    leaves, tree = jax.tree.flatten(arrays)
-    shape = game_shape(game)
+    shape, (leaves, *form) = game_shape(game), _parted(game)
     given = [np.broadcast_to(np.asarray(leaf, float), shape).reshape(-1) for leaf in leaves]
     total = np.broadcast_to(np.maximum(np.asarray(game.budget_gpus, float), 0.0), shape).reshape(-1)
     known = np.asarray(found.value.cost).reshape(-1)
     sound = np.isfinite(known) & np.isfinite(total)
     bound = np.full(known.shape, -np.inf)
 
-    def cost(x: Any, *values: Any) -> Any:
-        return eqx.combine(jax.tree.unflatten(tree, values), rest).cost(x)
-
-    try:
-        bound[sound], best, where = least_values(cost, total[sound], known[sound], [g[sound] for g in given])
-    except Unsupported:
+    if _without_form(len(leaves), *form):
         return found, bound.reshape(shape)
+    bound[sound], best, where = least_values(
+        lambda x, *values: _joined(values, *form).cost(x), total[sound], known[sound], [g[sound] for g in given]
+    )
     place = np.full(known.shape, np.nan)
     place[sound] = where
     missed = np.zeros(known.shape, bool)
     missed[sound] = best < known[sound] - 1e-12 * np.abs(known[sound])
     if missed.any():
-        few = eqx.combine(jax.tree.unflatten(tree, [g[missed] for g in given]), rest)
+        few = _joined([g[missed] for g in given], *form)
         again = _batched(optimum_near, (few, place[missed]))
 
         def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -133,6 +131,33 @@ def _searched(game: Game, found: Solution) -> tuple[Solution, np.ndarray]:
 
         found = jax.tree.map(put, found, again)
     return found, bound.reshape(shape)
+
+
+def _parted(game: Game) -> tuple[list[Any], Any, Any, tuple[Any, ...]]:
+    """(numbers, their structure, the structure of all else, all else); see `_joined`."""
+    arrays, rest = eqx.partition(game, eqx.is_array_like)
+    others, around = jax.tree.flatten(rest)
+    return *jax.tree.flatten(arrays), around, tuple(others)
+
+
+def _joined(numbers: Sequence[Any], tree: Any, around: Any, others: tuple[Any, ...]) -> Game:
+    game: Game = eqx.combine(jax.tree.unflatten(tree, numbers), jax.tree.unflatten(around, others))
+    return game
+
+
+@lru_cache(maxsize=256)
+def _without_form(numbers: int, *form: Any) -> str:
+    """What in the cost of games that differ in their numbers alone has no interval form; empty where all has one."""
+    return kept(_objection, (numbers, form), lambda: _objection(numbers, form))
+
+
+def _objection(numbers: int, form: Sequence[Any]) -> str:
+    try:
+        nothing = np.zeros(1)
+        enclosure(lambda x, *values: _joined(values, *form).cost(x), numbers)(nothing, nothing, *[nothing] * numbers)
+    except Unsupported as objection:
+        return str(objection)
+    return ""
 
 
 def game_shape(game: Game) -> tuple[int, ...]:
@@ -162,7 +187,9 @@ def equilibria(game: Game) -> Roots:
     """Every interior equilibrium of one game, proved complete by interval arithmetic; raises `Unsupported` where the
     violation rates use operations that have no interval form."""
     total = np.reshape(np.asarray(game.budget_gpus, float), 1)
-    enclosure(game.cost)(0.0 * total, total)  # an operation without a rule stops here, before the marginals are traced
+    numbers, *form = _parted(game)
+    if objection := _without_form(len(numbers), *form):
+        raise Unsupported(objection)
     return all_roots(game.difference, 0.0, float(total[0]))
 
 

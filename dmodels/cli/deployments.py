@@ -78,7 +78,7 @@ def tables(now: Any, best: Any) -> Iterator[Table]:
         ]
         for pool in now.pools
     ]
-    yield f"What runs now: {now.name}", head, rows
+    yield f"What runs now: {now.name}, in a replay of {now.source}", head, rows
     verdict = "keeps the SLOs" if now.keeps_slo else "does not keep the SLOs"
     against: list[list[Any]] = [
         ["at the rate asked about", verdict],

@@ -36,7 +36,8 @@ Ensure = Annotated[
     bool | None,
     typer.Option(
         "--ensure/--no-ensure",
-        help="size the fleet by replays: the smallest that keeps the SLOs [default: with a trace, or if formulas fail]",
+        help="size the fleet by replays: the smallest that keeps the SLOs [default: with a trace or --from-deployment, "
+        "or if formulas fail]",
         show_default=False,
     ),
 ]
@@ -93,6 +94,8 @@ def answer(
     check_output("out", out, ".html", ".htm", *SUFFIXES)
     if is_table(out):
         check_table("out", out)
+    if tools.running and ensure is None:  # what runs is judged by replays, so the plan beside it is, too
+        ensure = True
     more = Beside()
 
     def write(found: Any) -> None:

@@ -3,6 +3,9 @@
 The scenario is a TOML file with tables [model], [gpu], [workload], [slo] and, if you like, [traffic], [parallel],
 [precision] and [engine]. Axes: model, gpu, tp, pp, dp, ep, weights, kv, workload, input_tokens, output_tokens, rate,
 ttft, tpot, e2e, percentile, price, slowdown, and instances (then the pool is evaluated at that size, not sized).
+
+Sizes are those of the closed forms, for Poisson arrivals and random routing; `dmodels plan` replays arrivals where that
+takes fewer GPUs, or more.
 """
 
 from __future__ import annotations

@@ -51,6 +51,12 @@ PRICE_REACH = 4.0
 CHOICES = {"gpu": "GPU type", "weights": "weights", "kv": "KV cache"}
 
 
+_AT_ONCE = (
+    "By the closed forms, which answer at once, for Poisson arrivals and random routing; dmodels plan sizes a fleet by "
+    "replays where these take fewer GPUs, or more."
+)
+
+
 def explore_page(asked: Question, dials: Dials, start: Plan, shown: Plan | None, status: str) -> str:
     """The whole page, with the answer `shown` (None: there is none) under the line `status`."""
     head = f'<style>{html.shipped("explore.css")}</style>\n<script src="/explore.js" defer></script>\n'
@@ -72,7 +78,7 @@ def answer_fragment(answer: Plan, start: Plan) -> str:
     """The answer in words and tables, and how it differs from where the dials started."""
     parts = [html.card(*plan_words.card(answer)[1:]), html.paragraph(difference(answer, start), "difference")]
     parts.append(html.paragraph(" ".join(plan_words.in_three_sentences(answer)), "answer"))
-    parts += [html.paragraph(note) for note in notes(answer)]
+    parts += [html.paragraph(note) for note in (*notes(answer), _AT_ONCE)]
     if answer.best is not None:
         parts += [html.table(*plan_tables.pools_table(answer)), html.table(*plan_tables.alternatives_table(answer))]
     else:

@@ -25,7 +25,7 @@ def table(found: Replayed) -> Table:
     head += ["closed form [ms]", "its error", "verdict"]
     rows = [[one.pool, one.metric, *_row(one)] for one in found.promises]
     *others, last = found.instances
-    instances = " + ".join([*map(str, others), counted(last, "instance")])
+    instances = " + ".join([*(f"{n:,}" for n in others), counted(last, "instance")])
     size = f"{counted(found.gpus, 'GPU')}, {instances}, {found.policy} routing"
     traffic = f"{found.requests_count:,} requests in {cell(found.period_s)} s"
     return f"Replay of {found.name} ({size}): {found.source}, {traffic}", head, rows

@@ -47,7 +47,7 @@ class ServingPool(NamedTuple):
         """Those of `requests` that this pool serves."""
         total = requests.input_tokens + requests.output_tokens
         mine = (total > self.low_tokens) & (total <= self.high_tokens)
-        return Requests(*(column[mine] for column in requests))
+        return requests.at(mine)
 
     def serve(
         self,
@@ -60,6 +60,8 @@ class ServingPool(NamedTuple):
     ) -> Served:
         """All of `requests` on so many instances behind a router. A prefill worker answers with one token, and a
         decoder finds every prompt computed. `give_up` sees times that are too short by what is added to them here."""
+        if policy == LEAST_LOADED:  # more instances than requests stay empty
+            instances = min(int(instances), max(requests.arrival_s.size, 1))
         served = fleet.simulate(
             requests.arrival_s,
             requests.input_tokens,
@@ -154,7 +156,7 @@ class ServingFleet(NamedTuple):
 
 def _in_turn(own: Requests, first: Served, order: np.ndarray, decode: Callable[[Requests], Served]) -> Served:
     """Who is prefilled first comes to the decoders first."""
-    decoded = decode(Requests(*(column[order] for column in own))._replace(arrival_s=first.end_s[order]))
+    decoded = decode(own.at(order)._replace(arrival_s=first.end_s[order]))
     back = np.argsort(order, kind="stable")
     times = decoded.first_token_s[back], decoded.end_s[back]
     return Served(own.arrival_s, first.admitted_s, *times, own.output_tokens)

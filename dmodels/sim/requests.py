@@ -108,6 +108,10 @@ class Requests(NamedTuple):
             raise InputError("cached_tokens exceed input_tokens; accepted: at most the input")
         return cls(arrival, *lengths)
 
+    def at(self, rows: np.ndarray) -> Requests:
+        """Some of them, by their places or by a mask."""
+        return Requests(*(column[rows] for column in self))
+
     @property
     def prefill_tokens(self) -> np.ndarray:
         """Tokens of each prompt that are not cached, at least 1."""

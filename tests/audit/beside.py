@@ -114,7 +114,7 @@ def _replay(found: Any, text: str, findings: Findings) -> None:
     gpus = sum(count * each for count, each in zip(found["instances"], found["gpus_each"], strict=True))
     findings.same(f"GPUs of the replay of {found['name']}", found["gpus"], gpus)
     gpus, counts = found["gpus"], found["instances"]
-    told = f"Replay of {found['name']} ({gpus} GPU{'s' * (gpus > 1)}, {' + '.join(map(str, counts))} instance"
+    told = f"Replay of {found['name']} ({gpus:,} GPU{'s' * (gpus > 1)}, {' + '.join(f'{n:,}' for n in counts)} instance"
     bounded: Columns = {"pool": "pool", "SLO": "metric", "bound [ms]": lambda one: _ms(one["bound_s"])}
     rows = found["promises"]
     for one in rows:

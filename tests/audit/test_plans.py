@@ -221,6 +221,8 @@ def runs_already(asked: dict[str, str], found: Answered) -> None:
     assert (now["rate_rps"], now["refused_frac"]) == (pytest.approx(rate), pytest.approx(result["refused_frac"]))
     assert (now["gpus"], now["usd_per_hour"]) == (best["fleet_gpus"], pytest.approx(best["usd_per_hour"]))
     assert now["keeps_slo"] and now["serves_rps"] >= rate * (1 + room) * (1 - 1e-2)
+    if result["ensured"] is None:  # what runs is judged by replays, in which fewer may hold than by the formulas
+        return
     if room < 1.2 and best["kind"] == "one pool":
         assert now["serves_rps"] <= rate * (1 + room + 0.0201) * (1 + 1e-2)
     binding = best["pools"][0]["binding"]
@@ -252,11 +254,12 @@ def running(asked: dict[str, str], text: str) -> dict:
     [("TTFT", ("4000", "20"), ("0.5 s", "200 ms")), ("TPOT", ("200", "400"), ("10 s", "9 ms"))],
 )
 def test_what_binds_breaks_with_an_instance_less(binding, lengths, slos):
-    asked = {"--model": "llama-3.1-8b", "--gpu": "h100_sxm", "--tp": "1", "--rate": "40 req/s", "--no-split": ""}
+    asked = {"--model": "llama-3.1-8b", "--gpu": "h100_sxm", "--tp": "1", "--rate": "20 req/s", "--no-split": ""}
     asked |= {"--isl": lengths[0], "--osl": lengths[1], "--ttft-p99": slos[0], "--tpot-p99": slos[1]}
-    found = answered(asked | {"--no-sensitivity": ""})
+    asked |= {"--no-sensitivity": "", "--ensure": ""}
+    found = answered(asked)
     assert found.document["result"]["recommended"]["pools"][0]["binding"] == binding
-    runs_already(asked | {"--no-sensitivity": ""}, found)
+    runs_already(asked, found)
 
 
 def test_plans_hold_what_one_instance_is_said_to_hold(tmp_path):
@@ -354,7 +357,7 @@ def test_a_page_says_what_the_document_says(kind, slo, tmp_path):
     """With two GPU types."""
     small = ["--gpu", "h100_sxm,h200_sxm", "--tp", "2,4", "--thresholds", "4096", "--no-sensitivity", "--tpot-p99", slo]
     page = tmp_path / "plan.html"
-    found = ask(["plan", "--rate", "20 req/s", *small, "--out", page])
+    found = ask(["plan", "--rate", "20 req/s", *small, "--no-ensure", "--out", page])
     assert found.document["result"]["recommended"]["kind"] == kind
     audit_plan(found.document)
     audit_shown(found.document, found.text)

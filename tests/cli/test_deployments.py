@@ -55,9 +55,12 @@ def test_what_runs_stands_beside_the_plan():
     pool.serves_rps, pool.ttft_s, pool.tpot_s = 12.34567, 0.43219, math.nan
     decode = Record(**vars(pool) | {"name": "decode", "share_frac": 1.0, "ttft_s": 0.5, "tpot_s": 0.0412345})
     now = Record(name="split", pools=[pool, decode], keeps_slo=False, serves_rps=12.34567, refused_frac=0.02, gpus=12)
-    now.usd_per_hour = 32.29
+    now.usd_per_hour, now.source = 32.29, "a trace with its own arrival times"
     (title, head, rows), (versus, _, lines) = tables(now, Record(gpus=8, usd_per_hour=1021.5))
-    assert title == "What runs now: split" and versus == "Now and the plan"
+    assert (
+        title == "What runs now: split, in a replay of a trace with its own arrival times"
+        and versus == "Now and the plan"
+    )
     known = {"pool": "prefill", "servers": 3, "layout": "h100 tp2", "GPUs": 6, "USD/h": pytest.approx(16.145, abs=6e-3)}
     known |= {"requests": "25%", "serves [req/s]": 12.35, "TTFT [ms]": 432.2, "TPOT [ms]": "-"}
     assert dict(zip(head, rows[0], strict=True)) == known

@@ -10,7 +10,7 @@ from dmodels import SLO, Workload
 from dmodels.core.errors import InputError
 from dmodels.formats.deployments import joined, read_text, write_deployment
 from dmodels.formats.serving import Server, ServerPool, Serving
-from dmodels.studies.plan import Kind, plan, question, serving
+from dmodels.studies.plan import Kind, plan, question, serving, verify
 from dmodels.studies.plan import existing as existing_module
 from dmodels.studies.plan.existing import existing
 
@@ -30,7 +30,7 @@ def test_what_a_plan_writes_keeps_the_slos_when_it_is_read(answer, kind):
     assert now.keeps_slo and now.gpus == deployed.gpus and now.refused_frac == 0
     assert now.usd_per_hour == pytest.approx(deployed.usd_per_hour)
     twice = replace(fleet, pools=tuple(replace(p, replicas=2 * p.replicas) for p in fleet.pools))
-    assert existing(answer.question, twice).serves_rps == pytest.approx(2 * now.serves_rps, rel=0.01)
+    assert existing(answer.question, twice).serves_rps >= 2 * now.serves_rps * 0.99  # larger pools share their loads
 
 
 def test_a_pool_serves_as_much_alone(answer):
@@ -40,7 +40,7 @@ def test_a_pool_serves_as_much_alone(answer):
     alone = existing(short, replace(both, pools=both.pools[:1], threshold_tokens=None))
     beside = existing(answer.question, both).pools[0]
     assert (alone.pools[0].share_frac, beside.share_frac) == pytest.approx((1.0, 0.7))
-    assert beside.serves_rps == pytest.approx(alone.serves_rps, rel=0.02)
+    assert beside.serves_rps == pytest.approx(alone.serves_rps, rel=0.05)  # other random arrivals
 
 
 def test_an_autoscaler_may_start_what_slow_steps_take(answer):
@@ -51,14 +51,32 @@ def test_an_autoscaler_may_start_what_slow_steps_take(answer):
 
 
 def test_a_server_less_is_as_the_plan_says(answer):
-    """The smallest pool that keeps the SLOs: with one server less the rate is not served."""
+    """The fewest of a replay keep the SLOs: with one server less the rate is not served."""
     one = next(d for d in answer.kinds if d.kind == Kind.ONE_POOL)
     fleet = serving(one, answer.question)
-    less = replace(fleet, pools=(replace(fleet.pools[0], replicas=one.pools[0].instances - 1),))
+    (fewest,) = verify(replace(answer, best=one)).smallest
+    assert existing(answer.question, replace(fleet, pools=(replace(fleet.pools[0], replicas=fewest),))).keeps_slo
+    less = replace(fleet, pools=(replace(fleet.pools[0], replicas=fewest - 1),))
     now = existing(answer.question, less)
     assert not now.keeps_slo and now.serves_rps < 40.0
     again = existing(answer.question, replace(less, pools=(replace(less.pools[0], gpu=""),)))
     assert again == now  # the only GPU asked about
+
+
+def test_a_fleet_that_waits_for_chance_alone_serves_what_its_plan_says():
+    """Prompts that take most of their TTFT: random routing would leave these GPUs nearly idle."""
+    asked = question("llama-3.1-70b", ["h200_sxm"], Workload([2000.0], [30.0], [1.0], rate_rps=20.0), SLO(0.5, 0.2))
+    planned = plan(asked)
+    assert planned.ensured is not None
+    now = existing(asked, serving(planned.best, asked))
+    assert now.keeps_slo and now.gpus == planned.best.gpus
+    assert now.serves_rps == pytest.approx(20.0 * (1 + planned.headroom_frac), rel=0.03)
+
+
+def test_a_fleet_without_a_steady_state_is_endlessly_late(answer):
+    one = serving(next(d for d in answer.kinds if d.kind == Kind.ONE_POOL), answer.question)
+    now = existing(replace(answer.question, workload=answer.question.workload.replace(rate_rps=4000.0)), one)
+    assert now.pools[0].ttft_s == now.pools[0].ttft_mean_s == float("inf") and not now.keeps_slo
 
 
 def test_limits_of_the_file_count(answer):

@@ -32,6 +32,9 @@ class ByRule:
     def holds(self, instances):
         return all(self.keeps(k, instances) for k in self.own)
 
+    def possible(self, k):
+        return True
+
     def answers(self, workers):
         return self.rule.answers(workers)
 

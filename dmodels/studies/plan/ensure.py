@@ -25,6 +25,8 @@ from .replaying import broken, percentiles, quantile, values
 MARGINS = (0.1, 0.15, 0.2)
 #: Other days: halves and quarters of the recording, and resamples of it in so many blocks.
 PARTS, RESAMPLES, BLOCKS = (2, 4), 4, 4
+#: Requests that are looked at each alone.
+_ALONE = 1000
 #: No pool is looked for beyond so many times its size by the closed forms, or by capacity.
 _FURTHEST = 256
 
@@ -80,11 +82,11 @@ class Verdict:
         part = 0 if self.trial.fleet.in_turn else k
         if not self.own[part].arrival_s.size:
             return []
-        return broken(self._counted(self._served(part, instances)), self.trial.slo)
+        return broken(self.counted(self.served(part, instances)), self.trial.slo)
 
     def late(self, instances: Sequence[int]) -> list[tuple[str, float, float]]:
         """`percentiles` of all pools."""
-        served = [self._counted(self._served(k, instances)) for k, own in enumerate(self.own) if own.arrival_s.size]
+        served = [self.counted(self.served(k, instances)) for k, own in enumerate(self.own) if own.arrival_s.size]
         return [found for one in served for found in percentiles(one, self.trial.slo)]
 
     def keeps(self, k: int, instances: Sequence[int]) -> bool:
@@ -99,11 +101,22 @@ class Verdict:
         lost = {name: n - math.floor(max(n - 1, 0) * float(slo.percentile)) for name, n in least.items()}
 
         def give_up(seen: Served) -> bool:
-            late = values(self._counted(seen), slo)
+            late = values(self.counted(seen), slo)
             return any(np.count_nonzero(seconds > bound) >= lost[name] for name, bound, seconds in late)
 
-        served = self._served(part, instances, give_up)
-        return not give_up(served) and not broken(self._counted(served), slo)
+        served = self.served(part, instances, give_up)
+        return not give_up(served) and not broken(self.counted(served), slo)
+
+    def possible(self, k: int) -> bool:
+        """Whether pool k's requests are in time where each is alone; if not, no number of instances holds."""
+        part, slo, pools = 0 if self.trial.fleet.in_turn else k, self.trial.slo, self.trial.fleet.pools
+        own = self.own[part]
+        size = min(own.arrival_s.size, _ALONE)
+        ordered = np.argsort(own.input_tokens + own.output_tokens, kind="stable")  # all lengths alike
+        rows = np.sort(ordered[np.linspace(0, own.arrival_s.size - 1, size).astype(int)])
+        served = self.trial.fleet.serve(part, own.at(rows), [size] * len(pools))
+        percentile = max(float(slo.percentile) - 2.0 / max(size, 1), 0.0)
+        return all(quantile(seconds, percentile) <= bound for _, bound, seconds in values(served, slo))
 
     def holds(self, instances: Sequence[int]) -> bool:
         """Whether every pool keeps every SLO."""
@@ -111,25 +124,32 @@ class Verdict:
 
     def answers(self, workers: int) -> bool:
         """Whether so many prefill workers alone keep the TTFT, which decoders only add to."""
-        first = self._counted(self._prefilled(workers))
+        first = self.counted(self.first(workers))
         return quantile(first.ttft_s, float(self.trial.slo.percentile)) <= float(self.trial.slo.ttft_s)
 
-    def _prefilled(self, workers: int) -> Served:
+    def first(self, workers: int) -> Served:
+        """What so many prefill workers make of the recording."""
         if workers not in self.prefilled:
             self.prefilled = {workers: self.trial.fleet.pools[0].serve(self.own[0], workers)}
         return self.prefilled[workers]
 
-    def _served(self, part: int, instances: Sequence[int], give_up: Callable[[Served], bool] | None = None) -> Served:
+    def served(self, part: int, instances: Sequence[int], give_up: Callable[[Served], bool] | None = None) -> Served:
+        """What the fleet makes of the requests of one of its parts, those included that are played before it counts."""
         fleet, own = self.trial.fleet, self.own[part]
-        first = self._prefilled(instances[0]) if fleet.in_turn else None
+        first = self.first(instances[0]) if fleet.in_turn else None
         return fleet.serve(part, own, instances, prefilled=first, give_up=give_up)
 
-    def _counted(self, served: Served) -> Served:
+    def counted(self, served: Served) -> Served:
+        """Without those."""
         return served.at(served.arrival_s >= self.from_s) if self.from_s > 0 else served
 
 
-def smallest(holds: Callable[[int], bool], guess: int, least: int, most: int) -> int | None:
+def smallest(
+    holds: Callable[[int], bool], guess: int, least: int, most: int, possible: Callable[[], bool] = lambda: True
+) -> int | None:
     """The fewest instances from `least` to `most` that hold, where more always hold if fewer do; None: not even most.
+
+    `possible` is asked before more than the guess are tried: whether any number may hold.
 
     >>> smallest(lambda n: n >= 37, guess=5, least=2, most=1000), smallest(lambda n: False, 5, 2, 1000)
     (37, None)
@@ -147,6 +167,8 @@ def smallest(holds: Callable[[int], bool], guess: int, least: int, most: int) ->
             high, step = at, 2 * step
     else:
         low = at
+        if low < most and not possible():
+            return None
         while low < most:
             at = min(most, low + step)
             if holds(at):
@@ -173,7 +195,8 @@ def fewest(trial: Trial, requests: Recording, most_usd_per_hour: float = math.in
         left = most_usd_per_hour - trial.cost(found) + least * price
         if left < most * price:
             most = math.floor(left / price + 1e-9)
-        count = smallest(alone, _start(guess, least), least, most) if most >= least else None
+        possible = partial(verdict.possible, k)
+        count = smallest(alone, _start(guess, least), least, most, possible) if most >= least else None
         if count is None:
             return None
         found[k] = count
@@ -201,7 +224,7 @@ def _cheapest_two(trial: Trial, verdict: Verdict, most_usd_per_hour: float) -> t
     ample = [min(top, 4 * max(guess, least)) for top, guess, least in zip(tops, trial.guess, trial.least, strict=True)]
     (guess, _), (least, floor) = trial.guess, trial.least
     enough = lambda n: verdict.answers(n) and verdict.holds((n, ample[1]))
-    first = smallest(enough, _start(guess, least), least, tops[0])
+    first = smallest(enough, _start(guess, least), least, tops[0], partial(verdict.possible, 0))
     if first is None:
         return None
     second_most, price = ample[1], trial.prices

@@ -1,30 +1,47 @@
-"""A fleet that runs already, beside the plan: what it can serve within the SLOs, and what it costs."""
+"""A fleet that runs already, beside the plan: what it can serve within the SLOs, by replays, and what it costs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.core.hardware import SLO
 from dmodels.core.precision import Precision
 from dmodels.core.records import float64
 from dmodels.fit.points import nearest_model
 from dmodels.formats.serving import DECODE, PREFILL, Server, ServerPool, Serving
 from dmodels.models.cost import fleet_cost
-from dmodels.models.instance import Engine, Operating
+from dmodels.models.instance import Engine
 from dmodels.models.memory import engine_memory
+from dmodels.sim.deployments import ServingFleet, ServingPool
+from dmodels.sim.recordings import Recording
+from dmodels.sim.requests import Served
 
 from .calibration import ModelId, calibrated
-from .designs import Kind, Layout, Stage, cells, schemes
-from .evaluate import COLUMNS, sweep_instances
+from .designs import Instances, Kind, Layout, Stage, cells, schemes
+from .ensure import Trial, Verdict
+from .evaluate import sweep_instances
 from .layouts import chosen_gpus, in_precision, instances
+from .machines import pool_of, recording
 from .questions import Question
+from .replaying import quantile
 from .sizing import compressed
+from .stretches import borne
 
-#: Growths of the rate between which the most that a fleet serves is looked for, then looked for again.
-_GROWTHS = np.geomspace(1e-3, 1e3, COLUMNS)
+#: Growths of the rate between which the most that a fleet serves is looked for, then between two of them again.
+_GROWTHS, _CLOSER = 10.0 ** (np.arange(-15, 16) / 5.0), 64
+#: Requests of a sample of a trace, where it has more.
+_SAMPLE = 100_000
+#: How many times as large a split's other pool is where it is to be no limit.
+_AMPLE = 8
 
 
 @dataclass(frozen=True)
@@ -37,8 +54,8 @@ class ExistingPool(Answer):
     gpus: int
     usd_per_hour: float
     share_frac: float  # of the requests
-    serves_rps: float  # of its own requests, within the SLOs; 0: none
-    ttft_s: float  # at the SLO's percentile, at the rate asked about; inf: queues grow
+    serves_rps: float  # of its own requests, within the SLOs, where a split's other pool is no limit; 0: none
+    ttft_s: float  # at the SLO's percentile, at the rate asked about, of a decoder what it adds; inf: queues grow
     tpot_s: float  # nan: it only computes prompts
     ttft_mean_s: float
     tpot_mean_s: float
@@ -53,6 +70,7 @@ class Existing(Answer):
     name: str
     engine: str
     pools: tuple[ExistingPool, ...]
+    source: str  # of the requests that are replayed
     rate_rps: float  # asked about, less what the model's context refuses
     serves_rps: float
     refused_frac: float  # of the requests asked about: longer than the model's or any server's context
@@ -80,21 +98,23 @@ def existing(asked: Question, fleet: Serving) -> Existing:
     pools = [replace(pool, gpu=_gpu(asked, pool)) for pool in fleet.pools]
     kind, threshold = _kind(fleet)
     stages, ways = schemes([float(threshold)] if threshold else [], kind == Kind.SPLIT)
-    tried = [[stages[i] for i in way.stages] for way in ways if way.kind == kind]  # a split: each share of the TTFT
-    if len(tried[0]) != len(pools):
+    stages_of = next([stages[i] for i in way.stages] for way in ways if way.kind == kind)
+    if len(stages_of) != len(pools):
         raise InputError(
             f"--from-deployment {fleet.name}: {len(pools)} pools; accepted are one, two with a threshold on tokens, "
             "or a prefill/decode split"
         )
-    ordered = _ordered(pools, kind)
-    found = [[_pool(asked, pool, stage) for pool, stage in zip(ordered, way, strict=True)] for way in tried]
-    best = max(found, key=lambda way: min(pool.serves_rps / max(pool.share_frac, 1e-12) for pool in way))
+    machines = [_machine(asked, *pair) for pair in zip(_ordered(pools, kind), stages_of, strict=True)]
     context = max((pool.server.max_model_len_tokens or np.inf) for pool in pools)
     taken = asked.admitted
     beyond = np.asarray(taken.workload.weight_frac)[np.asarray(taken.workload.total_tokens) > context].sum()
     refused = taken.refused_frac + (1.0 - taken.refused_frac) * float(beyond)
-    serves = min(pool.serves_rps / max(pool.share_frac, 1e-12) for pool in best)
-    return Existing(fleet.name, fleet.engine, tuple(best), taken.rate_rps, float(serves), refused)
+    requests = recording(asked).sampled(_SAMPLE)
+    trial, rate = _trial(asked.slo, machines, kind == Kind.SPLIT), taken.rate_rps
+    growth, each = _borne(trial, requests, machines)
+    seen, lasts_s = _served(trial, requests), requests.period_s
+    found = tuple(_pool(*own, asked.slo, rate, lasts_s) for own in zip(machines, each, seen, strict=True))
+    return Existing(fleet.name, fleet.engine, found, requests.source, rate, growth * rate, refused)
 
 
 def _same_model(asked: Question, fleet: Serving) -> None:
@@ -136,47 +156,104 @@ def _ordered(pools: list[ServerPool], kind: Kind) -> list[ServerPool]:
     return sorted(pools, key=lambda pool: pool.server.max_model_len_tokens or np.inf)
 
 
-def _pool(asked: Question, pool: ServerPool, stage: Stage) -> ExistingPool:
+class _Machine(NamedTuple):
+    """A pool as the simulators take it."""
+
+    pool: ServerPool
+    layout: Layout
+    serving: ServingPool
+    price: float  # USD/h, of a server
+    share_frac: float  # of the requests
+    life_s: float  # of a request of an idle fleet
+    overloaded: bool  # at the rate asked about
+
+
+def _machine(asked: Question, pool: ServerPool, stage: Stage) -> _Machine:
     gpus = asked.gpus if pool.gpu in asked.gpus else chosen_gpus([pool.gpu])
     layout, engine = _layout(asked, pool), _engine(asked, pool.server)
     model = in_precision(asked.model, layout)
     model_id = ModelId(asked.model_name, asked.architecture)
     calibration = calibrated(model_id, [model], [layout], gpus, pool.server.engine, own=asked.measured)
-    records = instances([model], gpus, [layout], calibration.efficiency)
-    taken = asked.admitted.workload
+    records, taken = instances([model], gpus, [layout], calibration.efficiency), asked.admitted
     memory = engine_memory(pool.server.engine)
-    batch = cells(records, taken, compressed(taken), [stage], asked.slo, engine, memory=memory)
+    batch = cells(records, taken.workload, compressed(taken.workload), [stage], asked.slo, engine, memory=memory)
+    counts = pool.replicas * np.array([[1.0, 1e3]])
+    now = sweep_instances(batch, counts, taken.rate_rps, engine)
+    one = Instances(model, gpus[pool.gpu], layout.as_parallel, calibration.efficiency(layout))
+    return _Machine(
+        pool,
+        layout,
+        pool_of(one, stage, jax.tree.map(lambda leaf: np.asarray(leaf)[0, 0], batch), engine),
+        price=float(fleet_cost(1, layout.gpus, float(gpus[pool.gpu].price_usd_per_hour)).usd_per_hour),
+        share_frac=float(batch.requests.share_frac[0, 0]),
+        life_s=float(now.e2e_s[0, 1]),
+        overloaded=bool(now.flags[0, 0] & int(Flag.OVERLOAD)),
+    )
 
-    def at(growths: np.ndarray) -> Operating:
-        return sweep_instances(batch, (pool.replicas / growths)[None], asked.admitted.rate_rps, engine)
 
-    def most(growths: np.ndarray) -> tuple[float, float]:
-        """The last growth that is served, and the next."""
-        kept = np.flatnonzero(np.asarray(at(growths).flags)[0] == 0)
-        if not kept.size:
-            return 0.0, float(growths[0])
-        last = int(kept[-1])
-        return float(growths[last]), float(growths[min(last + 1, len(growths) - 1)])
+def _trial(slo: SLO, machines: Sequence[_Machine], in_turn: bool) -> Trial:
+    return Trial(
+        ServingFleet(tuple(one.serving for one in machines), in_turn),
+        slo,
+        guess=tuple(one.pool.replicas for one in machines),
+        least=(1,) * len(machines),
+        most=tuple(one.pool.replicas for one in machines),
+        prices=tuple(one.price for one in machines),
+        gpus=tuple(one.layout.gpus for one in machines),
+        kinds=tuple(one.layout.gpu for one in machines),
+        life_s=max(one.life_s for one in machines),
+    )
 
-    low, high = most(_GROWTHS)
-    low = most(np.linspace(low, high, COLUMNS))[0] if low else 0.0
-    now = Operating(*(float(np.asarray(value)[0, 0]) for value in at(np.ones(1))))
-    share = float(batch.requests.share_frac[0, 0])
-    price = float(gpus[pool.gpu].price_usd_per_hour)
+
+def _borne(trial: Trial, requests: Recording, machines: Sequence[_Machine]) -> tuple[float, list[float]]:
+    """Growths of the rate at which replays still keep the SLOs: of all pools together, and of each."""
+    if not trial.fleet.in_turn:
+        each = [_most(_trial(trial.slo, [one], False), requests) for one in machines]
+        return min(each), each
+    ample = [[n if j == k else _AMPLE * n for j, n in enumerate(trial.guess)] for k in range(len(machines))]
+    return _most(trial, requests), [_most(trial._replace(guess=tuple(counts)), requests) for counts in ample]
+
+
+def _most(trial: Trial, requests: Recording) -> float:
+    """The largest growth of the rate that the fleet bears, to a hundredth; 0: none."""
+    last = borne(trial, requests, trial.guess, _GROWTHS) - 1
+    if last < 0:
+        return 0.0
+    closer = np.linspace(_GROWTHS[last], _GROWTHS[min(last + 1, len(_GROWTHS) - 1)], _CLOSER)
+    return float(closer[max(borne(trial, requests, trial.guess, closer) - 1, 0)])
+
+
+def _served(trial: Trial, requests: Recording) -> list[Served]:
+    """What each pool makes of its requests; of a decoder's time to the first token what it adds to the one before."""
+    verdict = Verdict(trial, requests)
+    served = [verdict.counted(verdict.served(k, trial.guess)) for k in range(len(verdict.own))]
+    if not trial.fleet.in_turn:
+        return served
+    first = verdict.counted(verdict.first(trial.guess[0]))
+    return [first, served[0]._replace(arrival_s=first.end_s)]
+
+
+def _pool(machine: _Machine, growth: float, served: Served, slo: SLO, rate_rps: float, lasts_s: float) -> ExistingPool:
+    pool, q, tpot_s = machine.pool, float(slo.percentile), served.tpot_s[np.isfinite(served.tpot_s)]
+    endless, decodes = machine.overloaded, machine.serving.decodes
     return ExistingPool(
         name=pool.name,
-        layout=layout,
+        layout=machine.layout,
         instances=pool.replicas,
         gpus=pool.gpus,
-        usd_per_hour=float(fleet_cost(pool.replicas, layout.gpus, price).usd_per_hour),
-        share_frac=share,
-        serves_rps=low * asked.admitted.rate_rps * share,
-        ttft_s=now.ttft_s,
-        tpot_s=float("nan") if stage.role == PREFILL else now.tpot_s,
-        ttft_mean_s=now.ttft_mean_s,
-        tpot_mean_s=float("nan") if stage.role == PREFILL else now.tpot_mean_s,
-        decode_count=now.decode_count,
+        usd_per_hour=pool.replicas * machine.price,
+        share_frac=machine.share_frac,
+        serves_rps=growth * rate_rps * machine.share_frac,
+        ttft_s=math.inf if endless else quantile(served.ttft_s, q),
+        tpot_s=quantile(tpot_s, q) if decodes else math.nan,
+        ttft_mean_s=math.inf if endless else _mean(served.ttft_s),
+        tpot_mean_s=_mean(tpot_s) if decodes else math.nan,
+        decode_count=float((served.end_s - served.first_token_s).sum()) / lasts_s / pool.replicas,
     )
+
+
+def _mean(seconds: np.ndarray) -> float:
+    return float(seconds.mean()) if seconds.size else 0.0
 
 
 def _layout(asked: Question, pool: ServerPool) -> Layout:

@@ -12,14 +12,13 @@ import jax
 import numpy as np
 
 from dmodels.core.records import Real, float64, jit
-from dmodels.models.instance import Roofline
+from dmodels.models.instance import Engine, Roofline
 from dmodels.models.latency import budget_of_ranks
-from dmodels.models.traffic import Requests
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.deployments import ServingFleet, ServingPool
 from dmodels.sim.recordings import Recording, drawn, recorded
 
-from .designs import Role
+from .designs import Cells, Instances, Role, Stage
 from .layouts import in_precision
 from .questions import Question
 from .sizing import Priced
@@ -40,29 +39,40 @@ def serving_fleet(priced: Priced, rows: Sequence[int], stages: Sequence[int], in
 
 def serving_pool(priced: Priced, row: int, stage: int) -> ServingPool:
     """The pool of a (layout, stage) pair of a plan."""
-    at, asked, own = priced.cell(row, stage), priced.question, priced.stages[stage]
-    cells = priced.cells
-    steps, requests = (jax.tree.map(lambda leaf: np.asarray(leaf[at, 0]), x) for x in (cells.steps, cells.requests))
+    asked, layout = priced.question, priced.layouts[row]
+    model, efficiency = in_precision(asked.model, layout), priced.calibration.efficiency(layout)
+    one = Instances(model, asked.gpus[layout.gpu], layout.as_parallel, efficiency)
+    cell = jax.tree.map(lambda leaf: np.asarray(leaf)[priced.cell(row, stage), 0], priced.cells)
+    return pool_of(one, priced.stages[stage], cell, asked.engine)
+
+
+def pool_of(one: Instances, stage: Stage, cell: Cells, engine: Engine) -> ServingPool:
+    """The pool of such instances, which the closed forms know by `cell`."""
+    steps, requests = cell.steps, cell.requests
     prompt = max(float(requests.prefill_tokens), 1e-9)
-    chunk = int(budget_of_ranks(prompt, asked.engine.max_num_batched_tokens, float(cells.dp[at, 0])))
-    fitting = min(float(cells.slots_count[at, 0]), float(asked.engine.max_num_seqs_count) * float(cells.dp[at, 0]))
+    chunk = int(budget_of_ranks(prompt, engine.max_num_batched_tokens, float(cell.dp)))
+    fitting = min(float(cell.slots_count), float(engine.max_num_seqs_count) * float(cell.dp))
     slots = max(int(fitting), 1)
 
-    law = _law(priced, row, requests, slots, chunk)
-    further = float(cells.pp[at, 0]) - 1.0 if own.role != Role.DECODE else 0.0  # stages, after a prompt's own steps
+    law = _law(
+        Roofline(one.model, one.gpu, one.parallel, requests, one.efficiency, engine.max_num_batched_tokens),
+        slots,
+        chunk,
+    )
+    further = float(cell.pp) - 1.0 if stage.role != Role.DECODE else 0.0  # stages, after a prompt's own steps
     begun_s, token_s = _of_a_prompt(law, prompt, float(steps.extra_s[0]))
     return ServingPool(
-        own.name,
+        stage.name,
         law,
         slots,
         chunk_tokens=chunk,
-        low_tokens=own.low_tokens,
-        high_tokens=own.high_tokens,
-        prefills=own.role != Role.DECODE,
-        decodes=own.role != Role.PREFILL,
-        fixed_s=float(cells.prompt_s[at, 0]) + further * begun_s,
-        token_s=float(cells.transfer_s_per_token[at, 0]) + further * token_s,
-        late_steps=float(cells.wait_steps[at, 0]) - 0.5,
+        low_tokens=stage.low_tokens,
+        high_tokens=stage.high_tokens,
+        prefills=stage.role != Role.DECODE,
+        decodes=stage.role != Role.PREFILL,
+        fixed_s=float(cell.prompt_s) + further * begun_s,
+        token_s=float(cell.transfer_s_per_token) + further * token_s,
+        late_steps=float(cell.wait_steps) - 0.5,
     )
 
 
@@ -81,16 +91,12 @@ def _of_a_prompt(law: TokenLaw, mean_tokens: float, mean_s: float) -> tuple[floa
 _TOKENS = 129
 
 
-def _law(priced: Priced, row: int, requests: Requests, slots: int, chunk: int) -> TokenLaw:
-    """t(n, w) of a layout under a stage's requests."""
-    asked, layout = priced.question, priced.layouts[row]
-    place = in_precision(asked.model, layout), asked.gpus[layout.gpu], layout.as_parallel
-    efficiency, budget = priced.calibration.efficiency(layout), asked.engine.max_num_batched_tokens
-    roofline = Roofline(*place, requests, efficiency, budget)
+def _law(roofline: Roofline, slots: int, chunk: int) -> TokenLaw:
+    """t(n, w) of an instance under a stage's requests."""
     known = np.unique(np.minimum(np.concatenate([np.arange(9.0), np.geomspace(9.0, 2.0**17, 55)]), slots))
     counts = np.concatenate([known, np.full(64 - len(known), float(slots))])  # one shape: one program
     tokens = np.linspace(0.0, float(chunk), _TOKENS)
-    computed = tokens if requests.prefill_tokens > 0 else 0.0 * tokens  # a decoder finds every prompt computed
+    computed = tokens if roofline.requests.prefill_tokens > 0 else 0.0 * tokens  # a decoder finds every prompt computed
     times = np.asarray(_grid(roofline, counts, computed))[: len(known)]
     every = np.arange(slots + 1.0)
     return TokenLaw(np.stack([np.interp(every, known, column) for column in times.T], axis=1), tokens, True)

@@ -63,16 +63,6 @@ def test_a_server_less_is_as_the_plan_says(answer):
     assert again == now  # the only GPU asked about
 
 
-def test_a_fleet_that_waits_for_chance_alone_serves_what_its_plan_says():
-    """Prompts that take most of their TTFT: random routing would leave these GPUs nearly idle."""
-    asked = question("llama-3.1-70b", ["h200_sxm"], Workload([2000.0], [30.0], [1.0], rate_rps=20.0), SLO(0.5, 0.2))
-    planned = plan(asked)
-    assert planned.ensured is not None
-    now = existing(asked, serving(planned.best, asked))
-    assert now.keeps_slo and now.gpus == planned.best.gpus
-    assert now.serves_rps == pytest.approx(20.0 * (1 + planned.headroom_frac), rel=0.03)
-
-
 def test_a_fleet_without_a_steady_state_is_endlessly_late(answer):
     one = serving(next(d for d in answer.kinds if d.kind == Kind.ONE_POOL), answer.question)
     now = existing(replace(answer.question, workload=answer.question.workload.replace(rate_rps=4000.0)), one)

@@ -19,9 +19,10 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
 from dmodels.sim.requests import Requests
-from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, verify
+from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, serving, verify
 from dmodels.studies.plan.ensure import Verdict, fewest, smallest
 from dmodels.studies.plan.evaluate import sweep_instances
+from dmodels.studies.plan.existing import existing
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
 from dmodels.studies.plan.reach import dispersion
@@ -184,6 +185,8 @@ def test_formulas_that_ask_for_too_much_do_not_decide():
     assert found.best.gpus <= 0.8 * formula.best.gpus and found.best.replayed.holds
     assert plan(replace(tight, max_gpus=float(found.best.gpus))).best.gpus == found.best.gpus
     assert plan(tight, ensure=False).best == formula.best
+    now = existing(tight, serving(found.best, tight))  # as a fleet that runs it serves what the plan says
+    assert now.keeps_slo and now.serves_rps == pytest.approx(15.0 * (1.0 + found.headroom_frac), rel=0.03)
     loose = asked(Workload([6000.0], [1.5], [1.0], rate_rps=15.0), slo=SLO(60.0, 10.0))
     assert plan(loose).best == by_formula(loose).best  # instances that only just keep up are as many by either
 

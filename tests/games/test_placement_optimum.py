@@ -247,3 +247,20 @@ def test_sharing_is_ordered(seed):
     assert s.selfish.social_s <= s.isolated_s + 1e-9 == isolated_s(game).sum() + 1e-9
     low, high = s.coordination_frac
     assert 0 <= s.pooling_frac <= 1 and -1e-12 <= low <= high + 1e-12 and "pooling saves" in str(s)
+
+
+def test_with_room_for_all_every_bound_is_the_sum_of_the_cheapest_reads():
+    rng = np.random.default_rng(8)
+    for _ in range(4):
+        demand, access, capacity, distance, recompute, size = draw(rng, sizes=True)
+        game = PlacementGame(demand, access, np.full(capacity.shape, size.sum()), distance, recompute, size)
+        away = np.where(np.eye(len(demand)), 0.0, distance)
+        read = [min((d + row).min() for d, row in zip(to, access, strict=True)) for to in away]
+        least = sum(
+            q * min(c, gamma)
+            for row, c in zip(demand, read, strict=True)
+            for q, gamma in zip(row, recompute, strict=True)
+        )
+        s = social_optimum(game)
+        told = [s.value.social_s, s.certificate["bound_s"], s.certificate["lp_bound_s"]]
+        assert told == pytest.approx([least] * 3, rel=1e-7)

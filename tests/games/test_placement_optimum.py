@@ -249,7 +249,6 @@ def test_sharing_is_ordered(seed):
     assert 0 <= s.pooling_frac <= 1 and -1e-12 <= low <= high + 1e-12 and "pooling saves" in str(s)
 
 
-
 def test_a_memory_for_one_block_and_a_half():
     """Two blocks of two bytes, three bytes, reads that cost nothing where a prefill costs 2 s: half a block is worth
     a second to the linear relaxation, and nothing to who must keep whole ones."""

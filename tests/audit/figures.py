@@ -14,8 +14,8 @@ SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
 PICTURES, SHAPES, BESIDE = (0.5, 12.0), (0.4, 8.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
-#: Points of the lines of a grid, which lie behind all others, and of curves; the colour of second words.
-GRIDS, CURVES, GREY = 1.0, 1.8, "#57606A"
+#: Points of the lines of a grid, which lie behind all others, and of curves; colours of second words and of paper.
+GRIDS, CURVES, GREY, PAPER = 1.0, 1.8, "#57606A", "#FEFEFE"
 #: What tells an entry of a legend from another: colours, then the rest.
 LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
 #: Points by which boxes of words may overlap in height: letters fill less than their box.
@@ -107,6 +107,8 @@ def _marked(axes: Any, line: Any, findings: Findings) -> None:
     (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
     points, shape = line.get_xydata(), line.get_marker()
     hollow = line.get_markerfacecolor() == "none"
+    edge = to_hex(line.get_markeredgecolor() if shape not in ("None", "", " ") else line.get_color()).upper()
+    findings.hold(edge != PAPER, f"a line or marks in the colour of the paper in {axes.get_title()!r}")
     if len(points) == 1 and all(map(math.isfinite, points[0])) and not hollow:
         (x, y) = points[0]
         findings.hold(left <= x <= right and low <= y <= high, f"a mark at {x:g}, {y:g} is not in the picture")
@@ -155,6 +157,10 @@ def _named(axes: Any, renderer: Any, findings: Findings) -> None:
     point = renderer.points_to_pixels(1.0)
     for text in axes.texts:
         box, said = text.get_window_extent(renderer), text.get_text()
+        if getattr(text, "xycoords", None) == "data":  # beyond the picture such words are not drawn at all
+            x, y = axes.transData.transform(text.xy)
+            away = _gap(axes.bbox, x, y) / point
+            findings.hold(not said or away <= 1.0, f"{said!r} stands {away:.0f} points beside the picture")
         series = _SERIES.get(to_hex(text.get_color()).upper())
         if box.x0 >= axes.bbox.x1 and ends.get(series):
             edge.append((text, ends[series]))

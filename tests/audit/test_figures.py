@@ -46,6 +46,8 @@ WRONG = [
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.set_ylim(-63, 1)), "for marks from 0 to 1"),
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.axvline(0.5, linewidth=2.8)), "a line of 2.8 points across"),
     (lambda axes: (axes.plot([0, 1], [0, 1]), axes.axhline(0.5, color="#57606A")), "a grey line of 1.5 points"),
+    (lambda axes: (axes.plot([0, 1], [0, 1]), axes.annotate("lost", (9, 0.5))), "'lost' stands"),
+    (lambda axes: axes.plot([0, 1], [0, 1], "*-", color="k", mec="#FEFEFE"), "in the colour of the paper"),
     (lambda axes: axes.text(3, 3, "far"), "beyond the figure"),
     (lambda axes: (axes.text(0.2, 0.2, "this"), axes.text(0.21, 0.2, "that")), "lie on each other"),
     (lambda axes: (axes.plot([0, 1, 2, 3], [1, 2, 3, 4]), axes.set_ylim(3.5, 4)), "1 of 4 points"),

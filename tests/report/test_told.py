@@ -261,6 +261,9 @@ def test_replays():
     )
     assert len(replay_tables.tables(Record(best=None), checks)) == 2
     assert replay_tables.tables(Record(best=None), None) == []
+    (page,) = plan_page._replays(Record(best=None), checks)
+    assert all(html.table(*one) in page for one in replay_tables.tables(Record(best=None), checks))
+    assert replay_tables.verdict(checks)[:20] in page and plan_page._replays(Record(best=None), None) == []
     assert len(replay_tables.tables(Record(best=Record(replayed=found)), None)) == 1
 
 
@@ -458,6 +461,23 @@ def test_the_difference_to_the_start():
     assert tell(none, none) == "Nothing serves this, as at the start."
     assert tell(none, start) == "At the start there was a fleet."
     assert tell(start, none) == "At the start nothing served this."
+
+
+@pytest.mark.parametrize("gpus", [-3, 0, 2])
+@pytest.mark.parametrize("usd", [-0.5, 0.0, 0.25, 3.0])
+@pytest.mark.parametrize("slower_s", [-0.2, 0.0, 1e-3, 1.5])
+def test_a_difference_is_read_back_as_it_is(gpus, usd, slower_s):
+    at = lambda gpus, usd, s: Record(best=Record(bought_gpus=gpus, usd_per_hour=usd, ttft_s=s, tpot_s=s))
+    told = explore_page.difference(at(8 + gpus, 20.0 + usd, 2.0 + slower_s), at(8, 20.0, 2.0))
+    told = told.replace("$", "").replace(",", "")
+    if not (gpus or usd or slower_s):
+        assert told == "As at the start."
+        return
+    words = told.split()
+    number = lambda word: float(word.rstrip("/hms"))
+    assert int(words[words.index("GPUs") - 1]) == gpus and number(words[words.index("GPUs") + 1]) == usd
+    for name in ("TTFT", "TPOT"):
+        assert (number(words[words.index(name) + 1]) if name in words else 0.0) == pytest.approx(1e3 * slower_s)
 
 
 def test_cells_and_tables_of_a_page():

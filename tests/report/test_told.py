@@ -24,7 +24,9 @@ from dmodels.report import (
     grafana,
     html,
     parted,
+    plan_json,
     plan_notes,
+    plan_page,
     plan_tables,
     plan_words,
     provenance,
@@ -34,7 +36,7 @@ from dmodels.report import (
     text,
 )
 from dmodels.studies.explore import at_rest
-from dmodels.studies.plan import GROWTH, Stretch, Tail, question
+from dmodels.studies.plan import GROWTH, Margins, Stretch, Tail, question
 
 SLO = Record(percentile=0.99, ttft_s=2.0, tpot_s=0.05, e2e_s=math.inf)
 
@@ -814,6 +816,8 @@ def test_what_the_numbers_of_a_plan_rest_on():
         question=asked(workload_name="ISL 100", gpus={"no such gpu": from_file, "h100_sxm": from_file}),
     )
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    standings = {"exact", "measured", "calibrated", "approximate", "assumed", "list price"}
+    assert {standing for standing, *_ in rows.values()} <= standings
     assert rows["step times"] == [
         "calibrated",
         "calibrated on a",
@@ -833,6 +837,30 @@ def test_what_the_numbers_of_a_plan_rest_on():
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
     assert rows["step times"][:2] == ["calibrated", "calibrated on a; calibrated on c"]
     assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")
+
+
+def test_what_was_asked_is_told_by_its_own_name():
+    """Every key is a field of the question, its limits, margins, SLOs or engine, and holds that field's value."""
+    asked = question(
+        "llama-3.1-8b",
+        ["h100_sxm"],
+        Workload([900.0, 100.0], [50.0, 70.0], [0.25, 0.75], rate_rps=3.0),
+        RealSLO(2.0, 0.05, 9.0, 0.95),
+        prices_usd_per_hour={"h100_sxm": 2.25},
+        **{"weights": "fp8", "kv": ("bf16", "fp8"), "tp": (2, 8), "pp": (1, 3), "wide_ep": (0, 16)},
+        **{"max_gpus": 64.0, "inventory": {"h100_sxm": 40.0}, "node_gpus": 4, "max_usd_per_hour": 99.0},
+        margins=Margins(0.3, 2, 0.75),
+    )
+    told = plan_json.inputs(Record(question=asked))
+    plain = lambda value: list(value) if isinstance(value, tuple) else value
+    seconds = {f"slo_{name}_ms": getattr(asked.slo, f"{name}_s") for name in ("ttft", "tpot", "e2e")}
+    homes = (asked, asked.margins, asked.workload, asked.engine, asked.model)
+    for name, value in told.items():
+        if name in seconds:
+            assert value == pytest.approx(1e3 * float(seconds[name]))
+        elif name not in ("model", "gpus", "workload", "price_usd_per_hour", "slo_percentile"):
+            assert value == next(plain(getattr(home, name)) for home in homes if hasattr(home, name)), name
+    assert told["price_usd_per_hour"] == {"h100_sxm": 2.25} and told["slo_percentile"] == 0.95
 
 
 def test_claims_are_those_of_every_kind_of_fleet_shown():

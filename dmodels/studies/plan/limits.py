@@ -70,7 +70,7 @@ def bought(node_gpus: int, parts: Iterable[Part]) -> dict[str, int]:
 
 
 def check(limits: Limits, gpus: Mapping[str, GPU]) -> None:
-    """Limits that mean nothing are an `InputError`, and GPUs without a price: among fleets for nothing none is cheapest."""
+    """Limits that mean nothing are an `InputError`, and so are prices of zero: no fleet for nothing is the cheapest."""
     for gpu, facts in gpus.items():
         cost = "positive prices in USD/h; where you know none, the same for each type compares GPUs"
         check_number(f"price of {gpu}", float(facts.price_usd_per_hour), nextafter(0, 1), nextafter(inf, 0), cost)

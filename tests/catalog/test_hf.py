@@ -127,6 +127,9 @@ def test_layer_kinds():
 
 def test_a_window_counts_only_where_it_is_switched_on():
     mistral = LLAMA | {"model_type": "mistral", "sliding_window": 4096}
+    for nothing in ({"sliding_window": 0}, {"sliding_window": None}, {"sliding_window": 0, "attention_chunk_size": 0}):
+        told = read_config(mistral | nothing)
+        assert (told.get("n_sliding_layers", 0), told.get("sliding_window_tokens", 0)) == (0, 0)
     assert read_config(mistral)["n_sliding_layers"] == 80
     assert read_config(mistral | {"use_sliding_window": False}).get("n_sliding_layers", 0) == 0
     qwen = LLAMA | {"model_type": "qwen2", "sliding_window": 4096, "max_window_layers": 70}

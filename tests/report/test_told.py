@@ -839,6 +839,13 @@ def test_what_the_numbers_of_a_plan_rest_on():
     assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")
 
 
+def test_headroom_is_at_least_what_was_looked_for_only_where_the_last_of_it_held():
+    for growth in (*GROWTH, 0.5 * (GROWTH[-2] + GROWTH[-1]), 0.999 * GROWTH[-1]):
+        told = plan_words.headroom(Record(headroom_frac=growth - 1.0))
+        assert told.startswith("at least ") == (growth == max(GROWTH))
+        assert float(told.rpartition(" ")[2].rstrip("%")) == pytest.approx(100 * growth - 100, abs=0.51)
+
+
 def test_what_was_asked_is_told_by_its_own_name():
     """Every key is a field of the question, its limits, margins, SLOs or engine, and holds that field's value."""
     asked = question(

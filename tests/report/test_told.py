@@ -441,7 +441,7 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in made["panels"]]
     assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
     assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
-    assert made["id"] is None and made["schemaVersion"] == 39  # which Grafana imports as a new board
+    assert made["uid"] is None and made["schemaVersion"] == 39  # which Grafana imports as a new board
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
     seen.reporter = "sglang"
     other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[])))

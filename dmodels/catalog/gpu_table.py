@@ -61,7 +61,7 @@ def load_gpus(path: str | Path) -> dict[str, dict[str, Any]]:
         price_usd_per_hour = 2.10
 
     A cell is a number in the unit of its column's name, or text with a unit ("80 GiB"). A new GPU needs
-    memory_bytes, hbm_bytes_per_s and peak_flop_per_s.
+    memory_bytes, hbm_bytes_per_s and peak_flop_per_s; a plan needs its price, too.
     """
     table = {name: dict(facts) for name, facts in _shipped().items()}
     known = index({n: facts["aliases"] for n, facts in table.items()})

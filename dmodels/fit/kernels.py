@@ -288,8 +288,9 @@ _WORK = {
 def _fitted(work: Work, took: Floats, rounds: int = 40) -> Floats:
     """(rows, 4): shares of bandwidth and peak, seconds of launches, and passes over the tokens' hidden states, of every
     curve (rows, points): a robust Gauss-Newton of the logarithms inside the bounds, all rows at once."""
-    low = np.log([LEAST_BYTES, LEAST_FLOP, 1e-8, LEAST_PASSES]) + 0.0 * took[:, :1]
-    high = np.log([MOST, MOST, 1.0, MOST_PASSES]) + 0.0 * took[:, :1]
+    every = np.where(np.isfinite(took[:, :1]), 0.0, np.nan)  # what ends: without a link nothing is sent
+    low = np.log([LEAST_BYTES, LEAST_FLOP, 1e-8, LEAST_PASSES]) + every
+    high = np.log([MOST, MOST, 1.0, MOST_PASSES]) + every
     launch = np.maximum(took[:, 0] - work.moved_s[:, 0] / 0.75, 0.2 * took[:, 0])
     x = np.log(np.stack([*np.broadcast_arrays(0.75, 0.5, launch, 4.0)], 1))
     x, target, damping = np.clip(x, low, high), np.log(took), np.full(len(took), 1e-2)

@@ -116,7 +116,7 @@ def shared(answer: Place, axes: Axes) -> None:
     for place, curve in enumerate(s.hit_frac):
         axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
-        axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":")
+        axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":", linewidth=1)
         style.words(
             axes,
             "HBM\nas it is ",

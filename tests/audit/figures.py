@@ -14,8 +14,8 @@ SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
 PICTURES, SHAPES, BESIDE = (0.5, 12.0), (0.4, 8.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
-#: Points of the lines of a grid, which lie behind all others.
-GRIDS = 1.0
+#: Points of the lines of a grid, which lie behind all others, and of curves; colours of second words and of paper.
+GRIDS, CURVES, GREY, PAPER = 1.0, 1.8, "#57606A", "#FEFEFE"
 #: What tells an entry of a legend from another: colours, then the rest.
 LOOKS = ("color", "facecolor", "edgecolor", "marker", "linestyle", "hatch", "linewidth")
 #: Points by which boxes of words may overlap in height: letters fill less than their box.
@@ -55,6 +55,7 @@ def audit_figure(made: Any) -> None:
             marked = line.get_marker() not in ("None", "", " ", None)
             findings.hold(not marked or MARKS[0] <= large <= MARKS[1], f"marks of {large} points")
             _marked(axes, line, findings)
+        _thin(axes, findings)
         for line in (*axes.get_xgridlines(), *axes.get_ygridlines()):
             wide = line.get_linewidth()
             findings.hold(wide <= GRIDS, f"a grid of {wide} points in {axes.get_title()!r}")
@@ -106,12 +107,27 @@ def _marked(axes: Any, line: Any, findings: Findings) -> None:
     (left, right), (low, high) = map(sorted, (axes.get_xlim(), axes.get_ylim()))
     points, shape = line.get_xydata(), line.get_marker()
     hollow = line.get_markerfacecolor() == "none"
+    edge = to_hex(line.get_markeredgecolor() if shape not in ("None", "", " ") else line.get_color()).upper()
+    findings.hold(edge != PAPER, f"a line or marks in the colour of the paper in {axes.get_title()!r}")
     if len(points) == 1 and all(map(math.isfinite, points[0])) and not hollow:
         (x, y) = points[0]
         findings.hold(left <= x <= right and low <= y <= high, f"a mark at {x:g}, {y:g} is not in the picture")
     if line.get_linestyle() == "None" and shape in _MARKERS.values() and not hollow:
         own = _MARKERS.get(to_hex(line.get_color()).upper(), shape)
         findings.hold(shape == own, f"marks {shape!r} in the colour of {own!r}")
+
+
+def _thin(axes: Any, findings: Findings) -> None:
+    """Lines across a picture are at most as wide as a curve, and grey ones, to read off by, thinner than any curve."""
+    from matplotlib.colors import to_hex
+
+    drawn = [line for line in axes.lines if line.get_linestyle() != "None"]
+    across = [line for line in drawn if line.get_transform() != axes.transData]
+    curves = [line.get_linewidth() for line in drawn if line not in across]
+    for line in across:
+        wide, grey = line.get_linewidth(), to_hex(line.get_color()).upper() == GREY
+        findings.hold(wide <= CURVES, f"a line of {wide} points across {axes.get_title()!r}")
+        findings.hold(not grey or wide < min(curves, default=CURVES), f"a grey line of {wide} points, curves {curves}")
 
 
 def _apart(made: Any) -> set[Any]:
@@ -141,6 +157,10 @@ def _named(axes: Any, renderer: Any, findings: Findings) -> None:
     point = renderer.points_to_pixels(1.0)
     for text in axes.texts:
         box, said = text.get_window_extent(renderer), text.get_text()
+        if getattr(text, "xycoords", None) == "data":  # beyond the picture such words are not drawn at all
+            x, y = axes.transData.transform(text.xy)
+            away = _gap(axes.bbox, x, y) / point
+            findings.hold(not said or away <= 1.0, f"{said!r} stands {away:.0f} points beside the picture")
         series = _SERIES.get(to_hex(text.get_color()).upper())
         if box.x0 >= axes.bbox.x1 and ends.get(series):
             edge.append((text, ends[series]))
@@ -246,13 +266,14 @@ def _in_order(edge: list[tuple[Any, list[float]]], picture: Any, renderer: Any, 
 
 
 def _filled(axes: Any, findings: Findings) -> None:
-    """On an axis that is not logarithmic, marks reach over a third of what is shown at least; no bar is cut off."""
+    """On an axis that is not logarithmic, marks are not all in one third of what is shown; no bar is cut off."""
     marks, shown = axes.dataLim, axes.viewLim
-    ends = {"x": (marks.x1, shown.x0, shown.x1), "y": (marks.y1, shown.y0, shown.y1)}
-    for name, (high, start, end) in ends.items():
-        if getattr(axes, f"get_{name}scale")() == "linear" and math.isfinite(high):
-            reach = high - min(start, end)
-            findings.hold(reach >= 0.33 * abs(end - start), f"{name} from {start:g} to {end:g} for marks to {high:g}")
+    ends = {"x": (marks.x0, marks.x1, shown.x0, shown.x1), "y": (marks.y0, marks.y1, shown.y0, shown.y1)}
+    for name, (low, high, start, end) in ends.items():
+        if getattr(axes, f"get_{name}scale")() == "linear" and math.isfinite(high - low):
+            least = min(high - min(start, end), max(start, end) - low)
+            said = f"{name} from {start:g} to {end:g} for marks from {low:g} to {high:g}"
+            findings.hold(least >= 0.33 * abs(end - start), said)
 
     for bar in axes.patches:
         if hasattr(bar, "get_bbox") and bar.get_transform().contains_branch(axes.transData):

@@ -125,8 +125,23 @@ def test_layer_kinds():
     assert kinds("gemma-4-31b") == (10, 50, 0, 0, 0)
 
 
+@pytest.mark.parametrize("base", [{}, {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}])
+def test_a_count_of_nothing_is_as_if_it_were_not_stated(base):
+    """Exporters write the fields of a whole family, with 0 or null where a model has no such part."""
+    parts = ["sliding_window", "attention_chunk_size", "first_k_dense_replace", "n_shared_experts", "kv_lora_rank"]
+    parts += ["q_lora_rank", "index_topk", "n_group", "moe_latent_size", "shared_expert_intermediate_size"]
+    parts += ["num_kv_shared_layers", "full_attention_interval", "hidden_size_per_layer_input"]
+    parts += [] if base else ["num_experts"]
+    for part in parts:
+        for nothing in (0, None):
+            assert read_config(LLAMA | base | {part: nothing}) == read_config(LLAMA | base), part
+
+
 def test_a_window_counts_only_where_it_is_switched_on():
     mistral = LLAMA | {"model_type": "mistral", "sliding_window": 4096}
+    for nothing in ({"sliding_window": 0}, {"sliding_window": None}, {"sliding_window": 0, "attention_chunk_size": 0}):
+        told = read_config(mistral | nothing)
+        assert (told.get("n_sliding_layers", 0), told.get("sliding_window_tokens", 0)) == (0, 0)
     assert read_config(mistral)["n_sliding_layers"] == 80
     assert read_config(mistral | {"use_sliding_window": False}).get("n_sliding_layers", 0) == 0
     qwen = LLAMA | {"model_type": "qwen2", "sliding_window": 4096, "max_window_layers": 70}

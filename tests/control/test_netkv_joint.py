@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels.control.netkv import DecodePool, Oracle, burst_cost_s, dispatch, joint_assignment
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
 
@@ -53,3 +54,10 @@ def test_no_bandwidth_or_no_room_is_infeasible_and_an_overfull_instance_is_flagg
     one = Oracle(np.array([[2]]), RATES, np.zeros(4), np.zeros(4))
     small = DecodePool(np.full(1, 1.5e9), np.zeros(1), np.zeros(1))
     assert joint_assignment(one, 0, np.full(2, 1e9), 0.0, small).flags & Flag.OVERLOAD
+
+
+@pytest.mark.parametrize("index", [[0, 1, 2, -1], [4, 0, 0, 0], [0, 1, 4, 2], [0, 1, 2]])
+def test_an_instance_that_is_not_there_is_refused(index):
+    oracle, source, kv, hits, pool, _ = case(0)
+    with pytest.raises(InputError, match="a decode instance from 0"):
+        burst_cost_s(oracle, source, kv, hits, pool, index)

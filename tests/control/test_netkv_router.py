@@ -129,3 +129,25 @@ def test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zer
             wrong()
     with pytest.raises(InputError, match="tier 3"):
         NetKVRouter([[3]], [1e9])
+
+
+def test_an_old_reading_of_the_network_is_as_good_as_none():
+    chosen = []
+    for congestion in ([0.99, 0.0, 0.0, 0.0], [0.0, 0.99, 0.0, 0.99], None):
+        live = NetKVRouter([[0, 1, 3]], RATES, seed=3, max_age_s=10.0)
+        if congestion:
+            live.observe_network(congestion, now_s=0.0)
+        live.observe([0, 1, 2], 1e12, 0.0, 0.0, now_s=50.0)
+        chosen.append([live.route(0, 1e9, now_s=50.0) for _ in range(12)])
+    assert chosen[0] == chosen[1] == chosen[2]
+
+
+@pytest.mark.parametrize(("running", "first"), [(0.0, {0}), (1.0, {0, 1})])
+def test_who_is_unknown_may_be_idle_and_is_tried_against_who_is_not(running, first):
+    chosen = set()
+    for seed in range(8):
+        live = NetKVRouter([[1, 1]], RATES, seed=seed)
+        live.observe_network(np.zeros(4))
+        live.observe(0, 1e12, 0.0, running)
+        chosen.add(live.route(0, 1e9))
+    assert chosen == first

@@ -54,6 +54,12 @@ def test_scan_equals_the_rules(samples, alpha, k):
         assert close
 
 
+def test_a_load_that_falls_below_one_threshold_at_a_time_goes_back_one_regime_at_a_time():
+    samples = np.repeat([0.5, 5.0, 2.0, 0.5, 2.0, 5.0, 0.5, 2.0], 5)
+    _, regimes = run(jnp.array(samples), regime.detector(0.2, 5.0, 15.0, 0.2, 1.0, 1))
+    assert np.asarray(regimes)[::5].tolist() == [0, 2, 1, 0, 1, 2, 0, 1]
+
+
 @settings(max_examples=50)
 @given(
     before=st.floats(0.01, 0.4), after=st.floats(0.6, 100), alpha=st.sampled_from([0.1, 0.3, 0.7]), k=st.integers(1, 4)

@@ -247,3 +247,12 @@ def test_sharing_is_ordered(seed):
     assert s.selfish.social_s <= s.isolated_s + 1e-9 == isolated_s(game).sum() + 1e-9
     low, high = s.coordination_frac
     assert 0 <= s.pooling_frac <= 1 and -1e-12 <= low <= high + 1e-12 and "pooling saves" in str(s)
+
+
+def test_a_memory_for_one_block_and_a_half():
+    """Two blocks of two bytes, three bytes, reads that cost nothing where a prefill costs 2 s: half a block is worth
+    a second to the linear relaxation, and nothing to who must keep whole ones."""
+    s = social_optimum(PlacementGame(np.ones((1, 2)), np.zeros(1), np.array([3.0]), np.zeros((1, 1)), 2.0, 2.0))
+    assert s.value.social_s == pytest.approx(2.0) and s.certificate["bound_s"] == pytest.approx(2.0)
+    assert s.certificate["lp_bound_s"] == pytest.approx(1.0)
+    assert s.certificate["prices"] == pytest.approx(1.0)

@@ -904,6 +904,18 @@ def test_pictures_of_a_page_have_the_height_that_they_need():
     assert all(0.4 < b[1] - a[1] < 1.5 for a, b in ((drawings[0], drawings[1]), (drawings[1], drawings[2])))
 
 
+def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
+    monkeypatch.setattr(plan_page.plan_tables, "alternatives", lambda answer: [("the one", answer.best)] * 2)
+    promises, costs = plan_page.answer_drawings(PROMISED)
+    for draw, height, caption, _ in (promises, costs):
+        assert 1.0 < height < 6.0 and caption.endswith(".")
+        made = style.figure(draw, height=height)
+        made.savefig(io.BytesIO())
+        audit_figure(made)
+    assert "TTFT 1,000 ms (700 to 1,200); TPOT 40 ms (32 to 52)" in promises[3]  # as the pool knows them
+    assert "the one 8 GPUs, $20.00/h" in costs[3]
+
+
 def test_a_quick_picture_has_margins_of_as_many_inches_whatever_its_size():
     edges = []
     for width, height in ((4.1, 3.2), (8.0, 6.0)):

@@ -24,7 +24,9 @@ from dmodels.report import (
     grafana,
     html,
     parted,
+    plan_json,
     plan_notes,
+    plan_page,
     plan_tables,
     plan_words,
     provenance,
@@ -34,7 +36,7 @@ from dmodels.report import (
     text,
 )
 from dmodels.studies.explore import at_rest
-from dmodels.studies.plan import GROWTH, Stretch, Tail, question
+from dmodels.studies.plan import GROWTH, Margins, Stretch, Tail, question
 
 SLO = Record(percentile=0.99, ttft_s=2.0, tpot_s=0.05, e2e_s=math.inf)
 
@@ -261,6 +263,9 @@ def test_replays():
     )
     assert len(replay_tables.tables(Record(best=None), checks)) == 2
     assert replay_tables.tables(Record(best=None), None) == []
+    (page,) = plan_page._replays(Record(best=None), checks)
+    assert all(html.table(*one) in page for one in replay_tables.tables(Record(best=None), checks))
+    assert replay_tables.verdict(checks)[:20] in page and plan_page._replays(Record(best=None), None) == []
     assert len(replay_tables.tables(Record(best=Record(replayed=found)), None)) == 1
 
 
@@ -436,6 +441,7 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in made["panels"]]
     assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
     assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
+    assert made["uid"] is None and made["schemaVersion"] == 39  # which Grafana imports as a new board
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
     seen.reporter = "sglang"
     other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[])))
@@ -458,6 +464,23 @@ def test_the_difference_to_the_start():
     assert tell(none, none) == "Nothing serves this, as at the start."
     assert tell(none, start) == "At the start there was a fleet."
     assert tell(start, none) == "At the start nothing served this."
+
+
+@pytest.mark.parametrize("gpus", [-3, 0, 2])
+@pytest.mark.parametrize("usd", [-0.5, 0.0, 0.25, 3.0])
+@pytest.mark.parametrize("slower_s", [-0.2, 0.0, 1e-3, 1.5])
+def test_a_difference_is_read_back_as_it_is(gpus, usd, slower_s):
+    at = lambda gpus, usd, s: Record(best=Record(bought_gpus=gpus, usd_per_hour=usd, ttft_s=s, tpot_s=s))
+    told = explore_page.difference(at(8 + gpus, 20.0 + usd, 2.0 + slower_s), at(8, 20.0, 2.0))
+    told = told.replace("$", "").replace(",", "")
+    if not (gpus or usd or slower_s):
+        assert told == "As at the start."
+        return
+    words = told.split()
+    number = lambda word: float(word.rstrip("/hms"))
+    assert int(words[words.index("GPUs") - 1]) == gpus and number(words[words.index("GPUs") + 1]) == usd
+    for name in ("TTFT", "TPOT"):
+        assert (number(words[words.index(name) + 1]) if name in words else 0.0) == pytest.approx(1e3 * slower_s)
 
 
 def test_cells_and_tables_of_a_page():
@@ -794,6 +817,8 @@ def test_what_the_numbers_of_a_plan_rest_on():
         question=asked(workload_name="ISL 100", gpus={"no such gpu": from_file, "h100_sxm": from_file}),
     )
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    standings = {"exact", "measured", "calibrated", "approximate", "assumed", "list price"}
+    assert {standing for standing, *_ in rows.values()} <= standings
     assert rows["step times"] == [
         "calibrated",
         "calibrated on a",
@@ -813,6 +838,37 @@ def test_what_the_numbers_of_a_plan_rest_on():
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
     assert rows["step times"][:2] == ["calibrated", "calibrated on a; calibrated on c"]
     assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")
+
+
+def test_headroom_is_at_least_what_was_looked_for_only_where_the_last_of_it_held():
+    for growth in (*GROWTH, 0.5 * (GROWTH[-2] + GROWTH[-1]), 0.999 * GROWTH[-1]):
+        told = plan_words.headroom(Record(headroom_frac=growth - 1.0))
+        assert told.startswith("at least ") == (growth == max(GROWTH))
+        assert float(told.rpartition(" ")[2].rstrip("%")) == pytest.approx(100 * growth - 100, abs=0.51)
+
+
+def test_what_was_asked_is_told_by_its_own_name():
+    """Every key is a field of the question, its limits, margins, SLOs or engine, and holds that field's value."""
+    asked = question(
+        "llama-3.1-8b",
+        ["h100_sxm"],
+        Workload([900.0, 100.0], [50.0, 70.0], [0.25, 0.75], rate_rps=3.0),
+        RealSLO(2.0, 0.05, 9.0, 0.95),
+        prices_usd_per_hour={"h100_sxm": 2.25},
+        **{"weights": "fp8", "kv": ("bf16", "fp8"), "tp": (2, 8), "pp": (1, 3), "wide_ep": (0, 16)},
+        **{"max_gpus": 64.0, "inventory": {"h100_sxm": 40.0}, "node_gpus": 4, "max_usd_per_hour": 99.0},
+        margins=Margins(0.3, 2, 0.75),
+    )
+    told = plan_json.inputs(Record(question=asked))
+    plain = lambda value: list(value) if isinstance(value, tuple) else value
+    seconds = {f"slo_{name}_ms": getattr(asked.slo, f"{name}_s") for name in ("ttft", "tpot", "e2e")}
+    homes = (asked, asked.margins, asked.workload, asked.engine, asked.model)
+    for name, value in told.items():
+        if name in seconds:
+            assert value == pytest.approx(1e3 * float(seconds[name]))
+        elif name not in ("model", "gpus", "workload", "price_usd_per_hour", "slo_percentile"):
+            assert value == next(plain(getattr(home, name)) for home in homes if hasattr(home, name)), name
+    assert told["price_usd_per_hour"] == {"h100_sxm": 2.25} and told["slo_percentile"] == 0.95
 
 
 def test_claims_are_those_of_every_kind_of_fleet_shown():

@@ -193,6 +193,8 @@ def test_what_is_slow_without_load_and_the_bound_that_would_do():
     assert (near.have, near.need) == ("333.33 ms", "at most 333.329 ms") and near.binding == "TTFT without load"
     late = _slow_without_load(priced_at(idle, SLO(1.0, 1.0, 0.5)), 0, idle)
     assert (late.binding, late.have, late.need) == ("E2E without load", "2,000 ms", "at most 500 ms")
+    alone = _slow_without_load(priced_at(idle, SLO(1.0, 0.02)), 1, SimpleNamespace(**vars(idle) | {"ttft_s": math.inf}))
+    assert alone.fix == "fewer GPUs per instance, or links between them"  # no SLO would do, however slow
     assert [_rounded_up_ms(s) for s in (0.0123, 0.012, 1.234, 9.99e-4)] == pytest.approx([13.0, 12.0, 1300.0, 1.0])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dmodels import SLO, Workload
+from dmodels.core.errors import InputError
 from dmodels.fit.calibration import efficiency_for
 from dmodels.studies.plan import plan, question
 
@@ -35,6 +37,16 @@ def test_a_gpu_that_no_catalogue_has_is_planned(tmp_path):
     assert "not measured" in best.pools[0].confidence.provenance
     low, high = best.pools[0].confidence.tpot
     assert low < 1 < high
+
+
+def test_a_gpu_without_a_price_is_refused(tmp_path):
+    """A file may leave the price out; among fleets that cost nothing, none would be the cheapest."""
+    file = tmp_path / "gpus.toml"
+    file.write_text(OURS.partition("price")[0])
+    asked = ("llama-3.1-8b", ["our_gpu"], Workload.fixed(1000.0, 100.0, 4.0), SLO(2.0, 0.08))
+    with pytest.raises(InputError, match="price of our_gpu = 0"):
+        question(*asked, gpu_file=str(file))
+    assert question(*asked, gpu_file=str(file), prices_usd_per_hour={"our_gpu": 1.0}).gpus["our_gpu"]
 
 
 def test_a_gpu_without_a_name_has_what_all_gpus_share():

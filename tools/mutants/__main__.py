@@ -114,7 +114,7 @@ class Checker:
         if not tests:
             return Judged(room, change, "", 0, 0, 0.0)
         names = [test.name for test in tests]
-        limit_s = 10 * self.limit_s + 60
+        limit_s = 3 * sum(test.cpu_s for test in tests) + 60  # as recorded, and compiling what was changed
         by, spent = self.copy.with_change(change.path, change.applied(), names, limit_s)
         if "::" not in by and by not in ("", "?") and self.copy.first_failure(names, limit_s)[0] == by:
             by = "?"  # the tests do not start without the change, too

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.core.errors import InputError, check_number
+from dmodels.core.hardware import GPU
 from dmodels.core.records import Real
 
 #: Instances of one layout: (GPU type, instances, GPUs of each).
@@ -68,15 +69,17 @@ def bought(node_gpus: int, parts: Iterable[Part]) -> dict[str, int]:
     return found
 
 
-def check(limits: Limits, gpus: Iterable[str]) -> None:
-    """Limits that mean nothing are an `InputError`."""
+def check(limits: Limits, gpus: Mapping[str, GPU]) -> None:
+    """Limits that mean nothing are an `InputError`, and so are prices of zero: no fleet for nothing is the cheapest."""
+    for gpu, facts in gpus.items():
+        cost = "positive prices in USD/h; where you know none, the same for each type compares GPUs"
+        check_number(f"price of {gpu}", float(facts.price_usd_per_hour), nextafter(0, 1), nextafter(inf, 0), cost)
     check_number("max_gpus", limits.max_gpus, 1, inf, "numbers from 1")
     check_number("node_gpus", limits.node_gpus, 1, inf, "whole numbers from 1", whole=True)
     check_number("max_usd_per_hour", limits.max_usd_per_hour, nextafter(0, 1), inf, "positive prices")
-    known = list(gpus)
     for gpu, count in limits.inventory.items():
-        if gpu not in known:
-            raise InputError(f"inventory of {gpu}: accepted are the GPU types asked about, {', '.join(known)}")
+        if gpu not in gpus:
+            raise InputError(f"inventory of {gpu}: accepted are the GPU types asked about, {', '.join(gpus)}")
         check_number(f"inventory of {gpu}", count, 0, inf, "numbers from 0")
 
 

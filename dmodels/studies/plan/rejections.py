@@ -115,6 +115,8 @@ def _short_of_memory(priced: Priced, row: int, idle: Operating) -> Rejection | N
     )
 
 
+#: What a step without an end lacks.
+_NO_LINK = "fewer GPUs per instance, or links between them"
 #: A time without load leaves no room for any: an SLO so many times as long does.
 LOADED = 1.01
 
@@ -133,13 +135,13 @@ def too_late(layout: Layout | str, when: str, times: Iterable[tuple[str, float, 
     excess, name, value, bound = late[0]
     shown = ([f"{float(f'{1e3 * x:.{digits}g}'):,.12g}" for x in (value, bound)] for digits in (4, 6, 12))
     have, need = next(pair for pair in shown if pair[0] != pair[1])  # a near miss is not shown as none
-    slower = " and ".join(f"a {name} SLO of {_rounded_up_ms(LOADED * value):,g} ms" for _, name, value, _ in late)
+    ends = [f"a {name} SLO of {_rounded_up_ms(LOADED * x):,g} ms" for _, name, x, _ in late if math.isfinite(x)]
     return Rejection(
         layout,
         binding=f"{name} {when}",
         have=f"{have} ms",
         need=f"at most {need} ms",
-        fix=f"{slower}, or more GPUs per instance",
+        fix=f"{' and '.join(ends)}, or more GPUs per instance" if math.isfinite(excess) else _NO_LINK,
         excess=excess,
     )
 

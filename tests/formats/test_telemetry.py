@@ -459,7 +459,12 @@ def test_the_model_of_a_split_beside_what_was_measured(fleet, trace, tmp_path):
     for k in range(3):
         fleet.add("vllm:num_requests_running", decode.decode_count, instance=f"10.0.0.{k}:8000", model_name="m")
     found = watch([fleet.write(tmp_path)], [serve])
-    ratios = {one.name: one.ratio for one in found.compared}
+    seen = {one.name: one.measured for one in found.compared}
+    told = {one.name: one.predicted for one in found.compared}
     names = ["TTFT, mean [s]", "time between tokens, mean [s]", "requests in flight"]
-    assert ratios == {name: pytest.approx(1.0, rel=1e-3) for name in names}
+    put = (first.ttft_mean_s + decode.ttft_mean_s, decode.tpot_mean_s, 3 * decode.decode_count)
+    assert seen == {name: pytest.approx(value, rel=1e-3) for name, value in zip(names, put, strict=True)}
+    first, decode = found.fleet.pools  # under arrivals as uneven as those that were seen
+    then = (first.ttft_mean_s + decode.ttft_mean_s, decode.tpot_mean_s, 3 * decode.decode_count)
+    assert told == {name: pytest.approx(value, rel=1e-6) for name, value in zip(names, then, strict=True)}
     audited(fleet.write(tmp_path), serve)

@@ -226,6 +226,10 @@ def test_an_optimum_that_is_not_proved_says_so():
     odd = lambda x: jnp.where(x < 3.0, 1.0, 0.0) + 0.01 * jnp.sin(jnp.cumsum(jnp.ones(3))[0] * x)  # no interval form
     found = social_optimum(Game(odd, lambda d, p: 1 / (1 + d) + 0.0 * p, 8.0))
     assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
+    fall = jax.custom_jvp(lambda x: jnp.exp(-x))  # has one, but not its slope
+    fall.defjvp(lambda at, along: (fall(*at), -jnp.exp(-jnp.cumsum(jnp.stack([*at, *at]))[0]) * along[0]))
+    found = social_optimum(Game(fall, lambda d, p: 1 / (1 + d) + 0.0 * p, 8.0))
+    assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
 
 
 def test_a_rate_that_is_not_finite_is_never_certified():

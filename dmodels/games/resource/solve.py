@@ -111,11 +111,14 @@ def _searched(game: Game, found: Solution) -> tuple[Solution, np.ndarray]:
     sound = np.isfinite(known) & np.isfinite(total)
     bound = np.full(known.shape, -np.inf)
 
-    if _without_form(len(leaves), *form):
+    def cost(x: Any, *values: Any) -> Any:
+        return _joined(values, *form).cost(x)
+
+    try:
+        _check_form(len(leaves), *form)
+        bound[sound], best, where = least_values(cost, total[sound], known[sound], [g[sound] for g in given])
+    except Unsupported:  # in the cost, or in its slope
         return found, bound.reshape(shape)
-    bound[sound], best, where = least_values(
-        lambda x, *values: _joined(values, *form).cost(x), total[sound], known[sound], [g[sound] for g in given]
-    )
     place = np.full(known.shape, np.nan)
     place[sound] = where
     missed = np.zeros(known.shape, bool)
@@ -145,13 +148,20 @@ def _joined(numbers: Sequence[Any], tree: Any, around: Any, others: tuple[Any, .
     return game
 
 
+def _check_form(numbers: int, *form: Any) -> None:
+    """Raises `Unsupported` where the cost of such games has no interval form; asked once for all that differ in their
+    numbers alone."""
+    if objection := _known_objection(numbers, form):
+        raise Unsupported(objection)
+
+
 @lru_cache(maxsize=256)
-def _without_form(numbers: int, *form: Any) -> str:
-    """What in the cost of games that differ in their numbers alone has no interval form; empty where all has one."""
+def _known_objection(numbers: int, form: tuple[Any, ...]) -> str:
     return kept(_objection, (numbers, form), lambda: _objection(numbers, form))
 
 
 def _objection(numbers: int, form: Sequence[Any]) -> str:
+    """What in the cost has no interval form; empty where all has one."""
     try:
         nothing = np.zeros(1)
         enclosure(lambda x, *values: _joined(values, *form).cost(x), numbers)(nothing, nothing, *[nothing] * numbers)
@@ -188,8 +198,7 @@ def equilibria(game: Game) -> Roots:
     violation rates use operations that have no interval form."""
     total = np.reshape(np.asarray(game.budget_gpus, float), 1)
     numbers, *form = _parted(game)
-    if objection := _without_form(len(numbers), *form):
-        raise Unsupported(objection)
+    _check_form(len(numbers), *form)
     return all_roots(game.difference, 0.0, float(total[0]))
 
 

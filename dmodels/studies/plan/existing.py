@@ -30,7 +30,7 @@ from .designs import Instances, Kind, Layout, Stage, cells, schemes
 from .ensure import Trial, Verdict
 from .evaluate import sweep_instances
 from .layouts import chosen_gpus, in_precision, instances
-from .machines import pool_of, recording
+from .machines import SAMPLE, pool_of, recording
 from .questions import Question
 from .replaying import quantile
 from .sizing import compressed
@@ -38,8 +38,6 @@ from .stretches import borne
 
 #: Growths of the rate between which the most that a fleet serves is looked for, then between two of them again.
 _GROWTHS, _CLOSER = 10.0 ** (np.arange(-15, 16) / 5.0), 64
-#: Requests of a sample of a trace, where it has more.
-_SAMPLE = 100_000
 #: How many times as large a split's other pool is where it is to be no limit.
 _AMPLE = 8
 
@@ -109,7 +107,7 @@ def existing(asked: Question, fleet: Serving) -> Existing:
     taken = asked.admitted
     beyond = np.asarray(taken.workload.weight_frac)[np.asarray(taken.workload.total_tokens) > context].sum()
     refused = taken.refused_frac + (1.0 - taken.refused_frac) * float(beyond)
-    requests = recording(asked).sampled(_SAMPLE)
+    requests = recording(asked).sampled(SAMPLE)
     trial, rate = _trial(asked.slo, machines, kind == Kind.SPLIT), taken.rate_rps
     growth, each = _borne(trial, requests, machines)
     seen, lasts_s = _served(trial, requests), requests.period_s
@@ -208,19 +206,20 @@ def _trial(slo: SLO, machines: Sequence[_Machine], in_turn: bool) -> Trial:
 def _borne(trial: Trial, requests: Recording, machines: Sequence[_Machine]) -> tuple[float, list[float]]:
     """Growths of the rate at which replays still keep the SLOs: of all pools together, and of each."""
     if not trial.fleet.in_turn:
-        each = [_most(_trial(trial.slo, [one], False), requests) for one in machines]
+        each = [_most(_trial(trial.slo, [one], False), requests, [one.pool.replicas]) for one in machines]
         return min(each), each
-    ample = [[n if j == k else _AMPLE * n for j, n in enumerate(trial.guess)] for k in range(len(machines))]
-    return _most(trial, requests), [_most(trial._replace(guess=tuple(counts)), requests) for counts in ample]
+    counts = [one.pool.replicas for one in machines]
+    ample = [[n if j == k else _AMPLE * n for j, n in enumerate(counts)] for k in range(len(machines))]
+    return _most(trial, requests, counts), [_most(trial, requests, more) for more in ample]
 
 
-def _most(trial: Trial, requests: Recording) -> float:
-    """The largest growth of the rate that the fleet bears, to a hundredth; 0: none."""
-    last = borne(trial, requests, trial.guess, _GROWTHS) - 1
+def _most(trial: Trial, requests: Recording, instances: Sequence[int]) -> float:
+    """The largest growth of the rate that so many instances bear, to a hundredth; 0: none."""
+    last = borne(trial, requests, instances, _GROWTHS) - 1
     if last < 0:
         return 0.0
     closer = np.linspace(_GROWTHS[last], _GROWTHS[min(last + 1, len(_GROWTHS) - 1)], _CLOSER)
-    return float(closer[max(borne(trial, requests, trial.guess, closer) - 1, 0)])
+    return float(closer[max(borne(trial, requests, instances, closer) - 1, 0)])
 
 
 def _served(trial: Trial, requests: Recording) -> list[Served]:

@@ -23,6 +23,9 @@ from .layouts import in_precision
 from .questions import Question
 from .sizing import Priced
 
+#: Requests of a sample of a trace on which fleets are compared, where it has more.
+SAMPLE = 100_000
+
 
 def recording(asked: Question, seed: int = 0, count: int = 20_000) -> Recording:
     """The trace that was asked about, or, without one, `count` requests drawn from the workload."""

@@ -23,7 +23,7 @@ from .ensure import Sizes, Trial, Verdict, fewest, most_tried, other_days, with_
 from .evaluate import MOST
 from .forecast import by_recursion, kept
 from .limits import Limits, Part
-from .machines import recording, serving_fleet
+from .machines import SAMPLE, recording, serving_fleet
 from .margins import LEVELS, Strain, strain
 from .promises import Ensured, Verified
 from .questions import Question
@@ -40,8 +40,6 @@ _CANDIDATES = {Kind.ONE_POOL: 3, Kind.TWO_POOLS: 2, Kind.SPLIT: 2}
 #: arrivals is a margin for bursts: of Azure's conversations 16 GPUs hold where formulas ask for 12, and 8 for random
 #: arrivals (Llama 70B, 20 req/s).
 _LESS = 0.6
-#: Requests of a sample of the trace on which candidates are compared, where it has more.
-_SAMPLE = 100_000
 
 
 @float64
@@ -61,7 +59,7 @@ def plan(asked: Question, ensure: bool | None = None) -> Plan:
     if ensure is False:
         return found
     free, replays_decide = found if found.best is not None else _without_limits(found), wanted or found.reach.breaks
-    if free is None or not (replays_decide or _too_dear(free, _grown(recording(asked), asked).sampled(_SAMPLE))):
+    if free is None or not (replays_decide or _too_dear(free, _grown(recording(asked), asked).sampled(SAMPLE))):
         return found
     made = ensured(free, asked) or _none_holds(found, free)
     decided = replays_decide or found.best is None
@@ -132,7 +130,7 @@ def ensured(answer: Plan, asked: Question) -> Plan | None:
     holds within them."""
     requests = recording(asked)
     grown = _grown(requests, asked)
-    sample, unique = grown.sampled(_SAMPLE), _held(answer, asked, grown)
+    sample, unique = grown.sampled(SAMPLE), _held(answer, asked, grown)
     answer = replace(answer, question=asked, priced=replace(answer.priced, question=asked))
     priced = answer.priced
 
@@ -173,7 +171,7 @@ def _held(answer: Plan, asked: Question, requests: Recording) -> list[_Chosen]:
     assert formula is not None, "nothing is recommended"
     singles = [[_ranked(answer, d)] for d in {d.name: d for d in (*answer.by_gpu, formula)}.values()]
     groups = [_candidates(answer.priced, kind) for kind in Kind] + singles
-    sample = requests.sampled(_SAMPLE)
+    sample = requests.sampled(SAMPLE)
     if _too_dear(answer, sample):  # then they rank layouts by waits that do not happen
         groups += [_leanest(answer.priced, kind) for kind in Kind]
     found = _by_replay(priced, groups, sample)

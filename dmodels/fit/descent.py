@@ -51,6 +51,7 @@ class Halves(NamedTuple):
 
     one: Points
     two: Points
+    shift: np.ndarray  # (rows of two, efficiencies): u of prefill instances, whose kernels are other ones, less u
 
 
 class Problem(NamedTuple):
@@ -83,8 +84,8 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     A formula without rows is left out: it would be half of what is compiled.
     """
     cut = halves.one.isl.shape[0]
-    parts = [(of_instances, halves.one, u[:cut]), (of_separate_instances, halves.two, u[cut:])]
-    return jnp.log(jnp.concatenate([latencies(p, own) for latencies, p, own in parts if len(own)]))
+    parts = [(of_instances, (halves.one, u[:cut])), (of_separate_instances, (halves.two, u[cut:], halves.shift))]
+    return jnp.log(jnp.concatenate([latencies(*own) for latencies, own in parts if len(own[1])]))
 
 
 def of_instances(p: Points, u: jax.Array) -> jax.Array:
@@ -108,8 +109,8 @@ def of_instances(p: Points, u: jax.Array) -> jax.Array:
     return _as_streamed(served.ttft_s + p.compile_s, served.tpot_s, p.stream_interval)
 
 
-def of_separate_instances(p: Points, u: jax.Array) -> jax.Array:
-    """(n, 2): TTFT and TPOT of rows with separate prefill and decode instances."""
+def of_separate_instances(p: Points, u: jax.Array, shift: Real) -> jax.Array:
+    """(n, 2): TTFT and TPOT of rows with separate prefill and decode instances; `shift` is that of `Halves`."""
     served = serve_disaggregated(
         p.model,
         p.gpu,
@@ -121,6 +122,7 @@ def of_separate_instances(p: Points, u: jax.Array) -> jax.Array:
         osl=p.osl,
         concurrency=p.concurrency,
         efficiency=hierarchy.efficiency(u, p.gathers).replace(beside_rows=p.beside_rows),
+        prefill_efficiency=hierarchy.efficiency(u + shift, p.gathers).replace(beside_rows=p.beside_rows),
         draft_tokens=p.draft_tokens,
         decode_batch=p.decode_batch,
         utilization=p.utilization,

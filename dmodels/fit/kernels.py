@@ -110,7 +110,7 @@ def efficiencies(machines: Sequence[Hosted]) -> list[dict[str, float]]:
 
 @float64
 def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
-    asked = [layers.kernels(m.model, m.parallel, BUS_RANKS if _on_bus(m) else np.inf) for m in machines]
+    asked = [layers.kernels(m.model, m.parallel, _most_ranks(m)) for m in machines]
     seconds = _seconds(machines, asked)
     curves: dict[str, list[tuple[int, Work, Floats]]] = defaultdict(list)
     for i, machine in enumerate(machines):
@@ -125,7 +125,8 @@ def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
             launches[row] += _named(part, machines[row], found[row], Curve(*map(float, values)))
     for own, shared, machine in zip(found, launches, machines, strict=True):
         own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
-        if float(machine.parallel.ep) > FUSED_EP:
+        sorts = machine.engine == "sglang" and float(machine.parallel.dp) > 1.0 and float(machine.parallel.ep) > 1.0
+        if float(machine.parallel.ep) > FUSED_EP or (sorts and float(machine.model.expert_dtype_bytes) > 0.75):
             spread = float(machine.model.n_active_experts) / float(machine.parallel.ep)  # pairs per rank and token
             own |= WIDE_EXPERTS | {"moe_pass_count": PAIR_PASSES * spread}
     return found
@@ -166,9 +167,14 @@ def _on_bus(machine: Hosted) -> bool:
     return float(machine.gpu.nvlink_bytes_per_s_oneway) <= FAST_LINK
 
 
+def _most_ranks(machine: Hosted) -> float:
+    """Ranks of a collective over the GPUs' own link: beyond a node messages go over the network, by another share."""
+    return BUS_RANKS if _on_bus(machine) else float(machine.gpu.gpus_per_node)
+
+
 def _ranks(machine: Hosted) -> float:
     """Ranks of the collective that is asked about."""
-    return min(float(machine.parallel.tp), BUS_RANKS if _on_bus(machine) else np.inf)
+    return min(float(machine.parallel.tp), _most_ranks(machine))
 
 
 def _seconds(machines: Sequence[Hosted], asked: Sequence[Sequence[layers.LayerKernels]]) -> list[list[Floats]]:

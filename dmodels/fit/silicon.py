@@ -19,6 +19,7 @@ from dmodels.core.records import filled, float64, jit
 from . import hierarchy, kernels
 from .descent import Halves, Problem, Weighing, minimise, of_instances, of_separate_instances
 from .points import Points, checkpoint
+from .recipes import Layout
 from .rows import Row, measurement
 
 
@@ -48,9 +49,10 @@ def predict_log(
     u = origins(rows) + padded[paths].sum(axis=1)
     predicted = np.empty((len(rows), 2))
     separate = np.asarray(points.separate) > 0
-    for latencies, kind in ((_one, ~separate), (_two, separate)):
+    for latencies, kind, told in ((_one, ~separate, (u,)), (_two, separate, (u, shifts(rows)))):
         if kind.any():  # in few sizes, each of which is compiled for
-            predicted[kind] = np.asarray(latencies(*filled((points[kind], u[kind]), least=128)))[: kind.sum()]
+            own = filled((points[kind], *(column[kind] for column in told)), least=128)
+            predicted[kind] = np.asarray(latencies(*own))[: kind.sum()]
     return np.log(predicted)
 
 
@@ -88,7 +90,7 @@ def problem_of(
     weighing: Weighing = Weighing(),  # noqa: B008 - a tuple of constants
 ) -> tuple[Problem, tuple[str, ...], np.ndarray]:
     """The least squares problem of measured rows, its levels, and the effects (levels, efficiencies) where z is 0."""
-    halves, order = _split(points)
+    halves, order = _split(points, rows)
     rows = [rows[i] for i in order]
     of_rows = [hierarchy.row_levels(row) for row in rows]
     known = tuple(dict.fromkeys(level for levels in of_rows for level in levels))
@@ -104,15 +106,28 @@ def problem_of(
 
 def origins(rows: Sequence[Row]) -> np.ndarray:
     """(n, efficiencies): u where no effect is, from the kernels of each row's decode instances."""
-    keys = [(r.model_path, r.gemm_dtype, r.moe_dtype, r.system, r.backend, r.decode[:3]) for r in rows]
-    distinct = {key: _machine(row) for key, row in zip(keys, rows, strict=True)}
+    return _origins(rows, [row.decode for row in rows])
+
+
+def shifts(rows: Sequence[Row]) -> np.ndarray:
+    """(n, efficiencies): by how much u of each row's prefill instances, whose kernels are other ones, is higher."""
+    return _origins(rows, [row.prefill for row in rows]) - origins(rows)
+
+
+def _origins(rows: Sequence[Row], layouts: Sequence[Layout]) -> np.ndarray:
+    """The same of instances in these layouts."""
+    keys = [
+        (r.model_path, r.gemm_dtype, r.moe_dtype, r.system, r.backend, layout[:3])
+        for r, layout in zip(rows, layouts, strict=True)
+    ]
+    distinct = {key: _machine(*own) for key, *own in zip(keys, rows, layouts, strict=True)}
     found = dict(zip(distinct, kernels.efficiencies(list(distinct.values())), strict=True))
     u = {key: hierarchy.origin(own) for key, own in found.items()}
     return np.stack([u[key] for key in keys])
 
 
-def _machine(row: Row) -> kernels.Hosted:
-    tp, dp, ep = row.decode[:3]
+def _machine(row: Row, layout: Layout) -> kernels.Hosted:
+    tp, dp, ep = layout[:3]
     return kernels.Hosted(checkpoint(row), catalog.gpu(row.system), row.system, row.backend, Parallel(tp, 1.0, dp, ep))
 
 
@@ -129,11 +144,11 @@ def _of(effects: Effects | None, known: Sequence[str]) -> np.ndarray:
     return np.stack([old.get(level, nothing) for level in known])
 
 
-def _split(points: Points) -> tuple[Halves, np.ndarray]:
+def _split(points: Points, rows: Sequence[Row]) -> tuple[Halves, np.ndarray]:
     """The rows of either kind, and the order in which they stand in both together."""
     separate = np.asarray(points.separate) > 0
     one, two = np.flatnonzero(~separate), np.flatnonzero(separate)
-    return Halves(points[one], points[two]), np.concatenate([one, two])
+    return Halves(points[one], points[two], shifts(rows)[two]), np.concatenate([one, two])
 
 
 def _weights(rows: Sequence[Row]) -> np.ndarray:

@@ -459,10 +459,24 @@ def test_separate_instances_serve_the_prompts_and_answers_of_their_row(monkeypat
     row = replace(PLAIN, mode="disagg", isl=1000.0, osl=200.0, concurrency=8.0, stream_interval=3.0, **machines)
     points, _ = to_points(Table([replace(row, ttft_s=0.1, tpot_s=0.01)], []))
     isl, osl = 0.9 * 1000.0, 0.9 * 200.0  # lengths are drawn from a tenth less on
-    found = descent.of_separate_instances(points, np.zeros((1, len(hierarchy.NAMES))))
+    u, shift = (np.zeros((1, len(hierarchy.NAMES))) for _ in range(2))
+    shift[0, hierarchy.NAMES.index("prefill_layer_us")] = np.log(3.0)
+    found = descent.of_separate_instances(points, u, shift)
     assert found.tolist() == [pytest.approx([1e-3 * isl + 2 * 1e-6 * osl, 1e-6 * osl])]
     named = ("prefill", "decode", "prefill_instances", "decode_instances", "concurrency", "decode_batch")
     assert [float(asked[name][0]) for name in named] == [1.0, 4.0, 3.0, 2.0, 8.0, 60.0]
+    slower = asked["prefill_efficiency"].prefill_layer_us / asked["efficiency"].prefill_layer_us
+    assert float(slower[0]) == pytest.approx(3.0)
+
+
+def test_prefill_instances_have_the_kernels_of_their_own_layout():
+    """Those that an instance of this layout which decodes, too, has."""
+    wide, narrow = Layout(4.0), Layout(1.0)
+    apart = replace(PLAIN, mode="disagg", prefill=wide, decode=narrow)
+    both = [replace(PLAIN, prefill=layout, decode=layout) for layout in (narrow, wide)]
+    own, other = silicon.origins(both)
+    assert silicon.shifts([apart, *both]) == pytest.approx(np.stack([other - own, 0.0 * own, 0.0 * own]))
+    assert (other != own).any()
 
 
 @pytest.mark.parametrize(

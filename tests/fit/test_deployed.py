@@ -27,7 +27,7 @@ def test_an_effect_of_a_deployment_reaches_its_rows_and_its_plans_alone():
     assert (after[own, 1] > before[own, 1] + 0.02).all() and not own.all()
     np.testing.assert_array_equal(after[~own], before[~own])
     for row in table.rows:
-        machine = silicon._machine(row)
+        machine = silicon._machine(row, row.decode)
         plain, told = (
             efficiencies_of([machine], [row.precision], family(row.model_path), effects=e)[0] for e in (None, effects)
         )
@@ -36,7 +36,7 @@ def test_an_effect_of_a_deployment_reaches_its_rows_and_its_plans_alone():
 
 def test_a_model_of_another_size_is_another_deployment():
     row = rows(1).rows[0]
-    machine = silicon._machine(row)
+    machine = silicon._machine(row, row.decode)
     large = machine._replace(model=machine.model.replace(n_layers=80.0, hidden_size=8192.0))
     names = [hierarchy.deployment(one.model, one.parallel) for one in (machine, large)]
     assert its(row).endswith(names[0]) and names[1] == names[0].replace("32x4096", "80x8192")

@@ -43,7 +43,7 @@ def toy(rng, count=30, sigma=(0.25, 0.10)):
     measured = value_of(rows, moved) + rng.normal(0, 0.15, (count, 2))
     measured[::9] += 2.0  # outliers
     weight = rng.choice([0.3, 1.0, 2.0], count) * (rng.random(count) < 0.9)
-    halves = Halves(jnp.asarray(rows[:cut]), jnp.asarray(rows[cut:]))
+    halves = Halves(jnp.asarray(rows[:cut]), jnp.asarray(rows[cut:]), jnp.zeros(()))
     return Problem(halves, paths, scale, measured, weight, origin, np.array(sigma)), rows
 
 
@@ -213,7 +213,7 @@ def test_effects_of_the_fit_are_added_to_the_priors(monkeypatch):
 
     monkeypatch.setattr(silicon, "minimise", minimise)
     monkeypatch.setattr(silicon, "origins", lambda rows: np.zeros((len(rows), len(names))))
-    monkeypatch.setattr(silicon, "_split", lambda points: (None, np.arange(len(rows))))
+    monkeypatch.setattr(silicon, "_split", lambda points, rows: (None, np.arange(len(rows))))
     prior = Effects(("all", "precision=fp8"), rng.normal(0, 0.1, (2, len(names))) * (scale[:1] > 0))
     start = Effects(("all", known[1]), rng.normal(0, 0.1, (2, len(names))))
     found = silicon.fit(None, rows, keep=np.array([1, 0]), start=start, prior=prior, max_steps=11, covariance=True)

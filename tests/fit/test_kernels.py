@@ -51,6 +51,18 @@ def test_a_ring_over_a_bus_keeps_the_rate_of_two():
     assert "link_frac" not in eight and "bus_frac" not in found()["llama-3.1-70b", "h100_sxm"]
 
 
+def test_a_group_over_two_nodes_has_the_links_of_one():
+    """What its messages take over the network is no share of NVLink."""
+    for engine in ("sglang", "trtllm"):
+        one, two = efficiencies(
+            [
+                Hosted(catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), "h100_sxm", engine, Parallel(tp))
+                for tp in (8.0, 16.0)
+            ]
+        )
+        assert (one["link_frac"], one["hop_us"]) == (two["link_frac"], two["hop_us"])
+
+
 @float64
 def test_the_roofline_follows_the_laws_of_the_kernels():
     """Dense matrices of Llama-3.1-70B on four H100: the four products of a layer by their laws, and by the formula."""
@@ -87,7 +99,8 @@ def test_a_plan_asks_for_the_kernels_that_its_calibrations_rows_state():
     kernels of FP8 per tensor, 2.6 times slower in experts on H100, and add up to nonsense with any others."""
     row = {"id": "a", "model_path": "MiniMaxAI/MiniMax-M2.5", "system": "h100_sxm", "backend": "vllm"}
     row |= {"precision": "fp8", "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "isl": "1", "osl": "2"}
-    stated = silicon._machine(parse_row(row | {"batch_size": "1", "tp_size": "4"}, measured=False))
+    asked = parse_row(row | {"batch_size": "1", "tp_size": "4"}, measured=False)
+    stated = silicon._machine(asked, asked.decode)
     published = stated._replace(model=catalog.model("minimax-m2.5").replace(kv_dtype_bytes=1.0))
     assert float(published.model.expert_dtype_bytes) > float(stated.model.expert_dtype_bytes) == 1.0
     planned, judged = (efficiencies_of([one], ["fp8"], "minimax_m2")[0] for one in (published, stated))

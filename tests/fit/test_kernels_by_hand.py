@@ -85,7 +85,7 @@ def work(machine, part):
             rows.append((0.0, tokens * by_flop, 0.0))
     else:
         link = float(gpu.nvlink_bytes_per_s_oneway) or NVLINK_OR_PCIE
-        ranks = min(tp, 2.0) if link <= 64e9 else tp
+        ranks = min(tp, 2.0 if link <= 64e9 else float(gpu.gpus_per_node))
         message = [2 * m["hidden_size"] * 2.0**k for k in range(15)]
         rows = [(0.0, 2 * (ranks - 1) / ranks * size / link, 0.0) for size in message]
     return np.array(rows)

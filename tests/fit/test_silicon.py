@@ -73,7 +73,7 @@ def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan
     judged = silicon.predict_log(points, table.rows, calibration(), release=False)
     served = float64(jax.jit(serve))
     for i, row in enumerate(table.rows):
-        machine, point = silicon._machine(row), points[i]
+        machine, point = silicon._machine(row, row.decode), points[i]
         e = efficiencies_of([machine], [row.precision], family(row.model_path))[0]
         s = served(
             machine.model,
@@ -92,7 +92,7 @@ def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan
 @pytest.mark.slow
 def test_slopes_are_the_models_own_derivatives():
     points, table = to_points(rows(4))
-    halves, _ = silicon._split(points)
+    halves, _ = silicon._split(points, table.rows)
     u = jnp.asarray(silicon.origins(table.rows))
     direction = np.random.default_rng(0).normal(size=u.shape)
     _, slope = descent.slopes(halves, u)
@@ -105,7 +105,7 @@ def test_the_least_loss_is_the_one_that_scipy_finds():
     """L-BFGS on the same loss, with its gradient by JAX: no lower, and no higher."""
     points, table = to_points(rows(16, slower=1.3))
     found = silicon.fit(points, table.rows, max_steps=40)
-    halves, order = silicon._split(points)
+    halves, order = silicon._split(points, table.rows)
     known = [table.rows[i] for i in order]
     place = {level: i for i, level in enumerate(found.levels)}
     paths = np.array([[place[level] for level in hierarchy.row_levels(row)] for row in known])

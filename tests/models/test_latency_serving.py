@@ -138,6 +138,22 @@ def test_too_few_prefill_instances_rule_the_rate():
     assert s.ttft_s > 100 * service
 
 
+def test_prefill_instances_may_have_efficiencies_of_their_own():
+    """A lone client's prompt takes as much longer; its answer does not, but that it is on its way for less of the time."""
+
+    def run(e=None):
+        return serve_disaggregated(
+            FP8, H200, Parallel(), 1e6, Parallel(2.0), 2.0, 8000.0, 100.0, 1.0, prefill_efficiency=e
+        )
+
+    slow = Efficiency(flop_frac=0.24, attention_flop_frac=0.19)
+    later = float(prefill_s(FP8, H200, Parallel(), 8000.0, slow) - prefill_s(FP8, H200, Parallel(), 8000.0))
+    alike, slower = run(Efficiency()), run(slow)
+    assert float(alike.ttft_s) == float(run().ttft_s)
+    assert float(slower.tpot_s) == pytest.approx(float(alike.tpot_s), rel=0.005)
+    assert float(slower.ttft_s - alike.ttft_s) == pytest.approx(later, rel=0.005)
+
+
 def test_a_decode_batch_below_the_clients_makes_the_others_wait_for_an_answer():
     """192 clients, 4 instances set to decode 32 at a time: (192/128 - 1) answers, less what they spend at prefill."""
 

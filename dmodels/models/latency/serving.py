@@ -125,6 +125,7 @@ def serve_disaggregated(
     concurrency: Real,
     efficiency: Efficiency | None = None,
     draft_tokens: Real = 0.0,
+    prefill_efficiency: Efficiency | None = None,
     decode_batch: Real = float("inf"),
     utilization: Real | None = None,
     engine: EngineMemory = VLLM,
@@ -135,7 +136,8 @@ def serve_disaggregated(
     instance over the network, and the answer is decoded in Z = osl TPOT(n). With Schweitzer's approximation the
     residence at prefill is R = S + S' Q/m, Q = C R/(R + Z), with S' <= S the time per prompt of a full step of queued
     prompts; where prefill is slower, R -> C S'/m - Z, and the decoders idle. `prefill_instances` of 0 means
-    rate-matched: as many as keep up with the decoders. `decode_batch` is the most requests that an instance (or each
+    rate-matched: as many as keep up with the decoders. `prefill_efficiency` is that of the steps of prefill instances
+    (None: as of the others), whose layout has kernels of its own. `decode_batch` is the most requests that an instance (or each
     of its dp ranks) is set to decode at a time; the cache may hold fewer.
     Flags: NO_FIT where a decode instance cannot hold one request, or a prefill instance one prompt.
     """
@@ -145,9 +147,10 @@ def serve_disaggregated(
     held = residents_of_length(model, gpu, decode, isl, osl, utilization=utilization, engine=engine)
     slots = jnp.maximum(jnp.minimum(held, decode_batch * decode.dp), 1.0)
     alone_of = _steps(model, gpu, decode, context, isl, e, draft_tokens).alone
-    law = _steps(model, gpu, prefill, context, isl, e, 0.0)
+    at_prefill = e if prefill_efficiency is None else prefill_efficiency
+    law = _steps(model, gpu, prefill, context, isl, at_prefill, 0.0)
     service, queued = law.own(0.0, prefill.dp - law.gathered), law.full(0.0) * law.budget_share * prefill.dp
-    transfer = kv_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * e.link_frac)
+    transfer = kv_bytes(model, isl, prefill.tp) / (gpu.nic_bytes_per_s_per_gpu_oneway * at_prefill.link_frac)
     fixed = e.prompt_ms * 1e-3 + transfer
 
     each = concurrency / decode_instances

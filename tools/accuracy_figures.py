@@ -91,13 +91,13 @@ SECTIONS: dict[str, Section] = {
         "mlperf",
         "Public open-loop runs of MLPerf Inference v5.1 (H200, MI300X): GPUs that a plan asks at the run's rate beside "
         "those used, and percentiles of simulated servers at that rate. The factor of tuned servers comes from runs "
-        "without the run's model, or without its submitter, whichever predicts it worse. `python -m benchmarks "
-        "mlperf`.",
+        "without the run's model, or without its submitter, whichever predicts it worse. LoadGen rejects a run that "
+        "breaks an SLO: percentiles are those at the likeliest speed that keeps both at the rate. `python -m "
+        "benchmarks mlperf`.",
         "A submission's rate is what it declared, not the most that it could serve, and its engine's settings are not "
-        "published with its results. It runs as near to saturation as the limits allow: TTFT says there whether the "
-        "capacity is right to some hundredths, and little else: in 32 of the 41 runs on H200 a plan asks for more "
-        "GPUs than were used (1.12 times, in the median); these servers are beyond saturation when they are simulated, "
-        "their TTFT P99 6.8 times as long as measured in the median, their TPOT P99 within 6 %. Lengths of Mixtral's "
+        "published with its results. It runs as near to saturation as the limits allow, where one per cent of speed "
+        "is a tenth of a latency, so that a run is valid says much of its percentiles: at the others' speed alone TTFT "
+        "P99 is 82 % off in the median and TPOT P99 39 %. Prompts on MI300X wait twice as long as simulated. Lengths of Mixtral's "
         "data are assumed. Systems of mixed GPUs are left out.",
     ),
     "Closed form against simulator": Section(

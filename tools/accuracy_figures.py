@@ -97,8 +97,8 @@ SECTIONS: dict[str, Section] = {
         "A submission's rate is what it declared, not the most that it could serve, and its engine's settings are not "
         "published with its results. It runs as near to saturation as the limits allow, where one per cent of speed "
         "is a tenth of a latency, so that a run is valid says much of its percentiles: at the others' speed alone TTFT "
-        "P99 is 82 % off in the median and TPOT P99 39 %. Prompts on MI300X wait twice as long as simulated. Lengths of Mixtral's "
-        "data are assumed. Systems of mixed GPUs are left out.",
+        "P99 is 82 % off in the median and TPOT P99 39 %. Prompts on MI300X wait twice as long as simulated. Lengths "
+        "of Mixtral's data are assumed. Systems of mixed GPUs are left out.",
     ),
     "Closed form against simulator": Section(
         "agreement",

@@ -139,7 +139,7 @@ def test_too_few_prefill_instances_rule_the_rate():
 
 
 def test_prefill_instances_may_have_efficiencies_of_their_own():
-    """A lone client's prompt takes as much longer; its answer does not, but that it is on its way for less of the time."""
+    """A lone client's prompt takes as much longer; its answer does not, but for being decoded less of the time."""
 
     def run(e=None):
         return serve_disaggregated(

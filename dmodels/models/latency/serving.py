@@ -137,8 +137,8 @@ def serve_disaggregated(
     residence at prefill is R = S + S' Q/m, Q = C R/(R + Z), with S' <= S the time per prompt of a full step of queued
     prompts; where prefill is slower, R -> C S'/m - Z, and the decoders idle. `prefill_instances` of 0 means
     rate-matched: as many as keep up with the decoders. `prefill_efficiency` is that of the steps of prefill instances
-    (None: as of the others), whose layout has kernels of its own. `decode_batch` is the most requests that an instance (or each
-    of its dp ranks) is set to decode at a time; the cache may hold fewer.
+    (None: as of the others), whose layout has kernels of its own. `decode_batch` is the most requests that an instance
+    (or each of its dp ranks) is set to decode at a time; the cache may hold fewer.
     Flags: NO_FIT where a decode instance cannot hold one request, or a prefill instance one prompt.
     """
     e = Efficiency() if efficiency is None else efficiency

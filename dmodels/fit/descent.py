@@ -84,8 +84,12 @@ def log_latencies(halves: Halves, u: jax.Array) -> jax.Array:
     A formula without rows is left out: it would be half of what is compiled.
     """
     cut = halves.one.isl.shape[0]
-    parts = [(of_instances, (halves.one, u[:cut])), (of_separate_instances, (halves.two, u[cut:], halves.shift))]
-    return jnp.log(jnp.concatenate([latencies(*own) for latencies, own in parts if len(own[1])]))
+    parts = []
+    if cut:
+        parts.append(of_instances(halves.one, u[:cut]))
+    if len(u) > cut:
+        parts.append(of_separate_instances(halves.two, u[cut:], halves.shift))
+    return jnp.log(jnp.concatenate(parts))
 
 
 def of_instances(p: Points, u: jax.Array) -> jax.Array:

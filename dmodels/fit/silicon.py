@@ -49,10 +49,13 @@ def predict_log(
     u = origins(rows) + padded[paths].sum(axis=1)
     predicted = np.empty((len(rows), 2))
     separate = np.asarray(points.separate) > 0
-    for latencies, kind, told in ((_one, ~separate, (u,)), (_two, separate, (u, shifts(rows)))):
-        if kind.any():  # in few sizes, each of which is compiled for
-            own = filled((points[kind], *(column[kind] for column in told)), least=128)
-            predicted[kind] = np.asarray(latencies(*own))[: kind.sum()]
+    # in few sizes, each of which is compiled for
+    if not separate.all():
+        own = filled((points[~separate], u[~separate]), least=128)
+        predicted[~separate] = np.asarray(_one(*own))[: (~separate).sum()]
+    if separate.any():
+        parts = filled((points[separate], u[separate], shifts(rows)[separate]), least=128)
+        predicted[separate] = np.asarray(_two(*parts))[: separate.sum()]
     return np.log(predicted)
 
 
@@ -111,7 +114,8 @@ def origins(rows: Sequence[Row]) -> np.ndarray:
 
 def shifts(rows: Sequence[Row]) -> np.ndarray:
     """(n, efficiencies): by how much u of each row's prefill instances, whose kernels are other ones, is higher."""
-    return _origins(rows, [row.prefill for row in rows]) - origins(rows)
+    own: np.ndarray = _origins(rows, [row.prefill for row in rows]) - origins(rows)
+    return own
 
 
 def _origins(rows: Sequence[Row], layouts: Sequence[Layout]) -> np.ndarray:
@@ -120,7 +124,7 @@ def _origins(rows: Sequence[Row], layouts: Sequence[Layout]) -> np.ndarray:
         (r.model_path, r.gemm_dtype, r.moe_dtype, r.system, r.backend, layout[:3])
         for r, layout in zip(rows, layouts, strict=True)
     ]
-    distinct = {key: _machine(*own) for key, *own in zip(keys, rows, layouts, strict=True)}
+    distinct = {key: _machine(row, layout) for key, row, layout in zip(keys, rows, layouts, strict=True)}
     found = dict(zip(distinct, kernels.efficiencies(list(distinct.values())), strict=True))
     u = {key: hierarchy.origin(own) for key, own in found.items()}
     return np.stack([u[key] for key in keys])

@@ -17,9 +17,10 @@ class Ring:
 
 @pytest.fixture(autouse=True)
 def _collector_as_before():
-    was_on = gc.isenabled()
-    yield
+    was_on, froze = gc.isenabled(), gc.get_freeze_count() > 0
     gc.unfreeze()
+    yield
+    (gc.freeze if froze else gc.unfreeze)()
     (gc.enable if was_on else gc.disable)()
 
 

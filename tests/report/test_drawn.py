@@ -110,6 +110,8 @@ PLACE = Record(
     ],
 )
 
+ALONE = Record(**vars(PLACE) | {"sharing": None, "pooled": []})
+
 
 def place(draw):
     return Drawn(lambda axes: draw(PLACE, axes))
@@ -171,8 +173,7 @@ def test_shared_memory_and_its_game():
     assert game.line([2.5, 2.5], [-0.4, 0.4]) and game.line([1.6, 1.6], [0.6, 1.4])
     assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
     assert len(place_figures.drawings(PLACE)) == 7
-    alone = Record(**vars(PLACE) | {"sharing": None, "pooled": []})
-    assert len(place_figures.drawings(alone)) == 5 == len({one.get_title() for one in place_figures.figure(alone).axes})
+    assert len(place_figures.drawings(ALONE)) == 5
 
 
 def policy(name, ttft, sent, **more):
@@ -914,6 +915,39 @@ def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
         audit_figure(made)
     assert "TTFT 1,000 ms (700 to 1,200); TPOT 40 ms (32 to 52)" in promises[3]  # as the pool knows them
     assert "the one 8 GPUs, $20.00/h" in costs[3]
+
+
+WHOLE = {
+    "fleets": lambda: plan_figures.figure(fleets()),
+    "place": lambda: place_figures.figure(ALONE),
+    "windows": lambda: style.paper(routing_figures.index_over_time([1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [0, 1, 2])),
+    "transfer": lambda: transfer_figures.overview(
+        [
+            Record(tier=t, context_tokens=c, share_frac=t * c / 2e5, pipelined_share_frac=0.1)
+            for t in (1, 3)
+            for c in (4096, 8192)
+        ],
+        [policy("LOAD", 2.0, 0.9), policy("CACHE", 1.5, 0.5)],
+        [None, Record(upgrade="nics x2 speed", ttft_saved_frac=0.2), Record(upgrade="more", ttft_saved_frac=-0.1)],
+        4.0,
+        0.05,
+        10.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_sheets_have_sound_pictures_side_by_side(name):
+    """As notebooks and commands save them: letters as on a page, no picture beyond the sheet, none left empty."""
+    made = WHOLE[name]()
+    made.savefig(io.BytesIO())
+    audit_figure(made)
+    wide, high = made.get_size_inches()
+    assert (
+        6 < wide < 13
+        and 2 < high
+        and (len(made.axes) == 1 or len(made.axes) == len({a.get_title() for a in made.axes}))
+    )
 
 
 def test_a_quick_picture_has_margins_of_as_many_inches_whatever_its_size():

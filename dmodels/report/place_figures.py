@@ -95,7 +95,7 @@ def promotion(answer: Place, axes: Axes) -> None:
         (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0), "above"),
         (least, "no leader does better", style.SOFT, "below"),
     ):
-        style.words(axes, name, (p.threshold[-1], height), side, 2 * style.GAP, ha="right", color=colour)
+        style.words(axes, name, (p.threshold[-1], height), side, ha="right", color=colour)
     axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="Which blocks HBM takes")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
@@ -141,7 +141,7 @@ def pooled(answer: Place, axes: Axes) -> None:
         axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=style.FINE)
     last = 1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6
     style.words(axes, "no placement\nis faster", last, "below", ha="left")
-    axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
+    axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n") for row in answer.pooled])
     axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below
     axes.margins(x=0.35)
     axes.grid(visible=False, axis="y")  # it would cross the names

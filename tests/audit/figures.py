@@ -48,6 +48,7 @@ def audit_figure(made: Any) -> None:
         for axes in made.axes:
             _named(axes, renderer, findings)
             _clear(axes, renderer, findings)
+            _scaled(axes, renderer, findings)
     _shapes(made, findings)
     for axes in made.axes:
         findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
@@ -196,6 +197,25 @@ def _clear(axes: Any, renderer: Any, findings: Findings) -> None:
     for line in axes.lines:
         if len(line.get_xdata()) == 1 and line.get_markersize() >= LARGE:
             findings.hold(line.get_zorder() > max(lines, default=0), f"a line over a mark at {line.get_xydata()[0]}")
+
+
+def _scaled(axes: Any, renderer: Any, findings: Findings) -> None:
+    """An axis of numbers has two of them at least and a dozen at most, none on another."""
+    from matplotlib.ticker import FixedLocator
+
+    point = renderer.points_to_pixels(1.0)
+    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high and tick.label1.get_text()]
+        said = [tick.label1.get_text() for tick in ticks]
+        spans = sorted(
+            (b.x0, b.x1) if name == "x" else (b.y0, b.y1) for b in (t.label1.get_window_extent() for t in ticks)
+        )
+        for (_, before), (after, _) in itertools.pairwise(spans):
+            findings.hold(after > before - OVER * point, f"words at {name} lie on each other: {said}")
+        if axes.has_data() and axis.get_visible() and not isinstance(axis.get_major_locator(), FixedLocator):
+            decade = axis.get_scale() == "log" and high < 20 * low
+            findings.hold(1 + (not decade) <= len(said) <= 12, f"{len(said)} numbers at {name}: {said}")
 
 
 #: Colour of words -> colour of the lines and bars that they tell of (Okabe and Ito's, the words' darker).

@@ -25,7 +25,7 @@ def _loop(x):
     """Doubles until past 100, then sums what a scan in reverse has collected."""
     grown = lax.while_loop(lambda s: s[0] < 100.0, lambda s: (2.0 * s[0], s[1] + 1), (jnp.abs(x[0]) + 1.0, 0))
     last, seen = lax.scan(lambda c, row: (c + row, c * row), jnp.zeros_like(x), jnp.outer(x, x), reverse=True)
-    return grown, last, seen, lax.cond(x[0] > 0, jnp.sin, jnp.cos, x), lax.switch(7, [jnp.sin, jnp.cos], x)
+    return grown, last, seen, lax.cond(x[0] > 0, jnp.sin, jnp.cos, 0.5), lax.switch(7, [jnp.sin, jnp.cos], x)
 
 
 def _windows(x):

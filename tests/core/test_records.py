@@ -93,6 +93,9 @@ def test_flags_are_one_bit_each_with_a_meaning():
     assert set(MEANINGS) == set(named)
     assert describe(Flag.NO_FIT | Flag.OVERLOAD) == "does not fit in memory; arrivals exceed capacity"
     assert describe(0) == "ok"
+    subjects = ["memory", "capacity", "SLO", "domain", "converge", "finite", "constraints", "uniqueness"]
+    for flag, subject in zip(named, [*subjects, "outside the range", "convexity"], strict=True):
+        assert [one for one in named if subject in MEANINGS[one]] == [flag]
 
 
 def test_flags_join_and_warnings_leave_a_point_usable():

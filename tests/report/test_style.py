@@ -190,3 +190,39 @@ def test_lines_to_read_off_lie_behind_marks_and_cross_the_picture():
     assert (upright.get_linestyle(), level.get_linestyle(), level.get_color()) == ("--", "-", style.INK)
     assert point.get_xydata().tolist() == [[1.0, 4.0]] and point.get_zorder() > level.get_zorder()
     assert (point.get_marker(), point.get_color()) == (style.marker(2), style.colour(2))
+
+
+@pytest.mark.parametrize(
+    "ends, wide, told",
+    [
+        ((0.9, 25.0), True, ["1", "2", "5", "10", "20"]),
+        ((4e-3, 0.3), True, ["0.005", "0.01", "0.02", "0.05", "0.1", "0.2"]),
+        ((900.0, 5500.0), True, ["1,000", "2,000", "5,000"]),
+        ((1.0, 3.0), False, ["1", "1.5", "2", "2.5", "3"]),
+        ((10.0, 60.0), False, ["10", "20", "30", "40", "50", "60"]),
+    ],
+)
+def test_logarithmic_axes_have_round_numbers(ends, wide, told):
+    """Ones, twos and fives over decades; at equal steps within one; no powers, no words at what lies between."""
+    axes = style.panel()
+    axes.set(yscale="log", ylim=ends)
+    style.plain(axes.yaxis, wide=wide)
+    axes.figure.draw_without_rendering()
+    low, high = ends
+    named = [t.label1.get_text() for t in axes.yaxis.get_major_ticks() if low <= t.get_loc() <= high]
+    assert named == told and not any(t.label1.get_text() for t in axes.yaxis.get_minor_ticks())
+
+
+def test_drawings_of_an_answer_are_pictures_with_their_first_line_as_words(monkeypatch):
+    def one(answer, axes):
+        """What it shows. And more.
+
+        At length.
+        """
+        axes.plot(answer)
+        axes.set_title("a title")
+
+    monkeypatch.setattr(html, "picture", lambda made, told, number: (made.axes, told, number))
+    (((first,), told, number), (_, _, second)) = html.drawn([1.0, 4.0], [one, one])
+    assert (told, number, second) == ("What it shows. And more", 0, 1)
+    assert first.get_title() == "" and first.lines[0].get_ydata().tolist() == [1.0, 4.0]

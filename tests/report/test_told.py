@@ -441,6 +441,8 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in made["panels"]]
     assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
     assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
+    orders = [[t["legendFormat"] for t in p["targets"]] for p in made["panels"][1:3]]
+    assert orders == [["mean", "P99", "model, mean", "model, P99"], ["mean", "P99", "model, mean"]]  # in one order
     assert made["uid"] is None and made["schemaVersion"] == 39  # which Grafana imports as a new board
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
     seen.reporter = "sglang"

@@ -111,8 +111,8 @@ def shared(answer: Place, axes: Axes) -> None:
         axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
         style.across(axes, s.size_blocks, linestyle=":")
-        place = {"xycoords": axes.get_xaxis_transform(), "va": "top", "color": style.SOFT}
-        style.words(axes, "HBM\nas it is", (s.size_blocks, 1.0), "left", **place)
+        top = axes.get_xaxis_transform()
+        style.words(axes, "HBM\nas it is", (s.size_blocks, 1.0), "left", va="top", xycoords=top, color=style.SOFT)
     axes.set(
         xscale="log",
         xlabel=f"HBM of {s.workers} workers together [blocks]",

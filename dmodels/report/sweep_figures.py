@@ -164,7 +164,7 @@ def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
     """A logarithmic axis for what spans a factor of ten or more."""
     for values, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
         values = values[np.isfinite(values)]
-        if values.size and values.min() > 0 and values.max() > 10 * values.min():
+        if values.size and values.min() > 0 and values.max() >= 10 * values.min():
             scale("log")
             style.plain(ax.xaxis if scale == ax.set_xscale else ax.yaxis)
 

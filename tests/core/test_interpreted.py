@@ -65,7 +65,16 @@ PROGRAMS = {
     "rounding": (lambda x: (jnp.floor(x), jnp.ceil(x), jnp.round(x), lax.round(x + 0.5), jnp.trunc(x)), X),
     "types": (lambda x: (x.astype(int), (x > 0).astype(float), jnp.array([jnp.nan, 1e300, -1e300]).astype(int)), X),
     "integers": (
-        lambda i: (i // 2, lax.div(i, jnp.full_like(i, 2)), lax.rem(i, jnp.full_like(i, 3)), i % 3, i << 2),
+        lambda i: (
+            i // 2,
+            lax.div(i, jnp.full_like(i, 2)),
+            lax.rem(i, jnp.full_like(i, 3)),
+            i % 3,
+            i << 2,
+            i | 3,
+            i ^ 3,
+            i & 3,
+        ),
         I,
     ),
     "bits": (lambda x: (jnp.frexp(x), jnp.ldexp(x, 3), jnp.nextafter(x, 9.0), jnp.signbit(x)), X),

@@ -168,6 +168,16 @@ def test_a_record_shows_few_numbers_and_the_range_of_many():
     assert "a_s=<float64 of shape (0,)>" in repr(Pair([]))  # no range of nothing
 
 
+def test_a_record_is_a_table_with_a_row_for_each_place():
+    """One of plain numbers; of arrays each place in turn, a number beside them in every row."""
+    rows = lambda record: record.to_dataframe().to_dict("records")
+    assert rows(Pair(1.5)) == [{"a_s": 1.5, "b_s": Pair(1.5).b_s}]
+    assert rows(Pair([1.0, 2.0, 3.0], 7.0)) == [{"a_s": a, "b_s": 7.0} for a in (1.0, 2.0, 3.0)]
+    assert rows(Pair([[1.0], [2.0]], [3.0, 4.0])) == [
+        {"a_s": a, "b_s": b} for a, b in ((1.0, 3.0), (1.0, 4.0), (2.0, 3.0), (2.0, 4.0))
+    ]
+
+
 def test_a_layer_is_of_one_kind_and_a_bare_model_counts_nothing_unsaid():
     bare = Model(n_layers=8.0)
     counts = [field for field in dataclasses.fields(bare) if field.name.startswith(("n_active", "n_expert", "n_moe"))]

@@ -149,6 +149,13 @@ def test_no_more_of_a_prompt_is_cached_than_there_is():
         told(400.5)
 
 
+def test_one_number_of_cached_tokens_stands_for_all_requests():
+    """In each shape that prompts have, so that batches of workloads stack."""
+    for inputs in ([100.0, 400.0], [[100.0, 400.0], [200.0, 300.0], [60.0, 70.0]]):
+        told = Workload(inputs, np.full_like(inputs, 5.0), np.full_like(inputs, 0.5), 50.0, rate_rps=1.0)
+        assert told.cached_tokens.tolist() == np.full_like(inputs, 50.0).tolist()
+
+
 def test_a_cdf_of_lengths_is_whole_edges_from_one_and_shares_that_rise_to_one():
     for upper, cumulative in (([1], [1.0]), ([1, 2], [0.0, 1.0]), ([8, 9, 40], [0.5, 0.5, 1.0])):
         assert np.array_equal(TotalsCdf(upper, cumulative, share_mean_frac=0.1).upper_tokens, upper)

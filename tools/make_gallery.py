@@ -99,7 +99,7 @@ def _fleets(out: Path) -> None:
     from dmodels.report import plan_figures, style
 
     answer, _, _ = _plan()
-    made, ((left, right),) = style.panels(1, 2, 11, 4)
+    made, ((left, right),) = style.panels(1, 2)
     plan_figures.cost_front(answer, left)
     plan_figures.throughput_front(answer, right)
     style.save(made, out, dpi=110)
@@ -109,7 +109,7 @@ def _load(out: Path) -> None:
     from dmodels.report import plan_figures, style
 
     _, found, uses = _plan()
-    made, ((left, right),) = style.panels(1, 2, 11, 4)
+    made, ((left, right),) = style.panels(1, 2)
     plan_figures.latency_against_load(found[-1], left)
     plan_figures.occupancy(found[-1], uses[-1], right)
     style.save(made, out, dpi=110)
@@ -120,7 +120,7 @@ def _inputs(out: Path) -> None:
     from dmodels.studies.plan import sensitivity
 
     answer, _, uses = _plan()
-    made, ((left, right),) = style.panels(1, 2, 11, 4)
+    made, ((left, right),) = style.panels(1, 2)
     plan_figures.memory_per_gpu(uses, left)
     plan_figures.tornado(answer, sensitivity(answer), right)
     style.save(made, out, dpi=110)

@@ -44,11 +44,11 @@ def promises(answer: Plan, axes: Axes) -> None:
     reach = max([1.25, *(high / bound for *_, high, bound in rows)])
     for y, (_, s, low, high, bound) in enumerate(rows):
         axes.plot([low / bound, high / bound], [y, y], color=style.colour(0), linewidth=6, alpha=0.35)
-        axes.plot([s / bound], [y], "o", color=style.colour(0), markersize=8, zorder=4)
+        style.mark(axes, s / bound, y, 0)
         text = f"{_time(s)} ({_time(low)} to {_time(high)}) of {_time(bound)}"
-        style.words(axes, text, (0.0, y + 0.2), (2, 0), ha="left", va="bottom")
-    axes.axvline(1.0, color=style.colour(1), linewidth=1.6)
-    style.words(axes, "SLO", (1.0, len(rows) - 0.35), (3, 0), va="center", color=style.writing(1))
+        style.words(axes, text, (0.0, y + 0.2), "right", va="bottom")
+    style.across(axes, 1.0, color=style.colour(1), linestyle="-", linewidth=style.CURVE)
+    style.words(axes, "SLO", (1.0, len(rows) - 0.35), "right", color=style.writing(1))
     axes.set_yticks(range(len(rows)), [f"{name}\n{at}" for name, *_ in rows])
     axes.set(xlim=(0, 1.05 * reach), ylim=(-0.5, len(rows) - 0.2), xlabel="latency / SLO, with its 80 % interval")
     axes.grid(False, axis="y")
@@ -64,11 +64,11 @@ def costs(answer: Plan, named: Sequence[tuple[str, Deployment]], axes: Axes) -> 
         mine = d is answer.best
         axes.barh(y - 0.12, d.usd_per_hour, height=0.34, color=style.colour(0) if mine else style.GRID)
         high = min(d.usd_per_hour * d.gpus_high / d.gpus, end)
-        axes.plot([d.usd_per_hour * d.gpus_low / d.gpus, high], [y - 0.12] * 2, color=style.INK, linewidth=1.2)
+        axes.plot([d.usd_per_hour * d.gpus_low / d.gpus, high], [y - 0.12] * 2, color=style.INK, linewidth=style.FINE)
         cost = f", ${d.usd_per_hour:,.2f}/h" if d.usd_per_hour < 1000.0 else f", ${d.usd_per_hour:,.0f}/h"
         words = f"{name}: {d.gpus:,} GPUs"
         words += cost * (len(words + cost) <= (_WIDEST_BOLD if mine else _WIDEST))
-        style.words(axes, words, (0.0, y + 0.1), (2, 0), ha="left", va="bottom", weight="bold" if mine else "normal")
+        style.words(axes, words, (0.0, y + 0.1), "right", va="bottom", weight="bold" if mine else "normal")
     axes.set_yticks([])
     axes.set(xlim=(0, end), ylim=(-0.5, len(rows) - 0.3), xlabel="cost [USD/h], with its 80 % interval")
     axes.grid(False, axis="y")

@@ -37,7 +37,7 @@ _WORD = re.compile(
     + "|".join([_LAYOUT.pattern, *map(re.escape, sorted([*WORDS, *_ALIKE], key=len, reverse=True))])
     + r")(?![\w-])"
 )
-_PIECES = re.compile(r"(<[^>]*>)")
+_PIECES = re.compile(r"(<[^>]+>)")
 _OPAQUE = ("pre", "svg", "style", "script", "h1", "h2", "title", "summary", "a")
 
 
@@ -50,7 +50,7 @@ def linked(markup: str, seen: set[str] | None = None) -> str:
     inside, made = 0, []
     for piece in _PIECES.split(markup):
         if piece.startswith("<"):
-            name = piece.strip("</>").split()[0].lower() if len(piece) > 2 else ""
+            name = piece.strip("</>").split()[0].lower()
             if name in _OPAQUE and not piece.endswith("/>"):
                 inside += -1 if piece.startswith("</") else 1
         elif not inside:

@@ -34,9 +34,8 @@ def name_lines(axes: Axes, ends: Sequence[tuple[float, str, int]], size: float =
             axes,
             name,
             (1.0, height),
-            (4, 0),
+            "right",
             xycoords="axes fraction",
-            va="center",
             fontsize=size,
             color=style.writing(place),
         )
@@ -102,9 +101,8 @@ def name_marks(axes: Axes, marks: Sequence[tuple[float, str, str]], foot: float 
             axes,
             name,
             (x, foot + 0.075 * rank),
-            (-4 if left else 4, 0),
+            "left" if left else "right",
             xycoords=("data", "axes fraction"),
-            va="center",
             color=colour,
             bbox=style.HALO,
         )

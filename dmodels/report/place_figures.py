@@ -24,18 +24,18 @@ def hit_rates(answer: Place, axes: Axes) -> None:
         (answer.use.ceiling_frac, "all but first uses"),
         (answer.use.warm_frac, "all but blocks used once (warm cache)"),
     ):
-        axes.axhline(share, color=style.SOFT, linewidth=0.8)
-        style.words(axes, f"{text}: {share:.1%}", (c.blocks[0], share), (0, 3), color=style.SOFT)
-    axes.plot(c.blocks, c.belady_frac, color=style.INK, linewidth=1.2, label="optimum (knows the future)")
-    axes.plot(c.blocks, c.lru_frac, color=style.colour(0), linewidth=2.4, label="LRU")
+        style.across(axes, y=share, linestyle="-")
+        style.words(axes, f"{text}: {share:.1%}", (c.blocks[0], share), "above", ha="left", color=style.SOFT)
+    axes.plot(c.blocks, c.belady_frac, color=style.INK, linewidth=style.FINE, label="optimum (knows the future)")
+    axes.plot(c.blocks, c.lru_frac, color=style.colour(0), linewidth=2 * style.FINE, label="LRU")
     for place, name, values in ((1, "KVBM (doubling, decay)", c.kvbm_frac), (2, "LFU", c.lfu_frac)):
         axes.plot(
             c.replayed_blocks,
             values,
             marker=style.marker(place),
             color=style.colour(place),
-            markersize=3.5,
-            linewidth=1.2,
+            markersize=style.DOT,
+            linewidth=style.FINE,
             label=name,
         )
     axes.plot(c.blocks, c.shuffled_frac, "--", color=style.colour(3), label="Che, trace in random order")
@@ -54,13 +54,7 @@ def latency(answer: Place, axes: Axes) -> None:
         shown = one.bytes_ > 0
         axes.plot(one.bytes_[shown] / 2**30, 1e3 * one.first_token_s[shown], color=style.colour(place))
         if rows[one.tier].blocks_count > 0:
-            axes.plot(
-                rows[one.tier].size_gib,
-                1e3 * answer.first_token_s,
-                style.marker(place),
-                color=style.colour(place),
-                markersize=6,
-            )
+            style.mark(axes, rows[one.tier].size_gib, 1e3 * answer.first_token_s, place)
     axes.set(
         xscale="log",
         xlabel="size of the tier [GiB]",
@@ -96,12 +90,12 @@ def promotion(answer: Place, axes: Axes) -> None:
     p = answer.promotion
     axes.plot(p.threshold, 1e3 * p.access_s, marker="o", color=style.colour(0))
     least = 1e3 * p.access_s[0] * (1 - p.bound_gain_frac)
-    axes.axhline(least, color=style.SOFT, linestyle="--", linewidth=1)
-    for height, name, colour, offset, side in (
-        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0), 6, "bottom"),
-        (least, "no leader does better", style.SOFT, -6, "top"),
+    style.across(axes, y=least)
+    for height, name, colour, side in (
+        (1e3 * p.access_s[-1], "lower tiers answer best", style.writing(0), "above"),
+        (least, "no leader does better", style.SOFT, "below"),
     ):
-        style.words(axes, name, (p.threshold[-1], height), (0, offset), ha="right", va=side, color=colour)
+        style.words(axes, name, (p.threshold[-1], height), side, ha="right", color=colour)
     axes.set(xlabel="frequency that HBM asks for", ylabel="mean access latency [ms]", title="Which blocks HBM takes")
     axes.set_xscale("log", base=2)
     axes.set_xticks(p.threshold, [style.number(value) for value in p.threshold])
@@ -116,16 +110,9 @@ def shared(answer: Place, axes: Axes) -> None:
     for place, curve in enumerate(s.hit_frac):
         axes.plot(s.blocks, curve, color=style.colour(place), linestyle=("-", "--", "-")[place])
     if s.size_blocks >= s.blocks[0]:
-        axes.axvline(s.size_blocks, color=style.SOFT, linestyle=":", linewidth=1)
-        style.words(
-            axes,
-            "HBM\nas it is ",
-            (s.size_blocks, 1.0),
-            (-2, -2),
-            xycoords=axes.get_xaxis_transform(),
-            va="top",
-            color=style.SOFT,
-        )
+        style.across(axes, s.size_blocks, linestyle=":")
+        top = axes.get_xaxis_transform()
+        style.words(axes, "HBM\nas it is", (s.size_blocks, 1.0), "left", va="top", xycoords=top, color=style.SOFT)
     axes.set(
         xscale="log",
         xlabel=f"HBM of {s.workers} workers together [blocks]",
@@ -151,11 +138,10 @@ def pooled(answer: Place, axes: Axes) -> None:
         bars = axes.barh(np.arange(len(values)) + (place - 1) * high, values, 0.9 * high, color=style.colour(place))
         axes.bar_label(bars, [kind] * len(values), padding=4, fontsize=style.SMALL, color=style.writing(place))
     for at, row in enumerate(answer.pooled):
-        axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=1.2)
-    style.words(
-        axes, "no placement\nis faster", (1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6), (0, -3), va="top"
-    )
-    axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n", 1) for row in answer.pooled])
+        axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=style.FINE)
+    last = 1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6
+    style.words(axes, "no placement\nis faster", last, "below", ha="left")
+    axes.set_yticks(range(len(answer.pooled)), [row.name.replace(" ", "\n") for row in answer.pooled])
     axes.set_ylim(len(answer.pooled) - 0.1, -0.6)  # the first on top, room for the line's name below
     axes.margins(x=0.35)
     axes.grid(visible=False, axis="y")  # it would cross the names
@@ -178,7 +164,7 @@ def drawings(answer: Place) -> list[Callable[[Place, Axes], None]]:
 def figure(answer: Place) -> Figure:
     """All pictures in one, for a PNG or SVG."""
     drawn = drawings(answer)
-    made, axes = style.panels((len(drawn) + 1) // 2, 2, 11.5, 3.7 * ((len(drawn) + 1) // 2))
+    made, axes = style.panels((len(drawn) + 1) // 2, 2)
     for draw, one in zip(drawn, axes.flat, strict=False):
         draw(answer, one)
     for unused in list(axes.flat)[len(drawn) :]:

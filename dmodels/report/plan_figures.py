@@ -21,7 +21,7 @@ from .naming import Group, name_groups, name_lines
 
 def figure(answer: Plan) -> Figure:
     """What fleets cost and how soon they answer, for a notebook."""
-    return style.figure(lambda axes: cost_front(answer, axes), 7.0, 4.0)
+    return style.figure(lambda axes: cost_front(answer, axes), *style.ALONE)
 
 
 def cost_front(answer: Plan, axes: Axes) -> None:
@@ -47,35 +47,28 @@ def cost_front(answer: Plan, axes: Axes) -> None:
         meets = shown & sweep["meets"][rows]
         late = shown & ~meets
         look: dict[str, Any] = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
-        axes.plot(ttft[late], cost[late], markersize=2.5, mfc="none", alpha=0.35, **look)
-        axes.plot(ttft[meets], cost[meets], markersize=3.5, alpha=0.8, **look)
+        axes.plot(ttft[late], cost[late], markersize=style.DOT, mfc="none", alpha=0.35, **look)
+        axes.plot(ttft[meets], cost[meets], markersize=style.DOT, alpha=0.8, **look)
         seen = meets if meets.any() else shown
         groups += [Group(ttft[seen], cost[seen], gpu, i), Group(ttft[late], cost[late])]
     for kind, line in (("two pools", "--"), ("prefill/decode split", ":")):
         if kind in answer.fleets.fronts:
             groups.append(_front(axes, answer.fleets.fronts[kind], kind, top, color=style.SOFT, linestyle=line))
-    groups.append(_front(axes, answer.fleets.front, "Pareto front", top, color=style.INK, linewidth=1.4))
+    groups.append(_front(axes, answer.fleets.front, "Pareto front", top, color=style.INK, linewidth=style.FINE))
     right = max(1.15 * bound, 1.0e-3) if np.isfinite(bound) else None
     axes.set(xlim=(0, right), ylim=(bottom, top))
     if np.isfinite(bound):
-        axes.axvline(bound, color=style.SOFT, linestyle="--", linewidth=1)
+        style.across(axes, bound)
         _beside(axes, bound, "SLO", right=False)
-    axes.plot(
-        [d.ttft_s for d in others],
-        [d.usd_per_hour for d in others],
-        "*",
-        color=style.INK,
-        mfc=style.PAPER,
-        markersize=9,
-        zorder=4,
-    )
+    star: dict[str, Any] = {"marker": "*", "linestyle": "none", "color": style.INK, "zorder": 4}
+    places = [d.ttft_s for d in others], [d.usd_per_hour for d in others]
+    axes.plot(*places, mfc=style.PAPER, markersize=style.STAR, **star)
     if best is not None:
-        axes.plot(best.ttft_s, best.usd_per_hour, "*", color=style.INK, markersize=13, zorder=5)
+        axes.plot(best.ttft_s, best.usd_per_hour, markersize=style.BEST, **star)
         left = best.ttft_s > 0.4 * axes.get_xlim()[1]  # where nothing that keeps the SLOs can be
         crowded = _crowded(axes, best, others, left)
-        look = {"va": "top", "ha": "center"} if crowded else {"va": "center"}
-        place = (0, -9) if crowded else (-9 if left else 9, 0)
-        style.words(axes, "recommended", (best.ttft_s, best.usd_per_hour), place, bbox=style.HALO, **look)
+        side = "below" if crowded else "left" if left else "right"
+        style.words(axes, "recommended", (best.ttft_s, best.usd_per_hour), side, 3 * style.GAP, bbox=style.HALO)
     stars = [d for d in (*others, best) if d is not None]  # a name that hides one hides as much as twenty points
     groups.append(Group(np.repeat([d.ttft_s for d in stars], 20), np.repeat([d.usd_per_hour for d in stars], 20)))
     name_groups(axes, groups)
@@ -101,18 +94,18 @@ def throughput_front(answer: Plan, axes: Axes) -> None:
         shown = sweep["usable"][rows]
         x, y = sweep["user_tokens_per_s"][rows][shown], sweep["gpu_tokens_per_s"][rows][shown]
         look: dict[str, Any] = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
-        axes.plot(x, y, markersize=2.5, alpha=0.45, **look)
+        axes.plot(x, y, markersize=style.DOT, alpha=0.45, **look)
         groups.append(Group(x, y, gpu, i))
     front = sweep["throughput_front"]
     order = np.argsort(sweep["user_tokens_per_s"][front])
     x, y = sweep["user_tokens_per_s"][front][order], sweep["gpu_tokens_per_s"][front][order]
-    axes.plot(x, y, "-", color=style.INK, linewidth=1.2)
+    axes.plot(x, y, "-", color=style.INK, linewidth=style.FINE)
     groups.append(Group(x, y, "Pareto front", line=True))
     axes.set(xlim=(0, None), ylim=(0, None))
     bound = float(answer.question.slo.tpot_s)
     fastest = np.nanmax(np.where(sweep["usable"], sweep["user_tokens_per_s"], np.nan), initial=0.0)
     if 1.0 / bound <= 1.5 * fastest:
-        axes.axvline(1.0 / bound, color=style.SOFT, linestyle="--", linewidth=1)
+        style.across(axes, 1.0 / bound)
         _beside(axes, 1.0 / bound, "TPOT SLO", right=1.0 / bound < 0.7 * fastest)
     name_groups(axes, groups)
 
@@ -127,29 +120,28 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
         if not np.isfinite(bound) or (name == "TPOT" and load.pool.stage.role == "prefill"):
             continue
         ratio = values / bound
-        axes.plot(x, ratio, color=style.colour(i), linewidth=1.8)
+        axes.plot(x, ratio, color=style.colour(i), linewidth=style.CURVE)
         now = float(np.interp(load.operating_frac, x, ratio))
-        axes.plot([load.operating_frac], [now], style.marker(i), color=style.colour(i), markersize=7, zorder=4)
+        style.mark(axes, load.operating_frac, now, i)
         top = max(top, 1.25 * now)  # an SLO that only the replay keeps may be far below the formula
         ends.append((float(ratio[-1]), f"{name}\nof {1e3 * bound:,.4g} ms", i))
     axes.set(xlim=(0, 1.0), ylim=(0, top))
-    axes.axhline(1.0, color=style.SOFT, linestyle="--", linewidth=1)
+    style.across(axes, y=1.0)
     axes.text(0.015, 1.02, "SLO", color=style.SOFT, fontsize=style.SMALL, va="bottom")
     marks = [
         (load.operating_frac, "-", f"runs at {load.operating_frac:.0%}"),
         (load.knee_frac, ":", f"knee at {load.knee_frac:.0%}"),
     ]
     for rank, (place, kind, words) in enumerate(sorted(marks)):
-        axes.axvline(place, color=style.INK, linestyle=kind, linewidth=1.1)
+        style.across(axes, place, color=style.INK, linestyle=kind)
         rightwards = place < 0.32 or (rank == 1 and place < 0.66)  # the words take a third of the width
         style.words(
             axes,
             words,
             (place, 0.93 if rank == 0 else 0.83),
-            (4 if rightwards else -4, 0),
+            "right" if rightwards else "left",
             xycoords=("data", "axes fraction"),
             bbox=style.HALO,
-            va="center",
         )
     axes.set(xlabel="load [share of the rate that saturates]", ylabel="latency / SLO")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -164,23 +156,18 @@ def occupancy(load: PoolLoad, use: MemoryUse, axes: Axes) -> None:
         [(use.slots_by_memory_count, "memory", 1), (use.slots_by_engine_count, "max_num_seqs", 2)], key=lambda t: t[0]
     )
     axes.fill_between(x, np.maximum(mean - spread, 0), mean + spread, color=style.FILL, linewidth=0)
-    axes.plot(x, mean, color=style.colour(0), linewidth=1.8)
+    axes.plot(x, mean, color=style.colour(0), linewidth=style.CURVE)
     now = float(np.interp(load.operating_frac, x, mean))
-    axes.plot([load.operating_frac], [now], "o", color=style.colour(0), markersize=7, zorder=4)
-    leftwards = load.operating_frac > 0.3
-    style.words(
-        axes,
-        f"runs with {now:.2g}" if now < 10 else f"runs with {now:.0f}",
-        (load.operating_frac, now),
-        (-6 if leftwards else 6, 8),
-        bbox=style.HALO,
-    )
+    style.mark(axes, load.operating_frac, now, 0)
+    told = f"runs with {now:.2g}" if now < 10 else f"runs with {now:.0f}"
+    side = "right" if load.operating_frac > 0.3 else "left"
+    style.words(axes, told, (load.operating_frac, now), "above", 2 * style.GAP, ha=side, bbox=style.HALO)
     # prompts that wait for a prefill worker grow without end towards saturation: the slots are what is looked for
     ceiling = 1.15 * max(limits[0][0], min(float((mean + spread).max()), 2.0 * limits[0][0]))
     ends = [(float(mean[-1]), "mean\n(band: 98 %)", 0)]
     for count, name, i in limits:
         if count <= ceiling:
-            axes.axhline(count, color=style.colour(i), linestyle="--", linewidth=1.2)
+            style.across(axes, y=count, color=style.colour(i))
             ends.append((count, f"{name}:\n{count:,.0f} slots", i))
     axes.set(xlim=(0, 1.0), ylim=(0, ceiling))
     axes.set(xlabel="load [share of the rate that saturates]", ylabel="in flight [request per instance]")
@@ -211,12 +198,12 @@ def memory_per_gpu(uses: Sequence[MemoryUse], axes: Axes) -> None:
                 height=0.5,
                 color=looks[name],
                 edgecolor=edge,
-                linewidth=0.6,
+                linewidth=style.EDGE,
                 hatch="///" if free else "",
                 label=name if y == 0 else None,
             )
             if width > 0.05 * whole:
-                style.words(axes, f"{width:.3g}", (left + width / 2, y - 0.25), (0, -2), ha="center", va="top")
+                style.words(axes, f"{width:.3g}", (left + width / 2, y - 0.25), "below")
             left += width
     names = [f"{use.pool.stage.name}:\n{use.pool.layout.gpu}\n{use.pool.layout.degrees}" for use in reversed(uses)]
     axes.set_yticks(range(len(uses)), names)
@@ -230,12 +217,12 @@ def threshold_curve(answer: Plan, axes: Axes) -> None:
     """Cost of two pools against the threshold, with the one-pool fleet as the line to beat."""
     points = np.array(answer.by_threshold)
     known = np.isfinite(points[:, 1])
-    axes.plot(points[known, 0], points[known, 1], "o-", color=style.colour(0), markersize=4)
+    axes.plot(points[known, 0], points[known, 1], "o-", color=style.colour(0), markersize=style.DOT)
     axes.set(xlabel="threshold on total tokens [token]", ylabel="cost [USD/h]", xscale="log")
     style.plain(axes.xaxis)
     ends = [(points[known, 1][-1], "two pools", 0)] if known.any() else []
     if answer.baseline is not None:
-        axes.axhline(answer.baseline.usd_per_hour, color=style.colour(1), linestyle="--")
+        style.across(axes, y=answer.baseline.usd_per_hour, color=style.colour(1), linewidth=style.CURVE)
         ends.append((answer.baseline.usd_per_hour, "one pool", 1))
     axes.margins(y=0.25)
     name_lines(axes, ends)
@@ -264,18 +251,17 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
                 color="none" if none else style.colour(place),
                 hatch="///" if none else "",
                 edgecolor=style.colour(place),
-                linewidth=0.6,
+                linewidth=style.EDGE,
             )
             if abs(end - base) > 1e-9:
                 style.words(
                     axes,
                     f"x{change.factor:g}" + ": infeasible" * none,
                     (end, at),
-                    (3 if end > base else -3, 0),
-                    va="center",
+                    "right" if end > base else "left",
                     color=style.writing(place),
                 )
-    axes.axvline(base, color=style.INK, linewidth=1)
+    style.across(axes, base, color=style.INK, linestyle="-")
     still = [max(_reach(c, base) for c in pair) < 1e-9 * base for _, pair in ordered]
     names = [name + "\n(no change)" * flat for (name, _), flat in zip(ordered, still, strict=True)]
     axes.set_yticks(range(len(ordered)), names)
@@ -317,7 +303,7 @@ def _beside(axes: Axes, x: float, words: str, right: bool) -> None:
         axes,
         words,
         (x, 0.04),
-        (3 if right else -3, 0),
+        "right" if right else "left",
         xycoords=("data", "axes fraction"),
         bbox=style.HALO,
         color=style.SOFT,

@@ -19,7 +19,7 @@ FLOOR = 1e-4  # shares below this are drawn at the bottom: nobody can measure th
 
 def figure(answer: Split) -> Figure:
     """All pictures in one, for a PNG or a page."""
-    made, axes = style.panels(1, 2, 12, 4.3)
+    made, axes = style.panels(1, 2)
     for draw, one in zip(DRAWINGS, axes.flat, strict=True):
         draw(answer, one)
     return made
@@ -34,7 +34,7 @@ def _points(answer: Split, axes: Axes) -> None:
     if np.isfinite(answer.whole.value.cost):
         marks.append((float(answer.whole.value.prefill_gpus), ":", PINK, "whole workers", style.writing(3)))
     for x, line, colour, _, _ in marks:
-        axes.axvline(x, linestyle=line, color=colour, linewidth=1.8)
+        axes.axvline(x, linestyle=line, color=colour, linewidth=style.CURVE)
     name_marks(axes, [(x, f"{name}: {x:.3g}", words) for x, _, _, name, words in marks])
 
 

@@ -42,6 +42,14 @@ _VARIABLES = {
 TEXT, SMALL = 9.5, 8.5
 #: Inches of a picture on a page: narrow enough that SMALL words are 10 px high on a screen of 390 px.
 COLUMN, HEIGHT = 4.1, 3.2
+#: Inches of a picture alone, as a notebook shows it, and of each on a sheet of several.
+ALONE, ON_SHEET = (7.0, 4.0), (6.0, 4.1)
+#: Points of lines: edges of bars, what is to be read off by, what runs through points, curves; of marks: one of many,
+#: one by itself, an alternative's star, the recommended fleet's.
+EDGE, THIN, FINE, CURVE = 0.6, 0.9, 1.2, 1.8
+DOT, MARK, STAR, BEST = 3.0, 7.0, 9.0, 13.0
+#: Points between words and what they tell of.
+GAP = 3.0
 LEGEND: dict[str, Any] = {
     "fontsize": SMALL,
     "labelcolor": INK,
@@ -80,9 +88,9 @@ def panel(width: float = COLUMN, height: float = HEIGHT) -> Axes:
     return tidy(Figure(figsize=(width, height), layout="constrained").add_subplot())
 
 
-def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+def panels(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
     """A figure of `rows` x `columns` axes in this style; long labels in one row leave the others wide."""
-    made = Figure(figsize=(width, height), layout="constrained")
+    made = Figure(figsize=(ON_SHEET[0] * columns, ON_SHEET[1] * rows), layout="constrained")
     parts = made.subfigures(rows, 1, squeeze=False)[:, 0]
     axes = np.array([part.subplots(1, columns, squeeze=False)[0] for part in parts])
     for one in axes.flat:
@@ -93,7 +101,7 @@ def panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure
 def tidy(axes: Axes) -> Axes:
     """Grid behind, two spines, our ink and type."""
     axes.set_prop_cycle(color=COLOURS)
-    axes.grid(True, which="major", linewidth=0.6, color=GRID)
+    axes.grid(True, which="major", linewidth=EDGE, color=GRID)
     axes.set_axisbelow(True)
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
@@ -122,11 +130,35 @@ def marker(place: int) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
-def words(axes: Axes, text: str, at: Any, offset: tuple[float, float] = (0.0, 0.0), **look: Any) -> None:
-    """Small words at a point, `offset` typographic points beside it; on the side that the offset points to."""
-    side: dict[str, Any] = {} if offset[0] == 0 else {"ha": "left" if offset[0] > 0 else "right"}
-    how: dict[str, Any] = {"fontsize": SMALL, "color": INK, **side, **look}
-    axes.annotate(text, at, offset, textcoords="offset points", **how)
+#: Side of a point -> where words beside it begin, and how they are aligned.
+_SIDES: dict[str, tuple[tuple[int, int], dict[str, str]]] = {
+    "": ((0, 0), {}),
+    "right": ((1, 0), {"ha": "left", "va": "center"}),
+    "left": ((-1, 0), {"ha": "right", "va": "center"}),
+    "above": ((0, 1), {"ha": "center", "va": "bottom"}),
+    "below": ((0, -1), {"ha": "center", "va": "top"}),
+}
+
+
+def words(axes: Axes, text: str, at: Any, side: str = "", gap: float = GAP, **look: Any) -> None:
+    """Small words at a point, or on a side of it, `gap` typographic points away."""
+    (right, up), aligned = _SIDES[side]
+    how: dict[str, Any] = {"fontsize": SMALL, "color": INK, **aligned, **look}
+    axes.annotate(text, at, (gap * right, gap * up), textcoords="offset points", **how)
+
+
+def across(axes: Axes, x: float | None = None, y: float | None = None, **look: Any) -> None:
+    """A line across the picture at `x` or at `y`, to read off by: thin, grey and broken."""
+    how: dict[str, Any] = {"color": SOFT, "linestyle": "--", "linewidth": THIN, **look}
+    if x is not None:
+        axes.axvline(x, **how)
+    if y is not None:
+        axes.axhline(y, **how)
+
+
+def mark(axes: Axes, x: float, y: float, place: int) -> None:
+    """One point of series number `place`, over the lines."""
+    axes.plot([x], [y], marker(place), color=colour(place), markersize=MARK, zorder=4)
 
 
 def plain(axis: Any, wide: bool = True) -> None:

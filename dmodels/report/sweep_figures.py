@@ -27,7 +27,7 @@ def pareto(ds: xr.Dataset, output: str = "cost_usd_per_hour", against: str = "tt
 
     Colour tells the values of the axis with fewest of them.
     """
-    ax = ax or style.panel(6.4, 4.2)
+    ax = ax or style.panel(*style.ALONE)
     if output == against:
         raise InputError(f"pareto of {output} against itself; accepted are two outputs")
     good = np.asarray(feasible(ds).values)
@@ -38,7 +38,7 @@ def pareto(ds: xr.Dataset, output: str = "cost_usd_per_hour", against: str = "tt
     hue = _short_axis(ds)
     groups: list[Group] = []
     if hue is None:
-        ax.plot(x[good], y[good], ".", color=style.colour(0), markersize=4, alpha=0.6)
+        ax.plot(x[good], y[good], ".", color=style.colour(0), markersize=style.DOT, alpha=0.6)
         groups.append(Group(x[good], y[good]))
     else:
         along = list(ds.flags.dims).index(hue)
@@ -46,12 +46,12 @@ def pareto(ds: xr.Dataset, output: str = "cost_usd_per_hour", against: str = "tt
             shown = np.take(good, place, along)
             colour = style.colour(place)
             mine = np.take(x, place, along)[shown], np.take(y, place, along)[shown]
-            ax.plot(*mine, ".", color=colour, markersize=4, alpha=0.6)
+            ax.plot(*mine, ".", color=colour, markersize=style.DOT, alpha=0.6)
             groups.append(Group(*mine, f"{hue} {_tell(value)}", place))
     front = pareto_mask(np.stack([np.where(good, x, np.inf).ravel(), y.ravel()], 1))
     order = np.argsort(x.ravel()[front])
     best = x.ravel()[front][order], y.ravel()[front][order]
-    ax.plot(*best, "-", color=style.INK, linewidth=1.2)
+    ax.plot(*best, "-", color=style.INK, linewidth=style.FINE)
     groups.append(Group(*best, "Pareto front", line=True))
     ax.set(xlabel=label(ds, against), ylabel=label(ds, output))
     _scales(ax, x[good], y[good])
@@ -61,7 +61,7 @@ def pareto(ds: xr.Dataset, output: str = "cost_usd_per_hour", against: str = "tt
 
 def heatmap(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = None) -> Axes:
     """The best feasible `output` over the two longest axes; hatched where nothing is feasible."""
-    ax = ax or style.panel(6.4, 4.2)
+    ax = ax or style.panel(*style.ALONE)
     names = sorted(ds.flags.dims, key=lambda name: -ds.sizes[name])[:2]
     if len(names) < 2 or ds.sizes[names[1]] < 2:
         raise InputError("heatmap: accepted are sweeps over two axes or more, of two values or more")
@@ -114,7 +114,7 @@ def curves(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = 
 
     Over further axes the best feasible value is taken.
     """
-    ax = ax or style.panel(6.4, 4.2)
+    ax = ax or style.panel(*style.ALONE)
     numbers = [name for name in ds.flags.dims if name in ds.coords and ds[name].dtype.kind == "f"]
     if not numbers:
         raise InputError("curves: accepted are sweeps with an axis of numbers")
@@ -129,7 +129,7 @@ def curves(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None = 
         ax.plot(along, good, "-", marker=".", color=colour)
         every = _over(part, output, [x], flagged=True)
         bad = np.isnan(good) & np.isfinite(every)
-        ax.plot(along[bad], every[bad], "o", mfc="none", markersize=4, color=colour)
+        ax.plot(along[bad], every[bad], "o", mfc="none", markersize=style.DOT, color=colour)
         drawn = np.where(np.isnan(good), every, good)
         if hue is not None and np.isfinite(drawn).any():
             ends.append((drawn[np.isfinite(drawn)][-1], f"{hue} {_tell(value)}", place))
@@ -164,7 +164,7 @@ def _scales(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
     """A logarithmic axis for what spans a factor of ten or more."""
     for values, scale in ((x, ax.set_xscale), (y, ax.set_yscale)):
         values = values[np.isfinite(values)]
-        if values.size and values.min() > 0 and values.max() > 10 * values.min():
+        if values.size and values.min() > 0 and values.max() >= 10 * values.min():
             scale("log")
             style.plain(ax.xaxis if scale == ax.set_xscale else ax.yaxis)
 
@@ -178,7 +178,7 @@ def tornado(ds: xr.Dataset, output: str, ax: Axes | None = None) -> Axes:
 
     Each end bears the argument's value there; one that is flagged is hatched.
     """
-    ax = ax or style.panel(6.4, 4.2)
+    ax = ax or style.panel(*style.ALONE)
     base = float(ds[f"base_{output}"])
     spans = np.stack([ds.low.values, ds.high.values], axis=1)
     reach = np.abs(np.nan_to_num(ds[output].values - base, posinf=0.0, neginf=0.0)).max(axis=1)
@@ -200,12 +200,11 @@ def tornado(ds: xr.Dataset, output: str, ax: Axes | None = None) -> Axes:
                     ax,
                     _tell(float(spans[place][end])),
                     (value, y),
-                    (3 if right else -3, 0),
-                    va="center",
+                    "right" if right else "left",
                     color=style.writing(end),
                 )
     ax.set_yticks(range(len(reach)), ds.argument.values[np.argsort(reach)])
     ax.margins(x=0.15)
-    ax.axvline(base, color=style.INK, linewidth=1)
+    style.across(ax, base, color=style.INK, linestyle="-")
     ax.set(xlabel=label(ds, output))
     return ax

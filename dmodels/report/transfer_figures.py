@@ -34,7 +34,7 @@ def share_of_ttft(rows: Sequence[Any], axes: Axes) -> None:
         mine = [r for r in rows if r.tier == tier]
         x = [r.context_tokens for r in mine]
         colour = style.colour(tier)
-        axes.plot(x, [100 * r.share_frac for r in mine], "o-", ms=3, color=colour)
+        axes.plot(x, [100 * r.share_frac for r in mine], "o-", ms=style.DOT, color=colour)
         ends.append((100 * mine[-1].share_frac, TIERS[tier], tier))
         axes.plot(x, [100 * r.pipelined_share_frac for r in mine], "--", color=colour)
     axes.set_xscale("log", base=2)
@@ -50,7 +50,13 @@ def share_of_ttft(rows: Sequence[Any], axes: Axes) -> None:
 def policies(rows: Sequence[Any], axes: Axes) -> None:
     """Mean TTFT by policy, the transfer in it drawn darker, with standard errors."""
     y = np.arange(len(rows))[::-1]
-    axes.barh(y, [r.ttft_mean_s for r in rows], color=style.FILL, xerr=[r.ttft_se_s for r in rows], error_kw={"lw": 1})
+    axes.barh(
+        y,
+        [r.ttft_mean_s for r in rows],
+        color=style.FILL,
+        xerr=[r.ttft_se_s for r in rows],
+        error_kw={"lw": style.THIN},
+    )
     axes.barh(y, [r.transfer_mean_s for r in rows], height=0.45, color=style.colour(0))
     axes.set_yticks(y, [NAMES[r.policy] for r in rows])
     axes.set(xlabel="mean TTFT, and in blue the transfer in it [s]", title="who decodes: policies on the same requests")
@@ -62,7 +68,7 @@ def upgrades(rows: Sequence[Any], axes: Axes) -> None:
     shown = sorted(rows[1:], key=lambda r: r.ttft_saved_frac)
     y = np.arange(len(shown))
     axes.barh(y, [100 * r.ttft_saved_frac for r in shown], color=style.colour(2))
-    axes.axvline(0, color=style.INK, lw=0.8)
+    style.across(axes, 0.0, color=style.INK, linestyle="-")
     axes.set_yticks(y, [_title(r.upgrade) for r in shown])
     axes.set(xlabel="mean TTFT saved [%]", title="which upgrade pays")
 
@@ -78,10 +84,10 @@ def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -
         axes.plot(delay, 100 * np.minimum(cost, free), color=colour)
         ends.append((100 * min(cost[-1], free), f"congestion {level:g}", place))
         by_rate = float(law.tier_staleness_tolerance(ratio, level, level))
-        axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=1)
+        axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=style.FINE)
     drift = std * np.sqrt(2 * -np.expm1(-1.0 / correlation_time_s)) * 2.576 if correlation_time_s > 0 else std
-    axes.axhline(100 * drift, color=style.SOFT, lw=0.8)
-    style.words(axes, "drift in 1 s (99 %)", (2.0, 100 * drift), ha="right", va="bottom", color=style.SOFT)
+    style.across(axes, y=100 * drift, linestyle="-")
+    style.words(axes, "drift in 1 s (99 %)", (2.0, 100 * drift), "above", ha="right", color=style.SOFT)
     axes.set(
         xlabel="extra delay of the slow tier's instance / its idle transfer [1]",
         ylabel="tolerated error [points]",
@@ -109,7 +115,7 @@ def overview(
     correlation_time_s: float,
 ) -> Figure:
     """All four on one sheet."""
-    made, ((a, b), (c, d)) = style.panels(2, 2, 12.5, 8.2)
+    made, ((a, b), (c, d)) = style.panels(2, 2)
     share_of_ttft(shares, a)
     policies(compared, b)
     upgrades(changed, c)

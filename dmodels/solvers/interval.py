@@ -172,7 +172,7 @@ def _monotone_roots(value: Bounds, a: np.ndarray, b: np.ndarray) -> list[float]:
     if not len(a):
         return []
     fa, fb = at(a), at(b)
-    has = (fa == 0) | (fb == 0) | (np.sign(fa) != np.sign(fb))
+    has = (fa == 0) | (np.sign(fa) != np.sign(fb))
     a, b, fa, fb = a[has], b[has], fa[has], fb[has]
     a, b = np.where((fb == 0) & (fa != 0), b, a), np.where(fa == 0, a, b)
     for _ in range(70):

@@ -14,6 +14,8 @@ SIDES, LETTERS = (1.0, 20.0), (5.0, 20.0)
 PICTURES, SHAPES, BESIDE = (0.5, 12.0), (0.4, 8.0), (0.9, 3.5)
 #: Points of lines and of the marks on them.
 LINES, MARKS = (0.1, 6.0), (0.5, 14.0)
+#: Points between words and the place that they tell of; and of marks that stand by themselves.
+BESIDE_IT, LARGE = (2.0, 9.5), 6.5
 #: Points of the lines of a grid, which lie behind all others, and of curves; colours of second words and of paper.
 GRIDS, CURVES, GREY, PAPER = 1.0, 1.8, "#57606A", "#FEFEFE"
 #: What tells an entry of a legend from another: colours, then the rest.
@@ -45,6 +47,8 @@ def audit_figure(made: Any) -> None:
         _legible(set(words) - _apart(made), renderer, findings)
         for axes in made.axes:
             _named(axes, renderer, findings)
+            _clear(axes, renderer, findings)
+            _scaled(axes, renderer, findings)
     _shapes(made, findings)
     for axes in made.axes:
         findings.hold(axes.has_data() or bool(axes.texts), f"an empty picture beside {made.axes[0].get_title()!r}")
@@ -173,6 +177,45 @@ def _named(axes: Any, renderer: Any, findings: Findings) -> None:
         findings.hold(beside, f"{said!r} at {getattr(text, 'xy', 0)}, where no line is")
         _at_a_bar(axes, text, series, box, findings)
     _in_order(edge, axes.bbox, renderer, findings)
+
+
+def _clear(axes: Any, renderer: Any, findings: Findings) -> None:
+    """Words and bars: the one lies in the other, or beside it; words beside a point are near it; a mark by itself lies
+    over the lines."""
+    point = renderer.points_to_pixels(1.0)
+    bars = [bar.get_window_extent() for group in axes.containers for bar in getattr(group, "patches", ())]
+    for text in axes.texts:
+        box, said = text.get_window_extent(renderer), text.get_text()
+        for bar in bars:
+            wide, high = min(box.x1, bar.x1) - max(box.x0, bar.x0), min(box.y1, bar.y1) - max(box.y0, bar.y0)
+            inside = bar.x0 <= box.x0 and box.x1 <= bar.x1 and bar.y0 <= box.y0 and box.y1 <= bar.y1
+            findings.hold(wide <= OVER * point or high <= OVER * point or inside, f"{said!r} crosses a bar's edge")
+        if getattr(text, "anncoords", None) == "offset points":
+            away = math.hypot(*text.get_position())
+            findings.hold(away == 0 or BESIDE_IT[0] <= away <= BESIDE_IT[1], f"{said!r} {away:g} points from its place")
+    lines = [line.get_zorder() for line in axes.lines if len(line.get_xdata()) > 1 and line.get_linestyle() != "None"]
+    for line in axes.lines:
+        if len(line.get_xdata()) == 1 and line.get_markersize() >= LARGE:
+            findings.hold(line.get_zorder() > max(lines, default=0), f"a line over a mark at {line.get_xydata()[0]}")
+
+
+def _scaled(axes: Any, renderer: Any, findings: Findings) -> None:
+    """An axis of numbers has two of them at least and a dozen at most, none on another."""
+    from matplotlib.ticker import FixedLocator
+
+    point = renderer.points_to_pixels(1.0)
+    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high and tick.label1.get_text()]
+        said = [tick.label1.get_text() for tick in ticks]
+        spans = sorted(
+            (b.x0, b.x1) if name == "x" else (b.y0, b.y1) for b in (t.label1.get_window_extent() for t in ticks)
+        )
+        for (_, before), (after, _) in itertools.pairwise(spans):
+            findings.hold(after > before - OVER * point, f"words at {name} lie on each other: {said}")
+        if axes.has_data() and axis.get_visible() and not isinstance(axis.get_major_locator(), FixedLocator):
+            decade = axis.get_scale() == "log" and high < 20 * low
+            findings.hold(1 + (not decade) <= len(said) <= 12, f"{len(said)} numbers at {name}: {said}")
 
 
 #: Colour of words -> colour of the lines and bars that they tell of (Okabe and Ito's, the words' darker).

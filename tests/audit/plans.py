@@ -42,6 +42,8 @@ def audit_plan(document: dict[str, Any]) -> None:
     if best is None:
         findings.same("alternatives of nothing", (kinds, result["by_gpu"]), ([], []))
         findings.hold(bool(result["rejections"]), "nothing is feasible, and no rejection says why")
+        borne = [result[name] for name in ("rate_headroom_frac", "keeps_slos_probability")]
+        findings.same("what nothing bears", [*borne, result["survives_loss_of_an_instance"]], [0.0, 0.0, False])
     else:
         _choice(best, kinds, inputs, result, findings)
         _margins(best, inputs, result, findings)

@@ -156,6 +156,26 @@ def test_designs_that_are_not_described_are_refused(field, why):
     assert read_config(BASE | {field: 0}) == read_config(BASE)
 
 
+@pytest.mark.parametrize(
+    "field, value, accepted",
+    [
+        ("hybrid_override_pattern", "MM", "a string of 12 letters, one per layer"),
+        ("layers_block_type", ["mamba"] * 11 + ["?"], "M, "),
+        ("layer_types", ["full_attention"] * 11 + [3], "full_attention, "),
+        ("attn_type_list", [1] * 11 + [2], "0 (linear) or 1 (full)"),
+        ("mlp_only_layers", ["first"], "a list of layer numbers"),
+    ],
+)
+def test_what_is_not_accepted_is_told_by_name_value_and_what_is(field, value, accepted):
+    more = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+    kind = {"model_type": "nemotron_h"} if field in ("hybrid_override_pattern", "layers_block_type") else more
+    with pytest.raises(ConfigError) as refused:
+        read_config(BASE | kind | {field: value})
+    said, _, rest = str(refused.value).partition("; ")
+    told = value if field in ("hybrid_override_pattern", "mlp_only_layers") else value[-1]
+    assert said == f"config: {field} is {told!r}" and rest.startswith(accepted)
+
+
 @pytest.mark.parametrize("section", ["text_config", "language_config", "llm_config"])
 def test_the_language_models_own_section(section):
     """What is said inside counts; type, ties and kind are taken from outside where the section is silent."""

@@ -204,6 +204,17 @@ def kinds(**config) -> tuple[float, float, float, float]:
     return tuple(told.get(f"n_{kind}_layers", 0) for kind in ("sliding", "linear", "moe"))
 
 
+@pytest.mark.parametrize("layers", range(1, 12))
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_every_so_many_layers_one_sees_everything(layers, every):
+    """Counting from the first layer, whatever is left at the end."""
+    mamba = {"mamba_num_heads": 2, "mamba_head_dim": 3, "n_groups": 1, "ssm_state_size": 3, "conv_kernel": 2}
+    seen = sum(number % every == 0 for number in range(1, layers + 1))
+    for place, config in enumerate(({"sliding_window": 8, "sliding_window_pattern": every}, mamba)):
+        config = config if place == 0 else config | {"full_attention_interval": every}
+        assert kinds(num_hidden_layers=layers, **config)[place] == layers - seen
+
+
 def test_which_layers_are_which():
     """Each rule counted out over nine layers."""
     window = {"sliding_window": 8}

@@ -25,7 +25,7 @@ def _loop(x):
     """Doubles until past 100, then sums what a scan in reverse has collected."""
     grown = lax.while_loop(lambda s: s[0] < 100.0, lambda s: (2.0 * s[0], s[1] + 1), (jnp.abs(x[0]) + 1.0, 0))
     last, seen = lax.scan(lambda c, row: (c + row, c * row), jnp.zeros_like(x), jnp.outer(x, x), reverse=True)
-    return grown, last, seen, lax.cond(x[0] > 0, jnp.sin, jnp.cos, x), lax.switch(7, [jnp.sin, jnp.cos], x)
+    return grown, last, seen, lax.cond(x[0] > 0, jnp.sin, jnp.cos, 0.5), lax.switch(7, [jnp.sin, jnp.cos], x)
 
 
 def _windows(x):
@@ -65,7 +65,16 @@ PROGRAMS = {
     "rounding": (lambda x: (jnp.floor(x), jnp.ceil(x), jnp.round(x), lax.round(x + 0.5), jnp.trunc(x)), X),
     "types": (lambda x: (x.astype(int), (x > 0).astype(float), jnp.array([jnp.nan, 1e300, -1e300]).astype(int)), X),
     "integers": (
-        lambda i: (i // 2, lax.div(i, jnp.full_like(i, 2)), lax.rem(i, jnp.full_like(i, 3)), i % 3, i << 2),
+        lambda i: (
+            i // 2,
+            lax.div(i, jnp.full_like(i, 2)),
+            lax.rem(i, jnp.full_like(i, 3)),
+            i % 3,
+            i << 2,
+            i | 3,
+            i ^ 3,
+            i & 3,
+        ),
         I,
     ),
     "bits": (lambda x: (jnp.frexp(x), jnp.ldexp(x, 3), jnp.nextafter(x, 9.0), jnp.signbit(x)), X),

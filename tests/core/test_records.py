@@ -93,6 +93,9 @@ def test_flags_are_one_bit_each_with_a_meaning():
     assert set(MEANINGS) == set(named)
     assert describe(Flag.NO_FIT | Flag.OVERLOAD) == "does not fit in memory; arrivals exceed capacity"
     assert describe(0) == "ok"
+    subjects = ["memory", "capacity", "SLO", "domain", "converge", "finite", "constraints", "uniqueness"]
+    for flag, subject in zip(named, [*subjects, "outside the range", "convexity"], strict=True):
+        assert [one for one in named if subject in MEANINGS[one]] == [flag]
 
 
 def test_flags_join_and_warnings_leave_a_point_usable():
@@ -146,6 +149,13 @@ def test_no_more_of_a_prompt_is_cached_than_there_is():
         told(400.5)
 
 
+def test_one_number_of_cached_tokens_stands_for_all_requests():
+    """In each shape that prompts have, so that batches of workloads stack."""
+    for inputs in ([100.0, 400.0], [[100.0, 400.0], [200.0, 300.0], [60.0, 70.0]]):
+        told = Workload(inputs, np.full_like(inputs, 5.0), np.full_like(inputs, 0.5), 50.0, rate_rps=1.0)
+        assert told.cached_tokens.tolist() == np.full_like(inputs, 50.0).tolist()
+
+
 def test_a_cdf_of_lengths_is_whole_edges_from_one_and_shares_that_rise_to_one():
     for upper, cumulative in (([1], [1.0]), ([1, 2], [0.0, 1.0]), ([8, 9, 40], [0.5, 0.5, 1.0])):
         assert np.array_equal(TotalsCdf(upper, cumulative, share_mean_frac=0.1).upper_tokens, upper)
@@ -163,6 +173,16 @@ def test_a_record_shows_few_numbers_and_the_range_of_many():
     assert "b_s=<2 x 2 from 3 to 7>" in shown
     assert "a_s=<5 from 1 to 9>" in repr(Pair([2.0, 1.0, 9.0, 3.0, 4.0]))
     assert "a_s=<float64 of shape (0,)>" in repr(Pair([]))  # no range of nothing
+
+
+def test_a_record_is_a_table_with_a_row_for_each_place():
+    """One of plain numbers; of arrays each place in turn, a number beside them in every row."""
+    rows = lambda record: record.to_dataframe().to_dict("records")
+    assert rows(Pair(1.5)) == [{"a_s": 1.5, "b_s": Pair(1.5).b_s}]
+    assert rows(Pair([1.0, 2.0, 3.0], 7.0)) == [{"a_s": a, "b_s": 7.0} for a in (1.0, 2.0, 3.0)]
+    assert rows(Pair([[1.0], [2.0]], [3.0, 4.0])) == [
+        {"a_s": a, "b_s": b} for a, b in ((1.0, 3.0), (1.0, 4.0), (2.0, 3.0), (2.0, 4.0))
+    ]
 
 
 def test_a_layer_is_of_one_kind_and_a_bare_model_counts_nothing_unsaid():

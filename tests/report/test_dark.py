@@ -17,10 +17,10 @@ from dmodels.studies.plan.risks import loads
 
 
 def unpaged(drawn) -> list[str]:
-    """Words without a colour of the page, and what is black: it would be invisible on dark paper."""
+    """Words without a colour of the page, and what is black or white: it would be invisible on paper, or hide it."""
     svg = html.picture(drawn, "caption", 0)
     words = [said for look, said in re.findall(r"<text([^>]*)>([^<]*)</text>", svg) if "fill: var(" not in look]
-    return words + re.findall(r"(?:stroke|fill): #000000", svg)
+    return words + re.findall(r"(?:stroke|fill): #(?:000000|ffffff)", svg)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -110,6 +111,8 @@ PLACE = Record(
     ],
 )
 
+ALONE = Record(**vars(PLACE) | {"sharing": None, "pooled": []})
+
 
 def place(draw):
     return Drawn(lambda axes: draw(PLACE, axes))
@@ -171,8 +174,7 @@ def test_shared_memory_and_its_game():
     assert game.line([2.5, 2.5], [-0.4, 0.4]) and game.line([1.6, 1.6], [0.6, 1.4])
     assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
     assert len(place_figures.drawings(PLACE)) == 7
-    alone = Record(**vars(PLACE) | {"sharing": None, "pooled": []})
-    assert len(place_figures.drawings(alone)) == 5 == len({one.get_title() for one in place_figures.figure(alone).axes})
+    assert len(place_figures.drawings(ALONE)) == 5
 
 
 def policy(name, ttft, sent, **more):
@@ -243,8 +245,13 @@ SPLIT = Record(
     optimum=Record(value=Record(prefill_gpus=7.5)),
     equilibrium=Record(value=Record(prefill_gpus=9.25)),
     whole=Record(value=Record(prefill_gpus=8.0, cost=0.1)),
-    courses={"static": course([2, 2, 2]), "sla": course([2, 3, 4])},
-    scores={"static": Record(violation_frac=0.25), "sla": Record(violation_frac=0.5)},
+    courses={
+        "static": course([2, 2, 2]),
+        "sla": course([2, 3, 4]),
+        "slow": course([3, 3, 3]),
+        "late": course([4, 4, 2]),
+    },
+    scores={n: Record(violation_frac=f) for n, f in (("static", 0.25), ("sla", 0.5), ("slow", 0.75), ("late", 1.0))},
     arrival_rps=np.array([10.0, 20.0, 15.0]),
 )
 
@@ -264,6 +271,8 @@ def test_splits():
     assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
     over.said("static:\n25.0% late", "sla:\n50.0% late", "at most 20 req/s")
     assert over.axes.get_xlim() == (0, 1.0)
+    wide = [line.get_linewidth() for line in over.axes.lines]  # ever thinner, so that equal courses show both
+    assert len(wide) == 4 and all(0.7 < a - b < 1.5 for a, b in itertools.pairwise(wide)) and 0.8 < wide[-1] < 1.5
 
 
 def test_splits_are_shown_where_some_requests_are_served_and_half_as_far_beside():
@@ -306,6 +315,9 @@ def test_a_pool_against_its_load():
     assert band[:, 1].max() == pytest.approx(top, rel=2e-3)
     assert min(y for place, y in band if place == x[-1]) == pytest.approx(bottom, rel=2e-3)
     assert 120 < held.axes.get_ylim()[1] < 240
+    axes = style.panel()
+    plan_figures.occupancy(load_of(in_flight_count=4 * x), use, axes)  # nothing may be in flight, nor less than that
+    assert axes.collections[0].get_paths()[0].vertices[:, 1].min() == 0
 
 
 def use_of(name, gpu, **parts):
@@ -576,6 +588,8 @@ def test_sweeps():
     assert [bar.get_width() for bar in hatched] == [50.0]
     spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
     assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}
+    still = sweep_figures.tornado(spans.assign(cost=0 * spans.cost + 100.0), "cost")  # both ends named, side by side
+    assert {t.get_text(): t.get_ha() for t in still.texts} == {"1": "right", "3": "left", "0.5": "right", "2": "left"}
     alone = (sweep_figures.pareto(ds, "cost"), sweep_figures.curves(ds, "cost"), sweep_figures.tornado(spans, "cost"))
     for axes in (*alone, shown, routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1])):
         wide, high = style.paper(axes).get_size_inches()
@@ -695,7 +709,7 @@ def test_scales_of_sweeps_follow_their_values():
     """From a factor of ten on an axis is logarithmic; what is not positive never is."""
     for values, scale in (
         ([1.0, 9.0], "linear"),
-        ([1.0, 11.0], "log"),
+        ([1.0, 10.0], "log"),
         ([0.0, 50.0], "linear"),
         ([np.nan, 5.0], "linear"),
     ):
@@ -755,6 +769,13 @@ def test_cells_of_a_map_are_named_by_round_numbers(values, told):
     assert words == told
     expected = np.interp(np.array(told, float), values, np.arange(len(values))) + 0.5
     np.testing.assert_allclose(places, expected)
+
+
+@pytest.mark.parametrize("value", [12_345.678, 0.0123456, 7.0, 123.456])
+def test_values_in_a_picture_have_four_digits_at_most(value):
+    told = sweep_figures._tell(value).replace(",", "")
+    assert abs(float(told) - value) <= 5.1e-4 * value and len(told.strip("0.").replace(".", "")) <= 4
+    assert float(told) == value or abs(float(told) - value) > 1e-6 * value  # not more of them either
 
 
 def test_of_many_values_without_an_order_eight_are_named():
@@ -914,6 +935,39 @@ def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
         audit_figure(made)
     assert "TTFT 1,000 ms (700 to 1,200); TPOT 40 ms (32 to 52)" in promises[3]  # as the pool knows them
     assert "the one 8 GPUs, $20.00/h" in costs[3]
+
+
+WHOLE = {
+    "fleets": lambda: plan_figures.figure(fleets()),
+    "place": lambda: place_figures.figure(ALONE),
+    "windows": lambda: style.paper(routing_figures.index_over_time([1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [0, 1, 2])),
+    "transfer": lambda: transfer_figures.overview(
+        [
+            Record(tier=t, context_tokens=c, share_frac=t * c / 2e5, pipelined_share_frac=0.1)
+            for t in (1, 3)
+            for c in (4096, 8192)
+        ],
+        [policy("LOAD", 2.0, 0.9), policy("CACHE", 1.5, 0.5)],
+        [None, Record(upgrade="nics x2 speed", ttft_saved_frac=0.2), Record(upgrade="more", ttft_saved_frac=-0.1)],
+        4.0,
+        0.05,
+        10.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_sheets_have_sound_pictures_side_by_side(name):
+    """As notebooks and commands save them: letters as on a page, no picture beyond the sheet, none left empty."""
+    made = WHOLE[name]()
+    made.savefig(io.BytesIO())
+    audit_figure(made)
+    wide, high = made.get_size_inches()
+    assert (
+        6 < wide < 13
+        and 2 < high
+        and (len(made.axes) == 1 or len(made.axes) == len({a.get_title() for a in made.axes}))
+    )
 
 
 def test_a_quick_picture_has_margins_of_as_many_inches_whatever_its_size():

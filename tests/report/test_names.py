@@ -137,3 +137,52 @@ def test_what_a_mark_means_stands_above_at_the_right():
     axes = style.panel(6, 4)
     naming.note(axes, "hollow: flagged")
     assert axes.get_title(loc="right") == "hollow: flagged" and axes.get_title() == ""
+
+
+#: Where a name may stand beside a point, as (right, up).
+BESIDE = {"left": (-1, 0), "right": (1, 0), "above": (0, 1), "below": (0, -1)}
+
+
+def covered(kind, axes, boxes):
+    """Fill boxes (pixels) with words, points or a line through them; the groups that this makes."""
+    inverse, groups = axes.transData.inverted(), []
+    for low, high in boxes:
+        (x0, y0), (x1, y1) = inverse.transform(low), inverse.transform(high)
+        if kind == "words":
+            axes.annotate("MMM", ((x0 + x1) / 2, (y0 + y1) / 2), ha="center", va="center", fontsize=7)
+        elif kind == "points":
+            x, y = np.meshgrid(np.linspace(x0, x1, 9), np.linspace(y0, y1, 9))
+            groups.append(naming.Group(x, y))
+        else:  # two ends, which lie far from the box between them
+            groups.append(naming.Group([x0 - 3, x1 + 3], [(y0 + y1) / 2] * 2, line=True))
+    return groups
+
+
+@pytest.mark.parametrize("kind", ["words", "points", "line"])
+@pytest.mark.parametrize("free", BESIDE)
+def test_a_name_takes_the_side_that_is_free(free, kind):
+    """A point with something on its other sides; lines, which run on to both ends, leave a side above or below."""
+    if kind == "line" and free in ("left", "right"):
+        return
+    (axes,) = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes
+    point = axes.transData.transform((5.0, 5.0))
+    scale = axes.figure.dpi / 72
+    # beside the room of its name, 26 x 11 points, and on it
+    spots = {side: point + scale * np.array([22.0 * right, 13.0 * up]) for side, (right, up) in BESIDE.items()}
+    corners = [point + scale * np.array([22.0 * i, 13.0 * j]) for i in (-1, 1) for j in (-1, 1)]
+    beside = np.array(BESIDE[free])
+    full = [spot for side, spot in spots.items() if side != free]
+    full += [spot for spot in corners if (spot - point) @ beside < 0 or kind == "points"]
+    half = scale * np.array([10.0, 5.0])
+    others = covered(kind, axes, [(spot - half, spot + half) for spot in full])
+    naming.name_groups(axes, [naming.Group([5.0], [5.0], "name", 0), *others])
+    axes.figure.draw_without_rendering()
+    (text,) = [one for one in axes.texts if one.get_text() == "name"]
+    box = text.get_window_extent()
+    way = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]) - point
+    assert way @ beside > 0, f"the name is {way} pixels from its point"
+    assert not box.contains(*point)
+    gap = max(box.x0 - point[0], point[0] - box.x1, box.y0 - point[1], point[1] - box.y1)
+    assert 0 < gap < 8 * scale
+    if kind == "words":
+        assert not any(box.overlaps(one.get_window_extent()) for one in axes.texts if one is not text)

@@ -69,12 +69,6 @@ def test_series_begin_again_after_the_last_and_words_have_the_hue_of_their_line(
         assert all(abs((other - line + 180) % 360 - 180) < 25 for other in others)
 
 
-def test_panels_are_as_many_as_asked():
-    for rows, columns in ((1, 1), (1, 2), (3, 1), (2, 2)):
-        made, axes = style.panels(rows, columns, 6.0, 5.0)
-        assert axes.shape == (rows, columns) and len(made.axes) == rows * columns
-
-
 def test_every_colour_of_a_picture_follows_the_page():
     def draw(axes):
         for i in range(len(style.COLOURS)):
@@ -147,3 +141,88 @@ def test_a_picture_without_lines_needs_no_names():
     axes = style.panel()
     naming.name_lines(axes, [])
     assert not axes.texts
+
+
+def test_lines_marks_and_gaps_are_small_beside_letters_each_kind_larger_than_the_last():
+    """Lines at most a quarter as wide as second words are high; a mark about as high as they are, one of many half."""
+    letters = style.SMALL
+    lines = (style.EDGE, style.THIN, style.FINE, style.CURVE)
+    marks = (style.DOT, style.MARK, style.STAR, style.BEST)
+    assert list(lines) == sorted(set(lines)) and lines[0] >= 0.5 and lines[-1] < letters / 4
+    assert list(marks) == sorted(set(marks)) and marks[0] > lines[-1] and marks[0] < letters / 2.4
+    assert 0.7 * letters < style.MARK < 0.9 * letters and letters < style.STAR < 1.15 * letters
+    assert 1.4 * letters < style.BEST < 1.6 * letters
+    assert 0.3 * letters < style.GAP < 0.45 * letters and letters < style.TEXT < 1.2 * letters
+
+
+def test_pictures_are_as_wide_as_what_shows_them():
+    """Words of 10 px on a phone; on a notebook's column and on two columns of a sheet wider than high."""
+    assert 10 < 390 * style.SMALL / 72 / style.COLUMN < 12
+    for wide, high in ((style.COLUMN, style.HEIGHT), style.ALONE, style.ON_SHEET):
+        assert 1.25 < wide / high < 1.8 and high > 3
+    assert 6.5 < style.ALONE[0] < 7.5 and 11 < 2 * style.ON_SHEET[0] < 13
+    made, axes = style.panels(2, 3)
+    assert made.get_size_inches() == pytest.approx((3 * style.ON_SHEET[0], 2 * style.ON_SHEET[1]))
+    assert axes.shape == (2, 3) and len(made.axes) == 6
+
+
+@pytest.mark.parametrize("side", ["right", "left", "above", "below"])
+def test_words_stand_beside_what_they_tell_of(side):
+    axes = style.panel()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    style.words(axes, "said", (0.5, 0.5), side, gap=10.0)
+    axes.figure.draw_without_rendering()
+    (text,), (x, y) = axes.texts, axes.transData.transform((0.5, 0.5))
+    box, point = text.get_window_extent(), axes.figure.dpi / 72
+    away = {"right": box.x0 - x, "left": x - box.x1, "above": box.y0 - y, "below": y - box.y1}
+    beside = (box.y0 + box.y1) / 2 - y if side in ("left", "right") else (box.x0 + box.x1) / 2 - x
+    assert away[side] == pytest.approx(10 * point, abs=2 * point) and abs(beside) < 2 * point
+
+
+def test_lines_to_read_off_lie_behind_marks_and_cross_the_picture():
+    axes = style.panel()
+    style.across(axes, x=0.25)
+    style.across(axes, y=4.0, color=style.INK, linestyle="-")
+    style.mark(axes, 1.0, 4.0, 2)
+    upright, level, point = axes.lines
+    assert list(upright.get_xdata()) == [0.25, 0.25] and list(upright.get_ydata()) == [0, 1]
+    assert list(level.get_ydata()) == [4.0, 4.0] and list(level.get_xdata()) == [0, 1]
+    assert (upright.get_linestyle(), level.get_linestyle(), level.get_color()) == ("--", "-", style.INK)
+    assert point.get_xydata().tolist() == [[1.0, 4.0]] and point.get_zorder() > level.get_zorder()
+    assert (point.get_marker(), point.get_color()) == (style.marker(2), style.colour(2))
+
+
+@pytest.mark.parametrize(
+    "ends, wide, told",
+    [
+        ((0.9, 25.0), True, ["1", "2", "5", "10", "20"]),
+        ((4e-3, 0.3), True, ["0.005", "0.01", "0.02", "0.05", "0.1", "0.2"]),
+        ((900.0, 5500.0), True, ["1,000", "2,000", "5,000"]),
+        ((1.0, 3.0), False, ["1", "1.5", "2", "2.5", "3"]),
+        ((10.0, 60.0), False, ["10", "20", "30", "40", "50", "60"]),
+    ],
+)
+def test_logarithmic_axes_have_round_numbers(ends, wide, told):
+    """Ones, twos and fives over decades; at equal steps within one; no powers, no words at what lies between."""
+    axes = style.panel()
+    axes.set(yscale="log", ylim=ends)
+    style.plain(axes.yaxis, wide=wide)
+    axes.figure.draw_without_rendering()
+    low, high = ends
+    named = [t.label1.get_text() for t in axes.yaxis.get_major_ticks() if low <= t.get_loc() <= high]
+    assert named == told and not any(t.label1.get_text() for t in axes.yaxis.get_minor_ticks())
+
+
+def test_drawings_of_an_answer_are_pictures_with_their_first_line_as_words(monkeypatch):
+    def one(answer, axes):
+        """What it shows. And more.
+
+        At length.
+        """
+        axes.plot(answer)
+        axes.set_title("a title")
+
+    monkeypatch.setattr(html, "picture", lambda made, told, number: (made.axes, told, number))
+    (((first,), told, number), (_, _, second)) = html.drawn([1.0, 4.0], [one, one])
+    assert (told, number, second) == ("What it shows. And more", 0, 1)
+    assert first.get_title() == "" and first.lines[0].get_ydata().tolist() == [1.0, 4.0]

@@ -441,6 +441,8 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in made["panels"]]
     assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
     assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
+    orders = [[t["legendFormat"] for t in p["targets"]] for p in made["panels"][1:3]]
+    assert orders == [["mean", "P99", "model, mean", "model, P99"], ["mean", "P99", "model, mean"]]  # in one order
     assert made["uid"] is None and made["schemaVersion"] == 39  # which Grafana imports as a new board
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
     seen.reporter = "sglang"
@@ -883,7 +885,150 @@ def test_claims_are_those_of_every_kind_of_fleet_shown():
     )
     assert "POA-4.2" in one and "TB-1" not in one and "POA-1c" not in one
     assert {"POA-4.2", "TB-1"} <= both and "POA-1c" not in both and {"TB-1", "POA-1c"} <= all_three
-    for claim, verdict, source, says, means in provenance.claims_table(Record(kinds=[Record(kind="two pools")]))[2]:
-        told = catalog.claim(claim)
-        assert (says, means, verdict) == (told["says"], told["means"], told["verdict"].lower())
-        assert source == f"{told['source']}, {told['where']}"
+    for shown in row(provenance.claims_table(Record(kinds=[Record(kind="two pools")]))):
+        told = catalog.claim(shown["claim"])
+        assert (shown["verdict"], shown["what it says"]) == (told["verdict"].lower(), told["says"])
+        assert shown["source"] == f"{told['source']}, {told['where']}"
+        assert shown["what it means for a plan"] == told["means"] and len(shown) == 5
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_page_of_dials_shows_the_answer_and_its_pictures_or_says_why_not(there, monkeypatch):
+    answer, start = object(), object()
+    told = lambda name: lambda *given: f"<i>{name} {[x is answer for x in given]}</i>"
+    for name in ("_controls", "answer_fragment", "pictures_fragment"):
+        monkeypatch.setattr(explore_page, name, told(name))
+    asked = Record(model_name="m", workload_name="w")
+    made = explore_page.explore_page(asked, object(), start, answer if there else None, "2 < 3")
+    parts = dict(re.findall(r'<\w+ id="(\w+)"[^>]*>\s*(.*?)\s*</(?:p|div)>', made, flags=re.DOTALL))
+    shown = {"answer": "<i>answer_fragment [True, False]</i>", "pictures": "<i>pictures_fragment [True]</i>"}
+    assert parts == {"status": "2 &lt; 3"} | (shown if there else dict.fromkeys(shown, ""))
+    assert ('class="bad"' in made) == (not there) and "_controls [False, False, False]" in made
+    assert "<title>Explore: m, w</title>" in made
+
+
+def test_the_pictures_of_dials_are_those_of_the_answer_and_a_line_for_each_pool(monkeypatch):
+    """Each once, and none with another's number, which would give two elements of a page one id."""
+    drawing = lambda name: (None, 3.0, name, name)
+    seen = []
+    monkeypatch.setattr(plan_page, "answer_drawings", lambda answer: [drawing("promises"), drawing("costs")])
+    monkeypatch.setattr(plan_page, "fleet_drawings", lambda answer: [drawing("cost front"), drawing("throughput")])
+    monkeypatch.setattr(plan_page, "latency_drawing", drawing)
+    monkeypatch.setattr(explore_page, "loads", lambda answer: ["pool one", "pool two"])
+    monkeypatch.setattr(style, "figure", lambda draw, height, quick: (height, quick))
+    monkeypatch.setattr(
+        html, "picture", lambda made, caption, i, told: seen.append((caption, i)) or f"<i>{caption}</i>"
+    )
+    made = explore_page.pictures_fragment(Record(best=object()))
+    assert re.findall("<i>(.*?)</i>", made) == ["promises", "costs", "cost front", "throughput", "pool one", "pool two"]
+    assert len({i for _, i in seen}) == 6
+    assert re.findall("<i>(.*?)</i>", explore_page.pictures_fragment(Record(best=None))) == ["cost front", "throughput"]
+
+
+def test_the_answer_of_dials_is_told_whole_in_turn(monkeypatch):
+    """Card, difference, sentences, notes, tables; of an answer without a fleet, what fell in place of its pools."""
+    for module, name, found in (
+        (plan_words, "card", ("title", ["cards"], [["of 1"]])),
+        (plan_words, "in_three_sentences", ["One.", "Two."]),
+        (plan_tables, "pools_table", ("pools", ["p"], [["short"]])),
+        (plan_tables, "alternatives_table", ("alternatives", ["a"], [["split"]])),
+        (plan_tables, "rejections_table", ("rejections", ["r"], [["memory"]])),
+        (explore_page, "notes", ["a note"]),
+        (explore_page, "difference", "+1 GPU"),
+    ):
+        monkeypatch.setattr(module, name, lambda *given, found=found: found)
+    for best, last in (
+        (object(), ["pools", "p", "short", "alternatives", "a", "split"]),
+        (None, ["rejections", "r", "memory"]),
+    ):
+        made = explore_page.answer_fragment(Record(best=best, rejections=()), object())
+        words = [word.strip() for word in re.findall(r">([^<]+)<", made) if word.strip()]
+        assert words[:5] == ["of 1", "cards", "+1 GPU", "One. Two.", "a note"] and words[6:] == last
+        assert "replays" in words[5]
+        assert re.findall(r'<p class="(\w+)">', made) == ["difference", "answer"]
+
+
+def marked(names, **more):
+    """A record whose every field holds a number of its own, and what is given."""
+    return Record(**{name: 1.0 + k / 7 for k, name in enumerate(names.split())} | more)
+
+
+def test_a_document_holds_each_field_under_its_own_name(monkeypatch):
+    """Fleets and pools: seconds in milliseconds, everything else as it is, from the record that has such a field."""
+    layout = marked("gpus", parallel="tp2", gpu="h100", weights="fp8", kv="bf16")
+    confidence = Record(ttft=(0.5, 2.0), tpot=(0.25, 4.0), provenance="measured")
+    numbers = (
+        "usd_per_hour request_share_frac max_model_len_tokens ttft_s tpot_s e2e_s decode_count load_frac slots_count"
+    )
+    pool = marked(
+        numbers, layout=layout, confidence=confidence, stage=Record(name="short", role="serve"), binding="TTFT"
+    )
+    pool.instances, pool.gpus, pool.extrapolated = 3, 6, ("E2E",)
+    fleet_numbers = "gpus bought_gpus gpus_low gpus_high usd_per_hour usd_per_year ttft_s tpot_s e2e_s"
+    fleet = marked(fleet_numbers, kind="two pools", name="two", router={"policy": "jsq"}, pools=[pool], replayed=None)
+    fleet.seen = lambda x, metric: {"TTFT": 0.125, "TPOT": 0.375, "E2E": 0.625}[metric]  # as replayed
+    monkeypatch.setattr(plan_json, "command", lambda x, question: f"serve {x.stage.name}")
+    shown = plan_json._plain(Record(question=None), fleet)
+    (inside,) = shown.pop("pools")
+    other = {"fleet_gpus": "gpus", "replay": "replayed", "pool_gpus": "gpus", "pool_instances": "instances"}
+    other |= {"gpus_per_instance": "gpus", "layout": "parallel", "latency_provenance": "provenance"}
+    for document, homes in ((shown, [fleet]), (inside, [pool.stage, layout, confidence, pool])):
+        for key, value in document.items():
+            name = other.get(key, key)
+            if key.endswith("_ms"):
+                continue
+            homes_of = [layout] if key == "gpus_per_instance" else [pool] if key.startswith("pool_") else homes
+            expected = (
+                "serve short" if key == "command" else next(getattr(h, name) for h in homes_of if hasattr(h, name))
+            )
+            assert value == (list(expected) if isinstance(expected, tuple) else expected), key
+    for metric in ("ttft", "tpot", "e2e"):
+        assert shown[f"{metric}_ms"] == pytest.approx(1e3 * getattr(fleet, f"{metric}_s"), rel=5e-4)
+    assert (inside["ttft_ms"], inside["tpot_ms"], inside["e2e_ms"]) == (125, 375, 625)
+    assert (inside["ttft_interval80_ms"], inside["tpot_interval80_ms"]) == ([62.5, 250], [93.75, 1500])
+
+
+def test_a_document_of_a_plan_holds_each_part_under_its_own_name(monkeypatch):
+    monkeypatch.setattr(plan_json, "_plain", lambda answer, fleet: f"plain {fleet}")
+    monkeypatch.setattr(plan_json, "sentences", lambda answer: ["said"])
+    monkeypatch.setattr(plan_json, "notes", lambda answer: ["noted"])
+    monkeypatch.setattr(plan_json, "advice", lambda suggested, tail: ["advised"])
+    fell = Record(layout="tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")
+    thing = lambda name: Record(to_dict=lambda: name)
+    answer = marked(
+        "headroom_frac sure_frac points_count", best="best", cheapest="cheapest", kinds=["kind"], by_gpu=["gpu"]
+    )
+    answer.priced, answer.by_threshold = Record(admitted=Record(refused_frac=0.25, cut_frac=0.125)), ((1024.0, 9.0),)
+    answer.rejections, answer.ensured, answer.outside, answer.survives_loss = [fell], thing("ensured"), ("load",), True
+    shown = plan_json.result(answer, [Record(what="rate")], [thing("suggested")], [thing("tail")])
+    assert shown == {
+        **{"feasible": True, "summary": ["said"], "notes": ["noted", "advised"]},
+        **{"refused_frac": 0.25, "cut_off_frac": 0.125, "recommended": "plain best", "cheapest": "plain cheapest"},
+        **{"alternatives": ["plain kind"], "by_gpu": ["plain gpu"], "rejections": [vars(fell)]},
+        **{"two_pools_usd_per_hour_by_threshold_tokens": {1024.0: 9.0}, "sensitivity": [{"what": "rate"}]},
+        **{"suggestions": ["suggested"], "longest_requests": ["tail"], "ensured": "ensured"},
+        **{"outside_of_checked": ["load"], "rate_headroom_frac": answer.headroom_frac},
+        **{"survives_loss_of_an_instance": True, "keeps_slos_probability": answer.sure_frac},
+        "points_count": answer.points_count,
+    }
+    answer.best = answer.cheapest = answer.ensured = None
+    shown = plan_json.result(answer, [])
+    assert not shown["feasible"] and shown["recommended"] is shown["cheapest"] is shown["ensured"] is None
+
+
+def test_the_card_of_a_plan_tells_what_binds_where_it_is_fullest():
+    best = fleet(8, 20.0)
+    best.usd_per_year, best.bought_gpus = 120_000.0, 16
+    best.pools = [pool(f"{load_frac}", load_frac=load_frac, binding=f"at {load_frac}") for load_frac in (0.3, 0.9, 0.5)]
+    answer = Record(best=best, sure_frac=0.75, headroom_frac=0.1, ensured=None, question=asked())
+    shown = dict(zip(*(lambda head, rows: (head, rows[0]))(*plan_words.card(answer)[1:]), strict=True))
+    assert list(shown.items()) == [
+        ("GPUs", 16),
+        ("USD a month", "10,000"),
+        ("probability that the SLOs hold", "0.75"),
+        ("growth of the load that it bears", "10%"),
+        ("one instance less breaks", "at 0.9"),
+    ]
+    answer.ensured, answer.question = Record(next_gpus=24), asked(trace=object())
+    _, head, (cells,) = plan_words.card(answer)
+    assert (head[4:], cells[4:]) == (["GPUs for another stretch", "one instance less breaks"], [24, "at 0.9"])

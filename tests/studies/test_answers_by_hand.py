@@ -185,7 +185,8 @@ def test_requests_without_the_longest_by_dropping_them_one_by_one():
 
 @pytest.mark.parametrize("longest, told", [(15_900.0, False), (16_900.0, True)])
 def test_a_long_tail_holds_a_quarter_of_all_tokens(longest, told):
-    work = Workload([990.0, longest - 10.0], [10.0, 10.0], [0.98, 0.02], rate_rps=1.0)  # 980 of tokens, and 327 or more
+    inputs, outputs = [490.0, 10.0], [510.0, longest - 10.0]  # whichever of the two a token is
+    work = Workload(inputs, outputs, [0.98, 0.02], rate_rps=1.0)  # 980 of tokens, and 318 or 338
     asked = SimpleNamespace(question=SimpleNamespace(admitted=SimpleNamespace(workload=work)))
     assert long_tailed(asked) == told
 

@@ -280,6 +280,8 @@ def test_what_no_number_of_instances_keeps_is_no_answer():
     none = plan(strict)
     nearest = none.rejections[0]
     assert by_formula(strict).best is not None and none.best is None and none.kinds == ()
+    assert (none.headroom_frac, none.sure_frac, none.survives_loss) == (0, 0, False)
+    assert none.cheapest is None and none.by_gpu == ()
     assert nearest.binding == "TTFT in the replay of long ones with its own arrival times"
     enough_s = 1e-3 * float(re.search(r"a TTFT SLO of ([\d,]+) ms", nearest.fix)[1].replace(",", ""))
     assert plan(bounded(enough_s)).best.replayed.holds

@@ -3,7 +3,8 @@
 
 What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: tests that
 run such a line. A compiled loop is run by whoever runs the Python that calls it. A data file is read by who opens it.
-What runs in a process of its own leaves no trace, so tests that are named after a file are among its tests.
+What runs in a process of its own leaves no trace, so tests that are named after a file are among its tests; and those
+that read its text, which hold rules of the house.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Chooser:
             readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
+        found += _in_turn([test for test in self.tests if file in test.opened])
         if COMPILED.search(text) or not found:
             near = [file, *self.importers(file)]
             found += _in_turn([t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)])

@@ -144,7 +144,7 @@ def _json(path: Path) -> dict[str, Any]:
     except InputError as error:
         raise ConfigError(f"{path}: not JSON ({str(error).partition(': ')[2]})") from None
     except (ValueError, RecursionError) as error:
-        line = " ".join(str(error).split())[:80]
+        line = " ".join(str(error).split())
         raise ConfigError(f"{path.name}: not JSON ({line})") from None
     if not isinstance(parsed, dict):
         raise ConfigError(f"{path.name}: holds {type(parsed).__name__}; a JSON object is accepted")

@@ -13,11 +13,15 @@ import numpy as np
 
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
+from dmodels.solvers.formulas import formula
 from dmodels.solvers.functions import check_size, floats, parameters, result_size
 
 from .alike import Alike, alike, own_costs, own_gradients
 from .arguments import groups_of, listed, sides, variables_count
 from .linear_maps import affine_parts
+
+#: Functions of a game up to which each call of the solver traces them to tell whether their formulas are known.
+FEW_FUNCTIONS = 8
 
 
 class Piece(eqx.Module):
@@ -199,6 +203,22 @@ def read(costs, constraints, bounds, x0, *, blocks, equalities, private, weights
         blocks=groups,
         with_params=with_params,
         unroll=unroll,
+    )
+
+
+def by_operations(problem: Problem) -> Problem:
+    """The same game, its functions (if they are few: each is traced) told apart by what they do."""
+    pieces = problem.inequalities + problem.equalities
+    count = len(problem.costs or ()) + (problem.function is not None) + sum(p.function is not None for p in pieces)
+    if count > FEW_FUNCTIONS:
+        return problem
+    given = (np.zeros(problem.n), problem.params) if problem.with_params else (np.zeros(problem.n),)
+    told = lambda function: None if function is None else formula(function, *given)
+    groups = (problem.inequalities, problem.equalities)
+    inequalities, equalities = (tuple(replace(p, function=told(p.function)) for p in group) for group in groups)
+    costs = None if problem.costs is None else tuple(map(told, problem.costs))
+    return replace(
+        problem, costs=costs, function=told(problem.function), inequalities=inequalities, equalities=equalities
     )
 
 

@@ -49,7 +49,7 @@ from .newton import (
     semismooth_active,
 )
 from .pivoting import in_one_layout, pivoted
-from .problem import Problem, read, with_matrices
+from .problem import Problem, by_operations, read, with_matrices
 from .small_linear import solve as linear_solve
 
 __all__ = ["Equilibrium", "explain", "variational_equilibria", "variational_equilibrium"]
@@ -137,9 +137,10 @@ def variational_equilibrium(
     if traced(problem, args):
         return _solve(problem, *args)
     # from plain Python: most games need no fallback, so its code is compiled only for those that do
-    found = _compiled(problem, *args, fallback=False)
+    known = by_operations(problem)
+    found = _compiled(known, *args, fallback=False)
     if not traced(found) and int(found.flags) & _UNANSWERED:
-        found = _compiled(problem, *args)
+        found = _compiled(known, *args)
     return judged(problem, on_host(found)) if everywhere else on_host(found)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, PercentFormatter
 
 from dmodels.studies.place import Place
 
@@ -149,10 +149,11 @@ def pooled(answer: Place, axes: Axes) -> None:
 
 
 def _decades(axes: Axes) -> None:
-    """Sizes over several decades: a plain number at each."""
-    axes.xaxis.set_major_locator(LogLocator(base=10.0, numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    """Plain numbers for sizes: one at each decade, and more where there are fewer than two."""
+    low, high = axes.get_xlim()
+    style.plain(axes.xaxis, wide=high > 8.0 * low)
+    if high > 100.0 * low:
+        axes.xaxis.set_major_locator(LogLocator(base=10.0, numticks=12))
 
 
 def drawings(answer: Place) -> list[Callable[[Place, Axes], None]]:

@@ -141,6 +141,8 @@ def test_latency_by_tier():
     assert seen.line([3.0], [400.0]).get_color() == hbm.get_color()  # as it is; the tier that is not there has no mark
     assert len(seen.lines) == 3 and seen.axes.get_xscale() == "log"
     seen.said("HBM\ngrows", "DRAM\ngrows")
+    low, high = seen.axes.get_xlim()  # less than a decade
+    assert sum(low <= tick <= high for tick in seen.axes.get_xticks()) >= 3
     assert seen.label() == ("size of the tier [GiB]", "load and prefill, mean [ms]")
 
 

@@ -49,7 +49,7 @@ def formula(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
         program.effects
         or traced(known)
         or sum(getattr(c, "size", 1) for c in known) > SMALL
-        or _has_rules(program.jaxpr)
+        or _has_own_derivatives(program.jaxpr)
     ):
         return function
     stream = io.BytesIO()
@@ -62,11 +62,11 @@ def formula(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
     return Formula(program, hashlib.blake2b(stream.getvalue(), digest_size=20).digest())
 
 
-def _has_rules(jaxpr: Any) -> bool:
+def _has_own_derivatives(jaxpr: Any) -> bool:
     """Whether a function in it has derivatives of its own."""
     return any(
         eqn.primitive.name.startswith("custom_")
-        or any(_has_rules(part) for value in eqn.params.values() for part in _programs(value))
+        or any(_has_own_derivatives(part) for value in eqn.params.values() for part in _programs(value))
         for eqn in jaxpr.eqns
     )
 
